@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: GPL-2.0-only WITH Linux-syscall-note */
+/*
+ * Trace buffers for user space that the kernel owns.
+ *
+ * See Documentation/trace/ltt.rst. All fields are in the machine's byte order,
+ * all sizes and positions are in bytes, and all times are readings of the
+ * clock that struct ltt_info names, unless a comment says otherwise.
+ */
+#ifndef _UAPI_LINUX_LTT_H
+#define _UAPI_LINUX_LTT_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+#define LTT_ABI_VERSION		1
+
+#define LTT_MAX_TRACES		16	/* slots, traces that exist at once */
+#define LTT_MAX_CHANNELS	16	/* channels in one trace */
+#define LTT_NAME_LEN		32	/* trace and channel names, with the NUL */
+#define LTT_COMM_LEN		16	/* TASK_COMM_LEN */
+
+/*
+ * Discovery: prctl(PR_LTT_GET_ABI, struct ltt_abi *, size, 0, 0).
+ *
+ * A kernel without this ABI says EINVAL. The option is a number that nobody
+ * else takes, and the kernel's answer carries the system call numbers, so that
+ * no program ever makes a call by a number which belongs to something else.
+ */
+#define PR_LTT_GET_ABI		0x4c545442
+
+struct ltt_abi {
+	__u32 size;		/* in: size of this struct, out: what the kernel knows */
+	__u32 version;		/* out: LTT_ABI_VERSION */
+	__u64 features;		/* out: LTT_FEATURE_* */
+	__u32 nr_alloc_tracebuf;
+	__u32 nr_ltt_update;
+	__u32 nr_ltt_switch;
+	__u32 reserved;
+};
+
+/*
+ * long alloc_tracebuf(struct ltt_tracebuf *args, size_t size, unsigned int flags);
+ * long ltt_update(void **buffer, int *active, int *filter);
+ * long ltt_switch(void *buffer);
+ */
+struct ltt_tracebuf {
+	__u64 buffers;		/* out: the write area: LTT_MAX_TRACES slots of equal size */
+	__u64 buffers_len;
+	__u64 control;		/* out: the read/write area: LTT_MAX_TRACES slots of equal size */
+	__u64 control_len;
+	__u64 info;		/* out: the read-only area: struct ltt_info */
+	__u64 info_len;
+	__u32 signo;		/* in: signal that tells of updates, 0: none */
+	__u32 flags;		/* in: 0 */
+};
+
+/*
+ * The info area: written by the kernel under a seqlock, the same for every
+ * process. It reads as zeros (magic 0) until the first trace of the system
+ * became active.
+ */
+#define LTT_INFO_MAGIC		0x4c545449	/* "ITTL" */
+#define LTT_INFO_PAGE		4096		/* distance between the parts of the area */
+
+#define LTT_CLOCK_TSC		1	/* x86: rdtsc */
+#define LTT_CLOCK_CNTVCT	2	/* arm64: cntvct_el0 */
+#define LTT_CLOCK_TIME		3	/* riscv: rdtime */
+
+struct ltt_info_slot {
+	__u64 generation;	/* of the trace in this slot, never reused; 0: no trace */
+	__u32 active;
+	__u32 filter;		/* 32-bit filter mask */
+	__u32 nr_channels;
+	__u32 reserved[3];
+};
+
+struct ltt_info {
+	__u32 magic;		/* LTT_INFO_MAGIC */
+	__u32 version;		/* LTT_ABI_VERSION */
+	__u32 seq;		/* seqlock: odd while the kernel writes */
+	__u32 clock;		/* LTT_CLOCK_* */
+	__u64 clock_freq;	/* of the clock, in Hz; 0: unknown */
+	__u64 generation;	/* another one after each change */
+	__u32 active;		/* one bit for each slot whose trace is active */
+	__u32 nr_cpus;		/* rings of a per-CPU channel; CPU numbers are below it */
+	__u64 reserved[3];
+	struct ltt_info_slot slot[LTT_MAX_TRACES];
+};
+
+#define LTT_SCOPE_CPU		0	/* a ring for each CPU */
+#define LTT_SCOPE_THREAD	1	/* a ring for each thread */
+#define LTT_SCOPE_GLOBAL	2	/* one ring for the process */
+
+#define LTT_MODE_DISCARD	0	/* a full ring drops new records */
+#define LTT_MODE_OVERWRITE	1	/* a full ring drops the oldest sub-buffer */
+
+#define LTT_PROTOCOL_RSEQ	0	/* whole records committed by one store of head */
+#define LTT_PROTOCOL_SHARED	1	/* atomic reserve and commit */
+
+/*
+ * Channel 0 of each trace is "control": it carries one record of LTT_ID_META
+ * for each event (its id, name and fields), and is never consumed. Channel 1
+ * is "main".
+ */
+#define LTT_CHANNEL_CONTROL	0
+#define LTT_CHANNEL_MAIN	1
+
+struct ltt_info_channel {
+	char  name[LTT_NAME_LEN];
+	__u64 buffers_offset;	/* ring 0, from the start of the trace's slot of the write area */
+	__u64 control_offset;	/* ring 0's struct ltt_ring_control, likewise in the control area */
+	__u32 subbuf_size;	/* a power of two, a multiple of 4096 */
+	__u32 subbuf_count;	/* a power of two, at least 2 */
+	__u32 nr_rings;		/* ring n starts at n * subbuf_size * subbuf_count */
+	__u32 control_stride;	/* between control blocks */
+	__u32 scope;		/* LTT_SCOPE_* */
+	__u32 mode;		/* LTT_MODE_* */
+	__u32 protocol;		/* LTT_PROTOCOL_* */
+	__u32 reserved[9];
+};
+
+/* The page (1 + slot) * LTT_INFO_PAGE of the info area. */
+struct ltt_info_trace {
+	char  name[LTT_NAME_LEN];
+	__u64 generation;
+	__u64 reserved[3];
+	struct ltt_info_channel channel[LTT_MAX_CHANNELS];
+};
+
+/*
+ * A ring is subbuf_count sub-buffers of subbuf_size bytes. Positions count the
+ * bytes since the ring was made, and never wrap; the byte at position p is at
+ * p % (subbuf_size * subbuf_count).
+ */
+struct ltt_ring_control {
+	__u64 head;		/* everything below is committed */
+	__u64 lost;		/* records that were dropped because the ring was full */
+	__u64 time;		/* newest full time stamp in the ring */
+	__u64 reserved0[5];
+	__u64 consumed;		/* everything below may be overwritten; a copy, see LTT_IOC_CONSUME */
+	__u64 reserved1[7];
+};
+
+#define LTT_SUBBUF_MAGIC	0x4c545453
+
+/* At the start of each sub-buffer that was begun; records follow. */
+struct ltt_subbuf {
+	__u64 position;		/* of this header */
+	__u64 time;		/* when the sub-buffer was begun */
+	__u64 lost;		/* the ring's count of lost records then */
+	__u32 cpu;		/* LTT_SCOPE_CPU: the CPU that writes here */
+	__u32 magic;		/* LTT_SUBBUF_MAGIC */
+};
+
+/*
+ * A record is a header word, its payload, and padding to a multiple of 8. It
+ * never straddles two sub-buffers. The word has the event's id in bits 0..15,
+ * and the low 48 bits of the time in bits 16..63. The full time is that of the
+ * record before it (or of the sub-buffer, or of a LTT_ID_TIME record), moved
+ * forward by less than 2^48. How long a payload is, its event's metadata says.
+ */
+#define LTT_ID_BITS		16
+#define LTT_ID_NONE		0	/* never written: nothing else up to the sub-buffer's end */
+#define LTT_ID_MIN		1	/* ids of events: from here */
+#define LTT_ID_MAX		0xffef	/*                to here   */
+#define LTT_ID_META		0xfffc	/* describes an event, see below */
+#define LTT_ID_LONG		0xfffd	/* a second word follows, see LTT_LONG_* */
+#define LTT_ID_TIME		0xfffe	/* a full time stamp follows, 8 bytes */
+#define LTT_ID_PAD		0xffff	/* nothing else up to the sub-buffer's end */
+
+/*
+ * The second word of a long record: length of the whole record, both words and
+ * padding included, the event's id, and whether its payload is complete. A
+ * record that is BUSY has been reserved, and its payload means nothing.
+ */
+#define LTT_LONG_LEN_MASK	0x00000000ffffffffULL
+#define LTT_LONG_ID_SHIFT	32
+#define LTT_LONG_ID_MASK	0x0000ffffULL
+#define LTT_LONG_DONE		(1ULL << 62)
+#define LTT_LONG_BUSY		(1ULL << 63)
+
+/*
+ * The payload of a LTT_ID_META record is one line of text that ends with NUL:
+ *
+ *	ID PROVIDER:NAME LOGLEVEL[ TYPE FIELD[;TYPE FIELD]...]
+ *
+ * ID and LOGLEVEL are decimal. TYPE is u8 u16 u32 u64 (decimal), x8 x16 x32 x64
+ * (hexadecimal), s8 s16 s32 s64, f32 f64, bool (1 byte), str (up to and with a
+ * NUL). Fields are packed in this order without padding between them.
+ */
+#define LTT_META_MAX		2048	/* with the NUL */
+
+/*
+ * Consumer files, one for each process and channel, in the channel's directory
+ * of the control file system. mmap() maps the rings read-only, from offset 0.
+ * poll(): POLLIN while a ring holds records that were not consumed; POLLHUP
+ * when the process is gone and everything was consumed.
+ */
+struct ltt_clock_sync {
+	__u64 cycles;		/* of the trace's clock */
+	__u64 monotonic;	/* CLOCK_MONOTONIC then, in ns */
+	__u64 realtime;		/* CLOCK_REALTIME then, in ns */
+	__u64 freq;		/* of the trace's clock in Hz; 0: unknown, compare two of these */
+};
+
+#define LTT_FILE_DEAD		0x1	/* the process is gone, or executed another program */
+#define LTT_FILE_STOPPED	0x2	/* the trace is not active */
+#define LTT_FILE_REMOVED	0x4	/* the trace was removed */
+
+struct ltt_file_info {
+	__u32 size;		/* in: size of this struct, out: what the kernel knows */
+	__u32 flags;		/* LTT_FILE_* */
+	__u32 pid;		/* in the initial namespace, at alloc_tracebuf */
+	__u32 uid;		/* likewise */
+	__u64 start_time;	/* of the process, CLOCK_BOOTTIME in ns */
+	__u64 process;		/* number of this process's buffers, never reused */
+	__u64 trace_generation;
+	char  comm[LTT_COMM_LEN];
+	__u32 clock;		/* LTT_CLOCK_* */
+	__u32 channel_index;
+	struct ltt_clock_sync start;	/* when the trace was created */
+	struct ltt_clock_sync now;
+	char  trace[LTT_NAME_LEN];
+	struct ltt_info_channel channel;
+};
+
+struct ltt_ring_positions {
+	__u64 head;		/* as the process left it: to be checked */
+	__u64 lost;		/* likewise */
+	__u64 consumed;		/* the kernel's own */
+};
+
+struct ltt_positions {
+	__u64 rings;		/* in: address of nr_rings struct ltt_ring_positions */
+	__u32 nr_rings;		/* in: room; out: how many there are */
+	__u32 flags;		/* out: LTT_FILE_* */
+};
+
+struct ltt_consume {
+	__u32 ring;
+	__u32 reserved;		/* 0 */
+	__u64 position;		/* consumed <= position <= head */
+};
+
+#define LTT_IOC_INFO		_IOWR('L', 0xe0, struct ltt_file_info)
+#define LTT_IOC_POSITIONS	_IOWR('L', 0xe1, struct ltt_positions)
+#define LTT_IOC_CONSUME		_IOW('L', 0xe2, struct ltt_consume)
+
+#endif /* _UAPI_LINUX_LTT_H */

@@ -1,0 +1,1 @@
+//! User-space tracing into buffers that the kernel owns.
