@@ -1,0 +1,384 @@
+//! `include/linux/ltt.h` in Rust: the same names, values and layouts.
+//!
+//! `tests/layout.rs` compares every size, offset and constant here with what a C compiler makes of the header.
+//! What the fields mean, the header says; here stands only what a Rust program needs beyond that.
+//!
+//! No structure has padding, and each bit pattern is a valid value of each of them, so all can be read from and
+//! written to plain bytes ([`zerocopy`]). That also means that nothing in them may be believed without a check.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Version of the ABI that this crate describes.
+pub const LTT_ABI_VERSION: u32 = 1;
+
+/// Slots: traces that exist at once.
+pub const LTT_MAX_TRACES: usize = 16;
+/// Channels in one trace.
+pub const LTT_MAX_CHANNELS: usize = 16;
+/// Length of a trace's or channel's name, with the NUL.
+pub const LTT_NAME_LEN: usize = 32;
+/// Length of a task's name, with the NUL.
+pub const LTT_COMM_LEN: usize = 16;
+
+/// The `prctl` option that finds the system calls.
+pub const PR_LTT_GET_ABI: u32 = 0x4c54_5442;
+
+/// What `prctl(PR_LTT_GET_ABI)` fills in.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct LttAbi {
+    /// In: size of this structure. Out: the size that the kernel knows.
+    pub size: u32,
+    /// Out: [`LTT_ABI_VERSION`].
+    pub version: u32,
+    /// Out: feature bits.
+    pub features: u64,
+    /// Out: number of `alloc_tracebuf`.
+    pub nr_alloc_tracebuf: u32,
+    /// Out: number of `ltt_update`.
+    pub nr_ltt_update: u32,
+    /// Out: number of `ltt_switch`.
+    pub nr_ltt_switch: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// What `alloc_tracebuf` takes and fills in.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct LttTracebuf {
+    /// Out: the write area: [`LTT_MAX_TRACES`] slots of equal size.
+    pub buffers: u64,
+    /// Out: its length.
+    pub buffers_len: u64,
+    /// Out: the read/write area: [`LTT_MAX_TRACES`] slots of equal size.
+    pub control: u64,
+    /// Out: its length.
+    pub control_len: u64,
+    /// Out: the read-only area: [`LttInfo`], then one [`LttInfoTrace`] for each slot.
+    pub info: u64,
+    /// Out: its length.
+    pub info_len: u64,
+    /// In: the signal that tells of updates; 0: none.
+    pub signo: u32,
+    /// In: 0.
+    pub flags: u32,
+}
+
+/// [`LttInfo::magic`].
+pub const LTT_INFO_MAGIC: u32 = 0x4c54_5449;
+/// Distance between the parts of the info area.
+pub const LTT_INFO_PAGE: usize = 4096;
+
+/// The clock is x86's `rdtsc`.
+pub const LTT_CLOCK_TSC: u32 = 1;
+/// The clock is arm64's `cntvct_el0`.
+pub const LTT_CLOCK_CNTVCT: u32 = 2;
+/// The clock is riscv's `rdtime`.
+pub const LTT_CLOCK_TIME: u32 = 3;
+
+/// A slot, as the first part of the info area has it.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct LttInfoSlot {
+    /// Of the trace in this slot, never reused; 0: no trace.
+    pub generation: u64,
+    /// Not 0: the trace is active.
+    pub active: u32,
+    /// Its filter mask.
+    pub filter: u32,
+    /// How many channels it has.
+    pub nr_channels: u32,
+    /// Zero.
+    pub reserved: [u32; 3],
+}
+
+/// The first part of the info area. Written by the kernel under the seqlock `seq`.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct LttInfo {
+    /// [`LTT_INFO_MAGIC`], or 0 as long as no trace of the system was ever active.
+    pub magic: u32,
+    /// [`LTT_ABI_VERSION`].
+    pub version: u32,
+    /// The seqlock: odd while the kernel writes.
+    pub seq: u32,
+    /// `LTT_CLOCK_*`.
+    pub clock: u32,
+    /// Of the clock, in Hz; 0: unknown.
+    pub clock_freq: u64,
+    /// Another one after each change.
+    pub generation: u64,
+    /// One bit for each slot whose trace is active.
+    pub active: u32,
+    /// Rings of a per-CPU channel; CPU numbers are below it.
+    pub nr_cpus: u32,
+    /// Zero.
+    pub reserved: [u64; 3],
+    /// The slots.
+    pub slot: [LttInfoSlot; LTT_MAX_TRACES],
+}
+
+/// The channel has a ring for each CPU.
+pub const LTT_SCOPE_CPU: u32 = 0;
+/// The channel has a ring for each thread.
+pub const LTT_SCOPE_THREAD: u32 = 1;
+/// The channel has one ring for the process.
+pub const LTT_SCOPE_GLOBAL: u32 = 2;
+
+/// A full ring drops new records.
+pub const LTT_MODE_DISCARD: u32 = 0;
+/// A full ring drops its oldest sub-buffer.
+pub const LTT_MODE_OVERWRITE: u32 = 1;
+
+/// Whole records are committed by one store of `head`.
+pub const LTT_PROTOCOL_RSEQ: u32 = 0;
+/// Atomic reserve and commit.
+pub const LTT_PROTOCOL_SHARED: u32 = 1;
+
+/// The channel of the metadata records.
+pub const LTT_CHANNEL_CONTROL: usize = 0;
+/// The channel of the events.
+pub const LTT_CHANNEL_MAIN: usize = 1;
+
+/// Geometry of a channel.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct LttInfoChannel {
+    /// Its name, with a NUL.
+    pub name: [u8; LTT_NAME_LEN],
+    /// Ring 0, from the start of the trace's slot of the write area.
+    pub buffers_offset: u64,
+    /// Ring 0's [`LttRingControl`], from the start of the trace's slot of the control area.
+    pub control_offset: u64,
+    /// A power of two, a multiple of 4096.
+    pub subbuf_size: u32,
+    /// A power of two, at least 2.
+    pub subbuf_count: u32,
+    /// Ring `n` starts at `n * subbuf_size * subbuf_count`.
+    pub nr_rings: u32,
+    /// Between control blocks.
+    pub control_stride: u32,
+    /// `LTT_SCOPE_*`.
+    pub scope: u32,
+    /// `LTT_MODE_*`.
+    pub mode: u32,
+    /// `LTT_PROTOCOL_*`.
+    pub protocol: u32,
+    /// Zero.
+    pub reserved: [u32; 9],
+}
+
+/// A trace's part of the info area: at `(1 + slot) * LTT_INFO_PAGE`.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct LttInfoTrace {
+    /// Its name, with a NUL.
+    pub name: [u8; LTT_NAME_LEN],
+    /// The same as in its [`LttInfoSlot`].
+    pub generation: u64,
+    /// Zero.
+    pub reserved: [u64; 3],
+    /// Its channels.
+    pub channel: [LttInfoChannel; LTT_MAX_CHANNELS],
+}
+
+/// A ring's positions, in the control area.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct LttRingControl {
+    /// Everything below is committed.
+    pub head: u64,
+    /// Records that were dropped because the ring was full.
+    pub lost: u64,
+    /// Newest full time stamp in the ring.
+    pub time: u64,
+    /// Zero.
+    pub reserved0: [u64; 5],
+    /// Everything below may be overwritten: the kernel's copy for the writer.
+    pub consumed: u64,
+    /// Zero.
+    pub reserved1: [u64; 7],
+}
+
+/// [`LttSubbuf::magic`].
+pub const LTT_SUBBUF_MAGIC: u32 = 0x4c54_5453;
+
+/// At the start of each sub-buffer that was begun.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct LttSubbuf {
+    /// Of this header.
+    pub position: u64,
+    /// When the sub-buffer was begun.
+    pub time: u64,
+    /// The ring's count of lost records then.
+    pub lost: u64,
+    /// The CPU that writes here.
+    pub cpu: u32,
+    /// [`LTT_SUBBUF_MAGIC`].
+    pub magic: u32,
+}
+
+/// Bits of a record's header word that are the event's id; the others are time.
+pub const LTT_ID_BITS: u32 = 16;
+/// Never written: nothing else up to the sub-buffer's end.
+pub const LTT_ID_NONE: u16 = 0;
+/// Ids of events: from here,
+pub const LTT_ID_MIN: u16 = 1;
+/// to here.
+pub const LTT_ID_MAX: u16 = 0xffef;
+/// Describes an event.
+pub const LTT_ID_META: u16 = 0xfffc;
+/// A second word follows, see `LTT_LONG_*`.
+pub const LTT_ID_LONG: u16 = 0xfffd;
+/// A full time stamp follows, 8 bytes.
+pub const LTT_ID_TIME: u16 = 0xfffe;
+/// Nothing else up to the sub-buffer's end.
+pub const LTT_ID_PAD: u16 = 0xffff;
+
+/// A long record's second word: length of the whole record.
+pub const LTT_LONG_LEN_MASK: u64 = 0xffff_ffff;
+/// A long record's second word: where the event's id is.
+pub const LTT_LONG_ID_SHIFT: u32 = 32;
+/// A long record's second word: the event's id, after the shift.
+pub const LTT_LONG_ID_MASK: u64 = 0xffff;
+/// A long record's second word: its payload is complete.
+pub const LTT_LONG_DONE: u64 = 1 << 62;
+/// A long record's second word: its payload means nothing.
+pub const LTT_LONG_BUSY: u64 = 1 << 63;
+
+/// Longest payload of a [`LTT_ID_META`] record, with the NUL.
+pub const LTT_META_MAX: usize = 2048;
+
+/// One instant, by three clocks.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct LttClockSync {
+    /// Of the trace's clock.
+    pub cycles: u64,
+    /// `CLOCK_MONOTONIC` then, in ns.
+    pub monotonic: u64,
+    /// `CLOCK_REALTIME` then, in ns.
+    pub realtime: u64,
+    /// Of the trace's clock in Hz; 0: unknown, compare two of these.
+    pub freq: u64,
+}
+
+/// The process is gone, or executed another program.
+pub const LTT_FILE_DEAD: u32 = 0x1;
+/// The trace is not active.
+pub const LTT_FILE_STOPPED: u32 = 0x2;
+/// The trace was removed.
+pub const LTT_FILE_REMOVED: u32 = 0x4;
+
+/// What a consumer file says about its process and channel ([`LTT_IOC_INFO`]).
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct LttFileInfo {
+    /// In: size of this structure. Out: the size that the kernel knows.
+    pub size: u32,
+    /// `LTT_FILE_*`.
+    pub flags: u32,
+    /// In the initial namespace, at `alloc_tracebuf`.
+    pub pid: u32,
+    /// Likewise.
+    pub uid: u32,
+    /// Of the process, `CLOCK_BOOTTIME` in ns.
+    pub start_time: u64,
+    /// Number of this process's buffers, never reused.
+    pub process: u64,
+    /// Of the trace.
+    pub trace_generation: u64,
+    /// Name of the task that called `alloc_tracebuf`.
+    pub comm: [u8; LTT_COMM_LEN],
+    /// `LTT_CLOCK_*`.
+    pub clock: u32,
+    /// Which channel of its trace this is.
+    pub channel_index: u32,
+    /// When the trace was created.
+    pub start: LttClockSync,
+    /// When the ioctl was made.
+    pub now: LttClockSync,
+    /// Name of the trace, with a NUL.
+    pub trace: [u8; LTT_NAME_LEN],
+    /// The channel.
+    pub channel: LttInfoChannel,
+}
+
+/// Positions of one ring.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct LttRingPositions {
+    /// As the process left it: to be checked.
+    pub head: u64,
+    /// Likewise.
+    pub lost: u64,
+    /// The kernel's own.
+    pub consumed: u64,
+}
+
+/// Asks for the positions of all rings of a consumer file ([`LTT_IOC_POSITIONS`]).
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct LttPositions {
+    /// In: address of `nr_rings` [`LttRingPositions`].
+    pub rings: u64,
+    /// In: room. Out: how many there are.
+    pub nr_rings: u32,
+    /// Out: `LTT_FILE_*`.
+    pub flags: u32,
+}
+
+/// Moves the position up to which a ring was consumed ([`LTT_IOC_CONSUME`]).
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct LttConsume {
+    /// The ring.
+    pub ring: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// `consumed <= position <= head`.
+    pub position: u64,
+}
+
+const IOC_WRITE: u32 = 1;
+const IOC_READ: u32 = 2;
+
+/// `_IOC` of `asm-generic/ioctl.h`, for a `T`.
+const fn ioc<T>(direction: u32, nr: u32) -> u32 {
+    (direction << 30) | ((size_of::<T>() as u32) << 16) | ((b'L' as u32) << 8) | nr
+}
+
+/// Reads a [`LttFileInfo`].
+pub const LTT_IOC_INFO: u32 = ioc::<LttFileInfo>(IOC_READ | IOC_WRITE, 0xe0);
+/// Reads all positions.
+pub const LTT_IOC_POSITIONS: u32 = ioc::<LttPositions>(IOC_READ | IOC_WRITE, 0xe1);
+/// Moves one ring's consumed position.
+pub const LTT_IOC_CONSUME: u32 = ioc::<LttConsume>(IOC_WRITE, 0xe2);
