@@ -1,7 +1,13 @@
 //! The kernel's side of usertrace, as Rust sees it: system calls, ioctls and structures, and nothing clever.
 //!
 //! - [`uapi`] and [`crash`] are the two headers in `include/linux/`, name by name.
-#![no_std]
+//! - [`Calls`] are the three system calls, for the program that is traced.
+//! - [`files`] are the ioctls of the files that a consumer reads.
 
+pub mod calls;
 pub mod crash;
+pub mod files;
 pub mod uapi;
+
+pub use calls::{Calls, DiscoverError, Update};
+pub use syscalls::Errno;

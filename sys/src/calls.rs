@@ -1,0 +1,192 @@
+//! The three system calls, and how their numbers are found.
+//!
+//! The numbers are those that are free in the kernel that the patches are made for; a later stock kernel may give
+//! them to other calls. So the only way to a [`Calls`] is [`Calls::discover`], which asks the running kernel by a
+//! `prctl` option that no other kernel takes.
+
+use core::fmt;
+use core::ptr::NonNull;
+
+use syscalls::{Errno, Sysno, raw};
+
+use crate::uapi::{LTT_ABI_VERSION, LttAbi, LttTracebuf, PR_LTT_GET_ABI};
+
+/// Why there are no system calls to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DiscoverError {
+    /// The kernel does not have the patches, or was built without `CONFIG_LTT`.
+    NotPatched,
+    /// Something forbids to ask, a seccomp filter for example.
+    Refused(Errno),
+    /// The kernel has a version of the ABI that this library does not know.
+    Version(u32),
+}
+
+impl fmt::Display for DiscoverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotPatched => f.write_str("this kernel has no trace buffers for user space"),
+            Self::Refused(errno) => {
+                write!(f, "the kernel may not be asked for trace buffers: {errno}")
+            }
+            Self::Version(version) => {
+                write!(
+                    f,
+                    "the kernel has version {version} of the ABI, this library knows {LTT_ABI_VERSION}"
+                )
+            }
+        }
+    }
+}
+
+impl core::error::Error for DiscoverError {}
+
+/// What [`Calls::update`] says about a buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Update {
+    /// The trace is active.
+    pub active: bool,
+    /// Its filter mask.
+    pub filter: u32,
+}
+
+/// The running kernel's three system calls.
+///
+/// All of them are async-signal-safe, allocate nothing, and leave `errno` alone.
+#[derive(Clone, Copy, Debug)]
+pub struct Calls {
+    abi: LttAbi,
+}
+
+impl Calls {
+    /// Asks the kernel for the numbers of the calls.
+    ///
+    /// # Errors
+    /// See [`DiscoverError`].
+    pub fn discover() -> Result<Self, DiscoverError> {
+        let mut abi = LttAbi {
+            size: size_of::<LttAbi>() as u32,
+            ..LttAbi::default()
+        };
+        // SAFETY: a kernel that knows the option writes at most `size` bytes to `abi`; others look at no argument.
+        let ret = unsafe {
+            raw::syscall5(
+                Sysno::prctl as usize,
+                PR_LTT_GET_ABI as usize,
+                &raw mut abi as usize,
+                size_of::<LttAbi>(),
+                0,
+                0,
+            )
+        };
+        Self::judge(Errno::from_ret(ret), abi)
+    }
+
+    /// What the kernel's answer to the question means.
+    fn judge(ret: Result<usize, Errno>, abi: LttAbi) -> Result<Self, DiscoverError> {
+        match ret {
+            Err(Errno::EINVAL) => Err(DiscoverError::NotPatched),
+            Err(errno) => Err(DiscoverError::Refused(errno)),
+            Ok(_) if abi.version != LTT_ABI_VERSION => Err(DiscoverError::Version(abi.version)),
+            Ok(_) => Ok(Self { abi }),
+        }
+    }
+
+    /// What the kernel answered.
+    #[must_use]
+    pub fn abi(&self) -> &LttAbi {
+        &self.abi
+    }
+
+    /// `alloc_tracebuf`: maps the three areas, or finds those that this address space has.
+    ///
+    /// # Errors
+    /// The kernel's: `EINVAL` for a bad `signo`, `ENOMEM`, and `EBUSY` if the areas are partly unmapped.
+    pub fn alloc_tracebuf(&self, signo: u32) -> Result<LttTracebuf, Errno> {
+        let mut args = LttTracebuf {
+            signo,
+            ..LttTracebuf::default()
+        };
+        // SAFETY: the number is that of alloc_tracebuf, which writes at most the size given to `args`. The mappings
+        // that it makes are new ones, so they change nothing that a Rust reference could point to.
+        let ret = unsafe {
+            raw::syscall3(
+                self.abi.nr_alloc_tracebuf as usize,
+                &raw mut args as usize,
+                size_of::<LttTracebuf>(),
+                0,
+            )
+        };
+        Errno::from_ret(ret).map(|_| args)
+    }
+
+    /// `ltt_update` (A1): with `None` in `buffer`, the next trace whose buffer this process was not given yet, and
+    /// `None` again if there is none; otherwise the state of that trace.
+    ///
+    /// # Errors
+    /// The kernel's: `ENXIO` (no areas), `EINVAL` (not a buffer given to this process), `ENOENT` (the trace was
+    /// destroyed: the kernel takes the call as an acknowledgement, and may give the slot to another trace).
+    pub fn update(&self, buffer: &mut Option<NonNull<u8>>) -> Result<Update, Errno> {
+        let mut active: libc::c_int = 0;
+        let mut filter: libc::c_int = 0;
+        // SAFETY: the number is that of ltt_update, which writes one pointer and two ints. `Option<NonNull<u8>>` is
+        // laid out as a pointer that may be NULL. The kernel does not access what the pointer points to.
+        let ret = unsafe {
+            raw::syscall3(
+                self.abi.nr_ltt_update as usize,
+                core::ptr::from_mut(buffer) as usize,
+                &raw mut active as usize,
+                &raw mut filter as usize,
+            )
+        };
+        Errno::from_ret(ret).map(|_| Update {
+            active: active != 0,
+            filter: filter.cast_unsigned(),
+        })
+    }
+
+    /// `ltt_switch` (A2): makes the buffer's consumer file if it has none yet, and tells its reader to look at it.
+    ///
+    /// # Errors
+    /// As those of [`Calls::update`].
+    pub fn switch(&self, buffer: NonNull<u8>) -> Result<(), Errno> {
+        // SAFETY: the number is that of ltt_switch, which only compares the address.
+        let ret =
+            unsafe { raw::syscall1(self.abi.nr_ltt_switch as usize, buffer.as_ptr() as usize) };
+        Errno::from_ret(ret).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_told_apart() {
+        let good = LttAbi {
+            version: LTT_ABI_VERSION,
+            nr_ltt_update: 7,
+            ..LttAbi::default()
+        };
+        assert_eq!(Calls::judge(Ok(0), good).map(|calls| calls.abi), Ok(good));
+        assert_eq!(
+            Calls::judge(Err(Errno::EINVAL), good).err(),
+            Some(DiscoverError::NotPatched)
+        );
+        for errno in [Errno::EPERM, Errno::ENOSYS, Errno::EACCES] {
+            assert_eq!(
+                Calls::judge(Err(errno), good).err(),
+                Some(DiscoverError::Refused(errno))
+            );
+        }
+        let newer = LttAbi {
+            version: LTT_ABI_VERSION + 1,
+            ..good
+        };
+        assert_eq!(
+            Calls::judge(Ok(0), newer).err(),
+            Some(DiscoverError::Version(LTT_ABI_VERSION + 1))
+        );
+    }
+}

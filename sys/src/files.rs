@@ -1,0 +1,100 @@
+//! The ioctls of the consumer files.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use syscalls::{Errno, Sysno, raw};
+
+use crate::uapi::{
+    LTT_IOC_CONSUME, LTT_IOC_INFO, LTT_IOC_POSITIONS, LttConsume, LttFileInfo, LttPositions,
+    LttRingPositions,
+};
+
+/// What [`positions`] says about all rings of a file together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Positions {
+    /// How many rings there are; may be more than there was room for.
+    pub rings: usize,
+    /// `LTT_FILE_*`.
+    pub flags: u32,
+}
+
+/// Calls an ioctl of the consumer files.
+///
+/// # Safety
+/// `request` must be one that reads and writes nothing but `arg`, and memory that `arg` points to and that may be
+/// written.
+unsafe fn ioctl<T>(fd: BorrowedFd<'_>, request: u32, arg: &mut T) -> Result<(), Errno> {
+    // SAFETY: the caller's promise. A file of another kind, whose ioctl might have the same number, gets an argument
+    // of the size that the number says.
+    let ret = unsafe {
+        raw::syscall3(
+            Sysno::ioctl as usize,
+            fd.as_raw_fd() as usize,
+            request as usize,
+            core::ptr::from_mut(arg) as usize,
+        )
+    };
+    Errno::from_ret(ret).map(drop)
+}
+
+/// Which process, trace and channel a consumer file is of.
+///
+/// # Errors
+/// The kernel's: `ENOTTY` if this is no consumer file.
+pub fn file_info(fd: BorrowedFd<'_>) -> Result<LttFileInfo, Errno> {
+    let mut info = LttFileInfo {
+        size: size_of::<LttFileInfo>() as u32,
+        ..LttFileInfo::default()
+    };
+    // SAFETY: LTT_IOC_INFO writes to `info` alone.
+    unsafe { ioctl(fd, LTT_IOC_INFO, &mut info) }?;
+    Ok(info)
+}
+
+/// Reads the positions of the file's rings, as many as there are or as there is room for in `rings`.
+///
+/// # Errors
+/// The kernel's: `ENOTTY` if this is no consumer file.
+pub fn positions(fd: BorrowedFd<'_>, rings: &mut [LttRingPositions]) -> Result<Positions, Errno> {
+    let mut arg = LttPositions {
+        rings: rings.as_mut_ptr() as u64,
+        nr_rings: u32::try_from(rings.len()).unwrap_or(u32::MAX),
+        flags: 0,
+    };
+    // SAFETY: LTT_IOC_POSITIONS writes to `arg`, and to at most `nr_rings` elements of `rings`.
+    unsafe { ioctl(fd, LTT_IOC_POSITIONS, &mut arg) }?;
+    Ok(Positions {
+        rings: arg.nr_rings as usize,
+        flags: arg.flags,
+    })
+}
+
+/// Tells the kernel, and through it the writer, that everything of `ring` below `position` was consumed.
+///
+/// # Errors
+/// The kernel's: `EINVAL` if there is no such ring, or if `position` is not between what was consumed and `head`.
+pub fn consume(fd: BorrowedFd<'_>, ring: u32, position: u64) -> Result<(), Errno> {
+    let mut arg = LttConsume {
+        ring,
+        reserved: 0,
+        position,
+    };
+    // SAFETY: LTT_IOC_CONSUME reads `arg` alone.
+    unsafe { ioctl(fd, LTT_IOC_CONSUME, &mut arg) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn other_files_are_refused() {
+        let null = File::open("/dev/null").unwrap();
+        assert_eq!(file_info(null.as_fd()), Err(Errno::ENOTTY));
+        assert_eq!(positions(null.as_fd(), &mut []), Err(Errno::ENOTTY));
+        assert_eq!(consume(null.as_fd(), 0, 0), Err(Errno::ENOTTY));
+    }
+}
