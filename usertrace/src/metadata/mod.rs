@@ -1,0 +1,11 @@
+//! Descriptions of events, from the control channel (E6).
+//!
+//! A description is one line of text, `ID PROVIDER:NAME LOGLEVEL[ TYPE FIELD[;TYPE FIELD]...]`; `LTT_ID_META` in
+//! `sys/include/linux/ltt.h` has the details. The traced process wrote it, so it may be anything (F4): what is not
+//! such a line is refused, and an id keeps its first description.
+
+mod event;
+mod table;
+
+pub use event::{DescriptionError, Event, Field, FieldType};
+pub use table::EventTable;

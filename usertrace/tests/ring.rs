@@ -1,0 +1,483 @@
+//! The reader of rings, on rings that are whole, cut off, overtaken, and damaged (A10, C7, E7, F4).
+
+mod support;
+
+use std::convert::Infallible;
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
+use support::RingWriter;
+use usertrace::metadata::EventTable;
+use usertrace::ring::{Counts, GapKind, Geometry, Item, PayloadLengths, RingReader};
+
+const SUBBUF: u64 = 4096;
+const COUNT: u64 = 4;
+
+fn geometry() -> Geometry {
+    Geometry::new(SUBBUF as u32, COUNT as u32).unwrap()
+}
+
+fn events() -> &'static EventTable {
+    static EVENTS: LazyLock<EventTable> = LazyLock::new(|| {
+        let mut events = EventTable::default();
+        for line in [
+            "1 t:empty 0",
+            "2 t:number 0 u64 n",
+            "3 t:text 0 u16 x;str s",
+        ] {
+            events.describe(line.as_bytes()).unwrap();
+        }
+        events
+    });
+    &EVENTS
+}
+
+fn ring() -> RingWriter {
+    RingWriter::new(SUBBUF, COUNT, 3)
+}
+
+#[derive(Debug, Default, PartialEq)]
+struct Got {
+    records: Vec<(u16, u64, Vec<u8>)>,
+    gaps: Vec<GapKind>,
+    lost: u64,
+    cpus: Vec<u32>,
+}
+
+fn read(reader: &mut RingReader, mut bytes: &[u8], head: u64, last: bool) -> Got {
+    let mut got = Got::default();
+    let Ok(()) = reader.read(&mut bytes, head, last, events(), &mut |item| {
+        match item {
+            Item::SubBuffer { lost, cpu, .. } => {
+                got.lost = lost;
+                got.cpus.push(cpu);
+            }
+            Item::Record { id, time, payload } => got.records.push((id, time, payload.to_vec())),
+            Item::Gap { kind } => got.gaps.push(kind),
+        }
+        Ok::<_, Infallible>(())
+    });
+    got
+}
+
+fn dump(ring: &RingWriter) -> (Got, Counts) {
+    let mut bytes = &ring.bytes[..];
+    let mut reader = RingReader::dump(geometry(), &mut bytes, ring.head, u64::MAX);
+    let got = read(&mut reader, &ring.bytes, ring.head, true);
+    (got, reader.counts())
+}
+
+/// Events of several lengths, so that sub-buffers end with and without padding.
+fn fill(ring: &mut RingWriter, from: u64, events: u64) {
+    for n in from..from + events {
+        match n % 3 {
+            0 => ring.event(1, n, b""),
+            1 => ring.event(2, n, &n.to_le_bytes()),
+            _ => {
+                let text = "x".repeat((n % 100) as usize);
+                ring.event(3, n, format!("ab{text}\0").as_bytes())
+            }
+        };
+    }
+}
+
+#[test]
+fn a_dump_has_exactly_what_the_ring_accepted() {
+    for events in [0, 1, 2, 100, 1000] {
+        let mut ring = ring();
+        fill(&mut ring, 10, events);
+        let (got, counts) = dump(&ring);
+        assert_eq!(got.records, ring.accepted, "{events} events");
+        assert_eq!(counts.events, ring.accepted.len() as u64);
+        assert_eq!((counts.holes, counts.damaged), (0, 0));
+        assert_eq!(ring.lost + counts.events, events);
+        assert!(
+            events < 1000 || ring.lost > 0,
+            "the ring must have been full"
+        );
+        assert!(got.cpus.iter().all(|&cpu| cpu == 3));
+    }
+}
+
+#[test]
+fn a_sub_buffer_may_end_without_padding() {
+    let mut ring = ring();
+    // 32 bytes of header and 254 records of 16 bytes.
+    for n in 0..2 * 254 {
+        ring.event(2, n, &n.to_le_bytes());
+    }
+    assert_eq!(ring.head, 2 * SUBBUF);
+    let (got, counts) = dump(&ring);
+    assert_eq!(got.records, ring.accepted);
+    assert_eq!(counts.damaged + counts.holes, 0);
+}
+
+#[test]
+fn nothing_above_the_head_counts() {
+    let mut ring = ring();
+    fill(&mut ring, 0, 50);
+    let head = ring.head;
+    let accepted = ring.accepted.clone();
+    fill(&mut ring, 50, 5);
+    ring.head = head;
+    assert_eq!(dump(&ring).0.records, accepted);
+}
+
+#[test]
+fn a_live_ring_is_read_piece_by_piece() {
+    let mut ring = ring();
+    let mut reader = RingReader::live(geometry(), 0, u64::MAX);
+    let mut records = Vec::new();
+    for round in 0..300 {
+        fill(&mut ring, round * 7, 7);
+        let got = read(&mut reader, &ring.bytes, ring.head, false);
+        records.extend(got.records);
+        assert_eq!(reader.position(), ring.head);
+        ring.consumed = reader.position();
+    }
+    assert!(
+        ring.head > 3 * COUNT * SUBBUF,
+        "the ring must have gone round"
+    );
+    assert_eq!(ring.lost, 0);
+    assert_eq!(records, ring.accepted);
+    assert_eq!(reader.counts().damaged + reader.counts().holes, 0);
+}
+
+#[test]
+fn another_reader_goes_on_in_the_middle_of_a_sub_buffer() {
+    let mut ring = ring();
+    fill(&mut ring, 1 << 50, 30);
+    let consumed = ring.head;
+    let before = ring.accepted.len();
+    fill(&mut ring, (1 << 50) + 30, 30);
+    let mut reader = RingReader::live(geometry(), consumed, u64::MAX);
+    assert_eq!(reader.position(), consumed);
+    let got = read(&mut reader, &ring.bytes, ring.head, false);
+    assert_eq!(got.records, ring.accepted[before..]);
+}
+
+#[test]
+fn times_are_full() {
+    let mut ring = ring();
+    for time in [
+        5,
+        (1 << 48) - 1,
+        1 << 48,
+        (1 << 48) + 1,
+        7 << 48,
+        (7 << 48) + (1 << 47),
+        u64::MAX - 1,
+    ] {
+        ring.event(1, time, b"");
+    }
+    assert_eq!(dump(&ring).0.records, ring.accepted);
+}
+
+#[test]
+fn a_time_past_the_limit_is_damage() {
+    let mut ring = ring();
+    ring.event(1, 1000, b"");
+    ring.event(1, 2000, b"");
+    ring.event(1, 2001, b"");
+    let mut reader = RingReader::live(geometry(), 0, 2000);
+    let got = read(&mut reader, &ring.bytes, ring.head, true);
+    assert_eq!(got.records, ring.accepted[..2]);
+    assert_eq!(got.gaps, [GapKind::Damaged]);
+}
+
+#[test]
+fn a_dump_of_a_ring_that_went_round_begins_with_its_oldest_sub_buffer() {
+    let mut ring = ring();
+    for round in 0..80 {
+        fill(&mut ring, round * 20, 20);
+        ring.consumed = ring.head;
+    }
+    let (got, counts) = dump(&ring);
+    let n = got.records.len();
+    assert!(ring.head > 2 * COUNT * SUBBUF && n > 100);
+    // Consumed or not: everything that is still there, which is more than the newest sub-buffer but one ring.
+    assert_eq!(got.records, ring.accepted[ring.accepted.len() - n..]);
+    assert_eq!(got.cpus.len() as u64, COUNT);
+    assert_eq!(counts.damaged + counts.holes, 0);
+}
+
+/// The writer stores the next sub-buffer's header before it moves the head: any of its words may be there already.
+#[test]
+fn a_sub_buffer_that_is_about_to_be_overwritten_is_not_damage() {
+    for stored in 0u32..16 {
+        for mid in [false, true] {
+            let mut ring = ring();
+            for round in 0..80 {
+                fill(&mut ring, round * 20, 20);
+                ring.consumed = ring.head;
+            }
+            while mid == ring.head.is_multiple_of(SUBBUF) {
+                ring.event(1, 2000, b"");
+                ring.consumed = ring.head;
+            }
+            ring.lost += 5;
+            let next = ring.head.next_multiple_of(SUBBUF);
+            let before = ring.clone();
+            ring.store_header(next, 2001);
+            for word in 0..4 {
+                if stored & 1 << word == 0 {
+                    let at = ((next + 8 * word) % (SUBBUF * COUNT)) as usize;
+                    ring.bytes[at..at + 8].copy_from_slice(&before.bytes[at..at + 8]);
+                }
+            }
+            let (got, counts) = dump(&ring);
+            let n = got.records.len();
+            assert_eq!(got.records, ring.accepted[ring.accepted.len() - n..]);
+            assert_eq!(counts.damaged + counts.holes, 0, "words {stored:04b}");
+            let whole = got.cpus.len() as u64;
+            assert_eq!(whole, if stored & 7 == 0 { COUNT } else { COUNT - 1 });
+        }
+    }
+}
+
+#[test]
+fn a_page_that_was_never_written_is_a_hole() {
+    let mut ring = ring();
+    fill(&mut ring, 0, 300);
+    let whole = ring.clone();
+    // The second sub-buffer: from its middle on, then all of it.
+    for from in [SUBBUF + SUBBUF / 2, SUBBUF] {
+        ring.bytes[from as usize..2 * SUBBUF as usize].fill(0);
+        let (got, counts) = dump(&ring);
+        assert_eq!((counts.holes, counts.damaged), (1, 0));
+        assert_eq!(got.gaps, [GapKind::Hole]);
+        assert!(counts.hole_bytes >= SUBBUF / 2 && counts.hole_bytes <= SUBBUF);
+        let rest: Vec<_> = got.records.iter().map(|r| r.1).collect();
+        assert!(rest.first() == Some(&0) && rest.last() == Some(&299));
+        assert!(got.records.iter().all(|r| whole.accepted.contains(r)));
+    }
+}
+
+#[test]
+fn a_hole_of_a_live_ring_is_counted_once() {
+    let mut ring = ring();
+    let mut reader = RingReader::live(geometry(), 0, u64::MAX);
+    ring.event(1, 5, b"");
+    ring.head += 64;
+    for _ in 0..3 {
+        read(&mut reader, &ring.bytes, ring.head, false);
+        ring.head += 64;
+    }
+    assert_eq!(reader.position(), ring.head - 64);
+    assert_eq!(reader.counts().holes, 1);
+    assert_eq!(reader.counts().hole_bytes, 3 * 64);
+    // The next sub-buffer is read again.
+    ring.head = SUBBUF;
+    ring.event(1, 6, b"");
+    assert_eq!(
+        read(&mut reader, &ring.bytes, ring.head, false)
+            .records
+            .len(),
+        1
+    );
+}
+
+#[test]
+fn a_long_record_is_read_when_it_is_done() {
+    let mut ring = ring();
+    ring.event(1, 1, b"");
+    let at = ring.head;
+    ring.long(3, 2, b"ab0123456789\0", 63);
+    ring.event(1, 3, b"");
+    // Nobody will complete it: a hole of known size.
+    let (got, counts) = dump(&ring);
+    assert_eq!(got.records, ring.accepted);
+    assert_eq!((got.gaps, counts.damaged), (vec![GapKind::Busy], 0));
+    // Its writer may still complete it.
+    let mut reader = RingReader::live(geometry(), 0, u64::MAX);
+    assert_eq!(
+        read(&mut reader, &ring.bytes, ring.head, false)
+            .records
+            .len(),
+        1
+    );
+    assert_eq!(reader.position(), at);
+    ring.store(at + 8, 32 | 3 << 32 | 1 << 62);
+    let got = read(&mut reader, &ring.bytes, ring.head, false);
+    assert_eq!(got.records[0], (3, 2, b"ab0123456789\0".to_vec()));
+    assert_eq!(got.records[1], (1, 3, vec![]));
+    assert_eq!(reader.position(), ring.head);
+}
+
+#[test]
+fn a_long_record_that_is_never_done_does_not_stop_a_live_ring() {
+    let mut ring = ring();
+    ring.long(3, 2, b"ab0123456789\0", 63);
+    let mut reader = RingReader::live(geometry(), 0, u64::MAX);
+    let mut records = 0;
+    for n in 0..100 {
+        fill(&mut ring, 10 * n, 10);
+        records += read(&mut reader, &ring.bytes, ring.head, false)
+            .records
+            .len();
+        ring.consumed = reader.position();
+    }
+    assert_eq!(ring.lost, 0);
+    assert_eq!(reader.counts().holes, 1);
+    assert_eq!(records, ring.accepted.len());
+}
+
+#[test]
+fn a_long_record_of_a_wrong_length_costs_itself_only() {
+    let mut ring = ring();
+    ring.long(2, 1, &[0; 24], 62);
+    ring.long(9, 2, &[0; 8], 62);
+    ring.event(1, 3, b"");
+    let (got, counts) = dump(&ring);
+    assert_eq!(got.records, ring.accepted[2..]);
+    assert_eq!((counts.damaged, counts.damaged_bytes), (2, 40 + 24));
+}
+
+#[test]
+fn damage_costs_the_rest_of_its_sub_buffer() {
+    let mut ring = ring();
+    fill(&mut ring, 0, 300);
+    let whole = ring.accepted.clone();
+    for (what, word) in [
+        ("unknown id", 77),
+        ("reserved id", 0xfff5),
+        ("description in main", 0xfffc),
+        ("long record of no length", 0xfffd),
+    ] {
+        let mut ring = ring.clone();
+        ring.store(SUBBUF + 32, word);
+        ring.store(SUBBUF + 40, 0);
+        let (got, counts) = dump(&ring);
+        assert_eq!((counts.damaged, counts.holes), (1, 0), "{what}");
+        assert_eq!(counts.damaged_bytes, SUBBUF - 32, "{what}");
+        assert!(got.records.last() == whole.last() && got.records.len() < whole.len());
+    }
+    // A header: the magic.
+    ring.store(SUBBUF + 24, 0);
+    let (_, counts) = dump(&ring);
+    assert_eq!((counts.damaged, counts.damaged_bytes), (1, SUBBUF));
+}
+
+#[test]
+fn impossible_heads_are_counted_and_do_no_harm() {
+    let mut ring = ring();
+    fill(&mut ring, 0, 100);
+    let good = ring.head;
+    for head in [u64::MAX, u64::MAX - 7, 1 << 63, (1 << 62) + 8, good + 1] {
+        let mut reader = RingReader::live(geometry(), 0, u64::MAX);
+        for _ in 0..3 {
+            read(&mut reader, &ring.bytes, head, false);
+        }
+        assert_eq!(reader.counts().damaged, 1, "{head:#x}");
+    }
+    // Behind what was read.
+    let mut reader = RingReader::live(geometry(), 0, u64::MAX);
+    let got = read(&mut reader, &ring.bytes, good, false);
+    assert_eq!(got.records, ring.accepted);
+    assert_eq!(
+        read(&mut reader, &ring.bytes, good - 8, false),
+        Got::default()
+    );
+    assert_eq!(reader.position(), good);
+    assert_eq!(reader.counts().damaged, 1);
+}
+
+/// A writer that ignores what is consumed: the reader finds its place again.
+#[test]
+fn an_overtaken_reader_goes_on_at_a_sub_buffer() {
+    let mut ring = ring();
+    let mut reader = RingReader::live(geometry(), 0, u64::MAX);
+    fill(&mut ring, 0, 10);
+    read(&mut reader, &ring.bytes, ring.head, false);
+    for n in 1..100 {
+        fill(&mut ring, 10 * n, 10);
+        ring.consumed = ring.head;
+    }
+    let got = read(&mut reader, &ring.bytes, ring.head, false);
+    assert_eq!(got.gaps, [GapKind::Damaged]);
+    let n = got.records.len();
+    assert!(n > 100);
+    assert_eq!(got.records, ring.accepted[ring.accepted.len() - n..]);
+    assert_eq!(reader.position(), ring.head);
+}
+
+/// Whatever was read, it is bounded by the ring, and lengths add up.
+fn check_bounds(bytes: &[u8], head: u64, consumed: u64) -> Result<(), TestCaseError> {
+    let geometry = geometry();
+    let mut memory = bytes;
+    let dump = RingReader::dump(geometry, &mut memory, head, u64::MAX);
+    let live = RingReader::live(geometry, consumed, u64::MAX);
+    for (mut reader, last) in [(dump, true), (live.clone(), false), (live, true)] {
+        let mut total = 0;
+        let start = reader.position();
+        let Ok(()) = reader.read(&mut memory, head, last, events(), &mut |item| {
+            if let Item::Record { id, payload, .. } = item {
+                total += 8 + payload.len() as u64;
+                assert_eq!(events().payload_len(id, payload), Some(payload.len()));
+            }
+            Ok::<_, Infallible>(())
+        });
+        let counts = reader.counts();
+        prop_assert!(total <= geometry.ring_size());
+        prop_assert!(counts.hole_bytes <= geometry.ring_size());
+        prop_assert!(reader.position() >= start);
+    }
+    Ok(())
+}
+
+fn positions() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        0..8 * SUBBUF,
+        any::<u64>(),
+        (0..1000u64).prop_map(|n| n * 8)
+    ]
+}
+
+proptest! {
+    /// F4.
+    #[test]
+    fn no_bytes_are_too_strange(
+        words in prop::collection::vec(
+            prop_oneof![any::<u64>(), 0u64..4, Just(u64::MAX), (0u64..9).prop_map(|n| n << 16 | 3)],
+            509),
+        head in positions(),
+        consumed in positions(),
+    ) {
+        // A whole ring of these is slow to make: they are repeated, out of step with sub-buffers.
+        let words = words.iter().cycle().take((SUBBUF * COUNT / 8) as usize);
+        let bytes: Vec<u8> = words.flat_map(|word| word.to_le_bytes()).collect();
+        check_bounds(&bytes, head, consumed)?;
+    }
+
+    /// F4: valid rings with some words changed.
+    #[test]
+    fn no_change_is_too_strange(
+        events in 0u64..400,
+        changes in prop::collection::vec(
+            (0..SUBBUF * COUNT / 8, prop_oneof![any::<u64>(), 0u64..4, 0xfff0u64..0x1_0000]), 0..20),
+        heads in prop_oneof![Just(None), positions().prop_map(Some)],
+        consumed in positions(),
+    ) {
+        let mut ring = ring();
+        fill(&mut ring, 3, events);
+        let head = heads.unwrap_or(ring.head);
+        for (word, value) in changes {
+            ring.store(word * 8, value);
+        }
+        check_bounds(&ring.bytes, head, consumed)?;
+    }
+
+    /// A10: whatever is cut off at a committed head, what is before it is read.
+    #[test]
+    fn every_committed_head_is_an_end(lens in prop::collection::vec(0usize..300, 0..60)) {
+        let mut ring = ring();
+        for (n, len) in lens.iter().enumerate() {
+            let text = [b"ab".as_slice(), &vec![b'x'; *len], b"\0"].concat();
+            ring.event(3, n as u64, &text);
+            let mut reader = RingReader::live(geometry(), 0, u64::MAX);
+            let got = read(&mut reader, &ring.bytes, ring.head, true);
+            prop_assert_eq!(&got.records, &ring.accepted);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What a kernel and a traced program leave behind, made from the headers alone: numbers here are the headers', not
+//! the crate's, so that a mistake in the crate is not made twice.
+#![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
+
+pub mod babeltrace;
+pub mod dump;
+
+/// Appends words.
+pub fn words(bytes: &mut Vec<u8>, words: &[u64]) {
+    for word in words {
+        bytes.extend_from_slice(&word.to_le_bytes());
+    }
+}
+
+/// A ring as a program writes it: discarding, whole records by one store of the head.
+#[derive(Clone)]
+pub struct RingWriter {
+    pub bytes: Vec<u8>,
+    pub subbuf_size: u64,
+    pub head: u64,
+    pub lost: u64,
+    pub time: u64,
+    pub consumed: u64,
+    pub cpu: u32,
+    /// Events that it accepted: id, time, payload.
+    pub accepted: Vec<(u16, u64, Vec<u8>)>,
+}
+
+impl RingWriter {
+    pub fn new(subbuf_size: u64, subbuf_count: u64, cpu: u32) -> Self {
+        Self {
+            bytes: vec![0; (subbuf_size * subbuf_count) as usize],
+            subbuf_size,
+            head: 0,
+            lost: 0,
+            time: 0,
+            consumed: 0,
+            cpu,
+            accepted: Vec::new(),
+        }
+    }
+
+    /// Stores a word, whether that is committed or not.
+    pub fn store(&mut self, position: u64, word: u64) {
+        let at = position as usize % self.bytes.len();
+        self.bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+    }
+
+    /// The header of the sub-buffer at `position`, without committing it.
+    pub fn store_header(&mut self, position: u64, time: u64) {
+        self.store(position, position);
+        self.store(position + 8, time);
+        self.store(position + 16, self.lost);
+        self.store(position + 24, u64::from(self.cpu) | 0x4c54_5453 << 32);
+    }
+
+    /// Makes room for `len` bytes. False: there is none.
+    pub fn room(&mut self, len: u64, time: u64) -> bool {
+        let used = self.head % self.subbuf_size;
+        if used != 0 && used + len <= self.subbuf_size {
+            return true;
+        }
+        let next = self.head.next_multiple_of(self.subbuf_size);
+        if next + self.subbuf_size - self.consumed > self.bytes.len() as u64 {
+            self.lost += 1;
+            return false;
+        }
+        if used != 0 {
+            self.store(self.head, 0xffff | time << 16);
+        }
+        self.store_header(next, time);
+        self.time = time;
+        self.head = next + 32;
+        true
+    }
+
+    pub fn event(&mut self, id: u16, time: u64, payload: &[u8]) -> bool {
+        let len = 8 + payload.len().next_multiple_of(8) as u64;
+        if !self.room(len, time) {
+            return false;
+        }
+        if time >> 48 != self.time >> 48 {
+            if !self.room(len + 16, time) {
+                return false;
+            }
+            self.store(self.head, 0xfffe | time << 16);
+            self.store(self.head + 8, time);
+            self.time = time;
+            self.head += 16;
+        }
+        self.store(self.head, u64::from(id) | time << 16);
+        self.store_payload(self.head + 8, payload);
+        self.time = time;
+        self.head += len;
+        self.accepted.push((id, time, payload.to_vec()));
+        true
+    }
+
+    /// A long record; `bits` 62 (done) or 63 (busy).
+    pub fn long(&mut self, id: u16, time: u64, payload: &[u8], bit: u32) -> bool {
+        let len = 16 + payload.len().next_multiple_of(8) as u64;
+        if !self.room(len, time) {
+            return false;
+        }
+        self.store(self.head, 0xfffd | time << 16);
+        self.store(self.head + 8, len | u64::from(id) << 32 | 1 << bit);
+        self.store_payload(self.head + 16, payload);
+        self.time = time;
+        self.head += len;
+        if bit == 62 {
+            self.accepted.push((id, time, payload.to_vec()));
+        }
+        true
+    }
+
+    /// A description.
+    pub fn meta(&mut self, time: u64, line: &str) -> bool {
+        let payload = [line.as_bytes(), &[0]].concat();
+        let done = self.event(0xfffc, time, &payload);
+        if done {
+            self.accepted.pop();
+        }
+        done
+    }
+
+    fn store_payload(&mut self, position: u64, payload: &[u8]) {
+        let at = position as usize % self.bytes.len();
+        self.bytes[at..at + payload.len()].copy_from_slice(payload);
+    }
+
+    /// The control block.
+    pub fn control(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        words(
+            &mut bytes,
+            &[self.head, self.lost, self.time, 0, 0, 0, 0, 0],
+        );
+        words(&mut bytes, &[self.consumed, 0, 0, 0, 0, 0, 0, 0]);
+        bytes
+    }
+}
