@@ -1,6 +1,8 @@
 //! User-space tracing into buffers that the kernel owns.
 
+pub mod clock;
 #[cfg(feature = "tools")]
 pub mod metadata;
 #[cfg(feature = "tools")]
 pub mod ring;
+pub mod writer;

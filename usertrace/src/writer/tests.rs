@@ -1,0 +1,729 @@
+//! The writer on memory that no kernel owns: all else is real.
+
+use std::collections::BTreeMap;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU64, Ordering};
+
+use proptest::prelude::*;
+use usertrace_sys::uapi::{LTT_ID_META, LTT_SUBBUF_MAGIC};
+
+use super::channel::Control;
+use super::*;
+
+/// The rings of a channel, in memory that is shared with children.
+struct Rings {
+    geometry: Geometry,
+    len: usize,
+    channel: Channel,
+}
+
+// SAFETY: the memory is shared, and what is in it is accessed as the protocol says.
+unsafe impl Send for Rings {}
+// SAFETY: likewise.
+unsafe impl Sync for Rings {}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Record {
+    id: u16,
+    time: u64,
+    payload: Vec<u64>,
+}
+
+/// What the control blocks and the rings hold, besides records.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Decoded {
+    records: Vec<Record>,
+    full_times: usize,
+    /// As the last sub-buffer's header says.
+    lost: u64,
+}
+
+fn possible_cpus() -> u32 {
+    // SAFETY: no memory is involved.
+    unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) }
+        .try_into()
+        .unwrap()
+}
+
+/// Memory that children share.
+fn shared(len: usize) -> NonNull<u8> {
+    // SAFETY: a new mapping.
+    let address = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    assert_ne!(address, libc::MAP_FAILED);
+    NonNull::new(address.cast()).unwrap()
+}
+
+impl Rings {
+    fn new(subbuf_size: u64, subbuf_count: u64) -> Self {
+        let nr_rings = possible_cpus();
+        let control_len = 128 * nr_rings as usize;
+        let len = control_len + (subbuf_size * subbuf_count) as usize * nr_rings as usize;
+        let memory = shared(len).as_ptr();
+        let geometry = Geometry {
+            buffers: memory.wrapping_add(control_len),
+            control: memory,
+            control_stride: 128,
+            subbuf_size,
+            subbuf_count,
+            nr_rings,
+        };
+        let rings = Self {
+            geometry,
+            len,
+            channel: Channel::default(),
+        };
+        rings.open();
+        rings
+    }
+
+    fn open(&self) {
+        // SAFETY: the geometry is that of the memory, and the tests that close a channel wait for its writers.
+        unsafe { self.channel.open(&self.geometry) }.unwrap();
+    }
+
+    fn control(&self, cpu: u32) -> &Control {
+        self.channel.ring(cpu).unwrap().control
+    }
+
+    fn lost(&self) -> u64 {
+        self.channel.positions().map(|(_, lost)| lost).sum()
+    }
+
+    fn word(&self, cpu: u32, position: u64) -> u64 {
+        // SAFETY: inside the ring; and no writer stores below `head`.
+        unsafe {
+            self.channel
+                .ring(cpu)
+                .unwrap()
+                .at::<u64>(position)
+                .read_volatile()
+        }
+    }
+
+    /// Reads what lies between two positions; `words` says how long an event's payload is.
+    fn decode_range(&self, cpu: u32, from: u64, to: u64, words: impl Fn(u16) -> usize) -> Decoded {
+        let mut decoded = Decoded::default();
+        let (mut position, mut time) = (from, 0u64);
+        while position < to {
+            let into = position % self.geometry.subbuf_size;
+            if into == 0 {
+                assert_eq!(
+                    self.word(cpu, position),
+                    position,
+                    "a sub-buffer's position"
+                );
+                time = self.word(cpu, position + 8);
+                decoded.lost = self.word(cpu, position + 16);
+                assert_eq!(
+                    self.word(cpu, position + 24),
+                    u64::from(cpu) | u64::from(LTT_SUBBUF_MAGIC) << 32
+                );
+                position += 32;
+                continue;
+            }
+            let header = self.word(cpu, position);
+            let low = header >> 16;
+            let moved = (time & !0xffff_ffff_ffff) | low;
+            time = if moved < time {
+                moved + (1 << 48)
+            } else {
+                moved
+            };
+            match header as u16 {
+                LTT_ID_PAD => position += self.geometry.subbuf_size - into,
+                LTT_ID_TIME => {
+                    time = self.word(cpu, position + 8);
+                    decoded.full_times += 1;
+                    position += 16;
+                }
+                id => {
+                    let words = words(id) as u64;
+                    assert!(
+                        into + 8 + 8 * words <= self.geometry.subbuf_size,
+                        "straddles"
+                    );
+                    let payload = (1..=words)
+                        .map(|n| self.word(cpu, position + 8 * n))
+                        .collect();
+                    decoded.records.push(Record { id, time, payload });
+                    position += 8 + 8 * words;
+                }
+            }
+        }
+        assert_eq!(position, to, "head is not where the last record ends");
+        decoded
+    }
+
+    fn decode(&self, cpu: u32, words: impl Fn(u16) -> usize) -> Decoded {
+        self.decode_range(
+            cpu,
+            0,
+            self.control(cpu).head.load(Ordering::Acquire),
+            words,
+        )
+    }
+
+    fn decode_all(&self, words: impl Fn(u16) -> usize + Copy) -> Vec<Decoded> {
+        (0..self.geometry.nr_rings)
+            .map(|cpu| self.decode(cpu, words))
+            .collect()
+    }
+}
+
+impl Drop for Rings {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's, and its users borrowed it.
+        unsafe { libc::munmap(self.geometry.control.cast(), self.len) };
+    }
+}
+
+fn rseq() -> Rseq {
+    Rseq::find().expect("these tests need a C library that registers rseq")
+}
+
+/// Keeps the calling thread on one CPU, and says which.
+fn pin() -> u32 {
+    // SAFETY: a set of CPUs is plain data, and the calls write or read nothing else.
+    unsafe {
+        let cpu = libc::sched_getcpu();
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu as usize, &mut set);
+        assert_eq!(
+            libc::sched_setaffinity(0, size_of_val(&set), &raw const set),
+            0
+        );
+        cpu as u32
+    }
+}
+
+fn put<const WORDS: usize>(rings: &Rings, id: u16, payload: &[u64; WORDS]) -> Result<(), Dropped> {
+    // SAFETY: `open` kept its promise; ids mean events here.
+    unsafe { write(rseq(), &rings.channel, &AtomicU16::new(id), payload) }
+}
+
+fn put_words(rings: &Rings, id: u16, payload: &[u64]) -> Result<(), Dropped> {
+    // SAFETY: as in `put`.
+    unsafe { write_words(rseq(), &rings.channel, &AtomicU16::new(id), payload) }
+}
+
+#[test]
+fn a_record_of_each_length() {
+    let rings = Rings::new(4096, 4);
+    let cpu = pin();
+    let before = crate::clock::cycles();
+    put(&rings, 10, &[]).unwrap();
+    put(&rings, 11, &[1]).unwrap();
+    put(&rings, 12, &[1, 2]).unwrap();
+    put(&rings, 13, &[1, 2, 3]).unwrap();
+    put(&rings, 14, &[1, 2, 3, 4]).unwrap();
+    put(&rings, 15, &[1, 2, 3, 4, 5]).unwrap();
+    put(&rings, 19, &[1, 2, 3, 4, 5, 6, 7, 8, 9]).unwrap();
+    put_words(&rings, 10, &[]).unwrap();
+    put_words(&rings, 12, &[8, 9]).unwrap();
+    let after = crate::clock::cycles();
+
+    let decoded = rings.decode(cpu, |id| usize::from(id) - 10);
+    let payloads: Vec<_> = decoded
+        .records
+        .iter()
+        .map(|record| record.payload.clone())
+        .collect();
+    let expected: [&[u64]; 9] = [
+        &[],
+        &[1],
+        &[1, 2],
+        &[1, 2, 3],
+        &[1, 2, 3, 4],
+        &[1, 2, 3, 4, 5],
+        &[1, 2, 3, 4, 5, 6, 7, 8, 9],
+        &[],
+        &[8, 9],
+    ];
+    assert_eq!(payloads, expected);
+    let times: Vec<_> = decoded.records.iter().map(|record| record.time).collect();
+    assert!(times.is_sorted() && before <= times[0] && times[8] <= after);
+    assert_eq!(rings.lost(), 0);
+}
+
+/// E7: a full ring drops what does not fit, and counts all of it.
+#[test]
+fn a_full_ring_drops_and_counts() {
+    let rings = Rings::new(4096, 2);
+    let cpu = pin();
+    let accepted = (0..1000)
+        .filter(|&n| put(&rings, 1, &[n, 0]).is_ok())
+        .count();
+    // 24 bytes each, 4064 in each of the two sub-buffers.
+    assert_eq!(accepted, 2 * (4064 / 24));
+    assert_eq!(rings.lost(), 1000 - accepted as u64);
+    let decoded = rings.decode(cpu, |_| 2);
+    assert!(
+        decoded
+            .records
+            .iter()
+            .map(|record| record.payload[0])
+            .eq(0..accepted as u64)
+    );
+
+    // The consumer reads the first sub-buffer: there is room for one again, which knows what was lost before it.
+    rings.control(cpu).consumed.store(4096, Ordering::Release);
+    put(&rings, 1, &[1000, 0]).unwrap();
+    let head = rings.control(cpu).head.load(Ordering::Acquire);
+    let decoded = rings.decode_range(cpu, 8192, head, |_| 2);
+    assert_eq!(decoded.records[0].payload, [1000, 0]);
+    assert_eq!(decoded.lost, 1000 - accepted as u64);
+}
+
+/// What is longer than a record may be is lost, and counted.
+#[test]
+fn a_record_that_is_too_long_is_lost() {
+    let rings = Rings::new(4096, 2);
+    let longest = vec![7; (LONGEST as usize - 8) / 8];
+    put_words(&rings, LTT_ID_META, &longest).unwrap();
+    let longer = vec![7; longest.len() + 1];
+    assert_eq!(put_words(&rings, LTT_ID_META, &longer), Err(Dropped::Lost));
+    assert_eq!(rings.lost(), 1);
+}
+
+/// A time stamp's upper bits are stored when they are not those of the newest full time in the ring.
+#[test]
+fn a_full_time_comes_first_where_it_is_needed() {
+    let rings = Rings::new(4096, 2);
+    let cpu = pin();
+    put(&rings, 1, &[1]).unwrap();
+    rings
+        .control(cpu)
+        .time
+        .fetch_xor(1 << 48, Ordering::Relaxed);
+    put(&rings, 1, &[2]).unwrap();
+    put(&rings, 1, &[3]).unwrap();
+    let decoded = rings.decode(cpu, |_| 1);
+    assert_eq!(decoded.full_times, 1);
+    assert!(
+        decoded
+            .records
+            .iter()
+            .map(|record| record.payload[0])
+            .eq(1..=3)
+    );
+
+    // There are less than 16 bytes left for it: the next sub-buffer has it in its header.
+    while rings.control(cpu).head.load(Ordering::Relaxed) % 4096 != 4088 {
+        put(&rings, 2, &[]).unwrap();
+    }
+    rings
+        .control(cpu)
+        .time
+        .fetch_xor(1 << 48, Ordering::Relaxed);
+    put(&rings, 2, &[]).unwrap();
+    let decoded = rings.decode(cpu, |id| if id == 1 { 1 } else { 0 });
+    assert_eq!(decoded.full_times, 1);
+    assert!(decoded.records.iter().map(|record| record.time).is_sorted());
+}
+
+#[test]
+fn a_closed_channel_takes_nothing() {
+    let rings = Rings::new(4096, 2);
+    rings.channel.close();
+    assert_eq!(put(&rings, 1, &[1]), Err(Dropped::Closed));
+    // What fork leaves of it in the child.
+    let wiped = Channel::default();
+    // SAFETY: a channel that was never opened.
+    let result = unsafe { write(rseq(), &wiped, &AtomicU16::new(1), &[1]) };
+    assert_eq!(result, Err(Dropped::Closed));
+    rings.open();
+    // An event that was not described: its id is no id.
+    assert_eq!(put(&rings, 0, &[1]), Err(Dropped::Closed));
+    assert_eq!(
+        rings
+            .channel
+            .positions()
+            .map(|(head, lost)| head + lost)
+            .sum::<u64>(),
+        0
+    );
+}
+
+#[test]
+fn a_cpu_without_a_ring_is_counted_in_the_first() {
+    let rings = Rings::new(4096, 2);
+    if possible_cpus() < 2 {
+        return;
+    }
+    // SAFETY: as in `pin`.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(1, &mut set);
+        assert_eq!(
+            libc::sched_setaffinity(0, size_of_val(&set), &raw const set),
+            0
+        );
+    }
+    rings.channel.close();
+    // SAFETY: the memory is that of `rings`, and nobody else writes.
+    unsafe {
+        rings.channel.open(&Geometry {
+            nr_rings: 1,
+            ..rings.geometry
+        })
+    }
+    .unwrap();
+    assert_eq!(put(&rings, 1, &[1]), Err(Dropped::Lost));
+    assert_eq!(rings.lost(), 1);
+}
+
+#[test]
+fn bad_geometry_is_refused() {
+    let rings = Rings::new(4096, 2);
+    let good = rings.geometry;
+    let channel = Channel::default();
+    for bad in [
+        Geometry {
+            subbuf_size: 0,
+            ..good
+        },
+        Geometry {
+            subbuf_size: 4096 + 8,
+            ..good
+        },
+        Geometry {
+            subbuf_size: 1024,
+            ..good
+        },
+        Geometry {
+            subbuf_size: 1 << 63,
+            ..good
+        },
+        Geometry {
+            subbuf_count: 1,
+            ..good
+        },
+        Geometry {
+            subbuf_count: 3,
+            ..good
+        },
+        Geometry {
+            control_stride: 64,
+            ..good
+        },
+        Geometry {
+            control_stride: 129,
+            ..good
+        },
+        Geometry {
+            nr_rings: 0,
+            ..good
+        },
+        Geometry {
+            buffers: good.buffers.wrapping_add(4),
+            ..good
+        },
+    ] {
+        // SAFETY: it is refused.
+        assert_eq!(unsafe { channel.open(&bad) }, Err(BadGeometry), "{bad:?}");
+        assert!(!channel.is_open());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Over many laps, with records of all lengths and a consumer that reads now and then: what was accepted is
+    /// there, in order, and what was not is counted.
+    #[test]
+    fn any_mix_of_lengths_and_reads(
+        steps in prop::collection::vec((0usize..=255, 0u8..8), 1..400),
+        subbuf_count in prop::sample::select(vec![2u64, 4, 8]),
+    ) {
+        let rings = Rings::new(4096, subbuf_count);
+        let cpu = pin();
+        let (mut written, mut read) = (Vec::new(), Vec::new());
+        let (mut consumed, mut dropped) = (0, 0);
+        let consume = |consumed: u64, read: &mut Vec<Record>| {
+            let head = rings.control(cpu).head.load(Ordering::Acquire);
+            read.extend(rings.decode_range(cpu, consumed, head, |id| usize::from(id) - 1).records);
+            head
+        };
+        for (n, &(words, action)) in steps.iter().enumerate() {
+            let payload: Vec<u64> = (0..words as u64).map(|word| n as u64 * 1000 + word).collect();
+            match put_words(&rings, words as u16 + 1, &payload) {
+                Ok(()) => written.push(payload),
+                Err(Dropped::Lost) => dropped += 1,
+                Err(Dropped::Closed) => prop_assert!(false, "not closed"),
+            }
+            if action == 0 {
+                let head = consume(consumed, &mut read);
+                // A consumer may stop anywhere between two records; the writer needs whole sub-buffers.
+                rings.control(cpu).consumed.store(head, Ordering::Release);
+                consumed = head;
+            }
+        }
+        consume(consumed, &mut read);
+        prop_assert_eq!(rings.lost(), dropped);
+        prop_assert!(read.iter().map(|record| record.time).is_sorted());
+        let payloads: Vec<_> = read.into_iter().map(|record| record.payload).collect();
+        prop_assert_eq!(payloads, written);
+    }
+}
+
+/// B6, A3: several threads on all CPUs; each record whole, each ring in order of time, nothing missing.
+#[test]
+fn threads_share_the_rings() {
+    const THREADS: u64 = 6;
+    const EVENTS: u64 = 100_000;
+    let rings = Rings::new(1 << 20, 32);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let rings = &rings;
+            scope.spawn(move || {
+                for n in 0..EVENTS {
+                    put(rings, 1, &[thread, n, !n]).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(rings.lost(), 0);
+    let mut seen: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    for decoded in rings.decode_all(|_| 3) {
+        assert!(decoded.records.iter().map(|record| record.time).is_sorted());
+        let mut newest = BTreeMap::new();
+        for record in decoded.records {
+            let [thread, n, check] = record.payload[..] else {
+                unreachable!()
+            };
+            assert_eq!(n, !check);
+            assert!(newest.insert(thread, n).is_none_or(|before| before < n));
+            seen.entry(thread).or_default().push(n);
+        }
+    }
+    assert_eq!(seen.len(), THREADS as usize);
+    for numbers in seen.values_mut() {
+        numbers.sort_unstable();
+        assert!(numbers.iter().copied().eq(0..EVENTS));
+    }
+}
+
+/// Rings that a signal handler finds.
+static FOR_HANDLER: AtomicPtr<Rings> = AtomicPtr::new(std::ptr::null_mut());
+static HANDLED: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn trace_in_handler(_: libc::c_int) {
+    // SAFETY: set before the handler was installed, and valid until the process is done with it.
+    if let Some(rings) = unsafe { FOR_HANDLER.load(Ordering::Acquire).as_ref() } {
+        let n = HANDLED.fetch_add(1, Ordering::Relaxed);
+        put(rings, 2, &[n, !n]).unwrap();
+    }
+}
+
+/// Runs `body` in a child, and says how the child ended.
+fn in_child(body: impl FnOnce()) -> libc::c_int {
+    // SAFETY: the child only runs code that needs no lock of another thread: it writes events, and exits.
+    unsafe {
+        let pid = libc::fork();
+        assert!(pid >= 0);
+        if pid == 0 {
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).is_ok();
+            libc::_exit(i32::from(!done));
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);
+        status
+    }
+}
+
+/// D2's nesting, with rseq: a signal handler that traces in the middle of an event is simply first.
+#[test]
+fn a_signal_handler_traces_in_the_middle_of_an_event() {
+    const EVENTS: u64 = 400_000;
+    let rings = Rings::new(1 << 20, 32);
+    let handled = shared(4096).cast::<AtomicU64>();
+    let status = in_child(|| {
+        FOR_HANDLER.store((&raw const rings).cast_mut(), Ordering::Release);
+        // SAFETY: the handler is async-signal-safe; the timer is the child's.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = trace_in_handler as extern "C" fn(libc::c_int) as usize;
+            libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut());
+            let each = libc::timeval {
+                tv_sec: 0,
+                tv_usec: 50,
+            };
+            let timer = libc::itimerval {
+                it_interval: each,
+                it_value: each,
+            };
+            libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut());
+        }
+        for n in 0..EVENTS {
+            put(&rings, 1, &[n, !n]).unwrap();
+        }
+        // SAFETY: a timer of zeros is none.
+        unsafe {
+            let none: libc::itimerval = std::mem::zeroed();
+            libc::setitimer(libc::ITIMER_REAL, &raw const none, std::ptr::null_mut());
+            handled
+                .as_ref()
+                .store(HANDLED.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    });
+    assert_eq!(status, 0);
+    let (mut events, mut handlers) = (Vec::new(), Vec::new());
+    for decoded in rings.decode_all(|_| 2) {
+        assert!(decoded.records.iter().map(|record| record.time).is_sorted());
+        for record in decoded.records {
+            assert_eq!(record.payload[0], !record.payload[1]);
+            let list = if record.id == 1 {
+                &mut events
+            } else {
+                &mut handlers
+            };
+            list.push(record.payload[0]);
+        }
+    }
+    events.sort_unstable();
+    handlers.sort_unstable();
+    assert!(events.into_iter().eq(0..EVENTS));
+    // SAFETY: written by the child, which is gone.
+    let handled = unsafe { handled.as_ref() }.load(Ordering::Relaxed);
+    assert!(handled > 0, "no signal came");
+    assert!(handlers.into_iter().eq(0..handled));
+}
+
+/// A10: killed at any instruction, a process leaves all events that it had committed, and nothing else.
+#[test]
+fn a_killed_process_leaves_a_prefix() {
+    for round in 0..100u32 {
+        let rings = Rings::new(1 << 20, 16);
+        let witness = shared(4096).cast::<AtomicU64>();
+        // SAFETY: as in `in_child`; the parent kills the child that it made.
+        unsafe {
+            let pid = libc::fork();
+            assert!(pid >= 0);
+            if pid == 0 {
+                for n in 0.. {
+                    if put(&rings, 1, &[n, !n]).is_ok() {
+                        witness.as_ref().store(n + 1, Ordering::Release);
+                    } else {
+                        loop {
+                            libc::pause();
+                        }
+                    }
+                }
+            }
+            while witness.as_ref().load(Ordering::Acquire) < u64::from(round) * 37 {
+                std::hint::spin_loop();
+            }
+            libc::kill(pid, libc::SIGKILL);
+            let mut status = 0;
+            assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);
+            assert_eq!(libc::WTERMSIG(status), libc::SIGKILL);
+        }
+        let mut numbers = Vec::new();
+        for decoded in rings.decode_all(|_| 2) {
+            for record in decoded.records {
+                assert_eq!(record.payload[0], !record.payload[1]);
+                numbers.push(record.payload[0]);
+            }
+        }
+        numbers.sort_unstable();
+        assert!(
+            numbers.iter().copied().eq(0..numbers.len() as u64),
+            "not a prefix"
+        );
+        // SAFETY: the child is gone.
+        let witness_value = unsafe { witness.as_ref() }.load(Ordering::Acquire);
+        assert!(
+            numbers.len() as u64 >= witness_value,
+            "an event that was committed is missing"
+        );
+        // SAFETY: mapped above.
+        unsafe { libc::munmap(witness.as_ptr().cast(), 4096) };
+    }
+}
+
+/// A debugger that steps through an event aborts each sequence: the program goes on, and the loss is counted.
+#[test]
+fn single_steps_do_not_hang() {
+    let rings = Rings::new(4096, 4);
+    let cpu = pin();
+    put(&rings, 1, &[1]).unwrap();
+    let head = rings.control(cpu).head.load(Ordering::Acquire);
+    // SAFETY: as in `in_child`; the child is traced by its parent alone.
+    let steps = unsafe {
+        let pid = libc::fork();
+        assert!(pid >= 0);
+        if pid == 0 {
+            libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0);
+            libc::raise(libc::SIGSTOP);
+            let result = put(&rings, 1, &[2]);
+            libc::_exit(if result == Err(Dropped::Lost) { 0 } else { 1 });
+        }
+        let mut steps = 0u64;
+        loop {
+            let mut status = 0;
+            assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);
+            if libc::WIFEXITED(status) {
+                assert_eq!(
+                    libc::WEXITSTATUS(status),
+                    0,
+                    "the event was not counted as lost"
+                );
+                break steps;
+            }
+            assert!(libc::WIFSTOPPED(status), "the child died: {status:#x}");
+            steps += 1;
+            assert_eq!(libc::ptrace(libc::PTRACE_SINGLESTEP, pid, 0, 0), 0);
+        }
+    };
+    assert!(steps > 100, "it was not stepped through");
+    assert_eq!(rings.lost(), 1);
+    assert_eq!(rings.control(cpu).head.load(Ordering::Acquire), head);
+}
+
+/// A9: once a channel is closed and running sequences were restarted, nobody stores into its rings any more.
+#[test]
+fn closing_keeps_everybody_out() {
+    const REGISTER: libc::c_int = 1 << 8;
+    const RESTART: libc::c_int = 1 << 7;
+    let membarrier = |command: libc::c_int| {
+        // SAFETY: no memory is involved.
+        unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }
+    };
+    assert_eq!(membarrier(REGISTER), 0);
+    let rings = Rings::new(4096, 4);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let _ = put(&rings, 1, &[1, 2, 3]);
+                }
+            });
+        }
+        for _ in 0..2000 {
+            rings.channel.close();
+            assert_eq!(membarrier(RESTART), 0);
+            // SAFETY: the whole memory of the rings; that nobody writes to it is what is tested.
+            unsafe {
+                std::ptr::write_bytes(rings.geometry.control, 0, rings.len);
+                for _ in 0..20 {
+                    std::hint::spin_loop();
+                }
+                let words =
+                    std::slice::from_raw_parts(rings.geometry.control.cast::<u64>(), rings.len / 8);
+                assert!(words.iter().all(|&word| word == 0));
+            }
+            rings.open();
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
