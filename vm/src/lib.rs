@@ -1,1 +1,32 @@
-//! To be written.
+//! Boots a kernel under QEMU and runs one command in it.
+//!
+//! The guest's root is the host's own, read-only, so that any installed program can be run without an image being
+//! built; `/out` is the one place where it writes to the host. Its standard streams and its exit status come over
+//! virtio-serial ports of their own: nothing is read off the console but what only the console can say, which is how
+//! the kernel died. [`Outcome`] tells every way a run can end apart.
+//!
+//! ```no_run
+//! use usertrace_vm::{Guest, KernelConfig, Outcome, Streams};
+//!
+//! let run = Guest::new(KernelConfig::Release)?.command(["uname", "-r"]).run(Streams::capture())?;
+//! assert_eq!(run.outcome, Outcome::Passed);
+//! # Ok::<(), anyhow::Error>(())
+//! ```
+
+mod console;
+mod cpio;
+mod guest;
+mod initramfs;
+mod monitor;
+mod outcome;
+mod paths;
+mod qemu;
+mod shell;
+mod splat;
+mod streams;
+pub mod tally;
+
+pub use guest::{Guest, Run};
+pub use outcome::Outcome;
+pub use paths::{KernelConfig, cache_dir, kernel_image, repository, target_dir};
+pub use streams::Streams;

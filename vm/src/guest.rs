@@ -1,0 +1,545 @@
+//! One guest, from its description to its end.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use usertrace_init::{
+    BOOT_TAG, BYE, DUMP_NAME, Dump, Job, OUT_TAG, PORT_STATUS, PORT_STDERR, PORT_STDIN,
+    PORT_STDOUT, ROOT_TAG, Report, Share,
+};
+
+use crate::console::Console;
+use crate::monitor::{self, Event, Limits};
+use crate::outcome::Outcome;
+use crate::paths::{KernelConfig, cache_dir, kernel_image, repository, target_dir};
+use crate::qemu::{Machine, Qemu};
+use crate::shell::RawTerminal;
+use crate::splat::Scanner;
+use crate::streams::{Output, Sink, Streams, start_input};
+use crate::{initramfs, shell};
+
+/// How many runs' directories are kept.
+const KEPT_RUNS: usize = 60;
+/// How many of the console's last lines are shown.
+const END_LINES: usize = 25;
+
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// A guest to be run.
+#[derive(Clone, Debug)]
+pub struct Guest {
+    config: KernelConfig,
+    kernel: PathBuf,
+    smp: u32,
+    memory_mib: Option<u64>,
+    crash: bool,
+    timeout: Option<Duration>,
+    silence: Option<Duration>,
+    out: Option<PathBuf>,
+    append: String,
+    allowed: Vec<String>,
+    argv: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
+    cwd: PathBuf,
+}
+
+/// How a guest's run went.
+#[derive(Debug)]
+pub struct Run {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The command's own status, where it ended, even if the outcome is not its own.
+    pub status: Option<u8>,
+    /// What the command wrote to standard output, if that was captured.
+    pub stdout: Vec<u8>,
+    /// What the command wrote to standard error, if that was captured.
+    pub stderr: Vec<u8>,
+    /// The directory of this run: the console log, QEMU's messages, the outcome.
+    pub dir: PathBuf,
+    /// The console log.
+    pub console: PathBuf,
+    /// The host's side of `/out`.
+    pub out: PathBuf,
+    /// The dump, if one was saved; or why not, if one should have been.
+    pub dump: Option<Result<PathBuf, String>>,
+    /// The kernel's reports of its own mistakes.
+    pub splats: Vec<String>,
+    /// The last lines of the console.
+    pub console_end: String,
+}
+
+impl Run {
+    /// What is to be told about a run whose outcome is not the command's own.
+    #[must_use]
+    pub fn explain(&self) -> String {
+        let mut text = String::new();
+        if !self.console_end.is_empty() {
+            text += &format!("--- the end of the console ---\n{}---\n", self.console_end);
+        }
+        for splat in &self.splats {
+            text += &format!("the kernel reports: {splat}\n");
+        }
+        if let Some(status) = self.status {
+            text += &format!("the command's own status: {status}\n");
+        }
+        match &self.dump {
+            Some(Ok(path)) => text += &format!("dump: {}\n", path.display()),
+            Some(Err(why)) => text += &format!("no dump: {why}\n"),
+            None => {}
+        }
+        text + &format!(
+            "console log: {}\noutcome: {}\n",
+            self.console.display(),
+            self.outcome
+        )
+    }
+}
+
+impl Guest {
+    /// A guest of this kernel.
+    ///
+    /// # Errors
+    /// The kernel is not built, or there is no current directory.
+    pub fn new(config: KernelConfig) -> Result<Self> {
+        Ok(Self::with_kernel(config, kernel_image(config)?))
+    }
+
+    /// A guest of the kernel in this file, which was built with this configuration.
+    #[must_use]
+    pub fn with_kernel(config: KernelConfig, kernel: PathBuf) -> Self {
+        Self {
+            config,
+            kernel,
+            smp: 2,
+            memory_mib: None,
+            crash: false,
+            timeout: None,
+            silence: None,
+            out: None,
+            append: String::new(),
+            allowed: Vec::new(),
+            argv: Vec::new(),
+            env: Vec::new(),
+            cwd: std::env::current_dir().unwrap_or_else(|_| "/".into()),
+        }
+    }
+
+    /// The number of processors.
+    #[must_use]
+    pub fn smp(mut self, processors: u32) -> Self {
+        self.smp = processors;
+        self
+    }
+
+    /// The size of its memory.
+    #[must_use]
+    pub fn memory_mib(mut self, size: u64) -> Self {
+        self.memory_mib = Some(size);
+        self
+    }
+
+    /// Whether a panic saves a dump.
+    #[must_use]
+    pub fn crash(mut self, armed: bool) -> Self {
+        self.crash = armed;
+        self
+    }
+
+    /// How long the whole run may take.
+    #[must_use]
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.timeout = Some(limit);
+        self
+    }
+
+    /// How long the guest may show no sign of life.
+    #[must_use]
+    pub fn silence(mut self, limit: Duration) -> Self {
+        self.silence = Some(limit);
+        self
+    }
+
+    /// The host's directory that is the guest's `/out`; without it, one in the run's directory.
+    #[must_use]
+    pub fn out(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.out = Some(dir.into());
+        self
+    }
+
+    /// More for the kernel's command line.
+    #[must_use]
+    pub fn append(mut self, args: &str) -> Self {
+        self.append.push(' ');
+        self.append.push_str(args);
+        self
+    }
+
+    /// A text that makes a line of the console no splat.
+    #[must_use]
+    pub fn allow_splat(mut self, text: impl Into<String>) -> Self {
+        self.allowed.push(text.into());
+        self
+    }
+
+    /// The command and its arguments. Without one, the guest runs a shell on this process's terminal.
+    #[must_use]
+    pub fn command<A: Into<OsString>>(mut self, argv: impl IntoIterator<Item = A>) -> Self {
+        self.argv = argv.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// One more variable of the command's environment.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// The command's working directory.
+    #[must_use]
+    pub fn cwd(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.cwd = dir.into();
+        self
+    }
+
+    /// Boots the guest, runs the command, and ends the guest.
+    ///
+    /// # Errors
+    /// The guest could not be started. Everything that goes wrong later is an [`Outcome`].
+    pub fn run(self, streams: Streams) -> Result<Run> {
+        let dir = new_run_dir()?;
+        let out = match &self.out {
+            Some(out) => out.clone(),
+            None => dir.join("out"),
+        };
+        fs::create_dir_all(&out).with_context(|| format!("making {}", out.display()))?;
+        let out = out.canonicalize()?;
+        // Only for this run, and large: it goes when the run is over.
+        let boot = tempfile::Builder::new().prefix("boot-").tempdir_in(&dir)?;
+        let parts = self.start(&dir, &out, boot.path(), &streams)?;
+        let run = self.finish(parts, dir, out)?;
+        fs::write(
+            run.dir.join("outcome"),
+            format!("{} {}\n", run.outcome.code(), run.outcome),
+        )?;
+        Ok(run)
+    }
+
+    fn start(&self, dir: &Path, out: &Path, boot: &Path, streams: &Streams) -> Result<Parts> {
+        let nonce = dir
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let job = self.job(&nonce);
+        let initramfs = boot.join("initramfs");
+        fs::write(&initramfs, initramfs::pack(&job)?).context("writing the initramfs")?;
+
+        let (events, seen) = channel();
+        let mut machine = Machine::new(self.smp, self.memory());
+        machine.boot(&self.kernel, &initramfs, &self.cmdline());
+        let console_stream = machine.serial()?;
+        let status = machine.port(PORT_STATUS)?;
+        let stdin = machine.port(PORT_STDIN)?;
+        let stdout = machine.port(PORT_STDOUT)?;
+        let stderr = machine.port(PORT_STDERR)?;
+        machine.share(ROOT_TAG, Path::new("/"), false);
+        machine.share(OUT_TAG, out, true);
+        for share in &job.shares {
+            let from = if share.tag == BOOT_TAG {
+                boot
+            } else {
+                &share.path
+            };
+            machine.share(&share.tag, from, share.writable);
+        }
+        if self.crash {
+            fs::copy(&self.kernel, boot.join("kernel")).context("copying the kernel")?;
+        }
+
+        let console = Console::start(
+            console_stream.try_clone()?,
+            &dir.join("console.log"),
+            Scanner::new(self.allowed.clone()),
+            events.clone(),
+        )?;
+        let sinks = if streams.output {
+            [own(std::io::stdout())?, own(std::io::stderr())?]
+        } else {
+            [Sink::memory(), Sink::memory()]
+        };
+        let [out_sink, err_sink] = sinks.clone();
+        let outputs = [
+            Output::start(stdout, out_sink, events.clone())?,
+            Output::start(stderr, err_sink, events.clone())?,
+        ];
+        start_reports(status.try_clone()?, events.clone())?;
+        let qemu = machine.start(&dir.join("qemu.log"))?;
+        let (give_terminal, terminal) = channel();
+        let mut idle_stdin = None;
+        if self.argv.is_empty() {
+            self.start_shell(
+                &console,
+                console_stream,
+                status.try_clone()?,
+                nonce,
+                events,
+                give_terminal,
+            )?;
+            idle_stdin = Some(stdin);
+        } else if streams.stdin {
+            start_input(stdin)?;
+        }
+        // Otherwise the stream is closed here, and the command reads the end of a file.
+        Ok(Parts {
+            qemu,
+            console,
+            seen,
+            status,
+            outputs,
+            sinks,
+            _idle_stdin: idle_stdin,
+            terminal,
+        })
+    }
+
+    /// Waits for the shell beside the monitor, which must not wait.
+    fn start_shell(
+        &self,
+        console: &Console,
+        stream: UnixStream,
+        status: UnixStream,
+        nonce: String,
+        events: Sender<Event>,
+        give: Sender<RawTerminal>,
+    ) -> Result<()> {
+        let listener = console.listener();
+        let limit = self.limits().total;
+        std::thread::Builder::new().spawn(move || {
+            match shell::hand_over(&listener, stream, status, &nonce, limit) {
+                Ok(terminal) => drop(give.send(terminal)),
+                Err(e) => drop(events.send(Event::Harness(format!("{e:#}")))),
+            }
+        })?;
+        Ok(())
+    }
+
+    fn finish(&self, parts: Parts, dir: PathBuf, out: PathBuf) -> Result<Run> {
+        let Parts {
+            mut qemu,
+            mut console,
+            seen,
+            status,
+            mut outputs,
+            sinks,
+            _idle_stdin,
+            terminal,
+        } = parts;
+        let mut link = Link {
+            status,
+            outputs: &outputs,
+        };
+        let limits = self.limits();
+        let mut verdict = monitor::watch(&seen, limits, self.crash, &mut link);
+        let died = qemu.wait(Duration::from_secs(5))?;
+        qemu.kill();
+        // The shell has it no more.
+        drop(terminal.try_recv());
+        console.join();
+        for output in &mut outputs {
+            output.join();
+        }
+        if let Outcome::Infra(why) = &mut verdict.outcome {
+            if let Some(died) = died.filter(|status| !status.success()) {
+                *why += &format!("; QEMU: {died}");
+            }
+            let messages = qemu.messages();
+            if !messages.is_empty() {
+                *why += &format!("; QEMU says: {messages}");
+            }
+        }
+        let [stdout, stderr] = sinks.map(|sink| sink.take());
+        Ok(Run {
+            status: verdict
+                .status
+                .filter(|_| !verdict.outcome.is_commands_own()),
+            outcome: verdict.outcome,
+            stdout,
+            stderr,
+            console: dir.join("console.log"),
+            dump: verdict.dump.map(|dump| dump.map(|_| out.join(DUMP_NAME))),
+            dir,
+            out,
+            splats: verdict.splats,
+            console_end: console.end(END_LINES),
+        })
+    }
+
+    fn job(&self, nonce: &str) -> Job {
+        let mut env: Vec<(OsString, OsString)> = vec![
+            ("PATH".into(), PATH.into()),
+            ("HOME".into(), "/root".into()),
+            ("USER".into(), "root".into()),
+            ("LANG".into(), "C.UTF-8".into()),
+            // How a program knows that it runs in the guest.
+            ("USERTRACE_GUEST".into(), self.config.to_string().into()),
+        ];
+        env.push((
+            "TERM".into(),
+            std::env::var_os("TERM").unwrap_or_else(|| "dumb".into()),
+        ));
+        env.extend(self.env.iter().cloned());
+        // The host's root may show neither: it has its own /tmp, and a file system may be mounted over it.
+        let mut shares = vec![Share {
+            tag: "repository".into(),
+            path: repository().into(),
+            writable: false,
+        }];
+        let target = target_dir();
+        if !target.starts_with(repository()) && target.is_dir() {
+            shares.push(Share {
+                tag: "target".into(),
+                path: target,
+                writable: false,
+            });
+        }
+        let dump = self.crash.then(|| {
+            let boot = PathBuf::from("/run/usertrace-boot");
+            shares.push(Share {
+                tag: BOOT_TAG.into(),
+                path: boot.clone(),
+                writable: false,
+            });
+            Dump {
+                kernel: boot.join("kernel"),
+                initramfs: boot.join("initramfs"),
+                cmdline: crash_cmdline(),
+            }
+        });
+        Job {
+            argv: self.argv.clone(),
+            env,
+            cwd: self.cwd.clone(),
+            shares,
+            dump,
+            nonce: nonce.into(),
+        }
+    }
+
+    fn memory(&self) -> u64 {
+        self.memory_mib.unwrap_or(match self.config {
+            KernelConfig::Release => 1024,
+            // A third more for shadow memory and records of every lock and object.
+            KernelConfig::Debug => 2048,
+        })
+    }
+
+    fn cmdline(&self) -> String {
+        let mut line = String::from("console=ttyS0 panic=-1 oops=panic");
+        if self.crash {
+            line += match self.config {
+                KernelConfig::Release => " crashkernel=160M",
+                KernelConfig::Debug => " crashkernel=512M",
+            };
+        }
+        if self.config == KernelConfig::Debug {
+            line += " kmemleak=on";
+        }
+        line + &self.append
+    }
+
+    fn limits(&self) -> Limits {
+        // How much slower the debug kernel is.
+        let factor = match self.config {
+            KernelConfig::Release => 1,
+            KernelConfig::Debug => 4,
+        };
+        let seconds = |s: u32| Duration::from_secs(1) * s * factor;
+        Limits {
+            total: self.timeout.unwrap_or(seconds(600)),
+            silence: self.silence.unwrap_or(seconds(45)),
+            beat: self.silence.unwrap_or(seconds(30)),
+            grace: seconds(15),
+        }
+    }
+}
+
+/// The crash kernel needs one processor, and neither its own dump nor an address of its own choice.
+fn crash_cmdline() -> String {
+    "console=ttyS0 panic=-1 oops=panic nr_cpus=1 reset_devices nokaslr".into()
+}
+
+#[derive(Debug)]
+struct Parts {
+    qemu: Qemu,
+    console: Console,
+    seen: Receiver<Event>,
+    status: UnixStream,
+    outputs: [Output; 2],
+    sinks: [Sink; 2],
+    _idle_stdin: Option<UnixStream>,
+    terminal: Receiver<RawTerminal>,
+}
+
+struct Link<'a> {
+    status: UnixStream,
+    outputs: &'a [Output; 2],
+}
+
+impl monitor::Guest for Link<'_> {
+    fn bye(&mut self) {
+        // A guest that is gone needs no answer.
+        let _ = self.status.write_all(BYE);
+    }
+
+    fn carried(&self) -> (u64, u64) {
+        (self.outputs[0].count(), self.outputs[1].count())
+    }
+}
+
+/// A handle on a stream of this process's, past the standard library's buffers.
+fn own(stream: impl std::os::fd::AsFd) -> Result<Sink> {
+    Ok(Sink::File(Arc::new(
+        stream.as_fd().try_clone_to_owned()?.into(),
+    )))
+}
+
+fn start_reports(from: UnixStream, events: Sender<Event>) -> Result<()> {
+    std::thread::Builder::new().spawn(move || {
+        for line in BufReader::new(from).split(b'\n') {
+            let Ok(line) = line else { return };
+            let line = String::from_utf8_lossy(&line);
+            let event = Report::parse(&line)
+                .map_or_else(|| Event::Garbage(line.to_string()), Event::Report);
+            if events.send(event).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// A new directory for a run; the oldest ones go.
+fn new_run_dir() -> Result<PathBuf> {
+    let runs = cache_dir()?.join("runs");
+    fs::create_dir_all(&runs).with_context(|| format!("making {}", runs.display()))?;
+    let mut old: Vec<_> = fs::read_dir(&runs)?
+        .flatten()
+        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+        .collect();
+    old.sort();
+    for (_, path) in old.iter().rev().skip(KEPT_RUNS) {
+        let _ = fs::remove_dir_all(path);
+    }
+    Ok(tempfile::Builder::new()
+        .prefix("run-")
+        .tempdir_in(&runs)?
+        .keep())
+}

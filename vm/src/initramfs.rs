@@ -1,0 +1,74 @@
+//! Builds the guest's first process, and packs it with its job.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result, bail};
+use usertrace_init::{JOB_PATH, Job};
+
+use crate::cpio::Archive;
+use crate::paths::{repository, target_dir};
+
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// The statically linked init, built when needed.
+///
+/// It has a target directory of its own: tests call this while cargo holds the lock of the usual one.
+fn init_binary() -> Result<PathBuf> {
+    static BUILT: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
+    BUILT
+        .get_or_init(|| build_init().map_err(|e| format!("{e:#}")))
+        .clone()
+        .map_err(anyhow::Error::msg)
+}
+
+fn build_init() -> Result<PathBuf> {
+    let dir = target_dir().join("guest");
+    let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args([
+            "build",
+            "--quiet",
+            "--locked",
+            "--release",
+            "--package",
+            "usertrace-init",
+            "--bin",
+            "usertrace-init",
+        ])
+        .args(["--target", TARGET])
+        .arg("--target-dir")
+        .arg(&dir)
+        // Not the variables' values of whoever builds us: a wrapper or other flags would rebuild it each time.
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env_remove("RUSTC_WORKSPACE_WRAPPER")
+        .env(
+            "RUSTFLAGS",
+            "-C target-feature=+crt-static -C strip=symbols",
+        )
+        .current_dir(repository())
+        .stdin(Stdio::null())
+        .output()
+        .context("running cargo")?;
+    if !output.status.success() {
+        bail!(
+            "building the guest's init failed:\n{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    Ok(dir.join(TARGET).join("release/usertrace-init"))
+}
+
+/// The initramfs for this job.
+pub(crate) fn pack(job: &Job) -> Result<Vec<u8>> {
+    let path = init_binary()?;
+    let init = std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+    let mut archive = Archive::default();
+    archive.directory("dev");
+    // The kernel opens it as the first process's standard streams, before anything is mounted.
+    archive.device("dev/console", 5, 1);
+    archive.file("init", 0o755, &init);
+    archive.file(JOB_PATH.trim_start_matches('/'), 0o600, &job.encode()?);
+    Ok(archive.finish())
+}

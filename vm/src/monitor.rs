@@ -1,0 +1,455 @@
+//! Watches a running guest, and decides how its run ended.
+//!
+//! It sees the guest only through [`Event`]s, so that tests can make up guests of every kind.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use usertrace_init::Report;
+
+use crate::outcome::Outcome;
+
+/// What can be noticed of a guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// The console printed something.
+    ConsoleBytes,
+    /// The console's other end is closed: QEMU is gone, or going.
+    ConsoleClosed,
+    /// The kernel says that it panics.
+    Panic(String),
+    /// The kernel reports a mistake of its own.
+    Splat(String),
+    /// The first process reports.
+    Report(Report),
+    /// Something else came where reports come.
+    Garbage(String),
+    /// Output has been carried on.
+    Moved,
+    /// Output cannot be carried on.
+    SinkBroken(String),
+    /// The harness cannot do its part.
+    Harness(String),
+}
+
+/// How long things may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// The whole run.
+    pub(crate) total: Duration,
+    /// No byte on the console, before the guest has said hello and after a panic.
+    pub(crate) silence: Duration,
+    /// No heartbeat.
+    pub(crate) beat: Duration,
+    /// What comes after the end: the machine's power-off, a panic's restart, output on its way.
+    pub(crate) grace: Duration,
+}
+
+/// What the monitor does to the guest.
+pub(crate) trait Guest {
+    /// Tells it that it may power off.
+    fn bye(&mut self);
+    /// How many bytes of standard output and standard error have been carried on.
+    fn carried(&self) -> (u64, u64);
+}
+
+/// What came out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub(crate) outcome: Outcome,
+    /// What became of the dump, where one was to be saved.
+    pub(crate) dump: Option<Result<u64, String>>,
+    /// The kernel's reports of its own mistakes.
+    pub(crate) splats: Vec<String>,
+    /// How the command itself ended, where that is known.
+    pub(crate) status: Option<u8>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    hello: bool,
+    panic: Option<String>,
+    splats: Vec<String>,
+    exit: Option<(u8, u64, u64)>,
+    trouble: Option<String>,
+    dump_started: bool,
+    dump: Option<Result<u64, String>>,
+    /// When the end was in sight, and only [`Limits::grace`] is left.
+    ending: Option<Instant>,
+}
+
+/// Watches until the guest is gone, or must be ended.
+pub(crate) fn watch(
+    events: &Receiver<Event>,
+    limits: Limits,
+    crash: bool,
+    guest: &mut impl Guest,
+) -> Verdict {
+    let start = Instant::now();
+    let mut life = start;
+    let mut seen = Seen::default();
+    let stopped = loop {
+        let now = Instant::now();
+        let allowed = if beats(&seen) {
+            limits.beat
+        } else {
+            limits.silence
+        };
+        if now >= start + limits.total {
+            break Some(Outcome::TimedOut(format!(
+                "not over after {} s",
+                limits.total.as_secs()
+            )));
+        }
+        match seen.ending {
+            Some(at) if now >= at + limits.grace => break None,
+            None if now >= life + allowed => {
+                break Some(Outcome::Hung(format!(
+                    "no sign of life for {} s",
+                    allowed.as_secs()
+                )));
+            }
+            _ => {}
+        }
+        let next = match seen.ending {
+            Some(at) => at + limits.grace,
+            None => life + allowed,
+        };
+        let wait = next
+            .min(start + limits.total)
+            .saturating_duration_since(now);
+        let event = match events.recv_timeout(wait) {
+            Ok(event) => event,
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => break None,
+        };
+        if is_life(&event, &seen) {
+            life = Instant::now();
+        }
+        if event == Event::ConsoleClosed {
+            break None;
+        }
+        take(event, &mut seen);
+        if seen.ending.is_none() && is_ending(&seen, crash, guest) {
+            guest.bye();
+            seen.ending = Some(Instant::now());
+        }
+    };
+    verdict(seen, stopped, crash, guest)
+}
+
+/// Whether a heartbeat can be asked for: not before the first process runs, nor between a panic and the crash kernel's
+/// first process.
+fn beats(seen: &Seen) -> bool {
+    if seen.panic.is_some() {
+        seen.dump_started
+    } else {
+        seen.hello
+    }
+}
+
+/// A kernel that only complains on its console is not alive, once it has shown that it can do better.
+fn is_life(event: &Event, seen: &Seen) -> bool {
+    match event {
+        Event::Report(_) | Event::Moved | Event::Panic(_) => true,
+        Event::ConsoleBytes => !beats(seen),
+        _ => false,
+    }
+}
+
+fn take(event: Event, seen: &mut Seen) {
+    match event {
+        Event::Panic(why) => {
+            seen.panic.get_or_insert(why);
+        }
+        // What a panicking kernel prints is part of its panic.
+        Event::Splat(text) if seen.panic.is_none() => seen.splats.push(text),
+        Event::Report(Report::Hello) => seen.hello = true,
+        Event::Report(Report::Exit {
+            status,
+            stdout,
+            stderr,
+        }) => seen.exit = Some((status, stdout, stderr)),
+        Event::Report(Report::Trouble(why)) | Event::SinkBroken(why) | Event::Harness(why) => {
+            seen.trouble.get_or_insert(why);
+        }
+        Event::Report(Report::DumpStarted) => seen.dump_started = true,
+        Event::Report(Report::DumpSaved(bytes)) => seen.dump = Some(Ok(bytes)),
+        Event::Report(Report::DumpFailed(why)) => seen.dump = Some(Err(why)),
+        // A panic cuts a line off; otherwise the way into the guest is broken.
+        Event::Garbage(line) if seen.panic.is_none() => {
+            seen.trouble
+                .get_or_insert(format!("not a report: {line:?}"));
+        }
+        _ => {}
+    }
+}
+
+fn is_ending(seen: &Seen, crash: bool, guest: &impl Guest) -> bool {
+    if seen.panic.is_some() {
+        return !crash || seen.dump.is_some();
+    }
+    match seen.exit {
+        Some((_, stdout, stderr)) => guest.carried() == (stdout, stderr) || seen.trouble.is_some(),
+        None => seen.trouble.is_some(),
+    }
+}
+
+fn verdict(seen: Seen, stopped: Option<Outcome>, crash: bool, guest: &impl Guest) -> Verdict {
+    let status = seen.exit.map(|(status, ..)| status);
+    let own = |status| {
+        if status == 0 {
+            Outcome::Passed
+        } else {
+            Outcome::Failed(status)
+        }
+    };
+    let outcome = match (seen.panic, stopped, seen.trouble, seen.exit) {
+        // A dead kernel explains everything that came after.
+        (Some(why), ..) => Outcome::Panicked(why),
+        (None, Some(stopped), ..) => stopped,
+        (None, None, Some(why), _) => Outcome::Infra(why),
+        (None, None, None, None) => {
+            Outcome::Infra("the guest ended without a word about the command".into())
+        }
+        (None, None, None, Some((_, stdout, stderr))) if guest.carried() != (stdout, stderr) => {
+            Outcome::Infra(format!(
+                "output lost: {:?} of {:?} bytes came",
+                guest.carried(),
+                (stdout, stderr)
+            ))
+        }
+        (None, None, None, Some((status, ..))) => match seen.splats.first() {
+            Some(text) => Outcome::Splat(text.clone()),
+            None => own(status),
+        },
+    };
+    let dump = match (&outcome, crash, seen.dump) {
+        (Outcome::Panicked(_), true, None) => {
+            Some(Err("the crash kernel did not get so far".into()))
+        }
+        (_, _, dump) => dump,
+    };
+    Verdict {
+        outcome,
+        dump,
+        splats: seen.splats,
+        status,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Sender, channel};
+
+    struct Fake {
+        carried: (u64, u64),
+        byes: u32,
+    }
+
+    impl Guest for Fake {
+        fn bye(&mut self) {
+            self.byes += 1;
+        }
+        fn carried(&self) -> (u64, u64) {
+            self.carried
+        }
+    }
+
+    fn limits() -> Limits {
+        let short = Duration::from_millis(100);
+        Limits {
+            total: Duration::from_secs(20),
+            silence: short,
+            beat: short,
+            grace: short,
+        }
+    }
+
+    /// What becomes of a guest of which this is seen, and no more: its console is closed, or stays open.
+    fn run_with(
+        seen: &[Event],
+        closed: bool,
+        crash: bool,
+        limits: Limits,
+        carried: (u64, u64),
+    ) -> (Verdict, u32) {
+        let (to, from): (Sender<Event>, _) = channel();
+        for event in seen {
+            to.send(event.clone()).unwrap();
+        }
+        if closed {
+            to.send(Event::ConsoleClosed).unwrap();
+        }
+        let mut guest = Fake { carried, byes: 0 };
+        let verdict = watch(&from, limits, crash, &mut guest);
+        drop(to);
+        (verdict, guest.byes)
+    }
+
+    fn run(seen: &[Event], closed: bool) -> Outcome {
+        run_with(seen, closed, false, limits(), (0, 0)).0.outcome
+    }
+
+    const HELLO: Event = Event::Report(Report::Hello);
+
+    fn exit(status: u8) -> Event {
+        Event::Report(Report::Exit {
+            status,
+            stdout: 0,
+            stderr: 0,
+        })
+    }
+
+    fn panic() -> Event {
+        Event::Panic("why".into())
+    }
+
+    #[test]
+    fn the_commands_status_passes_through() {
+        assert_eq!(run(&[HELLO, exit(0)], true), Outcome::Passed);
+        assert_eq!(run(&[HELLO, exit(7)], true), Outcome::Failed(7));
+        assert_eq!(run(&[HELLO, exit(121)], true), Outcome::Failed(121));
+    }
+
+    #[test]
+    fn a_guest_that_does_not_power_off_has_still_ended_its_command() {
+        assert_eq!(run(&[HELLO, exit(3)], false), Outcome::Failed(3));
+    }
+
+    #[test]
+    fn a_silent_guest_hangs_at_each_stage() {
+        assert!(matches!(run(&[], false), Outcome::Hung(_)));
+        assert!(matches!(
+            run(&[Event::ConsoleBytes], false),
+            Outcome::Hung(_)
+        ));
+        assert!(matches!(
+            run(&[HELLO, Event::Report(Report::Started)], false),
+            Outcome::Hung(_)
+        ));
+    }
+
+    #[test]
+    fn after_hello_the_console_is_no_sign_of_life() {
+        let (to, from) = channel();
+        let chatter = std::thread::spawn(move || {
+            to.send(HELLO).unwrap();
+            for _ in 0..200 {
+                std::thread::sleep(Duration::from_millis(10));
+                if to.send(Event::ConsoleBytes).is_err() {
+                    return;
+                }
+            }
+        });
+        let verdict = watch(
+            &from,
+            limits(),
+            false,
+            &mut Fake {
+                carried: (0, 0),
+                byes: 0,
+            },
+        );
+        assert!(matches!(verdict.outcome, Outcome::Hung(_)), "{verdict:?}");
+        drop(from);
+        chatter.join().unwrap();
+    }
+
+    #[test]
+    fn a_guest_that_lives_too_long_times_out() {
+        let (to, from) = channel();
+        let beats = std::thread::spawn(move || {
+            while to.send(Event::Report(Report::Beat)).is_ok() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        let limits = Limits {
+            total: Duration::from_millis(300),
+            ..limits()
+        };
+        let verdict = watch(
+            &from,
+            limits,
+            false,
+            &mut Fake {
+                carried: (0, 0),
+                byes: 0,
+            },
+        );
+        assert!(
+            matches!(verdict.outcome, Outcome::TimedOut(_)),
+            "{verdict:?}"
+        );
+        drop(from);
+        beats.join().unwrap();
+    }
+
+    #[test]
+    fn a_panic_is_a_panic_whatever_follows() {
+        let panicked = Outcome::Panicked("why".into());
+        assert_eq!(run(&[HELLO, panic()], true), panicked);
+        assert_eq!(run(&[HELLO, panic()], false), panicked);
+        assert_eq!(run(&[panic(), Event::Garbage("be".into())], true), panicked);
+        assert_eq!(run(&[HELLO, exit(0), panic()], true), panicked);
+    }
+
+    #[test]
+    fn the_dump_is_waited_for() {
+        let saved = [
+            HELLO,
+            panic(),
+            Event::Report(Report::DumpStarted),
+            Event::Report(Report::DumpSaved(9)),
+        ];
+        let (verdict, byes) = run_with(&saved, true, true, limits(), (0, 0));
+        assert_eq!(
+            (verdict.outcome, verdict.dump, byes),
+            (Outcome::Panicked("why".into()), Some(Ok(9)), 1)
+        );
+        let (verdict, _) = run_with(&saved[..3], false, true, limits(), (0, 0));
+        assert!(matches!(verdict.outcome, Outcome::Panicked(_)));
+        assert!(matches!(verdict.dump, Some(Err(_))));
+    }
+
+    #[test]
+    fn what_the_harness_cannot_do_is_no_failure_of_the_commands() {
+        assert!(matches!(run(&[], true), Outcome::Infra(_)));
+        assert!(matches!(run(&[HELLO], true), Outcome::Infra(_)));
+        assert!(matches!(
+            run(&[HELLO, Event::Report(Report::Trouble("x".into()))], false),
+            Outcome::Infra(_)
+        ));
+        assert!(matches!(
+            run(&[HELLO, Event::Garbage("x".into())], false),
+            Outcome::Infra(_)
+        ));
+        assert!(matches!(
+            run(&[HELLO, Event::SinkBroken("x".into()), exit(0)], true),
+            Outcome::Infra(_)
+        ));
+    }
+
+    #[test]
+    fn output_that_did_not_come_is_missed() {
+        let exit = Event::Report(Report::Exit {
+            status: 0,
+            stdout: 5,
+            stderr: 0,
+        });
+        let (verdict, byes) = run_with(&[HELLO, exit.clone()], true, false, limits(), (4, 0));
+        assert!(matches!(verdict.outcome, Outcome::Infra(_)));
+        assert_eq!(byes, 0);
+        let (verdict, byes) = run_with(&[HELLO, exit], true, false, limits(), (5, 0));
+        assert_eq!((verdict.outcome, byes), (Outcome::Passed, 1));
+    }
+
+    #[test]
+    fn a_splat_is_not_a_pass() {
+        let splat = Event::Splat("WARNING: x".into());
+        let (verdict, _) = run_with(&[HELLO, splat, exit(0)], true, false, limits(), (0, 0));
+        assert_eq!(verdict.outcome, Outcome::Splat("WARNING: x".into()));
+        assert_eq!(verdict.status, Some(0));
+    }
+}

@@ -1,0 +1,249 @@
+//! QEMU: its command line, its process, and the certainty that it is gone afterwards.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::signal::Signal;
+
+/// The emulator's name, or `USERTRACE_QEMU`.
+fn program() -> OsString {
+    std::env::var_os("USERTRACE_QEMU")
+        .filter(|v| !v.is_empty())
+        .unwrap_or_else(|| "qemu-system-x86_64".into())
+}
+
+/// What emulates the processors.
+///
+/// KVM is never taken on trust: a machine may have `/dev/kvm` and yet not run an ordinary guest. TCG runs everywhere, and
+/// `USERTRACE_ACCEL=kvm` asks for the other.
+fn accelerator() -> &'static str {
+    match std::env::var_os("USERTRACE_ACCEL") {
+        Some(v) if v == "kvm" => "kvm",
+        _ => "tcg,thread=multi",
+    }
+}
+
+/// A machine to be started.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    args: Vec<OsString>,
+    /// The guest's ends of the streams, which QEMU inherits by their numbers.
+    inherited: Vec<UnixStream>,
+    shares: usize,
+}
+
+impl Machine {
+    pub(crate) fn new(smp: u32, memory_mib: u64) -> Self {
+        let mut machine = Self {
+            args: Vec::new(),
+            inherited: Vec::new(),
+            shares: 0,
+        };
+        machine.options([
+            "-nodefaults",
+            "-no-user-config",
+            "-no-reboot",
+            "-display",
+            "none",
+            "-machine",
+            "q35",
+            "-cpu",
+            "max",
+        ]);
+        machine.options(["-accel", accelerator()]);
+        machine.options(["-smp", &smp.to_string(), "-m", &format!("{memory_mib}M")]);
+        machine.options([
+            "-device",
+            "virtio-rng-pci",
+            "-device",
+            "virtio-serial-pci,max_ports=8",
+        ]);
+        machine
+    }
+
+    fn options<'a>(&mut self, options: impl IntoIterator<Item = &'a str>) {
+        self.args.extend(options.into_iter().map(OsString::from));
+    }
+
+    /// What to boot.
+    pub(crate) fn boot(&mut self, kernel: &Path, initramfs: &Path, cmdline: &str) {
+        self.args.extend([
+            "-kernel".into(),
+            kernel.into(),
+            "-initrd".into(),
+            initramfs.into(),
+        ]);
+        self.options(["-append", cmdline]);
+    }
+
+    /// Gives the guest a serial port, and the caller its other end.
+    pub(crate) fn serial(&mut self) -> Result<UnixStream> {
+        let stream = self.stream("console")?;
+        self.options(["-serial", "chardev:console"]);
+        Ok(stream)
+    }
+
+    /// Gives the guest a virtio-serial port of this name, and the caller its other end.
+    pub(crate) fn port(&mut self, name: &str) -> Result<UnixStream> {
+        let stream = self.stream(name)?;
+        self.options([
+            "-device",
+            &format!("virtserialport,chardev={name},name={name}"),
+        ]);
+        Ok(stream)
+    }
+
+    /// A socket pair rather than a socket in the file system: no limit of a path's length, and when QEMU is gone the
+    /// stream ends.
+    fn stream(&mut self, id: &str) -> Result<UnixStream> {
+        let (ours, theirs) = UnixStream::pair().context("making a socket pair")?;
+        self.options([
+            "-chardev",
+            &format!("socket,id={id},fd={}", theirs.as_raw_fd()),
+        ]);
+        self.inherited.push(theirs);
+        Ok(ours)
+    }
+
+    /// Shares a directory of the host's.
+    pub(crate) fn share(&mut self, tag: &str, path: &Path, writable: bool) {
+        let id = format!("share{}", self.shares);
+        self.shares += 1;
+        let mut fsdev =
+            OsString::from(format!("local,id={id},security_model=none,multidevs=remap"));
+        fsdev.push(if writable {
+            ",path="
+        } else {
+            ",readonly=on,path="
+        });
+        fsdev.push(double_commas(path.as_os_str()));
+        self.args.extend(["-fsdev".into(), fsdev]);
+        self.options([
+            "-device",
+            &format!("virtio-9p-pci,fsdev={id},mount_tag={tag}"),
+        ]);
+    }
+
+    /// Starts it. Its own messages go to `log`, which begins with the command line.
+    pub(crate) fn start(self, log: &Path) -> Result<Qemu> {
+        use std::io::Write;
+        let program = program();
+        let mut file = File::create(log).with_context(|| format!("making {}", log.display()))?;
+        let line: Vec<_> = std::iter::once(&program)
+            .chain(&self.args)
+            .map(|a| format!("{a:?}"))
+            .collect();
+        writeln!(file, "{}", line.join(" "))?;
+
+        let mut command = Command::new(&program);
+        command
+            .args(&self.args)
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file);
+        let fds: Vec<RawFd> = self.inherited.iter().map(AsRawFd::as_raw_fd).collect();
+        let parent = nix::unistd::getpid();
+        // SAFETY: the closure only makes system calls on numbers prepared before, which is all that may happen between
+        // fork and exec.
+        unsafe {
+            command.pre_exec(move || {
+                // A harness that is killed takes its guest along.
+                nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+                if nix::unistd::getppid() != parent {
+                    return Err(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
+                }
+                for &fd in &fds {
+                    let fd = std::os::fd::BorrowedFd::borrow_raw(fd);
+                    fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
+                }
+                Ok(())
+            });
+        }
+        let child = command.spawn().with_context(|| {
+            format!("starting {} (scripts/setup installs it)", program.display())
+        })?;
+        Ok(Qemu {
+            child,
+            log: log.into(),
+        })
+    }
+}
+
+/// In QEMU's options a comma within a value is doubled.
+fn double_commas(value: &OsStr) -> OsString {
+    let mut out = Vec::new();
+    for &byte in value.as_bytes() {
+        out.push(byte);
+        if byte == b',' {
+            out.push(byte);
+        }
+    }
+    OsString::from_vec(out)
+}
+
+/// A running QEMU. It is killed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Qemu {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Qemu {
+    /// Waits so long for its end; `None` if it still runs then.
+    pub(crate) fn wait(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(status) = self.child.try_wait().context("waiting for QEMU")? {
+                return Ok(Some(status));
+            }
+            if Instant::now() >= deadline {
+                return Ok(None);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Ends it at once.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// What it said, without the command line.
+    pub(crate) fn messages(&self) -> String {
+        let bytes = std::fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        text.split_once('\n')
+            .map_or("", |(_, rest)| rest)
+            .trim()
+            .to_string()
+    }
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comma_in_a_path_is_doubled() {
+        assert_eq!(
+            double_commas(OsStr::new("/a,b c/,")),
+            OsString::from("/a,,b c/,,")
+        );
+    }
+}
