@@ -1,0 +1,174 @@
+//! From the trace's clock to the time of day.
+
+use usertrace_sys::uapi::LttClockSync;
+
+const NS: u64 = 1_000_000_000;
+
+/// Years that a trace may last. Later times are not believed: readers give up when a time leaves 64 bits of ns.
+const MAX_YEARS: u64 = 50;
+
+/// How the trace's clock runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clock {
+    freq: u64,
+    /// At 0 cycles: whole seconds since 1970, and the rest in cycles, less than a second.
+    offset_s: i64,
+    offset: u64,
+    start: u64,
+    guessed: bool,
+}
+
+impl Clock {
+    /// The clock, from what is known of it: `start` fixes where it stands, and its frequency is the one of a point
+    /// that has one, or else what lies between `start` and the farthest of `others`. Without that too, it is taken
+    /// to count nanoseconds, see [`Clock::is_guessed`].
+    #[must_use]
+    pub fn new(start: &LttClockSync, others: &[LttClockSync]) -> Self {
+        let said = std::iter::once(start)
+            .chain(others)
+            .map(|sync| sync.freq)
+            .find(|&freq| freq != 0);
+        let measured = || {
+            let (cycles, ns) = others
+                .iter()
+                .map(|other| {
+                    (
+                        i128::from(other.cycles) - i128::from(start.cycles),
+                        i128::from(other.monotonic) - i128::from(start.monotonic),
+                    )
+                })
+                .max_by_key(|(_, ns)| ns.abs())?;
+            let freq = (ns != 0).then(|| cycles * i128::from(NS) / ns)?;
+            u64::try_from(freq).ok().filter(|&freq| freq != 0)
+        };
+        // A frequency beyond that of any clock comes from damage, and would make arithmetic overflow.
+        let freq = said.or_else(measured).filter(|&freq| freq <= 1000 * NS);
+        let guessed = freq.is_none();
+        let freq = freq.unwrap_or(NS);
+
+        // In units of 1 / (freq * NS) s, which fits: 64 bits times 40 bits.
+        let at_zero = i128::from(start.realtime) * i128::from(freq)
+            - i128::from(start.cycles) * i128::from(NS);
+        let second = i128::from(freq) * i128::from(NS);
+        Self {
+            freq,
+            offset_s: at_zero.div_euclid(second) as i64,
+            offset: (at_zero.rem_euclid(second) / i128::from(NS)) as u64,
+            start: start.cycles,
+            guessed,
+        }
+    }
+
+    /// Ticks per second.
+    #[must_use]
+    pub fn freq(&self) -> u64 {
+        self.freq
+    }
+
+    /// Seconds since 1970 at 0 cycles, rounded down.
+    #[must_use]
+    pub fn offset_s(&self) -> i64 {
+        self.offset_s
+    }
+
+    /// What is missing in [`Clock::offset_s`], in cycles.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// When the trace was made, in cycles.
+    #[must_use]
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Is the frequency not known?
+    #[must_use]
+    pub fn is_guessed(&self) -> bool {
+        self.guessed
+    }
+
+    /// The latest time that a record of the trace can have.
+    #[must_use]
+    pub fn max_time(&self) -> u64 {
+        let years = self.freq.saturating_mul(MAX_YEARS * 366 * 86400);
+        self.start.saturating_add(years)
+    }
+
+    /// Nanoseconds since 1970.
+    #[must_use]
+    pub fn unix_ns(&self, cycles: u64) -> i64 {
+        let since = (i128::from(cycles) + i128::from(self.offset)) * i128::from(NS);
+        let ns = i128::from(self.offset_s) * i128::from(NS) + since / i128::from(self.freq);
+        ns.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const START: LttClockSync = LttClockSync {
+        cycles: 5_000_000_001,
+        monotonic: 2_000_000_000,
+        realtime: 1_700_000_000_123_456_789,
+        freq: 2_500_000_000,
+    };
+
+    #[test]
+    fn the_start_is_where_it_was_said_to_be() {
+        let clock = Clock::new(&START, &[]);
+        assert_eq!(clock.freq(), 2_500_000_000);
+        assert!(clock.offset() < clock.freq());
+        assert!((clock.unix_ns(START.cycles) - START.realtime as i64).abs() <= 1);
+        let second_later = clock.unix_ns(START.cycles + clock.freq());
+        assert_eq!(second_later - clock.unix_ns(START.cycles), 1_000_000_000);
+    }
+
+    #[test]
+    fn an_unknown_frequency_is_measured() {
+        let start = LttClockSync { freq: 0, ..START };
+        let later = LttClockSync {
+            cycles: start.cycles + 300_000,
+            monotonic: start.monotonic + 100_000,
+            ..start
+        };
+        let near = LttClockSync {
+            cycles: start.cycles + 1,
+            monotonic: start.monotonic + 1,
+            ..start
+        };
+        let clock = Clock::new(&start, &[near, later]);
+        assert_eq!(clock.freq(), 3_000_000_000);
+        assert!(!clock.is_guessed());
+        assert!(Clock::new(&start, &[]).is_guessed());
+        assert!(Clock::new(&start, &[start]).is_guessed());
+        assert_eq!(Clock::new(&start, &[START]).freq(), START.freq);
+    }
+
+    #[test]
+    fn a_machine_without_a_calendar_starts_before_1970() {
+        let start = LttClockSync {
+            realtime: 500_000_000,
+            ..START
+        };
+        let clock = Clock::new(&start, &[]);
+        assert!(clock.offset_s() < 0);
+        assert!((clock.unix_ns(start.cycles) - 500_000_000).abs() <= 1);
+    }
+
+    proptest! {
+        /// F4: sync points come from a dump.
+        #[test]
+        fn no_sync_point_is_too_strange(words in any::<[u64; 8]>(), time in any::<u64>()) {
+            let point = |w: &[u64]| LttClockSync { cycles: w[0], monotonic: w[1], realtime: w[2], freq: w[3] };
+            let clock = Clock::new(&point(&words[..4]), &[point(&words[4..])]);
+            prop_assert!(clock.freq() > 0 && clock.offset() < clock.freq());
+            let _ = clock.unix_ns(time);
+            prop_assert!(clock.max_time() >= clock.start());
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! The text of a trace's `metadata` file (TSDL).
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+
+use super::{Clock, TraceInfo};
+use crate::metadata::{Event, FieldType};
+
+/// The log levels that readers know: those of `lttng-ust`, from emergency to debug.
+const MAX_LOGLEVEL: u32 = 14;
+
+/// Everything up to the events.
+pub(super) fn preamble(uuid: &[u8; 16], info: &TraceInfo, clock: &Clock) -> String {
+    let uuid = format_uuid(uuid);
+    let byte_order = if cfg!(target_endian = "little") {
+        "le"
+    } else {
+        "be"
+    };
+    let mut text = format!(
+        "/* CTF 1.8 */
+
+typealias integer {{ size = 8; align = 8; signed = false; }} := uint8_t;
+typealias integer {{ size = 16; align = 8; signed = false; }} := uint16_t;
+typealias integer {{ size = 32; align = 8; signed = false; }} := uint32_t;
+typealias integer {{ size = 64; align = 8; signed = false; }} := uint64_t;
+
+trace {{
+	major = 1;
+	minor = 8;
+	uuid = \"{uuid}\";
+	byte_order = {byte_order};
+	packet.header := struct {{
+		uint32_t magic;
+		uint8_t uuid[16];
+		uint32_t stream_id;
+		uint64_t stream_instance_id;
+	}};
+}};
+
+env {{
+	domain = \"ust\";
+	tracer_name = \"usertrace\";
+	tracer_major = {major};
+	tracer_minor = {minor};
+	tracer_buffering_scheme = \"pid\";
+	tracer_buffering_id = {pid};
+	architecture_bit_width = 64;
+	trace_name = {trace_name};
+	trace_creation_datetime = {created};
+	procname = {procname};
+	vpid = {pid};
+",
+        major = env!("CARGO_PKG_VERSION_MAJOR"),
+        minor = env!("CARGO_PKG_VERSION_MINOR"),
+        pid = info.pid,
+        trace_name = string(&info.trace_name),
+        created = string(&crate::ctf::trace::date(clock.unix_ns(clock.start()))),
+        procname = string(&info.procname),
+    );
+    if let Some(hostname) = &info.hostname {
+        let _ = writeln!(text, "\thostname = {};", string(hostname));
+    }
+    let _ = write!(
+        text,
+        "}};
+
+clock {{
+	name = \"ltt\";
+	description = \"Clock of the trace, which the kernel's clocks are derived from\";
+	freq = {freq};
+	offset_s = {offset_s};
+	offset = {offset};
+	absolute = true;
+}};
+
+typealias integer {{
+	size = 64; align = 8; signed = false;
+	map = clock.ltt.value;
+}} := ltt_time_t;
+
+stream {{
+	id = 0;
+	packet.context := struct {{
+		ltt_time_t timestamp_begin;
+		ltt_time_t timestamp_end;
+		uint64_t content_size;
+		uint64_t packet_size;
+		uint64_t packet_seq_num;
+		uint64_t events_discarded;
+		uint32_t cpu_id;
+	}};
+	event.header := struct {{
+		uint16_t id;
+		ltt_time_t timestamp;
+	}};
+}};
+",
+        freq = clock.freq(),
+        offset_s = clock.offset_s(),
+        offset = clock.offset(),
+    );
+    text
+}
+
+/// An event.
+pub(super) fn event(event: &Event) -> String {
+    let mut text = format!(
+        "\nevent {{\n\tname = {};\n\tid = {};\n\tstream_id = 0;\n",
+        string(&event.name),
+        event.id
+    );
+    if event.loglevel <= MAX_LOGLEVEL {
+        let _ = writeln!(text, "\tloglevel = {};", event.loglevel);
+    }
+    text.push_str("\tfields := struct {\n");
+    let mut names = HashSet::new();
+    for field in &event.fields {
+        let kind = match field.kind {
+            FieldType::Integer { len, signed, hex } => format!(
+                "integer {{ size = {}; align = 8; signed = {signed}; base = {}; }}",
+                u32::from(len) * 8,
+                if hex { 16 } else { 10 }
+            ),
+            FieldType::Float { len } => {
+                let (exponent, mantissa) = if len == 4 { (8, 24) } else { (11, 53) };
+                format!(
+                    "floating_point {{ exp_dig = {exponent}; mant_dig = {mantissa}; align = 8; }}"
+                )
+            }
+            FieldType::Bool => "uint8_t".to_owned(),
+            FieldType::Str => "string { encoding = UTF8; }".to_owned(),
+        };
+        let _ = writeln!(text, "\t\t{kind} {};", identifier(&field.name, &mut names));
+    }
+    text.push_str("\t};\n};\n");
+    text
+}
+
+fn format_uuid(uuid: &[u8; 16]) -> String {
+    let mut text = String::new();
+    for (index, byte) in uuid.iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// A string literal.
+fn string(text: &str) -> String {
+    let mut literal = String::from('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => literal.extend(['\\', c]),
+            // Literals are written with escapes of C, in which a digit after \x.. would be part of it: \nnn is not.
+            c if c.is_control() && c.is_ascii() => {
+                let _ = write!(literal, "\\{:03o}", c as u32);
+            }
+            c if c.is_control() => literal.push('\u{fffd}'),
+            c => literal.push(c),
+        }
+    }
+    literal.push('"');
+    literal
+}
+
+/// A field's name, by which it is the only one of its event. Readers drop the underscore at its start, which keeps it
+/// apart from the language's own words.
+fn identifier(name: &str, names: &mut HashSet<String>) -> String {
+    let safe: String = name
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+        .collect();
+    let mut unique = format!("_{safe}");
+    let mut number = 2;
+    while !names.insert(unique.clone()) {
+        unique = format!("_{safe}_{number}");
+        number += 1;
+    }
+    unique
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_are_escaped() {
+        assert_eq!(string("plain ü"), "\"plain ü\"");
+        assert_eq!(string("a\"b\\c\n1\u{85}"), "\"a\\\"b\\\\c\\0121\u{fffd}\"");
+    }
+
+    #[test]
+    fn field_names_are_identifiers_and_differ() {
+        let mut names = HashSet::new();
+        let got: Vec<_> = ["size", "size", "size_2", "a-b", "a+b", "ü", "int"]
+            .map(|name| identifier(name, &mut names))
+            .into();
+        assert_eq!(
+            got,
+            [
+                "_size",
+                "_size_2",
+                "_size_2_2",
+                "_a_b",
+                "_a_b_2",
+                "__",
+                "_int"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_uuid_is_written_as_such() {
+        let uuid = std::array::from_fn(|i| i as u8 * 0x11);
+        assert_eq!(format_uuid(&uuid), "00112233-4455-6677-8899-aabbccddeeff");
+    }
+}

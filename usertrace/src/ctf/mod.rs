@@ -1,0 +1,20 @@
+//! Traces as CTF 1.8, for `babeltrace2` and Trace Compass (F1).
+//!
+//! One process makes one CTF trace, a directory with `metadata` and one stream file for each ring, and with a UUID of
+//! its own; readers merge as many as they are given by time (E8). Sub-buffers are never copied: records are put into
+//! new packets without holes, since a reader gives up the whole trace at the first byte that it does not understand.
+//!
+//! `events_discarded` of a stream counts what the ring lost, and one for each gap in it, of which nobody knows how
+//! many events it was. A reader can only tell of what was discarded between two packets, so empty packets stand
+//! where the count changes, and at the end.
+
+mod clock;
+mod description;
+mod process;
+mod stream;
+mod trace;
+
+pub use clock::Clock;
+pub use process::{Identity, ProcessSummary, ProcessWriter, Rings};
+pub use stream::StreamWriter;
+pub use trace::{TraceInfo, TraceWriter};

@@ -1,0 +1,374 @@
+//! From the rings of one process to its CTF trace.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::{Clock, StreamWriter, TraceInfo, TraceWriter};
+use crate::metadata::EventTable;
+use crate::ring::{Channel, Counts, Item, MetaLengths, RingMemory, RingReader};
+
+/// Whose buffers they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Name of the trace.
+    pub trace: String,
+    /// Name of the process, as the kernel has it.
+    pub comm: String,
+    /// Its id, in the initial namespace.
+    pub pid: u32,
+    /// Number of its buffers, never reused.
+    pub process: u64,
+    /// The machine, if it is known.
+    pub hostname: Option<String>,
+}
+
+impl Identity {
+    /// Name of the directory of the process's trace.
+    #[must_use]
+    pub fn directory(&self) -> String {
+        format!("{}-{}-{}", file_name(&self.comm), self.pid, self.process)
+    }
+}
+
+/// `name`, as a name of a file that needs no quoting and hides nowhere.
+pub(crate) fn file_name(name: &str) -> String {
+    let safe: String = name
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '+') {
+                c
+            } else {
+                '_'
+            }
+        })
+        .collect();
+    match safe.chars().next() {
+        None => "_".to_owned(),
+        Some('.') => safe.replacen('.', "_", 1),
+        Some(_) => safe,
+    }
+}
+
+/// The rings of one channel, from where they are to be read.
+#[derive(Clone, Debug, Default)]
+pub struct Rings {
+    /// Rings of the control channel.
+    pub control: Vec<RingReader>,
+    /// Rings of the channel `main`.
+    pub main: Vec<RingReader>,
+}
+
+/// What was read of one process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ProcessSummary {
+    /// Name of the trace.
+    pub trace: String,
+    /// Name of the process.
+    pub comm: String,
+    /// Its id.
+    pub pid: u32,
+    /// Number of its buffers.
+    pub process: u64,
+    /// Where its CTF trace is.
+    pub directory: PathBuf,
+    /// Kinds of events that it described.
+    pub event_kinds: usize,
+    /// Events that were read.
+    pub events: u64,
+    /// Events that it dropped because a ring was full.
+    pub lost: u64,
+    /// Places where events were cut off by lack of memory, or by the end of the process.
+    pub holes: u64,
+    /// Places that could not be understood.
+    pub damaged: u64,
+    /// Size of the CTF trace.
+    pub bytes: u64,
+    /// Time of the first event, in ns since 1970.
+    pub first_event_ns: Option<i64>,
+    /// Time of the last event, in ns since 1970.
+    pub last_event_ns: Option<i64>,
+}
+
+impl ProcessSummary {
+    /// When the last event was, for people.
+    #[must_use]
+    pub fn last_event(&self) -> String {
+        self.last_event_ns
+            .map_or_else(|| "-".to_owned(), super::trace::date)
+    }
+}
+
+/// Reads the rings of one process and writes its CTF trace.
+#[derive(Debug)]
+pub struct ProcessWriter {
+    identity: Identity,
+    trace: TraceWriter,
+    events: EventTable,
+    control: Vec<RingReader>,
+    main: Vec<MainRing>,
+    bad_descriptions: u64,
+}
+
+#[derive(Debug)]
+struct MainRing {
+    reader: RingReader,
+    stream: Lazy,
+    /// Lost records that the stream was told of.
+    lost: u64,
+    /// Times of the first and last event.
+    span: Option<(u64, u64)>,
+}
+
+/// A stream file that is made when there is something to put into it.
+#[derive(Debug)]
+struct Lazy {
+    ring: u32,
+    cpu: u32,
+    stream: Option<StreamWriter>,
+}
+
+impl Lazy {
+    fn get(&mut self, trace: &TraceWriter) -> io::Result<&mut StreamWriter> {
+        match &mut self.stream {
+            Some(stream) => Ok(stream),
+            none => Ok(none.insert(trace.stream("main", self.ring, self.cpu)?)),
+        }
+    }
+}
+
+impl ProcessWriter {
+    /// Creates the trace, in a directory of its own below `parent`. `channel` is the channel `main`.
+    ///
+    /// # Errors
+    /// When its files cannot be created.
+    pub fn create(
+        parent: &Path,
+        identity: Identity,
+        clock: Clock,
+        channel: &Channel,
+        rings: Rings,
+    ) -> io::Result<Self> {
+        let info = TraceInfo {
+            trace_name: identity.trace.clone(),
+            procname: identity.comm.clone(),
+            pid: identity.pid,
+            hostname: identity.hostname.clone(),
+        };
+        let trace = TraceWriter::create(&parent.join(identity.directory()), info, clock)?;
+        let main = (0..)
+            .zip(rings.main)
+            .map(|(ring, reader)| MainRing {
+                reader,
+                stream: Lazy {
+                    ring,
+                    cpu: channel.cpu(ring),
+                    stream: None,
+                },
+                lost: 0,
+                span: None,
+            })
+            .collect();
+        Ok(Self {
+            identity,
+            trace,
+            events: EventTable::default(),
+            control: rings.control,
+            main,
+            bad_descriptions: 0,
+        })
+    }
+
+    /// Gives it the rings of the control channel, if they were not known at first.
+    pub fn set_control(&mut self, control: Vec<RingReader>) {
+        self.control = control;
+    }
+
+    /// How many rings of the control channel it has.
+    #[must_use]
+    pub fn nr_control(&self) -> usize {
+        self.control.len()
+    }
+
+    /// Whose trace it is.
+    #[must_use]
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The clock of the trace.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        self.trace.clock()
+    }
+
+    /// Changes the latest time that is believed.
+    pub fn set_max_time(&mut self, max_time: u64) {
+        let main = self.main.iter_mut().map(|ring| &mut ring.reader);
+        for reader in self.control.iter_mut().chain(main) {
+            reader.set_max_time(max_time);
+        }
+    }
+
+    /// Reads descriptions of events, from a ring of the control channel, up to `head`.
+    ///
+    /// # Errors
+    /// When the metadata cannot be written.
+    pub fn read_control(
+        &mut self,
+        ring: usize,
+        memory: &mut impl RingMemory,
+        head: u64,
+        last: bool,
+    ) -> io::Result<()> {
+        let Some(reader) = self.control.get_mut(ring) else {
+            return Ok(());
+        };
+        let (trace, events, bad) = (
+            &mut self.trace,
+            &mut self.events,
+            &mut self.bad_descriptions,
+        );
+        reader.read(memory, head, last, &MetaLengths, &mut |item| {
+            if let Item::Record { payload, .. } = item {
+                match events.describe(payload) {
+                    Ok(Some(event)) => trace.declare(event)?,
+                    Ok(None) => {}
+                    Err(_) => *bad += 1,
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Reads events, from a ring of the channel `main`, up to `head`, and writes them to the trace. The descriptions
+    /// of all of them must have been read. Gives the position below which everything is in the trace.
+    ///
+    /// # Errors
+    /// When the trace cannot be written.
+    pub fn read_main(
+        &mut self,
+        ring: usize,
+        memory: &mut impl RingMemory,
+        head: u64,
+        last: bool,
+    ) -> io::Result<u64> {
+        let Some(MainRing {
+            reader,
+            stream,
+            lost,
+            span,
+        }) = self.main.get_mut(ring)
+        else {
+            return Ok(0);
+        };
+        let trace = &self.trace;
+        reader.read(memory, head, last, &self.events, &mut |item| {
+            match item {
+                Item::SubBuffer { lost: now, .. } => tell_lost(trace, stream, lost, now)?,
+                Item::Record { id, time, payload } => {
+                    stream.get(trace)?.event(id, time, payload)?;
+                    *span = Some((span.map_or(time, |(first, _)| first), time));
+                }
+                // Of how many events, only their writer knew.
+                Item::Gap { .. } => stream.get(trace)?.discard(1),
+            }
+            Ok::<_, io::Error>(())
+        })?;
+        if let Some(stream) = &mut stream.stream {
+            stream.flush()?;
+        }
+        Ok(reader.position())
+    }
+
+    /// A ring of the channel `main` lost this many events in all; it will not lose more.
+    ///
+    /// # Errors
+    /// When the trace cannot be written.
+    pub fn set_lost(&mut self, ring: usize, lost: u64) -> io::Result<()> {
+        match self.main.get_mut(ring) {
+            Some(ring) => tell_lost(&self.trace, &mut ring.stream, &mut ring.lost, lost),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes what is not in the files yet. `clock`: the clock, if it is known better now.
+    ///
+    /// # Errors
+    /// When the trace cannot be written.
+    pub fn finish(mut self, clock: Option<Clock>) -> io::Result<ProcessSummary> {
+        for ring in &mut self.main {
+            if let Some(stream) = &mut ring.stream.stream {
+                stream.finish()?;
+            }
+        }
+        if let Some(clock) = clock.filter(|clock| clock != self.trace.clock()) {
+            self.trace.set_clock(clock)?;
+        }
+        Ok(self.summary())
+    }
+
+    /// What was read so far.
+    #[must_use]
+    pub fn summary(&self) -> ProcessSummary {
+        let mut counts = Counts::default();
+        let mut control = Counts::default();
+        for reader in &self.control {
+            control += reader.counts();
+        }
+        let (mut lost, mut bytes) = (0u64, self.trace.metadata_len());
+        for ring in &self.main {
+            counts += ring.reader.counts();
+            lost = lost.saturating_add(ring.lost);
+            bytes += ring.stream.stream.as_ref().map_or(0, StreamWriter::written);
+        }
+        let spans = || self.main.iter().filter_map(|ring| ring.span);
+        let ns = |time| self.trace.clock().unix_ns(time);
+        ProcessSummary {
+            trace: self.identity.trace.clone(),
+            comm: self.identity.comm.clone(),
+            pid: self.identity.pid,
+            process: self.identity.process,
+            directory: self.trace.directory().to_owned(),
+            event_kinds: self.events.len(),
+            events: counts.events,
+            lost,
+            holes: counts.holes + control.holes,
+            damaged: counts.damaged + control.damaged + self.bad_descriptions,
+            bytes,
+            first_event_ns: spans().map(|(first, _)| first).min().map(ns),
+            last_event_ns: spans().map(|(_, last)| last).max().map(ns),
+        }
+    }
+}
+
+fn tell_lost(trace: &TraceWriter, stream: &mut Lazy, told: &mut u64, now: u64) -> io::Result<()> {
+    if let Some(more) = now.checked_sub(*told).filter(|&more| more > 0) {
+        stream.get(trace)?.discard(more);
+        *told = now;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_has_a_plain_name() {
+        let name = |comm: &str| {
+            let identity = Identity {
+                trace: "t".into(),
+                comm: comm.into(),
+                pid: 7,
+                process: 3,
+                hostname: None,
+            };
+            identity.directory()
+        };
+        assert_eq!(name("sqlite3"), "sqlite3-7-3");
+        assert_eq!(name("../a b\n"), "_./a_b_-7-3".replace('/', "_"));
+        assert_eq!(name(""), "_-7-3");
+    }
+}

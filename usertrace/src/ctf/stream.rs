@@ -1,0 +1,175 @@
+//! One stream: the packets of one ring.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+const MAGIC: u32 = 0xc1fc_1fc1;
+
+/// Header and context of a packet, as `description.rs` declares them.
+const PACKET_HEADER_LEN: usize = 4 + 16 + 4 + 8 + 6 * 8 + 4;
+/// Packets are written when they are longer than this.
+const PACKET_LEN: usize = 256 << 10;
+
+/// Writes one stream file.
+#[derive(Debug)]
+pub struct StreamWriter {
+    file: File,
+    uuid: [u8; 16],
+    instance: u64,
+    cpu: u32,
+    /// Bytes of whole packets in the file.
+    written: u64,
+    packets: u64,
+    /// Discarded events that the file tells of.
+    discarded_written: u64,
+    discarded: u64,
+    /// Events of the packet that is being filled.
+    content: Vec<u8>,
+    begin: u64,
+    /// Time of the last event or packet.
+    time: u64,
+}
+
+impl StreamWriter {
+    /// Creates the file. `instance` tells the streams of a trace apart. Nothing in it is before `begin` other than
+    /// events that say so.
+    ///
+    /// # Errors
+    /// When the file exists, or cannot be created.
+    pub fn create(
+        path: &Path,
+        uuid: [u8; 16],
+        instance: u64,
+        cpu: u32,
+        begin: u64,
+    ) -> io::Result<Self> {
+        let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+        Ok(Self {
+            file,
+            uuid,
+            instance,
+            cpu,
+            written: 0,
+            packets: 0,
+            discarded_written: 0,
+            discarded: 0,
+            content: Vec::new(),
+            begin,
+            time: begin,
+        })
+    }
+
+    /// Adds an event. Its time is moved forward if it is before that of the event before it: readers refuse that.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn event(&mut self, id: u16, time: u64, payload: &[u8]) -> io::Result<()> {
+        let first = self.packets == 0 && self.content.is_empty();
+        let time = if first { time } else { time.max(self.time) };
+        if self.discarded != self.discarded_written {
+            self.flush()?;
+            self.tell_discarded(time)?;
+        }
+        if self.content.is_empty() {
+            self.begin = time;
+        }
+        self.time = time;
+        self.content.extend_from_slice(&id.to_ne_bytes());
+        self.content.extend_from_slice(&time.to_ne_bytes());
+        self.content.extend_from_slice(payload);
+        if self.content.len() > PACKET_LEN {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Some events are missing here.
+    pub fn discard(&mut self, events: u64) {
+        self.discarded = self.discarded.saturating_add(events);
+    }
+
+    /// Writes the events that are not in the file yet.
+    ///
+    /// # Errors
+    /// When the file cannot be written; it ends with a whole packet then, if that can be had.
+    pub fn flush(&mut self) -> io::Result<()> {
+        if self.content.is_empty() {
+            return Ok(());
+        }
+        let content = std::mem::take(&mut self.content);
+        let result = self.packet(self.begin, &content);
+        self.content = content;
+        self.content.clear();
+        result
+    }
+
+    /// Writes what is not in the file yet, discarded events included.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.flush()?;
+        if self.discarded != self.discarded_written {
+            self.tell_discarded(self.time)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes in the file.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// An empty packet up to `time`, between whose end and that of the packet before it the events were discarded.
+    fn tell_discarded(&mut self, time: u64) -> io::Result<()> {
+        if self.packets == 0 {
+            // A reader compares counts of two packets, and so cannot make anything of the first one's.
+            self.time = time.min(self.time);
+            self.packet(self.time, &[])?;
+        }
+        let begin = self.time;
+        self.time = time.max(begin);
+        self.discarded_written = self.discarded;
+        self.packet(begin, &[])
+    }
+
+    fn packet(&mut self, begin: u64, content: &[u8]) -> io::Result<()> {
+        let len = PACKET_HEADER_LEN + content.len();
+        let mut header = Vec::with_capacity(PACKET_HEADER_LEN);
+        header.extend_from_slice(&MAGIC.to_ne_bytes());
+        header.extend_from_slice(&self.uuid);
+        header.extend_from_slice(&0u32.to_ne_bytes()); // stream_id
+        header.extend_from_slice(&self.instance.to_ne_bytes());
+        let bits = len as u64 * 8;
+        for word in [
+            begin,
+            self.time,
+            bits, // content_size
+            bits, // packet_size
+            self.packets,
+            self.discarded_written,
+        ] {
+            header.extend_from_slice(&word.to_ne_bytes());
+        }
+        header.extend_from_slice(&self.cpu.to_ne_bytes());
+        debug_assert_eq!(header.len(), PACKET_HEADER_LEN);
+        let written = self
+            .file
+            .write_all_at(&header, self.written)
+            .and_then(|()| {
+                let at = self.written + PACKET_HEADER_LEN as u64;
+                self.file.write_all_at(content, at)
+            });
+        if let Err(error) = written {
+            // Readers refuse a trace that ends within a packet. If this fails too, there is no better error to tell.
+            let _ = self.file.set_len(self.written);
+            return Err(error);
+        }
+        self.written += len as u64;
+        self.packets += 1;
+        Ok(())
+    }
+}

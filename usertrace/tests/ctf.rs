@@ -1,0 +1,373 @@
+//! What `babeltrace2` makes of the traces: every event, in order, every discarded one, and no complaint (E6, E7, E8,
+//! F1).
+
+mod support;
+
+use std::path::Path;
+
+use support::{RingWriter, babeltrace};
+use usertrace::ctf::{Clock, Identity, ProcessSummary, ProcessWriter, Rings};
+use usertrace::ring::{Channel, RingReader};
+use usertrace_sys::uapi::{LttClockSync, LttInfoChannel};
+
+/// 2023-11-14 22:13:20 UTC, at a cycle of which there are 2.5 in a nanosecond.
+const START: LttClockSync = LttClockSync {
+    cycles: 1_000_000,
+    monotonic: 5_000_000_000,
+    realtime: 1_700_000_000_000_000_000,
+    freq: 2_500_000_000,
+};
+
+fn channel(rings: u32) -> Channel {
+    Channel::new(&LttInfoChannel {
+        subbuf_size: 4096,
+        subbuf_count: 4,
+        nr_rings: rings,
+        control_stride: 128,
+        ..LttInfoChannel::default()
+    })
+    .unwrap()
+}
+
+fn identity(comm: &str, pid: u32) -> Identity {
+    Identity {
+        trace: "a trace".into(),
+        comm: comm.into(),
+        pid,
+        process: 1,
+        hostname: Some("host".into()),
+    }
+}
+
+/// Writes rings as they would be at the end of a process.
+fn write(
+    directory: &Path,
+    who: Identity,
+    control: &RingWriter,
+    main: &[RingWriter],
+) -> ProcessSummary {
+    let clock = Clock::new(&START, &[]);
+    let channel = channel(main.len() as u32);
+    let reader = |ring: &RingWriter| {
+        let mut bytes = &ring.bytes[..];
+        RingReader::dump(channel.geometry(), &mut bytes, ring.head, clock.max_time())
+    };
+    let rings = Rings {
+        control: vec![reader(control)],
+        main: main.iter().map(reader).collect(),
+    };
+    let mut writer = ProcessWriter::create(directory, who, clock, &channel, rings).unwrap();
+    writer
+        .read_control(0, &mut &control.bytes[..], control.head, true)
+        .unwrap();
+    for (n, ring) in main.iter().enumerate() {
+        writer
+            .read_main(n, &mut &ring.bytes[..], ring.head, true)
+            .unwrap();
+        writer.set_lost(n, ring.lost).unwrap();
+    }
+    writer.finish(None).unwrap()
+}
+
+fn ring(cpu: u32) -> RingWriter {
+    RingWriter::new(4096, 4, cpu)
+}
+
+fn control(lines: &[&str]) -> RingWriter {
+    let mut ring = ring(0);
+    for line in lines {
+        assert!(ring.meta(START.cycles, line));
+    }
+    ring
+}
+
+fn at(ns: u64) -> u64 {
+    START.cycles + ns * 5 / 2
+}
+
+#[test]
+fn fields_are_printed_with_their_values() {
+    let directory = tempfile::tempdir().unwrap();
+    let control = control(&[
+        "1 all:types 6 u8 a;u16 b;u32 c;u64 d;x8 e;x16 f;x32 g;x64 h",
+        "2 all:signs 14 s8 a;s16 b;s32 c;s64 d;f32 e;f64 f;bool g;str h",
+        "65519 all:none 99",
+    ]);
+    let mut main = ring(0);
+    let mut payload = vec![1, 2, 0, 3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0];
+    payload.extend([
+        0xab, 0xcd, 0xab, 0xff, 0, 0, 0, 0xef, 0xbe, 0xad, 0xde, 0, 0, 0, 0x80,
+    ]);
+    main.event(1, at(100), &payload);
+    let mut payload = vec![0xff, 0xfe, 0xff, 0xfd, 0xff, 0xff, 0xff];
+    payload.extend((-4i64).to_le_bytes());
+    payload.extend(1.5f32.to_le_bytes());
+    payload.extend((-0.25f64).to_le_bytes());
+    payload.extend(b"\x01some \"text\"\0");
+    main.event(2, at(200), &payload);
+    main.event(0xffef, at(300), b"");
+    let summary = write(directory.path(), identity("prog", 42), &control, &[main]);
+    let read = babeltrace::read(directory.path());
+    assert_eq!(read.lines.len(), 3);
+    assert!(
+        read.lines[0].starts_with("[1700000000.000000100] "),
+        "{}",
+        read.lines[0]
+    );
+    assert!(
+        read.lines[0].ends_with(
+            "{ a = 1, b = 2, c = 3, d = 4, e = 0xAB, f = 0xABCD, g = 0xFF, h = 0x80000000DEADBEEF }"
+        ),
+        "{}",
+        read.lines[0]
+    );
+    assert!(read.lines[1].ends_with(
+        "{ a = -1, b = -2, c = -3, d = -4, e = 1.5, f = -0.25, g = 1, h = \"some \\\"text\\\"\" }"
+    ), "{}", read.lines[1]);
+    assert!(read.lines[2].contains("all:none: "), "{}", read.lines[2]);
+    for word in ["a trace", "host", "prog", "42", "cpu_id = 0"] {
+        assert!(read.lines[0].contains(word), "{word}: {}", read.lines[0]);
+    }
+    assert_eq!(
+        (summary.events, summary.lost, summary.event_kinds),
+        (3, 0, 3)
+    );
+    assert_eq!(summary.first_event_ns, Some(1_700_000_000_000_000_100));
+    assert_eq!(summary.last_event_ns, Some(1_700_000_000_000_000_300));
+    assert_eq!(summary.last_event(), "2023-11-14T22:13:20.000000300Z");
+}
+
+#[test]
+fn any_name_can_be_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let control = control(&[
+        r#"1 a"b\c:d\n"e\101 0 u8 int;u8 a-b;u8 a+b;u8 ü;u8 int;u8 event;u8 1"#,
+        "2 ä:ö 3 str 日本",
+        "3 x:%s{};/**/ 0 u8 }",
+    ]);
+    let mut main = ring(0);
+    main.event(1, at(1), &[1, 2, 3, 4, 5, 6, 7]);
+    main.event(2, at(2), "日本\0".as_bytes());
+    main.event(3, at(3), &[9]);
+    let mut who = identity("\"\\\n\u{7f}\u{9b}é", 1);
+    who.trace = "\"t\\".into();
+    who.hostname = Some("\t1".into());
+    write(directory.path(), who, &control, &[main]);
+    let read = babeltrace::read(directory.path());
+    assert_eq!(read.lines.len(), 3);
+    assert!(
+        read.lines[0].contains(r#" a"b\c:d\n"e\101: "#),
+        "{}",
+        read.lines[0]
+    );
+    assert!(
+        read.lines[0].contains("{ int = 1, a_b = 2, a_b_2 = 3, "),
+        "{}",
+        read.lines[0]
+    );
+    assert!(
+        read.lines[1].contains(" ä:ö: ") && read.lines[1].contains("日本"),
+        "{}",
+        read.lines[1]
+    );
+    assert!(
+        read.lines[2].contains(" x:%s{};/**/: "),
+        "{}",
+        read.lines[2]
+    );
+}
+
+/// E7: wherever they were lost, first, between, or last.
+#[test]
+fn lost_events_are_told_exactly() {
+    for (first, between, last) in [
+        (0, 0, 0),
+        (3, 0, 0),
+        (0, 4, 0),
+        (0, 0, 5),
+        (3, 4, 5),
+        (1, 1, 1),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let control = control(&["1 t:e 0 u64 n"]);
+        let mut main = ring(0);
+        main.lost = first;
+        for n in 0..600u64 {
+            if n == 300 {
+                main.lost += between;
+            }
+            assert!(main.event(1, at(n), &n.to_le_bytes()));
+        }
+        main.lost += last;
+        let summary = write(directory.path(), identity("p", 1), &control, &[main]);
+        let read = babeltrace::read(directory.path());
+        assert_eq!(read.lines.len(), 600);
+        assert_eq!(
+            read.discarded,
+            first + between + last,
+            "{first} {between} {last}"
+        );
+        assert_eq!(summary.lost, read.discarded);
+    }
+}
+
+#[test]
+fn a_ring_that_lost_everything_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut main = ring(0);
+    main.lost = 7;
+    write(directory.path(), identity("p", 1), &control(&[]), &[main]);
+    let read = babeltrace::read(directory.path());
+    assert_eq!((read.lines.len(), read.discarded), (0, 7));
+}
+
+#[test]
+fn a_gap_counts_as_one_discarded_event() {
+    let directory = tempfile::tempdir().unwrap();
+    let control = control(&["1 t:e 0 u64 n"]);
+    let mut main = ring(0);
+    for n in 0..900u64 {
+        main.event(1, at(n), &n.to_le_bytes());
+    }
+    main.bytes[4096 + 2048..8192].fill(0);
+    main.store(8192 + 32, 77);
+    let summary = write(directory.path(), identity("p", 1), &control, &[main]);
+    let read = babeltrace::read(directory.path());
+    assert_eq!(read.discarded, 2);
+    assert_eq!((summary.holes, summary.damaged), (1, 1));
+    assert_eq!(read.lines.len() as u64, summary.events);
+    assert!(read.lines.last().unwrap().ends_with("{ n = 899 }"));
+}
+
+/// E8: rings and processes, merged by time.
+#[test]
+fn streams_are_merged_by_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let control = control(&["1 t:e 0 u64 n"]);
+    for process in 0..2u64 {
+        let mut rings: Vec<_> = (0..3).map(ring).collect();
+        for n in 0..300u64 {
+            let (ring, of) = (&mut rings[(n * 7 % 3) as usize], n % 2);
+            if of == process {
+                assert!(ring.event(1, at(10 * n), &n.to_le_bytes()));
+            }
+        }
+        write(
+            directory.path(),
+            identity("p", process as u32),
+            &control,
+            &rings,
+        );
+    }
+    let read = babeltrace::read(directory.path());
+    let got: Vec<_> = read
+        .lines
+        .iter()
+        .map(|line| line.rsplit("n = ").next().unwrap())
+        .collect();
+    let want: Vec<_> = (0..300).map(|n| format!("{n} }}")).collect();
+    assert_eq!(got, want);
+}
+
+#[test]
+fn a_trace_of_nothing_can_be_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let summary = write(
+        directory.path(),
+        identity("p", 1),
+        &control(&[]),
+        &[ring(0), ring(1)],
+    );
+    assert_eq!(summary.last_event_ns, None);
+    assert_eq!(summary.last_event(), "-");
+    assert!(babeltrace::read(directory.path()).lines.is_empty());
+}
+
+/// F4: times that step back, which only damage does.
+#[test]
+fn a_time_that_steps_back_does_not_cost_the_trace() {
+    let directory = tempfile::tempdir().unwrap();
+    let control = control(&["1 t:e 0 u64 n"]);
+    let mut main = ring(0);
+    for n in 0..600u64 {
+        let time = if n < 300 { at(n) } else { at(n) - 1_000 };
+        main.event(1, time, &n.to_le_bytes());
+    }
+    // Only a sub-buffer's header can say that: within one, the difference is taken forward.
+    let kept: u64 = main.accepted.iter().take_while(|e| e.1 <= at(299)).count() as u64;
+    assert!(kept >= 300);
+    let summary = write(directory.path(), identity("p", 1), &control, &[main]);
+    let read = babeltrace::read(directory.path());
+    assert!(summary.damaged > 0);
+    assert_eq!(read.lines.len() as u64, summary.events);
+}
+
+#[test]
+fn a_clock_may_be_known_better_in_the_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let start = LttClockSync { freq: 0, ..START };
+    let later = LttClockSync {
+        cycles: start.cycles + 5_000_000_000,
+        monotonic: start.monotonic + 2_000_000_000,
+        ..start
+    };
+    let clock = Clock::new(&start, &[]);
+    let rings = Rings {
+        control: vec![RingReader::live(channel(1).geometry(), 0, clock.max_time())],
+        main: vec![RingReader::live(channel(1).geometry(), 0, clock.max_time())],
+    };
+    let parent = directory.path();
+    let mut writer =
+        ProcessWriter::create(parent, identity("p", 1), clock, &channel(1), rings).unwrap();
+    let control = control(&["1 t:e 0 u64 n"]);
+    let mut main = ring(0);
+    main.event(1, at(4_000), &[0; 8]);
+    writer
+        .read_control(0, &mut &control.bytes[..], control.head, true)
+        .unwrap();
+    writer
+        .read_main(0, &mut &main.bytes[..], main.head, true)
+        .unwrap();
+    writer.finish(Some(Clock::new(&start, &[later]))).unwrap();
+    let read = babeltrace::read(directory.path());
+    assert!(
+        read.lines[0].starts_with("[1700000000.000004000] "),
+        "{}",
+        read.lines[0]
+    );
+}
+
+#[test]
+fn a_machine_without_a_calendar_can_be_traced() {
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Clock::new(
+        &LttClockSync {
+            realtime: 100,
+            ..START
+        },
+        &[],
+    );
+    let rings = Rings {
+        control: vec![RingReader::live(channel(1).geometry(), 0, clock.max_time())],
+        main: vec![RingReader::live(channel(1).geometry(), 0, clock.max_time())],
+    };
+    let parent = directory.path();
+    let mut writer =
+        ProcessWriter::create(parent, identity("p", 1), clock, &channel(1), rings).unwrap();
+    let control = control(&["1 t:e 0 u64 n"]);
+    let mut main = ring(0);
+    main.event(1, at(4_000), &[0; 8]);
+    writer
+        .read_control(0, &mut &control.bytes[..], control.head, true)
+        .unwrap();
+    writer
+        .read_main(0, &mut &main.bytes[..], main.head, true)
+        .unwrap();
+    writer.finish(None).unwrap();
+    let read = babeltrace::read(directory.path());
+    assert!(
+        read.lines[0].starts_with("[0.000004100] "),
+        "{}",
+        read.lines[0]
+    );
+}
