@@ -12,7 +12,7 @@ pub struct Read {
 /// Reads all traces below `directory`, merged.
 pub fn read(directory: &Path) -> Read {
     let output = Command::new("babeltrace2")
-        .args(["--clock-seconds", "--fields=trace,loglevel"])
+        .arg("--clock-seconds")
         .arg(directory)
         .output()
         .expect("babeltrace2 (Debian package babeltrace2) must be installed to run this test");
