@@ -149,7 +149,9 @@ pub(crate) fn start_input(mut to: UnixStream) -> io::Result<()> {
                 Err(_) => break,
             }
         }
-        let _ = to.shutdown(std::net::Shutdown::Both);
+        // Only this half: QEMU takes a socket that is closed on both sides for hung up, and drops what it has not read.
+        let _ = to.shutdown(std::net::Shutdown::Write);
+        let _ = to.read(&mut buf);
     })?;
     Ok(())
 }
