@@ -15,6 +15,7 @@ mod stream;
 mod trace;
 
 pub use clock::Clock;
+pub(crate) use process::file_name;
 pub use process::{Identity, ProcessSummary, ProcessWriter, Rings};
 pub use stream::StreamWriter;
 pub use trace::{TraceInfo, TraceWriter};

@@ -9,8 +9,14 @@ pub struct Read {
     pub discarded: u64,
 }
 
-/// Reads all traces below `directory`, merged.
+/// Reads all traces below `directory`, merged. It refuses a directory without any, so that is looked at first.
 pub fn read(directory: &Path) -> Read {
+    if !has_trace(directory) {
+        return Read {
+            lines: Vec::new(),
+            discarded: 0,
+        };
+    }
     let output = Command::new("babeltrace2")
         .arg("--clock-seconds")
         .arg(directory)
@@ -33,4 +39,12 @@ pub fn read(directory: &Path) -> Read {
             .collect(),
         discarded,
     }
+}
+
+fn has_trace(directory: &Path) -> bool {
+    directory.join("metadata").exists()
+        || std::fs::read_dir(directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .any(|path| path.is_dir() && has_trace(&path))
 }

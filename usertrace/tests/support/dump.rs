@@ -1,1 +1,334 @@
+//! The memory of a machine that crashed while programs were traced, and the file that is made of it.
 
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use super::{RingWriter, words};
+
+pub const PAGE: u64 = 4096;
+
+/// Geometry of the rings that are put into dumps.
+pub const SUBBUF_SIZE: u64 = 4096;
+pub const SUBBUF_COUNT: u64 = 4;
+const RING: u64 = SUBBUF_SIZE * SUBBUF_COUNT;
+const STRIDE: u64 = 128;
+
+/// Physical memory: the pages that are not zeros.
+#[derive(Clone, Default)]
+pub struct Memory {
+    pub pages: BTreeMap<u64, Vec<u8>>,
+    next: u64,
+}
+
+impl Memory {
+    /// Takes a page somewhere: neighbours in time are none in memory.
+    pub fn page(&mut self, bytes: &[u8]) -> u64 {
+        self.next += 1;
+        let address = 0x10_0000 + (self.next * 7919 % 65521) * PAGE;
+        let mut page = bytes.to_vec();
+        page.resize(PAGE as usize, 0);
+        assert!(self.pages.insert(address, page).is_none());
+        address
+    }
+
+    pub fn store(&mut self, address: u64, word: u64) {
+        let page = self.pages.get_mut(&(address & !(PAGE - 1))).unwrap();
+        let at = (address % PAGE) as usize;
+        page[at..at + 8].copy_from_slice(&word.to_le_bytes());
+    }
+
+    pub fn load(&self, address: u64) -> u64 {
+        let page = &self.pages[&(address & !(PAGE - 1))];
+        let at = (address % PAGE) as usize;
+        u64::from_le_bytes(page[at..at + 8].try_into().unwrap())
+    }
+
+    /// A tree of the pages of `area` that are not zeros: its root, pages, and depth.
+    pub fn tree(&mut self, area: &[u8], depth: u32) -> [u64; 3] {
+        let mut level: Vec<u64> = area
+            .chunks(PAGE as usize)
+            .map(|page| match page.iter().any(|&b| b != 0) {
+                true => self.page(page) | 1,
+                false => 0,
+            })
+            .collect();
+        let pages = level.len() as u64;
+        for _ in 0..depth {
+            level = level
+                .chunks(PAGE as usize / 8)
+                .map(|entries| {
+                    let mut bytes = Vec::new();
+                    words(&mut bytes, entries);
+                    match entries.iter().any(|&word| word != 0) {
+                        true => self.page(&bytes) | 1,
+                        false => 0,
+                    }
+                })
+                .collect();
+        }
+        assert_eq!(level.len(), 1, "the tree is not high enough");
+        [level[0], pages, u64::from(depth)]
+    }
+}
+
+/// A process: a ring of descriptions and rings of events for each CPU.
+#[derive(Clone)]
+pub struct Process {
+    pub number: u64,
+    pub pid: u32,
+    pub comm: String,
+    pub control: Vec<RingWriter>,
+    pub main: Vec<RingWriter>,
+}
+
+pub fn ring(cpu: u32) -> RingWriter {
+    RingWriter::new(SUBBUF_SIZE, SUBBUF_COUNT, cpu)
+}
+
+impl Process {
+    pub fn new(number: u64, pid: u32, comm: &str, cpus: u32) -> Self {
+        Self {
+            number,
+            pid,
+            comm: comm.into(),
+            control: (0..cpus).map(ring).collect(),
+            main: (0..cpus).map(ring).collect(),
+        }
+    }
+}
+
+pub struct Trace {
+    pub generation: u64,
+    pub name: String,
+    pub processes: Vec<Process>,
+}
+
+/// `struct ltt_clock_sync` of when the traces were made: 2 cycles a nanosecond.
+pub const SYNC: [u64; 4] = [1_000_000, 500_000, 1_700_000_000_000_000_000, 2_000_000_000];
+
+fn name(text: &str, len: usize) -> Vec<u8> {
+    let mut bytes = text.as_bytes().to_vec();
+    bytes.truncate(len - 1);
+    bytes.resize(len, 0);
+    bytes
+}
+
+/// `struct ltt_info_channel`.
+fn channel(title: &str, buffers: u64, control: u64, rings: u32) -> Vec<u8> {
+    let mut bytes = name(title, 32);
+    words(&mut bytes, &[buffers, control]);
+    words(&mut bytes, &[SUBBUF_SIZE | SUBBUF_COUNT << 32]);
+    words(&mut bytes, &[u64::from(rings) | STRIDE << 32]);
+    bytes.resize(32 + 16 + 16 + 12 + 36, 0);
+    bytes
+}
+
+/// `struct ltt_crash_entry`.
+fn entry(kind: u32, serial: u64, content: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    words(&mut bytes, &[u64::from(kind), serial]);
+    bytes.extend_from_slice(content);
+    assert!(bytes.len() <= 256);
+    bytes.resize(256, 0);
+    bytes
+}
+
+/// A machine that crashed.
+pub struct Machine {
+    pub memory: Memory,
+    pub root: u64,
+    /// Pages of the directory.
+    pub directory: Vec<u64>,
+    /// For each process of each trace: roots of the trees of its write and control areas.
+    pub trees: Vec<[u64; 2]>,
+}
+
+pub fn machine(traces: &[Trace]) -> Machine {
+    let mut memory = Memory::default();
+    let mut entries = Vec::new();
+    let mut trees = Vec::new();
+    let mut serial = 1;
+    for trace in traces {
+        let mut content = Vec::new();
+        words(&mut content, &[trace.generation]);
+        content.extend(name(&trace.name, 32));
+        words(&mut content, &[3 | 1 << 32]);
+        words(&mut content, &SYNC);
+        entries.push(entry(1, serial, &content));
+        serial += 1;
+        let cpus = trace.processes.first().map_or(1, |p| p.main.len()) as u64;
+        // The areas: control's rings, a hole, main's; control blocks on pages of their own, likewise.
+        let main_buffers = cpus * RING + 2 * PAGE;
+        for (index, title, buffers, control) in
+            [(0u64, "control", 0, 64), (1, "main", main_buffers, 8192)]
+        {
+            let mut content = Vec::new();
+            words(&mut content, &[trace.generation, index]);
+            content.extend(channel(title, buffers, control, cpus as u32));
+            entries.push(entry(2, serial, &content));
+            serial += 1;
+        }
+        for process in &trace.processes {
+            let mut buffers = vec![0; (main_buffers + cpus * RING + PAGE) as usize];
+            let mut control = vec![0; 8192 + (cpus * STRIDE).next_multiple_of(PAGE) as usize];
+            for (n, ring) in process.control.iter().enumerate() {
+                put(&mut buffers, n as u64 * RING, &ring.bytes);
+                put(&mut control, 64 + n as u64 * STRIDE, &ring.control());
+            }
+            for (n, ring) in process.main.iter().enumerate() {
+                put(&mut buffers, main_buffers + n as u64 * RING, &ring.bytes);
+                put(&mut control, 8192 + n as u64 * STRIDE, &ring.control());
+            }
+            let mut content = Vec::new();
+            words(
+                &mut content,
+                &[process.number, 77, u64::from(process.pid), 0],
+            );
+            content.extend(name(&process.comm, 16));
+            entries.push(entry(3, serial, &content));
+            let mut content = Vec::new();
+            words(&mut content, &[process.number, trace.generation]);
+            let (of_buffers, of_control) = (memory.tree(&buffers, 2), memory.tree(&control, 1));
+            words(&mut content, &of_buffers);
+            words(&mut content, &of_control);
+            entries.push(entry(4, serial + 1, &content));
+            serial += 2;
+            trees.push([of_buffers[0], of_control[0]]);
+        }
+    }
+    // What was taken back leaves entries that mean nothing.
+    entries.insert(1, entry(0, 99, &[0xff; 200]));
+
+    let mut directory = Vec::new();
+    let mut next = 0;
+    for chunk in entries.chunks((PAGE as usize - 256) / 256).rev() {
+        let mut bytes = Vec::new();
+        words(&mut bytes, &[0x4745_5249_44ab_544c, next]);
+        bytes.resize(256, 0);
+        bytes.extend(chunk.concat());
+        next = memory.page(&bytes);
+        directory.insert(0, next);
+    }
+    let root_words = [0x544f_4f52_5454_4cab, 1 | PAGE << 32, 256 | 1 << 32];
+    let sum = root_words
+        .iter()
+        .fold(0u64, |sum, word| sum.wrapping_sub(*word));
+    let mut bytes = Vec::new();
+    words(&mut bytes, &root_words);
+    words(&mut bytes, &[sum, next]);
+    words(
+        &mut bytes,
+        &[SYNC[0] - 1000, SYNC[1] - 500, SYNC[2] - 500, SYNC[3]],
+    );
+    let root = memory.page(&bytes);
+    Machine {
+        memory,
+        root,
+        directory,
+        trees,
+    }
+}
+
+fn put(area: &mut [u8], at: u64, bytes: &[u8]) {
+    area[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
+}
+
+/// How the dump is made.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Style {
+    /// A segment for each run of pages.
+    Runs,
+    /// One segment for all memory, pages that were left out at its end.
+    Tail,
+    /// Each page in two segments that overlap.
+    Overlapping,
+}
+
+/// A segment of the file: address, bytes, and length in memory.
+type Segment = (u64, Vec<u8>, u64);
+
+/// An ELF core file.
+pub fn elf(machine: &Machine, style: Style) -> Vec<u8> {
+    let mut segments: Vec<Segment> = Vec::new();
+    for (&address, page) in &machine.memory.pages {
+        match (segments.last_mut(), style) {
+            (Some((start, bytes, len)), Style::Runs) if *start + *len == address => {
+                bytes.extend_from_slice(page);
+                *len += PAGE;
+            }
+            (_, Style::Overlapping) => {
+                segments.push((address, page[..3000].to_vec(), 3000));
+                segments.push((address + 1000, page[1000..].to_vec(), PAGE - 1000));
+            }
+            // Zeros follow, which the file does not have.
+            (_, Style::Tail) => segments.push((address, page.clone(), 3 * PAGE)),
+            _ => segments.push((address, page.clone(), PAGE)),
+        }
+    }
+    let info = format!(
+        "OSRELEASE=7.3.4-test\nPAGESIZE=4096\nNUMBER(ltt_root)={:#x}\nCRASHTIME=1700000001\n",
+        machine.root
+    );
+    file(
+        &[("CORE", 1, &[0; 336]), ("VMCOREINFO", 0, info.as_bytes())],
+        &segments,
+    )
+}
+
+pub fn file(notes: &[(&str, u32, &[u8])], segments: &[Segment]) -> Vec<u8> {
+    let mut note_bytes = Vec::new();
+    for (name, kind, content) in notes {
+        for word in [name.len() as u32 + 1, content.len() as u32, *kind] {
+            note_bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        for bytes in [name.as_bytes(), &[0]]
+            .concat()
+            .chunks(4)
+            .chain(content.chunks(4))
+        {
+            note_bytes.extend_from_slice(bytes);
+            note_bytes.resize(note_bytes.len().next_multiple_of(4), 0);
+        }
+    }
+    let headers = 64 + 56 * (1 + segments.len() as u64);
+    let mut bytes = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
+    bytes.extend([4, 0, 62, 0, 1, 0, 0, 0]);
+    words(&mut bytes, &[0, 64, 0]);
+    bytes.extend([0, 0, 0, 0, 64, 0, 56, 0]);
+    bytes.extend((1 + segments.len() as u16).to_le_bytes());
+    bytes.resize(64, 0);
+    let mut offset = headers;
+    let mut header = |bytes: &mut Vec<u8>, kind: u64, address, file: u64, memory: u64| {
+        words(
+            bytes,
+            &[
+                kind | 6 << 32,
+                offset,
+                0xffff_8880_0000_0000u64.wrapping_add(address),
+                address,
+            ],
+        );
+        words(bytes, &[file, memory, 0]);
+        offset += file;
+    };
+    header(
+        &mut bytes,
+        4,
+        0,
+        note_bytes.len() as u64,
+        note_bytes.len() as u64,
+    );
+    for (address, content, len) in segments {
+        header(&mut bytes, 1, *address, content.len() as u64, *len);
+    }
+    bytes.extend(note_bytes);
+    for (_, content, _) in segments {
+        bytes.extend(content);
+    }
+    bytes
+}
+
+pub fn save(path: &Path, machine: &Machine, style: Style) {
+    fs::write(path, elf(machine, style)).unwrap();
+}

@@ -1,0 +1,213 @@
+//! The directory: what was traced when the kernel crashed.
+
+use std::collections::{BTreeMap, HashSet};
+
+use usertrace_sys::crash::{
+    LTT_CRASH_MAGIC, LTT_CRASH_PAGE_MAGIC, LTT_CRASH_VERSION, LttCrashBuffer, LttCrashChannel,
+    LttCrashContent, LttCrashEntry, LttCrashPage, LttCrashProcess, LttCrashRoot, LttCrashTrace,
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::tree::PAGE_SIZES;
+use super::{PhysicalMemory, Presence, Problems};
+
+/// Pages that a directory may have: half a million entries.
+const MAX_PAGES: usize = 1 << 15;
+
+/// A root page that is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DirectoryError {
+    /// It is not in the dump.
+    #[error("the root page at {0:#x} is not in the dump")]
+    Missing(u64),
+    /// It is something else.
+    #[error("there is no root page at {0:#x}: its magic number is {1:#x}")]
+    Magic(u64, u64),
+    /// Its sum is wrong.
+    #[error("the root page at {0:#x} is damaged: its sum is wrong")]
+    Sum(u64),
+    /// It is of another version.
+    #[error("the root page is of version {0}, and this program knows version {LTT_CRASH_VERSION}")]
+    Version(u32),
+    /// Its sizes make no sense.
+    #[error("the root page says pages of {page_size} bytes and entries of {entry_size}")]
+    Sizes {
+        /// Bytes in a page.
+        page_size: u32,
+        /// Bytes in an entry.
+        entry_size: u32,
+    },
+}
+
+/// Entries of one kind, by what tells them apart, each with its serial.
+type Entries<K, V> = BTreeMap<K, (u64, V)>;
+
+/// What the directory says.
+#[derive(Clone, Debug)]
+pub struct Directory {
+    root: LttCrashRoot,
+    traces: Entries<u64, LttCrashTrace>,
+    channels: Entries<(u64, u32), LttCrashChannel>,
+    processes: Entries<u64, LttCrashProcess>,
+    buffers: Entries<(u64, u64), LttCrashBuffer>,
+}
+
+impl Directory {
+    /// Reads the directory whose root page is at `address`. What is wrong with it, other than with its root, goes to
+    /// `problems`.
+    ///
+    /// # Errors
+    /// When there is no root.
+    pub fn read(
+        memory: &impl PhysicalMemory,
+        address: u64,
+        problems: &mut Problems,
+    ) -> Result<Self, DirectoryError> {
+        let root = read_root(memory, address)?;
+        let mut directory = Self {
+            root,
+            traces: Entries::new(),
+            channels: Entries::new(),
+            processes: Entries::new(),
+            buffers: Entries::new(),
+        };
+        let mut seen = HashSet::new();
+        let mut next = root.directory;
+        let mut page = vec![0; root.page_size as usize];
+        while next != 0 {
+            if !seen.insert(next) {
+                problems.add(format_args!(
+                    "the directory leads back to its page at {next:#x}"
+                ));
+                break;
+            }
+            if seen.len() > MAX_PAGES {
+                problems.add(format_args!(
+                    "the directory has more than {MAX_PAGES} pages"
+                ));
+                break;
+            }
+            if memory.read(next, &mut page) != Presence::Whole {
+                problems.add(format_args!(
+                    "the directory's page at {next:#x} is not in the dump: the rest of it is not known"
+                ));
+                break;
+            }
+            let Ok((header, _)) = LttCrashPage::read_from_prefix(&page) else {
+                break;
+            };
+            if header.magic != LTT_CRASH_PAGE_MAGIC {
+                problems.add(format_args!(
+                    "there is no page of the directory at {next:#x}: the rest of it is not known"
+                ));
+                break;
+            }
+            let entries = &page[size_of::<LttCrashPage>()..];
+            for (index, bytes) in entries.chunks_exact(root.entry_size as usize).enumerate() {
+                if let Ok((entry, _)) = LttCrashEntry::read_from_prefix(bytes)
+                    && let Err(kind) = directory.add(&entry)
+                {
+                    problems.add(format_args!(
+                        "entry {index} of the directory's page at {next:#x} is of the unknown kind {kind}"
+                    ));
+                }
+            }
+            next = header.next;
+        }
+        Ok(directory)
+    }
+
+    /// Takes an entry. Of two for the same thing, the later one is the one to believe.
+    fn add(&mut self, entry: &LttCrashEntry) -> Result<(), u32> {
+        fn put<K: Ord, V>(entries: &mut Entries<K, V>, key: K, serial: u64, value: V) {
+            if entries.get(&key).is_none_or(|(old, _)| *old <= serial) {
+                entries.insert(key, (serial, value));
+            }
+        }
+        let serial = entry.serial;
+        match entry.content() {
+            LttCrashContent::Free => {}
+            LttCrashContent::Trace(t) => put(&mut self.traces, t.generation, serial, t),
+            LttCrashContent::Channel(c) => {
+                put(&mut self.channels, (c.trace, c.index), serial, c);
+            }
+            LttCrashContent::Process(p) => put(&mut self.processes, p.process, serial, p),
+            LttCrashContent::Buffer(b) => {
+                put(&mut self.buffers, (b.trace, b.process), serial, b);
+            }
+            // One that a later version of this crate tells apart is unknown here too.
+            LttCrashContent::Unknown(kind) => return Err(kind),
+            _ => return Err(entry.kind),
+        }
+        Ok(())
+    }
+
+    /// The root.
+    #[must_use]
+    pub fn root(&self) -> &LttCrashRoot {
+        &self.root
+    }
+
+    /// All traces.
+    pub fn traces(&self) -> impl Iterator<Item = &LttCrashTrace> {
+        self.traces.values().map(|(_, trace)| trace)
+    }
+
+    /// All buffers, sorted by trace and process.
+    pub fn buffers(&self) -> impl Iterator<Item = &LttCrashBuffer> {
+        self.buffers.values().map(|(_, buffer)| buffer)
+    }
+
+    /// A channel of a trace.
+    #[must_use]
+    pub fn channel(&self, trace: u64, index: u32) -> Option<&LttCrashChannel> {
+        self.channels
+            .get(&(trace, index))
+            .map(|(_, channel)| channel)
+    }
+
+    /// A process.
+    #[must_use]
+    pub fn process(&self, process: u64) -> Option<&LttCrashProcess> {
+        self.processes.get(&process).map(|(_, process)| process)
+    }
+}
+
+fn read_root(memory: &impl PhysicalMemory, address: u64) -> Result<LttCrashRoot, DirectoryError> {
+    let mut bytes = [0; size_of::<LttCrashRoot>()];
+    // A page of the dump that was left out is none of zeros here.
+    if memory.read(address, &mut bytes) != Presence::Whole {
+        return Err(DirectoryError::Missing(address));
+    }
+    let root =
+        LttCrashRoot::read_from_bytes(&bytes).map_err(|_| DirectoryError::Missing(address))?;
+    if root.magic != LTT_CRASH_MAGIC {
+        return Err(DirectoryError::Magic(address, root.magic));
+    }
+    if root.version != LTT_CRASH_VERSION {
+        return Err(DirectoryError::Version(root.version));
+    }
+    let summed = &root.as_bytes()[..std::mem::offset_of!(LttCrashRoot, directory)];
+    let sum = summed
+        .chunks_exact(8)
+        .filter_map(|word| word.first_chunk())
+        .fold(0u64, |sum, word| {
+            sum.wrapping_add(u64::from_le_bytes(*word))
+        });
+    if sum != 0 {
+        return Err(DirectoryError::Sum(address));
+    }
+    let room = (root.page_size as usize).saturating_sub(size_of::<LttCrashPage>());
+    if !root.page_size.is_power_of_two()
+        || !PAGE_SIZES.contains(&root.page_size)
+        || (root.entry_size as usize) < size_of::<LttCrashEntry>()
+        || root.entry_size as usize > room
+    {
+        return Err(DirectoryError::Sizes {
+            page_size: root.page_size,
+            entry_size: root.entry_size,
+        });
+    }
+    Ok(root)
+}

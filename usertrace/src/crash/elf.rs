@@ -1,0 +1,302 @@
+//! Dumps that are ELF files: `/proc/vmcore`, `makedumpfile -E`, and QEMU's `dump-guest-memory`.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use object::LittleEndian;
+use object::elf::{
+    ELFCLASS64, ELFDATA2LSB, ELFMAG, ET_CORE, FileHeader64, PN_XNUM, PT_LOAD, PT_NOTE,
+    ProgramHeader64, SectionHeader64,
+};
+use object::pod::{Pod, from_bytes, slice_from_bytes};
+use object::read::elf::NoteIterator;
+
+use super::{PhysicalMemory, Presence, Vmcoreinfo};
+
+/// Segments that a dump may have: one for each piece of memory, and there are machines with many.
+const MAX_SEGMENTS: u32 = 1 << 18;
+/// Bytes of notes that a dump may have: some hundred for each CPU.
+const MAX_NOTES: u64 = 16 << 20;
+
+/// A file that is no dump which can be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DumpError {
+    /// It cannot be read.
+    #[error("cannot read {what}")]
+    Io {
+        /// Which part.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is `makedumpfile`'s own format.
+    #[error(
+        "this is a dump in the compressed format of kdump; only ELF can be read: make it with makedumpfile -E, or \
+         convert it"
+    )]
+    Compressed,
+    /// It is not an ELF file at all.
+    #[error("this is not an ELF file")]
+    NotElf,
+    /// It is an ELF file for another kind of machine, or not a dump.
+    #[error("this is an ELF file, but not a dump of a 64-bit little-endian machine")]
+    NotADump,
+    /// It says that it has more than can be.
+    #[error("{0} segments are more than a dump has")]
+    Segments(u32),
+}
+
+/// Bytes that follow each other, in memory and in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    start: u64,
+    end: u64,
+    /// Where `start` is in the file.
+    offset: u64,
+}
+
+/// A dump, of which only what is asked for is read.
+#[derive(Debug)]
+pub struct ElfDump {
+    file: File,
+    /// What the file has, by address, without overlaps.
+    present: Vec<Piece>,
+    /// What memory there was, likewise.
+    memory: Vec<Piece>,
+    vmcoreinfo: Vmcoreinfo,
+    cut_short: bool,
+}
+
+impl ElfDump {
+    /// Opens a dump.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is none.
+    pub fn open(path: &Path) -> Result<Self, DumpError> {
+        let io = |what| move |source| DumpError::Io { what, source };
+        let file = File::open(path).map_err(io("the file"))?;
+        let len = file.metadata().map_err(io("the file"))?.len();
+
+        let mut magic = [0; 8];
+        let magic_len = read_up_to(&file, 0, &mut magic).map_err(io("the file"))?;
+        if magic == *b"KDUMP   " || magic == *b"DISKDUMP" {
+            return Err(DumpError::Compressed);
+        }
+        if magic_len < magic.len() || magic[..4] != ELFMAG {
+            return Err(DumpError::NotElf);
+        }
+        let header = read_vec(&file, 0, size_of::<FileHeader64<LittleEndian>>())
+            .map_err(io("the ELF header"))?;
+        let header: &FileHeader64<LittleEndian> = pod(&header)?;
+        if header.e_ident.class != ELFCLASS64
+            || header.e_ident.data != ELFDATA2LSB
+            || header.e_type.get(LittleEndian) != ET_CORE
+            || usize::from(header.e_phentsize.get(LittleEndian))
+                != size_of::<ProgramHeader64<LittleEndian>>()
+        {
+            return Err(DumpError::NotADump);
+        }
+        let count = segment_count(&file, header).map_err(io("the number of segments"))?;
+        if count > MAX_SEGMENTS {
+            return Err(DumpError::Segments(count));
+        }
+        let segments = read_vec(
+            &file,
+            header.e_phoff.get(LittleEndian),
+            count as usize * size_of::<ProgramHeader64<LittleEndian>>(),
+        )
+        .map_err(io("the program headers"))?;
+        let (segments, _) =
+            slice_from_bytes::<ProgramHeader64<LittleEndian>>(&segments, count as usize)
+                .map_err(|()| DumpError::NotADump)?;
+
+        let mut dump = Self {
+            file,
+            present: Vec::new(),
+            memory: Vec::new(),
+            vmcoreinfo: Vmcoreinfo::default(),
+            cut_short: false,
+        };
+        for segment in segments {
+            let offset = segment.p_offset.get(LittleEndian);
+            let size = segment.p_filesz.get(LittleEndian);
+            dump.cut_short |= offset.saturating_add(size) > len;
+            match segment.p_type.get(LittleEndian) {
+                PT_LOAD => {
+                    let start = segment.p_paddr.get(LittleEndian);
+                    dump.present.push(Piece {
+                        start,
+                        end: start.saturating_add(size),
+                        offset,
+                    });
+                    dump.memory.push(Piece {
+                        start,
+                        end: start.saturating_add(segment.p_memsz.get(LittleEndian)),
+                        offset,
+                    });
+                }
+                PT_NOTE => dump.read_notes(offset, size, segment.p_align.get(LittleEndian)),
+                _ => {}
+            }
+        }
+        flatten(&mut dump.present);
+        flatten(&mut dump.memory);
+        Ok(dump)
+    }
+
+    /// What the dump's kernel says of itself.
+    #[must_use]
+    pub fn vmcoreinfo(&self) -> &Vmcoreinfo {
+        &self.vmcoreinfo
+    }
+
+    /// Does the file end before it should?
+    #[must_use]
+    pub fn is_cut_short(&self) -> bool {
+        self.cut_short
+    }
+
+    /// Takes the notes of use from a segment. One that cannot be read, or is none, has none.
+    fn read_notes(&mut self, offset: u64, size: u64, align: u64) {
+        let mut bytes = vec![0; size.min(MAX_NOTES) as usize];
+        let len = read_up_to(&self.file, offset, &mut bytes).unwrap_or(0);
+        type Notes<'a> = NoteIterator<'a, FileHeader64<LittleEndian>>;
+        // Dumps say 0 and 1 as well, and mean 4.
+        let align = if align == 8 { 8 } else { 4 };
+        let Ok(mut notes) = Notes::new(LittleEndian, align, &bytes[..len]) else {
+            return;
+        };
+        while let Ok(Some(note)) = notes.next() {
+            if note.name() == b"VMCOREINFO" {
+                self.vmcoreinfo.merge(note.desc());
+            }
+        }
+    }
+}
+
+impl PhysicalMemory for ElfDump {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> Presence {
+        let mut presence = Presence::Whole;
+        let mut done = 0;
+        while done < buffer.len() {
+            let Some(at) = address.checked_add(done as u64) else {
+                buffer[done..].fill(0);
+                return Presence::Missing;
+            };
+            let rest = &mut buffer[done..];
+            let next = self.present.partition_point(|piece| piece.end <= at);
+            match self.present.get(next) {
+                Some(piece) if piece.start <= at => {
+                    let len = rest.len().min((piece.end - at) as usize);
+                    // No overflow that matters: an offset that no file has reads as its end.
+                    let offset = piece.offset.saturating_add(at - piece.start);
+                    let read = read_up_to(&self.file, offset, &mut rest[..len]).unwrap_or(0);
+                    if read < len {
+                        rest[read..len].fill(0);
+                        presence = Presence::Missing;
+                    }
+                    done += len;
+                }
+                following => {
+                    let gap = following.map_or(u64::MAX, |piece| piece.start - at);
+                    let len = rest.len().min(usize::try_from(gap).unwrap_or(usize::MAX));
+                    rest[..len].fill(0);
+                    presence = presence.max(self.absence(at, len as u64));
+                    done += len;
+                }
+            }
+        }
+        presence
+    }
+}
+
+impl ElfDump {
+    /// Why these bytes are not in the file.
+    fn absence(&self, start: u64, len: u64) -> Presence {
+        let Some(end) = start.checked_add(len) else {
+            return Presence::Missing;
+        };
+        let mut at = start;
+        let first = self.memory.partition_point(|piece| piece.end <= start);
+        for piece in &self.memory[first..] {
+            if piece.start > at || at >= end {
+                break;
+            }
+            at = piece.end;
+        }
+        if at >= end {
+            Presence::Excluded
+        } else {
+            Presence::Missing
+        }
+    }
+}
+
+/// Sorts pieces, and cuts off what an earlier one has already.
+fn flatten(pieces: &mut Vec<Piece>) {
+    pieces.sort_by_key(|piece| piece.start);
+    let mut covered = 0;
+    pieces.retain_mut(|piece| {
+        let start = piece.start.max(covered);
+        if start >= piece.end {
+            return false;
+        }
+        piece.offset = piece.offset.saturating_add(start - piece.start);
+        piece.start = start;
+        covered = piece.end;
+        true
+    });
+}
+
+fn segment_count(file: &File, header: &FileHeader64<LittleEndian>) -> io::Result<u32> {
+    let count = header.e_phnum.get(LittleEndian);
+    if count != PN_XNUM {
+        return Ok(u32::from(count));
+    }
+    // There are more than the field can say: then the first section header says it.
+    let section = read_vec(
+        file,
+        header.e_shoff.get(LittleEndian),
+        size_of::<SectionHeader64<LittleEndian>>(),
+    )?;
+    let section: &SectionHeader64<LittleEndian> =
+        pod(&section).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+    Ok(section.sh_info.get(LittleEndian))
+}
+
+fn pod<T: Pod>(bytes: &[u8]) -> Result<&T, DumpError> {
+    let (value, _) = from_bytes(bytes).map_err(|()| DumpError::NotADump)?;
+    Ok(value)
+}
+
+fn read_vec(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    if read_up_to(file, offset, &mut bytes)? < len {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(bytes)
+}
+
+/// Reads as much as there is.
+fn read_up_to(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut done = 0;
+    while done < buffer.len() {
+        // The kernel takes offsets as signed numbers, and refuses the others.
+        let Some(at) = offset
+            .checked_add(done as u64)
+            .filter(|&at| i64::try_from(at).is_ok())
+        else {
+            break;
+        };
+        match file.read_at(&mut buffer[done..], at) {
+            Ok(0) => break,
+            Ok(read) => done += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}

@@ -1,0 +1,294 @@
+//! From a dump to CTF traces.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use usertrace_sys::crash::{LttCrashBuffer, LttCrashTrace};
+use usertrace_sys::uapi::{LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LttRingControl};
+use zerocopy::IntoBytes;
+
+use super::{Directory, DirectoryError, PageTree, PhysicalMemory, Problems};
+use crate::ctf::{Clock, Identity, ProcessSummary, ProcessWriter, Rings, file_name};
+use crate::ring::{Channel, RingReader};
+
+/// Why nothing was extracted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExtractError {
+    /// The directory has no root.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// A trace cannot be written.
+    #[error("cannot write to {path}")]
+    Write {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// One trace of a dump.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TraceSummary {
+    /// Its name.
+    pub name: String,
+    /// Its number, never reused.
+    pub generation: u64,
+    /// Was it active?
+    pub active: bool,
+    /// Its processes.
+    pub processes: Vec<ProcessSummary>,
+}
+
+/// What was in a dump.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Extraction {
+    /// The traces, in the order in which they were made.
+    pub traces: Vec<TraceSummary>,
+    /// What could not be read.
+    pub problems: Problems,
+}
+
+impl Extraction {
+    /// Is something missing, or damaged, that should be there?
+    #[must_use]
+    pub fn is_damaged(&self) -> bool {
+        let processes = || self.traces.iter().flat_map(|trace| &trace.processes);
+        !self.problems.is_empty() || processes().any(|process| process.damaged > 0)
+    }
+
+    /// Events of all processes.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        let processes = self.traces.iter().flat_map(|trace| &trace.processes);
+        processes.map(|process| process.events).sum()
+    }
+}
+
+/// Extracts all traces of the directory whose root page is at `root`, each to a directory of its own below `output`,
+/// which must exist, with a CTF trace for each process.
+///
+/// # Errors
+/// When there is no directory, or a trace cannot be written.
+pub fn extract(
+    memory: &impl PhysicalMemory,
+    root: u64,
+    output: &Path,
+) -> Result<Extraction, ExtractError> {
+    let mut extraction = Extraction::default();
+    let directory = Directory::read(memory, root, &mut extraction.problems)?;
+    let mut buffers: BTreeMap<u64, Vec<&LttCrashBuffer>> = BTreeMap::new();
+    for trace in directory.traces() {
+        buffers.entry(trace.generation).or_default();
+    }
+    for buffer in directory.buffers() {
+        buffers.entry(buffer.trace).or_default().push(buffer);
+    }
+    let traces: HashMap<_, _> = directory.traces().map(|t| (t.generation, t)).collect();
+    let mut names = HashSet::new();
+    for (generation, buffers) in buffers {
+        let trace = traces.get(&generation).copied();
+        let name = trace.map_or_else(|| format!("trace-{generation}"), |t| text(&t.name));
+        if trace.is_none() {
+            extraction.problems.add(format_args!(
+                "the directory does not have trace {generation}, of which there are buffers"
+            ));
+        }
+        let mut path_name = file_name(&name);
+        while !names.insert(path_name.clone()) {
+            path_name = format!("{path_name}-{generation}");
+        }
+        let path = output.join(path_name);
+        fs::create_dir(&path).map_err(|source| ExtractError::Write {
+            path: path.clone(),
+            source,
+        })?;
+        let mut processes = Vec::new();
+        for buffer in buffers {
+            let from = Source {
+                memory,
+                directory: &directory,
+                trace,
+                name: &name,
+                buffer,
+            };
+            processes.extend(from.extract(&path, &mut extraction.problems)?);
+        }
+        extraction.traces.push(TraceSummary {
+            name,
+            generation,
+            active: trace.is_some_and(|trace| trace.active != 0),
+            processes,
+        });
+    }
+    Ok(extraction)
+}
+
+/// The buffers of one process for one trace, and what is known of them.
+struct Source<'a, M> {
+    memory: &'a M,
+    directory: &'a Directory,
+    trace: Option<&'a LttCrashTrace>,
+    name: &'a str,
+    buffer: &'a LttCrashBuffer,
+}
+
+/// A ring, as its process left it.
+struct Ring {
+    offset: u64,
+    control: LttRingControl,
+}
+
+impl<M: PhysicalMemory> Source<'_, M> {
+    fn extract(
+        &self,
+        output: &Path,
+        problems: &mut Problems,
+    ) -> Result<Option<ProcessSummary>, ExtractError> {
+        let identity = self.identity(problems);
+        let what = format!(
+            "process {} ({}, buffers {}) in trace {}",
+            identity.pid, identity.comm, identity.process, self.name
+        );
+        let page_size = self.directory.root().page_size;
+        let tree = |tree, area, problems: &mut Problems| {
+            PageTree::new(self.memory, tree, page_size)
+                .map_err(|error| problems.add(format_args!("{what}: the {area}'s pages: {error}")))
+                .ok()
+        };
+        let (Some(mut buffers), Some(mut control)) = (
+            tree(&self.buffer.buffers, "write area", problems),
+            tree(&self.buffer.control, "control area", problems),
+        ) else {
+            return Ok(None);
+        };
+        let mut channel = |index: usize| {
+            self.rings(index as u32, &buffers, &mut control)
+                .map_err(|error| problems.add(format_args!("{what}: {error}")))
+                .ok()
+        };
+        let descriptions = channel(LTT_CHANNEL_CONTROL);
+        let main = channel(LTT_CHANNEL_MAIN);
+        let Some((channel, main)) = main else {
+            return Ok(None);
+        };
+        let (control_geometry, descriptions) = descriptions
+            .map_or((channel.geometry(), Vec::new()), |(channel, rings)| {
+                (channel.geometry(), rings)
+            });
+
+        let boot = self.directory.root().boot;
+        let clock = match self.trace {
+            Some(trace) => Clock::new(&trace.start, &[boot]),
+            None => Clock::new(&boot, &[]),
+        };
+        if clock.is_guessed() {
+            problems.add(format_args!(
+                "{what}: the frequency of its clock is not known, and taken to be 1 GHz"
+            ));
+        }
+        let limit = clock.max_time();
+        let mut reader = |ring: &Ring, geometry| {
+            RingReader::dump(
+                geometry,
+                &mut buffers.ring(ring.offset),
+                ring.control.head,
+                limit,
+            )
+        };
+        let rings = Rings {
+            control: descriptions
+                .iter()
+                .map(|ring| reader(ring, control_geometry))
+                .collect(),
+            main: main
+                .iter()
+                .map(|ring| reader(ring, channel.geometry()))
+                .collect(),
+        };
+        let write = || -> io::Result<ProcessSummary> {
+            let mut writer = ProcessWriter::create(output, identity, clock, &channel, rings)?;
+            for (n, ring) in descriptions.iter().enumerate() {
+                writer.read_control(n, &mut buffers.ring(ring.offset), ring.control.head, true)?;
+            }
+            for (n, ring) in main.iter().enumerate() {
+                writer.read_main(n, &mut buffers.ring(ring.offset), ring.control.head, true)?;
+                writer.set_lost(n, ring.control.lost)?;
+            }
+            writer.finish(None)
+        };
+        let summary = write().map_err(|source| ExtractError::Write {
+            path: output.to_owned(),
+            source,
+        })?;
+        for (area, missing) in [("write", buffers.missing()), ("control", control.missing())] {
+            if missing > 0 {
+                problems.add(format_args!(
+                    "{what}: {missing} pages of its {area} area are not in the dump"
+                ));
+            }
+        }
+        Ok(Some(summary))
+    }
+
+    fn identity(&self, problems: &mut Problems) -> Identity {
+        let process = self.directory.process(self.buffer.process);
+        if process.is_none() {
+            problems.add(format_args!(
+                "the directory does not have the process of buffers {} in trace {}",
+                self.buffer.process, self.name
+            ));
+        }
+        Identity {
+            trace: self.name.to_owned(),
+            comm: process.map_or_else(|| "unknown".to_owned(), |process| text(&process.comm)),
+            pid: process.map_or(0, |process| process.pid),
+            process: self.buffer.process,
+            hostname: None,
+        }
+    }
+
+    /// The rings of a channel.
+    fn rings(
+        &self,
+        index: u32,
+        buffers: &PageTree<'_, M>,
+        control: &mut PageTree<'_, M>,
+    ) -> Result<(Channel, Vec<Ring>), String> {
+        let info = self
+            .directory
+            .channel(self.buffer.trace, index)
+            .ok_or_else(|| format!("the directory does not have channel {index} of its trace"))?;
+        let channel =
+            Channel::new(&info.channel).map_err(|error| format!("channel {index}: {error}"))?;
+        if let Some(last) = channel.nr_rings().checked_sub(1) {
+            let rings = channel.ring_offset(last) + channel.geometry().ring_size();
+            let block = size_of::<LttRingControl>() as u64;
+            let blocks = channel.control_offset(last).saturating_add(block);
+            if rings > buffers.len() || blocks > control.len() {
+                return Err(format!("channel {index} is larger than its areas"));
+            }
+        }
+        let rings = (0..channel.nr_rings())
+            .map(|ring| {
+                let mut block = LttRingControl::default();
+                control.read(channel.control_offset(ring), block.as_mut_bytes());
+                Ring {
+                    offset: channel.ring_offset(ring),
+                    control: block,
+                }
+            })
+            .collect();
+        Ok((channel, rings))
+    }
+}
+
+/// A name of the kernel's: up to a NUL.
+fn text(bytes: &[u8]) -> String {
+    let len = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..len]).into_owned()
+}

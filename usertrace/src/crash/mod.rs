@@ -1,0 +1,24 @@
+//! The last events before a kernel crash, out of a dump of its memory (C7).
+//!
+//! A line of the dump's vmcoreinfo leads to the root page, that to the directory, and that to the pages of every
+//! process's buffers, as `sys/include/linux/ltt_crash.h` says: no symbols, no debug information, no virtual addresses.
+//! What it costs depends on what was traced, and not on how much memory the machine had.
+//!
+//! A dump may be incomplete, damaged, or made to mislead (F4). What cannot be read is told ([`Extraction::problems`]),
+//! and does not keep the rest from being read.
+
+mod directory;
+mod elf;
+mod extract;
+mod memory;
+mod problems;
+mod tree;
+mod vmcoreinfo;
+
+pub use directory::{Directory, DirectoryError};
+pub use elf::{DumpError, ElfDump};
+pub use extract::{ExtractError, Extraction, TraceSummary, extract};
+pub use memory::{PhysicalMemory, Presence};
+pub use problems::Problems;
+pub use tree::{PageTree, TreeError};
+pub use vmcoreinfo::Vmcoreinfo;

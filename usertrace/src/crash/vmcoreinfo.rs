@@ -1,0 +1,70 @@
+//! The lines of text by which a kernel describes itself to who reads its dump.
+
+/// What is of use here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Vmcoreinfo {
+    /// Physical address of the root page: the line `NUMBER(ltt_root)=`.
+    pub root: Option<u64>,
+    /// Version of the kernel.
+    pub release: Option<String>,
+    /// When it crashed, in seconds since 1970.
+    pub crash_time: Option<i64>,
+}
+
+impl Vmcoreinfo {
+    /// Takes what is in `text`, unless it was known before.
+    pub fn merge(&mut self, text: &[u8]) {
+        for line in String::from_utf8_lossy(text).lines() {
+            let Some((key, value)) = line.split_once('=') else {
+                continue;
+            };
+            let value = value.trim_matches(['\0', ' ']);
+            match key {
+                "NUMBER(ltt_root)" => self.root = self.root.or_else(|| number(value)),
+                "OSRELEASE" => {
+                    self.release.get_or_insert_with(|| value.to_owned());
+                }
+                "CRASHTIME" => self.crash_time = self.crash_time.or_else(|| value.parse().ok()),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// An address: hexadecimal with 0x, or decimal, which may have been printed as a signed number.
+fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => text
+            .parse()
+            .ok()
+            .or_else(|| text.parse::<i64>().ok().map(i64::cast_unsigned)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_found() {
+        let mut info = Vmcoreinfo::default();
+        info.merge(b"OSRELEASE=7.3.4\nPAGESIZE=4096\nNUMBER(ltt_root)=0x12345000\nCRASHTIME=1700000000\n\0\0");
+        assert_eq!(info.root, Some(0x1234_5000));
+        assert_eq!(info.release.as_deref(), Some("7.3.4"));
+        assert_eq!(info.crash_time, Some(1_700_000_000));
+        info.merge(b"NUMBER(ltt_root)=7\n");
+        assert_eq!(info.root, Some(0x1234_5000));
+        for (text, root) in [
+            (&b"NUMBER(ltt_root)=4096"[..], Some(4096)),
+            (b"NUMBER(ltt_root)=-4096\0", Some(0xffff_ffff_ffff_f000)),
+            (b"NUMBER(ltt_root)=", None),
+            (b"NUMBER(ltt_root)=0xg", None),
+            (b"SYMBOL(ltt_root)=1\nNUMBER(ltt_root2)=1\n\xff\xfe=", None),
+        ] {
+            let mut info = Vmcoreinfo::default();
+            info.merge(text);
+            assert_eq!(info.root, root, "{}", text.escape_ascii());
+        }
+    }
+}
