@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use usertrace_sys::uapi::{LttRingControl, LttSubbuf};
+use usertrace_sys::uapi::{LTT_ID_MAX, LTT_ID_MIN, LttRingControl, LttSubbuf};
 
 /// Longest record that a channel must be able to take, with its header: a record of metadata.
 pub(crate) const LONGEST: u64 = 8 + usertrace_sys::uapi::LTT_META_MAX as u64;
@@ -46,9 +46,9 @@ impl Geometry {
                 .checked_mul(self.subbuf_count)
                 .is_some_and(|size| size <= 1 << 31)
             && self.control_stride >= size_of::<LttRingControl>() as u64
-            && self.control_stride % 8 == 0
-            && self.buffers.addr() % 8 == 0
-            && self.control.addr() % 8 == 0
+            && self.control_stride.is_multiple_of(8)
+            && self.buffers.addr().is_multiple_of(8)
+            && self.control.addr().is_multiple_of(8)
             && self.nr_rings > 0
             && self.nr_rings <= 1 << 16;
         if good { Ok(()) } else { Err(BadGeometry) }
@@ -88,7 +88,10 @@ pub(super) struct Control {
     pub(super) head: AtomicU64,
     pub(super) lost: AtomicU64,
     pub(super) time: AtomicU64,
-    reserved0: [AtomicU64; 5],
+    /// In ring 0 of the control channel: how many ids were given. It lies here because several libraries in one
+    /// process may trace, each with a copy of this crate, and all that these share are the areas.
+    ids: AtomicU64,
+    reserved0: [AtomicU64; 4],
     pub(super) consumed: AtomicU64,
     reserved1: [AtomicU64; 7],
 }
@@ -97,6 +100,7 @@ const _: () = {
     assert!(size_of::<Control>() == size_of::<LttRingControl>());
     assert!(std::mem::offset_of!(Control, head) == std::mem::offset_of!(LttRingControl, head));
     assert!(std::mem::offset_of!(Control, lost) == std::mem::offset_of!(LttRingControl, lost));
+    assert!(std::mem::offset_of!(Control, ids) == std::mem::offset_of!(LttRingControl, reserved0));
     assert!(std::mem::offset_of!(Control, time) == std::mem::offset_of!(LttRingControl, time));
     assert!(
         std::mem::offset_of!(Control, consumed) == std::mem::offset_of!(LttRingControl, consumed)
@@ -189,6 +193,13 @@ impl Channel {
             subbuf_size: self.subbuf_mask.load(Ordering::Relaxed) + 1,
             epoch,
         })
+    }
+
+    /// An id that no other event of this process has in this trace. For control channels.
+    pub(crate) fn new_id(&self) -> Option<u16> {
+        let given = self.ring(0)?.control.ids.fetch_add(1, Ordering::Relaxed);
+        let id = given.checked_add(LTT_ID_MIN.into())?;
+        u16::try_from(id).ok().filter(|id| *id <= LTT_ID_MAX)
     }
 
     /// The positions of all rings: head, and records lost.

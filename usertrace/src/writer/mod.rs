@@ -24,7 +24,9 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use usertrace_sys::uapi::{LTT_ID_PAD, LTT_ID_TIME, LttSubbuf};
 
 use self::channel::{LONGEST, Ring};
-use self::rseq::{Advance, Refusal, Step};
+use self::rseq::{Advance, Step};
+
+pub(crate) use self::rseq::Refusal;
 
 pub use self::channel::{BadGeometry, Channel, Geometry};
 pub use self::rseq::{NoRseq, Rseq};
@@ -47,55 +49,65 @@ pub(crate) enum Dropped {
     Closed,
 }
 
-/// Writes a record whose payload's length is a constant.
+/// The event path: writes a record whose payload's length is a constant, if that takes nothing but to store it.
 ///
 /// # Safety
-/// Whoever opened `channel` kept the promise of [`Channel::open`]. `id` is 0, the id of an event with this payload,
-/// or that of a metadata record.
+/// Whoever opened `channel` kept the promise of [`Channel::open`]. `id` is 0, or the id of an event with such a
+/// payload, or that of a metadata record.
 #[inline(always)]
-pub(crate) unsafe fn write<const WORDS: usize>(
+pub(crate) unsafe fn try_write<const WORDS: usize>(
     rseq: Rseq,
     channel: &Channel,
     id: &AtomicU16,
     payload: &[u64; WORDS],
-) -> Result<(), Dropped> {
+) -> Result<(), Refusal> {
     const { assert!(8 + 8 * WORDS <= RECORD_MAX) };
     // SAFETY: the caller's promise.
-    match unsafe { rseq::record(rseq, channel, id, payload) } {
-        Ok(()) => Ok(()),
-        // SAFETY: the caller's promise.
-        Err(refusal) => unsafe { write_slowly(rseq, channel, id, payload, refusal) },
-    }
+    unsafe { rseq::record(rseq, channel, id, payload) }
 }
 
-/// Writes a record with any payload.
+/// The event path for any payload. One that is longer than a record may be is refused as what can never be written.
 ///
 /// # Safety
-/// As [`write`]'s.
+/// As [`try_write`]'s.
+pub(crate) unsafe fn try_write_words(
+    rseq: Rseq,
+    channel: &Channel,
+    id: &AtomicU16,
+    payload: &[u64],
+) -> Result<(), Refusal> {
+    if 8 + 8 * payload.len() as u64 > LONGEST {
+        return Err(Refusal::Aborted);
+    }
+    // SAFETY: the caller's promise, and the length is checked.
+    unsafe { rseq::record_words(rseq, channel, id, payload) }
+}
+
+/// Writes a record, whatever it takes.
+///
+/// # Safety
+/// As [`try_write`]'s.
 pub(crate) unsafe fn write_words(
     rseq: Rseq,
     channel: &Channel,
     id: &AtomicU16,
     payload: &[u64],
 ) -> Result<(), Dropped> {
-    if 8 + 8 * payload.len() as u64 > LONGEST {
-        return lose(rseq, channel);
-    }
-    // SAFETY: the caller's promise, and the length is checked.
-    match unsafe { rseq::record_words(rseq, channel, id, payload) } {
+    // SAFETY: the caller's promise.
+    match unsafe { try_write_words(rseq, channel, id, payload) } {
         Ok(()) => Ok(()),
         // SAFETY: the caller's promise.
         Err(refusal) => unsafe { write_slowly(rseq, channel, id, payload, refusal) },
     }
 }
 
-/// Does what the event path could not do, and tries it again.
+/// Does what the event path could not do, and tries it again. `refusal` is why it could not.
 ///
 /// # Safety
-/// As [`write`]'s; the payload is not longer than [`LONGEST`] allows.
+/// As [`try_write`]'s.
 #[cold]
 #[inline(never)]
-unsafe fn write_slowly(
+pub(crate) unsafe fn write_slowly(
     rseq: Rseq,
     channel: &Channel,
     id: &AtomicU16,
@@ -103,6 +115,9 @@ unsafe fn write_slowly(
     mut refusal: Refusal,
 ) -> Result<(), Dropped> {
     let len = 8 + 8 * payload.len() as u64;
+    if len > LONGEST {
+        return lose(rseq, channel);
+    }
     for _ in 0..ROUNDS {
         let step = match refusal {
             Refusal::NeedSubbuf => begin_subbuf(rseq, channel, len),
@@ -220,7 +235,7 @@ fn note_time(ring: &Ring<'_>, step: Step, advance: &Advance) {
 }
 
 /// Counts a lost record in this CPU's ring; a thread that has none counts in ring 0.
-fn lose(rseq: Rseq, channel: &Channel) -> Result<(), Dropped> {
+pub(crate) fn lose(rseq: Rseq, channel: &Channel) -> Result<(), Dropped> {
     for _ in 0..ROUNDS {
         let (ring, own) = match channel.ring(rseq.cpu()) {
             Some(ring) => (ring, true),

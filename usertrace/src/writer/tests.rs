@@ -206,8 +206,12 @@ fn pin() -> u32 {
 }
 
 fn put<const WORDS: usize>(rings: &Rings, id: u16, payload: &[u64; WORDS]) -> Result<(), Dropped> {
+    let id = AtomicU16::new(id);
     // SAFETY: `open` kept its promise; ids mean events here.
-    unsafe { write(rseq(), &rings.channel, &AtomicU16::new(id), payload) }
+    unsafe {
+        try_write(rseq(), &rings.channel, &id, payload)
+            .or_else(|refusal| write_slowly(rseq(), &rings.channel, &id, payload, refusal))
+    }
 }
 
 fn put_words(rings: &Rings, id: u16, payload: &[u64]) -> Result<(), Dropped> {
@@ -338,7 +342,7 @@ fn a_closed_channel_takes_nothing() {
     // What fork leaves of it in the child.
     let wiped = Channel::default();
     // SAFETY: a channel that was never opened.
-    let result = unsafe { write(rseq(), &wiped, &AtomicU16::new(1), &[1]) };
+    let result = unsafe { write_words(rseq(), &wiped, &AtomicU16::new(1), &[1]) };
     assert_eq!(result, Err(Dropped::Closed));
     rings.open();
     // An event that was not described: its id is no id.

@@ -1,0 +1,589 @@
+//! Stands for the kernel in tests: areas in memory that the test sees, too.
+//!
+//! It does for this process and its forked children what the header `linux/ltt.h` says of the calls and the areas.
+//! Signals it leaves to the test.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use usertrace_sys::uapi::*;
+use usertrace_sys::{Errno, Update};
+
+use crate::metadata::{Event, EventTable};
+use crate::ring::{Geometry, Item, MetaLengths, PayloadLengths, RingReader};
+use crate::runtime::Kernel;
+
+const INFO_LEN: usize = (1 + LTT_MAX_TRACES) * LTT_INFO_PAGE;
+const STRIDE: usize = size_of::<LttRingControl>();
+/// Processes that can have areas.
+const PROCESSES: usize = 4;
+
+/// Sizes of the rings: of the control channel and of the main one.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Of each sub-buffer.
+    pub subbuf_size: [u32; 2],
+    /// Of each ring.
+    pub subbuf_count: [u32; 2],
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self {
+            subbuf_size: [4096, 65536],
+            subbuf_count: [4, 16],
+        }
+    }
+}
+
+/// What all processes share: a table as the kernel has one.
+#[derive(Debug, Default)]
+struct Table {
+    lock: AtomicU32,
+    generation: AtomicU64,
+    traces: [Trace; LTT_MAX_TRACES],
+    processes: [Process; PROCESSES],
+    fail: AtomicU32,
+}
+
+#[derive(Debug, Default)]
+struct Trace {
+    generation: AtomicU64,
+    active: AtomicU32,
+}
+
+#[derive(Debug, Default)]
+struct Process {
+    pid: AtomicU32,
+    signo: AtomicU32,
+    /// Generations of the traces whose buffers it was given.
+    given: [AtomicU64; LTT_MAX_TRACES],
+    switches: [AtomicU32; LTT_MAX_TRACES],
+}
+
+/// The fake kernel.
+#[derive(Debug)]
+pub struct Fake {
+    sizes: Sizes,
+    nr_rings: u32,
+    fd: libc::c_int,
+    /// All areas, as a reader sees them.
+    memory: NonNull<u8>,
+    table: NonNull<Table>,
+}
+
+// SAFETY: what it points to is shared memory, used with atomics or under the table's lock.
+unsafe impl Send for Fake {}
+// SAFETY: likewise.
+unsafe impl Sync for Fake {}
+
+/// An event as it was read back.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seen {
+    /// Of its id.
+    pub event: Event,
+    /// Its full time.
+    pub time: u64,
+    /// The CPU that wrote it.
+    pub cpu: u32,
+    /// Its payload.
+    pub payload: Vec<u8>,
+}
+
+fn map(len: usize, fd: libc::c_int, offset: usize, protection: libc::c_int) -> NonNull<u8> {
+    let anonymous = if fd < 0 { libc::MAP_ANONYMOUS } else { 0 };
+    // SAFETY: a new mapping.
+    let address = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            len,
+            protection,
+            libc::MAP_SHARED | libc::MAP_NORESERVE | anonymous,
+            fd,
+            offset as libc::off_t,
+        )
+    };
+    assert_ne!(address, libc::MAP_FAILED);
+    NonNull::new(address.cast()).expect("not at 0")
+}
+
+impl Fake {
+    /// A kernel without traces. It stays for ever.
+    ///
+    /// # Panics
+    /// If there is no memory.
+    #[must_use]
+    pub fn new(sizes: Sizes) -> &'static Self {
+        // SAFETY: no memory is involved but a constant name.
+        let (nr_rings, fd) = unsafe {
+            (
+                libc::sysconf(libc::_SC_NPROCESSORS_CONF) as u32,
+                libc::memfd_create(c"fake".as_ptr(), 0),
+            )
+        };
+        let table = map(
+            size_of::<Table>(),
+            -1,
+            0,
+            libc::PROT_READ | libc::PROT_WRITE,
+        )
+        .cast::<Table>();
+        // SAFETY: fresh memory of that size.
+        unsafe { table.write(Table::default()) };
+        let mut fake = Self {
+            sizes,
+            nr_rings,
+            fd,
+            memory: NonNull::dangling(),
+            table,
+        };
+        let len = fake.process_offset(PROCESSES);
+        // SAFETY: its own file.
+        assert_eq!(unsafe { libc::ftruncate(fd, len as libc::off_t) }, 0);
+        fake.memory = map(len, fd, 0, libc::PROT_READ | libc::PROT_WRITE);
+        Box::leak(Box::new(fake))
+    }
+
+    fn table(&self) -> &Table {
+        // SAFETY: written in `new`, shared, and all atomic.
+        unsafe { self.table.as_ref() }
+    }
+
+    fn ring_len(&self, channel: usize) -> usize {
+        self.sizes.subbuf_size[channel] as usize * self.sizes.subbuf_count[channel] as usize
+    }
+
+    fn buffers_slot_len(&self) -> usize {
+        ((self.ring_len(0) + self.ring_len(1)) * self.nr_rings as usize).next_multiple_of(4096)
+    }
+
+    fn control_slot_len(&self) -> usize {
+        (2 * STRIDE * self.nr_rings as usize).next_multiple_of(4096)
+    }
+
+    fn process_offset(&self, process: usize) -> usize {
+        INFO_LEN + process * LTT_MAX_TRACES * (self.buffers_slot_len() + self.control_slot_len())
+    }
+
+    /// Where, in all memory, a ring is; and its control block.
+    fn ring_offset(
+        &self,
+        process: usize,
+        slot: usize,
+        channel: usize,
+        cpu: usize,
+    ) -> (usize, usize) {
+        let buffers = self.process_offset(process);
+        let control = buffers + LTT_MAX_TRACES * self.buffers_slot_len();
+        let first = if channel == 0 {
+            0
+        } else {
+            self.ring_len(0) * self.nr_rings as usize
+        };
+        (
+            buffers + slot * self.buffers_slot_len() + first + cpu * self.ring_len(channel),
+            control
+                + slot * self.control_slot_len()
+                + (channel * self.nr_rings as usize + cpu) * STRIDE,
+        )
+    }
+
+    fn locked<T>(&self, body: impl FnOnce(&Table) -> T) -> T {
+        let table = self.table();
+        while table
+            .lock
+            .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
+            .is_err()
+        {
+            std::hint::spin_loop();
+        }
+        let value = body(table);
+        table.lock.store(0, Ordering::Release);
+        value
+    }
+
+    fn at<T>(&self, offset: usize) -> &T {
+        // SAFETY: called for atomics inside the memory.
+        unsafe { &*self.memory.as_ptr().add(offset).cast::<T>() }
+    }
+
+    /// Writes the info area, as the kernel does: under the seqlock.
+    fn publish(&self, table: &Table) {
+        let seq: &AtomicU32 = self.at(std::mem::offset_of!(LttInfo, seq));
+        let before = seq.load(Ordering::Relaxed);
+        seq.store(before + 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        let word = |offset: usize, value: u32| {
+            self.at::<AtomicU32>(offset).store(value, Ordering::Relaxed)
+        };
+        let long = |offset: usize, value: u64| {
+            self.at::<AtomicU64>(offset).store(value, Ordering::Relaxed)
+        };
+        for (slot, trace) in table.traces.iter().enumerate() {
+            let generation = trace.generation.load(Ordering::Relaxed);
+            let started = trace.active.load(Ordering::Relaxed);
+            let head = std::mem::offset_of!(LttInfo, slot) + slot * size_of::<LttInfoSlot>();
+            long(head, generation);
+            word(head + 8, (started == 1).into());
+            word(head + 16, if started == 0 { 0 } else { 2 });
+            let page = (1 + slot) * LTT_INFO_PAGE;
+            long(
+                page + std::mem::offset_of!(LttInfoTrace, generation),
+                generation,
+            );
+            for channel in 0..2 {
+                let at = page
+                    + std::mem::offset_of!(LttInfoTrace, channel)
+                    + channel * size_of::<LttInfoChannel>();
+                let (buffers, control) = self.ring_offset(0, 0, channel, 0);
+                let (buffers0, control0) = self.ring_offset(0, 0, 0, 0);
+                let field = |offset| at + offset;
+                long(
+                    field(std::mem::offset_of!(LttInfoChannel, buffers_offset)),
+                    (buffers - buffers0) as u64,
+                );
+                long(
+                    field(std::mem::offset_of!(LttInfoChannel, control_offset)),
+                    (control - control0) as u64,
+                );
+                word(
+                    field(std::mem::offset_of!(LttInfoChannel, subbuf_size)),
+                    self.sizes.subbuf_size[channel],
+                );
+                word(
+                    field(std::mem::offset_of!(LttInfoChannel, subbuf_count)),
+                    self.sizes.subbuf_count[channel],
+                );
+                word(
+                    field(std::mem::offset_of!(LttInfoChannel, nr_rings)),
+                    self.nr_rings,
+                );
+                word(
+                    field(std::mem::offset_of!(LttInfoChannel, control_stride)),
+                    STRIDE as u32,
+                );
+            }
+        }
+        word(std::mem::offset_of!(LttInfo, clock), LTT_CLOCK_TSC);
+        word(std::mem::offset_of!(LttInfo, version), LTT_ABI_VERSION);
+        word(std::mem::offset_of!(LttInfo, magic), LTT_INFO_MAGIC);
+        word(std::mem::offset_of!(LttInfo, nr_cpus), self.nr_rings);
+        let generation = table.generation.fetch_add(1, Ordering::Relaxed) + 1;
+        long(std::mem::offset_of!(LttInfo, generation), generation);
+        seq.store(before + 2, Ordering::Release);
+    }
+
+    /// Creates a trace; nothing if no slot is free: one is only when each process acknowledged that its trace is gone.
+    pub fn create(&self) -> Option<usize> {
+        self.locked(|table| {
+            let slot = (0..LTT_MAX_TRACES).find(|&slot| {
+                table.traces[slot].generation.load(Ordering::Relaxed) == 0
+                    && table
+                        .processes
+                        .iter()
+                        .all(|process| process.given[slot].load(Ordering::Relaxed) == 0)
+            })?;
+            for process in 0..PROCESSES {
+                let (buffers, control) = self.ring_offset(process, slot, 0, 0);
+                let holes = [
+                    (buffers, self.buffers_slot_len()),
+                    (control, self.control_slot_len()),
+                ];
+                for (offset, len) in holes {
+                    // SAFETY: its own file; makes it read as zeros there.
+                    let ret = unsafe {
+                        libc::fallocate(
+                            self.fd,
+                            libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+                            offset as libc::off_t,
+                            len as libc::off_t,
+                        )
+                    };
+                    assert_eq!(ret, 0);
+                }
+                table.processes[process].switches[slot].store(0, Ordering::Relaxed);
+            }
+            let generation = table.generation.load(Ordering::Relaxed) + 1000;
+            table.traces[slot]
+                .generation
+                .store(generation, Ordering::Relaxed);
+            table.traces[slot].active.store(0, Ordering::Relaxed);
+            self.publish(table);
+            Some(slot)
+        })
+    }
+
+    fn set(&self, slot: usize, active: u32) {
+        self.locked(|table| {
+            table.traces[slot].active.store(active, Ordering::Relaxed);
+            self.publish(table);
+        });
+    }
+
+    /// Starts a trace. From then on its geometry is known.
+    pub fn start(&self, slot: usize) {
+        self.set(slot, 1);
+    }
+
+    /// Stops a trace.
+    pub fn stop(&self, slot: usize) {
+        self.set(slot, 2);
+    }
+
+    /// Destroys a trace.
+    pub fn destroy(&self, slot: usize) {
+        self.locked(|table| {
+            table.traces[slot].generation.store(0, Ordering::Relaxed);
+            table.traces[slot].active.store(0, Ordering::Relaxed);
+            self.publish(table);
+        });
+    }
+
+    /// Makes `alloc_tracebuf` fail.
+    pub fn fail(&self, errno: Errno) {
+        self.table()
+            .fail
+            .store(errno.into_raw() as u32, Ordering::Relaxed);
+    }
+
+    /// How many processes have areas.
+    pub fn processes(&self) -> usize {
+        self.table()
+            .processes
+            .iter()
+            .filter(|process| process.pid.load(Ordering::Relaxed) != 0)
+            .count()
+    }
+
+    /// The update signal that a process asked for.
+    pub fn signo(&self, process: usize) -> u32 {
+        self.table().processes[process]
+            .signo
+            .load(Ordering::Relaxed)
+    }
+
+    /// How often a process switched a slot.
+    pub fn switches(&self, process: usize, slot: usize) -> u32 {
+        self.table().processes[process].switches[slot].load(Ordering::Relaxed)
+    }
+
+    /// Marks everything of a ring as read.
+    pub fn consume(&self, process: usize, slot: usize) {
+        for cpu in 0..self.nr_rings as usize {
+            let (_, control) = self.ring_offset(process, slot, 1, cpu);
+            let head: &AtomicU64 = self.at(control + std::mem::offset_of!(LttRingControl, head));
+            let consumed: &AtomicU64 =
+                self.at(control + std::mem::offset_of!(LttRingControl, consumed));
+            consumed.store(head.load(Ordering::Acquire), Ordering::Release);
+        }
+    }
+
+    /// Leaves no room in a process's control channel.
+    pub fn fill_control(&self, process: usize, slot: usize) {
+        for cpu in 0..self.nr_rings as usize {
+            let (_, control) = self.ring_offset(process, slot, 0, cpu);
+            let head: &AtomicU64 = self.at(control + std::mem::offset_of!(LttRingControl, head));
+            head.store(self.ring_len(0) as u64, Ordering::Release);
+        }
+    }
+
+    /// Records lost by a process in a slot.
+    pub fn lost(&self, process: usize, slot: usize) -> u64 {
+        (0..self.nr_rings as usize)
+            .map(|cpu| {
+                let (_, control) = self.ring_offset(process, slot, 1, cpu);
+                let lost: &AtomicU64 =
+                    self.at(control + std::mem::offset_of!(LttRingControl, lost));
+                lost.load(Ordering::Relaxed)
+            })
+            .sum()
+    }
+
+    /// The events that are described in a process's part of a trace.
+    pub fn metadata(&self, process: usize, slot: usize) -> EventTable {
+        let mut table = EventTable::default();
+        self.records(process, slot, 0, &MetaLengths, |_, _, _, payload| {
+            table.describe(payload).expect("a good description");
+        });
+        table
+    }
+
+    /// Reads a process's events back, ring after ring.
+    ///
+    /// # Panics
+    /// If there is anything in the rings that is not an event that was described.
+    pub fn events(&self, process: usize, slot: usize) -> Vec<Seen> {
+        let metadata = self.metadata(process, slot);
+        let mut seen = Vec::new();
+        self.records(process, slot, 1, &metadata, |cpu, id, time, payload| {
+            let event = metadata.get(id).expect("described").clone();
+            seen.push(Seen {
+                event,
+                time,
+                cpu,
+                payload: payload.to_vec(),
+            });
+        });
+        seen
+    }
+
+    fn records(
+        &self,
+        process: usize,
+        slot: usize,
+        channel: usize,
+        lengths: &impl PayloadLengths,
+        mut each: impl FnMut(u32, u16, u64, &[u8]),
+    ) {
+        let geometry = Geometry::new(
+            self.sizes.subbuf_size[channel],
+            self.sizes.subbuf_count[channel],
+        )
+        .expect("a good geometry");
+        for ring in 0..self.nr_rings as usize {
+            let (buffers, control) = self.ring_offset(process, slot, channel, ring);
+            let head: &AtomicU64 = self.at(control + std::mem::offset_of!(LttRingControl, head));
+            let consumed: &AtomicU64 =
+                self.at(control + std::mem::offset_of!(LttRingControl, consumed));
+            let mut bytes = vec![0; self.ring_len(channel)];
+            let head = head.load(Ordering::Acquire);
+            for (at, byte) in bytes.iter_mut().enumerate() {
+                // SAFETY: inside the memory; nobody writes below head.
+                *byte = unsafe { self.memory.as_ptr().add(buffers + at).read_volatile() };
+            }
+            let mut reader = RingReader::live(geometry, consumed.load(Ordering::Relaxed), u64::MAX);
+            reader
+                .read(&mut &bytes[..], head, true, lengths, &mut |item| {
+                    match item {
+                        Item::SubBuffer { cpu, .. } => assert_eq!(cpu as usize, ring),
+                        Item::Record { id, time, payload } => each(ring as u32, id, time, payload),
+                        Item::Gap { kind } => return Err(kind),
+                    }
+                    Ok(())
+                })
+                .expect("no gap");
+        }
+    }
+
+    /// Which of the known processes this is.
+    fn me(&self, table: &Table) -> Option<usize> {
+        let pid = std::process::id();
+        table
+            .processes
+            .iter()
+            .position(|process| process.pid.load(Ordering::Relaxed) == pid)
+    }
+
+    fn area(&self, mapped: NonNull<u8>, slot: usize) -> u64 {
+        (mapped.as_ptr().expose_provenance() + slot * self.buffers_slot_len()) as u64
+    }
+}
+
+/// Where this process's areas are: a forked child has the numbers, and not the areas, until it asks for its own.
+static MAPPED: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+
+// SAFETY: the areas are as the header says, and stay. Nothing here allocates; the lock is not taken by signal handlers
+// of tests while their threads hold it: only the calls and the test's own control functions take it, and tests raise
+// signals outside of those.
+unsafe impl Kernel for Fake {
+    fn alloc_tracebuf(&self, signo: u32) -> Result<LttTracebuf, Errno> {
+        let fail = self.table().fail.load(Ordering::Relaxed);
+        if fail != 0 {
+            return Err(Errno::new(fail as i32));
+        }
+        self.locked(|table| {
+            let (buffers_len, control_len) = (
+                LTT_MAX_TRACES * self.buffers_slot_len(),
+                LTT_MAX_TRACES * self.control_slot_len(),
+            );
+            if self.me(table).is_none() {
+                let process = self.processes();
+                let entry = table.processes.get(process).ok_or(Errno::ENOMEM)?;
+                let buffers = self.process_offset(process);
+                let areas = [
+                    (buffers, buffers_len, libc::PROT_WRITE),
+                    (
+                        buffers + buffers_len,
+                        control_len,
+                        libc::PROT_READ | libc::PROT_WRITE,
+                    ),
+                    (0, INFO_LEN, libc::PROT_READ),
+                ];
+                for (area, (offset, len, protection)) in MAPPED.iter().zip(areas) {
+                    let address = map(len, self.fd, offset, protection);
+                    // SAFETY: the mapping just made; as the kernel's areas, a child does not get it.
+                    unsafe { libc::madvise(address.as_ptr().cast(), len, libc::MADV_DONTFORK) };
+                    area.store(
+                        address.as_ptr().expose_provenance() as u64,
+                        Ordering::Relaxed,
+                    );
+                }
+                entry.pid.store(std::process::id(), Ordering::Relaxed);
+                entry.signo.store(signo, Ordering::Relaxed);
+            }
+            let [buffers, control, info] =
+                [0, 1, 2].map(|area: usize| MAPPED[area].load(Ordering::Relaxed));
+            Ok(LttTracebuf {
+                buffers,
+                buffers_len: buffers_len as u64,
+                control,
+                control_len: control_len as u64,
+                info,
+                info_len: INFO_LEN as u64,
+                signo,
+                flags: 0,
+            })
+        })
+    }
+
+    fn update(&self, buffer: &mut Option<NonNull<u8>>) -> Result<Update, Errno> {
+        self.locked(|table| {
+            let process = &table.processes[self.me(table).ok_or(Errno::ENXIO)?];
+            let generation = |slot: usize| table.traces[slot].generation.load(Ordering::Relaxed);
+            let given = |slot: usize| process.given[slot].load(Ordering::Relaxed);
+            let base = NonNull::new(std::ptr::with_exposed_provenance_mut(
+                MAPPED[0].load(Ordering::Relaxed) as usize,
+            ))
+            .ok_or(Errno::ENXIO)?;
+            let slot = match *buffer {
+                None => {
+                    let new =
+                        (0..LTT_MAX_TRACES).find(|&slot| generation(slot) != 0 && given(slot) == 0);
+                    let Some(slot) = new else {
+                        return Ok(Update::default());
+                    };
+                    process.given[slot].store(generation(slot), Ordering::Relaxed);
+                    *buffer = NonNull::new(std::ptr::with_exposed_provenance_mut(
+                        self.area(base, slot) as usize,
+                    ));
+                    slot
+                }
+                Some(address) => (0..LTT_MAX_TRACES)
+                    .find(|&slot| {
+                        address.as_ptr().addr() as u64 == self.area(base, slot) && given(slot) != 0
+                    })
+                    .ok_or(Errno::EINVAL)?,
+            };
+            if given(slot) != generation(slot) {
+                process.given[slot].store(0, Ordering::Relaxed);
+                return Err(Errno::ENOENT);
+            }
+            let active = table.traces[slot].active.load(Ordering::Relaxed) == 1;
+            Ok(Update {
+                active,
+                filter: u32::MAX,
+            })
+        })
+    }
+
+    fn switch(&self, buffer: NonNull<u8>) -> Result<(), Errno> {
+        self.update(&mut Some(buffer))?;
+        self.locked(|table| {
+            let process = &table.processes[self.me(table).ok_or(Errno::ENXIO)?];
+            let offset = buffer.as_ptr().addr() as u64 - MAPPED[0].load(Ordering::Relaxed);
+            process.switches[offset as usize / self.buffers_slot_len()]
+                .fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,115 @@
+//! Reads the info area.
+
+use std::mem::offset_of;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use usertrace_sys::uapi::{
+    LTT_INFO_MAGIC, LTT_INFO_PAGE, LTT_MAX_TRACES, LttInfo, LttInfoChannel, LttInfoSlot,
+    LttInfoTrace,
+};
+
+/// Bytes of an info area.
+pub(super) const INFO_LEN: u64 = ((1 + LTT_MAX_TRACES) * LTT_INFO_PAGE) as u64;
+
+/// How often a reader tries. The kernel writes for less than a microsecond, and is not preempted meanwhile.
+const TRIES: u32 = 1 << 20;
+
+/// The info area: the kernel writes it, under a seqlock, while this process reads it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Info(NonNull<u8>);
+
+/// What the info area says about a slot.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    pub(super) slot: LttInfoSlot,
+    /// The first channels: as many as this version of the writer knows.
+    pub(super) channels: [LttInfoChannel; 2],
+}
+
+impl Info {
+    /// # Safety
+    /// `area` must be an info area of [`INFO_LEN`] bytes that stays mapped.
+    pub(super) unsafe fn new(area: NonNull<u8>) -> Self {
+        Self(area)
+    }
+
+    /// Changes with each change of the area. Only a hint: it is read without the seqlock.
+    pub(super) fn generation(self) -> u64 {
+        // SAFETY: inside the area, aligned, and atomic.
+        unsafe { self.at::<AtomicU64>(offset_of!(LttInfo, generation)) }.load(Ordering::Relaxed)
+    }
+
+    /// What the area says about a slot; nothing if the kernel has not written it yet.
+    pub(super) fn slot(self, slot: usize) -> Option<Slot> {
+        // SAFETY: the magic number lies inside the area.
+        let magic = unsafe { self.at::<AtomicU32>(offset_of!(LttInfo, magic)) };
+        if slot >= LTT_MAX_TRACES || magic.load(Ordering::Relaxed) != LTT_INFO_MAGIC {
+            return None;
+        }
+        let head = offset_of!(LttInfo, slot) + slot * size_of::<LttInfoSlot>();
+        let trace = (1 + slot) * LTT_INFO_PAGE;
+        self.consistent(|| {
+            // SAFETY: both lie inside the area; any bytes are good.
+            unsafe {
+                let slot: LttInfoSlot = self.copy(head);
+                let generation: u64 = self.copy(trace + offset_of!(LttInfoTrace, generation));
+                // A slot's two parts are of one trace: the seqlock covers both.
+                (generation == slot.generation || slot.generation == 0).then(|| Slot {
+                    slot,
+                    channels: self.copy(trace + offset_of!(LttInfoTrace, channel)),
+                })
+            }
+        })
+        .flatten()
+    }
+
+    /// Reads until the kernel did not write meanwhile.
+    fn consistent<T>(self, read: impl Fn() -> T) -> Option<T> {
+        // SAFETY: the counter lies inside the area.
+        let seq = unsafe { self.at::<AtomicU32>(offset_of!(LttInfo, seq)) };
+        for _ in 0..TRIES {
+            // Pairs with the kernel's store at the end of a change: what is read below is not older.
+            let before = seq.load(Ordering::Acquire);
+            if before % 2 == 0 {
+                let value = read();
+                // Pairs with the kernel's barrier at the start of a change: if anything newer was read, the counter
+                // that is read next is newer, too.
+                fence(Ordering::Acquire);
+                if seq.load(Ordering::Relaxed) == before {
+                    return Some(value);
+                }
+            }
+            std::hint::spin_loop();
+        }
+        None
+    }
+
+    /// # Safety
+    /// A `T` at that offset must lie inside the area, be aligned, and consist of atomics.
+    unsafe fn at<T>(&self, offset: usize) -> &T {
+        // SAFETY: the caller's promise.
+        unsafe { &*self.0.as_ptr().add(offset).cast::<T>() }
+    }
+
+    /// # Safety
+    /// The bytes must lie inside the area, at a multiple of 4 and as many as a multiple of 4, and any bytes must be
+    /// a value of `T`.
+    unsafe fn copy<T: Copy>(&self, offset: usize) -> T {
+        let mut value = std::mem::MaybeUninit::<T>::uninit();
+        for at in (0..size_of::<T>()).step_by(4) {
+            // SAFETY: the caller's promise; word by word and atomic, because the kernel may write meanwhile.
+            unsafe {
+                let word = self.at::<AtomicU32>(offset + at).load(Ordering::Relaxed);
+                value
+                    .as_mut_ptr()
+                    .cast::<u8>()
+                    .add(at)
+                    .cast::<u32>()
+                    .write_unaligned(word);
+            }
+        }
+        // SAFETY: all of it was written.
+        unsafe { value.assume_init() }
+    }
+}

@@ -1,0 +1,96 @@
+//! What the runtime knows about this process's buffers.
+
+use std::cell::UnsafeCell;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use usertrace_sys::uapi::{LTT_MAX_TRACES, LTT_META_MAX};
+
+use super::lock::Again;
+use crate::writer::Channel;
+
+/// A slot, as far as the event path need not know it.
+#[derive(Debug, Default)]
+pub(super) struct SlotState {
+    /// Of the trace whose rings the channels are; 0: none.
+    pub(super) generation: AtomicU64,
+    /// The trace was active at the last update.
+    pub(super) active: AtomicU32,
+    /// Events that could not be described, because the control channel was full.
+    pub(super) undescribed: AtomicU32,
+}
+
+/// Everything that is true of one process and not of its children.
+///
+/// It lies in memory that `fork` wipes in the child, so all zeros must mean: nothing is known yet.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct State {
+    /// The event path reads these, and nothing else here.
+    pub(super) main: [Channel; LTT_MAX_TRACES],
+    pub(super) control: [Channel; LTT_MAX_TRACES],
+    pub(super) slots: [SlotState; LTT_MAX_TRACES],
+    /// Who holds it may change everything else here.
+    pub(super) lock: Again,
+    /// Not 0: the areas are known.
+    pub(super) attached: AtomicU32,
+    /// Why there are no areas.
+    pub(super) error: AtomicI32,
+    /// One bit for each slot that the kernel gave to this process.
+    pub(super) given: AtomicU32,
+    /// One bit for each slot whose trace is gone, but whose writers could not be waited for: never to be used again.
+    pub(super) dead: AtomicU32,
+    /// Not 0: the kernel restarts running sequences on demand.
+    pub(super) restarts: AtomicU32,
+    /// Of the info area, at the last update.
+    pub(super) generation: AtomicU64,
+    pub(super) buffers: AtomicPtr<u8>,
+    pub(super) buffers_slot_len: AtomicU64,
+    pub(super) control_area: AtomicPtr<u8>,
+    pub(super) control_slot_len: AtomicU64,
+    pub(super) info: AtomicPtr<u8>,
+    /// Where a description is put together.
+    text: UnsafeCell<[u64; LTT_META_MAX / 8]>,
+}
+
+// SAFETY: all is atomic but `text`, which only the holder of the lock may get.
+unsafe impl Sync for State {}
+
+impl State {
+    /// A state in memory that a child of `fork` finds wiped; nothing if there is no such memory.
+    pub(super) fn map() -> Option<NonNull<Self>> {
+        let len = size_of::<Self>();
+        // SAFETY: a new mapping, which stays for ever if all goes well, and which nobody knows otherwise.
+        unsafe {
+            let memory = libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            );
+            if memory == libc::MAP_FAILED {
+                return None;
+            }
+            if libc::madvise(memory, len, libc::MADV_WIPEONFORK) != 0 {
+                libc::munmap(memory, len);
+                return None;
+            }
+            NonNull::new(memory.cast())
+        }
+    }
+
+    pub(super) fn is_attached(&self) -> bool {
+        // Pairs with the store at the end of attaching: the areas' addresses are there.
+        self.attached.load(Ordering::Acquire) != 0
+    }
+
+    /// # Safety
+    /// The caller must hold the lock, and use one of these at a time.
+    #[allow(clippy::mut_from_ref, reason = "the lock says who may have it")]
+    pub(super) unsafe fn text(&self) -> &mut [u64; LTT_META_MAX / 8] {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.text.get() }
+    }
+}

@@ -1,0 +1,417 @@
+//! Gets this process's buffers, and follows what happens to traces (A4, A6, C8).
+//!
+//! All of this runs with the lock of the [`State`] held, perhaps in a signal handler, perhaps inside `malloc`: it must
+//! not allocate, wait, or touch `errno`.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use syscalls::{Errno, Sysno, raw};
+use usertrace_sys::uapi::{
+    LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_ID_META, LTT_MAX_TRACES, LTT_MODE_DISCARD,
+    LTT_PROTOCOL_RSEQ, LTT_SCOPE_CPU, LttInfoChannel, LttRingControl, LttTracebuf,
+};
+
+use super::info::{INFO_LEN, Info, Slot};
+use super::kernel::Kernel;
+use super::state::State;
+use crate::event::{Callsite, callsites};
+use crate::writer::{self, Geometry, Rseq};
+
+/// `MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ`: restarts all sequences that this process's threads are in.
+const RESTART: usize = 1 << 7;
+/// `MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ`
+const REGISTER: usize = 1 << 8;
+
+/// How often in a row the kernel may change something before the rest is left to the next update.
+const ROUNDS: u32 = 100;
+
+/// The id of metadata records, as the writer takes it.
+static META: AtomicU16 = AtomicU16::new(LTT_ID_META);
+
+fn membarrier(command: usize) -> Result<(), Errno> {
+    // SAFETY: no memory is involved.
+    let ret = unsafe { raw::syscall3(Sysno::membarrier as usize, command, 0, 0) };
+    Errno::from_ret(ret).map(drop)
+}
+
+/// One run with the lock held.
+pub(super) struct Updater<'a> {
+    pub(super) kernel: &'a dyn Kernel,
+    pub(super) state: &'a State,
+    pub(super) rseq: Rseq,
+    pub(super) signo: u32,
+}
+
+impl Updater<'_> {
+    /// Brings this process up to date.
+    ///
+    /// # Safety
+    /// The caller must hold the state's lock.
+    pub(super) unsafe fn run(&self) {
+        if !self.state.is_attached() && self.state.error.load(Ordering::Relaxed) == 0 {
+            // What is there now is of the process that this one was forked from.
+            for callsite in callsites() {
+                callsite.set_mask(0);
+                (0..LTT_MAX_TRACES).for_each(|slot| callsite.id(slot).store(0, Ordering::Relaxed));
+            }
+            if let Err(errno) = self.attach() {
+                self.state.error.store(errno.into_raw(), Ordering::Relaxed);
+            }
+        }
+        if self.state.is_attached() {
+            // SAFETY: the caller's promise.
+            unsafe { self.update() };
+        }
+    }
+
+    fn attach(&self) -> Result<(), Errno> {
+        let areas = self.kernel.alloc_tracebuf(self.signo)?;
+        let state = self.state;
+        let (buffers, control, info) = addresses(&areas).ok_or(Errno::EPROTO)?;
+        state.buffers.store(buffers, Ordering::Relaxed);
+        state
+            .buffers_slot_len
+            .store(areas.buffers_len / LTT_MAX_TRACES as u64, Ordering::Relaxed);
+        state.control_area.store(control, Ordering::Relaxed);
+        state
+            .control_slot_len
+            .store(areas.control_len / LTT_MAX_TRACES as u64, Ordering::Relaxed);
+        state.info.store(info, Ordering::Relaxed);
+        state
+            .restarts
+            .store(membarrier(REGISTER).is_ok().into(), Ordering::Relaxed);
+        // Pairs with the load in `is_attached`.
+        state.attached.store(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Follows the traces until nothing changes any more.
+    ///
+    /// # Safety
+    /// The caller must hold the state's lock.
+    unsafe fn update(&self) {
+        let Some(info) = info(self.state) else { return };
+        for _ in 0..ROUNDS {
+            let generation = info.generation();
+            self.take_new_slots();
+            for slot in 0..LTT_MAX_TRACES {
+                // SAFETY: the caller's promise.
+                unsafe { self.update_slot(slot, info) };
+            }
+            self.set_masks();
+            self.state.generation.store(generation, Ordering::Relaxed);
+            if info.generation() == generation {
+                return;
+            }
+        }
+    }
+
+    /// Asks for each slot that the kernel has for this process and did not tell it about yet.
+    fn take_new_slots(&self) {
+        for _ in 0..LTT_MAX_TRACES {
+            let mut buffer = None;
+            if self.kernel.update(&mut buffer).is_err() {
+                return;
+            }
+            let Some(slot) = buffer.and_then(|buffer| self.slot_of(buffer)) else {
+                return;
+            };
+            self.state.given.fetch_or(1 << slot, Ordering::Relaxed);
+        }
+    }
+
+    /// The address by which the kernel knows a slot.
+    fn buffer(&self, slot: usize) -> Option<NonNull<u8>> {
+        let len = self.state.buffers_slot_len.load(Ordering::Relaxed) as usize;
+        NonNull::new(
+            self.state
+                .buffers
+                .load(Ordering::Relaxed)
+                .wrapping_add(slot * len),
+        )
+    }
+
+    fn slot_of(&self, buffer: NonNull<u8>) -> Option<usize> {
+        (0..LTT_MAX_TRACES).find(|&slot| self.buffer(slot) == Some(buffer))
+    }
+
+    /// # Safety
+    /// The caller must hold the state's lock.
+    unsafe fn update_slot(&self, slot: usize, info: Info) {
+        let state = self.state;
+        let bit = 1 << slot;
+        let Some(buffer) = self.buffer(slot) else {
+            return;
+        };
+        if state.dead.load(Ordering::Relaxed) & bit != 0 {
+            return;
+        }
+        let Some(now) = info.slot(slot) else { return };
+        let have = state.slots[slot].generation.load(Ordering::Relaxed);
+        if have != 0 && have != now.slot.generation {
+            self.retire(slot);
+        }
+        let given = state.given.load(Ordering::Relaxed) & bit != 0;
+        let gone = now.slot.generation == 0 || (have != 0 && have != now.slot.generation);
+        if gone {
+            if given && state.dead.load(Ordering::Relaxed) & bit == 0 {
+                // Tells the kernel that nobody here writes there any more (A9).
+                let _ = self.kernel.update(&mut Some(buffer));
+                state.given.fetch_and(!bit, Ordering::Relaxed);
+            }
+            return;
+        }
+        if !given {
+            // Another library in this process may have been given it.
+            if self.kernel.update(&mut Some(buffer)).is_err() {
+                return;
+            }
+            state.given.fetch_or(bit, Ordering::Relaxed);
+        }
+        let active = now.slot.active != 0;
+        if have == 0 && active {
+            // SAFETY: the caller's promise.
+            unsafe { self.open(slot, buffer, &now) };
+        }
+        state.slots[slot]
+            .active
+            .store(active.into(), Ordering::Relaxed);
+    }
+
+    /// Makes a new trace's rings ready, and describes all events in them (E6).
+    ///
+    /// # Safety
+    /// The caller must hold the state's lock.
+    unsafe fn open(&self, slot: usize, buffer: NonNull<u8>, now: &Slot) {
+        let state = self.state;
+        let geometry = |channel: usize| {
+            ((now.slot.nr_channels as usize) > channel)
+                .then(|| self.geometry(slot, &now.channels[channel]))
+                .flatten()
+        };
+        let (Some(control), Some(main)) =
+            (geometry(LTT_CHANNEL_CONTROL), geometry(LTT_CHANNEL_MAIN))
+        else {
+            return;
+        };
+        // SAFETY: the kernel's areas hold what `geometry` checked, and stay mapped. The channels are closed: either
+        // they never were open, or `retire` waited for everybody.
+        if unsafe { state.control[slot].open(&control) }.is_err() {
+            return;
+        }
+        let mut undescribed = 0;
+        for callsite in callsites() {
+            // SAFETY: the caller's promise.
+            if unsafe { self.describe(slot, callsite) }.is_none() {
+                undescribed += 1;
+            }
+        }
+        state.slots[slot]
+            .undescribed
+            .store(undescribed, Ordering::Relaxed);
+        // SAFETY: as above.
+        if unsafe { state.main[slot].open(&main) }.is_err() {
+            state.control[slot].close();
+            return;
+        }
+        state.slots[slot]
+            .generation
+            .store(now.slot.generation, Ordering::Relaxed);
+        // The kernel makes the consumer's file (C4). If it cannot, the events are in the ring nevertheless.
+        let _ = self.kernel.switch(buffer);
+    }
+
+    /// Where a channel's rings are, if this writer can write to them and they lie inside the slot.
+    fn geometry(&self, slot: usize, channel: &LttInfoChannel) -> Option<Geometry> {
+        let state = self.state;
+        let (buffers_len, control_len) = (
+            state.buffers_slot_len.load(Ordering::Relaxed),
+            state.control_slot_len.load(Ordering::Relaxed),
+        );
+        let (subbuf_size, subbuf_count) = (channel.subbuf_size.into(), channel.subbuf_count.into());
+        let nr_rings = u64::from(channel.nr_rings);
+        let fits = |offset: u64, each: u64, last: u64, len: u64| {
+            let end = nr_rings
+                .checked_sub(1)?
+                .checked_mul(each)?
+                .checked_add(last)?
+                .checked_add(offset)?;
+            (end <= len).then_some(())
+        };
+        let ring_size = u64::checked_mul(subbuf_size, subbuf_count)?;
+        let stride = channel.control_stride.into();
+        fits(channel.buffers_offset, ring_size, ring_size, buffers_len)?;
+        fits(
+            channel.control_offset,
+            stride,
+            size_of::<LttRingControl>() as u64,
+            control_len,
+        )?;
+        let known = channel.scope == LTT_SCOPE_CPU
+            && channel.mode == LTT_MODE_DISCARD
+            && channel.protocol == LTT_PROTOCOL_RSEQ;
+        let place = |area: *mut u8, slot_len: u64, offset: u64| {
+            area.wrapping_add(slot * slot_len as usize + offset as usize)
+        };
+        known.then(|| Geometry {
+            buffers: place(
+                state.buffers.load(Ordering::Relaxed),
+                buffers_len,
+                channel.buffers_offset,
+            ),
+            control: place(
+                state.control_area.load(Ordering::Relaxed),
+                control_len,
+                channel.control_offset,
+            ),
+            control_stride: stride,
+            subbuf_size,
+            subbuf_count,
+            nr_rings: channel.nr_rings,
+        })
+    }
+
+    /// Gives an event an id in a slot's trace, and writes its metadata there.
+    ///
+    /// # Safety
+    /// The caller must hold the state's lock.
+    unsafe fn describe(&self, slot: usize, callsite: &Callsite) -> Option<()> {
+        let channel = &self.state.control[slot];
+        let id = channel.new_id()?;
+        // SAFETY: the caller's promise; there is no other one in this function.
+        let text = unsafe { self.state.text() };
+        let words = put_description(text, id, callsite.description())?;
+        // SAFETY: the channel is this slot's, opened by `open`; this is a metadata record.
+        unsafe { writer::write_words(self.rseq, channel, &META, words) }.ok()?;
+        // Pairs with the event path's load, in a sequence that saw the main channel open.
+        callsite.id(slot).store(id, Ordering::Release);
+        Some(())
+    }
+
+    /// Keeps everybody out of a slot's rings, and waits until nobody is in them.
+    fn retire(&self, slot: usize) {
+        let state = self.state;
+        state.main[slot].close();
+        state.control[slot].close();
+        state.slots[slot].active.store(0, Ordering::Relaxed);
+        state.slots[slot].generation.store(0, Ordering::Relaxed);
+        if state.restarts.load(Ordering::Relaxed) == 0 || membarrier(RESTART).is_err() {
+            state.dead.fetch_or(1 << slot, Ordering::Relaxed);
+            return;
+        }
+        for callsite in callsites() {
+            callsite.id(slot).store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Switches all buffers that have rings.
+    pub(super) fn switch(&self) -> Result<(), Errno> {
+        for slot in 0..LTT_MAX_TRACES {
+            if self.state.main[slot].is_open()
+                && let Some(buffer) = self.buffer(slot)
+            {
+                self.kernel.switch(buffer)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the event path who wants what.
+    fn set_masks(&self) {
+        let active = |slot: &usize| {
+            let state = &self.state.slots[*slot];
+            state.generation.load(Ordering::Relaxed) != 0
+                && state.active.load(Ordering::Relaxed) != 0
+        };
+        for callsite in callsites() {
+            let mask = (0..LTT_MAX_TRACES)
+                .filter(active)
+                .filter(|&slot| callsite.id(slot).load(Ordering::Relaxed) != 0)
+                .fold(0, |mask, slot| mask | 1 << slot);
+            callsite.set_mask(mask);
+        }
+    }
+}
+
+/// The areas' addresses, if they can be areas.
+fn addresses(areas: &LttTracebuf) -> Option<(*mut u8, *mut u8, *mut u8)> {
+    let slots = LTT_MAX_TRACES as u64;
+    let good = areas.buffers_len.is_multiple_of(8 * slots)
+        && areas.control_len.is_multiple_of(8 * slots)
+        && areas.info_len >= INFO_LEN
+        && [areas.buffers, areas.control, areas.info]
+            .iter()
+            .all(|&area| area != 0 && area % 8 == 0);
+    let address = |area: u64| std::ptr::with_exposed_provenance_mut(area as usize);
+    good.then(|| {
+        (
+            address(areas.buffers),
+            address(areas.control),
+            address(areas.info),
+        )
+    })
+}
+
+/// The info area of an attached process.
+pub(super) fn info(state: &State) -> Option<Info> {
+    let area = NonNull::new(state.info.load(Ordering::Relaxed))?;
+    // SAFETY: only `attach` stores an address there, that of the kernel's info area, whose length it checked.
+    Some(unsafe { Info::new(area) })
+}
+
+/// Puts the payload of a metadata record together: the id, a space, the description, and a NUL.
+fn put_description<'a>(text: &'a mut [u64], id: u16, description: &str) -> Option<&'a [u64]> {
+    let mut digits = [0u8; 5];
+    let mut rest = id;
+    let mut first = digits.len();
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    let bytes = || {
+        let id = digits[first..].iter();
+        id.chain(b" ")
+            .chain(description.as_bytes())
+            .chain(b"\0")
+            .copied()
+    };
+    let words = bytes().count().div_ceil(8);
+    let text = text.get_mut(..words)?;
+    text.fill(0);
+    for (at, byte) in bytes().enumerate() {
+        text[at / 8] |= u64::from(byte) << (at % 8 * 8);
+    }
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptions_are_lines_with_an_id() {
+        let mut text = [u64::MAX; 5];
+        for (id, description, expected) in [
+            (1, "a:b 6", "1 a:b 6\0"),
+            (10, "a:bc 6 u8 n", "10 a:bc 6 u8 n\0\0"),
+            (
+                65519,
+                "abcdefgh:ijklmnop 6 u64 abcdefghi",
+                "65519 abcdefgh:ijklmnop 6 u64 abcdefghi\0",
+            ),
+        ] {
+            let words = put_description(&mut text, id, description).unwrap();
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            assert_eq!(String::from_utf8(bytes).unwrap(), expected);
+        }
+        assert_eq!(
+            put_description(&mut text, 65519, "abcdefgh:ijklmnop 6 u64 abcdefghij"),
+            None
+        );
+    }
+}

@@ -1,0 +1,557 @@
+//! The runtime, the typed events and the writer together, on a kernel that is not there.
+//!
+//! Each test is a process of its own, so that each has a fresh runtime, and may fork, be killed and change signals.
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use usertrace::fake::{Fake, Seen, Sizes};
+use usertrace::runtime::init_with;
+use usertrace::{Errno, Outcome, Status, event};
+
+usertrace::tracepoint! {
+    /// All types.
+    mod all {
+        provider: "test",
+        name: "all-types",
+        loglevel: Warning,
+        fields: {
+            a: u8, b: u16, c: u32, d: u64, e: i8, f: i16, g: i32, h: i64, i: x8, j: x16, k: x32, l: x64,
+            m: f32, n: f64, o: bool, p: str,
+        },
+    }
+}
+
+usertrace::tracepoint! {
+    mod numbered {
+        provider: "test",
+        name: "numbered",
+        loglevel: Info,
+        fields: { n: u64 }
+    }
+}
+
+usertrace::tracepoint! {
+    mod empty {
+        provider: "test",
+        name: "empty",
+        loglevel: Debug,
+        fields: {},
+    }
+}
+
+usertrace::tracepoint! {
+    mod text {
+        provider: "test",
+        name: "text",
+        loglevel: Emergency,
+        fields: { text: str },
+    }
+}
+
+fn signo() -> libc::c_int {
+    libc::SIGRTMIN() + 3
+}
+
+/// What the kernel does after each change.
+fn update() {
+    // SAFETY: the runtime's handler is installed.
+    assert_eq!(unsafe { libc::raise(signo()) }, 0);
+}
+
+fn attach(sizes: Sizes) -> &'static Fake {
+    let fake = Fake::new(sizes);
+    assert_eq!(init_with(|| Ok(fake)), Status::Attached);
+    fake
+}
+
+fn small() -> Sizes {
+    Sizes {
+        subbuf_size: [4096, 4096],
+        subbuf_count: [2, 2],
+    }
+}
+
+/// A process whose events go into one trace.
+fn traced(sizes: Sizes) -> (&'static Fake, usize) {
+    let fake = attach(sizes);
+    let slot = fake.create().unwrap();
+    fake.start(slot);
+    update();
+    (fake, slot)
+}
+
+fn numbers(events: &[Seen]) -> Vec<u64> {
+    let mut numbers: Vec<u64> = events
+        .iter()
+        .filter(|seen| seen.event.name == "test:numbered")
+        .map(|seen| u64::from_le_bytes(seen.payload[..].try_into().unwrap()))
+        .collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+fn child(body: impl FnOnce()) -> libc::pid_t {
+    // SAFETY: tests have one thread when they fork.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0);
+    if pid == 0 {
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).is_ok();
+        // SAFETY: ends the process.
+        unsafe { libc::_exit(i32::from(!done)) };
+    }
+    pid
+}
+
+fn wait(pid: libc::pid_t) -> libc::c_int {
+    let mut status = 0;
+    // SAFETY: a child of this process.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    status
+}
+
+/// F3: on this kernel there is nothing to trace with, and nothing happens.
+fn a_stock_kernel_is_quiet() {
+    if usertrace_sys::Calls::discover().is_ok() {
+        return;
+    }
+    assert_eq!(usertrace::status(), Status::NotInitialised);
+    assert!(matches!(usertrace::init(), Status::NoKernel(_)));
+    assert!(matches!(usertrace::status(), Status::NoKernel(_)));
+    assert_eq!(event!(numbered, 1), Outcome::Off);
+    assert_eq!(usertrace::stats().count(), 0);
+    assert_eq!(usertrace::switch(), Err(Errno::ENXIO));
+}
+
+fn the_environment_switches_it_off() {
+    // SAFETY: no other thread.
+    unsafe { std::env::set_var("USERTRACE_BACKEND", "off") };
+    let fake = Fake::new(Sizes::default());
+    assert_eq!(init_with(|| Ok(fake)), Status::Off);
+    assert_eq!(fake.processes(), 0);
+}
+
+fn no_buffers_no_events() {
+    let fake = Fake::new(Sizes::default());
+    fake.fail(Errno::ENOMEM);
+    assert_eq!(init_with(|| Ok(fake)), Status::NoBuffers(Errno::ENOMEM));
+    update();
+    assert_eq!(event!(numbered, 1), Outcome::Off);
+    let pid = child(|| {
+        assert_eq!(event!(numbered, 1), Outcome::Off);
+        assert_eq!(usertrace::status(), Status::NoBuffers(Errno::ENOMEM));
+    });
+    assert_eq!(wait(pid), 0);
+}
+
+/// E6: what was written comes back, by its metadata alone.
+fn all_types_come_back() {
+    let (fake, slot) = traced(Sizes::default());
+    let outcome = event!(
+        all, 1, 2, 3, 4, -1, -2, -3, -4, 0xf1, 0xf2, 0xf3, 0xf4, 1.5, -2.5, true, "text"
+    );
+    assert_eq!(outcome, Outcome::Recorded);
+    assert_eq!(event!(empty), Outcome::Recorded);
+    let events = fake.events(0, slot);
+    assert_eq!(events.len(), 2);
+    let mut expected = vec![1, 2, 0, 3, 0, 0, 0];
+    expected.extend(4u64.to_le_bytes());
+    expected.push(0xff);
+    expected.extend((-2i16).to_le_bytes());
+    expected.extend((-3i32).to_le_bytes());
+    expected.extend((-4i64).to_le_bytes());
+    expected.push(0xf1);
+    expected.extend(0xf2u16.to_le_bytes());
+    expected.extend(0xf3u32.to_le_bytes());
+    expected.extend(0xf4u64.to_le_bytes());
+    expected.extend(1.5f32.to_le_bytes());
+    expected.extend((-2.5f64).to_le_bytes());
+    expected.push(1);
+    expected.extend(b"text\0");
+    assert_eq!(events[0].payload, expected);
+    assert_eq!(events[0].event.name, "test:all-types");
+    assert_eq!(events[0].event.loglevel, 4);
+    let fields: Vec<_> = events[0]
+        .event
+        .fields
+        .iter()
+        .map(|field| field.name.as_str())
+        .collect();
+    assert_eq!(fields.join(""), "abcdefghijklmnop");
+    assert_eq!(events[1].event.name, "test:empty");
+    assert!(events[1].payload.is_empty() && events[1].event.fields.is_empty());
+    assert_eq!(fake.metadata(0, slot).len(), usertrace::callsites().count());
+}
+
+/// Nothing of an event is evaluated unless a trace wants it.
+fn arguments_are_evaluated_only_when_wanted() {
+    let fake = attach(Sizes::default());
+    let mut evaluated = 0;
+    let mut next = || {
+        evaluated += 1;
+        evaluated
+    };
+    assert_eq!(event!(numbered, next()), Outcome::Off);
+    let slot = fake.create().unwrap();
+    update();
+    assert_eq!(event!(numbered, next()), Outcome::Off);
+    fake.start(slot);
+    update();
+    assert_eq!(event!(numbered, next()), Outcome::Recorded);
+    fake.stop(slot);
+    update();
+    assert_eq!(event!(numbered, next()), Outcome::Off);
+    assert_eq!(numbers(&fake.events(0, slot)), [1]);
+    assert_eq!(fake.switches(0, slot), 1);
+}
+
+/// A trace that was active before the program started is found by `init`.
+fn a_trace_that_is_active_already() {
+    let fake = Fake::new(Sizes::default());
+    let slot = fake.create().unwrap();
+    fake.start(slot);
+    assert_eq!(init_with(|| Ok(fake)), Status::Attached);
+    assert_eq!(event!(numbered, 5), Outcome::Recorded);
+    assert_eq!(numbers(&fake.events(0, slot)), [5]);
+    assert_eq!(usertrace::switch(), Ok(()));
+    assert_eq!(fake.switches(0, slot), 2);
+}
+
+/// A7: several traces, each with its own buffers and its own switch.
+fn several_traces() {
+    let fake = attach(small());
+    let slots: Vec<usize> = (0..16).map(|_| fake.create().unwrap()).collect();
+    assert_eq!(fake.create(), None);
+    for (n, &slot) in slots.iter().enumerate() {
+        fake.start(slot);
+        update();
+        assert_eq!(event!(numbered, n as u64), Outcome::Recorded);
+    }
+    for (n, &slot) in slots.iter().enumerate() {
+        assert!(numbers(&fake.events(0, slot)).into_iter().eq(n as u64..16));
+    }
+    fake.stop(slots[3]);
+    update();
+    assert_eq!(event!(numbered, 100), Outcome::Recorded);
+    assert_eq!(numbers(&fake.events(0, slots[3])).len(), 13);
+    assert_eq!(numbers(&fake.events(0, slots[4])).len(), 13);
+    assert_eq!(usertrace::stats().filter(|trace| trace.active).count(), 15);
+}
+
+/// A9: a removed trace's slot is given again when this process said that it is out of it, not before.
+fn a_slot_is_used_again() {
+    let (fake, slot) = traced(Sizes::default());
+    for round in 0..10 {
+        assert_eq!(event!(numbered, round), Outcome::Recorded);
+        assert_eq!(numbers(&fake.events(0, slot)), [round]);
+        fake.destroy(slot);
+        assert_ne!(fake.create(), Some(slot));
+        update();
+        assert_eq!(event!(numbered, 1000), Outcome::Off);
+        fake.destroy(slot + 1);
+        update();
+        assert_eq!(fake.create(), Some(slot));
+        fake.start(slot);
+        update();
+    }
+}
+
+/// E7: what does not fit is counted.
+fn losses_are_counted() {
+    let (fake, slot) = traced(small());
+    let outcomes: Vec<Outcome> = (0..2000).map(|n| event!(numbered, n)).collect();
+    let recorded = outcomes
+        .iter()
+        .filter(|outcome| **outcome == Outcome::Recorded)
+        .count();
+    let lost = outcomes
+        .iter()
+        .filter(|outcome| **outcome == Outcome::Lost)
+        .count();
+    assert_eq!(recorded + lost, 2000);
+    assert!(recorded >= 2 * (4064 / 16));
+    assert_eq!(fake.lost(0, slot), lost as u64);
+    assert_eq!(fake.events(0, slot).len(), recorded);
+    assert_eq!(usertrace::stats().next().unwrap().lost, lost as u64);
+    fake.consume(0, slot);
+    assert_eq!(event!(numbered, 1), Outcome::Recorded);
+}
+
+/// A text that makes the record too long is not cut.
+fn a_text_that_is_too_long_is_lost() {
+    let (fake, slot) = traced(Sizes::default());
+    let long = "x".repeat(usertrace::RECORD_MAX);
+    assert_eq!(event!(text, &long), Outcome::Lost);
+    assert_eq!(event!(text, &long[9..]), Outcome::Recorded);
+    assert_eq!(event!(text, &long[8..]), Outcome::Lost);
+    assert_eq!(event!(text, ""), Outcome::Recorded);
+    assert_eq!(fake.lost(0, slot), 2);
+    let events = fake.events(0, slot);
+    assert_eq!(
+        events
+            .iter()
+            .map(|seen| seen.payload.len())
+            .collect::<Vec<_>>(),
+        [2040, 1]
+    );
+}
+
+/// A5: a child never writes into its parent's buffers, and has its own, described anew.
+fn a_child_has_its_own_buffers() {
+    let (fake, slot) = traced(Sizes::default());
+    assert_eq!(event!(numbered, 1), Outcome::Recorded);
+    let pid = child(|| {
+        assert_eq!(usertrace::status(), Status::Forked);
+        assert_eq!(event!(numbered, 2), Outcome::Recorded);
+        assert_eq!(usertrace::status(), Status::Attached);
+        assert_eq!(event!(text, "child"), Outcome::Recorded);
+        let pid = child(|| assert_eq!(event!(text, "grandchild"), Outcome::Recorded));
+        assert_eq!(wait(pid), 0);
+    });
+    assert_eq!(wait(pid), 0);
+    assert_eq!(event!(numbered, 3), Outcome::Recorded);
+    assert_eq!(numbers(&fake.events(0, slot)), [1, 3]);
+    assert_eq!(numbers(&fake.events(1, slot)), [2]);
+    assert_eq!(fake.events(1, slot)[1].payload, b"child\0");
+    assert_eq!(fake.events(2, slot)[0].payload, b"grandchild\0");
+    assert_eq!(fake.processes(), 3);
+    assert_eq!(fake.switches(1, slot), 1);
+}
+
+/// A5: also a child that was forked while nothing was traced, and then traced; and one that writes nothing gets no
+/// buffers.
+fn a_child_of_a_process_that_is_not_traced() {
+    let fake = attach(Sizes::default());
+    let slot = fake.create().unwrap();
+    assert_eq!(wait(child(|| ())), 0);
+    assert_eq!(fake.processes(), 1);
+    let pid = child(|| {
+        assert_eq!(event!(numbered, 1), Outcome::Off);
+        assert_eq!(usertrace::status(), Status::Attached);
+        fake.start(slot);
+        update();
+        assert_eq!(event!(numbered, 2), Outcome::Recorded);
+    });
+    assert_eq!(wait(pid), 0);
+    assert_eq!(event!(numbered, 3), Outcome::Off);
+    assert_eq!(numbers(&fake.events(1, slot)), [2]);
+}
+
+/// F2: a program's own handler stays, and the kernel is told to send nothing.
+fn a_handler_of_the_program_stays() {
+    static SEEN: AtomicU32 = AtomicU32::new(0);
+    extern "C" fn own(_: libc::c_int) {
+        SEEN.fetch_add(1, Ordering::Relaxed);
+    }
+    // SAFETY: a handler that only counts.
+    unsafe { libc::signal(signo(), own as extern "C" fn(libc::c_int) as usize) };
+    let fake = attach(small());
+    assert_eq!(fake.signo(0), 0);
+    let slot = fake.create().unwrap();
+    fake.start(slot);
+    update();
+    assert_eq!(SEEN.load(Ordering::Relaxed), 1);
+    assert_eq!(event!(numbered, 1), Outcome::Off);
+}
+
+/// Without a signal, an update is noticed when a sub-buffer begins.
+fn updates_without_a_signal() {
+    // SAFETY: no other thread.
+    unsafe { std::env::set_var("USERTRACE_SIGNAL", "none") };
+    let fake = Fake::new(small());
+    let slot = fake.create().unwrap();
+    fake.start(slot);
+    assert_eq!(init_with(|| Ok(fake)), Status::Attached);
+    assert_eq!(fake.signo(0), 0);
+    assert_eq!(event!(numbered, 0), Outcome::Recorded);
+    fake.stop(slot);
+    let still = (1..5000)
+        .take_while(|&n| event!(numbered, n) != Outcome::Off)
+        .count();
+    assert!(still < 5 * 4064 / 16, "{still}");
+}
+
+/// The signal that the environment chooses.
+fn another_signal() {
+    // SAFETY: no other thread.
+    unsafe { std::env::set_var("USERTRACE_SIGNAL", "12") };
+    let fake = attach(Sizes::default());
+    assert_eq!(fake.signo(0), 12);
+    let slot = fake.create().unwrap();
+    fake.start(slot);
+    // SAFETY: the runtime's handler is installed.
+    unsafe { libc::raise(12) };
+    assert_eq!(event!(numbered, 1), Outcome::Recorded);
+}
+
+/// An event that cannot be described is not written: nobody could read it.
+fn a_full_control_channel() {
+    let fake = attach(small());
+    let slot = fake.create().unwrap();
+    fake.fill_control(0, slot);
+    fake.start(slot);
+    update();
+    assert_eq!(event!(numbered, 1), Outcome::Off);
+    let stats = usertrace::stats().next().unwrap();
+    assert_eq!(stats.undescribed as usize, usertrace::callsites().count());
+    assert_eq!(stats.bytes, 0);
+}
+
+/// From now on, any system call but `exit` kills the process.
+fn forbid_system_calls() {
+    const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    let filter = |code, jt, k| libc::sock_filter { code, jt, jf: 0, k };
+    let mut program = [
+        filter(LOAD, 0, 0),
+        filter(EQUAL, 1, libc::SYS_exit as u32),
+        filter(RETURN, 0, libc::SECCOMP_RET_KILL_PROCESS),
+        filter(RETURN, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: the program is a filter, and outlives the call.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(
+            libc::prctl(
+                libc::PR_SET_SECCOMP,
+                libc::SECCOMP_MODE_FILTER,
+                &raw const program
+            ),
+            0
+        );
+    }
+}
+
+/// A3: no system call for an event.
+fn no_system_call_for_an_event() {
+    let (fake, slot) = traced(Sizes {
+        subbuf_count: [4, 512],
+        ..Sizes::default()
+    });
+    let pid = child(|| {
+        assert_eq!(event!(numbered, 0), Outcome::Recorded);
+        forbid_system_calls();
+        let mut bad = false;
+        for n in 1..1_000_000 {
+            bad |= event!(numbered, n) != Outcome::Recorded;
+        }
+        // SAFETY: ends the process.
+        unsafe { libc::syscall(libc::SYS_exit, i32::from(bad)) };
+    });
+    assert_eq!(wait(pid), 0);
+    assert_eq!(numbers(&fake.events(1, slot)).len(), 1_000_000);
+    // The filter works.
+    let pid = child(|| {
+        forbid_system_calls();
+        // SAFETY: no memory is involved.
+        unsafe { libc::syscall(libc::SYS_getpid) };
+    });
+    assert_eq!(libc::WTERMSIG(wait(pid)), libc::SIGSYS);
+}
+
+/// A4, A9, C8: traces come and go while threads write and signal handlers interrupt them; all rings stay whole.
+fn traces_come_and_go_under_load() {
+    let fake = attach(small());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..3)
+            .map(|_| {
+                let (send, receive) = std::sync::mpsc::channel();
+                let stop = &stop;
+                scope.spawn(move || {
+                    // SAFETY: no memory is involved.
+                    send.send(unsafe { libc::pthread_self() }).unwrap();
+                    let mut n = 0;
+                    while !stop.load(Ordering::Relaxed) {
+                        event!(numbered, n);
+                        event!(text, "some text");
+                        n += 1;
+                    }
+                });
+                receive.recv().unwrap()
+            })
+            .collect();
+        let mut slots = Vec::new();
+        for round in 0..600usize {
+            if let Some(slot) = fake.create() {
+                fake.start(slot);
+                slots.push(slot);
+            }
+            // SAFETY: the thread runs until `stop`.
+            unsafe { libc::pthread_kill(threads[round % 3], signo()) };
+            if round % 3 == 0 {
+                update();
+            }
+            if slots.len() > 4 {
+                let slot = slots.remove(0);
+                fake.stop(slot);
+                fake.destroy(slot);
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        update();
+        for slot in slots {
+            fake.events(0, slot);
+        }
+    });
+    update();
+    assert!(usertrace::stats().count() >= 4);
+}
+
+/// F4's other side: what the info area says is checked before anything is written there.
+fn traces_of_unknown_kinds_are_left_alone() {
+    let fake = attach(Sizes {
+        subbuf_size: [4096, 4096 + 8],
+        subbuf_count: [2, 2],
+    });
+    let slot = fake.create().unwrap();
+    fake.start(slot);
+    update();
+    assert_eq!(event!(numbered, 1), Outcome::Off);
+    assert_eq!(usertrace::stats().count(), 0);
+}
+
+fn isolated(name: &'static str, test: fn()) -> Trial {
+    Trial::test(name, move || match wait(child(test)) {
+        0 => Ok(()),
+        status => Err(Failed::from(format!("wait status {status:#x}"))),
+    })
+}
+
+macro_rules! trials {
+    ($($name:ident),* $(,)?) => { vec![$(isolated(stringify!($name), $name)),*] };
+}
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // Tests fork: nothing else may run meanwhile.
+    arguments.test_threads = Some(1);
+    let trials = trials![
+        a_stock_kernel_is_quiet,
+        the_environment_switches_it_off,
+        no_buffers_no_events,
+        all_types_come_back,
+        arguments_are_evaluated_only_when_wanted,
+        a_trace_that_is_active_already,
+        several_traces,
+        a_slot_is_used_again,
+        losses_are_counted,
+        a_text_that_is_too_long_is_lost,
+        a_child_has_its_own_buffers,
+        a_child_of_a_process_that_is_not_traced,
+        a_handler_of_the_program_stays,
+        updates_without_a_signal,
+        another_signal,
+        a_full_control_channel,
+        no_system_call_for_an_event,
+        traces_come_and_go_under_load,
+        traces_of_unknown_kinds_are_left_alone,
+    ];
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
