@@ -2,6 +2,8 @@
 
 pub mod clock;
 #[cfg(feature = "tools")]
+pub mod consumer;
+#[cfg(feature = "tools")]
 pub mod crash;
 #[cfg(feature = "tools")]
 pub mod ctf;

@@ -1,0 +1,258 @@
+//! The control file system: traces are directories (E1).
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::ChannelName;
+
+/// Where it is mounted.
+pub const CONTROL_FS: &str = "/sys/kernel/ltt";
+
+/// What can go wrong with it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControlFsError {
+    /// This is not the control file system.
+    #[error(
+        "{0} has no trace buffers: this kernel was built without them (CONFIG_LTT), or the file system is not mounted: \
+         mount -t ltt ltt {CONTROL_FS}"
+    )]
+    Missing(PathBuf),
+    /// There is a trace of that name.
+    #[error("there is a trace {name} already; rmdir {path} removes it")]
+    Exists {
+        /// Its name.
+        name: String,
+        /// Its directory.
+        path: PathBuf,
+    },
+    /// Something cannot be read or written.
+    #[error("cannot {what} {path}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ControlFsError {
+    move |source| ControlFsError::Io {
+        what,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// The control file system.
+#[derive(Clone, Debug)]
+pub struct ControlFs {
+    root: PathBuf,
+}
+
+/// Sizes of the rings of the channel `main`; where there is none, the kernel's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sizes {
+    /// Bytes in a sub-buffer.
+    pub subbuf_size: Option<u32>,
+    /// Sub-buffers in a ring.
+    pub subbuf_count: Option<u32>,
+}
+
+impl ControlFs {
+    /// The file system that is mounted at `root`.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn open(root: &Path) -> Result<Self, ControlFsError> {
+        let abi = root.join("abi");
+        match fs::metadata(&abi) {
+            Ok(_) => Ok(Self {
+                root: root.to_owned(),
+            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(ControlFsError::Missing(root.to_owned()))
+            }
+            Err(error) => Err(io_error("read", &abi)(error)),
+        }
+    }
+
+    /// Creates a trace, which is removed again when the result is dropped.
+    ///
+    /// # Errors
+    /// When it exists, or the kernel does not like it.
+    pub fn create(&self, name: &str, sizes: Sizes) -> Result<TraceDir, ControlFsError> {
+        let path = self.root.join(name);
+        fs::create_dir(&path).map_err(|source| match source.kind() {
+            io::ErrorKind::AlreadyExists => ControlFsError::Exists {
+                name: name.to_owned(),
+                path: path.clone(),
+            },
+            _ => io_error("create the trace", &path)(source),
+        })?;
+        let trace = TraceDir { path };
+        let main = trace.channel(ChannelName::Main);
+        for (file, value) in [
+            ("subbuf_size", sizes.subbuf_size),
+            ("subbuf_count", sizes.subbuf_count),
+        ] {
+            if let Some(value) = value {
+                write(&main.join(file), &value.to_string())?;
+            }
+        }
+        Ok(trace)
+    }
+
+    /// Directories of all traces, by name.
+    ///
+    /// # Errors
+    /// When they cannot be listed.
+    pub fn traces(&self) -> Result<Vec<PathBuf>, ControlFsError> {
+        let list = || -> io::Result<Vec<PathBuf>> {
+            let mut traces = Vec::new();
+            for entry in fs::read_dir(&self.root)? {
+                let entry = entry?;
+                if entry.file_type()?.is_dir() {
+                    traces.push(entry.path());
+                }
+            }
+            traces.sort();
+            Ok(traces)
+        };
+        list().map_err(io_error("list", &self.root))
+    }
+}
+
+/// Names of the consumer files in a channel's directory.
+///
+/// # Errors
+/// When it cannot be read.
+pub(super) fn consumer_files(channel: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(channel)? {
+        if let Ok(name) = entry?.file_name().into_string()
+            && is_consumer_file(&name)
+        {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Is it the name of a consumer file: PID.NUMBER?
+pub(super) fn is_consumer_file(name: &str) -> bool {
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    matches!(name.split_once('.'), Some((pid, process)) if number(pid) && number(process))
+}
+
+/// A trace that exists as long as this does.
+#[derive(Debug)]
+pub struct TraceDir {
+    path: PathBuf,
+}
+
+impl TraceDir {
+    /// Its directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Directory of one of its channels.
+    #[must_use]
+    pub fn channel(&self, channel: ChannelName) -> PathBuf {
+        self.path.join(channel.as_str())
+    }
+
+    /// Makes it active.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn start(&self) -> Result<(), ControlFsError> {
+        write(&self.path.join("start"), "1")
+    }
+
+    /// Makes it inactive.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn stop(&self) -> Result<(), ControlFsError> {
+        write(&self.path.join("start"), "0")
+    }
+
+    /// Removes it.
+    ///
+    /// # Errors
+    /// The kernel's; it is not tried again.
+    pub fn remove(self) -> Result<(), ControlFsError> {
+        let path = self.path.clone();
+        std::mem::forget(self);
+        fs::remove_dir(&path).map_err(io_error("remove the trace", &path))
+    }
+}
+
+impl Drop for TraceDir {
+    fn drop(&mut self) {
+        // On the way out of an error, which is the one to tell.
+        let _ = fs::remove_dir(&self.path);
+    }
+}
+
+fn write(path: &Path, value: &str) -> Result<(), ControlFsError> {
+    // Not fs::write, which would create a file where the kernel has none, and truncate the one that it has.
+    let file = fs::OpenOptions::new().write(true).open(path);
+    file.and_then(|mut file| io::Write::write_all(&mut file, value.as_bytes()))
+        .map_err(io_error("write", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_is_not_the_control_file_system_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = ControlFs::open(directory.path()).unwrap_err();
+        assert!(error.to_string().contains("mount -t ltt"), "{error}");
+    }
+
+    #[test]
+    fn a_trace_that_fails_leaves_nothing_behind() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("abi"), "").unwrap();
+        let control = ControlFs::open(directory.path()).unwrap();
+        let sizes = Sizes {
+            subbuf_size: Some(4096),
+            ..Sizes::default()
+        };
+        // In a plain directory, the channel does not come by itself.
+        let error = control.create("t", sizes).unwrap_err();
+        assert!(error.to_string().contains("t/main/subbuf_size"), "{error}");
+        assert!(!directory.path().join("t").exists());
+
+        let trace = control.create("t", Sizes::default()).unwrap();
+        let exists = control.create("t", Sizes::default()).unwrap_err();
+        assert!(matches!(exists, ControlFsError::Exists { .. }));
+        assert_eq!(control.traces().unwrap(), [trace.path()]);
+        trace.remove().unwrap();
+        assert!(control.traces().unwrap().is_empty());
+    }
+
+    #[test]
+    fn consumer_files_are_told_by_their_names() {
+        for (name, is) in [
+            ("12.3", true),
+            ("subbuf_size", false),
+            ("12", false),
+            ("12.", false),
+            (".3", false),
+            ("1.2.3", false),
+        ] {
+            assert_eq!(is_consumer_file(name), is, "{name}");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! What the kernel shows of one process and channel.
+
+use std::io;
+
+use usertrace_sys::uapi::{LttFileInfo, LttRingPositions};
+
+use crate::ring::{Channel, RingMemory};
+
+/// A consumer file.
+pub trait ConsumerFile {
+    /// Whose it is, and what is in it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn info(&self) -> io::Result<LttFileInfo>;
+
+    /// Reads the positions of its rings, and gives the file's flags, `LTT_FILE_*`. What is committed below the
+    /// positions can be read afterwards.
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn positions(&self, rings: &mut [LttRingPositions]) -> io::Result<u32>;
+
+    /// Gives what is below `position` back to the writer.
+    ///
+    /// # Errors
+    /// The kernel's: if `position` is not between what was given back and the head.
+    fn consume(&self, ring: u32, position: u64) -> io::Result<()>;
+
+    /// Copies bytes of the rings, which follow each other from offset 0; zeros behind their end. The process may
+    /// write them at the same time.
+    fn read(&self, offset: u64, buffer: &mut [u8]);
+}
+
+/// One ring of a consumer file.
+#[derive(Debug)]
+pub struct FileRing<'a, F> {
+    file: &'a F,
+    offset: u64,
+}
+
+impl<'a, F: ConsumerFile> FileRing<'a, F> {
+    /// The ring `ring` of the channel that `file` is of.
+    pub fn new(file: &'a F, channel: &Channel, ring: u32) -> Self {
+        Self {
+            file,
+            offset: u64::from(ring) * channel.geometry().ring_size(),
+        }
+    }
+}
+
+impl<F: ConsumerFile> RingMemory for FileRing<'_, F> {
+    fn read(&mut self, offset: u64, buffer: &mut [u8]) {
+        self.file.read(self.offset.saturating_add(offset), buffer);
+    }
+}

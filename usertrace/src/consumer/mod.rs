@@ -1,0 +1,21 @@
+//! Recording traces while programs run (C4, C5).
+//!
+//! The kernel shows one file for each process and channel ([`ConsumerFile`]); its rings are mapped read-only, and its
+//! positions come and go by ioctl. A [`Session`] turns the files of one trace into CTF: descriptions of events first,
+//! then events, which are given back to the writer only when they are in the trace's files. [`record`] is all of it,
+//! with a program to run.
+
+mod control_fs;
+mod file;
+mod kernel_file;
+mod process;
+mod record;
+mod session;
+mod signals;
+
+pub use control_fs::{CONTROL_FS, ControlFs, ControlFsError, Sizes, TraceDir};
+pub use file::{ConsumerFile, FileRing};
+pub use kernel_file::KernelFile;
+pub use process::{Drained, LiveProcess, ProcessError};
+pub use record::{Options, RecordError, Recording, record};
+pub use session::{ChannelName, Progress, Session, SessionSummary};

@@ -1,0 +1,398 @@
+//! Running a program and recording it.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::Serialize;
+
+use super::control_fs::{consumer_files, is_consumer_file};
+use super::signals::{Came, Signals};
+use super::{
+    ChannelName, ControlFs, ControlFsError, KernelFile, Session, SessionSummary, Sizes, TraceDir,
+};
+
+/// Milliseconds between two looks at the rings: fewest, when they fill fast, and most. In the latter, a program that
+/// begins to write 200 MB a second does not fill a ring of the usual size.
+const WAIT: std::ops::RangeInclusive<u64> = 1..=16;
+/// How long to look for files of processes that have ended: the kernel makes them a little later.
+const LINGER: Duration = Duration::from_millis(100);
+/// How long to read from processes that go on to write after the trace was stopped.
+const STOPPING: Duration = Duration::from_secs(2);
+
+/// What to record.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where the control file system is.
+    pub root: PathBuf,
+    /// Name of the trace.
+    pub trace: String,
+    /// Sizes of its rings.
+    pub sizes: Sizes,
+    /// Where to write; must not exist, or be empty.
+    pub output: PathBuf,
+    /// The program and its arguments.
+    pub program: Vec<OsString>,
+    /// What to add to its environment.
+    pub environment: Vec<(OsString, OsString)>,
+}
+
+/// What was recorded.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Recording {
+    /// Name of the trace.
+    pub trace: String,
+    /// Where it is.
+    pub directory: PathBuf,
+    /// What a shell would call the program's exit status; none if it was left running.
+    pub exit_status: Option<i32>,
+    /// Seconds from the program's start to its end.
+    pub seconds: f64,
+    /// Its processes.
+    #[serde(flatten)]
+    pub session: SessionSummary,
+}
+
+/// Why nothing, or not everything, was recorded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// There is no program to run.
+    #[error("no program to run")]
+    NoProgram,
+    /// The control file system.
+    #[error(transparent)]
+    ControlFs(#[from] ControlFsError),
+    /// The directory for the trace.
+    #[error("cannot write to {path}")]
+    Output {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The program cannot be run.
+    #[error("cannot run {program}")]
+    Program {
+        /// Its name.
+        program: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// Something that does not usually fail.
+    #[error("cannot {what}")]
+    System {
+        /// What.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+fn system<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> RecordError {
+    move |error| RecordError::System {
+        what,
+        source: error.into(),
+    }
+}
+
+/// Creates a trace, runs a program, records what it and all others write to the trace until it ends, and removes the
+/// trace. To be called in a process of one thread, as it takes signals.
+///
+/// # Errors
+/// When that cannot be done; the program, if it was started, goes on.
+pub fn record(options: &Options) -> Result<Recording, RecordError> {
+    let (program, arguments) = options
+        .program
+        .split_first()
+        .ok_or(RecordError::NoProgram)?;
+    let control_fs = ControlFs::open(&options.root)?;
+    let output_error = |source| RecordError::Output {
+        path: options.output.clone(),
+        source,
+    };
+    create_output(&options.output).map_err(output_error)?;
+
+    let signals = Signals::new().map_err(system("take signals"))?;
+    let trace = control_fs.create(&options.trace, options.sizes)?;
+    let hostname = fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let hostname = hostname.map(|name| name.trim_end().to_owned());
+    let mut recorder = Recorder {
+        session: Session::new(&options.output, hostname),
+        watch: Watch::new(&trace).map_err(system("watch the trace for processes"))?,
+        trace,
+        signals,
+        output: &options.output,
+        refused: BTreeMap::new(),
+    };
+    recorder.trace.start()?;
+
+    let mut command = Command::new(program);
+    command.args(arguments);
+    command.envs(
+        options
+            .environment
+            .iter()
+            .map(|(name, value)| (name, value)),
+    );
+    let started = Instant::now();
+    let mut child = command.spawn().map_err(|source| RecordError::Program {
+        program: program.to_string_lossy().into_owned(),
+        source,
+    })?;
+    let status = recorder.run(&mut child)?;
+    let seconds = started.elapsed().as_secs_f64();
+    let session = recorder.stop()?;
+    Ok(Recording {
+        trace: options.trace.clone(),
+        directory: options.output.clone(),
+        exit_status: status.map(exit_status),
+        seconds,
+        session,
+    })
+}
+
+/// The directory, which must be new, or empty: traces in it would be read together.
+fn create_output(path: &Path) -> io::Result<()> {
+    fs::create_dir_all(path)?;
+    match fs::read_dir(path)?.next() {
+        None => Ok(()),
+        Some(Ok(_)) => Err(io::ErrorKind::DirectoryNotEmpty.into()),
+        Some(Err(error)) => Err(error),
+    }
+}
+
+/// As a shell says it.
+fn exit_status(status: ExitStatus) -> i32 {
+    let signal = || 128 + status.signal().unwrap_or(0);
+    status.code().unwrap_or_else(signal)
+}
+
+/// An error with what caused it.
+fn describe(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text += &format!(": {error}");
+        source = error.source();
+    }
+    text
+}
+
+struct Recorder<'a> {
+    session: Session<KernelFile>,
+    watch: Watch,
+    trace: TraceDir,
+    signals: Signals,
+    output: &'a Path,
+    /// Files and directories that could not be opened, and why. They are tried again in the end.
+    refused: BTreeMap<String, io::Error>,
+}
+
+impl Recorder<'_> {
+    /// Records until the program ends, or until somebody insists to stop. None: it still runs.
+    fn run(&mut self, child: &mut Child) -> Result<Option<ExitStatus>, RecordError> {
+        let mut wait = *WAIT.start();
+        let mut asked = false;
+        loop {
+            self.wait(wait)?;
+            while let Some(came) = self.signals.next().map_err(system("read a signal"))? {
+                let Came::Forward {
+                    signal,
+                    from_terminal,
+                } = came
+                else {
+                    continue;
+                };
+                if !from_terminal {
+                    // That it has ended in the meantime is seen below; its id is not reused before.
+                    let _ = kill(Pid::from_raw(child.id().cast_signed()), signal);
+                }
+                if matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP) {
+                    if asked {
+                        return Ok(None);
+                    }
+                    asked = true;
+                }
+            }
+            let status = child.try_wait().map_err(system("wait for the program"))?;
+            self.take_files(false)?;
+            let progress = self.drain(false)?;
+            if status.is_some() {
+                return Ok(status);
+            }
+            // Often enough that a ring gets no fuller than a quarter, and no more often than that takes.
+            wait = match progress.fill {
+                250.. => *WAIT.start(),
+                62..250 => wait,
+                _ => wait * 2,
+            };
+            wait = wait.clamp(*WAIT.start(), *WAIT.end());
+        }
+    }
+
+    /// Stops the trace, and reads what is left of it.
+    fn stop(mut self) -> Result<SessionSummary, RecordError> {
+        // What was recorded is written in any case.
+        let stopped = self.trace.stop();
+        let started = Instant::now();
+        let mut quiet = Instant::now();
+        // Until nothing came for some time: files of processes that have just ended, or events of such that have not
+        // seen yet that the trace was stopped.
+        while quiet.elapsed() < LINGER && started.elapsed() < STOPPING {
+            self.wait(*WAIT.start() * 5)?;
+            // Whoever asks to stop gets that.
+            while self
+                .signals
+                .next()
+                .map_err(system("read a signal"))?
+                .is_some()
+            {}
+            let files = self.take_files(true)?;
+            let progress = self.drain(false)?;
+            if files > 0 || progress.bytes > 0 {
+                quiet = Instant::now();
+            }
+        }
+        for (what, error) in &self.refused {
+            self.session.problem(what, error);
+        }
+        let output = self.output.to_owned();
+        let mut summary = self
+            .session
+            .finish()
+            .map_err(|source| RecordError::Output {
+                path: output,
+                source,
+            })?;
+        // Only now, when its files are closed.
+        for result in [stopped, self.trace.remove()] {
+            if let Err(error) = result {
+                summary.problems.push(describe(&error));
+            }
+        }
+        Ok(summary)
+    }
+
+    /// Waits for a signal, a new file, or so many milliseconds.
+    fn wait(&self, ms: u64) -> Result<(), RecordError> {
+        let mut fds = [
+            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.watch.inotify.as_fd(), PollFlags::POLLIN),
+        ];
+        let timeout = PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX);
+        match poll(&mut fds, timeout) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(error) => Err(system("wait")(error)),
+        }
+    }
+
+    fn drain(&mut self, last: bool) -> Result<super::Progress, RecordError> {
+        self.session
+            .drain(last)
+            .map_err(|source| RecordError::Output {
+                path: self.output.to_owned(),
+                source,
+            })
+    }
+
+    /// Takes the files that have come, of those that the kernel told of, or of all. Gives how many there were.
+    fn take_files(&mut self, all: bool) -> Result<usize, RecordError> {
+        let files = match self.watch.new_files() {
+            Ok(Some(files)) if !all => files,
+            // Some were not told of, as there were too many.
+            _ => self.all_files(),
+        };
+        let mut taken = 0;
+        for (channel, name) in files {
+            if !self.session.wants(channel, &name) {
+                continue;
+            }
+            let what = format!("{}/{name}", channel.as_str());
+            match KernelFile::open(&self.trace.channel(channel).join(&name)) {
+                Ok(file) => {
+                    taken += 1;
+                    self.refused.remove(&what);
+                    let added = self.session.add(channel, &name, file);
+                    added.map_err(|source| RecordError::Output {
+                        path: self.output.to_owned(),
+                        source,
+                    })?;
+                }
+                Err(error) => {
+                    self.refused.insert(what, error);
+                }
+            }
+        }
+        Ok(taken)
+    }
+
+    fn all_files(&mut self) -> Vec<(ChannelName, String)> {
+        let mut files = Vec::new();
+        for channel in ChannelName::ALL {
+            match consumer_files(&self.trace.channel(channel)) {
+                Ok(names) => files.extend(names.into_iter().map(|name| (channel, name))),
+                Err(error) => {
+                    self.refused.insert(channel.as_str().to_owned(), error);
+                }
+            }
+        }
+        files
+    }
+}
+
+/// Tells of new files in the channels' directories (C4).
+struct Watch {
+    inotify: Inotify,
+    channels: Vec<(WatchDescriptor, ChannelName)>,
+}
+
+impl Watch {
+    /// To be made before the trace is started: then no file is older than it.
+    fn new(trace: &TraceDir) -> nix::Result<Self> {
+        let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
+        let mut channels = Vec::new();
+        for channel in ChannelName::ALL {
+            let flags = AddWatchFlags::IN_CREATE | AddWatchFlags::IN_ONLYDIR;
+            let watch = inotify.add_watch(&trace.channel(channel), flags)?;
+            channels.push((watch, channel));
+        }
+        Ok(Self { inotify, channels })
+    }
+
+    /// The files that were created since the last time. None: there were too many to tell.
+    fn new_files(&self) -> nix::Result<Option<Vec<(ChannelName, String)>>> {
+        let mut files = Vec::new();
+        loop {
+            let events = match self.inotify.read_events() {
+                Ok(events) => events,
+                Err(Errno::EAGAIN) => return Ok(Some(files)),
+                Err(Errno::EINTR) => continue,
+                Err(error) => return Err(error),
+            };
+            for event in events {
+                if event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
+                    return Ok(None);
+                }
+                let channel = self.channels.iter().find(|(watch, _)| *watch == event.wd);
+                let name = event.name.and_then(|name| name.into_string().ok());
+                if let (Some((_, channel)), Some(name)) = (channel, name)
+                    && is_consumer_file(&name)
+                {
+                    files.push((*channel, name));
+                }
+            }
+        }
+    }
+}

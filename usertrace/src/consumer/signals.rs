@@ -1,0 +1,83 @@
+//! Signals, as something to wait for.
+
+use nix::errno::Errno;
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+/// Signals that are passed on to the program: those that people and their tools send.
+const FORWARDED: [Signal; 6] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+];
+
+/// `si_code` of signals that the kernel sends, as it does for the keys of a terminal.
+const SI_KERNEL: i32 = 0x80;
+
+/// A signal that came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Came {
+    /// A child changed its state.
+    Child,
+    /// One to pass on, unless the program, which is in the same process group, got it from the terminal too.
+    Forward { signal: Signal, from_terminal: bool },
+}
+
+/// Takes signals as long as it lives. The program that is started meanwhile does not inherit that: the standard library
+/// gives it an empty signal mask.
+#[derive(Debug)]
+pub(super) struct Signals {
+    fd: SignalFd,
+    before: SigSet,
+}
+
+impl Signals {
+    /// Begins to take signals, in a process of one thread.
+    pub(super) fn new() -> nix::Result<Self> {
+        let mut mask = SigSet::empty();
+        mask.add(Signal::SIGCHLD);
+        for signal in FORWARDED {
+            mask.add(signal);
+        }
+        let fd = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+        let mut before = SigSet::empty();
+        sigprocmask(SigmaskHow::SIG_BLOCK, Some(&mask), Some(&mut before))?;
+        Ok(Self { fd, before })
+    }
+
+    /// The next signal that came.
+    pub(super) fn next(&self) -> nix::Result<Option<Came>> {
+        loop {
+            let Some(info) = self.fd.read_signal()? else {
+                return Ok(None);
+            };
+            match Signal::try_from(info.ssi_signo as i32) {
+                Ok(Signal::SIGCHLD) => return Ok(Some(Came::Child)),
+                Ok(signal) => {
+                    return Ok(Some(Came::Forward {
+                        signal,
+                        from_terminal: info.ssi_code == SI_KERNEL,
+                    }));
+                }
+                Err(Errno::EINVAL) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl std::os::fd::AsFd for Signals {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        // What came in between and was not read, is delivered now: that is what it was sent for.
+        let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&self.before), None);
+    }
+}

@@ -1,0 +1,412 @@
+//! The consumer, on files that behave as the kernel's do, and on such that do not (A10, A11, C5, E6, E7, F4).
+
+mod support;
+
+use std::cell::{Cell, RefCell};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use support::{RingWriter, babeltrace};
+use usertrace::consumer::{ChannelName, ConsumerFile, Session, SessionSummary};
+use usertrace_sys::uapi::{LttClockSync, LttFileInfo, LttInfoChannel, LttRingPositions};
+
+const SUBBUF: u64 = 4096;
+const COUNT: u64 = 4;
+const START: u64 = 1_000_000;
+
+/// A process as the kernel sees it.
+struct Process {
+    pid: u32,
+    control: Vec<RingWriter>,
+    main: Vec<RingWriter>,
+    dead: bool,
+    /// What the process says its heads are, if that is not the truth.
+    heads: Option<u64>,
+    /// What it does whenever its positions of `main` are asked for.
+    meanwhile: Option<fn(&mut Process)>,
+    broken: bool,
+}
+
+impl Process {
+    fn new(pid: u32, rings: u32) -> Rc<RefCell<Self>> {
+        let ring = |cpu| RingWriter::new(SUBBUF, COUNT, cpu);
+        Rc::new(RefCell::new(Self {
+            pid,
+            control: (0..rings).map(ring).collect(),
+            main: (0..rings).map(ring).collect(),
+            dead: false,
+            heads: None,
+            meanwhile: None,
+            broken: false,
+        }))
+    }
+
+    fn describe(&mut self) {
+        assert!(self.control[0].meta(START, "1 t:number 6 u64 n"));
+    }
+
+    fn number(&mut self, n: u64) -> bool {
+        let ring = n as usize % self.main.len();
+        self.main[ring].event(1, START + 10 * n, &n.to_le_bytes())
+    }
+}
+
+struct File {
+    process: Rc<RefCell<Process>>,
+    channel: ChannelName,
+    /// Where traces go, to see that they are there before the writer may overwrite.
+    output: PathBuf,
+    consumed_calls: Rc<Cell<u32>>,
+    stream_bytes: Rc<Cell<u64>>,
+}
+
+impl File {
+    fn rings<'a>(&self, process: &'a mut Process) -> &'a mut Vec<RingWriter> {
+        match self.channel {
+            ChannelName::Control => &mut process.control,
+            ChannelName::Main => &mut process.main,
+        }
+    }
+}
+
+impl ConsumerFile for File {
+    fn info(&self) -> io::Result<LttFileInfo> {
+        let mut process = self.process.borrow_mut();
+        let sync = LttClockSync {
+            cycles: START,
+            monotonic: 0,
+            realtime: 1_700_000_000_000_000_000,
+            freq: 1_000_000_000,
+        };
+        let mut info = LttFileInfo {
+            pid: process.pid,
+            process: 3,
+            start: sync,
+            now: sync,
+            channel: LttInfoChannel {
+                subbuf_size: SUBBUF as u32,
+                subbuf_count: COUNT as u32,
+                nr_rings: self.rings(&mut process).len() as u32,
+                control_stride: 128,
+                ..LttInfoChannel::default()
+            },
+            ..LttFileInfo::default()
+        };
+        info.comm[..4].copy_from_slice(b"prog");
+        info.trace[..2].copy_from_slice(b"tr");
+        Ok(info)
+    }
+
+    fn positions(&self, rings: &mut [LttRingPositions]) -> io::Result<u32> {
+        let mut process = self.process.borrow_mut();
+        if process.broken {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        if let (ChannelName::Main, Some(meanwhile)) = (self.channel, process.meanwhile) {
+            meanwhile(&mut process);
+        }
+        let heads = process.heads;
+        for (ring, positions) in self.rings(&mut process).iter().zip(rings) {
+            *positions = LttRingPositions {
+                head: heads.unwrap_or(ring.head),
+                lost: ring.lost,
+                consumed: ring.consumed,
+            };
+        }
+        Ok(u32::from(process.dead))
+    }
+
+    fn consume(&self, ring: u32, position: u64) -> io::Result<()> {
+        assert_eq!(
+            self.channel,
+            ChannelName::Main,
+            "descriptions are never consumed"
+        );
+        let mut process = self.process.borrow_mut();
+        let described = process.control[0].head > 0;
+        let ring = &mut self.rings(&mut process)[ring as usize];
+        if position < ring.consumed || position > ring.head {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        self.consumed_calls.set(self.consumed_calls.get() + 1);
+        if described {
+            // Each event takes 18 bytes there, and at least 16 in the ring, other than headers and padding.
+            let events = (position - ring.consumed).saturating_sub(64) / 16;
+            let bytes = stream_bytes(&self.output);
+            assert!(
+                bytes - self.stream_bytes.get() >= events * 18,
+                "consumed before it was written"
+            );
+            self.stream_bytes.set(bytes);
+        }
+        ring.consumed = position;
+        Ok(())
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) {
+        let mut process = self.process.borrow_mut();
+        let bytes: Vec<u8> = self
+            .rings(&mut process)
+            .iter()
+            .flat_map(|r| r.bytes.clone())
+            .collect();
+        let offset = offset as usize;
+        buffer.copy_from_slice(&bytes[offset..offset + buffer.len()]);
+    }
+}
+
+fn stream_bytes(directory: &Path) -> u64 {
+    let mut bytes = 0;
+    for entry in fs::read_dir(directory).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            bytes += stream_bytes(&entry.path());
+        } else if entry.file_name() != "metadata" {
+            bytes += entry.metadata().unwrap().len();
+        }
+    }
+    bytes
+}
+
+struct Run {
+    directory: tempfile::TempDir,
+    session: Session<File>,
+    consumed_calls: Rc<Cell<u32>>,
+    stream_bytes: Rc<Cell<u64>>,
+}
+
+impl Run {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let session = Session::new(directory.path(), Some("host".into()));
+        Self {
+            directory,
+            session,
+            consumed_calls: Rc::default(),
+            stream_bytes: Rc::default(),
+        }
+    }
+
+    fn add(&mut self, process: &Rc<RefCell<Process>>, channel: ChannelName) {
+        let file = File {
+            process: process.clone(),
+            channel,
+            output: self.directory.path().to_owned(),
+            consumed_calls: self.consumed_calls.clone(),
+            stream_bytes: self.stream_bytes.clone(),
+        };
+        let name = format!("{}.3", process.borrow().pid);
+        self.session.add(channel, &name, file).unwrap();
+    }
+
+    fn with(process: &Rc<RefCell<Process>>) -> Self {
+        let mut run = Self::new();
+        run.add(process, ChannelName::Control);
+        run.add(process, ChannelName::Main);
+        run
+    }
+
+    fn finish(self) -> (SessionSummary, babeltrace::Read, tempfile::TempDir) {
+        let summary = self.session.finish().unwrap();
+        let read = babeltrace::read(self.directory.path());
+        (summary, read, self.directory)
+    }
+}
+
+fn numbers(read: &babeltrace::Read) -> Vec<u64> {
+    let number = |line: &String| {
+        line.rsplit("n = ")
+            .next()
+            .unwrap()
+            .trim_end_matches(" }")
+            .parse()
+    };
+    read.lines
+        .iter()
+        .map(|line| number(line).unwrap())
+        .collect()
+}
+
+#[test]
+fn all_events_are_recorded_while_the_rings_go_round() {
+    let process = Process::new(7, 2);
+    process.borrow_mut().describe();
+    let mut run = Run::with(&process);
+    for n in 0..10_000 {
+        assert!(process.borrow_mut().number(n));
+        if n % 97 == 0 {
+            run.session.drain(false).unwrap();
+        }
+    }
+    assert!(process.borrow().main[0].head > 3 * SUBBUF * COUNT);
+    assert!(run.consumed_calls.get() > 100);
+    process.borrow_mut().dead = true;
+    run.session.drain(false).unwrap();
+    assert!(!run.session.is_live());
+    let (summary, read, _directory) = run.finish();
+    assert_eq!(numbers(&read), (0..10_000).collect::<Vec<_>>());
+    assert_eq!(read.discarded, 0);
+    let process = &summary.processes[0];
+    assert_eq!(
+        (process.events, process.lost, process.damaged, process.holes),
+        (10_000, 0, 0, 0)
+    );
+    assert_eq!(
+        (&process.comm[..], process.pid, process.process),
+        ("prog", 7, 3)
+    );
+    assert_eq!(process.directory.file_name().unwrap(), "prog-7-3");
+    let size = stream_bytes(&process.directory)
+        + fs::metadata(process.directory.join("metadata"))
+            .unwrap()
+            .len();
+    assert_eq!(process.bytes, size);
+    assert!(summary.problems.is_empty());
+}
+
+/// E7.
+#[test]
+fn what_a_slow_consumer_made_the_program_lose_is_counted() {
+    let process = Process::new(7, 1);
+    process.borrow_mut().describe();
+    let mut run = Run::with(&process);
+    let mut accepted = Vec::new();
+    for n in 0..10_000 {
+        if process.borrow_mut().number(n) {
+            accepted.push(n);
+        }
+        if n % 3000 == 0 {
+            run.session.drain(false).unwrap();
+        }
+    }
+    let (summary, read, _directory) = run.finish();
+    assert!(accepted.len() < 9_000);
+    assert_eq!(numbers(&read), accepted);
+    assert_eq!(read.discarded + accepted.len() as u64, 10_000);
+    assert_eq!(summary.processes[0].lost, read.discarded);
+}
+
+/// E6: an event is described before it is written, which may be at any time.
+#[test]
+fn an_event_that_is_described_meanwhile_is_understood() {
+    let process = Process::new(7, 1);
+    let mut run = Run::with(&process);
+    process.borrow_mut().meanwhile = Some(|process| {
+        let n = process.control[0].head;
+        let id = process.main[0].accepted.len() as u16 + 1;
+        assert!(process.control[0].meta(START, &format!("{id} t:e{id} 6 u64 n")));
+        process.main[0].event(id, START + n, &n.to_le_bytes());
+    });
+    for _ in 0..10 {
+        run.session.drain(false).unwrap();
+    }
+    process.borrow_mut().meanwhile = None;
+    let (summary, read, _directory) = run.finish();
+    assert_eq!(read.lines.len(), process.borrow().main[0].accepted.len());
+    assert_eq!(summary.processes[0].damaged, 0);
+    assert_eq!(summary.processes[0].event_kinds, read.lines.len());
+}
+
+#[test]
+fn nothing_is_read_before_the_descriptions_are_there() {
+    let process = Process::new(7, 1);
+    process.borrow_mut().describe();
+    process.borrow_mut().number(1);
+    process.borrow_mut().dead = true;
+    let mut run = Run::new();
+    run.add(&process, ChannelName::Main);
+    run.session.drain(false).unwrap();
+    assert!(run.session.is_live());
+    assert!(run.session.wants(ChannelName::Control, "7.3"));
+    run.add(&process, ChannelName::Control);
+    run.session.drain(false).unwrap();
+    assert!(!run.session.is_live());
+    assert!(!run.session.wants(ChannelName::Control, "7.3"));
+    let (summary, read, _directory) = run.finish();
+    assert_eq!(numbers(&read), [1]);
+    assert_eq!(summary.processes[0].damaged, 0);
+}
+
+#[test]
+fn events_that_were_never_described_are_counted() {
+    let process = Process::new(7, 1);
+    process.borrow_mut().number(1);
+    let mut run = Run::new();
+    run.add(&process, ChannelName::Main);
+    let (summary, read, _directory) = run.finish();
+    assert_eq!((read.lines.len(), read.discarded), (0, 1));
+    assert_eq!(summary.processes[0].damaged, 1);
+}
+
+/// A10: the process was killed, at whatever instant.
+#[test]
+fn a_process_that_died_is_read_to_its_end() {
+    for events in [0, 1, 300, 2000] {
+        let process = Process::new(7, 2);
+        process.borrow_mut().describe();
+        for n in 0..events {
+            process.borrow_mut().number(n);
+        }
+        process.borrow_mut().dead = true;
+        let mut run = Run::with(&process);
+        run.session.drain(false).unwrap();
+        assert!(!run.session.is_live());
+        let (summary, read, _directory) = run.finish();
+        assert_eq!(
+            summary.processes[0].events + summary.processes[0].lost,
+            events
+        );
+        assert_eq!(read.lines.len() as u64 + read.discarded, events);
+    }
+}
+
+/// A11: heads that lie harm nobody else.
+#[test]
+fn a_process_that_lies_harms_only_itself() {
+    for lie in [0, 8, 17, SUBBUF * COUNT * 100, u64::MAX, u64::MAX - 7] {
+        let (good, bad) = (Process::new(7, 2), Process::new(8, 2));
+        let mut run = Run::new();
+        for process in [&good, &bad] {
+            process.borrow_mut().describe();
+            run.add(process, ChannelName::Control);
+            run.add(process, ChannelName::Main);
+        }
+        for n in 0..3000 {
+            assert!(good.borrow_mut().number(n));
+            bad.borrow_mut().number(n);
+            if n % 100 == 50 {
+                bad.borrow_mut().heads = (n > 400).then_some(lie);
+                run.session.drain(false).unwrap();
+            }
+        }
+        let (summary, read, _directory) = run.finish();
+        assert!(summary.problems.is_empty());
+        let process = |pid| summary.processes.iter().find(|p| p.pid == pid).unwrap();
+        assert_eq!((process(7).events, process(7).damaged), (3000, 0));
+        assert!(process(8).damaged > 0, "{lie:#x}");
+        assert_eq!(read.lines.len() as u64, 3000 + process(8).events);
+    }
+}
+
+#[test]
+fn a_file_that_fails_is_told_and_costs_its_process_only() {
+    let (good, bad) = (Process::new(7, 1), Process::new(8, 1));
+    let mut run = Run::new();
+    for process in [&good, &bad] {
+        process.borrow_mut().describe();
+        process.borrow_mut().number(0);
+        run.add(process, ChannelName::Control);
+        run.add(process, ChannelName::Main);
+    }
+    run.session.drain(false).unwrap();
+    bad.borrow_mut().broken = true;
+    good.borrow_mut().number(1);
+    run.session.drain(false).unwrap();
+    let (summary, read, _directory) = run.finish();
+    assert_eq!(summary.problems.len(), 1);
+    assert!(summary.problems[0].starts_with("8.3: "));
+    assert_eq!(summary.processes.len(), 2);
+    assert_eq!(read.lines.len(), 3);
+}
