@@ -129,6 +129,7 @@ fn the_environment_switches_it_off() {
     unsafe { std::env::set_var("USERTRACE_BACKEND", "off") };
     let fake = Fake::new(Sizes::default());
     assert_eq!(init_with(|| Ok(fake)), Status::Off);
+    assert_eq!(usertrace::status(), Status::Off);
     assert_eq!(fake.processes(), 0);
 }
 

@@ -182,6 +182,12 @@ impl Entry {
 static NONE: Entry = Entry(AtomicPtr::new(std::ptr::null_mut()));
 
 // The linker makes these symbols, in each program and in each library for itself; they enclose the section.
+// Hidden: no library must find those of another one.
+std::arch::global_asm!(
+    ".hidden __start_usertrace_callsites",
+    ".hidden __stop_usertrace_callsites"
+);
+
 unsafe extern "C" {
     #[link_name = "__start_usertrace_callsites"]
     static START: Entry;

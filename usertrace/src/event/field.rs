@@ -111,8 +111,8 @@ impl<const WORDS: usize> Short<WORDS> {
     /// The payload, padded with zeros.
     #[inline(always)]
     #[must_use]
-    pub fn words(&self) -> &[u64; WORDS] {
-        &self.words
+    pub fn words(self) -> [u64; WORDS] {
+        self.words
     }
 }
 
@@ -188,7 +188,7 @@ mod tests {
         expected.push(1);
         expected.extend(1.5f64.to_le_bytes());
         expected.resize(32, 0);
-        assert_eq!(bytes(short.words()), expected);
+        assert_eq!(bytes(&short.words()), expected);
     }
 
     #[test]

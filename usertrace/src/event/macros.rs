@@ -51,7 +51,7 @@ macro_rules! tracepoint {
                     #[allow(unused_mut, reason = "an event may have no field")]
                     let mut payload = Short::<WORDS>::default();
                     $(payload.push($field);)*
-                    $crate::event::record(&CALLSITE, payload.words())
+                    $crate::event::record(&CALLSITE, &payload.words())
                 }
             }
         }

@@ -19,8 +19,8 @@ mod state;
 mod status;
 mod update;
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicIsize, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use usertrace_sys::uapi::LTT_MAX_TRACES;
 use usertrace_sys::{Calls, DiscoverError, Errno};
@@ -40,8 +40,11 @@ static STATE: AtomicPtr<State> = AtomicPtr::new(std::ptr::null_mut());
 /// [`Rseq::to_raw`]. Set together with [`STATE`].
 static RSEQ: AtomicIsize = AtomicIsize::new(0);
 
-/// What [`init`] found. It outlives a `fork`.
-static SETUP: OnceLock<Result<Setup, Status>> = OnceLock::new();
+/// What [`init`] found, if tracing is possible. It outlives a `fork`.
+static SETUP: OnceLock<Setup> = OnceLock::new();
+
+/// Why there is no setup. Held for moments, and never by a signal handler.
+static FAILURE: Mutex<Status> = Mutex::new(Status::NotInitialised);
 
 struct Setup {
     kernel: &'static dyn Kernel,
@@ -51,31 +54,37 @@ struct Setup {
 
 /// Makes this process one that can be traced, if the kernel can do that, and says whether it can.
 ///
-/// Call it once, early; more calls do nothing. It is quiet: where there is nothing to trace with, the program goes on
-/// as if there were no events in it. The environment may say `USERTRACE_BACKEND=off`, and `USERTRACE_SIGNAL=` a number
-/// or `none` to choose another update signal than `SIGRTMIN+3`.
+/// Call it once, early; where it could, more calls do nothing. It is quiet: where there is nothing to trace with, the
+/// program goes on as if there were no events in it. The environment may say `USERTRACE_BACKEND=off`, and
+/// `USERTRACE_SIGNAL=` a number or `none` to choose another update signal than `SIGRTMIN+3`.
 ///
 /// Not to be called from a signal handler.
 pub fn init() -> Status {
     init_with(|| {
-        static CALLS: OnceLock<Result<Calls, DiscoverError>> = OnceLock::new();
-        match CALLS.get_or_init(Calls::discover) {
-            Ok(calls) => Ok(calls as &'static dyn Kernel),
-            Err(error) => Err(*error),
-        }
+        static CALLS: OnceLock<Calls> = OnceLock::new();
+        let calls = Calls::discover()?;
+        Ok(CALLS.get_or_init(|| calls))
     })
 }
 
 /// [`init`], with something that stands for the kernel.
 #[doc(hidden)]
 pub fn init_with(kernel: impl FnOnce() -> Result<&'static dyn Kernel, DiscoverError>) -> Status {
-    let mut first = false;
-    let setup = SETUP.get_or_init(|| {
-        first = true;
-        set_up(kernel)
-    });
-    if first && setup.is_ok() {
-        refresh();
+    // Nobody waits: a thread of a process that was forked in the middle of this would wait for ever.
+    static BUSY: AtomicBool = AtomicBool::new(false);
+    if SETUP.get().is_none() && !BUSY.swap(true, Ordering::Acquire) {
+        match set_up(kernel) {
+            Ok(setup) => {
+                let _ = SETUP.set(setup);
+                refresh();
+            }
+            Err(status) => {
+                if let Ok(mut failure) = FAILURE.lock() {
+                    *failure = status;
+                }
+            }
+        }
+        BUSY.store(false, Ordering::Release);
     }
     status()
 }
@@ -127,7 +136,7 @@ fn state() -> Option<&'static State> {
 /// Async-signal-safe; leaves `errno` alone. If another thread, or what this interrupted, is at it, that one does it
 /// once more.
 pub(crate) fn refresh() {
-    if let (Some(Ok(setup)), Some(state)) = (SETUP.get(), state()) {
+    if let (Some(setup), Some(state)) = (SETUP.get(), state()) {
         let updater = Updater {
             kernel: setup.kernel,
             state,
@@ -175,10 +184,10 @@ pub(crate) unsafe fn place(slot: usize) -> (Rseq, &'static Channel) {
 #[must_use]
 pub fn status() -> Status {
     match (SETUP.get(), state()) {
-        (None, _) => Status::NotInitialised,
-        (Some(Err(status)), _) => *status,
-        (Some(Ok(_)), None) => Status::NoMemory,
-        (Some(Ok(_)), Some(state)) => match state.error.load(Ordering::Relaxed) {
+        (None, _) | (_, None) => FAILURE
+            .try_lock()
+            .map_or(Status::NotInitialised, |status| *status),
+        (Some(_), Some(state)) => match state.error.load(Ordering::Relaxed) {
             _ if state.is_attached() => Status::Attached,
             0 => Status::Forked,
             errno => Status::NoBuffers(Errno::new(errno)),
@@ -191,7 +200,7 @@ pub fn status() -> Status {
 /// # Errors
 /// The kernel's; `ENXIO` if this process has no buffers.
 pub fn switch() -> Result<(), Errno> {
-    let (Some(Ok(setup)), Some(state)) = (SETUP.get(), state()) else {
+    let (Some(setup), Some(state)) = (SETUP.get(), state()) else {
         return Err(Errno::ENXIO);
     };
     if !state.is_attached() {
