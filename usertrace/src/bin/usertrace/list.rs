@@ -1,0 +1,141 @@
+//! `usertrace list`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde::Serialize;
+use usertrace::consumer::{
+    CONTROL_FS, ChannelName, ConsumerFile as _, ControlFs, KernelFile, consumer_files,
+};
+use usertrace_sys::uapi::{LTT_FILE_DEAD, LttRingPositions};
+
+use crate::output;
+
+/// List traces, their processes, and how full their rings are
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Processes are listed from when they have told the kernel of their buffers, which is when they write their first
+event, or end. FILL is how full the fullest ring is that was not read yet; LOST is how many events were dropped
+because a ring was full.
+
+Exit status: 0, or 1 if traces cannot be listed.")]
+pub(crate) struct Args {
+    /// Write the list as JSON, to standard output or to FILE
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    json: Option<PathBuf>,
+
+    /// Where the control file system is mounted
+    #[arg(long, value_name = "DIR", default_value = CONTROL_FS)]
+    root: PathBuf,
+}
+
+#[derive(Serialize)]
+struct Trace {
+    name: String,
+    active: bool,
+    processes: Vec<Process>,
+}
+
+#[derive(Serialize)]
+struct Process {
+    pid: u32,
+    comm: String,
+    process: u64,
+    dead: bool,
+    rings: usize,
+    ring_bytes: u64,
+    /// Bytes in the fullest ring that were not consumed.
+    fullest: u64,
+    lost: u64,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> ExitCode {
+        match self.try_run() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                output::error(&error);
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    fn try_run(self) -> anyhow::Result<()> {
+        let traces: Vec<_> = ControlFs::open(&self.root)?
+            .traces()?
+            .iter()
+            .map(|path| trace(path))
+            .collect();
+        if let Some(to) = &self.json {
+            return output::json(to, &traces);
+        }
+        if traces.is_empty() {
+            println!("There is no trace.");
+        }
+        for trace in &traces {
+            let state = if trace.active { "active" } else { "not active" };
+            let processes = output::count(trace.processes.len(), "process", "processes");
+            println!("{}: {state}, {processes}", trace.name);
+            if !trace.processes.is_empty() {
+                print!("{}", table(&trace.processes));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn table(processes: &[Process]) -> String {
+    let mut rows =
+        vec![["PID", "RINGS", "RING SIZE", "FILL", "LOST", "STATE", "NAME"].map(str::to_owned)];
+    rows.extend(processes.iter().map(|process| {
+        [
+            process.pid.to_string(),
+            process.rings.to_string(),
+            process.ring_bytes.to_string(),
+            format!("{}%", process.fullest * 100 / process.ring_bytes.max(1)),
+            process.lost.to_string(),
+            if process.dead { "ended" } else { "runs" }.to_owned(),
+            process.comm.clone(),
+        ]
+    }));
+    output::table(&rows)
+}
+
+/// What there is to see of a trace. It may be removed, and its processes may end, at any time: what is gone is left out.
+fn trace(path: &Path) -> Trace {
+    let name = path.file_name().unwrap_or_default();
+    let start = fs::read_to_string(path.join("start")).unwrap_or_default();
+    let main = path.join(ChannelName::Main.as_str());
+    let files = consumer_files(&main).unwrap_or_default();
+    Trace {
+        name: name.to_string_lossy().into_owned(),
+        active: start.trim() == "1",
+        processes: files
+            .iter()
+            .filter_map(|name| process(&main.join(name)))
+            .collect(),
+    }
+}
+
+fn process(path: &Path) -> Option<Process> {
+    let file = KernelFile::open(path).ok()?;
+    let info = file.info().ok()?;
+    let mut rings = vec![LttRingPositions::default(); info.channel.nr_rings as usize];
+    let flags = file.positions(&mut rings).ok()?;
+    let ring_bytes = u64::from(info.channel.subbuf_size) * u64::from(info.channel.subbuf_count);
+    let waiting = |ring: &LttRingPositions| ring.head.saturating_sub(ring.consumed).min(ring_bytes);
+    let comm = info.comm.split(|&b| b == 0).next().unwrap_or_default();
+    Some(Process {
+        pid: info.pid,
+        comm: String::from_utf8_lossy(comm).escape_debug().to_string(),
+        process: info.process,
+        dead: flags & LTT_FILE_DEAD != 0,
+        rings: rings.len(),
+        ring_bytes,
+        fullest: rings.iter().map(waiting).max().unwrap_or(0),
+        lost: rings
+            .iter()
+            .fold(0, |lost, ring| lost.saturating_add(ring.lost)),
+    })
+}

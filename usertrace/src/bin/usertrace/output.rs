@@ -1,0 +1,134 @@
+//! What all commands print.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::Context as _;
+use serde::Serialize;
+use usertrace::ctf::ProcessSummary;
+
+/// Says what went wrong, with all that led to it.
+pub(crate) fn error(error: &anyhow::Error) {
+    eprintln!("usertrace: {error:#}");
+}
+
+/// Writes a value as JSON, to a file or, if that is "-", to standard output.
+pub(crate) fn json(to: &Path, value: &impl Serialize) -> anyhow::Result<()> {
+    let mut text = serde_json::to_string_pretty(value).context("cannot make JSON")?;
+    text.push('\n');
+    if to == Path::new("-") {
+        let written = io::stdout().lock().write_all(text.as_bytes());
+        written.context("cannot write to standard output")
+    } else {
+        fs::write(to, text).with_context(|| format!("cannot write {}", to.display()))
+    }
+}
+
+/// A new directory, when none was named: by the time.
+pub(crate) fn default_directory() -> PathBuf {
+    let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    PathBuf::from(format!("usertrace-{}", now.replace(['-', ':'], "")))
+}
+
+/// A table of processes.
+pub(crate) fn processes(processes: &[ProcessSummary]) -> String {
+    let mut rows = vec![
+        [
+            "PID",
+            "EVENTS",
+            "LOST",
+            "HOLES",
+            "DAMAGED",
+            "BYTES",
+            "LAST EVENT",
+            "DIRECTORY",
+        ]
+        .map(str::to_owned),
+    ];
+    rows.extend(processes.iter().map(|process| {
+        [
+            process.pid.to_string(),
+            process.events.to_string(),
+            process.lost.to_string(),
+            process.holes.to_string(),
+            process.damaged.to_string(),
+            process.bytes.to_string(),
+            process.last_event(),
+            process.directory.display().to_string(),
+        ]
+    }));
+    table(&rows)
+}
+
+/// Rows of cells, in columns.
+pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
+    let mut widths = [0; N];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::from(" ");
+        for (n, (width, cell)) in widths.iter().zip(row).enumerate() {
+            line.push(' ');
+            // Numbers to the right; the last columns are text.
+            if n + 2 < N {
+                line.push_str(&format!("{cell:>width$}"));
+            } else {
+                line.push_str(&format!("{cell:width$}"));
+            }
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// Sums over processes.
+pub(crate) struct Totals {
+    pub(crate) events: u64,
+    pub(crate) lost: u64,
+    pub(crate) holes: u64,
+    pub(crate) damaged: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Totals {
+    pub(crate) fn of<'a>(processes: impl IntoIterator<Item = &'a ProcessSummary>) -> Self {
+        let mut totals = Self {
+            events: 0,
+            lost: 0,
+            holes: 0,
+            damaged: 0,
+            bytes: 0,
+        };
+        for process in processes {
+            totals.events += process.events;
+            totals.lost = totals.lost.saturating_add(process.lost);
+            totals.holes += process.holes;
+            totals.damaged += process.damaged;
+            totals.bytes += process.bytes;
+        }
+        totals
+    }
+}
+
+/// "1 process", "2 processes".
+pub(crate) fn count(n: usize, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned() {
+        let rows = [["N", "A", "B"], ["10", "x", "yy"]].map(|row| row.map(str::to_owned));
+        assert_eq!(table(&rows), "   N A B\n  10 x yy\n");
+    }
+}

@@ -1,0 +1,174 @@
+//! `usertrace record`.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use usertrace::consumer::{CONTROL_FS, Options, RecordError, Recording, Sizes, record};
+
+use crate::output::{self, Totals};
+use crate::preload::Preload;
+
+/// Exit status when recording failed, as `env`, `nohup` and `timeout` have it.
+const FAILED: u8 = 125;
+const NOT_EXECUTABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
+/// Exit status when somebody insisted to stop while the program still ran, as after SIGINT.
+const INTERRUPTED: u8 = 130;
+
+/// Run a program and record what it, and all other traced programs, write meanwhile
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  usertrace record -- ./server --port 80      a program that has tracepoints
+  usertrace record --malloc -- sqlite3 db     the use of memory of one that has none
+  usertrace record -o trace -- make -j4 && babeltrace2 trace
+
+The trace is a directory with a CTF trace for each process, for babeltrace2 and Trace Compass. The program's
+input and output are left alone, and signals are passed on to it; two of SIGINT, SIGTERM or SIGHUP end the
+recording even if the program does not end. A summary is printed on standard error.
+
+Exit status: the program's, 128+N if signal N ended it; 125 if recording failed, 126 if the program cannot be
+executed, 127 if there is none, 130 if it was left running.")]
+pub(crate) struct Args {
+    /// Directory for the trace; must be new or empty [default: usertrace-TIME]
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+
+    /// Name of the trace [default: usertrace-PID]
+    #[arg(long, value_name = "NAME")]
+    trace: Option<String>,
+
+    /// Bytes in a sub-buffer, a power of two; k and M are understood [default: the kernel's]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    subbuf_size: Option<u32>,
+
+    /// Sub-buffers in each ring, a power of two [default: the kernel's]
+    #[arg(long, value_name = "COUNT")]
+    subbuf_count: Option<u32>,
+
+    /// Preload the library that makes events of malloc, free and their like
+    #[arg(long)]
+    malloc: bool,
+
+    /// Write the summary as JSON, to standard output or to FILE
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    json: Option<PathBuf>,
+
+    /// Print no summary
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// Where the control file system is mounted
+    #[arg(long, value_name = "DIR", default_value = CONTROL_FS)]
+    root: PathBuf,
+
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+/// A number of bytes.
+fn size(text: &str) -> Result<u32, String> {
+    let (digits, factor) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 1 << 20),
+        _ => (text, 1),
+    };
+    let number: u32 = digits.parse().map_err(|_| "not a number".to_owned())?;
+    number
+        .checked_mul(factor)
+        .ok_or_else(|| "too large".to_owned())
+}
+
+impl Args {
+    pub(crate) fn run(self) -> ExitCode {
+        // To be dropped after the program has ended.
+        let preload = match self.malloc.then(Preload::malloc).transpose() {
+            Ok(preload) => preload,
+            Err(error) => {
+                output::error(&error);
+                return FAILED.into();
+            }
+        };
+        let options = Options {
+            root: self.root,
+            trace: self
+                .trace
+                .unwrap_or_else(|| format!("usertrace-{}", std::process::id())),
+            sizes: Sizes {
+                subbuf_size: self.subbuf_size,
+                subbuf_count: self.subbuf_count,
+            },
+            output: self.output.unwrap_or_else(output::default_directory),
+            program: self.program,
+            environment: preload.iter().map(Preload::variable).collect(),
+        };
+        let recording = match record(&options) {
+            Ok(recording) => recording,
+            Err(error) => {
+                let status = match &error {
+                    RecordError::Program { source, .. } => match source.kind() {
+                        io::ErrorKind::NotFound => NOT_FOUND,
+                        _ => NOT_EXECUTABLE,
+                    },
+                    _ => FAILED,
+                };
+                output::error(&error.into());
+                return status.into();
+            }
+        };
+        for problem in &recording.session.problems {
+            eprintln!("usertrace: {problem}");
+        }
+        if !self.quiet {
+            eprint!("{}", summary(&recording));
+        }
+        if let Some(to) = &self.json
+            && let Err(error) = output::json(to, &recording)
+        {
+            output::error(&error);
+            return FAILED.into();
+        }
+        match recording.exit_status {
+            Some(status) => ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX)),
+            None => INTERRUPTED.into(),
+        }
+    }
+}
+
+fn summary(recording: &Recording) -> String {
+    let processes = &recording.session.processes;
+    let totals = Totals::of(processes);
+    let mut text = format!(
+        "usertrace: {} events of {} in {:.2} s, {} lost, {} holes, {} damaged; {} bytes in {}\n",
+        totals.events,
+        output::count(processes.len(), "process", "processes"),
+        recording.seconds,
+        totals.lost,
+        totals.holes,
+        totals.damaged,
+        totals.bytes,
+        recording.directory.display(),
+    );
+    if !processes.is_empty() {
+        text.push_str(&output::processes(processes));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(size("4096"), Ok(4096));
+        assert_eq!(size("256k"), Ok(256 << 10));
+        assert_eq!(size("1M"), Ok(1 << 20));
+        for bad in ["", "k", "-1", "4096M", "1G", "ü"] {
+            assert!(size(bad).is_err(), "{bad}");
+        }
+    }
+}

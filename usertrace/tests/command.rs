@@ -1,0 +1,192 @@
+//! The command itself: its exit statuses, and what it prints (C7, F1).
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use support::dump::{PAGE, Process, SYNC, Style, Trace, elf, file, machine};
+use support::{babeltrace, words};
+
+fn usertrace(arguments: &[&str], directory: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_usertrace"))
+        .args(arguments)
+        .current_dir(directory)
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+fn dump() -> support::dump::Machine {
+    let mut process = Process::new(1, 101, "prog", 2);
+    process.control[0].meta(SYNC[0], "1 t:number 6 u64 n");
+    for n in 0..100u64 {
+        process.main[n as usize % 2].event(1, SYNC[0] + 2 * n, &n.to_le_bytes());
+    }
+    machine(&[Trace {
+        generation: 7,
+        name: "mine".into(),
+        processes: vec![process],
+    }])
+}
+
+#[test]
+fn a_dump_is_extracted() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("vmcore"), elf(&dump(), Style::Runs)).unwrap();
+    let output = usertrace(
+        &["extract", "vmcore", "-o", "out", "--json"],
+        directory.path(),
+    );
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert!(
+        stderr.contains("kernel 7.3.4-test, crashed at 2023-11-14T22:13:21Z"),
+        "{stderr}"
+    );
+    assert!(
+        stderr.contains("trace mine: 100 events of 1 process, 0 lost"),
+        "{stderr}"
+    );
+    assert!(
+        stderr.contains("2023-11-14T22:13:20.000000099Z"),
+        "{stderr}"
+    );
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["traces"][0]["processes"][0]["events"], 100);
+    assert_eq!(json["traces"][0]["processes"][0]["pid"], 101);
+    assert_eq!(json["kernel"], "7.3.4-test");
+    let read = babeltrace::read(&directory.path().join("out"));
+    assert_eq!(read.lines.len(), 100);
+    assert!(
+        directory
+            .path()
+            .join("out/mine/prog-101-1/metadata")
+            .exists()
+    );
+
+    // Not on top of another one.
+    let again = usertrace(&["extract", "vmcore", "-o", "out"], directory.path());
+    assert_eq!(again.status.code(), Some(1));
+    assert!(
+        text(&again.stderr).contains("cannot write to out"),
+        "{}",
+        text(&again.stderr)
+    );
+
+    // Without a name.
+    let unnamed = usertrace(&["extract", "vmcore", "--json=summary"], directory.path());
+    assert_eq!(unnamed.status.code(), Some(0));
+    assert!(unnamed.stdout.is_empty());
+    let json = fs::read(directory.path().join("summary")).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    let made = json["directory"].as_str().unwrap();
+    assert!(made.starts_with("usertrace-2") && directory.path().join(made).is_dir());
+}
+
+#[test]
+fn damage_has_an_exit_status_of_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut machine = dump();
+    let page = machine.directory[0];
+    machine.memory.store(page + 8, page);
+    fs::write(directory.path().join("vmcore"), elf(&machine, Style::Runs)).unwrap();
+    let output = usertrace(&["extract", "vmcore"], directory.path());
+    assert_eq!(output.status.code(), Some(3));
+    assert!(
+        text(&output.stderr).contains("leads back"),
+        "{}",
+        text(&output.stderr)
+    );
+    assert!(text(&output.stderr).contains("100 events"));
+}
+
+#[test]
+fn no_trace_has_an_exit_status_of_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    // A kernel without trace buffers.
+    let mut info = Vec::new();
+    words(&mut info, &[0]);
+    let other = file(&[("VMCOREINFO", 0, b"OSRELEASE=6.1\n")], &[(PAGE, info, 8)]);
+    fs::write(directory.path().join("other"), other).unwrap();
+    // One on which nothing was traced.
+    let mut machine = dump();
+    machine.memory.store(machine.root + 32, 0);
+    fs::write(directory.path().join("idle"), elf(&machine, Style::Runs)).unwrap();
+    for (vmcore, message) in [("other", "ltt_root"), ("idle", "there was no trace")] {
+        let output = usertrace(&["extract", vmcore], directory.path());
+        assert_eq!(output.status.code(), Some(4), "{vmcore}");
+        assert!(
+            text(&output.stderr).contains(message),
+            "{}",
+            text(&output.stderr)
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("text"), "some text").unwrap();
+    for (vmcore, message) in [
+        ("text", "cannot read text: this is not an ELF file"),
+        (
+            "nothing",
+            "cannot read nothing: cannot read the file: No such file",
+        ),
+    ] {
+        let output = usertrace(&["extract", vmcore, "-o", "out"], directory.path());
+        assert_eq!(output.status.code(), Some(1));
+        assert!(
+            text(&output.stderr).contains(message),
+            "{}",
+            text(&output.stderr)
+        );
+        assert!(!directory.path().join("out").exists());
+    }
+    assert_eq!(
+        usertrace(&["extract"], directory.path()).status.code(),
+        Some(2)
+    );
+}
+
+#[test]
+fn without_the_kernel_it_says_what_to_do() {
+    let directory = tempfile::tempdir().unwrap();
+    for (arguments, status) in [
+        (&["record", "--root", ".", "--", "true"][..], 125),
+        (&["list", "--root", "."], 1),
+    ] {
+        let output = usertrace(arguments, directory.path());
+        assert_eq!(output.status.code(), Some(status));
+        assert!(text(&output.stderr).contains("mount -t ltt ltt /sys/kernel/ltt"));
+    }
+    // And leaves nothing behind.
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_library_that_is_not_there_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_usertrace"))
+        .args(["record", "--malloc", "--", "true"])
+        .env("USERTRACE_PRELOAD_DIR", directory.path())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("USERTRACE_PRELOAD_DIR") && stderr.contains("libusertrace_malloc.so"));
+}
+
+#[test]
+fn every_command_has_help_with_its_exit_statuses() {
+    for command in ["record", "extract", "list"] {
+        let output = usertrace(&[command, "--help"], Path::new("/"));
+        assert_eq!(output.status.code(), Some(0));
+        assert!(text(&output.stdout).contains("Exit status: "), "{command}");
+    }
+}
