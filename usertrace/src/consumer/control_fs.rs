@@ -130,7 +130,7 @@ impl ControlFs {
 ///
 /// # Errors
 /// When it cannot be read.
-pub(super) fn consumer_files(channel: &Path) -> io::Result<Vec<String>> {
+pub fn consumer_files(channel: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(channel)? {
         if let Ok(name) = entry?.file_name().into_string()

@@ -13,7 +13,7 @@ mod record;
 mod session;
 mod signals;
 
-pub use control_fs::{CONTROL_FS, ControlFs, ControlFsError, Sizes, TraceDir};
+pub use control_fs::{CONTROL_FS, ControlFs, ControlFsError, Sizes, TraceDir, consumer_files};
 pub use file::{ConsumerFile, FileRing};
 pub use kernel_file::KernelFile;
 pub use process::{Drained, LiveProcess, ProcessError};
