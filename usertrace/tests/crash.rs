@@ -249,7 +249,7 @@ fn of_two_entries_the_later_one_counts() {
         .map(|n| page + 256 + n * 256)
         .filter(|&entry| machine.memory.load(entry) == 3)
         .collect();
-    for (slot, serial, pid) in [(13, 1, 55), (14, 1000, 66)] {
+    for (slot, serial, pid) in [(12, 2, 44), (13, 1000, 66), (14, 1, 55)] {
         let copy = page + 256 + slot * 256;
         for word in 0..32 {
             let value = machine.memory.load(used[0] + word * 8);

@@ -266,6 +266,10 @@ pub fn elf(machine: &Machine, style: Style) -> Vec<u8> {
             _ => segments.push((address, page.clone(), PAGE)),
         }
     }
+    if style == Style::Tail {
+        // In no order.
+        segments.reverse();
+    }
     let info = format!(
         "OSRELEASE=7.3.4-test\nPAGESIZE=4096\nNUMBER(ltt_root)={:#x}\nCRASHTIME=1700000001\n",
         machine.root
