@@ -83,7 +83,9 @@ fn each_function_is_an_event() {
         let f = libc::memalign(256, 1009);
         let mut g: *mut c_void = std::ptr::null_mut();
         assert_eq!(libc::posix_memalign(&raw mut g, 3, 1011), libc::EINVAL);
-        assert!(d.addr() % 64 == 0 && e.addr() % 128 == 0 && f.addr() % 256 == 0);
+        assert!(d.addr().is_multiple_of(64));
+        assert!(e.addr().is_multiple_of(128));
+        assert!(f.addr().is_multiple_of(256));
         [b, c, d, e, f].iter().for_each(|ptr| libc::free(*ptr));
         let at = |ptr: *mut c_void| ptr.addr() as u64;
         vec![

@@ -46,7 +46,7 @@ macro_rules! tracepoint {
                     #[allow(unused_mut, reason = "an event may have no field")]
                     let mut payload = Long::default();
                     $($field.append(&mut payload);)*
-                    $crate::event::record_long(&CALLSITE, payload)
+                    $crate::event::record_long(&CALLSITE, &mut payload)
                 } else {
                     #[allow(unused_mut, reason = "an event may have no field")]
                     let mut payload = Short::<WORDS>::default();

@@ -64,7 +64,7 @@ pub fn record<const WORDS: usize>(callsite: &Callsite, payload: &[u64; WORDS]) -
 
 /// Writes an event with a text in it.
 #[doc(hidden)]
-pub fn record_long(callsite: &Callsite, mut payload: Long) -> Outcome {
+pub fn record_long(callsite: &Callsite, payload: &mut Long) -> Outcome {
     let mask = callsite.mask();
     // Pairs with the store of the mask, as in `record`.
     fence(Ordering::Acquire);
