@@ -44,8 +44,7 @@ struct Counts {
 fn main() -> Result<()> {
     let cli = Cli::parse();
     if cli.out.exists() {
-        fs::remove_dir_all(&cli.out)
-            .with_context(|| format!("removing {}", cli.out.display()))?;
+        fs::remove_dir_all(&cli.out).with_context(|| format!("removing {}", cli.out.display()))?;
     }
     fs::create_dir_all(&cli.out)?;
     let out = cli.out.canonicalize()?;
@@ -55,8 +54,8 @@ fn main() -> Result<()> {
     };
 
     let began = Instant::now();
-    let run = guest(&cli.programs, &out, include_str!("../../demo/record.sh"))?
-        .run(Streams::inherit())?;
+    let run =
+        guest(&cli.programs, &out, include_str!("../../demo/record.sh"))?.run(Streams::inherit())?;
     ensure!(
         run.outcome == Outcome::Passed,
         "recording failed\n{}",
