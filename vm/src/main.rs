@@ -1,5 +1,7 @@
 //! The command behind `scripts/guest` and the sums of `scripts/test`.
 
+mod suite;
+
 use std::ffi::OsString;
 use std::io::Read;
 use std::path::PathBuf;
@@ -22,6 +24,12 @@ struct Cli {
 enum What {
     /// Boot the patched kernel and run one command in it, as root
     Guest(GuestArgs),
+    /// Run every test, or those of some sections, and print one sum over all, last
+    Test {
+        /// Sections [default: all]
+        #[arg(value_enum)]
+        sections: Vec<suite::Section>,
+    },
     /// Add up the results of test programs, read from standard input
     Tally {
         /// What prints them
@@ -108,6 +116,9 @@ fn main() -> ExitCode {
     });
     let done = match cli.what {
         What::Guest(args) => guest(args),
+        What::Test { sections } => suite::check_place()
+            .and_then(|()| suite::run(&sections))
+            .map(|well| ExitCode::from(u8::from(!well))),
         What::Tally { format } => tally(format),
     };
     done.unwrap_or_else(|e| {

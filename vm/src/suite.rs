@@ -1,0 +1,448 @@
+//! `scripts/test`: every test there is, and one sum over all.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use usertrace_vm::tally::Tally;
+use usertrace_vm::{Guest, KernelConfig, Outcome, Streams, cache_dir, repository, target_dir};
+
+/// A part of the tests that can be asked for by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Section {
+    /// Formatting, lints, and the tests that need no guest
+    Host,
+    /// The kernel series: it applies, is formatted, and passes its linters
+    Series,
+    /// The harness itself, on real guests
+    Harness,
+    /// Tests in a guest of the release kernel
+    Guest,
+    /// Tests that panic guests and read their dumps
+    Crash,
+    /// Tests in a guest of the debug kernel: KASAN, lockdep, kmemleak
+    Debug,
+}
+
+/// What a step's output has to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Says {
+    /// Its status is all: the step counts as one test.
+    Nothing,
+    /// Summaries like libtest's.
+    Libtest,
+}
+
+/// How a step went, for the table at the end.
+#[derive(Debug)]
+struct Done {
+    name: String,
+    tally: Tally,
+    time: Duration,
+    note: Option<String>,
+}
+
+/// Runs the sections, and prints the sum last. The result says whether all is well.
+pub(crate) fn run(sections: &[Section]) -> Result<bool> {
+    let all = Section::value_variants();
+    let sections = if sections.is_empty() { all } else { sections };
+    let mut suite = Suite::default();
+    for &section in sections {
+        match section {
+            Section::Host => suite.host(),
+            Section::Series => suite.series(),
+            Section::Harness => suite.harness(),
+            Section::Guest => suite.guest(KernelConfig::Release),
+            Section::Crash => suite.crash(),
+            Section::Debug => suite.guest(KernelConfig::Debug),
+        }
+    }
+    let sum = suite.sum();
+    println!("\nsections left out: {}", left_out(sections));
+    suite.table();
+    println!("{sum}");
+    Ok(sum.failed == 0)
+}
+
+fn left_out(sections: &[Section]) -> String {
+    let left: Vec<_> = Section::value_variants()
+        .iter()
+        .filter(|section| !sections.contains(section))
+        .filter_map(|section| section.to_possible_value())
+        .map(|value| value.get_name().to_string())
+        .collect();
+    if left.is_empty() {
+        "none".into()
+    } else {
+        left.join(", ")
+    }
+}
+
+#[derive(Debug, Default)]
+struct Suite {
+    done: Vec<Done>,
+}
+
+impl Suite {
+    fn host(&mut self) {
+        self.step("format", cargo(["fmt", "--all", "--check"]), Says::Nothing);
+        let clippy = [
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--locked",
+            "--quiet",
+            "--",
+            "-D",
+            "warnings",
+        ];
+        self.step("lints", cargo(clippy), Says::Nothing);
+        let tests = [
+            "test",
+            "--workspace",
+            "--locked",
+            "--no-fail-fast",
+            "--exclude",
+            "usertrace-vm",
+        ];
+        self.step("host tests", cargo(tests), Says::Libtest);
+        let units = [
+            "test",
+            "--package",
+            "usertrace-vm",
+            "--locked",
+            "--lib",
+            "--bins",
+        ];
+        self.step("the harness's unit tests", cargo(units), Says::Libtest);
+    }
+
+    fn series(&mut self) {
+        self.step("the series", script("kernel", &["check"]), Says::Nothing);
+    }
+
+    fn harness(&mut self) {
+        if !self.kernel(KernelConfig::Release) {
+            return;
+        }
+        // Guests wait more than they work: two at a time.
+        let tests = [
+            "test",
+            "--package",
+            "usertrace-vm",
+            "--locked",
+            "--test",
+            "harness",
+            "--",
+            "--test-threads=2",
+        ];
+        self.step("harness tests", cargo(tests), Says::Libtest);
+    }
+
+    fn guest(&mut self, config: KernelConfig) {
+        if !self.kernel(config) || !self.programs() {
+            return;
+        }
+        self.kunit(config);
+        let mut command =
+            Command::new(std::env::current_exe().unwrap_or_else(|_| "usertrace-vm".into()));
+        command
+            .args(["guest", "--config", &config.to_string(), "--"])
+            .arg(program("guest-tests"));
+        self.step(
+            &format!("guest tests, {config} kernel"),
+            command,
+            Says::Libtest,
+        );
+    }
+
+    fn crash(&mut self) {
+        if !self.kernel(KernelConfig::Release) || !self.programs() {
+            return;
+        }
+        self.step(
+            "crash tests",
+            Command::new(program("crash-tests")),
+            Says::Libtest,
+        );
+    }
+
+    /// The kernel, which is no test unless it cannot be built.
+    fn kernel(&mut self, config: KernelConfig) -> bool {
+        if std::env::var_os("USERTRACE_KERNEL").is_some_and(|v| !v.is_empty()) {
+            return true;
+        }
+        let build = script("kernel", &["build", "--config", &config.to_string()]);
+        self.prepare(&format!("{config} kernel"), build)
+    }
+
+    /// The programs that run in guests, and the library that is loaded into others.
+    fn programs(&mut self) -> bool {
+        let build = [
+            "build",
+            "--workspace",
+            "--locked",
+            "--quiet",
+            "--lib",
+            "--bins",
+        ];
+        self.prepare("programs", cargo(build))
+    }
+
+    /// Something that later steps need.
+    fn prepare(&mut self, name: &str, command: Command) -> bool {
+        let start = Instant::now();
+        let (_, outcome) = tee(name, command);
+        let Err(why) = outcome else { return true };
+        let tally = Tally {
+            failed: 1,
+            ..Tally::default()
+        };
+        self.note(name, tally, start, Some(format!("cannot be built: {why}")));
+        false
+    }
+
+    fn step(&mut self, name: &str, command: Command, says: Says) {
+        let start = Instant::now();
+        let (output, outcome) = tee(name, command);
+        let (tally, note) = judge(&output, outcome, says);
+        self.note(name, tally, start, note);
+    }
+
+    /// The kernel's own unit tests, which run at boot and report on the console.
+    fn kunit(&mut self, config: KernelConfig) {
+        let name = format!("KUnit, {config} kernel");
+        let start = Instant::now();
+        println!("\n=== {name}");
+        let run = || -> Result<(String, Outcome)> {
+            let guest = Guest::new(config)?
+                .append("kunit.enable=1")
+                .command(["true"]);
+            let run = guest.run(Streams::capture())?;
+            let bytes = fs::read(&run.console).context("reading the console log")?;
+            Ok((String::from_utf8_lossy(&bytes).into_owned(), run.outcome))
+        };
+        let (tally, note) = match run() {
+            Err(e) => (
+                Tally {
+                    failed: 1,
+                    ..Tally::default()
+                },
+                Some(format!("{e:#}")),
+            ),
+            Ok((console, outcome)) => {
+                for line in console.lines().filter(|line| line.contains("not ok ")) {
+                    println!("{line}");
+                }
+                let tally = Tally::of_ktap(&console);
+                let outcome = if outcome == Outcome::Passed {
+                    Ok(())
+                } else {
+                    Err(outcome.to_string())
+                };
+                complete(tally, outcome)
+            }
+        };
+        println!("{tally}");
+        self.note(&name, tally, start, note);
+    }
+
+    fn note(&mut self, name: &str, tally: Tally, start: Instant, note: Option<String>) {
+        self.done.push(Done {
+            name: name.into(),
+            tally,
+            time: start.elapsed(),
+            note,
+        });
+    }
+
+    fn sum(&self) -> Tally {
+        let mut sum = Tally::default();
+        for done in &self.done {
+            sum += done.tally;
+        }
+        sum
+    }
+
+    fn table(&self) {
+        for Done {
+            name,
+            tally,
+            time,
+            note,
+        } in &self.done
+        {
+            print!("{name:<32} {:>5} s  {tally}", time.as_secs());
+            match note {
+                Some(note) => println!("  ({note})"),
+                None => println!(),
+            }
+        }
+    }
+}
+
+/// What a step counts for.
+fn judge(output: &str, outcome: Result<(), String>, says: Says) -> (Tally, Option<String>) {
+    match (says, outcome) {
+        (Says::Nothing, Ok(())) => (
+            Tally {
+                passed: 1,
+                ..Tally::default()
+            },
+            None,
+        ),
+        (Says::Nothing, Err(why)) => (
+            Tally {
+                failed: 1,
+                ..Tally::default()
+            },
+            Some(why),
+        ),
+        (Says::Libtest, outcome) => complete(Tally::of_libtest(output), outcome),
+    }
+}
+
+/// A program that fails without a failed test has failed by itself, and so has one without any test.
+fn complete(mut tally: Tally, outcome: Result<(), String>) -> (Tally, Option<String>) {
+    match outcome {
+        Err(why) => {
+            tally.failed = tally.failed.max(1);
+            (tally, Some(why))
+        }
+        Ok(()) if tally == Tally::default() => {
+            tally.failed = 1;
+            (tally, Some("there was no test".into()))
+        }
+        Ok(()) => (tally, None),
+    }
+}
+
+fn cargo<const N: usize>(args: [&str; N]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(args);
+    command
+}
+
+fn script(name: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(repository().join("scripts").join(name));
+    command.args(args);
+    command
+}
+
+fn program(name: &str) -> PathBuf {
+    target_dir().join("debug").join(name)
+}
+
+/// Runs the command in the repository. What it prints is shown as it comes, and returned; with its status, or why it
+/// has none.
+fn tee(name: &str, mut command: Command) -> (String, Result<(), String>) {
+    let line: Vec<OsString> = std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(Into::into)
+        .collect();
+    println!(
+        "\n=== {name}: {}",
+        line.join(" ".as_ref()).to_string_lossy()
+    );
+    let spawned = command
+        .current_dir(repository())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut child = match spawned {
+        Ok(child) => child,
+        Err(e) => return (String::new(), Err(e.to_string())),
+    };
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let output = std::thread::scope(|scope| {
+        scope.spawn(|| stderr.map(show));
+        // The summaries are on standard output; what a test writes to standard error cannot pass for one.
+        stdout.map(show).unwrap_or_default()
+    });
+    let outcome = match child.wait() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(status.to_string()),
+        Err(e) => Err(e.to_string()),
+    };
+    (String::from_utf8_lossy(&output).into_owned(), outcome)
+}
+
+fn show(mut from: impl Read) -> Vec<u8> {
+    let mut all = Vec::new();
+    let mut buf = vec![0; 16 << 10];
+    while let Ok(n @ 1..) = from.read(&mut buf) {
+        let mut out = std::io::stdout().lock();
+        let _ = out.write_all(&buf[..n]).and_then(|()| out.flush());
+        all.extend_from_slice(&buf[..n]);
+    }
+    all
+}
+
+/// Whether the cache can be made, before an hour's work depends on it.
+pub(crate) fn check_place() -> Result<()> {
+    let cache = cache_dir()?;
+    fs::create_dir_all(&cache).with_context(|| format!("making {}", cache.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE_OF_EACH: &str =
+        "test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out";
+    const TWO: &str = "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out";
+
+    fn tally(passed: u64, failed: u64, skipped: u64) -> Tally {
+        Tally {
+            passed,
+            failed,
+            skipped,
+        }
+    }
+
+    #[test]
+    fn what_tests_say_is_counted() {
+        assert_eq!(judge(TWO, Ok(()), Says::Libtest), (tally(2, 0, 0), None));
+        assert_eq!(
+            judge(ONE_OF_EACH, Err("x".into()), Says::Libtest).0,
+            tally(1, 1, 1)
+        );
+    }
+
+    #[test]
+    fn a_program_that_breaks_or_tests_nothing_fails() {
+        assert_eq!(
+            judge(TWO, Err("signal".into()), Says::Libtest).0,
+            tally(2, 1, 0)
+        );
+        assert_eq!(
+            judge("", Err("signal".into()), Says::Libtest).0,
+            tally(0, 1, 0)
+        );
+        assert_eq!(judge("", Ok(()), Says::Libtest).0, tally(0, 1, 0));
+    }
+
+    #[test]
+    fn a_step_without_tests_is_one() {
+        assert_eq!(judge("", Ok(()), Says::Nothing).0, tally(1, 0, 0));
+        assert_eq!(judge(TWO, Err("x".into()), Says::Nothing).0, tally(0, 1, 0));
+    }
+
+    #[test]
+    fn a_program_that_cannot_be_started_fails() {
+        let (_, outcome) = tee("nothing", Command::new("/no/such/program"));
+        assert!(outcome.is_err());
+        let (output, outcome) = tee("sh", {
+            let mut command = Command::new("sh");
+            command.args(["-c", "echo a; echo b >&2; exit 3"]);
+            command
+        });
+        assert_eq!((output.as_str(), outcome.is_err()), ("a\n", true));
+    }
+}
