@@ -547,6 +547,11 @@ unsafe impl Kernel for Fake {
             .ok_or(Errno::ENXIO)?;
             let slot = match *buffer {
                 None => {
+                    // Who asks for news is taken to know what is gone.
+                    for slot in (0..LTT_MAX_TRACES).filter(|&slot| given(slot) != generation(slot))
+                    {
+                        process.given[slot].store(0, Ordering::Relaxed);
+                    }
                     let new =
                         (0..LTT_MAX_TRACES).find(|&slot| generation(slot) != 0 && given(slot) == 0);
                     let Some(slot) = new else {

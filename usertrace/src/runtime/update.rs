@@ -94,10 +94,13 @@ impl Updater<'_> {
         let Some(info) = info(self.state) else { return };
         for _ in 0..ROUNDS {
             let generation = info.generation();
-            self.take_new_slots();
+            // First out of the traces that are gone, then into the new ones: asking for those may tell the kernel that
+            // this process is out of the others.
+            (0..LTT_MAX_TRACES).for_each(|slot| self.leave(slot, info));
+            self.take_new_slots(info);
             for slot in 0..LTT_MAX_TRACES {
                 // SAFETY: the caller's promise.
-                unsafe { self.update_slot(slot, info) };
+                unsafe { self.enter(slot, info) };
             }
             self.set_masks();
             self.state.generation.store(generation, Ordering::Relaxed);
@@ -107,8 +110,41 @@ impl Updater<'_> {
         }
     }
 
-    /// Asks for each slot that the kernel has for this process and did not tell it about yet.
-    fn take_new_slots(&self) {
+    fn is_given(&self, slot: usize) -> bool {
+        self.state.given.load(Ordering::Relaxed) & (1 << slot) != 0
+    }
+
+    fn is_dead(&self, slot: usize) -> bool {
+        self.state.dead.load(Ordering::Relaxed) & (1 << slot) != 0
+    }
+
+    /// Leaves a slot whose trace is gone, and tells the kernel that nobody here writes there any more (A9).
+    fn leave(&self, slot: usize, info: Info) {
+        let (Some(now), Some(buffer)) = (info.slot(slot), self.buffer(slot)) else {
+            return;
+        };
+        let have = self.state.slots[slot].generation.load(Ordering::Relaxed);
+        if have == now.slot.generation && have != 0 || have == 0 && now.slot.generation != 0 {
+            return;
+        }
+        if have != 0 {
+            self.retire(slot);
+        }
+        if self.is_given(slot) && !self.is_dead(slot) {
+            let _ = self.kernel.update(&mut Some(buffer));
+            self.state.given.fetch_and(!(1 << slot), Ordering::Relaxed);
+        }
+    }
+
+    /// Asks for the slots that the kernel has for this process and did not give to it yet.
+    fn take_new_slots(&self, info: Info) {
+        let is_new = |slot: usize| {
+            !self.is_given(slot) && info.slot(slot).is_some_and(|now| now.slot.generation != 0)
+        };
+        // The question would tell the kernel that nobody is in a dead slot, which is not known.
+        if self.state.dead.load(Ordering::Relaxed) != 0 || !(0..LTT_MAX_TRACES).any(is_new) {
+            return;
+        }
         for _ in 0..LTT_MAX_TRACES {
             let mut buffer = None;
             if self.kernel.update(&mut buffer).is_err() {
@@ -136,38 +172,27 @@ impl Updater<'_> {
         (0..LTT_MAX_TRACES).find(|&slot| self.buffer(slot) == Some(buffer))
     }
 
+    /// Follows the trace that is in a slot.
+    ///
     /// # Safety
     /// The caller must hold the state's lock.
-    unsafe fn update_slot(&self, slot: usize, info: Info) {
+    unsafe fn enter(&self, slot: usize, info: Info) {
         let state = self.state;
-        let bit = 1 << slot;
-        let Some(buffer) = self.buffer(slot) else {
+        let (Some(now), Some(buffer)) = (info.slot(slot), self.buffer(slot)) else {
             return;
         };
-        if state.dead.load(Ordering::Relaxed) & bit != 0 {
-            return;
-        }
-        let Some(now) = info.slot(slot) else { return };
         let have = state.slots[slot].generation.load(Ordering::Relaxed);
-        if have != 0 && have != now.slot.generation {
-            self.retire(slot);
-        }
-        let given = state.given.load(Ordering::Relaxed) & bit != 0;
-        let gone = now.slot.generation == 0 || (have != 0 && have != now.slot.generation);
-        if gone {
-            if given && state.dead.load(Ordering::Relaxed) & bit == 0 {
-                // Tells the kernel that nobody here writes there any more (A9).
-                let _ = self.kernel.update(&mut Some(buffer));
-                state.given.fetch_and(!bit, Ordering::Relaxed);
-            }
+        let other = have != 0 && have != now.slot.generation;
+        if now.slot.generation == 0 || other || self.is_dead(slot) {
+            // What changed since `leave` looked is for the next round.
             return;
         }
-        if !given {
+        if !self.is_given(slot) {
             // Another library in this process may have been given it.
             if self.kernel.update(&mut Some(buffer)).is_err() {
                 return;
             }
-            state.given.fetch_or(bit, Ordering::Relaxed);
+            state.given.fetch_or(1 << slot, Ordering::Relaxed);
         }
         let active = now.slot.active != 0;
         if have == 0 && active {
