@@ -1,1 +1,18 @@
-//! To be written.
+//! What the test programs share.
+//!
+//! - `guest-tests` runs as root in the guest, and tests what the kernel and the library promise to programs.
+//! - `crash-tests` runs on the host: it boots guests, panics them, and reads their dumps.
+//! - `numbered` is the program that both trace: it writes events that carry their own number.
+//!
+//! The names of tests begin with the requirement that they are for.
+
+pub mod accounts;
+pub mod areas;
+pub mod child;
+pub mod consumer;
+pub mod control;
+pub mod cpu;
+pub mod guest;
+pub mod maps;
+pub mod raw;
+pub mod wait;

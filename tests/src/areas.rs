@@ -1,0 +1,277 @@
+//! The areas of this process, used by hand: without the library, so that the kernel is tested by itself.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use usertrace_sys::uapi::{
+    LTT_INFO_PAGE, LTT_MAX_TRACES, LTT_SUBBUF_MAGIC, LttInfo, LttInfoChannel, LttInfoTrace,
+    LttRingControl, LttSubbuf, LttTracebuf,
+};
+use usertrace_sys::{Calls, Errno, Update};
+
+/// The areas of this process.
+#[derive(Clone, Copy, Debug)]
+pub struct Areas {
+    /// The system calls.
+    pub calls: Calls,
+    /// Where the areas are.
+    pub at: LttTracebuf,
+}
+
+/// The system calls of this kernel.
+///
+/// # Panics
+/// If it has none.
+#[must_use]
+pub fn calls() -> Calls {
+    Calls::discover().expect("this is the patched kernel")
+}
+
+impl Areas {
+    /// Maps the areas. `signo`: the update signal, or 0.
+    ///
+    /// # Panics
+    /// If the kernel refuses.
+    #[must_use]
+    pub fn map(signo: u32) -> Self {
+        let calls = calls();
+        let at = calls.alloc_tracebuf(signo).expect("areas");
+        Self { calls, at }
+    }
+
+    /// Asks for the next trace's buffer.
+    ///
+    /// # Panics
+    /// If the kernel refuses.
+    pub fn next(&self) -> Option<(Slot, Update)> {
+        let mut buffer = None;
+        let update = self.calls.update(&mut buffer).expect("ltt_update");
+        buffer.map(|buffer| (self.slot(buffer.as_ptr() as usize), update))
+    }
+
+    /// Asks for the next trace's buffer, of which there must be one.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
+    pub fn must_next(&self) -> Slot {
+        self.next().expect("a trace").0
+    }
+
+    /// The slot with this address.
+    fn slot(&self, address: usize) -> Slot {
+        let len = (self.at.buffers_len as usize) / LTT_MAX_TRACES;
+        let offset = address - self.at.buffers as usize;
+        assert_eq!(offset % len, 0, "a slot's start");
+        Slot {
+            areas: *self,
+            index: offset / len,
+            address,
+        }
+    }
+
+    /// A word of the info area.
+    fn info_word(&self, offset: usize) -> &AtomicU32 {
+        // SAFETY: the offset is within the area, which is mapped as long as the process lives; the kernel changes it,
+        // so it is read as atomics.
+        unsafe { AtomicU32::from_ptr((self.at.info as usize + offset) as *mut u32) }
+    }
+
+    fn copy<T: zerocopy::FromBytes>(&self, offset: usize) -> T {
+        let words: Vec<u32> = (0..size_of::<T>() / 4)
+            .map(|i| self.info_word(offset + 4 * i).load(Ordering::Relaxed))
+            .collect();
+        T::read_from_bytes(zerocopy::IntoBytes::as_bytes(&words[..])).expect("the size of T")
+    }
+
+    /// The first part of the info area, and the part of one slot, as they were at the same moment.
+    #[must_use]
+    pub fn info(&self, slot: usize) -> (LttInfo, LttInfoTrace) {
+        let seq = self.info_word(std::mem::offset_of!(LttInfo, seq));
+        loop {
+            // Pairs with the kernel's release when it has written all.
+            let begun = seq.load(Ordering::Acquire);
+            let info = self.copy(0);
+            let trace = self.copy((1 + slot) * LTT_INFO_PAGE);
+            // Pairs with the kernel's barrier before it begins to write.
+            fence(Ordering::Acquire);
+            if begun.is_multiple_of(2) && seq.load(Ordering::Relaxed) == begun {
+                return (info, trace);
+            }
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// The buffers of one trace.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot {
+    /// The areas that it is in.
+    pub areas: Areas,
+    /// Which slot.
+    pub index: usize,
+    /// Its start in the write area, by which the system calls know it.
+    pub address: usize,
+}
+
+impl Slot {
+    /// The address, as the calls take it.
+    ///
+    /// # Panics
+    /// Never: no slot is at 0.
+    #[must_use]
+    pub fn pointer(&self) -> NonNull<u8> {
+        NonNull::new(self.address as *mut u8).expect("not 0")
+    }
+
+    /// `ltt_update` for it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn update(&self) -> Result<Update, Errno> {
+        self.areas.calls.update(&mut Some(self.pointer()))
+    }
+
+    /// `ltt_switch` for it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn switch(&self) -> Result<(), Errno> {
+        self.areas.calls.switch(self.pointer())
+    }
+
+    /// What the info area says of a channel.
+    #[must_use]
+    pub fn channel(&self, channel: usize) -> LttInfoChannel {
+        self.areas.info(self.index).1.channel[channel]
+    }
+
+    /// A ring of a channel.
+    #[must_use]
+    pub fn ring(&self, channel: usize, ring: usize) -> Ring {
+        let info = self.channel(channel);
+        let len = info.subbuf_size as usize * info.subbuf_count as usize;
+        let control = self.areas.at.control as usize
+            + self.areas.at.control_len as usize / LTT_MAX_TRACES * self.index
+            + info.control_offset as usize
+            + ring * info.control_stride as usize;
+        Ring {
+            address: self.address + info.buffers_offset as usize + ring * len,
+            len,
+            subbuf_size: info.subbuf_size as usize,
+            control,
+            cpu: ring as u32,
+        }
+    }
+}
+
+/// A ring, and its control block. Only one thread may write to it.
+#[derive(Clone, Copy, Debug)]
+pub struct Ring {
+    /// Where it is.
+    pub address: usize,
+    /// Its length.
+    pub len: usize,
+    /// Length of a sub-buffer.
+    pub subbuf_size: usize,
+    /// Where its control block is.
+    pub control: usize,
+    /// The CPU that it is of.
+    pub cpu: u32,
+}
+
+impl Ring {
+    /// A word of the control block.
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: within the control area, which is mapped as long as the process lives; the kernel accesses it
+        // atomically as well.
+        unsafe { AtomicU64::from_ptr((self.control + offset) as *mut u64) }
+    }
+
+    /// `head`
+    #[must_use]
+    pub fn head(&self) -> &AtomicU64 {
+        self.word(std::mem::offset_of!(LttRingControl, head))
+    }
+
+    /// `lost`
+    #[must_use]
+    pub fn lost(&self) -> &AtomicU64 {
+        self.word(std::mem::offset_of!(LttRingControl, lost))
+    }
+
+    /// The program's copy of `consumed`
+    #[must_use]
+    pub fn consumed(&self) -> &AtomicU64 {
+        self.word(std::mem::offset_of!(LttRingControl, consumed))
+    }
+
+    /// Reads a byte.
+    ///
+    /// # Panics
+    /// If it is not in the ring.
+    #[must_use]
+    pub fn read(&self, offset: usize) -> u8 {
+        assert!(offset < self.len);
+        // SAFETY: within the ring, which can be read for as long as the process lives.
+        unsafe { ((self.address + offset) as *const u8).read_volatile() }
+    }
+
+    /// Writes a byte.
+    ///
+    /// # Panics
+    /// If it is not in the ring.
+    pub fn write(&self, offset: usize, byte: u8) {
+        assert!(offset < self.len);
+        // SAFETY: within the ring, where no Rust object lies.
+        unsafe { ((self.address + offset) as *mut u8).write_volatile(byte) }
+    }
+
+    /// Begins the ring's first sub-buffer, and writes this many records of 16 bytes, each with its number.
+    ///
+    /// # Panics
+    /// If they are too many for a sub-buffer.
+    pub fn write_records(&self, count: u64) {
+        let subbuf = LttSubbuf {
+            position: 0,
+            time: 1,
+            lost: 0,
+            cpu: self.cpu,
+            magic: LTT_SUBBUF_MAGIC,
+        };
+        let len = size_of::<LttSubbuf>() as u64 + 16 * count;
+        assert!(len <= self.subbuf_size as u64);
+        // SAFETY: within the ring, where no Rust object lies.
+        unsafe {
+            (self.address as *mut LttSubbuf).write_volatile(subbuf);
+            let mut at = (self.address + size_of::<LttSubbuf>()) as *mut u64;
+            for number in 0..count {
+                // Time 1, id 1.
+                at.write_volatile(0x1_0001);
+                at.add(1).write_volatile(number);
+                at = at.add(2);
+            }
+        }
+        // Pairs with the kernel's acquire: whoever sees the head sees the records.
+        self.head().store(len, Ordering::Release);
+    }
+}
+
+/// Reads a byte of one of this process's mappings.
+///
+/// # Safety
+/// The address must be mapped, or the process is meant to die of it.
+#[must_use]
+pub unsafe fn peek(address: usize) -> u8 {
+    // SAFETY: the caller's promise.
+    unsafe { (address as *const u8).read_volatile() }
+}
+
+/// Writes a byte to one of this process's mappings.
+///
+/// # Safety
+/// As [`peek`]'s, and no Rust object may be there.
+pub unsafe fn poke(address: usize, byte: u8) {
+    // SAFETY: the caller's promise.
+    unsafe { (address as *mut u8).write_volatile(byte) }
+}

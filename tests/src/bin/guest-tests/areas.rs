@@ -1,0 +1,465 @@
+//! The three areas: where pages come from, what may be done to the mappings, and who has them (C1–C3, C9, A5, F2).
+
+use std::ffi::CString;
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
+
+use nix::sys::signal::Signal;
+use usertrace_tests::accounts::{Cgroup, resident_pages};
+use usertrace_tests::areas::{Areas, Slot, peek, poke};
+use usertrace_tests::child::{self, Child};
+use usertrace_tests::consumer::Consumer;
+use usertrace_tests::control::Trace;
+use usertrace_tests::guest::scaled;
+use usertrace_tests::raw::Pages;
+use usertrace_tests::wait;
+use usertrace_tests::{cpu, maps};
+
+use crate::{Case, cases};
+
+pub(crate) const CASES: &[Case] = cases![
+    c3_reading_an_untouched_area_allocates_nothing,
+    c3_the_first_write_to_a_ring_allocates_one_page,
+    c3_a_write_inside_a_ring_allocates_the_pages_around,
+    c3_a_write_replaces_the_zero_page_in_every_mapping,
+    f6_pages_are_charged_to_the_programs_cgroup,
+    c9_the_info_area_cannot_be_written,
+    c9_rights_of_the_areas_cannot_be_changed,
+    c2_areas_cannot_be_split_or_moved,
+    f2_writes_without_a_trace_do_no_harm,
+    a5_a_fork_child_has_no_areas,
+    a5_a_fork_child_gets_its_own,
+    a5_exec_ends_the_areas,
+    a10_exit_leaves_what_was_written,
+];
+
+/// Addresses of all pages that a trace's slot uses, and of some in all others.
+fn sample(areas: &Areas, slot: &Slot) -> Vec<usize> {
+    let at = &areas.at;
+    let mut pages = Vec::new();
+    for channel in 0..2 {
+        for ring in 0..slot.channel(channel).nr_rings as usize {
+            let ring = slot.ring(channel, ring);
+            pages.extend((ring.address..ring.address + ring.len).step_by(4096));
+        }
+    }
+    pages.extend(
+        (at.control..at.control + at.control_len)
+            .step_by(4096)
+            .map(|a| a as usize),
+    );
+    let step = at.buffers_len / scaled(8192);
+    pages.extend(
+        (at.buffers..at.buffers + at.buffers_len)
+            .step_by(step as usize)
+            .map(|a| a as usize & !4095),
+    );
+    pages
+}
+
+fn c3_reading_an_untouched_area_allocates_nothing() {
+    child::run(|| {
+        let trace = Trace::started("untouched");
+        let areas = Areas::map(0);
+        let slot = areas.must_next();
+        let group = Cgroup::enter("untouched");
+        let pages = sample(&areas, &slot);
+        let count = pages.len() as u64;
+        assert!(count > 1024, "enough to be seen in the cgroup's account");
+        let before = (trace.stats(), resident_pages(), group.kernel_pages());
+        for &page in &pages {
+            // SAFETY: within the areas.
+            assert_eq!(unsafe { peek(page) }, 0);
+        }
+        assert_eq!(trace.stats(), before.0);
+        assert_eq!(trace.stats().pages(), 0, "the kernel's own account");
+        // The address space is still what it was, but for the vector above, made before.
+        let resident = resident_pages();
+        assert!(
+            resident < before.1 + count / 4,
+            "{resident} from {}",
+            before.1
+        );
+        let charged = group.kernel_pages();
+        assert!(
+            charged < before.2 + count / 4,
+            "{charged} from {}",
+            before.2
+        );
+    });
+}
+
+/// A trace whose rings are so small that all lie in 2 MiB, and this process's buffers of it. The pages of the tree that
+/// leads to them are there, so that from now on each page that is allocated is one of the rings'.
+fn with_tree(name: &str) -> (Trace, Slot, u64) {
+    let trace = Trace::create(name);
+    trace.set_geometry("control", 4096, 2);
+    trace.set_geometry("main", 65536, 4);
+    trace.start();
+    let slot = Areas::map(0).must_next();
+    slot.ring(0, 0).write(0, 1);
+    let pages = trace.stats().pages();
+    // The page that was written, and one of the tree for each level.
+    assert!((2..=4).contains(&pages), "{pages}");
+    (trace, slot, pages)
+}
+
+fn c3_the_first_write_to_a_ring_allocates_one_page() {
+    child::run(|| {
+        let (trace, slot, tree) = with_tree("first");
+        let rings = [slot.ring(1, 0), slot.ring(1, 1)];
+        for (ring, before) in rings.iter().zip(tree..) {
+            assert_eq!(ring.read(0), 0);
+            assert_eq!(trace.stats().pages(), before, "reading allocates nothing");
+            ring.write(0, 1);
+            assert_eq!(trace.stats().pages(), before + 1);
+            ring.write(4095, 1);
+            assert_eq!(ring.read(4096), 0);
+            assert_eq!(trace.stats().pages(), before + 1, "the page is there");
+        }
+        // The control blocks have a tree of their own, here of one level, and one page of them is enough for all.
+        let before = trace.stats().pages();
+        rings[0].lost().store(1, Ordering::Relaxed);
+        let after = trace.stats().pages();
+        assert_eq!(after, before + 2);
+        rings[1].head().store(1, Ordering::Relaxed);
+        assert_eq!(trace.stats().pages(), after);
+    });
+}
+
+fn c3_a_write_inside_a_ring_allocates_the_pages_around() {
+    child::run(|| {
+        let (trace, slot, tree) = with_tree("inside");
+        let ring = slot.ring(1, 0);
+        // To the end of the aligned group of 16.
+        ring.write(4096 * 33, 1);
+        assert_eq!(trace.stats().pages(), tree + 15);
+        for page in 33..48 {
+            ring.write(4096 * page, 1);
+        }
+        assert_eq!(trace.stats().pages(), tree + 15, "they are there already");
+        // Up to the next page that is there.
+        ring.write(4096 * 32, 1);
+        assert_eq!(trace.stats().pages(), tree + 16);
+        // Never beyond the ring, and the next one's first page is one.
+        ring.write(ring.len - 1, 1);
+        assert_eq!(trace.stats().pages(), tree + 17);
+        slot.ring(1, 1).write(0, 1);
+        assert_eq!(trace.stats().pages(), tree + 18);
+    });
+}
+
+fn c3_a_write_replaces_the_zero_page_in_every_mapping() {
+    child::run(|| {
+        let trace = Trace::started("replaced");
+        let slot = Areas::map(0).must_next();
+        let ring = slot.ring(1, 0);
+        slot.switch().expect("a consumer file");
+        let consumer = Consumer::open(&trace.consumer_files("main")[0]);
+        let view = consumer.map();
+        for offset in [0, 4096 * 20, 4096 * 21] {
+            assert_eq!((ring.read(offset), view.read(offset)), (0, 0));
+        }
+        for offset in [0, 4096 * 20, 4096 * 21] {
+            ring.write(offset, 42);
+            assert_eq!((ring.read(offset), view.read(offset)), (42, 42));
+        }
+        // Both map the same page: what is written later is seen as well.
+        ring.write(1, 43);
+        assert_eq!(view.read(1), 43);
+    });
+}
+
+fn f6_pages_are_charged_to_the_programs_cgroup() {
+    child::run(|| {
+        let trace = Trace::started_with("charged", 1 << 20, 16);
+        let slot = Areas::map(0).must_next();
+        let group = Cgroup::enter("charged");
+        let ring = slot.ring(1, 0);
+        let (pages, before) = (ring.len / 4096, group.kernel_pages());
+        for page in 0..pages {
+            ring.write(4096 * page, 1);
+        }
+        let stats = trace.stats().pages();
+        assert!(
+            (pages as u64..pages as u64 + 64).contains(&stats),
+            "{stats}"
+        );
+        let charged = group.kernel_pages() - before;
+        assert!(
+            (stats * 3 / 4..stats * 5 / 4).contains(&charged),
+            "{charged} for {stats}"
+        );
+        // When the trace is gone, and the program knows it, so are they.
+        drop(trace);
+        let _ = slot.update();
+        wait::until("the pages are given back", || {
+            group.kernel_pages() < before + charged / 4
+        });
+    });
+}
+
+fn c9_the_info_area_cannot_be_written() {
+    let _trace = Trace::started("info");
+    let mut touched = 0;
+    for page in 0..17 {
+        child::run_to_death(Signal::SIGSEGV, || {
+            let areas = Areas::map(0);
+            let address = areas.at.info as usize + 4096 * page;
+            // SAFETY: within the area, from which reading is allowed; then this process is meant to die.
+            unsafe {
+                let _ = peek(address);
+                poke(address, 1);
+            }
+        });
+        touched += 1;
+    }
+    assert_eq!(touched, 17);
+    // Not by way of /proc either.
+    child::run(|| {
+        let areas = Areas::map(0);
+        let before = areas.info(0);
+        let memory = OpenOptions::new()
+            .write(true)
+            .open("/proc/self/mem")
+            .expect("/proc/self/mem");
+        assert!(memory.write_all_at(&[1], areas.at.info + 8).is_err());
+        assert_eq!(areas.info(0), before);
+    });
+}
+
+fn errno() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
+fn mprotect(address: usize, len: usize, rights: i32) -> Result<(), i32> {
+    // SAFETY: rights to the areas, to which no reference is held.
+    match unsafe { libc::mprotect(address as *mut libc::c_void, len, rights) } {
+        0 => Ok(()),
+        _ => Err(errno()),
+    }
+}
+
+fn c9_rights_of_the_areas_cannot_be_changed() {
+    child::run(|| {
+        let _trace = Trace::started("rights");
+        let areas = Areas::map(0);
+        let before = maps::areas();
+        let at = areas.at;
+        let (read, write, exec) = (libc::PROT_READ, libc::PROT_WRITE, libc::PROT_EXEC);
+        for rights in [write, read | write, read | exec, read | write | exec] {
+            let ret = mprotect(at.info as usize, at.info_len as usize, rights);
+            assert_eq!(ret, Err(libc::EACCES), "info, {rights}");
+            // A part of it would have to be split off.
+            let ret = mprotect(at.info as usize, 4096, rights);
+            assert!(ret.is_err(), "a page of info, {rights}");
+        }
+        for (start, len) in [(at.buffers, at.buffers_len), (at.control, at.control_len)] {
+            for rights in [read | exec, read | write | exec] {
+                let ret = mprotect(start as usize, len as usize, rights);
+                assert_eq!(ret, Err(libc::EACCES), "{rights}");
+            }
+            assert!(mprotect(start as usize, 4096, read).is_err());
+        }
+        assert_eq!(maps::areas(), before);
+    });
+}
+
+fn c2_areas_cannot_be_split_or_moved() {
+    child::run(|| {
+        let _trace = Trace::started("split");
+        let areas = Areas::map(0);
+        let slot = areas.must_next();
+        slot.ring(1, 0).write(0, 42);
+        let before = maps::areas();
+        let at = areas.at;
+        for (start, len) in [
+            (at.buffers as usize, at.buffers_len as usize),
+            (at.control as usize, at.control_len as usize),
+            (at.info as usize, at.info_len as usize),
+        ] {
+            for (from, size) in [
+                (start, 4096),
+                (start + len - 4096, 4096),
+                (start + 4096, 4096),
+            ] {
+                // SAFETY: it must fail; if it does not, nothing refers to the page.
+                let ret = unsafe { libc::munmap(from as *mut libc::c_void, size) };
+                assert_eq!((ret, errno()), (-1, libc::EINVAL), "munmap of {from:#x}");
+                // SAFETY: likewise.
+                let over = unsafe {
+                    libc::mmap(
+                        from as *mut libc::c_void,
+                        size,
+                        libc::PROT_READ,
+                        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
+                        -1,
+                        0,
+                    )
+                };
+                assert_eq!((over, errno()), (libc::MAP_FAILED, libc::EINVAL));
+            }
+            for (what, size) in [
+                ("less", len - 4096),
+                ("as it is", len),
+                ("more", len + 4096),
+            ] {
+                // SAFETY: likewise.
+                let moved = unsafe {
+                    libc::mremap(start as *mut libc::c_void, len, size, libc::MREMAP_MAYMOVE)
+                };
+                let failed = moved == libc::MAP_FAILED;
+                if what == "as it is" {
+                    // Nothing to be done, which may be a success.
+                    assert!(failed || moved as usize == start);
+                } else {
+                    let errno = errno();
+                    assert!(
+                        failed && [libc::EINVAL, libc::EFAULT].contains(&errno),
+                        "{what}"
+                    );
+                }
+            }
+            let target = Pages::new(len / 4096, libc::PROT_NONE);
+            // SAFETY: likewise; the target is this function's own.
+            let moved = unsafe {
+                libc::mremap(
+                    start as *mut libc::c_void,
+                    len,
+                    len,
+                    libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED,
+                    target.address() as *mut libc::c_void,
+                )
+            };
+            let errno = errno();
+            assert_eq!(moved, libc::MAP_FAILED);
+            assert!([libc::EINVAL, libc::EFAULT].contains(&errno), "{errno}");
+        }
+        assert_eq!(maps::areas(), before);
+        assert_eq!(slot.ring(1, 0).read(0), 42);
+        assert!(slot.update().is_ok());
+    });
+}
+
+fn f2_writes_without_a_trace_do_no_harm() {
+    child::run(|| {
+        let areas = Areas::map(0);
+        let at = areas.at;
+        let slot_len = at.buffers_len as usize / 16;
+        // Slots that no trace is in, and the ends of those.
+        for slot in 0..16 {
+            for offset in [0, 4096, slot_len - 4096] {
+                let address = at.buffers as usize + slot * slot_len + offset;
+                // SAFETY: within the area, where nothing else is.
+                unsafe {
+                    assert_eq!(peek(address), 0);
+                    poke(address, 1);
+                    let _ = peek(address);
+                }
+            }
+        }
+        for address in (at.control..at.control + at.control_len).step_by(4096) {
+            // SAFETY: likewise.
+            unsafe { poke(address as usize, 1) };
+        }
+        // A trace that comes afterwards begins with zeros.
+        let trace = Trace::started("clean");
+        let slot = areas.must_next();
+        let ring = slot.ring(1, 0);
+        assert_eq!(ring.read(0), 0);
+        assert_eq!(ring.head().load(Ordering::Relaxed), 0);
+        assert_eq!(slot.ring(0, 0).read(0), 0);
+        assert_eq!(trace.stats().pages(), 0);
+    });
+}
+
+fn a5_a_fork_child_has_no_areas() {
+    child::run(|| {
+        let trace = Trace::started("parent");
+        let areas = Areas::map(0);
+        let slot = areas.must_next();
+        slot.ring(1, 0).write(0, 42);
+        let info = areas.at.info as usize;
+        for address in [slot.address, slot.ring(1, 0).control, info] {
+            child::run_to_death(Signal::SIGSEGV, || {
+                // SAFETY: this process is meant to die.
+                let _ = unsafe { peek(address) };
+            });
+        }
+        child::run(|| {
+            assert_eq!(maps::areas(), []);
+            assert_eq!(areas.calls.update(&mut None), Err(syscalls::Errno::ENXIO));
+            assert_eq!(slot.switch(), Err(syscalls::Errno::ENXIO));
+        });
+        // The parent lost nothing.
+        assert_eq!(slot.ring(1, 0).read(0), 42);
+        assert_eq!(trace.stats().processes.len(), 1);
+        assert!(slot.update().is_ok());
+    });
+}
+
+fn a5_a_fork_child_gets_its_own() {
+    child::run(|| {
+        let trace = Trace::started("own");
+        let areas = Areas::map(0);
+        let slot = areas.must_next();
+        slot.ring(1, 0).write_records(1);
+        let mut child = Child::spawn(|link| {
+            let own = Areas::map(0).must_next();
+            assert_eq!(own.ring(1, 0).read(28), 0, "it begins with zeros");
+            own.ring(1, 0).write_records(2);
+            link.tell(0);
+            link.hear();
+        });
+        child.link.hear();
+        let stats = trace.stats();
+        assert_eq!(stats.processes.len(), 2);
+        let mut heads: Vec<_> = stats.rings.iter().map(|ring| ring.head).collect();
+        heads.sort_unstable();
+        assert_eq!(heads, [32 + 16, 32 + 2 * 16]);
+        child.link.tell(0);
+        child.join();
+    });
+}
+
+fn a5_exec_ends_the_areas() {
+    let trace = Trace::started("exec");
+    let child = Child::spawn(|_| {
+        let slot = Areas::map(0).must_next();
+        slot.ring(1, 0).write_records(1);
+        let program = CString::from(c"/bin/sh");
+        // The new program has none of the areas, and lives on for as long as its standard input is open.
+        let script = CString::from(c"! grep -q '\\[ltt\\]' /proc/$$/maps");
+        let _ = nix::unistd::execv(&program, &[c"sh", c"-c", &script]);
+        panic!("exec failed");
+    });
+    let name = format!("{}.", child.pid());
+    child.join();
+    // What was written before is there.
+    wait::until("the file of the old program", || {
+        trace.consumer_files("main").len() == 1
+    });
+    let stats = trace.stats();
+    assert!(stats.processes[0].name.starts_with(&name));
+    assert_eq!(stats.processes[0].state, "dead");
+    assert_eq!(stats.rings[0].head, 32 + 16);
+}
+
+fn a10_exit_leaves_what_was_written() {
+    let trace = Trace::started("exit");
+    child::run(|| {
+        cpu::pin(0);
+        Areas::map(0).must_next().ring(1, 0).write_records(5);
+    });
+    wait::until("the kernel knows of the end", || {
+        trace
+            .stats()
+            .processes
+            .iter()
+            .all(|process| process.state == "dead")
+    });
+    let stats = trace.stats();
+    assert_eq!(stats.rings.len(), 1);
+    assert_eq!(stats.rings[0].head, 32 + 5 * 16);
+}

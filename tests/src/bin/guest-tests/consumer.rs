@@ -1,0 +1,674 @@
+//! Consumer files: how they come and go, and what can be done with them (C4, C5, C9, A10, A11).
+
+use std::fs;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+
+use nix::poll::{PollFlags, PollTimeout};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::sys::signal::Signal;
+use syscalls::Errno;
+use usertrace_sys::files;
+use usertrace_sys::uapi::{
+    LTT_FILE_DEAD, LTT_FILE_REMOVED, LTT_FILE_STOPPED, LTT_IOC_CONSUME, LTT_IOC_INFO,
+    LTT_IOC_POSITIONS, LttConsume, LttFileInfo, LttPositions, LttRingPositions,
+};
+use usertrace_tests::areas::{Areas, Slot};
+use usertrace_tests::child::{self, Child, Link};
+use usertrace_tests::consumer::Consumer;
+use usertrace_tests::control::Trace;
+use usertrace_tests::raw::{KERNEL_ADDRESS, Pages};
+use usertrace_tests::wait;
+
+use crate::{Case, cases};
+
+pub(crate) const CASES: &[Case] = cases![
+    c4_the_first_switch_makes_the_files,
+    c4_exit_before_a_switch_makes_the_files,
+    c4_a_process_that_wrote_nothing_has_no_files,
+    c5_info_says_whose_file_it_is,
+    c5_positions_of_all_rings_come_in_one_call,
+    c5_bad_ioctls_are_refused_and_change_nothing,
+    c5_consumed_moves_forward_only,
+    c5_the_control_channel_is_not_consumed,
+    c9_the_rings_are_mapped_read_only,
+    c9_only_the_rings_can_be_mapped,
+    c5_poll_tells_of_records_and_of_the_end,
+    c5_a_switch_wakes_who_polls,
+    a10_buffers_outlive_a_killed_process,
+    a10_the_last_close_frees_what_was_read,
+    a9_an_open_file_outlives_its_trace,
+    a11_forged_positions_harm_nobody_else,
+];
+
+/// A traced process, and its consumer files.
+struct Traced {
+    trace: Trace,
+    child: Child,
+}
+
+impl Traced {
+    /// Starts a process that has buffers, does `prepare` with them, makes its files, and waits.
+    fn new(name: &str, prepare: impl FnOnce(&Slot)) -> Self {
+        Self::with(name, |slot, link| {
+            prepare(&slot);
+            slot.switch().expect("its files");
+            link.tell(0);
+            while link.try_hear().is_some() {}
+        })
+    }
+
+    /// Starts a process that has buffers, does `body`, and must say something when it is ready.
+    fn with(name: &str, body: impl FnOnce(Slot, &mut Link)) -> Self {
+        let trace = Trace::started(name);
+        let mut child = Child::spawn(|link| body(Areas::map(0).must_next(), link));
+        child.link.hear();
+        Self { trace, child }
+    }
+
+    fn open(&self, channel: &str) -> Consumer {
+        let files = self.trace.consumer_files(channel);
+        assert_eq!(files.len(), 1, "{files:?}");
+        Consumer::open(&files[0])
+    }
+
+    fn kill(&mut self) {
+        self.child.signal(Signal::SIGKILL);
+        self.child.wait();
+    }
+}
+
+fn watch(trace: &Trace, channel: &str) -> Inotify {
+    let inotify = Inotify::init(InitFlags::IN_NONBLOCK).expect("inotify");
+    inotify
+        .add_watch(&trace.path().join(channel), AddWatchFlags::IN_CREATE)
+        .expect("a watch");
+    inotify
+}
+
+/// The files that were made since the last time.
+fn created(inotify: &Inotify) -> Vec<String> {
+    match inotify.read_events() {
+        Ok(events) => events
+            .iter()
+            .map(|event| {
+                assert_eq!(event.mask, AddWatchFlags::IN_CREATE);
+                event
+                    .name
+                    .as_ref()
+                    .expect("a name")
+                    .to_string_lossy()
+                    .into_owned()
+            })
+            .collect(),
+        Err(nix::errno::Errno::EAGAIN) => Vec::new(),
+        Err(e) => panic!("inotify: {e}"),
+    }
+}
+
+fn c4_the_first_switch_makes_the_files() {
+    child::run(|| {
+        let trace = Trace::started("switch");
+        let watches = ["control", "main"].map(|channel| watch(&trace, channel));
+        let slot = Areas::map(0).must_next();
+        slot.ring(1, 0).write_records(1);
+        for (watch, channel) in watches.iter().zip(["control", "main"]) {
+            assert!(created(watch).is_empty());
+            assert!(trace.consumer_files(channel).is_empty());
+        }
+        slot.switch().expect("files");
+        let name = &trace.stats().processes[0].name;
+        assert!(name.starts_with(&format!("{}.", std::process::id())));
+        for (watch, channel) in watches.iter().zip(["control", "main"]) {
+            assert_eq!(created(watch), [name.as_str()]);
+            let files = trace.consumer_files(channel);
+            assert_eq!(files, [trace.path().join(channel).join(name)]);
+        }
+        // No other switch makes anything.
+        slot.switch().expect("as well");
+        assert!(watches.iter().all(|watch| created(watch).is_empty()));
+        assert_eq!(trace.consumer_files("main").len(), 1);
+    });
+}
+
+fn c4_exit_before_a_switch_makes_the_files() {
+    let trace = Trace::started("exit");
+    let watch = watch(&trace, "main");
+    child::run(|| Areas::map(0).must_next().ring(1, 0).write_records(1));
+    let made = wait::until_some("there is a file", || created(&watch).pop());
+    assert_eq!(made, trace.stats().processes[0].name);
+    let consumer = Consumer::open(&trace.path().join("main").join(made));
+    assert_eq!(consumer.positions()[0].head, 48);
+    let _control = Consumer::open(&trace.consumer_files("control")[0]);
+}
+
+fn c4_a_process_that_wrote_nothing_has_no_files() {
+    let trace = Trace::started("nothing");
+    child::run(|| {
+        let _ = Areas::map(0).must_next();
+    });
+    wait::until("the kernel knows of the end", || {
+        trace
+            .stats()
+            .processes
+            .iter()
+            .all(|process| process.state != "alive")
+    });
+    for channel in ["control", "main"] {
+        assert!(trace.consumer_files(channel).is_empty());
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    let len = bytes.iter().position(|&b| b == 0).expect("a NUL");
+    String::from_utf8_lossy(&bytes[..len]).into_owned()
+}
+
+fn c5_info_says_whose_file_it_is() {
+    let mut traced = Traced::new("whose", |slot| slot.ring(1, 0).write_records(1));
+    let stats = traced.trace.stats();
+    let number: u64 = stats.processes[0]
+        .name
+        .split_once('.')
+        .and_then(|(_, number)| number.parse().ok())
+        .expect("PID.NUMBER");
+    let comm = fs::read_to_string("/proc/self/comm").expect("a name");
+    for (index, channel) in ["control", "main"].into_iter().enumerate() {
+        let consumer = traced.open(channel);
+        let info = consumer.info();
+        assert_eq!(info.size as usize, size_of::<LttFileInfo>());
+        assert_eq!(info.flags, 0);
+        assert_eq!(info.pid, traced.child.pid().as_raw() as u32);
+        assert_eq!(info.uid, 0);
+        assert_eq!(info.process, number);
+        assert_eq!(info.trace_generation, stats.generation);
+        assert_eq!(text(&info.comm), comm.trim());
+        assert_eq!(text(&info.trace), "whose");
+        assert_eq!(info.channel_index as usize, index);
+        assert_eq!(text(&info.channel.name), channel);
+        assert_eq!(
+            info.channel,
+            Areas::map(0).info(stats.slot).1.channel[index]
+        );
+        // The clock moves, and both points say that it does so with the kernel's.
+        assert!(info.start_time > 0);
+        assert!(info.now.cycles > info.start.cycles);
+        assert!(info.now.monotonic > info.start.monotonic);
+        assert!(info.now.realtime > info.start.realtime);
+        let later = consumer.info();
+        assert_eq!(later.start, info.start);
+        assert!(later.now.cycles > info.now.cycles);
+    }
+    traced.trace.stop();
+    let consumer = traced.open("main");
+    assert_eq!(consumer.info().flags, LTT_FILE_STOPPED);
+    traced.kill();
+    wait::until("it is known to be dead", || {
+        consumer.info().flags == LTT_FILE_STOPPED | LTT_FILE_DEAD
+    });
+    drop(traced);
+    assert_eq!(
+        consumer.info().flags,
+        LTT_FILE_STOPPED | LTT_FILE_DEAD | LTT_FILE_REMOVED
+    );
+}
+
+fn c5_positions_of_all_rings_come_in_one_call() {
+    let traced = Traced::new("positions", |slot| {
+        slot.ring(1, 0).write_records(1);
+        slot.ring(1, 1).write_records(2);
+        slot.ring(1, 1).lost().store(7, Ordering::Relaxed);
+    });
+    let consumer = traced.open("main");
+    let expected = [(48, 0, 0), (64, 7, 0)].map(|(head, lost, consumed)| LttRingPositions {
+        head,
+        lost,
+        consumed,
+    });
+    assert_eq!(consumer.positions(), expected);
+    // With less room, as many as fit, and how many there are.
+    for room in 0..2 {
+        let mut rings = vec![LttRingPositions::default(); room];
+        let found = files::positions(consumer.file().as_fd(), &mut rings).expect("positions");
+        assert_eq!((found.rings, found.flags), (2, 0));
+        assert_eq!(rings, expected[..room]);
+    }
+}
+
+fn c5_bad_ioctls_are_refused_and_change_nothing() {
+    let traced = Traced::new("bad-ioctls", |slot| slot.ring(1, 0).write_records(4));
+    let consumer = traced.open("main");
+    files::consume(consumer.file().as_fd(), 0, 64).expect("two records");
+    let before = (consumer.positions(), traced.trace.stats());
+    let page = Pages::new(2, libc::PROT_READ | libc::PROT_WRITE);
+    let good = page.address();
+    let read_only = Pages::new(1, libc::PROT_READ);
+    let check = |what: &str, request: u32, argument: usize, errno: i32| {
+        // SAFETY: what may be written is in `page`.
+        let error = unsafe { consumer.ioctl(request, argument) }.expect_err(what);
+        assert_eq!(error.raw_os_error(), Some(errno), "{what}");
+        assert_eq!(
+            (consumer.positions(), traced.trace.stats()),
+            before,
+            "{what}"
+        );
+    };
+
+    // Numbers: another type, another number, another direction's size.
+    for request in [
+        LTT_IOC_INFO & !0xff00 | 0x4d00,
+        LTT_IOC_INFO & !0xff | 0xdf,
+        LTT_IOC_INFO & !0xff | 0xe3,
+        LTT_IOC_INFO + (8 << 16),
+        LTT_IOC_INFO - (8 << 16),
+        LTT_IOC_POSITIONS + (8 << 16),
+        LTT_IOC_POSITIONS - (8 << 16),
+        LTT_IOC_CONSUME + (8 << 16),
+        LTT_IOC_CONSUME - (8 << 16),
+        libc::TCGETS as u32,
+        0,
+        u32::MAX,
+    ] {
+        check(&format!("{request:#x}"), request, good, libc::ENOTTY);
+    }
+    // Addresses.
+    for (what, address) in [
+        ("NULL", 0),
+        ("a kernel address", KERNEL_ADDRESS),
+        ("the last address", usize::MAX - 7),
+    ] {
+        for request in [LTT_IOC_INFO, LTT_IOC_POSITIONS, LTT_IOC_CONSUME] {
+            check(what, request, address, libc::EFAULT);
+        }
+    }
+    check(
+        "read-only memory",
+        LTT_IOC_INFO,
+        read_only.address(),
+        libc::EFAULT,
+    );
+    for rings in [
+        0,
+        KERNEL_ADDRESS as u64,
+        read_only.address() as u64,
+        u64::MAX - 7,
+    ] {
+        let positions = LttPositions {
+            rings,
+            nr_rings: 2,
+            flags: 0,
+        };
+        // SAFETY: within the page.
+        unsafe { (good as *mut LttPositions).write_volatile(positions) };
+        check("rings", LTT_IOC_POSITIONS, good, libc::EFAULT);
+    }
+    // Positions: 64 was consumed, head is 96.
+    for (what, ring, reserved, position) in [
+        ("a ring too many", 2, 0, 96),
+        ("the last ring", u32::MAX, 0, 96),
+        ("reserved", 0, 1, 96),
+        ("backwards", 0, 0, 48),
+        ("to the start", 0, 0, 0),
+        ("beyond the head", 0, 0, 104),
+        ("far beyond", 0, 0, !7),
+        ("in a word", 0, 0, 65),
+        ("an empty ring", 1, 0, 8),
+    ] {
+        let consume = LttConsume {
+            ring,
+            reserved,
+            position,
+        };
+        // SAFETY: within the page.
+        unsafe { (good as *mut LttConsume).write_volatile(consume) };
+        check(what, LTT_IOC_CONSUME, good, libc::EINVAL);
+    }
+    assert_eq!(files::consume(consumer.file().as_fd(), 0, 96), Ok(()));
+}
+
+fn c5_consumed_moves_forward_only() {
+    let mut traced = Traced::with("consume", |slot, link| {
+        let ring = slot.ring(1, 0);
+        ring.write_records(4);
+        slot.switch().expect("its files");
+        link.tell(0);
+        while let Some(order) = link.try_hear() {
+            if order == 1 {
+                ring.consumed().store(12345, Ordering::Relaxed);
+            }
+            link.tell(ring.consumed().load(Ordering::Acquire));
+        }
+    });
+    let consumer = traced.open("main");
+    let mut program = |order| {
+        traced.child.link.tell(order);
+        traced.child.link.hear()
+    };
+    assert_eq!(program(0), 0);
+    for position in [48, 48, 80] {
+        files::consume(consumer.file().as_fd(), 0, position).expect("forward");
+        assert_eq!(consumer.positions()[0].consumed, position);
+        assert_eq!(program(0), position, "the program is told");
+    }
+    // What the program makes of its copy means nothing to the kernel.
+    assert_eq!(program(1), 12345);
+    assert_eq!(consumer.positions()[0].consumed, 80);
+    assert_eq!(
+        files::consume(consumer.file().as_fd(), 0, 72),
+        Err(Errno::EINVAL)
+    );
+    files::consume(consumer.file().as_fd(), 0, 96).expect("forward");
+    assert_eq!(program(0), 96);
+    // Another file of the same rings goes on from there.
+    assert_eq!(traced.open("main").positions()[0].consumed, 96);
+}
+
+fn c5_the_control_channel_is_not_consumed() {
+    let traced = Traced::new("described", |slot| slot.ring(0, 0).write_records(2));
+    let consumer = traced.open("control");
+    assert_eq!(consumer.positions()[0].head, 64);
+    for position in [0, 48, 64] {
+        assert_eq!(
+            files::consume(consumer.file().as_fd(), 0, position),
+            Err(Errno::EPERM)
+        );
+    }
+    assert_eq!(consumer.positions()[0].consumed, 0);
+    assert_eq!(traced.open("main").positions()[0].head, 0);
+}
+
+fn c9_the_rings_are_mapped_read_only() {
+    let traced = Traced::new("mapped", |slot| {
+        slot.ring(1, 0).write_records(3);
+        slot.ring(1, 1).write_records(1);
+        slot.ring(0, 0).write_records(2);
+    });
+    let pages = traced.trace.stats().pages();
+    let (main, control) = (traced.open("main"), traced.open("control"));
+    let (view, descriptions) = (main.map(), control.map());
+    let ring = view.len / main.positions().len();
+    let records = |view: &usertrace_tests::consumer::View, at| -> Vec<u64> {
+        view.copy(at + 32, 48)
+            .chunks(16)
+            .map(|record| u64::from_ne_bytes(record[8..].try_into().expect("8 bytes")))
+            .collect()
+    };
+    assert_eq!(records(&view, 0), [0, 1, 2]);
+    assert_eq!(records(&view, ring), [0, 0, 0]);
+    assert_eq!(view.read(ring + 28), 0x53, "the second ring's magic");
+    assert_eq!(records(&descriptions, 0), [0, 1, 0]);
+    // What nobody wrote reads as zeros, and costs nothing.
+    for offset in (4096..ring).step_by(4096) {
+        assert_eq!(view.read(offset), 0);
+    }
+    assert_eq!(traced.trace.stats().pages(), pages);
+    for rights in [
+        libc::PROT_READ | libc::PROT_WRITE,
+        libc::PROT_READ | libc::PROT_EXEC,
+    ] {
+        // SAFETY: rights to the view, to which no reference is held.
+        let ret = unsafe { libc::mprotect(view.address as *mut libc::c_void, view.len, rights) };
+        assert_eq!(ret, -1);
+        let error = std::io::Error::last_os_error();
+        assert_eq!(error.raw_os_error(), Some(libc::EACCES));
+    }
+    child::run_to_death(Signal::SIGSEGV, || {
+        let view = main.map();
+        // SAFETY: this process is meant to die.
+        unsafe { usertrace_tests::areas::poke(view.address, 1) };
+    });
+    assert_eq!(view.read(0), 0);
+}
+
+fn c9_only_the_rings_can_be_mapped() {
+    let traced = Traced::new("limits", |slot| slot.ring(1, 0).write_records(1));
+    let consumer = traced.open("main");
+    let len = consumer.map().len;
+    let (read, write) = (libc::PROT_READ, libc::PROT_WRITE);
+    let (shared, private) = (libc::MAP_SHARED, libc::MAP_PRIVATE);
+    for (what, offset, len, rights, flags, errno) in [
+        ("writable", 0, len, read | write, shared, libc::EACCES),
+        ("only writable", 0, len, write, shared, libc::EACCES),
+        // The whole file system is one that nothing is executed from.
+        (
+            "executable",
+            0,
+            len,
+            read | libc::PROT_EXEC,
+            shared,
+            libc::EPERM,
+        ),
+        ("private", 0, len, read, private, libc::EINVAL),
+        ("too much", 0, len + 4096, read, shared, libc::EINVAL),
+        ("behind the end", len, 4096, read, shared, libc::EINVAL),
+        (
+            "across the end",
+            len - 4096,
+            8192,
+            read,
+            shared,
+            libc::EINVAL,
+        ),
+        (
+            "far behind the end",
+            1 << 44,
+            4096,
+            read,
+            shared,
+            libc::EINVAL,
+        ),
+    ] {
+        let error = consumer
+            .try_map(offset, len, rights, flags)
+            .expect_err(what);
+        assert_eq!(error.raw_os_error(), Some(errno), "{what}");
+    }
+    // A part is fine.
+    let part = consumer.try_map(4096, 4096, read, shared).expect("a page");
+    assert_eq!(part.read(0), 0);
+    let second = consumer
+        .try_map(len / 2, len / 2, read, shared)
+        .expect("a ring");
+    assert_eq!(second.read(0), 0);
+}
+
+fn c5_poll_tells_of_records_and_of_the_end() {
+    let mut traced = Traced::with("poll", |slot, link| {
+        slot.switch().expect("its files");
+        link.tell(0);
+        link.hear();
+        slot.ring(1, 1).write_records(1);
+        link.tell(0);
+        link.hear();
+    });
+    let consumer = traced.open("main");
+    let nothing = PollFlags::empty();
+    assert_eq!(consumer.ready(), nothing);
+    traced.child.link.tell(0);
+    traced.child.link.hear();
+    assert_eq!(consumer.ready(), PollFlags::POLLIN);
+    consumer.consume_all();
+    assert_eq!(consumer.ready(), nothing);
+    // The end wakes by itself.
+    traced.child.link.tell(0);
+    let ready = consumer.poll(PollTimeout::from(60_000u16));
+    assert_eq!(ready, PollFlags::POLLHUP);
+}
+
+fn c5_a_switch_wakes_who_polls() {
+    let traced = Traced::with("wake", |slot, link| {
+        slot.switch().expect("its files");
+        link.tell(0);
+        link.hear();
+        slot.ring(1, 0).write_records(1);
+        slot.switch().expect("a reader is told");
+        link.tell(0);
+        link.hear();
+    });
+    let Traced { trace, mut child } = traced;
+    let file = trace.consumer_files("main").remove(0);
+    let mut reader = Child::spawn(|link| {
+        let consumer = Consumer::open(&file);
+        assert_eq!(consumer.ready(), PollFlags::empty());
+        link.tell(0);
+        // There is nothing else that could end this.
+        assert_eq!(consumer.poll(PollTimeout::NONE), PollFlags::POLLIN);
+    });
+    reader.link.hear();
+    wait::until("the reader sleeps", || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", reader.pid())).unwrap_or_default();
+        stat.rsplit(") ")
+            .next()
+            .is_some_and(|rest| rest.starts_with('S'))
+    });
+    child.link.tell(0);
+    child.link.hear();
+    reader.join();
+    child.link.tell(0);
+    child.join();
+}
+
+fn a10_buffers_outlive_a_killed_process() {
+    let mut traced = Traced::with("killed", |slot, link| {
+        slot.ring(1, 0).write_records(100);
+        link.tell(0);
+        // It dies here, or in any instruction of this.
+        loop {
+            slot.ring(1, 1).write(4096 * 3, 1);
+        }
+    });
+    assert!(
+        traced.trace.consumer_files("main").is_empty(),
+        "it never switched"
+    );
+    let slot = traced.trace.stats().slot;
+    traced.kill();
+    wait::until("there is a file", || {
+        !traced.trace.consumer_files("main").is_empty()
+    });
+    let consumer = traced.open("main");
+    assert_eq!(consumer.info().flags & LTT_FILE_DEAD, LTT_FILE_DEAD);
+    let view = consumer.map();
+    let head = consumer.positions()[0].head as usize;
+    assert_eq!(head, 32 + 16 * 100);
+    for (number, record) in view.copy(32, head - 32).chunks(16).enumerate() {
+        assert_eq!(record[8..], (number as u64).to_ne_bytes());
+    }
+    assert_eq!(traced.trace.stats().slot, slot);
+    assert_eq!(traced.trace.stats().processes[0].state, "dead");
+}
+
+fn a10_the_last_close_frees_what_was_read() {
+    let mut traced = Traced::new("freed", |slot| slot.ring(1, 0).write_records(1));
+    traced.kill();
+    let (first, second) = (traced.open("main"), traced.open("main"));
+    let control = traced.open("control");
+    wait::until("it is dead", || first.info().flags & LTT_FILE_DEAD != 0);
+    // Not read: stays, whoever closes.
+    drop(first);
+    assert_eq!(traced.trace.stats().processes[0].state, "dead");
+    second.consume_all();
+    assert_eq!(traced.trace.stats().processes[0].state, "read");
+    assert!(traced.trace.stats().pages() > 0);
+    drop(second);
+    // Descriptions may still be read.
+    assert_eq!(traced.trace.stats().processes.len(), 1);
+    assert_eq!(control.info().flags & LTT_FILE_DEAD, LTT_FILE_DEAD);
+    drop(control);
+    wait::until("the buffers are gone", || {
+        traced.trace.stats().processes.is_empty()
+    });
+    for channel in ["control", "main"] {
+        wait::until("the files are gone", || {
+            traced.trace.consumer_files(channel).is_empty()
+        });
+    }
+}
+
+fn a9_an_open_file_outlives_its_trace() {
+    let traced = Traced::new("outlived", |slot| slot.ring(1, 0).write_records(3));
+    let consumer = traced.open("main");
+    let early = consumer.map();
+    traced.trace.try_remove().expect("rmdir with an open file");
+    assert!(!traced.trace.path().exists());
+    // Mapped before or after: what was written is there, until this is closed.
+    let late = consumer.map();
+    for view in [&early, &late] {
+        assert_eq!(view.read(32 + 16 * 2 + 8), 2);
+    }
+    assert_eq!(consumer.positions()[0].head, 32 + 3 * 16);
+    assert_eq!(consumer.info().flags & LTT_FILE_REMOVED, LTT_FILE_REMOVED);
+    drop(traced);
+    for view in [&early, &late] {
+        assert_eq!(view.read(32 + 16 * 2 + 8), 2);
+    }
+    drop(consumer);
+    assert_eq!(early.read(32 + 16 * 2 + 8), 2, "a mapping holds it, too");
+}
+
+fn a11_forged_positions_harm_nobody_else() {
+    let trace = Trace::started("forged");
+    let honest = |link: &mut Link| {
+        let slot = Areas::map(0).must_next();
+        slot.ring(1, 0).write_records(2);
+        slot.switch().expect("its files");
+        link.tell(0);
+        while link.try_hear().is_some() {}
+    };
+    let liar = |link: &mut Link| {
+        let slot = Areas::map(0).must_next();
+        let areas = slot.areas;
+        slot.switch().expect("its files");
+        // All that it can write to: its control blocks, whole, and its rings.
+        let words = areas.at.control_len / 16 / 8;
+        for fill in [u64::MAX, 1 << 63, 1, 0x5555_5555_5555_5555] {
+            let block = areas.at.control as usize + slot.index * areas.at.control_len as usize / 16;
+            for word in 0..words as usize {
+                // SAFETY: within the slot of the control area; the kernel accesses it atomically as well.
+                let word = unsafe {
+                    std::sync::atomic::AtomicU64::from_ptr((block + 8 * word) as *mut u64)
+                };
+                word.store(fill, Ordering::Relaxed);
+            }
+            slot.ring(1, 0).write(0, fill as u8);
+            link.tell(fill);
+            link.hear();
+        }
+    };
+    let mut children = [Child::spawn(honest), Child::spawn(liar)];
+    children[0].link.hear();
+    while let Some(fill) = children[1].link.try_hear() {
+        let name = format!("{}.", children[1].pid());
+        let file = trace
+            .consumer_files("main")
+            .into_iter()
+            .find(|path| {
+                path.file_name()
+                    .is_some_and(|n| n.to_string_lossy().starts_with(&name))
+            })
+            .expect("the liar's file");
+        let consumer = Consumer::open(&file);
+        let positions = consumer.positions();
+        assert_eq!((positions[0].head, positions[0].lost), (fill, fill));
+        // It may lie about itself, and the reader about what it read of that; nothing else changes.
+        for position in [0, 8, fill & !7] {
+            let _ = files::consume(consumer.file().as_fd(), 1, position);
+        }
+        let _ = consumer.ready();
+        let _ = trace.stats();
+        let view = consumer.map();
+        let _ = view.copy(0, 4096);
+        drop(view);
+        children[1].link.tell(0);
+    }
+    let name = format!("{}.", children[0].pid());
+    let stats = trace.stats();
+    let ring = stats
+        .rings
+        .iter()
+        .find(|ring| ring.name.starts_with(&name))
+        .expect("the honest");
+    assert_eq!((ring.head, ring.consumed, ring.lost), (64, 0, 0));
+    let [_honest, liar] = children;
+    liar.join();
+}

@@ -1,0 +1,61 @@
+//! What the kernel and the library promise to programs, tested in the guest.
+
+mod areas;
+mod calls;
+mod consumer;
+mod discovery;
+mod info;
+mod traces;
+mod update;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+use usertrace_tests::{control, guest};
+
+/// A test: its name, which begins with the requirements that it is for, and what it does.
+type Case = (&'static str, fn());
+
+/// The cases of a module, by the names of their functions.
+macro_rules! cases {
+    ($($name:ident),* $(,)?) => {
+        &[$((stringify!($name), $name as fn())),*]
+    };
+}
+pub(crate) use cases;
+
+/// In this order: the first looks at a kernel that never had a trace.
+const ALL: &[&[Case]] = &[
+    info::BEFORE_THE_FIRST_TRACE,
+    discovery::CASES,
+    calls::CASES,
+    areas::CASES,
+    traces::CASES,
+    update::CASES,
+    info::CASES,
+    consumer::CASES,
+];
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    if !arguments.list
+        && let Err(why) = guest::check()
+    {
+        eprintln!("guest-tests: {why}");
+        return ExitCode::FAILURE;
+    }
+    // They fork, and the traces and slots of the system are there once.
+    arguments.test_threads = Some(1);
+    let trials = ALL
+        .iter()
+        .flat_map(|cases| cases.iter())
+        .map(|&(name, test)| {
+            Trial::test(name, move || {
+                control::remove_all();
+                test();
+                Ok(())
+            })
+        })
+        .collect();
+    libtest_mimic::run(&arguments, trials).exit_code()
+}

@@ -1,0 +1,451 @@
+//! Traces in the control file system: names, slots, geometry, and how they come and go (A7, A9, C2, E1, E2).
+
+use std::fs;
+use std::io::ErrorKind;
+use std::sync::atomic::Ordering;
+
+use syscalls::Errno;
+use usertrace_sys::uapi::LTT_MAX_TRACES;
+use usertrace_tests::areas::{Areas, poke};
+use usertrace_tests::child::{self, Child};
+use usertrace_tests::control::{self, Trace};
+use usertrace_tests::wait;
+
+use crate::{Case, cases};
+
+pub(crate) const CASES: &[Case] = cases![
+    e1_mkdir_makes_a_trace_that_is_stopped,
+    e1_start_and_stop_are_read_back,
+    e1_bad_names_are_refused,
+    e1_nothing_but_traces_can_be_made,
+    e1_there_are_sixteen_slots,
+    e2_geometry_is_read_back_and_used,
+    e2_bad_geometry_is_refused_and_changes_nothing,
+    e2_geometry_is_fixed_by_the_first_start,
+    a7_traces_have_buffers_of_their_own,
+    a9_a_writer_survives_the_end_of_its_trace,
+    a9_a_slot_is_reused_after_all_acknowledged,
+    a9_a_process_that_ends_acknowledges,
+    f5_only_root_reads_traces,
+];
+
+fn kind(result: std::io::Result<impl Sized>) -> Option<i32> {
+    result.err().map(|e| e.raw_os_error().unwrap_or(0))
+}
+
+fn e1_mkdir_makes_a_trace_that_is_stopped() {
+    let trace = Trace::create("new");
+    assert_eq!(trace.read("start"), "0\n");
+    let stats = trace.stats();
+    assert_ne!(stats.generation, 0);
+    assert_eq!((stats.processes, stats.rings), (vec![], vec![]));
+    for (channel, size, count) in [("control", 65536, 4), ("main", 262_144, 16)] {
+        assert_eq!(
+            trace.read(&format!("{channel}/subbuf_size")),
+            format!("{size}\n")
+        );
+        assert_eq!(
+            trace.read(&format!("{channel}/subbuf_count")),
+            format!("{count}\n")
+        );
+        assert!(trace.consumer_files(channel).is_empty());
+    }
+    let path = trace.path().to_owned();
+    trace.try_remove().expect("rmdir");
+    assert!(!path.exists());
+    // The name is free again, and its new trace is another one.
+    let again = Trace::create("new");
+    assert!(again.stats().generation > stats.generation);
+}
+
+fn e1_start_and_stop_are_read_back() {
+    let trace = Trace::create("start");
+    for (text, read) in [("1", "1\n"), (" 1 \n", "1\n"), ("0\n", "0\n"), ("0", "0\n")] {
+        trace.write("start", text).expect("good");
+        assert_eq!(trace.read("start"), read);
+    }
+    trace.start();
+    let before = (trace.read("start"), trace.stats());
+    for bad in ["2", "-1", "01x", "start", "1 1", "\n", &"1".repeat(100)] {
+        assert_eq!(
+            kind(trace.write("start", bad)),
+            Some(libc::EINVAL),
+            "{bad:?}"
+        );
+        assert_eq!((trace.read("start"), trace.stats()), before, "{bad:?}");
+    }
+}
+
+fn e1_bad_names_are_refused() {
+    let longest = "x".repeat(31);
+    let trace = Trace::create(&longest);
+    assert_eq!(trace.read("start"), "0\n");
+    let too_long = "x".repeat(32);
+    for (name, errno) in [
+        (too_long.as_str(), libc::ENAMETOOLONG),
+        ("a b", libc::EINVAL),
+        ("quote\"", libc::EINVAL),
+        ("line\nbreak", libc::EINVAL),
+        ("\u{e4}", libc::EINVAL),
+        ("\u{7f}", libc::EINVAL),
+        (longest.as_str(), libc::EEXIST),
+        ("abi", libc::EEXIST),
+    ] {
+        assert_eq!(
+            kind(Trace::try_create(name).map(std::mem::forget)),
+            Some(errno),
+            "{name:?}"
+        );
+    }
+    let directories = fs::read_dir(control::ROOT).expect("a directory").count();
+    assert_eq!(directories, 2, "abi, and one trace");
+}
+
+fn e1_nothing_but_traces_can_be_made() {
+    let trace = Trace::create("fixed");
+    let channel = trace.path().join("main");
+    for path in [
+        trace.path().join("file"),
+        channel.join("file"),
+        control::ROOT.to_owned().into(),
+    ] {
+        let made = fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(path.join("x"));
+        assert!(made.is_err());
+    }
+    assert!(fs::create_dir(channel.join("x")).is_err());
+    assert!(fs::remove_file(trace.path().join("start")).is_err());
+    assert!(fs::remove_dir(&channel).is_err());
+    assert!(fs::rename(trace.path(), format!("{}/other", control::ROOT)).is_err());
+    assert!(fs::remove_file(format!("{}/abi", control::ROOT)).is_err());
+    assert_eq!(trace.read("start"), "0\n");
+}
+
+/// As many traces as there can be now.
+fn fill() -> Vec<Trace> {
+    let mut traces = Vec::new();
+    loop {
+        match Trace::try_create(&format!("fill-{}", traces.len())) {
+            Ok(trace) => traces.push(trace),
+            Err(e) => {
+                assert_eq!(e.kind(), ErrorKind::StorageFull, "ENOSPC");
+                return traces;
+            }
+        }
+    }
+}
+
+/// Waits until that many traces can be made: a process that is gone gives up its slots a moment later.
+fn wait_for_free_slots(count: usize) {
+    wait::until("enough slots are free", || {
+        let made = fill();
+        assert!(made.len() <= LTT_MAX_TRACES);
+        made.len() >= count
+    });
+}
+
+fn e1_there_are_sixteen_slots() {
+    wait_for_free_slots(LTT_MAX_TRACES);
+    let mut traces = fill();
+    assert_eq!(traces.len(), 16);
+    let mut slots: Vec<_> = traces.iter().map(|trace| trace.stats().slot).collect();
+    slots.sort_unstable();
+    assert_eq!(slots, (0..16).collect::<Vec<_>>());
+    // One that goes makes room for one.
+    drop(traces.remove(7));
+    let again = Trace::create("again");
+    assert_eq!(
+        kind(Trace::try_create("more").map(std::mem::forget)),
+        Some(libc::ENOSPC)
+    );
+    // All can be active at once, in one process (C2).
+    traces.push(again);
+    traces.iter().for_each(Trace::start);
+    child::run(|| {
+        let areas = Areas::map(0);
+        let given: Vec<_> = std::iter::from_fn(|| areas.next()).collect();
+        assert_eq!(given.len(), 16);
+        for (slot, update) in &given {
+            assert!(update.active);
+            slot.ring(1, 0).write(0, slot.index as u8 + 1);
+        }
+        for (slot, _) in &given {
+            assert_eq!(slot.ring(1, 0).read(0), slot.index as u8 + 1);
+        }
+        assert_eq!(areas.info(0).0.active, 0xffff);
+    });
+}
+
+fn e2_geometry_is_read_back_and_used() {
+    child::run(|| {
+        let areas = Areas::map(0);
+        for (size, count) in [(4096, 2), (8192, 128), (1 << 25, 2), (4096, 1 << 14)] {
+            let trace = Trace::started_with("geometry", size, count);
+            assert_eq!(trace.read("main/subbuf_size"), format!("{size}\n"));
+            assert_eq!(trace.read("main/subbuf_count"), format!("{count}\n"));
+            let slot = areas.must_next();
+            let channel = slot.channel(1);
+            assert_eq!((channel.subbuf_size, channel.subbuf_count), (size, count));
+            // Both ends of the last ring can be written.
+            let ring = slot.ring(1, channel.nr_rings as usize - 1);
+            ring.write(0, 1);
+            ring.write(ring.len - 1, 2);
+            assert_eq!((ring.read(0), ring.read(ring.len - 1)), (1, 2));
+            let slot_len = areas.at.buffers_len as usize / 16;
+            assert!(ring.address + ring.len <= slot.address + slot_len);
+            drop(trace);
+            assert_eq!(slot.update(), Err(Errno::ENOENT));
+        }
+    });
+}
+
+fn e2_bad_geometry_is_refused_and_changes_nothing() {
+    let trace = Trace::create("bad-geometry");
+    for channel in ["main", "control"] {
+        let (size, count) = (
+            format!("{channel}/subbuf_size"),
+            format!("{channel}/subbuf_count"),
+        );
+        let before = (trace.read(&size), trace.read(&count));
+        for bad in [
+            "0",
+            "1",
+            "2048",
+            "4095",
+            "4097",
+            "12288",
+            "67108864",
+            "134217728",
+            "4294967296",
+            "18446744073709551616",
+            "-4096",
+            "0x1000",
+            "4k",
+            "",
+            "\n",
+            "4096 4096",
+        ] {
+            assert_eq!(
+                kind(trace.write(&size, bad)),
+                bad_write(bad),
+                "{size}: {bad:?}"
+            );
+        }
+        for bad in [
+            "0",
+            "1",
+            "3",
+            "17",
+            "1048576",
+            "-2",
+            "9223372036854775808",
+            "two",
+        ] {
+            assert_eq!(
+                kind(trace.write(&count, bad)),
+                bad_write(bad),
+                "{count}: {bad:?}"
+            );
+        }
+        assert_eq!((trace.read(&size), trace.read(&count)), before);
+    }
+}
+
+/// Writing nothing is no call at all.
+fn bad_write(text: &str) -> Option<i32> {
+    (!text.is_empty()).then_some(libc::EINVAL)
+}
+
+fn e2_geometry_is_fixed_by_the_first_start() {
+    let trace = Trace::started("fixed");
+    for when in ["started", "stopped", "started again"] {
+        match when {
+            "stopped" => trace.stop(),
+            "started again" => trace.start(),
+            _ => {}
+        }
+        for (file, value) in [
+            ("main/subbuf_size", "4096"),
+            ("main/subbuf_count", "2"),
+            ("control/subbuf_size", "4096"),
+            ("main/subbuf_size", "262144"),
+        ] {
+            assert_eq!(
+                kind(trace.write(file, value)),
+                Some(libc::EBUSY),
+                "{when}: {file}"
+            );
+        }
+    }
+    assert_eq!(trace.read("main/subbuf_size"), "262144\n");
+}
+
+fn a7_traces_have_buffers_of_their_own() {
+    child::run(|| {
+        let (a, b) = (Trace::started("a"), Trace::started("b"));
+        let areas = Areas::map(0);
+        let (of_a, of_b) = (areas.must_next(), areas.must_next());
+        assert_ne!(of_a.index, of_b.index);
+        of_a.ring(1, 0).write_records(1);
+        of_b.ring(1, 0).write_records(2);
+        of_b.ring(1, 1).lost().store(7, Ordering::Relaxed);
+        assert_eq!(of_a.ring(1, 1).lost().load(Ordering::Relaxed), 0);
+        assert_eq!(of_a.ring(1, 0).read(56), 0, "one record");
+        assert_eq!(of_b.ring(1, 0).read(56), 1, "two records");
+        let heads = |trace: &Trace| -> Vec<_> {
+            trace
+                .stats()
+                .rings
+                .iter()
+                .map(|ring| (ring.head, ring.lost))
+                .collect()
+        };
+        assert_eq!(heads(&a), [(48, 0)]);
+        assert_eq!(heads(&b), [(64, 0), (0, 7)]);
+        // Each has its own active flag.
+        a.stop();
+        assert!(!of_a.update().expect("a").active);
+        assert!(of_b.update().expect("b").active);
+        let active = areas.info(of_b.index).0.active;
+        assert_eq!(active, 1 << of_b.index);
+        // And its own end.
+        drop(a);
+        assert_eq!(of_a.update(), Err(Errno::ENOENT));
+        assert_eq!(of_b.ring(1, 0).read(56), 1);
+        assert!(of_b.update().expect("b").active);
+    });
+}
+
+fn a9_a_writer_survives_the_end_of_its_trace() {
+    for round in 0..3 {
+        let trace = Trace::started_with("ends", 4096, 1024);
+        let mut child = Child::spawn(|link| {
+            let areas = Areas::map(0);
+            let slot = areas.must_next();
+            let ring = slot.ring(1, 0);
+            link.tell(0);
+            // It hears of nothing: no signal, no call. New pages and old ones, of the rings and control blocks.
+            let mut written = 0u64;
+            while areas.info(slot.index).0.slot[slot.index].generation != 0 || written < 4096 {
+                let offset = (written as usize * 4096) % ring.len;
+                ring.write(offset, 1);
+                let _ = ring.read((offset + ring.len / 2) % ring.len);
+                ring.head().store(written, Ordering::Release);
+                written += 1;
+            }
+            // And goes on after the end, up to when it looks.
+            for offset in (0..ring.len).step_by(4096) {
+                ring.write(offset, 2);
+            }
+            assert_eq!(slot.update(), Err(Errno::ENOENT));
+            // SAFETY: within the write area, where no Rust object lies.
+            unsafe { poke(ring.address, 3) };
+        });
+        child.link.hear();
+        wait::until("it writes", || trace.stats().pages() > 16 * (round + 1));
+        drop(trace);
+        child.join();
+    }
+}
+
+fn a9_a_slot_is_reused_after_all_acknowledged() {
+    wait_for_free_slots(LTT_MAX_TRACES);
+    let trace = Trace::started("old");
+    let (old, generation) = (trace.stats().slot, trace.stats().generation);
+    let processes: Vec<_> = (0..2)
+        .map(|_| {
+            let mut child = Child::spawn(|link| {
+                let areas = Areas::map(0);
+                let slot = areas.must_next();
+                let ring = slot.ring(1, 0);
+                ring.write(0, 42);
+                link.tell(slot.index as u64);
+                while let Some(order) = link.try_hear() {
+                    match order {
+                        0 => assert_eq!(slot.update(), Err(Errno::ENOENT)),
+                        1 => ring.write(0, 43),
+                        _ => return,
+                    }
+                    link.tell(0);
+                }
+            });
+            assert_eq!(child.link.hear(), old as u64);
+            child
+        })
+        .collect();
+    let [mut first, mut second] = <[Child; 2]>::try_from(processes).expect("two");
+    drop(trace);
+    assert_eq!(fill().len(), 15, "nobody has acknowledged");
+    first.link.tell(0);
+    first.link.hear();
+    assert_eq!(fill().len(), 15, "one has not");
+    // It may still write where the old trace was.
+    second.link.tell(1);
+    second.link.hear();
+    second.link.tell(0);
+    second.link.hear();
+    let traces = fill();
+    assert_eq!(traces.len(), 16);
+    let new = traces
+        .iter()
+        .find(|trace| trace.stats().slot == old)
+        .expect("one has the slot");
+    assert!(new.stats().generation > generation);
+    new.start();
+    // What one writes now where the old trace was is not in the new one.
+    second.link.tell(1);
+    second.link.hear();
+    assert_eq!(new.stats().pages(), 0);
+    for child in [first, second] {
+        let mut child = child;
+        child.link.tell(9);
+        child.join();
+    }
+}
+
+fn a9_a_process_that_ends_acknowledges() {
+    wait_for_free_slots(LTT_MAX_TRACES);
+    let trace = Trace::started("held");
+    let mut child = Child::spawn(|link| {
+        let _slot = Areas::map(0).must_next();
+        link.tell(0);
+        link.hear();
+    });
+    child.link.hear();
+    drop(trace);
+    assert_eq!(fill().len(), 15);
+    child.signal(nix::sys::signal::Signal::SIGKILL);
+    child.wait();
+    wait_for_free_slots(LTT_MAX_TRACES);
+}
+
+fn f5_only_root_reads_traces() {
+    let trace = Trace::started("private");
+    child::run(|| {
+        let slot = Areas::map(0).must_next();
+        slot.ring(1, 0).write_records(1);
+        slot.switch().expect("a consumer file");
+    });
+    let file = trace.consumer_files("main").remove(0);
+    child::run(|| {
+        let nobody = nix::unistd::Uid::from_raw(65534);
+        nix::unistd::setuid(nobody).expect("setuid");
+        for path in [
+            &file,
+            &trace.path().join("start"),
+            &trace.path().join("stats"),
+        ] {
+            let error = fs::File::open(path).expect_err("not for everybody");
+            assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+        }
+        assert!(fs::read_dir(trace.path()).is_err());
+        assert!(trace.write("start", "0").is_err());
+        assert!(Trace::try_create("mine").is_err());
+        assert!(trace.try_remove().is_err());
+        // But it may be traced.
+        let _ = Areas::map(0).must_next();
+    });
+    assert_eq!(trace.read("start"), "1\n");
+}

@@ -1,0 +1,323 @@
+//! The update signal: who gets it, and that it harms nobody (A4, F2).
+
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use nix::sys::signal::Signal;
+use usertrace_tests::areas::Areas;
+use usertrace_tests::child::{Child, Link};
+use usertrace_tests::control::Trace;
+use usertrace_tests::guest::scaled;
+use usertrace_tests::wait;
+
+use crate::{Case, cases};
+
+pub(crate) const CASES: &[Case] = cases![
+    a4_start_stop_and_destroy_are_signalled,
+    a4_the_handler_runs_before_the_next_instruction,
+    a4_a_sleeping_program_is_woken,
+    a4_the_signal_can_be_chosen_and_changed,
+    a4_no_signal_if_none_was_asked_for,
+    f2_an_update_kills_nobody,
+    f2_a_blocked_update_is_not_left_pending,
+    f2_no_update_survives_exec,
+];
+
+/// SIGRTMIN+3, as C programs have it.
+fn realtime() -> i32 {
+    libc::SIGRTMIN() + 3
+}
+
+static UPDATES: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn count(_: i32) {
+    UPDATES.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Sets what a signal does. nix does not know real-time signals.
+fn handle(signo: i32, handler: libc::sighandler_t, flags: i32) {
+    // SAFETY: all zeros is a valid value.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler;
+    action.sa_flags = flags;
+    // SAFETY: the handlers of this file do nothing but load and store.
+    let ret = unsafe { libc::sigaction(signo, &raw const action, std::ptr::null_mut()) };
+    assert_eq!(ret, 0);
+}
+
+fn counter() -> libc::sighandler_t {
+    count as *const () as libc::sighandler_t
+}
+
+/// A process with areas that tells its count when asked. `prepare` sets up its signals.
+fn counting(signo: i32, prepare: impl FnOnce()) -> Child {
+    let mut child = Child::spawn(move |link: &mut Link| {
+        prepare();
+        let areas = Areas::map(signo as u32);
+        link.tell(0);
+        while let Some(_asked) = link.try_hear() {
+            // The generation, and how often the handler ran.
+            let generation = areas.info(0).0.generation as u32;
+            let count = UPDATES.load(Ordering::Relaxed);
+            link.tell(u64::from(generation) << 32 | u64::from(count));
+        }
+    });
+    child.link.hear();
+    child
+}
+
+/// What it counts.
+fn ask(child: &mut Child) -> u32 {
+    child.link.tell(0);
+    child.link.hear() as u32
+}
+
+fn a4_start_stop_and_destroy_are_signalled() {
+    let mut child = counting(realtime(), || {
+        handle(realtime(), counter(), libc::SA_RESTART)
+    });
+    let trace = Trace::create("signals");
+    let mut last = ask(&mut child);
+    assert_eq!(last, 0, "nothing to be told yet");
+    let changes: [(&str, &dyn Fn()); 4] = [
+        ("start", &|| trace.start()),
+        ("stop", &|| trace.stop()),
+        ("start again", &|| trace.start()),
+        ("destroy", &|| trace.try_remove().expect("rmdir")),
+    ];
+    for (what, change) in changes {
+        change();
+        // The signal comes before the program's next instruction, so also before its answer.
+        let now = ask(&mut child);
+        assert_eq!(now, last + 1, "{what}");
+        last = now;
+    }
+    // What changes nothing is not told.
+    let other = Trace::create("never-started");
+    drop(other);
+    assert_eq!(ask(&mut child), last);
+}
+
+fn a4_the_handler_runs_before_the_next_instruction() {
+    /// What the handler saw last.
+    static SEEN: AtomicU32 = AtomicU32::new(0);
+    static INFO: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    extern "C" fn look(_: i32) {
+        let info = INFO.load(Ordering::Relaxed) as *const u32;
+        // SAFETY: the active mask, in the info area, which is mapped.
+        SEEN.store(unsafe { info.add(8).read_volatile() }, Ordering::Relaxed);
+    }
+    assert_eq!(
+        std::mem::offset_of!(usertrace_sys::uapi::LttInfo, active),
+        32
+    );
+
+    let trace = Trace::create("order");
+    let mut child = Child::spawn(|link| {
+        handle(
+            realtime(),
+            look as *const () as libc::sighandler_t,
+            libc::SA_RESTART,
+        );
+        let areas = Areas::map(realtime() as u32);
+        INFO.store(areas.at.info as usize, Ordering::Relaxed);
+        link.tell(0);
+        while link.try_hear().is_some() {
+            // Back from the system call in which it heard: whatever changed before it was told has been handled.
+            let (seen, now) = (SEEN.load(Ordering::Relaxed), areas.info(0).0.active);
+            assert_eq!(seen, now);
+            link.tell(u64::from(now));
+        }
+    });
+    child.link.hear();
+    for _ in 0..scaled(200) {
+        for (active, change) in [(1, Trace::start as fn(&Trace)), (0, Trace::stop)] {
+            change(&trace);
+            child.link.tell(0);
+            assert_eq!(child.link.hear(), active << trace.stats().slot);
+        }
+    }
+}
+
+fn a4_a_sleeping_program_is_woken() {
+    let mut child = Child::spawn(|link| {
+        handle(realtime(), counter(), 0);
+        let _areas = Areas::map(realtime() as u32);
+        link.tell(0);
+        while UPDATES.load(Ordering::Relaxed) == 0 {
+            // SAFETY: it takes no arguments. (A signal just before it is asked for again by the parent.)
+            unsafe { libc::pause() };
+        }
+    });
+    child.link.hear();
+    let trace = Trace::create("wakes");
+    let mut running = false;
+    wait::until("it woke", || {
+        running = !running;
+        if running {
+            trace.start()
+        } else {
+            trace.stop()
+        };
+        !child.is_alive()
+    });
+    child.join();
+}
+
+fn a4_the_signal_can_be_chosen_and_changed() {
+    let (first, second) = (Signal::SIGUSR1 as i32, Signal::SIGUSR2 as i32);
+    let trace = Trace::create("chosen");
+    let mut child = Child::spawn(|link| {
+        for signo in [first, second] {
+            let areas = Areas::map(signo as u32);
+            handle(first + second - signo, libc::SIG_DFL, 0);
+            handle(signo, counter(), libc::SA_RESTART);
+            let before = UPDATES.load(Ordering::Relaxed);
+            link.tell(0);
+            link.hear();
+            assert_eq!(UPDATES.load(Ordering::Relaxed), before + 1, "{signo}");
+            assert_eq!(areas.at.signo, signo as u32);
+        }
+        link.tell(0);
+    });
+    child.link.hear();
+    trace.start();
+    child.link.tell(0);
+    child.link.hear();
+    trace.stop();
+    child.link.tell(0);
+    child.link.hear();
+    child.join();
+}
+
+fn a4_no_signal_if_none_was_asked_for() {
+    let mut child = counting(0, || {
+        for signo in 1..=64 {
+            if ![Signal::SIGKILL as i32, Signal::SIGSTOP as i32, 32, 33].contains(&signo)
+                && signo != Signal::SIGCHLD as i32
+            {
+                handle(signo, counter(), libc::SA_RESTART);
+            }
+        }
+    });
+    let trace = Trace::create("quiet");
+    for _ in 0..5 {
+        trace.start();
+        trace.stop();
+    }
+    assert_eq!(ask(&mut child), 0);
+}
+
+/// How a program can treat the signal other than by handling it.
+const WAYS: &[(&str, libc::sighandler_t, bool)] = &[
+    ("default", libc::SIG_DFL, false),
+    ("ignored", libc::SIG_IGN, false),
+    ("blocked, default", libc::SIG_DFL, true),
+    ("blocked, ignored", libc::SIG_IGN, true),
+];
+
+/// Real-time and other signals: the default of each of them is death.
+fn signals() -> [i32; 3] {
+    [realtime(), Signal::SIGUSR1 as i32, Signal::SIGTERM as i32]
+}
+
+fn block(signo: i32) {
+    // SAFETY: the set is this function's own.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, signo);
+        assert_eq!(
+            libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()),
+            0
+        );
+    }
+}
+
+/// Whether the signal waits for this process.
+fn is_pending(signo: i32) -> bool {
+    // SAFETY: the set is this function's own.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        assert_eq!(libc::sigpending(&raw mut set), 0);
+        libc::sigismember(&raw const set, signo) == 1
+    }
+}
+
+fn f2_an_update_kills_nobody() {
+    let trace = Trace::create("harmless");
+    let mut children = Vec::new();
+    for signo in signals() {
+        for &(how, handler, blocked) in WAYS {
+            let child = counting(signo, move || {
+                handle(signo, handler, 0);
+                if blocked {
+                    block(signo);
+                }
+            });
+            children.push((signo, how, child));
+        }
+    }
+    for _ in 0..20 {
+        trace.start();
+        trace.stop();
+    }
+    trace.try_remove().expect("rmdir");
+    for (signo, how, child) in &mut children {
+        assert!(child.is_alive(), "signal {signo}, {how}");
+        assert_eq!(ask(child), 0, "signal {signo}, {how}");
+    }
+}
+
+fn f2_a_blocked_update_is_not_left_pending() {
+    let trace = Trace::create("blocked");
+    for signo in signals() {
+        let mut child = Child::spawn(|link| {
+            handle(signo, counter(), 0);
+            block(signo);
+            let _areas = Areas::map(signo as u32);
+            link.tell(0);
+            link.hear();
+            assert!(!is_pending(signo), "signal {signo}");
+            assert_eq!(UPDATES.load(Ordering::Relaxed), 0);
+        });
+        child.link.hear();
+        for _ in 0..5 {
+            trace.start();
+            trace.stop();
+        }
+        child.link.tell(0);
+        child.join();
+    }
+}
+
+fn f2_no_update_survives_exec() {
+    let trace = Trace::create("exec");
+    for (signo, blocked) in signals().into_iter().flat_map(|s| [(s, false), (s, true)]) {
+        let mut child = Child::spawn(|link| {
+            handle(signo, counter(), 0);
+            if blocked {
+                block(signo);
+            }
+            let _areas = Areas::map(signo as u32);
+            link.tell(0);
+            link.hear();
+            // Blocked signals stay blocked, so the new program unblocks all, and would die of one that is pending.
+            let script =
+                c"perl -MPOSIX -e 'sigprocmask(SIG_SETMASK, POSIX::SigSet->new) or die; exit 0'";
+            let arguments: [&CStr; 3] = [c"sh", c"-c", script];
+            let _ = nix::unistd::execv(c"/bin/sh", &arguments);
+            panic!("exec failed");
+        });
+        child.link.hear();
+        trace.start();
+        child.link.tell(0);
+        // While it executes.
+        for _ in 0..20 {
+            trace.stop();
+            trace.start();
+        }
+        child.join();
+        trace.stop();
+    }
+}

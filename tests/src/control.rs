@@ -1,0 +1,292 @@
+//! The control file system, as a person uses it.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Where it is mounted.
+pub const ROOT: &str = "/sys/kernel/ltt";
+
+/// A trace, which is destroyed when this is dropped.
+#[derive(Debug)]
+pub struct Trace {
+    path: PathBuf,
+}
+
+impl Trace {
+    /// `mkdir`
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn try_create(name: &str) -> io::Result<Self> {
+        let path = Path::new(ROOT).join(name);
+        fs::create_dir(&path)?;
+        Ok(Self { path })
+    }
+
+    /// `mkdir`
+    ///
+    /// # Panics
+    /// If the kernel refuses.
+    #[must_use]
+    pub fn create(name: &str) -> Self {
+        Self::try_create(name).unwrap_or_else(|e| panic!("mkdir {name}: {e}"))
+    }
+
+    /// `mkdir` and `echo 1 > start`
+    #[must_use]
+    pub fn started(name: &str) -> Self {
+        let trace = Self::create(name);
+        trace.start();
+        trace
+    }
+
+    /// `mkdir`, these sub-buffers in `main`, and `echo 1 > start`
+    #[must_use]
+    pub fn started_with(name: &str, subbuf_size: u32, subbuf_count: u32) -> Self {
+        let trace = Self::create(name);
+        trace.set_geometry("main", subbuf_size, subbuf_count);
+        trace.start();
+        trace
+    }
+
+    /// Its directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its name.
+    ///
+    /// # Panics
+    /// Never: it was made from a name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .expect("a name")
+    }
+
+    /// Writes to one of its files.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn write(&self, file: &str, text: &str) -> io::Result<()> {
+        write(&self.path.join(file), text)
+    }
+
+    /// Reads one of its files.
+    ///
+    /// # Panics
+    /// If the kernel refuses.
+    #[must_use]
+    pub fn read(&self, file: &str) -> String {
+        fs::read_to_string(self.path.join(file)).unwrap_or_else(|e| panic!("{file}: {e}"))
+    }
+
+    /// `echo 1 > start`
+    ///
+    /// # Panics
+    /// If the kernel refuses.
+    pub fn start(&self) {
+        self.write("start", "1\n").expect("it can be started");
+    }
+
+    /// `echo 0 > start`
+    ///
+    /// # Panics
+    /// If the kernel refuses.
+    pub fn stop(&self) {
+        self.write("start", "0\n").expect("it can be stopped");
+    }
+
+    /// Chooses a channel's sub-buffers. The size is made as small as it can be in between, so that no product on the
+    /// way is too large.
+    ///
+    /// # Panics
+    /// If the kernel refuses.
+    pub fn set_geometry(&self, channel: &str, subbuf_size: u32, subbuf_count: u32) {
+        for (file, value) in [
+            ("subbuf_size", 4096),
+            ("subbuf_count", subbuf_count),
+            ("subbuf_size", subbuf_size),
+        ] {
+            self.write(&format!("{channel}/{file}"), &format!("{value}\n"))
+                .unwrap_or_else(|e| panic!("{value} > {channel}/{file}: {e}"));
+        }
+    }
+
+    /// What `stats` says.
+    ///
+    /// # Panics
+    /// If it is not what it should be.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats::parse(&self.read("stats"))
+    }
+
+    /// The consumer files of a channel.
+    ///
+    /// # Panics
+    /// If there is no such channel.
+    #[must_use]
+    pub fn consumer_files(&self, channel: &str) -> Vec<PathBuf> {
+        let mut files: Vec<_> = fs::read_dir(self.path.join(channel))
+            .expect("the channel has a directory")
+            .map(|entry| entry.expect("an entry").path())
+            .filter(|path| path.extension().is_some())
+            .collect();
+        files.sort();
+        files
+    }
+
+    /// `rmdir`
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn try_remove(&self) -> io::Result<()> {
+        fs::remove_dir(&self.path)
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        // One that the test destroyed itself is gone.
+        let _ = self.try_remove();
+    }
+}
+
+/// Writes to a file of the control file system, in one call.
+///
+/// # Errors
+/// The kernel's.
+pub fn write(path: &Path, text: &str) -> io::Result<()> {
+    // Neither O_CREAT nor O_TRUNC: these files are neither made nor cut by their users.
+    let mut file = fs::OpenOptions::new().write(true).open(path)?;
+    io::Write::write_all(&mut file, text.as_bytes())
+}
+
+/// Destroys the traces that a test which failed left behind.
+///
+/// # Panics
+/// If the control file system is not mounted.
+pub fn remove_all() {
+    for entry in fs::read_dir(ROOT).expect("the control file system is mounted") {
+        let entry = entry.expect("an entry");
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
+/// What a trace's `stats` says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// The trace's number.
+    pub generation: u64,
+    /// Its slot.
+    pub slot: usize,
+    /// Its processes.
+    pub processes: Vec<ProcessStats>,
+    /// Their rings that have anything.
+    pub rings: Vec<RingStats>,
+}
+
+/// A process in a trace's `stats`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessStats {
+    /// Its consumer files' name.
+    pub name: String,
+    /// `alive`, `dead`, or `read`.
+    pub state: String,
+    /// Pages that are allocated for it.
+    pub pages: u64,
+}
+
+/// A ring in a trace's `stats`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RingStats {
+    /// Its process's consumer files' name.
+    pub name: String,
+    /// Its channel.
+    pub channel: String,
+    /// Its number in the channel.
+    pub ring: u32,
+    /// Everything below is committed.
+    pub head: u64,
+    /// Everything below may be overwritten.
+    pub consumed: u64,
+    /// Dropped records.
+    pub lost: u64,
+}
+
+impl Stats {
+    fn parse(text: &str) -> Self {
+        let mut stats = Self::default();
+        for line in text.lines() {
+            let words: Vec<_> = line.split(' ').collect();
+            let number = |at: usize| -> u64 {
+                words[at]
+                    .parse()
+                    .unwrap_or_else(|_| panic!("no number {at} in: {line}"))
+            };
+            match words[..] {
+                ["generation", _] => stats.generation = number(1),
+                ["slot", _] => stats.slot = number(1) as usize,
+                ["process", name, state, "pages", _] => stats.processes.push(ProcessStats {
+                    name: name.into(),
+                    state: state.into(),
+                    pages: number(4),
+                }),
+                [
+                    "ring",
+                    name,
+                    channel,
+                    _,
+                    "head",
+                    _,
+                    "consumed",
+                    _,
+                    "lost",
+                    _,
+                ] => stats.rings.push(RingStats {
+                    name: name.into(),
+                    channel: channel.into(),
+                    ring: number(3) as u32,
+                    head: number(5),
+                    consumed: number(7),
+                    lost: number(9),
+                }),
+                _ => panic!("a line of stats that was not expected: {line}"),
+            }
+        }
+        stats
+    }
+
+    /// Pages of all processes.
+    #[must_use]
+    pub fn pages(&self) -> u64 {
+        self.processes.iter().map(|process| process.pages).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stats_are_read() {
+        let stats = Stats::parse(
+            "generation 7\nslot 2\nprocess 45.3 alive pages 12\n\
+             ring 45.3 main 1 head 4096 consumed 32 lost 5\n",
+        );
+        assert_eq!((stats.generation, stats.slot, stats.pages()), (7, 2, 12));
+        assert_eq!(stats.processes[0].state, "alive");
+        let ring = &stats.rings[0];
+        assert_eq!(
+            (ring.ring, ring.head, ring.consumed, ring.lost),
+            (1, 4096, 32, 5)
+        );
+    }
+}

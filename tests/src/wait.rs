@@ -1,0 +1,30 @@
+//! Waiting for what must happen, without a guess at how long that takes.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// How long anything may take, on the slowest kernel and a busy host. Only a failing test waits so long.
+pub const LIMIT: Duration = Duration::from_secs(120);
+
+/// Waits until `condition` gives something.
+///
+/// # Panics
+/// If it does not within [`LIMIT`].
+pub fn until_some<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = condition() {
+            return found;
+        }
+        assert!(begun.elapsed() < LIMIT, "waited in vain until {what}");
+        sleep(Duration::from_millis(1));
+    }
+}
+
+/// Waits until `condition` holds.
+///
+/// # Panics
+/// If it does not within [`LIMIT`].
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    until_some(what, || condition().then_some(()));
+}
