@@ -7,8 +7,9 @@
 //!   empty, gets buffers of its own, and goes on there (A5). A child of `vfork`, or of `clone` with `CLONE_VM`, shares
 //!   the memory and is not noticed, as yet.
 //!
-//! Two copies of this crate in one process, as in a Rust program under the preload library, share the areas and the
-//! rings. The kernel takes the acknowledgement of either for that of both (A9), and the second gets no signal.
+//! Two copies of this crate in one process, as in a Rust program under the preload library, share the areas, the rings
+//! and the signal. The kernel takes the acknowledgement of either for that of both (A9): a thread that the other one
+//! did not wait for may still write a record into a slot that has another trace by then.
 
 mod env;
 mod info;

@@ -1,31 +1,149 @@
 //! The update signal (A4).
+//!
+//! A program's own handler stays: such a process gets no update signal, and finds out when it next begins a
+//! sub-buffer; `USERTRACE_SIGNAL` chooses another signal. But a handler of another copy of this crate, as the preload
+//! library has one, is no obstacle: the new one calls it. Copies know each other by a mark in the handler's code.
 
 use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-extern "C" fn on_update(_: libc::c_int) {
-    super::refresh();
+/// A jump, of 5 bytes, and behind it the mark.
+const MARK: &[u8; 16] = b"usertrace update";
+const MARK_AT: usize = 5;
+
+/// The handler as the kernel calls it: jumps over the mark to the real one.
+#[unsafe(naked)]
+extern "C" fn marked(_: libc::c_int) {
+    std::arch::naked_asm!(
+        // Written out, so that it has 5 bytes wherever it goes.
+        ".byte 0xe9",
+        ".long {on_update} - . - 4",
+        ".ascii \"usertrace update\"",
+        on_update = sym on_update,
+    )
 }
 
-/// Handles the signal, if nobody else does. False: somebody does, or it cannot be handled.
-///
-/// A program's own handler stays: such a process gets no update signal, and finds out when it next begins a
-/// sub-buffer. `USERTRACE_SIGNAL` chooses another signal.
+/// The handler of another copy of this crate, or 0.
+static OTHER: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn on_update(signo: libc::c_int) {
+    super::refresh();
+    let other = OTHER.load(Ordering::Relaxed);
+    if other != 0 {
+        // SAFETY: `install` found it to be the handler of a copy of this crate.
+        let other: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(other) };
+        other(signo);
+    }
+}
+
+/// Whether a handler is one of a copy of this crate.
+fn is_ours(handler: usize) -> bool {
+    let mut found = [0u8; MARK_AT + MARK.len()];
+    let local = libc::iovec {
+        iov_base: found.as_mut_ptr().cast(),
+        iov_len: found.len(),
+    };
+    let remote = libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(handler),
+        iov_len: found.len(),
+    };
+    // SAFETY: the kernel writes to `found` alone, and fails where there is nothing to read.
+    let read = unsafe {
+        libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0)
+    };
+    read == found.len() as isize && found[0] == 0xe9 && &found[MARK_AT..] == MARK
+}
+
+/// Handles the signal, unless the program does, and says whether it is handled here.
 pub(super) fn install(signo: u32) -> bool {
     let Ok(signo) = libc::c_int::try_from(signo) else {
         return false;
     };
+    let own = marked as extern "C" fn(libc::c_int) as usize;
     // SAFETY: zeros are a sigaction, and the handler does what a signal handler may: it neither allocates nor waits,
     // and leaves errno alone.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
-        if libc::sigaction(signo, null(), &raw mut action) != 0
-            || action.sa_sigaction != libc::SIG_DFL
-        {
+        if libc::sigaction(signo, null(), &raw mut action) != 0 {
             return false;
         }
-        action.sa_sigaction = on_update as extern "C" fn(libc::c_int) as usize;
+        match action.sa_sigaction {
+            libc::SIG_DFL => {}
+            handler if handler == own => return true,
+            libc::SIG_IGN => return false,
+            handler if is_ours(handler) => OTHER.store(handler, Ordering::Relaxed),
+            _ => return false,
+        }
+        action.sa_sigaction = own;
         action.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK;
         libc::sigemptyset(&raw mut action.sa_mask);
         libc::sigaction(signo, &raw const action, null_mut()) == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+
+    use super::*;
+
+    static SEEN: AtomicU32 = AtomicU32::new(0);
+
+    extern "C" fn count(_: libc::c_int) {
+        SEEN.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// As another copy of this crate has it.
+    #[unsafe(naked)]
+    extern "C" fn another_copy(_: libc::c_int) {
+        std::arch::naked_asm!(
+            ".byte 0xe9",
+            ".long {count} - . - 4",
+            ".ascii \"usertrace update\"",
+            count = sym count,
+        )
+    }
+
+    fn handler(signo: libc::c_int) -> usize {
+        // SAFETY: reads a disposition.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signo, null(), &raw mut action);
+            action.sa_sigaction
+        }
+    }
+
+    /// One test, because there is one `OTHER`.
+    #[test]
+    fn other_handlers_stay_and_other_copies_are_called() {
+        let own = marked as extern "C" fn(libc::c_int) as usize;
+        let set = |signo, handler: usize| {
+            // SAFETY: handlers that only count.
+            unsafe { libc::signal(signo, handler) };
+        };
+        let [free, foreign, ignored, copy] = [0, 1, 2, 3].map(|n| libc::SIGRTMIN() + 8 + n);
+
+        assert!(install(free as u32));
+        assert!(install(free as u32));
+        assert_eq!((handler(free), OTHER.load(Ordering::Relaxed)), (own, 0));
+
+        let count = count as extern "C" fn(libc::c_int) as usize;
+        set(foreign, count);
+        assert!(!install(foreign as u32));
+        assert_eq!(handler(foreign), count);
+
+        set(ignored, libc::SIG_IGN);
+        assert!(!install(ignored as u32));
+        assert_eq!(handler(ignored), libc::SIG_IGN);
+
+        assert!(!install(libc::SIGKILL as u32));
+        assert!(!install(u32::MAX));
+
+        set(copy, another_copy as extern "C" fn(libc::c_int) as usize);
+        assert!(install(copy as u32));
+        assert_eq!(handler(copy), own);
+        // SAFETY: the handler is `marked`.
+        unsafe { libc::raise(copy) };
+        assert_eq!(SEEN.load(Ordering::Relaxed), 1);
     }
 }
