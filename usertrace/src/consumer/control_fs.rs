@@ -19,14 +19,6 @@ pub enum ControlFsError {
          mount -t ltt ltt {CONTROL_FS}"
     )]
     Missing(PathBuf),
-    /// There is a trace of that name.
-    #[error("there is a trace {name} already; rmdir {path} removes it")]
-    Exists {
-        /// Its name.
-        name: String,
-        /// Its directory.
-        path: PathBuf,
-    },
     /// Something cannot be read or written.
     #[error("cannot {what} {path}")]
     Io {
@@ -80,20 +72,18 @@ impl ControlFs {
         }
     }
 
-    /// Creates a trace, which is removed again when the result is dropped.
+    /// Creates a trace, which is removed again when the result is dropped; or joins one that exists, which then stays.
     ///
     /// # Errors
-    /// When it exists, or the kernel does not like it.
+    /// When the kernel does not like it: a name, or sizes, of which those of a trace that was started are fixed.
     pub fn create(&self, name: &str, sizes: Sizes) -> Result<TraceDir, ControlFsError> {
         let path = self.root.join(name);
-        fs::create_dir(&path).map_err(|source| match source.kind() {
-            io::ErrorKind::AlreadyExists => ControlFsError::Exists {
-                name: name.to_owned(),
-                path: path.clone(),
-            },
-            _ => io_error("create the trace", &path)(source),
-        })?;
-        let trace = TraceDir { path };
+        let created = match fs::create_dir(&path) {
+            Ok(()) => true,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+            Err(error) => return Err(io_error("create the trace", &path)(error)),
+        };
+        let trace = TraceDir { path, created };
         let main = trace.channel(ChannelName::Main);
         for (file, value) in [
             ("subbuf_size", sizes.subbuf_size),
@@ -149,10 +139,11 @@ pub(super) fn is_consumer_file(name: &str) -> bool {
     matches!(name.split_once('.'), Some((pid, process)) if number(pid) && number(process))
 }
 
-/// A trace that exists as long as this does.
+/// A trace. If it was created by this, it exists as long as this does.
 #[derive(Debug)]
 pub struct TraceDir {
     path: PathBuf,
+    created: bool,
 }
 
 impl TraceDir {
@@ -184,21 +175,25 @@ impl TraceDir {
         write(&self.path.join("start"), "0")
     }
 
-    /// Removes it.
+    /// Removes it, if it was created by this.
     ///
     /// # Errors
     /// The kernel's; it is not tried again.
-    pub fn remove(self) -> Result<(), ControlFsError> {
-        let path = self.path.clone();
-        std::mem::forget(self);
-        fs::remove_dir(&path).map_err(io_error("remove the trace", &path))
+    pub fn remove(mut self) -> Result<(), ControlFsError> {
+        if !std::mem::take(&mut self.created) {
+            return Ok(());
+        }
+        let path = &self.path;
+        fs::remove_dir(path).map_err(io_error("remove the trace", path))
     }
 }
 
 impl Drop for TraceDir {
     fn drop(&mut self) {
-        // On the way out of an error, which is the one to tell.
-        let _ = fs::remove_dir(&self.path);
+        if self.created {
+            // On the way out of an error, which is the one to tell.
+            let _ = fs::remove_dir(&self.path);
+        }
     }
 }
 
@@ -235,11 +230,29 @@ mod tests {
         assert!(!directory.path().join("t").exists());
 
         let trace = control.create("t", Sizes::default()).unwrap();
-        let exists = control.create("t", Sizes::default()).unwrap_err();
-        assert!(matches!(exists, ControlFsError::Exists { .. }));
         assert_eq!(control.traces().unwrap(), [trace.path()]);
         trace.remove().unwrap();
         assert!(control.traces().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_trace_that_was_there_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("abi"), "").unwrap();
+        let control = ControlFs::open(directory.path()).unwrap();
+        let theirs = directory.path().join("t");
+        fs::create_dir(&theirs).unwrap();
+        drop(control.create("t", Sizes::default()).unwrap());
+        assert!(theirs.exists());
+        let joined = control.create("t", Sizes::default()).unwrap();
+        joined.remove().unwrap();
+        assert!(theirs.exists());
+        let sizes = Sizes {
+            subbuf_count: Some(2),
+            ..Sizes::default()
+        };
+        control.create("t", sizes).unwrap_err();
+        assert!(theirs.exists());
     }
 
     #[test]

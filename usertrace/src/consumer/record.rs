@@ -20,7 +20,8 @@ use serde::Serialize;
 use super::control_fs::{consumer_files, is_consumer_file};
 use super::signals::{Came, Signals};
 use super::{
-    ChannelName, ControlFs, ControlFsError, KernelFile, Session, SessionSummary, Sizes, TraceDir,
+    ChannelName, ControlFs, ControlFsError, KernelFile, Progress, Session, SessionSummary, Sizes,
+    TraceDir,
 };
 
 /// Milliseconds between two looks at the rings: fewest, when they fill fast, and most. In the latter, a program that
@@ -108,10 +109,11 @@ fn system<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> RecordErr
 }
 
 /// Creates a trace, runs a program, records what it and all others write to the trace until it ends, and removes the
-/// trace. To be called in a process of one thread, as it takes signals.
+/// trace. A trace of that name that is there already is joined: it is started if need be, and in the end stopped, and
+/// stays. To be called in a process of one thread, as it takes signals.
 ///
 /// # Errors
-/// When that cannot be done; the program, if it was started, goes on.
+/// When that cannot be done. The program, if it was started, has ended nevertheless, other than when waiting for it fails.
 pub fn record(options: &Options) -> Result<Recording, RecordError> {
     let (program, arguments) = options
         .program
@@ -122,8 +124,21 @@ pub fn record(options: &Options) -> Result<Recording, RecordError> {
         path: options.output.clone(),
         source,
     };
-    create_output(&options.output).map_err(output_error)?;
+    let created = create_output(&options.output).map_err(output_error)?;
+    let recording = record_to(options, &control_fs, program, arguments);
+    if recording.is_err() && created {
+        // If nothing is in it.
+        let _ = fs::remove_dir(&options.output);
+    }
+    recording
+}
 
+fn record_to(
+    options: &Options,
+    control_fs: &ControlFs,
+    program: &OsString,
+    arguments: &[OsString],
+) -> Result<Recording, RecordError> {
     let signals = Signals::new().map_err(system("take signals"))?;
     let trace = control_fs.create(&options.trace, options.sizes)?;
     let hostname = fs::read_to_string("/proc/sys/kernel/hostname").ok();
@@ -135,8 +150,11 @@ pub fn record(options: &Options) -> Result<Recording, RecordError> {
         signals,
         output: &options.output,
         refused: BTreeMap::new(),
+        failed: None,
     };
     recorder.trace.start()?;
+    // A trace that was there already has files that nobody tells of.
+    recorder.take_files(true)?;
 
     let mut command = Command::new(program);
     command.args(arguments);
@@ -146,6 +164,7 @@ pub fn record(options: &Options) -> Result<Recording, RecordError> {
             .iter()
             .map(|(name, value)| (name, value)),
     );
+    recorder.signals.not_in(&mut command);
     let started = Instant::now();
     let mut child = command.spawn().map_err(|source| RecordError::Program {
         program: program.to_string_lossy().into_owned(),
@@ -163,11 +182,12 @@ pub fn record(options: &Options) -> Result<Recording, RecordError> {
     })
 }
 
-/// The directory, which must be new, or empty: traces in it would be read together.
-fn create_output(path: &Path) -> io::Result<()> {
+/// The directory, which must be new, or empty: traces in it would be read together. Is it new?
+fn create_output(path: &Path) -> io::Result<bool> {
+    let new = !path.exists();
     fs::create_dir_all(path)?;
     match fs::read_dir(path)?.next() {
-        None => Ok(()),
+        None => Ok(new),
         Some(Ok(_)) => Err(io::ErrorKind::DirectoryNotEmpty.into()),
         Some(Err(error)) => Err(error),
     }
@@ -198,10 +218,13 @@ struct Recorder<'a> {
     output: &'a Path,
     /// Files and directories that could not be opened, and why. They are tried again in the end.
     refused: BTreeMap<String, io::Error>,
+    /// Why nothing is recorded any more.
+    failed: Option<RecordError>,
 }
 
 impl Recorder<'_> {
-    /// Records until the program ends, or until somebody insists to stop. None: it still runs.
+    /// Records until the program ends, or until somebody insists to stop. None: it still runs. When recording fails,
+    /// the program goes on nevertheless, and who waits for it waits for its end.
     fn run(&mut self, child: &mut Child) -> Result<Option<ExitStatus>, RecordError> {
         let mut wait = *WAIT.start();
         let mut asked = false;
@@ -227,13 +250,22 @@ impl Recorder<'_> {
                 }
             }
             let status = child.try_wait().map_err(system("wait for the program"))?;
-            self.take_files(false)?;
-            let progress = self.drain(false)?;
+            let mut fill = 0;
+            if self.failed.is_none() {
+                match self.round(false) {
+                    Ok((_, progress)) => fill = progress.fill,
+                    Err(error) => {
+                        // The first error is the one to tell.
+                        let _ = self.trace.stop();
+                        self.failed = Some(error);
+                    }
+                }
+            }
             if status.is_some() {
                 return Ok(status);
             }
             // Often enough that a ring gets no fuller than a quarter, and no more often than that takes.
-            wait = match progress.fill {
+            wait = match fill {
                 250.. => *WAIT.start(),
                 62..250 => wait,
                 _ => wait * 2,
@@ -244,6 +276,9 @@ impl Recorder<'_> {
 
     /// Stops the trace, and reads what is left of it.
     fn stop(mut self) -> Result<SessionSummary, RecordError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
         // What was recorded is written in any case.
         let stopped = self.trace.stop();
         let started = Instant::now();
@@ -259,8 +294,7 @@ impl Recorder<'_> {
                 .map_err(system("read a signal"))?
                 .is_some()
             {}
-            let files = self.take_files(true)?;
-            let progress = self.drain(false)?;
+            let (files, progress) = self.round(true)?;
             if files > 0 || progress.bytes > 0 {
                 quiet = Instant::now();
             }
@@ -298,13 +332,15 @@ impl Recorder<'_> {
         }
     }
 
-    fn drain(&mut self, last: bool) -> Result<super::Progress, RecordError> {
-        self.session
-            .drain(last)
-            .map_err(|source| RecordError::Output {
-                path: self.output.to_owned(),
-                source,
-            })
+    /// Takes the files that have come, and reads what there is. Gives how many files there were.
+    fn round(&mut self, all: bool) -> Result<(usize, Progress), RecordError> {
+        let files = self.take_files(all)?;
+        let progress = self.session.drain(false);
+        let progress = progress.map_err(|source| RecordError::Output {
+            path: self.output.to_owned(),
+            source,
+        })?;
+        Ok((files, progress))
     }
 
     /// Takes the files that have come, of those that the kernel told of, or of all. Gives how many there were.
@@ -359,7 +395,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// To be made before the trace is started: then no file is older than it.
+    /// To be made before the trace is started: then no file of a new trace is older than it.
     fn new(trace: &TraceDir) -> nix::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
         let mut channels = Vec::new();

@@ -1,5 +1,8 @@
 //! Signals, as something to wait for.
 
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -26,8 +29,8 @@ pub(super) enum Came {
     Forward { signal: Signal, from_terminal: bool },
 }
 
-/// Takes signals as long as it lives. The program that is started meanwhile does not inherit that: the standard library
-/// gives it an empty signal mask.
+/// Takes signals as long as it lives. A program that is started meanwhile inherits that, unless it is told otherwise
+/// ([`Signals::not_in`]).
 #[derive(Debug)]
 pub(super) struct Signals {
     fd: SignalFd,
@@ -46,6 +49,15 @@ impl Signals {
         let mut before = SigSet::empty();
         sigprocmask(SigmaskHow::SIG_BLOCK, Some(&mask), Some(&mut before))?;
         Ok(Self { fd, before })
+    }
+
+    /// Lets a program take its signals itself, as if this were not there.
+    pub(super) fn not_in(&self, command: &mut Command) {
+        let before = self.before;
+        let restore = move || Ok(sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?);
+        // SAFETY: between fork and exec, sigprocmask may be called, and nothing else is: it takes no lock and no
+        // memory.
+        unsafe { command.pre_exec(restore) };
     }
 
     /// The next signal that came.
@@ -79,5 +91,40 @@ impl Drop for Signals {
     fn drop(&mut self) {
         // What came in between and was not read, is delivered now: that is what it was sent for.
         let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&self.before), None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::signal::raise;
+
+    use super::*;
+
+    #[test]
+    fn signals_are_taken_and_given_back() {
+        let blocked = || {
+            let mut mask = SigSet::empty();
+            sigprocmask(SigmaskHow::SIG_BLOCK, None, Some(&mut mask)).unwrap();
+            mask.contains(Signal::SIGUSR1)
+        };
+        let signals = Signals::new().unwrap();
+        assert!(blocked());
+        assert_eq!(signals.next().unwrap(), None);
+        raise(Signal::SIGUSR1).unwrap();
+        let forward = Came::Forward {
+            signal: Signal::SIGUSR1,
+            from_terminal: false,
+        };
+        assert_eq!(signals.next().unwrap(), Some(forward));
+
+        let mut command = Command::new("grep");
+        command.args(["SigBlk", "/proc/self/status"]);
+        signals.not_in(&mut command);
+        let output = command.output().unwrap();
+        let mask = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(mask.trim_end(), "SigBlk:\t0000000000000000");
+
+        drop(signals);
+        assert!(!blocked());
     }
 }
