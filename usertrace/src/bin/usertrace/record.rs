@@ -36,7 +36,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
 
-    /// Name of the trace [default: usertrace-PID]
+    /// Name of the trace; one that exists is joined, stopped in the end, and stays [default: usertrace-PID]
     #[arg(long, value_name = "NAME")]
     trace: Option<String>,
 
