@@ -8,11 +8,15 @@
 
 pub mod accounts;
 pub mod areas;
+pub mod babeltrace;
 pub mod child;
 pub mod consumer;
 pub mod control;
 pub mod cpu;
+pub mod event;
 pub mod guest;
 pub mod maps;
+pub mod parse;
+pub mod program;
 pub mod raw;
 pub mod wait;

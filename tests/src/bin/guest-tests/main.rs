@@ -4,7 +4,9 @@ mod areas;
 mod calls;
 mod consumer;
 mod discovery;
+mod events;
 mod info;
+mod preload;
 mod traces;
 mod update;
 
@@ -34,6 +36,8 @@ const ALL: &[&[Case]] = &[
     update::CASES,
     info::CASES,
     consumer::CASES,
+    events::CASES,
+    preload::CASES,
 ];
 
 fn main() -> ExitCode {

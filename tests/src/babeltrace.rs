@@ -1,0 +1,114 @@
+//! `babeltrace2`, the judge of traces (F1).
+
+use std::path::Path;
+use std::process::Command;
+
+/// An event as it prints it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Printed {
+    /// Cycles of the trace's clock.
+    pub time: u64,
+    /// Of the event.
+    pub name: String,
+    /// The rest: contexts and fields.
+    pub fields: String,
+}
+
+impl Printed {
+    /// The value of an integer field, or of a context's.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
+    pub fn field(&self, name: &str) -> u64 {
+        let wanted = format!("{name} = ");
+        self.fields
+            .match_indices(&wanted)
+            .find(|&(at, _)| self.fields[..at].ends_with([' ', '{']))
+            .and_then(|(at, _)| {
+                let text = &self.fields[at + wanted.len()..];
+                let end = text
+                    .find(|c: char| !c.is_ascii_digit())
+                    .unwrap_or(text.len());
+                text[..end].parse().ok()
+            })
+            .unwrap_or_else(|| panic!("no number {name} in {}", self.fields))
+    }
+
+    /// Thread and number of a [`crate::event::numbered`].
+    ///
+    /// # Panics
+    /// If it is another event.
+    #[must_use]
+    pub fn numbered(&self) -> (u32, u64) {
+        assert_eq!(self.name, "test:numbered");
+        (self.field("thread") as u32, self.field("number"))
+    }
+}
+
+/// What it says of a trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Read {
+    /// The events, in its order.
+    pub events: Vec<Printed>,
+    /// How many were discarded, as it sums up on standard error.
+    pub discarded: u64,
+}
+
+/// Reads all traces below `directory`, merged by time.
+///
+/// # Panics
+/// If it fails, warns of anything but discarded events, or prints times that step back.
+#[must_use]
+pub fn read(directory: &Path) -> Read {
+    let output = Command::new("babeltrace2")
+        .args(["--clock-cycles", "--no-delta"])
+        .arg(directory)
+        .output()
+        .expect("babeltrace2 (Debian package babeltrace2) must be installed to run this test");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {stderr}", output.status);
+    let mut read = Read::default();
+    for line in stderr.lines().filter(|line| !line.is_empty()) {
+        let count = line
+            .split_once("WARNING: Tracer discarded ")
+            .and_then(|(_, rest)| rest.split_once(" event"))
+            .and_then(|(count, _)| count.parse::<u64>().ok());
+        read.discarded += count.unwrap_or_else(|| panic!("babeltrace2 warns: {line}"));
+    }
+    let mut last = 0;
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        let event = parse(line).unwrap_or_else(|| panic!("not an event: {line}"));
+        assert!(event.time >= last, "{line} after {last}");
+        last = event.time;
+        read.events.push(event);
+    }
+    read
+}
+
+/// `[TIME] [HOST ]NAME: FIELDS`
+fn parse(line: &str) -> Option<Printed> {
+    let (time, rest) = line.strip_prefix('[')?.split_once("] ")?;
+    let (head, fields) = rest.split_once(": {")?;
+    let name = head.rsplit(' ').next()?;
+    Some(Printed {
+        time: time.trim().parse().ok()?,
+        name: name.to_owned(),
+        fields: format!("{{{fields}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_an_event() {
+        let event =
+            parse("[00123] host test:numbered: { cpu_id = 1 }, { thread = 7, number = 42 }")
+                .unwrap();
+        assert_eq!((event.time, event.numbered()), (123, (7, 42)));
+        assert_eq!(event.field("cpu_id"), 1);
+        assert_eq!(parse("warning"), None);
+    }
+}

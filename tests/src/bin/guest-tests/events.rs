@@ -1,0 +1,540 @@
+//! Events that the library writes: recorded, counted, and not lost by any death (A3, A5, A10, C8, E7, E8, F1).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+use usertrace::{Outcome, Status};
+use usertrace_sys::uapi::LTT_FILE_DEAD;
+use usertrace_tests::babeltrace;
+use usertrace_tests::child::{self, Child};
+use usertrace_tests::consumer::Consumer;
+use usertrace_tests::control::Trace;
+use usertrace_tests::event::{self, RECORD_LEN, by_thread, check_prefix};
+use usertrace_tests::guest::scaled;
+use usertrace_tests::parse;
+use usertrace_tests::program;
+use usertrace_tests::wait;
+use usertrace_tests::{control, cpu};
+
+use crate::{Case, cases};
+
+pub(crate) const CASES: &[Case] = cases![
+    a3_an_event_is_no_system_call,
+    a10_sigkill_loses_no_committed_event,
+    a5_a_fork_child_writes_to_its_own_buffers,
+    a7_each_active_trace_gets_the_event,
+    c8_a_running_program_follows_start_and_stop,
+    d3_a_full_ring_discards_and_counts,
+    f1_record_gives_exactly_what_was_written,
+    e8_rings_are_merged_by_time,
+    e7_what_a_full_ring_discards_is_told,
+    f2_a_recorded_program_ends_as_it_would,
+];
+
+fn attach() {
+    assert_eq!(usertrace::init(), Status::Attached);
+}
+
+/// Lets this process make no system call any more but the one that ends it; any other kills it.
+fn forbid_system_calls() {
+    let instruction = |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf,
+        k,
+    };
+    let mut program = [
+        // The number is the first word of what the filter sees.
+        instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        instruction(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            libc::SYS_exit_group as u32,
+            0,
+            1,
+        ),
+        instruction(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0),
+        instruction(
+            libc::BPF_RET | libc::BPF_K,
+            libc::SECCOMP_RET_KILL_PROCESS,
+            0,
+            0,
+        ),
+    ];
+    let filter = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: the filter is copied by the call.
+    let ret = unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        libc::prctl(
+            libc::PR_SET_SECCOMP,
+            libc::SECCOMP_MODE_FILTER,
+            &raw const filter,
+        )
+    };
+    assert_eq!(ret, 0);
+}
+
+fn exit(status: i32) -> ! {
+    // SAFETY: the parent has nothing that this process would have to do at its end.
+    unsafe { libc::_exit(status) }
+}
+
+/// The consumer file of the only process of a trace, after its death.
+fn of_the_dead(trace: &Trace) -> Consumer {
+    let file = wait::until_some("there is a file", || trace.consumer_files("main").pop());
+    let consumer = Consumer::open(&file);
+    wait::until("it is dead", || consumer.info().flags & LTT_FILE_DEAD != 0);
+    consumer
+}
+
+fn a3_an_event_is_no_system_call() {
+    let count = scaled(1_000_000);
+    let trace = Trace::started_with("million", 4 << 20, 16);
+    // That the filter kills, to begin with.
+    child::run_to_death(Signal::SIGSYS, || {
+        forbid_system_calls();
+        // SAFETY: it takes no arguments.
+        unsafe { libc::getppid() };
+    });
+    child::run(|| {
+        cpu::pin(0);
+        attach();
+        forbid_system_calls();
+        for number in 0..count {
+            if event::write(0, number) != Outcome::Recorded {
+                exit(2);
+            }
+        }
+        exit(0);
+    });
+    let rings = parse::rings(&of_the_dead(&trace));
+    let numbers: Vec<_> = rings[0].events.iter().map(|event| event.1).collect();
+    assert_eq!(check_prefix(&numbers), count);
+    assert!(rings.iter().all(|ring| ring.lost == 0));
+    assert!(rings[1..].iter().all(|ring| ring.events.is_empty()));
+}
+
+/// A number that more than one process sees.
+struct Shared(ptr::NonNull<AtomicU64>);
+
+impl Shared {
+    fn new() -> Self {
+        // SAFETY: a new mapping, at an address of the kernel's choice.
+        let at = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                4096,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(at, libc::MAP_FAILED);
+        Self(ptr::NonNull::new(at.cast()).expect("not at 0"))
+    }
+
+    fn get(&self) -> &AtomicU64 {
+        // SAFETY: mapped for as long as this lives, and used as an atomic only.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this object's own.
+        unsafe { libc::munmap(self.0.as_ptr().cast(), 4096) };
+    }
+}
+
+/// Random enough, and repeatable from its seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        // xorshift64*
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % limit
+    }
+}
+
+/// Waits without sleeping: a sleep ends with a tick of the clock, when a process rarely is where it can be hurt.
+fn spin(time: Duration) {
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+fn a10_sigkill_loses_no_committed_event() {
+    let seed = Instant::now().elapsed().as_nanos() as u64
+        ^ u64::from(std::process::id())
+        ^ fs::metadata("/proc/self").map_or(1, |meta| {
+            std::os::unix::fs::MetadataExt::mtime_nsec(&meta) as u64
+        });
+    let mut random = Random(seed | 1);
+    let mut totals = (0, 0);
+    for round in 0..scaled(100) {
+        let trace = Trace::started_with("killed", 65536, 256);
+        let witness = Shared::new();
+        let mut child = Child::spawn(|_| {
+            attach();
+            for number in 0.. {
+                match event::write(0, number) {
+                    // Committed, so it may be counted.
+                    Outcome::Recorded => witness.get().store(number + 1, Ordering::Release),
+                    // The ring is full.
+                    _ => break,
+                }
+            }
+            loop {
+                std::hint::spin_loop();
+            }
+        });
+        // Most of them while it writes, some while it gets ready to.
+        if round % 5 != 0 {
+            while witness.get().load(Ordering::Acquire) == 0 {
+                std::hint::spin_loop();
+            }
+        }
+        spin(Duration::from_micros(random.below(10_000)));
+        child.signal(Signal::SIGKILL);
+        child.wait();
+        let seen = witness.get().load(Ordering::Acquire);
+        let written = if seen == 0 {
+            // It may have had nothing yet.
+            wait::until("it is dead", || {
+                trace
+                    .stats()
+                    .processes
+                    .iter()
+                    .all(|process| process.state != "alive")
+            });
+            if trace.consumer_files("main").is_empty() {
+                continue;
+            }
+            numbers(&trace)
+        } else {
+            numbers(&trace)
+        };
+        let recorded = check_prefix(&written);
+        // The last one may have been committed and not yet counted; there is no other that could be.
+        assert!(
+            recorded == seen || recorded == seen + 1,
+            "{recorded} recorded, {seen} witnessed, round {round}, seed {seed}"
+        );
+        totals.0 += recorded;
+        totals.1 += u64::from(recorded > 0);
+    }
+    assert!(
+        totals.1 > 0 && totals.0 > totals.1,
+        "they did write: {totals:?}"
+    );
+}
+
+/// The numbers that a dead process wrote, in order, on whatever CPU.
+fn numbers(trace: &Trace) -> Vec<u64> {
+    let rings = parse::rings(&of_the_dead(trace));
+    assert!(rings.iter().all(|ring| ring.lost == 0));
+    for ring in &rings {
+        assert!(ring.events.is_sorted(), "each ring is in order");
+    }
+    let events = rings.into_iter().flat_map(|ring| ring.events);
+    by_thread(events).remove(&0).unwrap_or_default()
+}
+
+fn a5_a_fork_child_writes_to_its_own_buffers() {
+    let trace = Trace::started("forks");
+    child::run(|| {
+        attach();
+        for number in 0..10 {
+            assert_eq!(event::write(0, number), Outcome::Recorded);
+        }
+        child::run(|| {
+            for number in 0..20 {
+                assert_eq!(event::write(1, number), Outcome::Recorded);
+            }
+        });
+        for number in 10..30 {
+            assert_eq!(event::write(0, number), Outcome::Recorded);
+        }
+    });
+    wait::until("both are dead", || {
+        let stats = trace.stats();
+        stats.processes.len() == 2 && stats.processes.iter().all(|p| p.state == "dead")
+    });
+    let mut counts = Vec::new();
+    for file in trace.consumer_files("main") {
+        let rings = parse::rings(&Consumer::open(&file));
+        let threads = by_thread(rings.into_iter().flat_map(|ring| ring.events));
+        assert_eq!(threads.len(), 1, "no process has another's events");
+        for (thread, numbers) in threads {
+            counts.push((thread, check_prefix(&numbers)));
+        }
+    }
+    counts.sort_unstable();
+    assert_eq!(counts, [(0, 30), (1, 20)]);
+}
+
+fn a7_each_active_trace_gets_the_event() {
+    let (all, some) = (Trace::started("all"), Trace::started("some"));
+    child::run(|| {
+        attach();
+        for number in 0..100 {
+            match number {
+                30 => some.stop(),
+                60 => some.start(),
+                _ => {}
+            }
+            assert_eq!(event::write(0, number), Outcome::Recorded);
+        }
+    });
+    assert_eq!(check_prefix(&numbers(&all)), 100);
+    let expected: Vec<_> = (0..30).chain(60..100).collect();
+    assert_eq!(numbers(&some), expected);
+}
+
+fn c8_a_running_program_follows_start_and_stop() {
+    child::run(|| {
+        attach();
+        assert_eq!(event::write(0, 0), Outcome::Off, "there is no trace");
+        let trace = Trace::create("follows");
+        assert_eq!(event::write(0, 0), Outcome::Off, "it is not started");
+        // The signal comes with the return of the call that starts it.
+        trace.start();
+        assert_eq!(event::write(0, 0), Outcome::Recorded);
+        trace.stop();
+        assert_eq!(event::write(0, 99), Outcome::Off);
+        trace.start();
+        assert_eq!(event::write(0, 1), Outcome::Recorded);
+        let consumer = Consumer::open(&trace.consumer_files("main")[0]);
+        let rings = parse::rings(&consumer);
+        let threads = by_thread(rings.into_iter().flat_map(|ring| ring.events));
+        assert_eq!(threads[&0], [0, 1]);
+        drop(trace);
+        assert_eq!(event::write(0, 99), Outcome::Off);
+        // A new trace, perhaps in the same slot, begins anew.
+        let next = Trace::started("next");
+        for number in 0..3 {
+            assert_eq!(event::write(0, number), Outcome::Recorded);
+        }
+        let consumer = Consumer::open(&next.consumer_files("main")[0]);
+        let rings = parse::rings(&consumer);
+        let threads = by_thread(rings.into_iter().flat_map(|ring| ring.events));
+        assert_eq!(threads[&0], [0, 1, 2]);
+    });
+}
+
+/// Events that a ring without a reader takes.
+fn capacity(subbuf_size: usize, subbuf_count: usize) -> u64 {
+    ((subbuf_size - 32) / RECORD_LEN * subbuf_count) as u64
+}
+
+fn d3_a_full_ring_discards_and_counts() {
+    for (size, count) in [(4096, 2), (8192, 4)] {
+        let room = capacity(size, count);
+        let written = 2 * room + 7;
+        let trace = Trace::started_with("full", size as u32, count as u32);
+        child::run(|| {
+            cpu::pin(1);
+            attach();
+            for number in 0..written {
+                let expected = if number < room {
+                    Outcome::Recorded
+                } else {
+                    Outcome::Lost
+                };
+                assert_eq!(event::write(0, number), expected, "{number}");
+            }
+        });
+        let rings = parse::rings(&of_the_dead(&trace));
+        let numbers: Vec<_> = rings[1].events.iter().map(|event| event.1).collect();
+        assert_eq!(check_prefix(&numbers), room, "the oldest ones");
+        assert_eq!(rings[1].lost, written - room);
+        let stats = trace.stats();
+        let main: Vec<_> = stats
+            .rings
+            .iter()
+            .filter(|ring| ring.channel == "main")
+            .collect();
+        assert_eq!(main.len(), 1);
+        assert_eq!((main[0].ring, main[0].lost), (1, written - room));
+    }
+}
+
+/// What `usertrace record` said and made.
+struct Recorded {
+    directory: TempDir,
+    summary: Value,
+    stdout: Vec<u8>,
+    stderr: String,
+    status: std::process::ExitStatus,
+}
+
+impl Recorded {
+    fn trace(&self) -> PathBuf {
+        self.directory.path().join("trace")
+    }
+
+    /// The sum of a number of each process of the summary.
+    fn sum(&self, what: &str) -> u64 {
+        self.summary["processes"]
+            .as_array()
+            .unwrap_or_else(|| panic!("no processes in {}", self.summary))
+            .iter()
+            .map(|process| process[what].as_u64().expect("a number"))
+            .sum()
+    }
+
+    /// What `numbered` said: recorded and lost.
+    fn said(&self) -> (u64, u64) {
+        let text = String::from_utf8_lossy(&self.stdout);
+        let words: Vec<_> = text.split_whitespace().collect();
+        match words[..] {
+            ["recorded", recorded, "lost", lost] => (
+                recorded.parse().expect("a number"),
+                lost.parse().expect("a number"),
+            ),
+            _ => panic!("numbered said {text:?}; {}", self.stderr),
+        }
+    }
+}
+
+/// Runs a program under `usertrace record` with these options.
+fn record(options: &[&str], program: &Path, arguments: &[&str]) -> Recorded {
+    let directory = tempfile::tempdir().expect("a directory");
+    let json = directory.path().join("summary.json");
+    let output = Command::new(program::path("usertrace"))
+        .arg("record")
+        .arg("--output")
+        .arg(directory.path().join("trace"))
+        .arg(format!("--json={}", json.display()))
+        .args(options)
+        .arg("--")
+        .arg(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("usertrace runs");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let text = fs::read_to_string(&json).unwrap_or_else(|e| panic!("no summary: {e}; {stderr}"));
+    let left = fs::read_dir(control::ROOT).expect("a directory").count();
+    assert_eq!(left, 1, "the trace that it made is gone");
+    Recorded {
+        directory,
+        summary: serde_json::from_str(&text).expect("JSON"),
+        stdout: output.stdout,
+        stderr,
+        status: output.status,
+    }
+}
+
+fn f1_record_gives_exactly_what_was_written() {
+    let numbered = program::path("numbered");
+    for count in [0, 1, 1000, scaled(100_000)] {
+        let recorded = record(&[], &numbered, &["--events", &count.to_string()]);
+        assert!(recorded.status.success(), "{}", recorded.stderr);
+        assert_eq!(recorded.said(), (count, 0));
+        assert_eq!((recorded.sum("events"), recorded.sum("lost")), (count, 0));
+        assert_eq!((recorded.sum("holes"), recorded.sum("damaged")), (0, 0));
+        if count == 0 {
+            // There may be no process in it, and then babeltrace2 finds no trace.
+            continue;
+        }
+        let read = babeltrace::read(&recorded.trace());
+        assert_eq!(read.discarded, 0);
+        let numbers: Vec<_> = read.events.iter().map(|event| event.numbered().1).collect();
+        assert_eq!(check_prefix(&numbers), count, "in order");
+    }
+}
+
+fn e8_rings_are_merged_by_time() {
+    let count = scaled(20_000);
+    let arguments = ["--threads", "2", "--events", &count.to_string()];
+    let recorded = record(&[], &program::path("numbered"), &arguments);
+    assert_eq!(recorded.said(), (2 * count, 0));
+    // That times never step back, `read` checks.
+    let read = babeltrace::read(&recorded.trace());
+    assert_eq!((read.events.len() as u64, read.discarded), (2 * count, 0));
+    let mut switches = 0;
+    let mut last = [None; 2];
+    for pair in read.events.windows(2) {
+        switches += u32::from(pair[0].field("cpu_id") != pair[1].field("cpu_id"));
+    }
+    for event in &read.events {
+        let (thread, number) = event.numbered();
+        assert_eq!(event.field("cpu_id"), u64::from(thread));
+        let last = &mut last[thread as usize];
+        assert!(last.is_none_or(|last| number == last + 1) || number == 0);
+        *last = Some(number);
+    }
+    assert!(switches > 1, "two rings, side by side");
+}
+
+fn e7_what_a_full_ring_discards_is_told() {
+    let numbered = program::path("numbered");
+    let mut lost_any = 0;
+    for threads in ["1", "2"] {
+        let recorded = record(
+            &["--subbuf-size", "4096", "--subbuf-count", "2"],
+            &numbered,
+            &[
+                "--threads",
+                threads,
+                "--events",
+                &scaled(50_000).to_string(),
+            ],
+        );
+        let (accepted, lost) = recorded.said();
+        let written = scaled(50_000) * threads.parse::<u64>().expect("a number");
+        assert_eq!(accepted + lost, written);
+        assert_eq!(
+            (recorded.sum("events"), recorded.sum("lost")),
+            (accepted, lost)
+        );
+        let read = babeltrace::read(&recorded.trace());
+        assert_eq!((read.events.len() as u64, read.discarded), (accepted, lost));
+        // No event twice, and each thread's in order.
+        let mut last = [None; 2];
+        for event in &read.events {
+            let (thread, number) = event.numbered();
+            let last = &mut last[thread as usize];
+            assert!(last.is_none_or(|last| number > last));
+            *last = Some(number);
+        }
+        lost_any += lost;
+    }
+    assert!(lost_any > 0, "nothing was discarded, so nothing was tested");
+}
+
+fn f2_a_recorded_program_ends_as_it_would() {
+    let shell = Path::new("/bin/sh");
+    for (script, code) in [
+        ("exit 0", 0),
+        ("exit 7", 7),
+        ("kill -9 $$", 137),
+        ("kill -15 $$", 143),
+    ] {
+        let recorded = record(&[], shell, &["-c", script]);
+        assert_eq!(
+            recorded.status.code(),
+            Some(code),
+            "{script}: {}",
+            recorded.stderr
+        );
+    }
+    let recorded = record(&[], shell, &["-c", "echo out; echo err >&2; cat"]);
+    assert_eq!(recorded.stdout, b"out\n");
+    assert!(recorded.stderr.contains("err\n"), "{}", recorded.stderr);
+}

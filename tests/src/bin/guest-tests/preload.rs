@@ -1,0 +1,146 @@
+//! Programs that nobody here wrote, with the preload library and without: the same, but for the trace (F2).
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use usertrace_tests::babeltrace::{self, Read};
+use usertrace_tests::program;
+
+use crate::{Case, cases};
+
+pub(crate) const CASES: &[Case] = cases![
+    f2_sqlite3_is_not_changed_by_being_traced,
+    f2_ls_is_not_changed_by_being_traced,
+    f2_a_shell_and_its_children_are_not_changed_by_being_traced,
+    f2_a_preloaded_program_without_a_trace_is_not_changed,
+];
+
+/// Standard output, standard error and the status.
+fn result(output: &Output) -> (String, String, Option<i32>) {
+    (
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+        output.status.code(),
+    )
+}
+
+/// Runs the command by itself and under `usertrace record --malloc`, in an empty directory each, and compares.
+fn compare(command: &[&str]) -> Read {
+    let run = |before: Option<&Path>| {
+        let place = tempfile::tempdir().expect("a directory");
+        let mut whole: Vec<_> = Vec::new();
+        if let Some(trace) = before {
+            whole.push(program::path("usertrace").into_os_string());
+            for word in ["record", "--quiet", "--malloc", "--output"] {
+                whole.push(word.into());
+            }
+            whole.push(trace.into());
+            whole.push("--".into());
+        }
+        whole.extend(command.iter().map(Into::into));
+        let output = Command::new(&whole[0])
+            .args(&whole[1..])
+            .current_dir(place.path())
+            .stdin(Stdio::null())
+            .output()
+            .expect("it runs");
+        let mut files: Vec<_> = fs::read_dir(place.path())
+            .expect("a directory")
+            .map(|entry| {
+                let entry = entry.expect("an entry");
+                (entry.file_name(), fs::read(entry.path()).ok())
+            })
+            .collect();
+        files.sort();
+        (result(&output), files)
+    };
+    let library = program::path("libusertrace_malloc.so");
+    assert!(library.is_file());
+    let traces = tempfile::tempdir().expect("a directory");
+    let trace = traces.path().join("trace");
+    let plain = run(None);
+    assert_eq!(run(Some(&trace)), plain, "{command:?}");
+    let read = babeltrace::read(&trace);
+    assert!(
+        read.events
+            .iter()
+            .all(|event| event.name.starts_with("libc:"))
+    );
+    assert!(read.events.iter().any(|event| event.name == "libc:malloc"));
+    assert!(read.events.iter().any(|event| event.name == "libc:free"));
+    read
+}
+
+const SQL: &str = "
+    create table t(id integer primary key, name text, value real);
+    create index by_name on t(name);
+    with recursive n(i) as (select 1 union all select i + 1 from n where i < 500)
+        insert into t select i, 'name ' || (i * 7919 % 500), i / 3.0 from n;
+    select count(*), sum(id), round(avg(value), 3) from t;
+    select name, count(*) from t group by name order by name limit 5;
+    delete from t where id % 2;
+    select count(*) from t where name > 'name 3';
+";
+
+fn f2_sqlite3_is_not_changed_by_being_traced() {
+    let read = compare(&["sqlite3", "-batch", "db", SQL]);
+    assert!(read.events.len() > 1000, "{} events", read.events.len());
+    // Its memory adds up: what is freed was given before, as far as both are in the trace.
+    assert_eq!(read.discarded, 0);
+    let mut live = std::collections::HashSet::new();
+    for event in &read.events {
+        if event.name == "libc:malloc" {
+            let address = pointer(event);
+            assert!(live.insert(address.clone()), "{address} was given twice");
+        } else if event.name == "libc:free" {
+            live.remove(&pointer(event));
+        } else if event.name != "libc:calloc" {
+            // Which block a realloc leaves is told by its own fields.
+            live.clear();
+        }
+    }
+}
+
+/// The address that an event is about: its last pointer.
+fn pointer(event: &babeltrace::Printed) -> String {
+    event
+        .fields
+        .rsplit("0x")
+        .next()
+        .map(|text| text.chars().take_while(char::is_ascii_hexdigit).collect())
+        .unwrap_or_default()
+}
+
+fn f2_ls_is_not_changed_by_being_traced() {
+    compare(&["ls", "-la", "/usr/share/perl5", "/etc"]);
+    compare(&["ls", "/does/not/exist"]);
+}
+
+fn f2_a_shell_and_its_children_are_not_changed_by_being_traced() {
+    let script = "for i in 1 2 3; do (echo $i; seq $i) | sort -r; done; ls -d /usr /etc; exit 3";
+    compare(&["sh", "-c", script]);
+    compare(&[
+        "bash",
+        "-c",
+        "x=$(seq 1 200); echo ${#x}; cat <(echo sub); kill -0 $$ && exit 5",
+    ]);
+}
+
+fn f2_a_preloaded_program_without_a_trace_is_not_changed() {
+    let library = program::path("libusertrace_malloc.so");
+    for command in [["sqlite3", ":memory:", SQL], ["ls", "-l", "/etc"]] {
+        let mut plain = Command::new(command[0]);
+        plain.args(&command[1..]).stdin(Stdio::null());
+        let mut preloaded = Command::new(command[0]);
+        preloaded
+            .args(&command[1..])
+            .stdin(Stdio::null())
+            .env("LD_PRELOAD", &library);
+        let (plain, preloaded) = (
+            plain.output().expect("it runs"),
+            preloaded.output().expect("it runs"),
+        );
+        assert_eq!(result(&preloaded), result(&plain));
+    }
+}

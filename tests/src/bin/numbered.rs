@@ -1,0 +1,114 @@
+//! Writes events that carry their thread and their number, and says how many were recorded and lost.
+
+use std::fs::OpenOptions;
+use std::os::fd::AsRawFd;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use clap::Parser;
+use usertrace::{Outcome, Status};
+use usertrace_tests::{cpu, event};
+
+/// Writes numbered events. Standard output has one line: `recorded N lost N`.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Events of each thread
+    #[arg(long, default_value_t = 1000)]
+    events: u64,
+    /// Threads, each on the CPU of its number
+    #[arg(long, default_value_t = 1)]
+    threads: u32,
+    /// Let each thread write until so many of its events were recorded, instead
+    #[arg(long)]
+    until_recorded: bool,
+    /// Panic the kernel right after the last event of the last thread
+    #[arg(long)]
+    panic: bool,
+    /// Panic the kernel right after the last event of thread 0, while the others go on writing for ever
+    #[arg(long)]
+    panic_meanwhile: bool,
+}
+
+/// What panics the kernel by one system call on a file that is open already.
+struct Trigger(std::fs::File);
+
+impl Trigger {
+    fn open() -> std::io::Result<Self> {
+        OpenOptions::new()
+            .write(true)
+            .open("/proc/sysrq-trigger")
+            .map(Self)
+    }
+
+    /// Panics the kernel.
+    fn pull(&self) {
+        // SAFETY: one byte of a constant is read.
+        unsafe { libc::write(self.0.as_raw_fd(), c"c".as_ptr().cast(), 1) };
+    }
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let status = usertrace::init();
+    if status != Status::Attached {
+        eprintln!("numbered: {status}");
+        return ExitCode::FAILURE;
+    }
+    let trigger = match (args.panic || args.panic_meanwhile)
+        .then(Trigger::open)
+        .transpose()
+    {
+        Ok(trigger) => trigger,
+        Err(e) => {
+            eprintln!("numbered: /proc/sysrq-trigger: {e}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let (recorded, lost) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (begun, left) = (AtomicUsize::new(0), AtomicUsize::new(args.threads as usize));
+    std::thread::scope(|scope| {
+        for thread in 0..args.threads {
+            let (args, trigger) = (&args, trigger.as_ref());
+            let (recorded, lost, begun, left) = (&recorded, &lost, &begun, &left);
+            scope.spawn(move || {
+                cpu::pin(thread as usize);
+                // All at once, so that they do it side by side.
+                begun.fetch_add(1, Ordering::AcqRel);
+                while begun.load(Ordering::Acquire) < args.threads as usize {
+                    std::hint::spin_loop();
+                }
+                let (mut own_recorded, mut own_lost, mut number) = (0u64, 0u64, 0u64);
+                let for_ever = args.panic_meanwhile && thread > 0;
+                loop {
+                    let done = if args.until_recorded {
+                        own_recorded
+                    } else {
+                        number
+                    };
+                    if done >= args.events && !for_ever {
+                        break;
+                    }
+                    match event::write(thread, number) {
+                        Outcome::Recorded => own_recorded += 1,
+                        Outcome::Lost => own_lost += 1,
+                        Outcome::Off => {}
+                    }
+                    number += 1;
+                }
+                if let Some(trigger) = trigger
+                    && (args.panic_meanwhile || left.fetch_sub(1, Ordering::AcqRel) == 1)
+                {
+                    trigger.pull();
+                }
+                recorded.fetch_add(own_recorded, Ordering::Relaxed);
+                lost.fetch_add(own_lost, Ordering::Relaxed);
+            });
+        }
+    });
+    println!(
+        "recorded {} lost {}",
+        recorded.into_inner(),
+        lost.into_inner()
+    );
+    ExitCode::SUCCESS
+}

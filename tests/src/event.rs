@@ -1,0 +1,61 @@
+//! The event that the tests write, and what a trace has of it.
+
+use std::collections::BTreeMap;
+
+use usertrace::Outcome;
+
+usertrace::tracepoint! {
+    /// One event of many.
+    pub mod numbered {
+        provider: "test",
+        name: "numbered",
+        loglevel: Info,
+        fields: { thread: u32, number: u64 },
+    }
+}
+
+/// Length of its record: header word, `thread` and `number`, padding.
+pub const RECORD_LEN: usize = 24;
+
+/// Writes the event.
+#[inline]
+pub fn write(thread: u32, number: u64) -> Outcome {
+    usertrace::event!(numbered, thread, number)
+}
+
+/// What is in a record of the event, without the header word.
+///
+/// # Panics
+/// If it is too short.
+#[must_use]
+pub fn read(payload: &[u8]) -> (u32, u64) {
+    let (thread, rest) = payload.split_at(4);
+    (
+        u32::from_ne_bytes(thread.try_into().expect("4 bytes")),
+        u64::from_ne_bytes(rest[..8].try_into().expect("8 bytes")),
+    )
+}
+
+/// The numbers of each thread, sorted.
+#[must_use]
+pub fn by_thread(events: impl IntoIterator<Item = (u32, u64)>) -> BTreeMap<u32, Vec<u64>> {
+    let mut threads: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+    for (thread, number) in events {
+        threads.entry(thread).or_default().push(number);
+    }
+    for numbers in threads.values_mut() {
+        numbers.sort_unstable();
+    }
+    threads
+}
+
+/// Checks that these are the numbers from 0 on, each once, and returns how many.
+///
+/// # Panics
+/// If they are not.
+pub fn check_prefix(numbers: &[u64]) -> u64 {
+    for (expected, &number) in (0..).zip(numbers) {
+        assert_eq!(number, expected, "of {}", numbers.len());
+    }
+    numbers.len() as u64
+}
