@@ -19,7 +19,7 @@ use crate::console::Console;
 use crate::monitor::{self, Event, Limits};
 use crate::outcome::Outcome;
 use crate::paths::{KernelConfig, cache_dir, kernel_image, repository, target_dir};
-use crate::qemu::{Machine, Qemu};
+use crate::qemu::{Machine, Qemu, processors};
 use crate::shell::RawTerminal;
 use crate::splat::Scanner;
 use crate::streams::{Output, Sink, Streams, start_input};
@@ -61,7 +61,8 @@ pub struct Run {
     pub stdout: Vec<u8>,
     /// What the command wrote to standard error, if that was captured.
     pub stderr: Vec<u8>,
-    /// The directory of this run: the console log, QEMU's messages, the outcome.
+    /// The directory of this run: the console log, QEMU's messages, the outcome, and of a guest that hung or took too
+    /// long where its processors were.
     pub dir: PathBuf,
     /// The console log.
     pub console: PathBuf,
@@ -246,6 +247,7 @@ impl Guest {
         let mut machine = Machine::new(self.smp, self.memory());
         machine.boot(&self.kernel, &initramfs, &self.cmdline());
         let console_stream = machine.serial()?;
+        let hmp = machine.monitor()?;
         let status = machine.port(PORT_STATUS)?;
         let stdin = machine.port(PORT_STDIN)?;
         let stdout = machine.port(PORT_STDOUT)?;
@@ -300,6 +302,7 @@ impl Guest {
         // Otherwise the stream is closed here, and the command reads the end of a file.
         Ok(Parts {
             qemu,
+            hmp,
             console,
             seen,
             status,
@@ -334,6 +337,7 @@ impl Guest {
     fn finish(&self, parts: Parts, dir: PathBuf, out: PathBuf) -> Result<Run> {
         let Parts {
             mut qemu,
+            hmp,
             mut console,
             seen,
             status,
@@ -348,6 +352,10 @@ impl Guest {
         };
         let limits = self.limits();
         let mut verdict = monitor::watch(&seen, limits, self.crash, &mut link);
+        if matches!(verdict.outcome, Outcome::Hung(_) | Outcome::TimedOut(_)) {
+            fs::write(dir.join("processors"), processors(&hmp))
+                .context("writing where the processors are")?;
+        }
         let died = qemu.wait(Duration::from_secs(5))?;
         qemu.kill();
         // The shell has it no more.
@@ -443,6 +451,9 @@ impl Guest {
 
     fn cmdline(&self) -> String {
         let mut line = String::from("console=ttyS0 panic=-1 oops=panic");
+        // The emulated time-stamp counters are one clock of the host's. On a busy host the watchdog, which compares them
+        // with a device that is read slowly, would call them unstable all the same.
+        line += " tsc=reliable";
         if self.crash {
             line += match self.config {
                 KernelConfig::Release => " crashkernel=160M",
@@ -479,6 +490,7 @@ fn crash_cmdline() -> String {
 #[derive(Debug)]
 struct Parts {
     qemu: Qemu,
+    hmp: UnixStream,
     console: Console,
     seen: Receiver<Event>,
     status: UnixStream,

@@ -234,6 +234,11 @@ fn a_hang_is_told_from_a_timeout() {
         .unwrap();
     assert!(matches!(run.outcome, Outcome::Hung(_)), "{}", run.explain());
     assert_eq!(run.outcome.code(), 122);
+    let processors = fs::read_to_string(run.dir.join("processors")).unwrap();
+    assert!(
+        processors.contains("CPU#1") && processors.contains("RIP="),
+        "{processors}"
+    );
 
     let run = guest()
         .silence(Duration::from_secs(20))

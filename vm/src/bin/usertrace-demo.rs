@@ -190,7 +190,7 @@ fn size(directory: &Path) -> Result<u64> {
 /// The trace as babeltrace2 prints it: exactly as many lines as the summary says, and no warning but of lost events.
 fn read(trace: &Path, counts: &Counts) -> Result<String> {
     let run = Command::new("babeltrace2")
-        .args(["--names=none", "--clock-date"])
+        .arg("--clock-date")
         .arg(trace)
         .stdin(Stdio::null())
         .output()
