@@ -6,7 +6,7 @@ use std::process::Command;
 /// An event as it prints it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Printed {
-    /// Cycles of the trace's clock.
+    /// In nanoseconds since 1970.
     pub time: u64,
     /// Of the event.
     pub name: String,
@@ -62,7 +62,7 @@ pub struct Read {
 #[must_use]
 pub fn read(directory: &Path) -> Read {
     let output = Command::new("babeltrace2")
-        .args(["--clock-cycles", "--no-delta"])
+        .args(["--clock-seconds", "--no-delta"])
         .arg(directory)
         .output()
         .expect("babeltrace2 (Debian package babeltrace2) must be installed to run this test");
@@ -89,10 +89,11 @@ pub fn read(directory: &Path) -> Read {
 /// `[TIME] [HOST ]NAME: FIELDS`
 fn parse(line: &str) -> Option<Printed> {
     let (time, rest) = line.strip_prefix('[')?.split_once("] ")?;
+    let (seconds, nanoseconds) = time.split_once('.')?;
     let (head, fields) = rest.split_once(": {")?;
     let name = head.rsplit(' ').next()?;
     Some(Printed {
-        time: time.trim().parse().ok()?,
+        time: seconds.parse::<u64>().ok()? * 1_000_000_000 + nanoseconds.parse::<u64>().ok()?,
         name: name.to_owned(),
         fields: format!("{{{fields}"),
     })
@@ -105,9 +106,9 @@ mod tests {
     #[test]
     fn a_line_is_an_event() {
         let event =
-            parse("[00123] host test:numbered: { cpu_id = 1 }, { thread = 7, number = 42 }")
+            parse("[7.000000123] host test:numbered: { cpu_id = 1 }, { thread = 7, number = 42 }")
                 .unwrap();
-        assert_eq!((event.time, event.numbered()), (123, (7, 42)));
+        assert_eq!((event.time, event.numbered()), (7_000_000_123, (7, 42)));
         assert_eq!(event.field("cpu_id"), 1);
         assert_eq!(parse("warning"), None);
     }

@@ -1,0 +1,154 @@
+//! What is left of a trace when the kernel panics: boots guests, panics them, and reads their dumps (C7, E6, E7, F1).
+//!
+//! This runs on the host. Each case is a panic of its own, right after the program's last event, and what is read from
+//! the dump must be what the rings had accepted: all of it, in order, and nothing else.
+
+mod guest;
+mod traces;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+
+use crate::guest::Crash;
+use crate::traces::{Expected, Writer};
+
+/// The capacity of rings without a reader, for `numbered`'s events.
+fn capacity(subbuf_size: u64, subbuf_count: u64) -> u64 {
+    let header = size_of::<usertrace_sys::uapi::LttSubbuf>() as u64;
+    (subbuf_size - header) / usertrace_tests::event::RECORD_LEN as u64 * subbuf_count
+}
+
+/// The default ring of `main`.
+const DEFAULT: (u64, u64) = (262_144, 16);
+const SMALL: (u64, u64) = (4096, 16);
+const TINY: (u64, u64) = (4096, 2);
+
+/// One thread writes `events`, and panics the kernel.
+fn one_thread(geometry: (u64, u64), events: u64) {
+    let accepted = events.min(capacity(geometry.0, geometry.1));
+    Crash::of(geometry)
+        .numbered(&["--panic", "--events", &events.to_string()])
+        .expect(&Expected {
+            lost: events - accepted,
+            writers: vec![Writer::exactly(0, accepted)],
+        });
+}
+
+fn c7_panic_before_the_first_event() {
+    one_thread(DEFAULT, 0);
+}
+
+fn c7_panic_after_1_event() {
+    one_thread(DEFAULT, 1);
+}
+
+fn c7_panic_after_1000_events() {
+    one_thread(DEFAULT, 1000);
+}
+
+fn c7_panic_after_several_sub_buffers() {
+    // Five, and a part of the sixth.
+    one_thread(SMALL, 5 * capacity(4096, 1) + 3);
+}
+
+fn c7_panic_at_the_end_of_a_sub_buffer() {
+    one_thread(SMALL, 2 * capacity(4096, 1));
+}
+
+fn c7_panic_with_a_full_discarding_ring() {
+    one_thread(TINY, 3 * capacity(4096, 2) + 7);
+}
+
+fn c7_panic_with_threads_on_all_cpus() {
+    let events = 3 * capacity(4096, 1) + 5;
+    Crash::of(SMALL)
+        .numbered(&["--panic", "--threads", "2", "--events", &events.to_string()])
+        .expect(&Expected {
+            lost: 0,
+            writers: vec![Writer::exactly(0, events), Writer::exactly(1, events)],
+        });
+}
+
+/// One thread is in the middle of an event, on another CPU, when the kernel dies.
+fn c7_panic_in_the_middle_of_an_event() {
+    // Room for more than the other can write meanwhile; if it does, it only loses what comes then.
+    let geometry = (1 << 20, 32);
+    Crash::of(geometry)
+        .numbered(&["--panic-meanwhile", "--threads", "2", "--events", "20000"])
+        .expect_at_least(&[Writer::exactly(0, 20_000), Writer::at_least(1, 1)]);
+}
+
+/// A process that was killed before, and not read, is in the dump as well; and so is a trace that was stopped.
+fn c7_panic_with_a_dead_process_and_a_stopped_trace() {
+    Crash::of(DEFAULT)
+        .before("mkdir $ltt/other; echo 1 > $ltt/other/start")
+        .before("\"$numbered\" --events 500")
+        .before("echo 0 > $ltt/other/start")
+        .numbered(&["--panic", "--events", "300"])
+        .expect_traces(&[
+            ("crash", true, &[500, 300]),
+            // The second process was given a buffer of it, and had nothing to write there.
+            ("other", false, &[500]),
+        ]);
+}
+
+fn c7_panic_without_any_trace() {
+    Crash::without_trace()
+        .numbered(&["--panic"])
+        .expect_nothing();
+}
+
+const CASES: &[(&str, fn())] = &[
+    (
+        "c7_panic_before_the_first_event",
+        c7_panic_before_the_first_event,
+    ),
+    ("c7_panic_after_1_event", c7_panic_after_1_event),
+    ("c7_panic_after_1000_events", c7_panic_after_1000_events),
+    (
+        "c7_panic_after_several_sub_buffers",
+        c7_panic_after_several_sub_buffers,
+    ),
+    (
+        "c7_panic_at_the_end_of_a_sub_buffer",
+        c7_panic_at_the_end_of_a_sub_buffer,
+    ),
+    (
+        "c7_panic_with_a_full_discarding_ring",
+        c7_panic_with_a_full_discarding_ring,
+    ),
+    (
+        "c7_panic_with_threads_on_all_cpus",
+        c7_panic_with_threads_on_all_cpus,
+    ),
+    (
+        "c7_panic_in_the_middle_of_an_event",
+        c7_panic_in_the_middle_of_an_event,
+    ),
+    (
+        "c7_panic_with_a_dead_process_and_a_stopped_trace",
+        c7_panic_with_a_dead_process_and_a_stopped_trace,
+    ),
+    ("c7_panic_without_any_trace", c7_panic_without_any_trace),
+];
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    if !arguments.list && std::env::var_os("USERTRACE_GUEST").is_some() {
+        eprintln!("crash-tests: these tests boot guests, and run on the host only");
+        return ExitCode::FAILURE;
+    }
+    // Each guest has two processors, and waits for its disk most of the time.
+    arguments.test_threads.get_or_insert(2);
+    let trials = CASES
+        .iter()
+        .map(|&(name, test)| {
+            Trial::test(name, move || {
+                test();
+                Ok(())
+            })
+        })
+        .collect();
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
