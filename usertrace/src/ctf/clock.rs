@@ -19,15 +19,17 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The clock, from what is known of it: `start` fixes where it stands, and its frequency is the one of a point
-    /// that has one, or else what lies between `start` and the farthest of `others`. Without that too, it is taken
-    /// to count nanoseconds, see [`Clock::is_guessed`].
+    /// The clock, from what is known of it: `start` fixes where it stands, and its frequency is the one of the latest
+    /// point that has one, or else what lies between `start` and the farthest of `others`. Without that too, it is
+    /// taken to count nanoseconds, see [`Clock::is_guessed`].
     #[must_use]
     pub fn new(start: &LttClockSync, others: &[LttClockSync]) -> Self {
+        // The kernel may find out more exactly while it runs.
         let said = std::iter::once(start)
             .chain(others)
-            .map(|sync| sync.freq)
-            .find(|&freq| freq != 0);
+            .filter(|sync| sync.freq != 0)
+            .max_by_key(|sync| sync.cycles)
+            .map(|sync| sync.freq);
         let measured = || {
             let (cycles, ns) = others
                 .iter()
@@ -147,6 +149,22 @@ mod tests {
         assert!(Clock::new(&start, &[]).is_guessed());
         assert!(Clock::new(&start, &[start]).is_guessed());
         assert_eq!(Clock::new(&start, &[START]).freq(), START.freq);
+    }
+
+    #[test]
+    fn a_later_frequency_is_better() {
+        let later = LttClockSync {
+            cycles: START.cycles + 1,
+            freq: 2_500_001_000,
+            ..START
+        };
+        let earlier = LttClockSync {
+            cycles: 5,
+            freq: 2_400_000_000,
+            ..START
+        };
+        assert_eq!(Clock::new(&START, &[earlier, later]).freq(), later.freq);
+        assert_eq!(Clock::new(&START, &[earlier]).freq(), START.freq);
     }
 
     #[test]

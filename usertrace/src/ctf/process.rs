@@ -37,7 +37,7 @@ pub(crate) fn file_name(name: &str) -> String {
     let safe: String = name
         .chars()
         .map(|c| {
-            if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '+') {
+            if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '+' | '-') {
                 c
             } else {
                 '_'
@@ -46,7 +46,7 @@ pub(crate) fn file_name(name: &str) -> String {
         .collect();
     match safe.chars().next() {
         None => "_".to_owned(),
-        Some('.') => safe.replacen('.', "_", 1),
+        Some(first @ ('.' | '-')) => safe.replacen(first, "_", 1),
         Some(_) => safe,
     }
 }
@@ -368,7 +368,9 @@ mod tests {
             identity.directory()
         };
         assert_eq!(name("sqlite3"), "sqlite3-7-3");
-        assert_eq!(name("../a b\n"), "_./a_b_-7-3".replace('/', "_"));
+        assert_eq!(name("gnome-shell"), "gnome-shell-7-3");
+        assert_eq!(name("-rf"), "_rf-7-3");
+        assert_eq!(name("../a b\n"), "_._a_b_-7-3");
         assert_eq!(name(""), "_-7-3");
     }
 }
