@@ -44,6 +44,8 @@ struct Table {
     traces: [Trace; LTT_MAX_TRACES],
     processes: [Process; PROCESSES],
     fail: AtomicU32,
+    /// How often a process was taken to know of a removal that it had not asked about.
+    assumed: AtomicU32,
 }
 
 #[derive(Debug, Default)]
@@ -346,6 +348,11 @@ impl Fake {
             .store(errno.into_raw() as u32, Ordering::Relaxed);
     }
 
+    /// How often a process that asked for its next buffer was taken to know that another trace is gone.
+    pub fn assumed(&self) -> u32 {
+        self.table().assumed.load(Ordering::Relaxed)
+    }
+
     /// How many processes have areas.
     pub fn processes(&self) -> usize {
         self.table()
@@ -376,6 +383,14 @@ impl Fake {
                 self.at(control + std::mem::offset_of!(LttRingControl, consumed));
             consumed.store(head.load(Ordering::Acquire), Ordering::Release);
         }
+    }
+
+    /// Nothing was written into a process's part of a slot since its trace was created.
+    pub fn is_untouched(&self, process: usize, slot: usize) -> bool {
+        let (_, first) = self.ring_offset(process, slot, 0, 0);
+        (0..2 * self.nr_rings as usize * STRIDE)
+            .step_by(8)
+            .all(|at| self.at::<AtomicU64>(first + at).load(Ordering::Relaxed) == 0)
     }
 
     /// Leaves no room in a process's control channel.
@@ -548,9 +563,10 @@ unsafe impl Kernel for Fake {
             let slot = match *buffer {
                 None => {
                     // Who asks for news is taken to know what is gone.
-                    for slot in (0..LTT_MAX_TRACES).filter(|&slot| given(slot) != generation(slot))
-                    {
+                    let gone = |&slot: &usize| given(slot) != 0 && given(slot) != generation(slot);
+                    for slot in (0..LTT_MAX_TRACES).filter(gone) {
                         process.given[slot].store(0, Ordering::Relaxed);
+                        table.assumed.fetch_add(1, Ordering::Relaxed);
                     }
                     let new =
                         (0..LTT_MAX_TRACES).find(|&slot| generation(slot) != 0 && given(slot) == 0);

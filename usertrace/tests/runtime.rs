@@ -258,6 +258,43 @@ fn a_slot_is_used_again() {
     }
 }
 
+/// A9: the kernel takes who asks for the next buffer to be out of all traces that are gone.
+fn who_asks_for_news_has_left() {
+    let (fake, slot) = traced(Sizes::default());
+    assert_eq!(event!(numbered, 1), Outcome::Recorded);
+    let next = fake.create().unwrap();
+    fake.destroy(slot);
+    fake.start(next);
+    update();
+    assert_eq!(event!(numbered, 2), Outcome::Recorded);
+    assert_eq!(numbers(&fake.events(0, next)), [2]);
+    assert_eq!(fake.assumed(), 0);
+    assert_eq!(fake.create(), Some(slot));
+}
+
+/// A9: where threads cannot be waited for, a slot is not given back.
+fn without_a_barrier_no_slot_is_used_again() {
+    const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
+    filter_system_call(
+        libc::SYS_membarrier,
+        libc::SECCOMP_RET_ERRNO | libc::EPERM as u32,
+        ALLOW,
+    );
+    let (fake, slot) = traced(Sizes::default());
+    assert_eq!(event!(numbered, 1), Outcome::Recorded);
+    let next = fake.create().unwrap();
+    fake.destroy(slot);
+    fake.start(next);
+    update();
+    assert_eq!(event!(numbered, 2), Outcome::Off);
+    assert_ne!(fake.create(), Some(slot));
+    // A child has no such slot.
+    assert_eq!(
+        wait(child(|| assert_eq!(event!(numbered, 3), Outcome::Recorded))),
+        0
+    );
+}
+
 /// E7: what does not fit is counted.
 fn losses_are_counted() {
     let (fake, slot) = traced(small());
@@ -397,19 +434,31 @@ fn a_full_control_channel() {
     let stats = usertrace::stats().next().unwrap();
     assert_eq!(stats.undescribed as usize, usertrace::callsites().count());
     assert_eq!(stats.bytes, 0);
+
+    // Nor with an id that it had in the process that this one was forked from.
+    fake.stop(slot);
+    let slot = fake.create().unwrap();
+    fake.start(slot);
+    update();
+    assert_eq!(event!(numbered, 2), Outcome::Recorded);
+    fake.fill_control(1, slot);
+    assert_eq!(
+        wait(child(|| assert_eq!(event!(numbered, 3), Outcome::Off))),
+        0
+    );
 }
 
-/// From now on, any system call but `exit` kills the process.
-fn forbid_system_calls() {
+/// Installs a filter for one system call, and for all others.
+fn filter_system_call(number: libc::c_long, its: u32, others: u32) {
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
     let filter = |code, jt, k| libc::sock_filter { code, jt, jf: 0, k };
     let mut program = [
         filter(LOAD, 0, 0),
-        filter(EQUAL, 1, libc::SYS_exit as u32),
-        filter(RETURN, 0, libc::SECCOMP_RET_KILL_PROCESS),
-        filter(RETURN, 0, libc::SECCOMP_RET_ALLOW),
+        filter(EQUAL, 1, number as u32),
+        filter(RETURN, 0, others),
+        filter(RETURN, 0, its),
     ];
     let program = libc::sock_fprog {
         len: program.len() as u16,
@@ -418,15 +467,21 @@ fn forbid_system_calls() {
     // SAFETY: the program is a filter, and outlives the call.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let mode = libc::SECCOMP_MODE_FILTER;
         assert_eq!(
-            libc::prctl(
-                libc::PR_SET_SECCOMP,
-                libc::SECCOMP_MODE_FILTER,
-                &raw const program
-            ),
+            libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program),
             0
         );
     }
+}
+
+/// From now on, any system call but `exit` kills the process.
+fn forbid_system_calls() {
+    filter_system_call(
+        libc::SYS_exit,
+        libc::SECCOMP_RET_ALLOW,
+        libc::SECCOMP_RET_KILL_PROCESS,
+    );
 }
 
 /// A3: no system call for an event.
@@ -479,8 +534,12 @@ fn traces_come_and_go_under_load() {
             })
             .collect();
         let mut slots = Vec::new();
-        for round in 0..600usize {
+        for round in 0..3000usize {
             if let Some(slot) = fake.create() {
+                // Each process said that it is out of the slot.
+                for _ in 0..50 {
+                    assert!(fake.is_untouched(0, slot));
+                }
                 fake.start(slot);
                 slots.push(slot);
             }
@@ -542,6 +601,8 @@ fn main() -> ExitCode {
         a_trace_that_is_active_already,
         several_traces,
         a_slot_is_used_again,
+        who_asks_for_news_has_left,
+        without_a_barrier_no_slot_is_used_again,
         losses_are_counted,
         a_text_that_is_too_long_is_lost,
         a_child_has_its_own_buffers,

@@ -188,7 +188,7 @@ fn begin_subbuf(rseq: Rseq, channel: &Channel, len: u64) -> Result<Step, Full> {
     // SAFETY: everything was made from `ring`. `head` is not below `position - subbuf_size`, and the sub-buffer at
     // `position` may be overwritten: the comparison above.
     let step = unsafe { rseq::advance(rseq, channel, &mut advance) };
-    note_time(&ring, step, &advance);
+    note_time(rseq, channel, &ring, step, &advance);
     Ok(step)
 }
 
@@ -220,17 +220,19 @@ fn store_time(rseq: Rseq, channel: &Channel) -> Result<Step, Full> {
     };
     // SAFETY: everything was made from `ring`, and the 16 bytes behind `head` lie in a sub-buffer that was begun.
     let step = unsafe { rseq::advance(rseq, channel, &mut advance) };
-    note_time(&ring, step, &advance);
+    note_time(rseq, channel, &ring, step, &advance);
     Ok(step)
 }
 
 /// Notes the full time that was stored in the ring, for the event path to compare with.
 ///
 /// After the commit, not before: `time` may be older than what the ring has (then one time stamp too many is stored),
-/// but must not be newer (one would be missing). So it does no harm either if others commit between the two.
-fn note_time(ring: &Ring<'_>, step: Step, advance: &Advance) {
+/// but must not be newer (one would be missing). So it does no harm either if others commit between the two, or if it
+/// is not done.
+fn note_time(rseq: Rseq, channel: &Channel, ring: &Ring<'_>, step: Step, advance: &Advance) {
     if step == Step::Done {
-        ring.control.time.store(advance.time, Ordering::Relaxed);
+        // SAFETY: all is of `ring`.
+        let _ = unsafe { rseq::note_time(rseq, channel, ring.epoch, ring.control, advance.time) };
     }
 }
 

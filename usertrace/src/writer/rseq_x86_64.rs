@@ -494,6 +494,37 @@ pub(super) unsafe fn advance(rseq: Rseq, channel: &Channel, advance: &mut Advanc
     Step::Done
 }
 
+/// Stores the newest full time of the ring that `control` belongs to, unless the channel was closed since.
+///
+/// # Safety
+/// As [`lose`]'s.
+pub(super) unsafe fn note_time(
+    rseq: Rseq,
+    channel: &Channel,
+    epoch: u32,
+    control: &Control,
+    time: u64,
+) -> Step {
+    // SAFETY: stores to an atomic field of `control`.
+    unsafe {
+        checked_sequence! {
+            (rseq, channel)
+            check: [
+                "cmp {epoch:e}, dword ptr [{channel} + {EPOCH}]",
+                "jne {changed}"
+            ]
+            body: ["mov qword ptr [{control} + {TIME}], {time}"]
+            operands: [
+                epoch = in(reg) epoch,
+                control = in(reg) std::ptr::from_ref(control),
+                time = in(reg) time,
+                TIME = const offset_of!(Control, time),
+            ]
+        }
+    }
+    Step::Done
+}
+
 /// Counts a lost record in the ring that `control` belongs to, unless the channel was closed since.
 ///
 /// The increment is an atomic one, so that a thread that cannot finish a sequence may count without one.
