@@ -69,6 +69,9 @@ pub(crate) struct Args {
     program: Vec<OsString>,
 }
 
+/// Processes in the summary, of which there can be thousands; JSON has them all.
+const SHOWN: usize = 20;
+
 /// A number of bytes.
 fn size(text: &str) -> Result<u32, String> {
     let (digits, factor) = match text.as_bytes().last() {
@@ -152,8 +155,15 @@ fn summary(recording: &Recording) -> String {
         totals.bytes,
         recording.directory.display(),
     );
-    if !processes.is_empty() {
-        text.push_str(&output::processes(processes));
+    let mut busiest = processes.clone();
+    busiest.sort_by_key(|process| std::cmp::Reverse(process.events));
+    busiest.truncate(SHOWN);
+    if !busiest.is_empty() {
+        text.push_str(&output::processes(&busiest));
+    }
+    if let Some(more) = processes.len().checked_sub(SHOWN).filter(|&more| more > 0) {
+        let more = output::count(more, "process", "processes");
+        text.push_str(&format!("  and {more} with fewer events\n"));
     }
     text
 }
