@@ -2,7 +2,7 @@
 
 /// Declares an event: a module with its [`Callsite`](crate::event::Callsite) and a function `record`.
 ///
-/// See [`event`](crate::event) for an example, and for the types that a field can have. Events are written by
+/// See [`event`](mod@crate::event) for an example, and for the types that a field can have. Events are written by
 /// [`event!`](crate::event!).
 #[macro_export]
 macro_rules! tracepoint {

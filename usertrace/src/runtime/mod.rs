@@ -1,7 +1,7 @@
 //! The program's side of tracing: gets buffers from the kernel, follows what happens to traces, survives `fork`.
 //!
 //! - [`init`] finds the kernel's calls, maps the areas (`update.rs`), and installs the handler of the update signal.
-//! - An update ([`refresh`]) comes from that handler, or from the slow path of an event, which looks at the generation
+//! - An update (`refresh`) comes from that handler, or from the slow path of an event, which looks at the generation
 //!   in the info area. It may come at any instruction, in several threads at once; one does the work (`lock.rs`).
 //! - What is known of the buffers lies in memory that `fork` wipes (`state.rs`). The child's first event finds it
 //!   empty, gets buffers of its own, and goes on there (A5). A child of `vfork`, or of `clone` with `CLONE_VM`, shares
