@@ -3,12 +3,17 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
+use nix::sys::signal::{SigHandler, Signal, killpg};
+use nix::unistd::Pid;
 use usertrace_vm::tally::Tally;
 use usertrace_vm::{Guest, KernelConfig, Outcome, Streams, cache_dir, repository, target_dir};
 
@@ -197,7 +202,7 @@ impl Suite {
     /// Something that later steps need.
     fn prepare(&mut self, name: &str, command: Command) -> bool {
         let start = Instant::now();
-        let (_, outcome) = tee(name, command);
+        let (_, outcome) = tee(name, command, LIMIT);
         let Err(why) = outcome else { return true };
         let tally = Tally {
             failed: 1,
@@ -209,7 +214,7 @@ impl Suite {
 
     fn step(&mut self, name: &str, command: Command, says: Says) {
         let start = Instant::now();
-        let (output, outcome) = tee(name, command);
+        let (output, outcome) = tee(name, command, LIMIT);
         let (tally, note) = judge(&output, outcome, says);
         self.note(name, tally, start, note);
     }
@@ -340,7 +345,7 @@ fn program(name: &str) -> PathBuf {
 
 /// Runs the command in the repository. What it prints is shown as it comes, and returned; with its status, or why it
 /// has none.
-fn tee(name: &str, mut command: Command) -> (String, Result<(), String>) {
+fn tee(name: &str, mut command: Command, limit: Duration) -> (String, Result<(), String>) {
     let line: Vec<OsString> = std::iter::once(command.get_program())
         .chain(command.get_args())
         .map(Into::into)
@@ -352,6 +357,7 @@ fn tee(name: &str, mut command: Command) -> (String, Result<(), String>) {
     let spawned = command
         .current_dir(repository())
         .stdin(Stdio::null())
+        .process_group(0)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn();
@@ -359,18 +365,82 @@ fn tee(name: &str, mut command: Command) -> (String, Result<(), String>) {
         Ok(child) => child,
         Err(e) => return (String::new(), Err(e.to_string())),
     };
+    let group = Group::of(&child);
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let (over, rest) = channel::<()>();
+    let mut late = false;
     let output = std::thread::scope(|scope| {
         scope.spawn(|| stderr.map(show));
+        let group = &group;
+        let watch = scope.spawn(move || {
+            let late = rest.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
+            if late {
+                group.kill();
+            }
+            late
+        });
         // The summaries are on standard output; what a test writes to standard error cannot pass for one.
-        stdout.map(show).unwrap_or_default()
+        let output = stdout.map(show).unwrap_or_default();
+        drop(over);
+        late = watch.join().unwrap_or(false);
+        output
     });
     let outcome = match child.wait() {
+        _ if late => Err(format!("not over after {} s", limit.as_secs())),
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(status.to_string()),
         Err(e) => Err(e.to_string()),
     };
     (String::from_utf8_lossy(&output).into_owned(), outcome)
+}
+
+/// How long one step may take: a test that hangs must not take the sum of all others along. The longest step is the
+/// debug kernel's build.
+const LIMIT: Duration = Duration::from_secs(30 * 60);
+
+/// The process group of the running step; 0 between steps.
+static GROUP: AtomicI32 = AtomicI32::new(0);
+
+/// The processes of a step. They are a group of their own, so that they can be ended together.
+struct Group(Pid);
+
+impl Group {
+    fn of(child: &Child) -> Self {
+        let pid = child.id().cast_signed();
+        // Relaxed: the handler runs on a thread of this process, and needs no other store.
+        GROUP.store(pid, Ordering::Relaxed);
+        Self(Pid::from_raw(pid))
+    }
+
+    fn kill(&self) {
+        let _ = killpg(self.0, Signal::SIGKILL);
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        GROUP.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Ends the running step, then this process: Ctrl-C does not reach the step's group by itself.
+extern "C" fn end(signal: libc::c_int) {
+    let group = GROUP.load(Ordering::Relaxed);
+    if group > 0 {
+        let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
+    }
+    // SAFETY: _exit may be called in a signal handler, and does not return.
+    unsafe { libc::_exit(128 + signal) }
+}
+
+/// Makes Ctrl-C and a polite kill end the running step, too.
+pub(crate) fn catch_signals() -> Result<()> {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        // SAFETY: the handler only calls functions that may be called in one.
+        unsafe { nix::sys::signal::signal(signal, SigHandler::Handler(end)) }
+            .context("catching signals")?;
+    }
+    Ok(())
 }
 
 fn show(mut from: impl Read) -> Vec<u8> {
@@ -436,13 +506,29 @@ mod tests {
 
     #[test]
     fn a_program_that_cannot_be_started_fails() {
-        let (_, outcome) = tee("nothing", Command::new("/no/such/program"));
+        let (_, outcome) = tee("nothing", Command::new("/no/such/program"), LIMIT);
         assert!(outcome.is_err());
-        let (output, outcome) = tee("sh", {
-            let mut command = Command::new("sh");
-            command.args(["-c", "echo a; echo b >&2; exit 3"]);
-            command
-        });
+        let (output, outcome) = tee("sh", sh("echo a; echo b >&2; exit 3"), LIMIT);
         assert_eq!((output.as_str(), outcome.is_err()), ("a\n", true));
+    }
+
+    #[test]
+    fn a_step_that_hangs_is_ended_with_all_its_processes() {
+        // The inner shell holds the pipe: the output would not end before it.
+        let (output, outcome) = tee(
+            "sh",
+            sh("echo a; sh -c 'sleep 1000; true'; true"),
+            Duration::from_millis(300),
+        );
+        assert_eq!(
+            (output.as_str(), outcome),
+            ("a\n", Err("not over after 0 s".into()))
+        );
+    }
+
+    fn sh(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
     }
 }
