@@ -145,7 +145,7 @@ impl Child {
         let _ = kill(self.pid, signal);
     }
 
-    /// Waits for its end, whatever that is.
+    /// Waits for its end, whatever that is; or for its next stop, if it is traced.
     ///
     /// # Panics
     /// If it does not end.
@@ -156,7 +156,7 @@ impl Child {
                 ended => Some(ended),
             }
         });
-        self.reaped = true;
+        self.reaped = matches!(status, WaitStatus::Exited(..) | WaitStatus::Signaled(..));
         status
     }
 

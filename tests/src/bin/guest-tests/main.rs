@@ -1,6 +1,7 @@
 //! What the kernel and the library promise to programs, tested in the guest.
 
 mod areas;
+mod breakpoint;
 mod calls;
 mod consumer;
 mod discovery;

@@ -1,0 +1,84 @@
+//! Stops a process at a chosen instruction of the writer's restartable sequences.
+//!
+//! Single steps would not do: each one aborts the sequence. A hardware breakpoint lets it run up to there.
+
+use std::ptr;
+
+use nix::sys::signal::Signal;
+use nix::sys::wait::WaitStatus;
+use usertrace_tests::child::Child;
+
+/// `struct rseq_cs`: what the writer tells the kernel of a sequence.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(32))]
+struct Descriptor {
+    version: u32,
+    flags: u32,
+    start: u64,
+    len: u64,
+    abort: u64,
+}
+
+unsafe extern "C" {
+    /// The linker's names for the section that the descriptors are in.
+    #[link_name = "__start___rseq_cs"]
+    static FIRST: Descriptor;
+    #[link_name = "__stop___rseq_cs"]
+    static END: Descriptor;
+}
+
+/// A sequence of this program: the last instruction before `start + len` commits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sequence {
+    pub(crate) start: u64,
+    pub(crate) len: u64,
+}
+
+/// All sequences of this program.
+pub(crate) fn sequences() -> Vec<Sequence> {
+    let (first, end) = (&raw const FIRST, &raw const END);
+    let count = (end.addr() - first.addr()) / size_of::<Descriptor>();
+    (0..count)
+        .map(|at| {
+            // SAFETY: within the section, which consists of descriptors.
+            let descriptor = unsafe { first.add(at).read() };
+            Sequence {
+                start: descriptor.start,
+                len: descriptor.len,
+            }
+        })
+        .collect()
+}
+
+/// In the child: lets its parent trace it, and stops.
+pub(crate) fn wait_for_tracer() {
+    // SAFETY: no memory is concerned.
+    unsafe {
+        assert_eq!(libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0), 0);
+        libc::raise(libc::SIGSTOP);
+    }
+}
+
+/// Lets the child go on from where it waits, up to this instruction, before which it stops. False: it ended, and never
+/// came there.
+pub(crate) fn run_to(child: &mut Child, address: u64) -> bool {
+    let pid = child.pid();
+    assert_eq!(child.wait(), WaitStatus::Stopped(pid, Signal::SIGSTOP));
+    let register = |number: usize| {
+        std::mem::offset_of!(libc::user, u_debugreg) + number * size_of::<libc::c_ulong>()
+    };
+    // Register 7 switches the first one on, for the execution of one instruction.
+    for (number, value) in [(0, address), (7, 1)] {
+        // SAFETY: it changes the child's debug registers.
+        let ret = unsafe { libc::ptrace(libc::PTRACE_POKEUSER, pid, register(number), value) };
+        assert_eq!(ret, 0, "{}", std::io::Error::last_os_error());
+    }
+    // SAFETY: no memory of this process is concerned.
+    let ret = unsafe { libc::ptrace(libc::PTRACE_CONT, pid, ptr::null_mut::<u8>(), 0) };
+    assert_eq!(ret, 0);
+    match child.wait() {
+        WaitStatus::Stopped(_, Signal::SIGTRAP) => true,
+        WaitStatus::Exited(_, 0) => false,
+        other => panic!("{other:?}"),
+    }
+}
