@@ -29,7 +29,7 @@
 #define PR_LTT_GET_ABI		0x4c545442
 
 struct ltt_abi {
-	__u32 size;		/* in: size of this struct, out: what the kernel knows */
+	__u32 size;		/* out: what the kernel knows of this struct */
 	__u32 version;		/* out: LTT_ABI_VERSION */
 	__u64 features;		/* out: LTT_FEATURE_* */
 	__u32 nr_alloc_tracebuf;
@@ -137,7 +137,7 @@ struct ltt_ring_control {
 	__u64 lost;		/* records that were dropped because the ring was full */
 	__u64 time;		/* newest full time stamp in the ring */
 	__u64 reserved0[5];
-	__u64 consumed;		/* everything below may be overwritten; a copy, see LTT_IOC_CONSUME */
+	__u64 consumed;		/* everything below may be overwritten; a copy */
 	__u64 reserved1[7];
 };
 
@@ -208,7 +208,7 @@ struct ltt_clock_sync {
 #define LTT_FILE_REMOVED	0x4	/* the trace was removed */
 
 struct ltt_file_info {
-	__u32 size;		/* in: size of this struct, out: what the kernel knows */
+	__u32 size;		/* out: what the kernel knows of this struct */
 	__u32 flags;		/* LTT_FILE_* */
 	__u32 pid;		/* in the initial namespace, at alloc_tracebuf */
 	__u32 uid;		/* likewise */
