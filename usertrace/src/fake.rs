@@ -44,8 +44,6 @@ struct Table {
     traces: [Trace; LTT_MAX_TRACES],
     processes: [Process; PROCESSES],
     fail: AtomicU32,
-    /// How often a process was taken to know of a removal that it had not asked about.
-    assumed: AtomicU32,
 }
 
 #[derive(Debug, Default)]
@@ -348,11 +346,6 @@ impl Fake {
             .store(errno.into_raw() as u32, Ordering::Relaxed);
     }
 
-    /// How often a process that asked for its next buffer was taken to know that another trace is gone.
-    pub fn assumed(&self) -> u32 {
-        self.table().assumed.load(Ordering::Relaxed)
-    }
-
     /// How many processes have areas.
     pub fn processes(&self) -> usize {
         self.table()
@@ -562,12 +555,6 @@ unsafe impl Kernel for Fake {
             .ok_or(Errno::ENXIO)?;
             let slot = match *buffer {
                 None => {
-                    // Who asks for news is taken to know what is gone.
-                    let gone = |&slot: &usize| given(slot) != 0 && given(slot) != generation(slot);
-                    for slot in (0..LTT_MAX_TRACES).filter(gone) {
-                        process.given[slot].store(0, Ordering::Relaxed);
-                        table.assumed.fetch_add(1, Ordering::Relaxed);
-                    }
                     let new =
                         (0..LTT_MAX_TRACES).find(|&slot| generation(slot) != 0 && given(slot) == 0);
                     let Some(slot) = new else {

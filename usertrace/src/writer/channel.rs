@@ -157,8 +157,9 @@ impl Channel {
 
     /// Keeps new writers out. Those that are in a restartable sequence go on until it is restarted.
     pub fn close(&self) {
-        self.epoch.fetch_add(1, Ordering::Relaxed);
-        self.nr_rings.store(0, Ordering::Release);
+        self.nr_rings.store(0, Ordering::Relaxed);
+        // Second: pairs with the order in `ring`. Who found rings there has the epoch before this one.
+        self.epoch.fetch_add(1, Ordering::Release);
     }
 
     /// Writers may come in.
@@ -169,8 +170,8 @@ impl Channel {
 
     /// The ring of a CPU, or nothing if the channel has none for it.
     pub(super) fn ring(&self, cpu: u32) -> Option<Ring<'_>> {
-        // The epoch is read before the fields that it guards: pairs with the order in `close`. If it changes
-        // meanwhile, the sequence that compares it fails.
+        // The epoch comes first: pairs with the order in `close`. If the channel is closed meanwhile, the sequence that
+        // compares it fails.
         let epoch = self.epoch.load(Ordering::Acquire);
         // Pairs with the store in `open`.
         if cpu >= self.nr_rings.load(Ordering::Acquire) {
