@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// A control group that this process is in from its creation on.
+/// A control group.
 #[derive(Debug)]
 pub struct Cgroup {
     path: PathBuf,
@@ -18,13 +18,51 @@ impl Cgroup {
     /// If that is not possible.
     #[must_use]
     pub fn enter(name: &str) -> Self {
+        let group = Self::new(name);
+        group.join();
+        group
+    }
+
+    /// Makes a control group.
+    ///
+    /// # Panics
+    /// If that is not possible.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
         fs::write(format!("{CGROUPS}/cgroup.subtree_control"), "+memory")
             .expect("the kernel has CONFIG_MEMCG");
         let path = PathBuf::from(CGROUPS).join(name);
         // One that an earlier test left behind is as good: only differences are looked at.
         let _ = fs::create_dir(&path);
-        fs::write(path.join("cgroup.procs"), "0").expect("this is root");
         Self { path }
+    }
+
+    /// Moves this process into it.
+    ///
+    /// # Panics
+    /// If that is not possible.
+    pub fn join(&self) {
+        fs::write(self.path.join("cgroup.procs"), "0").expect("this is root");
+    }
+
+    /// Allows this much more than it has now; None: as much as there is.
+    ///
+    /// # Panics
+    /// If the kernel refuses.
+    pub fn allow_more(&self, bytes: Option<u64>) {
+        let limit = match bytes {
+            Some(bytes) => {
+                let text = fs::read_to_string(self.path.join("memory.current"));
+                let now: u64 = text
+                    .expect("memory.current")
+                    .trim()
+                    .parse()
+                    .expect("a number");
+                (now + bytes).to_string()
+            }
+            None => "max".to_owned(),
+        };
+        fs::write(self.path.join("memory.max"), limit).expect("memory.max");
     }
 
     /// Pages of the kernel's memory that are charged to it, without page tables, which are no trace buffers.

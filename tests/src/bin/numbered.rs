@@ -21,6 +21,9 @@ struct Args {
     /// Let each thread write until so many of its events were recorded, instead
     #[arg(long)]
     until_recorded: bool,
+    /// Let the threads take turns, event by event
+    #[arg(long)]
+    in_turn: bool,
     /// Panic the kernel right after the last event of the last thread
     #[arg(long)]
     panic: bool,
@@ -65,11 +68,13 @@ fn main() -> ExitCode {
         }
     };
     let (recorded, lost) = (AtomicU64::new(0), AtomicU64::new(0));
+    let turn = AtomicU64::new(0);
     let (begun, left) = (AtomicUsize::new(0), AtomicUsize::new(args.threads as usize));
     std::thread::scope(|scope| {
         for thread in 0..args.threads {
             let (args, trigger) = (&args, trigger.as_ref());
             let (recorded, lost, begun, left) = (&recorded, &lost, &begun, &left);
+            let turn = &turn;
             scope.spawn(move || {
                 cpu::pin(thread as usize);
                 // All at once, so that they do it side by side.
@@ -88,12 +93,22 @@ fn main() -> ExitCode {
                     if done >= args.events && !for_ever {
                         break;
                     }
+                    if args.in_turn {
+                        let own = number * u64::from(args.threads) + u64::from(thread);
+                        while turn.load(Ordering::Acquire) != own {
+                            std::hint::spin_loop();
+                        }
+                    }
                     match event::write(thread, number) {
                         Outcome::Recorded => own_recorded += 1,
                         Outcome::Lost => own_lost += 1,
                         Outcome::Off => {}
                     }
                     number += 1;
+                    // Passed on after the event, which is how the other knows that it is later.
+                    if args.in_turn {
+                        turn.fetch_add(1, Ordering::AcqRel);
+                    }
                 }
                 if let Some(trigger) = trigger
                     && (args.panic_meanwhile || left.fetch_sub(1, Ordering::AcqRel) == 1)
