@@ -18,9 +18,6 @@ struct Args {
     /// Threads, each on the CPU of its number
     #[arg(long, default_value_t = 1)]
     threads: u32,
-    /// Let each thread write until so many of its events were recorded, instead
-    #[arg(long)]
-    until_recorded: bool,
     /// Let the threads take turns, event by event
     #[arg(long)]
     in_turn: bool,
@@ -85,12 +82,7 @@ fn main() -> ExitCode {
                 let (mut own_recorded, mut own_lost, mut number) = (0u64, 0u64, 0u64);
                 let for_ever = args.panic_meanwhile && thread > 0;
                 loop {
-                    let done = if args.until_recorded {
-                        own_recorded
-                    } else {
-                        number
-                    };
-                    if done >= args.events && !for_ever {
+                    if number >= args.events && !for_ever {
                         break;
                     }
                     if args.in_turn {
