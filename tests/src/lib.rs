@@ -4,7 +4,13 @@
 //! - `crash-tests` runs on the host: it boots guests, panics them, and reads their dumps.
 //! - `numbered` is the program that both trace: it writes events that carry their own number.
 //!
-//! The names of tests begin with the requirement that they are for.
+//! ```sh
+//! scripts/test guest crash debug
+//! cargo build --workspace && scripts/guest -- target/debug/guest-tests c5_
+//! ```
+//!
+//! The names of tests begin with the requirement that they are for. They wait for conditions, never for a time to pass.
+//! `USERTRACE_TEST_SCALE=N` divides the large counts by N; on the debug kernel N is 10 unless it is set.
 
 pub mod accounts;
 pub mod areas;
