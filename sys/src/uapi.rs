@@ -207,8 +207,11 @@ pub struct LttRingControl {
     pub lost: u64,
     /// Newest full time stamp in the ring.
     pub time: u64,
+    /// In ring 0 of the control channel: ids of events given so far in this process and trace. It is here because
+    /// several tracing libraries in one process share nothing else.
+    pub ids: u64,
     /// Zero.
-    pub reserved0: [u64; 5],
+    pub reserved0: [u64; 4],
     /// Everything below may be overwritten: the kernel's copy for the writer.
     pub consumed: u64,
     /// Zero.

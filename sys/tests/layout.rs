@@ -72,7 +72,7 @@ fn facts() -> Facts {
     });
     structure!(f, LttInfoTrace = "ltt_info_trace" { name, generation, reserved, channel });
     structure!(f, LttRingControl = "ltt_ring_control" {
-        head, lost, time, reserved0, consumed, reserved1,
+        head, lost, time, ids, reserved0, consumed, reserved1,
     });
     structure!(f, LttSubbuf = "ltt_subbuf" { position, time, lost, cpu, magic });
     structure!(f, LttClockSync = "ltt_clock_sync" { cycles, monotonic, realtime, freq });

@@ -136,7 +136,8 @@ struct ltt_ring_control {
 	__u64 head;		/* everything below is committed */
 	__u64 lost;		/* records that were dropped because the ring was full */
 	__u64 time;		/* newest full time stamp in the ring */
-	__u64 reserved0[5];
+	__u64 ids;		/* ring 0 of the control channel: ids of events given so far */
+	__u64 reserved0[4];
 	__u64 consumed;		/* everything below may be overwritten; a copy */
 	__u64 reserved1[7];
 };

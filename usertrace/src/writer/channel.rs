@@ -100,7 +100,7 @@ const _: () = {
     assert!(size_of::<Control>() == size_of::<LttRingControl>());
     assert!(std::mem::offset_of!(Control, head) == std::mem::offset_of!(LttRingControl, head));
     assert!(std::mem::offset_of!(Control, lost) == std::mem::offset_of!(LttRingControl, lost));
-    assert!(std::mem::offset_of!(Control, ids) == std::mem::offset_of!(LttRingControl, reserved0));
+    assert!(std::mem::offset_of!(Control, ids) == std::mem::offset_of!(LttRingControl, ids));
     assert!(std::mem::offset_of!(Control, time) == std::mem::offset_of!(LttRingControl, time));
     assert!(
         std::mem::offset_of!(Control, consumed) == std::mem::offset_of!(LttRingControl, consumed)
