@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -41,6 +41,8 @@ enum Says {
     Nothing,
     /// Summaries like libtest's.
     Libtest,
+    /// Results like the kernel's.
+    Ktap,
 }
 
 /// How a step went, for the table at the end.
@@ -154,15 +156,38 @@ impl Suite {
             return;
         }
         self.kunit(config);
-        let mut command =
-            Command::new(std::env::current_exe().unwrap_or_else(|_| "usertrace-vm".into()));
-        command
-            .args(["guest", "--config", &config.to_string(), "--"])
-            .arg(program("guest-tests"));
+        self.kselftest(config);
         self.step(
             &format!("guest tests, {config} kernel"),
-            command,
+            in_guest(config, &program("guest-tests")),
             Says::Libtest,
+        );
+    }
+
+    /// The series' own test program in C, built from the patched tree.
+    fn kselftest(&mut self, config: KernelConfig) {
+        let kernels = match cache_dir() {
+            Ok(cache) => cache.join("kernel"),
+            // Then there is no kernel either, which was said before.
+            Err(_) => return,
+        };
+        let built = kernels.join("selftest");
+        let mut output = OsString::from("OUTPUT=");
+        output.push(&built);
+        let mut make = Command::new("make");
+        make.args(["--silent", "-C"])
+            .arg(kernels.join("linux/tools/testing/selftests/ltt"))
+            .arg(output)
+            .arg("LDFLAGS=-static");
+        // Where that fails, so does make, and says it.
+        let _ = fs::create_dir_all(&built);
+        if !self.prepare("kselftest", make) {
+            return;
+        }
+        self.step(
+            &format!("kselftest, {config} kernel"),
+            in_guest(config, &built.join("ltt_test")),
+            Says::Ktap,
         );
     }
 
@@ -309,6 +334,7 @@ fn judge(output: &str, outcome: Result<(), String>, says: Says) -> (Tally, Optio
             Some(why),
         ),
         (Says::Libtest, outcome) => complete(Tally::of_libtest(output), outcome),
+        (Says::Ktap, outcome) => complete(Tally::of_ktap(output), outcome),
     }
 }
 
@@ -330,6 +356,16 @@ fn complete(mut tally: Tally, outcome: Result<(), String>) -> (Tally, Option<Str
 fn cargo<const N: usize>(args: [&str; N]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args);
+    command
+}
+
+/// A program to be run in a guest, by this very program.
+fn in_guest(config: KernelConfig, program: &Path) -> Command {
+    let mut command =
+        Command::new(std::env::current_exe().unwrap_or_else(|_| "usertrace-vm".into()));
+    command
+        .args(["guest", "--config", &config.to_string(), "--"])
+        .arg(program);
     command
 }
 
