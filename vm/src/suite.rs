@@ -251,7 +251,7 @@ impl Suite {
         println!("\n=== {name}");
         let run = || -> Result<(String, Outcome)> {
             let guest = Guest::new(config)?
-                .append("kunit.enable=1")
+                .append("kunit.enable=1 kunit.autorun=1")
                 .command(["true"]);
             let run = guest.run(Streams::capture())?;
             let bytes = fs::read(&run.console).context("reading the console log")?;
