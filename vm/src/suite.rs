@@ -359,13 +359,12 @@ fn cargo<const N: usize>(args: [&str; N]) -> Command {
     command
 }
 
-/// A program to be run in a guest, by this very program.
-fn in_guest(config: KernelConfig, program: &Path) -> Command {
-    let mut command =
-        Command::new(std::env::current_exe().unwrap_or_else(|_| "usertrace-vm".into()));
+/// A program to be run in a guest, by this program as it was built last.
+fn in_guest(config: KernelConfig, path: &Path) -> Command {
+    let mut command = Command::new(program("usertrace-vm"));
     command
         .args(["guest", "--config", &config.to_string(), "--"])
-        .arg(program);
+        .arg(path);
     command
 }
 
