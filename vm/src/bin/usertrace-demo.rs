@@ -31,7 +31,8 @@ struct Cli {
 
 fn step(text: &str) -> Result<(String, u64)> {
     let (name, seconds) = text.split_once('=').context("not NAME=SECONDS")?;
-    Ok((name.to_owned(), seconds.parse()?))
+    // A word for the shell that calls this.
+    Ok((name.replace('-', " "), seconds.parse()?))
 }
 
 /// What one of the two traces has.
