@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-fn library() -> PathBuf {
+/// The library, in a directory whose name `LD_PRELOAD` can hold: it has neither spaces nor colons.
+fn library() -> (tempfile::TempDir, PathBuf) {
     let name = "libusertrace_malloc.so";
     let directory = std::env::current_exe()
         .unwrap()
@@ -13,13 +14,17 @@ fn library() -> PathBuf {
         .to_owned();
     let path = directory.join(name);
     assert!(path.exists(), "{} was not built", path.display());
-    path
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    let link = directory.path().join(name);
+    std::os::unix::fs::symlink(path, &link).unwrap();
+    (directory, link)
 }
 
 /// Runs a program without and with the library, and returns what both times came out.
 fn both(command: &mut Command) -> Output {
     let without = command.env_remove("LD_PRELOAD").output().unwrap();
-    let with = command.env("LD_PRELOAD", library()).output().unwrap();
+    let (_directory, library) = library();
+    let with = command.env("LD_PRELOAD", library).output().unwrap();
     assert_eq!(
         with.status,
         without.status,

@@ -128,7 +128,10 @@ fn f2_a_shell_and_its_children_are_not_changed_by_being_traced() {
 }
 
 fn f2_a_preloaded_program_without_a_trace_is_not_changed() {
-    let library = program::path("libusertrace_malloc.so");
+    // `LD_PRELOAD` holds neither spaces nor colons, which the repository's path may have.
+    let directory = tempfile::tempdir_in("/tmp").expect("a directory");
+    let library = directory.path().join("library.so");
+    std::os::unix::fs::symlink(program::path("libusertrace_malloc.so"), &library).expect("a link");
     for command in [["sqlite3", ":memory:", SQL], ["ls", "-l", "/etc"]] {
         let mut plain = Command::new(command[0]);
         plain.args(&command[1..]).stdin(Stdio::null());
