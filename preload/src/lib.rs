@@ -16,6 +16,16 @@ mod events;
 pub mod interpose;
 mod next;
 
+use std::ffi::c_void;
+use std::sync::atomic::AtomicPtr;
+
+/// Where a program that has a copy of the crate `usertrace` of its own finds this library's fallback, so that both use
+/// one. The crate says what it is.
+#[used]
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals, reason = "a name for the linker")]
+static usertrace_fast: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
 /// Runs before the program's own constructors and `main`.
 #[used]
 #[unsafe(link_section = ".init_array")]

@@ -1,6 +1,7 @@
 //! F2: programs that nobody here wrote do the same with the library as without it, where there is nothing to trace
-//! with as well as where there is.
+//! with as well as where there is; and D: with the fallback.
 
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -20,11 +21,38 @@ fn library() -> (tempfile::TempDir, PathBuf) {
     (directory, link)
 }
 
-/// Runs a program without and with the library, and returns what both times came out.
+/// Runs a program without the library, with it, and with it and the fallback; returns what came out each time.
 fn both(command: &mut Command) -> Output {
     let without = command.env_remove("LD_PRELOAD").output().unwrap();
     let (_directory, library) = library();
     let with = command.env("LD_PRELOAD", library).output().unwrap();
+    assert_same(&with, &without);
+    let traces = tempfile::tempdir().unwrap();
+    // The fallback's daemons have a lock of it as long as there are any.
+    let running = std::fs::File::create(traces.path().join(".running")).unwrap();
+    command.env("USERTRACE_BACKEND", "fast");
+    let traced = command.env("USERTRACE_OUTPUT", traces.path()).output();
+    assert_same(&traced.unwrap(), &without);
+    // SAFETY: a descriptor of this process.
+    let locked = unsafe { libc::flock(running.as_raw_fd(), libc::LOCK_EX) };
+    assert_eq!(locked, 0);
+    let read = Command::new("babeltrace2")
+        .arg(traces.path())
+        .output()
+        .unwrap();
+    assert!(
+        read.status.success(),
+        "{}",
+        String::from_utf8_lossy(&read.stderr)
+    );
+    assert!(String::from_utf8_lossy(&read.stdout).contains("libc:malloc:"));
+    command
+        .env_remove("USERTRACE_BACKEND")
+        .env_remove("USERTRACE_OUTPUT");
+    with
+}
+
+fn assert_same(with: &Output, without: &Output) {
     assert_eq!(
         with.status,
         without.status,
@@ -36,7 +64,6 @@ fn both(command: &mut Command) -> Output {
         String::from_utf8_lossy(&without.stderr)
     );
     assert_eq!(with.stdout, without.stdout);
-    with
 }
 
 /// Compiles a C program.

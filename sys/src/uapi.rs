@@ -138,6 +138,8 @@ pub const LTT_SCOPE_GLOBAL: u32 = 2;
 pub const LTT_MODE_DISCARD: u32 = 0;
 /// A full ring drops its oldest sub-buffer.
 pub const LTT_MODE_OVERWRITE: u32 = 1;
+/// A full ring makes its writers wait.
+pub const LTT_MODE_BLOCK: u32 = 2;
 
 /// Whole records are committed by one store of `head`.
 pub const LTT_PROTOCOL_RSEQ: u32 = 0;
@@ -201,7 +203,7 @@ pub struct LttInfoTrace {
 )]
 #[repr(C)]
 pub struct LttRingControl {
-    /// Everything below is committed.
+    /// [`LTT_PROTOCOL_RSEQ`]: everything below is committed. [`LTT_PROTOCOL_SHARED`]: everything below is reserved.
     pub head: u64,
     /// Records that were dropped because the ring was full.
     pub lost: u64,
@@ -210,8 +212,14 @@ pub struct LttRingControl {
     /// In ring 0 of the control channel: ids of events given so far in this process and trace. It is here because
     /// several tracing libraries in one process share nothing else.
     pub ids: u64,
+    /// [`LTT_MODE_OVERWRITE`]: everything below may be overwritten by now.
+    pub claimed: u64,
+    /// [`LTT_SCOPE_THREAD`]: the thread that writes here; 0: free.
+    pub owner: u32,
+    /// [`LTT_MODE_BLOCK`]: writers that wait for `consumed` to grow.
+    pub waiters: u32,
     /// Zero.
-    pub reserved0: [u64; 4],
+    pub reserved0: [u64; 2],
     /// Everything below may be overwritten: the kernel's copy for the writer.
     pub consumed: u64,
     /// Zero.
@@ -221,7 +229,17 @@ pub struct LttRingControl {
 /// [`LttSubbuf::magic`].
 pub const LTT_SUBBUF_MAGIC: u32 = 0x4c54_5453;
 
+/// In [`LttSubbuf::busy`]: the place is taken, not passed over.
+pub const LTT_PLACE_TAKEN: u32 = 0x1;
+/// In [`LttSubbuf::busy`]: which round of the ring that is about, from 1 on.
+pub const LTT_PLACE_LAP_SHIFT: u32 = 1;
+
 /// At the start of each sub-buffer that was begun.
+///
+/// What is there of an earlier round stays: `committed` and `busy` are never set back. A place that a writer of an
+/// earlier round has not left is passed over: the header there keeps its old position, and the next place is taken.
+/// [`LTT_PROTOCOL_RSEQ`]: somebody is there if `busy` is not 0. [`LTT_PROTOCOL_SHARED`]: somebody is there if `committed`
+/// is not the sub-buffer's size times `takes`; `busy` says what was decided, before `head` goes there.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -233,10 +251,21 @@ pub struct LttSubbuf {
     pub time: u64,
     /// The ring's count of lost records then.
     pub lost: u64,
-    /// The CPU that writes here.
+    /// [`LTT_SCOPE_CPU`]: the CPU that writes here. [`LTT_SCOPE_THREAD`]: the thread.
     pub cpu: u32,
     /// [`LTT_SUBBUF_MAGIC`].
     pub magic: u32,
+    /// [`LTT_PROTOCOL_SHARED`]: `committed`, when the sub-buffer was begun.
+    pub base: u64,
+    /// [`LTT_PROTOCOL_SHARED`]: bytes that were ever committed at this place.
+    pub committed: u64,
+    /// [`LTT_PROTOCOL_SHARED`]: from `position` up to here everything is committed.
+    pub contiguous: u64,
+    /// [`LTT_PROTOCOL_RSEQ`]: long records that are being written here. [`LTT_PROTOCOL_SHARED`]: the last decision,
+    /// `LTT_PLACE_*`.
+    pub busy: u32,
+    /// [`LTT_PROTOCOL_SHARED`]: how often the place was taken, modulo 2^32.
+    pub takes: u32,
 }
 
 /// Bits of a record's header word that are the event's id; the others are time.

@@ -72,9 +72,11 @@ fn facts() -> Facts {
     });
     structure!(f, LttInfoTrace = "ltt_info_trace" { name, generation, reserved, channel });
     structure!(f, LttRingControl = "ltt_ring_control" {
-        head, lost, time, ids, reserved0, consumed, reserved1,
+        head, lost, time, ids, claimed, owner, waiters, reserved0, consumed, reserved1,
     });
-    structure!(f, LttSubbuf = "ltt_subbuf" { position, time, lost, cpu, magic });
+    structure!(f, LttSubbuf = "ltt_subbuf" {
+        position, time, lost, cpu, magic, base, committed, contiguous, busy, takes,
+    });
     structure!(f, LttClockSync = "ltt_clock_sync" { cycles, monotonic, realtime, freq });
     structure!(f, LttFileInfo = "ltt_file_info" {
         size, flags, pid, uid, start_time, process, trace_generation, comm, clock, channel_index,
@@ -99,8 +101,8 @@ fn facts() -> Facts {
     constants!(f: LTT_ABI_VERSION, LTT_MAX_TRACES, LTT_MAX_CHANNELS, LTT_NAME_LEN, LTT_COMM_LEN,
         PR_LTT_GET_ABI, LTT_INFO_MAGIC, LTT_INFO_PAGE, LTT_CLOCK_TSC, LTT_CLOCK_CNTVCT,
         LTT_CLOCK_TIME, LTT_SCOPE_CPU, LTT_SCOPE_THREAD, LTT_SCOPE_GLOBAL, LTT_MODE_DISCARD,
-        LTT_MODE_OVERWRITE, LTT_PROTOCOL_RSEQ, LTT_PROTOCOL_SHARED, LTT_CHANNEL_CONTROL,
-        LTT_CHANNEL_MAIN, LTT_SUBBUF_MAGIC, LTT_ID_BITS, LTT_ID_NONE, LTT_ID_MIN, LTT_ID_MAX,
+        LTT_MODE_OVERWRITE, LTT_MODE_BLOCK, LTT_PROTOCOL_RSEQ, LTT_PROTOCOL_SHARED, LTT_CHANNEL_CONTROL,
+        LTT_CHANNEL_MAIN, LTT_SUBBUF_MAGIC, LTT_PLACE_TAKEN, LTT_PLACE_LAP_SHIFT, LTT_ID_BITS, LTT_ID_NONE, LTT_ID_MIN, LTT_ID_MAX,
         LTT_ID_META, LTT_ID_LONG, LTT_ID_TIME, LTT_ID_PAD, LTT_LONG_LEN_MASK, LTT_LONG_ID_SHIFT,
         LTT_LONG_ID_MASK, LTT_LONG_DONE, LTT_LONG_BUSY, LTT_META_MAX, LTT_FILE_DEAD,
         LTT_FILE_STOPPED, LTT_FILE_REMOVED, LTT_IOC_INFO, LTT_IOC_POSITIONS, LTT_IOC_CONSUME,

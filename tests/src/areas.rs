@@ -238,6 +238,7 @@ impl Ring {
             lost: 0,
             cpu: self.cpu,
             magic: LTT_SUBBUF_MAGIC,
+            ..LttSubbuf::default()
         };
         let len = size_of::<LttSubbuf>() as u64 + 16 * count;
         assert!(len <= self.subbuf_size as u64);
@@ -274,4 +275,11 @@ pub unsafe fn peek(address: usize) -> u8 {
 pub unsafe fn poke(address: usize, byte: u8) {
     // SAFETY: the caller's promise.
     unsafe { (address as *mut u8).write_volatile(byte) }
+}
+
+/// The position after the first sub-buffer's header and so many records of 16 bytes, as [`Ring::write_records`] writes
+/// them.
+#[must_use]
+pub const fn head_after(records: u64) -> u64 {
+    size_of::<LttSubbuf>() as u64 + 16 * records
 }

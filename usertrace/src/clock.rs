@@ -1,5 +1,14 @@
 //! The clock of the traces.
 
+#[cfg(target_arch = "x86_64")]
+use usertrace_sys::uapi::LTT_CLOCK_TSC as THIS_CLOCK;
+
+#[cfg(target_arch = "aarch64")]
+use usertrace_sys::uapi::LTT_CLOCK_CNTVCT as THIS_CLOCK;
+
+/// Which clock [`cycles`] reads: `LTT_CLOCK_*` of the header `linux/ltt.h`.
+pub const NUMBER: u32 = THIS_CLOCK;
+
 /// Reads the processor's counter that time stamps are made of.
 ///
 /// It is the same one that the kernel names in `ltt_info.clock`; no conversion, no system call.
@@ -8,5 +17,74 @@
 pub fn cycles() -> u64 {
     // SAFETY: every x86-64 processor has the instruction. Linux can forbid it to a process (PR_SET_TSC), which then
     // gets a signal; such a process cannot be traced, and does not come here.
-    unsafe { core::arch::x86_64::_rdtsc() }
+    #[cfg(target_arch = "x86_64")]
+    let cycles = unsafe { core::arch::x86_64::_rdtsc() };
+    #[cfg(target_arch = "aarch64")]
+    let cycles = {
+        let cycles: u64;
+        // SAFETY: Linux lets every process read the counter, or reads it for the process. Why there is a barrier, the
+        // writer's sequence says, which does the same.
+        unsafe {
+            core::arch::asm!(
+                "isb",
+                "mrs {}, cntvct_el0",
+                out(reg) cycles,
+                options(nostack, preserves_flags)
+            );
+        }
+        cycles
+    };
+    cycles
+}
+
+/// The counter's frequency in Hz, where the processor says it; 0: it does not.
+#[must_use]
+pub fn frequency() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    let frequency = 0;
+    #[cfg(target_arch = "aarch64")]
+    let frequency = {
+        let frequency: u64;
+        // SAFETY: reads a register that every process may read.
+        unsafe {
+            core::arch::asm!(
+                "mrs {}, cntfrq_el0",
+                out(reg) frequency,
+                options(pure, nomem, nostack, preserves_flags)
+            );
+        }
+        frequency
+    };
+    frequency
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_never_goes_back() {
+        let first = cycles();
+        let mut before = first;
+        while before == first {
+            let now = cycles();
+            assert!(before <= now);
+            before = now;
+        }
+    }
+
+    #[test]
+    fn the_clock_is_as_fast_as_it_says() {
+        use std::time::Instant;
+
+        // However long anything takes: these lie within each other.
+        let (outer, begin, inner) = (Instant::now(), cycles(), Instant::now());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let (inner, end, outer) = (inner.elapsed(), cycles(), outer.elapsed());
+        if frequency() != 0 {
+            let seconds = (end - begin) as f64 / frequency() as f64;
+            assert!(inner.as_secs_f64() * 0.99 < seconds, "{inner:?} {seconds}");
+            assert!(seconds < outer.as_secs_f64() * 1.01, "{outer:?} {seconds}");
+        }
+    }
 }

@@ -10,8 +10,11 @@ use usertrace_sys::uapi::*;
 use usertrace_sys::{Errno, Update};
 
 use crate::metadata::{Event, EventTable};
-use crate::ring::{Geometry, Item, MetaLengths, PayloadLengths, RingReader};
+use crate::ring::{
+    Format, Frozen, Geometry, Item, MetaLengths, Patience, PayloadLengths, Positions, RingReader,
+};
 use crate::runtime::Kernel;
+use crate::writer::{Mode, Protocol};
 
 const INFO_LEN: usize = (1 + LTT_MAX_TRACES) * LTT_INFO_PAGE;
 const STRIDE: usize = size_of::<LttRingControl>();
@@ -380,10 +383,12 @@ impl Fake {
 
     /// Nothing was written into a process's part of a slot since its trace was created.
     pub fn is_untouched(&self, process: usize, slot: usize) -> bool {
-        let (_, first) = self.ring_offset(process, slot, 0, 0);
-        (0..2 * self.nr_rings as usize * STRIDE)
-            .step_by(8)
-            .all(|at| self.at::<AtomicU64>(first + at).load(Ordering::Relaxed) == 0)
+        let (buffers, control) = self.ring_offset(process, slot, 0, 0);
+        let is_zero = |at: usize| self.at::<AtomicU64>(at).load(Ordering::Relaxed) == 0;
+        let len = self.nr_rings as usize * (self.ring_len(0) + self.ring_len(1));
+        (0..2 * self.nr_rings as usize * STRIDE).step_by(8).all(|at| is_zero(control + at))
+            // Of the rings, as much as finds a record that is no shorter.
+            && (0..len).step_by(512).all(|at| is_zero(buffers + at))
     }
 
     /// Leaves no room in a process's control channel.
@@ -459,13 +464,21 @@ impl Fake {
                 // SAFETY: inside the memory; nobody writes below head.
                 *byte = unsafe { self.memory.as_ptr().add(buffers + at).read_volatile() };
             }
-            let mut reader = RingReader::live(geometry, consumed.load(Ordering::Relaxed), u64::MAX);
+            let format = Format {
+                geometry,
+                protocol: Protocol::Rseq,
+                mode: Mode::Discard,
+            };
+            let mut memory = Frozen::new(&bytes, Positions { head, claimed: 0 });
+            let mut reader = RingReader::live(format, consumed.load(Ordering::Relaxed), u64::MAX);
             reader
-                .read(&mut &bytes[..], head, true, lengths, &mut |item| {
+                .read(&mut memory, head, Patience::Last, lengths, &mut |item| {
                     match item {
                         Item::SubBuffer { cpu, .. } => assert_eq!(cpu as usize, ring),
                         Item::Record { id, time, payload } => each(ring as u32, id, time, payload),
-                        Item::Gap { kind } => return Err(kind),
+                        Item::Gap { .. } | Item::Overwritten { .. } => {
+                            return Err(format!("{item:?}"));
+                        }
                     }
                     Ok(())
                 })
@@ -585,12 +598,19 @@ unsafe impl Kernel for Fake {
     }
 
     fn switch(&self, buffer: NonNull<u8>) -> Result<(), Errno> {
-        self.update(&mut Some(buffer))?;
         self.locked(|table| {
             let process = &table.processes[self.me(table).ok_or(Errno::ENXIO)?];
             let offset = buffer.as_ptr().addr() as u64 - MAPPED[0].load(Ordering::Relaxed);
-            process.switches[offset as usize / self.buffers_slot_len()]
-                .fetch_add(1, Ordering::Relaxed);
+            let slot = offset as usize / self.buffers_slot_len();
+            let given = process.given[slot].load(Ordering::Relaxed);
+            if given == 0 {
+                return Err(Errno::EINVAL);
+            }
+            // Which gives up nothing: others may still write there.
+            if given != table.traces[slot].generation.load(Ordering::Relaxed) {
+                return Err(Errno::ENOENT);
+            }
+            process.switches[slot].fetch_add(1, Ordering::Relaxed);
             Ok(())
         })
     }

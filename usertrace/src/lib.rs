@@ -5,20 +5,19 @@ pub mod clock;
 pub mod consumer;
 #[cfg(feature = "tools")]
 pub mod crash;
-#[cfg(feature = "tools")]
+#[cfg(feature = "fast")]
 pub mod ctf;
 pub mod event;
 #[cfg(feature = "fake")]
 #[doc(hidden)]
 pub mod fake;
-#[cfg(feature = "tools")]
+#[cfg(feature = "fast")]
 pub mod metadata;
-#[cfg(feature = "tools")]
+#[cfg(feature = "fast")]
 pub mod ring;
 pub mod runtime;
 pub mod writer;
 
 pub use event::{Callsite, Loglevel, Outcome, callsites};
-pub use runtime::{Status, init, stats, status, switch};
+pub use runtime::{Report, Status, init, report, stats, status, switch};
 pub use usertrace_sys::Errno;
-pub use writer::RECORD_MAX;

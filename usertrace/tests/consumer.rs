@@ -7,9 +7,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use support::{RingWriter, babeltrace};
 use usertrace::consumer::{ChannelName, ConsumerFile, Session, SessionSummary};
+use usertrace::ring::Positions;
 use usertrace_sys::uapi::{LttClockSync, LttFileInfo, LttInfoChannel, LttRingPositions};
 
 const SUBBUF: u64 = 4096;
@@ -133,7 +135,8 @@ impl ConsumerFile for File {
         self.consumed_calls.set(self.consumed_calls.get() + 1);
         if described {
             // Each event takes 18 bytes there, and at least 16 in the ring, other than headers and padding.
-            let events = (position - ring.consumed).saturating_sub(64) / 16;
+            let subbufs = position / SUBBUF - ring.consumed / SUBBUF + 1;
+            let events = (position - ring.consumed).saturating_sub(subbufs * (64 + 16)) / 16;
             let bytes = stream_bytes(&self.output);
             assert!(
                 bytes - self.stream_bytes.get() >= events * 18,
@@ -154,6 +157,19 @@ impl ConsumerFile for File {
             .collect();
         let offset = offset as usize;
         buffer.copy_from_slice(&bytes[offset..offset + buffer.len()]);
+    }
+
+    fn load(&self, offset: u64) -> u64 {
+        let mut bytes = [0; 8];
+        self.read(offset, &mut bytes);
+        u64::from_ne_bytes(bytes)
+    }
+
+    fn ring_positions(&self, ring: u32) -> io::Result<Positions> {
+        let mut process = self.process.borrow_mut();
+        let ring = &self.rings(&mut process)[ring as usize];
+        let (head, claimed) = (ring.head, 0);
+        Ok(Positions { head, claimed })
     }
 }
 
@@ -208,6 +224,14 @@ impl Run {
         run
     }
 
+    fn drain(&mut self) {
+        self.drain_at(Instant::now());
+    }
+
+    fn drain_at(&mut self, now: Instant) {
+        self.session.drain(false, now).unwrap();
+    }
+
     fn finish(self) -> (SessionSummary, babeltrace::Read, tempfile::TempDir) {
         let summary = self.session.finish().unwrap();
         let read = babeltrace::read(self.directory.path());
@@ -237,13 +261,13 @@ fn all_events_are_recorded_while_the_rings_go_round() {
     for n in 0..10_000 {
         assert!(process.borrow_mut().number(n));
         if n % 97 == 0 {
-            run.session.drain(false).unwrap();
+            run.drain();
         }
     }
     assert!(process.borrow().main[0].head > 3 * SUBBUF * COUNT);
     assert!(run.consumed_calls.get() > 100);
     process.borrow_mut().dead = true;
-    run.session.drain(false).unwrap();
+    run.drain();
     assert!(!run.session.is_live());
     let (summary, read, _directory) = run.finish();
     assert_eq!(numbers(&read), (0..10_000).collect::<Vec<_>>());
@@ -278,7 +302,7 @@ fn what_a_slow_consumer_made_the_program_lose_is_counted() {
             accepted.push(n);
         }
         if n % 3000 == 0 {
-            run.session.drain(false).unwrap();
+            run.drain();
         }
     }
     let (summary, read, _directory) = run.finish();
@@ -300,7 +324,7 @@ fn an_event_that_is_described_meanwhile_is_understood() {
         process.main[0].event(id, START + n, &n.to_le_bytes());
     });
     for _ in 0..10 {
-        run.session.drain(false).unwrap();
+        run.drain();
     }
     process.borrow_mut().meanwhile = None;
     let (summary, read, _directory) = run.finish();
@@ -317,11 +341,11 @@ fn nothing_is_read_before_the_descriptions_are_there() {
     process.borrow_mut().dead = true;
     let mut run = Run::new();
     run.add(&process, ChannelName::Main);
-    run.session.drain(false).unwrap();
+    run.drain();
     assert!(run.session.is_live());
     assert!(run.session.wants(ChannelName::Control, "7.3"));
     run.add(&process, ChannelName::Control);
-    run.session.drain(false).unwrap();
+    run.drain();
     assert!(!run.session.is_live());
     assert!(!run.session.wants(ChannelName::Control, "7.3"));
     let (summary, read, _directory) = run.finish();
@@ -351,7 +375,7 @@ fn a_process_that_died_is_read_to_its_end() {
         }
         process.borrow_mut().dead = true;
         let mut run = Run::with(&process);
-        run.session.drain(false).unwrap();
+        run.drain();
         assert!(!run.session.is_live());
         let (summary, read, _directory) = run.finish();
         assert_eq!(
@@ -360,6 +384,77 @@ fn a_process_that_died_is_read_to_its_end() {
         );
         assert_eq!(read.lines.len() as u64 + read.discarded, events);
     }
+}
+
+/// A record that its writer is still busy with is waited for, as long as that does no harm; other rings are read.
+#[test]
+fn a_record_that_is_not_completed_is_given_up_when_the_ring_fills_up() {
+    let process = Process::new(7, 2);
+    process.borrow_mut().describe();
+    let mut run = Run::with(&process);
+    let start = Instant::now();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let write = |ring: usize, n: u64| {
+        let ring = &mut process.borrow_mut().main[ring];
+        assert!(ring.event(1, START + n, &n.to_le_bytes()));
+    };
+    assert!(process.borrow_mut().main[0].long(1, START, &[0; 8], 63));
+    write(0, 1);
+    write(1, 2);
+    run.drain_at(at(0));
+    run.drain_at(at(1000));
+    let consumed = |ring: usize| process.borrow().main[ring].consumed;
+    assert_eq!(consumed(0), 64);
+    assert_eq!(consumed(1), process.borrow().main[1].head);
+    // More than half of the ring is full from here on.
+    for n in 0..600 {
+        write(0, 10 + n);
+    }
+    run.drain_at(at(1001));
+    run.drain_at(at(1011));
+    assert_eq!(consumed(0), 64);
+    run.drain_at(at(1012));
+    assert_eq!(consumed(0), process.borrow().main[0].head);
+    let (summary, read, _directory) = run.finish();
+    assert_eq!(read.lines.len(), 602);
+    assert_eq!((read.discarded, summary.processes[0].unfinished), (1, 1));
+    assert_eq!(summary.processes[0].damaged, 0);
+}
+
+/// A description that is not completed is waited for as well, before any event is read; not for ever.
+#[test]
+fn events_wait_for_descriptions() {
+    let process = Process::new(7, 1);
+    process.borrow_mut().describe();
+    let at = process.borrow().control[0].head;
+    assert!(process.borrow_mut().control[0].long(0xfffc, START, b"2 t:f 0\0", 63));
+    process.borrow_mut().number(1);
+    process.borrow_mut().main[0].event(2, START + 2, b"");
+    let mut run = Run::with(&process);
+    let start = Instant::now();
+    run.drain_at(start);
+    run.drain_at(start + Duration::from_secs(10));
+    assert_eq!(process.borrow().main[0].consumed, 0);
+    process.borrow_mut().control[0].store(at + 8, 24 | 0xfffc << 32 | 1 << 62);
+    run.drain_at(start + Duration::from_secs(11));
+    let (summary, read, _directory) = run.finish();
+    assert_eq!(read.lines.len(), 2);
+    assert_eq!(summary.processes[0].damaged, 0);
+
+    // The same, if nobody ever completes it.
+    let process = Process::new(8, 1);
+    process.borrow_mut().describe();
+    assert!(process.borrow_mut().control[0].long(0xfffc, START, b"2 t:f 0\0", 63));
+    process.borrow_mut().number(1);
+    let mut run = Run::with(&process);
+    run.drain_at(start);
+    run.drain_at(start + Duration::from_secs(11));
+    assert_eq!(
+        process.borrow().main[0].consumed,
+        process.borrow().main[0].head
+    );
+    let (_, read, _directory) = run.finish();
+    assert_eq!(numbers(&read), [1]);
 }
 
 /// A11: heads that lie harm nobody else.
@@ -378,7 +473,7 @@ fn a_process_that_lies_harms_only_itself() {
             bad.borrow_mut().number(n);
             if n % 100 == 50 {
                 bad.borrow_mut().heads = (n > 400).then_some(lie);
-                run.session.drain(false).unwrap();
+                run.drain();
             }
         }
         let (summary, read, _directory) = run.finish();
@@ -400,10 +495,10 @@ fn a_file_that_fails_is_told_and_costs_its_process_only() {
         run.add(process, ChannelName::Control);
         run.add(process, ChannelName::Main);
     }
-    run.session.drain(false).unwrap();
+    run.drain();
     bad.borrow_mut().broken = true;
     good.borrow_mut().number(1);
-    run.session.drain(false).unwrap();
+    run.drain();
     let (summary, read, _directory) = run.finish();
     assert_eq!(summary.problems.len(), 1);
     assert!(summary.problems[0].starts_with("8.3: "));

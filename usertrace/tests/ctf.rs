@@ -7,7 +7,7 @@ use std::path::Path;
 
 use support::{RingWriter, babeltrace};
 use usertrace::ctf::{Clock, Identity, ProcessSummary, ProcessWriter, Rings};
-use usertrace::ring::{Channel, RingReader};
+use usertrace::ring::{Channel, Frozen, Patience, Positions, RingReader, SUBBUF_HEADER_LEN};
 use usertrace_sys::uapi::{LttClockSync, LttInfoChannel};
 
 /// 2023-11-14 22:13:20 UTC, at a cycle of which there are 2.5 in a nanosecond.
@@ -19,7 +19,14 @@ const START: LttClockSync = LttClockSync {
 };
 
 fn channel(rings: u32) -> Channel {
+    channel_of(rings, 0, 0)
+}
+
+/// `scope` and `mode` as in the header.
+fn channel_of(rings: u32, scope: u32, mode: u32) -> Channel {
     Channel::new(&LttInfoChannel {
+        scope,
+        mode,
         subbuf_size: 4096,
         subbuf_count: 4,
         nr_rings: rings,
@@ -39,6 +46,11 @@ fn identity(comm: &str, pid: u32) -> Identity {
     }
 }
 
+fn frozen(ring: &RingWriter) -> Frozen<'_> {
+    let (head, claimed) = (ring.head, ring.claimed);
+    Frozen::new(&ring.bytes, Positions { head, claimed })
+}
+
 /// Writes rings as they would be at the end of a process.
 fn write(
     directory: &Path,
@@ -48,21 +60,19 @@ fn write(
 ) -> ProcessSummary {
     let clock = Clock::new(&START, &[]);
     let channel = channel(main.len() as u32);
-    let reader = |ring: &RingWriter| {
-        let mut bytes = &ring.bytes[..];
-        RingReader::dump(channel.geometry(), &mut bytes, ring.head, clock.max_time())
-    };
+    let reader =
+        |ring: &RingWriter| RingReader::dump(channel.format(), &mut frozen(ring), clock.max_time());
     let rings = Rings {
         control: vec![reader(control)],
         main: main.iter().map(reader).collect(),
     };
     let mut writer = ProcessWriter::create(directory, who, clock, &channel, rings).unwrap();
     writer
-        .read_control(0, &mut &control.bytes[..], control.head, true)
+        .read_control(0, &mut frozen(control), control.head, Patience::Last)
         .unwrap();
     for (n, ring) in main.iter().enumerate() {
         writer
-            .read_main(n, &mut &ring.bytes[..], ring.head, true)
+            .read_main(n, &mut frozen(ring), ring.head, Patience::Last)
             .unwrap();
         writer.set_lost(n, ring.lost).unwrap();
     }
@@ -232,7 +242,7 @@ fn a_gap_counts_as_one_discarded_event() {
         main.event(1, at(n), &n.to_le_bytes());
     }
     main.bytes[4096 + 2048..8192].fill(0);
-    main.store(8192 + 32, 77);
+    main.store(8192 + SUBBUF_HEADER_LEN, 77);
     let summary = write(directory.path(), identity("p", 1), &control, &[main]);
     let read = babeltrace::read(directory.path());
     assert_eq!(read.discarded, 2);
@@ -315,8 +325,8 @@ fn a_clock_may_be_known_better_in_the_end() {
     };
     let clock = Clock::new(&start, &[]);
     let rings = Rings {
-        control: vec![RingReader::live(channel(1).geometry(), 0, clock.max_time())],
-        main: vec![RingReader::live(channel(1).geometry(), 0, clock.max_time())],
+        control: vec![RingReader::live(channel(1).format(), 0, clock.max_time())],
+        main: vec![RingReader::live(channel(1).format(), 0, clock.max_time())],
     };
     let parent = directory.path();
     let mut writer =
@@ -325,10 +335,10 @@ fn a_clock_may_be_known_better_in_the_end() {
     let mut main = ring(0);
     main.event(1, at(4_000), &[0; 8]);
     writer
-        .read_control(0, &mut &control.bytes[..], control.head, true)
+        .read_control(0, &mut frozen(&control), control.head, Patience::Last)
         .unwrap();
     writer
-        .read_main(0, &mut &main.bytes[..], main.head, true)
+        .read_main(0, &mut frozen(&main), main.head, Patience::Last)
         .unwrap();
     writer.finish(Some(Clock::new(&start, &[later]))).unwrap();
     let read = babeltrace::read(directory.path());
@@ -350,8 +360,8 @@ fn a_machine_without_a_calendar_can_be_traced() {
         &[],
     );
     let rings = Rings {
-        control: vec![RingReader::live(channel(1).geometry(), 0, clock.max_time())],
-        main: vec![RingReader::live(channel(1).geometry(), 0, clock.max_time())],
+        control: vec![RingReader::live(channel(1).format(), 0, clock.max_time())],
+        main: vec![RingReader::live(channel(1).format(), 0, clock.max_time())],
     };
     let parent = directory.path();
     let mut writer =
@@ -360,10 +370,10 @@ fn a_machine_without_a_calendar_can_be_traced() {
     let mut main = ring(0);
     main.event(1, at(4_000), &[0; 8]);
     writer
-        .read_control(0, &mut &control.bytes[..], control.head, true)
+        .read_control(0, &mut frozen(&control), control.head, Patience::Last)
         .unwrap();
     writer
-        .read_main(0, &mut &main.bytes[..], main.head, true)
+        .read_main(0, &mut frozen(&main), main.head, Patience::Last)
         .unwrap();
     writer.finish(None).unwrap();
     let read = babeltrace::read(directory.path());
@@ -372,4 +382,170 @@ fn a_machine_without_a_calendar_can_be_traced() {
         "{}",
         read.lines[0]
     );
+}
+
+/// Reads rings while they are written, and at last to their end.
+struct Live {
+    directory: tempfile::TempDir,
+    writer: ProcessWriter,
+}
+
+impl Live {
+    fn new(channel: &Channel, control: &RingWriter) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let clock = Clock::new(&START, &[]);
+        let reader = || RingReader::live(channel.format(), 0, clock.max_time());
+        let rings = Rings {
+            control: vec![reader()],
+            main: (0..channel.nr_rings()).map(|_| reader()).collect(),
+        };
+        let who = identity("p", 1);
+        let mut writer =
+            ProcessWriter::create(directory.path(), who, clock, channel, rings).unwrap();
+        let (memory, head) = (&mut frozen(control), control.head);
+        let read = writer.read_control(0, memory, head, Patience::Last);
+        assert_eq!(read.unwrap(), head);
+        Self { directory, writer }
+    }
+
+    fn read(&mut self, n: usize, ring: &mut RingWriter) {
+        let read = self
+            .writer
+            .read_main(n, &mut frozen(ring), ring.head, Patience::Wait);
+        ring.consumed = read.unwrap();
+        assert_eq!(ring.consumed, ring.head);
+    }
+
+    fn finish(mut self, rings: &[RingWriter]) -> (ProcessSummary, babeltrace::Read, Vec<String>) {
+        for (n, ring) in rings.iter().enumerate() {
+            self.writer.set_lost(n, ring.lost).unwrap();
+        }
+        let summary = self.writer.finish(None).unwrap();
+        let read = babeltrace::read(self.directory.path());
+        let files = std::fs::read_dir(&summary.directory).unwrap();
+        let mut files: Vec<_> = files
+            .map(|file| file.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name != "metadata")
+            .collect();
+        files.sort();
+        (summary, read, files)
+    }
+}
+
+/// D3: sub-buffers that were overwritten are packets that are missing; wherever that is.
+#[test]
+fn overwritten_sub_buffers_are_discarded_packets() {
+    for (first, gap) in [(0, 1300), (300, 1300), (300, 5000), (2000, 0)] {
+        let channel = channel_of(1, 0, 1);
+        let mut main = ring(0);
+        main.overwrites = true;
+        let mut live = Live::new(&channel, &control(&["1 t:e 0 u64 n"]));
+        let mut rings = [main];
+        let event = |ring: &mut RingWriter, n: u64| {
+            assert!(ring.event(1, at(n), &n.to_le_bytes()));
+        };
+        for n in 0..first {
+            event(&mut rings[0], n);
+            if n % 50 == 49 {
+                live.read(0, &mut rings[0]);
+            }
+        }
+        for n in first..first + gap {
+            event(&mut rings[0], n);
+        }
+        live.read(0, &mut rings[0]);
+        for n in first + gap..first + gap + 300 {
+            event(&mut rings[0], n);
+        }
+        live.read(0, &mut rings[0]);
+        let (summary, read, _) = live.finish(&rings);
+        let what = format!("{first} {gap}");
+        assert_eq!(read.discarded, 0, "{what}");
+        assert_eq!(read.discarded_packets, summary.overwritten, "{what}");
+        // A sub-buffer has room for 252 of them. A gap begins and ends somewhere in one.
+        let missing = first + gap + 300 - summary.events;
+        assert!(summary.overwritten >= missing.div_ceil(252), "{what}");
+        assert!(summary.overwritten <= missing / 252 + 1, "{what}");
+        assert_eq!(summary.overwritten == 0, gap == 0, "{what}");
+        assert_eq!(read.lines.len() as u64, summary.events, "{what}");
+        assert_eq!(summary.damaged + summary.holes + summary.corrupted, 0);
+        let last = format!("{{ n = {} }}", first + gap + 299);
+        assert!(read.lines.last().unwrap().ends_with(&last), "{what}");
+    }
+}
+
+/// D6: a file for each thread, by whose name it is known, as soon as there is something in it.
+#[test]
+fn each_thread_has_a_file_of_its_own() {
+    let channel = channel_of(3, 1, 0);
+    let mut live = Live::new(&channel, &control(&["1 t:e 0 u64 n"]));
+    // Two rings, of which the first one is another thread's later on, and then the first thread's again.
+    let mut rings = [ring(70), ring(71), ring(0)];
+    for n in 0..900u64 {
+        let (first, second) = (&mut rings[0].clone(), &mut rings[1].clone());
+        if n % 300 == 0 && n > 0 {
+            first.cpu = [70, 72, 70][n as usize / 300];
+            first.head = first.head.next_multiple_of(4096);
+            first.store(rings[0].head, 0xffff | at(10 * n) << 16);
+        }
+        assert!(first.event(1, at(10 * n), &n.to_le_bytes()));
+        assert!(second.event(1, at(10 * n + 5), &n.to_le_bytes()));
+        rings[0] = first.clone();
+        rings[1] = second.clone();
+        if n % 41 == 0 {
+            live.read(0, &mut rings[0]);
+            live.read(1, &mut rings[1]);
+        }
+        if n == 450 {
+            rings[0].lost += 3;
+        }
+    }
+    live.read(0, &mut rings[0]);
+    live.read(1, &mut rings[1]);
+    let (summary, read, files) = live.finish(&rings);
+    let name = |tid: u32, ns: u64| format!("main_{tid}_{}", at(ns));
+    let want = [name(70, 0), name(70, 6000), name(71, 5), name(72, 3000)];
+    assert_eq!(files, want);
+    assert_eq!((summary.events, read.lines.len()), (1800, 1800));
+    assert_eq!((read.discarded, summary.lost), (3, 3));
+    for (n, line) in read.lines.iter().enumerate() {
+        let tid = match n {
+            n if n % 2 == 1 => 71,
+            600..1200 => 72,
+            _ => 70,
+        };
+        assert!(line.contains(&format!("{{ tid = {tid} }}, ")), "{line}");
+        assert!(line.ends_with(&format!("{{ n = {} }}", n / 2)), "{line}");
+    }
+}
+
+/// A11: headers of sub-buffers that tell of the same thread at the same time do not keep others from being read.
+#[test]
+fn a_thread_that_lies_about_its_time_has_its_files_nevertheless() {
+    let channel = channel_of(1, 1, 0);
+    let mut live = Live::new(&channel, &control(&["1 t:e 0 u64 n"]));
+    let mut rings = [ring(1)];
+    for n in 0..2000u64 {
+        let ring = &mut rings[0];
+        ring.cpu = 1 + (n / 252 % 2) as u32;
+        assert!(ring.event(1, at(5), &n.to_le_bytes()));
+        live.read(0, ring);
+    }
+    let (summary, read, files) = live.finish(&rings);
+    assert_eq!((summary.events, read.lines.len()), (2000, 2000));
+    assert_eq!(files.len(), 8);
+}
+
+/// A ring of the process, whose events are no CPU's and no thread's.
+#[test]
+fn a_ring_of_a_process_says_nothing_of_cpus() {
+    let channel = channel_of(1, 2, 0);
+    let mut live = Live::new(&channel, &control(&["1 t:e 0 u64 n"]));
+    let mut rings = [ring(0)];
+    rings[0].event(1, at(5), &[1; 8]);
+    live.read(0, &mut rings[0]);
+    let (_, read, files) = live.finish(&rings);
+    assert_eq!(files, ["main_0"]);
+    assert_eq!(read.lines.len(), 1);
+    assert!(!read.lines[0].contains("cpu_id"), "{}", read.lines[0]);
 }

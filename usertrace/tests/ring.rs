@@ -8,13 +8,25 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 use support::RingWriter;
 use usertrace::metadata::EventTable;
-use usertrace::ring::{Counts, GapKind, Geometry, Item, PayloadLengths, RingReader};
+use usertrace::ring::{
+    Counts, Format, Frozen, GapKind, Geometry, Item, Patience, PayloadLengths, Positions,
+    RingMemory, RingReader, SUBBUF_HEADER_LEN,
+};
+use usertrace::writer::{Mode, Protocol};
 
 const SUBBUF: u64 = 4096;
 const COUNT: u64 = 4;
 
 fn geometry() -> Geometry {
     Geometry::new(SUBBUF as u32, COUNT as u32).unwrap()
+}
+
+fn format() -> Format {
+    Format {
+        geometry: geometry(),
+        protocol: Protocol::Rseq,
+        mode: Mode::Discard,
+    }
 }
 
 fn events() -> &'static EventTable {
@@ -44,9 +56,10 @@ struct Got {
     cpus: Vec<u32>,
 }
 
-fn read(reader: &mut RingReader, mut bytes: &[u8], head: u64, last: bool) -> Got {
+fn read(reader: &mut RingReader, bytes: &[u8], head: u64, patience: Patience) -> Got {
     let mut got = Got::default();
-    let Ok(()) = reader.read(&mut bytes, head, last, events(), &mut |item| {
+    let mut memory = Frozen::new(bytes, Positions { head, claimed: 0 });
+    let Ok(()) = reader.read(&mut memory, head, patience, events(), &mut |item| {
         match item {
             Item::SubBuffer { lost, cpu, .. } => {
                 got.lost = lost;
@@ -54,6 +67,7 @@ fn read(reader: &mut RingReader, mut bytes: &[u8], head: u64, last: bool) -> Got
             }
             Item::Record { id, time, payload } => got.records.push((id, time, payload.to_vec())),
             Item::Gap { kind } => got.gaps.push(kind),
+            Item::Overwritten { .. } => panic!("a ring that does not overwrite"),
         }
         Ok::<_, Infallible>(())
     });
@@ -61,9 +75,10 @@ fn read(reader: &mut RingReader, mut bytes: &[u8], head: u64, last: bool) -> Got
 }
 
 fn dump(ring: &RingWriter) -> (Got, Counts) {
-    let mut bytes = &ring.bytes[..];
-    let mut reader = RingReader::dump(geometry(), &mut bytes, ring.head, u64::MAX);
-    let got = read(&mut reader, &ring.bytes, ring.head, true);
+    let (head, claimed) = (ring.head, 0);
+    let mut memory = Frozen::new(&ring.bytes, Positions { head, claimed });
+    let mut reader = RingReader::dump(format(), &mut memory, u64::MAX);
+    let got = read(&mut reader, &ring.bytes, head, Patience::Last);
     (got, reader.counts())
 }
 
@@ -102,8 +117,8 @@ fn a_dump_has_exactly_what_the_ring_accepted() {
 #[test]
 fn a_sub_buffer_may_end_without_padding() {
     let mut ring = ring();
-    // 32 bytes of header and 254 records of 16 bytes.
-    for n in 0..2 * 254 {
+    // 64 bytes of header and 252 records of 16 bytes.
+    for n in 0..2 * 252 {
         ring.event(2, n, &n.to_le_bytes());
     }
     assert_eq!(ring.head, 2 * SUBBUF);
@@ -126,11 +141,11 @@ fn nothing_above_the_head_counts() {
 #[test]
 fn a_live_ring_is_read_piece_by_piece() {
     let mut ring = ring();
-    let mut reader = RingReader::live(geometry(), 0, u64::MAX);
+    let mut reader = RingReader::live(format(), 0, u64::MAX);
     let mut records = Vec::new();
     for round in 0..300 {
         fill(&mut ring, round * 7, 7);
-        let got = read(&mut reader, &ring.bytes, ring.head, false);
+        let got = read(&mut reader, &ring.bytes, ring.head, Patience::Wait);
         records.extend(got.records);
         assert_eq!(reader.position(), ring.head);
         ring.consumed = reader.position();
@@ -151,9 +166,9 @@ fn another_reader_goes_on_in_the_middle_of_a_sub_buffer() {
     let consumed = ring.head;
     let before = ring.accepted.len();
     fill(&mut ring, (1 << 50) + 30, 30);
-    let mut reader = RingReader::live(geometry(), consumed, u64::MAX);
+    let mut reader = RingReader::live(format(), consumed, u64::MAX);
     assert_eq!(reader.position(), consumed);
-    let got = read(&mut reader, &ring.bytes, ring.head, false);
+    let got = read(&mut reader, &ring.bytes, ring.head, Patience::Wait);
     assert_eq!(got.records, ring.accepted[before..]);
 }
 
@@ -180,8 +195,8 @@ fn a_time_past_the_limit_is_damage() {
     ring.event(1, 1000, b"");
     ring.event(1, 2000, b"");
     ring.event(1, 2001, b"");
-    let mut reader = RingReader::live(geometry(), 0, 2000);
-    let got = read(&mut reader, &ring.bytes, ring.head, true);
+    let mut reader = RingReader::live(format(), 0, 2000);
+    let got = read(&mut reader, &ring.bytes, ring.head, Patience::Last);
     assert_eq!(got.records, ring.accepted[..2]);
     assert_eq!(got.gaps, [GapKind::Damaged]);
 }
@@ -257,11 +272,11 @@ fn a_page_that_was_never_written_is_a_hole() {
 #[test]
 fn a_hole_of_a_live_ring_is_counted_once() {
     let mut ring = ring();
-    let mut reader = RingReader::live(geometry(), 0, u64::MAX);
+    let mut reader = RingReader::live(format(), 0, u64::MAX);
     ring.event(1, 5, b"");
     ring.head += 64;
     for _ in 0..3 {
-        read(&mut reader, &ring.bytes, ring.head, false);
+        read(&mut reader, &ring.bytes, ring.head, Patience::Wait);
         ring.head += 64;
     }
     assert_eq!(reader.position(), ring.head - 64);
@@ -271,7 +286,7 @@ fn a_hole_of_a_live_ring_is_counted_once() {
     ring.head = SUBBUF;
     ring.event(1, 6, b"");
     assert_eq!(
-        read(&mut reader, &ring.bytes, ring.head, false)
+        read(&mut reader, &ring.bytes, ring.head, Patience::Wait)
             .records
             .len(),
         1
@@ -288,39 +303,41 @@ fn a_long_record_is_read_when_it_is_done() {
     // Nobody will complete it: a hole of known size.
     let (got, counts) = dump(&ring);
     assert_eq!(got.records, ring.accepted);
-    assert_eq!((got.gaps, counts.damaged), (vec![GapKind::Busy], 0));
+    assert_eq!((got.gaps, counts.damaged), (vec![GapKind::Unfinished], 0));
     // Its writer may still complete it.
-    let mut reader = RingReader::live(geometry(), 0, u64::MAX);
+    let mut reader = RingReader::live(format(), 0, u64::MAX);
     assert_eq!(
-        read(&mut reader, &ring.bytes, ring.head, false)
+        read(&mut reader, &ring.bytes, ring.head, Patience::Wait)
             .records
             .len(),
         1
     );
     assert_eq!(reader.position(), at);
     ring.store(at + 8, 32 | 3 << 32 | 1 << 62);
-    let got = read(&mut reader, &ring.bytes, ring.head, false);
+    let got = read(&mut reader, &ring.bytes, ring.head, Patience::Wait);
     assert_eq!(got.records[0], (3, 2, b"ab0123456789\0".to_vec()));
     assert_eq!(got.records[1], (1, 3, vec![]));
     assert_eq!(reader.position(), ring.head);
 }
 
+/// A reader waits, until it is told to give up what is below some position.
 #[test]
 fn a_long_record_that_is_never_done_does_not_stop_a_live_ring() {
     let mut ring = ring();
     ring.long(3, 2, b"ab0123456789\0", 63);
-    let mut reader = RingReader::live(geometry(), 0, u64::MAX);
-    let mut records = 0;
-    for n in 0..100 {
-        fill(&mut ring, 10 * n, 10);
-        records += read(&mut reader, &ring.bytes, ring.head, false)
-            .records
-            .len();
-        ring.consumed = reader.position();
+    let mut reader = RingReader::live(format(), 0, u64::MAX);
+    fill(&mut ring, 10, 100);
+    for patience in [Patience::Wait, Patience::GiveUp { below: 64 }] {
+        let got = read(&mut reader, &ring.bytes, ring.head, patience);
+        assert_eq!((got.records.len(), reader.position()), (0, 64));
     }
-    assert_eq!(ring.lost, 0);
-    assert_eq!(reader.counts().holes, 1);
-    assert_eq!(records, ring.accepted.len());
+    let give_up = Patience::GiveUp { below: 65 };
+    let got = read(&mut reader, &ring.bytes, ring.head, give_up);
+    assert_eq!(got.gaps, [GapKind::Unfinished]);
+    assert_eq!(got.records, ring.accepted);
+    let counts = reader.counts();
+    assert_eq!((counts.unfinished, counts.holes, counts.damaged), (1, 0, 0));
+    assert_eq!(reader.position(), ring.head);
 }
 
 #[test]
@@ -346,11 +363,11 @@ fn damage_costs_the_rest_of_its_sub_buffer() {
         ("long record of no length", 0xfffd),
     ] {
         let mut ring = ring.clone();
-        ring.store(SUBBUF + 32, word);
-        ring.store(SUBBUF + 40, 0);
+        ring.store(SUBBUF + SUBBUF_HEADER_LEN, word);
+        ring.store(SUBBUF + SUBBUF_HEADER_LEN + 8, 0);
         let (got, counts) = dump(&ring);
         assert_eq!((counts.damaged, counts.holes), (1, 0), "{what}");
-        assert_eq!(counts.damaged_bytes, SUBBUF - 32, "{what}");
+        assert_eq!(counts.damaged_bytes, SUBBUF - SUBBUF_HEADER_LEN, "{what}");
         assert!(got.records.last() == whole.last() && got.records.len() < whole.len());
     }
     // A header: the magic.
@@ -365,18 +382,18 @@ fn impossible_heads_are_counted_and_do_no_harm() {
     fill(&mut ring, 0, 100);
     let good = ring.head;
     for head in [u64::MAX, u64::MAX - 7, 1 << 63, (1 << 62) + 8, good + 1] {
-        let mut reader = RingReader::live(geometry(), 0, u64::MAX);
+        let mut reader = RingReader::live(format(), 0, u64::MAX);
         for _ in 0..3 {
-            read(&mut reader, &ring.bytes, head, false);
+            read(&mut reader, &ring.bytes, head, Patience::Wait);
         }
         assert_eq!(reader.counts().damaged, 1, "{head:#x}");
     }
     // Behind what was read.
-    let mut reader = RingReader::live(geometry(), 0, u64::MAX);
-    let got = read(&mut reader, &ring.bytes, good, false);
+    let mut reader = RingReader::live(format(), 0, u64::MAX);
+    let got = read(&mut reader, &ring.bytes, good, Patience::Wait);
     assert_eq!(got.records, ring.accepted);
     assert_eq!(
-        read(&mut reader, &ring.bytes, good - 8, false),
+        read(&mut reader, &ring.bytes, good - 8, Patience::Wait),
         Got::default()
     );
     assert_eq!(reader.position(), good);
@@ -387,14 +404,14 @@ fn impossible_heads_are_counted_and_do_no_harm() {
 #[test]
 fn an_overtaken_reader_goes_on_at_a_sub_buffer() {
     let mut ring = ring();
-    let mut reader = RingReader::live(geometry(), 0, u64::MAX);
+    let mut reader = RingReader::live(format(), 0, u64::MAX);
     fill(&mut ring, 0, 10);
-    read(&mut reader, &ring.bytes, ring.head, false);
+    read(&mut reader, &ring.bytes, ring.head, Patience::Wait);
     for n in 1..100 {
         fill(&mut ring, 10 * n, 10);
         ring.consumed = ring.head;
     }
-    let got = read(&mut reader, &ring.bytes, ring.head, false);
+    let got = read(&mut reader, &ring.bytes, ring.head, Patience::Wait);
     assert_eq!(got.gaps, [GapKind::Damaged]);
     let n = got.records.len();
     assert!(n > 100);
@@ -402,16 +419,222 @@ fn an_overtaken_reader_goes_on_at_a_sub_buffer() {
     assert_eq!(reader.position(), ring.head);
 }
 
+fn overwriting() -> (RingWriter, Format) {
+    let mut ring = ring();
+    ring.overwrites = true;
+    let mode = Mode::Overwrite;
+    (ring, Format { mode, ..format() })
+}
+
+/// A ring, and what it becomes as soon as something was copied out of it.
+struct Overtaken<'a> {
+    before: &'a RingWriter,
+    after: &'a RingWriter,
+    copies: u32,
+    /// How many copies come before it.
+    when: u32,
+}
+
+impl Overtaken<'_> {
+    fn now(&self) -> &RingWriter {
+        if self.copies > self.when {
+            self.after
+        } else {
+            self.before
+        }
+    }
+}
+
+impl RingMemory for Overtaken<'_> {
+    fn read(&mut self, offset: u64, buffer: &mut [u8]) {
+        // It happens in the middle of the copy.
+        let half = buffer.len() / 2;
+        let positions = Positions::default();
+        Frozen::new(&self.now().bytes, positions).read(offset, &mut buffer[..half]);
+        self.copies += 1;
+        let rest = offset + half as u64;
+        Frozen::new(&self.now().bytes, positions).read(rest, &mut buffer[half..]);
+    }
+
+    fn load(&mut self, offset: u64) -> u64 {
+        Frozen::new(&self.now().bytes, Positions::default()).load(offset)
+    }
+
+    fn positions(&mut self) -> Positions {
+        let (head, claimed) = (self.now().head, self.now().claimed);
+        Positions { head, claimed }
+    }
+}
+
+/// D3: a reader that is overtaken in the middle of a copy drops what it cannot believe, counts it, and misses nothing
+/// of what is still there.
+#[test]
+fn a_reader_that_is_overtaken_while_it_copies_drops_the_copy() {
+    let (mut before, format) = overwriting();
+    fill(&mut before, 0, 400);
+    for (more, claim_only) in [0, 1, 5, 60, 70, 200, 400, 800]
+        .into_iter()
+        .flat_map(|more| [(more, false), (more, true)])
+    {
+        let mut after = before.clone();
+        fill(&mut after, 400, more);
+        if claim_only {
+            // A place was claimed, and the header in it is half stored.
+            let next = after.head.next_multiple_of(SUBBUF);
+            after.claimed = after.claimed.max(next + SUBBUF - COUNT * SUBBUF);
+            after.store(next, next);
+            after.store(next + 8, 1_000_000);
+        }
+        for when in 0..5 {
+            let mut memory = Overtaken {
+                before: &before,
+                after: &after,
+                copies: 0,
+                when,
+            };
+            let mut reader = RingReader::live(format, 0, u64::MAX);
+            let (mut records, mut overwritten) = (Vec::new(), 0);
+            for last in [false, true] {
+                let (head, patience) = if last {
+                    memory.when = 0;
+                    memory.copies = 1;
+                    (after.head, Patience::Last)
+                } else {
+                    (before.head, Patience::Wait)
+                };
+                let Ok(()) = reader.read(&mut memory, head, patience, events(), &mut |item| {
+                    match item {
+                        Item::SubBuffer { .. } => {}
+                        Item::Record { id, time, payload } => {
+                            records.push((id, time, payload.to_vec()));
+                        }
+                        Item::Gap { kind } => panic!("{kind:?}"),
+                        Item::Overwritten { subbuffers } => overwritten += subbuffers,
+                    }
+                    Ok::<_, Infallible>(())
+                });
+            }
+            let counts = reader.counts();
+            let what = format!("{more} more, {claim_only}, at copy {when}");
+            assert_eq!((counts.damaged, counts.holes), (0, 0), "{what}");
+            assert_eq!(counts.overwritten, overwritten, "{what}");
+            assert_eq!(reader.position(), after.head, "{what}");
+            // In order, and nothing but what was written.
+            let mut written = after.accepted.iter();
+            assert!(records.iter().all(|r| written.any(|w| w == r)), "{what}");
+            // All that can still be there.
+            let oldest = RingReader::dump(format, &mut memory, u64::MAX).position();
+            let end = oldest.max(after.claimed);
+            assert_eq!(end, oldest, "{what}");
+            let missing = after.accepted.len() - records.len();
+            let first = after
+                .accepted
+                .iter()
+                .position(|w| *w == records[0])
+                .unwrap();
+            let gone = after.bytes.len() as u64 / SUBBUF;
+            assert!(
+                overwritten <= after.head / SUBBUF + 1 - (gone - 2),
+                "{what}"
+            );
+            assert_eq!(missing == 0, overwritten == 0, "{what}");
+            assert!(missing >= first, "{what}");
+        }
+    }
+}
+
+/// The newest is never lost, and a dump begins where nothing was claimed.
+#[test]
+fn a_dump_of_a_ring_that_overwrites_has_its_newest_part() {
+    let (mut ring, format) = overwriting();
+    for n in 0..8000 {
+        fill(&mut ring, n, 1);
+        if n % 37 != 0 {
+            continue;
+        }
+        for claimed in [ring.claimed, ring.claimed + SUBBUF] {
+            let claimed = if ring.head < COUNT * SUBBUF {
+                0
+            } else {
+                claimed
+            };
+            let head = ring.head;
+            let mut memory = Frozen::new(&ring.bytes, Positions { head, claimed });
+            let mut reader = RingReader::dump(format, &mut memory, u64::MAX);
+            let start = reader.position();
+            assert!(start >= claimed && head - start > (COUNT - 2) * SUBBUF || start == 0);
+            let got = read(&mut reader, &ring.bytes, head, Patience::Last);
+            let events = got.records.len();
+            assert!(events > 100 || events == ring.accepted.len());
+            assert_eq!(got.records, ring.accepted[ring.accepted.len() - events..]);
+            assert_eq!(reader.counts().damaged + reader.counts().holes, 0);
+        }
+    }
+    assert!(ring.head > 10 * COUNT * SUBBUF && ring.lost == 0);
+}
+
+/// A claim that cannot be: it does not cost the newest sub-buffer.
+#[test]
+fn an_impossible_claim_leaves_the_newest_sub_buffer() {
+    let (mut ring, format) = overwriting();
+    fill(&mut ring, 0, 500);
+    let head = ring.head;
+    for claimed in [head, head + SUBBUF, u64::MAX] {
+        let mut memory = Frozen::new(&ring.bytes, Positions { head, claimed });
+        let reader = RingReader::dump(format, &mut memory, u64::MAX);
+        assert_eq!(reader.position(), (head - 1) / SUBBUF * SUBBUF);
+    }
+}
+
+/// A place where a long record is still being written is passed over by writers, and by the reader.
+#[test]
+fn a_place_that_is_not_left_is_passed_over() {
+    let mut ring = ring();
+    let mut reader = RingReader::live(format(), 0, u64::MAX);
+    let mut records = Vec::new();
+    fill(&mut ring, 0, 150);
+    ring.long(3, 150, b"ab0123456789\0", 63);
+    let place = ring.head - 8;
+    ring.busy(place, 1);
+    for n in 151..4000 {
+        fill(&mut ring, n, 1);
+        let below = ring.head.saturating_sub(COUNT * SUBBUF / 2);
+        let give_up = Patience::GiveUp { below };
+        records.extend(read(&mut reader, &ring.bytes, ring.head, give_up).records);
+        ring.consumed = reader.position();
+        if n == 2000 {
+            ring.busy(place, -1);
+        }
+    }
+    let counts = reader.counts();
+    assert!(counts.skipped > 0 && ring.head > 3 * COUNT * SUBBUF);
+    assert_eq!((counts.unfinished, counts.damaged, counts.holes), (1, 0, 0));
+    assert_eq!(records, ring.accepted);
+    assert_eq!(ring.lost, 0);
+    // The same header, where no writer can have passed it over, is damage.
+    let mut bytes = ring.bytes.clone();
+    let newest = (ring.head - 1) / SUBBUF * SUBBUF;
+    let at = (newest % (COUNT * SUBBUF)) as usize;
+    bytes[at..at + 8].copy_from_slice(&(newest - COUNT * SUBBUF).to_le_bytes());
+    let mut reader = RingReader::live(format(), newest, u64::MAX);
+    read(&mut reader, &bytes, ring.head, Patience::Last);
+    assert_eq!((reader.counts().skipped, reader.counts().damaged), (0, 1));
+}
+
 /// Whatever was read, it is bounded by the ring, and lengths add up.
 fn check_bounds(bytes: &[u8], head: u64, consumed: u64) -> Result<(), TestCaseError> {
     let geometry = geometry();
-    let mut memory = bytes;
-    let dump = RingReader::dump(geometry, &mut memory, head, u64::MAX);
-    let live = RingReader::live(geometry, consumed, u64::MAX);
-    for (mut reader, last) in [(dump, true), (live.clone(), false), (live, true)] {
+    let mut memory = Frozen::new(bytes, Positions { head, claimed: 0 });
+    let dump = RingReader::dump(format(), &mut memory, u64::MAX);
+    let live = RingReader::live(format(), consumed, u64::MAX);
+    for (mut reader, patience) in [
+        (dump, Patience::Last),
+        (live.clone(), Patience::Wait),
+        (live, Patience::Last),
+    ] {
         let mut total = 0;
         let start = reader.position();
-        let Ok(()) = reader.read(&mut memory, head, last, events(), &mut |item| {
+        let Ok(()) = reader.read(&mut memory, head, patience, events(), &mut |item| {
             if let Item::Record { id, payload, .. } = item {
                 total += 8 + payload.len() as u64;
                 assert_eq!(events().payload_len(id, payload), Some(payload.len()));
@@ -475,8 +698,8 @@ proptest! {
         for (n, len) in lens.iter().enumerate() {
             let text = [b"ab".as_slice(), &vec![b'x'; *len], b"\0"].concat();
             ring.event(3, n as u64, &text);
-            let mut reader = RingReader::live(geometry(), 0, u64::MAX);
-            let got = read(&mut reader, &ring.bytes, ring.head, true);
+            let mut reader = RingReader::live(format(), 0, u64::MAX);
+            let got = read(&mut reader, &ring.bytes, ring.head, Patience::Last);
             prop_assert_eq!(&got.records, &ring.accepted);
         }
     }

@@ -19,7 +19,7 @@ use crate::console::Console;
 use crate::monitor::{self, Event, Limits};
 use crate::outcome::Outcome;
 use crate::paths::{KernelConfig, cache_dir, kernel_image, repository, target_dir};
-use crate::qemu::{Machine, Qemu, processors};
+use crate::qemu::{Machine, Qemu, Time, processors};
 use crate::shell::RawTerminal;
 use crate::splat::Scanner;
 use crate::streams::{Output, Sink, Streams, start_input};
@@ -39,6 +39,7 @@ pub struct Guest {
     kernel: PathBuf,
     smp: u32,
     memory_mib: Option<u64>,
+    time: Time,
     crash: bool,
     timeout: Option<Duration>,
     silence: Option<Duration>,
@@ -120,6 +121,7 @@ impl Guest {
             kernel,
             smp: 2,
             memory_mib: None,
+            time: Time::Host,
             crash: false,
             timeout: None,
             silence: None,
@@ -143,6 +145,13 @@ impl Guest {
     #[must_use]
     pub fn memory_mib(mut self, size: u64) -> Self {
         self.memory_mib = Some(size);
+        self
+    }
+
+    /// Whether the guest's time-stamp counter counts instructions, one by one, rather than time.
+    #[must_use]
+    pub fn count_instructions(mut self, yes: bool) -> Self {
+        self.time = if yes { Time::Instructions } else { Time::Host };
         self
     }
 
@@ -244,7 +253,7 @@ impl Guest {
         fs::write(&initramfs, initramfs::pack(&job)?).context("writing the initramfs")?;
 
         let (events, seen) = channel();
-        let mut machine = Machine::new(self.smp, self.memory());
+        let mut machine = Machine::new(self.smp, self.memory(), self.time);
         machine.boot(&self.kernel, &initramfs, &self.cmdline());
         let console_stream = machine.serial()?;
         let hmp = machine.monitor()?;

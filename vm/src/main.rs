@@ -78,6 +78,9 @@ struct GuestArgs {
     /// Which kernel
     #[arg(long, value_enum, default_value_t)]
     config: KernelConfig,
+    /// Let the guest's time-stamp counter count instructions: the same work takes the same count on every host
+    #[arg(long)]
+    icount: bool,
     /// Arm kdump: a panic leaves the dump `vmcore` in the directory of --out
     #[arg(long)]
     crash: bool,
@@ -133,6 +136,7 @@ fn main() -> ExitCode {
 fn guest(args: GuestArgs) -> Result<ExitCode> {
     let mut guest = Guest::new(args.config)?
         .smp(args.smp)
+        .count_instructions(args.icount)
         .crash(args.crash)
         .command(args.command);
     if let Some(size) = args.memory {

@@ -21,12 +21,25 @@ fn program() -> OsString {
         .unwrap_or_else(|| "qemu-system-x86_64".into())
 }
 
+/// What the guest's time is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Time {
+    /// The host's.
+    #[default]
+    Host,
+    /// One nanosecond, and one tick of the time-stamp counter, for each instruction. So `rdtsc` counts instructions,
+    /// and the same work takes the same time on every host, however busy it is.
+    Instructions,
+}
+
 /// What emulates the processors.
 ///
 /// KVM is never taken on trust: a machine may have `/dev/kvm` and yet not run an ordinary guest. TCG runs everywhere, and
 /// `USERTRACE_ACCEL=kvm` asks for the other.
-fn accelerator() -> &'static str {
+fn accelerator(time: Time) -> &'static str {
     match std::env::var_os("USERTRACE_ACCEL") {
+        // Only TCG counts, and only in one thread.
+        _ if time == Time::Instructions => "tcg,thread=single",
         Some(v) if v == "kvm" => "kvm",
         _ => "tcg,thread=multi",
     }
@@ -42,7 +55,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    pub(crate) fn new(smp: u32, memory_mib: u64) -> Self {
+    pub(crate) fn new(smp: u32, memory_mib: u64, time: Time) -> Self {
         let mut machine = Self {
             args: Vec::new(),
             inherited: Vec::new(),
@@ -59,7 +72,11 @@ impl Machine {
             "-cpu",
             "max",
         ]);
-        machine.options(["-accel", accelerator()]);
+        machine.options(["-accel", accelerator(time)]);
+        if time == Time::Instructions {
+            // Without sleep: an idle guest's time jumps to its next timer, rather than to wait for the host's.
+            machine.options(["-icount", "shift=0,sleep=off"]);
+        }
         machine.options(["-smp", &smp.to_string(), "-m", &format!("{memory_mib}M")]);
         machine.options([
             "-device",

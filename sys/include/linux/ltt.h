@@ -93,6 +93,7 @@ struct ltt_info {
 
 #define LTT_MODE_DISCARD	0	/* a full ring drops new records */
 #define LTT_MODE_OVERWRITE	1	/* a full ring drops the oldest sub-buffer */
+#define LTT_MODE_BLOCK		2	/* a full ring makes its writers wait */
 
 #define LTT_PROTOCOL_RSEQ	0	/* whole records committed by one store of head */
 #define LTT_PROTOCOL_SHARED	1	/* atomic reserve and commit */
@@ -133,24 +134,48 @@ struct ltt_info_trace {
  * p % (subbuf_size * subbuf_count).
  */
 struct ltt_ring_control {
-	__u64 head;		/* everything below is committed */
+	__u64 head;		/* LTT_PROTOCOL_RSEQ: everything below is committed; */
+				/* LTT_PROTOCOL_SHARED: everything below is reserved */
 	__u64 lost;		/* records that were dropped because the ring was full */
 	__u64 time;		/* newest full time stamp in the ring */
 	__u64 ids;		/* ring 0 of the control channel: ids of events given so far */
-	__u64 reserved0[4];
+	__u64 claimed;		/* LTT_MODE_OVERWRITE: everything below may be overwritten by now */
+	__u32 owner;		/* LTT_SCOPE_THREAD: the thread that writes here, 0: free */
+	__u32 waiters;		/* LTT_MODE_BLOCK: writers that wait for consumed to grow */
+	__u64 reserved0[2];
 	__u64 consumed;		/* everything below may be overwritten; a copy */
 	__u64 reserved1[7];
 };
 
 #define LTT_SUBBUF_MAGIC	0x4c545453
 
-/* At the start of each sub-buffer that was begun; records follow. */
+/*
+ * At the start of each sub-buffer that was begun; records follow.
+ *
+ * What is there of an earlier round of the ring stays: committed and busy are
+ * never set back. A place that a writer of an earlier round has not left is
+ * passed over: the header there keeps its old position, and the next place is
+ * taken. LTT_PROTOCOL_RSEQ: somebody is there if busy is not 0.
+ * LTT_PROTOCOL_SHARED: somebody is there if committed is not subbuf_size *
+ * takes; "busy" says what was decided, before head goes there.
+ */
+#define LTT_PLACE_TAKEN		0x1	/* the place is taken, not passed over */
+#define LTT_PLACE_LAP_SHIFT	1	/* which round of the ring that is about, from 1 on */
+
 struct ltt_subbuf {
 	__u64 position;		/* of this header */
 	__u64 time;		/* when the sub-buffer was begun */
 	__u64 lost;		/* the ring's count of lost records then */
 	__u32 cpu;		/* LTT_SCOPE_CPU: the CPU that writes here */
+				/* LTT_SCOPE_THREAD: the thread */
 	__u32 magic;		/* LTT_SUBBUF_MAGIC */
+	/* LTT_PROTOCOL_SHARED: */
+	__u64 base;		/* committed, when the sub-buffer was begun */
+	__u64 committed;	/* bytes that were ever committed at this place */
+	__u64 contiguous;	/* from position up to here everything is committed */
+	__u32 busy;		/* LTT_PROTOCOL_RSEQ: long records being written here */
+				/* LTT_PROTOCOL_SHARED: the last decision, LTT_PLACE_* */
+	__u32 takes;		/* LTT_PROTOCOL_SHARED: how often the place was taken */
 };
 
 /*

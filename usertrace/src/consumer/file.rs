@@ -4,7 +4,7 @@ use std::io;
 
 use usertrace_sys::uapi::{LttFileInfo, LttRingPositions};
 
-use crate::ring::{Channel, RingMemory};
+use crate::ring::{Channel, Positions, RingMemory};
 
 /// A consumer file.
 pub trait ConsumerFile {
@@ -30,12 +30,22 @@ pub trait ConsumerFile {
     /// Copies bytes of the rings, which follow each other from offset 0; zeros behind their end. The process may
     /// write them at the same time.
     fn read(&self, offset: u64, buffer: &mut [u8]);
+
+    /// The word at `offset` of the rings, a multiple of 8, as [`RingMemory::load`] says.
+    fn load(&self, offset: u64) -> u64;
+
+    /// The positions of one ring as they are now, as [`RingMemory::positions`] says.
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn ring_positions(&self, ring: u32) -> io::Result<Positions>;
 }
 
 /// One ring of a consumer file.
 #[derive(Debug)]
 pub struct FileRing<'a, F> {
     file: &'a F,
+    ring: u32,
     offset: u64,
 }
 
@@ -44,6 +54,7 @@ impl<'a, F: ConsumerFile> FileRing<'a, F> {
     pub fn new(file: &'a F, channel: &Channel, ring: u32) -> Self {
         Self {
             file,
+            ring,
             offset: u64::from(ring) * channel.geometry().ring_size(),
         }
     }
@@ -52,5 +63,17 @@ impl<'a, F: ConsumerFile> FileRing<'a, F> {
 impl<F: ConsumerFile> RingMemory for FileRing<'_, F> {
     fn read(&mut self, offset: u64, buffer: &mut [u8]) {
         self.file.read(self.offset.saturating_add(offset), buffer);
+    }
+
+    fn load(&mut self, offset: u64) -> u64 {
+        self.file.load(self.offset.saturating_add(offset))
+    }
+
+    fn positions(&mut self) -> Positions {
+        // That a file which was read fails now, its next use tells. Until then nothing in it is believed.
+        self.file.ring_positions(self.ring).unwrap_or(Positions {
+            head: u64::MAX,
+            claimed: u64::MAX,
+        })
     }
 }

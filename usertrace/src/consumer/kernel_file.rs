@@ -6,19 +6,20 @@ use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use usertrace_sys::uapi::{LttFileInfo, LttRingPositions};
 use usertrace_sys::{Errno, files};
 
 use super::ConsumerFile;
-use crate::ring::Channel;
+use crate::ring::{Channel, Positions, SharedBytes};
 
 /// A consumer file of the kernel's, with its rings mapped.
 #[derive(Debug)]
 pub struct KernelFile {
     file: File,
+    channel: Channel,
     rings: Mapping,
 }
 
@@ -34,7 +35,11 @@ impl KernelFile {
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         let len = u64::from(channel.nr_rings()) * channel.geometry().ring_size();
         let rings = Mapping::new(&file, len)?;
-        Ok(Self { file, rings })
+        Ok(Self {
+            file,
+            channel,
+            rings,
+        })
     }
 }
 
@@ -59,7 +64,28 @@ impl ConsumerFile for KernelFile {
     }
 
     fn read(&self, offset: u64, buffer: &mut [u8]) {
-        self.rings.read(offset, buffer);
+        self.rings.bytes().read(offset, buffer);
+    }
+
+    fn load(&self, offset: u64) -> u64 {
+        self.rings.bytes().load(offset)
+    }
+
+    fn ring_positions(&self, ring: u32) -> io::Result<Positions> {
+        // What was copied before was read before the kernel looks.
+        fence(Ordering::SeqCst);
+        let mut rings = vec![LttRingPositions::default(); self.channel.nr_rings() as usize];
+        self.positions(&mut rings)?;
+        let ring = rings
+            .get(ring as usize)
+            .ok_or(io::ErrorKind::InvalidInput)?;
+        // The kernel does not tell what is claimed. A writer may have claimed the place of the next sub-buffer.
+        let geometry = self.channel.geometry();
+        let next = ring.head.saturating_add(geometry.subbuf_size());
+        Ok(Positions {
+            head: ring.head,
+            claimed: geometry.oldest(next.saturating_add(1)),
+        })
     }
 }
 
@@ -101,30 +127,9 @@ impl Mapping {
         })
     }
 
-    fn read(&self, offset: u64, buffer: &mut [u8]) {
-        let offset = usize::try_from(offset).unwrap_or(usize::MAX).min(self.len);
-        let there = buffer.len().min(self.len - offset);
-        let (there, behind) = buffer.split_at_mut(there);
-        behind.fill(0);
-        // Words where that is possible, which is everywhere for positions that are multiples of 8.
-        let words = if offset % 8 == 0 { there.len() / 8 } else { 0 };
-        let (of_words, of_bytes) = there.split_at_mut(words * 8);
-        for (n, word) in of_words.chunks_exact_mut(8).enumerate() {
-            // SAFETY: in the mapping, as `offset + there.len() <= len`, and aligned, as the mapping is to pages. All
-            // access to it in this process is atomic. Relaxed: `positions` has the order.
-            let value = unsafe {
-                let word = self.start.as_ptr().add(offset + n * 8);
-                AtomicU64::from_ptr(word.cast()).load(Ordering::Relaxed)
-            };
-            word.copy_from_slice(&value.to_ne_bytes());
-        }
-        for (n, byte) in of_bytes.iter_mut().enumerate() {
-            // SAFETY: as above; bytes are always aligned.
-            *byte = unsafe {
-                let byte = self.start.as_ptr().add(offset + words * 8 + n);
-                AtomicU8::from_ptr(byte).load(Ordering::Relaxed)
-            };
-        }
+    fn bytes(&self) -> SharedBytes<'_> {
+        // SAFETY: mapped until `self` is dropped, aligned to pages, and only ever given to this.
+        unsafe { SharedBytes::new(self.start, self.len) }
     }
 }
 
@@ -138,33 +143,7 @@ impl Drop for Mapping {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use super::*;
-
-    #[test]
-    fn a_mapping_reads_what_is_there() {
-        let mut file = tempfile::tempfile().unwrap();
-        let bytes: Vec<u8> = (0..8192u32).map(|n| (n * 7) as u8).collect();
-        file.write_all(&bytes).unwrap();
-        let mapping = Mapping::new(&file, 8192).unwrap();
-        for (offset, len) in [
-            (0, 8192),
-            (8, 16),
-            (8, 13),
-            (3, 20),
-            (8190, 10),
-            (9000, 4),
-            (8192, 1),
-        ] {
-            let mut got = vec![0xee; len];
-            mapping.read(offset as u64, &mut got);
-            let mut want: Vec<u8> = bytes.iter().skip(offset).take(len).copied().collect();
-            want.resize(len, 0);
-            assert_eq!(got, want, "{offset} {len}");
-        }
-        assert!(Mapping::new(&file, 0).is_err());
-    }
 
     #[test]
     fn other_files_are_refused() {

@@ -6,6 +6,7 @@
 //! with a program to run.
 
 mod control_fs;
+mod fallback;
 mod file;
 mod kernel_file;
 mod process;
@@ -14,6 +15,7 @@ mod session;
 mod signals;
 
 pub use control_fs::{CONTROL_FS, ControlFs, ControlFsError, Sizes, TraceDir, consumer_files};
+pub use fallback::record_fallback;
 pub use file::{ConsumerFile, FileRing};
 pub use kernel_file::KernelFile;
 pub use process::{Drained, LiveProcess, ProcessError};

@@ -2,12 +2,13 @@
 
 use std::io;
 use std::path::Path;
+use std::time::Instant;
 
 use usertrace_sys::uapi::{LTT_FILE_DEAD, LttFileInfo, LttRingPositions};
 
 use super::{ConsumerFile, FileRing};
 use crate::ctf::{Clock, Identity, ProcessSummary, ProcessWriter, Rings};
-use crate::ring::{Channel, RingReader};
+use crate::ring::{Channel, Patience, RingReader, Stall};
 
 /// What can go wrong with the recording of a process.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +46,8 @@ struct Source<F> {
     file: F,
     channel: Channel,
     positions: Vec<LttRingPositions>,
+    /// Of each ring.
+    stalls: Vec<Stall>,
 }
 
 impl<F: ConsumerFile> Source<F> {
@@ -56,6 +59,7 @@ impl<F: ConsumerFile> Source<F> {
             file,
             channel,
             positions: vec![LttRingPositions::default(); channel.nr_rings() as usize],
+            stalls: vec![Stall::default(); channel.nr_rings() as usize],
         };
         source.update()?;
         Ok(source)
@@ -63,10 +67,10 @@ impl<F: ConsumerFile> Source<F> {
 
     /// Readers of its rings, from what was consumed.
     fn readers(&self, limit: u64) -> Vec<RingReader> {
-        let geometry = self.channel.geometry();
+        let format = self.channel.format();
         let positions = self.positions.iter();
         positions
-            .map(|ring| RingReader::live(geometry, ring.consumed, limit))
+            .map(|ring| RingReader::live(format, ring.consumed, limit))
             .collect()
     }
 
@@ -114,11 +118,11 @@ impl<F: ConsumerFile> LiveProcess<F> {
         let info = control.info().map_err(ProcessError::File)?;
         let control = Source::new(control, &info)?;
         let limit = self.writer.clock().max_time();
-        let geometry = control.channel.geometry();
+        let format = control.channel.format();
         // Descriptions are never consumed: they are read from the start.
         let readers = control.positions.iter();
         let readers = readers
-            .map(|_| RingReader::live(geometry, 0, limit))
+            .map(|_| RingReader::live(format, 0, limit))
             .collect();
         self.writer.set_control(readers);
         self.control = Some(control);
@@ -132,48 +136,57 @@ impl<F: ConsumerFile> LiveProcess<F> {
     }
 
     /// Writes what there is to the trace, and gives it back to the process. `last`: take what there is for all that
-    /// there will be; that is so anyway if the process is gone and its descriptions are there.
+    /// there will be; that is so anyway if the process is gone and its descriptions are there. `now` is what the time
+    /// is, for records that their writers do not complete.
     ///
     /// # Errors
     /// Of the files, or when the trace cannot be written.
-    pub fn drain(&mut self, last: bool) -> Result<Drained, ProcessError> {
+    pub fn drain(&mut self, last: bool, now: Instant) -> Result<Drained, ProcessError> {
         let mut flags = self.main.update()?;
         if flags & LTT_FILE_DEAD != 0 {
             // Positions that were read after the process was found dead are its last ones.
             flags = self.main.update()?;
         }
         let last = last || (flags & LTT_FILE_DEAD != 0 && self.control.is_some());
-        // Each event was described before it was written. So descriptions that are read after the events' positions
-        // are those of all events below them.
-        match &mut self.control {
+        let described = match &mut self.control {
+            // Each event was described before it was written. So descriptions that are read after the events'
+            // positions are those of all events below them.
             Some(control) => {
                 control.update()?;
-                for (n, ring) in control.positions.iter().enumerate() {
-                    let mut memory = FileRing::new(&control.file, &control.channel, n as u32);
-                    self.writer
-                        .read_control(n, &mut memory, ring.head, last)
-                        .map_err(ProcessError::Write)?;
-                }
+                describe(control, &mut self.writer, last, now)?
             }
-            None if last => {}
-            None => return Ok(Drained::default()),
+            None => last,
+        };
+        if !described {
+            return Ok(Drained::default());
         }
         let mut drained = Drained {
             ended: last,
             ..Drained::default()
         };
-        let ring_size = self.main.channel.geometry().ring_size();
-        for (n, ring) in self.main.positions.iter().enumerate() {
+        let Source {
+            file,
+            channel,
+            positions,
+            stalls,
+        } = &mut self.main;
+        let ring_size = channel.geometry().ring_size();
+        for (n, (ring, stall)) in positions.iter().zip(stalls).enumerate() {
             let waiting = ring.head.saturating_sub(ring.consumed).min(ring_size);
             drained.fill = drained.fill.max(waiting * 1000 / ring_size);
-            let mut memory = FileRing::new(&self.main.file, &self.main.channel, n as u32);
-            let position = self.writer.read_main(n, &mut memory, ring.head, last);
+            let patience = if last {
+                Patience::Last
+            } else {
+                stall.patience(ring.consumed, ring.head, ring_size, now)
+            };
+            let mut memory = FileRing::new(file, channel, n as u32);
+            let position = self.writer.read_main(n, &mut memory, ring.head, patience);
             let position = position.map_err(ProcessError::Write)?;
             // Not beyond the head: it may have been impossible, or moved back.
             let position = position.min(ring.head);
             if position > ring.consumed {
                 drained.bytes += position - ring.consumed;
-                match self.main.file.consume(n as u32, position) {
+                match file.consume(n as u32, position) {
                     // The process moves its head as it likes: then its ring fills up, which harms nobody else.
                     Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
                     result => result.map_err(ProcessError::File)?,
@@ -201,6 +214,28 @@ impl<F: ConsumerFile> LiveProcess<F> {
             .map(|info| Clock::new(&info.start, &[info.now]));
         self.writer.finish(clock)
     }
+}
+
+/// Reads all descriptions that there are. False: some are waited for, and events are not understood before.
+fn describe<F: ConsumerFile>(
+    control: &mut Source<F>,
+    writer: &mut ProcessWriter,
+    last: bool,
+    now: Instant,
+) -> Result<bool, ProcessError> {
+    let patience = if last { Patience::Last } else { Patience::Wait };
+    let mut described = true;
+    let rings = control.positions.iter().zip(&mut control.stalls);
+    for (n, (ring, stall)) in rings.enumerate() {
+        let mut memory = FileRing::new(&control.file, &control.channel, n as u32);
+        let position = writer
+            .read_control(n, &mut memory, ring.head, patience)
+            .map_err(ProcessError::Write)?;
+        // A description that is never completed does not keep all events of the program for ever.
+        let waits = position < ring.head;
+        described &= last || !waits || stall.is_over(position, waits, now);
+    }
+    Ok(described)
 }
 
 /// A name of the kernel's: up to a NUL.

@@ -101,7 +101,7 @@ pub enum RecordError {
     },
 }
 
-fn system<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> RecordError {
+pub(super) fn system<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> RecordError {
     move |error| RecordError::System {
         what,
         source: error.into(),
@@ -183,7 +183,7 @@ fn record_to(
 }
 
 /// The directory, which must be new, or empty: traces in it would be read together. Is it new?
-fn create_output(path: &Path) -> io::Result<bool> {
+pub(super) fn create_output(path: &Path) -> io::Result<bool> {
     let new = !path.exists();
     fs::create_dir_all(path)?;
     match fs::read_dir(path)?.next() {
@@ -194,7 +194,7 @@ fn create_output(path: &Path) -> io::Result<bool> {
 }
 
 /// As a shell says it.
-fn exit_status(status: ExitStatus) -> i32 {
+pub(super) fn exit_status(status: ExitStatus) -> i32 {
     let signal = || 128 + status.signal().unwrap_or(0);
     status.code().unwrap_or_else(signal)
 }
@@ -335,7 +335,7 @@ impl Recorder<'_> {
     /// Takes the files that have come, and reads what there is. Gives how many files there were.
     fn round(&mut self, all: bool) -> Result<(usize, Progress), RecordError> {
         let files = self.take_files(all)?;
-        let progress = self.session.drain(false);
+        let progress = self.session.drain(false, Instant::now());
         let progress = progress.map_err(|source| RecordError::Output {
             path: self.output.to_owned(),
             source,

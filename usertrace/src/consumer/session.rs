@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use serde::Serialize;
 
@@ -130,17 +131,17 @@ impl<F: ConsumerFile> Session<F> {
         Slot::Live(process)
     }
 
-    /// Reads what there is. `last`: there will be no more.
+    /// Reads what there is. `last`: there will be no more. `now` is what the time is.
     ///
     /// # Errors
     /// When a trace cannot be written.
-    pub fn drain(&mut self, last: bool) -> io::Result<Progress> {
+    pub fn drain(&mut self, last: bool, now: Instant) -> io::Result<Progress> {
         let mut progress = Progress::default();
         for (name, slot) in &mut self.processes {
             let Slot::Live(process) = slot else {
                 continue;
             };
-            let ended = match process.drain(last) {
+            let ended = match process.drain(last, now) {
                 Ok(drained) => {
                     progress.bytes += drained.bytes;
                     progress.fill = progress.fill.max(drained.fill);
@@ -178,7 +179,7 @@ impl<F: ConsumerFile> Session<F> {
     /// # Errors
     /// When a trace cannot be written.
     pub fn finish(mut self) -> io::Result<SessionSummary> {
-        self.drain(true)?;
+        self.drain(true, Instant::now())?;
         Ok(self.summary)
     }
 

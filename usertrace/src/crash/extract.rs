@@ -12,7 +12,7 @@ use zerocopy::IntoBytes;
 
 use super::{Directory, DirectoryError, PageTree, PhysicalMemory, Problems};
 use crate::ctf::{Clock, Identity, ProcessSummary, ProcessWriter, Rings, file_name};
-use crate::ring::{Channel, RingReader};
+use crate::ring::{Channel, Patience, Positions, RingReader};
 
 /// Why nothing was extracted.
 #[derive(Debug, thiserror::Error)]
@@ -143,6 +143,15 @@ struct Ring {
     control: LttRingControl,
 }
 
+impl Ring {
+    fn positions(&self) -> Positions {
+        Positions {
+            head: self.control.head,
+            claimed: self.control.claimed,
+        }
+    }
+}
+
 impl<M: PhysicalMemory> Source<'_, M> {
     fn extract(
         &self,
@@ -176,9 +185,9 @@ impl<M: PhysicalMemory> Source<'_, M> {
         let Some((channel, main)) = main else {
             return Ok(None);
         };
-        let (control_geometry, descriptions) = descriptions
-            .map_or((channel.geometry(), Vec::new()), |(channel, rings)| {
-                (channel.geometry(), rings)
+        let (control_format, descriptions) = descriptions
+            .map_or((channel.format(), Vec::new()), |(channel, rings)| {
+                (channel.format(), rings)
             });
 
         let boot = self.directory.root().boot;
@@ -192,31 +201,29 @@ impl<M: PhysicalMemory> Source<'_, M> {
             ));
         }
         let limit = clock.max_time();
-        let mut reader = |ring: &Ring, geometry| {
-            RingReader::dump(
-                geometry,
-                &mut buffers.ring(ring.offset),
-                ring.control.head,
-                limit,
-            )
+        let mut reader = |ring: &Ring, format| {
+            let mut memory = buffers.ring(ring.offset, ring.positions());
+            RingReader::dump(format, &mut memory, limit)
         };
         let rings = Rings {
             control: descriptions
                 .iter()
-                .map(|ring| reader(ring, control_geometry))
+                .map(|ring| reader(ring, control_format))
                 .collect(),
             main: main
                 .iter()
-                .map(|ring| reader(ring, channel.geometry()))
+                .map(|ring| reader(ring, channel.format()))
                 .collect(),
         };
         let write = || -> io::Result<ProcessSummary> {
             let mut writer = ProcessWriter::create(output, identity, clock, &channel, rings)?;
             for (n, ring) in descriptions.iter().enumerate() {
-                writer.read_control(n, &mut buffers.ring(ring.offset), ring.control.head, true)?;
+                let mut memory = buffers.ring(ring.offset, ring.positions());
+                writer.read_control(n, &mut memory, ring.control.head, Patience::Last)?;
             }
             for (n, ring) in main.iter().enumerate() {
-                writer.read_main(n, &mut buffers.ring(ring.offset), ring.control.head, true)?;
+                let mut memory = buffers.ring(ring.offset, ring.positions());
+                writer.read_main(n, &mut memory, ring.control.head, Patience::Last)?;
                 writer.set_lost(n, ring.control.lost)?;
             }
             writer.finish(None)

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use usertrace_sys::crash::{LTT_CRASH_ADDRESS, LTT_CRASH_PRESENT, LttCrashTree};
 
 use super::{PhysicalMemory, Presence};
-use crate::ring::RingMemory;
+use crate::ring::{Positions, RingMemory};
 
 /// Page sizes that a kernel can have.
 pub(super) const PAGE_SIZES: std::ops::RangeInclusive<u32> = 4096..=65536;
@@ -132,9 +132,13 @@ impl<'a, M: PhysicalMemory> PageTree<'a, M> {
         }
     }
 
-    /// The part of the area from `offset` on, as a ring.
-    pub fn ring(&mut self, offset: u64) -> impl RingMemory {
-        Ring { tree: self, offset }
+    /// The part of the area from `offset` on, as a ring whose process left it at `positions`.
+    pub fn ring(&mut self, offset: u64, positions: Positions) -> impl RingMemory {
+        Ring {
+            tree: self,
+            offset,
+            positions,
+        }
     }
 
     fn find(&mut self, page: u64) -> Page {
@@ -177,10 +181,21 @@ impl<'a, M: PhysicalMemory> PageTree<'a, M> {
 struct Ring<'t, 'a, M> {
     tree: &'t mut PageTree<'a, M>,
     offset: u64,
+    positions: Positions,
 }
 
 impl<M: PhysicalMemory> RingMemory for Ring<'_, '_, M> {
     fn read(&mut self, offset: u64, buffer: &mut [u8]) {
         self.tree.read(self.offset.saturating_add(offset), buffer);
+    }
+
+    fn load(&mut self, offset: u64) -> u64 {
+        let mut bytes = [0; 8];
+        self.read(offset, &mut bytes);
+        u64::from_ne_bytes(bytes)
+    }
+
+    fn positions(&mut self) -> Positions {
+        self.positions
     }
 }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use super::{Clock, TraceInfo};
 use crate::metadata::{Event, FieldType};
+use crate::writer::Scope;
 
 /// The log levels that readers know: those of `lttng-ust`, from emergency to debug.
 const MAX_LOGLEVEL: u32 = 14;
@@ -88,8 +89,7 @@ stream {{
 		uint64_t packet_size;
 		uint64_t packet_seq_num;
 		uint64_t events_discarded;
-		uint32_t cpu_id;
-	}};
+{context}	}};
 	event.header := struct {{
 		uint16_t id;
 		ltt_time_t timestamp;
@@ -99,6 +99,11 @@ stream {{
         freq = clock.freq(),
         offset_s = clock.offset_s(),
         offset = clock.offset(),
+        context = match info.scope {
+            Scope::Cpu => "\t\tuint32_t cpu_id;\n",
+            Scope::Thread => "\t\tuint32_t tid;\n",
+            Scope::Global => "",
+        },
     );
     text
 }

@@ -15,7 +15,8 @@ mod stream;
 mod trace;
 
 pub use clock::Clock;
+#[cfg(feature = "tools")]
 pub(crate) use process::file_name;
-pub use process::{Identity, ProcessSummary, ProcessWriter, Rings};
-pub use stream::StreamWriter;
-pub use trace::{TraceInfo, TraceWriter};
+pub use process::{Identity, ProcessSummary, ProcessWriter, RingState, Rings};
+pub use stream::{StreamOf, StreamState, StreamWriter};
+pub use trace::{TraceInfo, TraceWriter, new_uuid};

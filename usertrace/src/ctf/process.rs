@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::{Clock, StreamWriter, TraceInfo, TraceWriter};
+use super::{Clock, StreamOf, StreamState, StreamWriter, TraceInfo, TraceWriter};
 use crate::metadata::EventTable;
-use crate::ring::{Channel, Counts, Item, MetaLengths, RingMemory, RingReader};
+use crate::ring::{Channel, Counts, Item, MetaLengths, Patience, RingMemory, RingReader};
+use crate::writer::Scope;
 
 /// Whose buffers they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,10 +80,16 @@ pub struct ProcessSummary {
     pub events: u64,
     /// Events that it dropped because a ring was full.
     pub lost: u64,
-    /// Places where events were cut off by lack of memory, or by the end of the process.
+    /// Events that were lost because their writer died, or gave up, in the middle.
+    pub unfinished: u64,
+    /// Places where events were cut off by lack of memory.
     pub holes: u64,
+    /// Sub-buffers of which a part was given up after a writer died in them.
+    pub corrupted: u64,
     /// Places that could not be understood.
     pub damaged: u64,
+    /// Sub-buffers that were overwritten before they were read.
+    pub overwritten: u64,
     /// Size of the CTF trace.
     pub bytes: u64,
     /// Time of the first event, in ns since 1970.
@@ -121,20 +128,98 @@ struct MainRing {
     span: Option<(u64, u64)>,
 }
 
+/// What was written of a ring: what another writer needs to go on with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingState {
+    /// Of its stream, if that was begun.
+    pub stream: Option<StreamState>,
+    /// Lost records that the stream was told of.
+    pub lost: u64,
+    /// The thread whose stream it is, if each thread has its own. 0: not known yet.
+    pub tid: u32,
+    /// When the first sub-buffer of that stream was begun.
+    pub begin: u64,
+}
+
 /// A stream file that is made when there is something to put into it.
 #[derive(Debug)]
 struct Lazy {
-    ring: u32,
-    cpu: u32,
+    of: StreamOf,
+    /// There may be a file already.
+    resumed: bool,
     stream: Option<StreamWriter>,
+    /// Bytes in the files of threads that had the ring before.
+    written_before: u64,
 }
 
 impl Lazy {
+    fn new(channel: &Channel, ring: u32, resumed: bool, state: &RingState) -> Self {
+        let of = match channel.scope() {
+            Scope::Cpu => StreamOf::Cpu(ring),
+            Scope::Thread => StreamOf::Thread {
+                ring,
+                tid: state.tid,
+                begin: state.begin,
+            },
+            Scope::Global => StreamOf::Process(ring),
+        };
+        Self {
+            of,
+            resumed,
+            stream: None,
+            written_before: 0,
+        }
+    }
+
     fn get(&mut self, trace: &TraceWriter) -> io::Result<&mut StreamWriter> {
         match &mut self.stream {
             Some(stream) => Ok(stream),
-            none => Ok(none.insert(trace.stream("main", self.ring, self.cpu)?)),
+            none if self.resumed => Ok(none.insert(trace.resume_stream("main", self.of, None)?)),
+            none => Ok(none.insert(trace.stream("main", self.of)?)),
         }
+    }
+
+    /// A sub-buffer is begun at `time`, with `writer` as its header has it. `lost` is what the ring had lost by then,
+    /// and `told` what streams were told of that.
+    fn begin_subbuf(
+        &mut self,
+        trace: &TraceWriter,
+        time: u64,
+        writer: u32,
+        told: &mut u64,
+        lost: u64,
+    ) -> io::Result<()> {
+        if let StreamOf::Thread { ring, tid, begin } = self.of
+            && writer != tid
+        {
+            if tid != 0 {
+                // The thread before this one lost them.
+                self.tell_lost(trace, told, lost)?;
+            }
+            if let Some(mut stream) = self.stream.take() {
+                stream.finish()?;
+                self.written_before += stream.written();
+            }
+            self.of = StreamOf::Thread {
+                ring,
+                tid: writer,
+                // Above that of the stream before, whatever the process wrote: names are not to meet.
+                begin: time.max(begin.saturating_add(1)),
+            };
+        }
+        self.tell_lost(trace, told, lost)
+    }
+
+    fn tell_lost(&mut self, trace: &TraceWriter, told: &mut u64, now: u64) -> io::Result<()> {
+        if let Some(more) = now.checked_sub(*told).filter(|&more| more > 0) {
+            self.get(trace)?.discard(more);
+            *told = now;
+        }
+        Ok(())
+    }
+
+    fn written(&self) -> u64 {
+        self.written_before + self.stream.as_ref().map_or(0, StreamWriter::written)
     }
 }
 
@@ -155,17 +240,14 @@ impl ProcessWriter {
             procname: identity.comm.clone(),
             pid: identity.pid,
             hostname: identity.hostname.clone(),
+            scope: channel.scope(),
         };
         let trace = TraceWriter::create(&parent.join(identity.directory()), info, clock)?;
         let main = (0..)
             .zip(rings.main)
             .map(|(ring, reader)| MainRing {
                 reader,
-                stream: Lazy {
-                    ring,
-                    cpu: channel.cpu(ring),
-                    stream: None,
-                },
+                stream: Lazy::new(channel, ring, false, &RingState::default()),
                 lost: 0,
                 span: None,
             })
@@ -177,6 +259,70 @@ impl ProcessWriter {
             control: rings.control,
             main,
             bad_descriptions: 0,
+        })
+    }
+
+    /// Goes on with a trace that another writer left when it had written `states` of its rings, or begins it: that
+    /// one may have got no further. The rings are to be read from where `states` end, the descriptions from their
+    /// start. What the other writer counted, [`ProcessWriter::summary`] does not know.
+    ///
+    /// # Errors
+    /// When its files cannot be opened.
+    pub fn resume(
+        parent: &Path,
+        identity: Identity,
+        clock: Clock,
+        channel: &Channel,
+        rings: Rings,
+        uuid: [u8; 16],
+        states: &[RingState],
+    ) -> io::Result<Self> {
+        let info = TraceInfo {
+            trace_name: identity.trace.clone(),
+            procname: identity.comm.clone(),
+            pid: identity.pid,
+            hostname: identity.hostname.clone(),
+            scope: channel.scope(),
+        };
+        let trace = TraceWriter::resume(&parent.join(identity.directory()), info, clock, uuid)?;
+        let mut main = Vec::new();
+        for (ring, reader) in (0..).zip(rings.main) {
+            let state = states.get(ring as usize).copied().unwrap_or_default();
+            let mut stream = Lazy::new(channel, ring, true, &state);
+            if let Some(state) = &state.stream {
+                stream.stream = Some(trace.resume_stream("main", stream.of, Some(state))?);
+            }
+            main.push(MainRing {
+                reader,
+                stream,
+                lost: state.lost,
+                span: None,
+            });
+        }
+        Ok(Self {
+            identity,
+            trace,
+            events: EventTable::default(),
+            control: rings.control,
+            main,
+            bad_descriptions: 0,
+        })
+    }
+
+    /// What was written of a ring, after [`ProcessWriter::read_main`] or [`ProcessWriter::set_lost`].
+    #[must_use]
+    pub fn ring_state(&self, ring: usize) -> RingState {
+        self.main.get(ring).map_or_else(RingState::default, |ring| {
+            let (tid, begin) = match ring.stream.of {
+                StreamOf::Thread { tid, begin, .. } => (tid, begin),
+                StreamOf::Cpu(_) | StreamOf::Process(_) => (0, 0),
+            };
+            RingState {
+                stream: ring.stream.stream.as_ref().map(StreamWriter::state),
+                lost: ring.lost,
+                tid,
+                begin,
+            }
         })
     }
 
@@ -211,7 +357,8 @@ impl ProcessWriter {
         }
     }
 
-    /// Reads descriptions of events, from a ring of the control channel, up to `head`.
+    /// Reads descriptions of events, from a ring of the control channel, up to `head`. Gives the position below which
+    /// all were read.
     ///
     /// # Errors
     /// When the metadata cannot be written.
@@ -220,17 +367,17 @@ impl ProcessWriter {
         ring: usize,
         memory: &mut impl RingMemory,
         head: u64,
-        last: bool,
-    ) -> io::Result<()> {
+        patience: Patience,
+    ) -> io::Result<u64> {
         let Some(reader) = self.control.get_mut(ring) else {
-            return Ok(());
+            return Ok(head);
         };
         let (trace, events, bad) = (
             &mut self.trace,
             &mut self.events,
             &mut self.bad_descriptions,
         );
-        reader.read(memory, head, last, &MetaLengths, &mut |item| {
+        reader.read(memory, head, patience, &MetaLengths, &mut |item| {
             if let Item::Record { payload, .. } = item {
                 match events.describe(payload) {
                     Ok(Some(event)) => trace.declare(event)?,
@@ -238,8 +385,9 @@ impl ProcessWriter {
                     Err(_) => *bad += 1,
                 }
             }
-            Ok(())
-        })
+            Ok::<_, io::Error>(())
+        })?;
+        Ok(reader.position())
     }
 
     /// Reads events, from a ring of the channel `main`, up to `head`, and writes them to the trace. The descriptions
@@ -252,7 +400,7 @@ impl ProcessWriter {
         ring: usize,
         memory: &mut impl RingMemory,
         head: u64,
-        last: bool,
+        patience: Patience,
     ) -> io::Result<u64> {
         let Some(MainRing {
             reader,
@@ -264,15 +412,20 @@ impl ProcessWriter {
             return Ok(0);
         };
         let trace = &self.trace;
-        reader.read(memory, head, last, &self.events, &mut |item| {
+        reader.read(memory, head, patience, &self.events, &mut |item| {
             match item {
-                Item::SubBuffer { lost: now, .. } => tell_lost(trace, stream, lost, now)?,
+                Item::SubBuffer {
+                    time,
+                    lost: now,
+                    cpu,
+                } => stream.begin_subbuf(trace, time, cpu, lost, now)?,
                 Item::Record { id, time, payload } => {
                     stream.get(trace)?.event(id, time, payload)?;
                     *span = Some((span.map_or(time, |(first, _)| first), time));
                 }
                 // Of how many events, only their writer knew.
                 Item::Gap { .. } => stream.get(trace)?.discard(1),
+                Item::Overwritten { subbuffers } => stream.get(trace)?.overwrite(subbuffers)?,
             }
             Ok::<_, io::Error>(())
         })?;
@@ -288,7 +441,7 @@ impl ProcessWriter {
     /// When the trace cannot be written.
     pub fn set_lost(&mut self, ring: usize, lost: u64) -> io::Result<()> {
         match self.main.get_mut(ring) {
-            Some(ring) => tell_lost(&self.trace, &mut ring.stream, &mut ring.lost, lost),
+            Some(ring) => ring.stream.tell_lost(&self.trace, &mut ring.lost, lost),
             None => Ok(()),
         }
     }
@@ -321,7 +474,7 @@ impl ProcessWriter {
         for ring in &self.main {
             counts += ring.reader.counts();
             lost = lost.saturating_add(ring.lost);
-            bytes += ring.stream.stream.as_ref().map_or(0, StreamWriter::written);
+            bytes += ring.stream.written();
         }
         let spans = || self.main.iter().filter_map(|ring| ring.span);
         let ns = |time| self.trace.clock().unix_ns(time);
@@ -334,21 +487,16 @@ impl ProcessWriter {
             event_kinds: self.events.len(),
             events: counts.events,
             lost,
+            unfinished: counts.unfinished + control.unfinished,
             holes: counts.holes + control.holes,
+            corrupted: counts.corrupted + control.corrupted,
             damaged: counts.damaged + control.damaged + self.bad_descriptions,
+            overwritten: counts.overwritten + control.overwritten,
             bytes,
             first_event_ns: spans().map(|(first, _)| first).min().map(ns),
             last_event_ns: spans().map(|(_, last)| last).max().map(ns),
         }
     }
-}
-
-fn tell_lost(trace: &TraceWriter, stream: &mut Lazy, told: &mut u64, now: u64) -> io::Result<()> {
-    if let Some(more) = now.checked_sub(*told).filter(|&more| more > 0) {
-        stream.get(trace)?.discard(more);
-        *told = now;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

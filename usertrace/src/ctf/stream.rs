@@ -5,20 +5,69 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use crate::ring::MAX_RINGS;
+
 const MAGIC: u32 = 0xc1fc_1fc1;
 
-/// Header and context of a packet, as `description.rs` declares them.
+/// Longest header and context of a packet, as `description.rs` declares them.
 const PACKET_HEADER_LEN: usize = 4 + 16 + 4 + 8 + 6 * 8 + 4;
 /// Packets are written when they are longer than this.
 const PACKET_LEN: usize = 256 << 10;
+
+/// Whose events a stream has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamOf {
+    /// Those of a CPU.
+    Cpu(u32),
+    /// Those of a thread.
+    Thread {
+        /// The ring in which it wrote them.
+        ring: u32,
+        /// Its id.
+        tid: u32,
+        /// When its first sub-buffer was begun: ids of threads are used again.
+        begin: u64,
+    },
+    /// Those of all threads, in this ring.
+    Process(u32),
+}
+
+impl StreamOf {
+    /// Name of its file, in the channel `channel`.
+    pub(super) fn file_name(self, channel: &str) -> String {
+        match self {
+            Self::Cpu(ring) | Self::Process(ring) => format!("{channel}_{ring}"),
+            Self::Thread { tid, begin, .. } => format!("{channel}_{tid}_{begin}"),
+        }
+    }
+
+    /// What tells it from other streams of the trace.
+    fn instance(self) -> u64 {
+        match self {
+            Self::Cpu(ring) | Self::Process(ring) => ring.into(),
+            // Two threads may begin at the same time, but not in the same ring.
+            Self::Thread { ring, begin, .. } => {
+                begin.wrapping_mul(MAX_RINGS.into()) + u64::from(ring)
+            }
+        }
+    }
+
+    /// What packets say of it, see `description.rs`.
+    fn context(self) -> Option<u32> {
+        match self {
+            Self::Cpu(cpu) => Some(cpu),
+            Self::Thread { tid, .. } => Some(tid),
+            Self::Process(_) => None,
+        }
+    }
+}
 
 /// Writes one stream file.
 #[derive(Debug)]
 pub struct StreamWriter {
     file: File,
     uuid: [u8; 16],
-    instance: u64,
-    cpu: u32,
+    of: StreamOf,
     /// Bytes of whole packets in the file.
     written: u64,
     packets: u64,
@@ -30,27 +79,36 @@ pub struct StreamWriter {
     begin: u64,
     /// Time of the last event or packet.
     time: u64,
+    /// The number of the next packet says that packets before it were lost.
+    gap: bool,
+}
+
+/// Where a stream file stands between two packets: what another writer needs to go on with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamState {
+    /// Bytes of whole packets in the file.
+    pub written: u64,
+    /// Packets in it, and those that were lost.
+    pub packets: u64,
+    /// Discarded events that the file tells of.
+    pub discarded_written: u64,
+    /// Discarded events.
+    pub discarded: u64,
+    /// Time of the last event or packet.
+    pub time: u64,
 }
 
 impl StreamWriter {
-    /// Creates the file. `instance` tells the streams of a trace apart. Nothing in it is before `begin` other than
-    /// events that say so.
+    /// Creates the file. Nothing in it is before `begin` other than events that say so.
     ///
     /// # Errors
     /// When the file exists, or cannot be created.
-    pub fn create(
-        path: &Path,
-        uuid: [u8; 16],
-        instance: u64,
-        cpu: u32,
-        begin: u64,
-    ) -> io::Result<Self> {
+    pub fn create(path: &Path, uuid: [u8; 16], of: StreamOf, begin: u64) -> io::Result<Self> {
         let file = OpenOptions::new().write(true).create_new(true).open(path)?;
         Ok(Self {
             file,
             uuid,
-            instance,
-            cpu,
+            of,
             written: 0,
             packets: 0,
             discarded_written: 0,
@@ -58,7 +116,52 @@ impl StreamWriter {
             content: Vec::new(),
             begin,
             time: begin,
+            gap: false,
         })
+    }
+
+    /// Goes on with a file that another writer left so, or begins it; what is behind the last whole packet is dropped.
+    ///
+    /// # Errors
+    /// When it cannot be opened and cut.
+    pub fn resume(
+        path: &Path,
+        uuid: [u8; 16],
+        of: StreamOf,
+        state: &StreamState,
+    ) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        let file = options
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)?;
+        file.set_len(state.written)?;
+        Ok(Self {
+            file,
+            uuid,
+            of,
+            written: state.written,
+            packets: state.packets,
+            discarded_written: state.discarded_written,
+            discarded: state.discarded,
+            content: Vec::new(),
+            begin: state.time,
+            time: state.time,
+            gap: false,
+        })
+    }
+
+    /// Where the file stands, after [`StreamWriter::flush`].
+    #[must_use]
+    pub fn state(&self) -> StreamState {
+        StreamState {
+            written: self.written,
+            packets: self.packets,
+            discarded_written: self.discarded_written,
+            discarded: self.discarded,
+            time: self.time,
+        }
     }
 
     /// Adds an event. Its time is moved forward if it is before that of the event before it: readers refuse that.
@@ -90,6 +193,21 @@ impl StreamWriter {
         self.discarded = self.discarded.saturating_add(events);
     }
 
+    /// So many sub-buffers, and nobody knows how many events, are missing here: they count as lost packets.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn overwrite(&mut self, subbuffers: u64) -> io::Result<()> {
+        self.flush()?;
+        if self.packets == 0 {
+            // A reader compares numbers of two packets, and so cannot make anything of the first one's.
+            self.packet(self.time, &[])?;
+        }
+        self.packets = self.packets.saturating_add(subbuffers);
+        self.gap = true;
+        Ok(())
+    }
+
     /// Writes the events that are not in the file yet.
     ///
     /// # Errors
@@ -105,7 +223,7 @@ impl StreamWriter {
         result
     }
 
-    /// Writes what is not in the file yet, discarded events included.
+    /// Writes what is not in the file yet, discarded events and lost packets included.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -113,6 +231,9 @@ impl StreamWriter {
         self.flush()?;
         if self.discarded != self.discarded_written {
             self.tell_discarded(self.time)?;
+        }
+        if self.gap {
+            self.packet(self.time, &[])?;
         }
         Ok(())
     }
@@ -137,12 +258,14 @@ impl StreamWriter {
     }
 
     fn packet(&mut self, begin: u64, content: &[u8]) -> io::Result<()> {
-        let len = PACKET_HEADER_LEN + content.len();
+        let context = self.of.context();
+        let header_len = PACKET_HEADER_LEN - if context.is_none() { 4 } else { 0 };
+        let len = header_len + content.len();
         let mut header = Vec::with_capacity(PACKET_HEADER_LEN);
         header.extend_from_slice(&MAGIC.to_ne_bytes());
         header.extend_from_slice(&self.uuid);
         header.extend_from_slice(&0u32.to_ne_bytes()); // stream_id
-        header.extend_from_slice(&self.instance.to_ne_bytes());
+        header.extend_from_slice(&self.of.instance().to_ne_bytes());
         let bits = len as u64 * 8;
         for word in [
             begin,
@@ -154,13 +277,15 @@ impl StreamWriter {
         ] {
             header.extend_from_slice(&word.to_ne_bytes());
         }
-        header.extend_from_slice(&self.cpu.to_ne_bytes());
-        debug_assert_eq!(header.len(), PACKET_HEADER_LEN);
+        if let Some(context) = context {
+            header.extend_from_slice(&context.to_ne_bytes());
+        }
+        debug_assert_eq!(header.len(), header_len);
         let written = self
             .file
             .write_all_at(&header, self.written)
             .and_then(|()| {
-                let at = self.written + PACKET_HEADER_LEN as u64;
+                let at = self.written + header_len as u64;
                 self.file.write_all_at(content, at)
             });
         if let Err(error) = written {
@@ -169,7 +294,8 @@ impl StreamWriter {
             return Err(error);
         }
         self.written += len as u64;
-        self.packets += 1;
+        self.packets = self.packets.saturating_add(1);
+        self.gap = false;
         Ok(())
     }
 }

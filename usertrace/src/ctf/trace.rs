@@ -5,8 +5,9 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-use super::{Clock, StreamWriter, description};
+use super::{Clock, StreamOf, StreamState, StreamWriter, description};
 use crate::metadata::Event;
+use crate::writer::Scope;
 
 /// What a trace says about where it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub struct TraceInfo {
     pub pid: u32,
     /// The machine, if it is known.
     pub hostname: Option<String>,
+    /// Whose events each of its streams has.
+    pub scope: Scope,
 }
 
 /// Writes one trace.
@@ -41,13 +44,25 @@ impl TraceWriter {
     /// When the directory exists, or something cannot be created.
     pub fn create(directory: &Path, info: TraceInfo, clock: Clock) -> io::Result<Self> {
         fs::create_dir(directory)?;
-        let mut uuid = [0; 16];
-        File::open("/dev/urandom")?.read_exact(&mut uuid)?;
-        // A UUID of version 4, which is: random.
-        uuid[6] = uuid[6] & 0x0f | 0x40;
-        uuid[8] = uuid[8] & 0x3f | 0x80;
-        let path = directory.join("metadata");
-        let mut metadata = OpenOptions::new().write(true).create_new(true).open(path)?;
+        Self::begin(directory, info, clock, new_uuid()?)
+    }
+
+    /// Creates the directory, or goes on with one that another writer left; in either case, metadata without events.
+    ///
+    /// # Errors
+    /// When something cannot be created.
+    pub fn resume(
+        directory: &Path,
+        info: TraceInfo,
+        clock: Clock,
+        uuid: [u8; 16],
+    ) -> io::Result<Self> {
+        fs::create_dir_all(directory)?;
+        Self::begin(directory, info, clock, uuid)
+    }
+
+    fn begin(directory: &Path, info: TraceInfo, clock: Clock, uuid: [u8; 16]) -> io::Result<Self> {
+        let mut metadata = File::create(directory.join("metadata"))?;
         let preamble = description::preamble(&uuid, &info, &clock);
         metadata.write_all(preamble.as_bytes())?;
         Ok(Self {
@@ -89,13 +104,31 @@ impl TraceWriter {
         Ok(())
     }
 
-    /// Creates the stream of a ring of the channel `channel`.
+    /// Creates a stream of the channel `channel`.
     ///
     /// # Errors
     /// When its file cannot be created.
-    pub fn stream(&self, channel: &str, ring: u32, cpu: u32) -> io::Result<StreamWriter> {
-        let path = self.directory.join(format!("{channel}_{ring}"));
-        StreamWriter::create(&path, self.uuid, u64::from(ring), cpu, self.clock.start())
+    pub fn stream(&self, channel: &str, of: StreamOf) -> io::Result<StreamWriter> {
+        let path = self.directory.join(of.file_name(channel));
+        StreamWriter::create(&path, self.uuid, of, self.clock.start())
+    }
+
+    /// Goes on with a stream of the channel `channel`, or creates it.
+    ///
+    /// # Errors
+    /// When its file cannot be opened.
+    pub fn resume_stream(
+        &self,
+        channel: &str,
+        of: StreamOf,
+        state: Option<&StreamState>,
+    ) -> io::Result<StreamWriter> {
+        let path = self.directory.join(of.file_name(channel));
+        let new = StreamState {
+            time: self.clock.start(),
+            ..StreamState::default()
+        };
+        StreamWriter::resume(&path, self.uuid, of, state.unwrap_or(&new))
     }
 
     /// Writes the metadata once more, with a clock that is known better.
@@ -122,6 +155,18 @@ impl TraceWriter {
     pub fn metadata_len(&self) -> u64 {
         self.metadata_len
     }
+}
+
+/// A UUID of version 4, which is: random.
+///
+/// # Errors
+/// When there is nothing random to be had.
+pub fn new_uuid() -> io::Result<[u8; 16]> {
+    let mut uuid = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut uuid)?;
+    uuid[6] = uuid[6] & 0x0f | 0x40;
+    uuid[8] = uuid[8] & 0x3f | 0x80;
+    Ok(uuid)
 }
 
 /// Nanoseconds since 1970 as a date, in UTC.

@@ -37,21 +37,28 @@ macro_rules! tracepoint {
             #[inline(never)]
             #[allow(clippy::too_many_arguments, reason = "an event has as many fields as it needs")]
             pub fn record($($field: $crate::__field_type!($type)),*) -> $crate::event::Outcome {
-                use $crate::event::{Field, Long, Short};
+                use $crate::event::{Field, Short};
 
                 const VARIABLE: bool = false $(|| <$crate::__field_type!($type)>::SIZE == 0)*;
                 const SIZE: usize = 0 $(+ <$crate::__field_type!($type)>::SIZE)*;
                 const WORDS: usize = if VARIABLE { 0 } else { SIZE.div_ceil(8) };
                 if VARIABLE {
-                    #[allow(unused_mut, reason = "an event may have no field")]
-                    let mut payload = Long::default();
-                    $($field.append(&mut payload);)*
-                    $crate::event::record_long(&CALLSITE, &mut payload)
+                    $crate::event::record_variable(
+                        &CALLSITE,
+                        0usize $(.saturating_add(Field::bound($field)))*,
+                        |payload| {
+                            $(Field::append($field, payload);)*
+                        },
+                        || 0usize $(.saturating_add(Field::size($field)))*,
+                        |payload| {
+                            $(Field::append($field, payload);)*
+                        },
+                    )
                 } else {
                     #[allow(unused_mut, reason = "an event may have no field")]
                     let mut payload = Short::<WORDS>::default();
                     $(payload.push($field);)*
-                    $crate::event::record(&CALLSITE, &payload.words())
+                    $crate::event::record(&CALLSITE, payload.words())
                 }
             }
         }

@@ -22,8 +22,8 @@
 //!
 //! As long as no trace is active, an event is one load and one branch. Types of fields are `u8` to `u64`, `i8` to
 //! `i64`, `x8` to `x64` (unsigned, shown in hexadecimal), `f32`, `f64`, `bool` and `str`. A `str` ends at its first
-//! NUL, if it has one. A record that would be longer than [`RECORD_MAX`](crate::RECORD_MAX) is not cut: it is
-//! dropped, and counted as lost.
+//! NUL, if it has one. A record that would be longer than a sub-buffer of the trace is not cut: it is dropped, and
+//! counted as lost.
 
 mod callsite;
 mod field;
@@ -31,7 +31,9 @@ mod macros;
 mod record;
 
 pub use self::callsite::{Callsite, Entry, Loglevel, callsites};
-pub use self::field::{Field, Long, Short};
-pub use self::record::{Outcome, record, record_long};
+pub use self::field::{Buffer, Field, Payload, Short};
+pub use self::record::{Outcome, record, record_variable};
+#[doc(hidden)]
+pub use crate::writer::Cursor;
 
 pub(crate) use self::callsite::ATTACH;

@@ -1,13 +1,13 @@
 //! The event path, above the writer: which slots, and what to do where the writer refuses.
 
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU16, Ordering, fence};
 
 use usertrace_sys::uapi::LTT_MAX_TRACES;
 
 use super::callsite::{ATTACH, Callsite};
-use super::field::Long;
+use super::field::{Buffer, Room};
 use crate::runtime;
-use crate::writer::{self, Dropped, Refusal};
+use crate::writer::{self, Channel, Cursor, Dropped, Payload, Refusal, Rseq};
 
 /// What became of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,81 +32,115 @@ impl Outcome {
 }
 
 /// Writes an event whose payload's length is a constant.
+///
+/// What most events are, and are in a hurry: one slot wants it, and it can be written at once. All else is left to
+/// functions that take the payload from memory, so that it stays in registers here.
 #[doc(hidden)]
 #[inline(always)]
-pub fn record<const WORDS: usize>(callsite: &Callsite, payload: &[u64; WORDS]) -> Outcome {
+pub fn record<const WORDS: usize>(callsite: &Callsite, payload: [u64; WORDS]) -> Outcome {
+    let mask = callsite.mask();
+    // Pairs with the store of the mask: the runtime's state, and the slot's, were there before.
+    fence(Ordering::Acquire);
+    if mask.cast_signed() <= 0 || mask & (mask - 1) != 0 {
+        return record_words(callsite, &{ payload });
+    }
+    let slot = mask.trailing_zeros() as usize;
+    // SAFETY: the slot's bit was in the mask, and is not `ATTACH`.
+    let (rseq, channel) = unsafe { runtime::place(slot) };
+    // SAFETY: as in `record_words`.
+    let done = rseq.is_some_and(|rseq| unsafe {
+        writer::try_write(rseq, channel, callsite.id(slot), &payload)
+    });
+    if done {
+        Outcome::Recorded
+    } else {
+        record_words(callsite, &{ payload })
+    }
+}
+
+/// Writes an event whose payload's length depends on its values: `bound` bytes at most.
+///
+/// `short` and `long` append the same.
+#[doc(hidden)]
+#[inline(always)]
+pub fn record_variable(
+    callsite: &Callsite,
+    bound: usize,
+    short: impl Fn(&mut Buffer<'_>),
+    len: impl Fn() -> usize,
+    long: impl Fn(&mut Cursor<'_>),
+) -> Outcome {
+    if bound <= Buffer::LEN {
+        let mut room = Room::uninit();
+        let mut buffer = Buffer::new(&mut room);
+        short(&mut buffer);
+        record_words(callsite, buffer.words())
+    } else {
+        record_made(callsite, len(), &long)
+    }
+}
+
+/// Writes an event whose payload is at hand.
+#[inline(never)]
+fn record_words(callsite: &Callsite, words: &[u64]) -> Outcome {
+    record_each(
+        callsite,
+        // SAFETY: as `record_each` promises, and gives the callsite's id.
+        |rseq, channel, id| unsafe { writer::try_write_words(rseq, channel, id, words) },
+        || Payload::Words(words),
+    )
+}
+
+/// Writes an event whose payload is to be made.
+#[inline(never)]
+fn record_made(callsite: &Callsite, len: usize, fill: &dyn Fn(&mut Cursor<'_>)) -> Outcome {
+    record_each(
+        callsite,
+        |rseq, channel, id| {
+            // SAFETY: as in `record_words`.
+            let result = unsafe { writer::try_write_made(rseq, channel, id, len, fill) };
+            if !channel.is_open() {
+                // It was closed meanwhile, and perhaps only this writer kept it from being given away.
+                runtime::refresh();
+            }
+            result
+        },
+        || Payload::Made { len, fill },
+    )
+}
+
+/// Writes an event into each slot that wants it: with `write`, and if that cannot, slowly.
+///
+/// The payload is not in one piece with the rest until it is needed so: it stays in registers. `write` is called with
+/// what [`writer::try_write`] asks for: the runtime opens channels only as `Channel::open` asks for, and gives a callsite
+/// an id for the payload that its description describes.
+#[inline(always)]
+fn record_each<'a>(
+    callsite: &Callsite,
+    write: impl Fn(Option<Rseq>, &Channel, &AtomicU16) -> Result<(), Refusal>,
+    payload: impl Fn() -> Payload<'a>,
+) -> Outcome {
     let mut mask = callsite.mask();
     // Pairs with the store of the mask: the runtime's state, and the slot's, were there before.
     fence(Ordering::Acquire);
     if mask & ATTACH != 0 {
-        return record_anew(callsite, payload);
+        return record_anew(callsite, payload());
     }
     let mut outcome = Outcome::Off;
     while mask != 0 {
         let slot = mask.trailing_zeros() as usize;
-        // SAFETY: the slot's bit was in the mask. The runtime opens channels only as `Channel::open` asks for, and
-        // gives a callsite an id for the payload that its description describes.
-        let result = unsafe {
-            let (rseq, channel) = runtime::place(slot);
-            writer::try_write(rseq, channel, callsite.id(slot), payload)
-        };
-        match result {
+        // SAFETY: the slot's bit was in the mask.
+        let (rseq, channel) = unsafe { runtime::place(slot) };
+        match write(rseq, channel, callsite.id(slot)) {
             Ok(()) => outcome = outcome.and(Ok(())),
-            Err(refusal) => match record_slowly(callsite, slot, payload, refusal) {
+            Err(refusal) => match record_slowly(callsite, slot, payload(), refusal) {
                 Some(result) => outcome = outcome.and(result),
-                None => return record_anew(callsite, payload),
+                None => return record_anew(callsite, payload()),
             },
         }
         mask &= mask - 1;
     }
     outcome
-}
-
-/// Writes an event with a text in it.
-#[doc(hidden)]
-pub fn record_long(callsite: &Callsite, payload: &mut Long) -> Outcome {
-    let mask = callsite.mask();
-    // Pairs with the store of the mask, as in `record`.
-    fence(Ordering::Acquire);
-    let payload = payload.words();
-    if mask & ATTACH != 0 {
-        runtime::refresh();
-    } else {
-        match record_words(callsite, mask, payload) {
-            Some(outcome) => return outcome,
-            None => runtime::refresh(),
-        }
-    }
-    record_after_refresh(callsite, payload)
-}
-
-/// Writes an event into the slots of a mask; nothing comes back if they are of a process that this one was forked
-/// from. No payload is one that is too long.
-fn record_words(callsite: &Callsite, mask: u32, payload: Option<&[u64]>) -> Option<Outcome> {
-    let mut outcome = Outcome::Off;
-    for slot in slots(mask) {
-        // SAFETY: as in `record`.
-        let result = unsafe {
-            let (rseq, channel) = runtime::place(slot);
-            match payload {
-                Some(payload) => writer::try_write_words(rseq, channel, callsite.id(slot), payload),
-                None => {
-                    outcome = outcome.and(writer::lose(rseq, channel));
-                    continue;
-                }
-            }
-        };
-        let result = match result {
-            Ok(()) => Ok(()),
-            Err(refusal) => record_slowly(callsite, slot, payload.unwrap_or_default(), refusal)?,
-        };
-        outcome = outcome.and(result);
-    }
-    Some(outcome)
-}
-
-fn slots(mask: u32) -> impl Iterator<Item = usize> {
-    (0..LTT_MAX_TRACES).filter(move |slot| mask & (1 << slot) != 0)
 }
 
 /// Does what the event path could not do. Nothing comes back if this process has no buffers of its own yet.
@@ -115,7 +149,7 @@ fn slots(mask: u32) -> impl Iterator<Item = usize> {
 fn record_slowly(
     callsite: &Callsite,
     slot: usize,
-    payload: &[u64],
+    payload: Payload<'_>,
     refusal: Refusal,
 ) -> Option<Result<(), Dropped>> {
     if !runtime::is_attached() {
@@ -123,7 +157,7 @@ fn record_slowly(
     }
     // Updates come by signal, but not to everybody: this is where the others learn of them.
     runtime::refresh_if_stale();
-    // SAFETY: as in `record`.
+    // SAFETY: as in `record_words`.
     Some(unsafe {
         let (rseq, channel) = runtime::place(slot);
         writer::write_slowly(rseq, channel, callsite.id(slot), payload, refusal)
@@ -133,12 +167,8 @@ fn record_slowly(
 /// The first event after a `fork`: gets buffers of this process's own, and writes it there (A5).
 #[cold]
 #[inline(never)]
-fn record_anew(callsite: &Callsite, payload: &[u64]) -> Outcome {
+fn record_anew(callsite: &Callsite, payload: Payload<'_>) -> Outcome {
     runtime::refresh();
-    record_after_refresh(callsite, Some(payload))
-}
-
-fn record_after_refresh(callsite: &Callsite, payload: Option<&[u64]>) -> Outcome {
     let mask = callsite.mask();
     // Pairs with the store of the mask, as in `record`.
     fence(Ordering::Acquire);
@@ -146,5 +176,11 @@ fn record_after_refresh(callsite: &Callsite, payload: Option<&[u64]>) -> Outcome
         // Another thread is at it, or there are no buffers to be had.
         return Outcome::Off;
     }
-    record_words(callsite, mask, payload).unwrap_or(Outcome::Off)
+    let slots = (0..LTT_MAX_TRACES).filter(|slot| mask & (1 << slot) != 0);
+    slots.fold(Outcome::Off, |outcome, slot| {
+        match record_slowly(callsite, slot, payload, Refusal::Again) {
+            Some(result) => outcome.and(result),
+            None => outcome,
+        }
+    })
 }

@@ -1,8 +1,10 @@
 //! A channel: rings of the same size, side by side.
 
-use usertrace_sys::uapi::{LTT_PROTOCOL_RSEQ, LTT_SCOPE_CPU, LttInfoChannel, LttRingControl};
+use usertrace_sys::uapi::{LttInfoChannel, LttRingControl};
 
-use super::{Geometry, GeometryError};
+use super::geometry::MAX_POSITION;
+use super::{Geometry, GeometryError, Positions};
+use crate::writer::{Mode, Protocol, Scope};
 
 /// Most rings that a channel can have: Linux has no more CPUs.
 pub const MAX_RINGS: u32 = 8192;
@@ -20,6 +22,12 @@ pub enum ChannelError {
     /// A protocol that this program does not know.
     #[error("protocol {0} is not known")]
     Protocol(u32),
+    /// A mode that this program does not know.
+    #[error("mode {0} is not known")]
+    Mode(u32),
+    /// A scope that this program does not know.
+    #[error("scope {0} is not known")]
+    Scope(u32),
     /// Rings or control blocks that lie nowhere, or over each other.
     #[error("rings at {buffers:#x}, control blocks at {control:#x}, {stride} apart")]
     Place {
@@ -32,15 +40,46 @@ pub enum ChannelError {
     },
 }
 
-/// Where the rings of a channel are, and how large.
+/// How a ring is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Format {
+    /// Its sizes.
+    pub geometry: Geometry,
+    /// How its records are committed.
+    pub protocol: Protocol,
+    /// What becomes of records when it is full.
+    pub mode: Mode,
+}
+
+impl Format {
+    /// In a ring that overwrites: the first sub-buffer of which nothing was overwritten.
+    pub(super) fn valid_from(self, positions: Positions) -> u64 {
+        let geometry = self.geometry;
+        let head = positions.head.min(MAX_POSITION);
+        // A sub-buffer that is begun takes the place of the one that was a ring before it. Of protocol
+        // `Shared`, this is all that is to be said: it is reserved, by moving the head, before it is begun.
+        let oldest = geometry.oldest(head);
+        match self.protocol {
+            Protocol::Shared => oldest,
+            // Claimed before it is begun. No writer claims the newest one.
+            Protocol::Rseq => {
+                let newest = geometry.subbuf_start(head.saturating_sub(1));
+                let claimed = geometry.subbuf_start(positions.claimed).min(newest);
+                oldest.max(claimed)
+            }
+        }
+    }
+}
+
+/// Where the rings of a channel are, how large, and how they are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Channel {
-    geometry: Geometry,
+    format: Format,
+    scope: Scope,
     nr_rings: u32,
     buffers: u64,
     control: u64,
     stride: u32,
-    per_cpu: bool,
 }
 
 impl Channel {
@@ -53,9 +92,18 @@ impl Channel {
         if info.nr_rings > MAX_RINGS {
             return Err(ChannelError::Rings(info.nr_rings));
         }
-        if info.protocol != LTT_PROTOCOL_RSEQ {
-            return Err(ChannelError::Protocol(info.protocol));
-        }
+        let protocol = [Protocol::Rseq, Protocol::Shared]
+            .into_iter()
+            .find(|protocol| *protocol as u32 == info.protocol)
+            .ok_or(ChannelError::Protocol(info.protocol))?;
+        let mode = [Mode::Discard, Mode::Overwrite, Mode::Block]
+            .into_iter()
+            .find(|mode| *mode as u32 == info.mode)
+            .ok_or(ChannelError::Mode(info.mode))?;
+        let scope = [Scope::Cpu, Scope::Thread, Scope::Global]
+            .into_iter()
+            .find(|scope| *scope as u32 == info.scope)
+            .ok_or(ChannelError::Scope(info.scope))?;
         let place = |offset: u64, step: u64| {
             offset
                 .checked_add(u64::from(info.nr_rings) * step)
@@ -76,19 +124,35 @@ impl Channel {
             });
         }
         Ok(Self {
-            geometry,
+            format: Format {
+                geometry,
+                protocol,
+                mode,
+            },
+            scope,
             nr_rings: info.nr_rings,
             buffers: info.buffers_offset,
             control: info.control_offset,
             stride: info.control_stride,
-            per_cpu: info.scope == LTT_SCOPE_CPU,
         })
     }
 
     /// Size of each ring.
     #[must_use]
     pub fn geometry(&self) -> Geometry {
-        self.geometry
+        self.format.geometry
+    }
+
+    /// How each ring is to be read.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Who writes a ring.
+    #[must_use]
+    pub fn scope(&self) -> Scope {
+        self.scope
     }
 
     /// How many rings there are.
@@ -101,7 +165,7 @@ impl Channel {
     #[must_use]
     pub fn ring_offset(&self, ring: u32) -> u64 {
         debug_assert!(ring < self.nr_rings);
-        self.buffers + u64::from(ring) * self.geometry.ring_size()
+        self.buffers + u64::from(ring) * self.geometry().ring_size()
     }
 
     /// Where the control block of `ring` is in the trace's slot of the control area.
@@ -110,10 +174,39 @@ impl Channel {
         debug_assert!(ring < self.nr_rings);
         self.control + u64::from(ring) * u64::from(self.stride)
     }
+}
 
-    /// The CPU that writes `ring`; 0 if that is not fixed.
-    #[must_use]
-    pub fn cpu(&self, ring: u32) -> u32 {
-        if self.per_cpu { ring } else { 0 }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn channel(scope: u32, mode: u32, protocol: u32) -> Result<Channel, ChannelError> {
+        Channel::new(&LttInfoChannel {
+            subbuf_size: 4096,
+            subbuf_count: 2,
+            nr_rings: 2,
+            control_stride: 128,
+            scope,
+            mode,
+            protocol,
+            ..LttInfoChannel::default()
+        })
+    }
+
+    /// Numbers of `linux/ltt.h`.
+    #[test]
+    fn what_a_channel_says_is_checked() {
+        for (scope, want) in [(0, Scope::Cpu), (1, Scope::Thread), (2, Scope::Global)] {
+            assert_eq!(channel(scope, 0, 0).unwrap().scope(), want);
+        }
+        for (mode, want) in [(0, Mode::Discard), (1, Mode::Overwrite), (2, Mode::Block)] {
+            assert_eq!(channel(0, mode, 0).unwrap().format().mode, want);
+        }
+        for (protocol, want) in [(0, Protocol::Rseq), (1, Protocol::Shared)] {
+            assert_eq!(channel(0, 0, protocol).unwrap().format().protocol, want);
+        }
+        assert_eq!(channel(3, 0, 0), Err(ChannelError::Scope(3)));
+        assert_eq!(channel(0, 3, 0), Err(ChannelError::Mode(3)));
+        assert_eq!(channel(0, 0, 2), Err(ChannelError::Protocol(2)));
     }
 }

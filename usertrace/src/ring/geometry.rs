@@ -5,6 +5,9 @@ pub const MAX_RING_SIZE: u64 = 64 << 20;
 /// Smallest sub-buffer that the kernel makes.
 pub const MIN_SUBBUF_SIZE: u64 = 4096;
 
+/// No ring gets here: 146 years at a gigabyte per second. Positions below it can be added without overflow.
+pub(super) const MAX_POSITION: u64 = 1 << 62;
+
 /// Sizes that are no ring's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -88,6 +91,12 @@ impl Geometry {
         let newest = self.subbuf_start(head.saturating_sub(1));
         newest.saturating_sub(self.ring_size() - self.subbuf_size)
     }
+
+    /// Was `position` that of the sub-buffer which was, in an earlier round, at the place of the one at `start`?
+    #[must_use]
+    pub fn is_earlier_round(self, position: u64, start: u64) -> bool {
+        position < start && (start - position).is_multiple_of(self.ring_size())
+    }
 }
 
 #[cfg(test)]
@@ -115,6 +124,21 @@ mod tests {
                 Geometry::new(size, count),
                 Err(GeometryError::RingSize { size, count })
             );
+        }
+    }
+
+    #[test]
+    fn an_earlier_round_is_a_multiple_of_the_ring_below() {
+        let geometry = Geometry::new(4096, 4).unwrap();
+        for (position, start, earlier) in [
+            (0, 0, false),
+            (0, 4 * 4096, true),
+            (4096, 13 * 4096, true),
+            (4096, 12 * 4096, false),
+            (4096 + 8, 5 * 4096, false),
+            (5 * 4096, 4096, false),
+        ] {
+            assert_eq!(geometry.is_earlier_round(position, start), earlier);
         }
     }
 

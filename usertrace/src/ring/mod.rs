@@ -5,15 +5,30 @@
 //! - geometry is never taken from the process, and is checked nevertheless ([`Geometry`]);
 //! - a [`RingReader`] copies out of [`RingMemory`] first, at most one sub-buffer at a time, and parses the copy;
 //! - what cannot be understood costs the rest of its sub-buffer, is counted ([`Counts`]), and is told ([`Item::Gap`]).
+//!
+//! How far a sub-buffer can be read says `reader.rs` for rings that are written by restartable sequences (up to the
+//! head), and `shared.rs` for those with several writers; `walk.rs` finds its way where one of these died. In a ring
+//! that overwrites, a copy is believed if a look at the positions afterwards says that it was not overtaken. A reader
+//! never waits: it ends where something is to be waited for, and its caller says for how long ([`Patience`],
+//! [`Stall`]).
 
 mod channel;
 mod geometry;
+mod item;
 mod memory;
+mod patience;
 mod reader;
+mod record;
+mod shared;
+mod walk;
 
-pub use channel::{Channel, ChannelError, MAX_RINGS};
+pub use channel::{Channel, ChannelError, Format, MAX_RINGS};
 pub use geometry::{Geometry, GeometryError, MAX_RING_SIZE, MIN_SUBBUF_SIZE};
-pub use memory::RingMemory;
-pub use reader::{
-    Counts, GapKind, Item, MetaLengths, PayloadLengths, RingReader, SUBBUF_HEADER_LEN,
-};
+pub use item::{Counts, GapKind, Item};
+pub use memory::{Frozen, Positions, RingMemory, SharedBytes};
+pub use patience::{Patience, Stall};
+pub use reader::{RingReader, SUBBUF_HEADER_LEN};
+pub use record::{MetaLengths, PayloadLengths};
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests;

@@ -2,61 +2,151 @@
 
 use std::ffi::CStr;
 
-/// What `USERTRACE_BACKEND` and `USERTRACE_SIGNAL` say.
+/// What `USERTRACE_BACKEND`, `USERTRACE_SIGNAL` and the variables of the fallback say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Settings {
     pub(super) backend: Backend,
     /// 0: none.
     pub(super) signo: u32,
+    pub(super) fast: Fast,
 }
 
 /// `USERTRACE_BACKEND`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Backend {
-    /// `kernel`, or nothing: buffers that the kernel owns.
+    /// Nothing: the kernel's buffers, or else the fallback if the environment says where it is to write to.
+    Unset,
+    /// `auto`: the kernel's buffers, or else the fallback.
+    Auto,
+    /// `kernel`: buffers that the kernel owns.
     Kernel,
+    /// `fast`: the fallback.
+    Fast,
     /// `off`: no events.
     Off,
     /// Something else.
     Unknown,
+    /// The fallback is not for a program that was given more rights than whoever set the environment has.
+    Secure,
+}
+
+/// What is said of the fallback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fast {
+    /// `USERTRACE_OUTPUT`: a directory, or `null`.
+    pub(super) output: Option<&'static [u8]>,
+    /// `USERTRACE_RINGS`
+    pub(super) rings: Rings,
+    /// `USERTRACE_MODE`
+    pub(super) mode: Mode,
+    /// `USERTRACE_SUBBUF_SIZE`
+    pub(super) subbuf_size: u32,
+    /// `USERTRACE_SUBBUF_COUNT`
+    pub(super) subbuf_count: u32,
+}
+
+/// `USERTRACE_RINGS`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rings {
+    /// `cpu`, or nothing.
+    Cpu,
+    /// `thread`
+    Thread,
+}
+
+/// `USERTRACE_MODE`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// `discard`, or nothing.
+    Discard,
+    /// `overwrite`
+    Overwrite,
+    /// `block`
+    Block,
+}
+
+impl Fast {
+    const DEFAULT: Self = Self {
+        output: None,
+        rings: Rings::Cpu,
+        mode: Mode::Discard,
+        subbuf_size: 64 << 10,
+        subbuf_count: 16,
+    };
 }
 
 /// What it says, or the defaults in a program that was given more rights than whoever set the environment has.
 pub(super) fn settings() -> Settings {
     // SAFETY: a constant of the process.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
-        return parse(None, None);
+        return Settings {
+            backend: Backend::Secure,
+            ..parse(|_| None)
+        };
     }
-    let variable = |name: &CStr| {
+    parse(|name| {
         // SAFETY: as all that reads the environment, this relies on no thread changing it meanwhile.
         unsafe {
             let value = libc::getenv(name.as_ptr());
             (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes())
         }
-    };
-    parse(
-        variable(c"USERTRACE_BACKEND"),
-        variable(c"USERTRACE_SIGNAL"),
-    )
+    })
 }
 
-fn parse(backend: Option<&[u8]>, signal: Option<&[u8]>) -> Settings {
+fn parse(variable: impl Fn(&CStr) -> Option<&'static [u8]>) -> Settings {
+    let filled = |name: &CStr| variable(name).filter(|value| !value.is_empty());
+    let fast = Fast::DEFAULT;
     Settings {
-        backend: match backend {
-            None | Some(b"" | b"kernel") => Backend::Kernel,
+        backend: match filled(c"USERTRACE_BACKEND") {
+            None => Backend::Unset,
+            Some(b"auto") => Backend::Auto,
+            Some(b"kernel") => Backend::Kernel,
+            Some(b"fast") => Backend::Fast,
             Some(b"off") => Backend::Off,
             Some(_) => Backend::Unknown,
         },
-        signo: match signal {
+        signo: match variable(c"USERTRACE_SIGNAL") {
             Some(b"none") => 0,
-            text => text.and_then(number).unwrap_or(libc::SIGRTMIN() as u32 + 3),
+            text => text.and_then(signal).unwrap_or(libc::SIGRTMIN() as u32 + 3),
+        },
+        fast: Fast {
+            output: filled(c"USERTRACE_OUTPUT"),
+            rings: match filled(c"USERTRACE_RINGS") {
+                Some(b"thread") => Rings::Thread,
+                _ => fast.rings,
+            },
+            mode: match filled(c"USERTRACE_MODE") {
+                Some(b"overwrite") => Mode::Overwrite,
+                Some(b"block") => Mode::Block,
+                _ => fast.mode,
+            },
+            subbuf_size: filled(c"USERTRACE_SUBBUF_SIZE")
+                .and_then(size)
+                .unwrap_or(fast.subbuf_size),
+            subbuf_count: filled(c"USERTRACE_SUBBUF_COUNT")
+                .and_then(size)
+                .unwrap_or(fast.subbuf_count),
         },
     }
 }
 
-/// The number of a signal that can be handled.
 fn number(text: &[u8]) -> Option<u32> {
-    let number = std::str::from_utf8(text).ok()?.parse().ok()?;
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// A number, with `k` or `M` after it for 1024 or 1024 * 1024 of them.
+fn size(text: &[u8]) -> Option<u32> {
+    let (digits, unit) = match text {
+        [digits @ .., b'k' | b'K'] => (digits, 1 << 10),
+        [digits @ .., b'm' | b'M'] => (digits, 1 << 20),
+        digits => (digits, 1),
+    };
+    number(digits)?.checked_mul(unit)
+}
+
+/// The number of a signal that can be handled.
+fn signal(text: &[u8]) -> Option<u32> {
+    let number = libc::c_int::try_from(number(text)?).ok()?;
     let good = (1..=libc::SIGRTMAX()).contains(&number)
         && ![libc::SIGKILL, libc::SIGSTOP].contains(&number)
         // Below SIGRTMIN, the C library has some of the real-time signals for itself.
@@ -68,15 +158,20 @@ fn number(text: &[u8]) -> Option<u32> {
 mod tests {
     use super::*;
 
+    fn only(name: &'static CStr, value: &'static str) -> Settings {
+        parse(|asked| (asked == name).then_some(value.as_bytes()))
+    }
+
     #[test]
     fn settings_are_read() {
         let default = libc::SIGRTMIN() as u32 + 3;
-        let signo = |text: &str| parse(None, Some(text.as_bytes())).signo;
+        let signo = |text| only(c"USERTRACE_SIGNAL", text).signo;
         assert_eq!(
-            parse(None, None),
+            parse(|_| None),
             Settings {
-                backend: Backend::Kernel,
-                signo: default
+                backend: Backend::Unset,
+                signo: default,
+                fast: Fast::DEFAULT,
             }
         );
         assert_eq!(signo("none"), 0);
@@ -85,10 +180,34 @@ mod tests {
         for bad in ["", "0", "9", "19", "33", "65", "-1", "x", "4294967306"] {
             assert_eq!(signo(bad), default, "{bad}");
         }
-        let backend = |text: &str| parse(Some(text.as_bytes()), None).backend;
-        assert_eq!(backend("off"), Backend::Off);
+        let backend = |text| only(c"USERTRACE_BACKEND", text).backend;
+        assert_eq!(backend("auto"), Backend::Auto);
         assert_eq!(backend("kernel"), Backend::Kernel);
-        assert_eq!(backend(""), Backend::Kernel);
+        assert_eq!(backend("fast"), Backend::Fast);
+        assert_eq!(backend("off"), Backend::Off);
+        assert_eq!(backend(""), Backend::Unset);
         assert_eq!(backend("OFF"), Backend::Unknown);
+    }
+
+    #[test]
+    fn the_fallback_is_set_up() {
+        let output = |text| only(c"USERTRACE_OUTPUT", text).fast.output;
+        assert_eq!(output("a/b"), Some(&b"a/b"[..]));
+        assert_eq!(output(""), None);
+        assert_eq!(only(c"USERTRACE_RINGS", "thread").fast.rings, Rings::Thread);
+        assert_eq!(only(c"USERTRACE_RINGS", "x").fast.rings, Rings::Cpu);
+        assert_eq!(
+            only(c"USERTRACE_MODE", "overwrite").fast.mode,
+            Mode::Overwrite
+        );
+        assert_eq!(only(c"USERTRACE_MODE", "block").fast.mode, Mode::Block);
+        let size = |text| only(c"USERTRACE_SUBBUF_SIZE", text).fast.subbuf_size;
+        assert_eq!(size("8192"), 8192);
+        assert_eq!(size("128k"), 128 << 10);
+        assert_eq!(size("1M"), 1 << 20);
+        for bad in ["k", "-1", "5000M", "1 k"] {
+            assert_eq!(size(bad), 64 << 10, "{bad}");
+        }
+        assert_eq!(only(c"USERTRACE_SUBBUF_COUNT", "4").fast.subbuf_count, 4);
     }
 }

@@ -53,9 +53,14 @@ impl Info {
             // SAFETY: both lie inside the area; any bytes are good.
             unsafe {
                 let slot: LttInfoSlot = self.copy(head);
+                if slot.generation == 0 {
+                    // The other part means nothing, and its page may be one that nobody has touched.
+                    let channels = [LttInfoChannel::default(); 2];
+                    return Some(Slot { slot, channels });
+                }
                 let generation: u64 = self.copy(trace + offset_of!(LttInfoTrace, generation));
                 // A slot's two parts are of one trace: the seqlock covers both.
-                (generation == slot.generation || slot.generation == 0).then(|| Slot {
+                (generation == slot.generation).then(|| Slot {
                     slot,
                     channels: self.copy(trace + offset_of!(LttInfoTrace, channel)),
                 })

@@ -2,10 +2,12 @@
 
 use std::ptr::NonNull;
 
-use usertrace_sys::uapi::LttTracebuf;
+use usertrace_sys::uapi::{LTT_MAX_TRACES, LttTracebuf};
 use usertrace_sys::{Calls, Errno, Update};
 
-/// The three system calls, or what stands for them in a test.
+use crate::writer::Doorbell;
+
+/// The three system calls, or what stands for them: the fallback, or a test.
 ///
 /// # Safety
 /// [`alloc_tracebuf`](Self::alloc_tracebuf) must return areas as the header `linux/ltt.h` describes them, which stay
@@ -29,6 +31,42 @@ pub unsafe trait Kernel: Sync {
     /// # Errors
     /// As there.
     fn switch(&self, buffer: NonNull<u8>) -> Result<(), Errno>;
+
+    /// Slots in the areas.
+    fn slots(&self) -> usize {
+        LTT_MAX_TRACES
+    }
+
+    /// Traces may be removed while the process runs.
+    fn removes_traces(&self) -> bool {
+        true
+    }
+
+    /// There are rings of CPUs, which nobody without restartable sequences can write.
+    fn needs_rseq(&self) -> bool {
+        true
+    }
+
+    /// Where writers tell that a sub-buffer is full; NULL: nowhere. Asked after
+    /// [`alloc_tracebuf`](Self::alloc_tracebuf).
+    fn doorbell(&self) -> *const Doorbell {
+        std::ptr::null()
+    }
+
+    /// A child of `fork` may still write where its parent's areas were: it has something else there, and nobody reads
+    /// that.
+    fn leaves_room(&self) -> bool {
+        false
+    }
+
+    /// Called before a `fork`.
+    fn before_fork(&self) {}
+
+    /// Called after a `fork`, in the child.
+    fn after_fork(&self) {}
+
+    /// Called at the end of the program, if it comes by `exit`.
+    fn at_exit(&self) {}
 }
 
 // SAFETY: the kernel keeps the promises; the calls are raw system calls.

@@ -4,21 +4,25 @@
 //! - An update (`refresh`) comes from that handler, or from the slow path of an event, which looks at the generation
 //!   in the info area. It may come at any instruction, in several threads at once; one does the work (`lock.rs`).
 //! - What is known of the buffers lies in memory that `fork` wipes (`state.rs`). The child's first event finds it
-//!   empty, gets buffers of its own, and goes on there (A5). A child of `vfork`, or of `clone` with `CLONE_VM`, shares
-//!   the memory and is not noticed, as yet.
+//!   empty, gets buffers of its own, and goes on there (A5). A child of `vfork` shares the memory; a wrapper of `vfork`
+//!   keeps it out of rings of a CPU. A child of `clone` with `CLONE_VM` is not noticed.
 //!
 //! Two copies of this crate in one process, as in a Rust program under the preload library, share the areas, the rings
 //! and the signal. The kernel takes the acknowledgement of either for that of both (A9): a thread that the other one
 //! did not wait for may still write a record into a slot that has another trace by then.
 
 mod env;
+#[cfg(feature = "fast")]
+mod fast;
 mod info;
 mod kernel;
 mod lock;
 mod signal;
+mod signals;
 mod state;
 mod status;
 mod update;
+mod wiped;
 
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -26,14 +30,18 @@ use std::sync::{Mutex, OnceLock};
 use usertrace_sys::uapi::LTT_MAX_TRACES;
 use usertrace_sys::{Calls, DiscoverError, Errno};
 
-use self::env::Backend;
+use self::env::{Backend as Wanted, Settings};
+use self::signals::HeldBack;
 use self::state::State;
 use self::update::Updater;
 use crate::event::{ATTACH, callsites};
 use crate::writer::{Channel, Rseq};
 
+#[cfg(feature = "fast")]
+#[doc(hidden)]
+pub use self::fast::{RUNNING, parse_summary};
 pub use self::kernel::Kernel;
-pub use self::status::Status;
+pub use self::status::{Backend, NoFallback, Report, Status};
 
 /// Where the state is. Set once, before any callsite's mask; a child of `fork` has it at the same address.
 static STATE: AtomicPtr<State> = AtomicPtr::new(std::ptr::null_mut());
@@ -49,32 +57,134 @@ static FAILURE: Mutex<Status> = Mutex::new(Status::NotInitialised);
 
 struct Setup {
     kernel: &'static dyn Kernel,
-    rseq: Rseq,
+    rseq: Option<Rseq>,
     signo: u32,
+    /// Why it is not the kernel itself.
+    no_kernel: Option<DiscoverError>,
+    #[cfg(feature = "fast")]
+    fast: Option<&'static fast::Fast>,
 }
 
-/// Makes this process one that can be traced, if the kernel can do that, and says whether it can.
+/// Runs before `main`, in each program and library that this crate is linked into.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn() = start;
+
+/// Does what [`init`] does if there are events, so that the program need not do it, and all is ready in time.
+extern "C" fn start() {
+    if callsites().next().is_some() {
+        // SAFETY: a thread's own number, which a program may expect to begin with 0.
+        let errno = unsafe { *errno() };
+        // It is quiet where it cannot trace.
+        let _ = init();
+        // SAFETY: as above.
+        unsafe { *self::errno() = errno };
+    }
+}
+
+fn errno() -> *mut libc::c_int {
+    // SAFETY: always there.
+    unsafe { libc::__errno_location() }
+}
+
+/// Makes this process one that can be traced, if that can be done, and says whether it can.
 ///
-/// Call it once, early; where it could, more calls do nothing. It is quiet: where there is nothing to trace with, the
-/// program goes on as if there were no events in it. The environment may say `USERTRACE_BACKEND=off`, and
-/// `USERTRACE_SIGNAL=` a number or `none` to choose another update signal than `SIGRTMIN+3`.
+/// A program that declares events need not call it: this is done before `main`. Where it was done, it does nothing, but
+/// in a child of `fork`, which gets its own buffers then rather than with its first event. It is quiet: where there is nothing to trace with, the program goes on as if there were no events in it.
+///
+/// The environment says what to trace with: `USERTRACE_BACKEND=` `kernel`, `fast` (the fallback), `auto` (the first of
+/// these that there is) or `off`. Without it, it is the kernel, or else the fallback if `USERTRACE_OUTPUT` says where it is
+/// to write. `docs/fallback.md` has the fallback's variables. `USERTRACE_SIGNAL=` a number or `none` chooses another
+/// update signal than `SIGRTMIN+3`.
 ///
 /// Not to be called from a signal handler.
 pub fn init() -> Status {
-    init_with(|| {
-        static CALLS: OnceLock<Calls> = OnceLock::new();
-        let calls = Calls::discover()?;
-        Ok(CALLS.get_or_init(|| calls))
+    init_by(|settings, rseq| {
+        let wanted = settings.backend;
+        let no_kernel = match wanted {
+            Wanted::Fast => None,
+            _ => match calls() {
+                Ok(calls) => {
+                    return Ok(Chosen {
+                        kernel: calls,
+                        no_kernel: None,
+                        #[cfg(feature = "fast")]
+                        fast: None,
+                    });
+                }
+                Err(error) => Some(error),
+            },
+        };
+        let asked_for = settings.fast.output.is_some();
+        match (wanted, no_kernel) {
+            (Wanted::Fast | Wanted::Auto, _) => {}
+            (Wanted::Unset, _) if asked_for => {}
+            (Wanted::Secure, Some(_)) if asked_for => {
+                return Err(Status::NoFallback(NoFallback::Secure));
+            }
+            (_, Some(error)) => return Err(Status::NoKernel(error)),
+            (_, None) => return Err(Status::NotInitialised),
+        }
+        fall_back(settings, rseq, no_kernel)
     })
+}
+
+/// What to trace with.
+struct Chosen {
+    kernel: &'static dyn Kernel,
+    no_kernel: Option<DiscoverError>,
+    #[cfg(feature = "fast")]
+    fast: Option<&'static fast::Fast>,
+}
+
+#[cfg(feature = "fast")]
+fn fall_back(
+    settings: &Settings,
+    rseq: bool,
+    no_kernel: Option<DiscoverError>,
+) -> Result<Chosen, Status> {
+    let fast = fast::start(&settings.fast, rseq).map_err(Status::NoFallback)?;
+    Ok(Chosen {
+        kernel: fast,
+        no_kernel,
+        fast: Some(fast),
+    })
+}
+
+#[cfg(not(feature = "fast"))]
+fn fall_back(_: &Settings, _: bool, _: Option<DiscoverError>) -> Result<Chosen, Status> {
+    Err(Status::NoFallback(NoFallback::NotBuilt))
+}
+
+fn calls() -> Result<&'static Calls, DiscoverError> {
+    static CALLS: OnceLock<Calls> = OnceLock::new();
+    let calls = Calls::discover()?;
+    Ok(CALLS.get_or_init(|| calls))
 }
 
 /// [`init`], with something that stands for the kernel.
 #[doc(hidden)]
 pub fn init_with(kernel: impl FnOnce() -> Result<&'static dyn Kernel, DiscoverError>) -> Status {
+    init_by(|_, _| {
+        Ok(Chosen {
+            kernel: kernel().map_err(Status::NoKernel)?,
+            no_kernel: None,
+            #[cfg(feature = "fast")]
+            fast: None,
+        })
+    })
+}
+
+fn init_by(choose: impl FnOnce(&Settings, bool) -> Result<Chosen, Status>) -> Status {
     // Nobody waits: a thread of a process that was forked in the middle of this would wait for ever.
     static BUSY: AtomicBool = AtomicBool::new(false);
-    if SETUP.get().is_none() && !BUSY.swap(true, Ordering::Acquire) {
-        match set_up(kernel) {
+    if SETUP.get().is_some() {
+        // A child of `fork` that asks gets its own buffers now, not with its first event.
+        if !is_attached() {
+            refresh();
+        }
+    } else if !BUSY.swap(true, Ordering::Acquire) {
+        match set_up(choose) {
             Ok(setup) => {
                 let _ = SETUP.set(setup);
                 refresh();
@@ -90,38 +200,103 @@ pub fn init_with(kernel: impl FnOnce() -> Result<&'static dyn Kernel, DiscoverEr
     status()
 }
 
-fn set_up(
-    kernel: impl FnOnce() -> Result<&'static dyn Kernel, DiscoverError>,
-) -> Result<Setup, Status> {
+fn set_up(choose: impl FnOnce(&Settings, bool) -> Result<Chosen, Status>) -> Result<Setup, Status> {
     let settings = env::settings();
     match settings.backend {
-        Backend::Kernel => {}
-        Backend::Off => return Err(Status::Off),
-        Backend::Unknown => return Err(Status::UnknownBackend),
+        Wanted::Off => return Err(Status::Off),
+        Wanted::Unknown => return Err(Status::UnknownBackend),
+        _ => {}
     }
-    let kernel = kernel().map_err(Status::NoKernel)?;
-    let rseq = Rseq::find().map_err(Status::NoRseq)?;
+    let rseq = Rseq::find();
+    let chosen = choose(&settings, rseq.is_ok())?;
+    let rseq = match rseq {
+        Err(error) if chosen.kernel.needs_rseq() => return Err(Status::NoRseq(error)),
+        rseq => rseq.ok(),
+    };
     let state = State::map().ok_or(Status::NoMemory)?;
-    RSEQ.store(rseq.to_raw(), Ordering::Relaxed);
+    RSEQ.store(rseq.map_or(0, Rseq::to_raw), Ordering::Relaxed);
     // Pairs with the load in `state`; the event path's loads come after that of a mask, which is set later.
     STATE.store(state.as_ptr(), Ordering::Release);
-    // SAFETY: the handler only stores to statics.
-    unsafe { libc::pthread_atfork(None, None, Some(after_fork)) };
+    // SAFETY: the handlers use atomic access and system calls.
+    unsafe {
+        libc::pthread_atfork(Some(before_fork), Some(after_fork_here), Some(after_fork));
+        libc::atexit(at_exit);
+    }
     // The handler comes first: a signal may follow at once.
-    let signo = if settings.signo != 0 && signal::install(settings.signo) {
+    let wanted = if chosen.kernel.removes_traces() {
         settings.signo
     } else {
         0
     };
+    let signo = if wanted != 0 && signal::install(wanted) {
+        wanted
+    } else {
+        0
+    };
     Ok(Setup {
-        kernel,
+        kernel: chosen.kernel,
         rseq,
         signo,
+        no_kernel: chosen.no_kernel,
+        #[cfg(feature = "fast")]
+        fast: chosen.fast,
     })
+}
+
+extern "C" fn before_fork() {
+    if let Some(setup) = SETUP.get() {
+        setup.kernel.before_fork();
+        keep_state(setup, true);
+    }
+}
+
+/// In the parent.
+extern "C" fn after_fork_here() {
+    if let Some(setup) = SETUP.get() {
+        keep_state(setup, false);
+    }
+}
+
+/// A signal handler may have interrupted an event, and fork: the child goes on in the middle of that event, and must not
+/// find the rings gone that it is about to write to. Where it can write to no effect, it keeps this state, and gets
+/// another one for all that comes later.
+fn keep_state(setup: &Setup, keep: bool) {
+    if let Some(state) = state().filter(|_| setup.kernel.leaves_room()) {
+        state.keep(keep);
+    }
+}
+
+/// See [`keep_state`].
+fn replace_state() {
+    let Some(old) = state().filter(|state| state.is_attached()) else {
+        return;
+    };
+    // SAFETY: a thread's own number.
+    let errno = unsafe { *errno() };
+    match State::map() {
+        // Pairs with the load in `state`.
+        Some(new) => STATE.store(new.as_ptr(), Ordering::Release),
+        // SAFETY: the child of `fork` has one thread.
+        None => unsafe { old.forget() },
+    }
+    // SAFETY: as above.
+    unsafe { *self::errno() = errno };
+}
+
+extern "C" fn at_exit() {
+    if let Some(setup) = SETUP.get() {
+        setup.kernel.at_exit();
+    }
 }
 
 /// In the child of a `fork`: lets its first event come to [`refresh`], also if no trace is active now.
 extern "C" fn after_fork() {
+    if let Some(setup) = SETUP.get() {
+        setup.kernel.after_fork();
+        if setup.kernel.leaves_room() {
+            replace_state();
+        }
+    }
     if !is_attached() {
         callsites().for_each(|callsite| callsite.set_mask(ATTACH));
     }
@@ -144,6 +319,7 @@ pub(crate) fn refresh() {
             rseq: setup.rseq,
             signo: setup.signo,
         };
+        let _held = HeldBack::new();
         // SAFETY: the lock is held while the closure runs.
         state.lock.run(|| unsafe { updater.run() });
     }
@@ -170,15 +346,32 @@ pub(crate) fn is_attached() -> bool {
 /// # Safety
 /// The caller must have seen the slot's bit in a callsite's mask.
 #[inline(always)]
-pub(crate) unsafe fn place(slot: usize) -> (Rseq, &'static Channel) {
+pub(crate) unsafe fn place(slot: usize) -> (Option<Rseq>, &'static Channel) {
+    #[cfg(target_arch = "x86_64")]
+    let (rseq, state) = {
+        let (rseq, state): (isize, *const State);
+        // Without the way by the global offset table that the compiler takes to another crate's statics.
+        // SAFETY: loads two words that are aligned, as atomic loads would.
+        unsafe {
+            std::arch::asm!(
+                "mov {rseq}, qword ptr [rip + {RSEQ}]",
+                "mov {state}, qword ptr [rip + {STATE}]",
+                rseq = out(reg) rseq,
+                state = lateout(reg) state,
+                RSEQ = sym RSEQ,
+                STATE = sym STATE,
+                options(readonly, nostack, preserves_flags),
+            );
+        }
+        (rseq, state)
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    let (rseq, state) = (
+        RSEQ.load(Ordering::Relaxed),
+        STATE.load(Ordering::Relaxed).cast_const(),
+    );
     // SAFETY: both statics are set before any mask is, and never again; slots in masks are below the number of slots.
-    unsafe {
-        let state = &*STATE.load(Ordering::Relaxed);
-        (
-            Rseq::from_raw(RSEQ.load(Ordering::Relaxed)),
-            state.main.get_unchecked(slot),
-        )
-    }
+    unsafe { (Rseq::from_raw(rseq), (*state).main.get_unchecked(slot)) }
 }
 
 /// Whether this process can be traced, and if not, why.
@@ -194,6 +387,31 @@ pub fn status() -> Status {
             errno => Status::NoBuffers(Errno::new(errno)),
         },
     }
+}
+
+/// What was chosen, and why.
+#[must_use]
+pub fn report() -> Report {
+    let setup = SETUP.get();
+    let report = Report {
+        status: status(),
+        backend: setup.map(|_| Backend::Kernel),
+        no_kernel: setup.and_then(|setup| setup.no_kernel),
+        output: None,
+        daemons: [0; 2],
+        error: None,
+    };
+    #[cfg(feature = "fast")]
+    if let Some(fast) = setup.and_then(|setup| setup.fast) {
+        return Report {
+            backend: Some(Backend::Fast),
+            output: fast.directory().map(std::path::Path::to_owned),
+            daemons: fast.daemons(),
+            error: fast.error(),
+            ..report
+        };
+    }
+    report
 }
 
 /// Tells the readers of this process's buffers to look at them now (A2).

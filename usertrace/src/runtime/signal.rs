@@ -7,20 +7,46 @@
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A jump, of 5 bytes, and behind it the mark.
+/// Stands behind a jump, which is where each handler starts.
 const MARK: &[u8; 16] = b"usertrace update";
-const MARK_AT: usize = 5;
+
+/// How the processor jumps.
+#[cfg(target_arch = "x86_64")]
+mod jump {
+    pub(super) const LEN: usize = 5;
+
+    pub(super) fn is(code: [u8; LEN]) -> bool {
+        code[0] == 0xe9
+    }
+
+    /// Written out, so that it has that length wherever it goes.
+    macro_rules! to {
+        () => {
+            ".byte 0xe9\n.long {to} - . - 4"
+        };
+    }
+    pub(super) use to;
+}
+#[cfg(target_arch = "aarch64")]
+mod jump {
+    pub(super) const LEN: usize = 4;
+
+    pub(super) fn is(code: [u8; LEN]) -> bool {
+        code[3] & 0xfc == 0x14
+    }
+
+    macro_rules! to {
+        () => {
+            "b {to}"
+        };
+    }
+    pub(super) use to;
+}
 
 /// The handler as the kernel calls it: jumps over the mark to the real one.
 #[unsafe(naked)]
 extern "C" fn marked(_: libc::c_int) {
-    std::arch::naked_asm!(
-        // Written out, so that it has 5 bytes wherever it goes.
-        ".byte 0xe9",
-        ".long {on_update} - . - 4",
-        ".ascii \"usertrace update\"",
-        on_update = sym on_update,
-    )
+    std::arch::naked_asm!(jump::to!(), ".ascii \"usertrace update\"", to = sym on_update)
 }
 
 /// The handler of another copy of this crate, or 0.
@@ -38,20 +64,20 @@ extern "C" fn on_update(signo: libc::c_int) {
 
 /// Whether a handler is one of a copy of this crate.
 fn is_ours(handler: usize) -> bool {
-    let mut found = [0u8; MARK_AT + MARK.len()];
-    let local = libc::iovec {
-        iov_base: found.as_mut_ptr().cast(),
-        iov_len: found.len(),
-    };
+    let (mut code, mut mark) = ([0u8; jump::LEN], [0u8; MARK.len()]);
+    let local = [code.as_mut_slice(), mark.as_mut_slice()].map(|part| libc::iovec {
+        iov_base: part.as_mut_ptr().cast(),
+        iov_len: part.len(),
+    });
     let remote = libc::iovec {
         iov_base: std::ptr::without_provenance_mut(handler),
-        iov_len: found.len(),
+        iov_len: jump::LEN + MARK.len(),
     };
-    // SAFETY: the kernel writes to `found` alone, and fails where there is nothing to read.
+    // SAFETY: the kernel writes to `code` and `mark` alone, and fails where there is nothing to read.
     let read = unsafe {
-        libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0)
+        libc::process_vm_readv(libc::getpid(), local.as_ptr(), 2, &raw const remote, 1, 0)
     };
-    read == found.len() as isize && found[0] == 0xe9 && &found[MARK_AT..] == MARK
+    read == remote.iov_len as isize && jump::is(code) && mark == *MARK
 }
 
 /// Handles the signal, unless the program does, and says whether it is handled here.
@@ -96,12 +122,7 @@ mod tests {
     /// As another copy of this crate has it.
     #[unsafe(naked)]
     extern "C" fn another_copy(_: libc::c_int) {
-        std::arch::naked_asm!(
-            ".byte 0xe9",
-            ".long {count} - . - 4",
-            ".ascii \"usertrace update\"",
-            count = sym count,
-        )
+        std::arch::naked_asm!(jump::to!(), ".ascii \"usertrace update\"", to = sym count)
     }
 
     fn handler(signo: libc::c_int) -> usize {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use usertrace_sys::uapi::{LTT_MAX_TRACES, LTT_META_MAX};
 
 use super::lock::Again;
+use super::wiped;
 use crate::writer::Channel;
 
 /// A slot, as far as the event path need not know it.
@@ -59,26 +60,36 @@ unsafe impl Sync for State {}
 impl State {
     /// A state in memory that a child of `fork` finds wiped; nothing if there is no such memory.
     pub(super) fn map() -> Option<NonNull<Self>> {
-        let len = size_of::<Self>();
-        // SAFETY: a new mapping, which stays for ever if all goes well, and which nobody knows otherwise.
+        // SAFETY: zeros are a state in which nothing is known yet.
+        unsafe { wiped::map() }
+    }
+
+    /// Whether the child of the next `fork` is to find this as it is, and not wiped. Leaves `errno` alone.
+    pub(super) fn keep(&self, keep: bool) {
+        let advice = if keep {
+            libc::MADV_KEEPONFORK
+        } else {
+            libc::MADV_WIPEONFORK
+        };
+        // SAFETY: of the mapping that this lies in, whose contents do not change. If it is forbidden, all stays as it was.
         unsafe {
-            let memory = libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
+            syscalls::raw::syscall3(
+                syscalls::Sysno::madvise as usize,
+                std::ptr::from_ref(self) as usize,
+                size_of::<Self>(),
+                advice as usize,
             );
-            if memory == libc::MAP_FAILED {
-                return None;
-            }
-            if libc::madvise(memory, len, libc::MADV_WIPEONFORK) != 0 {
-                libc::munmap(memory, len);
-                return None;
-            }
-            NonNull::new(memory.cast())
         }
+    }
+
+    /// Forgets everything, if there is no other state to be had.
+    ///
+    /// # Safety
+    /// There must be one thread.
+    pub(super) unsafe fn forget(&self) {
+        let start = std::ptr::from_ref(self).cast_mut();
+        // SAFETY: all zeros is a state; all of it is in cells. The caller's promise.
+        unsafe { start.write_bytes(0, 1) };
     }
 
     pub(super) fn is_attached(&self) -> bool {

@@ -1,6 +1,7 @@
 //! What became of the attempt to trace this process.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use usertrace_sys::{DiscoverError, Errno};
 
@@ -24,10 +25,96 @@ pub enum Status {
     NoRseq(NoRseq),
     /// The kernel has no trace buffers, or may not be asked.
     NoKernel(DiscoverError),
+    /// The fallback cannot be used.
+    NoFallback(NoFallback),
     /// `alloc_tracebuf` failed.
     NoBuffers(Errno),
     /// There was no memory for the library's own state.
     NoMemory,
+}
+
+/// Why the fallback cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NoFallback {
+    /// The crate was built without it.
+    NotBuilt,
+    /// The program was given more rights than whoever set its environment has.
+    Secure,
+    /// It had more than one thread already.
+    Threads,
+    /// No ring has the sizes that the environment asks for.
+    Sizes,
+    /// The current directory has no name.
+    Directory,
+    /// There is no memory for its buffers.
+    Memory(Errno),
+    /// Its process cannot be started.
+    Process(Errno),
+}
+
+impl fmt::Display for NoFallback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotBuilt => f.write_str("this program was built without it"),
+            Self::Secure => f.write_str("this program has more rights than who started it"),
+            Self::Threads => f.write_str("the program had threads already"),
+            Self::Sizes => f.write_str("no ring has such a size"),
+            Self::Directory => f.write_str("the current directory has no name"),
+            Self::Memory(errno) => write!(f, "no memory for buffers: {errno}"),
+            Self::Process(errno) => write!(f, "its process cannot be started: {errno}"),
+        }
+    }
+}
+
+/// What traces are written with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// Buffers that the kernel owns.
+    Kernel,
+    /// The fallback.
+    Fast,
+}
+
+/// What was chosen, and why: for people, and for tests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// Whether this process can be traced.
+    pub status: Status,
+    /// What with, if it can.
+    pub backend: Option<Backend>,
+    /// Why it is not the kernel, if it is the fallback because the kernel was not to be had.
+    pub no_kernel: Option<DiscoverError>,
+    /// Fallback: where the traces go; none if nowhere.
+    pub output: Option<PathBuf>,
+    /// Fallback: process ids of the guardian and the worker; 0: not there.
+    pub daemons: [u32; 2],
+    /// Fallback: why the traces cannot be written at present.
+    pub error: Option<Errno>,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.status.fmt(f)?;
+        match self.backend {
+            None => return Ok(()),
+            Some(Backend::Kernel) => return f.write_str(", kernel"),
+            Some(Backend::Fast) => f.write_str(", fast")?,
+        }
+        if let Some(error) = &self.no_kernel {
+            write!(f, " ({error})")?;
+        }
+        match &self.output {
+            Some(output) => write!(f, ", to {}", output.display())?,
+            None => f.write_str(", to nowhere")?,
+        }
+        write!(f, ", by {} and {}", self.daemons[0], self.daemons[1])?;
+        match &self.error {
+            Some(error) => write!(f, ", at present not: {error}"),
+            None => Ok(()),
+        }
+    }
 }
 
 impl fmt::Display for Status {
@@ -37,7 +124,9 @@ impl fmt::Display for Status {
             Self::Attached => f.write_str("attached"),
             Self::Forked => f.write_str("forked, attaches with the next event"),
             Self::Off => f.write_str("USERTRACE_BACKEND is off"),
-            Self::UnknownBackend => f.write_str("USERTRACE_BACKEND is neither kernel nor off"),
+            Self::UnknownBackend => {
+                f.write_str("USERTRACE_BACKEND is none of auto, kernel, fast and off")
+            }
             Self::NoRseq(NoRseq::Library) => f.write_str(
                 "the C library registers no restartable sequences (glibc does from 2.35 on)",
             ),
@@ -45,6 +134,7 @@ impl fmt::Display for Status {
                 "restartable sequences are not available, or switched off (glibc.pthread.rseq)",
             ),
             Self::NoKernel(error) => error.fmt(f),
+            Self::NoFallback(error) => write!(f, "no fallback: {error}"),
             Self::NoBuffers(errno) => write!(f, "no trace buffers: {errno}"),
             Self::NoMemory => f.write_str("no memory"),
         }

@@ -8,15 +8,16 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use syscalls::{Errno, Sysno, raw};
 use usertrace_sys::uapi::{
-    LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_ID_META, LTT_MAX_TRACES, LTT_MODE_DISCARD,
-    LTT_PROTOCOL_RSEQ, LTT_SCOPE_CPU, LttInfoChannel, LttRingControl, LttTracebuf,
+    LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_ID_META, LTT_MAX_TRACES, LTT_MODE_BLOCK,
+    LTT_MODE_DISCARD, LTT_MODE_OVERWRITE, LTT_PROTOCOL_RSEQ, LTT_PROTOCOL_SHARED, LTT_SCOPE_CPU,
+    LTT_SCOPE_GLOBAL, LTT_SCOPE_THREAD, LttInfoChannel, LttRingControl, LttTracebuf,
 };
 
 use super::info::{INFO_LEN, Info, Slot};
 use super::kernel::Kernel;
 use super::state::State;
 use crate::event::{Callsite, callsites};
-use crate::writer::{self, Geometry, Rseq};
+use crate::writer::{self, Geometry, Mode, Protocol, Rseq, Scope};
 
 /// `MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ`: restarts all sequences that this process's threads are in.
 const RESTART: usize = 1 << 7;
@@ -39,7 +40,7 @@ fn membarrier(command: usize) -> Result<(), Errno> {
 pub(super) struct Updater<'a> {
     pub(super) kernel: &'a dyn Kernel,
     pub(super) state: &'a State,
-    pub(super) rseq: Rseq,
+    pub(super) rseq: Option<Rseq>,
     pub(super) signo: u32,
 }
 
@@ -55,8 +56,10 @@ impl Updater<'_> {
                 callsite.set_mask(0);
                 (0..LTT_MAX_TRACES).for_each(|slot| callsite.id(slot).store(0, Ordering::Relaxed));
             }
-            if let Err(errno) = self.attach() {
-                self.state.error.store(errno.into_raw(), Ordering::Relaxed);
+            match self.attach() {
+                // What is in the middle of it is another copy of this crate.
+                Ok(()) | Err(Errno::EAGAIN) => {}
+                Err(errno) => self.state.error.store(errno.into_raw(), Ordering::Relaxed),
             }
         }
         if self.state.is_attached() {
@@ -68,19 +71,21 @@ impl Updater<'_> {
     fn attach(&self) -> Result<(), Errno> {
         let areas = self.kernel.alloc_tracebuf(self.signo)?;
         let state = self.state;
-        let (buffers, control, info) = addresses(&areas).ok_or(Errno::EPROTO)?;
+        let slots = self.kernel.slots() as u64;
+        let (buffers, control, info) = addresses(&areas, slots).ok_or(Errno::EPROTO)?;
         state.buffers.store(buffers, Ordering::Relaxed);
         state
             .buffers_slot_len
-            .store(areas.buffers_len / LTT_MAX_TRACES as u64, Ordering::Relaxed);
+            .store(areas.buffers_len / slots, Ordering::Relaxed);
         state.control_area.store(control, Ordering::Relaxed);
         state
             .control_slot_len
-            .store(areas.control_len / LTT_MAX_TRACES as u64, Ordering::Relaxed);
+            .store(areas.control_len / slots, Ordering::Relaxed);
         state.info.store(info, Ordering::Relaxed);
-        state
-            .restarts
-            .store(membarrier(REGISTER).is_ok().into(), Ordering::Relaxed);
+        if self.kernel.removes_traces() {
+            let restarts = membarrier(REGISTER).is_ok();
+            state.restarts.store(restarts.into(), Ordering::Relaxed);
+        }
         // Pairs with the load in `is_attached`.
         state.attached.store(1, Ordering::Release);
         Ok(())
@@ -118,6 +123,16 @@ impl Updater<'_> {
         self.state.dead.load(Ordering::Relaxed) & (1 << slot) != 0
     }
 
+    /// Writers may come into a slot's rings.
+    fn is_open(&self, slot: usize) -> bool {
+        self.state.main[slot].is_open()
+    }
+
+    /// Nobody is in a slot's rings outside of a restartable sequence.
+    fn is_left(&self, slot: usize) -> bool {
+        self.state.main[slot].is_left() && self.state.control[slot].is_left()
+    }
+
     /// Leaves a slot whose trace is gone, and tells the kernel that nobody here writes there any more (A9).
     fn leave(&self, slot: usize, info: Info) {
         let (Some(now), Some(buffer)) = (info.slot(slot), self.buffer(slot)) else {
@@ -130,7 +145,9 @@ impl Updater<'_> {
         if have != 0 {
             self.retire(slot);
         }
-        if self.is_given(slot) && !self.is_dead(slot) {
+        // A writer of a long record may still be there, one that this update interrupted, perhaps: it comes to this again
+        // when it leaves.
+        if self.is_given(slot) && !self.is_dead(slot) && self.is_left(slot) {
             let _ = self.kernel.update(&mut Some(buffer));
             self.state.given.fetch_and(!(1 << slot), Ordering::Relaxed);
         }
@@ -141,8 +158,10 @@ impl Updater<'_> {
         let is_new = |slot: usize| {
             !self.is_given(slot) && info.slot(slot).is_some_and(|now| now.slot.generation != 0)
         };
-        // The question would tell the kernel that nobody is in a dead slot, which is not known.
-        if self.state.dead.load(Ordering::Relaxed) != 0 || !(0..LTT_MAX_TRACES).any(is_new) {
+        // The question would tell the kernel that nobody is in any other slot, which is not known.
+        let is_sure = self.state.dead.load(Ordering::Relaxed) == 0
+            && (0..LTT_MAX_TRACES).all(|slot| self.is_left(slot) || self.is_open(slot));
+        if !is_sure || !(0..LTT_MAX_TRACES).any(is_new) {
             return;
         }
         for _ in 0..LTT_MAX_TRACES {
@@ -273,13 +292,27 @@ impl Updater<'_> {
             size_of::<LttRingControl>() as u64,
             control_len,
         )?;
-        let known = channel.scope == LTT_SCOPE_CPU
-            && channel.mode == LTT_MODE_DISCARD
-            && channel.protocol == LTT_PROTOCOL_RSEQ;
+        let scope = match channel.scope {
+            LTT_SCOPE_CPU => Scope::Cpu,
+            LTT_SCOPE_THREAD => Scope::Thread,
+            LTT_SCOPE_GLOBAL => Scope::Global,
+            _ => return None,
+        };
+        let mode = match channel.mode {
+            LTT_MODE_DISCARD => Mode::Discard,
+            LTT_MODE_OVERWRITE => Mode::Overwrite,
+            LTT_MODE_BLOCK => Mode::Block,
+            _ => return None,
+        };
+        let protocol = match channel.protocol {
+            LTT_PROTOCOL_RSEQ => Protocol::Rseq,
+            LTT_PROTOCOL_SHARED => Protocol::Shared,
+            _ => return None,
+        };
         let place = |area: *mut u8, slot_len: u64, offset: u64| {
             area.wrapping_add(slot * slot_len as usize + offset as usize)
         };
-        known.then(|| Geometry {
+        Some(Geometry {
             buffers: place(
                 state.buffers.load(Ordering::Relaxed),
                 buffers_len,
@@ -294,6 +327,11 @@ impl Updater<'_> {
             subbuf_size,
             subbuf_count,
             nr_rings: channel.nr_rings,
+            scope,
+            mode,
+            protocol,
+            doorbell: self.kernel.doorbell(),
+            prefault: false,
         })
     }
 
@@ -360,8 +398,7 @@ impl Updater<'_> {
 }
 
 /// The areas' addresses, if they can be areas.
-fn addresses(areas: &LttTracebuf) -> Option<(*mut u8, *mut u8, *mut u8)> {
-    let slots = LTT_MAX_TRACES as u64;
+fn addresses(areas: &LttTracebuf, slots: u64) -> Option<(*mut u8, *mut u8, *mut u8)> {
     let good = areas.buffers_len.is_multiple_of(8 * slots)
         && areas.control_len.is_multiple_of(8 * slots)
         && areas.info_len >= INFO_LEN

@@ -1,11 +1,55 @@
 //! What a writer must know about the rings of one channel.
 
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use usertrace_sys::uapi::{LTT_ID_MAX, LTT_ID_MIN, LttRingControl, LttSubbuf};
+use usertrace_sys::uapi::{
+    LTT_ID_MAX, LTT_ID_MIN, LTT_MODE_BLOCK, LTT_MODE_DISCARD, LTT_MODE_OVERWRITE,
+    LTT_PROTOCOL_RSEQ, LTT_PROTOCOL_SHARED, LTT_SCOPE_CPU, LTT_SCOPE_GLOBAL, LTT_SCOPE_THREAD,
+    LttRingControl, LttSubbuf,
+};
+
+use super::doorbell::Doorbell;
 
 /// Longest record that a channel must be able to take, with its header: a record of metadata.
 pub(crate) const LONGEST: u64 = 8 + usertrace_sys::uapi::LTT_META_MAX as u64;
+
+/// Rings in a channel. A CPU number that must not be written with is given a bit beyond this
+/// (`super::thread::NO_CPU`).
+pub(super) const MAX_RINGS: u32 = 1 << 16;
+
+/// Who writes a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Scope {
+    /// Whoever runs on a CPU.
+    Cpu = LTT_SCOPE_CPU,
+    /// A thread; it takes a free ring with its first record, or shares one if none is free.
+    Thread = LTT_SCOPE_THREAD,
+    /// The process.
+    Global = LTT_SCOPE_GLOBAL,
+}
+
+/// What becomes of records when a ring is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Mode {
+    /// New ones are dropped, and counted.
+    Discard = LTT_MODE_DISCARD,
+    /// The oldest sub-buffer is overwritten.
+    Overwrite = LTT_MODE_OVERWRITE,
+    /// Writers wait, as long as there is a reader.
+    Block = LTT_MODE_BLOCK,
+}
+
+/// How records are committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Protocol {
+    /// Each by one store of `head`, in a restartable sequence. For rings of a CPU.
+    Rseq = LTT_PROTOCOL_RSEQ,
+    /// By an atomic reservation and an atomic commit count.
+    Shared = LTT_PROTOCOL_SHARED,
+}
 
 /// Where the rings of a channel are, and how large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +64,18 @@ pub struct Geometry {
     pub subbuf_size: u64,
     /// A power of two.
     pub subbuf_count: u64,
-    /// One for each CPU.
+    /// [`Scope::Cpu`]: one for each CPU. [`Scope::Global`]: 1.
     pub nr_rings: u32,
+    /// Who writes a ring.
+    pub scope: Scope,
+    /// What becomes of records when a ring is full.
+    pub mode: Mode,
+    /// How records are committed.
+    pub protocol: Protocol,
+    /// Where writers tell of each sub-buffer that they filled; NULL: nowhere. To stay mapped as the rings do.
+    pub doorbell: *const Doorbell,
+    /// Ask for the pages of a sub-buffer that is begun for the first time at once, not by a fault for each.
+    pub prefault: bool,
 }
 
 /// A geometry that no writer could work with.
@@ -50,7 +104,8 @@ impl Geometry {
             && self.buffers.addr().is_multiple_of(8)
             && self.control.addr().is_multiple_of(8)
             && self.nr_rings > 0
-            && self.nr_rings <= 1 << 16;
+            && self.nr_rings <= MAX_RINGS
+            && (self.protocol == Protocol::Shared || self.scope == Scope::Cpu);
         if good { Ok(()) } else { Err(BadGeometry) }
     }
 }
@@ -66,7 +121,9 @@ impl Geometry {
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Channel {
-    /// 0: closed. Otherwise rings exist for the CPU numbers below it.
+    // One cache line, all that the event path reads.
+    /// 0: there is nothing here for restartable sequences, as the channel is closed, or its protocol another one.
+    /// Otherwise rings exist for the CPU numbers below it.
     pub(super) nr_rings: AtomicU32,
     /// How often the channel was closed: tells the slow path, which looks at the fields before its restartable
     /// sequence, whether they still hold in it.
@@ -79,7 +136,47 @@ pub struct Channel {
     pub(super) ring_mask: AtomicU64,
     /// Size of a sub-buffer, minus 1.
     pub(super) subbuf_mask: AtomicU64,
+    /// If each thread has a ring of its own: a number that no other opened channel of this process has, and none of the
+    /// process that it was forked from. Otherwise 0.
+    serial: AtomicU32,
+    unused: AtomicU32,
+    // The next cache line, for everybody else.
+    cold: Cold,
 }
+
+/// What only the slow path and the shared protocol need to know of a channel.
+#[derive(Debug, Default)]
+struct Cold {
+    /// 0: closed. Otherwise how many rings there are, whatever the protocol.
+    rings: AtomicU32,
+    /// [`Mode`] and [`Protocol`], as numbers.
+    mode: AtomicU32,
+    protocol: AtomicU32,
+    doorbell: AtomicPtr<Doorbell>,
+    prefault: AtomicBool,
+    /// Writers that are between the reservation of a long record and the end of it, in any of the rings. Never set
+    /// back: they outlive a [`Channel::close`].
+    inside: AtomicU32,
+}
+
+/// A writer that stores into rings outside of a restartable sequence.
+#[derive(Debug)]
+pub(super) struct Visit<'a>(&'a AtomicU32);
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        // Pairs with the load in `is_left`.
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// How many serial numbers of channels were given. As opposed to channels, it is not wiped by `fork`.
+static SERIALS: AtomicU32 = AtomicU32::new(0);
+
+const _: () = {
+    assert!(std::mem::offset_of!(Channel, cold) == 64);
+    assert!(size_of::<Channel>() == 128);
+};
 
 /// One ring's control block, where several writers and the kernel share it.
 #[derive(Debug)]
@@ -91,7 +188,10 @@ pub(super) struct Control {
     /// In ring 0 of the control channel: how many ids were given. It lies here because several libraries in one
     /// process may trace, each with a copy of this crate, and all that these share are the areas.
     ids: AtomicU64,
-    reserved0: [AtomicU64; 4],
+    pub(super) claimed: AtomicU64,
+    pub(super) owner: AtomicU32,
+    pub(super) waiters: AtomicU32,
+    reserved0: [AtomicU64; 2],
     pub(super) consumed: AtomicU64,
     reserved1: [AtomicU64; 7],
 }
@@ -107,6 +207,15 @@ const _: () = {
     );
 };
 
+impl Control {
+    /// The lower half of `consumed`, on which writers sleep that wait for room.
+    pub(super) fn consumed_low(&self) -> &AtomicU32 {
+        const { assert!(cfg!(target_endian = "little")) };
+        // SAFETY: it lies in the field, is aligned, and only the kernel accesses it in this size.
+        unsafe { AtomicU32::from_ptr(self.consumed.as_ptr().cast()) }
+    }
+}
+
 /// One ring of a channel, as it was at one moment.
 #[derive(Debug)]
 pub(super) struct Ring<'a> {
@@ -114,6 +223,11 @@ pub(super) struct Ring<'a> {
     pub(super) buffer: *mut u8,
     pub(super) ring_size: u64,
     pub(super) subbuf_size: u64,
+    pub(super) mode: Mode,
+    /// Where to tell that a sub-buffer was filled.
+    pub(super) doorbell: Option<&'a Doorbell>,
+    pub(super) prefault: bool,
+    /// Of the channel, before the rest was read.
     pub(super) epoch: u32,
 }
 
@@ -133,8 +247,8 @@ impl Channel {
     /// The geometry is not one that a writer could work with; the channel stays closed.
     ///
     /// # Safety
-    /// The rings and the control blocks that the geometry describes must be mapped, the rings writable, the control
-    /// blocks readable and writable, and must stay so until the process ends or executes another program (or, if
+    /// The rings and the control blocks that the geometry describes must be mapped, readable and writable, and so must
+    /// be the doorbell, if there is one; and they must stay so until the process ends or executes another program (or, if
     /// `self` is wiped by `fork`, until the fork, in the child). The channel must be closed, with no sequence still
     /// running that began before it was; calls of `open` and `close` must not overlap.
     pub unsafe fn open(&self, geometry: &Geometry) -> Result<(), BadGeometry> {
@@ -149,34 +263,95 @@ impl Channel {
             .store(geometry.ring_size() - 1, Ordering::Relaxed);
         self.subbuf_mask
             .store(geometry.subbuf_size - 1, Ordering::Relaxed);
-        // Pairs with the event path's load of nr_rings, and with the one in `ring`: who sees the number of rings
-        // sees the rest.
-        self.nr_rings.store(geometry.nr_rings, Ordering::Release);
+        let cold = &self.cold;
+        cold.mode.store(geometry.mode as u32, Ordering::Relaxed);
+        cold.protocol
+            .store(geometry.protocol as u32, Ordering::Relaxed);
+        cold.doorbell
+            .store(geometry.doorbell.cast_mut(), Ordering::Relaxed);
+        cold.prefault.store(geometry.prefault, Ordering::Relaxed);
+        let serial = match geometry.scope {
+            // Never 0.
+            Scope::Thread => SERIALS.fetch_add(1, Ordering::Relaxed) | 1 << 31,
+            Scope::Cpu | Scope::Global => 0,
+        };
+        self.serial.store(serial, Ordering::Relaxed);
+        // Pairs with the load in `ring_at`: who sees the number of rings sees the rest.
+        cold.rings.store(geometry.nr_rings, Ordering::Release);
+        if geometry.protocol == Protocol::Rseq {
+            // Pairs with the event path's load, likewise.
+            self.nr_rings.store(geometry.nr_rings, Ordering::Release);
+        }
         Ok(())
     }
 
     /// Keeps new writers out. Those that are in a restartable sequence go on until it is restarted.
     pub fn close(&self) {
         self.nr_rings.store(0, Ordering::Relaxed);
-        // Second: pairs with the order in `ring`. Who found rings there has the epoch before this one.
-        self.epoch.fetch_add(1, Ordering::Release);
+        self.cold.rings.store(0, Ordering::Relaxed);
+        // Last: pairs with the order in `ring_at`. Who found rings there has the epoch before this one.
+        // SeqCst: pairs with `enter`.
+        self.epoch.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Writers may come in.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.nr_rings.load(Ordering::Relaxed) != 0
+        self.rings() != 0
     }
 
-    /// The ring of a CPU, or nothing if the channel has none for it.
-    pub(super) fn ring(&self, cpu: u32) -> Option<Ring<'_>> {
+    /// How many rings there are; 0: the channel is closed.
+    #[inline(always)]
+    pub(super) fn rings(&self) -> u32 {
+        // Pairs with the store in `open`: who sees the number of rings sees the rest.
+        self.cold.rings.load(Ordering::Acquire)
+    }
+
+    /// Not 0 if each thread has a ring of its own, and then a number by which a thread knows whether the one that it
+    /// remembers is one of this channel.
+    #[inline(always)]
+    pub(super) fn serial(&self) -> u32 {
+        self.serial.load(Ordering::Relaxed)
+    }
+
+    /// The channel is open, and its records are committed by the shared protocol.
+    pub(super) fn is_shared(&self) -> bool {
+        // Pairs with the store in `open`: an open channel's protocol is known.
+        self.cold.rings.load(Ordering::Acquire) != 0
+            && self.cold.protocol.load(Ordering::Relaxed) == Protocol::Shared as u32
+    }
+
+    /// Nobody is in the middle of a long record in any of the rings.
+    ///
+    /// Who closes a channel may give its memory away only if this holds after the barrier that restarts all
+    /// sequences. The last writer out comes to [`crate::runtime::refresh`] after that.
+    #[must_use]
+    pub fn is_left(&self) -> bool {
+        // SeqCst: pairs with `enter`. What was stored by those who left comes before whatever follows here.
+        self.cold.inside.load(Ordering::SeqCst) == 0
+    }
+
+    /// Lets a writer into the rings that means to store there outside of a restartable sequence; nothing comes back if
+    /// the channel was closed since it had this epoch.
+    pub(super) fn enter(&self, epoch: u32) -> Option<Visit<'_>> {
+        // SeqCst: pairs with `close` and `is_left`. Either this sees that the channel was closed, or that one sees that
+        // somebody is inside.
+        self.cold.inside.fetch_add(1, Ordering::SeqCst);
+        let visit = Visit(&self.cold.inside);
+        (self.epoch.load(Ordering::SeqCst) == epoch).then_some(visit)
+    }
+
+    /// The ring with an index, or nothing if the channel has none, as when it is closed: that of a CPU, of a thread,
+    /// or of all.
+    pub(super) fn ring_at(&self, index: u32) -> Option<Ring<'_>> {
         // The epoch comes first: pairs with the order in `close`. If the channel is closed meanwhile, the sequence that
         // compares it fails.
         let epoch = self.epoch.load(Ordering::Acquire);
         // Pairs with the store in `open`.
-        if cpu >= self.nr_rings.load(Ordering::Acquire) {
+        if index >= self.cold.rings.load(Ordering::Acquire) {
             return None;
         }
+        let cold = &self.cold;
         let ring_size = self.ring_size.load(Ordering::Relaxed);
         let control = self.control.load(Ordering::Relaxed);
         let stride = self.control_stride.load(Ordering::Relaxed);
@@ -186,26 +361,34 @@ impl Channel {
             // alignment is right. Everything in a control block is atomic.
             control: unsafe {
                 &*control
-                    .add(cpu as usize * stride as usize)
+                    .add(index as usize * stride as usize)
                     .cast::<Control>()
             },
-            buffer: buffers.wrapping_add(cpu as usize * ring_size as usize),
+            buffer: buffers.wrapping_add(index as usize * ring_size as usize),
             ring_size,
             subbuf_size: self.subbuf_mask.load(Ordering::Relaxed) + 1,
+            mode: match cold.mode.load(Ordering::Relaxed) {
+                LTT_MODE_OVERWRITE => Mode::Overwrite,
+                LTT_MODE_BLOCK => Mode::Block,
+                _ => Mode::Discard,
+            },
+            // SAFETY: `open`'s caller promised that it is mapped as the rings are, or NULL. All in it is atomic.
+            doorbell: unsafe { cold.doorbell.load(Ordering::Relaxed).as_ref() },
+            prefault: cold.prefault.load(Ordering::Relaxed),
             epoch,
         })
     }
 
     /// An id that no other event of this process has in this trace. For control channels.
     pub(crate) fn new_id(&self) -> Option<u16> {
-        let given = self.ring(0)?.control.ids.fetch_add(1, Ordering::Relaxed);
+        let given = self.ring_at(0)?.control.ids.fetch_add(1, Ordering::Relaxed);
         let id = given.checked_add(LTT_ID_MIN.into())?;
         u16::try_from(id).ok().filter(|id| *id <= LTT_ID_MAX)
     }
 
     /// The positions of all rings: head, and records lost.
     pub(crate) fn positions(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        (0..).map_while(|cpu| self.ring(cpu)).map(|ring| {
+        (0..).map_while(|cpu| self.ring_at(cpu)).map(|ring| {
             // Pairs with the store of head that commits: for those who go on to look at the records.
             (
                 ring.control.head.load(Ordering::Acquire),

@@ -4,6 +4,7 @@
 
 pub mod babeltrace;
 pub mod dump;
+pub mod shared;
 
 /// Appends words.
 pub fn words(bytes: &mut Vec<u8>, words: &[u64]) {
@@ -12,7 +13,7 @@ pub fn words(bytes: &mut Vec<u8>, words: &[u64]) {
     }
 }
 
-/// A ring as a program writes it: discarding, whole records by one store of the head.
+/// A ring as a program writes it with restartable sequences: whole records by one store of the head.
 #[derive(Clone)]
 pub struct RingWriter {
     pub bytes: Vec<u8>,
@@ -21,6 +22,9 @@ pub struct RingWriter {
     pub lost: u64,
     pub time: u64,
     pub consumed: u64,
+    /// It makes room by overwriting, and this is what it said of that.
+    pub overwrites: bool,
+    pub claimed: u64,
     pub cpu: u32,
     /// Events that it accepted: id, time, payload.
     pub accepted: Vec<(u16, u64, Vec<u8>)>,
@@ -35,6 +39,8 @@ impl RingWriter {
             lost: 0,
             time: 0,
             consumed: 0,
+            overwrites: false,
+            claimed: 0,
             cpu,
             accepted: Vec::new(),
         }
@@ -44,6 +50,11 @@ impl RingWriter {
     pub fn store(&mut self, position: u64, word: u64) {
         let at = position as usize % self.bytes.len();
         self.bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+    }
+
+    fn load(&self, position: u64) -> u64 {
+        let at = position as usize % self.bytes.len();
+        u64::from_le_bytes(self.bytes[at..at + 8].try_into().unwrap())
     }
 
     /// The header of the sub-buffer at `position`, without committing it.
@@ -60,8 +71,15 @@ impl RingWriter {
         if used != 0 && used + len <= self.subbuf_size {
             return true;
         }
-        let next = self.head.next_multiple_of(self.subbuf_size);
-        if next + self.subbuf_size - self.consumed > self.bytes.len() as u64 {
+        let mut next = self.head.next_multiple_of(self.subbuf_size);
+        // Places where somebody is in the middle of a long record are passed over.
+        while self.load(next + 56) != 0 {
+            next += self.subbuf_size;
+        }
+        let oldest = (next + self.subbuf_size).saturating_sub(self.bytes.len() as u64);
+        if self.overwrites {
+            self.claimed = oldest;
+        } else if oldest > self.consumed {
             self.lost += 1;
             return false;
         }
@@ -70,7 +88,7 @@ impl RingWriter {
         }
         self.store_header(next, time);
         self.time = time;
-        self.head = next + 32;
+        self.head = next + 64;
         true
     }
 
@@ -94,6 +112,13 @@ impl RingWriter {
         self.head += len;
         self.accepted.push((id, time, payload.to_vec()));
         true
+    }
+
+    /// Counts, or counts off, somebody who is in the middle of a long record at a position.
+    pub fn busy(&mut self, position: u64, by: i64) {
+        let subbuf = position - position % self.subbuf_size;
+        let busy = self.load(subbuf + 56).wrapping_add_signed(by);
+        self.store(subbuf + 56, busy);
     }
 
     /// A long record; `bits` 62 (done) or 63 (busy).
@@ -133,7 +158,7 @@ impl RingWriter {
         let mut bytes = Vec::new();
         words(
             &mut bytes,
-            &[self.head, self.lost, self.time, 0, 0, 0, 0, 0],
+            &[self.head, self.lost, self.time, 0, self.claimed, 0, 0, 0],
         );
         words(&mut bytes, &[self.consumed, 0, 0, 0, 0, 0, 0, 0]);
         bytes

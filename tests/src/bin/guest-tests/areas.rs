@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use nix::sys::signal::Signal;
 use usertrace_tests::accounts::{Cgroup, resident_pages};
-use usertrace_tests::areas::{Areas, Slot, peek, poke};
+use usertrace_tests::areas::{Areas, Slot, head_after, peek, poke};
 use usertrace_tests::child::{self, Child};
 use usertrace_tests::consumer::Consumer;
 use usertrace_tests::control::Trace;
@@ -417,7 +417,7 @@ fn a5_a_fork_child_gets_its_own() {
         assert_eq!(stats.processes.len(), 2);
         let mut heads: Vec<_> = stats.rings.iter().map(|ring| ring.head).collect();
         heads.sort_unstable();
-        assert_eq!(heads, [32 + 16, 32 + 2 * 16]);
+        assert_eq!(heads, [head_after(1), head_after(2)]);
         child.link.tell(0);
         child.join();
     });
@@ -443,7 +443,7 @@ fn a5_exec_ends_the_areas() {
     let stats = trace.stats();
     assert!(stats.processes[0].name.starts_with(&name));
     assert_eq!(stats.processes[0].state, "dead");
-    assert_eq!(stats.rings[0].head, 32 + 16);
+    assert_eq!(stats.rings[0].head, head_after(1));
 }
 
 fn a10_exit_leaves_what_was_written() {
@@ -461,5 +461,5 @@ fn a10_exit_leaves_what_was_written() {
     });
     let stats = trace.stats();
     assert_eq!(stats.rings.len(), 1);
-    assert_eq!(stats.rings[0].head, 32 + 5 * 16);
+    assert_eq!(stats.rings[0].head, head_after(5));
 }

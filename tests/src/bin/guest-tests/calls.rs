@@ -27,7 +27,7 @@ pub(crate) const CASES: &[Case] = cases![
     a1_update_of_a_destroyed_trace_says_so_once,
     a2_switch_refuses_bad_buffers,
     a2_switch_refuses_without_areas,
-    a2_switch_of_a_destroyed_trace_says_so_once,
+    a9_switch_does_not_give_up_a_destroyed_trace,
 ];
 
 fn c1_alloc_maps_three_areas() {
@@ -461,13 +461,16 @@ fn a2_switch_refuses_without_areas() {
     });
 }
 
-fn a2_switch_of_a_destroyed_trace_says_so_once() {
+fn a9_switch_does_not_give_up_a_destroyed_trace() {
     child::run(|| {
         let trace = Trace::started("destroyed");
         let areas = Areas::map(0);
         let slot = areas.must_next();
         drop(trace);
+        // Any thread may switch, while others still write there.
         assert_eq!(slot.switch(), Err(Errno::ENOENT));
+        assert_eq!(slot.switch(), Err(Errno::ENOENT));
+        assert_eq!(slot.update(), Err(Errno::ENOENT));
         assert_eq!(slot.switch(), Err(Errno::EINVAL), "it was acknowledged");
     });
 }

@@ -11,9 +11,9 @@ use syscalls::Errno;
 use usertrace_sys::files;
 use usertrace_sys::uapi::{
     LTT_FILE_DEAD, LTT_FILE_REMOVED, LTT_FILE_STOPPED, LTT_IOC_CONSUME, LTT_IOC_INFO,
-    LTT_IOC_POSITIONS, LttConsume, LttFileInfo, LttPositions, LttRingPositions,
+    LTT_IOC_POSITIONS, LttConsume, LttFileInfo, LttPositions, LttRingPositions, LttSubbuf,
 };
-use usertrace_tests::areas::{Areas, Slot};
+use usertrace_tests::areas::{Areas, Slot, head_after};
 use usertrace_tests::child::{self, Child, Link};
 use usertrace_tests::consumer::Consumer;
 use usertrace_tests::control::Trace;
@@ -138,7 +138,7 @@ fn c4_exit_before_a_switch_makes_the_files() {
     let made = wait::until_some("there is a file", || created(&watch).pop());
     assert_eq!(made, trace.stats().processes[0].name);
     let consumer = Consumer::open(&trace.path().join("main").join(made));
-    assert_eq!(consumer.positions()[0].head, 48);
+    assert_eq!(consumer.positions()[0].head, head_after(1));
     let _control = Consumer::open(&trace.consumer_files("control")[0]);
 }
 
@@ -216,10 +216,12 @@ fn c5_positions_of_all_rings_come_in_one_call() {
         slot.ring(1, 1).lost().store(7, Ordering::Relaxed);
     });
     let consumer = traced.open("main");
-    let expected = [(48, 0, 0), (64, 7, 0)].map(|(head, lost, consumed)| LttRingPositions {
-        head,
-        lost,
-        consumed,
+    let expected = [(head_after(1), 0, 0), (head_after(2), 7, 0)].map(|(head, lost, consumed)| {
+        LttRingPositions {
+            head,
+            lost,
+            consumed,
+        }
     });
     assert_eq!(consumer.positions(), expected);
     // With less room, as many as fit, and how many there are.
@@ -234,7 +236,7 @@ fn c5_positions_of_all_rings_come_in_one_call() {
 fn c5_bad_ioctls_are_refused_and_change_nothing() {
     let traced = Traced::new("bad-ioctls", |slot| slot.ring(1, 0).write_records(4));
     let consumer = traced.open("main");
-    files::consume(consumer.file().as_fd(), 0, 64).expect("two records");
+    files::consume(consumer.file().as_fd(), 0, head_after(2)).expect("two records");
     let before = (consumer.positions(), traced.trace.stats());
     let page = Pages::new(2, libc::PROT_READ | libc::PROT_WRITE);
     let good = page.address();
@@ -298,16 +300,16 @@ fn c5_bad_ioctls_are_refused_and_change_nothing() {
         unsafe { (good as *mut LttPositions).write_volatile(positions) };
         check("rings", LTT_IOC_POSITIONS, good, libc::EFAULT);
     }
-    // Positions: 64 was consumed, head is 96.
+    // Positions: two records were consumed, of four.
     for (what, ring, reserved, position) in [
-        ("a ring too many", 2, 0, 96),
-        ("the last ring", u32::MAX, 0, 96),
-        ("reserved", 0, 1, 96),
-        ("backwards", 0, 0, 48),
+        ("a ring too many", 2, 0, head_after(4)),
+        ("the last ring", u32::MAX, 0, head_after(4)),
+        ("reserved", 0, 1, head_after(4)),
+        ("backwards", 0, 0, head_after(1)),
         ("to the start", 0, 0, 0),
-        ("beyond the head", 0, 0, 104),
+        ("beyond the head", 0, 0, head_after(4) + 8),
         ("far beyond", 0, 0, !7),
-        ("in a word", 0, 0, 65),
+        ("in a word", 0, 0, head_after(2) + 1),
         ("an empty ring", 1, 0, 8),
     ] {
         let consume = LttConsume {
@@ -319,7 +321,10 @@ fn c5_bad_ioctls_are_refused_and_change_nothing() {
         unsafe { (good as *mut LttConsume).write_volatile(consume) };
         check(what, LTT_IOC_CONSUME, good, libc::EINVAL);
     }
-    assert_eq!(files::consume(consumer.file().as_fd(), 0, 96), Ok(()));
+    assert_eq!(
+        files::consume(consumer.file().as_fd(), 0, head_after(4)),
+        Ok(())
+    );
 }
 
 fn c5_consumed_moves_forward_only() {
@@ -341,29 +346,29 @@ fn c5_consumed_moves_forward_only() {
         traced.child.link.hear()
     };
     assert_eq!(program(0), 0);
-    for position in [48, 48, 80] {
+    for position in [head_after(1), head_after(1), head_after(3)] {
         files::consume(consumer.file().as_fd(), 0, position).expect("forward");
         assert_eq!(consumer.positions()[0].consumed, position);
         assert_eq!(program(0), position, "the program is told");
     }
     // What the program makes of its copy means nothing to the kernel.
     assert_eq!(program(1), 12345);
-    assert_eq!(consumer.positions()[0].consumed, 80);
+    assert_eq!(consumer.positions()[0].consumed, head_after(3));
     assert_eq!(
-        files::consume(consumer.file().as_fd(), 0, 72),
+        files::consume(consumer.file().as_fd(), 0, head_after(2) + 8),
         Err(Errno::EINVAL)
     );
-    files::consume(consumer.file().as_fd(), 0, 96).expect("forward");
-    assert_eq!(program(0), 96);
+    files::consume(consumer.file().as_fd(), 0, head_after(4)).expect("forward");
+    assert_eq!(program(0), head_after(4));
     // Another file of the same rings goes on from there.
-    assert_eq!(traced.open("main").positions()[0].consumed, 96);
+    assert_eq!(traced.open("main").positions()[0].consumed, head_after(4));
 }
 
 fn c5_the_control_channel_is_not_consumed() {
     let traced = Traced::new("described", |slot| slot.ring(0, 0).write_records(2));
     let consumer = traced.open("control");
-    assert_eq!(consumer.positions()[0].head, 64);
-    for position in [0, 48, 64] {
+    assert_eq!(consumer.positions()[0].head, head_after(2));
+    for position in [0, head_after(1), head_after(2)] {
         assert_eq!(
             files::consume(consumer.file().as_fd(), 0, position),
             Err(Errno::EPERM)
@@ -384,7 +389,7 @@ fn c9_the_rings_are_mapped_read_only() {
     let (view, descriptions) = (main.map(), control.map());
     let ring = view.len / main.positions().len();
     let records = |view: &usertrace_tests::consumer::View, at| -> Vec<u64> {
-        view.copy(at + 32, 48)
+        view.copy(at + size_of::<LttSubbuf>(), 48)
             .chunks(16)
             .map(|record| u64::from_ne_bytes(record[8..].try_into().expect("8 bytes")))
             .collect()
@@ -546,8 +551,12 @@ fn a10_buffers_outlive_a_killed_process() {
     assert_eq!(consumer.info().flags & LTT_FILE_DEAD, LTT_FILE_DEAD);
     let view = consumer.map();
     let head = consumer.positions()[0].head as usize;
-    assert_eq!(head, 32 + 16 * 100);
-    for (number, record) in view.copy(32, head - 32).chunks(16).enumerate() {
+    assert_eq!(head, size_of::<LttSubbuf>() + 16 * 100);
+    for (number, record) in view
+        .copy(size_of::<LttSubbuf>(), head - size_of::<LttSubbuf>())
+        .chunks(16)
+        .enumerate()
+    {
         assert_eq!(record[8..], (number as u64).to_ne_bytes());
     }
     assert_eq!(traced.trace.stats().slot, slot);
@@ -590,16 +599,20 @@ fn a9_an_open_file_outlives_its_trace() {
     // Mapped before or after: what was written is there, until this is closed.
     let late = consumer.map();
     for view in [&early, &late] {
-        assert_eq!(view.read(32 + 16 * 2 + 8), 2);
+        assert_eq!(view.read(head_after(2) as usize + 8), 2);
     }
-    assert_eq!(consumer.positions()[0].head, 32 + 3 * 16);
+    assert_eq!(consumer.positions()[0].head, head_after(3));
     assert_eq!(consumer.info().flags & LTT_FILE_REMOVED, LTT_FILE_REMOVED);
     drop(traced);
     for view in [&early, &late] {
-        assert_eq!(view.read(32 + 16 * 2 + 8), 2);
+        assert_eq!(view.read(head_after(2) as usize + 8), 2);
     }
     drop(consumer);
-    assert_eq!(early.read(32 + 16 * 2 + 8), 2, "a mapping holds it, too");
+    assert_eq!(
+        early.read(head_after(2) as usize + 8),
+        2,
+        "a mapping holds it, too"
+    );
 }
 
 fn a11_forged_positions_harm_nobody_else() {
@@ -664,7 +677,7 @@ fn a11_forged_positions_harm_nobody_else() {
         .iter()
         .find(|ring| ring.name.starts_with(&name))
         .expect("the honest");
-    assert_eq!((ring.head, ring.consumed, ring.lost), (64, 0, 0));
+    assert_eq!((ring.head, ring.consumed, ring.lost), (head_after(2), 0, 0));
     let [_honest, liar] = children;
     liar.join();
 }

@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 use usertrace::{Outcome, Status};
-use usertrace_sys::uapi::LTT_FILE_DEAD;
+use usertrace_sys::uapi::{LTT_FILE_DEAD, LttSubbuf};
 use usertrace_tests::accounts::Cgroup;
 use usertrace_tests::areas::Areas;
 use usertrace_tests::babeltrace;
@@ -37,6 +37,8 @@ pub(crate) const CASES: &[Case] = cases![
     c8_a_running_program_follows_start_and_stop,
     d3_a_full_ring_discards_and_counts,
     f1_record_gives_exactly_what_was_written,
+    a3_threads_register_rseq_where_the_c_library_does_not,
+    f2_a_vfork_child_leaves_its_parents_rings_alone,
     e8_rings_are_merged_by_time,
     e7_what_a_full_ring_discards_is_told,
     f2_a_recorded_program_ends_as_it_would,
@@ -237,7 +239,7 @@ fn a10_sigkill_loses_no_committed_event() {
 /// A breakpoint is.
 fn a10_death_at_any_instruction_loses_no_committed_event() {
     /// Those of a sub-buffer.
-    const EVENTS: u64 = (4096 - 32) / RECORD_LEN as u64;
+    const EVENTS: u64 = ((4096 - size_of::<LttSubbuf>()) / RECORD_LEN) as u64;
     let mut reached = 0;
     for sequence in breakpoint::sequences() {
         let mut instructions = 0;
@@ -411,7 +413,7 @@ fn c8_a_running_program_follows_start_and_stop() {
 
 /// Events that a ring without a reader takes.
 fn capacity(subbuf_size: usize, subbuf_count: usize) -> u64 {
-    ((subbuf_size - 32) / RECORD_LEN * subbuf_count) as u64
+    ((subbuf_size - size_of::<LttSubbuf>()) / RECORD_LEN * subbuf_count) as u64
 }
 
 fn d3_a_full_ring_discards_and_counts() {
@@ -530,6 +532,63 @@ fn f1_record_gives_exactly_what_was_written() {
         let numbers: Vec<_> = read.events.iter().map(|event| event.numbered().1).collect();
         assert_eq!(check_prefix(&numbers), count, "in order");
     }
+}
+
+/// The C library is told not to. The library's own registration is as long as the kernel says, which this kernel takes
+/// for a program that keeps to the rules of its optimised mode, and kills if it does not.
+fn a3_threads_register_rseq_where_the_c_library_does_not() {
+    let count = scaled(20_000);
+    let numbered = program::path("numbered");
+    let arguments = [
+        "GLIBC_TUNABLES=glibc.pthread.rseq=0",
+        numbered.to_str().expect("a plain path"),
+        "--threads",
+        "2",
+        "--events",
+        &count.to_string(),
+    ];
+    let recorded = record(&[], Path::new("/usr/bin/env"), &arguments);
+    assert!(recorded.status.success(), "{}", recorded.stderr);
+    assert_eq!(recorded.said(), (2 * count, 0));
+    assert_eq!(recorded.sum("events"), 2 * count);
+    let read = babeltrace::read(&recorded.trace());
+    let numbers: Vec<_> = read.events.iter().map(|event| event.numbered()).collect();
+    for thread in 0..2 {
+        let own = numbers.iter().filter(|event| event.0 == thread);
+        let own: Vec<_> = own.map(|event| event.1).collect();
+        assert_eq!(check_prefix(&own), count);
+    }
+}
+
+/// It runs on its parent's memory and thread-local storage, and the kernel does not restart its sequences.
+fn f2_a_vfork_child_leaves_its_parents_rings_alone() {
+    let trace = Trace::started("vfork");
+    child::run(|| {
+        cpu::pin(0);
+        attach();
+        let recorded = |number| event::write(0, number) == Outcome::Recorded;
+        let mut ok = (0..10).all(recorded);
+        #[allow(
+            deprecated,
+            reason = "programs do it; this one keeps nothing that the child changes"
+        )]
+        // SAFETY: the child writes events, to memory that it shares, and ends.
+        let pid = unsafe { libc::vfork() };
+        if pid == 0 {
+            let lost = (0..5).all(|number| event::write(1, number) == Outcome::Lost);
+            // SAFETY: as above.
+            unsafe { libc::_exit(i32::from(!lost)) };
+        }
+        let mut status = -1;
+        // SAFETY: the child is this process's.
+        ok &= unsafe { libc::waitpid(pid, &raw mut status, 0) } == pid && status == 0;
+        ok &= (10..20).all(recorded);
+        exit(i32::from(!ok));
+    });
+    let rings = parse::rings(&of_the_dead(&trace));
+    let numbers: Vec<_> = rings[0].events.iter().map(|event| event.1).collect();
+    assert_eq!(check_prefix(&numbers), 20);
+    assert_eq!(rings.iter().map(|ring| ring.lost).sum::<u64>(), 5);
 }
 
 fn e8_rings_are_merged_by_time() {

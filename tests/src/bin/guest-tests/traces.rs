@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use syscalls::Errno;
 use usertrace_sys::uapi::LTT_MAX_TRACES;
-use usertrace_tests::areas::{Areas, poke};
+use usertrace_tests::areas::{Areas, head_after, poke};
 use usertrace_tests::child::{self, Child};
 use usertrace_tests::control::{self, Trace};
 use usertrace_tests::wait;
@@ -292,8 +292,16 @@ fn a7_traces_have_buffers_of_their_own() {
         of_b.ring(1, 0).write_records(2);
         of_b.ring(1, 1).lost().store(7, Ordering::Relaxed);
         assert_eq!(of_a.ring(1, 1).lost().load(Ordering::Relaxed), 0);
-        assert_eq!(of_a.ring(1, 0).read(56), 0, "one record");
-        assert_eq!(of_b.ring(1, 0).read(56), 1, "two records");
+        assert_eq!(
+            of_a.ring(1, 0).read(head_after(1) as usize + 8),
+            0,
+            "one record"
+        );
+        assert_eq!(
+            of_b.ring(1, 0).read(head_after(1) as usize + 8),
+            1,
+            "two records"
+        );
         let heads = |trace: &Trace| -> Vec<_> {
             trace
                 .stats()
@@ -302,8 +310,8 @@ fn a7_traces_have_buffers_of_their_own() {
                 .map(|ring| (ring.head, ring.lost))
                 .collect()
         };
-        assert_eq!(heads(&a), [(48, 0)]);
-        assert_eq!(heads(&b), [(64, 0), (0, 7)]);
+        assert_eq!(heads(&a), [(head_after(1), 0)]);
+        assert_eq!(heads(&b), [(head_after(2), 0), (0, 7)]);
         // Each has its own active flag.
         a.stop();
         assert!(!of_a.update().expect("a").active);
@@ -313,7 +321,7 @@ fn a7_traces_have_buffers_of_their_own() {
         // And its own end.
         drop(a);
         assert_eq!(of_a.update(), Err(Errno::ENOENT));
-        assert_eq!(of_b.ring(1, 0).read(56), 1);
+        assert_eq!(of_b.ring(1, 0).read(head_after(1) as usize + 8), 1);
         assert!(of_b.update().expect("b").active);
     });
 }

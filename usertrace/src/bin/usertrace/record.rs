@@ -2,10 +2,12 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use usertrace::consumer::{CONTROL_FS, Options, RecordError, Recording, Sizes, record};
+use usertrace::consumer::{
+    CONTROL_FS, ControlFs, Options, RecordError, Recording, Sizes, record, record_fallback,
+};
 
 use crate::output::{self, Totals};
 use crate::preload::Preload;
@@ -108,7 +110,15 @@ impl Args {
             program: self.program,
             environment: preload.iter().map(Preload::variable).collect(),
         };
-        let recording = match record(&options) {
+        // Only if nobody asked for a place where the kernel's are: then that is what is wrong.
+        let fallback =
+            options.root == Path::new(CONTROL_FS) && ControlFs::open(&options.root).is_err();
+        let recorded = if fallback {
+            record_fallback(&options)
+        } else {
+            record(&options)
+        };
+        let recording = match recorded {
             Ok(recording) => recording,
             Err(error) => {
                 let status = match &error {

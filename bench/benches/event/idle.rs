@@ -1,0 +1,101 @@
+//! Events that no trace wants, beside a loop with one load, test and branch.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use usertrace::event;
+use usertrace::event::{Callsite, Loglevel};
+use usertrace_bench::{Idle, median, quantile};
+
+use super::contest::{Contestant, contest, ratios};
+use super::lttng::{Lttng, SESSIONS};
+use super::ours::{self, Ours};
+
+/// Some tenths of a millisecond: long beside what comes before it.
+const BATCH: u64 = 1_000_000;
+
+/// An event that no trace of the fake kernel's asks for: that one asks for all that are in the section of the callsites,
+/// and this one is not.
+mod filtered {
+    use super::{Callsite, Loglevel};
+
+    pub(crate) static CALLSITE: Callsite = Callsite::new("bench", "filtered", Loglevel::Info, "");
+
+    #[inline(never)]
+    pub(crate) fn record(_: u64, _: u64, _: u64, _: u64) -> usertrace::Outcome {
+        unreachable!("no trace wants it")
+    }
+}
+
+#[inline(never)]
+fn filtered(count: u64) {
+    for n in 0..count {
+        let n = black_box(n);
+        event!(filtered, n, n, n, n);
+    }
+}
+
+/// What an event is compared with. It is stored to (see `measure`), or the compiler would leave the load out.
+#[repr(align(64))]
+struct Wanted(AtomicU32);
+
+static WANTED: [Wanted; 2] = [const { Wanted(AtomicU32::new(0)) }; 2];
+
+#[inline(never)]
+fn wanted(a: u64, b: u64, c: u64, d: u64) {
+    black_box((a, b, c, d));
+}
+
+/// One of several loops that are alike.
+#[inline(never)]
+fn branch<const COPY: usize>(count: u64) {
+    for n in 0..count {
+        let n = black_box(n);
+        if WANTED[COPY].0.load(Ordering::Relaxed) != 0 {
+            wanted(n, n, n, n);
+        }
+    }
+}
+
+pub(crate) fn measure(ours: &Ours, lttng: Option<&Lttng>, rounds: usize) -> Idle {
+    for wanted in &WANTED {
+        wanted.0.store(black_box(0), Ordering::Relaxed);
+    }
+    let turn = |events: fn(u64)| Contestant::new(BATCH, move |_| events(BATCH));
+    // All are prepared alike: what comes before a batch is a part of what the processor finds.
+    let off = || ours.trace(0);
+    let on = || ours.trace(1);
+    let mut contestants = vec![
+        turn(branch::<0>).prepared(off),
+        turn(branch::<1>).prepared(off),
+        turn(ours::numbers).prepared(off),
+        turn(filtered).prepared(on),
+    ];
+    if let Some(lttng) = lttng {
+        let numbers = lttng.events("numbers");
+        contestants.push(Contestant::new(BATCH, move |_| numbers(BATCH)).prepared(off));
+    }
+    let times = contest(&contestants, 1, rounds);
+    ours.trace(1);
+    let rejected = lttng.map(|lttng| {
+        let session = lttng.start(SESSIONS[0], 0);
+        let events = lttng.events("filtered");
+        let batch = BATCH / 50;
+        let times = contest(&[Contestant::new(batch, move |_| events(batch))], 1, rounds);
+        drop(session);
+        median(&times[0])
+    });
+    let same = ratios(&times[1], &times[0]);
+    Idle {
+        branch_ns: median(&times[0]),
+        same_ns: median(&times[1]),
+        disabled_ns: median(&times[2]),
+        filtered_ns: median(&times[3]),
+        lttng_disabled_ns: times.get(4).map(|times| median(times)),
+        lttng_filtered_ns: rejected,
+        same: median(&same),
+        same_quartiles: [quantile(&same, 0.25), quantile(&same, 0.75)],
+        disabled: median(&ratios(&times[2], &times[0])),
+        filtered: median(&ratios(&times[3], &times[0])),
+    }
+}

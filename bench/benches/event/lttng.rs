@@ -1,0 +1,197 @@
+//! LTTng-UST, driven by its own command. `scripts/bench` compiles the provider and starts the session daemon.
+
+use std::env;
+use std::ffi::{CString, OsStr};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The path of the provider's shared object; without it, LTTng-UST is left out.
+const PROVIDER: &str = "USERTRACE_BENCH_LTTNG";
+/// Where traces are written.
+const OUTPUT: &str = "USERTRACE_BENCH_LTTNG_OUTPUT";
+
+/// A loop of the provider's.
+pub(crate) type Events = extern "C" fn(u64);
+
+/// The provider, and the sessions.
+pub(crate) struct Lttng {
+    handle: *mut libc::c_void,
+    output: PathBuf,
+}
+
+/// Lets the consumer daemon read what was written: it must not be a race between the two.
+pub(crate) fn rest() {
+    thread::sleep(Duration::from_millis(5));
+}
+
+/// What becomes of old events, and whose buffers they are in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Session {
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    overwrite: bool,
+    buffers: &'static str,
+}
+
+/// Every way in which it is measured.
+pub(crate) const SESSIONS: [Session; 4] = [
+    Session {
+        name: "discard-uid",
+        title: "discard, per-UID",
+        overwrite: false,
+        buffers: "--buffers-uid",
+    },
+    Session {
+        name: "discard-pid",
+        title: "discard, per-PID",
+        overwrite: false,
+        buffers: "--buffers-pid",
+    },
+    Session {
+        name: "overwrite-uid",
+        title: "overwrite, per-UID",
+        overwrite: true,
+        buffers: "--buffers-uid",
+    },
+    Session {
+        name: "overwrite-pid",
+        title: "overwrite, per-PID",
+        overwrite: true,
+        buffers: "--buffers-pid",
+    },
+];
+
+impl Lttng {
+    /// Loads the provider, if there is one.
+    pub(crate) fn load() -> Option<Self> {
+        let path = env::var_os(PROVIDER)?;
+        let output = env::var_os(OUTPUT).expect("a directory for traces").into();
+        let name = CString::new(path.into_encoded_bytes()).expect("a path");
+        // SAFETY: its constructors are LTTng-UST's, which start its threads.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
+        assert!(!handle.is_null(), "loading the provider: {}", error());
+        let lttng = Self { handle, output };
+        // Its threads register with the daemon by and by.
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !run(["list", "--userspace"]).contains("usertrace_bench:numbers") {
+            assert!(Instant::now() < deadline, "the provider does not register");
+            thread::sleep(Duration::from_millis(50));
+        }
+        Some(lttng)
+    }
+
+    /// A loop of the provider's that writes events.
+    pub(crate) fn events(&self, name: &str) -> Events {
+        let symbol = CString::new(format!("usertrace_bench_{name}")).expect("a name");
+        // SAFETY: the provider is never unloaded.
+        let address = unsafe { libc::dlsym(self.handle, symbol.as_ptr()) };
+        assert!(!address.is_null(), "{name}: {}", error());
+        // SAFETY: provider.c says that it is such a function.
+        unsafe { std::mem::transmute::<*mut libc::c_void, Events>(address) }
+    }
+
+    /// Makes a session of these events, and starts it.
+    pub(crate) fn start<'a>(&'a self, session: Session, copy: usize) -> Started<'a> {
+        let name = format!("{}-{copy}", session.name);
+        let output = format!("--output={}", self.output.join(&name).display());
+        if session.overwrite {
+            // A flight recorder: nothing is written but what is asked for.
+            run(["create", &name, "--snapshot", &output]);
+        } else {
+            run(["create", &name, &output]);
+        }
+        let session_option = format!("--session={name}");
+        let mode = if session.overwrite {
+            "--overwrite"
+        } else {
+            "--discard"
+        };
+        run([
+            "enable-channel",
+            "--userspace",
+            &session_option,
+            session.buffers,
+            mode,
+            "--subbuf-size=1M",
+            "--num-subbuf=16",
+            "bench",
+        ]);
+        let enable = [
+            "enable-event",
+            "--userspace",
+            &session_option,
+            "--channel=bench",
+        ];
+        run(enable.iter().copied().chain([
+            "usertrace_bench:empty,usertrace_bench:number,usertrace_bench:numbers,usertrace_bench:block,\
+             usertrace_bench:text",
+        ]));
+        run(enable
+            .iter()
+            .copied()
+            .chain(["usertrace_bench:filtered", "--filter=a == 0xffffffffff"]));
+        run(["start", &name]);
+        Started { name, _lttng: self }
+    }
+}
+
+/// A session that is active, until this is dropped.
+pub(crate) struct Started<'a> {
+    name: String,
+    _lttng: &'a Lttng,
+}
+
+impl Started<'_> {
+    /// Throws away what it has written.
+    pub(crate) fn clear(&self) {
+        run(["clear", &self.name]);
+    }
+
+    /// Events that were lost.
+    pub(crate) fn lost(&self) -> u64 {
+        let said = run(["list", &self.name]);
+        said.lines()
+            .filter_map(|line| line.trim().strip_prefix("Discarded events:"))
+            .filter_map(|count| count.trim().parse::<u64>().ok())
+            .sum()
+    }
+}
+
+impl Drop for Started<'_> {
+    fn drop(&mut self) {
+        run(["destroy", &self.name]);
+    }
+}
+
+/// Runs the command, and returns what it says.
+fn run<'a>(args: impl IntoIterator<Item = &'a str>) -> String {
+    let args: Vec<&str> = args.into_iter().collect();
+    let output = Command::new("lttng")
+        .arg("--no-sessiond")
+        .args(args.iter().map(OsStr::new))
+        .stdin(Stdio::null())
+        .output()
+        .expect("the command lttng");
+    assert!(
+        output.status.success(),
+        "lttng {}: {}",
+        args.join(" "),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn error() -> String {
+    // SAFETY: after a failure there is a message, and no other thread loads anything.
+    unsafe {
+        let message = libc::dlerror();
+        if message.is_null() {
+            return String::new();
+        }
+        std::ffi::CStr::from_ptr(message)
+            .to_string_lossy()
+            .into_owned()
+    }
+}

@@ -1,0 +1,347 @@
+//! What one event costs, beside LTTng-UST and the floor: the time stamp and the same stores, into a ring of the same
+//! size.
+//!
+//! Machines are noisy, and in a virtual machine most of the floor is the time stamp. So all take turns, in one process,
+//! and what counts is the median of the ratios of neighbours in time (`contest.rs`). Criterion measures the main ones
+//! once more, by itself, for who wants to compare one build with another.
+//!
+//! With `USERTRACE_BENCH_CRITERION` set, it is the latter only. With `USERTRACE_BENCH_OUT=DIRECTORY`, as `scripts/bench` runs it, what was measured goes to `events.json` there.
+
+mod contest;
+mod fallback;
+mod floor;
+mod idle;
+mod lttng;
+mod ours;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use criterion::{Criterion, Throughput};
+use usertrace_bench::{Event, Events, Who, median, quantile};
+
+use self::contest::{Contestant, contest, pin, ratios, timed};
+use self::floor::Floors;
+use self::lttng::{Lttng, SESSIONS};
+use self::ours::{Ours, RING_SIZE};
+
+/// Turns that each takes.
+const ROUNDS: usize = 201;
+/// Processes that write through fresh buffers.
+const FRESH: usize = 21;
+/// Bytes of records in a batch: a quarter of a ring, so that a reader has time.
+const BATCH_BYTES: u64 = RING_SIZE as u64 / 4;
+
+/// One kind of event.
+struct Kind {
+    name: &'static str,
+    /// The provider's name for it.
+    lttng: &'static str,
+    /// How long our record is.
+    len: u64,
+    ours: fn(u64),
+    /// # Safety
+    /// As [`Floors::events`]'s.
+    floor: unsafe fn(&Floors, usize, u64),
+}
+
+impl Kind {
+    fn batch(&self) -> u64 {
+        BATCH_BYTES / self.len
+    }
+}
+
+const KINDS: [Kind; 5] = [
+    Kind {
+        name: "0 bytes",
+        lttng: "empty",
+        len: 8,
+        ours: ours::empty,
+        floor: Floors::events::<0>,
+    },
+    Kind {
+        name: "4 bytes",
+        lttng: "number",
+        len: 16,
+        ours: ours::number,
+        floor: Floors::events::<1>,
+    },
+    Kind {
+        name: "32 bytes",
+        lttng: "numbers",
+        len: 40,
+        ours: ours::numbers,
+        floor: Floors::events::<4>,
+    },
+    Kind {
+        name: "256 bytes",
+        lttng: "block",
+        len: 264,
+        ours: ours::block,
+        floor: Floors::events::<32>,
+    },
+    Kind {
+        name: "4 bytes and a text of 20",
+        lttng: "text",
+        len: 40,
+        ours: ours::text,
+        floor: Floors::events::<4>,
+    },
+];
+
+/// The kind that the targets are for.
+const MAIN: &Kind = &KINDS[2];
+
+fn main() {
+    // `cargo test --benches` only asks whether it runs.
+    let rounds = if std::env::args().any(|arg| arg == "--test") {
+        1
+    } else {
+        ROUNDS
+    };
+    if fallback::is_child(rounds) {
+        return;
+    }
+    if std::env::var_os("USERTRACE_BENCH_CRITERION").is_some() {
+        criterion(&Ours::attach(), &Floors::new(), None);
+        return;
+    }
+    let lttng = Lttng::load();
+    let ours = Ours::attach();
+    let floors = Floors::new();
+
+    let mut events = Events::default();
+    match &lttng {
+        Some(lttng) => {
+            for session in SESSIONS {
+                eprintln!("beside LTTng-UST, {}", session.title);
+                let started = lttng.start(session, 0);
+                for kind in &KINDS {
+                    for threads in [1, 2] {
+                        let loop_ = lttng.events(kind.lttng);
+                        let batch = kind.batch();
+                        let other =
+                            Contestant::new(batch, move |_| loop_(batch)).prepared(lttng::rest);
+                        let others = vec![(session.title.to_string(), other)];
+                        measure(
+                            &mut events.events,
+                            &ours,
+                            &floors,
+                            kind,
+                            threads,
+                            rounds,
+                            others,
+                        );
+                        started.clear();
+                    }
+                }
+                note_lost(&started, session.title);
+            }
+        }
+        None => {
+            for kind in &KINDS {
+                for threads in [1, 2] {
+                    measure(
+                        &mut events.events,
+                        &ours,
+                        &floors,
+                        kind,
+                        threads,
+                        rounds,
+                        Vec::new(),
+                    );
+                }
+            }
+        }
+    }
+    eprintln!("three traces");
+    three(&mut events.events, &ours, &floors, lttng.as_ref(), rounds);
+    eprintln!("events that no trace wants");
+    events.idle = Some(idle::measure(&ours, lttng.as_ref(), rounds));
+    eprintln!("the fallback");
+    fallback::measure(&mut events.events);
+    events.first = Some(fallback::first(if rounds == 1 { 1 } else { FRESH }));
+    assert_eq!(ours.lost(), 0, "our rings were large enough");
+
+    criterion(&ours, &floors, lttng.as_ref());
+    say(&events);
+    if let Some(directory) = std::env::var_os("USERTRACE_BENCH_OUT") {
+        let path = PathBuf::from(directory).join("events.json");
+        let text = serde_json::to_string_pretty(&events).expect("plain data");
+        std::fs::write(&path, text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    }
+}
+
+/// The floor of a kind.
+fn floor<'a>(floors: &'a Floors, kind: &'a Kind) -> Contestant<'a> {
+    let batch = kind.batch();
+    // SAFETY: a contestant's batches have different threads.
+    Contestant::new(batch, move |thread| unsafe {
+        (kind.floor)(floors, thread, batch)
+    })
+}
+
+/// Our events of a kind.
+fn our<'a>(ours: &'a Ours, kind: &'a Kind) -> Contestant<'a> {
+    let batch = kind.batch();
+    Contestant::new(batch, move |_| (kind.ours)(batch)).prepared(|| ours.read())
+}
+
+/// The floor, ours, and others, in turns. A row that is there already is kept: its neighbours were others, no better.
+fn measure<'a>(
+    rows: &mut Vec<Event>,
+    ours: &'a Ours,
+    floors: &'a Floors,
+    kind: &'a Kind,
+    threads: usize,
+    rounds: usize,
+    others: Vec<(String, Contestant<'a>)>,
+) {
+    let mut names = vec![
+        (Who::Floor, String::new()),
+        (Who::Usertrace, "per-CPU ring".to_string()),
+    ];
+    let mut contestants = vec![floor(floors, kind), our(ours, kind)];
+    for (name, contestant) in others {
+        names.push((Who::Lttng, name));
+        contestants.push(contestant);
+    }
+    note(
+        rows,
+        names,
+        kind.name,
+        threads,
+        contest(&contestants, threads, rounds),
+    );
+}
+
+/// Makes rows of times; the first is the floor, the second is ours.
+fn note(
+    rows: &mut Vec<Event>,
+    names: Vec<(Who, String)>,
+    payload: &str,
+    threads: usize,
+    times: Vec<Vec<f64>>,
+) {
+    for ((who, how), ns) in names.into_iter().zip(&times) {
+        let same = |row: &Event| {
+            (row.who, row.how.as_str(), row.payload.as_str(), row.threads)
+                == (who, how.as_str(), payload, threads)
+        };
+        if rows.iter().any(same) {
+            continue;
+        }
+        rows.push(Event {
+            who,
+            how,
+            payload: payload.into(),
+            threads,
+            ns: median(ns),
+            quartiles: [quantile(ns, 0.25), quantile(ns, 0.75)],
+            floors: median(&ratios(ns, &times[0])),
+            ours: median(&ratios(ns, &times[1])),
+        });
+    }
+}
+
+/// Each event into three traces.
+fn three(
+    rows: &mut Vec<Event>,
+    ours: &Ours,
+    floors: &Floors,
+    lttng: Option<&Lttng>,
+    rounds: usize,
+) {
+    let batch = MAIN.batch();
+    let sessions: Vec<_> = lttng
+        .into_iter()
+        .flat_map(|lttng| (0..ours::TRACES).map(|copy| lttng.start(SESSIONS[0], copy)))
+        .collect();
+    ours.trace(ours::TRACES);
+    let mut names = vec![
+        (Who::Floor, String::new()),
+        (Who::Usertrace, "per-CPU rings of three traces".to_string()),
+    ];
+    let mut contestants = vec![floor(floors, MAIN), our(ours, MAIN)];
+    if let Some(lttng) = lttng {
+        let loop_ = lttng.events(MAIN.lttng);
+        names.push((Who::Lttng, format!("{}, three sessions", SESSIONS[0].title)));
+        contestants.push(Contestant::new(batch, move |_| loop_(batch)).prepared(lttng::rest));
+    }
+    let times = contest(&contestants, 1, rounds);
+    ours.trace(1);
+    note(rows, names, MAIN.name, 1, times);
+    for session in &sessions {
+        note_lost(session, "three sessions");
+    }
+}
+
+fn note_lost(session: &lttng::Started<'_>, title: &str) {
+    let lost = session.lost();
+    if lost > 0 {
+        eprintln!("LTTng-UST, {title}: lost {lost} events, which are cheaper than others");
+    }
+}
+
+/// The main ones once more.
+fn criterion(ours: &Ours, floors: &Floors, lttng: Option<&Lttng>) {
+    pin(0);
+    let mut criterion = Criterion::default()
+        .sample_size(50)
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_secs(2))
+        .configure_from_args();
+    let mut group = criterion.benchmark_group("event");
+    group.throughput(Throughput::Elements(1));
+    let mut bench = |name: String, contestant: Contestant<'_>, events: &dyn Fn(u64)| {
+        group.bench_function(name, |bencher| {
+            bencher.iter_custom(|count| {
+                let (mut left, mut total) = (count, Duration::ZERO);
+                while left > 0 {
+                    let batch = left.min(contestant.events);
+                    (contestant.prepare)();
+                    total += timed(|| events(batch));
+                    left -= batch;
+                }
+                total
+            });
+        });
+    };
+    for kind in &KINDS {
+        // SAFETY: there is one thread.
+        bench(
+            format!("floor, {}", kind.name),
+            floor(floors, kind),
+            &|count| unsafe {
+                (kind.floor)(floors, 0, count);
+            },
+        );
+        bench(kind.name.into(), our(ours, kind), &kind.ours);
+    }
+    if let Some(lttng) = lttng {
+        let session = lttng.start(SESSIONS[0], 0);
+        let loop_ = lttng.events(MAIN.lttng);
+        let nothing = Contestant::new(MAIN.batch(), |_| ());
+        bench(format!("LTTng-UST, {}", MAIN.name), nothing, &|count| {
+            loop_(count)
+        });
+        drop(session);
+    }
+    group.finish();
+}
+
+fn say(events: &Events) {
+    for event in &events.events {
+        println!(
+            "{:?} {}, {}, {} threads: {:.1} ns, {:.2} floors, {:.2} of ours",
+            event.who, event.how, event.payload, event.threads, event.ns, event.floors, event.ours
+        );
+    }
+    if let Some(first) = &events.first {
+        println!(
+            "first lap {:.1} ns, later {:.1} ns: {:.2}",
+            first.ns, first.later_ns, first.ratio
+        );
+    }
+    println!("{:#?}", events.idle);
+}

@@ -1,0 +1,395 @@
+//! Counts the instructions of an event, the kernel's included, beside the kernel's own ways to take events from user
+//! space (B6). Runs as root in a guest whose time-stamp counter counts instructions:
+//!
+//! ```sh
+//! scripts/guest --smp 1 --icount -- target/release/guest-bench
+//! ```
+//!
+//! Standard output has the counts, as JSON; the status says whether they are as few as they must be.
+
+use std::arch::{asm, global_asm};
+use std::fs::{self, File, OpenOptions};
+use std::hint::black_box;
+use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail, ensure};
+use usertrace::clock::cycles;
+use usertrace::{Status, event};
+use usertrace_bench::{Counts, median};
+use usertrace_sys::files;
+use usertrace_sys::uapi::LttRingPositions;
+
+usertrace::tracepoint! {
+    mod numbers { provider: "bench", name: "numbers", loglevel: Info, fields: { a: u64, b: u64, c: u64, d: u64 } }
+}
+
+/// Events that are counted together.
+const BATCH: u64 = 50;
+/// Batches, of which a mean is taken: what the kernel does now and then is a part of what an event costs.
+const BATCHES: usize = 1000;
+/// A `user_events` write takes so many times the instructions of ours at least.
+const USER_EVENTS: f64 = 15.0;
+/// And a uprobe so many.
+const UPROBE: f64 = 30.0;
+
+const TRACES: &str = "/sys/kernel/ltt";
+const TRACEFS: &str = "/sys/kernel/tracing";
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("guest-bench: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    ensure!(
+        std::env::var_os("USERTRACE_GUEST").is_some(),
+        "this changes the running kernel's traces, and runs in the guest only"
+    );
+    // Whether it counts: 1000 instructions more are 1000 more.
+    let few = median(&counts(|_| {
+        nops::<1>();
+        Ok(())
+    })?);
+    let many = median(&counts(|_| {
+        nops::<1001>();
+        Ok(())
+    })?);
+    ensure!(
+        many - few == 1000.0,
+        "the time-stamp counter does not count instructions: {} for 1000",
+        many - few
+    );
+
+    let mut ring = vec![1u64; 1 << 16];
+    let mut head = 0;
+    let turn = mean(&counts(|n| {
+        black_box(n);
+        Ok(())
+    })?);
+    let floor = mean(&counts(|n| {
+        floor(&mut ring, &mut head, n);
+        Ok(())
+    })?);
+    let (ours_fresh, ours) = ours()?;
+    mount_tracefs()?;
+    // Of each, without what a turn of the loop takes.
+    let counts = Counts {
+        floor: floor - turn,
+        ours: ours - turn,
+        ours_fresh: ours_fresh - turn,
+        user_events: user_events()? - turn,
+        uprobe: uprobe("emulated", usertrace_bench_emulated)? - turn,
+        uprobe_stepped: uprobe("stepped", usertrace_bench_stepped)? - turn,
+    };
+    println!("{}", serde_json::to_string_pretty(&counts)?);
+
+    for (name, count, factor) in [
+        ("user_events write", counts.user_events, USER_EVENTS),
+        ("uprobe", counts.uprobe, UPROBE),
+    ] {
+        let ratio = count / counts.ours;
+        eprintln!("guest-bench: a {name} takes {ratio:.1} times the instructions of an event");
+        ensure!(
+            ratio >= factor,
+            "a {name} takes {ratio:.1} times the instructions of an event, not {factor} times"
+        );
+    }
+    Ok(())
+}
+
+/// Instructions of each event, batch by batch.
+fn counts(mut event: impl FnMut(u64) -> Result<()>) -> Result<Vec<f64>> {
+    (0..BATCHES)
+        .map(|_| {
+            let begin = cycles();
+            for n in 0..BATCH {
+                event(n)?;
+            }
+            Ok((cycles() - begin) as f64 / BATCH as f64)
+        })
+        .collect()
+}
+
+/// So many instructions that do nothing.
+#[inline(always)]
+fn nops<const COUNT: usize>() {
+    // SAFETY: they do nothing.
+    unsafe { asm!(".rept {}", "nop", ".endr", const COUNT, options(nomem, nostack)) };
+}
+
+/// The time stamp and the stores of a record.
+#[inline(always)]
+fn floor(ring: &mut [u64], head: &mut usize, n: u64) {
+    let at = if *head + 5 <= ring.len() { *head } else { 0 };
+    let words = [cycles() << 16 | 1, black_box(n), n, n, n];
+    for (to, word) in ring[at..at + 5].iter_mut().zip(words) {
+        // SAFETY: it is a reference.
+        unsafe { std::ptr::from_mut(to).write_volatile(word) };
+    }
+    *head = at + 5;
+}
+
+/// Laps of our ring that are counted, after the first.
+const LAPS: usize = 4;
+
+/// Our events: through buffers whose pages nobody has touched, and later, when a reader has made room. The rings'
+/// upkeep is in both, sub-buffer by sub-buffer, and the kernel's part of it.
+fn ours() -> Result<(f64, f64)> {
+    let trace = Path::new(TRACES).join("bench");
+    fs::create_dir(&trace).context("mkdir of a trace")?;
+    // A little more than the records of all batches.
+    write(&trace.join("main/subbuf_count"), "32")?;
+    write(&trace.join("main/subbuf_size"), "65536")?;
+    write(&trace.join("start"), "1")?;
+    let status = usertrace::init();
+    ensure!(status == Status::Attached, "{status}");
+    let lap = || {
+        let counts = counts(|n| {
+            let n = black_box(n);
+            event!(numbers, n, n, n, n);
+            Ok(())
+        })?;
+        consume(&trace.join("main"))?;
+        Ok(mean(&counts))
+    };
+    let fresh = lap()?;
+    // So that all pages were touched.
+    lap()?;
+    let later: Vec<f64> = (0..LAPS).map(|_| lap()).collect::<Result<_>>()?;
+    let lost: u64 = usertrace::stats().map(|trace| trace.lost).sum();
+    ensure!(lost == 0, "{lost} events were lost");
+    write(&trace.join("start"), "0")?;
+    fs::remove_dir(&trace).context("rmdir of the trace")?;
+    Ok((fresh, mean(&later)))
+}
+
+/// Does as if a consumer had read all of the channel.
+fn consume(channel: &Path) -> Result<()> {
+    usertrace::switch().map_err(no)?;
+    let mut files = fs::read_dir(channel)?
+        .filter_map(Result::ok)
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some());
+    let path = files.next().context("no consumer file")?;
+    let file = File::open(&path)?;
+    let mut rings = vec![LttRingPositions::default(); 64];
+    let found = files::positions(file.as_fd(), &mut rings).map_err(no)?;
+    for (ring, at) in rings[..found.rings].iter().enumerate() {
+        files::consume(file.as_fd(), ring as u32, at.head).map_err(no)?;
+    }
+    Ok(())
+}
+
+fn no(errno: usertrace::Errno) -> anyhow::Error {
+    anyhow::anyhow!("{errno}")
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+fn mount_tracefs() -> Result<()> {
+    if Path::new(TRACEFS).join("trace").exists() {
+        return Ok(());
+    }
+    let (name, at) = (c"tracefs", c"/sys/kernel/tracing");
+    // SAFETY: three strings.
+    let ret = unsafe {
+        libc::mount(
+            name.as_ptr(),
+            at.as_ptr(),
+            name.as_ptr(),
+            0,
+            std::ptr::null(),
+        )
+    };
+    ensure!(ret == 0, "tracefs: {}", std::io::Error::last_os_error());
+    Ok(())
+}
+
+/// `struct user_reg` of the header `linux/user_events.h`.
+#[repr(C, packed)]
+struct UserReg {
+    size: u32,
+    enable_bit: u8,
+    enable_size: u8,
+    flags: u16,
+    enable_addr: u64,
+    name_args: u64,
+    write_index: u32,
+}
+
+/// `DIAG_IOCSREG`
+const REGISTER: u64 = 3 << 30 | 8 << 16 | 0x2a << 8;
+
+/// One `write()` of an event that is enabled.
+fn user_events() -> Result<f64> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(Path::new(TRACEFS).join("user_events_data"))
+        .context("user_events_data")?;
+    let enabled = Box::new(0u32);
+    let name = c"usertrace_bench u64 a;u64 b;u64 c;u64 d";
+    let mut register = UserReg {
+        size: size_of::<UserReg>() as u32,
+        enable_bit: 0,
+        enable_size: 4,
+        flags: 0,
+        enable_addr: (&raw const *enabled).expose_provenance() as u64,
+        name_args: name.as_ptr().expose_provenance() as u64,
+        write_index: 0,
+    };
+    // SAFETY: the structure is as the call wants it; the kernel changes `enabled` until the file is closed, which is
+    // before its end.
+    let ret = unsafe { libc::ioctl(file.as_raw_fd(), REGISTER, &raw mut register) };
+    ensure!(
+        ret == 0,
+        "registering a user event: {}",
+        std::io::Error::last_os_error()
+    );
+    let event = Event::enable("user_events/usertrace_bench")?;
+    // SAFETY: as above: the kernel has changed it.
+    let word = unsafe { (&raw const *enabled).read_volatile() };
+    ensure!(word == 1, "the user event is not enabled");
+    let index = register.write_index;
+    let fd = file.as_raw_fd();
+    let counts = counts(|n| {
+        let mut record = [0u8; 36];
+        record[..4].copy_from_slice(&index.to_ne_bytes());
+        for at in 0..4 {
+            record[4 + 8 * at..][..8].copy_from_slice(&n.to_ne_bytes());
+        }
+        // SAFETY: the record is as long as that.
+        let ret = unsafe { libc::write(fd, record.as_ptr().cast(), record.len()) };
+        if ret != record.len() as isize {
+            bail!("writing a user event: {}", std::io::Error::last_os_error());
+        }
+        Ok(())
+    })?;
+    event.check()?;
+    drop(file);
+    Ok(mean(&counts))
+}
+
+// Functions whose first instruction the kernel emulates, or steps over.
+global_asm!(
+    ".globl usertrace_bench_emulated, usertrace_bench_stepped",
+    ".hidden usertrace_bench_emulated, usertrace_bench_stepped",
+    ".balign 64",
+    "usertrace_bench_emulated:",
+    "push rbp",
+    "pop rbp",
+    "ret",
+    ".balign 64",
+    "usertrace_bench_stepped:",
+    "mov eax, edi",
+    "ret",
+);
+
+type Probed = unsafe extern "sysv64" fn(u64, u64, u64, u64);
+
+unsafe extern "sysv64" {
+    fn usertrace_bench_emulated(a: u64, b: u64, c: u64, d: u64);
+    fn usertrace_bench_stepped(a: u64, b: u64, c: u64, d: u64);
+}
+
+/// One hit of a uprobe that records four registers.
+fn uprobe(name: &str, function: Probed) -> Result<f64> {
+    let (path, offset) = in_file(function as usize)?;
+    let events = Path::new(TRACEFS).join("uprobe_events");
+    let text =
+        format!("p:usertrace/{name} {path}:{offset:#x} a=%di:u64 b=%si:u64 c=%dx:u64 d=%cx:u64");
+    write(&events, &text).with_context(|| text.clone())?;
+    let name = format!("usertrace/{name}");
+    let event = Event::enable(&name)?;
+    let counts = counts(|n| {
+        // SAFETY: all that it does is to return.
+        unsafe { function(n, n, n, n) };
+        Ok(())
+    })?;
+    event.check()?;
+    Ok(mean(&counts))
+}
+
+/// The file that an address of this program is mapped from, and where in it.
+fn in_file(address: usize) -> Result<(String, usize)> {
+    for line in fs::read_to_string("/proc/self/maps")?.lines() {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let [range, _, offset, _, _, path] = words[..] else {
+            continue;
+        };
+        let (start, end) = range.split_once('-').context("a range")?;
+        let number = |text| usize::from_str_radix(text, 16);
+        if (number(start)?..number(end)?).contains(&address) {
+            return Ok((path.into(), address - number(start)? + number(offset)?));
+        }
+    }
+    bail!("no mapping has the address {address:#x}")
+}
+
+/// An event of the kernel's, enabled until this is dropped.
+struct Event<'a> {
+    name: &'a str,
+    before: u64,
+}
+
+impl<'a> Event<'a> {
+    fn enable(name: &'a str) -> Result<Self> {
+        write(&Self::file(name), "1").with_context(|| format!("enabling {name}"))?;
+        Ok(Self {
+            name,
+            before: entries()?,
+        })
+    }
+
+    fn file(name: &str) -> std::path::PathBuf {
+        Path::new(TRACEFS).join("events").join(name).join("enable")
+    }
+
+    /// That as many events came as were counted.
+    fn check(self) -> Result<()> {
+        let came = entries()? - self.before;
+        ensure!(
+            came == BATCH * BATCHES as u64,
+            "{came} events of {} came",
+            self.name
+        );
+        Ok(())
+    }
+}
+
+impl Drop for Event<'_> {
+    fn drop(&mut self) {
+        // The guest ends soon.
+        let _ = write(&Self::file(self.name), "0");
+    }
+}
+
+/// Events in the kernel's buffers, those that were overwritten included.
+fn entries() -> Result<u64> {
+    let stats = fs::read_to_string(Path::new(TRACEFS).join("per_cpu/cpu0/stats"))?;
+    let of = |key| -> Result<u64> {
+        let line = stats.lines().find_map(|line| line.strip_prefix(key));
+        Ok(line.context("stats")?.trim().parse()?)
+    };
+    Ok(of("entries:")? + of("overrun:")?)
+}
+
+/// Writes to a control file, in one call.
+fn write(path: &Path, text: &str) -> Result<()> {
+    let mut file: File = OpenOptions::new()
+        .write(true)
+        .open(path)
+        .with_context(|| path.display().to_string())?;
+    file.write_all(format!("{text}\n").as_bytes())
+        .with_context(|| format!("{text} > {}", path.display()))
+}

@@ -1,0 +1,6 @@
+//! A program that says when it began, and ends when its input does: what `instrumented` is compared with.
+
+fn main() {
+    usertrace_bench::begun();
+    let _ = usertrace_bench::wait();
+}

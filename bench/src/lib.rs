@@ -1,0 +1,22 @@
+//! What events cost, here and elsewhere: what is measured, and the report that is made of it.
+//!
+//! - `benches/event` measures events natively, beside LTTng-UST and the floor.
+//! - `guest-bench` counts instructions in the guest, beside `user_events` and uprobes.
+//! - `start-up` measures what an instrumented program costs that does nothing.
+//! - `bench-report` makes `docs/bench` of what they found. `scripts/bench` runs them all.
+
+mod machine;
+mod picture;
+mod program;
+mod report;
+mod results;
+mod statistics;
+mod targets;
+
+pub use self::machine::Machine;
+pub use self::picture::picture;
+pub use self::program::{begun, now, wait};
+pub use self::report::{figures, report, with_figures};
+pub use self::results::{Counts, Event, Events, First, Idle, Memory, Results, StartUp, Who};
+pub use self::statistics::{median, quantile};
+pub use self::targets::Target;

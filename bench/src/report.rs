@@ -1,0 +1,308 @@
+//! The report that a person reads, and the figures that others quote.
+
+use std::fmt::Write;
+
+use crate::targets::{PAYLOAD, PER_CPU, SHARED};
+use crate::{Event, Memory, Results, Who};
+
+/// `docs/bench/results.md`.
+#[must_use]
+pub fn report(results: &Results) -> String {
+    let mut text = String::from(
+        "<!-- Made by scripts/bench of results.json. Do not change it by hand. -->\n\
+         # What an event costs\n\n\
+         ![Nanoseconds of an event](results.svg)\n\n",
+    );
+    let machine = &results.machine;
+    let virtualised = match &machine.virtualised {
+        Some(vendor) => format!("a virtual machine ({vendor})"),
+        None => "not virtualised".into(),
+    };
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        text,
+        "Measured on {}: {}, {} processors, {virtualised}; {}; {}; {}; {}.\n\n\
+         The **floor** is the time stamp and the same stores into a ring of the same size: nothing that time-stamps each \
+         event can be below it. Ratios are medians of the ratios of neighbours in time, of batches in turns, in one run; \
+         `docs/bench.md` says how.\n",
+        results.date,
+        machine.processor,
+        machine.processors,
+        machine.kernel,
+        machine.libc,
+        machine.rustc,
+        machine.lttng.as_deref().unwrap_or("without LTTng-UST"),
+    );
+    targets(&mut text, results);
+    events(&mut text, results);
+    idle(&mut text, results);
+    first(&mut text, results);
+    counts(&mut text, results);
+    start_up(&mut text, results);
+    text
+}
+
+fn targets(text: &mut String, results: &Results) {
+    text.push_str("## Targets\n\n| what | target | measured | |\n|---|---|---|---|\n");
+    for target in results.targets() {
+        let verdict = if target.met { "met" } else { "**missed**" };
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {verdict} |",
+            target.what, target.limit, target.measured
+        );
+    }
+    text.push('\n');
+}
+
+fn who(event: &Event) -> String {
+    match event.who {
+        Who::Floor => "floor".into(),
+        Who::Usertrace => format!("usertrace, {}", event.how),
+        Who::Lttng => format!("LTTng-UST, {}", event.how),
+        Who::Branch => "load, test, branch".into(),
+    }
+}
+
+fn events(text: &mut String, results: &Results) {
+    text.push_str(
+        "## Events\n\n\
+         | payload | threads | who | ns (quartiles) | in floors | in ours |\n|---|---|---|---|---|---|\n",
+    );
+    for event in &results.events.events {
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {:.1} ({:.1}–{:.1}) | {:.2} | {:.2} |",
+            event.payload,
+            event.threads,
+            who(event),
+            event.ns,
+            event.quartiles[0],
+            event.quartiles[1],
+            event.floors,
+            event.ours,
+        );
+    }
+    text.push_str(
+        "\nWith two threads, each is on a processor of its own, and what is told is what one event of one thread costs.\n\n",
+    );
+}
+
+fn idle(text: &mut String, results: &Results) {
+    let Some(idle) = &results.events.idle else {
+        return;
+    };
+    text.push_str("## Events that no trace wants\n\n| what | ns |\n|---|---|\n");
+    let rows = [
+        (
+            "a loop with one load, test and branch",
+            Some(idle.branch_ns),
+        ),
+        (
+            "a second loop, the same but for its place",
+            Some(idle.same_ns),
+        ),
+        ("usertrace, no trace", Some(idle.disabled_ns)),
+        ("usertrace, filtered out", Some(idle.filtered_ns)),
+        ("LTTng-UST, no session", idle.lttng_disabled_ns),
+        ("LTTng-UST, rejected by a filter", idle.lttng_filtered_ns),
+    ];
+    for (what, ns) in rows {
+        if let Some(ns) = ns {
+            let _ = writeln!(text, "| {what} | {ns:.2} |");
+        }
+    }
+    let _ = writeln!(
+        text,
+        "\nIn turns of the first loop: the second {:.2} (quartiles {:.2}–{:.2}), disabled {:.2}, filtered out {:.2}.\n",
+        idle.same, idle.same_quartiles[0], idle.same_quartiles[1], idle.disabled, idle.filtered
+    );
+}
+
+fn first(text: &mut String, results: &Results) {
+    if let Some(first) = &results.events.first {
+        let _ = writeln!(
+            text,
+            "## Fresh buffers\n\n\
+             An event of 32 bytes costs {:.1} ns in the first lap through the buffers of a new process (fallback, per-CPU \
+             rings), and {:.1} ns in later ones: {:.2} times as much.\n",
+            first.ns, first.later_ns, first.ratio
+        );
+    }
+}
+
+fn counts(text: &mut String, results: &Results) {
+    let Some(counts) = &results.instructions else {
+        return;
+    };
+    text.push_str(
+        "## Instructions\n\n\
+         Of one event of 32 bytes, in the program and in the kernel, counted in the guest (`scripts/guest --icount`):\n\n| what | instructions | in ours |\n|---|---|---|\n",
+    );
+    for (what, count) in [
+        ("floor", counts.floor),
+        ("usertrace, kernel buffers", counts.ours),
+        (
+            "the same, first lap: the kernel gets each page",
+            counts.ours_fresh,
+        ),
+        ("`user_events`, one `write()`", counts.user_events),
+        (
+            "uprobe, a breakpoint on an instruction that the kernel emulates",
+            counts.uprobe,
+        ),
+        (
+            "uprobe, a breakpoint on one that it steps over",
+            counts.uprobe_stepped,
+        ),
+    ] {
+        let _ = writeln!(text, "| {what} | {count:.0} | {:.1} |", count / counts.ours);
+    }
+    text.push('\n');
+}
+
+fn start_up(text: &mut String, results: &Results) {
+    let Some(start) = &results.start_up else {
+        return;
+    };
+    let _ = writeln!(
+        text,
+        "## An instrumented program that does nothing\n\n\
+         With the fallback, against the same program without the library. `main` begins {:.2} ms after the spawn, not \
+         {:.2} ms: {:.2} ms later. Memory, in KiB:\n\n| | without | with | more |\n|---|---|---|---|",
+        start.instrumented_ms, start.plain_ms, start.later_ms
+    );
+    type Part = fn(&Memory) -> f64;
+    let rows: [(&str, Part); 5] = [
+        ("its own: of no file", Memory::own),
+        ("pages of files, program and libraries", |memory| {
+            memory.file
+        }),
+        ("all that is resident (RSS)", |memory| memory.rss),
+        ("the same, what is shared in proportion (PSS)", |memory| {
+            memory.pss
+        }),
+        ("anonymous", |memory| memory.anonymous),
+    ];
+    for (what, of) in rows {
+        let (plain, instrumented) = (of(&start.plain), of(&start.instrumented));
+        let _ = writeln!(
+            text,
+            "| {what} | {plain:.0} | {instrumented:.0} | {:.0} |",
+            instrumented - plain
+        );
+    }
+}
+
+/// The figures that README quotes, as it quotes them.
+#[must_use]
+pub fn figures(results: &Results) -> String {
+    let mut text = String::new();
+    let row = |how, threads| results.row(Who::Usertrace, how, PAYLOAD, threads);
+    if let (Some(ours), Some(floor)) = (row(PER_CPU, 1), results.row(Who::Floor, "", PAYLOAD, 1)) {
+        let _ = writeln!(
+            text,
+            "- An event with 32 bytes: {:.1} ns, {:.2} times the floor (the time stamp and the same stores: {:.1} ns).",
+            ours.ns, ours.floors, floor.ns
+        );
+    }
+    let others = results.lttng(PAYLOAD, 1);
+    let least = others.iter().map(|row| row.ours).min_by(f64::total_cmp);
+    let most = others.iter().map(|row| row.ours).max_by(f64::total_cmp);
+    if let (Some(least), Some(most)) = (least, most) {
+        let _ = writeln!(
+            text,
+            "- LTTng-UST, in the same run: {least:.1} to {most:.1} times as much, by its configuration."
+        );
+    }
+    if let Some(idle) = &results.events.idle {
+        let _ = writeln!(
+            text,
+            "- An event that no trace wants: {:.2} ns; a loop with one load, test and branch: {:.2} ns.",
+            idle.disabled_ns, idle.branch_ns
+        );
+    }
+    if let Some(shared) = row(SHARED, 1) {
+        let _ = writeln!(
+            text,
+            "- Into a ring that threads share, where there are no restartable sequences: {:.2} times the floor.",
+            shared.floors
+        );
+    }
+    if let Some(counts) = &results.instructions {
+        let _ = writeln!(
+            text,
+            "- Instructions, the kernel's included: {:.0}; a `user_events` write takes {:.1} times as many, a uprobe {:.1} \
+             times.",
+            counts.ours,
+            counts.user_events / counts.ours,
+            counts.uprobe / counts.ours
+        );
+    }
+    if let Some(start) = &results.start_up {
+        let _ = writeln!(
+            text,
+            "- An instrumented program that does nothing starts {:.2} ms later, and has {:.0} KiB more of its own.",
+            start.later_ms,
+            start.instrumented.own() - start.plain.own()
+        );
+    }
+    text
+}
+
+/// What encloses the figures in README.
+const MARKS: [&str; 2] = ["<!-- bench -->\n", "<!-- /bench -->"];
+
+/// A text with these figures between its marks; nothing if it has no marks.
+#[must_use]
+pub fn with_figures(text: &str, figures: &str) -> Option<String> {
+    let (before, rest) = text.split_once(MARKS[0])?;
+    let (_, after) = rest.split_once(MARKS[1])?;
+    Some([before, MARKS[0], figures, MARKS[1], after].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::tests::some;
+
+    #[test]
+    fn each_target_has_a_verdict() {
+        let mut results = some();
+        let text = report(&results);
+        assert!(text.contains("| at most 1.15 × | 1.10 × | met |"), "{text}");
+        assert!(text.contains("| at least 6 × | 9.0 × | met |"), "{text}");
+        for event in &mut results.events.events {
+            event.floors *= 1.1;
+            event.ours /= 2.0;
+        }
+        let text = report(&results);
+        assert!(
+            text.contains("| at most 1.15 × | 1.21 × | **missed** |"),
+            "{text}"
+        );
+        assert!(
+            text.contains("| at least 6 × | 4.5 × | **missed** |"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn figures_are_put_between_their_marks() {
+        let text = "a\n<!-- bench -->\nold\n<!-- /bench -->\nb\n";
+        assert_eq!(
+            with_figures(text, "new\n").as_deref(),
+            Some("a\n<!-- bench -->\nnew\n<!-- /bench -->\nb\n")
+        );
+        assert_eq!(with_figures("a", "new\n"), None);
+    }
+
+    #[test]
+    fn what_was_not_measured_is_left_out() {
+        let mut results = some();
+        results.events.events.clear();
+        assert_eq!(results.targets(), []);
+        assert_eq!(figures(&results), "");
+        assert!(!report(&results).contains("Instructions"));
+    }
+}

@@ -1,0 +1,29 @@
+//! Medians: on a busy machine a mean says how busy it was.
+
+/// The value below which this part of the values is; 0 of none.
+#[must_use]
+pub fn quantile(values: &[f64], part: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let at = (sorted.len().saturating_sub(1)) as f64 * part;
+    sorted.get(at.round() as usize).copied().unwrap_or_default()
+}
+
+/// The value in the middle; 0 of none.
+#[must_use]
+pub fn median(values: &[f64]) -> f64 {
+    quantile(values, 0.5)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_do_not_see_outliers() {
+        assert_eq!(median(&[3.0, 1.0, 1000.0]), 3.0);
+        assert_eq!(median(&[]), 0.0);
+        assert_eq!(quantile(&[4.0, 1.0, 2.0, 3.0, 5.0], 0.25), 2.0);
+        assert_eq!(quantile(&[4.0, 1.0], 1.0), 4.0);
+    }
+}

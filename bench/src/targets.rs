@@ -1,0 +1,149 @@
+//! What was promised, and whether it is so.
+
+use crate::{Event, Results, Who};
+
+/// A limit, and what was measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    /// What of.
+    pub what: &'static str,
+    /// The limit, in words.
+    pub limit: &'static str,
+    /// What was measured; with enough digits to tell it from the limit.
+    pub measured: String,
+    /// It is so.
+    pub met: bool,
+}
+
+/// The payload that the targets are for.
+pub(crate) const PAYLOAD: &str = "32 bytes";
+/// Our rows.
+pub(crate) const PER_CPU: &str = "per-CPU ring";
+pub(crate) const SHARED: &str = "shared ring of a thread, fallback";
+
+impl Results {
+    /// A row.
+    pub(crate) fn row(&self, who: Who, how: &str, payload: &str, threads: usize) -> Option<&Event> {
+        self.events.events.iter().find(|event| {
+            (
+                event.who,
+                event.how.as_str(),
+                event.payload.as_str(),
+                event.threads,
+            ) == (who, how, payload, threads)
+        })
+    }
+
+    /// LTTng-UST's rows of a payload, in the order of its configurations.
+    pub(crate) fn lttng(&self, payload: &str, threads: usize) -> Vec<&Event> {
+        let rows = self.events.events.iter();
+        rows.filter(|event| {
+            event.who == Who::Lttng
+                && event.payload == payload
+                && event.threads == threads
+                && !event.how.contains("sessions")
+        })
+        .collect()
+    }
+
+    /// All that could be measured.
+    #[must_use]
+    pub fn targets(&self) -> Vec<Target> {
+        let mut targets = Vec::new();
+        let mut add = |what, limit, measured: Option<(String, bool)>| {
+            if let Some((measured, met)) = measured {
+                targets.push(Target {
+                    what,
+                    limit,
+                    measured,
+                    met,
+                });
+            }
+        };
+        let most = |value: f64, limit: f64| (format!("{value:.2} ×"), value <= limit);
+        let least = |value: f64, limit: f64| (format!("{value:.1} ×"), value >= limit);
+        let ours = |threads| self.row(Who::Usertrace, PER_CPU, PAYLOAD, threads);
+        let floor = |threads| self.row(Who::Floor, "", PAYLOAD, threads);
+
+        add(
+            "an event of 32 bytes, against the floor",
+            "at most 1.15 ×",
+            ours(1).map(|row| most(row.floors, 1.15)),
+        );
+        // The cheapest way to use the other one is what it is measured against.
+        let cheapest = |threads| {
+            let rows = self.lttng(PAYLOAD, threads);
+            rows.into_iter().map(|row| row.ours).min_by(f64::total_cmp)
+        };
+        add(
+            "LTTng-UST's cheapest event of 32 bytes, against ours",
+            "at least 6 ×",
+            cheapest(1).map(|ratio| least(ratio, 6.0)),
+        );
+        // In floors, which two threads pay as well: what the machine does to both is no cost of ours.
+        add(
+            "an event of each of two threads, against one of one thread (in floors)",
+            "at most 1.05 ×",
+            ours(1)
+                .zip(ours(2))
+                .map(|(one, two)| most(two.floors / one.floors, 1.05)),
+        );
+        add(
+            "the same in nanoseconds, against what two threads do to the floor",
+            "at most 1.05 ×",
+            ours(1).zip(ours(2)).zip(floor(1).zip(floor(2))).map(
+                |((one, two), (floor_one, floor_two))| {
+                    most((two.ns / one.ns) / (floor_two.ns / floor_one.ns), 1.05)
+                },
+            ),
+        );
+        add(
+            "an event that is disabled, against a load, a test and a branch",
+            "at most 1.1 × what two such loops differ",
+            self.events.idle.as_ref().map(|idle| {
+                let spread = idle.same.max(1.0 / idle.same).max(1.0) * 1.1;
+                most(idle.disabled.max(idle.filtered), spread)
+            }),
+        );
+        add(
+            "an event of 32 bytes into a shared ring, against the floor",
+            "at most 2 ×",
+            self.row(Who::Usertrace, SHARED, PAYLOAD, 1)
+                .map(|row| most(row.floors, 2.0)),
+        );
+        add(
+            "the first lap through fresh buffers, against later ones",
+            "at most 1.5 ×",
+            self.events
+                .first
+                .as_ref()
+                .map(|first| most(first.ratio, 1.5)),
+        );
+        let counts = self.instructions.as_ref();
+        add(
+            "instructions of a user_events write, against an event's (in the guest)",
+            "at least 15 ×",
+            counts.map(|counts| least(counts.user_events / counts.ours, 15.0)),
+        );
+        add(
+            "instructions of a uprobe hit, against an event's (in the guest)",
+            "at least 30 ×",
+            counts.map(|counts| least(counts.uprobe / counts.ours, 30.0)),
+        );
+        let start_up = self.start_up.as_ref();
+        add(
+            "start of an instrumented program that does nothing",
+            "at most 1 ms later",
+            start_up.map(|start| (format!("{:.2} ms", start.later_ms), start.later_ms <= 1.0)),
+        );
+        add(
+            "its own memory",
+            "at most 64 KiB more",
+            start_up.map(|start| {
+                let more = start.instrumented.own() - start.plain.own();
+                (format!("{more:.0} KiB"), more <= 64.0)
+            }),
+        );
+        targets
+    }
+}

@@ -1,0 +1,252 @@
+//! Reads the machine code of an event: how many instructions it is, and that none of them locks, calls, or enters the
+//! kernel (A3, B6).
+//!
+//! The code is that of `instrumented`, as a release build makes it, whatever this test is built as. All paths from the
+//! place of the event to its end are followed; the one of an event that is recorded passes the end of the restartable
+//! sequence, and the one of an event that no trace wants makes no call.
+
+#![cfg(all(target_arch = "x86_64", target_os = "linux"))]
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::process::Command;
+use std::sync::OnceLock;
+
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
+    OpAccess, Register,
+};
+use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget};
+
+/// Instructions of an event that is recorded, at most.
+const MOST: usize = 60;
+
+/// The optimised program.
+struct Program {
+    file: Vec<u8>,
+}
+
+impl Program {
+    /// Built once for all tests.
+    fn build() -> &'static Self {
+        static PROGRAM: OnceLock<Program> = OnceLock::new();
+        PROGRAM.get_or_init(Self::build_it)
+    }
+
+    fn build_it() -> Self {
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("code");
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let status = Command::new(cargo)
+            .args(["build", "--quiet", "--release", "--locked"])
+            .args(["--package", "usertrace-bench", "--bin", "instrumented"])
+            .arg("--target-dir")
+            .arg(&target)
+            // What measures this test's coverage, or checks its memory, is no part of the program.
+            .env_remove("RUSTFLAGS")
+            .env_remove("CARGO_ENCODED_RUSTFLAGS")
+            .status()
+            .expect("cargo");
+        assert!(status.success(), "building the program: {status}");
+        let file = std::fs::read(target.join("release/instrumented")).expect("it was built");
+        Self { file }
+    }
+
+    fn code(&self) -> Walk<'_> {
+        let object = object::File::parse(&*self.file).expect("an ELF file");
+        let sections = object
+            .sections()
+            .filter_map(|section| Some((section.address(), section.data().ok()?)))
+            .filter(|(address, _)| *address != 0)
+            .collect();
+        let name = |wanted: &dyn Fn(&str) -> bool| -> u64 {
+            let found: Vec<u64> = object
+                .symbols()
+                .filter(|symbol| symbol.name().is_ok_and(wanted))
+                .map(|symbol| symbol.address())
+                .collect();
+            assert_eq!(found.len(), 1, "one symbol has that name");
+            found[0]
+        };
+        // Both ways to mangle a name have its parts in it.
+        let record = |name: &str| {
+            name.contains("instrumented") && name.contains("numbers") && name.contains("record")
+        };
+        let sequences = object
+            .section_by_name("__rseq_cs")
+            .expect("there are restartable sequences");
+        let range = sequences.address()..sequences.address() + sequences.size();
+        let commits = object
+            .dynamic_relocations()
+            .expect("they are relocated")
+            .filter(|(at, _)| range.contains(at) && (at - range.start) % 32 == 8)
+            .map(|(at, relocation)| {
+                assert_eq!(relocation.target(), RelocationTarget::Absolute);
+                // Start and length of a sequence: what it ends with is the commit.
+                let data = sequences.data().expect("they are in the file");
+                let length = &data[(at - range.start) as usize + 8..][..8];
+                relocation.addend().cast_unsigned()
+                    + u64::from_le_bytes(length.try_into().expect("8 bytes"))
+            })
+            .collect();
+        Walk {
+            sections,
+            place: name(&|name| name == "usertrace_bench_place"),
+            record: name(&record),
+            commits,
+        }
+    }
+}
+
+/// What the paths lead through.
+struct Walk<'a> {
+    sections: Vec<(u64, &'a [u8])>,
+    /// Where the place of the event begins.
+    place: u64,
+    /// Where its function begins.
+    record: u64,
+    /// Where the restartable sequences end.
+    commits: HashSet<u64>,
+}
+
+type Instructions = Vec<Instruction>;
+
+impl Walk<'_> {
+    fn instruction(&self, at: u64) -> Instruction {
+        let bytes = self
+            .sections
+            .iter()
+            .find_map(|(start, data)| data.get(usize::try_from(at.checked_sub(*start)?).ok()?..))
+            .filter(|bytes| !bytes.is_empty())
+            .unwrap_or_else(|| panic!("no code at {at:#x}"));
+        let instruction = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).decode();
+        assert_ne!(instruction.code(), Code::INVALID, "at {at:#x}");
+        instruction
+    }
+
+    /// All paths from there to a return that come to no place twice.
+    fn paths(&self, from: u64) -> Vec<Instructions> {
+        let mut done = Vec::new();
+        let mut open: Vec<(u64, Instructions)> = vec![(from, Vec::new())];
+        while let Some((at, mut path)) = open.pop() {
+            if path.iter().any(|instruction| instruction.ip() == at) {
+                continue;
+            }
+            let instruction = self.instruction(at);
+            path.push(instruction);
+            assert!(open.len() + done.len() < 100_000, "too many paths");
+            match instruction.flow_control() {
+                FlowControl::Return => done.push(path),
+                FlowControl::ConditionalBranch => {
+                    open.push((instruction.near_branch_target(), path.clone()));
+                    open.push((instruction.next_ip(), path));
+                }
+                FlowControl::UnconditionalBranch => {
+                    open.push((instruction.near_branch_target(), path));
+                }
+                // The end of the road: a trap.
+                FlowControl::Exception | FlowControl::IndirectBranch => {}
+                FlowControl::Next
+                | FlowControl::Call
+                | FlowControl::IndirectCall
+                | FlowControl::Interrupt
+                | FlowControl::XbeginXabortXend => open.push((instruction.next_ip(), path)),
+            }
+        }
+        done
+    }
+
+    /// The paths of an event that is recorded, in one trace: those that pass a commit.
+    fn recorded(&self) -> Vec<Instructions> {
+        let mut paths = self.paths(self.record);
+        paths.retain(|path| {
+            path.iter()
+                .any(|instruction| self.commits.contains(&instruction.ip()))
+        });
+        paths
+    }
+}
+
+/// Why the instruction must not be on an event's path, if it must not.
+fn forbidden(instruction: &Instruction) -> Option<&'static str> {
+    let of_memory = (0..instruction.op_count())
+        .any(|operand| instruction.op_kind(operand) == iced_x86::OpKind::Memory);
+    match instruction.mnemonic() {
+        _ if instruction.has_lock_prefix() => Some("locked"),
+        // Locked without saying so.
+        Mnemonic::Xchg if of_memory => Some("locked"),
+        Mnemonic::Mfence | Mnemonic::Cpuid => Some("serialising"),
+        Mnemonic::Call => Some("a call"),
+        Mnemonic::Syscall | Mnemonic::Sysenter | Mnemonic::Int | Mnemonic::Int3 => {
+            Some("a system call")
+        }
+        _ => None,
+    }
+}
+
+/// How often it reads memory, other than for returning.
+fn reads(path: &[Instruction]) -> usize {
+    let mut factory = InstructionInfoFactory::new();
+    path.iter()
+        .filter(|instruction| instruction.flow_control() == FlowControl::Next)
+        .map(|instruction| {
+            let info = factory.info(instruction);
+            info.used_memory()
+                .iter()
+                .filter(|memory| memory.base() != Register::RSP)
+                .filter(|memory| matches!(memory.access(), OpAccess::Read | OpAccess::ReadWrite))
+                .count()
+        })
+        .sum()
+}
+
+fn show(path: &[Instruction]) -> String {
+    path.iter()
+        .map(|instruction| format!("{:#x}: {instruction}\n", instruction.ip()))
+        .collect()
+}
+
+#[test]
+fn a3_b6_an_event_is_few_instructions_and_none_of_them_locks_or_calls() {
+    let code = Program::build().code();
+    let recorded = code.recorded();
+    assert!(!recorded.is_empty(), "no path of an event is recorded");
+    for path in &recorded {
+        for instruction in path {
+            if let Some(why) = forbidden(instruction) {
+                panic!("{instruction} is {why}, in\n{}", show(path));
+            }
+        }
+        assert!(
+            path.len() <= MOST,
+            "{} instructions, not {MOST} at most:\n{}",
+            path.len(),
+            show(path)
+        );
+        let stamps = path
+            .iter()
+            .filter(|instruction| instruction.mnemonic() == Mnemonic::Rdtsc);
+        assert_eq!(stamps.count(), 1, "{}", show(path));
+        println!("{} instructions:\n{}", path.len(), show(path));
+    }
+}
+
+#[test]
+fn a3_an_event_that_no_trace_wants_is_one_load_and_one_branch() {
+    let code = Program::build().code();
+    let mut disabled = code.paths(code.place);
+    disabled.retain(|path| {
+        path.iter().all(|instruction| {
+            // A call, or a jump, to the event's function.
+            instruction.mnemonic() != Mnemonic::Call && instruction.ip() != code.record
+        })
+    });
+    let [path] = &disabled[..] else {
+        panic!("{} paths of an event that no trace wants", disabled.len());
+    };
+    let branches = path
+        .iter()
+        .filter(|instruction| instruction.flow_control() == FlowControl::ConditionalBranch);
+    assert_eq!((reads(path), branches.count()), (1, 1), "{}", show(path));
+    assert_eq!(path.iter().find_map(forbidden), None, "{}", show(path));
+    println!("disabled, with the return:\n{}", show(path));
+}

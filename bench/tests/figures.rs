@@ -1,0 +1,41 @@
+//! What the project says of its speed is what was measured last.
+
+use std::fs;
+use std::path::Path;
+
+use usertrace_bench::{Results, figures, picture, report, with_figures};
+
+fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the repository")
+}
+
+fn read(path: &str) -> String {
+    let path = repository().join(path);
+    fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn results() -> Results {
+    serde_json::from_str(&read("docs/bench/results.json")).expect("results")
+}
+
+#[test]
+fn the_report_and_the_picture_are_made_of_the_results() {
+    let again = "cargo run -p usertrace-bench --bin bench-report -- again .";
+    assert!(
+        read("docs/bench/results.md") == report(&results()),
+        "{again}"
+    );
+    assert!(
+        read("docs/bench/results.svg") == picture(&results()),
+        "{again}"
+    );
+}
+
+#[test]
+fn readme_quotes_the_results() {
+    let readme = read("README.md");
+    let quoted = with_figures(&readme, &figures(&results())).expect("README has a place for them");
+    assert_eq!(readme, quoted);
+}

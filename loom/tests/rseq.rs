@@ -1,0 +1,578 @@
+//! The protocol of restartable sequences, as steps of which each is one instruction, with the reader itself.
+//!
+//! What loom does not know is a CPU: threads that take turns on it, see all of each other's stores, and have a sequence
+//! restarted when another one had its turn in between. So all threads of a CPU are one of loom's, that goes through
+//! their steps by a [`Schedule`], of which each model has all; and loom adds a reader on another CPU, who sees stores
+//! in every order that the rules of weak memory allow. The steps are those of `usertrace/src/writer/{percpu.rs,rseq/}`.
+//! Each fault that a writer could have is a model of its own, which must fail.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
+use std::sync::atomic::Ordering;
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU64, fence};
+use loom::thread;
+use usertrace::ring::{
+    Counts, Format, Geometry, Item, Patience, PayloadLengths, Positions, RingMemory, RingReader,
+};
+use usertrace::writer::{Mode, Protocol};
+
+const SUBBUF: u64 = 4096;
+const HEADER: u64 = 64;
+const MAGIC: u64 = 0x4c54_5453 << 32;
+const PAD: u64 = 0xffff;
+const LONG: u64 = 0xfffd;
+const BUSY: u64 = 1 << 63;
+const DONE: u64 = 1 << 62;
+/// Length of the records here: of a header, and of a word of payload.
+const LEN: u64 = 16;
+
+/// What a writer may do wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    None,
+    /// The head is stored before the payload.
+    HeadFirst,
+    /// The head is stored without release semantics.
+    HeadRelaxed,
+    /// A claim comes after the first store into what is claimed.
+    ClaimLate,
+    /// Stores into what is claimed may come before the claim.
+    ClaimWithoutFence,
+    /// A long record is done before its payload is there.
+    DoneFirst,
+    /// A sequence goes on after another thread had its turn.
+    NotRestarted,
+}
+
+/// A ring whose words are plain but for those that the model is about.
+struct Ring {
+    head: AtomicU64,
+    /// The head, as the CPU has it that writes it. Loom does not try all orders of a store and a load of another thread
+    /// if the thread that stores has loaded before.
+    own_head: std::sync::atomic::AtomicU64,
+    claimed: AtomicU64,
+    consumed: AtomicU64,
+    words: BTreeMap<u64, AtomicU64>,
+    rest: Vec<u64>,
+    size: u64,
+    fault: Fault,
+}
+
+impl Ring {
+    /// A ring that starts as `words` are, those from `changing` on being the ones that change.
+    fn new(subbufs: u64, words: &[(u64, u64)], changing: &[u64], head: u64, fault: Fault) -> Self {
+        let size = subbufs * SUBBUF;
+        let mut rest = vec![0; size as usize / 8];
+        for (position, word) in words {
+            rest[(position % size) as usize / 8] = *word;
+        }
+        let live = changing.iter().map(|position| {
+            let offset = position % size;
+            (offset, AtomicU64::new(rest[offset as usize / 8]))
+        });
+        Self {
+            head: AtomicU64::new(head),
+            own_head: head.into(),
+            claimed: AtomicU64::new(0),
+            consumed: AtomicU64::new(0),
+            words: live.collect(),
+            rest,
+            size,
+            fault,
+        }
+    }
+
+    fn store(&self, position: u64, word: u64) {
+        self.words[&(position % self.size)].store(word, Ordering::Relaxed);
+    }
+}
+
+/// What a thread does, one after the other.
+enum Op {
+    /// Stores words beyond the head, and moves it: a sequence. `at`: where the head must be, if not just anywhere, else
+    /// nothing is done.
+    Sequence {
+        at: Option<u64>,
+        words: fn(u64) -> Vec<(u64, u64)>,
+        len: u64,
+    },
+    /// A step outside of sequences, with the head from which the sequence in front of it moved on. False: the thread
+    /// does nothing more.
+    Step(fn(&Ring, u64) -> bool),
+    /// What a signal handler does that comes here.
+    Handler(Vec<Op>),
+}
+
+/// A thread on the CPU.
+struct Thread {
+    ops: VecDeque<Op>,
+    /// Steps of the sequence that were done.
+    step: usize,
+    head: u64,
+    at: u64,
+}
+
+impl Thread {
+    fn new(ops: impl Into<VecDeque<Op>>) -> Self {
+        Self {
+            ops: ops.into(),
+            step: 0,
+            head: 0,
+            at: 0,
+        }
+    }
+
+    /// Does the next step. False: there is none.
+    fn step(&mut self, ring: &Ring) -> bool {
+        let Some(op) = self.ops.front_mut() else {
+            return false;
+        };
+        match op {
+            Op::Sequence { at, words, len } => {
+                let step = self.step;
+                self.step += 1;
+                if step == 0 {
+                    self.head = ring.own_head.load(Ordering::Relaxed);
+                    if at.is_none_or(|at| at == self.head) {
+                        return true;
+                    }
+                } else {
+                    let words = words(self.head);
+                    let order = match ring.fault {
+                        Fault::HeadRelaxed => Ordering::Relaxed,
+                        _ => Ordering::Release,
+                    };
+                    let commit = || {
+                        ring.own_head.store(self.head + *len, Ordering::Relaxed);
+                        ring.head.store(self.head + *len, order);
+                    };
+                    match ring.fault {
+                        Fault::HeadFirst if step == 1 => commit(),
+                        Fault::HeadFirst => ring.store(words[step - 2].0, words[step - 2].1),
+                        _ if step <= words.len() => {
+                            ring.store(words[step - 1].0, words[step - 1].1);
+                        }
+                        _ => commit(),
+                    }
+                    if step <= words.len() {
+                        return true;
+                    }
+                    self.at = self.head;
+                }
+                self.step = 0;
+                self.ops.pop_front();
+            }
+            Op::Step(body) => {
+                if body(ring, self.at) {
+                    self.ops.pop_front();
+                } else {
+                    self.ops.clear();
+                }
+            }
+            Op::Handler(ops) => {
+                let mut handler = Thread::new(std::mem::take(ops));
+                while handler.step(ring) {}
+                self.ops.pop_front();
+            }
+        }
+        true
+    }
+
+    /// Another thread, or a signal handler, has its turn.
+    fn preempt(&mut self, ring: &Ring) {
+        if ring.fault != Fault::NotRestarted {
+            self.step = 0;
+        }
+    }
+}
+
+/// How many steps the first thread does, then the second one, and so on in turns. Then the first one ends, and then the
+/// second one.
+type Schedule = [usize; 3];
+
+/// Schedules of two threads, of which the first one has so many steps.
+fn schedules(steps: usize, others: &[usize]) -> impl Iterator<Item = Schedule> {
+    (0..=steps).flat_map(move |a| others.iter().map(move |&b| [a, b, b % 3]))
+}
+
+/// Runs threads on one CPU.
+fn run(ring: &Ring, mut threads: Vec<Thread>, schedule: Schedule) {
+    for (turn, steps) in schedule.into_iter().enumerate() {
+        let who = turn % threads.len();
+        for _ in 0..steps {
+            threads[who].step(ring);
+        }
+        threads[who].preempt(ring);
+    }
+    for mut thread in threads {
+        while thread.step(ring) {}
+    }
+}
+
+/// A record.
+fn event() -> Op {
+    Op::Sequence {
+        at: None,
+        words: |head| vec![(head, header(1)), (head + 8, payload(1))],
+        len: LEN,
+    }
+}
+
+/// A long record, with a handler in the middle that traces.
+fn long(fault: Fault) -> Vec<Op> {
+    const SECOND: u64 = (LEN + 8) | 1 << 32;
+    let done = Op::Step(|ring, at| {
+        let second = &ring.words[&((at + 8) % ring.size)];
+        second.store(SECOND | DONE, Ordering::Release);
+        true
+    });
+    let payload = Op::Step(|ring, at| {
+        ring.store(at + LEN, payload(1));
+        true
+    });
+    let reserve = Op::Sequence {
+        at: None,
+        words: |head| vec![(head, LONG | 1 << 16), (head + 8, SECOND | BUSY)],
+        len: LEN + 8,
+    };
+    let handler = Op::Handler(vec![event()]);
+    match fault {
+        Fault::DoneFirst => vec![reserve, handler, done, payload],
+        _ => vec![reserve, handler, payload, done],
+    }
+}
+
+/// Where the models' rings of two sub-buffers go on, when both are full.
+const NEXT: u64 = 2 * SUBBUF;
+
+/// A record that needs a new sub-buffer, in a ring that overwrites.
+fn overwrite(fault: Fault) -> Vec<Op> {
+    let claim = Op::Step(|ring, _| {
+        // A sequence of its own, of one store.
+        if ring.own_head.load(Ordering::Relaxed) == NEXT {
+            ring.claimed.store(SUBBUF, Ordering::Relaxed);
+        }
+        true
+    });
+    let release = Op::Step(|_, _| {
+        fence(Ordering::Release);
+        true
+    });
+    let ops = match fault {
+        Fault::ClaimLate => vec![begin(), claim],
+        Fault::ClaimWithoutFence => vec![claim, begin()],
+        _ => vec![claim, release, begin()],
+    };
+    ops.into_iter().chain([numbered_3()]).collect()
+}
+
+/// The same in one that does not, and waits for nobody.
+fn discard() -> Vec<Op> {
+    let room = Op::Step(|ring, _| ring.consumed.load(Ordering::Acquire) >= SUBBUF);
+    vec![room, begin(), numbered_3()]
+}
+
+fn begin() -> Op {
+    Op::Sequence {
+        at: Some(NEXT),
+        words: |_| vec![(NEXT + 8, 3), (NEXT, NEXT), (NEXT + 24, MAGIC)],
+        len: HEADER,
+    }
+}
+
+fn numbered_3() -> Op {
+    Op::Sequence {
+        at: None,
+        words: |head| vec![(head, header(3)), (head + 8, payload(3))],
+        len: LEN,
+    }
+}
+
+/// What a reader on another CPU has of it.
+impl RingMemory for &Ring {
+    fn read(&mut self, offset: u64, buffer: &mut [u8]) {
+        let end = offset + buffer.len() as u64;
+        let plain = &self.rest[offset as usize / 8..end as usize / 8];
+        for (to, word) in buffer.chunks_exact_mut(8).zip(plain) {
+            to.copy_from_slice(&word.to_ne_bytes());
+        }
+        for (at, word) in self.words.range(offset..end) {
+            let to = (at - offset) as usize;
+            let word = word.load(Ordering::Acquire);
+            buffer[to..to + 8].copy_from_slice(&word.to_ne_bytes());
+        }
+    }
+
+    fn load(&mut self, offset: u64) -> u64 {
+        match self.words.get(&offset) {
+            Some(word) => word.load(Ordering::Acquire),
+            None => self.rest[offset as usize / 8],
+        }
+    }
+
+    fn positions(&mut self) -> Positions {
+        fence(Ordering::Acquire);
+        Positions {
+            head: self.head.load(Ordering::Acquire),
+            claimed: self.claimed.load(Ordering::Acquire),
+        }
+    }
+}
+
+/// Header word of the short record of number `n`, which is its time, too.
+fn header(n: u64) -> u64 {
+    1 | n << 16
+}
+
+fn payload(n: u64) -> u64 {
+    0xfeed_0000 | n
+}
+
+/// A word of payload, for all ids.
+struct Word;
+
+impl PayloadLengths for Word {
+    fn payload_len(&self, _: u16, bytes: &[u8]) -> Option<usize> {
+        (bytes.len() >= 8).then_some(8)
+    }
+}
+
+fn reader(subbufs: u64, overwrite: bool, from: u64) -> RingReader {
+    let format = Format {
+        geometry: Geometry::new(SUBBUF as u32, subbufs as u32).unwrap(),
+        protocol: Protocol::Rseq,
+        mode: if overwrite {
+            Mode::Overwrite
+        } else {
+            Mode::Discard
+        },
+    };
+    RingReader::live(format, from, 1 << 40)
+}
+
+/// Reads what there is now: the numbers of the records, all of which are whole.
+fn read(reader: &mut RingReader, mut ring: &Ring, patience: Patience) -> Vec<u64> {
+    let head = ring.positions().head;
+    let mut numbers = Vec::new();
+    let Ok(()) = reader.read(&mut ring, head, patience, &Word, &mut |item| {
+        if let Item::Record {
+            time,
+            payload: bytes,
+            ..
+        } = item
+        {
+            assert_eq!(bytes, payload(time).to_ne_bytes(), "torn");
+            numbers.push(time);
+        }
+        Ok::<_, Infallible>(())
+    });
+    numbers
+}
+
+/// Nothing was passed over but what was overwritten.
+fn check(counts: Counts) {
+    let events = counts.events;
+    let (overwritten, overwritten_bytes) = (counts.overwritten, counts.overwritten_bytes);
+    let whole = Counts {
+        events,
+        overwritten,
+        overwritten_bytes,
+        ..Counts::default()
+    };
+    assert_eq!(counts, whole);
+}
+
+/// A sub-buffer as it begins: its header, with a time.
+fn begun(position: u64, time: u64) -> Vec<(u64, u64)> {
+    vec![
+        (position, position),
+        (position + 8, time),
+        (position + 24, MAGIC),
+    ]
+}
+
+/// A sub-buffer with one record of number `n`, and nothing behind it.
+fn filled(position: u64, n: u64) -> Vec<(u64, u64)> {
+    let mut words = begun(position, n);
+    let at = position + HEADER;
+    words.extend([
+        (at, header(n)),
+        (at + 8, payload(n)),
+        (at + LEN, PAD | n << 16),
+    ]);
+    words
+}
+
+/// A ring as it is at first, threads on a CPU, and a reader, at the same time. What the reader was told in the end, and
+/// has counted.
+fn model(
+    ring: impl Fn() -> Ring + Send + Sync + 'static,
+    threads: impl Fn() -> Vec<Vec<Op>> + Send + Sync + 'static,
+    (schedule, preemptions): (Schedule, usize),
+    reader: impl Fn() -> RingReader + Send + Sync + 'static,
+    check: impl Fn(Vec<u64>, Counts) + Send + Sync + 'static,
+) {
+    let threads = std::sync::Arc::new(threads);
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 10_000;
+    builder.check(move || {
+        let ring = Arc::new(ring());
+        let cpu = thread::spawn({
+            let (ring, threads) = (ring.clone(), threads.clone());
+            move || {
+                let threads = threads().into_iter().map(Thread::new).collect();
+                run(&ring, threads, schedule);
+            }
+        });
+        let mut reader = reader();
+        let mut numbers = read(&mut reader, &ring, Patience::Wait);
+        // Pairs with the load of a writer that looks for room.
+        let position = reader.position();
+        ring.consumed.store(position, Ordering::Release);
+        cpu.join().unwrap();
+        numbers.extend(read(&mut reader, &ring, Patience::Last));
+        check(numbers, reader.counts());
+    });
+}
+
+/// The first sub-buffer, in which there is no record yet.
+fn fresh(fault: Fault) -> Ring {
+    let changing: Vec<_> = (0..9).map(|n| HEADER + 8 * n).collect();
+    Ring::new(2, &begun(0, 0), &changing, HEADER, fault)
+}
+
+/// A ring of two sub-buffers, with one record in each, and no room.
+fn full(fault: Fault) -> Ring {
+    let words = [filled(0, 1), filled(SUBBUF, 2)].concat();
+    let behind = (0..4).map(|n| HEADER + 8 * n);
+    let changing: Vec<_> = [0, 8, 24].into_iter().chain(behind).collect();
+    Ring::new(2, &words, &changing, NEXT, fault)
+}
+
+fn short_records(fault: Fault) {
+    for schedule in schedules(4, &[0, 1, 2, 3, 4]) {
+        model(
+            move || fresh(fault),
+            || vec![vec![event()], vec![event()]],
+            (schedule, 4),
+            || reader(2, false, 0),
+            |numbers, counts| {
+                assert_eq!(numbers, [1, 1]);
+                check(counts);
+            },
+        );
+    }
+}
+
+/// A thread is preempted by another one, or interrupted by a handler that traces, between any two steps.
+#[test]
+fn short_records_are_whole() {
+    short_records(Fault::None);
+}
+
+#[test]
+#[should_panic]
+fn short_records_are_not_if_the_head_is_stored_first() {
+    short_records(Fault::HeadFirst);
+}
+
+#[test]
+#[should_panic]
+fn short_records_are_not_if_the_head_is_not_released() {
+    short_records(Fault::HeadRelaxed);
+}
+
+#[test]
+#[should_panic]
+fn short_records_are_not_if_sequences_are_not_restarted() {
+    short_records(Fault::NotRestarted);
+}
+
+fn long_record(fault: Fault) {
+    for schedule in schedules(7, &[0, 2, 4]) {
+        model(
+            move || fresh(fault),
+            move || vec![long(fault), vec![event()]],
+            (schedule, 3),
+            || reader(2, false, 0),
+            |numbers, counts| {
+                assert_eq!(numbers, [1, 1, 1]);
+                check(counts);
+            },
+        );
+    }
+}
+
+/// A long record, with one of a handler within it, and one of another thread anywhere: it is waited for.
+#[test]
+fn a_long_record_is_waited_for() {
+    long_record(Fault::None);
+}
+
+#[test]
+#[should_panic]
+fn a_long_record_is_torn_if_it_is_done_before_its_payload() {
+    long_record(Fault::DoneFirst);
+}
+
+fn overwriting(fault: Fault, threads: usize, schedule: Schedule, preemptions: usize) {
+    model(
+        move || full(fault),
+        move || (0..threads).map(|_| overwrite(fault)).collect(),
+        (schedule, preemptions),
+        || reader(2, true, 0),
+        move |numbers, counts| {
+            // The newest is never lost, and what is lost is counted.
+            let lost = counts.overwritten as usize;
+            assert!(lost <= 1);
+            assert_eq!(numbers, [1, 2, 3, 3][lost..2 + threads]);
+            check(counts);
+        },
+    );
+}
+
+/// A thread that needs a sub-buffer of a ring that overwrites, while its oldest one is read.
+#[test]
+fn what_is_overwritten_is_counted_and_not_told() {
+    overwriting(Fault::None, 1, [0; 3], 2);
+}
+
+/// Two of them.
+#[test]
+fn two_may_overwrite_at_once() {
+    for schedule in [[1, 2, 1], [3, 6, 0], [4, 3, 2], [5, 4, 1]] {
+        overwriting(Fault::None, 2, schedule, 1);
+    }
+}
+
+#[test]
+#[should_panic]
+fn what_is_overwritten_is_told_if_the_claim_is_late() {
+    overwriting(Fault::ClaimLate, 1, [0; 3], 2);
+}
+
+#[test]
+#[should_panic]
+fn what_is_overwritten_is_told_if_the_claim_has_no_fence() {
+    overwriting(Fault::ClaimWithoutFence, 1, [0; 3], 2);
+}
+
+/// A ring that is full, until the reader makes room: what it has read, it has read.
+#[test]
+fn a_reader_makes_room() {
+    for schedule in schedules(9, &[0, 2, 5]) {
+        model(
+            || full(Fault::None),
+            || vec![discard(), discard()],
+            (schedule, 3),
+            || reader(2, false, 0),
+            |numbers, counts| {
+                assert!([1, 2, 3, 3].starts_with(&numbers) && numbers.len() >= 2);
+                check(counts);
+            },
+        );
+    }
+}

@@ -1,0 +1,162 @@
+//! Running a program and recording it where the kernel has no trace buffers: the program's own daemons do the work.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus};
+use std::time::Instant;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::record::{create_output, exit_status, system};
+use super::signals::{Came, Signals};
+use super::{Options, RecordError, Recording, SessionSummary};
+use crate::runtime::{RUNNING, parse_summary};
+
+/// Milliseconds between two looks whether the daemons are done.
+const WAIT: u16 = 5;
+
+/// As [`record`](super::record), by the fallback.
+///
+/// # Errors
+/// When that cannot be done.
+pub fn record_fallback(options: &Options) -> Result<Recording, RecordError> {
+    let (program, arguments) = options
+        .program
+        .split_first()
+        .ok_or(RecordError::NoProgram)?;
+    let output_error = |source| RecordError::Output {
+        path: options.output.clone(),
+        source,
+    };
+    create_output(&options.output).map_err(output_error)?;
+    let directory = fs::canonicalize(&options.output).map_err(output_error)?;
+    let path = directory.join(RUNNING);
+    let running = File::create_new(&path).map_err(output_error)?;
+    let signals = Signals::new().map_err(system("take signals"))?;
+    let mut command = Command::new(program);
+    command.args(arguments);
+    command.env("USERTRACE_BACKEND", "fast");
+    command.env("USERTRACE_OUTPUT", &directory);
+    let sizes = [
+        ("USERTRACE_SUBBUF_SIZE", options.sizes.subbuf_size),
+        ("USERTRACE_SUBBUF_COUNT", options.sizes.subbuf_count),
+    ];
+    for (name, size) in sizes {
+        if let Some(size) = size {
+            command.env(name, size.to_string());
+        }
+    }
+    let more = options.environment.iter();
+    command.envs(more.map(|(name, value)| (name, value)));
+    signals.not_in(&mut command);
+    let started = Instant::now();
+    let child = command.spawn().map_err(|source| RecordError::Program {
+        program: program.to_string_lossy().into_owned(),
+        source,
+    });
+    let mut child = match child {
+        Ok(child) => child,
+        Err(error) => {
+            // What was made for it.
+            let _ = fs::remove_file(&path);
+            let _ = fs::remove_dir(&directory);
+            return Err(error);
+        }
+    };
+    let status = wait_for(&mut child, &signals)?;
+    let seconds = started.elapsed().as_secs_f64();
+    if status.is_some() {
+        wait_for_daemons(&running, &signals)?;
+    }
+    let session = summary(&directory, &path).map_err(output_error)?;
+    Ok(Recording {
+        trace: options.trace.clone(),
+        directory: options.output.clone(),
+        exit_status: status.map(exit_status),
+        seconds,
+        session,
+    })
+}
+
+/// Waits for the program, and passes signals on to it. None: somebody insists to stop.
+fn wait_for(child: &mut Child, signals: &Signals) -> Result<Option<ExitStatus>, RecordError> {
+    let mut asked = false;
+    loop {
+        let mut fds = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut fds, PollTimeout::NONE) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(system("wait")(error)),
+        }
+        while let Some(came) = signals.next().map_err(system("read a signal"))? {
+            let Came::Forward {
+                signal,
+                from_terminal,
+            } = came
+            else {
+                continue;
+            };
+            if !from_terminal {
+                // That it has ended in the meantime is seen below; its id is not reused before.
+                let _ = kill(Pid::from_raw(child.id().cast_signed()), signal);
+            }
+            if ends(signal) {
+                if asked {
+                    return Ok(None);
+                }
+                asked = true;
+            }
+        }
+        let status = child.try_wait().map_err(system("wait for the program"))?;
+        if status.is_some() {
+            return Ok(status);
+        }
+    }
+}
+
+fn ends(signal: Signal) -> bool {
+    matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP)
+}
+
+/// Waits until the daemons have written everything, which is when the last process that the program left has ended, or
+/// until somebody asks to stop.
+fn wait_for_daemons(running: &File, signals: &Signals) -> Result<(), RecordError> {
+    loop {
+        // SAFETY: a descriptor of this process.
+        if unsafe { libc::flock(running.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+            return Ok(());
+        }
+        let mut fds = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut fds, PollTimeout::from(WAIT)) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(system("wait")(error)),
+        }
+        while let Some(came) = signals.next().map_err(system("read a signal"))? {
+            if matches!(came, Came::Forward { signal, .. } if ends(signal)) {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// What the daemons have told of each process, and what went wrong.
+fn summary(directory: &Path, running: &Path) -> io::Result<SessionSummary> {
+    let told = fs::read_to_string(running)?;
+    // A daemon that took the place of another one may have told it again.
+    let processes: BTreeMap<_, _> = told
+        .lines()
+        .filter_map(|line| parse_summary(directory, line))
+        .map(|summary| (summary.process, summary))
+        .collect();
+    fs::remove_file(running)?;
+    let log = fs::read_to_string(directory.join("usertrace.log")).unwrap_or_default();
+    Ok(SessionSummary {
+        processes: processes.into_values().collect(),
+        problems: log.lines().map(str::to_owned).collect(),
+    })
+}

@@ -1,0 +1,157 @@
+//! Records.
+
+use usertrace_sys::uapi::{
+    LTT_ID_BITS, LTT_ID_LONG, LTT_ID_MAX, LTT_ID_META, LTT_ID_MIN, LTT_ID_TIME, LTT_LONG_BUSY,
+    LTT_LONG_DONE, LTT_LONG_ID_MASK, LTT_LONG_ID_SHIFT, LTT_LONG_LEN_MASK, LTT_META_MAX,
+};
+
+use super::GapKind;
+
+/// Bits of a full time that a record's header word has.
+const TIME_MASK: u64 = u64::MAX >> LTT_ID_BITS;
+
+/// Length of the header of a long record.
+pub(super) const LONG_HEADER_LEN: usize = 16;
+
+/// Knows how long payloads are.
+pub trait PayloadLengths {
+    /// Length of the payload, at the start of `bytes`, of an event of this id. None when the id is unknown, or when
+    /// no payload of that event begins so; `bytes` may end early, and may be longer.
+    fn payload_len(&self, id: u16, bytes: &[u8]) -> Option<usize>;
+}
+
+/// The lengths in a control channel: it has descriptions of events only.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MetaLengths;
+
+impl PayloadLengths for MetaLengths {
+    fn payload_len(&self, id: u16, bytes: &[u8]) -> Option<usize> {
+        if id != LTT_ID_META {
+            return None;
+        }
+        let longest = &bytes[..bytes.len().min(LTT_META_MAX)];
+        longest.iter().position(|&b| b == 0).map(|nul| nul + 1)
+    }
+}
+
+/// A parsed record.
+pub(super) struct Record<'a> {
+    pub(super) time: u64,
+    /// With its header and padding.
+    pub(super) len: u64,
+    pub(super) busy: bool,
+    pub(super) payload: Payload<'a>,
+}
+
+pub(super) enum Payload<'a> {
+    None,
+    Event(u16, &'a [u8]),
+    Gap(GapKind),
+}
+
+/// The 64-bit word at `offset`.
+pub(super) fn word(bytes: &[u8], offset: usize) -> Option<u64> {
+    let bytes = bytes.get(offset..)?.first_chunk()?;
+    Some(u64::from_ne_bytes(*bytes))
+}
+
+/// The id in a record's header word.
+pub(super) fn id(header: u64) -> u16 {
+    (header & ((1 << LTT_ID_BITS) - 1)) as u16
+}
+
+/// The full time, at or after `time`, whose low 48 bits are those of a record's header word.
+fn later(time: u64, header: u64) -> Option<u64> {
+    let same_high = time & !TIME_MASK | header >> LTT_ID_BITS;
+    if same_high >= time {
+        Some(same_high)
+    } else {
+        same_high.checked_add(TIME_MASK + 1)
+    }
+}
+
+/// Like [`later`], in a sub-buffer in which the high bits of the time do not change.
+pub(super) fn later_within(time: u64, header: u64) -> Option<u64> {
+    let same_high = time & !TIME_MASK | header >> LTT_ID_BITS;
+    (same_high >= time).then_some(same_high)
+}
+
+impl<'a> Record<'a> {
+    /// The record at the start of `bytes`, whose header word is `header`, and which follows one of `time`. None: there
+    /// is none, and where the next one is cannot be said.
+    pub(super) fn parse(
+        header: u64,
+        bytes: &'a [u8],
+        time: u64,
+        max_time: u64,
+        lengths: &impl PayloadLengths,
+    ) -> Option<Self> {
+        let before = time;
+        let time = later(before, header).filter(|&time| time <= max_time)?;
+        match id(header) {
+            LTT_ID_TIME => {
+                let full = word(bytes, 8)?;
+                (full >= before && full <= max_time).then_some(Record {
+                    time: full,
+                    len: 16,
+                    busy: false,
+                    payload: Payload::None,
+                })
+            }
+            LTT_ID_LONG => Self::parse_long(time, bytes, lengths),
+            id @ (LTT_ID_MIN..=LTT_ID_MAX | LTT_ID_META) => {
+                let len = lengths.payload_len(id, &bytes[8..])?;
+                let end = len.checked_add(8)?;
+                let padded = end.checked_next_multiple_of(8)?;
+                if padded > bytes.len() {
+                    return None;
+                }
+                Some(Record {
+                    time,
+                    len: padded as u64,
+                    busy: false,
+                    payload: Payload::Event(id, &bytes[8..end]),
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// The long record at the start of `bytes`.
+    pub(super) fn parse_long(
+        time: u64,
+        bytes: &'a [u8],
+        lengths: &impl PayloadLengths,
+    ) -> Option<Self> {
+        let second = word(bytes, 8)?;
+        let len = second & LTT_LONG_LEN_MASK;
+        if len < LONG_HEADER_LEN as u64 || !len.is_multiple_of(8) || len > bytes.len() as u64 {
+            return None;
+        }
+        let busy = match (second & LTT_LONG_DONE != 0, second & LTT_LONG_BUSY != 0) {
+            (true, false) => false,
+            (false, true) => true,
+            _ => return None,
+        };
+        let id = (second >> LTT_LONG_ID_SHIFT & LTT_LONG_ID_MASK) as u16;
+        let payload = if busy {
+            Payload::Gap(GapKind::Unfinished)
+        } else {
+            // How long the record is, is known in any case: damage does not go beyond it.
+            let room = &bytes[LONG_HEADER_LEN..len as usize];
+            lengths
+                .payload_len(id, room)
+                .filter(|payload| payload.next_multiple_of(8) == room.len())
+                .and_then(|payload| room.get(..payload))
+                .map_or(Payload::Gap(GapKind::Damaged), |payload| {
+                    Payload::Event(id, payload)
+                })
+        };
+        Some(Record {
+            time,
+            len,
+            busy,
+            payload,
+        })
+    }
+}

@@ -1,0 +1,454 @@
+//! The daemon that watches: the processes, and the worker.
+//!
+//! There are two daemons so that one may be killed: each notices the other's end at once, and replaces it. The
+//! guardian has a descriptor of each process that it watches (`pidfd`), so it learns of a death when it happens. That
+//! a process executes another program leaves no such trace; for that, it looks now and then.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use syscalls::{Errno, Sysno, raw};
+use usertrace_sys::uapi::{LTT_CHANNEL_MAIN, LTT_SCOPE_THREAD};
+
+use super::header::PROCESSES;
+use super::spawn::{self, pidfd_open};
+use super::worker::{self, Task};
+
+/// How long to wait for a child of a process that is gone, if a fork began and the child did not arrive: it was killed
+/// before, or the fork failed.
+const FORK_GRACE: Duration = Duration::from_secs(10);
+/// How often to look for what cannot be waited for: at first, and when nothing happens for long.
+const LOOKS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(60);
+/// The same where the kernel gives no descriptors of processes.
+const BLIND: Duration = Duration::from_millis(50);
+/// How many daemons in a row may fail.
+const FAILURES: u32 = 16;
+
+/// How the worker tells the guardian that something has changed.
+pub(super) struct Bell(OwnedFd);
+
+impl Bell {
+    fn new() -> io::Result<Self> {
+        // SAFETY: makes a descriptor, which is this process's own.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: as above.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    pub(super) fn ring(&self) {
+        // SAFETY: writes 8 bytes. That it is full means that it was rung.
+        unsafe { libc::write(self.0.as_raw_fd(), (&raw const ONE).cast(), 8) };
+    }
+
+    fn silence(&self) {
+        let mut rung = 0u64;
+        // SAFETY: reads 8 bytes.
+        unsafe { libc::read(self.0.as_raw_fd(), (&raw mut rung).cast(), 8) };
+    }
+}
+
+static ONE: u64 = 1;
+
+/// The thread's robust list with one element, whose word is in the pool.
+#[repr(C)]
+struct RobustList {
+    next: *const *const RobustList,
+    offset: isize,
+    pending: usize,
+    /// The element: points back.
+    element: *const RobustList,
+}
+
+/// Lets the kernel mark `word` when this process ends, however that comes.
+pub(super) fn mark_at_death(word: &AtomicU32) {
+    let list = Box::leak(Box::new(RobustList {
+        next: std::ptr::null(),
+        offset: 0,
+        pending: 0,
+        element: std::ptr::null(),
+    }));
+    list.next = &raw const list.element;
+    list.element = list;
+    list.offset = (word.as_ptr() as isize).wrapping_sub(list.next as isize);
+    // SAFETY: the list stays; the kernel reads it when this thread ends, and writes to the word alone.
+    unsafe {
+        raw::syscall2(
+            Sysno::set_robust_list as usize,
+            list as *mut RobustList as usize,
+            std::mem::offset_of!(RobustList, element),
+        );
+    }
+    word.store(std::process::id(), Ordering::SeqCst);
+}
+
+/// One process that is watched.
+struct Watched {
+    pid: u32,
+    /// Readable when it has ended.
+    pidfd: Option<OwnedFd>,
+    /// Its address space: there is nothing to read there any more when it has executed another program.
+    maps: Option<File>,
+}
+
+/// When the kernel says that a process began, in clock ticks since boot.
+fn ticks(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// Device and inode of the pool, as the kernel shows them among the mappings of each process that has it.
+fn identity(pool: usize) -> Option<String> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let line = maps.lines().find(|line| {
+        let range = line
+            .split_once(' ')
+            .and_then(|(range, _)| range.split_once('-'));
+        let start = range.and_then(|(start, _)| usize::from_str_radix(start, 16).ok());
+        start == Some(pool)
+    })?;
+    device_and_inode(line)
+}
+
+fn device_and_inode(line: &str) -> Option<String> {
+    let mut words = line.split_ascii_whitespace().skip(3);
+    Some(format!("{} {}", words.next()?, words.next()?))
+}
+
+impl Watched {
+    /// Nothing if it is gone. `pool`: see [`identity`].
+    fn new(
+        pid: u32,
+        known: Option<OwnedFd>,
+        begun: &AtomicU64,
+        pool: Option<&str>,
+    ) -> Option<Self> {
+        let pidfd = match known.map_or_else(|| pidfd_open(pid), |fd| Ok(fd.into_raw())) {
+            // SAFETY: just opened, or owned before.
+            Ok(fd) => Some(unsafe { OwnedFd::from_raw_fd(fd) }),
+            Err(Errno::ESRCH) => return None,
+            Err(_) => None,
+        };
+        // The descriptor is of whoever has the id now: is that who had it?
+        let now = ticks(pid).unwrap_or(0);
+        match begun.load(Ordering::Relaxed) {
+            0 => begun.store(now, Ordering::Relaxed),
+            before if now != 0 && before != now => return None,
+            _ => {}
+        }
+        let mut maps = File::open(format!("/proc/{pid}/maps")).ok();
+        let mut text = String::new();
+        let read = maps.as_mut().map(|maps| maps.read_to_string(&mut text));
+        if let (Some(Ok(_)), Some(pool)) = (read, pool)
+            && !text
+                .lines()
+                .any(|line| device_and_inode(line).as_deref() == Some(pool))
+        {
+            // It was faster, and is another program by now.
+            return None;
+        }
+        Some(Self { pid, pidfd, maps })
+    }
+
+    /// Its rings will not change any more. `looked`: look at what does not tell by itself.
+    fn is_gone(&self, looked: bool) -> bool {
+        match &self.pidfd {
+            Some(pidfd) => {
+                let ended = readable(pidfd.as_raw_fd());
+                ended || looked && self.has_left()
+            }
+            None => {
+                // SAFETY: no signal is sent.
+                let sent = unsafe { libc::kill(self.pid as libc::pid_t, 0) };
+                let ended =
+                    sent != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
+                ended || self.has_left()
+            }
+        }
+    }
+
+    /// Its address space is gone.
+    fn has_left(&self) -> bool {
+        let mut byte = [0];
+        self.maps
+            .as_ref()
+            .is_some_and(|maps| matches!(maps.read_at(&mut byte, 0), Ok(0)))
+    }
+}
+
+trait IntoRaw {
+    fn into_raw(self) -> RawFd;
+}
+
+impl IntoRaw for OwnedFd {
+    fn into_raw(self) -> RawFd {
+        use std::os::fd::IntoRawFd;
+        self.into_raw_fd()
+    }
+}
+
+fn readable(fd: RawFd) -> bool {
+    let mut poll = libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one element.
+    unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
+}
+
+/// A daemon ended so: is it one too many? Not if somebody killed it.
+pub(super) fn give_up(task: &Task, status: libc::c_int) -> bool {
+    let killed = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL;
+    !killed && task.pool.desk().failures.fetch_add(1, Ordering::Relaxed) >= FAILURES
+}
+
+/// The first guardian. `program` is a descriptor of the process in slot 0, or -1.
+pub(super) fn start(task: &Task, program: RawFd) {
+    spawn::settle();
+    if task.pool.open_all().is_err() {
+        return;
+    }
+    let Ok(bell) = Bell::new() else { return };
+    // SAFETY: opened for this process.
+    let program = (program >= 0).then(|| unsafe { OwnedFd::from_raw_fd(program) });
+    run(task, &bell, program, None);
+}
+
+/// Watches, until there is nothing left to watch. `worker`: the process that this one replaces the guardian of.
+pub(super) fn run(task: &Task, bell: &Bell, program: Option<OwnedFd>, worker: Option<u32>) -> ! {
+    let (header, desk) = (task.pool.header(), task.pool.desk());
+    desk.pids[0].store(std::process::id(), Ordering::Relaxed);
+    mark_at_death(&header.doorbell.readers[0]);
+    let mut guardian = Guardian {
+        task,
+        bell,
+        pool: identity(task.pool.address()),
+        watched: BTreeMap::new(),
+        worker: Worker::new(worker.unwrap_or(0)),
+        forks_until: None,
+    };
+    if worker.is_none() {
+        guardian.start_worker();
+    }
+    guardian.scan(program);
+    let main = &task.pool.layout().channels[LTT_CHANNEL_MAIN];
+    let threads = main.scope == LTT_SCOPE_THREAD;
+    let mut wait = *LOOKS.start();
+    loop {
+        if guardian.is_over() {
+            guardian.end();
+        }
+        let rung = guardian.wait(wait);
+        wait = if rung {
+            *LOOKS.start()
+        } else {
+            (wait * 2).min(*LOOKS.end())
+        };
+        guardian.look(!rung);
+        if !rung && threads {
+            // Rings of threads that are gone are to be given to others.
+            header.doorbell.ring();
+        }
+        guardian.scan(None);
+    }
+}
+
+struct Worker {
+    pid: u32,
+    pidfd: Option<OwnedFd>,
+}
+
+impl Worker {
+    fn new(pid: u32) -> Self {
+        let pidfd = if pid == 0 { None } else { pidfd_open(pid).ok() };
+        Self {
+            pid,
+            // SAFETY: just opened.
+            pidfd: pidfd.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }),
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        match &self.pidfd {
+            Some(pidfd) => readable(pidfd.as_raw_fd()),
+            None => {
+                let mut status = 0;
+                // SAFETY: writes to `status`; a zombie still has its id.
+                unsafe {
+                    libc::waitpid(
+                        self.pid as libc::pid_t,
+                        &raw mut status,
+                        libc::WNOHANG | libc::__WALL,
+                    );
+                    libc::kill(self.pid as libc::pid_t, 0) != 0
+                }
+            }
+        }
+    }
+}
+
+struct Guardian<'a> {
+    task: &'a Task,
+    bell: &'a Bell,
+    /// See [`identity`].
+    pool: Option<String>,
+    /// By slot.
+    watched: BTreeMap<usize, Watched>,
+    worker: Worker,
+    /// Until when to wait for children that may never come.
+    forks_until: Option<Instant>,
+}
+
+impl Guardian<'_> {
+    fn start_worker(&mut self) {
+        // SAFETY: this process has one thread.
+        match unsafe { spawn::fork(libc::SIGCHLD) } {
+            Ok(0) => worker::start(self.task, self.bell),
+            Ok(pid) => self.worker = Worker::new(pid),
+            // The next look tries again.
+            Err(_) => self.worker = Worker::new(0),
+        }
+    }
+
+    /// Watches processes that are new.
+    fn scan(&mut self, mut program: Option<OwnedFd>) {
+        let pool = self.task.pool;
+        for slot in 0..pool.layout().slots.min(PROCESSES) {
+            let Some((pid, _)) = pool.header().entries[slot].process() else {
+                self.watched.remove(&slot);
+                continue;
+            };
+            if self
+                .watched
+                .get(&slot)
+                .is_some_and(|watched| watched.pid == pid)
+            {
+                continue;
+            }
+            let known = if slot == 0 { program.take() } else { None };
+            let begun = &pool.slot_desk(slot).ticks;
+            match Watched::new(pid, known, begun, self.pool.as_deref()) {
+                Some(watched) => {
+                    self.watched.insert(slot, watched);
+                }
+                None => self.tell_gone(slot, pid),
+            }
+        }
+    }
+
+    /// Looks for processes that are gone.
+    fn look(&mut self, thoroughly: bool) {
+        for (slot, watched) in &self.watched {
+            if watched.is_gone(thoroughly) {
+                self.tell_gone(*slot, watched.pid);
+            }
+        }
+        if self.worker.is_gone() {
+            // Its parent reaps it; that is this process, or none.
+            let status = spawn::wait(self.worker.pid);
+            if status.is_ok_and(|status| give_up(self.task, status)) {
+                self.task
+                    .pool
+                    .header()
+                    .doorbell
+                    .gone
+                    .store(1, Ordering::SeqCst);
+                spawn::exit(1);
+            }
+            self.start_worker();
+        }
+    }
+
+    /// Tells the worker to read the rest of a process's slot.
+    fn tell_gone(&self, slot: usize, pid: u32) {
+        // SeqCst: pairs with the worker's load.
+        if self.task.pool.desk().gone[slot].swap(pid, Ordering::SeqCst) != pid {
+            self.task.pool.header().doorbell.ring();
+        }
+    }
+
+    /// Waits until something happens. Says whether it did.
+    fn wait(&self, at_most: Duration) -> bool {
+        let watched = self.watched.iter();
+        let gone = &self.task.pool.desk().gone;
+        // Those that are known to be gone, and wait for the worker, would end each wait at once.
+        let waiting =
+            watched.filter(|(slot, watched)| gone[**slot].load(Ordering::SeqCst) != watched.pid);
+        let mut blind = self.worker.pidfd.is_none();
+        let mut fds = vec![self.bell.0.as_raw_fd()];
+        fds.extend(self.worker.pidfd.as_ref().map(AsRawFd::as_raw_fd));
+        for (_, watched) in waiting {
+            match &watched.pidfd {
+                Some(pidfd) => fds.push(pidfd.as_raw_fd()),
+                None => blind = true,
+            }
+        }
+        let mut polls: Vec<libc::pollfd> = fds
+            .iter()
+            .map(|&fd| libc::pollfd {
+                fd,
+                events: libc::POLLIN,
+                revents: 0,
+            })
+            .collect();
+        let at_most = if blind { BLIND } else { at_most };
+        let at_most = self.forks_until.map_or(at_most, |until| {
+            at_most.min(until.saturating_duration_since(Instant::now()))
+        });
+        // SAFETY: as many elements.
+        let ready = unsafe {
+            libc::poll(
+                polls.as_mut_ptr(),
+                polls.len() as libc::nfds_t,
+                at_most.as_millis() as libc::c_int + 1,
+            )
+        };
+        self.bell.silence();
+        ready > 0
+    }
+
+    /// Nobody is there, and nobody can come.
+    fn is_over(&mut self) -> bool {
+        let header = self.task.pool.header();
+        if !header.entries.iter().all(super::header::Entry::is_unused) {
+            self.forks_until = None;
+            return false;
+        }
+        if header.forks.load(Ordering::SeqCst) != 0 {
+            let now = Instant::now();
+            let until = *self.forks_until.get_or_insert(now + FORK_GRACE);
+            if now < until {
+                return false;
+            }
+        }
+        // SeqCst: whoever takes an entry looks at this afterwards, and either that one sees this, or this sees the entry.
+        header.closed.store(1, Ordering::SeqCst);
+        if header.entries.iter().all(super::header::Entry::is_unused) {
+            return true;
+        }
+        header.closed.store(0, Ordering::SeqCst);
+        false
+    }
+
+    /// Lets the worker end, and ends.
+    fn end(&mut self) -> ! {
+        self.task.pool.desk().finish.store(1, Ordering::SeqCst);
+        self.task.pool.header().doorbell.ring();
+        loop {
+            if self.worker.is_gone() {
+                spawn::exit(0);
+            }
+            self.wait(BLIND);
+        }
+    }
+}

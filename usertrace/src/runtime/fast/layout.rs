@@ -1,0 +1,203 @@
+//! Where everything is in the pool.
+//!
+//! ```text
+//! ┌────────┬──────┬──────┬─ slot 0 ─────────┬─ slot 1 ─────────┬─ …
+//! │ header │ info │ desk │ control │ buffers│ control │ buffers│
+//! └────────┴──────┴──────┴─────────┴────────┴─────────┴────────┴─ …
+//! ```
+//!
+//! - The header: what all processes and the daemons tell each other.
+//! - The info area, as in `linux/ltt.h`: written once; all slots are alike. Read-only in the program.
+//! - The desk: what the daemons write down for each other. Not accessible in the program.
+//! - Slots: the areas of one process each. A process can access its own one, the daemons all.
+
+use usertrace_sys::uapi::{
+    LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_INFO_PAGE, LTT_MAX_TRACES, LttInfoChannel,
+    LttRingControl,
+};
+
+use super::desk;
+use super::header::Header;
+use crate::ring::Geometry;
+
+/// A page, and a multiple of every page size that Linux has on the machines that this runs on.
+#[cfg(target_arch = "x86_64")]
+const PAGE: usize = 4096;
+#[cfg(not(target_arch = "x86_64"))]
+const PAGE: usize = 65536;
+
+const INFO_LEN: usize = (1 + LTT_MAX_TRACES) * LTT_INFO_PAGE;
+const STRIDE: usize = size_of::<LttRingControl>();
+/// Channels of the trace.
+pub(super) const CHANNELS: usize = 2;
+
+/// A channel, as far as the layout needs to know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rings {
+    pub(super) subbuf_size: u32,
+    pub(super) subbuf_count: u32,
+    pub(super) nr_rings: u32,
+    pub(super) scope: u32,
+    pub(super) mode: u32,
+    pub(super) protocol: u32,
+}
+
+impl Rings {
+    fn ring_size(&self) -> usize {
+        self.subbuf_size as usize * self.subbuf_count as usize
+    }
+}
+
+/// What lies where, as offsets from the start of the pool.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    /// Control, and main.
+    pub(super) channels: [Rings; CHANNELS],
+    /// How many slots there are.
+    pub(super) slots: usize,
+}
+
+impl Layout {
+    /// Nothing if these are sizes of no ring.
+    pub(super) fn new(channels: [Rings; CHANNELS], slots: usize) -> Option<Self> {
+        for rings in &channels {
+            Geometry::new(rings.subbuf_size, rings.subbuf_count).ok()?;
+        }
+        Some(Self { channels, slots })
+    }
+
+    pub(super) fn info(&self) -> usize {
+        size_of::<Header>().next_multiple_of(PAGE)
+    }
+
+    pub(super) fn info_len(&self) -> usize {
+        INFO_LEN.next_multiple_of(PAGE)
+    }
+
+    pub(super) fn desk(&self) -> usize {
+        self.info() + self.info_len()
+    }
+
+    /// What the daemons note of one slot.
+    pub(super) fn desk_slot_len(&self) -> usize {
+        desk::slot_len(self.channels[LTT_CHANNEL_MAIN].nr_rings).next_multiple_of(PAGE)
+    }
+
+    pub(super) fn desk_len(&self) -> usize {
+        PAGE + self.slots * self.desk_slot_len()
+    }
+
+    pub(super) fn desk_slot(&self, slot: usize) -> usize {
+        self.desk() + PAGE + slot * self.desk_slot_len()
+    }
+
+    fn nr_rings(&self) -> usize {
+        self.channels.iter().map(|c| c.nr_rings as usize).sum()
+    }
+
+    pub(super) fn control_len(&self) -> usize {
+        (self.nr_rings() * STRIDE).next_multiple_of(PAGE)
+    }
+
+    pub(super) fn buffers_len(&self) -> usize {
+        let len = |rings: &Rings| rings.ring_size() * rings.nr_rings as usize;
+        let len: usize = self.channels.iter().map(len).sum();
+        len.next_multiple_of(PAGE)
+    }
+
+    pub(super) fn slot_len(&self) -> usize {
+        self.control_len() + self.buffers_len()
+    }
+
+    pub(super) fn slot(&self, slot: usize) -> usize {
+        self.desk() + self.desk_len() + slot * self.slot_len()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slot(self.slots)
+    }
+
+    /// A channel as the info area describes it.
+    pub(super) fn info_channel(&self, channel: usize) -> LttInfoChannel {
+        let rings = &self.channels[channel];
+        let first = &self.channels[LTT_CHANNEL_CONTROL];
+        let name: &[u8] = if channel == LTT_CHANNEL_CONTROL {
+            b"control"
+        } else {
+            b"main"
+        };
+        let mut info = LttInfoChannel {
+            subbuf_size: rings.subbuf_size,
+            subbuf_count: rings.subbuf_count,
+            nr_rings: rings.nr_rings,
+            control_stride: STRIDE as u32,
+            scope: rings.scope,
+            mode: rings.mode,
+            protocol: rings.protocol,
+            ..LttInfoChannel::default()
+        };
+        info.name[..name.len()].copy_from_slice(name);
+        if channel != LTT_CHANNEL_CONTROL {
+            info.buffers_offset = (first.ring_size() * first.nr_rings as usize) as u64;
+            info.control_offset = (STRIDE * first.nr_rings as usize) as u64;
+        }
+        info
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rings(nr_rings: u32) -> Rings {
+        Rings {
+            subbuf_size: 4096,
+            subbuf_count: 4,
+            nr_rings,
+            scope: 0,
+            mode: 0,
+            protocol: 0,
+        }
+    }
+
+    #[test]
+    fn nothing_overlaps() {
+        for nr_rings in [1, 2, 31, 256, 8192] {
+            let layout = Layout::new([rings(nr_rings), rings(nr_rings)], 3).unwrap();
+            let mut parts = vec![
+                (0, size_of::<Header>()),
+                (layout.info(), layout.info_len()),
+                (layout.desk(), PAGE),
+            ];
+            for slot in 0..3 {
+                parts.push((layout.desk_slot(slot), desk::slot_len(nr_rings)));
+            }
+            for slot in 0..3 {
+                parts.push((layout.slot(slot), layout.control_len()));
+                let buffers = layout.slot(slot) + layout.control_len();
+                parts.push((buffers, layout.buffers_len()));
+            }
+            parts.push((layout.len(), 0));
+            for pair in parts.windows(2) {
+                assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{pair:?}");
+                assert_eq!(pair[1].0 % PAGE, 0);
+            }
+            let [control, main] = [0, 1].map(|channel| layout.info_channel(channel));
+            let end = |offset, step| offset + u64::from(nr_rings) * step;
+            assert_eq!(end(control.buffers_offset, 16384), main.buffers_offset);
+            let buffers_end = end(main.buffers_offset, 16384).next_multiple_of(PAGE as u64);
+            assert_eq!(buffers_end, layout.buffers_len() as u64);
+            assert_eq!(end(control.control_offset, 128), main.control_offset);
+            assert!(end(main.control_offset, 128) <= layout.control_len() as u64);
+        }
+    }
+
+    #[test]
+    fn bad_sizes_are_refused() {
+        let bad = Rings {
+            subbuf_size: 5000,
+            ..rings(1)
+        };
+        assert!(Layout::new([rings(1), bad], 1).is_none());
+    }
+}

@@ -1,0 +1,405 @@
+//! From the rings of one process to its trace.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::time::Instant;
+
+use usertrace_sys::uapi::{LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LttClockSync};
+
+use super::clock;
+use super::desk::Page;
+use super::pool::{Pool, RingControl};
+use super::{spawn, summary};
+use crate::ctf::{Clock, Identity, ProcessWriter, Rings, new_uuid};
+use crate::ring::{Channel, Patience, Positions, RingMemory, RingReader, SharedBytes, Stall};
+use crate::writer::{Mode, Scope, wake};
+
+/// Shortest time over which the clock's frequency is measured: the error is 1/100000 then.
+const MEASURED_NS: u64 = 10_000_000;
+
+/// Where traces go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Output {
+    /// Directories below this one.
+    Directory(PathBuf),
+    /// Nowhere (D8).
+    Null,
+}
+
+impl Output {
+    /// Nothing if nothing is written.
+    pub(super) fn directory(&self) -> Option<&Path> {
+        match self {
+            Self::Directory(path) => Some(path),
+            Self::Null => None,
+        }
+    }
+}
+
+/// When to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Until {
+    /// Rings in which a sub-buffer was filled.
+    Filled,
+    /// Everything that is committed (D4: ACTIVE).
+    Now,
+    /// Everything that there will ever be (D4: FLUSH).
+    End,
+}
+
+/// What there was to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Drained {
+    Nothing,
+    /// Only what its writer may still complete.
+    Waits,
+    Some,
+}
+
+/// One process's rings and trace.
+pub(super) struct Recording<'a> {
+    pool: Pool,
+    slot: usize,
+    output: &'a Output,
+    start: &'a LttClockSync,
+    identity: Identity,
+    channel: Channel,
+    writer: Option<ProcessWriter>,
+    /// Of the rings of events, and of those of descriptions.
+    stalls: Vec<Stall>,
+    described: Stall,
+}
+
+/// A ring in shared memory.
+struct SharedRing {
+    bytes: SharedBytes<'static>,
+    control: RingControl,
+}
+
+impl RingMemory for SharedRing {
+    fn read(&mut self, offset: u64, buffer: &mut [u8]) {
+        self.bytes.read(offset, buffer);
+    }
+
+    fn load(&mut self, offset: u64) -> u64 {
+        self.bytes.load(offset)
+    }
+
+    fn positions(&mut self) -> Positions {
+        // What was copied before is not younger than what is loaded here: pairs with the writer's barrier between a
+        // claim, or a reservation, and what it stores there.
+        fence(Ordering::Acquire);
+        Positions {
+            head: self.control.head().load(Ordering::Acquire),
+            claimed: self.control.claimed().load(Ordering::Acquire),
+        }
+    }
+}
+
+impl<'a> Recording<'a> {
+    pub(super) fn new(
+        pool: Pool,
+        slot: usize,
+        output: &'a Output,
+        start: &'a LttClockSync,
+        hostname: Option<String>,
+    ) -> io::Result<Self> {
+        let entry = &pool.header().entries[slot];
+        let comm = entry.comm();
+        let len = comm.iter().position(|&b| b == 0).unwrap_or(comm.len());
+        let channel = Channel::new(&pool.layout().info_channel(LTT_CHANNEL_MAIN))
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let recording = Self {
+            pool,
+            slot,
+            output,
+            start,
+            identity: Identity {
+                trace: "fast".to_owned(),
+                comm: String::from_utf8_lossy(&comm[..len]).into_owned(),
+                pid: entry.process().map_or(0, |(pid, _)| pid),
+                process: entry.start.load(Ordering::Relaxed),
+                hostname,
+            },
+            channel,
+            writer: None,
+            stalls: vec![Stall::default(); channel.nr_rings() as usize],
+            described: Stall::default(),
+        };
+        if channel.format().mode != Mode::Overwrite {
+            // The worker before this one may have been killed between its last two steps.
+            for ring in 0..channel.nr_rings() {
+                let position = pool.ledger(slot, ring).load().position;
+                give_back(recording.control(ring), position);
+            }
+        }
+        Ok(recording)
+    }
+
+    fn control(&self, ring: u32) -> RingControl {
+        self.pool.ring_control(self.slot, LTT_CHANNEL_MAIN, ring)
+    }
+
+    fn memory(&self, channel: usize, ring: u32) -> SharedRing {
+        SharedRing {
+            bytes: self.pool.ring(self.slot, channel, ring),
+            control: self.pool.ring_control(self.slot, channel, ring),
+        }
+    }
+
+    /// Reads what there is to read.
+    ///
+    /// # Errors
+    /// When the trace cannot be written. What was not written stays in the rings; it is tried again with the next call.
+    pub(super) fn drain(&mut self, until: Until) -> io::Result<Drained> {
+        let done = match self.output {
+            Output::Null => Ok(self.skip(until)),
+            Output::Directory(_) => self.write(until),
+        };
+        if done.is_err() {
+            // Where the files stand is not known any more; the ledgers say where they are to be cut.
+            self.writer = None;
+        }
+        done
+    }
+
+    /// Is this ring to be read, whose head is there?
+    fn wants(&self, head: u64, position: u64, until: Until) -> bool {
+        match until {
+            // A ring that overwrites is a record of the last moments: it is read when somebody wants to know them.
+            Until::Filled if self.channel.format().mode == Mode::Overwrite => false,
+            Until::Filled => {
+                let geometry = self.channel.geometry();
+                geometry.subbuf_start(head) > geometry.subbuf_start(position)
+            }
+            Until::Now | Until::End => head != position,
+        }
+    }
+
+    /// The thread that had a ring and is gone; 0: there is none.
+    fn gone_owner(&self, control: RingControl) -> u32 {
+        let owner = match self.channel.scope() {
+            Scope::Thread => control.owner().load(Ordering::Relaxed),
+            Scope::Cpu | Scope::Global => 0,
+        };
+        if owner != 0 && !spawn::is_thread(self.identity.pid, owner) {
+            owner
+        } else {
+            0
+        }
+    }
+
+    /// Gives everything back without looking at it.
+    fn skip(&self, until: Until) -> Drained {
+        let mut drained = Drained::Nothing;
+        for ring in 0..self.channel.nr_rings() {
+            let control = self.control(ring);
+            let owner = self.gone_owner(control);
+            // Pairs with the writer's commit.
+            let head = control.head().load(Ordering::Acquire);
+            let until = if owner == 0 {
+                until
+            } else {
+                until.max(Until::Now)
+            };
+            if self.wants(head, control.consumed().load(Ordering::Relaxed), until) {
+                give_back(control, head);
+                drained = Drained::Some;
+            }
+            free(control, owner);
+        }
+        drained
+    }
+
+    fn write(&mut self, until: Until) -> io::Result<Drained> {
+        let rings = 0..self.channel.nr_rings();
+        let mut wanted = Vec::new();
+        for ring in rings {
+            let control = self.control(ring);
+            let owner = self.gone_owner(control);
+            // Pairs with the writer's commit.
+            let head = control.head().load(Ordering::Acquire);
+            let lost = control.lost().load(Ordering::Relaxed);
+            let page = self.pool.ledger(self.slot, ring).load();
+            let untold = until == Until::End && lost != page.state.lost;
+            let overwrites = self.channel.format().mode == Mode::Overwrite;
+            let of_ring = if owner == 0 || overwrites {
+                until
+            } else {
+                until.max(Until::Now)
+            };
+            if self.wants(head, page.position, of_ring) || untold {
+                wanted.push((ring, head, lost, owner));
+            } else {
+                free(control, owner);
+            }
+        }
+        if wanted.is_empty() && self.writer.is_none() {
+            return Ok(Drained::Nothing);
+        }
+        let mut writer = match self.writer.take() {
+            Some(writer) => writer,
+            None => self.open()?,
+        };
+        let now = Instant::now();
+        if !self.read_descriptions(&mut writer, until == Until::End, now)? {
+            self.writer = Some(writer);
+            return Ok(Drained::Waits);
+        }
+        let ring_size = self.channel.geometry().ring_size();
+        let mut drained = Drained::Nothing;
+        for (ring, head, lost, owner) in wanted {
+            let n = ring as usize;
+            let mut memory = self.memory(LTT_CHANNEL_MAIN, ring);
+            let before = self.pool.ledger(self.slot, ring).load().position;
+            let patience = match until {
+                Until::End => Patience::Last,
+                _ => self.stalls[n].patience(before, head, ring_size, now),
+            };
+            let position = writer.read_main(n, &mut memory, head, patience)?;
+            if position < head && until != Until::End {
+                drained = drained.max(Drained::Waits);
+            }
+            if position != before {
+                drained = Drained::Some;
+            }
+            if until == Until::End {
+                writer.set_lost(n, lost)?;
+            }
+            // First what was written, then that it was: the next worker cuts off what is beyond, and reads it again.
+            self.pool.ledger(self.slot, ring).store(&Page {
+                position,
+                state: writer.ring_state(n),
+            });
+            if self.channel.format().mode != Mode::Overwrite {
+                give_back(self.control(ring), position.min(head));
+            }
+            if position == head {
+                free(self.control(ring), owner);
+            }
+        }
+        self.writer = Some(writer);
+        Ok(drained)
+    }
+
+    /// Each event was described before it was written: descriptions that are read after the heads of the rings are
+    /// those of all events below them. False: some are waited for.
+    fn read_descriptions(
+        &mut self,
+        writer: &mut ProcessWriter,
+        last: bool,
+        now: Instant,
+    ) -> io::Result<bool> {
+        let patience = if last { Patience::Last } else { Patience::Wait };
+        let mut missing = None;
+        for ring in 0..writer.nr_control() as u32 {
+            let control = self.pool.ring_control(self.slot, LTT_CHANNEL_CONTROL, ring);
+            let head = control.head().load(Ordering::Acquire);
+            let mut memory = self.memory(LTT_CHANNEL_CONTROL, ring);
+            let position = writer.read_control(ring as usize, &mut memory, head, patience)?;
+            if position < head && !last {
+                missing = Some(position);
+            }
+        }
+        // A description that is never completed does not keep all events of the program for ever.
+        let position = missing.unwrap_or_default();
+        let over = self.described.is_over(position, missing.is_some(), now);
+        Ok(missing.is_none() || over)
+    }
+
+    /// Begins the trace, or goes on with what another worker left.
+    fn open(&self) -> io::Result<ProcessWriter> {
+        let Output::Directory(parent) = self.output else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        std::fs::create_dir_all(parent)?;
+        let desk = self.pool.slot_desk(self.slot);
+        let uuid = match desk.uuid() {
+            Some(uuid) => uuid,
+            None => {
+                let uuid = new_uuid()?;
+                desk.begin(uuid);
+                uuid
+            }
+        };
+        let clock = Clock::new(self.start, &[clock::sync()]);
+        let pages: Vec<Page> = (0..self.channel.nr_rings())
+            .map(|ring| self.pool.ledger(self.slot, ring).load())
+            .collect();
+        let reader = |channel: &Channel, position| {
+            RingReader::live(channel.format(), position, clock.max_time())
+        };
+        let control = Channel::new(&self.pool.layout().info_channel(LTT_CHANNEL_CONTROL))
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let rings = Rings {
+            control: (0..control.nr_rings())
+                .map(|_| reader(&control, 0))
+                .collect(),
+            main: pages
+                .iter()
+                .map(|page| reader(&self.channel, page.position))
+                .collect(),
+        };
+        let states: Vec<_> = pages.iter().map(|page| page.state).collect();
+        let identity = self.identity.clone();
+        ProcessWriter::resume(parent, identity, clock, &self.channel, rings, uuid, &states)
+    }
+
+    /// Ends the trace, when all is read.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn finish(&mut self) -> io::Result<()> {
+        let desk = self.pool.slot_desk(self.slot);
+        let mut writer = match self.writer.take() {
+            Some(writer) => writer,
+            // There is nothing, or another worker has written all, but perhaps not ended it.
+            None if desk.uuid().is_none() => return Ok(()),
+            None => self.open()?,
+        };
+        self.read_descriptions(&mut writer, true, Instant::now())?;
+        let mut now = clock::sync();
+        let measured = now.monotonic.saturating_sub(self.start.monotonic);
+        if measured < MEASURED_NS {
+            std::thread::sleep(std::time::Duration::from_nanos(MEASURED_NS - measured));
+            now = clock::sync();
+        }
+        let summary = writer.finish(Some(Clock::new(self.start, &[now])))?;
+        self.output
+            .directory()
+            .map_or(Ok(()), |directory| summary::tell(directory, &summary))
+    }
+}
+
+/// Gives a ring that was read to another thread.
+fn free(control: RingControl, owner: u32) {
+    if owner != 0 {
+        // Pairs with the next thread's: what it stores comes after what was read. If the ring has another owner, a
+        // thread with the same number came and took it for its own.
+        let _ = control
+            .owner()
+            .compare_exchange(owner, 0, Ordering::Release, Ordering::Relaxed);
+    }
+}
+
+/// Tells the writers of a ring that they may overwrite what is below `position`.
+fn give_back(control: RingControl, position: u64) {
+    let consumed = control.consumed();
+    if position > consumed.load(Ordering::Relaxed) {
+        // Pairs with the writer's load before it begins a sub-buffer: what was read is not overwritten before. SeqCst:
+        // a writer that waits says so before it looks at `consumed` for the last time.
+        consumed.store(position, Ordering::SeqCst);
+        if control.waiters().load(Ordering::SeqCst) != 0 {
+            // SAFETY: the half of `consumed` that changes, on which writers wait.
+            wake(low_half(consumed), u32::MAX >> 1);
+        }
+    }
+}
+
+/// The half of a position that changes always.
+fn low_half(position: &AtomicU64) -> &std::sync::atomic::AtomicU32 {
+    let halves = std::ptr::from_ref(position).cast::<std::sync::atomic::AtomicU32>();
+    // SAFETY: within the position, and aligned; only its address is used, by the kernel.
+    unsafe { &*halves.add(usize::from(cfg!(target_endian = "big"))) }
+}

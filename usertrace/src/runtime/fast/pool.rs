@@ -1,0 +1,274 @@
+//! The memory that a program, the processes that it forks, and the daemons share.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use syscalls::{Errno, Sysno, raw};
+use usertrace_sys::uapi::{LttInfo, LttInfoSlot, LttInfoTrace, LttRingControl};
+use zerocopy::IntoBytes;
+
+use super::desk::{Desk, Ledger, SlotDesk};
+use super::header::Header;
+use super::layout::Layout;
+use crate::ring::SharedBytes;
+
+/// A mapping that stays as long as the process.
+///
+/// All of it starts without any access, and parts are opened: what nobody uses must not be populated by `mlockall`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pool {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: memory that is shared between processes anyway; it is accessed through atomics.
+unsafe impl Send for Pool {}
+// SAFETY: likewise.
+unsafe impl Sync for Pool {}
+
+/// `mprotect`, without touching `errno`.
+fn protect(start: *mut u8, len: usize, protection: libc::c_int) -> Result<(), Errno> {
+    // SAFETY: callers give ranges of a pool, whose memory nobody has references to but those made here.
+    let ret = unsafe {
+        raw::syscall3(
+            Sysno::mprotect as usize,
+            start as usize,
+            len,
+            protection as usize,
+        )
+    };
+    Errno::from_ret(ret).map(drop)
+}
+
+const READ_WRITE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
+
+impl Pool {
+    /// A new pool, with everything but the other slots open.
+    pub(super) fn map(layout: Layout) -> Result<Self, Errno> {
+        // SAFETY: a new mapping.
+        let start = unsafe {
+            let start = libc::mmap(
+                std::ptr::null_mut(),
+                layout.len(),
+                libc::PROT_NONE,
+                libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            );
+            if start == libc::MAP_FAILED {
+                return Err(Errno::ENOMEM);
+            }
+            // A core dump of the program has what it would have without.
+            libc::madvise(start, layout.len(), libc::MADV_DONTDUMP);
+            start
+        };
+        let pool = Self {
+            start: NonNull::new(start.cast()).ok_or(Errno::ENOMEM)?,
+            layout,
+        };
+        let opened = protect(pool.at(0), layout.slot(1), READ_WRITE);
+        if opened.is_err() {
+            pool.unmap();
+        }
+        opened.map(|()| pool)
+    }
+
+    /// Takes the mapping back, before anybody knows of it.
+    pub(super) fn unmap(self) {
+        // SAFETY: the caller's promise, and it is this pool's mapping.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.layout.len()) };
+    }
+
+    pub(super) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Where it begins, in this process and in all that were forked from the one that made it.
+    pub(super) fn address(&self) -> usize {
+        self.start.as_ptr().addr()
+    }
+
+    fn at(&self, offset: usize) -> *mut u8 {
+        self.start.as_ptr().wrapping_add(offset)
+    }
+
+    /// # Safety
+    /// A `T` at that offset must be inside a part that this process can access, be aligned, and be all atomic.
+    unsafe fn get<T>(&self, offset: usize) -> &'static T {
+        // SAFETY: the caller's promise; the mapping stays.
+        unsafe { &*self.at(offset).cast::<T>() }
+    }
+
+    pub(super) fn header(&self) -> &'static Header {
+        // SAFETY: the layout begins with it, and it is always open.
+        unsafe { self.get(0) }
+    }
+
+    /// Writes the info area, before anybody reads it.
+    pub(super) fn write_info(&self, info: &LttInfo, trace: &LttInfoTrace) {
+        let mut info = *info;
+        info.slot[0] = LttInfoSlot {
+            generation: info.generation,
+            active: 1,
+            filter: u32::MAX,
+            nr_channels: super::layout::CHANNELS as u32,
+            ..LttInfoSlot::default()
+        };
+        let area = self.at(self.layout.info());
+        let page = usertrace_sys::uapi::LTT_INFO_PAGE;
+        // SAFETY: the area has room for both, and nobody else knows of it yet.
+        unsafe {
+            let bytes = info.as_bytes();
+            area.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+            let bytes = trace.as_bytes();
+            area.add(page)
+                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        }
+    }
+
+    /// Address of the info area.
+    pub(super) fn info(&self) -> *mut u8 {
+        self.at(self.layout.info())
+    }
+
+    /// Takes from the program what it need not touch: to be done when the daemons have their copy of the mapping.
+    pub(super) fn restrict(&self) {
+        // If it cannot be done, all works nevertheless.
+        let _ = protect(self.info(), self.layout.info_len(), libc::PROT_READ);
+        let desk = self.at(self.layout.desk());
+        let _ = protect(desk, self.layout.desk_len(), libc::PROT_NONE);
+    }
+
+    /// Opens everything: for the daemons.
+    pub(super) fn open_all(&self) -> Result<(), Errno> {
+        protect(self.at(0), self.layout.len(), READ_WRITE)
+    }
+
+    /// Opens a slot, for the process that has claimed it.
+    pub(super) fn open_slot(&self, slot: usize) -> Result<(), Errno> {
+        protect(self.slot(slot), self.layout.slot_len(), READ_WRITE)
+    }
+
+    /// Puts private memory where a slot was, so that whatever this process still writes there harms nobody (A5).
+    ///
+    /// Not just a mapping without access: a signal handler that interrupted an event may have forked, and the child
+    /// goes on in the middle of that event with its parent's addresses.
+    pub(super) fn leave_slot(&self, slot: usize) {
+        let (start, len) = (self.slot(slot), self.layout.slot_len());
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        // SAFETY: replaces a part of the pool which this process only writes to by mistake from now on.
+        let ret = unsafe {
+            raw::syscall6(
+                Sysno::mmap as usize,
+                start as usize,
+                len,
+                READ_WRITE as usize,
+                flags as usize,
+                usize::MAX,
+                0,
+            )
+        };
+        if Errno::from_ret(ret).is_err() {
+            let _ = protect(start, len, libc::PROT_NONE);
+        }
+    }
+
+    fn slot(&self, slot: usize) -> *mut u8 {
+        self.at(self.layout.slot(slot))
+    }
+
+    /// Address of a slot's control area.
+    pub(super) fn control(&self, slot: usize) -> *mut u8 {
+        self.slot(slot)
+    }
+
+    /// Address of a slot's write area.
+    pub(super) fn buffers(&self, slot: usize) -> *mut u8 {
+        self.slot(slot).wrapping_add(self.layout.control_len())
+    }
+
+    /// Makes a slot as if nobody ever wrote there, and gives its memory back.
+    pub(super) fn wipe(&self, slot: usize) -> std::io::Result<()> {
+        let slot_desk = self.at(self.layout.desk_slot(slot));
+        let areas = [
+            (self.slot(slot), self.layout.slot_len()),
+            (slot_desk, self.layout.desk_slot_len()),
+        ];
+        for (start, len) in areas {
+            // SAFETY: of this pool; readers take zeros for what they are.
+            if unsafe { libc::madvise(start.cast(), len, libc::MADV_REMOVE) } != 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    }
+
+    /// The daemons' own part: to be called by them only.
+    pub(super) fn desk(&self) -> &'static Desk {
+        // SAFETY: the layout has it there, and the daemons can access it.
+        unsafe { self.get(self.layout.desk()) }
+    }
+
+    /// Likewise.
+    pub(super) fn slot_desk(&self, slot: usize) -> &'static SlotDesk {
+        assert!(slot < self.layout.slots);
+        // SAFETY: as above.
+        unsafe { self.get(self.layout.desk_slot(slot)) }
+    }
+
+    /// Likewise.
+    pub(super) fn ledger(&self, slot: usize, ring: u32) -> &'static Ledger {
+        let main = &self.layout.channels[usertrace_sys::uapi::LTT_CHANNEL_MAIN];
+        assert!(slot < self.layout.slots && ring < main.nr_rings);
+        let offset = size_of::<SlotDesk>() + ring as usize * size_of::<Ledger>();
+        // SAFETY: as above; `desk::slot_len` has room for so many rings.
+        unsafe { self.get(self.layout.desk_slot(slot) + offset) }
+    }
+
+    /// The control block of a ring.
+    pub(super) fn ring_control(&self, slot: usize, channel: usize, ring: u32) -> RingControl {
+        assert!(slot < self.layout.slots && ring < self.layout.channels[channel].nr_rings);
+        let info = self.layout.info_channel(channel);
+        let offset = info.control_offset as usize + ring as usize * info.control_stride as usize;
+        RingControl(self.control(slot).wrapping_add(offset))
+    }
+
+    /// The bytes of a ring.
+    pub(super) fn ring(&self, slot: usize, channel: usize, ring: u32) -> SharedBytes<'static> {
+        let rings = &self.layout.channels[channel];
+        assert!(slot < self.layout.slots && ring < rings.nr_rings);
+        let info = self.layout.info_channel(channel);
+        let len = rings.subbuf_size as usize * rings.subbuf_count as usize;
+        let offset = info.buffers_offset as usize + ring as usize * len;
+        let at = self.layout.slot(slot) + self.layout.control_len() + offset;
+        // SAFETY: in the slot, which the daemons have open for ever, at a multiple of 8; they do not write there.
+        unsafe { SharedBytes::new(self.start.add(at), len) }
+    }
+}
+
+/// A ring's control block in a slot that this process can access.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RingControl(*mut u8);
+
+macro_rules! field {
+    ($name:ident: $type:ty) => {
+        pub(super) fn $name(&self) -> &$type {
+            // SAFETY: `Pool::ring_control` made the address; everything in a control block is accessed as an atomic.
+            unsafe {
+                &*self
+                    .0
+                    .add(std::mem::offset_of!(LttRingControl, $name))
+                    .cast()
+            }
+        }
+    };
+}
+
+impl RingControl {
+    field!(head: AtomicU64);
+    field!(lost: AtomicU64);
+    field!(claimed: AtomicU64);
+    field!(consumed: AtomicU64);
+    field!(owner: AtomicU32);
+    field!(waiters: AtomicU32);
+}

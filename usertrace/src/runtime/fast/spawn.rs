@@ -1,0 +1,256 @@
+//! Processes that the traced program does not notice.
+
+use std::os::fd::RawFd;
+use std::path::Path;
+
+use syscalls::{Errno, Sysno, raw};
+
+/// `fork`, without the C library knowing: no handler of `pthread_atfork` runs. `signo` tells of the child's end; 0:
+/// nothing does.
+///
+/// # Safety
+/// This process must have one thread: otherwise the child could find locks that nobody will ever give back.
+pub(super) unsafe fn fork(signo: libc::c_int) -> Result<u32, Errno> {
+    // SAFETY: without any flag, the child gets a copy of everything. The caller's promise.
+    let ret = unsafe { raw::syscall5(Sysno::clone as usize, signo as usize, 0, 0, 0, 0) };
+    Errno::from_ret(ret).map(|pid| pid as u32)
+}
+
+/// Ends the process, with nothing that is done at its end.
+pub(super) fn exit(code: i32) -> ! {
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(code) }
+}
+
+/// Waits for a child of [`fork`].
+pub(super) fn wait(pid: u32) -> Result<i32, Errno> {
+    let mut status = 0;
+    loop {
+        // SAFETY: writes to `status`.
+        let ret = unsafe {
+            raw::syscall4(
+                Sysno::wait4 as usize,
+                pid as usize,
+                &raw mut status as usize,
+                libc::__WALL as usize,
+                0,
+            )
+        };
+        match Errno::from_ret(ret) {
+            Err(Errno::EINTR) => {}
+            result => return result.map(|_| status),
+        }
+    }
+}
+
+/// Runs `body` in a process that is nobody's child, and returns when it has begun.
+///
+/// # Safety
+/// As [`fork`]'s.
+pub(super) unsafe fn detached(
+    directory: Option<&Path>,
+    body: impl FnOnce(RawFd),
+) -> Result<(), Errno> {
+    let parent = std::process::id();
+    // SAFETY: the caller's promise.
+    let child = unsafe { fork(0) }?;
+    if child == 0 {
+        let pidfd = leave(parent);
+        hold(directory);
+        // SAFETY: a copy of a process of one thread has one thread.
+        match unsafe { fork(libc::SIGCHLD) } {
+            Ok(0) => body(pidfd),
+            Ok(_) => exit(0),
+            Err(errno) => exit(errno.into_raw() & 0x7f),
+        }
+        exit(0);
+    }
+    let status = wait(child)?;
+    match libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)) {
+        Some(0) => Ok(()),
+        Some(errno) => Err(Errno::new(errno)),
+        None => Err(Errno::ECHILD),
+    }
+}
+
+/// Runs `body` in a process that is nobody's child, at the end of this one, which may have many threads.
+pub(super) fn rescue(directory: Option<&Path>, body: impl FnOnce(RawFd)) {
+    let parent = std::process::id();
+    // SAFETY: `fork` gives the child an allocator that works, and what it does there needs nothing else of the program.
+    match unsafe { libc::fork() } {
+        0 => {}
+        child => {
+            if child > 0 {
+                let _ = wait(child as u32);
+            }
+            return;
+        }
+    }
+    let pidfd = leave(parent);
+    hold(directory);
+    // SAFETY: the child of `fork` has one thread.
+    if let Ok(0) = unsafe { fork(libc::SIGCHLD) } {
+        body(pidfd);
+    }
+    exit(0);
+}
+
+/// Leaves session, terminal, files and directory of the program. Gives a descriptor of the program, or -1.
+///
+/// Done while the program waits: when it goes on, nobody else has its files open, and its id is still its own.
+fn leave(parent: u32) -> RawFd {
+    // SAFETY: calls with numbers and constants, in a process of its own.
+    unsafe {
+        libc::setsid();
+        close_all();
+        // In the place of the standard descriptors stands something that takes and gives nothing. Where there is no
+        // /dev/null: something else that is not a file of the trace.
+        for _ in 0..3 {
+            if libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) < 0 {
+                libc::eventfd(0, libc::EFD_NONBLOCK);
+            }
+        }
+        libc::chdir(c"/".as_ptr());
+    }
+    pidfd_open(parent).unwrap_or(-1)
+}
+
+/// Leaves the rest: signals, limits, name.
+pub(super) fn settle() {
+    // SAFETY: calls with numbers and constants, in a process of its own.
+    unsafe {
+        libc::umask(0o077);
+        reset_signals();
+        reset_limits();
+        libc::prctl(libc::PR_SET_NAME, NAME.as_ptr());
+    }
+    rename();
+}
+
+const NAME: &std::ffi::CStr = c"usertrace-fast";
+
+/// Writes the name over the program's arguments, by which people and scripts look for the program's processes.
+fn rename() {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let mut fields = fields.split_ascii_whitespace().skip(45);
+    let mut address = || fields.next()?.parse::<usize>().ok();
+    let (Some(start), Some(end)) = (address(), address()) else {
+        return;
+    };
+    let name = NAME.to_bytes_with_nul();
+    if start == 0 || end.saturating_sub(start) < name.len() {
+        return;
+    }
+    let arguments = std::ptr::with_exposed_provenance_mut::<u8>(start);
+    // SAFETY: this process's copy of its arguments, as the kernel says; nobody here reads them.
+    unsafe {
+        arguments.write_bytes(0, end - start);
+        arguments.copy_from_nonoverlapping(name.as_ptr(), name.len());
+    }
+}
+
+/// The file by which somebody who made it, in the directory of the traces, can wait until they are written.
+pub const RUNNING: &str = ".running";
+
+/// Locks that file as long as there are daemons, if it is there.
+fn hold(directory: Option<&Path>) {
+    use std::os::fd::IntoRawFd;
+    let file = directory.and_then(|directory| std::fs::File::open(directory.join(RUNNING)).ok());
+    if let Some(file) = file {
+        // SAFETY: a descriptor of its own, which stays open, and which children share.
+        unsafe { libc::flock(file.into_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) };
+    }
+}
+
+/// A descriptor that becomes readable when a process ends.
+pub(super) fn pidfd_open(pid: u32) -> Result<RawFd, Errno> {
+    // SAFETY: no memory is involved.
+    let ret = unsafe { raw::syscall2(Sysno::pidfd_open as usize, pid as usize, 0) };
+    Errno::from_ret(ret).map(|fd| fd as RawFd)
+}
+
+unsafe fn close_all() {
+    // SAFETY: the caller has no descriptor that it needs.
+    unsafe {
+        let ret = raw::syscall3(Sysno::close_range as usize, 0, u32::MAX as usize, 0);
+        if Errno::from_ret(ret).is_ok() {
+            return;
+        }
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+        // Descriptors may be above the limit if that was lowered; the directory says it exactly, where it is there.
+        let mut highest = (limit.rlim_cur.min(1 << 20) as RawFd).max(1024);
+        if let Ok(entries) = std::fs::read_dir("/proc/self/fd") {
+            let numbers =
+                entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+            highest = numbers.max().unwrap_or(highest);
+        }
+        for fd in 0..=highest {
+            libc::close(fd);
+        }
+    }
+}
+
+/// The program's handlers are not for this process. What people send to end programs is ignored: this process ends by
+/// itself when the programs that it serves have ended, and until then has to keep what they still write.
+unsafe fn reset_signals() {
+    // SAFETY: dispositions of a process of its own.
+    unsafe {
+        for signo in 1..=libc::SIGRTMAX() {
+            let disposition = match signo {
+                libc::SIGHUP | libc::SIGINT | libc::SIGTERM | libc::SIGPIPE | libc::SIGXFSZ => {
+                    libc::SIG_IGN
+                }
+                _ => libc::SIG_DFL,
+            };
+            libc::signal(signo, disposition);
+        }
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+    }
+}
+
+/// Limits that were meant for the program: as high as they may be. No core dump: it would look like the program's.
+unsafe fn reset_limits() {
+    let raised = [
+        libc::RLIMIT_NOFILE,
+        libc::RLIMIT_FSIZE,
+        libc::RLIMIT_CPU,
+        libc::RLIMIT_AS,
+        libc::RLIMIT_DATA,
+    ];
+    // SAFETY: limits of a process of its own.
+    unsafe {
+        for which in raised {
+            let mut limit: libc::rlimit = std::mem::zeroed();
+            if libc::getrlimit(which, &raw mut limit) == 0 {
+                limit.rlim_cur = limit.rlim_max;
+                libc::setrlimit(which, &raw const limit);
+            }
+        }
+        let none = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
+    }
+}
+
+/// Whether a process has a thread of that number, or that cannot be said.
+pub(super) fn is_thread(pid: u32, tid: u32) -> bool {
+    // SAFETY: no signal is sent.
+    let ret = unsafe { raw::syscall3(Sysno::tgkill as usize, pid as usize, tid as usize, 0) };
+    Errno::from_ret(ret) != Err(Errno::ESRCH)
+}
+
+/// Threads of this process; nothing if that cannot be said.
+pub(super) fn threads() -> Option<usize> {
+    // SAFETY: a path, and memory of this function's. No descriptor is needed.
+    unsafe {
+        let mut status: libc::stat = std::mem::zeroed();
+        (libc::stat(c"/proc/self/task".as_ptr(), &raw mut status) == 0)
+            .then(|| status.st_nlink.saturating_sub(2) as usize)
+    }
+}

@@ -1,0 +1,282 @@
+//! The daemon that reads the rings and writes the traces.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::time::Duration;
+
+use syscalls::{Sysno, raw};
+use usertrace_sys::uapi::LttClockSync;
+
+use super::guardian::{Bell, give_up, mark_at_death};
+use super::header::PROCESSES;
+use super::output::{Drained, Output, Recording, Until};
+use super::pool::Pool;
+
+/// How long to wait before what could not be written is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+/// How often that is tried when the process is gone and nothing can change any more but the disk.
+const LAST_TRIES: u32 = 3;
+
+/// How long to wait for a record that its writer is at: nobody tells when it is complete.
+const WAIT: Duration = Duration::from_millis(20);
+
+/// What the daemons know from the start.
+#[derive(Debug)]
+pub(super) struct Task {
+    pub(super) pool: Pool,
+    pub(super) output: Output,
+    /// When the pool was made.
+    pub(super) start: LttClockSync,
+}
+
+struct Slot<'a> {
+    recording: Recording<'a>,
+    /// How often its process asked, when it was read last.
+    asked: u32,
+    failures: u32,
+}
+
+/// Rings the doorbell when the guardian dies, so that the worker does not sleep then.
+extern "C" fn on_death(_: libc::c_int) {
+    let rung = RUNG.load(Ordering::Relaxed);
+    // SAFETY: set to the doorbell's before the handler was installed.
+    if let Some(rung) = unsafe { rung.as_ref() } {
+        rung.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+static RUNG: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The life of a worker, in a child of the guardian's.
+pub(super) fn start(task: &Task, bell: &Bell) -> ! {
+    let header = task.pool.header();
+    task.pool.desk().pids[1].store(std::process::id(), Ordering::Relaxed);
+    mark_at_death(&header.doorbell.readers[1]);
+    let rung = std::ptr::from_ref(&header.doorbell.rung).cast_mut();
+    RUNG.store(rung, Ordering::Relaxed);
+    // The guardian may be this process's parent, or its child.
+    // SAFETY: the handler does nothing but atomic access to what is there.
+    unsafe {
+        let handler = on_death as extern "C" fn(libc::c_int) as usize;
+        libc::signal(libc::SIGCHLD, handler);
+        libc::signal(libc::SIGUSR1, handler);
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGUSR1, 0, 0, 0);
+    }
+    run(task, bell)
+}
+
+/// Replaces the guardian if it died.
+fn guard(task: &Task, bell: &Bell) {
+    let word = &task.pool.header().doorbell.readers[0];
+    let seen = word.load(Ordering::SeqCst);
+    let mut died = seen & libc::FUTEX_OWNER_DIED != 0;
+    let mut failed = false;
+    loop {
+        let mut status = 0;
+        // SAFETY: writes to `status`.
+        let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG | libc::__WALL) };
+        if pid <= 0 {
+            break;
+        }
+        // One that had not come as far as its mark.
+        died |= pid as u32 == seen;
+        failed |= give_up(task, status);
+    }
+    if !died || failed {
+        return;
+    }
+    let own = std::process::id();
+    // SAFETY: this process has one thread.
+    match unsafe { super::spawn::fork(libc::SIGCHLD) } {
+        Ok(0) => super::guardian::run(task, bell, None, Some(own)),
+        Ok(pid) => {
+            // Unless it was faster: then this is its mark, or what the kernel made of it.
+            let _ = word.compare_exchange(seen, pid, Ordering::SeqCst, Ordering::SeqCst);
+        }
+        Err(_) => {}
+    }
+}
+
+/// Reads until the guardian says that it is over.
+fn run(task: &Task, bell: &Bell) -> ! {
+    let (header, desk) = (task.pool.header(), task.pool.desk());
+    let mut worker = Worker {
+        task,
+        slots: BTreeMap::new(),
+        hostname: hostname(),
+        told: None,
+    };
+    loop {
+        let rung = header.doorbell.rung.load(Ordering::SeqCst);
+        guard(task, bell);
+        let finish = desk.finish.load(Ordering::SeqCst) != 0;
+        let result = worker.round(bell);
+        if finish && result.is_ok() && worker.slots.is_empty() {
+            super::spawn::exit(0);
+        }
+        match result {
+            Ok(Drained::Some) => {}
+            Ok(Drained::Waits) => sleep(task, rung, Some(WAIT)),
+            Ok(Drained::Nothing) => sleep(task, rung, None),
+            Err(_) => sleep(task, rung, Some(RETRY)),
+        }
+    }
+}
+
+/// Sleeps until the doorbell is rung, unless that happened since `rung` was read.
+fn sleep(task: &Task, rung: u32, at_most: Option<Duration>) {
+    let doorbell = &task.pool.header().doorbell;
+    doorbell.sleeping.store(1, Ordering::SeqCst);
+    if doorbell.rung.load(Ordering::SeqCst) == rung {
+        let timeout = at_most.map(|time| libc::timespec {
+            tv_sec: time.as_secs() as libc::time_t,
+            tv_nsec: time.subsec_nanos().into(),
+        });
+        let timeout = timeout
+            .as_ref()
+            .map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: the kernel reads the futex and the timeout.
+        unsafe {
+            raw::syscall4(
+                Sysno::futex as usize,
+                doorbell.rung.as_ptr() as usize,
+                libc::FUTEX_WAIT as usize,
+                rung as usize,
+                timeout as usize,
+            );
+        }
+    }
+    doorbell.sleeping.store(0, Ordering::SeqCst);
+}
+
+fn hostname() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim_end().to_owned())
+}
+
+struct Worker<'a> {
+    task: &'a Task,
+    slots: BTreeMap<usize, Slot<'a>>,
+    hostname: Option<String>,
+    /// The last error that was told.
+    told: Option<String>,
+}
+
+impl Worker<'_> {
+    /// Looks at all processes.
+    fn round(&mut self, bell: &Bell) -> io::Result<Drained> {
+        let pool = self.task.pool;
+        let desk = pool.desk();
+        let mut some = Drained::Nothing;
+        let mut failed = None;
+        for slot in 0..pool.layout().slots.min(PROCESSES) {
+            let entry = &pool.header().entries[slot];
+            let (pid, live) = entry.process().unwrap_or((0, false));
+            // SeqCst: what the process did before it was found gone, is seen.
+            let gone = pid != 0 && desk.gone[slot].load(Ordering::SeqCst) == pid;
+            if live && !self.slots.contains_key(&slot) {
+                let recording = Recording::new(
+                    pool,
+                    slot,
+                    &self.task.output,
+                    &self.task.start,
+                    self.hostname.clone(),
+                )?;
+                let new = Slot {
+                    recording,
+                    asked: 0,
+                    failures: 0,
+                };
+                self.slots.insert(slot, new);
+                // The guardian is to watch it.
+                bell.ring();
+            }
+            if !live && !gone {
+                continue;
+            }
+            let mut ended = Ok(false);
+            if let Some(known) = self.slots.get_mut(&slot) {
+                let asked = entry.asked.load(Ordering::SeqCst);
+                let until = match (gone, asked != known.asked) {
+                    (true, _) => Until::End,
+                    (_, true) => Until::Now,
+                    _ => Until::Filled,
+                };
+                let drained = known.recording.drain(until);
+                if drained.is_ok() {
+                    known.asked = asked;
+                }
+                ended = match drained {
+                    Ok(new) => {
+                        some = some.max(new);
+                        match gone.then(|| known.recording.finish()) {
+                            Some(Ok(())) => Ok(true),
+                            Some(Err(error)) => Err(error),
+                            None => Ok(false),
+                        }
+                    }
+                    Err(error) => Err(error),
+                };
+                if ended.is_err() {
+                    known.failures += 1;
+                    if gone && known.failures > LAST_TRIES {
+                        // Nothing will change it. What was written is there.
+                        ended = Ok(true);
+                    }
+                } else {
+                    known.failures = 0;
+                }
+            } else if gone {
+                // It never began.
+                ended = Ok(true);
+            }
+            match ended {
+                Ok(true) => {
+                    self.slots.remove(&slot);
+                    some = Drained::Some;
+                    let wiped = pool.wipe(slot);
+                    desk.gone[slot].store(0, Ordering::SeqCst);
+                    match wiped {
+                        Ok(()) => entry.free(),
+                        // Not as new, so not for another process.
+                        Err(_) => entry.spend(),
+                    }
+                    bell.ring();
+                }
+                Ok(false) => {}
+                Err(error) => failed = Some(error),
+            }
+        }
+        self.tell(failed.as_ref());
+        match failed {
+            Some(error) => Err(error),
+            None => {
+                if some == Drained::Some {
+                    desk.failures.store(0, Ordering::Relaxed);
+                }
+                Ok(some)
+            }
+        }
+    }
+
+    /// Says what goes wrong where somebody can find it: in the program's status, and in a file beside the traces.
+    fn tell(&mut self, error: Option<&io::Error>) {
+        let number = error.map_or(0, |error| error.raw_os_error().unwrap_or(libc::EIO));
+        let header = self.task.pool.header();
+        header.error.store(number, Ordering::Relaxed);
+        let text = error.map(ToString::to_string);
+        if text != self.told {
+            if let (Some(text), Output::Directory(directory)) = (&text, &self.task.output) {
+                let line = format!("{} usertrace-fast: {text}\n", super::clock::date());
+                let log = std::fs::OpenOptions::new()
+                    .create(true)
+                    .append(true)
+                    .open(directory.join("usertrace.log"));
+                // Where this cannot be written either, the status says it.
+                let _ = log.and_then(|mut log| io::Write::write_all(&mut log, line.as_bytes()));
+            }
+            self.told = text;
+        }
+    }
+}

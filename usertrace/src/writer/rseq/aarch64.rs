@@ -1,0 +1,605 @@
+//! All that is of aarch64: restartable sequences, the thread block, `vfork`.
+//!
+//! The sequences are those of x86-64, where their comments are, too, on a machine that orders little by itself:
+//!
+//! - The commit is a store-release: whoever sees `head` move sees the record. Writers that follow on the same CPU need
+//!   nothing of the kind: a processor sees its own stores in order, and what moves a thread to another CPU has barriers.
+//! - A channel's fields are loaded after its number of rings, as they were stored before it. What makes it so is that
+//!   their addresses depend on that number, though it does not change them. A load-acquire would have to wait for the
+//!   store-release of the event before (an acquire never comes before a release that it follows), and `dmb ishld` for
+//!   all loads; this costs two instructions that only calculate.
+//! - `isb` comes before the time is read. The architecture lets the counter be read early, so that the times of two
+//!   records change places; and as only their lower 48 bits are stored, a step back by one would pass for one of
+//!   2^48 forward. Branches that depend on `head` come before the barrier: so the time is read after whoever stored
+//!   that `head` had read its own.
+//!
+//! There is no atomic read-modify-write in it, but for the count of lost records.
+
+use std::arch::{asm, global_asm, naked_asm};
+use std::mem::offset_of;
+use std::sync::atomic::AtomicU16;
+
+use usertrace_sys::uapi::{LTT_SUBBUF_MAGIC, LttSubbuf};
+
+use super::{Advance, CPU_ID, RSEQ_CS, Refusal, Rseq, Start, Step, TRIES};
+use crate::writer::channel::{Channel, Control};
+use crate::writer::thread::{NO_CPU, RSEQ_LEN, Thread};
+
+/// What stands in front of each abort handler: glibc registers with it. It is `brk #0x45e0`.
+pub(in crate::writer) const SIGNATURE: u32 = 0xd428_bc00;
+
+const _: () = {
+    // A store-release has no offset.
+    assert!(offset_of!(Control, head) == 0);
+    // These are loaded and stored in pairs.
+    assert!(offset_of!(Channel, control_stride) == offset_of!(Channel, control) + 8);
+    assert!(offset_of!(Channel, ring_mask) == offset_of!(Channel, ring_size) + 8);
+    assert!(offset_of!(Start, cpu) == offset_of!(Start, epoch) + 4);
+    assert!(offset_of!(Start, head) == offset_of!(Start, control) + 8);
+    assert!(offset_of!(Advance, word_id) == offset_of!(Advance, word) + 8);
+    assert!(offset_of!(Advance, second_word) == offset_of!(Advance, second) + 8);
+    assert!(offset_of!(Advance, position) == offset_of!(Advance, subbuf) + 8);
+    assert!(offset_of!(LttSubbuf, time) == offset_of!(LttSubbuf, position) + 8);
+    assert!(offset_of!(LttSubbuf, magic) == offset_of!(LttSubbuf, cpu) + 4);
+};
+
+// The block of `thread.rs`.
+global_asm!(
+    ".pushsection .tdata.usertrace_thread, \"awT\", @progbits",
+    ".balign 64",
+    ".hidden usertrace_thread",
+    ".globl usertrace_thread",
+    ".type usertrace_thread, @tls_object",
+    ".size usertrace_thread, {SIZE}",
+    "usertrace_thread:",
+    ".long 0, -1",
+    ".zero {SIZE} - 8",
+    ".popsection",
+    SIZE = const size_of::<Thread>(),
+);
+
+const _: () = assert!(offset_of!(Thread, rseq) == 0 && RSEQ_LEN >= 8);
+
+/// Where the thread block is, from the thread pointer.
+#[inline(always)]
+pub(in crate::writer) fn thread_offset() -> isize {
+    let offset: isize;
+    // SAFETY: reads an entry of the global offset table, a constant.
+    unsafe {
+        asm!(
+            "adrp {offset}, :gottprel:usertrace_thread",
+            "ldr {offset}, [{offset}, :gottprel_lo12:usertrace_thread]",
+            offset = out(reg) offset,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    offset
+}
+
+/// The thread pointer.
+#[inline(always)]
+pub(in crate::writer) fn thread_pointer() -> *mut u8 {
+    let pointer: *mut u8;
+    // SAFETY: reads a register.
+    unsafe {
+        asm!(
+            "mrs {pointer}, tpidr_el0",
+            pointer = lateout(reg) pointer,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    pointer
+}
+
+/// The C library's `__rseq_offset` and `__rseq_size`; NULL where it does not have them.
+pub(super) fn library_area() -> (*const isize, *const u32) {
+    let (offset, size): (*const isize, *const u32);
+    // SAFETY: reads two entries of the global offset table. The symbols are weak.
+    unsafe {
+        asm!(
+            ".weak __rseq_offset",
+            ".weak __rseq_size",
+            "adrp {offset}, :got:__rseq_offset",
+            "ldr {offset}, [{offset}, :got_lo12:__rseq_offset]",
+            "adrp {size}, :got:__rseq_size",
+            "ldr {size}, [{size}, :got_lo12:__rseq_size]",
+            offset = out(reg) offset,
+            size = out(reg) size,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    (offset, size)
+}
+
+/// A restartable sequence.
+///
+/// It has no effect, and is `$refused`, if there is no ring for the CPU that it runs on. `body` finds that CPU's number
+/// in `{cpu}`, and how many there are in `{one}`; may use `{cpu}`, `{one}`, `{two}` and `{tmp}`; and has the label 4
+/// behind the instruction that commits.
+macro_rules! sequence {
+    (
+        ($rseq:expr, $channel:expr)
+        refused: $refused:expr,
+        aborted: $aborted:expr,
+        body: [$($body:literal),* $(,)?]
+        operands: [$($operands:tt)*]
+    ) => {
+        asm!(
+            // The descriptor: version, flags, start, length, abort handler.
+            ".pushsection __rseq_cs, \"aw\"",
+            ".balign 32",
+            "7:",
+            ".long 0, 0",
+            ".quad 3f, 4f - 3f, 5f",
+            ".popsection",
+            ".pushsection __rseq_cs_ptr_array, \"aw\"",
+            ".quad 7b",
+            ".popsection",
+
+            "2:",
+            "adrp {tmp}, 7b",
+            "add {tmp}, {tmp}, :lo12:7b",
+            "str {tmp}, [{rseq}, {RSEQ_CS}]",
+            "3:",
+            // A thread without a CPU number has a very large one, and so has one whose block is lent.
+            "ldr {cpu:w}, [{rseq}, {CPU_ID}]",
+            "ldr {two:w}, [{thread}, {THREAD_NO_CPU}]",
+            "ldr {one:w}, [{channel}, {NR_RINGS}]",
+            "orr {cpu:w}, {cpu:w}, {two:w}",
+            "cmp {cpu:w}, {one:w}",
+            "b.hs {refused}",
+            $($body,)*
+
+            ".pushsection __rseq_failure, \"ax\"",
+            ".balign 4",
+            ".inst {SIGNATURE}",
+            "5:",
+            "sub {tries:w}, {tries:w}, #1",
+            // Not farther than to here: the sequence may be farther away than a condition reaches.
+            "cbz {tries:w}, 9f",
+            "b 2b",
+            "9:",
+            "b {aborted}",
+            ".popsection",
+
+            rseq = in(reg) thread_pointer().wrapping_offset($rseq.offset.get()),
+            thread = in(reg) thread_pointer().wrapping_offset(thread_offset()),
+            channel = in(reg) std::ptr::from_ref::<Channel>($channel),
+            tries = inout(reg) TRIES => _,
+            cpu = out(reg) _,
+            tmp = out(reg) _,
+            one = out(reg) _,
+            two = out(reg) _,
+            $($operands)*
+            refused = label { return $refused },
+            aborted = label { return $aborted },
+            RSEQ_CS = const RSEQ_CS,
+            CPU_ID = const CPU_ID,
+            SIGNATURE = const SIGNATURE,
+            THREAD_NO_CPU = const offset_of!(Thread, no_cpu),
+            NR_RINGS = const offset_of!(Channel, nr_rings),
+            options(nostack),
+        )
+    };
+}
+
+/// The sequence that stores a record: all of the event path.
+///
+/// `len` makes `{at}`, the record's offset in its sub-buffer, the offset of its last byte. `copy` copies the payload
+/// from `{src}` to behind the header at `{at}`, may use `{cpu}`, `{one}`, `{two}` and `{tmp}`, and moves `{head}` behind
+/// the record.
+macro_rules! record_sequence {
+    (
+        ($rseq:expr, $channel:expr, $id:expr, $src:expr)
+        len: [$($len:literal),*]
+        copy: [$($copy:literal),*]
+        operands: [$($operands:tt)*]
+    ) => {
+        sequence! {
+            ($rseq, $channel)
+            refused: Err(Refusal::NoRing),
+            aborted: Err(Refusal::Aborted),
+            body: [
+                // 0, but not known before the number of rings is: what is loaded by its help is loaded later.
+                "eor {one}, {one}, {one}",
+                "add {fields}, {channel}, {one}",
+                "ldrh {tmp:w}, [{id}, {one}]",
+                "cbz {tmp:w}, {refused}",
+                "ldp {control}, {one}, [{fields}, {CONTROL}]",
+                "madd {control}, {one}, {cpu}, {control}",
+                "ldr {head}, [{control}]",
+                // Is there a sub-buffer, and room in it?
+                "ldr {one}, [{fields}, {SUBBUF_MASK}]",
+                "ands {at}, {head}, {one}",
+                "b.eq {need_subbuf}",
+                $($len,)*
+                "cmp {at}, {one}",
+                "b.hi {need_subbuf}",
+                "ldr {at}, [{fields}, {BUFFERS}]",
+                "ldp {one}, {two}, [{fields}, {RING_SIZE}]",
+                "madd {at}, {one}, {cpu}, {at}",
+                "and {two}, {two}, {head}",
+                "add {at}, {at}, {two}",
+                // The header: read here, so that times in a ring never go back.
+                "isb",
+                "mrs {one}, cntvct_el0",
+                "ldr {two}, [{control}, {TIME}]",
+                "eor {two}, {two}, {one}",
+                "lsr {two}, {two}, #48",
+                "cbnz {two}, {need_time}",
+                "orr {tmp}, {tmp}, {one}, lsl #16",
+                "str {tmp}, [{at}]",
+                $($copy,)*
+                // The commit.
+                "stlr {head}, [{control}]",
+                "4:",
+            ]
+            operands: [
+                id = in(reg) std::ptr::from_ref::<AtomicU16>($id),
+                src = in(reg) $src,
+                fields = out(reg) _,
+                control = out(reg) _,
+                head = out(reg) _,
+                at = out(reg) _,
+                $($operands)*
+                need_subbuf = label { return Err(Refusal::NeedSubbuf) },
+                need_time = label { return Err(Refusal::NeedTime) },
+                BUFFERS = const offset_of!(Channel, buffers),
+                CONTROL = const offset_of!(Channel, control),
+                RING_SIZE = const offset_of!(Channel, ring_size),
+                SUBBUF_MASK = const offset_of!(Channel, subbuf_mask),
+                TIME = const offset_of!(Control, time),
+            ]
+        }
+    };
+}
+
+/// Stores a record whose payload's length the compiler knows.
+///
+/// # Safety
+/// `channel` must be one that [`Channel::open`] opened, or never was, or be wiped; the id must not be one of a record
+/// that means something else than an event.
+#[inline(always)]
+pub(in crate::writer) unsafe fn record<const WORDS: usize>(
+    rseq: Rseq,
+    channel: &Channel,
+    id: &AtomicU16,
+    payload: &[u64; WORDS],
+) -> Result<(), Refusal> {
+    /// The payload is so short that its copy is written out.
+    macro_rules! written_out {
+        ($($copy:literal),*) => {
+            record_sequence! {
+                (rseq, channel, id, payload.as_ptr())
+                len: ["add {at}, {at}, {LEN} - 1"]
+                copy: [$($copy,)* "add {head}, {head}, {LEN}"]
+                operands: [LEN = const { 8 + 8 * WORDS },]
+            }
+        };
+    }
+    // SAFETY: the caller's promise about the channel: all that is stored to lies in the ring of this CPU, beyond
+    // head, in a sub-buffer that was begun and has room for it. The sequence is restarted if another writer could
+    // have come between, so no other writer stores there before the commit. `payload` has WORDS words. The thread's
+    // rseq area is where `rseq` says. What the descriptor needs, the kernel and the linker provide.
+    unsafe {
+        match WORDS {
+            0 => written_out!("/* {src} */"),
+            1 => written_out!("ldr {one}, [{src}]", "str {one}, [{at}, #8]"),
+            2 => written_out!("ldp {one}, {two}, [{src}]", "stp {one}, {two}, [{at}, #8]"),
+            3 => written_out!(
+                "ldp {one}, {two}, [{src}]",
+                "ldr {tmp}, [{src}, #16]",
+                "stp {one}, {two}, [{at}, #8]",
+                "str {tmp}, [{at}, #24]"
+            ),
+            4 => written_out!(
+                "ldp {one}, {two}, [{src}]",
+                "ldp {tmp}, {cpu}, [{src}, #16]",
+                "stp {one}, {two}, [{at}, #8]",
+                "stp {tmp}, {cpu}, [{at}, #24]"
+            ),
+            _ => return record_words(rseq, channel, id, payload),
+        }
+    }
+    Ok(())
+}
+
+/// Stores a record with any payload.
+///
+/// # Safety
+/// As [`record`]'s; and the payload must not be longer than [`LONGEST`](crate::writer::channel::LONGEST) allows.
+pub(in crate::writer) unsafe fn record_words(
+    rseq: Rseq,
+    channel: &Channel,
+    id: &AtomicU16,
+    payload: &[u64],
+) -> Result<(), Refusal> {
+    // SAFETY: as in `record`; `payload` has `words` words.
+    unsafe {
+        record_sequence! {
+            (rseq, channel, id, payload.as_ptr())
+            len: [
+                "add {at}, {at}, {words}, lsl #3",
+                "add {at}, {at}, #7"
+            ]
+            copy: [
+                // From the end: a last odd word, an odd pair of words, then 32 bytes at a time.
+                "add {at}, {at}, #8",
+                "mov {tmp}, {words}",
+                "tbz {tmp}, #0, 6f",
+                "sub {tmp}, {tmp}, #1",
+                "ldr {one}, [{src}, {tmp}, lsl #3]",
+                "str {one}, [{at}, {tmp}, lsl #3]",
+                "6:",
+                "tbz {tmp}, #1, 6f",
+                "sub {tmp}, {tmp}, #2",
+                "add {one}, {src}, {tmp}, lsl #3",
+                "add {two}, {at}, {tmp}, lsl #3",
+                "ldr q0, [{one}]",
+                "str q0, [{two}]",
+                "6:",
+                "cbz {tmp}, 6f",
+                "8:",
+                "sub {tmp}, {tmp}, #4",
+                "add {one}, {src}, {tmp}, lsl #3",
+                "add {two}, {at}, {tmp}, lsl #3",
+                "ldp q0, q1, [{one}]",
+                "stp q0, q1, [{two}]",
+                "cbnz {tmp}, 8b",
+                "6:",
+                "add {head}, {head}, {words}, lsl #3",
+                "add {head}, {head}, #8"
+            ]
+            operands: [
+                words = in(reg) payload.len(),
+                out("v0") _,
+                out("v1") _,
+            ]
+        }
+    }
+    Ok(())
+}
+
+/// A sequence of the slow path, that does something only if all of `$start` still holds.
+macro_rules! continued_sequence {
+    (
+        ($rseq:expr, $channel:expr, $start:expr)
+        body: [$($body:literal),* $(,)?]
+        operands: [$($operands:tt)*]
+    ) => {
+        sequence! {
+            ($rseq, $channel)
+            refused: Step::Changed,
+            aborted: Step::Aborted,
+            body: [
+                "ldp {one:w}, {two:w}, [{start}, {START_EPOCH}]",
+                "ldr {tmp:w}, [{channel}, {EPOCH}]",
+                "cmp {tmp:w}, {one:w}",
+                "ccmp {cpu:w}, {two:w}, #0, eq",
+                "b.ne {refused}",
+                "ldp {control}, {one}, [{start}, {START_CONTROL}]",
+                "ldr {two}, [{control}]",
+                "cmp {two}, {one}",
+                "b.ne {refused}",
+                $($body,)*
+            ]
+            operands: [
+                start = in(reg) std::ptr::from_ref::<Start>($start),
+                control = out(reg) _,
+                $($operands)*
+                START_EPOCH = const offset_of!(Start, epoch),
+                START_CONTROL = const offset_of!(Start, control),
+                EPOCH = const offset_of!(Channel, epoch),
+            ]
+        }
+    };
+}
+
+/// Stores what `advance` says, and moves `head`.
+///
+/// # Safety
+/// The addresses in `advance` must have been made from a [`Ring`](crate::writer::channel::Ring) of `channel` for that
+/// CPU, that epoch and that head, and lie in the part of the ring that may be overwritten, or in memory of the caller.
+pub(in crate::writer) unsafe fn advance(
+    rseq: Rseq,
+    channel: &Channel,
+    advance: &mut Advance,
+) -> Step {
+    let arg = std::ptr::from_mut(advance);
+    // SAFETY: the caller's promise, for as long as CPU, epoch and head are what they were; that they are is compared
+    // in the sequence, and the sequence is restarted if they could have changed since. `arg` is the caller's.
+    unsafe {
+        continued_sequence! {
+            (rseq, channel, &(*arg).start)
+            body: [
+                "isb",
+                "mrs {two}, cntvct_el0",
+                "str {two}, [{arg}, {TIME}]",
+                "ldr {tmp}, [{arg}, {FULL_TIME}]",
+                "str {two}, [{tmp}]",
+                "ldp {tmp}, {one}, [{arg}, {WORD}]",
+                "orr {one}, {one}, {two}, lsl #16",
+                "str {one}, [{tmp}]",
+                "ldp {tmp}, {one}, [{arg}, {SECOND}]",
+                "str {one}, [{tmp}]",
+                "ldp {tmp}, {one}, [{arg}, {SUBBUF}]",
+                "stp {one}, {two}, [{tmp}, {SUBBUF_POSITION}]",
+                "ldr {one}, [{control}, {LOST}]",
+                "str {one}, [{tmp}, {SUBBUF_LOST}]",
+                "stp {cpu:w}, {magic:w}, [{tmp}, {SUBBUF_CPU}]",
+                "ldr {one}, [{arg}, {NEW_HEAD}]",
+                "stlr {one}, [{control}]",
+                "4:",
+            ]
+            operands: [
+                arg = in(reg) arg,
+                magic = in(reg) LTT_SUBBUF_MAGIC,
+                TIME = const offset_of!(Advance, time),
+                FULL_TIME = const offset_of!(Advance, full_time),
+                WORD = const offset_of!(Advance, word),
+                SECOND = const offset_of!(Advance, second),
+                SUBBUF = const offset_of!(Advance, subbuf),
+                NEW_HEAD = const offset_of!(Advance, new_head),
+                SUBBUF_POSITION = const offset_of!(LttSubbuf, position),
+                SUBBUF_LOST = const offset_of!(LttSubbuf, lost),
+                SUBBUF_CPU = const offset_of!(LttSubbuf, cpu),
+                LOST = const offset_of!(Control, lost),
+            ]
+        }
+    }
+    Step::Done
+}
+
+/// Says in the ring's control block that everything below `claimed` may be overwritten from now on. It never says
+/// less than before.
+///
+/// # Safety
+/// `start` must have been made from a [`Ring`](crate::writer::channel::Ring) of `channel`.
+pub(in crate::writer) unsafe fn claim(
+    rseq: Rseq,
+    channel: &Channel,
+    start: &Start,
+    claimed: u64,
+) -> Step {
+    // SAFETY: stores to an atomic field of the control block.
+    unsafe {
+        continued_sequence! {
+            (rseq, channel, start)
+            body: [
+                "ldr {one}, [{control}, {CLAIMED}]",
+                "cmp {claimed}, {one}",
+                "b.ls 4f",
+                "str {claimed}, [{control}, {CLAIMED}]",
+                "4:",
+            ]
+            operands: [
+                claimed = in(reg) claimed,
+                CLAIMED = const offset_of!(Control, claimed),
+            ]
+        }
+    }
+    Step::Done
+}
+
+/// Stores the newest full time of the ring that `control` belongs to, unless the channel was closed since.
+///
+/// # Safety
+/// As [`lose`]'s.
+pub(in crate::writer) unsafe fn note_time(
+    rseq: Rseq,
+    channel: &Channel,
+    epoch: u32,
+    control: &Control,
+    time: u64,
+) -> Step {
+    // SAFETY: stores to an atomic field of `control`.
+    unsafe {
+        sequence! {
+            (rseq, channel)
+            refused: Step::Changed,
+            aborted: Step::Aborted,
+            body: [
+                "ldr {one:w}, [{channel}, {EPOCH}]",
+                "cmp {epoch:w}, {one:w}",
+                "b.ne {refused}",
+                "str {time}, [{control}, {TIME}]",
+                "4:",
+            ]
+            operands: [
+                epoch = in(reg) epoch,
+                control = in(reg) std::ptr::from_ref(control),
+                time = in(reg) time,
+                EPOCH = const offset_of!(Channel, epoch),
+                TIME = const offset_of!(Control, time),
+            ]
+        }
+    }
+    Step::Done
+}
+
+/// Counts a lost record in the ring that `control` belongs to, unless the channel was closed since.
+///
+/// The increment is an atomic one, so that a thread that cannot finish a sequence may count without one.
+///
+/// # Safety
+/// `control` must come from a [`Ring`](crate::writer::channel::Ring) of `channel` for that epoch.
+pub(in crate::writer) unsafe fn lose(
+    rseq: Rseq,
+    channel: &Channel,
+    epoch: u32,
+    control: &Control,
+) -> Step {
+    // SAFETY: adds to an atomic field of `control`.
+    unsafe {
+        sequence! {
+            (rseq, channel)
+            refused: Step::Changed,
+            aborted: Step::Aborted,
+            body: [
+                "ldr {one:w}, [{channel}, {EPOCH}]",
+                "cmp {epoch:w}, {one:w}",
+                "b.ne {refused}",
+                "ldxr {one}, [{lost}]",
+                "add {one}, {one}, #1",
+                // If it stores, it commits: so that it did not is found behind the sequence's end.
+                "stxr {tmp:w}, {one}, [{lost}]",
+                "4:",
+                "cbnz {tmp:w}, 2b",
+            ]
+            operands: [
+                epoch = in(reg) epoch,
+                lost = in(reg) control.lost.as_ptr(),
+                EPOCH = const offset_of!(Channel, epoch),
+            ]
+        }
+    }
+    Step::Done
+}
+
+/// `vfork`, which says in the thread's block that it is lent, as long as it is.
+///
+/// The child runs on the parent's stack and thread block, in which it must not write records: the kernel knows nothing
+/// of a child's rseq area, and neither restarts its sequences nor tells it its CPU. The parent goes on when the child
+/// executed another program, exited, or was killed, and says then what was said before: of a `vfork` child that
+/// forks so itself, that is that the block is lent.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn vfork() -> libc::pid_t {
+    naked_asm!(
+        // `bti c`, where there is such a thing.
+        "hint #34",
+        // A system call leaves all registers but x0 alone, and the kernel keeps them for each of the two.
+        "mrs x9, tpidr_el0",
+        "adrp x10, :gottprel:usertrace_thread",
+        "ldr x10, [x10, :gottprel_lo12:usertrace_thread]",
+        "add x9, x9, x10",
+        "ldr w10, [x9, {NO_CPU_OFFSET}]",
+        "mov w11, {NO_CPU}",
+        "str w11, [x9, {NO_CPU_OFFSET}]",
+        "mov x0, {FLAGS}",
+        "mov x1, sp",
+        "mov x8, {CLONE}",
+        "svc #0",
+        "cbz x0, 2f",
+        "str w10, [x9, {NO_CPU_OFFSET}]",
+        "cmn x0, #4095",
+        "b.hs 3f",
+        "2:",
+        "ret",
+        "3:",
+        "neg w0, w0",
+        "stp x0, x30, [sp, #-16]!",
+        "bl __errno_location",
+        "ldp x1, x30, [sp], #16",
+        "str w1, [x0]",
+        "mov w0, #-1",
+        "ret",
+        NO_CPU_OFFSET = const offset_of!(Thread, no_cpu),
+        NO_CPU = const NO_CPU,
+        FLAGS = const libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
+        CLONE = const libc::SYS_clone,
+    )
+}

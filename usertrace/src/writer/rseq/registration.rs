@@ -1,0 +1,134 @@
+//! Registers an rseq area where the C library registers none.
+//!
+//! That is so in programs linked with musl or an old glibc, statically or not, and where
+//! `GLIBC_TUNABLES=glibc.pthread.rseq=0` says so. The area lies in the thread block. A thread registers it with its
+//! first event, and takes it back when it ends: a thread that ends by itself may give its stack and its block away
+//! before its last instruction, and the kernel must not write there any more.
+
+use std::ffi::c_void;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+
+use syscalls::{Errno, Sysno, raw};
+
+use super::{NoRseq, Rseq, arch};
+use crate::writer::thread::{self, RSEQ_LEN, Thread};
+
+/// What [`Thread::registration`] may be.
+const UNKNOWN: u32 = 0;
+const REGISTERED: u32 = 1;
+/// It was refused, or the thread is about to end.
+const NEVER: u32 = 2;
+
+/// `RSEQ_FLAG_UNREGISTER`
+const UNREGISTER: usize = 1;
+
+/// Length of the first version of `struct rseq`, which all kernels take, and which is aligned to as much.
+const FIRST_LEN: usize = 32;
+
+/// Of `getauxval`: how much of `struct rseq` the kernel knows, and its alignment.
+const AT_RSEQ_FEATURE_SIZE: libc::c_ulong = 27;
+const AT_RSEQ_ALIGN: libc::c_ulong = 28;
+
+/// The key whose destructor is called at a thread's end; nothing if there are no more keys.
+static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
+
+/// The length to register with.
+///
+/// All that the kernel knows, if the area has room for it: that is what Linux 7.3 takes for a program that keeps to
+/// the rules of its optimised mode, as this one does. Otherwise that of the first version.
+fn area_len() -> usize {
+    // SAFETY: constants of the process.
+    let (len, align) = unsafe {
+        (
+            libc::getauxval(AT_RSEQ_FEATURE_SIZE) as usize,
+            libc::getauxval(AT_RSEQ_ALIGN) as usize,
+        )
+    };
+    if (FIRST_LEN..=RSEQ_LEN).contains(&len) && align <= align_of::<Thread>() {
+        len
+    } else {
+        FIRST_LEN
+    }
+}
+
+fn rseq(thread: &Thread, flags: usize) -> Result<(), Errno> {
+    // SAFETY: the area is the calling thread's for as long as it is registered. The kernel writes to its fields, all of
+    // which are atomic, and reads `rseq_cs`, which is NULL or the address of a descriptor.
+    let ret = unsafe {
+        raw::syscall4(
+            Sysno::rseq as usize,
+            thread.rseq.as_ptr() as usize,
+            area_len(),
+            flags,
+            arch::SIGNATURE as usize,
+        )
+    };
+    Errno::from_ret(ret).map(drop)
+}
+
+/// Finds out whether areas of our own can be registered, by registering that of the calling thread.
+pub(super) fn begin() -> Result<Rseq, NoRseq> {
+    let key = *KEY.get_or_init(|| {
+        let mut key = 0;
+        // SAFETY: the destructor works in any thread that has a block, so in any.
+        (unsafe { libc::pthread_key_create(&raw mut key, Some(end)) } == 0).then_some(key)
+    });
+    if key.is_none() {
+        return Err(NoRseq::Kernel);
+    }
+    match register() {
+        Ok(()) => Rseq::of_block().ok_or(NoRseq::Kernel),
+        // Another area is registered.
+        Err(Errno::EINVAL) => Err(NoRseq::Library),
+        Err(_) => Err(NoRseq::Kernel),
+    }
+}
+
+/// Registers the calling thread's area, unless it is. Async-signal-safe.
+pub(super) fn register() -> Result<(), Errno> {
+    let Some(Some(key)) = KEY.get() else {
+        return Err(Errno::ENOSYS);
+    };
+    if thread::is_lent() {
+        // A `vfork` child must not register its parent's area for itself.
+        return Err(Errno::EAGAIN);
+    }
+    thread::with(|thread| {
+        // A signal handler that comes in between does the same: the kernel says EBUSY to the second, and something
+        // else where another area is registered.
+        match thread.registration.load(Ordering::Relaxed) {
+            UNKNOWN => {}
+            REGISTERED => return Ok(()),
+            _ => return Err(Errno::EPERM),
+        }
+        // First the destructor, then what it takes back: a thread that has no destructor must not register.
+        // SAFETY: the value is no pointer to anything, it only must not be NULL. C libraries have room for the first
+        // keys in the thread itself; a later one may cost an allocation, once in a thread.
+        let noted = unsafe { libc::pthread_setspecific(*key, std::ptr::from_ref(thread).cast()) };
+        if noted != 0 {
+            thread.registration.store(NEVER, Ordering::Relaxed);
+            return Err(Errno::ENOMEM);
+        }
+        match rseq(thread, 0) {
+            Ok(()) | Err(Errno::EBUSY) => {
+                thread.registration.store(REGISTERED, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(errno) => {
+                thread.registration.store(NEVER, Ordering::Relaxed);
+                Err(errno)
+            }
+        }
+    })
+}
+
+/// At a thread's end: takes its area back, for good. What it traces after this is lost, and counted.
+unsafe extern "C" fn end(_: *mut c_void) {
+    thread::with(|thread| {
+        if thread.registration.swap(NEVER, Ordering::Relaxed) == REGISTERED {
+            // The kernel writes the CPU number of an unregistered area as it takes it back.
+            let _ = rseq(thread, UNREGISTER);
+        }
+    });
+}

@@ -1,0 +1,599 @@
+//! All that is of x86-64: restartable sequences, the thread block, `vfork`.
+//!
+//! Each sequence ends with one store that commits. If the thread is preempted, moved to another CPU or interrupted
+//! by a signal before that store, the kernel continues it at the abort handler, and it has to be tried again: what it
+//! had stored lies beyond `head` and means nothing. `tools/testing/selftests/rseq/` in the kernel has the
+//! model; the pieces that the kernel prescribes are the descriptor (in the section `__rseq_cs`, where debuggers
+//! look), the pointer to it in the thread's rseq area, and the signature in front of the abort handler.
+//!
+//! A debugger that single-steps aborts a sequence at each step. So who tries again counts, and gives up.
+
+use std::arch::{asm, global_asm, naked_asm};
+use std::mem::offset_of;
+use std::sync::atomic::AtomicU16;
+
+use usertrace_sys::uapi::{LTT_SUBBUF_MAGIC, LttSubbuf};
+
+use super::{Advance, CPU_ID, RSEQ_CS, Refusal, Rseq, Start, Step};
+use crate::writer::channel::{Channel, Control};
+use crate::writer::thread::{NO_CPU, RSEQ_LEN, Thread};
+
+/// What stands in front of each abort handler: glibc registers with it.
+pub(in crate::writer) const SIGNATURE: u32 = 0x5305_3053;
+
+// The block of `thread.rs`.
+global_asm!(
+    ".pushsection .tdata.usertrace_thread, \"awT\", @progbits",
+    ".balign 64",
+    ".hidden usertrace_thread",
+    ".globl usertrace_thread",
+    ".type usertrace_thread, @tls_object",
+    ".size usertrace_thread, {SIZE}",
+    "usertrace_thread:",
+    ".long 0, -1",
+    ".zero {SIZE} - 8",
+    ".popsection",
+    SIZE = const size_of::<Thread>(),
+);
+
+const _: () = assert!(offset_of!(Thread, rseq) == 0 && RSEQ_LEN >= 8);
+
+/// Where the thread block is, from the thread pointer.
+#[inline(always)]
+pub(in crate::writer) fn thread_offset() -> isize {
+    let offset: isize;
+    // SAFETY: reads an entry of the global offset table, a constant.
+    unsafe {
+        asm!(
+            "mov {offset}, qword ptr [rip + usertrace_thread@GOTTPOFF]",
+            offset = lateout(reg) offset,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    offset
+}
+
+/// The thread pointer.
+#[inline(always)]
+pub(in crate::writer) fn thread_pointer() -> *mut u8 {
+    let pointer: *mut u8;
+    // SAFETY: the first word of the thread's control block is its address, by the ABI.
+    unsafe {
+        asm!(
+            "mov {pointer}, qword ptr fs:[0]",
+            pointer = lateout(reg) pointer,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    pointer
+}
+
+/// The C library's `__rseq_offset` and `__rseq_size`; NULL where it does not have them.
+pub(super) fn library_area() -> (*const isize, *const u32) {
+    let (offset, size): (*const isize, *const u32);
+    // SAFETY: reads two entries of the global offset table. The symbols are weak.
+    unsafe {
+        asm!(
+            ".weak __rseq_offset",
+            ".weak __rseq_size",
+            "mov {offset}, qword ptr [rip + __rseq_offset@GOTPCREL]",
+            "mov {size}, qword ptr [rip + __rseq_size@GOTPCREL]",
+            offset = out(reg) offset,
+            size = out(reg) size,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    (offset, size)
+}
+
+/// A restartable sequence.
+///
+/// It has no effect, and is `$refused`, if there is no ring for the CPU that it runs on. `body` finds that CPU's number
+/// in `{cpu}`, may use `rax`, `rdx` and `{cpu}`, and ends with the instruction that commits.
+///
+/// It is tried once: one that was interrupted is `$aborted`, and to try it again is the slow path's part. So nothing
+/// that it starts from need be kept, and it does with the registers that a function need not save.
+macro_rules! sequence {
+    (
+        ($rseq:expr, $channel:expr)
+        refused: $refused:expr,
+        aborted: $aborted:expr,
+        body: [$($body:literal),* $(,)?]
+        operands: [$($operands:tt)*]
+    ) => {
+        asm!(
+            // The descriptor: version, flags, start, length, abort handler.
+            ".pushsection __rseq_cs, \"aw\"",
+            ".balign 32",
+            "7:",
+            ".long 0, 0",
+            ".quad 3f, 4f - 3f, 5f",
+            ".popsection",
+            ".pushsection __rseq_cs_ptr_array, \"aw\"",
+            ".quad 7b",
+            ".popsection",
+
+            // `{cpu}` is where the area is, first.
+            "lea rax, [rip + 7b]",
+            "mov qword ptr fs:[{cpu} + {RSEQ_CS}], rax",
+            "3:",
+            // A thread without a CPU number has a very large one, and so has one whose block is lent.
+            "mov rax, qword ptr [rip + usertrace_thread@GOTTPOFF]",
+            "mov {cpu:e}, dword ptr fs:[{cpu} + {CPU_ID}]",
+            "or {cpu:e}, dword ptr fs:[rax + {THREAD_NO_CPU}]",
+            "cmp {cpu:e}, dword ptr [{channel} + {NR_RINGS}]",
+            "jae {refused}",
+            $($body,)*
+            "4:",
+
+            ".pushsection __rseq_failure, \"ax\"",
+            // With the signature, an instruction that disassemblers know, and that traps.
+            ".byte 0x0f, 0xb9, 0x3d",
+            ".long {SIGNATURE}",
+            "5:",
+            "jmp {aborted}",
+            ".popsection",
+
+            cpu = inout(reg) $rseq.offset.get() => _,
+            channel = in(reg) std::ptr::from_ref::<Channel>($channel),
+            out("rax") _,
+            out("rdx") _,
+            $($operands)*
+            refused = label { return $refused },
+            aborted = label { return $aborted },
+            RSEQ_CS = const RSEQ_CS,
+            CPU_ID = const CPU_ID,
+            SIGNATURE = const SIGNATURE,
+            THREAD_NO_CPU = const offset_of!(Thread, no_cpu),
+            NR_RINGS = const offset_of!(Channel, nr_rings),
+            options(nostack),
+        )
+    };
+}
+
+/// The sequence that stores a record: all of the event path.
+///
+/// `room` compares `rax`, the bytes that the sub-buffer has left, with the record's length. `copy` copies the payload
+/// to behind the header at `{cpu} + rax`, and may use `rax`, `rdx`, `{cpu}` and `{id}`. `commit` adds the record's length
+/// to the ring's head, in one instruction.
+macro_rules! record_sequence {
+    (
+        ($rseq:expr, $channel:expr, $id:expr)
+        refused: $refused:expr,
+        aborted: $aborted:expr,
+        need_subbuf: $need_subbuf:expr,
+        need_time: $need_time:expr,
+        room: [$($room:literal),*]
+        copy: [$($copy:literal),* $(,)?]
+        commit: [$($commit:literal),*]
+        operands: [$($operands:tt)*]
+    ) => {
+        sequence! {
+            ($rseq, $channel)
+            refused: $refused,
+            aborted: $aborted,
+            body: [
+                "movzx {id:e}, word ptr [{id}]",
+                "test {id:e}, {id:e}",
+                "jz {refused}",
+                "mov {control}, qword ptr [{channel} + {CONTROL_STRIDE}]",
+                "imul {control}, {cpu}",
+                "add {control}, qword ptr [{channel} + {CONTROL}]",
+                // How much does the sub-buffer have left? Nothing, too, if there is none.
+                "xor eax, eax",
+                "sub rax, qword ptr [{control} + {HEAD}]",
+                "and rax, qword ptr [{channel} + {SUBBUF_MASK}]",
+                $($room,)*
+                "jb {need_subbuf}",
+                // The CPU's number becomes the address of its ring.
+                "imul {cpu}, qword ptr [{channel} + {RING_SIZE}]",
+                "add {cpu}, qword ptr [{channel} + {BUFFERS}]",
+                // The header: read here, so that times in a ring never go back.
+                "rdtsc",
+                "shl rdx, 32",
+                "or rdx, rax",
+                "mov rax, qword ptr [{control} + {TIME}]",
+                "xor rax, rdx",
+                "shr rax, 48",
+                "jnz {need_time}",
+                "shl rdx, 16",
+                "or rdx, {id}",
+                "mov rax, qword ptr [{channel} + {RING_MASK}]",
+                "and rax, qword ptr [{control} + {HEAD}]",
+                "mov qword ptr [{cpu} + rax], rdx",
+                $($copy,)*
+                $($commit,)*
+            ]
+            operands: [
+                id = inout(reg) std::ptr::from_ref::<AtomicU16>($id) => _,
+                control = out(reg) _,
+                $($operands)*
+                need_subbuf = label { return $need_subbuf },
+                need_time = label { return $need_time },
+                BUFFERS = const offset_of!(Channel, buffers),
+                CONTROL = const offset_of!(Channel, control),
+                CONTROL_STRIDE = const offset_of!(Channel, control_stride),
+                RING_SIZE = const offset_of!(Channel, ring_size),
+                RING_MASK = const offset_of!(Channel, ring_mask),
+                SUBBUF_MASK = const offset_of!(Channel, subbuf_mask),
+                HEAD = const offset_of!(Control, head),
+                TIME = const offset_of!(Control, time),
+            ]
+        }
+    };
+}
+
+/// Stores a record whose payload's length the compiler knows. Why it did not, the next try will tell.
+///
+/// # Safety
+/// `channel` must be one that [`Channel::open`] opened, or never was, or be wiped; the id must not be one of a record
+/// that means something else than an event.
+#[inline(always)]
+pub(in crate::writer) unsafe fn record<const WORDS: usize>(
+    rseq: Rseq,
+    channel: &Channel,
+    id: &AtomicU16,
+    payload: &[u64; WORDS],
+) -> Result<(), Refusal> {
+    /// The payload is so short that it is in registers.
+    macro_rules! in_registers {
+        ([$($copy:literal),*] [$($word:ident = $index:literal),*]) => {
+            record_sequence! {
+                (rseq, channel, id)
+                refused: Err(Refusal::Again),
+                aborted: Err(Refusal::Again),
+                need_subbuf: Err(Refusal::Again),
+                need_time: Err(Refusal::Again),
+                room: ["cmp rax, {LEN}"]
+                copy: [$($copy),*]
+                commit: ["add qword ptr [{control} + {HEAD}], {LEN}"]
+                operands: [
+                    $($word = in(reg) payload[$index],)*
+                    LEN = const { 8 + 8 * WORDS },
+                ]
+            }
+        };
+    }
+    // SAFETY: the caller's promise about the channel: all that is stored to lies in the ring of this CPU, beyond
+    // head, in a sub-buffer that was begun and has room for it. The sequence is aborted if another writer could
+    // have come between, so no other writer stores there before the commit. The thread's rseq area is where `rseq` says.
+    // What `fs:` and the descriptor need, the kernel and the linker provide.
+    unsafe {
+        match WORDS {
+            0 => in_registers!([] []),
+            1 => in_registers!(["mov qword ptr [{cpu} + rax + 8], {a}"][a = 0]),
+            2 => in_registers!(
+                ["mov qword ptr [{cpu} + rax + 8], {a}", "mov qword ptr [{cpu} + rax + 16], {b}"]
+                [a = 0, b = 1]
+            ),
+            3 => in_registers!(
+                [
+                    "mov qword ptr [{cpu} + rax + 8], {a}",
+                    "mov qword ptr [{cpu} + rax + 16], {b}",
+                    "mov qword ptr [{cpu} + rax + 24], {c}"
+                ]
+                [a = 0, b = 1, c = 2]
+            ),
+            4 => in_registers!(
+                [
+                    "mov qword ptr [{cpu} + rax + 8], {a}",
+                    "mov qword ptr [{cpu} + rax + 16], {b}",
+                    "mov qword ptr [{cpu} + rax + 24], {c}",
+                    "mov qword ptr [{cpu} + rax + 32], {d}"
+                ]
+                [a = 0, b = 1, c = 2, d = 3]
+            ),
+            _ => return record_words(rseq, channel, id, payload),
+        }
+    }
+    Ok(())
+}
+
+/// Stores a record with any payload.
+///
+/// # Safety
+/// As [`record`]'s; and the payload must not be longer than [`LONGEST`](crate::writer::channel::LONGEST) allows.
+pub(in crate::writer) unsafe fn record_words(
+    rseq: Rseq,
+    channel: &Channel,
+    id: &AtomicU16,
+    payload: &[u64],
+) -> Result<(), Refusal> {
+    // SAFETY: as in `record`; `payload` has `words` words.
+    unsafe {
+        record_sequence! {
+            (rseq, channel, id)
+            refused: Err(Refusal::NoRing),
+            aborted: Err(Refusal::Aborted),
+            need_subbuf: Err(Refusal::NeedSubbuf),
+            need_time: Err(Refusal::NeedTime),
+            room: ["cmp rax, {len}"]
+            copy: [
+                // 32 bytes at a time, then what is left. In this order, as what was stored last, just before this, may
+                // not be in the cache yet, and cannot be loaded in other pieces before it is.
+                "add rax, {cpu}",
+                "add rax, {len}",
+                "lea rdx, [{src} + 8 * {words}]",
+                "mov {id}, {words}",
+                "neg {id}",
+                "add {id}, 4",
+                "jg 6f",
+                "8:",
+                "movups xmm0, xmmword ptr [rdx + 8 * {id} - 32]",
+                "movups xmm1, xmmword ptr [rdx + 8 * {id} - 16]",
+                "movups xmmword ptr [rax + 8 * {id} - 32], xmm0",
+                "movups xmmword ptr [rax + 8 * {id} - 16], xmm1",
+                "add {id}, 4",
+                "jle 8b",
+                "6:",
+                "test {words:l}, 2",
+                "jz 6f",
+                "movups xmm0, xmmword ptr [rdx + 8 * {id} - 32]",
+                "movups xmmword ptr [rax + 8 * {id} - 32], xmm0",
+                "6:",
+                "test {words:l}, 1",
+                "jz 6f",
+                "movq xmm0, qword ptr [rdx - 8]",
+                "movq qword ptr [rax - 8], xmm0",
+                "6:",
+            ]
+            commit: ["add qword ptr [{control} + {HEAD}], {len}"]
+            operands: [
+                src = in(reg) payload.as_ptr(),
+                words = in(reg) payload.len(),
+                len = in(reg) 8 + 8 * payload.len(),
+                out("xmm0") _,
+                out("xmm1") _,
+            ]
+        }
+    }
+    Ok(())
+}
+
+/// A sequence of the slow path, that does something only if all of `$start` still holds.
+macro_rules! continued_sequence {
+    (
+        ($rseq:expr, $channel:expr, $start:expr)
+        body: [$($body:literal),* $(,)?]
+        operands: [$($operands:tt)*]
+    ) => {
+        sequence! {
+            ($rseq, $channel)
+            refused: Step::Changed,
+            aborted: Step::Aborted,
+            body: [
+                "cmp {cpu:e}, dword ptr [{start} + {START_CPU}]",
+                "jne {refused}",
+                "mov {tmp:e}, dword ptr [{start} + {START_EPOCH}]",
+                "cmp {tmp:e}, dword ptr [{channel} + {EPOCH}]",
+                "jne {refused}",
+                "mov {control}, qword ptr [{start} + {START_CONTROL}]",
+                "mov {tmp}, qword ptr [{start} + {START_HEAD}]",
+                "cmp {tmp}, qword ptr [{control} + {HEAD}]",
+                "jne {refused}",
+                $($body,)*
+            ]
+            operands: [
+                start = in(reg) std::ptr::from_ref::<Start>($start),
+                tmp = out(reg) _,
+                control = out(reg) _,
+                $($operands)*
+                START_CPU = const offset_of!(Start, cpu),
+                START_EPOCH = const offset_of!(Start, epoch),
+                START_CONTROL = const offset_of!(Start, control),
+                START_HEAD = const offset_of!(Start, head),
+                EPOCH = const offset_of!(Channel, epoch),
+                HEAD = const offset_of!(Control, head),
+            ]
+        }
+    };
+}
+
+/// Stores what `advance` says, and moves `head`.
+///
+/// # Safety
+/// The addresses in `advance` must have been made from a [`Ring`](crate::writer::channel::Ring) of `channel` for that
+/// CPU, that epoch and that head, and lie in the part of the ring that may be overwritten, or in memory of the caller.
+pub(in crate::writer) unsafe fn advance(
+    rseq: Rseq,
+    channel: &Channel,
+    advance: &mut Advance,
+) -> Step {
+    let arg = std::ptr::from_mut(advance);
+    // SAFETY: the caller's promise, for as long as CPU, epoch and head are what they were; that they are is compared
+    // in the sequence, and the sequence is restarted if they could have changed since. `arg` is the caller's.
+    unsafe {
+        continued_sequence! {
+            (rseq, channel, &(*arg).start)
+            body: [
+                "rdtsc",
+                "shl rdx, 32",
+                "or rax, rdx",
+                "mov qword ptr [{arg} + {TIME}], rax",
+                "mov {tmp}, qword ptr [{arg} + {FULL_TIME}]",
+                "mov qword ptr [{tmp}], rax",
+                "mov rdx, rax",
+                "shl rdx, 16",
+                "or rdx, qword ptr [{arg} + {WORD_ID}]",
+                "mov {tmp}, qword ptr [{arg} + {WORD}]",
+                "mov qword ptr [{tmp}], rdx",
+                "mov {tmp}, qword ptr [{arg} + {SECOND}]",
+                "mov rdx, qword ptr [{arg} + {SECOND_WORD}]",
+                "mov qword ptr [{tmp}], rdx",
+                "mov {tmp}, qword ptr [{arg} + {SUBBUF}]",
+                "mov qword ptr [{tmp} + {SUBBUF_TIME}], rax",
+                "mov rdx, qword ptr [{arg} + {POSITION}]",
+                "mov qword ptr [{tmp} + {SUBBUF_POSITION}], rdx",
+                "mov rdx, qword ptr [{control} + {LOST}]",
+                "mov qword ptr [{tmp} + {SUBBUF_LOST}], rdx",
+                "mov dword ptr [{tmp} + {SUBBUF_CPU}], {cpu:e}",
+                "mov dword ptr [{tmp} + {SUBBUF_MAGIC}], {MAGIC}",
+                "mov rdx, qword ptr [{arg} + {NEW_HEAD}]",
+                "mov qword ptr [{control} + {HEAD}], rdx",
+            ]
+            operands: [
+                arg = in(reg) arg,
+                TIME = const offset_of!(Advance, time),
+                FULL_TIME = const offset_of!(Advance, full_time),
+                WORD = const offset_of!(Advance, word),
+                WORD_ID = const offset_of!(Advance, word_id),
+                SECOND = const offset_of!(Advance, second),
+                SECOND_WORD = const offset_of!(Advance, second_word),
+                SUBBUF = const offset_of!(Advance, subbuf),
+                POSITION = const offset_of!(Advance, position),
+                NEW_HEAD = const offset_of!(Advance, new_head),
+                SUBBUF_POSITION = const offset_of!(LttSubbuf, position),
+                SUBBUF_TIME = const offset_of!(LttSubbuf, time),
+                SUBBUF_LOST = const offset_of!(LttSubbuf, lost),
+                SUBBUF_CPU = const offset_of!(LttSubbuf, cpu),
+                SUBBUF_MAGIC = const offset_of!(LttSubbuf, magic),
+                MAGIC = const LTT_SUBBUF_MAGIC,
+                LOST = const offset_of!(Control, lost),
+            ]
+        }
+    }
+    Step::Done
+}
+
+/// Says in the ring's control block that everything below `claimed` may be overwritten from now on. It never says
+/// less than before.
+///
+/// # Safety
+/// `start` must have been made from a [`Ring`](crate::writer::channel::Ring) of `channel`.
+pub(in crate::writer) unsafe fn claim(
+    rseq: Rseq,
+    channel: &Channel,
+    start: &Start,
+    claimed: u64,
+) -> Step {
+    // SAFETY: stores to an atomic field of the control block.
+    unsafe {
+        continued_sequence! {
+            (rseq, channel, start)
+            body: [
+                "cmp {claimed}, qword ptr [{control} + {CLAIMED}]",
+                "jbe 4f",
+                "mov qword ptr [{control} + {CLAIMED}], {claimed}",
+            ]
+            operands: [
+                claimed = in(reg) claimed,
+                CLAIMED = const offset_of!(Control, claimed),
+            ]
+        }
+    }
+    Step::Done
+}
+
+/// Stores the newest full time of the ring that `control` belongs to, unless the channel was closed since.
+///
+/// # Safety
+/// As [`lose`]'s.
+pub(in crate::writer) unsafe fn note_time(
+    rseq: Rseq,
+    channel: &Channel,
+    epoch: u32,
+    control: &Control,
+    time: u64,
+) -> Step {
+    // SAFETY: stores to an atomic field of `control`.
+    unsafe {
+        sequence! {
+            (rseq, channel)
+            refused: Step::Changed,
+            aborted: Step::Aborted,
+            body: [
+                "cmp {epoch:e}, dword ptr [{channel} + {EPOCH}]",
+                "jne {refused}",
+                "mov qword ptr [{control} + {TIME}], {time}",
+            ]
+            operands: [
+                epoch = in(reg) epoch,
+                control = in(reg) std::ptr::from_ref(control),
+                time = in(reg) time,
+                EPOCH = const offset_of!(Channel, epoch),
+                TIME = const offset_of!(Control, time),
+            ]
+        }
+    }
+    Step::Done
+}
+
+/// Counts a lost record in the ring that `control` belongs to, unless the channel was closed since.
+///
+/// The increment is an atomic one, so that a thread that cannot finish a sequence may count without one.
+///
+/// # Safety
+/// `control` must come from a [`Ring`](crate::writer::channel::Ring) of `channel` for that epoch.
+pub(in crate::writer) unsafe fn lose(
+    rseq: Rseq,
+    channel: &Channel,
+    epoch: u32,
+    control: &Control,
+) -> Step {
+    // SAFETY: adds to an atomic field of `control`.
+    unsafe {
+        sequence! {
+            (rseq, channel)
+            refused: Step::Changed,
+            aborted: Step::Aborted,
+            body: [
+                "cmp {epoch:e}, dword ptr [{channel} + {EPOCH}]",
+                "jne {refused}",
+                "lock inc qword ptr [{control} + {LOST}]",
+            ]
+            operands: [
+                epoch = in(reg) epoch,
+                control = in(reg) std::ptr::from_ref(control),
+                EPOCH = const offset_of!(Channel, epoch),
+                LOST = const offset_of!(Control, lost),
+            ]
+        }
+    }
+    Step::Done
+}
+
+/// `vfork`, which says in the thread's block that it is lent, as long as it is.
+///
+/// The child runs on the parent's stack and thread block, in which it must not write records: the kernel knows nothing
+/// of a child's rseq area, and neither restarts its sequences nor tells it its CPU. The parent goes on when the child
+/// executed another program, exited, or was killed, and says then what was said before: of a `vfork` child that
+/// forks so itself, that is that the block is lent.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn vfork() -> libc::pid_t {
+    naked_asm!(
+        "endbr64",
+        // The child may overwrite the place of the return address before the parent returns. Registers, the kernel
+        // keeps for each of them: rdi, rsi and rdx outlive a system call.
+        "pop rdi",
+        "mov rdx, qword ptr [rip + usertrace_thread@GOTTPOFF]",
+        "mov esi, dword ptr fs:[rdx + {NO_CPU_OFFSET}]",
+        "mov dword ptr fs:[rdx + {NO_CPU_OFFSET}], {NO_CPU}",
+        "mov eax, {VFORK}",
+        "syscall",
+        "test eax, eax",
+        "jz 2f",
+        "mov dword ptr fs:[rdx + {NO_CPU_OFFSET}], esi",
+        "push rdi",
+        "cmp rax, -4095",
+        "jae 3f",
+        "ret",
+        "2:",
+        // The child shares the shadow stack, too, if there is one: not by `ret`, as its entry is the parent's.
+        "jmp rdi",
+        "3:",
+        "neg eax",
+        "push rax",
+        "call qword ptr [rip + __errno_location@GOTPCREL]",
+        "pop rcx",
+        "mov dword ptr [rax], ecx",
+        "mov eax, -1",
+        "ret",
+        NO_CPU_OFFSET = const offset_of!(Thread, no_cpu),
+        NO_CPU = const NO_CPU,
+        VFORK = const libc::SYS_vfork,
+    )
+}

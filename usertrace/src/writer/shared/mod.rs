@@ -1,0 +1,365 @@
+//! Writes records into rings of the shared protocol (D2): where no restartable sequences are to be had, or where a
+//! ring is not one of a CPU.
+//!
+//! [`protocol`] has the algorithm. Here is what it runs on: the mapped rings of a [`Channel`], [`owner`] which of them
+//! is a thread's.
+
+mod owner;
+mod protocol;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+
+use self::protocol::{Lost, Reservation, Word};
+use super::channel::{Channel, Control, Mode};
+use super::{Dropped, thread, wait};
+
+impl Word for AtomicU64 {
+    #[inline(always)]
+    fn load(&self, order: Ordering) -> u64 {
+        self.load(order)
+    }
+
+    #[inline(always)]
+    fn store(&self, value: u64, order: Ordering) {
+        self.store(value, order);
+    }
+
+    #[inline(always)]
+    fn compare_exchange(
+        &self,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64> {
+        self.compare_exchange(current, new, success, failure)
+    }
+
+    #[inline(always)]
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        self.fetch_add(value, order)
+    }
+
+    #[inline(always)]
+    fn fence(order: Ordering) {
+        std::sync::atomic::fence(order);
+    }
+}
+
+/// One ring of a channel.
+#[derive(Clone, Copy, Debug)]
+struct Ring<'a> {
+    channel: &'a Channel,
+    control: &'a Control,
+    /// Of the ring; all words of it are atomic integers.
+    words: *const AtomicU64,
+    /// What of a position says where in the ring its word is.
+    word_mask: u64,
+    /// Size of a sub-buffer, minus 1.
+    subbuf_mask: u64,
+}
+
+impl<'a> Ring<'a> {
+    /// The ring of a channel with an index.
+    #[inline(always)]
+    fn new(channel: &'a Channel, index: u32) -> Option<Self> {
+        if index >= channel.rings() {
+            return None;
+        }
+        let ring_mask = channel.ring_mask.load(Ordering::Relaxed);
+        let stride = channel.control_stride.load(Ordering::Relaxed);
+        let control = channel.control.load(Ordering::Relaxed);
+        let buffers = channel.buffers.load(Ordering::Relaxed);
+        Some(Self {
+            channel,
+            // SAFETY: `open`'s caller promised that the control blocks are mapped from then on, and it checked that
+            // they are aligned. Everything in a control block is atomic.
+            control: unsafe {
+                &*control
+                    .wrapping_add(index as usize * stride as usize)
+                    .cast::<Control>()
+            },
+            words: buffers
+                .wrapping_add(index as usize * (ring_mask as usize + 1))
+                .cast(),
+            // A position that is no multiple of 8 was not stored by this writer; that must not make it any worse.
+            word_mask: ring_mask & !7,
+            subbuf_mask: channel.subbuf_mask.load(Ordering::Relaxed),
+        })
+    }
+
+    /// The calling thread's ring, if it has written to the channel before.
+    #[inline(always)]
+    fn known(channel: &'a Channel) -> Option<Self> {
+        let index = match channel.serial() {
+            0 => 0,
+            serial => owner::remembered(serial)?,
+        };
+        Self::new(channel, index)
+    }
+
+    /// The calling thread's ring.
+    fn find(channel: &'a Channel) -> Result<Self, Dropped> {
+        if let Some(ring) = Self::known(channel) {
+            return Ok(ring);
+        }
+        let index = owner::take(channel)?;
+        Self::new(channel, index).ok_or(Dropped::Closed)
+    }
+
+    /// One word for a position in this ring, as a signal handler may come between the stores of two. For another pair
+    /// of ring and position to have the same one, the rings' control blocks must be a multiple of a gigabyte apart.
+    #[inline(always)]
+    fn mark(&self, position: u64) -> u64 {
+        let address = std::ptr::from_ref(self.control).addr() as u64;
+        (address << 34) ^ position
+    }
+}
+
+impl protocol::Ring for Ring<'_> {
+    type Word = AtomicU64;
+
+    #[inline(always)]
+    fn head(&self) -> &AtomicU64 {
+        &self.control.head
+    }
+
+    #[inline(always)]
+    fn lost(&self) -> &AtomicU64 {
+        &self.control.lost
+    }
+
+    #[inline(always)]
+    fn time(&self) -> &AtomicU64 {
+        &self.control.time
+    }
+
+    #[inline(always)]
+    fn consumed(&self) -> &AtomicU64 {
+        &self.control.consumed
+    }
+
+    #[inline(always)]
+    fn words(&self, position: u64, len: u64) -> &[AtomicU64] {
+        let first = self
+            .words
+            .wrapping_byte_add((position & self.word_mask) as usize);
+        // SAFETY: inside the ring, which `Channel::open`'s caller promised is mapped, and aligned: `len` words from there
+        // end with the sub-buffer at the latest. Whoever stores to it does so atomically.
+        unsafe { std::slice::from_raw_parts(first, len as usize) }
+    }
+
+    #[inline(always)]
+    fn subbuf_size(&self) -> u64 {
+        self.subbuf_mask + 1
+    }
+
+    #[inline(always)]
+    fn ring_size(&self) -> u64 {
+        (self.word_mask | 7) + 1
+    }
+
+    fn overwrites(&self) -> bool {
+        self.channel
+            .ring_at(0)
+            .is_some_and(|ring| ring.mode == Mode::Overwrite)
+    }
+
+    fn writer(&self) -> u32 {
+        // Relaxed: it was stored by the thread itself. (Threads that share a ring have its owner's number.)
+        self.control.owner.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn cycles(&self, head: u64) -> u64 {
+        // A processor may read the clock before it has loaded `head`, of another one who has moved it past a record whose
+        // time is later. Not if it was this thread that moved it there: a thread's times are in order. To wait for loads
+        // costs more than all the rest of an event.
+        if thread::with(|thread| thread.reserved_to.load(Ordering::Relaxed)) != self.mark(head) {
+            after_loads();
+        }
+        crate::clock::cycles()
+    }
+
+    #[inline(always)]
+    fn moved(&self, head: u64) {
+        thread::with(|thread| {
+            thread.reserved_to.store(self.mark(head), Ordering::Relaxed);
+        });
+    }
+
+    #[inline(always)]
+    fn filled(&self) {
+        ring_doorbell(self.channel);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait(&self, consumed: u64, left: bool) -> bool {
+        let ring = self.channel.ring_at(0);
+        let Some(ring) = ring.filter(|ring| ring.mode == Mode::Block) else {
+            return false;
+        };
+        if left {
+            return wait::wait(self.control, ring.doorbell, consumed);
+        }
+        let there = ring
+            .doorbell
+            .is_some_and(|doorbell| !doorbell.is_deserted());
+        if there {
+            pause();
+        }
+        there
+    }
+}
+
+/// Sleeps for a millisecond. Leaves `errno` alone.
+fn pause() {
+    let time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 1_000_000,
+    };
+    // SAFETY: the kernel reads the time, and writes nothing.
+    unsafe {
+        syscalls::raw::syscall2(
+            syscalls::Sysno::nanosleep as usize,
+            &raw const time as usize,
+            0,
+        );
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn ring_doorbell(channel: &Channel) {
+    if let Some(doorbell) = channel.ring_at(0).and_then(|ring| ring.doorbell) {
+        doorbell.ring();
+    }
+}
+
+/// What comes next in the program comes after all loads, also if it is to read the clock. (`cycles` does that by itself
+/// on other processors.)
+#[cold]
+fn after_loads() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 processor has the instruction.
+    unsafe {
+        std::arch::x86_64::_mm_lfence();
+    }
+}
+
+impl From<Lost> for Dropped {
+    fn from(_: Lost) -> Self {
+        Self::Lost
+    }
+}
+
+/// The event's id, if it has one.
+#[inline(always)]
+fn described(id: &AtomicU16) -> Result<u16, Dropped> {
+    match id.load(Ordering::Relaxed) {
+        0 => Err(Dropped::Closed),
+        id => Ok(id),
+    }
+}
+
+/// Writes a record, whatever it takes; waits if the channel's mode says so.
+///
+/// # Safety
+/// Whoever opened `channel` kept the promise of [`Channel::open`]. `id` is 0, or the id of an event with such a
+/// payload, or that of a metadata record.
+#[inline(always)]
+pub(super) unsafe fn write(
+    channel: &Channel,
+    id: &AtomicU16,
+    payload: &[u64],
+) -> Result<(), Dropped> {
+    if let Ok(id) = described(id)
+        && let Some(ring) = Ring::known(channel)
+        && protocol::try_write(ring, id, payload).is_ok()
+    {
+        return Ok(());
+    }
+    write_slowly(channel, id, payload)
+}
+
+#[cold]
+#[inline(never)]
+fn write_slowly(channel: &Channel, id: &AtomicU16, payload: &[u64]) -> Result<(), Dropped> {
+    let id = described(id)?;
+    Ok(protocol::write(Ring::find(channel)?, id, payload)?)
+}
+
+/// A record that is written piece by piece, straight into the ring.
+///
+/// If it is dropped before [`finish`](Self::finish), it is one lost record to readers.
+#[derive(Debug)]
+pub(super) struct Record<'a> {
+    reservation: Reservation<Ring<'a>>,
+    /// Whole words stored so far.
+    words: usize,
+    /// Bytes that do not make a word yet, the first one lowest in memory, and how many there are.
+    rest: [u8; 8],
+    rest_len: usize,
+}
+
+/// Reserves a record with a payload of `len` bytes.
+///
+/// # Safety
+/// As [`write`]'s: what is appended to the record must be such a payload.
+pub(super) unsafe fn reserve<'a>(
+    channel: &'a Channel,
+    id: &AtomicU16,
+    len: usize,
+) -> Result<Record<'a>, Dropped> {
+    let id = described(id)?;
+    let ring = Ring::find(channel)?;
+    Ok(Record {
+        reservation: protocol::reserve(ring, id, len.div_ceil(8) as u64)?,
+        words: 0,
+        rest: [0; 8],
+        rest_len: 0,
+    })
+}
+
+impl Record<'_> {
+    /// Appends to the payload. What is more than was reserved is left out.
+    pub(super) fn append(&mut self, mut bytes: &[u8]) {
+        if self.rest_len != 0 {
+            let some = bytes.len().min(8 - self.rest_len);
+            self.rest[self.rest_len..self.rest_len + some].copy_from_slice(&bytes[..some]);
+            self.rest_len += some;
+            bytes = &bytes[some..];
+            if self.rest_len < 8 {
+                return;
+            }
+            self.store(self.rest);
+        }
+        let (words, rest) = bytes.as_chunks();
+        for &word in words {
+            self.store(word);
+        }
+        self.rest[..rest.len()].copy_from_slice(rest);
+        self.rest_len = rest.len();
+    }
+
+    fn store(&mut self, word: [u8; 8]) {
+        if let Some(place) = self.reservation.payload().get(self.words) {
+            place.store(u64::from_ne_bytes(word), Ordering::Relaxed);
+            self.words += 1;
+        }
+    }
+
+    /// Says that the payload is whole; what was not appended of it is zeros.
+    pub(super) fn finish(mut self) {
+        let mut last = self.rest;
+        last[self.rest_len..].fill(0);
+        while self.words < self.reservation.payload().len() {
+            self.store(last);
+            last = [0; 8];
+        }
+        self.reservation.complete();
+    }
+}

@@ -1,0 +1,629 @@
+//! The writer as it is, in memory that processes share, and with the reader that everybody uses.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64, Ordering};
+
+use usertrace_sys::uapi::LttSubbuf;
+
+use crate::ring::{
+    Counts, Format, GapKind, Geometry as RingGeometry, Item, Patience, PayloadLengths, Positions,
+    RingMemory, RingReader, SharedBytes,
+};
+use crate::writer::channel::{Channel, Control, Geometry, Mode, Protocol, Scope};
+use crate::writer::doorbell::{Doorbell, wake};
+use crate::writer::tests::shared as shared_memory;
+use crate::writer::{Dropped, shared};
+
+const STRIDE: usize = 128;
+
+/// The rings of a channel, in memory that is shared with children.
+struct Rings {
+    geometry: Geometry,
+    /// Lies before the control blocks.
+    doorbell: &'static Doorbell,
+    memory: NonNull<u8>,
+    len: usize,
+    channel: Channel,
+}
+
+// SAFETY: the memory is shared, and what is in it is accessed as the protocol says.
+unsafe impl Send for Rings {}
+// SAFETY: likewise.
+unsafe impl Sync for Rings {}
+
+impl Rings {
+    fn new(subbuf_size: u64, subbuf_count: u64, nr_rings: u32, scope: Scope, mode: Mode) -> Self {
+        let control_len = STRIDE * (1 + nr_rings as usize);
+        let len = control_len + (subbuf_size * subbuf_count) as usize * nr_rings as usize;
+        let memory = shared_memory(len);
+        // SAFETY: it lies at the start of the mapping, where nothing else is. It is never given back to the system
+        // while anybody has it: `drop`.
+        let doorbell = unsafe { memory.cast::<Doorbell>().as_ref() };
+        let geometry = Geometry {
+            buffers: memory.as_ptr().wrapping_add(control_len),
+            control: memory.as_ptr().wrapping_add(STRIDE),
+            control_stride: STRIDE as u64,
+            subbuf_size,
+            subbuf_count,
+            nr_rings,
+            scope,
+            mode,
+            protocol: Protocol::Shared,
+            doorbell,
+            prefault: false,
+        };
+        let channel = Channel::default();
+        // SAFETY: the geometry is that of the memory, and all who write are gone before it is.
+        unsafe { channel.open(&geometry) }.unwrap();
+        Self {
+            geometry,
+            doorbell,
+            memory,
+            len,
+            channel,
+        }
+    }
+
+    fn put(&self, id: u16, payload: &[u64]) -> Result<(), Dropped> {
+        // SAFETY: the geometry is that of the memory; ids mean nothing here.
+        unsafe { shared::write(&self.channel, &AtomicU16::new(id), payload) }
+    }
+
+    fn control(&self, ring: u32) -> &Control {
+        self.channel.ring_at(ring).unwrap().control
+    }
+
+    fn lost(&self) -> u64 {
+        self.channel.positions().map(|(_, lost)| lost).sum()
+    }
+
+    fn reader(&self, ring: u32) -> Reader<'_> {
+        let format = self.format();
+        Reader {
+            memory: self.ring_memory(ring),
+            reader: RingReader::live(format, 0, u64::MAX),
+        }
+    }
+
+    fn format(&self) -> Format {
+        let (size, count) = (self.geometry.subbuf_size, self.geometry.subbuf_count);
+        Format {
+            geometry: RingGeometry::new(size as u32, count as u32).unwrap(),
+            protocol: Protocol::Shared,
+            mode: self.geometry.mode,
+        }
+    }
+
+    fn ring_memory(&self, ring: u32) -> Memory<'_> {
+        let size = self.geometry.ring_size() as usize;
+        let start = self.geometry.buffers.wrapping_add(ring as usize * size);
+        Memory {
+            // SAFETY: mapped as long as `self` is.
+            bytes: unsafe { SharedBytes::new(NonNull::new(start).unwrap(), size) },
+            control: self.control(ring),
+        }
+    }
+
+    /// The header of the oldest sub-buffer that a ring has was never stored: its writer was killed before. So a reader
+    /// has no full time to start from, and gives that sub-buffer up.
+    fn is_without_start(&self, ring: u32) -> bool {
+        let mut memory = self.ring_memory(ring);
+        let (geometry, head) = (self.format().geometry, memory.positions().head);
+        let oldest = geometry.oldest(head);
+        let mut field = |at: usize| memory.load(geometry.offset(oldest) + at as u64);
+        let position = field(std::mem::offset_of!(LttSubbuf, position));
+        let contiguous = field(std::mem::offset_of!(LttSubbuf, contiguous));
+        let begun = position == oldest
+            && (oldest + 1..=oldest + geometry.subbuf_size()).contains(&contiguous);
+        head > 0 && !begun
+    }
+
+    /// What those who write no more have left in a ring.
+    fn dump(&self, ring: u32) -> (Vec<Found>, Counts) {
+        let mut memory = self.ring_memory(ring);
+        let reader = RingReader::dump(self.format(), &mut memory, u64::MAX);
+        let mut reader = Reader { memory, reader };
+        let found = reader.read(Patience::Last);
+        (found, reader.reader.counts())
+    }
+}
+
+impl Drop for Rings {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's, and its users borrowed it.
+        unsafe { libc::munmap(self.memory.as_ptr().cast(), self.len) };
+    }
+}
+
+struct Memory<'a> {
+    bytes: SharedBytes<'a>,
+    control: &'a Control,
+}
+
+impl RingMemory for Memory<'_> {
+    fn read(&mut self, offset: u64, buffer: &mut [u8]) {
+        self.bytes.read(offset, buffer);
+    }
+
+    fn load(&mut self, offset: u64) -> u64 {
+        self.bytes.load(offset)
+    }
+
+    fn positions(&mut self) -> Positions {
+        std::sync::atomic::fence(Ordering::Acquire);
+        Positions {
+            head: self.control.head.load(Ordering::Acquire),
+            claimed: 0,
+        }
+    }
+}
+
+/// Payloads are as long as their records.
+struct Any;
+
+impl PayloadLengths for Any {
+    fn payload_len(&self, _id: u16, bytes: &[u8]) -> Option<usize> {
+        Some(bytes.len())
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Found {
+    id: u16,
+    /// Of the header above it.
+    writer: u32,
+    time: u64,
+    payload: Vec<u64>,
+}
+
+struct Reader<'a> {
+    memory: Memory<'a>,
+    reader: RingReader,
+}
+
+impl Reader<'_> {
+    fn read(&mut self, patience: Patience) -> Vec<Found> {
+        let mut found = Vec::new();
+        let mut writer = None;
+        let head = self.memory.positions().head;
+        let Ok(()) = self
+            .reader
+            .read(&mut self.memory, head, patience, &Any, &mut |item| {
+                match item {
+                    Item::SubBuffer { cpu, .. } => writer = Some(cpu),
+                    Item::Record { id, time, payload } => found.push(Found {
+                        id,
+                        writer: writer.unwrap_or_default(),
+                        time,
+                        payload: payload
+                            .as_chunks()
+                            .0
+                            .iter()
+                            .map(|&word| u64::from_ne_bytes(word))
+                            .collect(),
+                    }),
+                    Item::Gap { kind } => assert_ne!(kind, GapKind::Damaged),
+                    Item::Overwritten { .. } => {}
+                }
+                Ok::<_, Infallible>(())
+            });
+        assert!(found.iter().map(|found| found.time).is_sorted());
+        found
+    }
+
+    /// Makes room for what was read, and wakes who waits for it.
+    fn consume(&self) {
+        let control = self.memory.control;
+        control
+            .consumed
+            .store(self.reader.position(), Ordering::SeqCst);
+        if control.waiters.load(Ordering::SeqCst) != 0 {
+            wake(control.consumed_low(), u32::MAX);
+        }
+    }
+}
+
+fn gettid() -> u32 {
+    // SAFETY: no memory is involved.
+    unsafe { libc::gettid() as u32 }
+}
+
+/// Each thread's numbers, in the order in which they are there.
+fn by_thread(found: &[Found]) -> BTreeMap<u64, Vec<u64>> {
+    let mut threads = BTreeMap::<_, Vec<_>>::new();
+    for found in found {
+        let [thread, n, check, ..] = found.payload[..] else {
+            panic!("{found:?}");
+        };
+        assert_eq!(check, !n);
+        threads.entry(thread).or_default().push(n);
+    }
+    threads
+}
+
+/// D2, D3: four threads write into one ring, and a reader takes it out on the other side: what was not lost is there.
+#[test]
+fn four_threads_and_a_reader() {
+    const THREADS: u64 = 4;
+    const EVENTS: u64 = 50_000;
+    for mode in [Mode::Block, Mode::Discard] {
+        let rings = Rings::new(4096, 4, 1, Scope::Global, mode);
+        let written = AtomicU64::new(0);
+        let running = AtomicU64::new(THREADS);
+        let mut found = Vec::new();
+        let mut reader = rings.reader(0);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (rings, written, running) = (&rings, &written, &running);
+                scope.spawn(move || {
+                    let lens = [3, 4, 30];
+                    for n in 0..EVENTS {
+                        let mut payload = [n; 30];
+                        payload[..3].copy_from_slice(&[thread, n, !n]);
+                        if rings.put(1, &payload[..lens[n as usize % 3]]).is_ok() {
+                            written.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                    running.fetch_sub(1, Ordering::Release);
+                });
+            }
+            while running.load(Ordering::Acquire) != 0 {
+                found.extend(reader.read(Patience::Wait));
+                reader.consume();
+            }
+        });
+        found.extend(reader.read(Patience::Wait));
+        let counts = reader.reader.counts();
+        assert_eq!(counts.events, written.load(Ordering::Relaxed));
+        assert_eq!(counts.events + rings.lost(), THREADS * EVENTS);
+        assert_eq!(mode == Mode::Block, rings.lost() == 0);
+        assert_eq!(
+            (counts.unfinished, counts.corrupted, counts.damaged),
+            (0, 0, 0)
+        );
+        for numbers in by_thread(&found).values() {
+            assert!(numbers.is_sorted_by(|a, b| a < b));
+        }
+        assert_eq!(
+            reader.reader.position(),
+            rings.control(0).head.load(Ordering::Relaxed)
+        );
+        assert_ne!(rings.doorbell.rung.load(Ordering::Relaxed), 0);
+    }
+}
+
+/// D3: the same where the ring overwrites: nothing that is read is torn, nothing is read twice, and the newest is there.
+#[test]
+fn four_threads_overwrite_and_a_reader_looks() {
+    const THREADS: u64 = 4;
+    const EVENTS: u64 = 50_000;
+    let rings = Rings::new(4096, 4, 1, Scope::Global, Mode::Overwrite);
+    let running = AtomicU64::new(THREADS);
+    let mut found = Vec::new();
+    let mut reader = rings.reader(0);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (rings, running) = (&rings, &running);
+            scope.spawn(move || {
+                for n in 0..EVENTS {
+                    // Lost only if others sleep in all other places.
+                    let _ = rings.put(1, &[thread, n, !n, n, n]);
+                }
+                running.fetch_sub(1, Ordering::Release);
+            });
+        }
+        while running.load(Ordering::Acquire) != 0 {
+            found.extend(reader.read(Patience::Wait));
+        }
+    });
+    found.extend(reader.read(Patience::Wait));
+    let counts = reader.reader.counts();
+    assert_eq!(
+        (counts.unfinished, counts.corrupted, counts.damaged),
+        (0, 0, 0)
+    );
+    for numbers in by_thread(&found).values() {
+        assert!(numbers.is_sorted_by(|a, b| a < b), "twice, or out of order");
+    }
+    rings.put(1, &[0, EVENTS, !EVENTS]).unwrap();
+    let last = reader.read(Patience::Wait);
+    assert_eq!(last.last().unwrap().payload[1], EVENTS);
+}
+
+/// D1: each thread has a ring, whose headers name it; there are no more of them than there are; and one that was given
+/// back is somebody else's, from a new sub-buffer on.
+#[test]
+fn each_thread_has_a_ring() {
+    let rings = Rings::new(4096, 4, 3, Scope::Thread, Mode::Discard);
+    let in_thread = |n: u64| {
+        std::thread::scope(|scope| {
+            let rings = &rings;
+            scope
+                .spawn(move || {
+                    rings.put(1, &[0, n, !n]).unwrap();
+                    rings.put(1, &[0, n, !n]).unwrap();
+                    gettid()
+                })
+                .join()
+                .unwrap()
+        })
+    };
+    let threads: Vec<_> = (0..3).map(in_thread).collect();
+    for (ring, &thread) in (0..).zip(&threads) {
+        assert_eq!(rings.control(ring).owner.load(Ordering::Relaxed), thread);
+        let (found, _) = rings.dump(ring);
+        assert_eq!(found.len(), 2);
+        assert!(
+            found
+                .iter()
+                .all(|found| found.writer == thread && found.payload[1] == u64::from(ring))
+        );
+    }
+    // All are taken: this one writes into another's.
+    in_thread(3);
+    let found: Vec<_> = (0..3).flat_map(|ring| rings.dump(ring).0).collect();
+    assert_eq!(found.len(), 8);
+
+    rings.control(1).owner.store(0, Ordering::Release);
+    let thread = in_thread(4);
+    assert_eq!(rings.control(1).owner.load(Ordering::Relaxed), thread);
+    let (found, _) = rings.dump(1);
+    for found in found {
+        assert_eq!(found.payload[1] == 4, found.writer == thread, "{found:?}");
+    }
+    assert_eq!(
+        rings.control(1).head.load(Ordering::Relaxed),
+        4096 + 64 + 2 * 40
+    );
+}
+
+/// A ring that is full is nobody's: its records would go by the name of the thread before. The next event tries again.
+#[test]
+fn a_full_ring_is_not_taken() {
+    let rings = Rings::new(4096, 2, 1, Scope::Thread, Mode::Discard);
+    let fill = || {
+        std::thread::scope(|scope| {
+            scope
+                .spawn(|| while rings.put(1, &[0, 1, !1]).is_ok() {})
+                .join()
+                .unwrap();
+        })
+    };
+    fill();
+    rings.control(0).owner.store(0, Ordering::Release);
+    let lost = rings.lost();
+    assert_eq!(rings.put(1, &[0, 2, !2]), Err(Dropped::Lost));
+    assert_eq!(rings.lost(), lost + 1);
+    assert_eq!(rings.control(0).owner.load(Ordering::Relaxed), 0);
+    let mut reader = rings.reader(0);
+    reader.read(Patience::Wait);
+    reader.consume();
+    rings.put(1, &[0, 3, !3]).unwrap();
+    let found = reader.read(Patience::Wait);
+    assert_eq!((found[0].writer, found[0].payload[1]), (gettid(), 3));
+}
+
+/// A record that is written piece by piece is whatever the pieces are; one that is given up is counted.
+#[test]
+fn a_record_in_pieces() {
+    let rings = Rings::new(4096, 2, 1, Scope::Global, Mode::Discard);
+    let text: Vec<u8> = (0..100).collect();
+    for pieces in [
+        &[1, 2, 5, 8, 9, 3][..],
+        &[8, 8],
+        &[7],
+        &[0, 3, 0],
+        &[64, 1, 15],
+        &[],
+    ] {
+        let len: usize = pieces.iter().sum();
+        // SAFETY: as in `put`.
+        let record = unsafe { shared::reserve(&rings.channel, &AtomicU16::new(9), len) };
+        let mut record = record.unwrap();
+        let mut rest = &text[..len];
+        for &piece in pieces {
+            let (now, later) = rest.split_at(piece);
+            record.append(now);
+            rest = later;
+        }
+        // Too much does no harm.
+        record.append(&[0xff; 16]);
+        record.finish();
+        let found = rings.dump(0).0.pop().unwrap();
+        let bytes: Vec<_> = found
+            .payload
+            .iter()
+            .flat_map(|word| word.to_ne_bytes())
+            .collect();
+        assert_eq!(bytes.len(), len.next_multiple_of(8));
+        assert_eq!(bytes[..len], text[..len]);
+    }
+    // SAFETY: as in `put`.
+    drop(unsafe { shared::reserve(&rings.channel, &AtomicU16::new(9), 100) });
+    rings.put(1, &[1, 2, 3]).unwrap();
+    let (found, counts) = rings.dump(0);
+    assert_eq!(found.last().unwrap().payload, [1, 2, 3]);
+    assert_eq!(
+        (counts.unfinished, counts.corrupted, counts.damaged),
+        (1, 0, 0)
+    );
+    // Longer than a sub-buffer.
+    // SAFETY: as in `put`.
+    let record = unsafe { shared::reserve(&rings.channel, &AtomicU16::new(9), 4096 - 64 - 15) };
+    assert_eq!(record.err(), Some(Dropped::Lost));
+    assert_eq!(rings.put(0, &[]), Err(Dropped::Closed), "no id");
+    rings.channel.close();
+    assert_eq!(rings.put(1, &[]), Err(Dropped::Closed));
+}
+
+/// What the child of `in_child` does with the rings that it was forked with.
+fn in_child(body: impl FnOnce()) -> libc::pid_t {
+    // SAFETY: the child only runs code that needs no lock of another thread: it makes threads, writes events, and ends.
+    unsafe {
+        let pid = libc::fork();
+        assert!(pid >= 0);
+        if pid == 0 {
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).is_ok();
+            libc::_exit(i32::from(!done));
+        }
+        pid
+    }
+}
+
+fn wait_for(pid: libc::pid_t) -> libc::c_int {
+    let mut status = 0;
+    // SAFETY: the child is the caller's.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    status
+}
+
+static FOR_HANDLER: AtomicPtr<Rings> = AtomicPtr::new(std::ptr::null_mut());
+static HANDLED: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn trace_in_handler(_: libc::c_int) {
+    // SAFETY: set before the handler was installed, and valid until the process is done with it.
+    if let Some(rings) = unsafe { FOR_HANDLER.load(Ordering::Acquire).as_ref() } {
+        let n = HANDLED.fetch_add(1, Ordering::Relaxed);
+        rings.put(2, &[9, n, !n]).unwrap();
+    }
+}
+
+/// D2: a signal handler that traces, at whichever instruction of an event it comes.
+#[test]
+fn a_signal_handler_traces_in_the_middle_of_an_event() {
+    const EVENTS: u64 = 400_000;
+    let rings = Rings::new(1 << 20, 32, 1, Scope::Thread, Mode::Discard);
+    let handled = shared_memory(4096).cast::<AtomicU64>();
+    let child = in_child(|| {
+        FOR_HANDLER.store((&raw const rings).cast_mut(), Ordering::Release);
+        // SAFETY: the handler is async-signal-safe; the timer is the child's.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = trace_in_handler as extern "C" fn(libc::c_int) as usize;
+            libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut());
+            let each = libc::timeval {
+                tv_sec: 0,
+                tv_usec: 50,
+            };
+            let timer = libc::itimerval {
+                it_interval: each,
+                it_value: each,
+            };
+            libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut());
+        }
+        for n in 0..EVENTS {
+            rings.put(1, &[1, n, !n]).unwrap();
+        }
+        // SAFETY: a timer of zeros is none.
+        unsafe {
+            let none: libc::itimerval = std::mem::zeroed();
+            libc::setitimer(libc::ITIMER_REAL, &raw const none, std::ptr::null_mut());
+            handled
+                .as_ref()
+                .store(HANDLED.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    });
+    assert_eq!(wait_for(child), 0);
+    let (found, counts) = rings.dump(0);
+    assert_eq!(
+        (counts.unfinished, counts.corrupted, counts.damaged),
+        (0, 0, 0)
+    );
+    let mut numbers = by_thread(&found);
+    assert!(numbers.remove(&1).unwrap().into_iter().eq(0..EVENTS));
+    // SAFETY: written by the child, which is gone.
+    let handled = unsafe { handled.as_ref() }.load(Ordering::Relaxed);
+    assert!(handled > 0, "no signal came");
+    assert!(numbers.remove(&9).unwrap().into_iter().eq(0..handled));
+}
+
+/// A10: killed at any instant, writers leave all records that they had committed, each thread's from its first one on,
+/// and what they had not is counted.
+#[test]
+fn killed_writers_leave_a_prefix_of_each_thread() {
+    for (threads, scope, mode) in [
+        (1, Scope::Global, Mode::Discard),
+        (3, Scope::Global, Mode::Discard),
+        (3, Scope::Thread, Mode::Discard),
+        (3, Scope::Global, Mode::Overwrite),
+    ] {
+        for round in 0..60u64 {
+            let count = if mode == Mode::Overwrite { 4 } else { 1 << 9 };
+            let rings = Rings::new(4096, count, 3, scope, mode);
+            let memory = shared_memory(4096);
+            // SAFETY: mapped, and aligned; the children that write there do so atomically.
+            let witness = unsafe { memory.cast::<[AtomicU64; 3]>().as_ref() };
+            let child = in_child(|| {
+                std::thread::scope(|scope| {
+                    for thread in 0..threads {
+                        let rings = &rings;
+                        scope.spawn(move || {
+                            let mut written = 0;
+                            for n in 0.. {
+                                let payload = [thread, n, !n, n];
+                                if rings.put(1, &payload[..3 + n as usize % 2]).is_ok() {
+                                    written = n + 1;
+                                } else if mode == Mode::Discard {
+                                    // Full: the rest is not of interest.
+                                    loop {
+                                        std::thread::park();
+                                    }
+                                }
+                                witness[thread as usize].store(written, Ordering::Release);
+                            }
+                        });
+                    }
+                });
+            });
+            // Of all threads: one of them may not come to it before the others have filled the ring.
+            let written = || {
+                witness
+                    .iter()
+                    .map(|w| w.load(Ordering::Acquire))
+                    .sum::<u64>()
+            };
+            while written() < round * 53 {
+                std::hint::spin_loop();
+            }
+            // SAFETY: the child is this test's.
+            unsafe { libc::kill(child, libc::SIGKILL) };
+            assert_eq!(libc::WTERMSIG(wait_for(child)), libc::SIGKILL);
+            let (mut found, mut counts) = (Vec::new(), Counts::default());
+            for ring in 0..3 {
+                let (more, these) = rings.dump(ring);
+                found.extend(more);
+                counts += these;
+            }
+            assert!(counts.unfinished <= threads, "{counts:?}");
+            assert_eq!(counts.damaged, 0);
+            let mut numbers = by_thread(&found);
+            for thread in 0..threads {
+                let numbers = numbers.remove(&thread).unwrap_or_default();
+                let committed = witness[thread as usize].load(Ordering::Acquire);
+                let (first, last) = (numbers.first(), numbers.last());
+                if counts.corrupted == 0 {
+                    let newest = last.map_or(0, |last| last + 1);
+                    // In a ring that overwrites, there may be none of a thread that did not run lately.
+                    assert!(newest >= committed || mode == Mode::Overwrite && newest == 0);
+                }
+                if mode == Mode::Discard {
+                    assert!(first.is_none_or(|&first| first == 0));
+                    assert!(
+                        numbers.iter().copied().eq(0..numbers.len() as u64),
+                        "not a prefix"
+                    );
+                }
+            }
+            // Emulated processors find it: a writer is killed between the reservation and the header.
+            let without_start = (0..3).filter(|&ring| rings.is_without_start(ring)).count();
+            assert!(
+                counts.corrupted <= without_start as u64,
+                "{counts:?} {round}"
+            );
+            // SAFETY: mapped above, and nobody has it any more.
+            unsafe { libc::munmap(memory.as_ptr().cast(), 4096) };
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Writers that wait for room (D7), and how readers are woken.
+
+use super::*;
+
+fn with_doorbell(mode: Mode, doorbell: &Doorbell) -> Rings {
+    Rings::with(4096, 2, |geometry| Geometry {
+        mode,
+        doorbell: std::ptr::from_ref(doorbell),
+        ..geometry
+    })
+}
+
+/// A slow reader makes fast writers wait, and nothing is lost.
+#[test]
+fn nothing_is_lost() {
+    const THREADS: u64 = 3;
+    const EVENTS: u64 = 20_000;
+    let doorbell = Doorbell::default();
+    let rings = with_doorbell(Mode::Block, &doorbell);
+    let done = AtomicU64::new(0);
+    let mut seen: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (rings, done) = (&rings, &done);
+            scope.spawn(move || {
+                for n in 0..EVENTS {
+                    if n % 100 == 0 {
+                        put_made(rings, 7, 600, &|cursor| {
+                            cursor.append(&thread.to_ne_bytes());
+                            cursor.append(&n.to_ne_bytes());
+                        })
+                        .unwrap();
+                    } else {
+                        put(rings, 1, &[thread, n]).unwrap();
+                    }
+                }
+                done.fetch_add(1, Ordering::Release);
+            });
+        }
+        let mut consumed = vec![0; rings.geometry.nr_rings as usize];
+        loop {
+            let all = done.load(Ordering::Acquire) == THREADS;
+            for cpu in 0..rings.geometry.nr_rings {
+                let control = rings.control(cpu);
+                let consumed = &mut consumed[cpu as usize];
+                let head = control.head.load(Ordering::Acquire);
+                let decoded = rings.decode_range(cpu, *consumed, head, |_| 2);
+                if decoded.busy > 0 {
+                    // It will be read when it is done.
+                    continue;
+                }
+                for record in decoded.records {
+                    seen.entry(record.payload[0])
+                        .or_default()
+                        .push(record.payload[1]);
+                }
+                *consumed = head;
+                control.consumed.store(head, Ordering::SeqCst);
+                if control.waiters.load(Ordering::SeqCst) != 0 {
+                    wake(control.consumed_low(), u32::MAX);
+                }
+            }
+            if all {
+                break;
+            }
+        }
+    });
+    assert_eq!(rings.lost(), 0);
+    assert_eq!(seen.len(), THREADS as usize);
+    for numbers in seen.values_mut() {
+        numbers.sort_unstable();
+        assert!(numbers.iter().copied().eq(0..EVENTS));
+    }
+    for cpu in 0..rings.geometry.nr_rings {
+        assert_eq!(rings.control(cpu).waiters.load(Ordering::Relaxed), 0);
+    }
+    assert!(doorbell.rung.load(Ordering::Relaxed) > 0);
+}
+
+/// Where there is no reader, nobody waits for it.
+#[test]
+fn nobody_waits_for_a_reader_that_is_gone() {
+    let doorbell = Doorbell::default();
+    let rings = with_doorbell(Mode::Block, &doorbell);
+    pin();
+    let [first, second] = &doorbell.readers;
+    for gone in [vec![&doorbell.gone], vec![first, second]] {
+        let say = |what| {
+            gone.iter()
+                .for_each(|word| word.store(what, Ordering::Relaxed))
+        };
+        say(libc::FUTEX_OWNER_DIED);
+        while put(&rings, 1, &[1, 2]).is_ok() {}
+        say(0);
+    }
+    assert_eq!(rings.lost(), 2);
+}
+
+/// A writer that waits while the reader dies goes on.
+#[test]
+fn a_reader_dies_while_somebody_waits() {
+    let doorbell = Doorbell::default();
+    let rings = with_doorbell(Mode::Block, &doorbell);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            pin();
+            while put(&rings, 1, &[1, 2]).is_ok() {}
+        });
+        let waiting = || {
+            (0..rings.geometry.nr_rings)
+                .any(|cpu| rings.control(cpu).waiters.load(Ordering::Relaxed) != 0)
+        };
+        while !waiting() {
+            std::thread::yield_now();
+        }
+        doorbell.gone.store(1, Ordering::Relaxed);
+    });
+    assert_eq!(rings.lost(), 1);
+}
+
+/// Who waits in the middle of a long record would wait for itself.
+#[test]
+fn nobody_waits_for_itself() {
+    let doorbell = Doorbell::default();
+    let rings = with_doorbell(Mode::Block, &doorbell);
+    pin();
+    put_made(&rings, 7, 1000, &|_| {
+        while put(&rings, 1, &[1, 2]).is_ok() {}
+    })
+    .unwrap();
+    assert_eq!(rings.lost(), 1);
+}
+
+/// The doorbell is rung for each sub-buffer that was filled.
+#[test]
+fn each_sub_buffer_rings() {
+    for mode in [Mode::Discard, Mode::Overwrite] {
+        let doorbell = Doorbell::default();
+        let rings = with_doorbell(mode, &doorbell);
+        let cpu = pin();
+        for _ in 0..5000 {
+            put(&rings, 1, &[1, 2]).unwrap();
+            let head = rings.control(cpu).head.load(Ordering::Relaxed);
+            rings.control(cpu).consumed.store(head, Ordering::Relaxed);
+            assert_eq!(
+                u64::from(doorbell.rung.load(Ordering::Relaxed)),
+                (head - 1) / 4096
+            );
+        }
+    }
+}
+
+/// A record that a reader found busy in a sub-buffer that was filled rings when it is done.
+#[test]
+fn a_record_that_was_waited_for_rings() {
+    let doorbell = Doorbell::default();
+    let rings = with_doorbell(Mode::Discard, &doorbell);
+    pin();
+    let rung = || doorbell.rung.load(Ordering::Relaxed);
+    put_made(&rings, 7, 1000, &|_| {}).unwrap();
+    assert_eq!(rung(), 0);
+    put_made(&rings, 7, 1000, &|_| {
+        put_made(&rings, 7, 3000, &|_| {}).unwrap();
+        assert_eq!(rung(), 1);
+    })
+    .unwrap();
+    assert_eq!(rung(), 2);
+}

@@ -1,0 +1,60 @@
+//! What each thread has: one small block of static thread-local storage.
+//!
+//! Rust's `thread_local!` may allocate when a thread, or a library that was loaded late, comes to it for the first
+//! time. So the block is defined in assembly (with the sequences of its architecture, in `rseq/`), and addressed as the
+//! initial-exec model has it: by an offset from the thread pointer that is fixed before the first instruction of the
+//! program or library runs. So it may be used from signal handlers, from inside `malloc`, and in preloaded libraries; a
+//! library that is loaded by `dlopen` takes it from the reserve that C libraries have for such.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::rseq::arch;
+
+/// Bytes for the rseq area: what kernels of today know of it, and room for more.
+pub(super) const RSEQ_LEN: usize = 64;
+
+/// A bit that makes any CPU number one that no ring exists for: it is beyond [`super::channel::MAX_RINGS`].
+pub(super) const NO_CPU: u32 = super::channel::MAX_RINGS;
+
+/// A thread's block. What is not said to be otherwise starts as zeros.
+///
+/// All is atomic: signal handlers and the kernel come between any two instructions.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct Thread {
+    /// `struct rseq`, for threads whose C library registers none. The CPU number is -1 (as the kernel's
+    /// `RSEQ_CPU_ID_UNINITIALIZED`) until it is registered. Of these fields only `rseq_cs` is ever written here.
+    pub(super) rseq: [AtomicU32; RSEQ_LEN / 4],
+    /// [`NO_CPU`], as long as a `vfork` child may be running on this thread's block. Sequences add it to the CPU number,
+    /// and so come to no ring.
+    pub(super) no_cpu: AtomicU32,
+    /// Whether `rseq` is registered: what [`super::rseq::registration`] knows.
+    pub(super) registration: AtomicU32,
+    /// The ring that this thread has in channels with a ring for each thread: what [`super::shared`] knows.
+    pub(super) ring: AtomicU64,
+    /// Long records that this thread is in the middle of: not 0 in a signal handler that came then.
+    pub(super) inside: AtomicU32,
+    reserved0: AtomicU32,
+    /// In which ring of the shared protocol this thread reserved last, and up to where: what [`super::shared`] knows.
+    pub(super) reserved_to: AtomicU64,
+    reserved1: [AtomicU64; 4],
+}
+
+const _: () = {
+    // The definition in assembly relies on this.
+    assert!(size_of::<Thread>() == 128);
+    assert!(std::mem::offset_of!(Thread, no_cpu) == 64);
+};
+
+/// Calls `body` with the calling thread's block.
+#[inline(always)]
+pub(super) fn with<R>(body: impl FnOnce(&Thread) -> R) -> R {
+    let block = arch::thread_pointer().wrapping_offset(arch::thread_offset());
+    // SAFETY: each thread has the block at this offset, as long as it runs. It consists of atomic integers.
+    body(unsafe { &*block.cast::<Thread>() })
+}
+
+/// The thread runs, or may be running, on the block of its parent, of which the kernel knows nothing.
+pub(super) fn is_lent() -> bool {
+    with(|thread| thread.no_cpu.load(Ordering::Relaxed) != 0)
+}

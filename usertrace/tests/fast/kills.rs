@@ -1,0 +1,164 @@
+//! A10: SIGKILL at 1,000 random instants, in each mode.
+
+use std::collections::HashMap;
+
+use super::babeltrace;
+use super::run::Run;
+use super::trace::{self, Trace};
+use super::victims::THREADS;
+
+const KILLS: usize = 1000;
+
+/// What a victim's threads had seen when it was killed: recorded, and lost.
+type Witness = [(u64, u64); THREADS];
+
+fn kill(variables: &[(&str, &str)], check: impl Fn(&Witness, Trace)) {
+    let run = Run::new();
+    let count = KILLS.to_string();
+    let sizes = [
+        ("COUNT", count.as_str()),
+        ("USERTRACE_SUBBUF_SIZE", "4096"),
+        ("USERTRACE_SUBBUF_COUNT", "4"),
+    ];
+    let text = run.success("victims", &[&sizes, variables].concat());
+    let mut directories = HashMap::<u32, Vec<_>>::new();
+    for directory in run.directories() {
+        let name = directory.file_name().unwrap().to_str().unwrap().to_owned();
+        let pid = name.rsplit('-').nth(1).unwrap().parse().unwrap();
+        directories.entry(pid).or_default().push(directory);
+    }
+    let (mut kills, mut events) = (0, 0);
+    for line in text.lines() {
+        let mut words = line
+            .split_whitespace()
+            .map(|word| word.parse::<u64>().unwrap());
+        let pid = words.next().unwrap() as u32;
+        let witness: Witness =
+            std::array::from_fn(|_| (words.next().unwrap(), words.next().unwrap()));
+        // An id that was used twice has its traces in the order of its processes.
+        let trace = match directories.get_mut(&pid) {
+            Some(found) if !found.is_empty() => {
+                if kills % 100 == 0 {
+                    let read = babeltrace::read(&found[0]);
+                    let trace = trace::read(&found[0]);
+                    assert_eq!(read.lines.len(), trace.events.len());
+                    assert_eq!(read.discarded, trace.discarded);
+                    assert_eq!(read.discarded_packets, trace.packets_lost);
+                }
+                trace::read(&found.remove(0))
+            }
+            _ => Trace::default(),
+        };
+        events += trace.events.len();
+        check(&witness, trace);
+        kills += 1;
+    }
+    assert_eq!(kills, KILLS);
+    assert!(events > KILLS);
+    assert!(directories.values().all(Vec::is_empty));
+}
+
+/// Each thread's events are the first ones that it wrote, up to where it saw itself, or one more.
+fn assert_prefixes(witness: &Witness, trace: &Trace) {
+    for (thread, numbers) in trace.threads() {
+        let count = numbers.len() as u64;
+        assert!(
+            numbers.iter().copied().eq(0..count),
+            "{thread}: {numbers:?}"
+        );
+    }
+    for (thread, (recorded, _)) in (0..).zip(witness) {
+        let count = trace.threads().get(&thread).map_or(0, Vec::len) as u64;
+        assert!(
+            (*recorded..=recorded + 1).contains(&count),
+            "{thread}: {recorded} {count}"
+        );
+    }
+}
+
+/// What is counted as discarded: what was lost for lack of room, and a record that was being written, of each thread
+/// one at most.
+fn assert_counts(witness: &Witness, trace: &Trace) {
+    let lost: u64 = witness.iter().map(|(_, lost)| lost).sum();
+    let most = lost + THREADS as u64;
+    assert!(
+        (lost..=most).contains(&trace.discarded),
+        "{lost} {}",
+        trace.discarded
+    );
+    assert_eq!(trace.packets_lost, 0);
+}
+
+pub(crate) fn discard() {
+    kill(&[("USERTRACE_MODE", "discard")], |witness, trace| {
+        assert_prefixes(witness, &trace);
+        assert_counts(witness, &trace);
+    });
+}
+
+pub(crate) fn discard_threads() {
+    kill(&[("USERTRACE_RINGS", "thread")], |witness, trace| {
+        assert_prefixes(witness, &trace);
+        assert_counts(witness, &trace);
+    });
+}
+
+/// Of what each ring has, the newest is there, each event once; that some is missing is told. `own`: each thread has a
+/// ring, so that nobody else can have written over its newest events.
+fn assert_newest(witness: &Witness, trace: &Trace, own: bool) {
+    let threads = trace.threads();
+    let (mut whole, mut newest) = (true, 0);
+    for (thread, (recorded, _)) in (0..).zip(witness) {
+        let numbers = threads.get(&thread).map_or(&[][..], Vec::as_slice);
+        assert!(numbers.is_sorted_by(|a, b| a < b), "{thread}: {numbers:?}");
+        let count = numbers.last().map_or(0, |last| last + 1);
+        assert!(count <= recorded + 1, "{thread}: {recorded} {count}");
+        newest += usize::from(count >= *recorded);
+        whole &= count >= *recorded && numbers.len() as u64 == count;
+    }
+    assert!(newest >= if own { THREADS } else { 1 }, "{witness:?}");
+    assert_eq!(whole, trace.packets_lost == 0);
+    let lost: u64 = witness.iter().map(|(_, lost)| lost).sum();
+    assert!((lost..=lost + THREADS as u64).contains(&trace.discarded));
+}
+
+pub(crate) fn overwrite() {
+    kill(&[("USERTRACE_MODE", "overwrite")], |witness, trace| {
+        assert_newest(witness, &trace, false);
+    });
+}
+
+pub(crate) fn overwrite_threads() {
+    let variables = [
+        ("USERTRACE_MODE", "overwrite"),
+        ("USERTRACE_RINGS", "thread"),
+    ];
+    kill(&variables, |witness, trace| {
+        assert_newest(witness, &trace, true);
+        for numbers in trace.threads().values() {
+            let (first, last) = (numbers[0], numbers[numbers.len() - 1]);
+            assert!(numbers.iter().copied().eq(first..=last));
+        }
+    });
+}
+
+fn assert_nothing_lost(witness: &Witness, trace: &Trace) {
+    assert_prefixes(witness, trace);
+    assert_counts(witness, trace);
+    assert!(witness.iter().all(|(_, lost)| *lost == 0));
+}
+
+/// D7
+pub(crate) fn block() {
+    kill(&[("USERTRACE_MODE", "block")], |witness, trace| {
+        assert_nothing_lost(witness, &trace);
+    });
+}
+
+/// D7
+pub(crate) fn block_threads() {
+    let variables = [("USERTRACE_MODE", "block"), ("USERTRACE_RINGS", "thread")];
+    kill(&variables, |witness, trace| {
+        assert_nothing_lost(witness, &trace)
+    });
+}

@@ -1,0 +1,73 @@
+//! The fallback as a whole: programs, rings, daemons, traces (D, F3, F2, A5, A10).
+//!
+//! Each test runs this very executable once more as a program that is traced, and reads what the daemons wrote.
+
+mod daemons;
+mod kills;
+mod output;
+mod processes;
+mod programs;
+mod run;
+mod trace;
+mod unnoticed;
+mod victims;
+
+#[path = "../support/babeltrace.rs"]
+#[allow(unreachable_pub, reason = "other tests use it, too")]
+mod babeltrace;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+
+/// Trials of functions.
+macro_rules! trials {
+    ($($module:ident::$name:ident),* $(,)?) => {
+        vec![$(Trial::test(concat!(stringify!($module), "::", stringify!($name)), || {
+            $module::$name();
+            Ok(())
+        })),*]
+    };
+}
+
+fn main() -> ExitCode {
+    if programs::run() {
+        return ExitCode::SUCCESS;
+    }
+    let trials = trials![
+        processes::ready_before_main,
+        processes::threads_have_streams,
+        processes::rings_of_threads_are_used_again,
+        processes::children_have_traces_of_their_own,
+        processes::children_without_handlers,
+        processes::a_handler_that_forks,
+        processes::another_program,
+        processes::a_daemon,
+        processes::all_ways_to_end,
+        processes::without_descriptors,
+        processes::without_permissions,
+        processes::filtered_calls,
+        unnoticed::surroundings_are_the_same,
+        unnoticed::the_daemons_are_apart,
+        output::nothing_is_made_for_nothing,
+        output::files_come_with_the_first_switch,
+        output::null_output,
+        output::the_report_says_what_was_chosen,
+        output::blocking_loses_nothing,
+        output::losses_are_told,
+        output::a_full_disk,
+        output::the_command_records,
+        daemons::the_worker_is_replaced,
+        daemons::the_guardian_is_replaced,
+        daemons::either_one_again_and_again,
+        daemons::both_are_killed,
+        daemons::nobody_waits_for_the_dead,
+        kills::discard,
+        kills::discard_threads,
+        kills::overwrite,
+        kills::overwrite_threads,
+        kills::block,
+        kills::block_threads,
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}

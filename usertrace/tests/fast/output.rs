@@ -1,0 +1,261 @@
+//! D4, D6, D7, D8, D3: what is written when, and what is said of what is not.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::Child;
+
+use super::run::Run;
+use super::trace;
+
+/// D6
+pub(crate) fn nothing_is_made_for_nothing() {
+    let run = Run::new();
+    run.success("idle", &[]);
+    assert!(run.directories().is_empty());
+    assert!(!run.path().join("usertrace.log").exists());
+    // Nor is the directory itself.
+    let output = run.path().join("not/there");
+    run.success("idle", &[("USERTRACE_OUTPUT", output.to_str().unwrap())]);
+    run.wait();
+    assert!(!output.exists());
+}
+
+fn tell(child: &mut Child, what: u8) {
+    child.stdin.as_mut().unwrap().write_all(&[what]).unwrap();
+    let mut answer = [0];
+    child
+        .stdout
+        .as_mut()
+        .unwrap()
+        .read_exact(&mut answer)
+        .unwrap();
+    assert_eq!(answer, [what]);
+}
+
+/// Is there a trace that can be read while it is written?
+fn is_there(directory: &Path) -> bool {
+    fs::metadata(directory.join("metadata")).is_ok_and(|file| file.len() > 100)
+}
+
+/// Waits for something that another process is about to do.
+fn until(mut there: impl FnMut() -> bool) {
+    while !there() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+/// D4, D6: nothing is there before the first switch; then what was written is, and the rest comes at the end.
+pub(crate) fn files_come_with_the_first_switch() {
+    for (rings, mode) in [
+        ("cpu", "discard"),
+        ("thread", "discard"),
+        ("cpu", "overwrite"),
+    ] {
+        let run = Run::new();
+        let mut child = run.start(
+            "switches",
+            &[("USERTRACE_RINGS", rings), ("USERTRACE_MODE", mode)],
+        );
+        // Of an empty buffer: does nothing.
+        tell(&mut child, b's');
+        tell(&mut child, b'e');
+        tell(&mut child, b'e');
+        assert!(trace::directories(run.path()).is_empty());
+        tell(&mut child, b's');
+        until(|| {
+            let directories = trace::directories(run.path());
+            directories.len() == 1
+                && is_there(&directories[0])
+                && trace::read(&directories[0]).events.len() == 2
+        });
+        let name = trace::directories(run.path())[0]
+            .file_name()
+            .unwrap()
+            .to_owned();
+        let parts: Vec<&str> = name.to_str().unwrap().rsplitn(3, '-').collect();
+        assert_eq!(parts[1], child.id().to_string());
+        assert!(parts[0].parse::<u64>().unwrap() > 1_700_000_000_000_000_000);
+        tell(&mut child, b'e');
+        drop(child.stdin.take());
+        assert!(child.wait().unwrap().success());
+        assert_eq!(run.trace().threads()[&1], [0, 1, 2]);
+    }
+}
+
+/// D8
+pub(crate) fn null_output() {
+    let run = Run::new();
+    let lost: u64 = run
+        .success(
+            "flood",
+            &[("USERTRACE_OUTPUT", "null"), ("USERTRACE_MODE", "block")],
+        )
+        .trim()
+        .parse()
+        .unwrap();
+    // Somebody reads: otherwise this would not have ended.
+    assert_eq!(lost, 0);
+    assert!(run.directories().is_empty());
+}
+
+/// F3
+pub(crate) fn the_report_says_what_was_chosen() {
+    let run = Run::new();
+    let with = |backend: Option<&str>, output: Option<&str>| {
+        let mut command = run.command("report", &[]);
+        command
+            .env_remove("USERTRACE_BACKEND")
+            .env_remove("USERTRACE_OUTPUT");
+        command.current_dir(run.path());
+        backend.map(|backend| command.env("USERTRACE_BACKEND", backend));
+        output.map(|output| command.env("USERTRACE_OUTPUT", output));
+        let output = command.output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let directory = fs::canonicalize(run.path()).unwrap();
+    let traces = |name: &str| format!(", to {}", directory.join(name).display());
+    for (backend, output, place) in [
+        (Some("fast"), None, "usertrace-traces"),
+        (Some("auto"), None, "usertrace-traces"),
+        (Some("auto"), Some("here"), "here"),
+        (None, Some("here/there"), "here/there"),
+    ] {
+        let text = with(backend, output);
+        assert!(
+            text.starts_with("attached, fast") && text.contains(&traces(place)),
+            "{text}"
+        );
+        let chosen = text.contains("this kernel has no trace buffers");
+        assert_eq!(chosen, backend != Some("fast"), "{text}");
+    }
+    assert!(with(Some("fast"), Some("null")).starts_with("attached, fast, to nowhere"));
+    assert!(with(None, None).contains("this kernel has no trace buffers"));
+    assert!(with(Some("kernel"), Some("here")).contains("this kernel has no trace buffers"));
+    assert!(with(Some("off"), Some("here")).contains("off"));
+    assert!(with(Some("what"), Some("here")).contains("none of auto, kernel, fast and off"));
+    let mut command = run.command("report", &[("USERTRACE_SUBBUF_SIZE", "5000")]);
+    let text = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    assert_eq!(text, "no fallback: no ring has such a size\n");
+}
+
+/// D7
+pub(crate) fn blocking_loses_nothing() {
+    for rings in ["cpu", "thread"] {
+        let run = Run::new();
+        let lost = run.success(
+            "flood",
+            &[
+                ("USERTRACE_MODE", "block"),
+                ("USERTRACE_RINGS", rings),
+                ("USERTRACE_SUBBUF_SIZE", "4096"),
+                ("USERTRACE_SUBBUF_COUNT", "2"),
+            ],
+        );
+        assert_eq!(lost, "0\n", "{rings}");
+        let trace = run.trace();
+        assert_eq!(trace.discarded, 0);
+        assert_eq!(trace.events.len(), 200_000);
+    }
+}
+
+/// D3, E7: each event that is not there is counted.
+pub(crate) fn losses_are_told() {
+    for rings in ["cpu", "thread"] {
+        let run = Run::new();
+        let lost: u64 = run
+            .success(
+                "flood",
+                &[
+                    ("USERTRACE_RINGS", rings),
+                    ("USERTRACE_SUBBUF_SIZE", "4096"),
+                    ("USERTRACE_SUBBUF_COUNT", "2"),
+                ],
+            )
+            .trim()
+            .parse()
+            .unwrap();
+        let trace = run.trace();
+        assert!(lost > 0);
+        assert_eq!(
+            (trace.discarded, trace.events.len()),
+            (lost, 200_000),
+            "{rings}"
+        );
+    }
+}
+
+/// The program goes on, and it is told what went wrong.
+pub(crate) fn a_full_disk() {
+    let run = Run::new();
+    let output = run.path().join("file");
+    fs::write(&output, "in the way").unwrap();
+    run.success("ten", &[("USERTRACE_OUTPUT", output.to_str().unwrap())]);
+    // What can be written when the disk has room again is: nothing was given back.
+    // SAFETY: no memory is involved.
+    if unsafe { libc::geteuid() } != 0 {
+        return;
+    }
+    let disk = run.path().join("disk");
+    fs::create_dir(&disk).unwrap();
+    let mount = |arguments: &[&str]| {
+        let status = std::process::Command::new("mount")
+            .args(arguments)
+            .arg(&disk)
+            .status();
+        status.is_ok_and(|status| status.success())
+    };
+    if !mount(&["-t", "tmpfs", "-o", "size=64k", "none"]) {
+        return;
+    }
+    let mut child = run.start("switches", &[("USERTRACE_OUTPUT", disk.to_str().unwrap())]);
+    fs::write(disk.join("other"), vec![0; 128 << 10]).unwrap_err();
+    tell(&mut child, b'e');
+    tell(&mut child, b's');
+    until(|| disk.join("usertrace.log").exists() || trace::directories(&disk).len() == 1);
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    fs::remove_file(disk.join("other")).unwrap();
+    tell(&mut child, b'e');
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    let mut events = 0;
+    until(|| {
+        events = trace::directories(&disk)
+            .iter()
+            .filter(|directory| is_there(directory))
+            .map(|directory| trace::read(directory).events.len())
+            .sum();
+        events == 2
+    });
+    let unmounted = std::process::Command::new("umount")
+        .arg("-l")
+        .arg(&disk)
+        .status();
+    assert!(unmounted.unwrap().success());
+}
+
+/// The command does all of it on such a kernel, and says what there is.
+pub(crate) fn the_command_records() {
+    let run = Run::new();
+    let traces = run.path().join("traces");
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_usertrace"));
+    command
+        .args(["record", "--json", "-q", "-o"])
+        .arg(&traces)
+        .arg("--");
+    command.arg(std::env::current_exe().unwrap());
+    let output = command.env(super::run::VARIABLE, "fork").output().unwrap();
+    super::run::assert_success(output.status, &output.stderr);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["exit_status"], 0);
+    let processes = json["processes"].as_array().unwrap();
+    let mut events: Vec<_> = processes
+        .iter()
+        .map(|process| process["events"].as_u64())
+        .collect();
+    events.sort();
+    assert_eq!(events, [5, 1000, 1000, 1000, 1000].map(Some));
+    assert_eq!(trace::directories(&traces).len(), 5);
+    assert!(!traces.join(".running").exists());
+}

@@ -1,0 +1,217 @@
+//! Programs that fork, execute, end and change what they may do: nothing that was committed is lost.
+
+use std::io::Read;
+use std::process::Command;
+
+use super::babeltrace;
+use super::run::{Run, assert_success};
+use super::trace;
+
+fn numbers(range: std::ops::Range<u64>) -> Vec<u64> {
+    range.collect()
+}
+
+/// D1
+pub(crate) fn ready_before_main() {
+    let run = Run::new();
+    run.success("before_main", &[]);
+    let threads = run.trace().threads();
+    assert_eq!(threads[&1], [0]);
+    assert_eq!(threads[&2], [0]);
+}
+
+/// D6, A8: with a ring for each thread, a stream for each thread, named after it; and F1: they are readable.
+pub(crate) fn threads_have_streams() {
+    for (rings, streams) in [("thread", 4..=4), ("cpu", 1..=256)] {
+        let run = Run::new();
+        run.success("threads", &[("USERTRACE_RINGS", rings)]);
+        let trace = run.trace();
+        assert!(
+            streams.contains(&trace.streams.len()),
+            "{:?}",
+            trace.streams
+        );
+        assert_eq!(trace.threads().len(), 4);
+        for numbers_of_thread in trace.threads().values() {
+            assert_eq!(*numbers_of_thread, numbers(0..1000));
+        }
+        let read = babeltrace::read(run.path());
+        assert_eq!((read.lines.len(), read.discarded), (4000, 0));
+    }
+}
+
+/// D1: what a thread leaves when it ends is written, and its ring is another one's.
+pub(crate) fn rings_of_threads_are_used_again() {
+    let run = Run::new();
+    run.success("many_threads", &[("USERTRACE_RINGS", "thread")]);
+    let trace = run.trace();
+    let threads = trace.threads();
+    assert_eq!(threads.len(), 200);
+    assert!(threads.values().all(|seen| *seen == numbers(0..10)));
+    assert_eq!(trace.discarded, 0);
+}
+
+/// A5
+pub(crate) fn children_have_traces_of_their_own() {
+    for rings in ["cpu", "thread"] {
+        let run = Run::new();
+        run.success("fork", &[("USERTRACE_RINGS", rings)]);
+        let mut found = Vec::new();
+        for directory in run.directories() {
+            let threads = trace::read(&directory).threads();
+            assert_eq!(threads.len(), 1, "{threads:?}");
+            found.extend(threads);
+        }
+        found.sort();
+        let expected = [1, 2, 3, 4].map(|depth| (depth, numbers(0..1000)));
+        assert_eq!(found[..4], expected);
+        assert_eq!(found[4..], [(9, numbers(0..5))]);
+    }
+}
+
+/// A5
+pub(crate) fn children_without_handlers() {
+    let run = Run::new();
+    run.success("fork_without_handlers", &[]);
+    let mut found: Vec<_> = run
+        .directories()
+        .iter()
+        .flat_map(|directory| trace::read(directory).threads())
+        .collect();
+    found.sort();
+    assert_eq!(found, [(1, numbers(0..20)), (2, numbers(0..10))]);
+}
+
+/// A5, F2: a child that goes on in the middle of an event of its parent's.
+pub(crate) fn a_handler_that_forks() {
+    for rings in ["cpu", "thread"] {
+        let run = Run::new();
+        let sizes = [
+            ("USERTRACE_SUBBUF_SIZE", "4096"),
+            ("USERTRACE_RINGS", rings),
+        ];
+        run.success("signal_forks", &sizes);
+        let directories = run.directories();
+        assert!(directories.len() > 1);
+        for directory in directories {
+            for (thread, numbers) in trace::read(&directory).threads() {
+                assert!(thread == 1 || thread == 2);
+                assert!(numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
+            }
+        }
+    }
+}
+
+/// What was written before `exec` is there while the other program still runs, and no daemon stays for that one.
+pub(crate) fn another_program() {
+    let run = Run::new();
+    let mut child = run.start("exec", &[]);
+    // The program that is executed says that it is there, and waits for its input.
+    let mut there = [0; 6];
+    child
+        .stdout
+        .as_mut()
+        .unwrap()
+        .read_exact(&mut there)
+        .unwrap();
+    assert_eq!(run.trace().threads()[&1], numbers(0..1000));
+    assert!(child.try_wait().unwrap().is_none());
+    drop(child.stdin.take());
+    let output = child.wait_with_output().unwrap();
+    assert_success(output.status, &output.stderr);
+}
+
+/// The daemons stay for a child whose parent has ended.
+pub(crate) fn a_daemon() {
+    let run = Run::new();
+    run.success("daemonize", &[]);
+    let mut found: Vec<_> = run
+        .directories()
+        .iter()
+        .flat_map(|directory| trace::read(directory).threads())
+        .collect();
+    found.sort();
+    assert_eq!(found, [(1, numbers(0..100)), (2, numbers(0..200))]);
+}
+
+/// A10, D5
+pub(crate) fn all_ways_to_end() {
+    for (name, status) in [
+        ("exit_at_once", "exit status: 0"),
+        ("abort", "signal: 6 (SIGABRT)"),
+        ("segfault", "signal: 11 (SIGSEGV)"),
+        ("killed", "signal: 9 (SIGKILL)"),
+    ] {
+        for rings in ["cpu", "thread"] {
+            let run = Run::new();
+            let output = run.output(name, &[("USERTRACE_RINGS", rings)]);
+            let ended = output.status.to_string();
+            assert_eq!(ended.trim_end_matches(" (core dumped)"), status);
+            assert_eq!(
+                run.trace().threads()[&1],
+                numbers(0..1000),
+                "{name} {rings}"
+            );
+        }
+    }
+}
+
+fn assert_all_but_lost(run: &Run) {
+    let mut first = run
+        .directories()
+        .iter()
+        .flat_map(|directory| trace::read(directory).threads())
+        .collect::<Vec<_>>();
+    first.sort();
+    assert_eq!(first.len(), 2);
+    assert_eq!(first[0], (1, numbers(0..20_000)));
+    assert_eq!(first[1], (2, numbers(0..100)));
+}
+
+/// F2: programs that close everything, or may open nothing.
+pub(crate) fn without_descriptors() {
+    for name in ["close_all", "no_files"] {
+        let run = Run::new();
+        run.success(name, &[]);
+        assert_all_but_lost(&run);
+    }
+}
+
+/// F2
+pub(crate) fn without_permissions() {
+    // SAFETY: no memory is involved.
+    if unsafe { libc::geteuid() } != 0 {
+        return;
+    }
+    for name in ["chroot", "setuid"] {
+        let run = Run::new();
+        run.success(name, &[]);
+        assert_all_but_lost(&run);
+    }
+}
+
+/// F2, F3: nothing happens if calls are refused, neither later nor from the start.
+pub(crate) fn filtered_calls() {
+    for errno in [libc::ENOSYS, libc::EPERM, libc::EACCES] {
+        let run = Run::new();
+        let text = run.success("seccomp", &[("ERRNO", &errno.to_string())]);
+        assert_eq!(text, "");
+        assert_all_but_lost(&run);
+    }
+    // In a namespace of its own, where that may be made.
+    let run = Run::new();
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "true"]);
+    if command.status().is_ok_and(|status| status.success()) {
+        let inner = run.command("ten", &[]);
+        let mut command = Command::new("unshare");
+        command
+            .args(["--user", "--map-root-user"])
+            .arg(inner.get_program());
+        for (name, value) in inner.get_envs() {
+            command.env(name, value.unwrap());
+        }
+        assert!(command.status().unwrap().success());
+        assert_eq!(run.trace().threads()[&1], numbers(0..10));
+    }
+}

@@ -1,0 +1,530 @@
+//! The programs that are traced. Each is this test's own executable, run once more.
+
+use std::ffi::{c_int, c_void};
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use usertrace::runtime::{Backend, report};
+use usertrace::{Outcome, Status, event};
+
+usertrace::tracepoint! {
+    /// One of many.
+    mod numbered {
+        provider: "test",
+        name: "numbered",
+        loglevel: Info,
+        fields: { thread: u32, n: u64 },
+    }
+}
+
+/// Programs by their names.
+pub(crate) const ALL: &[(&str, fn())] = &[
+    ("before_main", before_main),
+    ("idle", || {}),
+    ("ten", || {
+        write(1, 0..10);
+    }),
+    ("report", || println!("{}", report())),
+    ("surroundings", surroundings),
+    ("threads", threads),
+    ("many_threads", many_threads),
+    ("fork", fork),
+    ("fork_without_handlers", fork_without_handlers),
+    ("exec", exec),
+    ("daemonize", daemonize),
+    ("close_all", close_all),
+    ("exit_at_once", exit_at_once),
+    ("abort", || end(|| std::process::abort())),
+    ("segfault", segfault),
+    ("killed", killed),
+    ("no_files", no_files),
+    ("seccomp", seccomp),
+    ("chroot", chroot),
+    ("setuid", setuid),
+    ("switches", switches),
+    ("steps", steps),
+    ("flood", flood),
+    ("signal_forks", signal_forks),
+    ("victims", super::victims::serve),
+];
+
+/// Runs the program that the environment names, if it names one.
+pub(crate) fn run() -> bool {
+    let Some(name) = std::env::var_os(super::run::VARIABLE) else {
+        return false;
+    };
+    let (_, program) = ALL
+        .iter()
+        .find(|(known, _)| name == *known)
+        .expect("a known program");
+    program();
+    true
+}
+
+/// Writes events until each is recorded, and gives how many were lost meanwhile.
+pub(crate) fn write(thread: u32, numbers: std::ops::Range<u64>) -> u64 {
+    let mut lost = 0;
+    for n in numbers {
+        loop {
+            match event!(numbered, thread, n) {
+                Outcome::Recorded => break,
+                Outcome::Lost => lost += 1,
+                Outcome::Off => panic!("{}", report()),
+            }
+        }
+    }
+    lost
+}
+
+/// Writes one event, or says why not.
+pub(crate) fn write_one(thread: u32, n: u64) -> Outcome {
+    event!(numbered, thread, n)
+}
+
+fn end(by: fn()) {
+    write(1, 0..1000);
+    by();
+}
+
+fn exit_at_once() {
+    // SAFETY: ends the process.
+    end(|| unsafe { libc::_exit(0) });
+}
+
+fn segfault() {
+    let nowhere = std::ptr::without_provenance_mut::<u8>(8);
+    write(1, 0..1000);
+    // SAFETY: there is nothing; the process is to be killed for it.
+    unsafe { nowhere.write_volatile(1) };
+}
+
+fn killed() {
+    write(1, 0..1000);
+    // SAFETY: no memory is involved.
+    unsafe { libc::raise(libc::SIGKILL) };
+}
+
+static BEFORE: std::sync::OnceLock<Status> = std::sync::OnceLock::new();
+
+/// One of the last constructors that run.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static EARLY: extern "C" fn() = early;
+
+extern "C" fn early() {
+    let _ = BEFORE.set(usertrace::status());
+}
+
+fn before_main() {
+    assert_eq!(usertrace::status(), Status::Attached, "{}", report());
+    // Who asks again gets the same.
+    assert_eq!(usertrace::init(), Status::Attached);
+    assert_eq!(report().backend, Some(Backend::Fast));
+    assert!(BEFORE.get().is_some());
+    write(1, 0..1);
+    std::thread::spawn(|| write(2, 0..1)).join().unwrap();
+}
+
+/// Prints what a program can see of itself and its surroundings.
+fn surroundings() {
+    let mut text = String::new();
+    let mut line = |what: &str, value: String| text += &format!("{what}: {value}\n");
+    // SAFETY: calls that read, with memory for what they say.
+    unsafe {
+        let mut status = 0;
+        let child = libc::waitpid(-1, &raw mut status, libc::WNOHANG | libc::__WALL);
+        line(
+            "child",
+            format!("{child} {}", std::io::Error::last_os_error()),
+        );
+        let mut pending: libc::sigset_t = std::mem::zeroed();
+        libc::sigpending(&raw mut pending);
+        let mut blocked: libc::sigset_t = std::mem::zeroed();
+        libc::sigprocmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut blocked);
+        for signo in 1..=64 {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            let known = libc::sigaction(signo, std::ptr::null(), &raw mut action);
+            line(
+                "signal",
+                format!(
+                    "{signo} {known} {} {} {}",
+                    libc::sigismember(&raw const pending, signo),
+                    libc::sigismember(&raw const blocked, signo),
+                    action.sa_sigaction == libc::SIG_DFL,
+                ),
+            );
+        }
+        line("group", (libc::getpgrp() == libc::getpid()).to_string());
+        line(
+            "session",
+            (libc::getsid(0) == libc::getsid(libc::getppid())).to_string(),
+        );
+        line("nice", libc::getpriority(libc::PRIO_PROCESS, 0).to_string());
+        let mask = libc::umask(0);
+        line("umask", mask.to_string());
+    }
+    line("directory", format!("{:?}", std::env::current_dir()));
+    let names = |path: &str| {
+        let entries = std::fs::read_dir(path).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    line("descriptors", format!("{:?}", names("/proc/self/fd")));
+    line("threads", names("/proc/self/task").len().to_string());
+    let children = format!("/proc/self/task/{}/children", std::process::id());
+    line(
+        "children",
+        std::fs::read_to_string(children).unwrap_or_default(),
+    );
+    for limit in 0..16 {
+        // SAFETY: writes to `value`.
+        let value = unsafe {
+            let mut value: libc::rlimit = std::mem::zeroed();
+            libc::getrlimit(limit, &raw mut value);
+            (value.rlim_cur, value.rlim_max)
+        };
+        line("limit", format!("{limit} {value:?}"));
+    }
+    print!("{text}");
+}
+
+fn threads() {
+    std::thread::scope(|scope| {
+        for thread in 1..=4 {
+            scope.spawn(move || write(thread, 0..1000));
+        }
+    });
+}
+
+/// More threads than rings, one after the other and at once.
+fn many_threads() {
+    for thread in 0..100 {
+        std::thread::spawn(move || write(thread, 0..10))
+            .join()
+            .unwrap();
+    }
+    std::thread::scope(|scope| {
+        for thread in 100..200 {
+            scope.spawn(move || write(thread, 0..10));
+        }
+    });
+}
+
+pub(crate) fn child(body: impl FnOnce()) -> libc::pid_t {
+    // SAFETY: the child does what a process of one thread may do.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0);
+    if pid == 0 {
+        body();
+        // SAFETY: ends the process.
+        unsafe { libc::_exit(0) };
+    }
+    pid
+}
+
+pub(crate) fn wait(pid: libc::pid_t) -> c_int {
+    let mut status = 0;
+    // SAFETY: a child of this process.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    status
+}
+
+/// A family: each writes before and after its child does.
+fn fork() {
+    fn generation(depth: u32) {
+        write(depth, 0..500);
+        if depth < 4 {
+            assert_eq!(wait(child(|| generation(depth + 1))), 0);
+        }
+        write(depth, 500..1000);
+    }
+    generation(1);
+    // One that writes nothing, and one that forks on at once.
+    assert_eq!(wait(child(|| {})), 0);
+    assert_eq!(
+        wait(child(|| assert_eq!(
+            wait(child(|| assert_eq!(write(9, 0..5), 0))),
+            0
+        ))),
+        0
+    );
+}
+
+/// A child that the C library knows nothing of.
+fn fork_without_handlers() {
+    write(1, 0..10);
+    // SAFETY: a plain copy of a process of one thread.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } as libc::pid_t;
+    if pid == 0 {
+        write(2, 0..10);
+        // SAFETY: ends the process.
+        unsafe { libc::_exit(0) };
+    }
+    assert_eq!(wait(pid), 0);
+    write(1, 10..20);
+}
+
+fn exec() {
+    write(1, 0..1000);
+    let error = std::os::unix::process::CommandExt::exec(
+        std::process::Command::new("/bin/sh").args(["-c", "echo there; cat"]),
+    );
+    panic!("{error}");
+}
+
+fn daemonize() {
+    write(1, 0..100);
+    // SAFETY: one thread.
+    assert_eq!(unsafe { libc::daemon(0, 1) }, 0);
+    write(2, 0..100);
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    write(2, 100..200);
+}
+
+fn close_all() {
+    write(1, 0..10);
+    // SAFETY: nothing here needs a descriptor any more.
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0) };
+    assert_eq!(closed, 0);
+    write(1, 10..20_000);
+    child_of_nothing();
+}
+
+fn child_of_nothing() {
+    assert_eq!(wait(child(|| assert!(write(2, 0..100) < u64::MAX))), 0);
+}
+
+fn no_files() {
+    let none = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: a limit of this process.
+    let set = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none) };
+    assert_eq!(set, 0);
+    write(1, 0..20_000);
+    child_of_nothing();
+}
+
+/// From here on, every call that is not as old as Unix fails with the error that the environment names.
+fn seccomp() {
+    let errno: u32 = std::env::var("ERRNO").unwrap().parse().unwrap();
+    write(1, 0..10);
+    refuse_new_calls(errno);
+    write(1, 10..20_000);
+    child_of_nothing();
+    assert_eq!(usertrace::switch(), Ok(()));
+}
+
+/// A filter for `seccomp`: lets pass what every program needs; `errno` for the rest.
+fn refuse_new_calls(errno: u32) {
+    let allowed = [
+        libc::SYS_read,
+        libc::SYS_write,
+        libc::SYS_exit,
+        libc::SYS_exit_group,
+        libc::SYS_rt_sigreturn,
+        libc::SYS_rt_sigprocmask,
+        libc::SYS_brk,
+        libc::SYS_mmap,
+        libc::SYS_munmap,
+        libc::SYS_mprotect,
+        libc::SYS_clone,
+        libc::SYS_wait4,
+        libc::SYS_getpid,
+        libc::SYS_gettid,
+        libc::SYS_futex,
+        libc::SYS_set_robust_list,
+        libc::SYS_sigaltstack,
+        libc::SYS_madvise,
+    ];
+    let statement = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf,
+        k,
+    };
+    let (load, equal, ret) = (0x20, 0x15, 0x06);
+    let mut filter = vec![statement(load, 0, 0, 0)];
+    let count = allowed.len();
+    for (n, number) in allowed.into_iter().enumerate() {
+        filter.push(statement(equal, (count - n) as u8, 0, number as u32));
+    }
+    filter.push(statement(ret, 0, 0, libc::SECCOMP_RET_ERRNO | errno));
+    filter.push(statement(ret, 0, 0, libc::SECCOMP_RET_ALLOW));
+    let program = libc::sock_fprog {
+        len: filter.len() as u16,
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: a filter of that length.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let mode = libc::SECCOMP_MODE_FILTER;
+        assert_eq!(
+            libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program, 0, 0),
+            0
+        );
+    }
+}
+
+fn chroot() {
+    write(1, 0..10);
+    let empty = tempfile::tempdir().unwrap();
+    std::os::unix::fs::chroot(empty.path()).unwrap();
+    std::env::set_current_dir("/").unwrap();
+    write(1, 10..20_000);
+    child_of_nothing();
+}
+
+fn setuid() {
+    write(1, 0..10);
+    // SAFETY: no memory is involved.
+    unsafe {
+        assert_eq!(libc::setgid(65534), 0);
+        assert_eq!(libc::setuid(65534), 0);
+    }
+    write(1, 10..20_000);
+    child_of_nothing();
+}
+
+/// Switches when asked to, one line of input at a time.
+fn switches() {
+    let mut input = [0];
+    let mut n = 0;
+    while std::io::stdin().read(&mut input).unwrap() == 1 {
+        match input[0] {
+            b's' => assert_eq!(usertrace::switch(), Ok(())),
+            b'e' => {
+                write(1, n..n + 1);
+                n += 1;
+            }
+            _ => break,
+        }
+        print!("{}", input[0] as char);
+        std::io::stdout().flush().unwrap();
+    }
+}
+
+/// Writes until it is told to end; says first who its daemons are, and last what it wrote.
+fn steps() {
+    let daemons = loop {
+        let daemons = report().daemons;
+        if daemons.iter().all(|pid| *pid != 0) {
+            break daemons;
+        }
+        std::thread::yield_now();
+    };
+    println!("{} {}", daemons[0], daemons[1]);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let done = AtomicU64::new(0);
+    let lost = std::thread::scope(|scope| {
+        let threads: Vec<_> = (1..=2)
+            .map(|thread| {
+                let (stop, done) = (&stop, &done);
+                scope.spawn(move || {
+                    let (mut n, mut lost) = (0, 0);
+                    while !stop.load(Ordering::Relaxed) {
+                        lost += write(thread, n..n + 20);
+                        n += 20;
+                        std::thread::sleep(std::time::Duration::from_micros(50));
+                    }
+                    done.fetch_add(n, Ordering::Relaxed);
+                    lost
+                })
+            })
+            .collect();
+        let mut input = [0];
+        let _ = std::io::stdin().read(&mut input);
+        stop.store(true, Ordering::Relaxed);
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .sum::<u64>()
+    });
+    println!("{} {lost} {:?}", done.into_inner(), report().daemons);
+}
+
+/// As many events as there is time for.
+fn flood() {
+    let lost: u64 = std::thread::scope(|scope| {
+        let threads: Vec<_> = (1..=2)
+            .map(|thread| scope.spawn(move || write(thread, 0..100_000)))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .sum()
+    });
+    println!("{lost}");
+}
+
+/// A handler that forks, in the middle of whatever the program is at: the child returns there.
+fn signal_forks() {
+    static CHILDREN: AtomicU64 = AtomicU64::new(0);
+    extern "C" fn handler(_: c_int) {
+        // SAFETY: `fork` is what this is about.
+        if unsafe { libc::fork() } == 0 {
+            CHILDREN.store(u64::MAX, Ordering::Relaxed);
+        } else if CHILDREN.load(Ordering::Relaxed) != u64::MAX {
+            CHILDREN.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    // SAFETY: a handler, and a timer that is set once.
+    unsafe {
+        libc::signal(libc::SIGALRM, handler as extern "C" fn(c_int) as usize);
+    }
+    let mut n = 0;
+    while n < 200_000 && CHILDREN.load(Ordering::Relaxed) < 20 {
+        if n % 500 == 250 {
+            let timer = libc::itimerval {
+                it_interval: libc::timeval {
+                    tv_sec: 0,
+                    tv_usec: 0,
+                },
+                it_value: libc::timeval {
+                    tv_sec: 0,
+                    tv_usec: 20,
+                },
+            };
+            // SAFETY: as above.
+            unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
+        }
+        event!(numbered, 1, n);
+        n += 1;
+        if CHILDREN.load(Ordering::Relaxed) == u64::MAX {
+            for n in 0..100 {
+                event!(numbered, 2, n);
+            }
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(0) };
+        }
+    }
+    loop {
+        let mut status = 0;
+        // SAFETY: writes to `status`.
+        let pid = unsafe { libc::wait(&raw mut status) };
+        if pid < 0 {
+            break;
+        }
+        assert_eq!(status, 0, "wait status {status:#x}");
+    }
+}
+
+/// Memory that children share with this process.
+pub(crate) fn shared<T>() -> &'static T {
+    // SAFETY: a new mapping of zeros, for types that are atomics.
+    unsafe {
+        let memory: *mut c_void = libc::mmap(
+            std::ptr::null_mut(),
+            size_of::<T>(),
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        );
+        assert_ne!(memory, libc::MAP_FAILED);
+        &*memory.cast()
+    }
+}

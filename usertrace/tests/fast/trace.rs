@@ -1,0 +1,103 @@
+//! Reads the streams of traces, more strictly than any reader does, and only what these tests write.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Magic, UUID, stream id, instance; begin, end, content, packet, number, discarded; CPU or thread.
+const HEADER_LEN: usize = 4 + 16 + 4 + 8 + 6 * 8 + 4;
+
+/// An event `numbered`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Seen {
+    pub(crate) time: u64,
+    pub(crate) thread: u32,
+    pub(crate) n: u64,
+}
+
+/// What the streams of some traces hold.
+#[derive(Debug, Default)]
+pub(crate) struct Trace {
+    pub(crate) events: Vec<Seen>,
+    pub(crate) discarded: u64,
+    pub packets_lost: u64,
+    pub(crate) streams: Vec<PathBuf>,
+}
+
+impl Trace {
+    /// Numbers of each thread's events, in the order of their times.
+    pub(crate) fn threads(&self) -> BTreeMap<u32, Vec<u64>> {
+        let mut events = self.events.clone();
+        events.sort();
+        let mut threads = BTreeMap::<u32, Vec<u64>>::new();
+        for seen in events {
+            threads.entry(seen.thread).or_default().push(seen.n);
+        }
+        threads
+    }
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
+}
+
+/// Directories of traces below `directory`.
+pub(crate) fn directories(directory: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(directory) else {
+        return Vec::new();
+    };
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let mut found: Vec<PathBuf> = paths.filter(|path| path.is_dir()).collect();
+    found.sort();
+    found
+}
+
+/// Reads the trace of one process.
+pub(crate) fn read(directory: &Path) -> Trace {
+    let mut trace = Trace::default();
+    let metadata = fs::read_to_string(directory.join("metadata")).unwrap();
+    assert!(metadata.starts_with("/* CTF 1.8 */"));
+    // The only event of these tests has one of the first ids.
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if name.starts_with("main_") {
+            read_stream(&fs::read(&path).unwrap(), &mut trace);
+            trace.streams.push(path);
+        } else {
+            assert_eq!(name, "metadata");
+        }
+    }
+    trace
+}
+
+fn read_stream(mut bytes: &[u8], trace: &mut Trace) {
+    let mut number = None;
+    let (mut discarded, mut time) = (0, 0);
+    while !bytes.is_empty() {
+        assert_eq!(bytes[..4], 0xc1fc_1fc1u32.to_le_bytes());
+        let [begin, end, content, packet, seq, lost] =
+            [0, 1, 2, 3, 4, 5].map(|n| u64_at(bytes, 32 + 8 * n));
+        assert_eq!(content, packet);
+        let len = packet as usize / 8;
+        trace.packets_lost += number.map_or(0, |before: u64| seq.checked_sub(before + 1).unwrap());
+        number = Some(seq);
+        assert!(lost >= discarded && begin >= time && end >= begin);
+        discarded = lost;
+        let mut at = HEADER_LEN;
+        while at < len {
+            time = u64_at(bytes, at + 2);
+            assert!(time >= begin && time <= end);
+            trace.events.push(Seen {
+                time,
+                thread: u32::from_le_bytes(bytes[at + 10..at + 14].try_into().unwrap()),
+                n: u64_at(bytes, at + 14),
+            });
+            at += 22;
+        }
+        assert_eq!(at, len);
+        time = end;
+        bytes = &bytes[len..];
+    }
+    trace.discarded += discarded;
+}

@@ -1,0 +1,96 @@
+//! A process that forks children, and kills each at a random instant of its writing.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use usertrace::Outcome;
+
+use super::programs::{child, shared, wait, write_one};
+
+/// Threads of each child.
+pub(crate) const THREADS: usize = 2;
+
+/// What a child's thread has seen: memory that outlives it.
+#[derive(Debug)]
+#[repr(C)]
+struct Witness {
+    /// Events that are recorded for sure.
+    recorded: AtomicU64,
+    /// Likewise, lost.
+    lost: AtomicU64,
+}
+
+/// Numbers that are not the same each time, but need not be random.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new() -> Self {
+        let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        Self(time.unwrap().as_nanos() as u64 | 1)
+    }
+
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % limit
+    }
+}
+
+/// Prints a line for each child: its pid, and for each thread what it recorded and lost.
+pub(crate) fn serve() {
+    let count: usize = std::env::var("COUNT").unwrap().parse().unwrap();
+    let mut random = Random::new();
+    // Several at once, so that both CPUs have something to do while one dies.
+    for _ in 0..count {
+        let witnesses: &[Witness; THREADS] = shared();
+        let pid = child(|| live(witnesses));
+        let until = Instant::now() + Duration::from_micros(random.below(2500));
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+        // SAFETY: a child of this process.
+        unsafe { libc::kill(pid, libc::SIGKILL) };
+        assert_eq!(wait(pid), libc::SIGKILL);
+        let mut line = pid.to_string();
+        for witness in witnesses {
+            let recorded = witness.recorded.load(Ordering::Relaxed);
+            line += &format!(" {recorded} {}", witness.lost.load(Ordering::Relaxed));
+        }
+        println!("{line}");
+        // SAFETY: nobody has it any more.
+        unsafe {
+            libc::munmap(
+                std::ptr::from_ref(witnesses).cast_mut().cast(),
+                size_of_val(witnesses),
+            )
+        };
+    }
+}
+
+fn live(witnesses: &'static [Witness; THREADS]) {
+    std::thread::scope(|scope| {
+        for (thread, witness) in witnesses.iter().enumerate() {
+            scope.spawn(move || {
+                let mut n = 0;
+                loop {
+                    match write_one(thread as u32, n) {
+                        Outcome::Recorded => {
+                            n += 1;
+                            witness.recorded.store(n, Ordering::Relaxed);
+                            if n % 16 == 0 {
+                                // Not all of the time goes into full rings.
+                                (0..200).for_each(|_| std::hint::spin_loop());
+                            }
+                        }
+                        Outcome::Lost => {
+                            witness.lost.fetch_add(1, Ordering::Relaxed);
+                            (0..200).for_each(|_| std::hint::spin_loop());
+                        }
+                        Outcome::Off => {}
+                    }
+                }
+            });
+        }
+    });
+}

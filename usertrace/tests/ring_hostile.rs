@@ -1,0 +1,278 @@
+//! The reader of memory that is whatever a process makes of it, while it is read (A11, F4): it ends, in bounded time
+//! and memory, goes forward, and tells of nothing that the bytes do not say.
+
+mod support;
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
+use support::shared::SharedRing;
+use usertrace::metadata::EventTable;
+use usertrace::ring::{
+    Format, Geometry, Item, Patience, PayloadLengths, Positions, RingMemory, RingReader,
+};
+use usertrace::writer::{Mode, Protocol};
+
+const SUBBUF: u64 = 4096;
+const COUNT: u64 = 4;
+const RING: u64 = SUBBUF * COUNT;
+
+fn events() -> &'static EventTable {
+    static EVENTS: LazyLock<EventTable> = LazyLock::new(|| {
+        let mut events = EventTable::default();
+        for line in ["1 t:empty 0", "2 t:number 0 u64 n", "3 t:text 0 str s"] {
+            events.describe(line.as_bytes()).unwrap();
+        }
+        events
+    });
+    &EVENTS
+}
+
+/// A ring whose words and positions change at any time.
+struct Hostile {
+    bytes: Vec<u8>,
+    /// What is done before each access: a word that is changed, or a position.
+    changes: Vec<Change>,
+    next: usize,
+    positions: Positions,
+    /// All that was given out.
+    copied: u64,
+    accesses: u64,
+    last_copy: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Nothing,
+    Word(u64, u64),
+    Head(u64),
+    Claimed(u64),
+}
+
+impl Hostile {
+    fn change(&mut self) {
+        self.accesses += 1;
+        if self.changes.is_empty() {
+            return;
+        }
+        self.next += 1;
+        match self.changes[self.next % self.changes.len()] {
+            Change::Nothing => {}
+            Change::Word(at, word) => {
+                let at = (at % RING) as usize & !7;
+                self.bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+            }
+            Change::Head(head) => self.positions.head = head,
+            Change::Claimed(claimed) => self.positions.claimed = claimed,
+        }
+    }
+}
+
+/// The ring, which is looked at while a reader has it.
+struct Shared(RefCell<Hostile>);
+
+impl RingMemory for &Shared {
+    fn read(&mut self, offset: u64, buffer: &mut [u8]) {
+        let mut ring = self.0.borrow_mut();
+        ring.change();
+        ring.copied += buffer.len() as u64;
+        let offset = offset as usize;
+        buffer.copy_from_slice(&ring.bytes[offset..offset + buffer.len()]);
+        ring.last_copy = buffer.to_vec();
+    }
+
+    fn load(&mut self, offset: u64) -> u64 {
+        let mut ring = self.0.borrow_mut();
+        ring.change();
+        let at = offset as usize;
+        u64::from_le_bytes(ring.bytes[at..at + 8].try_into().unwrap())
+    }
+
+    fn positions(&mut self) -> Positions {
+        let mut ring = self.0.borrow_mut();
+        ring.change();
+        ring.positions
+    }
+}
+
+/// Words that mean something, or nothing.
+fn word() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        any::<u64>(),
+        0u64..4,
+        position(),
+        Just(0xffff),
+        Just(u64::MAX),
+        (0u64..9).prop_map(|n| n << 16 | 0xfffd),
+        (0u64..5, 0u64..64, 62u32..64)
+            .prop_map(|(id, len, bit)| (len * 8) | (id << 32) | (1 << bit)),
+        Just(7 | 0x4c54_5453 << 32),
+    ]
+}
+
+fn position() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        (0..4 * RING).prop_map(|n| n & !7),
+        (0..16u64).prop_map(|n| n * SUBBUF),
+        0..4 * RING,
+        any::<u64>(),
+        Just(1 << 62),
+    ]
+}
+
+/// Where the words of headers are, and anywhere.
+fn place() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        (0..COUNT, 0u64..12).prop_map(|(subbuf, word)| subbuf * SUBBUF + word * 8),
+        0..RING,
+    ]
+}
+
+fn changes() -> impl Strategy<Value = Vec<Change>> {
+    let change = prop_oneof![
+        6 => Just(Change::Nothing),
+        2 => (place(), word()).prop_map(|(at, word)| Change::Word(at, word)),
+        1 => position().prop_map(Change::Head),
+        1 => position().prop_map(Change::Claimed),
+    ];
+    prop::collection::vec(change, 0..40)
+}
+
+fn format() -> impl Strategy<Value = Format> {
+    let protocol = prop_oneof![Just(Protocol::Rseq), Just(Protocol::Shared)];
+    let mode = prop_oneof![
+        Just(Mode::Discard),
+        Just(Mode::Overwrite),
+        Just(Mode::Block)
+    ];
+    (protocol, mode).prop_map(|(protocol, mode)| Format {
+        geometry: Geometry::new(SUBBUF as u32, COUNT as u32).unwrap(),
+        protocol,
+        mode,
+    })
+}
+
+fn patience() -> impl Strategy<Value = Patience> {
+    prop_oneof![
+        Just(Patience::Wait),
+        position().prop_map(|below| Patience::GiveUp { below }),
+        Just(Patience::Last),
+    ]
+}
+
+/// Reads so often, up to such heads.
+fn check(
+    ring: &Shared,
+    reader: &mut RingReader,
+    reads: &[(u64, Patience)],
+) -> Result<(), TestCaseError> {
+    for &(head, patience) in reads {
+        (ring.0.borrow_mut().copied, ring.0.borrow_mut().accesses) = (0, 0);
+        let before = reader.position();
+        let (mut told, mut wrong) = (0u64, None);
+        let mut count = reader.counts().events;
+        let Ok(()) = reader.read(&mut &*ring, head, patience, events(), &mut |item| {
+            if let Item::Record { id, payload, .. } = item {
+                told += 8 + payload.len() as u64;
+                count += 1;
+                if events().payload_len(id, payload) != Some(payload.len()) {
+                    wrong = Some("a payload that its event does not have");
+                }
+                let copy = &ring.0.borrow().last_copy;
+                let mut places = (0..copy.len()).step_by(8);
+                if !payload.is_empty() && !places.any(|at| copy[at..].starts_with(payload)) {
+                    wrong = Some("a payload that is not in the copy");
+                }
+            }
+            Ok::<_, Infallible>(())
+        });
+        let ring = ring.0.borrow();
+        prop_assert_eq!(wrong, None);
+        prop_assert_eq!(reader.counts().events, count);
+        prop_assert!(reader.position() >= before);
+        prop_assert!(told <= ring.copied);
+        // Each sub-buffer is copied once, and what is waited for once more. What is committed piece by piece while it
+        // is read is looked at that often.
+        let copied = ring.copied;
+        prop_assert!(copied <= RING + 2 * SUBBUF, "{} bytes", copied);
+        prop_assert!(ring.accesses <= RING, "{} accesses", ring.accesses);
+    }
+    Ok(())
+}
+
+fn shared(bytes: Vec<u8>, changes: Vec<Change>, positions: Positions) -> Shared {
+    Shared(RefCell::new(Hostile {
+        bytes,
+        changes,
+        next: 0,
+        positions,
+        copied: 0,
+        accesses: 0,
+        last_copy: Vec::new(),
+    }))
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_are_too_strange(
+        words in prop::collection::vec(word(), 509),
+        headers in any::<bool>(),
+        changes in changes(),
+        format in format(),
+        (head, claimed, consumed) in (position(), position(), position()),
+        reads in prop::collection::vec((position(), patience()), 1..6),
+    ) {
+        // A whole ring of these is slow to make: they are repeated, out of step with sub-buffers.
+        let words = words.iter().cycle().take(RING as usize / 8);
+        let mut bytes: Vec<u8> = words.flat_map(|word| word.to_le_bytes()).collect();
+        if headers {
+            for subbuf in 0..COUNT {
+                let at = (subbuf * SUBBUF) as usize;
+                bytes[at..at + 8].copy_from_slice(&(RING + subbuf * SUBBUF).to_le_bytes());
+                bytes[at + 24..at + 32].copy_from_slice(&(0x4c54_5453u64 << 32).to_le_bytes());
+            }
+        }
+        let ring = shared(bytes, changes, Positions { head, claimed });
+        check(&ring, &mut RingReader::live(format, consumed, u64::MAX), &reads)?;
+        check(&ring, &mut RingReader::dump(format, &mut &ring, u64::MAX), &reads)?;
+    }
+
+    /// Rings as they should be, but for what is changed in them while they are read.
+    #[test]
+    fn no_change_is_too_strange(
+        written in 1u64..700,
+        overwrites: bool,
+        sleeping in prop::collection::vec((0u64..700, 0usize..12), 0..4),
+        changes in changes(),
+        reads in prop::collection::vec(prop_oneof![
+            3 => patience().prop_map(|patience| (None, patience)),
+            1 => (position(), patience()).prop_map(|(head, patience)| (Some(head), patience)),
+        ], 1..6),
+    ) {
+        let mut ring = SharedRing::new(SUBBUF, COUNT, overwrites);
+        for n in 0..written {
+            let text = format!("{}\0", "x".repeat((n * 37 % 200) as usize));
+            let steps = sleeping.iter().find(|(who, _)| *who == n);
+            if let Some(mut writer) = ring.reserve(3, 1000 + n, text.as_bytes()) {
+                ring.run(&mut writer, steps.map_or(usize::MAX, |(_, steps)| *steps));
+            }
+            ring.consumed = ring.head.saturating_sub(RING / 2);
+        }
+        let format = Format {
+            geometry: Geometry::new(SUBBUF as u32, COUNT as u32).unwrap(),
+            protocol: Protocol::Shared,
+            mode: if overwrites { Mode::Overwrite } else { Mode::Discard },
+        };
+        let reads: Vec<_> = reads
+            .iter()
+            .map(|(head, patience)| (head.unwrap_or(ring.head), *patience))
+            .collect();
+        let positions = Positions { head: ring.head, claimed: 0 };
+        let consumed = ring.consumed;
+        let ring = shared(ring.bytes, changes, positions);
+        check(&ring, &mut RingReader::live(format, consumed, u64::MAX), &reads)?;
+        check(&ring, &mut RingReader::dump(format, &mut &ring, u64::MAX), &reads)?;
+    }
+}

@@ -1,0 +1,424 @@
+//! The reader of rings of the shared protocol: whatever its writers were doing when they stopped, and in whichever
+//! order they go on (A10, D2, D3, E7).
+
+mod support;
+
+use std::convert::Infallible;
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
+use support::shared::{SharedRing, Writer};
+use usertrace::metadata::EventTable;
+use usertrace::ring::{
+    Counts, Format, Frozen, GapKind, Geometry, Item, Patience, Positions, RingReader,
+};
+use usertrace::writer::{Mode, Protocol};
+
+const SUBBUF: u64 = 4096;
+const COUNT: u64 = 4;
+const START: u64 = 5 << 48;
+
+fn format(mode: Mode) -> Format {
+    Format {
+        geometry: Geometry::new(SUBBUF as u32, COUNT as u32).unwrap(),
+        protocol: Protocol::Shared,
+        mode,
+    }
+}
+
+fn events() -> &'static EventTable {
+    static EVENTS: LazyLock<EventTable> = LazyLock::new(|| {
+        let mut events = EventTable::default();
+        for line in ["1 t:empty 0", "2 t:number 0 u64 n", "3 t:text 0 str s"] {
+            events.describe(line.as_bytes()).unwrap();
+        }
+        events
+    });
+    &EVENTS
+}
+
+#[derive(Debug, Default, PartialEq)]
+struct Got {
+    records: Vec<(u16, u64, Vec<u8>)>,
+    gaps: Vec<GapKind>,
+    overwritten: u64,
+    subbuffers: u64,
+}
+
+fn memory(ring: &SharedRing) -> Frozen<'_> {
+    let (head, claimed) = (ring.head, 0);
+    Frozen::new(&ring.bytes, Positions { head, claimed })
+}
+
+fn read(reader: &mut RingReader, ring: &SharedRing, patience: Patience) -> Got {
+    let mut got = Got::default();
+    let mut memory = memory(ring);
+    let Ok(()) = reader.read(&mut memory, ring.head, patience, events(), &mut |item| {
+        match item {
+            Item::SubBuffer { cpu, .. } => {
+                assert_eq!(cpu, 77);
+                got.subbuffers += 1;
+            }
+            Item::Record { id, time, payload } => got.records.push((id, time, payload.to_vec())),
+            Item::Gap { kind } => got.gaps.push(kind),
+            Item::Overwritten { subbuffers } => got.overwritten += subbuffers,
+        }
+        Ok::<_, Infallible>(())
+    });
+    got
+}
+
+fn dump(ring: &SharedRing) -> (Got, Counts) {
+    let mode = if ring.overwrites {
+        Mode::Overwrite
+    } else {
+        Mode::Discard
+    };
+    let mut reader = RingReader::dump(format(mode), &mut memory(ring), u64::MAX);
+    let got = read(&mut reader, ring, Patience::Last);
+    assert_eq!(reader.position(), ring.head);
+    (got, reader.counts())
+}
+
+fn ring(overwrites: bool) -> SharedRing {
+    SharedRing::new(SUBBUF, COUNT, overwrites)
+}
+
+fn payload(n: u64) -> (u16, Vec<u8>) {
+    match n % 3 {
+        0 => (1, vec![]),
+        1 => (2, n.to_le_bytes().to_vec()),
+        _ => {
+            let text = "x".repeat((n * 37 % 300) as usize);
+            (3, format!("{text}\0").into())
+        }
+    }
+}
+
+fn reserve(ring: &mut SharedRing, n: u64) -> Option<Writer> {
+    let (id, payload) = payload(n);
+    ring.reserve(id, START + n, &payload)
+}
+
+fn fill(ring: &mut SharedRing, events: std::ops::Range<u64>) {
+    for n in events {
+        let (id, payload) = payload(n);
+        ring.event(id, START + n, &payload);
+    }
+}
+
+/// A ring in which so many events were written, the last ones into places of an earlier round.
+fn written(events: u64) -> SharedRing {
+    let mut ring = ring(false);
+    for n in 0..events {
+        fill(&mut ring, n..n + 1);
+        ring.consumed = ring.head;
+    }
+    ring
+}
+
+#[test]
+fn a_dump_has_exactly_what_the_ring_accepted() {
+    for events in [0, 1, 2, 100, 1000] {
+        let mut ring = ring(false);
+        fill(&mut ring, 0..events);
+        let (got, counts) = dump(&ring);
+        assert_eq!(got.records, ring.done_from(0), "{events} events");
+        assert_eq!(ring.lost + counts.events, events);
+        assert_eq!((got.gaps.len(), counts.damaged), (0, 0));
+        assert!(events < 1000 || ring.lost > 0, "it must have been full");
+    }
+}
+
+/// A10, D3: whatever a writer was at when it was killed, its own record is all that is lost, and counted. The others'
+/// are taken, those of other writers behind it too.
+#[test]
+fn a_writer_may_die_at_each_step() {
+    let (mut steps_seen, mut begins) = (0, 0);
+    for events in 1..260 {
+        let before = written(events);
+        for step in 0.. {
+            let mut killed = before.clone();
+            let begun = killed.begun.len();
+            let mut writer = reserve(&mut killed, events).unwrap();
+            let steps = writer.steps.len();
+            killed.run(&mut writer, step);
+            for after in [0, 1, 2, 20, 60] {
+                let mut ring = killed.clone();
+                fill(&mut ring, events + 1..events + 1 + after);
+                let (got, counts) = dump(&ring);
+                let oldest = ring.oldest();
+                let what = format!("{events} events, step {step}, {after} after it");
+                assert_eq!(got.records, ring.done_from(oldest), "{what}");
+                assert_eq!(counts.unfinished, ring.unfinished_from(oldest), "{what}");
+                assert_eq!((counts.corrupted, counts.damaged), (0, 0), "{what}");
+            }
+            steps_seen += 1;
+            if killed.begun.len() > begun {
+                begins += 1;
+            }
+            if step == steps {
+                break;
+            }
+        }
+    }
+    assert!(steps_seen > 2000 && begins > 50, "{steps_seen} {begins}");
+}
+
+/// Two at once, of which the second one may have begun the next sub-buffer.
+#[test]
+fn two_writers_may_die_at_each_step() {
+    for events in (1..130).chain([150, 201, 259]) {
+        let before = written(events);
+        let steps = |n| reserve(&mut before.clone(), n).unwrap().steps.len();
+        for first in 0..=steps(events) {
+            let mut killed = before.clone();
+            let mut writer = reserve(&mut killed, events).unwrap();
+            killed.run(&mut writer, first);
+            for second in [0, 1, 2, 3, 5, 8, 9, 10, 11, 12, 13, 14, 99] {
+                let mut ring = killed.clone();
+                let mut writer = reserve(&mut ring, events + 1).unwrap();
+                ring.run(&mut writer, second);
+                fill(&mut ring, events + 2..events + 12);
+                let (got, counts) = dump(&ring);
+                let oldest = ring.oldest();
+                let what = format!("{events} events, steps {first} and {second}");
+                assert_eq!(got.records, ring.done_from(oldest), "{what}");
+                // Two holes side by side look like one, and one in front of padding like padding.
+                let unfinished = ring.unfinished_from(oldest);
+                assert!(counts.unfinished <= unfinished, "{what}");
+                assert!(unfinished == 0 || counts.unfinished > 0, "{what}");
+                assert_eq!((counts.corrupted, counts.damaged), (0, 0), "{what}");
+            }
+        }
+    }
+}
+
+/// The very first sub-buffer without its header: there is no time to start from.
+#[test]
+fn a_ring_whose_first_header_is_missing_is_corrupted() {
+    let mut ring = ring(false);
+    let mut dead = reserve(&mut ring, 0).unwrap();
+    ring.run(&mut dead, 3);
+    fill(&mut ring, 1..300);
+    let (got, counts) = dump(&ring);
+    assert_eq!(got.gaps[0], GapKind::Corrupted);
+    assert_eq!((counts.corrupted, counts.unfinished), (1, 0));
+    assert_eq!(got.records, ring.done_from(SUBBUF));
+}
+
+/// D3: counts that do not agree with what is there.
+#[test]
+fn a_hole_that_does_not_agree_with_the_counts_is_corrupted() {
+    for wrong in [8, 4000] {
+        let mut ring = written(150);
+        let subbuf = ring.head - ring.head % SUBBUF;
+        fill(&mut ring, 150..155);
+        let hole = ring.head;
+        assert_eq!(hole - hole % SUBBUF, subbuf);
+        let _dead = reserve(&mut ring, 155).unwrap();
+        fill(&mut ring, 156..190);
+        let committed = ring.load(subbuf + 40);
+        ring.store(subbuf + 40, committed + wrong);
+        let (got, counts) = dump(&ring);
+        assert_eq!(got.gaps, [GapKind::Corrupted], "{wrong}");
+        assert_eq!((counts.corrupted, counts.unfinished), (1, 0));
+        let events = ring.records.iter();
+        let want: Vec<_> = events
+            .filter(|r| r.position >= ring.oldest() && r.done)
+            .filter(|r| r.position < hole || r.position >= subbuf + SUBBUF)
+            .map(|r| r.event.clone())
+            .collect();
+        assert_eq!(got.records, want);
+    }
+}
+
+/// A live reader takes what is below a writer that sleeps, and goes on when that wakes up.
+#[test]
+fn a_live_reader_waits_for_a_writer_at_each_step() {
+    for events in (1..260).step_by(7) {
+        let before = written(events);
+        let steps = reserve(&mut before.clone(), events).unwrap().steps.len();
+        for step in 0..=steps {
+            let mut ring = before.clone();
+            let mut reader = RingReader::live(format(Mode::Discard), ring.consumed, u64::MAX);
+            let mut sleeper = reserve(&mut ring, events).unwrap();
+            let position = ring.records.last().unwrap().position;
+            ring.run(&mut sleeper, step);
+            fill(&mut ring, events + 1..events + 30);
+            let got = read(&mut reader, &ring, Patience::Wait);
+            if step < steps {
+                assert_eq!(
+                    (got.records.len(), got.gaps.len()),
+                    (0, 0),
+                    "{events} {step}"
+                );
+                assert!(reader.position() <= position);
+            }
+            let mut records = got.records;
+            ring.run(&mut sleeper, usize::MAX);
+            let got = read(&mut reader, &ring, Patience::Wait);
+            records.extend(got.records);
+            assert_eq!(records, ring.done_from(position), "{events} {step}");
+            assert_eq!(got.gaps, []);
+            assert_eq!(reader.position(), ring.head);
+        }
+    }
+}
+
+/// A reader that gave up on a writer goes on behind it; the writer's place is passed over, until it woke up.
+#[test]
+fn a_place_that_is_not_left_is_passed_over() {
+    for step in 0..3 {
+        let mut ring = ring(false);
+        let mut reader = RingReader::live(format(Mode::Discard), 0, u64::MAX);
+        fill(&mut ring, 0..150);
+        let mut sleeper = reserve(&mut ring, 150).unwrap();
+        ring.run(&mut sleeper, step);
+        let place = ring.head - ring.head % SUBBUF;
+        let (mut n, mut records) = (151, Vec::new());
+        while ring.head < place + 5 * COUNT * SUBBUF / 2 {
+            fill(&mut ring, n..n + 1);
+            n += 1;
+            let below = ring.head.saturating_sub(COUNT * SUBBUF / 2);
+            let got = read(&mut reader, &ring, Patience::GiveUp { below });
+            records.extend(got.records);
+            ring.consumed = reader.position();
+        }
+        assert_eq!(reader.counts().unfinished, 1);
+        assert_eq!((reader.counts().skipped, ring.passed_over), (2, 2));
+        ring.run(&mut sleeper, usize::MAX);
+        ring.records[150].done = false;
+        while ring.head < place + 5 * COUNT * SUBBUF {
+            fill(&mut ring, n..n + 1);
+            n += 1;
+            records.extend(read(&mut reader, &ring, Patience::Wait).records);
+            ring.consumed = reader.position();
+        }
+        assert_eq!((reader.counts().skipped, ring.passed_over), (2, 2));
+        assert_eq!(records, ring.done_from(0), "step {step}");
+        assert_eq!((ring.lost, reader.counts().damaged), (0, 0));
+    }
+}
+
+/// What happens to a ring.
+#[derive(Clone, Debug)]
+enum Action {
+    /// Somebody writes an event.
+    Write,
+    /// Somebody begins one, does so many steps of it, and sleeps.
+    Sleep(usize),
+    /// A sleeper does so many steps more.
+    Wake(usize, usize),
+    /// A sleeper never wakes up again.
+    Kill(usize),
+    Read,
+    GiveUp,
+}
+
+fn actions() -> impl Strategy<Value = Vec<Action>> {
+    let action = prop_oneof![
+        12 => Just(Action::Write),
+        3 => (0usize..16).prop_map(Action::Sleep),
+        3 => (any::<usize>(), prop_oneof![0usize..16, Just(usize::MAX)])
+            .prop_map(|(who, steps)| Action::Wake(who, steps)),
+        1 => any::<usize>().prop_map(Action::Kill),
+        4 => Just(Action::Read),
+        1 => Just(Action::GiveUp),
+    ];
+    // Repeated, so that a ring goes round within few of them.
+    prop::collection::vec((action, 1usize..40), 1..60).prop_map(|actions| {
+        let actions = actions.into_iter();
+        actions
+            .flat_map(|(action, times)| {
+                let times = if matches!(action, Action::Write) {
+                    times
+                } else {
+                    1
+                };
+                std::iter::repeat_n(action, times)
+            })
+            .collect()
+    })
+}
+
+proptest! {
+    /// A10, D3, E7: no event is told twice, torn, in a wrong order, or not at all, other than those whose writers were
+    /// given up or killed; and those are counted.
+    #[test]
+    fn whatever_writers_do_each_event_is_told_once(actions in actions(), overwrites: bool) {
+        let mut ring = ring(overwrites);
+        let mode = if overwrites { Mode::Overwrite } else { Mode::Discard };
+        let mut reader = RingReader::live(format(mode), 0, u64::MAX);
+        let (mut sleepers, mut records, mut gaps) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut n, mut gave_up) = (0, false);
+        for action in actions {
+            let mut patience = None;
+            match action {
+                Action::Write => {
+                    fill(&mut ring, n..n + 1);
+                    n += 1;
+                }
+                Action::Sleep(steps) => {
+                    if let Some(mut writer) = reserve(&mut ring, n) {
+                        ring.run(&mut writer, steps);
+                        sleepers.push(writer);
+                    }
+                    n += 1;
+                }
+                Action::Wake(who, steps) if !sleepers.is_empty() => {
+                    let who = who % sleepers.len();
+                    ring.run(&mut sleepers[who], steps);
+                    if sleepers[who].steps.is_empty() {
+                        sleepers.swap_remove(who);
+                    }
+                }
+                Action::Kill(who) if !sleepers.is_empty() => {
+                    let who = who % sleepers.len();
+                    sleepers.swap_remove(who);
+                }
+                Action::Wake(..) | Action::Kill(..) => {}
+                Action::Read => patience = Some(Patience::Wait),
+                Action::GiveUp => {
+                    let below = ring.head.saturating_sub(ring.ring_size() / 2);
+                    patience = Some(Patience::GiveUp { below });
+                    gave_up |= reader.position() < below;
+                }
+            }
+            if let Some(patience) = patience {
+                let got = read(&mut reader, &ring, patience);
+                records.extend(got.records);
+                gaps.extend(got.gaps);
+                ring.consumed = reader.position();
+            }
+        }
+        let got = read(&mut reader, &ring, Patience::Last);
+        records.extend(got.records);
+        gaps.extend(got.gaps);
+        let counts = reader.counts();
+        prop_assert_eq!(reader.position(), ring.head);
+        prop_assert_eq!(counts.damaged, 0);
+
+        // In order, and nothing that was not written.
+        let mut all = ring.records.iter();
+        for got in &records {
+            prop_assert!(all.any(|record| record.event == *got), "{:?} was told", got);
+        }
+        if overwrites {
+            // The newest are there, whatever else is not.
+            let newest = ring.done_from(ring.head.saturating_sub(1) / SUBBUF * SUBBUF);
+            prop_assert!(counts.corrupted > 0 || records.ends_with(&newest));
+        } else if !gave_up {
+            prop_assert_eq!(counts.overwritten, 0);
+            if counts.corrupted == 0 {
+                let done = ring.done_from(0);
+                prop_assert_eq!(&records, &done);
+                let unfinished = ring.unfinished_from(0);
+                prop_assert!(counts.unfinished <= unfinished);
+                prop_assert!(unfinished == 0 || counts.unfinished > 0);
+            } else {
+                prop_assert!(ring.unfinished_from(0) > 0);
+            }
+        }
+    }
+}
