@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         processes::rings_of_threads_are_used_again,
         processes::children_have_traces_of_their_own,
         processes::children_without_handlers,
+        processes::the_first_thread_ends,
         processes::a_handler_that_forks,
         processes::another_program,
         processes::a_daemon,

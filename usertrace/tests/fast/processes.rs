@@ -82,6 +82,19 @@ pub(crate) fn children_without_handlers() {
     assert_eq!(found, [(1, numbers(0..20)), (2, numbers(0..10))]);
 }
 
+/// A10: the other threads' events are the process's.
+pub(crate) fn the_first_thread_ends() {
+    let run = Run::new();
+    run.success("first_thread_ends", &[]);
+    let mut found: Vec<_> = run
+        .directories()
+        .iter()
+        .flat_map(|directory| trace::read(directory).threads())
+        .collect();
+    found.sort();
+    assert_eq!(found, [(1, numbers(0..10)), (2, numbers(0..100))]);
+}
+
 /// A5, F2: a child that goes on in the middle of an event of its parent's.
 pub(crate) fn a_handler_that_forks() {
     for rings in ["cpu", "thread"] {

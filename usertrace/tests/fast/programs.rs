@@ -30,6 +30,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("many_threads", many_threads),
     ("fork", fork),
     ("fork_without_handlers", fork_without_handlers),
+    ("first_thread_ends", first_thread_ends),
     ("exec", exec),
     ("daemonize", daemonize),
     ("close_all", close_all),
@@ -250,6 +251,31 @@ fn fork() {
         ))),
         0
     );
+}
+
+/// A child whose first thread has ended when its first event is written.
+fn first_thread_ends() {
+    write(1, 0..10);
+    // SAFETY: a plain copy of a process of one thread. Its handlers would make it known before.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } as libc::pid_t;
+    if pid == 0 {
+        std::thread::spawn(|| {
+            let first = format!("/proc/self/task/{}/stat", std::process::id());
+            while !std::fs::read_to_string(&first).unwrap().contains(") Z") {
+                std::thread::yield_now();
+            }
+            for part in 0..10 {
+                write(2, 10 * part..10 * (part + 1));
+                // Time for the daemons to be wrong.
+                std::thread::sleep(std::time::Duration::from_millis(30));
+            }
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(0) };
+        });
+        // SAFETY: ends this thread, which has nothing that others use.
+        unsafe { libc::syscall(libc::SYS_exit, 0) };
+    }
+    assert_eq!(wait(pid), 0);
 }
 
 /// A child that the C library knows nothing of.

@@ -27,8 +27,36 @@ pub(super) struct SlotDesk {
     /// Not 0: the trace has been begun, with this UUID.
     begun: AtomicU64,
     uuid: [AtomicU64; 2],
-    /// Clock ticks from boot to the start of the process in the slot; 0: not looked at yet.
-    pub(super) ticks: AtomicU64,
+    /// The process in the slot.
+    pub(super) process: Begun,
+}
+
+/// Which process has an id, as ids are used again.
+///
+/// The id is part of it: the guardian may note this of a process whose slot the worker has given to another one
+/// meanwhile.
+#[derive(Debug)]
+#[repr(transparent)]
+pub(super) struct Begun(AtomicU64);
+
+impl Begun {
+    /// Bits for a process id: PID_MAX_LIMIT is 2^22 (Linux, include/linux/threads.h).
+    const PID_BITS: u32 = 22;
+
+    /// Is this the process that was seen first with this id? `ticks`: from boot to its start, 100 a second; 0: that is
+    /// not known.
+    pub(super) fn is_same(&self, pid: u32, ticks: u64) -> bool {
+        let known = self.0.load(Ordering::Relaxed);
+        if ticks == 0 {
+            return true;
+        }
+        let now = ticks << Self::PID_BITS | u64::from(pid) & ((1 << Self::PID_BITS) - 1);
+        if (known ^ now) & ((1 << Self::PID_BITS) - 1) == 0 && known != 0 {
+            return known == now;
+        }
+        self.0.store(now, Ordering::Relaxed);
+        true
+    }
 }
 
 /// Bytes for a slot with so many rings.
@@ -141,6 +169,22 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_process_with_the_id_is_told_apart() {
+        // SAFETY: zeros are nothing that was seen yet: all is atomic.
+        let begun: Begun = unsafe { std::mem::zeroed() };
+        assert!(begun.is_same(77, 1000));
+        assert!(begun.is_same(77, 1000));
+        assert!(!begun.is_same(77, 1001));
+        assert!(begun.is_same(77, 0));
+        // What was noted of the one that had the slot before says nothing about the next one.
+        assert!(begun.is_same(78, 2000));
+        assert!(!begun.is_same(78, 1000));
+        let largest = (1 << Begun::PID_BITS) - 1;
+        assert!(begun.is_same(largest, 1 << 40));
+        assert!(!begun.is_same(largest, 1 << 41));
+    }
 
     #[test]
     fn what_was_noted_is_there_until_something_newer_is_whole() {

@@ -9,12 +9,13 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use syscalls::{Errno, Sysno, raw};
 use usertrace_sys::uapi::{LTT_CHANNEL_MAIN, LTT_SCOPE_THREAD};
 
+use super::desk::Begun;
 use super::header::PROCESSES;
 use super::spawn::{self, pidfd_open};
 use super::worker::{self, Task};
@@ -101,9 +102,27 @@ struct Watched {
 
 /// When the kernel says that a process began, in clock ticks since boot.
 fn ticks(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat(&format!("/proc/{pid}/stat"), 19)?.parse().ok()
+}
+
+/// One of the fields behind the name of a process or thread.
+fn stat(path: &str, field: usize) -> Option<String> {
+    let stat = std::fs::read_to_string(path).ok()?;
     let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_ascii_whitespace().nth(19)?.parse().ok()
+    rest.split_ascii_whitespace()
+        .nth(field)
+        .map(ToOwned::to_owned)
+}
+
+/// No thread of a process runs any more, whether or not its parent has looked at it.
+fn has_ended(pid: u32) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return true;
+    };
+    threads.flatten().all(|thread| {
+        let state = stat(&format!("{}/stat", thread.path().display()), 0);
+        state.is_none_or(|state| matches!(state.as_str(), "Z" | "X"))
+    })
 }
 
 /// Device and inode of the pool, as the kernel shows them among the mappings of each process that has it.
@@ -124,14 +143,34 @@ fn device_and_inode(line: &str) -> Option<String> {
     Some(format!("{} {}", words.next()?, words.next()?))
 }
 
+/// The address space of a process, if that has the pool mapped; nothing if that cannot be said.
+///
+/// # Errors
+/// When it is another program by now.
+fn address_space(pid: u32, pool: Option<&str>) -> Result<Option<File>, Errno> {
+    let Ok(mut maps) = File::open(format!("/proc/{pid}/maps")) else {
+        return Ok(None);
+    };
+    let mut text = String::new();
+    let read = maps.read_to_string(&mut text);
+    let (Ok(_), Some(pool)) = (read, pool) else {
+        return Ok(Some(maps));
+    };
+    // Empty: its first thread has ended. Others may go on for long, with all that they share.
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let mut lines = text.lines();
+    if lines.any(|line| device_and_inode(line).as_deref() == Some(pool)) {
+        Ok(Some(maps))
+    } else {
+        Err(Errno::ESRCH)
+    }
+}
+
 impl Watched {
     /// Nothing if it is gone. `pool`: see [`identity`].
-    fn new(
-        pid: u32,
-        known: Option<OwnedFd>,
-        begun: &AtomicU64,
-        pool: Option<&str>,
-    ) -> Option<Self> {
+    fn new(pid: u32, known: Option<OwnedFd>, begun: &Begun, pool: Option<&str>) -> Option<Self> {
         let pidfd = match known.map_or_else(|| pidfd_open(pid), |fd| Ok(fd.into_raw())) {
             // SAFETY: just opened, or owned before.
             Ok(fd) => Some(unsafe { OwnedFd::from_raw_fd(fd) }),
@@ -139,49 +178,35 @@ impl Watched {
             Err(_) => None,
         };
         // The descriptor is of whoever has the id now: is that who had it?
-        let now = ticks(pid).unwrap_or(0);
-        match begun.load(Ordering::Relaxed) {
-            0 => begun.store(now, Ordering::Relaxed),
-            before if now != 0 && before != now => return None,
-            _ => {}
-        }
-        let mut maps = File::open(format!("/proc/{pid}/maps")).ok();
-        let mut text = String::new();
-        let read = maps.as_mut().map(|maps| maps.read_to_string(&mut text));
-        if let (Some(Ok(_)), Some(pool)) = (read, pool)
-            && !text
-                .lines()
-                .any(|line| device_and_inode(line).as_deref() == Some(pool))
-        {
-            // It was faster, and is another program by now.
+        if !begun.is_same(pid, ticks(pid).unwrap_or(0)) {
             return None;
         }
+        let maps = address_space(pid, pool).ok()?;
         Some(Self { pid, pidfd, maps })
     }
 
-    /// Its rings will not change any more. `looked`: look at what does not tell by itself.
-    fn is_gone(&self, looked: bool) -> bool {
-        match &self.pidfd {
-            Some(pidfd) => {
-                let ended = readable(pidfd.as_raw_fd());
-                ended || looked && self.has_left()
-            }
-            None => {
-                // SAFETY: no signal is sent.
-                let sent = unsafe { libc::kill(self.pid as libc::pid_t, 0) };
-                let ended =
-                    sent != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
-                ended || self.has_left()
-            }
+    /// Its rings will not change any more. `pool`: look thoroughly, for what does not tell by itself; see [`identity`].
+    fn is_gone(&mut self, pool: Option<Option<&str>>) -> bool {
+        match (&self.pidfd, pool) {
+            (Some(pidfd), None) => readable(pidfd.as_raw_fd()),
+            (Some(pidfd), Some(pool)) => readable(pidfd.as_raw_fd()) || self.has_left(pool),
+            (None, pool) => has_ended(self.pid) || self.has_left(pool.flatten()),
         }
     }
 
     /// Its address space is gone.
-    fn has_left(&self) -> bool {
+    fn has_left(&mut self, pool: Option<&str>) -> bool {
         let mut byte = [0];
-        self.maps
-            .as_ref()
-            .is_some_and(|maps| matches!(maps.read_at(&mut byte, 0), Ok(0)))
+        match &self.maps {
+            Some(maps) => matches!(maps.read_at(&mut byte, 0), Ok(0)),
+            None => match address_space(self.pid, pool) {
+                Ok(maps) => {
+                    self.maps = maps;
+                    false
+                }
+                Err(_) => true,
+            },
+        }
     }
 }
 
@@ -336,7 +361,7 @@ impl Guardian<'_> {
                 continue;
             }
             let known = if slot == 0 { program.take() } else { None };
-            let begun = &pool.slot_desk(slot).ticks;
+            let begun = &pool.slot_desk(slot).process;
             match Watched::new(pid, known, begun, self.pool.as_deref()) {
                 Some(watched) => {
                     self.watched.insert(slot, watched);
@@ -348,10 +373,15 @@ impl Guardian<'_> {
 
     /// Looks for processes that are gone.
     fn look(&mut self, thoroughly: bool) {
-        for (slot, watched) in &self.watched {
-            if watched.is_gone(thoroughly) {
-                self.tell_gone(*slot, watched.pid);
-            }
+        let pool = thoroughly.then_some(self.pool.as_deref());
+        let watched = self.watched.iter_mut();
+        let gone = watched.filter_map(|(slot, watched)| {
+            let gone = watched.is_gone(pool);
+            gone.then_some((*slot, watched.pid))
+        });
+        let gone: Vec<_> = gone.collect();
+        for (slot, pid) in gone {
+            self.tell_gone(slot, pid);
         }
         if self.worker.is_gone() {
             // Its parent reaps it; that is this process, or none.
