@@ -101,7 +101,8 @@ fn rows(how: &str, rounds: usize) -> Vec<Event> {
     for threads in [1, 2] {
         let contestants = [
             // SAFETY: a contestant's batches have different threads.
-            Contestant::new(batch, |thread| unsafe { floor(&floors, thread, batch) }),
+            Contestant::new(batch, |thread| unsafe { floor(&floors, thread, batch) })
+                .prepared(rest),
             Contestant::new(batch, |_| ours(batch)).prepared(rest),
         ];
         let names = vec![(Who::Floor, String::new()), (Who::Usertrace, how.into())];
@@ -139,7 +140,8 @@ fn attached() {
     assert_eq!(status, usertrace::Status::Attached, "{status}");
 }
 
-/// Lets the daemon read what was written: it must not be a race between the two.
+/// Lets the daemon read what was written: it must not be a race between the two. Before the floor's turns, too, so that
+/// both come to a processor that has slept.
 fn rest() {
     thread::sleep(Duration::from_millis(5));
 }
