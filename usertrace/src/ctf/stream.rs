@@ -23,7 +23,7 @@ pub enum StreamOf {
     Thread {
         /// The ring in which it wrote them.
         ring: u32,
-        /// Its id.
+        /// Its id; 0: they are those of several threads, that had no ring of their own.
         tid: u32,
         /// When its first sub-buffer was begun: ids of threads are used again.
         begin: u64,
@@ -37,6 +37,7 @@ impl StreamOf {
     pub(super) fn file_name(self, channel: &str) -> String {
         match self {
             Self::Cpu(ring) | Self::Process(ring) => format!("{channel}_{ring}"),
+            Self::Thread { ring, tid: 0, .. } => format!("{channel}_0_{ring}"),
             Self::Thread { tid, begin, .. } => format!("{channel}_{tid}_{begin}"),
         }
     }

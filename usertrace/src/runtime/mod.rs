@@ -211,6 +211,8 @@ fn set_up(choose: impl FnOnce(&Settings, bool) -> Result<Chosen, Status>) -> Res
     let chosen = choose(&settings, rseq.is_ok())?;
     let rseq = match rseq {
         Err(error) if chosen.kernel.needs_rseq() => return Err(Status::NoRseq(error)),
+        // Without rings of CPUs, an event is not to try a sequence first.
+        _ if !chosen.kernel.needs_rseq() => None,
         rseq => rseq.ok(),
     };
     let state = State::map().ok_or(Status::NoMemory)?;

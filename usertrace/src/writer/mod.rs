@@ -78,7 +78,7 @@ pub(crate) unsafe fn try_write_words(
         // SAFETY: the caller's promise.
         Some(rseq) => unsafe { percpu::record_words(rseq, channel, id, payload) },
         // SAFETY: the caller's promise.
-        None => Ok(unsafe { write_shared(channel, id, Payload::Words(payload)) }?),
+        None => Ok(unsafe { shared::write(channel, id, payload) }?),
     }
 }
 
@@ -97,7 +97,7 @@ pub(crate) unsafe fn try_write_made(
         // SAFETY: the caller's promise.
         Some(rseq) => unsafe { percpu::record_made(rseq, channel, id, len, fill) },
         // SAFETY: the caller's promise.
-        None => Ok(unsafe { write_shared(channel, id, Payload::Made { len, fill }) }?),
+        None => Ok(unsafe { shared::write_made(channel, id, len, fill) }?),
     }
 }
 
@@ -143,31 +143,12 @@ pub(crate) unsafe fn write_slowly(
         Some(rseq) if !channel.is_shared() => unsafe {
             percpu::write(rseq, channel, id, payload, refusal)
         },
-        // SAFETY: the caller's promise.
-        _ => unsafe { write_shared(channel, id, payload) },
-    }
-}
-
-/// Writes a record into a ring of the shared protocol, whatever it takes.
-///
-/// # Safety
-/// As [`try_write`]'s.
-#[inline(never)]
-unsafe fn write_shared(
-    channel: &Channel,
-    id: &AtomicU16,
-    payload: Payload<'_>,
-) -> Result<(), Dropped> {
-    match payload {
-        // SAFETY: the caller's promise.
-        Payload::Words(words) => unsafe { shared::write(channel, id, words) },
-        Payload::Made { len, fill } => {
+        _ => match payload {
             // SAFETY: the caller's promise.
-            let mut cursor = Cursor::shared(unsafe { shared::reserve(channel, id, len) }?);
-            fill(&mut cursor);
-            cursor.finish();
-            Ok(())
-        }
+            Payload::Words(words) => unsafe { shared::write(channel, id, words) },
+            // SAFETY: the caller's promise.
+            Payload::Made { len, fill } => unsafe { shared::write_made(channel, id, len, fill) },
+        },
     }
 }
 

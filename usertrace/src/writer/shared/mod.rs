@@ -2,8 +2,9 @@
 //! ring is not one of a CPU.
 //!
 //! [`protocol`] has the algorithm. Here is what it runs on: the mapped rings of a [`Channel`], [`owner`] which of them
-//! is a thread's.
+//! is a thread's, [`own`] what is cheaper there.
 
+mod own;
 mod owner;
 mod protocol;
 #[cfg(test)]
@@ -11,9 +12,11 @@ mod tests;
 
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
+use self::own::Own;
+use self::owner::Place;
 use self::protocol::{Lost, Reservation, Word};
 use super::channel::{Channel, Control, Mode};
-use super::{Dropped, thread, wait};
+use super::{Cursor, Dropped, thread, wait};
 
 impl Word for AtomicU64 {
     #[inline(always)]
@@ -48,20 +51,49 @@ impl Word for AtomicU64 {
     }
 }
 
-/// One ring of a channel.
-#[derive(Clone, Copy, Debug)]
-struct Ring<'a> {
+/// One ring of a channel. `W`: how its words are accessed, [`Own`] if the calling thread alone writes it.
+#[derive(Debug)]
+struct Ring<'a, W> {
     channel: &'a Channel,
     control: &'a Control,
     /// Of the ring; all words of it are atomic integers.
-    words: *const AtomicU64,
+    words: *const W,
     /// What of a position says where in the ring its word is.
     word_mask: u64,
     /// Size of a sub-buffer, minus 1.
     subbuf_mask: u64,
 }
 
-impl<'a> Ring<'a> {
+impl<W> Clone for Ring<'_, W> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<W> Copy for Ring<'_, W> {}
+
+/// An atomic integer, seen as words of a ring are.
+trait View: Word {
+    fn of(word: &AtomicU64) -> &Self;
+}
+
+impl View for AtomicU64 {
+    #[inline(always)]
+    fn of(word: &AtomicU64) -> &Self {
+        word
+    }
+}
+
+impl View for Own {
+    #[inline(always)]
+    fn of(word: &AtomicU64) -> &Self {
+        // SAFETY: it is one, and transparent.
+        unsafe { &*std::ptr::from_ref(word).cast() }
+    }
+}
+
+impl<'a, W: View> Ring<'a, W> {
     /// The ring of a channel with an index.
     #[inline(always)]
     fn new(channel: &'a Channel, index: u32) -> Option<Self> {
@@ -90,25 +122,6 @@ impl<'a> Ring<'a> {
         })
     }
 
-    /// The calling thread's ring, if it has written to the channel before.
-    #[inline(always)]
-    fn known(channel: &'a Channel) -> Option<Self> {
-        let index = match channel.serial() {
-            0 => 0,
-            serial => owner::remembered(serial)?,
-        };
-        Self::new(channel, index)
-    }
-
-    /// The calling thread's ring.
-    fn find(channel: &'a Channel) -> Result<Self, Dropped> {
-        if let Some(ring) = Self::known(channel) {
-            return Ok(ring);
-        }
-        let index = owner::take(channel)?;
-        Self::new(channel, index).ok_or(Dropped::Closed)
-    }
-
     /// One word for a position in this ring, as a signal handler may come between the stores of two. For another pair
     /// of ring and position to have the same one, the rings' control blocks must be a multiple of a gigabyte apart.
     #[inline(always)]
@@ -118,31 +131,31 @@ impl<'a> Ring<'a> {
     }
 }
 
-impl protocol::Ring for Ring<'_> {
-    type Word = AtomicU64;
+impl<W: View> protocol::Ring for Ring<'_, W> {
+    type Word = W;
 
     #[inline(always)]
-    fn head(&self) -> &AtomicU64 {
-        &self.control.head
+    fn head(&self) -> &W {
+        W::of(&self.control.head)
     }
 
     #[inline(always)]
-    fn lost(&self) -> &AtomicU64 {
-        &self.control.lost
+    fn lost(&self) -> &W {
+        W::of(&self.control.lost)
     }
 
     #[inline(always)]
-    fn time(&self) -> &AtomicU64 {
-        &self.control.time
+    fn time(&self) -> &W {
+        W::of(&self.control.time)
     }
 
     #[inline(always)]
-    fn consumed(&self) -> &AtomicU64 {
-        &self.control.consumed
+    fn consumed(&self) -> &W {
+        W::of(&self.control.consumed)
     }
 
     #[inline(always)]
-    fn words(&self, position: u64, len: u64) -> &[AtomicU64] {
+    fn words(&self, position: u64, len: u64) -> &[W] {
         let first = self
             .words
             .wrapping_byte_add((position & self.word_mask) as usize);
@@ -168,7 +181,7 @@ impl protocol::Ring for Ring<'_> {
     }
 
     fn writer(&self) -> u32 {
-        // Relaxed: it was stored by the thread itself. (Threads that share a ring have its owner's number.)
+        // Relaxed: it was stored by the thread itself. (A ring of several threads has no owner.)
         self.control.owner.load(Ordering::Relaxed)
     }
 
@@ -185,6 +198,7 @@ impl protocol::Ring for Ring<'_> {
 
     #[inline(always)]
     fn moved(&self, head: u64) {
+        fetch(self.words(head.wrapping_add(AHEAD), 1));
         thread::with(|thread| {
             thread.reserved_to.store(self.mark(head), Ordering::Relaxed);
         });
@@ -212,6 +226,35 @@ impl protocol::Ring for Ring<'_> {
             pause();
         }
         there
+    }
+}
+
+/// How far in front of the reserve position the cache is told of what comes.
+const AHEAD: u64 = 512;
+
+/// Lets the cache get the line of these words for stores.
+///
+/// The atomic instructions of a record wait until all stores before them have their lines: without this, each record
+/// would wait for its own, which the reader has had, or which has left the cache since the round before.
+#[inline(always)]
+fn fetch<W>(words: &[W]) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, that never faults. (Processors that do not know it take it for one that does nothing.)
+    unsafe {
+        std::arch::asm!(
+            "prefetchw byte ptr [{}]",
+            in(reg) words.as_ptr(),
+            options(readonly, nostack, preserves_flags),
+        );
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a hint, that never faults.
+    unsafe {
+        std::arch::asm!(
+            "prfm pstl1keep, [{}]",
+            in(reg) words.as_ptr(),
+            options(readonly, nostack, preserves_flags),
+        );
     }
 }
 
@@ -270,26 +313,65 @@ fn described(id: &AtomicU16) -> Result<u16, Dropped> {
 /// # Safety
 /// Whoever opened `channel` kept the promise of [`Channel::open`]. `id` is 0, or the id of an event with such a
 /// payload, or that of a metadata record.
-#[inline(always)]
+// Apart from what calls it, so that the other protocol's events do not save registers for it.
+#[inline(never)]
 pub(super) unsafe fn write(
     channel: &Channel,
     id: &AtomicU16,
     payload: &[u64],
 ) -> Result<(), Dropped> {
-    if let Ok(id) = described(id)
-        && let Some(ring) = Ring::known(channel)
-        && protocol::try_write(ring, id, payload).is_ok()
-    {
-        return Ok(());
+    let done = described(id).is_ok_and(|id| match owner::known(channel) {
+        Some(Place::Own(index)) => try_write::<Own>(channel, index, id, payload),
+        Some(Place::Common(index)) => try_write::<AtomicU64>(channel, index, id, payload),
+        None => false,
+    });
+    if done {
+        Ok(())
+    } else {
+        write_slowly(channel, id, payload)
     }
-    write_slowly(channel, id, payload)
+}
+
+#[inline(always)]
+fn try_write<W: View>(channel: &Channel, index: u32, id: u16, payload: &[u64]) -> bool {
+    Ring::<W>::new(channel, index)
+        .is_some_and(|ring| protocol::try_write(ring, id, payload).is_ok())
 }
 
 #[cold]
 #[inline(never)]
 fn write_slowly(channel: &Channel, id: &AtomicU16, payload: &[u64]) -> Result<(), Dropped> {
+    fn write<W: View>(
+        channel: &Channel,
+        index: u32,
+        id: u16,
+        payload: &[u64],
+    ) -> Result<(), Dropped> {
+        let ring = Ring::<W>::new(channel, index).ok_or(Dropped::Closed)?;
+        Ok(protocol::write(ring, id, payload)?)
+    }
     let id = described(id)?;
-    Ok(protocol::write(Ring::find(channel)?, id, payload)?)
+    match owner::find(channel)? {
+        Place::Own(index) => write::<Own>(channel, index, id, payload),
+        Place::Common(index) => write::<AtomicU64>(channel, index, id, payload),
+    }
+}
+
+/// Likewise, for a payload of `len` bytes that `fill` appends.
+///
+/// # Safety
+/// As [`write`]'s.
+pub(super) unsafe fn write_made(
+    channel: &Channel,
+    id: &AtomicU16,
+    len: usize,
+    fill: &dyn Fn(&mut Cursor<'_>),
+) -> Result<(), Dropped> {
+    // SAFETY: the caller's promise.
+    let mut cursor = Cursor::shared(unsafe { reserve(channel, id, len) }?);
+    fill(&mut cursor);
+    cursor.finish();
+    Ok(())
 }
 
 /// A record that is written piece by piece, straight into the ring.
@@ -297,7 +379,7 @@ fn write_slowly(channel: &Channel, id: &AtomicU16, payload: &[u64]) -> Result<()
 /// If it is dropped before [`finish`](Self::finish), it is one lost record to readers.
 #[derive(Debug)]
 pub(super) struct Record<'a> {
-    reservation: Reservation<Ring<'a>>,
+    reservation: Reserved<'a>,
     /// Whole words stored so far.
     words: usize,
     /// Bytes that do not make a word yet, the first one lowest in memory, and how many there are.
@@ -305,19 +387,69 @@ pub(super) struct Record<'a> {
     rest_len: usize,
 }
 
+/// Where the record is.
+#[derive(Debug)]
+enum Reserved<'a> {
+    Own(Reservation<Ring<'a, Own>>),
+    Common(Reservation<Ring<'a, AtomicU64>>),
+}
+
+impl Reserved<'_> {
+    /// Words of the payload.
+    fn len(&self) -> usize {
+        match self {
+            Self::Own(reservation) => reservation.payload().len(),
+            Self::Common(reservation) => reservation.payload().len(),
+        }
+    }
+
+    /// Stores a word of the payload, if there is room for it.
+    fn store(&self, at: usize, word: u64) {
+        fn store<W: Word>(payload: &[W], at: usize, word: u64) {
+            if let Some(place) = payload.get(at) {
+                place.store(word, Ordering::Relaxed);
+            }
+        }
+        match self {
+            Self::Own(reservation) => store(reservation.payload(), at, word),
+            Self::Common(reservation) => store(reservation.payload(), at, word),
+        }
+    }
+
+    fn complete(self) {
+        match self {
+            Self::Own(reservation) => reservation.complete(),
+            Self::Common(reservation) => reservation.complete(),
+        }
+    }
+}
+
 /// Reserves a record with a payload of `len` bytes.
 ///
 /// # Safety
 /// As [`write`]'s: what is appended to the record must be such a payload.
-pub(super) unsafe fn reserve<'a>(
+unsafe fn reserve<'a>(
     channel: &'a Channel,
     id: &AtomicU16,
     len: usize,
 ) -> Result<Record<'a>, Dropped> {
+    fn reserve<W: View>(
+        channel: &Channel,
+        index: u32,
+        id: u16,
+        words: u64,
+    ) -> Result<Reservation<Ring<'_, W>>, Dropped> {
+        let ring = Ring::new(channel, index).ok_or(Dropped::Closed)?;
+        Ok(protocol::reserve(ring, id, words)?)
+    }
     let id = described(id)?;
-    let ring = Ring::find(channel)?;
+    let words = len.div_ceil(8) as u64;
+    let reservation = match owner::find(channel)? {
+        Place::Own(index) => Reserved::Own(reserve(channel, index, id, words)?),
+        Place::Common(index) => Reserved::Common(reserve(channel, index, id, words)?),
+    };
     Ok(Record {
-        reservation: protocol::reserve(ring, id, len.div_ceil(8) as u64)?,
+        reservation,
         words: 0,
         rest: [0; 8],
         rest_len: 0,
@@ -346,17 +478,15 @@ impl Record<'_> {
     }
 
     fn store(&mut self, word: [u8; 8]) {
-        if let Some(place) = self.reservation.payload().get(self.words) {
-            place.store(u64::from_ne_bytes(word), Ordering::Relaxed);
-            self.words += 1;
-        }
+        self.reservation.store(self.words, u64::from_ne_bytes(word));
+        self.words += 1;
     }
 
     /// Says that the payload is whole; what was not appended of it is zeros.
     pub(super) fn finish(mut self) {
         let mut last = self.rest;
         last[self.rest_len..].fill(0);
-        while self.words < self.reservation.payload().len() {
+        while self.words < self.reservation.len() {
             self.store(last);
             last = [0; 8];
         }

@@ -332,11 +332,11 @@ fn four_threads_overwrite_and_a_reader_looks() {
     assert_eq!(last.last().unwrap().payload[1], EVENTS);
 }
 
-/// D1: each thread has a ring, whose headers name it; there are no more of them than there are; and one that was given
-/// back is somebody else's, from a new sub-buffer on.
+/// D1: each thread has a ring, whose headers name it; those that come when all are taken have one together; and a ring
+/// that was given back is somebody else's, from a new sub-buffer on.
 #[test]
 fn each_thread_has_a_ring() {
-    let rings = Rings::new(4096, 4, 3, Scope::Thread, Mode::Discard);
+    let rings = Rings::new(4096, 4, 4, Scope::Thread, Mode::Discard);
     let in_thread = |n: u64| {
         std::thread::scope(|scope| {
             let rings = &rings;
@@ -350,9 +350,10 @@ fn each_thread_has_a_ring() {
                 .unwrap()
         })
     };
+    let owner = |ring| rings.control(ring).owner.load(Ordering::Relaxed);
     let threads: Vec<_> = (0..3).map(in_thread).collect();
     for (ring, &thread) in (0..).zip(&threads) {
-        assert_eq!(rings.control(ring).owner.load(Ordering::Relaxed), thread);
+        assert_eq!(owner(ring), thread);
         let (found, _) = rings.dump(ring);
         assert_eq!(found.len(), 2);
         assert!(
@@ -361,17 +362,21 @@ fn each_thread_has_a_ring() {
                 .all(|found| found.writer == thread && found.payload[1] == u64::from(ring))
         );
     }
-    // All are taken: this one writes into another's.
+    // All are taken: these write into the one that is nobody's.
     in_thread(3);
-    let found: Vec<_> = (0..3).flat_map(|ring| rings.dump(ring).0).collect();
-    assert_eq!(found.len(), 8);
+    in_thread(4);
+    assert_eq!(owner(3), 0);
+    let (found, _) = rings.dump(3);
+    let numbers: Vec<_> = found.iter().map(|found| found.payload[1]).collect();
+    assert_eq!(numbers, [3, 3, 4, 4]);
+    assert!(found.iter().all(|found| found.writer == 0));
 
     rings.control(1).owner.store(0, Ordering::Release);
-    let thread = in_thread(4);
-    assert_eq!(rings.control(1).owner.load(Ordering::Relaxed), thread);
+    let thread = in_thread(5);
+    assert_eq!(owner(1), thread);
     let (found, _) = rings.dump(1);
     for found in found {
-        assert_eq!(found.payload[1] == 4, found.writer == thread, "{found:?}");
+        assert_eq!(found.payload[1] == 5, found.writer == thread, "{found:?}");
     }
     assert_eq!(
         rings.control(1).head.load(Ordering::Relaxed),
@@ -382,7 +387,7 @@ fn each_thread_has_a_ring() {
 /// A ring that is full is nobody's: its records would go by the name of the thread before. The next event tries again.
 #[test]
 fn a_full_ring_is_not_taken() {
-    let rings = Rings::new(4096, 2, 1, Scope::Thread, Mode::Discard);
+    let rings = Rings::new(4096, 2, 2, Scope::Thread, Mode::Discard);
     let fill = || {
         std::thread::scope(|scope| {
             scope
@@ -393,10 +398,10 @@ fn a_full_ring_is_not_taken() {
     };
     fill();
     rings.control(0).owner.store(0, Ordering::Release);
-    let lost = rings.lost();
-    assert_eq!(rings.put(1, &[0, 2, !2]), Err(Dropped::Lost));
-    assert_eq!(rings.lost(), lost + 1);
+    rings.put(1, &[0, 2, !2]).unwrap();
     assert_eq!(rings.control(0).owner.load(Ordering::Relaxed), 0);
+    let (found, _) = rings.dump(1);
+    assert_eq!((found[0].writer, found[0].payload[1]), (0, 2));
     let mut reader = rings.reader(0);
     reader.read(Patience::Wait);
     reader.consume();
@@ -493,8 +498,15 @@ extern "C" fn trace_in_handler(_: libc::c_int) {
 /// D2: a signal handler that traces, at whichever instruction of an event it comes.
 #[test]
 fn a_signal_handler_traces_in_the_middle_of_an_event() {
+    // With one ring, it is one of all threads; with two, the first is the thread's own.
+    for nr_rings in [1, 2] {
+        trace_in_handlers(nr_rings);
+    }
+}
+
+fn trace_in_handlers(nr_rings: u32) {
     const EVENTS: u64 = 400_000;
-    let rings = Rings::new(1 << 20, 32, 1, Scope::Thread, Mode::Discard);
+    let rings = Rings::new(1 << 20, 32, nr_rings, Scope::Thread, Mode::Discard);
     let handled = shared_memory(4096).cast::<AtomicU64>();
     let child = in_child(|| {
         FOR_HANDLER.store((&raw const rings).cast_mut(), Ordering::Release);
