@@ -129,6 +129,13 @@ fn first(text: &mut String, results: &Results) {
             first.ns, first.later_ns, first.ratio
         );
     }
+    if let Some(first) = &results.events.first_prefault {
+        let _ = writeln!(
+            text,
+            "With `USERTRACE_PREFAULT=all`, {:.1} ns and {:.1} ns: {:.2} times as much.\n",
+            first.ns, first.later_ns, first.ratio
+        );
+    }
 }
 
 fn counts(text: &mut String, results: &Results) {

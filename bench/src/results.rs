@@ -40,6 +40,8 @@ pub struct Events {
     pub events: Vec<Event>,
     /// Through fresh buffers.
     pub first: Option<First>,
+    /// The same with the pages of all rings asked for at the start.
+    pub first_prefault: Option<First>,
     /// An event that no trace wants.
     pub idle: Option<Idle>,
 }

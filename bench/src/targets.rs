@@ -119,6 +119,14 @@ impl Results {
                 .as_ref()
                 .map(|first| most(first.ratio, 1.5)),
         );
+        add(
+            "the same with USERTRACE_PREFAULT=all",
+            "at most 1.5 ×",
+            self.events
+                .first_prefault
+                .as_ref()
+                .map(|first| most(first.ratio, 1.5)),
+        );
         let counts = self.instructions.as_ref();
         add(
             "instructions of a user_events write, against an event's (in the guest)",

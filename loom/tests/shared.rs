@@ -135,6 +135,8 @@ impl protocol::Ring for &Model {
 
     fn moved(&self, _head: u64) {}
 
+    fn begins(&self, _: u64) {}
+
     fn filled(&self) {}
 
     fn wait(&self, _consumed: u64, _left: bool) -> bool {

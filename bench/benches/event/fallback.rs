@@ -4,6 +4,7 @@
 
 use std::env;
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
@@ -13,6 +14,11 @@ use usertrace_bench::{Event, First, Who, median};
 use super::contest::{Contestant, contest, pin, ratios, timed};
 use super::floor::Floors;
 use super::{Kind, MAIN, note, ours};
+
+/// The ring of all threads that came when there were no more of their own.
+const COMMON: &str = "shared ring of several threads, fallback";
+/// More threads than the fallback has rings of their own for.
+const THREADS: usize = 64;
 
 /// What this process is to measure.
 const CHILD: &str = "USERTRACE_BENCH_CHILD";
@@ -51,18 +57,21 @@ pub(crate) fn measure(rows: &mut Vec<Event>) {
     };
     for (rings, how) in [
         ("thread", "shared ring of a thread, fallback"),
+        ("thread", COMMON),
         ("cpu", "per-CPU ring, fallback"),
     ] {
-        for mut row in run::<Vec<Event>>(rings, LARGE, how) {
+        for mut row in run::<Vec<Event>>(rings, LARGE, how, "") {
             row.ours = row.floors / ours(rows, row.threads);
             rows.push(row);
         }
     }
 }
 
-/// The first lap through fresh buffers, in so many processes.
-pub(crate) fn first(rounds: usize) -> First {
-    let laps: Vec<[f64; 2]> = (0..rounds).map(|_| run("cpu", SMALL, "first")).collect();
+/// The first lap through fresh buffers, in so many processes. `prefault`: what `USERTRACE_PREFAULT` says.
+pub(crate) fn first(rounds: usize, prefault: &str) -> First {
+    let laps: Vec<[f64; 2]> = (0..rounds)
+        .map(|_| run("cpu", SMALL, "first", prefault))
+        .collect();
     let fresh: Vec<f64> = laps.iter().map(|laps| laps[0]).collect();
     let later: Vec<f64> = laps.iter().map(|laps| laps[1]).collect();
     First {
@@ -72,13 +81,14 @@ pub(crate) fn first(rounds: usize) -> First {
     }
 }
 
-fn run<T: DeserializeOwned>(rings: &str, [size, count]: [u64; 2], what: &str) -> T {
+fn run<T: DeserializeOwned>(rings: &str, [size, count]: [u64; 2], what: &str, prefault: &str) -> T {
     let output = Command::new(env::current_exe().expect("the kernel knows what runs"))
         .args(env::args_os().skip(1))
         .env(CHILD, what)
         .env("USERTRACE_BACKEND", "fast")
         .env("USERTRACE_OUTPUT", "null")
         .env("USERTRACE_RINGS", rings)
+        .env("USERTRACE_PREFAULT", prefault)
         .env("USERTRACE_SUBBUF_SIZE", size.to_string())
         .env("USERTRACE_SUBBUF_COUNT", count.to_string())
         .stdin(Stdio::null())
@@ -92,6 +102,9 @@ fn run<T: DeserializeOwned>(rings: &str, [size, count]: [u64; 2], what: &str) ->
 /// The floor and ours, in one thread and in two.
 fn rows(how: &str, rounds: usize) -> Vec<Event> {
     attached();
+    if how == COMMON {
+        take_rings();
+    }
     let floors = Floors::new();
     let Kind {
         floor, ours, name, ..
@@ -133,6 +146,22 @@ fn laps() -> [f64; 2] {
     // This one comes through the sub-buffer that the first left out.
     lap();
     [fresh, lap()]
+}
+
+/// Leaves no ring to threads that come later.
+fn take_rings() {
+    let all = Arc::new(Barrier::new(THREADS + 1));
+    for _ in 0..THREADS {
+        let all = Arc::clone(&all);
+        thread::spawn(move || {
+            ours::numbers(1);
+            all.wait();
+            loop {
+                thread::park();
+            }
+        });
+    }
+    all.wait();
 }
 
 fn attached() {

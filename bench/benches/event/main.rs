@@ -160,7 +160,9 @@ fn main() {
     events.idle = Some(idle::measure(&ours, lttng.as_ref(), rounds));
     eprintln!("the fallback");
     fallback::measure(&mut events.events);
-    events.first = Some(fallback::first(if rounds == 1 { 1 } else { FRESH }));
+    let fresh = if rounds == 1 { 1 } else { FRESH };
+    events.first = Some(fallback::first(fresh, ""));
+    events.first_prefault = Some(fallback::first(fresh, "all"));
     assert_eq!(ours.lost(), 0, "our rings were large enough");
 
     criterion(&ours, &floors, lttng.as_ref());
@@ -337,7 +339,7 @@ fn say(events: &Events) {
             event.who, event.how, event.payload, event.threads, event.ns, event.floors, event.ours
         );
     }
-    if let Some(first) = &events.first {
+    for first in events.first.iter().chain(&events.first_prefault) {
         println!(
             "first lap {:.1} ns, later {:.1} ns: {:.2}",
             first.ns, first.later_ns, first.ratio

@@ -116,7 +116,7 @@ impl Rings {
             mode,
             protocol,
             doorbell: std::ptr::null(),
-            prefault: false,
+            prefault: crate::writer::Prefault::Never,
         };
         // SAFETY: the words are there for as long as the channel.
         unsafe { rings.writers.open(&sizes) }.unwrap();

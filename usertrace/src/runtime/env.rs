@@ -2,6 +2,8 @@
 
 use std::ffi::CStr;
 
+use crate::writer::Prefault;
+
 /// What `USERTRACE_BACKEND`, `USERTRACE_SIGNAL` and the variables of the fallback say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Settings {
@@ -43,6 +45,8 @@ pub(super) struct Fast {
     pub(super) subbuf_size: u32,
     /// `USERTRACE_SUBBUF_COUNT`
     pub(super) subbuf_count: u32,
+    /// `USERTRACE_PREFAULT`: `all`, or nothing.
+    pub(super) prefault: Prefault,
 }
 
 /// `USERTRACE_RINGS`
@@ -72,6 +76,7 @@ impl Fast {
         mode: Mode::Discard,
         subbuf_size: 64 << 10,
         subbuf_count: 16,
+        prefault: Prefault::Ahead,
     };
 }
 
@@ -126,6 +131,10 @@ fn parse(variable: impl Fn(&CStr) -> Option<&'static [u8]>) -> Settings {
             subbuf_count: filled(c"USERTRACE_SUBBUF_COUNT")
                 .and_then(size)
                 .unwrap_or(fast.subbuf_count),
+            prefault: match filled(c"USERTRACE_PREFAULT") {
+                Some(b"all") => Prefault::All,
+                _ => fast.prefault,
+            },
         },
     }
 }
@@ -209,5 +218,8 @@ mod tests {
             assert_eq!(size(bad), 64 << 10, "{bad}");
         }
         assert_eq!(only(c"USERTRACE_SUBBUF_COUNT", "4").fast.subbuf_count, 4);
+        let prefault = |text| only(c"USERTRACE_PREFAULT", text).fast.prefault;
+        assert_eq!(prefault("all"), Prefault::All);
+        assert_eq!(prefault("1"), Prefault::Ahead);
     }
 }

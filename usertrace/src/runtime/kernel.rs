@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use usertrace_sys::uapi::{LTT_MAX_TRACES, LttTracebuf};
 use usertrace_sys::{Calls, Errno, Update};
 
-use crate::writer::Doorbell;
+use crate::writer::{Doorbell, Prefault};
 
 /// The three system calls, or what stands for them: the fallback, or a test.
 ///
@@ -51,6 +51,11 @@ pub unsafe trait Kernel: Sync {
     /// [`alloc_tracebuf`](Self::alloc_tracebuf).
     fn doorbell(&self) -> *const Doorbell {
         std::ptr::null()
+    }
+
+    /// When writers are to ask for the pages of their rings.
+    fn prefault(&self) -> Prefault {
+        Prefault::Never
     }
 
     /// A child of `fork` may still write where its parent's areas were: it has something else there, and nobody reads

@@ -17,7 +17,7 @@ use super::info::{INFO_LEN, Info, Slot};
 use super::kernel::Kernel;
 use super::state::State;
 use crate::event::{Callsite, callsites};
-use crate::writer::{self, Geometry, Mode, Protocol, Rseq, Scope};
+use crate::writer::{self, Geometry, Mode, Prefault, Protocol, Rseq, Scope};
 
 /// `MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ`: restarts all sequences that this process's threads are in.
 const RESTART: usize = 1 << 7;
@@ -231,7 +231,7 @@ impl Updater<'_> {
         let state = self.state;
         let geometry = |channel: usize| {
             ((now.slot.nr_channels as usize) > channel)
-                .then(|| self.geometry(slot, &now.channels[channel]))
+                .then(|| self.geometry(slot, channel, &now.channels[channel]))
                 .flatten()
         };
         let (Some(control), Some(main)) =
@@ -267,8 +267,9 @@ impl Updater<'_> {
     }
 
     /// Where a channel's rings are, if this writer can write to them and they lie inside the slot.
-    fn geometry(&self, slot: usize, channel: &LttInfoChannel) -> Option<Geometry> {
+    fn geometry(&self, slot: usize, index: usize, channel: &LttInfoChannel) -> Option<Geometry> {
         let state = self.state;
+        let is_main = index == LTT_CHANNEL_MAIN;
         let (buffers_len, control_len) = (
             state.buffers_slot_len.load(Ordering::Relaxed),
             state.control_slot_len.load(Ordering::Relaxed),
@@ -331,7 +332,12 @@ impl Updater<'_> {
             mode,
             protocol,
             doorbell: self.kernel.doorbell(),
-            prefault: false,
+            // What describes the events is little, and written once.
+            prefault: if is_main {
+                self.kernel.prefault()
+            } else {
+                Prefault::Never
+            },
         })
     }
 

@@ -1,6 +1,6 @@
 //! What a writer must know about the rings of one channel.
 
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use usertrace_sys::uapi::{
     LTT_ID_MAX, LTT_ID_MIN, LTT_MODE_BLOCK, LTT_MODE_DISCARD, LTT_MODE_OVERWRITE,
@@ -9,6 +9,7 @@ use usertrace_sys::uapi::{
 };
 
 use super::doorbell::Doorbell;
+use super::prefault::{self, Prefault};
 
 /// Longest record that a channel must be able to take, with its header: a record of metadata.
 pub(crate) const LONGEST: u64 = 8 + usertrace_sys::uapi::LTT_META_MAX as u64;
@@ -74,8 +75,8 @@ pub struct Geometry {
     pub protocol: Protocol,
     /// Where writers tell of each sub-buffer that they filled; NULL: nowhere. To stay mapped as the rings do.
     pub doorbell: *const Doorbell,
-    /// Ask for the pages of a sub-buffer that is begun for the first time at once, not by a fault for each.
-    pub prefault: bool,
+    /// When writers ask for the pages of the rings.
+    pub prefault: Prefault,
 }
 
 /// A geometry that no writer could work with.
@@ -153,7 +154,7 @@ struct Cold {
     mode: AtomicU32,
     protocol: AtomicU32,
     doorbell: AtomicPtr<Doorbell>,
-    prefault: AtomicBool,
+    prefault: AtomicU32,
     /// Writers that are between the reservation of a long record and the end of it, in any of the rings. Never set
     /// back: they outlive a [`Channel::close`].
     inside: AtomicU32,
@@ -226,7 +227,7 @@ pub(super) struct Ring<'a> {
     pub(super) mode: Mode,
     /// Where to tell that a sub-buffer was filled.
     pub(super) doorbell: Option<&'a Doorbell>,
-    pub(super) prefault: bool,
+    pub(super) prefault: Prefault,
     /// Of the channel, before the rest was read.
     pub(super) epoch: u32,
 }
@@ -269,7 +270,12 @@ impl Channel {
             .store(geometry.protocol as u32, Ordering::Relaxed);
         cold.doorbell
             .store(geometry.doorbell.cast_mut(), Ordering::Relaxed);
-        cold.prefault.store(geometry.prefault, Ordering::Relaxed);
+        cold.prefault
+            .store(geometry.prefault as u32, Ordering::Relaxed);
+        if geometry.prefault == Prefault::All && geometry.scope != Scope::Thread {
+            let len = geometry.ring_size() * u64::from(geometry.nr_rings);
+            prefault::all(geometry.buffers, len);
+        }
         let serial = match geometry.scope {
             // Never 0.
             Scope::Thread => SERIALS.fetch_add(1, Ordering::Relaxed) | 1 << 31,
@@ -374,7 +380,7 @@ impl Channel {
             },
             // SAFETY: `open`'s caller promised that it is mapped as the rings are, or NULL. All in it is atomic.
             doorbell: unsafe { cold.doorbell.load(Ordering::Relaxed).as_ref() },
-            prefault: cold.prefault.load(Ordering::Relaxed),
+            prefault: Prefault::from_number(cold.prefault.load(Ordering::Relaxed)),
             epoch,
         })
     }

@@ -2,15 +2,18 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::channel::Mode;
+
 /// Lies in memory that the writers and the reader share. All zeros: nobody sleeps, and the reader is there.
 ///
-/// A writer makes a system call only if the reader sleeps, and at most one for each sub-buffer.
+/// A writer makes a system call only if the reader sleeps, and at most one for each sub-buffer; if the reader dozes, only
+/// for those that it must not let wait. To wake another process costs a writer as much as a thousand events.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Doorbell {
     /// Grows each time that it is rung. The reader sleeps on it: a futex that processes share.
     pub rung: AtomicU32,
-    /// Not 0: the reader sleeps, or is about to.
+    /// Not 0: the reader sleeps, or is about to. [`Self::DOZES`]: not for long.
     pub sleeping: AtomicU32,
     /// Not 0: there is no reader, and nobody must wait for one.
     pub gone: AtomicU32,
@@ -20,6 +23,11 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
+    /// Of [`Self::sleeping`]: the reader sleeps until it is woken.
+    pub const SLEEPS: u32 = 1;
+    /// Of [`Self::sleeping`]: the reader looks again soon.
+    pub const DOZES: u32 = 2;
+
     /// There is no reader.
     #[must_use]
     pub fn is_deserted(&self) -> bool {
@@ -41,6 +49,23 @@ impl Doorbell {
     }
 }
 
+/// Tells the reader of a ring that a sub-buffer was filled: `used` bytes of it are not consumed, of `size`.
+///
+/// Async-signal-safe; leaves `errno` alone.
+pub(super) fn filled(doorbell: &Doorbell, mode: Mode, used: u64, size: u64) {
+    // A ring that overwrites is read when somebody asks for that. In its first lap, pages are made for it.
+    if mode == Mode::Overwrite && used > size {
+        return;
+    }
+    // SeqCst: as in `ring`.
+    doorbell.rung.fetch_add(1, Ordering::SeqCst);
+    match doorbell.sleeping.load(Ordering::SeqCst) {
+        0 => {}
+        Doorbell::DOZES if used < size / 2 => {}
+        _ => wake(&doorbell.rung, 1),
+    }
+}
+
 /// Wakes those who sleep on a futex that processes share.
 pub fn wake(futex: &AtomicU32, at_most: u32) {
     // SAFETY: the kernel looks for who sleeps on the address, and does not touch the memory.
@@ -51,5 +76,68 @@ pub fn wake(futex: &AtomicU32, at_most: u32) {
             libc::FUTEX_WAKE as usize,
             at_most as usize,
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Waits until a thread of this process sleeps.
+    fn wait_until_asleep(tid: u32) {
+        let path = format!("/proc/self/task/{tid}/stat");
+        while !std::fs::read_to_string(&path)
+            .unwrap()
+            .rsplit_once(')')
+            .unwrap()
+            .1
+            .starts_with(" S")
+        {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Whether a reader that sleeps so is woken by a ring that has so many bytes of 16 unread.
+    fn wakes(how: u32, mode: Mode, used: u64) -> bool {
+        let doorbell = Doorbell::default();
+        let (tid, woken) = (AtomicU32::new(0), AtomicU32::new(0));
+        doorbell.sleeping.store(how, Ordering::SeqCst);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // SAFETY: no memory is involved; and the kernel reads the futex.
+                unsafe {
+                    tid.store(libc::gettid() as u32, Ordering::SeqCst);
+                    libc::syscall(
+                        libc::SYS_futex,
+                        doorbell.rung.as_ptr(),
+                        libc::FUTEX_WAIT,
+                        0,
+                        std::ptr::null::<libc::timespec>(),
+                    );
+                }
+                woken.store(1, Ordering::SeqCst);
+            });
+            while tid.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            wait_until_asleep(tid.load(Ordering::SeqCst));
+            filled(&doorbell, mode, used, 16);
+            let expected = u32::from(mode != Mode::Overwrite || used <= 16);
+            assert_eq!(doorbell.rung.load(Ordering::SeqCst), expected);
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            let was = woken.load(Ordering::SeqCst) != 0;
+            wake(&doorbell.rung, 1);
+            was
+        })
+    }
+
+    #[test]
+    fn a_reader_is_woken_when_it_must_be() {
+        assert!(wakes(Doorbell::SLEEPS, Mode::Discard, 2));
+        assert!(!wakes(Doorbell::DOZES, Mode::Discard, 7));
+        assert!(wakes(Doorbell::DOZES, Mode::Discard, 8));
+        assert!(wakes(Doorbell::DOZES, Mode::Block, 16));
+        assert!(wakes(Doorbell::SLEEPS, Mode::Overwrite, 2));
+        assert!(!wakes(Doorbell::SLEEPS, Mode::Overwrite, 17));
     }
 }

@@ -35,6 +35,7 @@ pub(crate) use self::rseq::Refusal;
 pub use self::channel::{BadGeometry, Channel, Geometry, Mode, Protocol, Scope};
 pub use self::doorbell::{Doorbell, wake};
 pub use self::payload::Cursor;
+pub use self::prefault::Prefault;
 pub use self::rseq::{NoRseq, Rseq};
 
 /// Why a record was not written.

@@ -8,7 +8,8 @@ use usertrace_sys::uapi::{
 };
 
 use super::channel::{Channel, LONGEST, Mode, Ring};
-use super::prefault::prefault;
+use super::doorbell::filled;
+use super::prefault::{self, Prefault};
 use super::rseq::{self, Advance, Refusal, Rseq, Start, Step, TRIES};
 use super::{Cursor, Dropped, Payload, thread, wait};
 
@@ -262,8 +263,8 @@ fn begin_subbuf(rseq: Rseq, channel: &Channel, len: u64) -> Result<Step, Full> {
         return Ok(Step::Changed);
     }
     let position = place(&ring, head)?;
-    if ring.prefault {
-        prefault(ring.buffer, ring.ring_size, ring.subbuf_size, position);
+    if ring.prefault == Prefault::Ahead {
+        prefault::next(ring.buffer, ring.ring_size, ring.subbuf_size, position);
     }
     let start = Start {
         epoch: ring.epoch,
@@ -307,7 +308,14 @@ fn begin_subbuf(rseq: Rseq, channel: &Channel, len: u64) -> Result<Step, Full> {
         && head != 0
         && let Some(doorbell) = ring.doorbell
     {
-        doorbell.ring();
+        // `consumed` may have been moved since; then the reader is awake.
+        let consumed = ring.control.consumed.load(Ordering::Relaxed);
+        filled(
+            doorbell,
+            ring.mode,
+            position.wrapping_sub(consumed),
+            ring.ring_size,
+        );
     }
     Ok(step)
 }

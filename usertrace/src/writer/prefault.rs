@@ -1,36 +1,74 @@
 //! Fresh pages, several at a time.
 //!
 //! The first store to each page of a ring costs a fault. To ask for the pages of a whole stretch in one call costs a
-//! third of that, where the reader made them in time: then a ring's first lap takes at most half as long again as the
-//! later ones. Where it did not, the kernel makes them now, and that is what most of the time goes to, either way.
+//! third of that where the reader made them in time, as it does from the first sub-buffer that it sees. Where it did
+//! not, the kernel makes them now, and that is what most of the time goes to, either way.
 //!
-//! What is asked for is to read them: shared memory is made by that as well, and pages that are there already are mapped
-//! many at a time, and so that they may be written.
+//! In advance for all of a ring, it costs memory that may never be needed; so only who asks for that gets it.
+
+/// When the pages of a ring are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Prefault {
+    /// Each when it is written to.
+    Never = 0,
+    /// In stretches, when a sub-buffer is begun for the first time. The first stretch comes page by page: most processes
+    /// write no more than a little, and are to have no pages for more.
+    Ahead = 1,
+    /// All of them before the first event.
+    All = 2,
+}
+
+impl Prefault {
+    /// What was stored as a number.
+    pub(super) fn from_number(number: u32) -> Self {
+        match number {
+            1 => Self::Ahead,
+            2 => Self::All,
+            _ => Self::Never,
+        }
+    }
+}
 
 /// How much of a ring is asked for at once, if its sub-buffers are not larger.
-const STRETCH: u64 = 256 << 10;
+const STRETCH: u64 = 64 << 10;
 
 /// Asks for the pages of the sub-buffer that is to be begun at `position`, and of the following ones, unless it was done
-/// before. Nothing becomes of it if the kernel cannot do that (before Linux 5.14).
+/// before.
+///
+/// What is asked for is to read them: shared memory is made by that as well, and pages that are there already are mapped
+/// many at a time, and so that they may be written.
 ///
 /// Async-signal-safe; leaves `errno` alone.
-pub(super) fn prefault(buffer: *mut u8, ring_size: u64, subbuf_size: u64, position: u64) {
+pub(super) fn next(buffer: *mut u8, ring_size: u64, subbuf_size: u64, position: u64) {
     let stretch = STRETCH.max(subbuf_size).min(ring_size);
     // All are powers of two. After the first lap, the pages are there.
-    if position >= ring_size || !position.is_multiple_of(stretch) {
+    if position == 0 || position >= ring_size || !position.is_multiple_of(stretch) {
         return;
     }
+    let start = buffer.wrapping_add(position as usize);
+    populate(start, stretch, libc::MADV_POPULATE_READ);
+}
+
+/// Asks for the pages of `len` bytes, to write to them.
+///
+/// Async-signal-safe; leaves `errno` alone.
+pub(super) fn all(start: *mut u8, len: u64) {
+    populate(start, len, libc::MADV_POPULATE_WRITE);
+}
+
+/// Nothing becomes of it if the kernel cannot do that (before Linux 5.14), or has no memory.
+fn populate(start: *mut u8, len: u64, advice: libc::c_int) {
     const PAGE: usize = 4096;
-    let start = buffer.addr() + position as usize;
-    let end = (start + stretch as usize).next_multiple_of(PAGE);
-    let start = start / PAGE * PAGE;
+    let end = (start.addr() + len as usize).next_multiple_of(PAGE);
+    let start = start.addr() / PAGE * PAGE;
     // SAFETY: changes nothing that is in the memory.
     unsafe {
         syscalls::raw::syscall3(
             syscalls::Sysno::madvise as usize,
             start,
             end - start,
-            libc::MADV_POPULATE_READ as usize,
+            advice as usize,
         );
     }
 }

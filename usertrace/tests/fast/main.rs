@@ -53,6 +53,7 @@ fn main() -> ExitCode {
         output::nothing_is_made_for_nothing,
         output::files_come_with_the_first_switch,
         output::null_output,
+        output::pages_that_were_asked_for,
         output::the_report_says_what_was_chosen,
         output::blocking_loses_nothing,
         output::losses_are_told,

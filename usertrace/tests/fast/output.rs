@@ -83,6 +83,30 @@ pub(crate) fn files_come_with_the_first_switch() {
     }
 }
 
+/// The pages of all rings are there before the first event if that was asked for, and otherwise only those of events.
+pub(crate) fn pages_that_were_asked_for() {
+    const RING: u64 = 1 << 20;
+    // SAFETY: no memory is involved.
+    let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) } as u64;
+    let sizes = [
+        ("USERTRACE_SUBBUF_SIZE", "256k"),
+        ("USERTRACE_SUBBUF_COUNT", "4"),
+    ];
+    let bytes = |variables: &[(&str, &str)]| -> u64 {
+        let run = Run::new();
+        let text = run.success("pages", &[&sizes, variables].concat());
+        1024 * text.trim().parse::<u64>().unwrap()
+    };
+    let all = ("USERTRACE_PREFAULT", "all");
+    let thread = ("USERTRACE_RINGS", "thread");
+    for rings in [&[][..], &[thread]] {
+        assert!(bytes(rings) < 128 << 10, "{rings:?}");
+    }
+    assert!(bytes(&[("USERTRACE_RINGS", "cpu"), all]) >= cpus * RING);
+    // That of the thread, and not those of others.
+    assert!((RING..2 * RING).contains(&bytes(&[thread, all])));
+}
+
 /// D8
 pub(crate) fn null_output() {
     let run = Run::new();

@@ -24,6 +24,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("ten", || {
         write(1, 0..10);
     }),
+    ("pages", pages),
     ("report", || println!("{}", report())),
     ("surroundings", surroundings),
     ("threads", threads),
@@ -103,6 +104,16 @@ fn killed() {
     write(1, 0..1000);
     // SAFETY: no memory is involved.
     unsafe { libc::raise(libc::SIGKILL) };
+}
+
+/// Writes an event, and prints how many bytes of shared memory the program has then.
+fn pages() {
+    write(1, 0..1);
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let shared = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssShmem:"));
+    println!("{}", shared.unwrap().trim().trim_end_matches(" kB"));
 }
 
 static BEFORE: std::sync::OnceLock<Status> = std::sync::OnceLock::new();

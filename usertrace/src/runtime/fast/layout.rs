@@ -22,9 +22,9 @@ use crate::ring::Geometry;
 
 /// A page, and a multiple of every page size that Linux has on the machines that this runs on.
 #[cfg(target_arch = "x86_64")]
-const PAGE: usize = 4096;
+pub(super) const PAGE: usize = 4096;
 #[cfg(not(target_arch = "x86_64"))]
-const PAGE: usize = 65536;
+pub(super) const PAGE: usize = 65536;
 
 const INFO_LEN: usize = (1 + LTT_MAX_TRACES) * LTT_INFO_PAGE;
 const STRIDE: usize = size_of::<LttRingControl>();
@@ -43,7 +43,7 @@ pub(super) struct Rings {
 }
 
 impl Rings {
-    fn ring_size(&self) -> usize {
+    pub(super) fn ring_size(&self) -> usize {
         self.subbuf_size as usize * self.subbuf_count as usize
     }
 }

@@ -47,7 +47,7 @@ use super::kernel::Kernel;
 use super::signals::HeldBack;
 use super::status::NoFallback;
 use super::wiped;
-use crate::writer::Doorbell;
+use crate::writer::{Doorbell, Prefault};
 
 /// Generation of the only trace.
 const GENERATION: u64 = 1;
@@ -69,6 +69,7 @@ pub(super) struct Fast {
     left: AtomicU64,
     /// Not 0: this is not a traced process any more, or about to fork one that is not.
     apart: AtomicU32,
+    prefault: Prefault,
     task: Task,
 }
 
@@ -248,6 +249,7 @@ fn set_up(settings: &env::Fast, rseq: bool, output: Output) -> Result<Fast, NoFa
         open: AtomicU32::new(0),
         left: AtomicU64::new(0),
         apart: AtomicU32::new(0),
+        prefault: settings.prefault,
         task,
     })
 }
@@ -425,6 +427,10 @@ unsafe impl Kernel for Fast {
 
     fn doorbell(&self) -> *const Doorbell {
         &raw const self.pool.header().doorbell
+    }
+
+    fn prefault(&self) -> Prefault {
+        self.prefault
     }
 
     fn leaves_room(&self) -> bool {

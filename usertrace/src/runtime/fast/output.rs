@@ -18,6 +18,11 @@ use crate::writer::{Mode, Scope, wake};
 /// Shortest time over which the clock's frequency is measured: the error is 1/100000 then.
 const MEASURED_NS: u64 = 10_000_000;
 
+/// How far in front of a writer pages are made.
+const AHEAD: u64 = 512 << 10;
+/// And how many bytes at a time.
+const STRETCH: u64 = 64 << 10;
+
 /// Where traces go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Output {
@@ -66,6 +71,8 @@ pub(super) struct Recording<'a> {
     identity: Identity,
     channel: Channel,
     writer: Option<ProcessWriter>,
+    /// Of each ring, up to where there are pages.
+    made: Vec<u64>,
     /// Of the rings of events, and of those of descriptions.
     stalls: Vec<Stall>,
     described: Stall,
@@ -124,6 +131,7 @@ impl<'a> Recording<'a> {
             },
             channel,
             writer: None,
+            made: vec![0; channel.nr_rings() as usize],
             stalls: vec![Stall::default(); channel.nr_rings() as usize],
             described: Stall::default(),
         };
@@ -153,6 +161,9 @@ impl<'a> Recording<'a> {
     /// # Errors
     /// When the trace cannot be written. What was not written stays in the rings; it is tried again with the next call.
     pub(super) fn drain(&mut self, until: Until) -> io::Result<Drained> {
+        if until != Until::End {
+            (0..self.channel.nr_rings()).for_each(|ring| self.make_pages(ring));
+        }
         let done = match self.output {
             Output::Null => Ok(self.skip(until)),
             Output::Directory(_) => self.write(until),
@@ -162,6 +173,35 @@ impl<'a> Recording<'a> {
             self.writer = None;
         }
         done
+    }
+
+    /// Makes pages for what comes next, in a ring of which a sub-buffer was filled. The writer would be stopped for each.
+    fn make_pages(&mut self, ring: u32) {
+        let geometry = self.channel.geometry();
+        let made = &mut self.made[ring as usize];
+        let head = || {
+            self.pool
+                .ring_control(self.slot, LTT_CHANNEL_MAIN, ring)
+                .head()
+                .load(Ordering::Relaxed)
+        };
+        while *made < geometry.ring_size() {
+            let head = head();
+            let stretch = STRETCH
+                .max(geometry.subbuf_size())
+                .min(geometry.ring_size());
+            // Not the next one, at which the writer may be before this is: both would be stopped.
+            let from = (*made)
+                .max(head.next_multiple_of(stretch) + stretch)
+                .min(geometry.ring_size());
+            if head < geometry.subbuf_size() || from >= head.saturating_add(AHEAD) {
+                break;
+            }
+            let to = (from + stretch).min(geometry.ring_size());
+            self.pool
+                .populate(self.slot, LTT_CHANNEL_MAIN, ring, from..to);
+            *made = to;
+        }
     }
 
     /// Is this ring to be read, whose head is there?

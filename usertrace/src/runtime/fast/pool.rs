@@ -1,5 +1,6 @@
 //! The memory that a program, the processes that it forks, and the daemons share.
 
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -9,7 +10,7 @@ use zerocopy::IntoBytes;
 
 use super::desk::{Desk, Ledger, SlotDesk};
 use super::header::Header;
-use super::layout::Layout;
+use super::layout::{Layout, PAGE};
 use crate::ring::SharedBytes;
 
 /// A mapping that stays as long as the process.
@@ -187,6 +188,22 @@ impl Pool {
         self.slot(slot).wrapping_add(self.layout.control_len())
     }
 
+    /// Makes pages of a ring, from one position in its first lap to another: who writes there next need not wait for
+    /// that. Nothing becomes of it if the kernel cannot do that (before Linux 5.14), or has no memory.
+    pub(super) fn populate(&self, slot: usize, channel: usize, ring: u32, made: Range<u64>) {
+        let at = self.ring_start(slot, channel, ring);
+        let (start, end) = (at + made.start as usize, at + made.end as usize);
+        let start = start / PAGE * PAGE;
+        // SAFETY: of this pool. Changes nothing that is in the memory.
+        unsafe {
+            libc::madvise(
+                self.at(start).cast(),
+                (end - start).next_multiple_of(PAGE),
+                libc::MADV_POPULATE_WRITE,
+            );
+        }
+    }
+
     /// Makes a slot as if nobody ever wrote there, and gives its memory back.
     pub(super) fn wipe(&self, slot: usize) -> std::io::Result<()> {
         let slot_desk = self.at(self.layout.desk_slot(slot));
@@ -235,14 +252,19 @@ impl Pool {
 
     /// The bytes of a ring.
     pub(super) fn ring(&self, slot: usize, channel: usize, ring: u32) -> SharedBytes<'static> {
+        let at = self.ring_start(slot, channel, ring);
+        let len = self.layout.channels[channel].ring_size();
+        // SAFETY: in the slot, which the daemons have open for ever, at a multiple of 8; they do not write there.
+        unsafe { SharedBytes::new(self.start.add(at), len) }
+    }
+
+    /// Where a ring's bytes are in the pool.
+    fn ring_start(&self, slot: usize, channel: usize, ring: u32) -> usize {
         let rings = &self.layout.channels[channel];
         assert!(slot < self.layout.slots && ring < rings.nr_rings);
         let info = self.layout.info_channel(channel);
-        let len = rings.subbuf_size as usize * rings.subbuf_count as usize;
-        let offset = info.buffers_offset as usize + ring as usize * len;
-        let at = self.layout.slot(slot) + self.layout.control_len() + offset;
-        // SAFETY: in the slot, which the daemons have open for ever, at a multiple of 8; they do not write there.
-        unsafe { SharedBytes::new(self.start.add(at), len) }
+        let offset = info.buffers_offset as usize + ring as usize * rings.ring_size();
+        self.layout.slot(slot) + self.layout.control_len() + offset
     }
 }
 

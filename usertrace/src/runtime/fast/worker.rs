@@ -12,6 +12,7 @@ use super::guardian::{Bell, give_up, mark_at_death};
 use super::header::PROCESSES;
 use super::output::{Drained, Output, Recording, Until};
 use super::pool::Pool;
+use crate::writer::Doorbell;
 
 /// How long to wait before what could not be written is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -20,6 +21,10 @@ const LAST_TRIES: u32 = 3;
 
 /// How long to wait for a record that its writer is at: nobody tells when it is complete.
 const WAIT: Duration = Duration::from_millis(20);
+
+/// How long to doze after something was read, and how often in a row with nothing, before it sleeps until it is woken.
+const DOZE: Duration = Duration::from_millis(1);
+const DOZES: u32 = 32;
 
 /// What the daemons know from the start.
 #[derive(Debug)]
@@ -107,6 +112,7 @@ fn run(task: &Task, bell: &Bell) -> ! {
         hostname: hostname(),
         told: None,
     };
+    let mut idle = DOZES;
     loop {
         let rung = header.doorbell.rung.load(Ordering::SeqCst);
         guard(task, bell);
@@ -115,19 +121,26 @@ fn run(task: &Task, bell: &Bell) -> ! {
         if finish && result.is_ok() && worker.slots.is_empty() {
             super::spawn::exit(0);
         }
+        let doorbell = &header.doorbell;
         match result {
-            Ok(Drained::Some) => {}
-            Ok(Drained::Waits) => sleep(task, rung, Some(WAIT)),
-            Ok(Drained::Nothing) => sleep(task, rung, None),
-            Err(_) => sleep(task, rung, Some(RETRY)),
+            Ok(Drained::Some) => {
+                idle = 0;
+                sleep(doorbell, rung, Doorbell::DOZES, Some(DOZE));
+            }
+            Ok(Drained::Nothing) if idle < DOZES => {
+                idle += 1;
+                sleep(doorbell, rung, Doorbell::DOZES, Some(DOZE));
+            }
+            Ok(Drained::Nothing) => sleep(doorbell, rung, Doorbell::SLEEPS, None),
+            Ok(Drained::Waits) => sleep(doorbell, rung, Doorbell::SLEEPS, Some(WAIT)),
+            Err(_) => sleep(doorbell, rung, Doorbell::SLEEPS, Some(RETRY)),
         }
     }
 }
 
-/// Sleeps until the doorbell is rung, unless that happened since `rung` was read.
-fn sleep(task: &Task, rung: u32, at_most: Option<Duration>) {
-    let doorbell = &task.pool.header().doorbell;
-    doorbell.sleeping.store(1, Ordering::SeqCst);
+/// Sleeps until the doorbell is rung, unless that happened since `rung` was read. `how`: what writers are told.
+fn sleep(doorbell: &Doorbell, rung: u32, how: u32, at_most: Option<Duration>) {
+    doorbell.sleeping.store(how, Ordering::SeqCst);
     if doorbell.rung.load(Ordering::SeqCst) == rung {
         let timeout = at_most.map(|time| libc::timespec {
             tv_sec: time.as_secs() as libc::time_t,

@@ -16,6 +16,8 @@ use self::own::Own;
 use self::owner::Place;
 use self::protocol::{Lost, Reservation, Word};
 use super::channel::{Channel, Control, Mode};
+use super::doorbell::filled;
+use super::prefault::{self, Prefault};
 use super::{Cursor, Dropped, thread, wait};
 
 impl Word for AtomicU64 {
@@ -122,6 +124,17 @@ impl<'a, W: View> Ring<'a, W> {
         })
     }
 
+    /// Asks for its pages, if that is to be done at once.
+    fn prefault(&self) {
+        if let Some(ring) = self
+            .channel
+            .ring_at(0)
+            .filter(|ring| ring.prefault == Prefault::All)
+        {
+            prefault::all(self.words.cast_mut().cast(), ring.ring_size);
+        }
+    }
+
     /// One word for a position in this ring, as a signal handler may come between the stores of two. For another pair
     /// of ring and position to have the same one, the rings' control blocks must be a multiple of a gigabyte apart.
     #[inline(always)]
@@ -204,9 +217,17 @@ impl<W: View> protocol::Ring for Ring<'_, W> {
         });
     }
 
+    fn begins(&self, position: u64) {
+        let buffer = self.words.cast_mut().cast();
+        let ring = self.channel.ring_at(0);
+        if let Some(ring) = ring.filter(|ring| ring.prefault == Prefault::Ahead) {
+            prefault::next(buffer, ring.ring_size, ring.subbuf_size, position);
+        }
+    }
+
     #[inline(always)]
     fn filled(&self) {
-        ring_doorbell(self.channel);
+        tell_filled(self.channel, self.control);
     }
 
     #[cold]
@@ -276,9 +297,15 @@ fn pause() {
 
 #[cold]
 #[inline(never)]
-fn ring_doorbell(channel: &Channel) {
-    if let Some(doorbell) = channel.ring_at(0).and_then(|ring| ring.doorbell) {
-        doorbell.ring();
+fn tell_filled(channel: &Channel, control: &Control) {
+    if let Some(ring) = channel.ring_at(0)
+        && let Some(doorbell) = ring.doorbell
+    {
+        let (head, consumed) = (&control.head, &control.consumed);
+        let used = head
+            .load(Ordering::Relaxed)
+            .wrapping_sub(consumed.load(Ordering::Relaxed));
+        filled(doorbell, ring.mode, used, ring.ring_size);
     }
 }
 

@@ -89,7 +89,7 @@ fn take(channel: &Channel) -> Result<Place, Dropped> {
             .owner
             .compare_exchange(0, thread, Ordering::Acquire, Ordering::Relaxed)
         {
-            Ok(_) => {}
+            Ok(_) => ring.prefault(),
             Err(owner) if owner == thread => {}
             Err(_) => continue,
         }

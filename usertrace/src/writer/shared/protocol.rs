@@ -91,6 +91,8 @@ pub(crate) trait Ring: Copy {
     fn cycles(&self, head: u64) -> u64;
     /// The calling thread has moved `head`.
     fn moved(&self, head: u64);
+    /// The sub-buffer at a position is to be begun.
+    fn begins(&self, position: u64);
     /// A sub-buffer was filled.
     fn filled(&self);
     /// The ring is full, as `consumed` was `consumed`: waits for it to grow, if writers are to wait. `left`: nobody is
@@ -451,6 +453,7 @@ fn begin_subbuf<R: Ring>(ring: R, head: u64, len: u64) -> Result<Reserved, Refus
         }
         found => found?,
     };
+    ring.begins(position);
     let time = ring.cycles(head);
     let record = position.wrapping_add(HEADER);
     advance(ring, head, record.wrapping_add(len))?;

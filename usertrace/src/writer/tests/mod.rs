@@ -102,7 +102,7 @@ impl Rings {
             mode: Mode::Discard,
             protocol: Protocol::Rseq,
             doorbell: std::ptr::null(),
-            prefault: false,
+            prefault: Prefault::Never,
         };
         let rings = Self {
             geometry: change(geometry),

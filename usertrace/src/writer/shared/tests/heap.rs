@@ -201,6 +201,8 @@ impl protocol::Ring for &'static Heap {
 
     fn moved(&self, _head: u64) {}
 
+    fn begins(&self, _: u64) {}
+
     fn filled(&self) {
         self.filled.fetch_add(1, Ordering::SeqCst);
     }

@@ -52,7 +52,7 @@ impl Rings {
             mode,
             protocol: Protocol::Shared,
             doorbell,
-            prefault: false,
+            prefault: crate::writer::Prefault::Never,
         };
         let channel = Channel::default();
         // SAFETY: the geometry is that of the memory, and all who write are gone before it is.
