@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, Ordering};
 
 use usertrace_sys::uapi::{LTT_MAX_TRACES, LTT_META_MAX};
 
+use crate::writer::Route;
+
 /// How important an event is, as `syslog` and LTTng number it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
@@ -42,6 +44,8 @@ pub struct Callsite {
     ids: [AtomicU16; LTT_MAX_TRACES],
     /// A bit for each slot whose trace wants the event, and [`ATTACH`].
     mask: AtomicU32,
+    /// The short way, if there is one slot and its rings are of CPUs.
+    route: Route,
     provider: &'static str,
     name: &'static str,
     loglevel: Loglevel,
@@ -77,6 +81,7 @@ impl Callsite {
         );
         Self {
             mask: AtomicU32::new(0),
+            route: Route::none(),
             ids: [const { AtomicU16::new(0) }; LTT_MAX_TRACES],
             provider,
             name,
@@ -121,9 +126,16 @@ impl Callsite {
         self.mask.load(Ordering::Relaxed)
     }
 
+    /// Who wants the event; it goes the long way.
     pub(crate) fn set_mask(&self, mask: u32) {
+        self.route.clear();
         // Pairs with the fence in the event path: who sees a slot's bit sees the channels and the id in that slot.
         self.mask.store(mask, Ordering::Release);
+    }
+
+    #[inline(always)]
+    pub(crate) fn route(&self) -> &Route {
+        &self.route
     }
 
     #[inline(always)]

@@ -38,24 +38,37 @@ impl Outcome {
 #[doc(hidden)]
 #[inline(always)]
 pub fn record<const WORDS: usize>(callsite: &Callsite, payload: [u64; WORDS]) -> Outcome {
-    let mask = callsite.mask();
-    // Pairs with the store of the mask: the runtime's state, and the slot's, were there before.
+    let route = callsite.route();
+    let Some(channel) = route.channel() else {
+        return record_again(callsite, payload);
+    };
+    // Pairs with the store of the route: the runtime's state, and the channel, were there before.
     fence(Ordering::Acquire);
-    if mask.cast_signed() <= 0 || mask & (mask - 1) != 0 {
-        return record_words(callsite, &{ payload });
-    }
-    let slot = mask.trailing_zeros() as usize;
-    // SAFETY: the slot's bit was in the mask, and is not `ATTACH`.
-    let (rseq, channel) = unsafe { runtime::place(slot) };
-    // SAFETY: as in `record_words`.
-    let done = rseq.is_some_and(|rseq| unsafe {
-        writer::try_write(rseq, channel, callsite.id(slot), &payload)
-    });
+    // SAFETY: there is a route. The runtime opens channels only as `Channel::open` asks for, and gives a callsite an id
+    // for the payload that its description describes.
+    let done = unsafe { writer::try_write(runtime::rseq(), channel, route, &payload) };
     if done {
         Outcome::Recorded
     } else {
-        record_words(callsite, &{ payload })
+        record_again(callsite, payload)
     }
+}
+
+/// Writes it the long way. What is in registers stays there, so that the short way needs no memory of its own.
+#[inline(always)]
+fn record_again<const WORDS: usize>(callsite: &Callsite, payload: [u64; WORDS]) -> Outcome {
+    if WORDS > 4 {
+        return record_words(callsite, &{ payload });
+    }
+    let word = |at: usize| payload.get(at).copied().unwrap_or_default();
+    record_four(callsite, WORDS, word(0), word(1), word(2), word(3))
+}
+
+/// Writes an event whose payload is the first `words` of four.
+#[cold]
+#[inline(never)]
+fn record_four(callsite: &Callsite, words: usize, a: u64, b: u64, c: u64, d: u64) -> Outcome {
+    record_words(callsite, &[a, b, c, d][..words.min(4)])
 }
 
 /// Writes an event whose payload's length depends on its values: `bound` bytes at most.
@@ -112,7 +125,7 @@ fn record_made(callsite: &Callsite, len: usize, fill: &dyn Fn(&mut Cursor<'_>)) 
 /// Writes an event into each slot that wants it: with `write`, and if that cannot, slowly.
 ///
 /// The payload is not in one piece with the rest until it is needed so: it stays in registers. `write` is called with
-/// what [`writer::try_write`] asks for: the runtime opens channels only as `Channel::open` asks for, and gives a callsite
+/// what [`writer::try_write_words`] asks for: the runtime opens channels only as `Channel::open` asks for, and gives a callsite
 /// an id for the payload that its description describes.
 #[inline(always)]
 fn record_each<'a>(

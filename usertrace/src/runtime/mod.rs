@@ -343,6 +343,33 @@ pub(crate) fn is_attached() -> bool {
     state().is_some_and(State::is_attached)
 }
 
+/// Where each thread's rseq area lies.
+///
+/// # Safety
+/// The caller must have seen a callsite with a route.
+#[inline(always)]
+pub(crate) unsafe fn rseq() -> Rseq {
+    #[cfg(target_arch = "x86_64")]
+    let raw = {
+        let raw: isize;
+        // As in `place`.
+        // SAFETY: loads a word that is aligned, as an atomic load would.
+        unsafe {
+            std::arch::asm!(
+                "mov {raw}, qword ptr [rip + {RSEQ}]",
+                raw = out(reg) raw,
+                RSEQ = sym RSEQ,
+                options(readonly, nostack, preserves_flags),
+            );
+        }
+        raw
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    let raw = RSEQ.load(Ordering::Relaxed);
+    // SAFETY: it was set before any route was, as routes are set only where it is not 0.
+    unsafe { Rseq::from_raw(raw).unwrap_unchecked() }
+}
+
 /// What the event path needs to write into a slot.
 ///
 /// # Safety

@@ -37,14 +37,14 @@ fn membarrier(command: usize) -> Result<(), Errno> {
 }
 
 /// One run with the lock held.
-pub(super) struct Updater<'a> {
-    pub(super) kernel: &'a dyn Kernel,
-    pub(super) state: &'a State,
+pub(super) struct Updater {
+    pub(super) kernel: &'static dyn Kernel,
+    pub(super) state: &'static State,
     pub(super) rseq: Option<Rseq>,
     pub(super) signo: u32,
 }
 
-impl Updater<'_> {
+impl Updater {
     /// Brings this process up to date.
     ///
     /// # Safety
@@ -370,6 +370,8 @@ impl Updater<'_> {
             return;
         }
         for callsite in callsites() {
+            // Both before the slot's channels are opened again.
+            callsite.route().clear();
             callsite.id(slot).store(0, Ordering::Relaxed);
         }
     }
@@ -399,6 +401,15 @@ impl Updater<'_> {
                 .filter(|&slot| callsite.id(slot).load(Ordering::Relaxed) != 0)
                 .fold(0, |mask, slot| mask | 1 << slot);
             callsite.set_mask(mask);
+            if mask.is_power_of_two() && self.rseq.is_some() {
+                let slot = mask.trailing_zeros() as usize;
+                let channel = &self.state.main[slot];
+                if channel.is_open() && !channel.is_shared() {
+                    let id = callsite.id(slot).load(Ordering::Relaxed);
+                    // SAFETY: the state is static.
+                    unsafe { callsite.route().set(channel, id) };
+                }
+            }
         }
     }
 }

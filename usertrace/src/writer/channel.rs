@@ -14,6 +14,9 @@ use super::prefault::{self, Prefault};
 /// Longest record that a channel must be able to take, with its header: a record of metadata.
 pub(crate) const LONGEST: u64 = 8 + usertrace_sys::uapi::LTT_META_MAX as u64;
 
+/// How far in front of a record the cache is told which bytes of the ring will be written.
+pub(super) const AHEAD: u64 = 512;
+
 /// Rings in a channel. A CPU number that must not be written with is given a bit beyond this
 /// (`super::thread::NO_CPU`).
 pub(super) const MAX_RINGS: u32 = 1 << 16;
@@ -321,7 +324,7 @@ impl Channel {
     }
 
     /// The channel is open, and its records are committed by the shared protocol.
-    pub(super) fn is_shared(&self) -> bool {
+    pub(crate) fn is_shared(&self) -> bool {
         // Pairs with the store in `open`: an open channel's protocol is known.
         self.cold.rings.load(Ordering::Acquire) != 0
             && self.cold.protocol.load(Ordering::Relaxed) == Protocol::Shared as u32

@@ -20,6 +20,7 @@ mod doorbell;
 mod payload;
 mod percpu;
 mod prefault;
+mod route;
 mod rseq;
 mod shared;
 mod thread;
@@ -27,9 +28,8 @@ mod wait;
 
 use std::sync::atomic::AtomicU16;
 
-use self::channel::LONGEST;
-
 pub(crate) use self::payload::Payload;
+pub(crate) use self::route::Route;
 pub(crate) use self::rseq::Refusal;
 
 pub use self::channel::{BadGeometry, Channel, Geometry, Mode, Protocol, Scope};
@@ -51,23 +51,24 @@ pub(crate) enum Dropped {
 /// whether it did. Why it did not, the next try will tell.
 ///
 /// # Safety
-/// Whoever opened `channel` kept the promise of [`Channel::open`]. `id` is 0, or the id of an event with such a
-/// payload, or that of a metadata record.
+/// `channel` is one that `route` led to, and whoever opened it kept the promise of [`Channel::open`]. The ids that
+/// `route` has are of an event with such a payload.
 #[inline(always)]
 pub(crate) unsafe fn try_write<const WORDS: usize>(
     rseq: Rseq,
     channel: &Channel,
-    id: &AtomicU16,
+    route: &Route,
     payload: &[u64; WORDS],
 ) -> bool {
-    // SAFETY: the caller's promise, and the length is checked.
-    8 + 8 * WORDS as u64 <= LONGEST && unsafe { rseq::record(rseq, channel, id, payload) }.is_ok()
+    // SAFETY: the caller's promise.
+    unsafe { rseq::record(rseq, channel, route, payload) }
 }
 
 /// The event path for any payload that is at hand.
 ///
 /// # Safety
-/// As [`try_write`]'s.
+/// Whoever opened `channel` kept the promise of [`Channel::open`]. `id` is 0, or the id of an event with such a
+/// payload, or that of a metadata record.
 #[inline(always)]
 pub(crate) unsafe fn try_write_words(
     rseq: Option<Rseq>,
@@ -86,7 +87,7 @@ pub(crate) unsafe fn try_write_words(
 /// The event path for any payload that is to be made: `len` bytes, by `fill`.
 ///
 /// # Safety
-/// As [`try_write`]'s.
+/// As [`try_write_words`]'s.
 pub(crate) unsafe fn try_write_made(
     rseq: Option<Rseq>,
     channel: &Channel,
@@ -114,7 +115,7 @@ impl From<Dropped> for Refusal {
 /// Writes a record, whatever it takes.
 ///
 /// # Safety
-/// As [`try_write`]'s.
+/// As [`try_write_words`]'s.
 pub(crate) unsafe fn write_words(
     rseq: Option<Rseq>,
     channel: &Channel,
@@ -128,7 +129,7 @@ pub(crate) unsafe fn write_words(
 /// Does what the event path could not do, and tries it again. `refusal` is why it could not; `Again`: it did not try.
 ///
 /// # Safety
-/// As [`try_write`]'s.
+/// As [`try_write_words`]'s.
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn write_slowly(

@@ -34,7 +34,7 @@ enum Full {
 /// Writes a record, if that takes nothing but to store it.
 ///
 /// # Safety
-/// As [`super::try_write`]'s.
+/// As [`super::try_write_words`]'s.
 #[inline(always)]
 pub(super) unsafe fn record_words(
     rseq: Rseq,
@@ -60,7 +60,7 @@ pub(super) unsafe fn record_words(
 /// Who dies in between leaves a record whose length is known.
 ///
 /// # Safety
-/// As [`super::try_write`]'s.
+/// As [`super::try_write_words`]'s.
 #[inline(never)]
 pub(super) unsafe fn record_made(
     rseq: Rseq,
@@ -160,7 +160,7 @@ pub(super) unsafe fn record_made(
 /// Writes a record, whatever it takes. `refusal` is why the event path could not.
 ///
 /// # Safety
-/// As [`super::try_write`]'s.
+/// As [`super::try_write_words`]'s.
 pub(super) unsafe fn write(
     rseq: Rseq,
     channel: &Channel,

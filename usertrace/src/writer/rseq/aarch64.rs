@@ -23,6 +23,7 @@ use usertrace_sys::uapi::{LTT_SUBBUF_MAGIC, LttSubbuf};
 
 use super::{Advance, CPU_ID, RSEQ_CS, Refusal, Rseq, Start, Step, TRIES};
 use crate::writer::channel::{Channel, Control};
+use crate::writer::route::{ID_BITS, Route};
 use crate::writer::thread::{NO_CPU, RSEQ_LEN, Thread};
 
 /// What stands in front of each abort handler: glibc registers with it. It is `brk #0x45e0`.
@@ -185,26 +186,32 @@ macro_rules! sequence {
 
 /// The sequence that stores a record: all of the event path.
 ///
+/// `identify` makes `{tmp}` the event's id, by loads at `{id} + {one}`: `{one}` is 0, but not known to be before the number
+/// of rings is, so these loads come later. It may use `{two}`.
 /// `len` makes `{at}`, the record's offset in its sub-buffer, the offset of its last byte. `copy` copies the payload
 /// from `{src}` to behind the header at `{at}`, may use `{cpu}`, `{one}`, `{two}` and `{tmp}`, and moves `{head}` behind
 /// the record.
 macro_rules! record_sequence {
     (
         ($rseq:expr, $channel:expr, $id:expr, $src:expr)
+        refused: $refused:expr,
+        aborted: $aborted:expr,
+        need_subbuf: $need_subbuf:expr,
+        need_time: $need_time:expr,
+        identify: [$($identify:literal),*]
         len: [$($len:literal),*]
         copy: [$($copy:literal),*]
         operands: [$($operands:tt)*]
     ) => {
         sequence! {
             ($rseq, $channel)
-            refused: Err(Refusal::NoRing),
-            aborted: Err(Refusal::Aborted),
+            refused: $refused,
+            aborted: $aborted,
             body: [
                 // 0, but not known before the number of rings is: what is loaded by its help is loaded later.
                 "eor {one}, {one}, {one}",
                 "add {fields}, {channel}, {one}",
-                "ldrh {tmp:w}, [{id}, {one}]",
-                "cbz {tmp:w}, {refused}",
+                $($identify,)*
                 "ldp {control}, {one}, [{fields}, {CONTROL}]",
                 "madd {control}, {one}, {cpu}, {control}",
                 "ldr {head}, [{control}]",
@@ -235,15 +242,15 @@ macro_rules! record_sequence {
                 "4:",
             ]
             operands: [
-                id = in(reg) std::ptr::from_ref::<AtomicU16>($id),
+                id = in(reg) std::ptr::from_ref($id),
                 src = in(reg) $src,
                 fields = out(reg) _,
                 control = out(reg) _,
                 head = out(reg) _,
                 at = out(reg) _,
                 $($operands)*
-                need_subbuf = label { return Err(Refusal::NeedSubbuf) },
-                need_time = label { return Err(Refusal::NeedTime) },
+                need_subbuf = label { return $need_subbuf },
+                need_time = label { return $need_time },
                 BUFFERS = const offset_of!(Channel, buffers),
                 CONTROL = const offset_of!(Channel, control),
                 RING_SIZE = const offset_of!(Channel, ring_size),
@@ -254,26 +261,40 @@ macro_rules! record_sequence {
     };
 }
 
-/// Stores a record whose payload's length the compiler knows.
+/// Stores a record whose payload's length the compiler knows, and is short. Why it did not, the next try will tell.
 ///
 /// # Safety
-/// `channel` must be one that [`Channel::open`] opened, or never was, or be wiped; the id must not be one of a record
-/// that means something else than an event.
+/// `channel` must be one that [`Channel::open`] opened, or never was, or be wiped; the id that `route` has must not be
+/// one of a record that means something else than an event.
 #[inline(always)]
 pub(in crate::writer) unsafe fn record<const WORDS: usize>(
     rseq: Rseq,
     channel: &Channel,
-    id: &AtomicU16,
+    route: &Route,
     payload: &[u64; WORDS],
-) -> Result<(), Refusal> {
+) -> bool {
     /// The payload is so short that its copy is written out.
     macro_rules! written_out {
         ($($copy:literal),*) => {
             record_sequence! {
-                (rseq, channel, id, payload.as_ptr())
+                (rseq, channel, route, payload.as_ptr())
+                refused: false,
+                aborted: false,
+                need_subbuf: false,
+                need_time: false,
+                identify: [
+                    "ldr {tmp}, [{id}, {one}]",
+                    "cmp {channel}, {tmp}, lsr {ID_BITS}",
+                    "b.ne {refused}",
+                    "and {tmp}, {tmp}, {ID_MASK}"
+                ]
                 len: ["add {at}, {at}, {LEN} - 1"]
                 copy: [$($copy,)* "add {head}, {head}, {LEN}"]
-                operands: [LEN = const { 8 + 8 * WORDS },]
+                operands: [
+                    LEN = const { 8 + 8 * WORDS },
+                    ID_BITS = const ID_BITS,
+                    ID_MASK = const (1 << ID_BITS) - 1,
+                ]
             }
         };
     }
@@ -298,16 +319,16 @@ pub(in crate::writer) unsafe fn record<const WORDS: usize>(
                 "stp {one}, {two}, [{at}, #8]",
                 "stp {tmp}, {cpu}, [{at}, #24]"
             ),
-            _ => return record_words(rseq, channel, id, payload),
+            _ => return false,
         }
     }
-    Ok(())
+    true
 }
 
 /// Stores a record with any payload.
 ///
 /// # Safety
-/// As [`record`]'s; and the payload must not be longer than [`LONGEST`](crate::writer::channel::LONGEST) allows.
+/// As [`record`]'s, for `id`; and the payload must not be longer than [`LONGEST`](crate::writer::channel::LONGEST) allows.
 pub(in crate::writer) unsafe fn record_words(
     rseq: Rseq,
     channel: &Channel,
@@ -318,6 +339,14 @@ pub(in crate::writer) unsafe fn record_words(
     unsafe {
         record_sequence! {
             (rseq, channel, id, payload.as_ptr())
+            refused: Err(Refusal::NoRing),
+            aborted: Err(Refusal::Aborted),
+            need_subbuf: Err(Refusal::NeedSubbuf),
+            need_time: Err(Refusal::NeedTime),
+            identify: [
+                "ldrh {tmp:w}, [{id}, {one}]",
+                "cbz {tmp:w}, {refused}"
+            ]
             len: [
                 "add {at}, {at}, {words}, lsl #3",
                 "add {at}, {at}, #7"

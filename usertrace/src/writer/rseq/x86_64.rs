@@ -15,7 +15,8 @@ use std::sync::atomic::AtomicU16;
 use usertrace_sys::uapi::{LTT_SUBBUF_MAGIC, LttSubbuf};
 
 use super::{Advance, CPU_ID, RSEQ_CS, Refusal, Rseq, Start, Step};
-use crate::writer::channel::{Channel, Control};
+use crate::writer::channel::{AHEAD, Channel, Control};
+use crate::writer::route::{ID_BITS, Route, STRIDE_BITS};
 use crate::writer::thread::{NO_CPU, RSEQ_LEN, Thread};
 
 /// What stands in front of each abort handler: glibc registers with it.
@@ -153,9 +154,10 @@ macro_rules! sequence {
 
 /// The sequence that stores a record: all of the event path.
 ///
-/// `room` compares `rax`, the bytes that the sub-buffer has left, with the record's length. `copy` copies the payload
-/// to behind the header at `{cpu} + rax`, and may use `rax`, `rdx`, `{cpu}` and `{id}`. `commit` adds the record's length
-/// to the ring's head, in one instruction.
+/// `identify` makes `{id}`, at first the address of what says it, the event's id, and may use `rax`. `block` makes
+/// `{control}` the offset of the ring's control block. `room` compares `rax`, the bytes that the sub-buffer has left, with
+/// the record's length. `copy` copies the payload to behind the header at `{cpu} + rax`, and may use `rax`, `rdx`, `{cpu}`
+/// and `{id}`. `commit` adds the record's length to the ring's head, in one instruction.
 macro_rules! record_sequence {
     (
         ($rseq:expr, $channel:expr, $id:expr)
@@ -163,6 +165,8 @@ macro_rules! record_sequence {
         aborted: $aborted:expr,
         need_subbuf: $need_subbuf:expr,
         need_time: $need_time:expr,
+        identify: [$($identify:literal),* $(,)?]
+        block: [$($block:literal),* $(,)?]
         room: [$($room:literal),*]
         copy: [$($copy:literal),* $(,)?]
         commit: [$($commit:literal),*]
@@ -173,11 +177,8 @@ macro_rules! record_sequence {
             refused: $refused,
             aborted: $aborted,
             body: [
-                "movzx {id:e}, word ptr [{id}]",
-                "test {id:e}, {id:e}",
-                "jz {refused}",
-                "mov {control}, qword ptr [{channel} + {CONTROL_STRIDE}]",
-                "imul {control}, {cpu}",
+                $($identify,)*
+                $($block,)*
                 "add {control}, qword ptr [{channel} + {CONTROL}]",
                 // How much does the sub-buffer have left? Nothing, too, if there is none.
                 "xor eax, eax",
@@ -200,56 +201,73 @@ macro_rules! record_sequence {
                 "or rdx, {id}",
                 "mov rax, qword ptr [{channel} + {RING_MASK}]",
                 "and rax, qword ptr [{control} + {HEAD}]",
+                // Stores wait for their lines in order, and those of a ring have left the cache since the round before.
+                // (It never faults. Processors that do not know it take it for one that does nothing.)
+                "prefetchw byte ptr [{cpu} + rax + {AHEAD}]",
                 "mov qword ptr [{cpu} + rax], rdx",
                 $($copy,)*
                 $($commit,)*
             ]
             operands: [
-                id = inout(reg) std::ptr::from_ref::<AtomicU16>($id) => _,
+                id = inout(reg) std::ptr::from_ref($id) => _,
                 control = out(reg) _,
                 $($operands)*
                 need_subbuf = label { return $need_subbuf },
                 need_time = label { return $need_time },
                 BUFFERS = const offset_of!(Channel, buffers),
                 CONTROL = const offset_of!(Channel, control),
-                CONTROL_STRIDE = const offset_of!(Channel, control_stride),
                 RING_SIZE = const offset_of!(Channel, ring_size),
                 RING_MASK = const offset_of!(Channel, ring_mask),
                 SUBBUF_MASK = const offset_of!(Channel, subbuf_mask),
                 HEAD = const offset_of!(Control, head),
                 TIME = const offset_of!(Control, time),
+                AHEAD = const AHEAD,
             ]
         }
     };
 }
 
-/// Stores a record whose payload's length the compiler knows. Why it did not, the next try will tell.
+/// Stores a record whose payload's length the compiler knows, and is in registers. Why it did not, the next try will
+/// tell.
 ///
 /// # Safety
-/// `channel` must be one that [`Channel::open`] opened, or never was, or be wiped; the id must not be one of a record
-/// that means something else than an event.
+/// `channel` must be one that [`Channel::open`] opened, or never was, or be wiped; the id that `route` has must not be
+/// one of a record that means something else than an event.
 #[inline(always)]
 pub(in crate::writer) unsafe fn record<const WORDS: usize>(
     rseq: Rseq,
     channel: &Channel,
-    id: &AtomicU16,
+    route: &Route,
     payload: &[u64; WORDS],
-) -> Result<(), Refusal> {
+) -> bool {
     /// The payload is so short that it is in registers.
     macro_rules! in_registers {
         ([$($copy:literal),*] [$($word:ident = $index:literal),*]) => {
             record_sequence! {
-                (rseq, channel, id)
-                refused: Err(Refusal::Again),
-                aborted: Err(Refusal::Again),
-                need_subbuf: Err(Refusal::Again),
-                need_time: Err(Refusal::Again),
+                (rseq, channel, route)
+                refused: false,
+                aborted: false,
+                need_subbuf: false,
+                need_time: false,
+                identify: [
+                    // After the number of rings, as loads are in order.
+                    "mov {id}, qword ptr [{id}]",
+                    "mov rax, {id}",
+                    "shr rax, {ID_BITS}",
+                    "cmp rax, {channel}",
+                    "jne {refused}",
+                    "movzx {id:e}, {id:x}",
+                ]
+                // Sooner there than by a multiplication, which the time stamp would wait for.
+                block: ["mov {control}, {cpu}", "shl {control}, {STRIDE_BITS}"]
                 room: ["cmp rax, {LEN}"]
                 copy: [$($copy),*]
                 commit: ["add qword ptr [{control} + {HEAD}], {LEN}"]
                 operands: [
                     $($word = in(reg) payload[$index],)*
                     LEN = const { 8 + 8 * WORDS },
+                    ID_BITS = const ID_BITS,
+                    STRIDE_BITS = const STRIDE_BITS,
                 ]
             }
         };
@@ -283,16 +301,16 @@ pub(in crate::writer) unsafe fn record<const WORDS: usize>(
                 ]
                 [a = 0, b = 1, c = 2, d = 3]
             ),
-            _ => return record_words(rseq, channel, id, payload),
+            _ => return false,
         }
     }
-    Ok(())
+    true
 }
 
 /// Stores a record with any payload.
 ///
 /// # Safety
-/// As [`record`]'s; and the payload must not be longer than [`LONGEST`](crate::writer::channel::LONGEST) allows.
+/// As [`record`]'s, for `id`; and the payload must not be longer than [`LONGEST`](crate::writer::channel::LONGEST) allows.
 pub(in crate::writer) unsafe fn record_words(
     rseq: Rseq,
     channel: &Channel,
@@ -307,6 +325,15 @@ pub(in crate::writer) unsafe fn record_words(
             aborted: Err(Refusal::Aborted),
             need_subbuf: Err(Refusal::NeedSubbuf),
             need_time: Err(Refusal::NeedTime),
+            identify: [
+                "movzx {id:e}, word ptr [{id}]",
+                "test {id:e}, {id:e}",
+                "jz {refused}",
+            ]
+            block: [
+                "mov {control}, qword ptr [{channel} + {CONTROL_STRIDE}]",
+                "imul {control}, {cpu}",
+            ]
             room: ["cmp rax, {len}"]
             copy: [
                 // 32 bytes at a time, then what is left. In this order, as what was stored last, just before this, may
@@ -342,6 +369,7 @@ pub(in crate::writer) unsafe fn record_words(
                 src = in(reg) payload.as_ptr(),
                 words = in(reg) payload.len(),
                 len = in(reg) 8 + 8 * payload.len(),
+                CONTROL_STRIDE = const offset_of!(Channel, control_stride),
                 out("xmm0") _,
                 out("xmm1") _,
             ]

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use self::own::Own;
 use self::owner::Place;
 use self::protocol::{Lost, Reservation, Word};
-use super::channel::{Channel, Control, Mode};
+use super::channel::{AHEAD, Channel, Control, Mode};
 use super::doorbell::filled;
 use super::prefault::{self, Prefault};
 use super::{Cursor, Dropped, thread, wait};
@@ -249,9 +249,6 @@ impl<W: View> protocol::Ring for Ring<'_, W> {
         there
     }
 }
-
-/// How far in front of the reserve position the cache is told of what comes.
-const AHEAD: u64 = 512;
 
 /// Lets the cache get the line of these words for stores.
 ///

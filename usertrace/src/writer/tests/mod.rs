@@ -261,10 +261,13 @@ fn pin() -> u32 {
 }
 
 fn put<const WORDS: usize>(rings: &Rings, id: u16, payload: &[u64; WORDS]) -> Result<(), Dropped> {
-    let id = AtomicU16::new(id);
+    let route = Route::none();
+    let number = id;
+    let id = AtomicU16::new(number);
     // SAFETY: `open` kept its promise; ids mean events here.
     unsafe {
-        if try_write(rseq().unwrap(), &rings.channel, &id, payload) {
+        route.set(&rings.channel, number);
+        if try_write(rseq().unwrap(), &rings.channel, &route, payload) {
             return Ok(());
         }
         let payload = Payload::Words(payload);
@@ -504,6 +507,45 @@ fn bad_geometry_is_refused() {
         assert_eq!(unsafe { channel.open(&bad) }, Err(BadGeometry), "{bad:?}");
         assert!(!channel.is_open());
     }
+}
+
+/// A9: what an event knows of its channel from before the sequence counts only if it is still so in it.
+#[test]
+fn a_route_that_was_changed_leads_nowhere() {
+    let [rings, others] = [(); 2].map(|()| Rings::new(4096, 4));
+    pin();
+    let rseq = rseq().unwrap();
+    let route = Route::none();
+    assert!(route.channel().is_none());
+    // SAFETY: both channels outlive the route, and are what `open` was promised; ids mean events here.
+    unsafe {
+        put(&rings, 7, &[1]).unwrap();
+        put(&others, 7, &[1]).unwrap();
+        route.set(&rings.channel, 7);
+        assert!(std::ptr::eq(
+            route.channel().unwrap(),
+            &raw const rings.channel
+        ));
+        assert!(try_write(rseq, &rings.channel, &route, &[2]));
+        route.set(&others.channel, 8);
+        assert!(!try_write(rseq, &rings.channel, &route, &[3]));
+        assert!(try_write(rseq, &others.channel, &route, &[4]));
+        route.clear();
+        assert!(!try_write(rseq, &others.channel, &route, &[5]));
+        route.set(&rings.channel, 0);
+        assert!(route.channel().is_none());
+    }
+    let payloads = |rings: &Rings| -> Vec<(u16, Vec<u64>)> {
+        let cpu = pin();
+        let head = rings.control(cpu).head.load(Ordering::Acquire);
+        let records = rings.decode_range(cpu, 0, head, |_| 1).records;
+        records
+            .into_iter()
+            .map(|record| (record.id, record.payload))
+            .collect()
+    };
+    assert_eq!(payloads(&rings), [(7, vec![1]), (7, vec![2])]);
+    assert_eq!(payloads(&others), [(7, vec![1]), (8, vec![4])]);
 }
 
 proptest! {
