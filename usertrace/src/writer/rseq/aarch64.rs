@@ -21,7 +21,7 @@ use std::sync::atomic::AtomicU16;
 
 use usertrace_sys::uapi::{LTT_SUBBUF_MAGIC, LttSubbuf};
 
-use super::{Advance, CPU_ID, RSEQ_CS, Refusal, Rseq, Start, Step, TRIES};
+use super::{Advance, CPU_ID, RSEQ_CS, Refusal, Rseq, Start, Step};
 use crate::writer::channel::{Channel, Control};
 use crate::writer::route::{ID_BITS, Route};
 use crate::writer::thread::{NO_CPU, RSEQ_LEN, Thread};
@@ -116,7 +116,7 @@ pub(super) fn library_area() -> (*const isize, *const u32) {
 ///
 /// It has no effect, and is `$refused`, if there is no ring for the CPU that it runs on. `body` finds that CPU's number
 /// in `{cpu}`, and how many there are in `{one}`; may use `{cpu}`, `{one}`, `{two}` and `{tmp}`; and has the label 4
-/// behind the instruction that commits.
+/// behind the instruction that commits. Tried once, as on x86-64.
 macro_rules! sequence {
     (
         ($rseq:expr, $channel:expr)
@@ -137,7 +137,6 @@ macro_rules! sequence {
             ".quad 7b",
             ".popsection",
 
-            "2:",
             "adrp {tmp}, 7b",
             "add {tmp}, {tmp}, :lo12:7b",
             "str {tmp}, [{rseq}, {RSEQ_CS}]",
@@ -155,18 +154,12 @@ macro_rules! sequence {
             ".balign 4",
             ".inst {SIGNATURE}",
             "5:",
-            "sub {tries:w}, {tries:w}, #1",
-            // Not farther than to here: the sequence may be farther away than a condition reaches.
-            "cbz {tries:w}, 9f",
-            "b 2b",
-            "9:",
             "b {aborted}",
             ".popsection",
 
             rseq = in(reg) thread_pointer().wrapping_offset($rseq.offset.get()),
             thread = in(reg) thread_pointer().wrapping_offset(thread_offset()),
             channel = in(reg) std::ptr::from_ref::<Channel>($channel),
-            tries = inout(reg) TRIES => _,
             cpu = out(reg) _,
             tmp = out(reg) _,
             one = out(reg) _,
@@ -573,7 +566,7 @@ pub(in crate::writer) unsafe fn lose(
                 // If it stores, it commits: so that it did not is found behind the sequence's end.
                 "stxr {tmp:w}, {one}, [{lost}]",
                 "4:",
-                "cbnz {tmp:w}, 2b",
+                "cbnz {tmp:w}, {aborted}",
             ]
             operands: [
                 epoch = in(reg) epoch,
