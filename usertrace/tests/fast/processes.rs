@@ -11,6 +11,17 @@ fn numbers(range: std::ops::Range<u64>) -> Vec<u64> {
     range.collect()
 }
 
+/// Numbers of each thread's events, of all processes of a run.
+fn all_threads(run: &Run) -> Vec<(u32, Vec<u64>)> {
+    let mut found: Vec<_> = run
+        .directories()
+        .iter()
+        .flat_map(|directory| trace::read(directory).threads())
+        .collect();
+    found.sort();
+    found
+}
+
 /// D1
 pub(crate) fn ready_before_main() {
     let run = Run::new();
@@ -73,12 +84,7 @@ pub(crate) fn children_have_traces_of_their_own() {
 pub(crate) fn children_without_handlers() {
     let run = Run::new();
     run.success("fork_without_handlers", &[]);
-    let mut found: Vec<_> = run
-        .directories()
-        .iter()
-        .flat_map(|directory| trace::read(directory).threads())
-        .collect();
-    found.sort();
+    let found = all_threads(&run);
     assert_eq!(found, [(1, numbers(0..20)), (2, numbers(0..10))]);
 }
 
@@ -86,12 +92,7 @@ pub(crate) fn children_without_handlers() {
 pub(crate) fn the_first_thread_ends() {
     let run = Run::new();
     run.success("first_thread_ends", &[]);
-    let mut found: Vec<_> = run
-        .directories()
-        .iter()
-        .flat_map(|directory| trace::read(directory).threads())
-        .collect();
-    found.sort();
+    let found = all_threads(&run);
     assert_eq!(found, [(1, numbers(0..10)), (2, numbers(0..100))]);
 }
 
@@ -138,12 +139,7 @@ pub(crate) fn another_program() {
 pub(crate) fn a_daemon() {
     let run = Run::new();
     run.success("daemonize", &[]);
-    let mut found: Vec<_> = run
-        .directories()
-        .iter()
-        .flat_map(|directory| trace::read(directory).threads())
-        .collect();
-    found.sort();
+    let found = all_threads(&run);
     assert_eq!(found, [(1, numbers(0..100)), (2, numbers(0..200))]);
 }
 
