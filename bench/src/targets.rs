@@ -129,6 +129,11 @@ impl Results {
         );
         let counts = self.instructions.as_ref();
         add(
+            "instructions of an event in the first lap, against later ones (in the guest)",
+            "at most 1.5 ×",
+            counts.map(|counts| most(counts.ours_fresh / counts.ours, 1.5)),
+        );
+        add(
             "instructions of a user_events write, against an event's (in the guest)",
             "at least 15 ×",
             counts.map(|counts| least(counts.user_events / counts.ours, 15.0)),

@@ -34,6 +34,8 @@ const BATCHES: usize = 1000;
 const USER_EVENTS: f64 = 15.0;
 /// And a uprobe so many.
 const UPROBE: f64 = 30.0;
+/// In the first lap, in which the kernel gets each page, it takes so many times those of later laps at most.
+const FRESH: f64 = 1.5;
 
 const TRACES: &str = "/sys/kernel/ltt";
 const TRACEFS: &str = "/sys/kernel/tracing";
@@ -102,6 +104,11 @@ fn run() -> Result<()> {
             "a {name} takes {ratio:.1} times the instructions of an event, not {factor} times"
         );
     }
+    let ratio = counts.ours_fresh / counts.ours;
+    ensure!(
+        ratio <= FRESH,
+        "an event takes {ratio:.2} times as many instructions in the first lap, not {FRESH} at most"
+    );
     Ok(())
 }
 

@@ -97,6 +97,8 @@ pub struct StreamState {
     pub discarded: u64,
     /// Time of the last event or packet.
     pub time: u64,
+    /// Packets were lost since the last one, and no later one tells of that yet.
+    pub gap: bool,
 }
 
 impl StreamWriter {
@@ -149,7 +151,7 @@ impl StreamWriter {
             content: Vec::new(),
             begin: state.time,
             time: state.time,
-            gap: false,
+            gap: state.gap,
         })
     }
 
@@ -162,6 +164,7 @@ impl StreamWriter {
             discarded_written: self.discarded_written,
             discarded: self.discarded,
             time: self.time,
+            gap: self.gap,
         }
     }
 
@@ -298,5 +301,33 @@ impl StreamWriter {
         self.packets = self.packets.saturating_add(1);
         self.gap = false;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A10: a writer that goes on where another one was killed drops what that one had written and not noted, and tells
+    /// what it had noted and not told.
+    #[test]
+    fn another_writer_goes_on_from_what_was_noted() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |name: &str, killed: bool| {
+            let path = directory.path().join(name);
+            let (uuid, of) = ([7; 16], StreamOf::Cpu(0));
+            let mut stream = StreamWriter::create(&path, uuid, of, 10).unwrap();
+            stream.event(1, 11, &[1; 8]).unwrap();
+            stream.overwrite(3).unwrap();
+            if killed {
+                let state = stream.state();
+                stream.event(1, 12, &[2; 800]).unwrap();
+                stream.flush().unwrap();
+                stream = StreamWriter::resume(&path, uuid, of, &state).unwrap();
+            }
+            stream.finish().unwrap();
+            std::fs::read(path).unwrap()
+        };
+        assert_eq!(write("killed", true), write("whole", false));
     }
 }

@@ -97,7 +97,7 @@ impl SlotDesk {
 pub(super) struct Ledger {
     /// The last bit says which copy.
     turn: AtomicU64,
-    copies: [[AtomicU64; 10]; 2],
+    copies: [[AtomicU64; 11]; 2],
 }
 
 /// What a [`Ledger`] says.
@@ -121,6 +121,7 @@ impl Ledger {
             discarded_written,
             discarded,
             time,
+            gap,
             tid,
             begin,
         ] = self.copies[(turn & 1) as usize]
@@ -135,6 +136,7 @@ impl Ledger {
                     discarded_written,
                     discarded,
                     time,
+                    gap: gap != 0,
                 }),
                 lost,
                 tid: tid as u32,
@@ -154,6 +156,7 @@ impl Ledger {
             stream.discarded_written,
             stream.discarded,
             stream.time,
+            stream.gap.into(),
             page.state.tid.into(),
             page.state.begin,
         ];
@@ -197,6 +200,7 @@ mod tests {
             discarded_written: 3,
             discarded: 4,
             time: 5,
+            gap: true,
         };
         let page = Page {
             position: 8,

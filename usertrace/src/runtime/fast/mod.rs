@@ -11,6 +11,7 @@
 //! What was committed is lost only if the program and both daemons are killed at the same moment: the memory is gone
 //! then. If only the daemons are, the program goes on, and when it exits, a last process writes what there is.
 
+mod aside;
 mod clock;
 mod desk;
 mod guardian;

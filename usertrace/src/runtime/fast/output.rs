@@ -71,7 +71,9 @@ pub(super) struct Recording<'a> {
     identity: Identity,
     channel: Channel,
     writer: Option<ProcessWriter>,
-    /// Of each ring, up to where there are pages.
+    /// Of each ring, `head` as it was the last time.
+    heads: Vec<u64>,
+    /// And up to where there are pages.
     made: Vec<u64>,
     /// Of the rings of events, and of those of descriptions.
     stalls: Vec<Stall>,
@@ -131,6 +133,7 @@ impl<'a> Recording<'a> {
             },
             channel,
             writer: None,
+            heads: vec![0; channel.nr_rings() as usize],
             made: vec![0; channel.nr_rings() as usize],
             stalls: vec![Stall::default(); channel.nr_rings() as usize],
             described: Stall::default(),
@@ -173,6 +176,19 @@ impl<'a> Recording<'a> {
             self.writer = None;
         }
         done
+    }
+
+    /// Adds the CPUs on which events were written since the last time, where rings are of CPUs.
+    pub(super) fn look(&mut self, busy: &mut Vec<u32>) {
+        if self.channel.scope() != Scope::Cpu {
+            return;
+        }
+        for ring in 0..self.channel.nr_rings() {
+            let head = self.control(ring).head().load(Ordering::Relaxed);
+            if std::mem::replace(&mut self.heads[ring as usize], head) != head {
+                busy.push(ring);
+            }
+        }
     }
 
     /// Makes pages for what comes next, in a ring of which a sub-buffer was filled. The writer would be stopped for each.

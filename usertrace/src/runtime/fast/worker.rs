@@ -8,6 +8,7 @@ use std::time::Duration;
 use syscalls::{Sysno, raw};
 use usertrace_sys::uapi::LttClockSync;
 
+use super::aside::Aside;
 use super::guardian::{Bell, give_up, mark_at_death};
 use super::header::PROCESSES;
 use super::output::{Drained, Output, Recording, Until};
@@ -109,6 +110,7 @@ fn run(task: &Task, bell: &Bell) -> ! {
     let mut worker = Worker {
         task,
         slots: BTreeMap::new(),
+        aside: Aside::new(),
         hostname: hostname(),
         told: None,
     };
@@ -171,6 +173,7 @@ fn hostname() -> Option<String> {
 struct Worker<'a> {
     task: &'a Task,
     slots: BTreeMap<usize, Slot<'a>>,
+    aside: Aside,
     hostname: Option<String>,
     /// The last error that was told.
     told: Option<String>,
@@ -183,6 +186,11 @@ impl Worker<'_> {
         let desk = pool.desk();
         let mut some = Drained::Nothing;
         let mut failed = None;
+        let mut busy = Vec::new();
+        for slot in self.slots.values_mut() {
+            slot.recording.look(&mut busy);
+        }
+        self.aside.step(&busy);
         for slot in 0..pool.layout().slots.min(PROCESSES) {
             let entry = &pool.header().entries[slot];
             let (pid, live) = entry.process().unwrap_or((0, false));

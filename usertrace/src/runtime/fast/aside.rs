@@ -1,0 +1,100 @@
+//! Keeps the worker off the processors that writers are on.
+//!
+//! The kernel may wake the worker where it slept before, and let it run there while another processor has nothing to do:
+//! then the program waits for its reader. A ring of a CPU says where its writers are.
+
+/// A set of processors.
+#[derive(Clone, Copy)]
+struct Set(libc::cpu_set_t);
+
+impl Set {
+    /// Those that this process may use; nothing if there are more than a set has room for.
+    fn allowed() -> Option<Self> {
+        // SAFETY: a set is plain data, and the kernel writes as many bytes.
+        unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            (libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) == 0).then_some(Self(set))
+        }
+    }
+
+    fn remove(&mut self, cpu: u32) {
+        if cpu < libc::CPU_SETSIZE as u32 {
+            // SAFETY: inside the set.
+            unsafe { libc::CPU_CLR(cpu as usize, &mut self.0) };
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        // SAFETY: reads the set.
+        unsafe { libc::CPU_COUNT(&self.0) == 0 }
+    }
+
+    fn enter(&self) {
+        // SAFETY: the kernel reads as many bytes. If it is forbidden, all stays as it was.
+        unsafe { libc::sched_setaffinity(0, size_of_val(&self.0), &raw const self.0) };
+    }
+}
+
+/// Where the worker may be.
+pub(super) struct Aside(Option<Set>);
+
+impl Aside {
+    /// Anywhere where this process may be now.
+    pub(super) fn new() -> Self {
+        Self(Set::allowed())
+    }
+
+    /// Steps aside, if it is on one of the processors on which events were written just now, and there are others.
+    pub(super) fn step(&self, busy: &[u32]) {
+        // SAFETY: no memory is involved.
+        let here = unsafe { libc::sched_getcpu() };
+        let Some(allowed) = self
+            .0
+            .filter(|_| busy.iter().any(|&cpu| cpu as i32 == here))
+        else {
+            return;
+        };
+        let mut idle = allowed;
+        busy.iter().for_each(|&cpu| idle.remove(cpu));
+        if idle.is_empty() { allowed } else { idle }.enter();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_leaves_a_busy_processor_if_there_is_another_one() {
+        std::thread::spawn(|| {
+            let aside = Aside::new();
+            let here = || {
+                // SAFETY: no memory is involved.
+                unsafe { libc::sched_getcpu() as u32 }
+            };
+            let count = |set: &Set| {
+                // SAFETY: reads the set.
+                unsafe { libc::CPU_COUNT(&set.0) }
+            };
+            let all = Set::allowed().unwrap();
+            if count(&all) < 2 {
+                return;
+            }
+            for _ in 0..3 {
+                let busy = here();
+                aside.step(&[busy]);
+                assert_ne!(here(), busy);
+                assert_eq!(count(&Set::allowed().unwrap()), count(&all) - 1);
+            }
+            // Nowhere is better than here.
+            let everywhere: Vec<u32> = (0..libc::CPU_SETSIZE as u32).collect();
+            aside.step(&everywhere);
+            assert_eq!(count(&Set::allowed().unwrap()), count(&all));
+            // Nobody is in the way.
+            aside.step(&[]);
+            assert_eq!(count(&Set::allowed().unwrap()), count(&all));
+        })
+        .join()
+        .unwrap();
+    }
+}
