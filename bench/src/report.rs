@@ -23,7 +23,7 @@ pub fn report(results: &Results) -> String {
         text,
         "Measured on {}: {}, {} processors, {virtualised}; {}; {}; {}; {}.\n\n\
          The **floor** is the time stamp and the same stores into a ring of the same size: nothing that time-stamps each \
-         event can be below it. Ratios are medians of the ratios of neighbours in time, of batches in turns, in one run; \
+         event can do with less. (Below 1 is what tells the cache of the lines that come, which the floor does not.) Ratios are medians of the ratios of neighbours in time, of batches in turns, in one run; \
          `docs/bench.md` says how.\n",
         results.date,
         machine.processor,
@@ -232,7 +232,7 @@ pub fn figures(results: &Results) -> String {
     if let Some(shared) = row(SHARED, 1) {
         let _ = writeln!(
             text,
-            "- Into a ring that threads share, where there are no restartable sequences: {:.2} times the floor.",
+            "- Into a ring of the thread's own, where there are no restartable sequences: {:.2} times the floor.",
             shared.floors
         );
     }

@@ -1,4 +1,4 @@
-//! What nothing that time-stamps its events can be below: the time stamp, and the stores of a record.
+//! What nothing that time-stamps its events can do without: the time stamp, and the stores of a record.
 
 use std::cell::UnsafeCell;
 use std::hint::black_box;
