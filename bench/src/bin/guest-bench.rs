@@ -311,10 +311,12 @@ unsafe extern "sysv64" {
 
 /// One hit of a uprobe that records four registers.
 fn uprobe(name: &str, function: Probed) -> Result<f64> {
-    let (path, offset) = in_file(function as usize)?;
+    let offset = in_file(function as usize)?;
     let events = Path::new(TRACEFS).join("uprobe_events");
-    let text =
-        format!("p:usertrace/{name} {path}:{offset:#x} a=%di:u64 b=%si:u64 c=%dx:u64 d=%cx:u64");
+    // Not by its path: what defines probes takes a space for the end of one.
+    let text = format!(
+        "p:usertrace/{name} /proc/self/exe:{offset:#x} a=%di:u64 b=%si:u64 c=%dx:u64 d=%cx:u64"
+    );
     write(&events, &text).with_context(|| text.clone())?;
     let name = format!("usertrace/{name}");
     let event = Event::enable(&name)?;
@@ -327,17 +329,19 @@ fn uprobe(name: &str, function: Probed) -> Result<f64> {
     Ok(mean(&counts))
 }
 
-/// The file that an address of this program is mapped from, and where in it.
-fn in_file(address: usize) -> Result<(String, usize)> {
+/// Where in this program's file an address of it is.
+fn in_file(address: usize) -> Result<usize> {
     for line in fs::read_to_string("/proc/self/maps")?.lines() {
-        let words: Vec<_> = line.split_whitespace().collect();
-        let [range, _, offset, _, _, path] = words[..] else {
+        // The path comes last, and may have spaces.
+        let mut words = line.split_whitespace();
+        let (Some(range), Some(_), Some(offset)) = (words.next(), words.next(), words.next())
+        else {
             continue;
         };
         let (start, end) = range.split_once('-').context("a range")?;
         let number = |text| usize::from_str_radix(text, 16);
         if (number(start)?..number(end)?).contains(&address) {
-            return Ok((path.into(), address - number(start)? + number(offset)?));
+            return Ok(address - number(start)? + number(offset)?);
         }
     }
     bail!("no mapping has the address {address:#x}")

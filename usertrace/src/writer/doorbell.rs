@@ -97,8 +97,8 @@ mod tests {
         }
     }
 
-    /// Whether a reader that sleeps so is woken by a ring that has so many bytes of 16 unread.
-    fn wakes(how: u32, mode: Mode, used: u64) -> bool {
+    /// Whether a reader that sleeps so is woken by a ring that has so many bytes of 16 unread is what is expected.
+    fn check(how: u32, mode: Mode, used: u64, expected: bool) {
         let doorbell = Doorbell::default();
         let (tid, woken) = (AtomicU32::new(0), AtomicU32::new(0));
         doorbell.sleeping.store(how, Ordering::SeqCst);
@@ -122,22 +122,28 @@ mod tests {
             }
             wait_until_asleep(tid.load(Ordering::SeqCst));
             filled(&doorbell, mode, used, 16);
-            let expected = u32::from(mode != Mode::Overwrite || used <= 16);
-            assert_eq!(doorbell.rung.load(Ordering::SeqCst), expected);
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            let was = woken.load(Ordering::SeqCst) != 0;
-            wake(&doorbell.rung, 1);
-            was
-        })
+            let rung = u32::from(mode != Mode::Overwrite || used <= 16);
+            assert_eq!(doorbell.rung.load(Ordering::SeqCst), rung);
+            if expected {
+                // For ever, if nobody wakes it.
+                while woken.load(Ordering::SeqCst) == 0 {
+                    std::thread::yield_now();
+                }
+            } else {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                assert_eq!(woken.load(Ordering::SeqCst), 0, "{how} {mode:?} {used}");
+                wake(&doorbell.rung, 1);
+            }
+        });
     }
 
     #[test]
     fn a_reader_is_woken_when_it_must_be() {
-        assert!(wakes(Doorbell::SLEEPS, Mode::Discard, 2));
-        assert!(!wakes(Doorbell::DOZES, Mode::Discard, 7));
-        assert!(wakes(Doorbell::DOZES, Mode::Discard, 8));
-        assert!(wakes(Doorbell::DOZES, Mode::Block, 16));
-        assert!(wakes(Doorbell::SLEEPS, Mode::Overwrite, 2));
-        assert!(!wakes(Doorbell::SLEEPS, Mode::Overwrite, 17));
+        check(Doorbell::SLEEPS, Mode::Discard, 2, true);
+        check(Doorbell::DOZES, Mode::Discard, 7, false);
+        check(Doorbell::DOZES, Mode::Discard, 8, true);
+        check(Doorbell::DOZES, Mode::Block, 16, true);
+        check(Doorbell::SLEEPS, Mode::Overwrite, 2, true);
+        check(Doorbell::SLEEPS, Mode::Overwrite, 17, false);
     }
 }
