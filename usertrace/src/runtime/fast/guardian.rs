@@ -117,7 +117,10 @@ fn stat(path: &str, field: usize) -> Option<String> {
 /// No thread of a process runs any more, whether or not its parent has looked at it.
 fn has_ended(pid: u32) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
-        return true;
+        // It has been looked at, or there is no /proc here.
+        // SAFETY: no signal is sent.
+        let sent = unsafe { libc::kill(pid as libc::pid_t, 0) };
+        return sent != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
     };
     threads.flatten().all(|thread| {
         let state = stat(&format!("{}/stat", thread.path().display()), 0);

@@ -203,6 +203,10 @@ impl<'a> Recording<'a> {
         };
         while *made < geometry.ring_size() {
             let head = head();
+            // Also if the program says what cannot be (A11).
+            if head < geometry.subbuf_size() || head >= geometry.ring_size() {
+                break;
+            }
             let stretch = STRETCH
                 .max(geometry.subbuf_size())
                 .min(geometry.ring_size());
@@ -210,7 +214,7 @@ impl<'a> Recording<'a> {
             let from = (*made)
                 .max(head.next_multiple_of(stretch) + stretch)
                 .min(geometry.ring_size());
-            if head < geometry.subbuf_size() || from >= head.saturating_add(AHEAD) {
+            if from >= head + AHEAD {
                 break;
             }
             let to = (from + stretch).min(geometry.ring_size());
@@ -458,4 +462,53 @@ fn low_half(position: &AtomicU64) -> &std::sync::atomic::AtomicU32 {
     let halves = std::ptr::from_ref(position).cast::<std::sync::atomic::AtomicU32>();
     // SAFETY: within the position, and aligned; only its address is used, by the kernel.
     unsafe { &*halves.add(usize::from(cfg!(target_endian = "big"))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use usertrace_sys::uapi::{
+        LTT_MODE_DISCARD, LTT_MODE_OVERWRITE, LTT_PROTOCOL_RSEQ, LTT_PROTOCOL_SHARED,
+        LTT_SCOPE_CPU, LTT_SCOPE_THREAD,
+    };
+
+    use super::super::layout;
+    use super::*;
+
+    /// A11: whatever a program says of its rings, the worker goes on.
+    #[test]
+    fn a_program_may_lie_about_its_rings() {
+        for (scope, protocol, mode) in [
+            (LTT_SCOPE_CPU, LTT_PROTOCOL_RSEQ, LTT_MODE_DISCARD),
+            (LTT_SCOPE_CPU, LTT_PROTOCOL_RSEQ, LTT_MODE_OVERWRITE),
+            (LTT_SCOPE_THREAD, LTT_PROTOCOL_SHARED, LTT_MODE_DISCARD),
+        ] {
+            let rings = layout::Rings {
+                subbuf_size: 4096,
+                subbuf_count: 4,
+                nr_rings: 2,
+                scope,
+                mode,
+                protocol,
+            };
+            let pool = Pool::map(layout::Layout::new([rings, rings], 1).unwrap()).unwrap();
+            let directory = tempfile::tempdir().unwrap();
+            let start = clock::sync();
+            for output in [Output::Null, Output::Directory(directory.path().to_owned())] {
+                let mut recording = Recording::new(pool, 0, &output, &start, None).unwrap();
+                for lie in [4096, 4097, 16383, 16384, 1 << 40, u64::MAX - 8, u64::MAX] {
+                    for channel in [LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN] {
+                        let control = pool.ring_control(0, channel, 1);
+                        control.head().store(lie, Ordering::Relaxed);
+                        control.claimed().store(!lie, Ordering::Relaxed);
+                        control.lost().store(lie, Ordering::Relaxed);
+                    }
+                    recording.look(&mut Vec::new());
+                    for until in [Until::Filled, Until::Now, Until::End] {
+                        recording.drain(until).unwrap();
+                    }
+                }
+            }
+            pool.unmap();
+        }
+    }
 }
