@@ -494,8 +494,8 @@ mod tests {
             let directory = tempfile::tempdir().unwrap();
             let start = clock::sync();
             for output in [Output::Null, Output::Directory(directory.path().to_owned())] {
-                let mut recording = Recording::new(pool, 0, &output, &start, None).unwrap();
                 for lie in [4096, 4097, 16383, 16384, 1 << 40, u64::MAX - 8, u64::MAX] {
+                    let mut recording = Recording::new(pool, 0, &output, &start, None).unwrap();
                     for channel in [LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN] {
                         let control = pool.ring_control(0, channel, 1);
                         control.head().store(lie, Ordering::Relaxed);
