@@ -40,7 +40,7 @@ const ID_ROOM: usize = "65535 ".len();
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Callsite {
-    /// The event's id in each slot's trace; 0: not described there. First, as an instruction less finds them there.
+    /// The event's id in each slot's trace; 0: not described there.
     ids: [AtomicU16; LTT_MAX_TRACES],
     /// A bit for each slot whose trace wants the event, and [`ATTACH`].
     mask: AtomicU32,

@@ -125,8 +125,8 @@ fn record_made(callsite: &Callsite, len: usize, fill: &dyn Fn(&mut Cursor<'_>)) 
 /// Writes an event into each slot that wants it: with `write`, and if that cannot, slowly.
 ///
 /// The payload is not in one piece with the rest until it is needed so: it stays in registers. `write` is called with
-/// what [`writer::try_write_words`] asks for: the runtime opens channels only as `Channel::open` asks for, and gives a callsite
-/// an id for the payload that its description describes.
+/// what [`writer::try_write_words`] asks for: the runtime opens channels only as `Channel::open` asks for, and gives a
+/// callsite an id for the payload that its description describes.
 #[inline(always)]
 fn record_each<'a>(
     callsite: &Callsite,

@@ -352,7 +352,7 @@ pub(crate) unsafe fn rseq() -> Rseq {
     #[cfg(target_arch = "x86_64")]
     let raw = {
         let raw: isize;
-        // As in `place`.
+        // Without the way by the global offset table that the compiler takes to another crate's statics.
         // SAFETY: loads a word that is aligned, as an atomic load would.
         unsafe {
             std::arch::asm!(
@@ -376,31 +376,12 @@ pub(crate) unsafe fn rseq() -> Rseq {
 /// The caller must have seen the slot's bit in a callsite's mask.
 #[inline(always)]
 pub(crate) unsafe fn place(slot: usize) -> (Option<Rseq>, &'static Channel) {
-    #[cfg(target_arch = "x86_64")]
-    let (rseq, state) = {
-        let (rseq, state): (isize, *const State);
-        // Without the way by the global offset table that the compiler takes to another crate's statics.
-        // SAFETY: loads two words that are aligned, as atomic loads would.
-        unsafe {
-            std::arch::asm!(
-                "mov {rseq}, qword ptr [rip + {RSEQ}]",
-                "mov {state}, qword ptr [rip + {STATE}]",
-                rseq = out(reg) rseq,
-                state = lateout(reg) state,
-                RSEQ = sym RSEQ,
-                STATE = sym STATE,
-                options(readonly, nostack, preserves_flags),
-            );
-        }
-        (rseq, state)
-    };
-    #[cfg(not(target_arch = "x86_64"))]
-    let (rseq, state) = (
-        RSEQ.load(Ordering::Relaxed),
-        STATE.load(Ordering::Relaxed).cast_const(),
-    );
     // SAFETY: both statics are set before any mask is, and never again; slots in masks are below the number of slots.
-    unsafe { (Rseq::from_raw(rseq), (*state).main.get_unchecked(slot)) }
+    unsafe {
+        let rseq = Rseq::from_raw(RSEQ.load(Ordering::Relaxed));
+        let state = STATE.load(Ordering::Relaxed).cast_const();
+        (rseq, (*state).main.get_unchecked(slot))
+    }
 }
 
 /// Whether this process can be traced, and if not, why.

@@ -40,11 +40,18 @@ impl Doorbell {
 
     /// Tells the reader that there is something. Async-signal-safe; leaves `errno` alone.
     pub fn ring(&self) {
+        self.tell(false);
+    }
+
+    /// `can_wait`: a reader that dozes finds it soon enough by itself.
+    fn tell(&self, can_wait: bool) {
         // SeqCst, as is all here: either the reader, which says that it sleeps before it looks at `rung` for the last
         // time, sees that it was rung, or this sees that it sleeps.
         self.rung.fetch_add(1, Ordering::SeqCst);
-        if self.sleeping.load(Ordering::SeqCst) != 0 {
-            wake(&self.rung, 1);
+        match self.sleeping.load(Ordering::SeqCst) {
+            0 => {}
+            Self::DOZES if can_wait => {}
+            _ => wake(&self.rung, 1),
         }
     }
 }
@@ -57,13 +64,7 @@ pub(super) fn filled(doorbell: &Doorbell, mode: Mode, used: u64, size: u64) {
     if mode == Mode::Overwrite && used > size {
         return;
     }
-    // SeqCst: as in `ring`.
-    doorbell.rung.fetch_add(1, Ordering::SeqCst);
-    match doorbell.sleeping.load(Ordering::SeqCst) {
-        0 => {}
-        Doorbell::DOZES if used < size / 2 => {}
-        _ => wake(&doorbell.rung, 1),
-    }
+    doorbell.tell(used < size / 2);
 }
 
 /// Wakes those who sleep on a futex that processes share.

@@ -645,9 +645,9 @@ extern "C" fn trace_in_handler(_: libc::c_int) {
     }
 }
 
-/// Runs `body` in a child, and says how the child ended.
-fn in_child(body: impl FnOnce()) -> libc::c_int {
-    // SAFETY: the child only runs code that needs no lock of another thread: it writes events, and exits.
+/// Runs `body` in a child, whose status is 0 then, or 1 if it panics.
+pub(in crate::writer) fn fork(body: impl FnOnce()) -> libc::pid_t {
+    // SAFETY: the child only runs code that needs no lock of another thread: it makes threads, writes events, and ends.
     unsafe {
         let pid = libc::fork();
         assert!(pid >= 0);
@@ -655,10 +655,49 @@ fn in_child(body: impl FnOnce()) -> libc::c_int {
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).is_ok();
             libc::_exit(i32::from(!done));
         }
-        let mut status = 0;
-        assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);
-        status
+        pid
     }
+}
+
+/// How a child ended.
+pub(in crate::writer) fn wait_for(pid: libc::pid_t) -> libc::c_int {
+    let mut status = 0;
+    // SAFETY: the child is the caller's.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    status
+}
+
+/// Runs `body` in a child, and says how the child ended.
+fn in_child(body: impl FnOnce()) -> libc::c_int {
+    wait_for(fork(body))
+}
+
+/// Calls `body`, and `handler` in the middle of it, each 50 microseconds.
+///
+/// # Safety
+/// `handler` must be async-signal-safe, and SIGALRM and its timer this caller's.
+pub(in crate::writer) unsafe fn interrupted(
+    handler: extern "C" fn(libc::c_int),
+    body: impl FnOnce(),
+) {
+    let each = |tv_usec| {
+        let time = libc::timeval { tv_sec: 0, tv_usec };
+        let timer = libc::itimerval {
+            it_interval: time,
+            it_value: time,
+        };
+        // SAFETY: the caller's promise. A timer of zeros is none.
+        unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
+    };
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as usize;
+        libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut());
+    }
+    each(50);
+    body();
+    each(0);
 }
 
 /// D2's nesting, with rseq: a signal handler that traces in the middle of an event is simply first.
@@ -669,28 +708,13 @@ fn a_signal_handler_traces_in_the_middle_of_an_event() {
     let handled = shared(4096).cast::<AtomicU64>();
     let status = in_child(|| {
         FOR_HANDLER.store((&raw const rings).cast_mut(), Ordering::Release);
-        // SAFETY: the handler is async-signal-safe; the timer is the child's.
+        // SAFETY: the handler is async-signal-safe, and the process is the test's own.
         unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = trace_in_handler as extern "C" fn(libc::c_int) as usize;
-            libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut());
-            let each = libc::timeval {
-                tv_sec: 0,
-                tv_usec: 50,
-            };
-            let timer = libc::itimerval {
-                it_interval: each,
-                it_value: each,
-            };
-            libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut());
-        }
-        for n in 0..EVENTS {
-            put(&rings, 1, &[n, !n]).unwrap();
-        }
-        // SAFETY: a timer of zeros is none.
-        unsafe {
-            let none: libc::itimerval = std::mem::zeroed();
-            libc::setitimer(libc::ITIMER_REAL, &raw const none, std::ptr::null_mut());
+            interrupted(trace_in_handler, || {
+                for n in 0..EVENTS {
+                    put(&rings, 1, &[n, !n]).unwrap();
+                }
+            });
             handled
                 .as_ref()
                 .store(HANDLED.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -13,7 +13,7 @@ use crate::ring::{
 };
 use crate::writer::channel::{Channel, Control, Geometry, Mode, Protocol, Scope};
 use crate::writer::doorbell::{Doorbell, wake};
-use crate::writer::tests::shared as shared_memory;
+use crate::writer::tests::{fork, interrupted, shared as shared_memory, wait_for};
 use crate::writer::{Dropped, shared};
 
 const STRIDE: usize = 128;
@@ -463,27 +463,6 @@ fn a_record_in_pieces() {
     assert_eq!(rings.put(1, &[]), Err(Dropped::Closed));
 }
 
-/// What the child of `in_child` does with the rings that it was forked with.
-fn in_child(body: impl FnOnce()) -> libc::pid_t {
-    // SAFETY: the child only runs code that needs no lock of another thread: it makes threads, writes events, and ends.
-    unsafe {
-        let pid = libc::fork();
-        assert!(pid >= 0);
-        if pid == 0 {
-            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).is_ok();
-            libc::_exit(i32::from(!done));
-        }
-        pid
-    }
-}
-
-fn wait_for(pid: libc::pid_t) -> libc::c_int {
-    let mut status = 0;
-    // SAFETY: the child is the caller's.
-    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
-    status
-}
-
 static FOR_HANDLER: AtomicPtr<Rings> = AtomicPtr::new(std::ptr::null_mut());
 static HANDLED: AtomicU64 = AtomicU64::new(0);
 
@@ -508,30 +487,15 @@ fn trace_in_handlers(nr_rings: u32) {
     const EVENTS: u64 = 400_000;
     let rings = Rings::new(1 << 20, 32, nr_rings, Scope::Thread, Mode::Discard);
     let handled = shared_memory(4096).cast::<AtomicU64>();
-    let child = in_child(|| {
+    let child = fork(|| {
         FOR_HANDLER.store((&raw const rings).cast_mut(), Ordering::Release);
-        // SAFETY: the handler is async-signal-safe; the timer is the child's.
+        // SAFETY: the handler is async-signal-safe, and the process is the test's own.
         unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = trace_in_handler as extern "C" fn(libc::c_int) as usize;
-            libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut());
-            let each = libc::timeval {
-                tv_sec: 0,
-                tv_usec: 50,
-            };
-            let timer = libc::itimerval {
-                it_interval: each,
-                it_value: each,
-            };
-            libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut());
-        }
-        for n in 0..EVENTS {
-            rings.put(1, &[1, n, !n]).unwrap();
-        }
-        // SAFETY: a timer of zeros is none.
-        unsafe {
-            let none: libc::itimerval = std::mem::zeroed();
-            libc::setitimer(libc::ITIMER_REAL, &raw const none, std::ptr::null_mut());
+            interrupted(trace_in_handler, || {
+                for n in 0..EVENTS {
+                    rings.put(1, &[1, n, !n]).unwrap();
+                }
+            });
             handled
                 .as_ref()
                 .store(HANDLED.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -567,7 +531,7 @@ fn killed_writers_leave_a_prefix_of_each_thread() {
             let memory = shared_memory(4096);
             // SAFETY: mapped, and aligned; the children that write there do so atomically.
             let witness = unsafe { memory.cast::<[AtomicU64; 3]>().as_ref() };
-            let child = in_child(|| {
+            let child = fork(|| {
                 std::thread::scope(|scope| {
                     for thread in 0..threads {
                         let rings = &rings;
