@@ -120,6 +120,9 @@ pub struct LttCrashProcess {
 
 /// A word of a tree: there is a page.
 pub const LTT_CRASH_PRESENT: u64 = 0x1;
+/// A word of a tree, at the lowest level: something was written for which there was no memory. Readers see a page of
+/// [`LTT_LOST_WORD`](crate::uapi::LTT_LOST_WORD).
+pub const LTT_CRASH_LOST: u64 = 0x2;
 /// A word of a tree: the page's physical address.
 pub const LTT_CRASH_ADDRESS: u64 = 0xffff_ffff_ffff_f000;
 

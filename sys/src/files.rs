@@ -5,8 +5,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use syscalls::{Errno, Sysno, raw};
 
 use crate::uapi::{
-    LTT_IOC_CONSUME, LTT_IOC_INFO, LTT_IOC_POSITIONS, LttConsume, LttFileInfo, LttPositions,
-    LttRingPositions,
+    LTT_IOC_CONSUME, LTT_IOC_END_SUBBUF, LTT_IOC_INFO, LTT_IOC_POSITIONS, LttConsume, LttEndSubbuf,
+    LttFileInfo, LttPositions, LttRingPositions,
 };
 
 /// What [`positions`] says about all rings of a file together.
@@ -83,6 +83,17 @@ pub fn consume(fd: BorrowedFd<'_>, ring: u32, position: u64) -> Result<(), Errno
     unsafe { ioctl(fd, LTT_IOC_CONSUME, &mut arg) }
 }
 
+/// Ends the current sub-buffer of `ring`, or of all rings ([`LTT_RING_ALL`](crate::uapi::LTT_RING_ALL)), if it has records:
+/// the next record begins another one.
+///
+/// # Errors
+/// The kernel's: `EINVAL` if there is no such ring, `EOPNOTSUPP` if the rings are not those of CPUs.
+pub fn end_subbuf(fd: BorrowedFd<'_>, ring: u32) -> Result<(), Errno> {
+    let mut arg = LttEndSubbuf { ring, reserved: 0 };
+    // SAFETY: LTT_IOC_END_SUBBUF reads `arg` alone.
+    unsafe { ioctl(fd, LTT_IOC_END_SUBBUF, &mut arg) }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::File;
@@ -96,5 +107,6 @@ mod tests {
         assert_eq!(file_info(null.as_fd()), Err(Errno::ENOTTY));
         assert_eq!(positions(null.as_fd(), &mut []), Err(Errno::ENOTTY));
         assert_eq!(consume(null.as_fd(), 0, 0), Err(Errno::ENOTTY));
+        assert_eq!(end_subbuf(null.as_fd(), 0), Err(Errno::ENOTTY));
     }
 }

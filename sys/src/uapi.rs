@@ -133,6 +133,8 @@ pub const LTT_SCOPE_CPU: u32 = 0;
 pub const LTT_SCOPE_THREAD: u32 = 1;
 /// The channel has one ring for the process.
 pub const LTT_SCOPE_GLOBAL: u32 = 2;
+/// The channel has a ring for each `mm_cid` of `struct rseq`.
+pub const LTT_SCOPE_MM_CID: u32 = 3;
 
 /// A full ring drops new records.
 pub const LTT_MODE_DISCARD: u32 = 0;
@@ -276,6 +278,8 @@ pub const LTT_ID_NONE: u16 = 0;
 pub const LTT_ID_MIN: u16 = 1;
 /// to here.
 pub const LTT_ID_MAX: u16 = 0xffef;
+/// There was no memory: nothing else up to the sub-buffer's end. See [`LTT_LOST_WORD`].
+pub const LTT_ID_LOST: u16 = 0xfffb;
 /// Describes an event.
 pub const LTT_ID_META: u16 = 0xfffc;
 /// A second word follows, see `LTT_LONG_*`.
@@ -295,6 +299,10 @@ pub const LTT_LONG_ID_MASK: u64 = 0xffff;
 pub const LTT_LONG_DONE: u64 = 1 << 62;
 /// A long record's second word: its payload means nothing.
 pub const LTT_LONG_BUSY: u64 = 1 << 63;
+
+/// What readers see, in each word, in the place of a page that there was no memory for. Records that lie in it, whole or
+/// in part, are lost, and so is what follows up to the sub-buffer's end.
+pub const LTT_LOST_WORD: u64 = 0x4c54_544c_4f53_0000 | LTT_ID_LOST as u64;
 
 /// Longest payload of a [`LTT_ID_META`] record, with the NUL.
 pub const LTT_META_MAX: usize = 2048;
@@ -352,6 +360,10 @@ pub struct LttFileInfo {
     pub start: LttClockSync,
     /// When the ioctl was made.
     pub now: LttClockSync,
+    /// Writes that found no memory, each the first to its page.
+    pub sunk: u64,
+    /// Zero.
+    pub reserved: [u64; 3],
     /// Name of the trace, with a NUL.
     pub trace: [u8; LTT_NAME_LEN],
     /// The channel.
@@ -400,6 +412,21 @@ pub struct LttConsume {
     pub position: u64,
 }
 
+/// All rings of a file, in [`LttEndSubbuf`].
+pub const LTT_RING_ALL: u32 = u32::MAX;
+
+/// Ends the current sub-buffer of a ring, if it has records ([`LTT_IOC_END_SUBBUF`]).
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct LttEndSubbuf {
+    /// The ring, or [`LTT_RING_ALL`].
+    pub ring: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
 const IOC_WRITE: u32 = 1;
 const IOC_READ: u32 = 2;
 
@@ -414,3 +441,5 @@ pub const LTT_IOC_INFO: u32 = ioc::<LttFileInfo>(IOC_READ | IOC_WRITE, 0xe0);
 pub const LTT_IOC_POSITIONS: u32 = ioc::<LttPositions>(IOC_READ | IOC_WRITE, 0xe1);
 /// Moves one ring's consumed position.
 pub const LTT_IOC_CONSUME: u32 = ioc::<LttConsume>(IOC_WRITE, 0xe2);
+/// Ends the current sub-buffer of a ring of a CPU, on that CPU.
+pub const LTT_IOC_END_SUBBUF: u32 = ioc::<LttEndSubbuf>(IOC_WRITE, 0xe3);

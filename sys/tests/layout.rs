@@ -80,11 +80,12 @@ fn facts() -> Facts {
     structure!(f, LttClockSync = "ltt_clock_sync" { cycles, monotonic, realtime, freq });
     structure!(f, LttFileInfo = "ltt_file_info" {
         size, flags, pid, uid, start_time, process, trace_generation, comm, clock, channel_index,
-        start, now, trace, channel,
+        start, now, sunk, reserved, trace, channel,
     });
     structure!(f, LttRingPositions = "ltt_ring_positions" { head, lost, consumed });
     structure!(f, LttPositions = "ltt_positions" { rings, nr_rings, flags });
     structure!(f, LttConsume = "ltt_consume" { ring, reserved, position });
+    structure!(f, LttEndSubbuf = "ltt_end_subbuf" { ring, reserved });
     structure!(f, LttCrashRoot = "ltt_crash_root" {
         magic, version, page_size, entry_size, clock, sum, directory, boot,
     });
@@ -100,14 +101,15 @@ fn facts() -> Facts {
 
     constants!(f: LTT_ABI_VERSION, LTT_MAX_TRACES, LTT_MAX_CHANNELS, LTT_NAME_LEN, LTT_COMM_LEN,
         PR_LTT_GET_ABI, LTT_INFO_MAGIC, LTT_INFO_PAGE, LTT_CLOCK_TSC, LTT_CLOCK_CNTVCT,
-        LTT_CLOCK_TIME, LTT_SCOPE_CPU, LTT_SCOPE_THREAD, LTT_SCOPE_GLOBAL, LTT_MODE_DISCARD,
+        LTT_CLOCK_TIME, LTT_SCOPE_CPU, LTT_SCOPE_THREAD, LTT_SCOPE_GLOBAL, LTT_SCOPE_MM_CID, LTT_MODE_DISCARD,
         LTT_MODE_OVERWRITE, LTT_MODE_BLOCK, LTT_PROTOCOL_RSEQ, LTT_PROTOCOL_SHARED, LTT_CHANNEL_CONTROL,
         LTT_CHANNEL_MAIN, LTT_SUBBUF_MAGIC, LTT_PLACE_TAKEN, LTT_PLACE_LAP_SHIFT, LTT_ID_BITS, LTT_ID_NONE, LTT_ID_MIN, LTT_ID_MAX,
-        LTT_ID_META, LTT_ID_LONG, LTT_ID_TIME, LTT_ID_PAD, LTT_LONG_LEN_MASK, LTT_LONG_ID_SHIFT,
+        LTT_ID_LOST, LTT_LOST_WORD, LTT_ID_META, LTT_ID_LONG, LTT_ID_TIME, LTT_ID_PAD, LTT_LONG_LEN_MASK, LTT_LONG_ID_SHIFT,
         LTT_LONG_ID_MASK, LTT_LONG_DONE, LTT_LONG_BUSY, LTT_META_MAX, LTT_FILE_DEAD,
         LTT_FILE_STOPPED, LTT_FILE_REMOVED, LTT_IOC_INFO, LTT_IOC_POSITIONS, LTT_IOC_CONSUME,
+        LTT_IOC_END_SUBBUF, LTT_RING_ALL,
         LTT_CRASH_MAGIC, LTT_CRASH_PAGE_MAGIC, LTT_CRASH_VERSION, LTT_CRASH_FREE, LTT_CRASH_TRACE,
-        LTT_CRASH_CHANNEL, LTT_CRASH_PROCESS, LTT_CRASH_BUFFER, LTT_CRASH_PRESENT,
+        LTT_CRASH_CHANNEL, LTT_CRASH_PROCESS, LTT_CRASH_BUFFER, LTT_CRASH_PRESENT, LTT_CRASH_LOST,
         LTT_CRASH_ADDRESS);
     f
 }

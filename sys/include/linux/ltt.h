@@ -90,6 +90,7 @@ struct ltt_info {
 #define LTT_SCOPE_CPU		0	/* a ring for each CPU */
 #define LTT_SCOPE_THREAD	1	/* a ring for each thread */
 #define LTT_SCOPE_GLOBAL	2	/* one ring for the process */
+#define LTT_SCOPE_MM_CID	3	/* a ring for each mm_cid of struct rseq */
 
 #define LTT_MODE_DISCARD	0	/* a full ring drops new records */
 #define LTT_MODE_OVERWRITE	1	/* a full ring drops the oldest sub-buffer */
@@ -168,6 +169,7 @@ struct ltt_subbuf {
 	__u64 lost;		/* the ring's count of lost records then */
 	__u32 cpu;		/* LTT_SCOPE_CPU: the CPU that writes here */
 				/* LTT_SCOPE_THREAD: the thread */
+				/* LTT_SCOPE_MM_CID: the mm_cid */
 	__u32 magic;		/* LTT_SUBBUF_MAGIC */
 	/* LTT_PROTOCOL_SHARED: */
 	__u64 base;		/* committed, when the sub-buffer was begun */
@@ -189,6 +191,7 @@ struct ltt_subbuf {
 #define LTT_ID_NONE		0	/* never written: nothing else up to the sub-buffer's end */
 #define LTT_ID_MIN		1	/* ids of events: from here */
 #define LTT_ID_MAX		0xffef	/*                to here   */
+#define LTT_ID_LOST		0xfffb	/* there was no memory: nothing else up to the end */
 #define LTT_ID_META		0xfffc	/* describes an event, see below */
 #define LTT_ID_LONG		0xfffd	/* a second word follows, see LTT_LONG_* */
 #define LTT_ID_TIME		0xfffe	/* a full time stamp follows, 8 bytes */
@@ -204,6 +207,14 @@ struct ltt_subbuf {
 #define LTT_LONG_ID_MASK	0x0000ffffULL
 #define LTT_LONG_DONE		(1ULL << 62)
 #define LTT_LONG_BUSY		(1ULL << 63)
+
+/*
+ * Where there was no memory for a page, what was written there is lost. Readers
+ * see a page of these words in its place, until the sub-buffer was consumed.
+ * Records that lie in it, whole or in part, are lost, and so is what follows
+ * up to the end of the sub-buffer.
+ */
+#define LTT_LOST_WORD		(0x4c54544c4f530000ULL | LTT_ID_LOST)
 
 /*
  * The payload of a LTT_ID_META record is one line of text that ends with NUL:
@@ -246,6 +257,8 @@ struct ltt_file_info {
 	__u32 channel_index;
 	struct ltt_clock_sync start;	/* when the trace was created */
 	struct ltt_clock_sync now;
+	__u64 sunk;		/* writes that found no memory, each the first to its page */
+	__u64 reserved[3];
 	char  trace[LTT_NAME_LEN];
 	struct ltt_info_channel channel;
 };
@@ -268,8 +281,21 @@ struct ltt_consume {
 	__u64 position;		/* consumed <= position <= head */
 };
 
+/*
+ * Has the current sub-buffer of a ring end here, if it has records: the next
+ * record begins another one. The kernel does it on the ring's CPU, and restarts
+ * a sequence that it interrupts. EOPNOTSUPP for other rings than those of CPUs.
+ */
+#define LTT_RING_ALL		0xffffffff
+
+struct ltt_end_subbuf {
+	__u32 ring;		/* or LTT_RING_ALL */
+	__u32 reserved;		/* 0 */
+};
+
 #define LTT_IOC_INFO		_IOWR('L', 0xe0, struct ltt_file_info)
 #define LTT_IOC_POSITIONS	_IOWR('L', 0xe1, struct ltt_positions)
 #define LTT_IOC_CONSUME		_IOW('L', 0xe2, struct ltt_consume)
+#define LTT_IOC_END_SUBBUF	_IOW('L', 0xe3, struct ltt_end_subbuf)
 
 #endif /* _UAPI_LINUX_LTT_H */

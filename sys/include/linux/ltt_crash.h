@@ -78,9 +78,12 @@ struct ltt_crash_process {
  * words, depth levels high, each level with page_size / 8 words: the words of
  * the lowest level stand for the pages, in order, of the trace's slot in the
  * write area and in the control area; the words above it for pages of words.
- * A word without LTT_CRASH_PRESENT: nothing was ever written there.
+ * A word without LTT_CRASH_PRESENT: nothing is there. With LTT_CRASH_LOST, at
+ * the lowest level only, something was written for which there was no memory:
+ * readers see a page of LTT_LOST_WORD.
  */
 #define LTT_CRASH_PRESENT	0x1ULL
+#define LTT_CRASH_LOST		0x2ULL
 #define LTT_CRASH_ADDRESS	0xfffffffffffff000ULL	/* physical */
 
 struct ltt_crash_tree {
