@@ -42,6 +42,21 @@ impl Link {
         self.try_hear().expect("the other process is there")
     }
 
+    /// Whether the other side has said something, or is gone. Waits that long for it.
+    ///
+    /// # Panics
+    /// If that cannot be told.
+    pub fn is_told(&self, timeout: PollTimeout) -> bool {
+        match poll(
+            &mut [PollFd::new(self.read.as_fd(), PollFlags::POLLIN)],
+            timeout,
+        ) {
+            Ok(ready) => ready > 0,
+            Err(nix::errno::Errno::EINTR) => false,
+            Err(error) => panic!("poll: {error}"),
+        }
+    }
+
     /// Waits for the next number from the other side; None if that is gone.
     ///
     /// # Panics
@@ -221,4 +236,10 @@ fn no_core_dump() {
     };
     // SAFETY: it only reads the structure.
     unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) };
+}
+
+/// Ends this process at once.
+pub fn exit(status: i32) -> ! {
+    // SAFETY: the parent has nothing that this process would have to do at its end.
+    unsafe { libc::_exit(status) }
 }

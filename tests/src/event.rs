@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use usertrace::Outcome;
+use usertrace::{Outcome, Status};
 
 usertrace::tracepoint! {
     /// One event of many.
@@ -16,6 +16,14 @@ usertrace::tracepoint! {
 
 /// Length of its record: header word, `thread` and `number`, padding.
 pub const RECORD_LEN: usize = 24;
+
+/// Gets buffers for this process.
+///
+/// # Panics
+/// If there are none to be had.
+pub fn attach() {
+    assert_eq!(usertrace::init(), Status::Attached);
+}
 
 /// Writes the event.
 #[inline]

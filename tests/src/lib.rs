@@ -15,6 +15,7 @@
 pub mod accounts;
 pub mod areas;
 pub mod babeltrace;
+pub mod bystander;
 pub mod child;
 pub mod consumer;
 pub mod control;
@@ -24,5 +25,7 @@ pub mod guest;
 pub mod maps;
 pub mod parse;
 pub mod program;
+pub mod random;
 pub mod raw;
+pub mod shared;
 pub mod wait;

@@ -1,12 +1,19 @@
 //! A parser of rings that shares nothing with the library's: the header file says what it has to look for.
 
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::Path;
+
 use usertrace_sys::uapi::{
-    LTT_ID_MAX, LTT_ID_MIN, LTT_ID_PAD, LTT_ID_TIME, LTT_SUBBUF_MAGIC, LttInfoChannel, LttSubbuf,
+    LTT_FILE_DEAD, LTT_ID_MAX, LTT_ID_MIN, LTT_ID_PAD, LTT_ID_TIME, LTT_SUBBUF_MAGIC,
+    LttInfoChannel, LttSubbuf,
 };
 use zerocopy::FromBytes;
 
 use crate::consumer::{Consumer, View};
-use crate::event::{self, RECORD_LEN};
+use crate::control::Trace;
+use crate::event::{self, RECORD_LEN, by_thread};
+use crate::wait;
 
 /// What a ring has of [`event::numbered`], and nothing but that.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,4 +76,80 @@ fn events(view: &View, channel: &LttInfoChannel, ring: usize, head: usize) -> Ve
         }
     }
     events
+}
+
+/// The consumer file of the only process of a trace, after its death.
+///
+/// # Panics
+/// If there is none.
+#[must_use]
+pub fn of_the_dead(trace: &Trace) -> Consumer {
+    let file = wait::until_some("there is a file", || trace.consumer_files("main").pop());
+    let consumer = Consumer::open(&file);
+    wait::until("it is dead", || consumer.info().flags & LTT_FILE_DEAD != 0);
+    consumer
+}
+
+/// The numbers of each thread that a consumer file has, in order, on whatever CPU; none of which was lost.
+///
+/// # Panics
+/// If one was, or if they are not in order.
+#[must_use]
+pub fn threads(consumer: &Consumer) -> BTreeMap<u32, Vec<u64>> {
+    let rings = rings(consumer);
+    assert!(rings.iter().all(|ring| ring.lost == 0), "none was lost");
+    for ring in &rings {
+        let threads: BTreeMap<_, Vec<_>> =
+            ring.events
+                .iter()
+                .fold(BTreeMap::new(), |mut threads, &(thread, number)| {
+                    threads.entry(thread).or_insert_with(Vec::new).push(number);
+                    threads
+                });
+        assert!(
+            threads.values().all(|numbers| numbers.is_sorted()),
+            "each ring is in order"
+        );
+    }
+    by_thread(rings.into_iter().flat_map(|ring| ring.events))
+}
+
+/// What [`threads`] finds in the files of all processes of a trace, by the files' names. They must be dead.
+///
+/// # Panics
+/// If they live on.
+#[must_use]
+pub fn processes(trace: &Trace) -> BTreeMap<String, BTreeMap<u32, Vec<u64>>> {
+    wait::until("all are dead", || {
+        let processes = trace.stats().processes;
+        processes.iter().all(|process| process.state != "alive")
+    });
+    let name = |path: &Path| {
+        path.file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+    };
+    trace
+        .consumer_files("main")
+        .iter()
+        .filter_map(|path| match Consumer::try_open(path) {
+            Ok(consumer) => Some((name(path).expect("a name"), threads(&consumer))),
+            // It had not recorded anything. The kernel makes a file, finds nothing to read there, and takes it away.
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => panic!("{}: {error}", path.display()),
+        })
+        .collect()
+}
+
+/// The numbers that the first thread of the only process of a trace wrote; none if it had not begun.
+///
+/// # Panics
+/// If there are more.
+#[must_use]
+pub fn numbers(trace: &Trace) -> Vec<u64> {
+    let processes = processes(trace);
+    assert!(processes.len() <= 1, "{:?}", processes.keys());
+    let threads = processes.into_values().next();
+    threads
+        .and_then(|mut threads| threads.remove(&0))
+        .unwrap_or_default()
 }

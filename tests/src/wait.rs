@@ -28,3 +28,11 @@ pub fn until_some<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T 
 pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     until_some(what, || condition().then_some(()));
 }
+
+/// Waits without sleeping: a sleep ends with a tick of the clock, when a process rarely is where it can be hurt.
+pub fn spin(time: Duration) {
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}

@@ -3,26 +3,27 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
-use usertrace::{Outcome, Status};
-use usertrace_sys::uapi::{LTT_FILE_DEAD, LttSubbuf};
+use usertrace::Outcome;
+use usertrace_sys::uapi::LttSubbuf;
 use usertrace_tests::accounts::Cgroup;
 use usertrace_tests::areas::Areas;
 use usertrace_tests::babeltrace;
-use usertrace_tests::child::{self, Child};
+use usertrace_tests::child::{self, Child, exit};
 use usertrace_tests::consumer::Consumer;
 use usertrace_tests::control::Trace;
-use usertrace_tests::event::{self, RECORD_LEN, by_thread, check_prefix};
+use usertrace_tests::event::{self, RECORD_LEN, attach, by_thread, check_prefix};
 use usertrace_tests::guest::scaled;
 use usertrace_tests::parse;
 use usertrace_tests::program;
-use usertrace_tests::wait;
+use usertrace_tests::random::Random;
+use usertrace_tests::shared::Shared;
+use usertrace_tests::wait::{self, spin};
 use usertrace_tests::{control, cpu};
 
 use crate::{Case, breakpoint, cases};
@@ -44,10 +45,6 @@ pub(crate) const CASES: &[Case] = cases![
     f2_a_recorded_program_ends_as_it_would,
     f2_a_program_at_its_memory_limit_goes_on,
 ];
-
-fn attach() {
-    assert_eq!(usertrace::init(), Status::Attached);
-}
 
 /// Lets this process make no system call any more but the one that ends it; any other kills it.
 fn forbid_system_calls() {
@@ -90,19 +87,6 @@ fn forbid_system_calls() {
     assert_eq!(ret, 0);
 }
 
-fn exit(status: i32) -> ! {
-    // SAFETY: the parent has nothing that this process would have to do at its end.
-    unsafe { libc::_exit(status) }
-}
-
-/// The consumer file of the only process of a trace, after its death.
-fn of_the_dead(trace: &Trace) -> Consumer {
-    let file = wait::until_some("there is a file", || trace.consumer_files("main").pop());
-    let consumer = Consumer::open(&file);
-    wait::until("it is dead", || consumer.info().flags & LTT_FILE_DEAD != 0);
-    consumer
-}
-
 fn a3_an_event_is_no_system_call() {
     let count = scaled(1_000_000);
     let trace = Trace::started_with("million", 4 << 20, 16);
@@ -123,74 +107,15 @@ fn a3_an_event_is_no_system_call() {
         }
         exit(0);
     });
-    let rings = parse::rings(&of_the_dead(&trace));
+    let rings = parse::rings(&parse::of_the_dead(&trace));
     let numbers: Vec<_> = rings[0].events.iter().map(|event| event.1).collect();
     assert_eq!(check_prefix(&numbers), count);
     assert!(rings.iter().all(|ring| ring.lost == 0));
     assert!(rings[1..].iter().all(|ring| ring.events.is_empty()));
 }
 
-/// A number that more than one process sees.
-struct Shared(ptr::NonNull<AtomicU64>);
-
-impl Shared {
-    fn new() -> Self {
-        // SAFETY: a new mapping, at an address of the kernel's choice.
-        let at = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                4096,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        assert_ne!(at, libc::MAP_FAILED);
-        Self(ptr::NonNull::new(at.cast()).expect("not at 0"))
-    }
-
-    fn get(&self) -> &AtomicU64 {
-        // SAFETY: mapped for as long as this lives, and used as an atomic only.
-        unsafe { self.0.as_ref() }
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is this object's own.
-        unsafe { libc::munmap(self.0.as_ptr().cast(), 4096) };
-    }
-}
-
-/// Random enough, and repeatable from its seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        // xorshift64*
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % limit
-    }
-}
-
-/// Waits without sleeping: a sleep ends with a tick of the clock, when a process rarely is where it can be hurt.
-fn spin(time: Duration) {
-    let begun = Instant::now();
-    while begun.elapsed() < time {
-        std::hint::spin_loop();
-    }
-}
-
 fn a10_sigkill_loses_no_committed_event() {
-    let seed = Instant::now().elapsed().as_nanos() as u64
-        ^ u64::from(std::process::id())
-        ^ fs::metadata("/proc/self").map_or(1, |meta| {
-            std::os::unix::fs::MetadataExt::mtime_nsec(&meta) as u64
-        });
-    let mut random = Random(seed | 1);
+    let mut random = Random::new();
     let mut totals = (0, 0);
     for round in 0..scaled(100) {
         let trace = Trace::started_with("killed", 65536, 256);
@@ -219,12 +144,12 @@ fn a10_sigkill_loses_no_committed_event() {
         child.signal(Signal::SIGKILL);
         child.wait();
         let seen = witness.get().load(Ordering::Acquire);
-        let written = numbers(&trace);
+        let written = parse::numbers(&trace);
         let recorded = check_prefix(&written);
         // The last one may have been committed and not yet counted; there is no other that could be.
         assert!(
             recorded == seen || recorded == seen + 1,
-            "{recorded} recorded, {seen} witnessed, round {round}, seed {seed}"
+            "{recorded} recorded, {seen} witnessed, round {round}, {random:?}"
         );
         totals.0 += recorded;
         totals.1 += u64::from(recorded > 0);
@@ -273,7 +198,7 @@ fn a10_death_at_any_instruction_loses_no_committed_event() {
             child.signal(Signal::SIGKILL);
             child.wait();
             let seen = witness.get().load(Ordering::Acquire);
-            let recorded = check_prefix(&numbers(&trace));
+            let recorded = check_prefix(&parse::numbers(&trace));
             assert!(
                 recorded == seen || recorded == seen + 1,
                 "{recorded} recorded, {seen} witnessed, {} bytes into {sequence:?}",
@@ -287,31 +212,6 @@ fn a10_death_at_any_instruction_loses_no_committed_event() {
         reached >= 2,
         "events and beginnings of sub-buffers: {reached}"
     );
-}
-
-/// The numbers that a dead process wrote, in order, on whatever CPU.
-fn numbers(trace: &Trace) -> Vec<u64> {
-    wait::until("it is dead", || {
-        let processes = trace.stats().processes;
-        processes.iter().all(|process| process.state != "alive")
-    });
-    let Some(path) = trace.consumer_files("main").pop() else {
-        // It had not begun.
-        return Vec::new();
-    };
-    let consumer = match Consumer::try_open(&path) {
-        Ok(consumer) => consumer,
-        // It had not recorded anything. The kernel makes a file, finds nothing to read there, and takes it away.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Vec::new(),
-        Err(error) => panic!("{}: {error}", path.display()),
-    };
-    let rings = parse::rings(&consumer);
-    assert!(rings.iter().all(|ring| ring.lost == 0));
-    for ring in &rings {
-        assert!(ring.events.is_sorted(), "each ring is in order");
-    }
-    let events = rings.into_iter().flat_map(|ring| ring.events);
-    by_thread(events).remove(&0).unwrap_or_default()
 }
 
 fn a5_a_fork_child_writes_to_its_own_buffers() {
@@ -381,9 +281,9 @@ fn a7_each_active_trace_gets_the_event() {
             assert_eq!(event::write(0, number), Outcome::Recorded);
         }
     });
-    assert_eq!(check_prefix(&numbers(&all)), 100);
+    assert_eq!(check_prefix(&parse::numbers(&all)), 100);
     let expected: Vec<_> = (0..30).chain(60..100).collect();
-    assert_eq!(numbers(&some), expected);
+    assert_eq!(parse::numbers(&some), expected);
 }
 
 fn c8_a_running_program_follows_start_and_stop() {
@@ -439,7 +339,7 @@ fn d3_a_full_ring_discards_and_counts() {
                 assert_eq!(event::write(0, number), expected, "{number}");
             }
         });
-        let rings = parse::rings(&of_the_dead(&trace));
+        let rings = parse::rings(&parse::of_the_dead(&trace));
         let numbers: Vec<_> = rings[1].events.iter().map(|event| event.1).collect();
         assert_eq!(check_prefix(&numbers), room, "the oldest ones");
         assert_eq!(rings[1].lost, written - room);
@@ -591,7 +491,7 @@ fn f2_a_vfork_child_leaves_its_parents_rings_alone() {
         ok &= (10..20).all(recorded);
         exit(i32::from(!ok));
     });
-    let rings = parse::rings(&of_the_dead(&trace));
+    let rings = parse::rings(&parse::of_the_dead(&trace));
     let numbers: Vec<_> = rings[0].events.iter().map(|event| event.1).collect();
     assert_eq!(check_prefix(&numbers), 20);
     assert_eq!(rings.iter().map(|ring| ring.lost).sum::<u64>(), 5);

@@ -1,0 +1,54 @@
+//! Numbers that more than one process sees.
+
+use std::ptr;
+use std::sync::atomic::AtomicU64;
+
+/// A number that more than one process sees: this one, and those that it forks.
+#[derive(Debug)]
+pub struct Shared(ptr::NonNull<AtomicU64>);
+
+impl Shared {
+    /// One that is 0.
+    ///
+    /// # Panics
+    /// If there is no memory.
+    #[must_use]
+    #[expect(
+        clippy::new_without_default,
+        reason = "memory is not what a default is"
+    )]
+    pub fn new() -> Self {
+        // SAFETY: a new mapping, at an address of the kernel's choice.
+        let at = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                4096,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(at, libc::MAP_FAILED);
+        Self(ptr::NonNull::new(at.cast()).expect("not at 0"))
+    }
+
+    /// The number.
+    #[must_use]
+    pub fn get(&self) -> &AtomicU64 {
+        // SAFETY: mapped for as long as this lives, and used as an atomic only.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+// SAFETY: the mapping belongs to no thread, and is used as an atomic only.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this object's own.
+        unsafe { libc::munmap(self.0.as_ptr().cast(), 4096) };
+    }
+}
