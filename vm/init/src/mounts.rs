@@ -186,7 +186,11 @@ pub(crate) fn enter_root(job: &Job) -> Result<()> {
         mount_share(root, share)?;
     }
 
-    chroot(root).context("entering the root")?;
+    // Not by chroot alone: where the root is not that of the mounts, nobody may make a user namespace.
+    chdir(root)?;
+    mount(Some("."), "/", None::<&str>, MsFlags::MS_MOVE, None::<&str>)
+        .context("moving the root")?;
+    chroot(".").context("entering the root")?;
     chdir("/")?;
     sethostname("guest")?;
     // Lets tests make groups of their own with a limit of memory.
