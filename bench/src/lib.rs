@@ -1,7 +1,8 @@
 //! What events cost, here and elsewhere: what is measured, and the report that is made of it.
 //!
 //! - `benches/event` measures events natively, beside LTTng-UST and the floor.
-//! - `guest-bench` counts instructions in the guest, beside `user_events` and uprobes.
+//! - `guest-bench` counts instructions in the guest: of an event, beside `user_events` and uprobes, and of the kernel's own
+//!   work.
 //! - `start-up` measures what an instrumented program costs that does nothing.
 //! - `bench-report` makes `docs/bench` of what they found. `scripts/bench` runs them all.
 
@@ -17,6 +18,9 @@ pub use self::machine::Machine;
 pub use self::picture::picture;
 pub use self::program::{begun, now, wait};
 pub use self::report::{figures, report, with_figures};
-pub use self::results::{Counts, Event, Events, First, Idle, Memory, Results, StartUp, Who};
+pub use self::results::{
+    Counts, Event, Events, Faults, First, Idle, IdleCalls, Memory, PROCESSES, Results, StartUp,
+    Starts, Who,
+};
 pub use self::statistics::{median, quantile};
 pub use self::targets::Target;

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::targets::{PAYLOAD, PER_CPU, SHARED};
-use crate::{Event, Memory, Results, Who};
+use crate::{Counts, Event, Memory, PROCESSES, Results, Who};
 
 /// `docs/bench/results.md`.
 #[must_use]
@@ -166,6 +166,56 @@ fn counts(text: &mut String, results: &Results) {
         let _ = writeln!(text, "| {what} | {count:.0} | {:.1} |", count / counts.ours);
     }
     text.push('\n');
+    kernel(text, counts);
+}
+
+/// What the kernel does beside taking events.
+fn kernel(text: &mut String, counts: &Counts) {
+    if let Some(faults) = &counts.faults {
+        text.push_str(
+            "The first write to a page, with the clearing of it, in the same run:\n\n\
+             | what | instructions for each page | against a memfd |\n|---|---|---|\n",
+        );
+        for (what, ours, memfd) in [
+            ("one page at a time", faults.alone, faults.memfd),
+            ("in order", faults.in_order, faults.memfd_in_order),
+        ] {
+            let _ = writeln!(text, "| memfd, {what} | {memfd:.0} | 1.00 |");
+            let _ = writeln!(text, "| ring, {what} | {ours:.0} | {:.2} |", ours / memfd);
+        }
+        text.push('\n');
+    }
+    if let Some(calls) = &counts.idle_calls {
+        text.push_str("System calls with nothing to do:\n\n| call | instructions | in `getppid` |\n|---|---|---|\n");
+        for (call, count) in [
+            ("getppid", calls.getppid),
+            ("ltt_update", calls.update),
+            ("ltt_switch", calls.switch),
+        ] {
+            let _ = writeln!(
+                text,
+                "| `{call}` | {count:.0} | {:.2} |",
+                count / calls.getppid
+            );
+        }
+        text.push('\n');
+    }
+    if let Some(starts) = &counts.starts {
+        let half = PROCESSES / 2;
+        let _ = writeln!(
+            text,
+            "The `write()` that starts a trace, while processes sleep that asked for buffers:\n\n\
+             | processes | without a signal | with a signal |\n|---|---|---|\n\
+             | 1 | {:.0} | {:.0} |\n| {half} | | {:.0} |\n| {PROCESSES} | {:.0} | {:.0} |\n\n\
+             So each process that wants a signal costs {:.0} instructions, which wake it; what it does then is its own.\n",
+            starts.one,
+            starts.one_by_signal,
+            starts.half_by_signal,
+            starts.many,
+            starts.many_by_signal,
+            starts.by_process()[2],
+        );
+    }
 }
 
 fn start_up(text: &mut String, results: &Results) {
@@ -272,6 +322,7 @@ pub fn with_figures(text: &str, figures: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::picture::tests::some;
+    use crate::{Faults, IdleCalls, Starts};
 
     #[test]
     fn each_target_has_a_verdict() {
@@ -292,6 +343,75 @@ mod tests {
             text.contains("| at least 6 × | 4.5 × | **missed** |"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn what_the_kernel_does_has_targets() {
+        let mut counts = Counts {
+            floor: 30.0,
+            ours: 60.0,
+            ours_fresh: 80.0,
+            user_events: 1200.0,
+            uprobe: 2400.0,
+            uprobe_stepped: 2800.0,
+            faults: Some(Faults {
+                memfd: 4000.0,
+                memfd_in_order: 4000.0,
+                alone: 2400.0,
+                in_order: 1400.0,
+            }),
+            idle_calls: Some(IdleCalls {
+                getppid: 200.0,
+                update: 400.0,
+                switch: 300.0,
+            }),
+            starts: Some(Starts {
+                one: 10_000.0,
+                many: 10_100.0,
+                one_by_signal: 11_000.0,
+                half_by_signal: 11_000.0 + 499.0 * 1000.0,
+                many_by_signal: 11_000.0 + 999.0 * 1000.0,
+            }),
+        };
+        assert_eq!(missed(&counts), 0);
+        assert_eq!(counts.targets().len(), 9);
+        let mut results = some();
+        results.instructions = Some(counts.clone());
+        let text = report(&results);
+        for line in [
+            "| ring, one page at a time | 2400 | 0.60 |",
+            "| `ltt_update` | 400 | 2.00 |",
+            "| 1000 | 10100 | 1010000 |",
+            "costs 1000 instructions",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
+
+        counts.faults = Some(Faults {
+            memfd: 4000.0,
+            memfd_in_order: 3000.0,
+            alone: 2700.0,
+            in_order: 1400.0,
+        });
+        assert_eq!(missed(&counts), 2);
+        counts.idle_calls = Some(IdleCalls {
+            getppid: 200.0,
+            update: 401.0,
+            switch: 500.0,
+        });
+        assert_eq!(missed(&counts), 4);
+        counts.starts = Some(Starts {
+            one: 10_000.0,
+            many: 50_000.0,
+            one_by_signal: 11_000.0,
+            half_by_signal: 500_000.0,
+            many_by_signal: 2_000_000.0,
+        });
+        assert_eq!(missed(&counts), 6);
+    }
+
+    fn missed(counts: &Counts) -> usize {
+        counts.targets().iter().filter(|target| !target.met).count()
     }
 
     #[test]

@@ -103,7 +103,7 @@ pub struct Idle {
     pub filtered: f64,
 }
 
-/// Instructions of one event of 32 bytes, in the program and in the kernel.
+/// Instructions of one event of 32 bytes, in the program and in the kernel; and of the kernel's other work.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Counts {
     /// The floor.
@@ -118,6 +118,67 @@ pub struct Counts {
     pub uprobe: f64,
     /// A breakpoint on an instruction that the kernel steps over.
     pub uprobe_stepped: f64,
+    /// First writes to pages.
+    pub faults: Option<Faults>,
+    /// System calls with nothing to do.
+    pub idle_calls: Option<IdleCalls>,
+    /// Starts of a trace.
+    pub starts: Option<Starts>,
+}
+
+/// Instructions of the first write to a page, with the clearing of it.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Faults {
+    /// Of a memfd that is mapped and shared, from the last page to the first.
+    pub memfd: f64,
+    /// The same from the first page to the last.
+    pub memfd_in_order: f64,
+    /// Of a ring, so that each fault brings one page: from the last to the first.
+    pub alone: f64,
+    /// Of a ring that is filled in order.
+    pub in_order: f64,
+}
+
+/// Instructions of system calls that find nothing to do.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct IdleCalls {
+    /// `getppid`
+    pub getppid: f64,
+    /// `ltt_update` for the next trace, where there is none.
+    pub update: f64,
+    /// `ltt_switch` of a buffer whose consumer files exist, with nobody who waits for them.
+    pub switch: f64,
+}
+
+/// Processes that there are in [`Starts`].
+pub const PROCESSES: usize = 1000;
+
+/// Instructions of the `write()` that starts a trace, while processes sleep that asked for buffers.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Starts {
+    /// One process, which uses no signal.
+    pub one: f64,
+    /// [`PROCESSES`] of them.
+    pub many: f64,
+    /// One process, which uses a signal.
+    pub one_by_signal: f64,
+    /// Half of [`PROCESSES`].
+    pub half_by_signal: f64,
+    /// [`PROCESSES`] of them.
+    pub many_by_signal: f64,
+}
+
+impl Starts {
+    /// For each process that uses a signal: in the first half of them, in the second, and over all.
+    #[must_use]
+    pub fn by_process(&self) -> [f64; 3] {
+        let [one, half, many] = [1.0, (PROCESSES / 2) as f64, PROCESSES as f64];
+        [
+            (self.half_by_signal - self.one_by_signal) / (half - one),
+            (self.many_by_signal - self.half_by_signal) / (many - half),
+            (self.many_by_signal - self.one_by_signal) / (many - one),
+        ]
+    }
 }
 
 /// What an instrumented program costs that does nothing.

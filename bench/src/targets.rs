@@ -1,6 +1,8 @@
 //! What was promised, and whether it is so.
 
-use crate::{Event, Results, Who};
+use std::fmt;
+
+use crate::{Counts, Event, Results, Who};
 
 /// A limit, and what was measured.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,6 +15,27 @@ pub struct Target {
     pub measured: String,
     /// It is so.
     pub met: bool,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = if self.met { "met   " } else { "MISSED" };
+        write!(
+            f,
+            "{verdict} {}: {} ({})",
+            self.what, self.measured, self.limit
+        )
+    }
+}
+
+/// Something in units of something else, which is to be this much at most.
+fn most(value: f64, limit: f64) -> (String, bool) {
+    (format!("{value:.2} ×"), value <= limit)
+}
+
+/// The same, at least.
+fn least(value: f64, limit: f64) -> (String, bool) {
+    (format!("{value:.1} ×"), value >= limit)
 }
 
 /// The payload that the targets are for.
@@ -60,8 +83,6 @@ impl Results {
                 });
             }
         };
-        let most = |value: f64, limit: f64| (format!("{value:.2} ×"), value <= limit);
-        let least = |value: f64, limit: f64| (format!("{value:.1} ×"), value >= limit);
         let ours = |threads| self.row(Who::Usertrace, PER_CPU, PAYLOAD, threads);
         let floor = |threads| self.row(Who::Floor, "", PAYLOAD, threads);
 
@@ -127,22 +148,6 @@ impl Results {
                 .as_ref()
                 .map(|first| most(first.ratio, 1.5)),
         );
-        let counts = self.instructions.as_ref();
-        add(
-            "instructions of an event in the first lap, against later ones (in the guest)",
-            "at most 1.5 ×",
-            counts.map(|counts| most(counts.ours_fresh / counts.ours, 1.5)),
-        );
-        add(
-            "instructions of a user_events write, against an event's (in the guest)",
-            "at least 15 ×",
-            counts.map(|counts| least(counts.user_events / counts.ours, 15.0)),
-        );
-        add(
-            "instructions of a uprobe hit, against an event's (in the guest)",
-            "at least 30 ×",
-            counts.map(|counts| least(counts.uprobe / counts.ours, 30.0)),
-        );
         let start_up = self.start_up.as_ref();
         add(
             "start of an instrumented program that does nothing",
@@ -157,6 +162,76 @@ impl Results {
                 (format!("{more:.0} KiB"), more <= 64.0)
             }),
         );
+        targets.extend(self.instructions.iter().flat_map(Counts::targets));
+        targets
+    }
+}
+
+impl Counts {
+    /// Those that are counted in the guest.
+    #[must_use]
+    pub fn targets(&self) -> Vec<Target> {
+        let mut targets = Vec::new();
+        let mut add = |what, limit, (measured, met)| {
+            targets.push(Target {
+                what,
+                limit,
+                measured,
+                met,
+            });
+        };
+        add(
+            "instructions of an event in the first lap, against later ones (in the guest)",
+            "at most 1.5 ×",
+            most(self.ours_fresh / self.ours, 1.5),
+        );
+        add(
+            "instructions of a user_events write, against an event's (in the guest)",
+            "at least 15 ×",
+            least(self.user_events / self.ours, 15.0),
+        );
+        add(
+            "instructions of a uprobe hit, against an event's (in the guest)",
+            "at least 30 ×",
+            least(self.uprobe / self.ours, 30.0),
+        );
+        if let Some(faults) = &self.faults {
+            add(
+                "instructions of a first write to a page of a ring, one page at a time, against a memfd's (in the guest)",
+                "at most 0.65 ×",
+                most(faults.alone / faults.memfd, 0.65),
+            );
+            add(
+                "the same, of a ring that is filled in order (in the guest)",
+                "at most 0.36 ×",
+                most(faults.in_order / faults.memfd_in_order, 0.36),
+            );
+        }
+        if let Some(calls) = &self.idle_calls {
+            add(
+                "instructions of an ltt_update with nothing to do, against getppid's (in the guest)",
+                "at most 2 ×",
+                most(calls.update / calls.getppid, 2.0),
+            );
+            add(
+                "instructions of an ltt_switch with nothing to do, against getppid's (in the guest)",
+                "at most 2 ×",
+                most(calls.switch / calls.getppid, 2.0),
+            );
+        }
+        if let Some(starts) = &self.starts {
+            add(
+                "instructions of starting a trace, with 1,000 sleeping processes without a signal, against 1 (in the guest)",
+                "at most 1.05 ×",
+                most(starts.many / starts.one, 1.05),
+            );
+            let [first, second, _] = starts.by_process();
+            add(
+                "the same with a signal, by process: of the second 500 against the first 500 (in the guest)",
+                "at most 1.1 ×",
+                most(second / first, 1.1),
+            );
+        }
         targets
     }
 }

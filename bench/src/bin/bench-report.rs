@@ -31,11 +31,7 @@ fn main() -> Result<()> {
         publish(&results, repository)?;
     }
     for target in results.targets() {
-        let verdict = if target.met { "met   " } else { "MISSED" };
-        println!(
-            "{verdict} {}: {} ({})",
-            target.what, target.measured, target.limit
-        );
+        println!("{target}");
     }
     Ok(())
 }
@@ -58,13 +54,19 @@ fn publish(results: &Results, repository: &Path) -> Result<()> {
 
 /// What the measurements left; what they left out is as it was before.
 fn collect(from: &Path, before: Option<Results>) -> Result<Results> {
+    let instructions = read(&from.join("instructions.json"))?;
+    let Some(events) = read(&from.join("events.json"))? else {
+        return Ok(Results {
+            instructions: Some(instructions.context("nothing was measured")?),
+            ..before.context("no events were measured")?
+        });
+    };
     let date = std::process::Command::new("date").arg("+%F").output()?;
     Ok(Results {
         date: String::from_utf8_lossy(&date.stdout).trim().into(),
         machine: Machine::this(),
-        events: read(&from.join("events.json"))?.context("no events were measured")?,
-        instructions: read(&from.join("instructions.json"))?
-            .or_else(|| before.and_then(|before| before.instructions)),
+        events,
+        instructions: instructions.or_else(|| before.and_then(|before| before.instructions)),
         start_up: read(&from.join("start-up.json"))?,
     })
 }

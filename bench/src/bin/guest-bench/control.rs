@@ -1,0 +1,62 @@
+//! The control file system, as far as it is needed here.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+const TRACES: &str = "/sys/kernel/ltt";
+
+/// A trace, which is destroyed when this is dropped.
+pub(crate) struct Trace(PathBuf);
+
+impl Trace {
+    pub(crate) fn create(name: &str) -> Result<Self> {
+        let path = Path::new(TRACES).join(name);
+        fs::create_dir(&path).with_context(|| format!("mkdir {}", path.display()))?;
+        Ok(Self(path))
+    }
+
+    /// With such rings in `main`.
+    pub(crate) fn started_with(name: &str, subbuf_size: u32, subbuf_count: u32) -> Result<Self> {
+        let trace = Self::create(name)?;
+        // The product of the defaults and of the new ones is smaller than the largest ring.
+        write(
+            &trace.channel().join("subbuf_count"),
+            &subbuf_count.to_string(),
+        )?;
+        write(
+            &trace.channel().join("subbuf_size"),
+            &subbuf_size.to_string(),
+        )?;
+        write(&trace.start_file(), "1")?;
+        Ok(trace)
+    }
+
+    pub(crate) fn start_file(&self) -> PathBuf {
+        self.0.join("start")
+    }
+
+    /// The directory of `main`.
+    pub(crate) fn channel(&self) -> PathBuf {
+        self.0.join("main")
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        // What could not be destroyed cannot be created again, and that is said then.
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// Writes to a control file, in one call.
+pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
+    let mut file: File = OpenOptions::new()
+        .write(true)
+        .open(path)
+        .with_context(|| path.display().to_string())?;
+    file.write_all(format!("{text}\n").as_bytes())
+        .with_context(|| format!("{text} > {}", path.display()))
+}
