@@ -103,6 +103,7 @@ stream {{
             Scope::Cpu => "\t\tuint32_t cpu_id;\n",
             Scope::Thread => "\t\tuint32_t tid;\n",
             Scope::Global => "",
+            Scope::MmCid => "\t\tuint32_t mm_cid;\n",
         },
     );
     text

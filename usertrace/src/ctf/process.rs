@@ -162,6 +162,7 @@ impl Lazy {
                 begin: state.begin,
             },
             Scope::Global => StreamOf::Process(ring),
+            Scope::MmCid => StreamOf::MmCid(ring),
         };
         Self {
             of,
@@ -315,7 +316,7 @@ impl ProcessWriter {
         self.main.get(ring).map_or_else(RingState::default, |ring| {
             let (tid, begin) = match ring.stream.of {
                 StreamOf::Thread { tid, begin, .. } => (tid, begin),
-                StreamOf::Cpu(_) | StreamOf::Process(_) => (0, 0),
+                StreamOf::Cpu(_) | StreamOf::MmCid(_) | StreamOf::Process(_) => (0, 0),
             };
             RingState {
                 stream: ring.stream.stream.as_ref().map(StreamWriter::state),

@@ -19,6 +19,8 @@ const PACKET_LEN: usize = 256 << 10;
 pub enum StreamOf {
     /// Those of a CPU.
     Cpu(u32),
+    /// Those of a concurrency id: of different threads, and on different CPUs, one after the other.
+    MmCid(u32),
     /// Those of a thread.
     Thread {
         /// The ring in which it wrote them.
@@ -37,6 +39,8 @@ impl StreamOf {
     pub(super) fn file_name(self, channel: &str) -> String {
         match self {
             Self::Cpu(ring) | Self::Process(ring) => format!("{channel}_{ring}"),
+            // Not to be taken for a CPU.
+            Self::MmCid(ring) => format!("{channel}_cid_{ring}"),
             Self::Thread { ring, tid: 0, .. } => format!("{channel}_0_{ring}"),
             Self::Thread { tid, begin, .. } => format!("{channel}_{tid}_{begin}"),
         }
@@ -45,7 +49,7 @@ impl StreamOf {
     /// What tells it from other streams of the trace.
     fn instance(self) -> u64 {
         match self {
-            Self::Cpu(ring) | Self::Process(ring) => ring.into(),
+            Self::Cpu(ring) | Self::MmCid(ring) | Self::Process(ring) => ring.into(),
             // Two threads may begin at the same time, but not in the same ring.
             Self::Thread { ring, begin, .. } => {
                 begin.wrapping_mul(MAX_RINGS.into()) + u64::from(ring)
@@ -56,7 +60,7 @@ impl StreamOf {
     /// What packets say of it, see `description.rs`.
     fn context(self) -> Option<u32> {
         match self {
-            Self::Cpu(cpu) => Some(cpu),
+            Self::Cpu(number) | Self::MmCid(number) => Some(number),
             Self::Thread { tid, .. } => Some(tid),
             Self::Process(_) => None,
         }

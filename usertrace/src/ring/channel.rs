@@ -100,7 +100,7 @@ impl Channel {
             .into_iter()
             .find(|mode| *mode as u32 == info.mode)
             .ok_or(ChannelError::Mode(info.mode))?;
-        let scope = [Scope::Cpu, Scope::Thread, Scope::Global]
+        let scope = [Scope::Cpu, Scope::Thread, Scope::Global, Scope::MmCid]
             .into_iter()
             .find(|scope| *scope as u32 == info.scope)
             .ok_or(ChannelError::Scope(info.scope))?;
@@ -196,7 +196,12 @@ mod tests {
     /// Numbers of `linux/ltt.h`.
     #[test]
     fn what_a_channel_says_is_checked() {
-        for (scope, want) in [(0, Scope::Cpu), (1, Scope::Thread), (2, Scope::Global)] {
+        for (scope, want) in [
+            (0, Scope::Cpu),
+            (1, Scope::Thread),
+            (2, Scope::Global),
+            (3, Scope::MmCid),
+        ] {
             assert_eq!(channel(scope, 0, 0).unwrap().scope(), want);
         }
         for (mode, want) in [(0, Mode::Discard), (1, Mode::Overwrite), (2, Mode::Block)] {
@@ -205,7 +210,7 @@ mod tests {
         for (protocol, want) in [(0, Protocol::Rseq), (1, Protocol::Shared)] {
             assert_eq!(channel(0, 0, protocol).unwrap().format().protocol, want);
         }
-        assert_eq!(channel(3, 0, 0), Err(ChannelError::Scope(3)));
+        assert_eq!(channel(4, 0, 0), Err(ChannelError::Scope(4)));
         assert_eq!(channel(0, 3, 0), Err(ChannelError::Mode(3)));
         assert_eq!(channel(0, 0, 2), Err(ChannelError::Protocol(2)));
     }

@@ -88,7 +88,9 @@ impl Rings {
         let rseq = (protocol == Protocol::Rseq).then(|| Rseq::find().expect("rseq"));
         let nr = match scope {
             // SAFETY: no memory is involved.
-            Scope::Cpu => unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) as u32 },
+            Scope::Cpu | Scope::MmCid => unsafe {
+                libc::sysconf(libc::_SC_NPROCESSORS_CONF) as u32
+            },
             Scope::Thread => 8,
             Scope::Global => 1,
         };
@@ -294,6 +296,7 @@ fn run(scope: Scope, protocol: Protocol, mode: Mode) {
 fn rings_of_cpus_are_read_while_they_are_written() {
     for mode in [Mode::Discard, Mode::Overwrite] {
         run(Scope::Cpu, Protocol::Rseq, mode);
+        run(Scope::MmCid, Protocol::Rseq, mode);
     }
 }
 

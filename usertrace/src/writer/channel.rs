@@ -1,15 +1,18 @@
 //! What a writer must know about the rings of one channel.
 
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use usertrace_sys::uapi::{
     LTT_ID_MAX, LTT_ID_MIN, LTT_MODE_BLOCK, LTT_MODE_DISCARD, LTT_MODE_OVERWRITE,
-    LTT_PROTOCOL_RSEQ, LTT_PROTOCOL_SHARED, LTT_SCOPE_CPU, LTT_SCOPE_GLOBAL, LTT_SCOPE_THREAD,
-    LttRingControl, LttSubbuf,
+    LTT_PROTOCOL_RSEQ, LTT_PROTOCOL_SHARED, LTT_SCOPE_CPU, LTT_SCOPE_GLOBAL, LTT_SCOPE_MM_CID,
+    LTT_SCOPE_THREAD, LttRingControl, LttSubbuf,
 };
 
 use super::doorbell::Doorbell;
 use super::prefault::{self, Prefault};
+use super::rseq::{CPU_ID, MM_CID};
+use super::thread;
 
 /// Longest record that a channel must be able to take, with its header: a record of metadata.
 pub(crate) const LONGEST: u64 = 8 + usertrace_sys::uapi::LTT_META_MAX as u64;
@@ -31,6 +34,9 @@ pub enum Scope {
     Thread = LTT_SCOPE_THREAD,
     /// The process.
     Global = LTT_SCOPE_GLOBAL,
+    /// Whoever has a concurrency id (`mm_cid` of `struct rseq`): threads of a process that run at the same time have
+    /// different ones, the lowest that are free.
+    MmCid = LTT_SCOPE_MM_CID,
 }
 
 /// What becomes of records when a ring is full.
@@ -49,7 +55,7 @@ pub enum Mode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Protocol {
-    /// Each by one store of `head`, in a restartable sequence. For rings of a CPU.
+    /// Each by one store of `head`, in a restartable sequence. For rings of a CPU, or of a concurrency id.
     Rseq = LTT_PROTOCOL_RSEQ,
     /// By an atomic reservation and an atomic commit count.
     Shared = LTT_PROTOCOL_SHARED,
@@ -68,7 +74,7 @@ pub struct Geometry {
     pub subbuf_size: u64,
     /// A power of two.
     pub subbuf_count: u64,
-    /// [`Scope::Cpu`]: one for each CPU. [`Scope::Global`]: 1.
+    /// [`Scope::Cpu`], [`Scope::MmCid`]: one for each CPU. [`Scope::Global`]: 1.
     pub nr_rings: u32,
     /// Who writes a ring.
     pub scope: Scope,
@@ -109,7 +115,11 @@ impl Geometry {
             && self.control.addr().is_multiple_of(8)
             && self.nr_rings > 0
             && self.nr_rings <= MAX_RINGS
-            && (self.protocol == Protocol::Shared || self.scope == Scope::Cpu);
+            && match self.scope {
+                Scope::Cpu => true,
+                Scope::MmCid => self.protocol == Protocol::Rseq,
+                Scope::Thread | Scope::Global => self.protocol == Protocol::Shared,
+            };
         if good { Ok(()) } else { Err(BadGeometry) }
     }
 }
@@ -119,14 +129,14 @@ impl Geometry {
 /// All zeros is a channel that is closed, so the page in which these lie may be wiped at any time between two
 /// instructions of a program: `fork` does that for the child (A5).
 ///
-/// The event path reads the fields anew in each restartable sequence, and looks at `nr_rings` first. So
+/// A restartable sequence reads the fields anew, and looks at `nr_rings`, or `nr_cids`, first. So
 /// [`close`](Self::close), then a barrier that restarts all running sequences, then [`open`](Self::open) is how a
 /// channel may be changed while others write.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Channel {
     // One cache line, all that the event path reads.
-    /// 0: there is nothing here for restartable sequences, as the channel is closed, or its protocol another one.
+    /// 0: there is nothing here for the event path, as the channel is closed, or its rings are not those of CPUs.
     /// Otherwise rings exist for the CPU numbers below it.
     pub(super) nr_rings: AtomicU32,
     /// How often the channel was closed: tells the slow path, which looks at the fields before its restartable
@@ -143,7 +153,8 @@ pub struct Channel {
     /// If each thread has a ring of its own: a number that no other opened channel of this process has, and none of the
     /// process that it was forked from. Otherwise 0.
     serial: AtomicU32,
-    unused: AtomicU32,
+    /// As `nr_rings`, for the sequences of rings of concurrency ids.
+    nr_cids: AtomicU32,
     // The next cache line, for everybody else.
     cold: Cold,
 }
@@ -158,6 +169,8 @@ struct Cold {
     protocol: AtomicU32,
     doorbell: AtomicPtr<Doorbell>,
     prefault: AtomicU32,
+    /// That opened it.
+    process: AtomicU32,
     /// Writers that are between the reservation of a long record and the end of it, in any of the rings. Never set
     /// back: they outlive a [`Channel::close`].
     inside: AtomicU32,
@@ -178,7 +191,7 @@ impl Drop for Visit<'_> {
 static SERIALS: AtomicU32 = AtomicU32::new(0);
 
 const _: () = {
-    assert!(std::mem::offset_of!(Channel, cold) == 64);
+    assert!(offset_of!(Channel, cold) == 64);
     assert!(size_of::<Channel>() == 128);
 };
 
@@ -202,13 +215,11 @@ pub(super) struct Control {
 
 const _: () = {
     assert!(size_of::<Control>() == size_of::<LttRingControl>());
-    assert!(std::mem::offset_of!(Control, head) == std::mem::offset_of!(LttRingControl, head));
-    assert!(std::mem::offset_of!(Control, lost) == std::mem::offset_of!(LttRingControl, lost));
-    assert!(std::mem::offset_of!(Control, ids) == std::mem::offset_of!(LttRingControl, ids));
-    assert!(std::mem::offset_of!(Control, time) == std::mem::offset_of!(LttRingControl, time));
-    assert!(
-        std::mem::offset_of!(Control, consumed) == std::mem::offset_of!(LttRingControl, consumed)
-    );
+    assert!(offset_of!(Control, head) == offset_of!(LttRingControl, head));
+    assert!(offset_of!(Control, lost) == offset_of!(LttRingControl, lost));
+    assert!(offset_of!(Control, ids) == offset_of!(LttRingControl, ids));
+    assert!(offset_of!(Control, time) == offset_of!(LttRingControl, time));
+    assert!(offset_of!(Control, consumed) == offset_of!(LttRingControl, consumed));
 };
 
 impl Control {
@@ -279,17 +290,22 @@ impl Channel {
             let len = geometry.ring_size() * u64::from(geometry.nr_rings);
             prefault::all(geometry.buffers, len);
         }
+        cold.process.store(thread::process(), Ordering::Relaxed);
         let serial = match geometry.scope {
             // Never 0.
             Scope::Thread => SERIALS.fetch_add(1, Ordering::Relaxed) | 1 << 31,
-            Scope::Cpu | Scope::Global => 0,
+            Scope::Cpu | Scope::Global | Scope::MmCid => 0,
         };
         self.serial.store(serial, Ordering::Relaxed);
         // Pairs with the load in `ring_at`: who sees the number of rings sees the rest.
         cold.rings.store(geometry.nr_rings, Ordering::Release);
         if geometry.protocol == Protocol::Rseq {
-            // Pairs with the event path's load, likewise.
-            self.nr_rings.store(geometry.nr_rings, Ordering::Release);
+            let nr = match geometry.scope {
+                Scope::MmCid => &self.nr_cids,
+                _ => &self.nr_rings,
+            };
+            // Pairs with the sequences' loads, likewise.
+            nr.store(geometry.nr_rings, Ordering::Release);
         }
         Ok(())
     }
@@ -297,6 +313,7 @@ impl Channel {
     /// Keeps new writers out. Those that are in a restartable sequence go on until it is restarted.
     pub fn close(&self) {
         self.nr_rings.store(0, Ordering::Relaxed);
+        self.nr_cids.store(0, Ordering::Relaxed);
         self.cold.rings.store(0, Ordering::Relaxed);
         // Last: pairs with the order in `ring_at`. Who found rings there has the epoch before this one.
         // SeqCst: pairs with `enter`.
@@ -323,11 +340,41 @@ impl Channel {
         self.serial.load(Ordering::Relaxed)
     }
 
+    /// The process that opened the channel: what others write that share its memory, its threads' numbers do not cover.
+    pub(super) fn process(&self) -> u32 {
+        self.cold.process.load(Ordering::Relaxed)
+    }
+
     /// The channel is open, and its records are committed by the shared protocol.
     pub(crate) fn is_shared(&self) -> bool {
         // Pairs with the store in `open`: an open channel's protocol is known.
         self.cold.rings.load(Ordering::Acquire) != 0
             && self.cold.protocol.load(Ordering::Relaxed) == Protocol::Shared as u32
+    }
+
+    /// Where a channel says for how many rings there are sequences whose index is the field at `INDEX` of `struct rseq`.
+    pub(super) const fn nr_offset(index: i32) -> usize {
+        match index {
+            CPU_ID => offset_of!(Self, nr_rings),
+            MM_CID => offset_of!(Self, nr_cids),
+            _ => panic!("no index of rings"),
+        }
+    }
+
+    /// The channel is open, and its rings are for sequences whose index is the field at `INDEX` of `struct rseq`.
+    pub(super) fn is_by<const INDEX: i32>(&self) -> bool {
+        let nr = if INDEX == MM_CID {
+            &self.nr_cids
+        } else {
+            &self.nr_rings
+        };
+        // Pairs with the store in `open`: who sees the number of rings sees the rest.
+        nr.load(Ordering::Acquire) != 0
+    }
+
+    /// The channel is open, and the event path can write to its rings, which are those of CPUs.
+    pub(crate) fn is_of_cpus(&self) -> bool {
+        self.is_by::<CPU_ID>()
     }
 
     /// Nobody is in the middle of a long record in any of the rings.
@@ -350,8 +397,8 @@ impl Channel {
         (self.epoch.load(Ordering::SeqCst) == epoch).then_some(visit)
     }
 
-    /// The ring with an index, or nothing if the channel has none, as when it is closed: that of a CPU, of a thread,
-    /// or of all.
+    /// The ring with an index, or nothing if the channel has none, as when it is closed: that of a CPU, of a
+    /// concurrency id, of a thread, or of all.
     pub(super) fn ring_at(&self, index: u32) -> Option<Ring<'_>> {
         // The epoch comes first: pairs with the order in `close`. If the channel is closed meanwhile, the sequence that
         // compares it fails.

@@ -1,7 +1,7 @@
 //! Writes records into the rings of a channel.
 //!
 //! There are two protocols. Rings of a CPU are written by restartable sequences (`rseq/`): an event is one sequence, with
-//! no lock, no atomic instruction, no system call (A3). What a sequence cannot do by itself, beginning a sub-buffer or
+//! no lock, no atomic instruction, no system call (A3). So are rings of a concurrency id, but out of line. What a sequence cannot do by itself, beginning a sub-buffer or
 //! storing a full time stamp, is a sequence of its own that the slow path (`percpu.rs`) prepares. Where there is no rseq,
 //! or a ring is not one of a CPU, records are reserved and committed by atomic instructions (`shared/`).
 //!
@@ -28,9 +28,12 @@ mod wait;
 
 use std::sync::atomic::AtomicU16;
 
+use self::rseq::{CPU_ID, MM_CID};
+
 pub(crate) use self::payload::Payload;
 pub(crate) use self::route::Route;
-pub(crate) use self::rseq::Refusal;
+pub(crate) use self::rseq::{Refusal, has_mm_cid};
+pub(crate) use self::thread::is_thread;
 
 pub use self::channel::{BadGeometry, Channel, Geometry, Mode, Protocol, Scope};
 pub use self::doorbell::{Doorbell, wake};
@@ -78,7 +81,7 @@ pub(crate) unsafe fn try_write_words(
 ) -> Result<(), Refusal> {
     match rseq {
         // SAFETY: the caller's promise.
-        Some(rseq) => unsafe { percpu::record_words(rseq, channel, id, payload) },
+        Some(rseq) => unsafe { percpu::record_words::<CPU_ID>(rseq, channel, id, payload) },
         // SAFETY: the caller's promise.
         None => Ok(unsafe { shared::write(channel, id, payload) }?),
     }
@@ -97,7 +100,7 @@ pub(crate) unsafe fn try_write_made(
 ) -> Result<(), Refusal> {
     match rseq {
         // SAFETY: the caller's promise.
-        Some(rseq) => unsafe { percpu::record_made(rseq, channel, id, len, fill) },
+        Some(rseq) => unsafe { percpu::record_made::<CPU_ID>(rseq, channel, id, len, fill) },
         // SAFETY: the caller's promise.
         None => Ok(unsafe { shared::write_made(channel, id, len, fill) }?),
     }
@@ -141,9 +144,14 @@ pub(crate) unsafe fn write_slowly(
 ) -> Result<(), Dropped> {
     match rseq {
         _ if refusal == Refusal::Lost => Err(Dropped::Lost),
+        // The event path does not know of these rings.
+        // SAFETY: the caller's promise.
+        Some(rseq) if channel.is_by::<MM_CID>() => unsafe {
+            percpu::write::<MM_CID>(rseq, channel, id, payload, Refusal::Again)
+        },
         // SAFETY: the caller's promise.
         Some(rseq) if !channel.is_shared() => unsafe {
-            percpu::write(rseq, channel, id, payload, refusal)
+            percpu::write::<CPU_ID>(rseq, channel, id, payload, refusal)
         },
         _ => match payload {
             // SAFETY: the caller's promise.

@@ -1,4 +1,9 @@
-//! Rings of a CPU, written by restartable sequences: all that a sequence leaves to be done.
+//! Rings of a CPU, or of a concurrency id, written by restartable sequences: all that a sequence leaves to be done.
+//!
+//! `INDEX` is where `struct rseq` has the number of the ring: [`rseq::CPU_ID`], or [`MM_CID`]. What follows speaks of CPUs. A
+//! concurrency id is as good: no two threads of a process have the same one at the same time, and a sequence is
+//! aborted before another thread gets its thread's one. (From the thread that had it, on whatever CPU, to the one that
+//! gets it, the kernel orders memory, as it takes the one off its CPU and puts the other one on.)
 
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -10,7 +15,7 @@ use usertrace_sys::uapi::{
 use super::channel::{Channel, LONGEST, Mode, Ring};
 use super::doorbell::filled;
 use super::prefault::{self, Prefault};
-use super::rseq::{self, Advance, Refusal, Rseq, Start, Step, TRIES};
+use super::rseq::{self, Advance, MM_CID, NO_INDEX, Refusal, Rseq, Start, Step, TRIES};
 use super::{Cursor, Dropped, Payload, thread, wait};
 
 /// How often the slow path looks again before it gives a record up. Each time that it must, another writer on the
@@ -36,15 +41,19 @@ enum Full {
 /// # Safety
 /// As [`super::try_write_words`]'s.
 #[inline(always)]
-pub(super) unsafe fn record_words(
+pub(super) unsafe fn record_words<const INDEX: i32>(
     rseq: Rseq,
     channel: &Channel,
     id: &AtomicU16,
     words: &[u64],
 ) -> Result<(), Refusal> {
+    // Of a thread that has no registered area, the sequence would find id 0. One that has, keeps it until it ends.
+    if INDEX == MM_CID && rseq.index::<INDEX>() == NO_INDEX {
+        return Err(Refusal::NoRing);
+    }
     if 8 + 8 * words.len() as u64 <= LONGEST {
         // SAFETY: the caller's promise, and the length is checked.
-        return unsafe { rseq::record_words(rseq, channel, id, words) };
+        return unsafe { rseq::record_words::<INDEX>(rseq, channel, id, words) };
     }
     let fill = |cursor: &mut Cursor<'_>| {
         words
@@ -52,7 +61,7 @@ pub(super) unsafe fn record_words(
             .for_each(|word| cursor.append(&word.to_ne_bytes()));
     };
     // SAFETY: the caller's promise.
-    unsafe { record_made(rseq, channel, id, 8 * words.len(), &fill) }
+    unsafe { record_made::<INDEX>(rseq, channel, id, 8 * words.len(), &fill) }
 }
 
 /// Writes a record that is too long for one sequence: reserves it in one, and fills it outside.
@@ -62,15 +71,15 @@ pub(super) unsafe fn record_words(
 /// # Safety
 /// As [`super::try_write_words`]'s.
 #[inline(never)]
-pub(super) unsafe fn record_made(
+pub(super) unsafe fn record_made<const INDEX: i32>(
     rseq: Rseq,
     channel: &Channel,
     id: &AtomicU16,
     len: usize,
     fill: &dyn Fn(&mut Cursor<'_>),
 ) -> Result<(), Refusal> {
-    let cpu = rseq.cpu();
-    let ring = channel.ring_at(cpu).filter(|_| !channel.is_shared());
+    let cpu = rseq.index::<INDEX>();
+    let ring = channel.ring_at(cpu).filter(|_| channel.is_by::<INDEX>());
     // Pairs with the store after the event was described: it was, in this opening of the channel.
     let id = id.load(Ordering::Acquire);
     let (Some(ring), true) = (ring, id != 0) else {
@@ -120,7 +129,7 @@ pub(super) unsafe fn record_made(
         time: 0,
     };
     // SAFETY: everything was made from `ring`, and `record_len` bytes behind `head` lie in a sub-buffer that was begun.
-    let step = unsafe { rseq::advance(rseq, channel, &mut advance) };
+    let step = unsafe { rseq::advance::<INDEX>(rseq, channel, &mut advance) };
     if step == Step::Done {
         thread::with(|thread| {
             // Not one instruction: a signal handler that comes in between leaves the number as it was.
@@ -161,7 +170,7 @@ pub(super) unsafe fn record_made(
 ///
 /// # Safety
 /// As [`super::try_write_words`]'s.
-pub(super) unsafe fn write(
+pub(super) unsafe fn write<const INDEX: i32>(
     rseq: Rseq,
     channel: &Channel,
     id: &AtomicU16,
@@ -179,51 +188,53 @@ pub(super) unsafe fn write(
     while rounds < ROUNDS && aborts < TRIES {
         rounds += 1;
         let step = match refusal {
-            Refusal::NeedSubbuf => begin_subbuf(rseq, channel, len),
-            Refusal::NeedTime => store_time(rseq, channel),
+            Refusal::NeedSubbuf => begin_subbuf::<INDEX>(rseq, channel, len),
+            Refusal::NeedTime => store_time::<INDEX>(rseq, channel),
             Refusal::Again => Ok(Step::Changed),
-            Refusal::NoRing if !channel.is_open() || id.load(Ordering::Relaxed) == 0 => {
+            Refusal::NoRing if !channel.is_by::<INDEX>() || id.load(Ordering::Relaxed) == 0 => {
                 return Err(Dropped::Closed);
             }
             Refusal::NoRing => {
                 rseq.join();
-                if channel.ring_at(rseq.cpu()).is_none() {
+                if channel.ring_at(rseq.index::<INDEX>()).is_none() {
                     // Not this channel's fault: the thread has no CPU number, or one that no ring exists for.
-                    return lose(rseq, channel);
+                    return lose::<INDEX>(rseq, channel);
                 }
                 // It has one now, by this or by a signal handler that came in between.
                 Ok(Step::Changed)
             }
             Refusal::Lost => return Err(Dropped::Lost),
             Refusal::Aborted => Ok(Step::Aborted),
-            Refusal::TooLong => return lose(rseq, channel),
+            Refusal::TooLong => return lose::<INDEX>(rseq, channel),
         };
         match step {
             Ok(Step::Done | Step::Changed) => {}
             Ok(Step::Aborted) => aborts += 1,
-            Err(Full::Busy) => return lose(rseq, channel),
+            Err(Full::Busy) => return lose::<INDEX>(rseq, channel),
             Err(Full::Unread(consumed)) => {
-                let waited = channel.ring_at(rseq.cpu()).is_some_and(|ring| {
+                let waited = channel.ring_at(rseq.index::<INDEX>()).is_some_and(|ring| {
                     ring.mode == Mode::Block && wait::wait(ring.control, ring.doorbell, consumed)
                 });
                 if !waited {
-                    return lose(rseq, channel);
+                    return lose::<INDEX>(rseq, channel);
                 }
                 rounds = 0;
             }
         }
         let result = match payload {
             // SAFETY: the caller's promise.
-            Payload::Words(words) => unsafe { record_words(rseq, channel, id, words) },
+            Payload::Words(words) => unsafe { record_words::<INDEX>(rseq, channel, id, words) },
             // SAFETY: the caller's promise.
-            Payload::Made { len, fill } => unsafe { record_made(rseq, channel, id, len, fill) },
+            Payload::Made { len, fill } => unsafe {
+                record_made::<INDEX>(rseq, channel, id, len, fill)
+            },
         };
         match result {
             Ok(()) => return Ok(()),
             Err(again) => refusal = again,
         }
     }
-    lose(rseq, channel)
+    lose::<INDEX>(rseq, channel)
 }
 
 /// Where the sub-buffer after `head` may be begun.
@@ -252,8 +263,8 @@ fn place(ring: &Ring<'_>, head: u64) -> Result<u64, Full> {
 }
 
 /// Begins the next sub-buffer of this CPU's ring, unless the present one has room for a record of `len` bytes.
-fn begin_subbuf(rseq: Rseq, channel: &Channel, len: u64) -> Result<Step, Full> {
-    let cpu = rseq.cpu();
+fn begin_subbuf<const INDEX: i32>(rseq: Rseq, channel: &Channel, len: u64) -> Result<Step, Full> {
+    let cpu = rseq.index::<INDEX>();
     let Some(ring) = channel.ring_at(cpu) else {
         return Ok(Step::Changed);
     };
@@ -275,7 +286,7 @@ fn begin_subbuf(rseq: Rseq, channel: &Channel, len: u64) -> Result<Step, Full> {
     if ring.mode == Mode::Overwrite && position + ring.subbuf_size > ring.ring_size {
         let claimed = position + ring.subbuf_size - ring.ring_size;
         // SAFETY: `start` was made from `ring`.
-        let step = unsafe { rseq::claim(rseq, channel, &start, claimed) };
+        let step = unsafe { rseq::claim::<INDEX>(rseq, channel, &start, claimed) };
         if step != Step::Done {
             return Ok(step);
         }
@@ -302,8 +313,8 @@ fn begin_subbuf(rseq: Rseq, channel: &Channel, len: u64) -> Result<Step, Full> {
     };
     // SAFETY: everything was made from `ring`. `head` is not below the end of its sub-buffer, unless it is padded, and
     // the sub-buffer at `position` may be overwritten: nobody reads it (`consumed`), or it was claimed.
-    let step = unsafe { rseq::advance(rseq, channel, &mut advance) };
-    note_time(rseq, channel, &ring, step, &advance);
+    let step = unsafe { rseq::advance::<INDEX>(rseq, channel, &mut advance) };
+    note_time::<INDEX>(rseq, channel, &ring, step, &advance);
     if step == Step::Done
         && head != 0
         && let Some(doorbell) = ring.doorbell
@@ -321,8 +332,8 @@ fn begin_subbuf(rseq: Rseq, channel: &Channel, len: u64) -> Result<Step, Full> {
 }
 
 /// Stores a full time stamp in this CPU's ring.
-fn store_time(rseq: Rseq, channel: &Channel) -> Result<Step, Full> {
-    let cpu = rseq.cpu();
+fn store_time<const INDEX: i32>(rseq: Rseq, channel: &Channel) -> Result<Step, Full> {
+    let cpu = rseq.index::<INDEX>();
     let Some(ring) = channel.ring_at(cpu) else {
         return Ok(Step::Changed);
     };
@@ -330,7 +341,7 @@ fn store_time(rseq: Rseq, channel: &Channel) -> Result<Step, Full> {
     let offset = head & (ring.subbuf_size - 1);
     if offset == 0 || offset + 16 > ring.subbuf_size {
         // Beginning a sub-buffer stores the full time, too.
-        return begin_subbuf(rseq, channel, 16);
+        return begin_subbuf::<INDEX>(rseq, channel, 16);
     }
     let mut unused_word = 0;
     let mut unused = LttSubbuf::default();
@@ -352,8 +363,8 @@ fn store_time(rseq: Rseq, channel: &Channel) -> Result<Step, Full> {
         time: 0,
     };
     // SAFETY: everything was made from `ring`, and the 16 bytes behind `head` lie in a sub-buffer that was begun.
-    let step = unsafe { rseq::advance(rseq, channel, &mut advance) };
-    note_time(rseq, channel, &ring, step, &advance);
+    let step = unsafe { rseq::advance::<INDEX>(rseq, channel, &mut advance) };
+    note_time::<INDEX>(rseq, channel, &ring, step, &advance);
     Ok(step)
 }
 
@@ -362,21 +373,29 @@ fn store_time(rseq: Rseq, channel: &Channel) -> Result<Step, Full> {
 /// After the commit, not before: `time` may be older than what the ring has (then one time stamp too many is stored),
 /// but must not be newer (one would be missing). So it does no harm either if others commit between the two, or if it
 /// is not done.
-fn note_time(rseq: Rseq, channel: &Channel, ring: &Ring<'_>, step: Step, advance: &Advance) {
+fn note_time<const INDEX: i32>(
+    rseq: Rseq,
+    channel: &Channel,
+    ring: &Ring<'_>,
+    step: Step,
+    advance: &Advance,
+) {
     if step == Step::Done {
         // SAFETY: all is of `ring`.
-        let _ = unsafe { rseq::note_time(rseq, channel, ring.epoch, ring.control, advance.time) };
+        let _ = unsafe {
+            rseq::note_time::<INDEX>(rseq, channel, ring.epoch, ring.control, advance.time)
+        };
     }
 }
 
 /// Counts a lost record in this CPU's ring; a thread that has none counts in ring 0.
-fn lose(rseq: Rseq, channel: &Channel) -> Result<(), Dropped> {
+fn lose<const INDEX: i32>(rseq: Rseq, channel: &Channel) -> Result<(), Dropped> {
     let mut aborts = 0;
     for _ in 0..ROUNDS {
-        let (ring, step) = match channel.ring_at(rseq.cpu()) {
+        let (ring, step) = match channel.ring_at(rseq.index::<INDEX>()) {
             Some(ring) => {
                 // SAFETY: all is of `ring`.
-                let step = unsafe { rseq::lose(rseq, channel, ring.epoch, ring.control) };
+                let step = unsafe { rseq::lose::<INDEX>(rseq, channel, ring.epoch, ring.control) };
                 (ring, step)
             }
             None => {

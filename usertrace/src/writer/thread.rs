@@ -8,6 +8,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use syscalls::{Errno, Sysno, raw};
+
 use super::rseq::arch;
 
 /// Bytes for the rseq area: what kernels of today know of it, and room for more.
@@ -30,14 +32,14 @@ pub(super) struct Thread {
     pub(super) no_cpu: AtomicU32,
     /// Whether `rseq` is registered: what [`super::rseq::registration`] knows.
     pub(super) registration: AtomicU32,
-    /// The ring that this thread has in channels with a ring for each thread: what [`super::shared`] knows.
-    pub(super) ring: AtomicU64,
+    /// The rings that this thread has in channels with a ring for each thread: what [`super::shared`] knows.
+    pub(super) rings: [AtomicU64; 4],
     /// Long records that this thread is in the middle of: not 0 in a signal handler that came then.
     pub(super) inside: AtomicU32,
     reserved0: AtomicU32,
     /// In which ring of the shared protocol this thread reserved last, and up to where: what [`super::shared`] knows.
     pub(super) reserved_to: AtomicU64,
-    reserved1: [AtomicU64; 4],
+    reserved1: AtomicU64,
 }
 
 const _: () = {
@@ -57,4 +59,24 @@ pub(super) fn with<R>(body: impl FnOnce(&Thread) -> R) -> R {
 /// The thread runs, or may be running, on the block of its parent, of which the kernel knows nothing.
 pub(super) fn is_lent() -> bool {
     with(|thread| thread.no_cpu.load(Ordering::Relaxed) != 0)
+}
+
+/// The calling thread's number. Leaves `errno` alone.
+pub(super) fn number() -> u32 {
+    // SAFETY: no memory is involved.
+    unsafe { raw::syscall0(Sysno::gettid as usize) as u32 }
+}
+
+/// The number of the process. Leaves `errno` alone.
+pub(super) fn process() -> u32 {
+    // SAFETY: no memory is involved.
+    unsafe { raw::syscall0(Sysno::getpid as usize) as u32 }
+}
+
+/// Whether a process has a thread of that number, or that cannot be said. Leaves `errno` alone.
+pub(crate) fn is_thread(process: u32, thread: u32) -> bool {
+    // SAFETY: no signal is sent.
+    let ret =
+        unsafe { raw::syscall3(Sysno::tgkill as usize, process as usize, thread as usize, 0) };
+    Errno::from_ret(ret) != Err(Errno::ESRCH)
 }

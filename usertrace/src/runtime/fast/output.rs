@@ -10,10 +10,10 @@ use usertrace_sys::uapi::{LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LttClockSync};
 use super::clock;
 use super::desk::Page;
 use super::pool::{Pool, RingControl};
-use super::{spawn, summary};
+use super::summary;
 use crate::ctf::{Clock, Identity, ProcessWriter, Rings, new_uuid};
 use crate::ring::{Channel, Patience, Positions, RingMemory, RingReader, SharedBytes, Stall};
-use crate::writer::{Mode, Scope, wake};
+use crate::writer::{Mode, Scope, is_thread, wake};
 
 /// Shortest time over which the clock's frequency is measured: the error is 1/100000 then.
 const MEASURED_NS: u64 = 10_000_000;
@@ -241,9 +241,9 @@ impl<'a> Recording<'a> {
     fn gone_owner(&self, control: RingControl) -> u32 {
         let owner = match self.channel.scope() {
             Scope::Thread => control.owner().load(Ordering::Relaxed),
-            Scope::Cpu | Scope::Global => 0,
+            Scope::Cpu | Scope::MmCid | Scope::Global => 0,
         };
-        if owner != 0 && !spawn::is_thread(self.identity.pid, owner) {
+        if owner != 0 && !is_thread(self.identity.pid, owner) {
             owner
         } else {
             0

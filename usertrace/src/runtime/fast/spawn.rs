@@ -238,13 +238,6 @@ unsafe fn reset_limits() {
     }
 }
 
-/// Whether a process has a thread of that number, or that cannot be said.
-pub(super) fn is_thread(pid: u32, tid: u32) -> bool {
-    // SAFETY: no signal is sent.
-    let ret = unsafe { raw::syscall3(Sysno::tgkill as usize, pid as usize, tid as usize, 0) };
-    Errno::from_ret(ret) != Err(Errno::ESRCH)
-}
-
 /// Threads of this process; nothing if that cannot be said.
 pub(super) fn threads() -> Option<usize> {
     // SAFETY: a path, and memory of this function's. No descriptor is needed.

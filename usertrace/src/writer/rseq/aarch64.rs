@@ -114,12 +114,13 @@ pub(super) fn library_area() -> (*const isize, *const u32) {
 
 /// A restartable sequence.
 ///
-/// It has no effect, and is `$refused`, if there is no ring for the CPU that it runs on. `body` finds that CPU's number
+/// It has no effect, and is `$refused`, if there is no ring for the CPU that it runs on, or for what else is at `$index` of
+/// the thread's area, which stands for the CPU in all that follows. `body` finds that CPU's number
 /// in `{cpu}`, and how many there are in `{one}`; may use `{cpu}`, `{one}`, `{two}` and `{tmp}`; and has the label 4
 /// behind the instruction that commits. Tried once, as on x86-64.
 macro_rules! sequence {
     (
-        ($rseq:expr, $channel:expr)
+        ($rseq:expr, $channel:expr, $index:expr)
         refused: $refused:expr,
         aborted: $aborted:expr,
         body: [$($body:literal),* $(,)?]
@@ -142,7 +143,7 @@ macro_rules! sequence {
             "str {tmp}, [{rseq}, {RSEQ_CS}]",
             "3:",
             // A thread without a CPU number has a very large one, and so has one whose block is lent.
-            "ldr {cpu:w}, [{rseq}, {CPU_ID}]",
+            "ldr {cpu:w}, [{rseq}, {INDEX}]",
             "ldr {two:w}, [{thread}, {THREAD_NO_CPU}]",
             "ldr {one:w}, [{channel}, {NR_RINGS}]",
             "orr {cpu:w}, {cpu:w}, {two:w}",
@@ -168,10 +169,10 @@ macro_rules! sequence {
             refused = label { return $refused },
             aborted = label { return $aborted },
             RSEQ_CS = const RSEQ_CS,
-            CPU_ID = const CPU_ID,
+            INDEX = const $index,
             SIGNATURE = const SIGNATURE,
             THREAD_NO_CPU = const offset_of!(Thread, no_cpu),
-            NR_RINGS = const offset_of!(Channel, nr_rings),
+            NR_RINGS = const { Channel::nr_offset($index) },
             options(nostack),
         )
     };
@@ -186,7 +187,7 @@ macro_rules! sequence {
 /// the record.
 macro_rules! record_sequence {
     (
-        ($rseq:expr, $channel:expr, $id:expr, $src:expr)
+        ($rseq:expr, $channel:expr, $index:expr, $id:expr, $src:expr)
         refused: $refused:expr,
         aborted: $aborted:expr,
         need_subbuf: $need_subbuf:expr,
@@ -197,7 +198,7 @@ macro_rules! record_sequence {
         operands: [$($operands:tt)*]
     ) => {
         sequence! {
-            ($rseq, $channel)
+            ($rseq, $channel, $index)
             refused: $refused,
             aborted: $aborted,
             body: [
@@ -270,7 +271,7 @@ pub(in crate::writer) unsafe fn record<const WORDS: usize>(
     macro_rules! written_out {
         ($($copy:literal),*) => {
             record_sequence! {
-                (rseq, channel, route, payload.as_ptr())
+                (rseq, channel, CPU_ID, route, payload.as_ptr())
                 refused: false,
                 aborted: false,
                 need_subbuf: false,
@@ -322,7 +323,7 @@ pub(in crate::writer) unsafe fn record<const WORDS: usize>(
 ///
 /// # Safety
 /// As [`record`]'s, for `id`; and the payload must not be longer than [`LONGEST`](crate::writer::channel::LONGEST) allows.
-pub(in crate::writer) unsafe fn record_words(
+pub(in crate::writer) unsafe fn record_words<const INDEX: i32>(
     rseq: Rseq,
     channel: &Channel,
     id: &AtomicU16,
@@ -331,7 +332,7 @@ pub(in crate::writer) unsafe fn record_words(
     // SAFETY: as in `record`; `payload` has `words` words.
     unsafe {
         record_sequence! {
-            (rseq, channel, id, payload.as_ptr())
+            (rseq, channel, INDEX, id, payload.as_ptr())
             refused: Err(Refusal::NoRing),
             aborted: Err(Refusal::Aborted),
             need_subbuf: Err(Refusal::NeedSubbuf),
@@ -385,12 +386,12 @@ pub(in crate::writer) unsafe fn record_words(
 /// A sequence of the slow path, that does something only if all of `$start` still holds.
 macro_rules! continued_sequence {
     (
-        ($rseq:expr, $channel:expr, $start:expr)
+        ($rseq:expr, $channel:expr, $index:expr, $start:expr)
         body: [$($body:literal),* $(,)?]
         operands: [$($operands:tt)*]
     ) => {
         sequence! {
-            ($rseq, $channel)
+            ($rseq, $channel, $index)
             refused: Step::Changed,
             aborted: Step::Aborted,
             body: [
@@ -422,7 +423,7 @@ macro_rules! continued_sequence {
 /// # Safety
 /// The addresses in `advance` must have been made from a [`Ring`](crate::writer::channel::Ring) of `channel` for that
 /// CPU, that epoch and that head, and lie in the part of the ring that may be overwritten, or in memory of the caller.
-pub(in crate::writer) unsafe fn advance(
+pub(in crate::writer) unsafe fn advance<const INDEX: i32>(
     rseq: Rseq,
     channel: &Channel,
     advance: &mut Advance,
@@ -432,7 +433,7 @@ pub(in crate::writer) unsafe fn advance(
     // in the sequence, and the sequence is restarted if they could have changed since. `arg` is the caller's.
     unsafe {
         continued_sequence! {
-            (rseq, channel, &(*arg).start)
+            (rseq, channel, INDEX, &(*arg).start)
             body: [
                 "isb",
                 "mrs {two}, cntvct_el0",
@@ -477,7 +478,7 @@ pub(in crate::writer) unsafe fn advance(
 ///
 /// # Safety
 /// `start` must have been made from a [`Ring`](crate::writer::channel::Ring) of `channel`.
-pub(in crate::writer) unsafe fn claim(
+pub(in crate::writer) unsafe fn claim<const INDEX: i32>(
     rseq: Rseq,
     channel: &Channel,
     start: &Start,
@@ -486,7 +487,7 @@ pub(in crate::writer) unsafe fn claim(
     // SAFETY: stores to an atomic field of the control block.
     unsafe {
         continued_sequence! {
-            (rseq, channel, start)
+            (rseq, channel, INDEX, start)
             body: [
                 "ldr {one}, [{control}, {CLAIMED}]",
                 "cmp {claimed}, {one}",
@@ -507,7 +508,7 @@ pub(in crate::writer) unsafe fn claim(
 ///
 /// # Safety
 /// As [`lose`]'s.
-pub(in crate::writer) unsafe fn note_time(
+pub(in crate::writer) unsafe fn note_time<const INDEX: i32>(
     rseq: Rseq,
     channel: &Channel,
     epoch: u32,
@@ -517,7 +518,7 @@ pub(in crate::writer) unsafe fn note_time(
     // SAFETY: stores to an atomic field of `control`.
     unsafe {
         sequence! {
-            (rseq, channel)
+            (rseq, channel, INDEX)
             refused: Step::Changed,
             aborted: Step::Aborted,
             body: [
@@ -545,7 +546,7 @@ pub(in crate::writer) unsafe fn note_time(
 ///
 /// # Safety
 /// `control` must come from a [`Ring`](crate::writer::channel::Ring) of `channel` for that epoch.
-pub(in crate::writer) unsafe fn lose(
+pub(in crate::writer) unsafe fn lose<const INDEX: i32>(
     rseq: Rseq,
     channel: &Channel,
     epoch: u32,
@@ -554,7 +555,7 @@ pub(in crate::writer) unsafe fn lose(
     // SAFETY: adds to an atomic field of `control`.
     unsafe {
         sequence! {
-            (rseq, channel)
+            (rseq, channel, INDEX)
             refused: Step::Changed,
             aborted: Step::Aborted,
             body: [

@@ -11,7 +11,7 @@ pub(super) mod arch;
 pub(super) mod registration;
 
 use std::num::NonZeroIsize;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use usertrace_sys::uapi::LttSubbuf;
 
@@ -27,9 +27,17 @@ pub(super) use self::arch::{advance, claim, lose, note_time, record, record_word
 pub(super) const TRIES: u32 = 32;
 
 /// `offsetof(struct rseq, cpu_id)`
-const CPU_ID: i32 = 4;
+pub(super) const CPU_ID: i32 = 4;
 /// `offsetof(struct rseq, rseq_cs)`
 const RSEQ_CS: i32 = 8;
+/// `offsetof(struct rseq, mm_cid)`
+pub(super) const MM_CID: i32 = 24;
+
+/// What [`Rseq::index`] is where there is none.
+pub(super) const NO_INDEX: u32 = u32::MAX;
+
+/// The kernel keeps `mm_cid` of registered areas: [`Rseq::find`] looked.
+static HAS_MM_CID: AtomicBool = AtomicBool::new(false);
 
 /// Where each thread's rseq area lies: proof that there is one.
 ///
@@ -60,6 +68,7 @@ impl Rseq {
     /// # Errors
     /// There is no area, see [`NoRseq`].
     pub fn find() -> Result<Self, NoRseq> {
+        HAS_MM_CID.store(registration::knows_mm_cid(), Ordering::Relaxed);
         Self::of_library().map_or_else(registration::begin, Ok)
     }
 
@@ -96,14 +105,23 @@ impl Rseq {
         NonZeroIsize::new(raw).map(|offset| Self { offset })
     }
 
-    /// The CPU that the thread was on a moment ago; not a CPU's number if the thread has no registered area, or it is
-    /// not its own.
-    pub(super) fn cpu(self) -> u32 {
+    /// The ring that the thread could write to a moment ago: by its CPU, or by what else is at `INDEX` of its area. Not
+    /// a ring's number if it has none: [`NO_INDEX`] if the thread has no registered area, or that no such field.
+    pub(super) fn index<const INDEX: i32>(self) -> u32 {
         let area = arch::thread_pointer().wrapping_offset(self.offset.get());
-        let cpu = area.wrapping_add(CPU_ID as usize).cast::<AtomicU32>();
-        // SAFETY: `offset` is that of the area, which each thread has, registered or not.
-        let cpu = unsafe { (*cpu).load(Ordering::Relaxed) };
-        cpu | thread::with(|thread| thread.no_cpu.load(Ordering::Relaxed))
+        let field = |offset: i32| {
+            let field = area.wrapping_add(offset as usize).cast::<AtomicU32>();
+            // SAFETY: `offset` is that of the area, which each thread has, registered or not.
+            unsafe { (*field).load(Ordering::Relaxed) }
+        };
+        // That of an area that is not registered is negative, and its other fields are zeros.
+        let registered = field(CPU_ID).cast_signed() >= 0;
+        let index = if registered && (INDEX != MM_CID || has_mm_cid()) {
+            field(INDEX)
+        } else {
+            NO_INDEX
+        };
+        index | thread::with(|thread| thread.no_cpu.load(Ordering::Relaxed))
     }
 
     /// Makes the calling thread one that has a registered area, if it can be done and was not yet.
@@ -115,10 +133,21 @@ impl Rseq {
     }
 }
 
+/// The kernel keeps the concurrency ids of threads in their areas. Where it does not, all would have the same one.
+pub(crate) fn has_mm_cid() -> bool {
+    HAS_MM_CID.load(Ordering::Relaxed)
+}
+
+/// As if the kernel did not.
+#[cfg(test)]
+pub(in crate::writer) fn forget_mm_cid() {
+    HAS_MM_CID.store(false, Ordering::Relaxed);
+}
+
 /// Why a sequence did not commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// There is no ring for this thread's CPU, or no id: closed, wiped, of the shared protocol, or a thread without
+    /// There is no ring for this thread's CPU, or no id: closed, wiped, with rings of another kind, or a thread without
     /// rseq.
     NoRing,
     /// The record does not fit into the sub-buffer, or there is none.
@@ -152,7 +181,7 @@ pub(super) enum Step {
 pub(super) struct Start {
     /// Of the channel.
     pub(super) epoch: u32,
-    /// That the thread runs on.
+    /// That the thread runs on; or its concurrency id.
     pub(super) cpu: u32,
     /// Of the CPU's ring.
     pub(super) control: *const Control,

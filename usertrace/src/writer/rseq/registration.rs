@@ -30,6 +30,9 @@ const FIRST_LEN: usize = 32;
 const AT_RSEQ_FEATURE_SIZE: libc::c_ulong = 27;
 const AT_RSEQ_ALIGN: libc::c_ulong = 28;
 
+/// Length of `struct rseq` up to and with `mm_cid`.
+const MM_CID_LEN: usize = super::MM_CID as usize + 4;
+
 /// The key whose destructor is called at a thread's end; nothing if there are no more keys.
 static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
 
@@ -50,6 +53,16 @@ fn area_len() -> usize {
     } else {
         FIRST_LEN
     }
+}
+
+/// Whether the kernel keeps `mm_cid` in areas, whoever registered them.
+///
+/// It does so in areas of all lengths that it takes, as the field is in what was padding of the first version. What it
+/// knows of the structure, it has told since it has that field. (Where it is built without concurrency ids, it stores
+/// the CPU number there, which is as good.)
+pub(super) fn knows_mm_cid() -> bool {
+    // SAFETY: a constant of the process.
+    unsafe { libc::getauxval(AT_RSEQ_FEATURE_SIZE) as usize >= MM_CID_LEN }
 }
 
 fn rseq(thread: &Thread, flags: usize) -> Result<(), Errno> {

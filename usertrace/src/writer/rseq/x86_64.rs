@@ -89,14 +89,15 @@ pub(super) fn library_area() -> (*const isize, *const u32) {
 
 /// A restartable sequence.
 ///
-/// It has no effect, and is `$refused`, if there is no ring for the CPU that it runs on. `body` finds that CPU's number
+/// It has no effect, and is `$refused`, if there is no ring for the CPU that it runs on, or for what else is at `$index` of
+/// the thread's area, which stands for the CPU in all that follows. `body` finds that CPU's number
 /// in `{cpu}`, may use `rax`, `rdx` and `{cpu}`, and ends with the instruction that commits.
 ///
 /// It is tried once: one that was interrupted is `$aborted`, and to try it again is the slow path's part. So nothing
 /// that it starts from need be kept, and it does with the registers that a function need not save.
 macro_rules! sequence {
     (
-        ($rseq:expr, $channel:expr)
+        ($rseq:expr, $channel:expr, $index:expr)
         refused: $refused:expr,
         aborted: $aborted:expr,
         body: [$($body:literal),* $(,)?]
@@ -120,7 +121,7 @@ macro_rules! sequence {
             "3:",
             // A thread without a CPU number has a very large one, and so has one whose block is lent.
             "mov rax, qword ptr [rip + usertrace_thread@GOTTPOFF]",
-            "mov {cpu:e}, dword ptr fs:[{cpu} + {CPU_ID}]",
+            "mov {cpu:e}, dword ptr fs:[{cpu} + {INDEX}]",
             "or {cpu:e}, dword ptr fs:[rax + {THREAD_NO_CPU}]",
             "cmp {cpu:e}, dword ptr [{channel} + {NR_RINGS}]",
             "jae {refused}",
@@ -143,10 +144,10 @@ macro_rules! sequence {
             refused = label { return $refused },
             aborted = label { return $aborted },
             RSEQ_CS = const RSEQ_CS,
-            CPU_ID = const CPU_ID,
+            INDEX = const $index,
             SIGNATURE = const SIGNATURE,
             THREAD_NO_CPU = const offset_of!(Thread, no_cpu),
-            NR_RINGS = const offset_of!(Channel, nr_rings),
+            NR_RINGS = const { Channel::nr_offset($index) },
             options(nostack),
         )
     };
@@ -160,7 +161,7 @@ macro_rules! sequence {
 /// and `{id}`. `commit` adds the record's length to the ring's head, in one instruction.
 macro_rules! record_sequence {
     (
-        ($rseq:expr, $channel:expr, $id:expr)
+        ($rseq:expr, $channel:expr, $index:expr, $id:expr)
         refused: $refused:expr,
         aborted: $aborted:expr,
         need_subbuf: $need_subbuf:expr,
@@ -173,7 +174,7 @@ macro_rules! record_sequence {
         operands: [$($operands:tt)*]
     ) => {
         sequence! {
-            ($rseq, $channel)
+            ($rseq, $channel, $index)
             refused: $refused,
             aborted: $aborted,
             body: [
@@ -244,7 +245,7 @@ pub(in crate::writer) unsafe fn record<const WORDS: usize>(
     macro_rules! in_registers {
         ([$($copy:literal),*] [$($word:ident = $index:literal),*]) => {
             record_sequence! {
-                (rseq, channel, route)
+                (rseq, channel, CPU_ID, route)
                 refused: false,
                 aborted: false,
                 need_subbuf: false,
@@ -311,7 +312,7 @@ pub(in crate::writer) unsafe fn record<const WORDS: usize>(
 ///
 /// # Safety
 /// As [`record`]'s, for `id`; and the payload must not be longer than [`LONGEST`](crate::writer::channel::LONGEST) allows.
-pub(in crate::writer) unsafe fn record_words(
+pub(in crate::writer) unsafe fn record_words<const INDEX: i32>(
     rseq: Rseq,
     channel: &Channel,
     id: &AtomicU16,
@@ -320,7 +321,7 @@ pub(in crate::writer) unsafe fn record_words(
     // SAFETY: as in `record`; `payload` has `words` words.
     unsafe {
         record_sequence! {
-            (rseq, channel, id)
+            (rseq, channel, INDEX, id)
             refused: Err(Refusal::NoRing),
             aborted: Err(Refusal::Aborted),
             need_subbuf: Err(Refusal::NeedSubbuf),
@@ -381,12 +382,12 @@ pub(in crate::writer) unsafe fn record_words(
 /// A sequence of the slow path, that does something only if all of `$start` still holds.
 macro_rules! continued_sequence {
     (
-        ($rseq:expr, $channel:expr, $start:expr)
+        ($rseq:expr, $channel:expr, $index:expr, $start:expr)
         body: [$($body:literal),* $(,)?]
         operands: [$($operands:tt)*]
     ) => {
         sequence! {
-            ($rseq, $channel)
+            ($rseq, $channel, $index)
             refused: Step::Changed,
             aborted: Step::Aborted,
             body: [
@@ -422,7 +423,7 @@ macro_rules! continued_sequence {
 /// # Safety
 /// The addresses in `advance` must have been made from a [`Ring`](crate::writer::channel::Ring) of `channel` for that
 /// CPU, that epoch and that head, and lie in the part of the ring that may be overwritten, or in memory of the caller.
-pub(in crate::writer) unsafe fn advance(
+pub(in crate::writer) unsafe fn advance<const INDEX: i32>(
     rseq: Rseq,
     channel: &Channel,
     advance: &mut Advance,
@@ -432,7 +433,7 @@ pub(in crate::writer) unsafe fn advance(
     // in the sequence, and the sequence is restarted if they could have changed since. `arg` is the caller's.
     unsafe {
         continued_sequence! {
-            (rseq, channel, &(*arg).start)
+            (rseq, channel, INDEX, &(*arg).start)
             body: [
                 "rdtsc",
                 "shl rdx, 32",
@@ -488,7 +489,7 @@ pub(in crate::writer) unsafe fn advance(
 ///
 /// # Safety
 /// `start` must have been made from a [`Ring`](crate::writer::channel::Ring) of `channel`.
-pub(in crate::writer) unsafe fn claim(
+pub(in crate::writer) unsafe fn claim<const INDEX: i32>(
     rseq: Rseq,
     channel: &Channel,
     start: &Start,
@@ -497,7 +498,7 @@ pub(in crate::writer) unsafe fn claim(
     // SAFETY: stores to an atomic field of the control block.
     unsafe {
         continued_sequence! {
-            (rseq, channel, start)
+            (rseq, channel, INDEX, start)
             body: [
                 "cmp {claimed}, qword ptr [{control} + {CLAIMED}]",
                 "jbe 4f",
@@ -516,7 +517,7 @@ pub(in crate::writer) unsafe fn claim(
 ///
 /// # Safety
 /// As [`lose`]'s.
-pub(in crate::writer) unsafe fn note_time(
+pub(in crate::writer) unsafe fn note_time<const INDEX: i32>(
     rseq: Rseq,
     channel: &Channel,
     epoch: u32,
@@ -526,7 +527,7 @@ pub(in crate::writer) unsafe fn note_time(
     // SAFETY: stores to an atomic field of `control`.
     unsafe {
         sequence! {
-            (rseq, channel)
+            (rseq, channel, INDEX)
             refused: Step::Changed,
             aborted: Step::Aborted,
             body: [
@@ -552,7 +553,7 @@ pub(in crate::writer) unsafe fn note_time(
 ///
 /// # Safety
 /// `control` must come from a [`Ring`](crate::writer::channel::Ring) of `channel` for that epoch.
-pub(in crate::writer) unsafe fn lose(
+pub(in crate::writer) unsafe fn lose<const INDEX: i32>(
     rseq: Rseq,
     channel: &Channel,
     epoch: u32,
@@ -561,7 +562,7 @@ pub(in crate::writer) unsafe fn lose(
     // SAFETY: adds to an atomic field of `control`.
     unsafe {
         sequence! {
-            (rseq, channel)
+            (rseq, channel, INDEX)
             refused: Step::Changed,
             aborted: Step::Aborted,
             body: [

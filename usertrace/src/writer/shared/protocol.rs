@@ -414,8 +414,8 @@ pub(crate) fn lose<R: Ring>(ring: R) -> Lost {
     Lost
 }
 
-/// Begins a sub-buffer, unless `head` is at the start of one, so that what comes next is under a header that names
-/// the present writer.
+/// Begins a sub-buffer, unless `head` is at the start of one, or in one that names the present writer: so what comes
+/// next is under a header that does.
 #[cold]
 #[inline(never)]
 pub(crate) fn begin_anew<R: Ring>(ring: R) -> Result<(), Lost> {
@@ -423,7 +423,7 @@ pub(crate) fn begin_anew<R: Ring>(ring: R) -> Result<(), Lost> {
     for _ in 0..ROUNDS {
         // Acquire: as in `try_reserve`.
         let head = ring.head().load(Ordering::Acquire);
-        if head & mask == 0 {
+        if head & mask == 0 || is_named(ring, head & !mask) {
             return Ok(());
         }
         match begin_subbuf(ring, head, 0) {
@@ -433,6 +433,14 @@ pub(crate) fn begin_anew<R: Ring>(ring: R) -> Result<(), Lost> {
         }
     }
     Err(Lost)
+}
+
+/// Does the header of the sub-buffer at a position name the present writer? Its writer died before it was stored, if that
+/// of an earlier round is there.
+fn is_named<R: Ring>(ring: R, position: u64) -> bool {
+    // Acquire: pairs with the stores in `begin_subbuf`, of which it is the last one.
+    ring.field(position, POSITION).load(Ordering::Acquire) == position
+        && ring.field(position, CPU).load(Ordering::Relaxed) == cpu_and_magic(ring.writer())
 }
 
 /// Reserves what is left of the present sub-buffer as padding, the header of the next one, and so many bytes, at once,

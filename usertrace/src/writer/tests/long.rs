@@ -80,8 +80,8 @@ fn a_record_of_each_length_up_to_a_sub_buffer() {
 #[test]
 fn killed_in_the_middle() {
     let rings = Rings::new(4096, 4);
-    let cpu = pin();
     let status = in_child(|| {
+        pin();
         put(&rings, 1, &[1]).unwrap();
         let _ = put_made(&rings, 7, 1000, &|cursor| {
             cursor.append(&[0xff; 500]);
@@ -92,6 +92,7 @@ fn killed_in_the_middle() {
         });
     });
     assert_eq!(libc::WTERMSIG(status), libc::SIGKILL);
+    let cpu = rings.written().unwrap();
     let decoded = rings.decode(cpu, |_| 1);
     let payloads: Vec<_> = decoded
         .records

@@ -2,6 +2,7 @@
 
 mod lent;
 mod long;
+mod mm_cid;
 mod overwrite;
 mod registration;
 mod waiting;
@@ -98,7 +99,7 @@ impl Rings {
             subbuf_size,
             subbuf_count,
             nr_rings,
-            scope: Scope::Cpu,
+            scope: mm_cid::scope(),
             mode: Mode::Discard,
             protocol: Protocol::Rseq,
             doorbell: std::ptr::null(),
@@ -126,6 +127,12 @@ impl Rings {
 
     fn lost(&self) -> u64 {
         self.channel.positions().map(|(_, lost)| lost).sum()
+    }
+
+    /// The first ring that has something.
+    fn written(&self) -> Option<u32> {
+        let mut heads = (0..).zip(self.channel.positions());
+        heads.find_map(|(ring, (head, _))| (head != 0).then_some(ring))
     }
 
     fn word(&self, cpu: u32, position: u64) -> u64 {
@@ -245,7 +252,7 @@ fn rseq() -> Option<Rseq> {
     Some(*FOUND.get_or_init(|| Rseq::find().expect("these tests need a kernel with rseq")))
 }
 
-/// Keeps the calling thread on one CPU, and says which.
+/// Keeps the calling thread on one CPU, and says which; or, where rings go by that, which concurrency id it has there.
 fn pin() -> u32 {
     // SAFETY: a set of CPUs is plain data, and the calls write or read nothing else.
     unsafe {
@@ -256,7 +263,10 @@ fn pin() -> u32 {
             libc::sched_setaffinity(0, size_of_val(&set), &raw const set),
             0
         );
-        cpu as u32
+        match mm_cid::scope() {
+            Scope::MmCid => rseq().unwrap().index::<MM_CID>(),
+            _ => cpu as u32,
+        }
     }
 }
 
@@ -427,7 +437,7 @@ fn a_closed_channel_takes_nothing() {
 #[test]
 fn a_cpu_without_a_ring_is_counted_in_the_first() {
     let rings = Rings::new(4096, 2);
-    if possible_cpus() < 2 {
+    if possible_cpus() < 2 || mm_cid::scope() == Scope::MmCid {
         return;
     }
     // SAFETY: as in `pin`.
@@ -500,6 +510,11 @@ fn bad_geometry_is_refused() {
         },
         Geometry {
             scope: Scope::Thread,
+            ..good
+        },
+        Geometry {
+            scope: Scope::MmCid,
+            protocol: Protocol::Shared,
             ..good
         },
     ] {

@@ -8,12 +8,12 @@ use crate::writer::thread;
 const TUNABLE: &str = "GLIBC_TUNABLES";
 const NO_RSEQ: &str = "glibc.pthread.rseq=0";
 
-fn is_without() -> bool {
+pub(super) fn is_without() -> bool {
     std::env::var(TUNABLE).is_ok_and(|value| value == NO_RSEQ)
 }
 
 /// Runs tests of this program in another process, in which the C library registers no area.
-fn run_without(arguments: &[&str]) {
+pub(super) fn run_without(arguments: &[&str]) {
     let output = Command::new(std::env::current_exe().unwrap())
         .env(TUNABLE, NO_RSEQ)
         .args(arguments)

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::ptr::NonNull;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64, Ordering};
 
 use usertrace_sys::uapi::LttSubbuf;
@@ -14,7 +15,7 @@ use crate::ring::{
 use crate::writer::channel::{Channel, Control, Geometry, Mode, Protocol, Scope};
 use crate::writer::doorbell::{Doorbell, wake};
 use crate::writer::tests::{fork, interrupted, shared as shared_memory, wait_for};
-use crate::writer::{Dropped, shared};
+use crate::writer::{Dropped, is_thread, shared};
 
 const STRIDE: usize = 128;
 
@@ -64,6 +65,13 @@ impl Rings {
             len,
             channel,
         }
+    }
+
+    /// In a child: its channel is its own, as the runtime has it.
+    fn open_in_child(&self) {
+        self.channel.close();
+        // SAFETY: as in `new`; the child has one thread as yet.
+        unsafe { self.channel.open(&self.geometry) }.unwrap();
     }
 
     fn put(&self, id: u16, payload: &[u64]) -> Result<(), Dropped> {
@@ -337,43 +345,54 @@ fn four_threads_overwrite_and_a_reader_looks() {
 #[test]
 fn each_thread_has_a_ring() {
     let rings = Rings::new(4096, 4, 4, Scope::Thread, Mode::Discard);
-    let in_thread = |n: u64| {
-        std::thread::scope(|scope| {
-            let rings = &rings;
-            scope
-                .spawn(move || {
-                    rings.put(1, &[0, n, !n]).unwrap();
-                    rings.put(1, &[0, n, !n]).unwrap();
+    let write = |n: u64| {
+        rings.put(1, &[0, n, !n]).unwrap();
+        rings.put(1, &[0, n, !n]).unwrap();
+    };
+    let (turn, over) = (AtomicU64::new(0), Barrier::new(4));
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..3)
+            .map(|n| {
+                let (turn, over) = (&turn, &over);
+                scope.spawn(move || {
+                    while turn.load(Ordering::Acquire) != n {
+                        std::thread::yield_now();
+                    }
+                    write(n);
+                    turn.store(n + 1, Ordering::Release);
+                    over.wait();
                     gettid()
                 })
-                .join()
-                .unwrap()
-        })
-    };
-    let owner = |ring| rings.control(ring).owner.load(Ordering::Relaxed);
-    let threads: Vec<_> = (0..3).map(in_thread).collect();
-    for (ring, &thread) in (0..).zip(&threads) {
-        assert_eq!(owner(ring), thread);
-        let (found, _) = rings.dump(ring);
-        assert_eq!(found.len(), 2);
-        assert!(
-            found
-                .iter()
-                .all(|found| found.writer == thread && found.payload[1] == u64::from(ring))
-        );
-    }
-    // All are taken: these write into the one that is nobody's.
-    in_thread(3);
-    in_thread(4);
-    assert_eq!(owner(3), 0);
+            })
+            .collect();
+        while turn.load(Ordering::Acquire) != 3 {
+            std::thread::yield_now();
+        }
+        // All are taken: these write into the one that is nobody's.
+        in_thread(|| write(3));
+        in_thread(|| write(4));
+        over.wait();
+        for (ring, thread) in (0..).zip(threads) {
+            let thread = thread.join().unwrap();
+            assert_eq!(owner(&rings, ring), thread);
+            let (found, _) = rings.dump(ring);
+            assert_eq!(found.len(), 2);
+            assert!(
+                found
+                    .iter()
+                    .all(|found| found.writer == thread && found.payload[1] == u64::from(ring))
+            );
+        }
+    });
+    assert_eq!(owner(&rings, 3), 0);
     let (found, _) = rings.dump(3);
     let numbers: Vec<_> = found.iter().map(|found| found.payload[1]).collect();
     assert_eq!(numbers, [3, 3, 4, 4]);
     assert!(found.iter().all(|found| found.writer == 0));
 
     rings.control(1).owner.store(0, Ordering::Release);
-    let thread = in_thread(5);
-    assert_eq!(owner(1), thread);
+    let thread = in_thread(|| write(5));
+    assert_eq!(owner(&rings, 1), thread);
     let (found, _) = rings.dump(1);
     for found in found {
         assert_eq!(found.payload[1] == 5, found.writer == thread, "{found:?}");
@@ -408,6 +427,221 @@ fn a_full_ring_is_not_taken() {
     rings.put(1, &[0, 3, !3]).unwrap();
     let found = reader.read(Patience::Wait);
     assert_eq!((found[0].writer, found[0].payload[1]), (gettid(), 3));
+}
+
+/// Runs `body` in a thread, and waits until the kernel knows nothing of that any more; says which it was.
+fn in_thread(body: impl FnOnce() + Send) -> u32 {
+    let thread = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            body();
+            gettid()
+        });
+        thread.join().unwrap()
+    });
+    wait_for_end(thread);
+    thread
+}
+
+/// Who joined a thread knows that it does nothing any more, but not that it has no number any more.
+fn wait_for_end(thread: u32) {
+    while is_thread(std::process::id(), thread) {
+        std::thread::yield_now();
+    }
+}
+
+fn owner(rings: &Rings, ring: u32) -> u32 {
+    rings.control(ring).owner.load(Ordering::Relaxed)
+}
+
+/// A8: more threads, one after the other, than there are rings: each has one for itself, whose sub-buffers name it, and
+/// what those before it have written is there, too. `errno` is the program's.
+#[test]
+fn a8_rings_of_threads_that_are_gone_are_taken() {
+    const THREADS: u64 = 20;
+    let rings = Rings::new(4096, 32, 4, Scope::Thread, Mode::Discard);
+    let mut threads = Vec::new();
+    for n in 0..THREADS {
+        threads.push(in_thread(|| {
+            // SAFETY: a thread's own number.
+            unsafe { *libc::__errno_location() = 77 };
+            for _ in 0..3 {
+                rings.put(1, &[0, n, !n]).unwrap();
+            }
+            // SAFETY: as above.
+            assert_eq!(unsafe { *libc::__errno_location() }, 77);
+        }));
+    }
+    let found: Vec<_> = (0..3).flat_map(|ring| rings.dump(ring).0).collect();
+    assert_eq!(found.len() as u64, 3 * THREADS);
+    for found in &found {
+        assert_eq!(
+            found.writer, threads[found.payload[1] as usize],
+            "{found:?}"
+        );
+    }
+    assert_eq!(rings.control(3).head.load(Ordering::Relaxed), 0);
+    assert_eq!(rings.lost(), 0);
+    // Those that died while they were taking a ring had not taken it.
+    for ring in 0..3 {
+        let owner = &rings.control(ring).owner;
+        owner.fetch_or(1 << 31, Ordering::Relaxed);
+    }
+    let thread = in_thread(|| rings.put(1, &[0, 99, !99]).unwrap());
+    assert!((0..3).any(|ring| owner(&rings, ring) == thread));
+}
+
+/// A8: rings of threads that run are theirs, whether they write or not.
+#[test]
+fn a8_rings_of_threads_that_run_are_not_taken() {
+    let rings = Rings::new(4096, 16, 4, Scope::Thread, Mode::Discard);
+    let (wrote, over) = (Barrier::new(4), Barrier::new(4));
+    std::thread::scope(|scope| {
+        for n in 0..3 {
+            let (rings, wrote, over) = (&rings, &wrote, &over);
+            scope.spawn(move || {
+                rings.put(1, &[0, n, !n]).unwrap();
+                wrote.wait();
+                over.wait();
+                rings.put(1, &[0, n, !n]).unwrap();
+            });
+        }
+        wrote.wait();
+        let owners: Vec<_> = (0..3).map(|ring| owner(&rings, ring)).collect();
+        for n in 3..10 {
+            in_thread(|| rings.put(1, &[0, n, !n]).unwrap());
+        }
+        assert!((0..3).all(|ring| owner(&rings, ring) == owners[ring as usize]));
+        over.wait();
+    });
+    for ring in 0..3 {
+        let (found, _) = rings.dump(ring);
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[0].payload, found[1].payload);
+    }
+    assert_eq!(rings.dump(3).0.len(), 7);
+}
+
+/// D3: a ring that is full of what a thread had written is not taken before that was read.
+#[test]
+fn a_full_ring_of_a_thread_that_is_gone_is_not_taken() {
+    let rings = Rings::new(4096, 2, 2, Scope::Thread, Mode::Discard);
+    let first = in_thread(|| while rings.put(1, &[0, 1, !1]).is_ok() {});
+    let full = rings.control(0).head.load(Ordering::Relaxed);
+    in_thread(|| rings.put(1, &[0, 2, !2]).unwrap());
+    assert_eq!(owner(&rings, 0), first);
+    assert_eq!(rings.control(0).head.load(Ordering::Relaxed), full);
+    assert_eq!(rings.dump(1).0[0].payload[1], 2);
+    let mut reader = rings.reader(0);
+    assert!(
+        reader
+            .read(Patience::Wait)
+            .iter()
+            .all(|found| found.writer == first)
+    );
+    reader.consume();
+    let third = in_thread(|| rings.put(1, &[0, 3, !3]).unwrap());
+    let found = reader.read(Patience::Wait);
+    assert_eq!((found[0].writer, found[0].payload[1]), (third, 3));
+}
+
+/// A thread that writes to many channels in turns begins no sub-buffer for that.
+#[test]
+fn a7_a_thread_knows_its_rings_of_several_channels() {
+    let channels: Vec<_> = (0..6)
+        .map(|_| Rings::new(4096, 2, 4, Scope::Thread, Mode::Discard))
+        .collect();
+    in_thread(|| {
+        for n in 0..10u64 {
+            for rings in &channels {
+                rings.put(1, &[0, n, !n]).unwrap();
+            }
+        }
+    });
+    for rings in &channels {
+        assert_eq!(rings.control(0).head.load(Ordering::Relaxed), 64 + 10 * 40);
+    }
+}
+
+/// A5, F2: another process in the same memory, which no wrapper of `vfork` knows of, takes no ring: neither a free one,
+/// nor that of a thread, of which its own process knows nothing.
+#[test]
+fn a5_another_process_in_this_memory_takes_no_ring() {
+    extern "C" fn write(rings: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: the parent's, who waits.
+        let rings = unsafe { &*rings.cast::<Rings>() };
+        i32::from(rings.put(1, &[0, 9, !9]).is_err())
+    }
+    let rings = Rings::new(4096, 2, 4, Scope::Thread, Mode::Discard);
+    let in_child = || {
+        let mut stack = vec![0u128; 1 << 14];
+        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+        // SAFETY: the child writes an event and exits, on a stack of its own, while this thread waits.
+        let pid = unsafe {
+            let top = stack.as_mut_ptr().add(stack.len()).cast();
+            libc::clone(write, top, flags, (&raw const rings).cast_mut().cast())
+        };
+        assert_eq!(wait_for(pid), 0);
+    };
+    in_child();
+    assert!((0..3).all(|ring| owner(&rings, ring) == 0));
+    let wrote = Barrier::new(4);
+    std::thread::scope(|scope| {
+        for n in 0..3 {
+            let (rings, wrote) = (&rings, &wrote);
+            scope.spawn(move || {
+                rings.put(1, &[0, n, !n]).unwrap();
+                wrote.wait();
+                wrote.wait();
+            });
+        }
+        wrote.wait();
+        let owners: Vec<_> = (0..3).map(|ring| owner(&rings, ring)).collect();
+        in_child();
+        assert!((0..3).all(|ring| owner(&rings, ring) == owners[ring as usize]));
+        wrote.wait();
+    });
+    assert_eq!(rings.dump(3).0.len(), 2);
+}
+
+/// D2: a signal handler that traces while a thread takes a ring from one that is gone.
+#[test]
+fn d2_a_signal_handler_traces_while_a_ring_is_taken() {
+    const THREADS: u64 = 3000;
+    let rings = Rings::new(1 << 16, 64, 2, Scope::Thread, Mode::Discard);
+    let handled = shared_memory(4096).cast::<AtomicU64>();
+    let child = fork(|| {
+        rings.open_in_child();
+        FOR_HANDLER.store((&raw const rings).cast_mut(), Ordering::Release);
+        // SAFETY: as in `trace_in_handlers`.
+        unsafe {
+            interrupted(trace_in_handler, || {
+                for n in 0..THREADS {
+                    in_thread(|| rings.put(1, &[1, n, !n]).unwrap());
+                }
+            });
+            handled
+                .as_ref()
+                .store(HANDLED.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    });
+    assert_eq!(wait_for(child), 0);
+    let (mut found, mut counts) = rings.dump(0);
+    let (common, more) = rings.dump(1);
+    found.extend(common);
+    counts += more;
+    assert_eq!(
+        (counts.unfinished, counts.corrupted, counts.damaged),
+        (0, 0, 0)
+    );
+    let mut numbers = by_thread(&found);
+    for numbers in numbers.values_mut() {
+        numbers.sort_unstable();
+    }
+    assert!(numbers.remove(&1).unwrap().into_iter().eq(0..THREADS));
+    // SAFETY: written by the child, which is gone.
+    let handled = unsafe { handled.as_ref() }.load(Ordering::Relaxed);
+    assert!(handled > 0, "no signal came");
+    assert!(numbers.remove(&9).unwrap().into_iter().eq(0..handled));
 }
 
 /// A record that is written piece by piece is whatever the pieces are; one that is given up is counted.
@@ -488,6 +722,7 @@ fn trace_in_handlers(nr_rings: u32) {
     let rings = Rings::new(1 << 20, 32, nr_rings, Scope::Thread, Mode::Discard);
     let handled = shared_memory(4096).cast::<AtomicU64>();
     let child = fork(|| {
+        rings.open_in_child();
         FOR_HANDLER.store((&raw const rings).cast_mut(), Ordering::Release);
         // SAFETY: the handler is async-signal-safe, and the process is the test's own.
         unsafe {
@@ -532,6 +767,7 @@ fn killed_writers_leave_a_prefix_of_each_thread() {
             // SAFETY: mapped, and aligned; the children that write there do so atomically.
             let witness = unsafe { memory.cast::<[AtomicU64; 3]>().as_ref() };
             let child = fork(|| {
+                rings.open_in_child();
                 std::thread::scope(|scope| {
                     for thread in 0..threads {
                         let rings = &rings;
