@@ -14,7 +14,7 @@ use crate::ring::{
     Format, Frozen, Geometry, Item, MetaLengths, Patience, PayloadLengths, Positions, RingReader,
 };
 use crate::runtime::Kernel;
-use crate::writer::{Mode, Protocol};
+use crate::writer::{Mode, Protocol, Scope};
 
 const INFO_LEN: usize = (1 + LTT_MAX_TRACES) * LTT_INFO_PAGE;
 const STRIDE: usize = size_of::<LttRingControl>();
@@ -47,6 +47,10 @@ struct Table {
     traces: [Trace; LTT_MAX_TRACES],
     processes: [Process; PROCESSES],
     fail: AtomicU32,
+    /// Calls of `ltt_update`.
+    updates: AtomicU64,
+    /// Buffers that somebody wrote to between giving them up and getting them again.
+    late: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -61,6 +65,8 @@ struct Process {
     signo: AtomicU32,
     /// Generations of the traces whose buffers it was given.
     given: [AtomicU64; LTT_MAX_TRACES],
+    /// Slots of which it gave up a buffer, and got no other since: nobody may write there.
+    given_up: AtomicU32,
     switches: [AtomicU32; LTT_MAX_TRACES],
 }
 
@@ -68,7 +74,10 @@ struct Process {
 #[derive(Debug)]
 pub struct Fake {
     sizes: Sizes,
-    nr_rings: u32,
+    /// Of the main channel.
+    scope: Scope,
+    /// Of the control channel, and of the main one.
+    nr_rings: [u32; 2],
     fd: libc::c_int,
     /// All areas, as a reader sees them.
     memory: NonNull<u8>,
@@ -87,7 +96,9 @@ pub struct Seen {
     pub event: Event,
     /// Its full time.
     pub time: u64,
-    /// The CPU that wrote it.
+    /// The ring that it was in.
+    pub ring: u32,
+    /// Who wrote it, by the main channel's scope.
     pub cpu: u32,
     /// Its payload.
     pub payload: Vec<u8>,
@@ -117,8 +128,17 @@ impl Fake {
     /// If there is no memory.
     #[must_use]
     pub fn new(sizes: Sizes) -> &'static Self {
+        Self::with_scope(sizes, Scope::Cpu)
+    }
+
+    /// Likewise, with rings of another kind in the main channels.
+    ///
+    /// # Panics
+    /// If there is no memory.
+    #[must_use]
+    pub fn with_scope(sizes: Sizes, scope: Scope) -> &'static Self {
         // SAFETY: no memory is involved but a constant name.
-        let (nr_rings, fd) = unsafe {
+        let (nr_cpus, fd) = unsafe {
             (
                 libc::sysconf(libc::_SC_NPROCESSORS_CONF) as u32,
                 libc::memfd_create(c"fake".as_ptr(), 0),
@@ -133,9 +153,15 @@ impl Fake {
         .cast::<Table>();
         // SAFETY: fresh memory of that size.
         unsafe { table.write(Table::default()) };
+        let nr_rings = match scope {
+            Scope::Cpu | Scope::MmCid => nr_cpus,
+            Scope::Thread => 64,
+            Scope::Global => 1,
+        };
         let mut fake = Self {
             sizes,
-            nr_rings,
+            scope,
+            nr_rings: [nr_cpus, nr_rings],
             fd,
             memory: NonNull::dangling(),
             table,
@@ -156,12 +182,20 @@ impl Fake {
         self.sizes.subbuf_size[channel] as usize * self.sizes.subbuf_count[channel] as usize
     }
 
+    fn rings_len(&self, channel: usize) -> usize {
+        self.ring_len(channel) * self.nr_rings[channel] as usize
+    }
+
+    fn all_rings(&self) -> usize {
+        self.nr_rings.iter().map(|&rings| rings as usize).sum()
+    }
+
     fn buffers_slot_len(&self) -> usize {
-        ((self.ring_len(0) + self.ring_len(1)) * self.nr_rings as usize).next_multiple_of(4096)
+        (self.rings_len(0) + self.rings_len(1)).next_multiple_of(4096)
     }
 
     fn control_slot_len(&self) -> usize {
-        (2 * STRIDE * self.nr_rings as usize).next_multiple_of(4096)
+        (STRIDE * self.all_rings()).next_multiple_of(4096)
     }
 
     fn process_offset(&self, process: usize) -> usize {
@@ -178,16 +212,14 @@ impl Fake {
     ) -> (usize, usize) {
         let buffers = self.process_offset(process);
         let control = buffers + LTT_MAX_TRACES * self.buffers_slot_len();
-        let first = if channel == 0 {
-            0
+        let (first, first_block) = if channel == 0 {
+            (0, 0)
         } else {
-            self.ring_len(0) * self.nr_rings as usize
+            (self.rings_len(0), self.nr_rings[0] as usize)
         };
         (
             buffers + slot * self.buffers_slot_len() + first + cpu * self.ring_len(channel),
-            control
-                + slot * self.control_slot_len()
-                + (channel * self.nr_rings as usize + cpu) * STRIDE,
+            control + slot * self.control_slot_len() + (first_block + cpu) * STRIDE,
         )
     }
 
@@ -259,24 +291,42 @@ impl Fake {
                 );
                 word(
                     field(std::mem::offset_of!(LttInfoChannel, nr_rings)),
-                    self.nr_rings,
+                    self.nr_rings[channel],
                 );
                 word(
                     field(std::mem::offset_of!(LttInfoChannel, control_stride)),
                     STRIDE as u32,
+                );
+                let (scope, protocol) = self.kind(channel);
+                word(
+                    field(std::mem::offset_of!(LttInfoChannel, scope)),
+                    scope as u32,
+                );
+                word(
+                    field(std::mem::offset_of!(LttInfoChannel, protocol)),
+                    protocol as u32,
                 );
             }
         }
         word(std::mem::offset_of!(LttInfo, clock), LTT_CLOCK_TSC);
         word(std::mem::offset_of!(LttInfo, version), LTT_ABI_VERSION);
         word(std::mem::offset_of!(LttInfo, magic), LTT_INFO_MAGIC);
-        word(std::mem::offset_of!(LttInfo, nr_cpus), self.nr_rings);
+        word(std::mem::offset_of!(LttInfo, nr_cpus), self.nr_rings[0]);
         let generation = table.generation.fetch_add(1, Ordering::Relaxed) + 1;
         long(std::mem::offset_of!(LttInfo, generation), generation);
         seq.store(before + 2, Ordering::Release);
     }
 
-    /// Creates a trace; nothing if no slot is free: one is only when each process acknowledged that its trace is gone.
+    /// Who writes a ring of a channel, and how.
+    fn kind(&self, channel: usize) -> (Scope, Protocol) {
+        match self.scope {
+            _ if channel == 0 => (Scope::Cpu, Protocol::Rseq),
+            scope @ (Scope::Cpu | Scope::MmCid) => (scope, Protocol::Rseq),
+            scope @ (Scope::Thread | Scope::Global) => (scope, Protocol::Shared),
+        }
+    }
+
+    /// Creates a trace, in a slot of which no process has the buffer of an earlier one; nothing if there is no such slot.
     pub fn create(&self) -> Option<usize> {
         self.locked(|table| {
             let slot = (0..LTT_MAX_TRACES).find(|&slot| {
@@ -286,34 +336,50 @@ impl Fake {
                         .iter()
                         .all(|process| process.given[slot].load(Ordering::Relaxed) == 0)
             })?;
-            for process in 0..PROCESSES {
-                let (buffers, control) = self.ring_offset(process, slot, 0, 0);
-                let holes = [
-                    (buffers, self.buffers_slot_len()),
-                    (control, self.control_slot_len()),
-                ];
-                for (offset, len) in holes {
-                    // SAFETY: its own file; makes it read as zeros there.
-                    let ret = unsafe {
-                        libc::fallocate(
-                            self.fd,
-                            libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
-                            offset as libc::off_t,
-                            len as libc::off_t,
-                        )
-                    };
-                    assert_eq!(ret, 0);
-                }
-                table.processes[process].switches[slot].store(0, Ordering::Relaxed);
-            }
-            let generation = table.generation.load(Ordering::Relaxed) + 1000;
-            table.traces[slot]
-                .generation
-                .store(generation, Ordering::Relaxed);
-            table.traces[slot].active.store(0, Ordering::Relaxed);
-            self.publish(table);
+            self.put(table, slot);
             Some(slot)
         })
+    }
+
+    /// Destroys a trace, and creates another one in its slot at once. Processes that have the buffer of the old one get
+    /// the new one's when they have given that up.
+    pub fn replace(&self, slot: usize) {
+        self.locked(|table| self.put(table, slot));
+    }
+
+    fn put(&self, table: &Table, slot: usize) {
+        for (n, process) in table.processes.iter().enumerate() {
+            if process.given[slot].load(Ordering::Relaxed) == 0 {
+                self.wipe(n, slot);
+            }
+            process.switches[slot].store(0, Ordering::Relaxed);
+        }
+        let generation = table.generation.load(Ordering::Relaxed) + 1000;
+        let trace = &table.traces[slot];
+        trace.generation.store(generation, Ordering::Relaxed);
+        trace.active.store(0, Ordering::Relaxed);
+        self.publish(table);
+    }
+
+    /// Makes a process's part of a slot read as zeros.
+    fn wipe(&self, process: usize, slot: usize) {
+        let (buffers, control) = self.ring_offset(process, slot, 0, 0);
+        let holes = [
+            (buffers, self.buffers_slot_len()),
+            (control, self.control_slot_len()),
+        ];
+        for (offset, len) in holes {
+            // SAFETY: its own file; makes it read as zeros there.
+            let ret = unsafe {
+                libc::fallocate(
+                    self.fd,
+                    libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+                    offset as libc::off_t,
+                    len as libc::off_t,
+                )
+            };
+            assert_eq!(ret, 0);
+        }
     }
 
     fn set(&self, slot: usize, active: u32) {
@@ -358,6 +424,21 @@ impl Fake {
             .count()
     }
 
+    /// How often processes called `ltt_update`.
+    pub fn updates(&self) -> u64 {
+        self.table().updates.load(Ordering::Relaxed)
+    }
+
+    /// Number of the trace in a slot; 0: none.
+    pub fn generation(&self, slot: usize) -> u64 {
+        self.table().traces[slot].generation.load(Ordering::Relaxed)
+    }
+
+    /// How many buffers were written to between being given up and being given again.
+    pub fn late_writes(&self) -> u64 {
+        self.table().late.load(Ordering::Relaxed)
+    }
+
     /// The update signal that a process asked for.
     pub fn signo(&self, process: usize) -> u32 {
         self.table().processes[process]
@@ -372,7 +453,7 @@ impl Fake {
 
     /// Marks everything of a ring as read.
     pub fn consume(&self, process: usize, slot: usize) {
-        for cpu in 0..self.nr_rings as usize {
+        for cpu in 0..self.nr_rings[1] as usize {
             let (_, control) = self.ring_offset(process, slot, 1, cpu);
             let head: &AtomicU64 = self.at(control + std::mem::offset_of!(LttRingControl, head));
             let consumed: &AtomicU64 =
@@ -385,15 +466,15 @@ impl Fake {
     pub fn is_untouched(&self, process: usize, slot: usize) -> bool {
         let (buffers, control) = self.ring_offset(process, slot, 0, 0);
         let is_zero = |at: usize| self.at::<AtomicU64>(at).load(Ordering::Relaxed) == 0;
-        let len = self.nr_rings as usize * (self.ring_len(0) + self.ring_len(1));
-        (0..2 * self.nr_rings as usize * STRIDE).step_by(8).all(|at| is_zero(control + at))
+        let len = self.rings_len(0) + self.rings_len(1);
+        (0..self.all_rings() * STRIDE).step_by(8).all(|at| is_zero(control + at))
             // Of the rings, as much as finds a record that is no shorter.
             && (0..len).step_by(512).all(|at| is_zero(buffers + at))
     }
 
     /// Leaves no room in a process's control channel.
     pub fn fill_control(&self, process: usize, slot: usize) {
-        for cpu in 0..self.nr_rings as usize {
+        for cpu in 0..self.nr_rings[0] as usize {
             let (_, control) = self.ring_offset(process, slot, 0, cpu);
             let head: &AtomicU64 = self.at(control + std::mem::offset_of!(LttRingControl, head));
             head.store(self.ring_len(0) as u64, Ordering::Release);
@@ -402,7 +483,7 @@ impl Fake {
 
     /// Records lost by a process in a slot.
     pub fn lost(&self, process: usize, slot: usize) -> u64 {
-        (0..self.nr_rings as usize)
+        (0..self.nr_rings[1] as usize)
             .map(|cpu| {
                 let (_, control) = self.ring_offset(process, slot, 1, cpu);
                 let lost: &AtomicU64 =
@@ -415,7 +496,7 @@ impl Fake {
     /// The events that are described in a process's part of a trace.
     pub fn metadata(&self, process: usize, slot: usize) -> EventTable {
         let mut table = EventTable::default();
-        self.records(process, slot, 0, &MetaLengths, |_, _, _, payload| {
+        self.records(process, slot, 0, &MetaLengths, |_, _, _, _, payload| {
             table.describe(payload).expect("a good description");
         });
         table
@@ -428,15 +509,22 @@ impl Fake {
     pub fn events(&self, process: usize, slot: usize) -> Vec<Seen> {
         let metadata = self.metadata(process, slot);
         let mut seen = Vec::new();
-        self.records(process, slot, 1, &metadata, |cpu, id, time, payload| {
-            let event = metadata.get(id).expect("described").clone();
-            seen.push(Seen {
-                event,
-                time,
-                cpu,
-                payload: payload.to_vec(),
-            });
-        });
+        self.records(
+            process,
+            slot,
+            1,
+            &metadata,
+            |ring, cpu, id, time, payload| {
+                let event = metadata.get(id).expect("described").clone();
+                seen.push(Seen {
+                    event,
+                    time,
+                    ring,
+                    cpu,
+                    payload: payload.to_vec(),
+                });
+            },
+        );
         seen
     }
 
@@ -446,14 +534,20 @@ impl Fake {
         slot: usize,
         channel: usize,
         lengths: &impl PayloadLengths,
-        mut each: impl FnMut(u32, u16, u64, &[u8]),
+        mut each: impl FnMut(u32, u32, u16, u64, &[u8]),
     ) {
         let geometry = Geometry::new(
             self.sizes.subbuf_size[channel],
             self.sizes.subbuf_count[channel],
         )
         .expect("a good geometry");
-        for ring in 0..self.nr_rings as usize {
+        let given = self.table().processes[process].given[slot].load(Ordering::Relaxed);
+        if given != self.generation(slot) {
+            // What it has there is no part of this trace.
+            return;
+        }
+        let (scope, protocol) = self.kind(channel);
+        for ring in 0..self.nr_rings[channel] as usize {
             let (buffers, control) = self.ring_offset(process, slot, channel, ring);
             let head: &AtomicU64 = self.at(control + std::mem::offset_of!(LttRingControl, head));
             let consumed: &AtomicU64 =
@@ -466,16 +560,23 @@ impl Fake {
             }
             let format = Format {
                 geometry,
-                protocol: Protocol::Rseq,
+                protocol,
                 mode: Mode::Discard,
             };
             let mut memory = Frozen::new(&bytes, Positions { head, claimed: 0 });
             let mut reader = RingReader::live(format, consumed.load(Ordering::Relaxed), u64::MAX);
+            let mut writer = 0;
             reader
                 .read(&mut memory, head, Patience::Last, lengths, &mut |item| {
                     match item {
-                        Item::SubBuffer { cpu, .. } => assert_eq!(cpu as usize, ring),
-                        Item::Record { id, time, payload } => each(ring as u32, id, time, payload),
+                        Item::SubBuffer { cpu, .. } => {
+                            let is_index = matches!(scope, Scope::Cpu | Scope::MmCid);
+                            assert!(!is_index || cpu as usize == ring);
+                            writer = cpu;
+                        }
+                        Item::Record { id, time, payload } => {
+                            each(ring as u32, writer, id, time, payload);
+                        }
                         Item::Gap { .. } | Item::Overwritten { .. } => {
                             return Err(format!("{item:?}"));
                         }
@@ -559,7 +660,9 @@ unsafe impl Kernel for Fake {
 
     fn update(&self, buffer: &mut Option<NonNull<u8>>) -> Result<Update, Errno> {
         self.locked(|table| {
-            let process = &table.processes[self.me(table).ok_or(Errno::ENXIO)?];
+            table.updates.fetch_add(1, Ordering::Relaxed);
+            let me = self.me(table).ok_or(Errno::ENXIO)?;
+            let process = &table.processes[me];
             let generation = |slot: usize| table.traces[slot].generation.load(Ordering::Relaxed);
             let given = |slot: usize| process.given[slot].load(Ordering::Relaxed);
             let base = NonNull::new(std::ptr::with_exposed_provenance_mut(
@@ -568,11 +671,16 @@ unsafe impl Kernel for Fake {
             .ok_or(Errno::ENXIO)?;
             let slot = match *buffer {
                 None => {
-                    let new =
-                        (0..LTT_MAX_TRACES).find(|&slot| generation(slot) != 0 && given(slot) == 0);
+                    let started =
+                        |slot: usize| table.traces[slot].active.load(Ordering::Relaxed) != 0;
+                    let new = (0..LTT_MAX_TRACES).find(|&slot| started(slot) && given(slot) == 0);
                     let Some(slot) = new else {
                         return Ok(Update::default());
                     };
+                    let given_up = process.given_up.fetch_and(!(1 << slot), Ordering::Relaxed);
+                    if given_up & (1 << slot) != 0 && !self.is_untouched(me, slot) {
+                        table.late.fetch_add(1, Ordering::Relaxed);
+                    }
                     process.given[slot].store(generation(slot), Ordering::Relaxed);
                     *buffer = NonNull::new(std::ptr::with_exposed_provenance_mut(
                         self.area(base, slot) as usize,
@@ -587,6 +695,8 @@ unsafe impl Kernel for Fake {
             };
             if given(slot) != generation(slot) {
                 process.given[slot].store(0, Ordering::Relaxed);
+                self.wipe(me, slot);
+                process.given_up.fetch_or(1 << slot, Ordering::Relaxed);
                 return Err(Errno::ENOENT);
             }
             let active = table.traces[slot].active.load(Ordering::Relaxed) == 1;

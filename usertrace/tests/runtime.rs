@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use usertrace::fake::{Fake, Seen, Sizes};
-use usertrace::runtime::init_with;
+use usertrace::runtime::{Refused, init_with};
+use usertrace::writer::Scope;
 use usertrace::{Errno, Outcome, Status, event};
 
 usertrace::tracepoint! {
@@ -61,7 +62,10 @@ fn update() {
 }
 
 fn attach(sizes: Sizes) -> &'static Fake {
-    let fake = Fake::new(sizes);
+    attach_to(Fake::new(sizes))
+}
+
+fn attach_to(fake: &'static Fake) -> &'static Fake {
     assert_eq!(init_with(|| Ok(fake)), Status::Attached);
     fake
 }
@@ -272,6 +276,96 @@ fn a_removal_and_a_start_at_once() {
     assert_eq!(fake.create(), Some(slot));
 }
 
+/// A9: a slot may have another trace as soon as the one before is gone. One update gives that one up, and gets the other:
+/// from a trace that is written to, from one that never was, as it is stopped, and from one that cannot be.
+fn a9_a_slot_goes_from_one_trace_to_the_next() {
+    let fake = Fake::new(small());
+    let stopped = fake.create().unwrap();
+    fake.start(stopped);
+    fake.stop(stopped);
+    let written = fake.create().unwrap();
+    fake.start(written);
+    attach_to(fake);
+    assert_eq!(event!(numbered, 0), Outcome::Recorded);
+    for slot in [stopped, written] {
+        for round in 1..4 {
+            let before = fake.generation(slot);
+            fake.replace(slot);
+            assert_ne!(fake.generation(slot), before);
+            if round == 2 {
+                // That the old one is gone is seen before the new one has a layout.
+                update();
+            }
+            fake.start(slot);
+            update();
+            assert_eq!(event!(numbered, round), Outcome::Recorded);
+            assert_eq!(numbers(&fake.events(0, slot)), [round]);
+            let generation = fake.generation(slot);
+            assert!(usertrace::stats().any(|trace| trace.generation == generation));
+        }
+        fake.stop(slot);
+        update();
+    }
+    assert_eq!(fake.late_writes(), 0);
+}
+
+/// A9: likewise, while threads write long records, which an update does not wait for.
+fn a9_slots_go_from_one_trace_to_the_next_in_the_middle_of_long_records() {
+    let fake = attach(Sizes {
+        subbuf_size: [4096, 65536],
+        subbuf_count: [2, 4],
+    });
+    let stop = AtomicBool::new(false);
+    let long = "x".repeat(65000);
+    let slot = fake.create().unwrap();
+    std::thread::scope(|scope| {
+        let _stop = SetOnDrop(&stop);
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    event!(text, &long);
+                }
+            });
+        }
+        for _ in 0..300 {
+            fake.replace(slot);
+            std::thread::yield_now();
+            fake.start(slot);
+            update();
+            std::thread::yield_now();
+        }
+    });
+    // Whoever was the last one to leave has said so.
+    assert_ne!(event!(text, "the last one"), Outcome::Off);
+    assert_eq!(fake.late_writes(), 0);
+    for seen in fake.events(0, slot) {
+        assert!(seen.payload == b"the last one\0" || seen.payload.len() == long.len() + 1);
+    }
+}
+
+/// A1, A6: a trace that was never started has no layout as yet, and there is nothing to ask the kernel about it.
+fn a1_a_trace_that_was_never_started_is_not_asked_for() {
+    let (fake, slot) = traced(small());
+    let others: Vec<usize> = (0..5).map(|_| fake.create().unwrap()).collect();
+    let calls = fake.updates();
+    for _ in 0..3 {
+        update();
+        usertrace::switch().unwrap();
+    }
+    assert_eq!(fake.updates(), calls);
+    assert_eq!(event!(numbered, 1), Outcome::Recorded);
+    assert_eq!(usertrace::stats().count(), 1);
+    for &other in &others {
+        fake.start(other);
+    }
+    update();
+    assert_eq!(event!(numbered, 2), Outcome::Recorded);
+    assert_eq!(numbers(&fake.events(0, slot)), [1, 2]);
+    for &other in &others {
+        assert_eq!(numbers(&fake.events(0, other)), [2]);
+    }
+}
+
 /// A9: where threads cannot be waited for, a slot is not given back.
 fn without_a_barrier_no_slot_is_used_again() {
     const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
@@ -409,6 +503,128 @@ fn updates_without_a_signal() {
         .take_while(|&n| event!(numbered, n) != Outcome::Off)
         .count();
     assert!(still < 5 * 4064 / 16, "{still}");
+}
+
+/// A4: a process without a signal follows wherever it leaves the event path, or calls the library.
+fn a4_without_a_signal_calls_follow_traces() {
+    // SAFETY: no other thread.
+    unsafe { std::env::set_var("USERTRACE_SIGNAL", "none") };
+    let fake = attach(small());
+    for (n, call) in [
+        || assert_eq!(usertrace::switch(), Ok(())),
+        || assert_eq!(usertrace::init(), Status::Attached),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let n = n as u64;
+        let slot = fake.create().unwrap();
+        fake.start(slot);
+        // One load and a branch look at nothing.
+        assert_eq!(event!(numbered, n), Outcome::Off);
+        call();
+        assert_eq!(event!(numbered, n), Outcome::Recorded);
+        fake.destroy(slot);
+        call();
+        assert_eq!(event!(numbered, n), Outcome::Off);
+    }
+}
+
+/// A4, A8: rings that are not those of CPUs are not written by the event path alone: each event looks.
+fn a4_events_of_other_scopes_follow_traces() {
+    // SAFETY: no other thread.
+    unsafe { std::env::set_var("USERTRACE_SIGNAL", "none") };
+    for scope in [Scope::Thread, Scope::Global, Scope::MmCid] {
+        let test = || {
+            let fake = Fake::with_scope(small(), scope);
+            let slot = fake.create().unwrap();
+            fake.start(slot);
+            attach_to(fake);
+            assert_eq!(event!(numbered, 1), Outcome::Recorded);
+            fake.stop(slot);
+            event!(numbered, 2);
+            assert_eq!(event!(numbered, 3), Outcome::Off);
+        };
+        assert_eq!(wait(child(test)), 0, "{scope:?}");
+    }
+}
+
+/// A7, A8, E3: events come into rings of each kind, by threads that come and go, and back out again.
+fn e3_rings_of_each_scope() {
+    for scope in [Scope::Cpu, Scope::Thread, Scope::Global, Scope::MmCid] {
+        let test = || {
+            let fake = attach_to(Fake::with_scope(small(), scope));
+            let slot = fake.create().unwrap();
+            fake.start(slot);
+            update();
+            for n in 0..10 {
+                std::thread::scope(|threads| {
+                    threads.spawn(|| {
+                        assert_eq!(event!(numbered, n), Outcome::Recorded);
+                        assert_eq!(event!(text, "some text"), Outcome::Recorded);
+                        // Too long for one sequence.
+                        assert_eq!(event!(text, &"x".repeat(2500)), Outcome::Recorded);
+                    });
+                });
+                fake.consume(0, slot);
+                assert_eq!(fake.lost(0, slot), 0);
+            }
+            assert_eq!(event!(numbered, 10), Outcome::Recorded);
+            let events = fake.events(0, slot);
+            assert_eq!(numbers(&events), [10]);
+            match scope {
+                Scope::Thread => {
+                    // SAFETY: no memory is involved.
+                    assert_eq!(events[0].cpu, unsafe { libc::gettid() } as u32);
+                }
+                Scope::Global => assert_eq!((events[0].ring, events[0].cpu), (0, 0)),
+                Scope::Cpu | Scope::MmCid => assert_eq!(events[0].cpu, events[0].ring),
+            }
+            // A child has rings of its own.
+            let pid = child(|| assert_eq!(event!(numbered, 11), Outcome::Recorded));
+            assert_eq!(wait(pid), 0);
+            assert_eq!(numbers(&fake.events(1, slot)), [11]);
+        };
+        assert_eq!(wait(child(test)), 0, "{scope:?}");
+    }
+}
+
+/// A8: more threads than rings, one after the other; each has one for itself nevertheless.
+fn a8_threads_take_the_rings_of_those_that_are_gone() {
+    const THREADS: u64 = 150;
+    let fake = attach_to(Fake::with_scope(
+        Sizes {
+            subbuf_size: [4096, 4096],
+            subbuf_count: [2, 16],
+        },
+        Scope::Thread,
+    ));
+    let slot = fake.create().unwrap();
+    fake.start(slot);
+    update();
+    let mut threads = std::collections::BTreeMap::new();
+    for n in 0..THREADS {
+        let thread = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                assert_eq!(event!(numbered, n), Outcome::Recorded);
+                // SAFETY: no memory is involved.
+                unsafe { libc::gettid() }
+            });
+            thread.join().unwrap()
+        });
+        // Who joined it does not know that the kernel has forgotten it.
+        // SAFETY: no signal is sent.
+        while unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, 0) } == 0 {
+            std::thread::yield_now();
+        }
+        threads.insert(n, thread as u32);
+    }
+    let events = fake.events(0, slot);
+    assert_eq!(numbers(&events), (0..THREADS).collect::<Vec<_>>());
+    for seen in events {
+        let n = u64::from_le_bytes(seen.payload[..].try_into().unwrap());
+        assert!(seen.ring < 48 && seen.cpu == threads[&n], "{seen:?}");
+    }
 }
 
 /// The signal that the environment chooses.
@@ -568,6 +784,7 @@ fn traces_come_and_go_under_load() {
     });
     // The threads are gone, and all that they had begun is done: what is described now is what was written.
     update();
+    assert_eq!(fake.late_writes(), 0);
     for slot in slots {
         fake.events(0, slot);
     }
@@ -625,7 +842,20 @@ fn traces_of_unknown_kinds_are_left_alone() {
     fake.start(slot);
     update();
     assert_eq!(event!(numbered, 1), Outcome::Off);
+    let stats = usertrace::stats().next().unwrap();
+    assert_eq!(stats.refused, Some(Refused::Layout));
+    assert_eq!(
+        (stats.generation, stats.active),
+        (fake.generation(slot), true)
+    );
+    // Nor does it keep the slot.
+    let calls = fake.updates();
+    update();
+    assert_eq!(fake.updates(), calls);
+    fake.destroy(slot);
+    update();
     assert_eq!(usertrace::stats().count(), 0);
+    assert_eq!(fake.create(), Some(slot));
 }
 
 fn isolated(name: &'static str, test: fn()) -> Trial {
@@ -657,6 +887,9 @@ fn main() -> ExitCode {
         several_traces,
         a_slot_is_used_again,
         a_removal_and_a_start_at_once,
+        a9_a_slot_goes_from_one_trace_to_the_next,
+        a9_slots_go_from_one_trace_to_the_next_in_the_middle_of_long_records,
+        a1_a_trace_that_was_never_started_is_not_asked_for,
         without_a_barrier_no_slot_is_used_again,
         losses_are_counted,
         a_text_that_is_too_long_is_lost,
@@ -664,6 +897,10 @@ fn main() -> ExitCode {
         a_child_of_a_process_that_is_not_traced,
         a_handler_of_the_program_stays,
         updates_without_a_signal,
+        a4_without_a_signal_calls_follow_traces,
+        a4_events_of_other_scopes_follow_traces,
+        e3_rings_of_each_scope,
+        a8_threads_take_the_rings_of_those_that_are_gone,
         another_signal,
         a_full_control_channel,
         no_system_call_for_an_event,

@@ -27,6 +27,14 @@ pub(super) struct Slot {
     pub(super) channels: [LttInfoChannel; 2],
 }
 
+impl Slot {
+    /// There is a trace, and it was started at least once: before that, its rings have no layout, and the kernel gives no
+    /// buffers of it.
+    pub(super) fn is_laid_out(&self) -> bool {
+        self.slot.generation != 0 && self.slot.nr_channels != 0
+    }
+}
+
 impl Info {
     /// # Safety
     /// `area` must be an info area of [`INFO_LEN`] bytes that stays mapped.

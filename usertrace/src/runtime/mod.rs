@@ -41,7 +41,7 @@ use crate::writer::{Channel, Rseq};
 #[doc(hidden)]
 pub use self::fast::{RUNNING, parse_summary};
 pub use self::kernel::Kernel;
-pub use self::status::{Backend, NoFallback, Report, Status};
+pub use self::status::{Backend, NoFallback, Refused, Report, Status};
 
 /// Where the state is. Set once, before any callsite's mask; a child of `fork` has it at the same address.
 static STATE: AtomicPtr<State> = AtomicPtr::new(std::ptr::null_mut());
@@ -89,8 +89,9 @@ fn errno() -> *mut libc::c_int {
 
 /// Makes this process one that can be traced, if that can be done, and says whether it can.
 ///
-/// A program that declares events need not call it: this is done before `main`. Where it was done, it does nothing, but
-/// in a child of `fork`, which gets its own buffers then rather than with its first event. It is quiet: where there is nothing to trace with, the program goes on as if there were no events in it.
+/// A program that declares events need not call it: this is done before `main`. Where it was done, it looks whether traces
+/// came or went, and gets a child of `fork` its own buffers then rather than with its first event. It is quiet: where
+/// there is nothing to trace with, the program goes on as if there were no events in it.
 ///
 /// The environment says what to trace with: `USERTRACE_BACKEND=` `kernel`, `fast` (the fallback), `auto` (the first of
 /// these that there is) or `off`. Without it, it is the kernel, or else the fallback if `USERTRACE_OUTPUT` says where it is
@@ -180,7 +181,9 @@ fn init_by(choose: impl FnOnce(&Settings, bool) -> Result<Chosen, Status>) -> St
     static BUSY: AtomicBool = AtomicBool::new(false);
     if SETUP.get().is_some() {
         // A child of `fork` that asks gets its own buffers now, not with its first event.
-        if !is_attached() {
+        if is_attached() {
+            refresh_if_stale();
+        } else {
             refresh();
         }
     } else if !BUSY.swap(true, Ordering::Acquire) {
@@ -424,7 +427,8 @@ pub fn report() -> Report {
     report
 }
 
-/// Tells the readers of this process's buffers to look at them now (A2).
+/// Tells the readers of this process's buffers to look at them now (A2), and follows what happened to traces: a program
+/// that gets no update signal learns here that its events are wanted.
 ///
 /// # Errors
 /// The kernel's; `ENXIO` if this process has no buffers.
@@ -435,6 +439,7 @@ pub fn switch() -> Result<(), Errno> {
     if !state.is_attached() {
         return Err(Errno::ENXIO);
     }
+    refresh_if_stale();
     let updater = Updater {
         kernel: setup.kernel,
         state,
@@ -460,6 +465,8 @@ pub struct TraceStats {
     pub lost: u64,
     /// Kinds of events that cannot be written, because the control channel had no room for their descriptions.
     pub undescribed: u32,
+    /// Why none of this process's events come into the trace, if that is so.
+    pub refused: Option<Refused>,
 }
 
 /// What this process wrote, trace by trace. The numbers are of a moment ago: others may be writing.
@@ -467,7 +474,11 @@ pub fn stats() -> impl Iterator<Item = TraceStats> {
     (0..LTT_MAX_TRACES).filter_map(|slot| {
         let state = state().filter(|state| state.is_attached())?;
         let at = &state.slots[slot];
-        let generation = at.generation.load(Ordering::Relaxed);
+        let refused = Refused::from_number(at.refused.load(Ordering::Relaxed));
+        let generation = match at.generation.load(Ordering::Relaxed) {
+            0 if refused.is_some() => at.given.load(Ordering::Relaxed),
+            generation => generation,
+        };
         let (bytes, lost) = state.main[slot]
             .positions()
             .fold((0, 0), |(bytes, losses), (head, lost)| {
@@ -480,6 +491,7 @@ pub fn stats() -> impl Iterator<Item = TraceStats> {
             bytes,
             lost,
             undescribed: at.undescribed.load(Ordering::Relaxed),
+            refused,
         })
     })
 }

@@ -15,8 +15,12 @@ use crate::writer::Channel;
 pub(super) struct SlotState {
     /// Of the trace whose rings the channels are; 0: none.
     pub(super) generation: AtomicU64,
+    /// Of the trace whose buffer the kernel gave to this process, if it is known which that is.
+    pub(super) given: AtomicU64,
     /// The trace was active at the last update.
     pub(super) active: AtomicU32,
+    /// Why no events come into the trace that `given` is about: a number of a [`Refused`](super::status::Refused).
+    pub(super) refused: AtomicU32,
     /// Events that could not be described, because the control channel was full.
     pub(super) undescribed: AtomicU32,
 }

@@ -67,6 +67,34 @@ impl fmt::Display for NoFallback {
     }
 }
 
+/// Why a trace that is there gets no events of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[repr(u32)]
+pub enum Refused {
+    /// Its rings are of a kind, or of sizes, that this version of the library cannot write.
+    Layout = 1,
+    /// Its rings go by concurrency ids (`mm_cid`), and the kernel does not tell threads theirs. Events are counted as
+    /// lost.
+    NoMmCid,
+}
+
+impl Refused {
+    pub(super) fn from_number(number: u32) -> Option<Self> {
+        let all = [Self::Layout, Self::NoMmCid];
+        all.into_iter().find(|refused| *refused as u32 == number)
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Layout => "this library cannot write rings as the trace has them",
+            Self::NoMmCid => "rings go by mm_cid, which the kernel does not tell threads (Linux does from 6.3 on)",
+        })
+    }
+}
+
 /// What traces are written with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {

@@ -10,12 +10,14 @@ use syscalls::{Errno, Sysno, raw};
 use usertrace_sys::uapi::{
     LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_ID_META, LTT_MAX_TRACES, LTT_MODE_BLOCK,
     LTT_MODE_DISCARD, LTT_MODE_OVERWRITE, LTT_PROTOCOL_RSEQ, LTT_PROTOCOL_SHARED, LTT_SCOPE_CPU,
-    LTT_SCOPE_GLOBAL, LTT_SCOPE_THREAD, LttInfoChannel, LttRingControl, LttTracebuf,
+    LTT_SCOPE_GLOBAL, LTT_SCOPE_MM_CID, LTT_SCOPE_THREAD, LttInfoChannel, LttRingControl,
+    LttTracebuf,
 };
 
 use super::info::{INFO_LEN, Info, Slot};
 use super::kernel::Kernel;
 use super::state::State;
+use super::status::Refused;
 use crate::event::{Callsite, callsites};
 use crate::writer::{self, Geometry, Mode, Prefault, Protocol, Rseq, Scope};
 
@@ -133,30 +135,67 @@ impl Updater {
         self.state.main[slot].is_left() && self.state.control[slot].is_left()
     }
 
-    /// Leaves a slot whose trace is gone, and tells the kernel that nobody here writes there any more (A9).
+    /// Leaves a slot whose trace is gone, and tells the kernel that nobody here writes there any more (A9). The slot may
+    /// have another trace by now, whose buffer this process gets only after that.
     fn leave(&self, slot: usize, info: Info) {
         let (Some(now), Some(buffer)) = (info.slot(slot), self.buffer(slot)) else {
             return;
         };
-        let have = self.state.slots[slot].generation.load(Ordering::Relaxed);
-        if have == now.slot.generation && have != 0 || have == 0 && now.slot.generation != 0 {
-            return;
-        }
-        if have != 0 {
+        let at = &self.state.slots[slot];
+        let have = at.generation.load(Ordering::Relaxed);
+        if have != 0 && have != now.slot.generation {
             self.retire(slot);
         }
+        let given = at.given.load(Ordering::Relaxed);
+        let is_other = given == 0 || given != now.slot.generation;
         // A writer of a long record may still be there, one that this update interrupted, perhaps: it comes to this again
         // when it leaves.
-        if self.is_given(slot) && !self.is_dead(slot) && self.is_left(slot) {
-            let _ = self.kernel.update(&mut Some(buffer));
-            self.state.given.fetch_and(!(1 << slot), Ordering::Relaxed);
+        if self.is_given(slot) && is_other && !self.is_dead(slot) && self.is_left(slot) {
+            self.ask(slot, buffer);
         }
+    }
+
+    /// Asks whether this process has the buffer of the trace that is in a slot. If it has that of another one, which is
+    /// gone, it has none afterwards. Nobody may be in the slot then.
+    fn ask(&self, slot: usize, buffer: NonNull<u8>) -> bool {
+        let has = self.kernel.update(&mut Some(buffer)).is_ok();
+        if has {
+            self.state.given.fetch_or(1 << slot, Ordering::Relaxed);
+        } else {
+            self.forget(slot);
+        }
+        has
+    }
+
+    /// This process has no buffer in a slot.
+    fn forget(&self, slot: usize) {
+        let at = &self.state.slots[slot];
+        at.given.store(0, Ordering::Relaxed);
+        at.refused.store(0, Ordering::Relaxed);
+        self.state.given.fetch_and(!(1 << slot), Ordering::Relaxed);
+    }
+
+    /// Finds out whether the buffer that this process has in a slot is that of the trace that `now` is about.
+    fn confirm(&self, slot: usize, buffer: NonNull<u8>, now: &Slot, info: Info) -> bool {
+        let at = &self.state.slots[slot];
+        let generation = now.slot.generation;
+        if at.given.load(Ordering::Relaxed) == generation {
+            return true;
+        }
+        // Another library in this process may have been given it. If the slot has the same trace before and after, it had
+        // no other one when this was asked.
+        let same = |after: Slot| after.slot.generation == generation;
+        let is = self.ask(slot, buffer) && info.slot(slot).is_some_and(same);
+        if is {
+            at.given.store(generation, Ordering::Relaxed);
+        }
+        is
     }
 
     /// Asks for the slots that the kernel has for this process and did not give to it yet.
     fn take_new_slots(&self, info: Info) {
         let is_new = |slot: usize| {
-            !self.is_given(slot) && info.slot(slot).is_some_and(|now| now.slot.generation != 0)
+            !self.is_given(slot) && info.slot(slot).is_some_and(|now| now.is_laid_out())
         };
         // The question would tell the kernel that nobody is in any other slot, which is not known.
         let is_sure = self.state.dead.load(Ordering::Relaxed) == 0
@@ -172,6 +211,7 @@ impl Updater {
             let Some(slot) = buffer.and_then(|buffer| self.slot_of(buffer)) else {
                 return;
             };
+            self.forget(slot);
             self.state.given.fetch_or(1 << slot, Ordering::Relaxed);
         }
     }
@@ -200,34 +240,31 @@ impl Updater {
         let (Some(now), Some(buffer)) = (info.slot(slot), self.buffer(slot)) else {
             return;
         };
-        let have = state.slots[slot].generation.load(Ordering::Relaxed);
+        let at = &state.slots[slot];
+        let have = at.generation.load(Ordering::Relaxed);
         let other = have != 0 && have != now.slot.generation;
-        if now.slot.generation == 0 || other || self.is_dead(slot) {
+        if !now.is_laid_out() || other || self.is_dead(slot) {
             // What changed since `leave` looked is for the next round.
             return;
         }
-        if !self.is_given(slot) {
-            // Another library in this process may have been given it.
-            if self.kernel.update(&mut Some(buffer)).is_err() {
-                return;
-            }
-            state.given.fetch_or(1 << slot, Ordering::Relaxed);
+        if have == 0 && !(self.is_left(slot) && self.confirm(slot, buffer, &now, info)) {
+            return;
         }
         let active = now.slot.active != 0;
-        if have == 0 && active {
+        if have == 0 && active && at.refused.load(Ordering::Relaxed) == 0 {
             // SAFETY: the caller's promise.
-            unsafe { self.open(slot, buffer, &now) };
+            let refused = unsafe { self.open(slot, buffer, &now) }.err();
+            let refused = refused.map_or(0, |refused| refused as u32);
+            at.refused.store(refused, Ordering::Relaxed);
         }
-        state.slots[slot]
-            .active
-            .store(active.into(), Ordering::Relaxed);
+        at.active.store(active.into(), Ordering::Relaxed);
     }
 
-    /// Makes a new trace's rings ready, and describes all events in them (E6).
+    /// Makes a new trace's rings ready, and describes all events in them (E6). If no events can come there, that says why.
     ///
     /// # Safety
     /// The caller must hold the state's lock.
-    unsafe fn open(&self, slot: usize, buffer: NonNull<u8>, now: &Slot) {
+    unsafe fn open(&self, slot: usize, buffer: NonNull<u8>, now: &Slot) -> Result<(), Refused> {
         let state = self.state;
         let geometry = |channel: usize| {
             ((now.slot.nr_channels as usize) > channel)
@@ -237,13 +274,11 @@ impl Updater {
         let (Some(control), Some(main)) =
             (geometry(LTT_CHANNEL_CONTROL), geometry(LTT_CHANNEL_MAIN))
         else {
-            return;
+            return Err(Refused::Layout);
         };
         // SAFETY: the kernel's areas hold what `geometry` checked, and stay mapped. The channels are closed: either
         // they never were open, or `retire` waited for everybody.
-        if unsafe { state.control[slot].open(&control) }.is_err() {
-            return;
-        }
+        unsafe { state.control[slot].open(&control) }.map_err(|_| Refused::Layout)?;
         let mut undescribed = 0;
         for callsite in callsites() {
             // SAFETY: the caller's promise.
@@ -257,13 +292,17 @@ impl Updater {
         // SAFETY: as above.
         if unsafe { state.main[slot].open(&main) }.is_err() {
             state.control[slot].close();
-            return;
+            return Err(Refused::Layout);
         }
         state.slots[slot]
             .generation
             .store(now.slot.generation, Ordering::Relaxed);
         // The kernel makes the consumer's file (C4). If it cannot, the events are in the ring nevertheless.
         let _ = self.kernel.switch(buffer);
+        if main.scope == Scope::MmCid && !writer::has_mm_cid() {
+            return Err(Refused::NoMmCid);
+        }
+        Ok(())
     }
 
     /// Where a channel's rings are, if this writer can write to them and they lie inside the slot.
@@ -297,6 +336,7 @@ impl Updater {
             LTT_SCOPE_CPU => Scope::Cpu,
             LTT_SCOPE_THREAD => Scope::Thread,
             LTT_SCOPE_GLOBAL => Scope::Global,
+            LTT_SCOPE_MM_CID => Scope::MmCid,
             _ => return None,
         };
         let mode = match channel.mode {
@@ -404,7 +444,7 @@ impl Updater {
             if mask.is_power_of_two() && self.rseq.is_some() {
                 let slot = mask.trailing_zeros() as usize;
                 let channel = &self.state.main[slot];
-                if channel.is_open() && !channel.is_shared() {
+                if channel.is_of_cpus() {
                     let id = callsite.id(slot).load(Ordering::Relaxed);
                     // SAFETY: the state is static.
                     unsafe { callsite.route().set(channel, id) };
