@@ -1,5 +1,8 @@
 //! A process that is traced, and has nothing to do with what happens to others: it must lose nothing.
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
 use nix::poll::PollTimeout;
 use usertrace::Outcome;
 
@@ -52,24 +55,60 @@ impl Bystander {
         Self { child }
     }
 
+    /// What the names of its consumer files begin with.
+    fn prefix(&self) -> String {
+        format!("{}.", self.child.pid())
+    }
+
     /// Ends it, and checks that this trace, which was active all the time, has each of its events exactly once.
     ///
     /// # Panics
     /// If it has not.
     pub fn check(mut self, trace: &Trace) {
-        self.child.link.tell(0);
-        let written = self.child.link.hear();
-        let name = format!("{}.", self.child.pid());
+        let written = self.end();
+        let prefix = self.prefix();
         self.child.join();
-        let file = wait::until_some("the bystander has a file", || {
-            trace.consumer_files("main").into_iter().find(|path| {
-                path.file_name()
-                    .is_some_and(|file| file.to_string_lossy().starts_with(&name))
-            })
+        let path = wait::until_some("the bystander has a file", || {
+            let mut files = trace.consumer_files("main").into_iter();
+            files.find(|path| name(path).starts_with(&prefix))
         });
-        let mut threads = parse::threads(&Consumer::open(&file));
-        let numbers = threads.remove(&0).expect("its events");
-        assert_eq!(check_prefix(&numbers), written, "what a bystander wrote");
-        assert!(threads.is_empty(), "nobody else's");
+        check_events(parse::threads(&Consumer::open(&path)), written);
     }
+
+    /// As [`Bystander::check`], where all others are dead by now; returns the events of these, by thread, each with the
+    /// name of its consumer files.
+    ///
+    /// # Panics
+    /// If it has not.
+    #[must_use]
+    pub fn check_beside(mut self, trace: &Trace) -> BTreeMap<String, BTreeMap<u32, Vec<u64>>> {
+        let written = self.end();
+        let prefix = self.prefix();
+        self.child.join();
+        let mut processes = parse::processes(trace);
+        let key = processes
+            .keys()
+            .find(|name| name.starts_with(&prefix))
+            .cloned();
+        let own = key.and_then(|key| processes.remove(&key));
+        check_events(own.expect("the bystander has a file"), written);
+        processes
+    }
+
+    /// Ends it, and returns how much it wrote.
+    fn end(&mut self) -> u64 {
+        self.child.link.tell(0);
+        self.child.link.hear()
+    }
+}
+
+fn name(path: &Path) -> String {
+    let name = path.file_name().expect("a file");
+    name.to_string_lossy().into_owned()
+}
+
+fn check_events(mut threads: BTreeMap<u32, Vec<u64>>, written: u64) {
+    let numbers = threads.remove(&0).expect("its events");
+    assert_eq!(check_prefix(&numbers), written, "what a bystander wrote");
+    assert!(threads.is_empty(), "nobody else's");
 }

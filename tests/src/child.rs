@@ -229,7 +229,8 @@ pub fn run_to_death(signal: Signal, body: impl FnOnce()) {
     }
 }
 
-fn no_core_dump() {
+/// Lets this process leave no core dump.
+pub fn no_core_dump() {
     let none = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,

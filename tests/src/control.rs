@@ -187,6 +187,8 @@ pub struct Stats {
     pub generation: u64,
     /// Its slot.
     pub slot: usize,
+    /// Writes that found no memory, of all processes, also those that are gone.
+    pub sunk: u64,
     /// Its processes.
     pub processes: Vec<ProcessStats>,
     /// Their rings that have anything.
@@ -202,6 +204,8 @@ pub struct ProcessStats {
     pub state: String,
     /// Pages that are allocated for it.
     pub pages: u64,
+    /// Its writes that found no memory.
+    pub sunk: u64,
 }
 
 /// A ring in a trace's `stats`.
@@ -234,11 +238,15 @@ impl Stats {
             match words[..] {
                 ["generation", _] => stats.generation = number(1),
                 ["slot", _] => stats.slot = number(1) as usize,
-                ["process", name, state, "pages", _] => stats.processes.push(ProcessStats {
-                    name: name.into(),
-                    state: state.into(),
-                    pages: number(4),
-                }),
+                ["sunk", _] => stats.sunk = number(1),
+                ["process", name, state, "pages", _, "sunk", _] => {
+                    stats.processes.push(ProcessStats {
+                        name: name.into(),
+                        state: state.into(),
+                        pages: number(4),
+                        sunk: number(6),
+                    })
+                }
                 [
                     "ring",
                     name,
@@ -278,11 +286,12 @@ mod tests {
     #[test]
     fn stats_are_read() {
         let stats = Stats::parse(
-            "generation 7\nslot 2\nprocess 45.3 alive pages 12\n\
+            "generation 7\nslot 2\nsunk 9\nprocess 45.3 alive pages 12 sunk 8\n\
              ring 45.3 main 1 head 4096 consumed 32 lost 5\n",
         );
         assert_eq!((stats.generation, stats.slot, stats.pages()), (7, 2, 12));
         assert_eq!(stats.processes[0].state, "alive");
+        assert_eq!((stats.sunk, stats.processes[0].sunk), (9, 8));
         let ring = &stats.rings[0];
         assert_eq!(
             (ring.ring, ring.head, ring.consumed, ring.lost),

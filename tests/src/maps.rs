@@ -13,6 +13,15 @@ pub struct Mapping {
     pub rights: String,
 }
 
+impl Mapping {
+    /// Its length.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "none is empty")]
+    pub fn len(&self) -> usize {
+        self.end - self.start
+    }
+}
+
 /// The mappings of trace areas that this process has.
 ///
 /// # Panics

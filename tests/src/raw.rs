@@ -9,6 +9,21 @@ use usertrace_sys::uapi::PR_LTT_GET_ABI;
 /// An address that is not canonical, or the kernel's.
 pub const KERNEL_ADDRESS: usize = 0xffff_8880_0000_0000;
 
+/// Any call.
+///
+/// # Errors
+/// The kernel's.
+///
+/// # Safety
+/// What it does to memory must be no harm to any Rust object.
+pub unsafe fn call<const N: usize>(number: Sysno, arguments: [usize; N]) -> Result<usize, Errno> {
+    let mut all = [0; 6];
+    all[..N].copy_from_slice(&arguments);
+    let [a, b, c, d, e, f] = all;
+    // SAFETY: the caller's promise.
+    Errno::from_ret(unsafe { raw::syscall6(number as usize, a, b, c, d, e, f) })
+}
+
 /// `prctl(PR_LTT_GET_ABI, …)`
 ///
 /// # Errors

@@ -7,6 +7,8 @@ mod consumer;
 mod discovery;
 mod events;
 mod info;
+mod lifecycle;
+mod mappings;
 mod preload;
 mod traces;
 mod update;
@@ -40,6 +42,8 @@ const ALL: &[&[Case]] = &[
     consumer::CASES,
     events::CASES,
     preload::CASES,
+    lifecycle::CASES,
+    mappings::CASES,
 ];
 
 /// What says which back end a program takes.
