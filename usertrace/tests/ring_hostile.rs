@@ -18,6 +18,8 @@ use usertrace::writer::{Mode, Protocol};
 const SUBBUF: u64 = 4096;
 const COUNT: u64 = 4;
 const RING: u64 = SUBBUF * COUNT;
+/// In the place of pages that there was no memory for.
+const LOST: u64 = 0x4c54_544c_4f53_fffb;
 
 fn events() -> &'static EventTable {
     static EVENTS: LazyLock<EventTable> = LazyLock::new(|| {
@@ -109,6 +111,7 @@ fn word() -> impl Strategy<Value = u64> {
         (0u64..5, 0u64..64, 62u32..64)
             .prop_map(|(id, len, bit)| (len * 8) | (id << 32) | (1 << bit)),
         Just(7 | 0x4c54_5453 << 32),
+        Just(LOST),
     ]
 }
 
@@ -202,6 +205,15 @@ fn check(
     Ok(())
 }
 
+/// There is no memory for these pages.
+fn lose(bytes: &mut [u8], pages: u8) {
+    for (n, page) in bytes.chunks_mut(4096).enumerate() {
+        if pages & 1 << n != 0 {
+            page.as_chunks_mut().0.fill(LOST.to_le_bytes());
+        }
+    }
+}
+
 fn shared(bytes: Vec<u8>, changes: Vec<Change>, positions: Positions) -> Shared {
     Shared(RefCell::new(Hostile {
         bytes,
@@ -219,6 +231,7 @@ proptest! {
     fn no_bytes_are_too_strange(
         words in prop::collection::vec(word(), 509),
         headers in any::<bool>(),
+        lost in 0u8..16,
         changes in changes(),
         format in format(),
         (head, claimed, consumed) in (position(), position(), position()),
@@ -234,6 +247,7 @@ proptest! {
                 bytes[at + 24..at + 32].copy_from_slice(&(0x4c54_5453u64 << 32).to_le_bytes());
             }
         }
+        lose(&mut bytes, lost);
         let ring = shared(bytes, changes, Positions { head, claimed });
         check(&ring, &mut RingReader::live(format, consumed, u64::MAX), &reads)?;
         check(&ring, &mut RingReader::dump(format, &mut &ring, u64::MAX), &reads)?;
@@ -244,6 +258,7 @@ proptest! {
     fn no_change_is_too_strange(
         written in 1u64..700,
         overwrites: bool,
+        lost in 0u8..16,
         sleeping in prop::collection::vec((0u64..700, 0usize..12), 0..4),
         changes in changes(),
         reads in prop::collection::vec(prop_oneof![
@@ -271,6 +286,7 @@ proptest! {
             .collect();
         let positions = Positions { head: ring.head, claimed: 0 };
         let consumed = ring.consumed;
+        lose(&mut ring.bytes, lost);
         let ring = shared(ring.bytes, changes, positions);
         check(&ring, &mut RingReader::live(format, consumed, u64::MAX), &reads)?;
         check(&ring, &mut RingReader::dump(format, &mut &ring, u64::MAX), &reads)?;

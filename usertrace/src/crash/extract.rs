@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use usertrace_sys::crash::{LttCrashBuffer, LttCrashTrace};
-use usertrace_sys::uapi::{LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LttRingControl};
+use usertrace_sys::uapi::{LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_LOST_WORD, LttRingControl};
 use zerocopy::IntoBytes;
 
 use super::{Directory, DirectoryError, PageTree, PhysicalMemory, Problems};
@@ -176,9 +176,16 @@ impl<M: PhysicalMemory> Source<'_, M> {
             return Ok(None);
         };
         let mut channel = |index: usize| {
-            self.rings(index as u32, &buffers, &mut control)
+            let (channel, rings, unknown) = self
+                .rings(index as u32, &buffers, &mut control)
                 .map_err(|error| problems.add(format_args!("{what}: {error}")))
-                .ok()
+                .ok()?;
+            if unknown > 0 {
+                problems.add(format_args!(
+                    "{what}: channel {index}: there was no memory for what says where {unknown} rings end"
+                ));
+            }
+            Some((channel, rings))
         };
         let descriptions = channel(LTT_CHANNEL_CONTROL);
         let main = channel(LTT_CHANNEL_MAIN);
@@ -259,13 +266,13 @@ impl<M: PhysicalMemory> Source<'_, M> {
         }
     }
 
-    /// The rings of a channel.
+    /// The rings of a channel; and how many of them nothing is known of, as there was no memory for their control blocks.
     fn rings(
         &self,
         index: u32,
         buffers: &PageTree<'_, M>,
         control: &mut PageTree<'_, M>,
-    ) -> Result<(Channel, Vec<Ring>), String> {
+    ) -> Result<(Channel, Vec<Ring>, u32), String> {
         let info = self
             .directory
             .channel(self.buffer.trace, index)
@@ -280,17 +287,22 @@ impl<M: PhysicalMemory> Source<'_, M> {
                 return Err(format!("channel {index} is larger than its areas"));
             }
         }
+        let mut unknown = 0;
         let rings = (0..channel.nr_rings())
             .map(|ring| {
                 let mut block = LttRingControl::default();
                 control.read(channel.control_offset(ring), block.as_mut_bytes());
+                if block.head == LTT_LOST_WORD {
+                    block = LttRingControl::default();
+                    unknown += 1;
+                }
                 Ring {
                     offset: channel.ring_offset(ring),
                     control: block,
                 }
             })
             .collect();
-        Ok((channel, rings))
+        Ok((channel, rings, unknown))
     }
 }
 

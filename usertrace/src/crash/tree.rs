@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use usertrace_sys::crash::{LTT_CRASH_ADDRESS, LTT_CRASH_PRESENT, LttCrashTree};
+use usertrace_sys::crash::{LTT_CRASH_ADDRESS, LTT_CRASH_LOST, LTT_CRASH_PRESENT, LttCrashTree};
+use usertrace_sys::uapi::LTT_LOST_WORD;
 
 use super::{PhysicalMemory, Presence};
 use crate::ring::{Positions, RingMemory};
@@ -36,6 +37,8 @@ pub enum TreeError {
 enum Page {
     At(u64),
     NeverWritten,
+    /// There was no memory for what was written.
+    Lost,
     /// The tables that lead to it are not in the dump.
     Unknown,
 }
@@ -104,7 +107,8 @@ impl<'a, M: PhysicalMemory> PageTree<'a, M> {
         self.missing.len() as u64
     }
 
-    /// Copies bytes of the area; zeros where there is nothing.
+    /// Copies bytes of the area; zeros where there is nothing, and `LTT_LOST_WORD` where there was no memory for what was
+    /// written.
     pub fn read(&mut self, offset: u64, buffer: &mut [u8]) {
         let page_size = 1u64 << self.page_bits;
         let mut done = 0;
@@ -116,6 +120,15 @@ impl<'a, M: PhysicalMemory> PageTree<'a, M> {
             let page = at >> self.page_bits;
             match self.find(page) {
                 Page::NeverWritten => piece.fill(0),
+                Page::Lost => {
+                    let word = LTT_LOST_WORD.to_ne_bytes();
+                    for (byte, lost) in piece
+                        .iter_mut()
+                        .zip(word.iter().cycle().skip(at as usize % 8))
+                    {
+                        *byte = *lost;
+                    }
+                }
                 Page::At(address) => {
                     // Zeros may have been left out of a dump; that a page with a header is not zeros, its reader sees.
                     if self.memory.read(address.saturating_add(within), piece) == Presence::Missing
@@ -157,10 +170,12 @@ impl<'a, M: PhysicalMemory> PageTree<'a, M> {
                 None => return Page::Unknown,
             }
         }
-        if word & LTT_CRASH_PRESENT == 0 {
-            Page::NeverWritten
-        } else {
+        if word & LTT_CRASH_PRESENT != 0 {
             Page::At(word & LTT_CRASH_ADDRESS)
+        } else if word & LTT_CRASH_LOST != 0 {
+            Page::Lost
+        } else {
+            Page::NeverWritten
         }
     }
 

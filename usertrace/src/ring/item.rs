@@ -3,7 +3,8 @@
 /// Why something in a ring was passed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GapKind {
-    /// Nothing was ever written there: the program had no memory for the page.
+    /// The program had no memory for a page: what lies in it, in whole or in part, is not there, nor is what follows in its
+    /// sub-buffer. The kernel says so in the page's place, or there are zeros.
     Hole,
     /// A record that its writer had reserved, and not completed: one event is lost.
     Unfinished,

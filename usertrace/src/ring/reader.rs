@@ -1,10 +1,10 @@
 //! The reader of a ring.
 
-use usertrace_sys::uapi::{LTT_ID_NONE, LTT_ID_PAD, LTT_SUBBUF_MAGIC, LttSubbuf};
+use usertrace_sys::uapi::{LTT_ID_NONE, LTT_ID_PAD, LTT_LOST_WORD, LTT_SUBBUF_MAGIC, LttSubbuf};
 use zerocopy::FromBytes;
 
 use super::geometry::MAX_POSITION;
-use super::record::{Payload, Record, id, word};
+use super::record::{Payload, Record, before_lost_page, id, word};
 use super::shared::{Look, Place, Remains};
 use super::walk::{Tile, Walk};
 use super::{Counts, Format, GapKind, Geometry, Item, Patience, PayloadLengths, RingMemory};
@@ -35,6 +35,9 @@ enum End {
     /// At something that takes the rest of the sub-buffer with it.
     Rest(Rest),
 }
+
+/// The rest of the sub-buffer is a hole.
+const HOLE: End = End::Rest(Rest::Gap(GapKind::Hole));
 
 /// Reads one ring, from where it left off.
 ///
@@ -136,10 +139,17 @@ impl RingReader {
                     self.jump(valid_from, emit)?;
                     continue;
                 }
+                // Nothing in a page that there was no memory for can be told, nor what follows.
+                let there = before_lost_page(&copy, self.position);
+                let (piece, is_cut) = (&copy[..there], there < copy.len());
                 let end = match look {
-                    Look::Whole(_) => self.parse(&copy, head, patience, lengths, emit)?,
-                    Look::Broken(remains) => self.parse_broken(&copy, remains, lengths, emit)?,
+                    _ if piece.is_empty() && is_cut => HOLE,
+                    Look::Whole(_) => self.parse(piece, is_cut, head, patience, lengths, emit)?,
+                    Look::Broken(remains) => {
+                        self.parse_broken(piece, is_cut, remains, lengths, emit)?
+                    }
                     Look::PassedOver => End::Rest(Rest::PassedOver),
+                    Look::Lost => HOLE,
                     Look::Wait => End::Wait,
                 };
                 match end {
@@ -194,7 +204,7 @@ impl RingReader {
         let up_to = match look {
             Look::Whole(up_to) => up_to,
             Look::Broken(_) => limit,
-            Look::PassedOver | Look::Wait => return look,
+            Look::PassedOver | Look::Lost | Look::Wait => return look,
         };
         copy.resize((up_to - position) as usize, 0);
         memory.read(geometry.offset(position), copy);
@@ -267,10 +277,12 @@ impl RingReader {
         emit(Item::Overwritten { subbuffers })
     }
 
-    /// Parses a piece of one sub-buffer, that begins at `position`, and moves `position` to where that ended.
+    /// Parses a piece of one sub-buffer, that begins at `position`, and moves `position` to where that ended. `is_cut`: behind
+    /// it is a page that there was no memory for.
     fn parse<E>(
         &mut self,
         piece: &[u8],
+        is_cut: bool,
         head: u64,
         patience: Patience,
         lengths: &impl PayloadLengths,
@@ -286,16 +298,22 @@ impl RingReader {
         loop {
             let bytes = &piece[(self.position - base) as usize..];
             let Some(word) = word(bytes, 0) else {
-                return Ok(End::Piece);
+                return Ok(if is_cut { HOLE } else { End::Piece });
             };
             match id(word) {
-                LTT_ID_NONE => return Ok(End::Rest(Rest::Gap(GapKind::Hole))),
+                LTT_ID_NONE => return Ok(HOLE),
                 LTT_ID_PAD => return Ok(End::Rest(Rest::Padding)),
                 _ => {}
             }
             let record = Record::parse(word, bytes, self.time, self.max_time, lengths);
             let Some(record) = record else {
-                return Ok(End::Rest(Rest::Gap(GapKind::Damaged)));
+                // It may be one that ends in the page that is not there.
+                let kind = if is_cut {
+                    GapKind::Hole
+                } else {
+                    GapKind::Damaged
+                };
+                return Ok(End::Rest(Rest::Gap(kind)));
             };
             // In a ring of the shared protocol, it was looked at already whether all of the piece is committed.
             let committed = self.format.protocol == Protocol::Shared;
@@ -306,10 +324,12 @@ impl RingReader {
         }
     }
 
-    /// Parses all that there is of a sub-buffer that is not whole, and moves `position` to where that ended.
+    /// Parses all that there is of a sub-buffer that is not whole, and moves `position` to where that ended. `is_cut`: as in
+    /// `parse`.
     fn parse_broken<E>(
         &mut self,
         piece: &[u8],
+        is_cut: bool,
         remains: Remains,
         lengths: &impl PayloadLengths,
         emit: &mut impl FnMut(Item<'_>) -> Result<(), E>,
@@ -332,19 +352,24 @@ impl RingReader {
         }
         let walk = Walk {
             max_time: self.max_time,
-            pad_may_lack: remains.pad_may_lack,
+            pad_may_lack: remains.pad_may_lack && !is_cut,
         };
         let survey = walk.survey(
             &piece[(self.position - base) as usize..],
             self.time,
             lengths,
         );
-        let believed = remains
-            .uncommitted
-            .is_some_and(|uncommitted| survey.agrees(uncommitted, header));
+        // How much of what is not there was committed, nobody knows.
+        let believed = !is_cut
+            && remains
+                .uncommitted
+                .is_some_and(|uncommitted| survey.agrees(uncommitted, header));
         loop {
             let bytes = &piece[(self.position - base) as usize..];
             match walk.tile(bytes, self.time, lengths) {
+                None if is_cut => return Ok(HOLE),
+                // Nor what is just before it: it may be a record that ends there.
+                Some(Tile::Hole(len)) if is_cut && len == bytes.len() as u64 => return Ok(HOLE),
                 None => return Ok(End::Piece),
                 Some(Tile::Record(record)) => self.tell(&record, emit)?,
                 Some(Tile::Padding(_)) => return Ok(End::Rest(Rest::Padding)),
@@ -432,6 +457,10 @@ fn overwritten(geometry: Geometry, memory: &mut impl RingMemory, oldest: u64) ->
         LttSubbuf::read_from_bytes(&bytes).unwrap_or_default()
     };
     let this = header(oldest);
+    if this.position == LTT_LOST_WORD {
+        // Not a header of any round.
+        return false;
+    }
     let position = oldest + geometry.subbuf_size();
     let next = header(position);
     let next_is_whole = next.position == position && next.magic == LTT_SUBBUF_MAGIC;

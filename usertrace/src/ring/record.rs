@@ -2,13 +2,17 @@
 
 use usertrace_sys::uapi::{
     LTT_ID_BITS, LTT_ID_LONG, LTT_ID_MAX, LTT_ID_META, LTT_ID_MIN, LTT_ID_TIME, LTT_LONG_BUSY,
-    LTT_LONG_DONE, LTT_LONG_ID_MASK, LTT_LONG_ID_SHIFT, LTT_LONG_LEN_MASK, LTT_META_MAX,
+    LTT_LONG_DONE, LTT_LONG_ID_MASK, LTT_LONG_ID_SHIFT, LTT_LONG_LEN_MASK, LTT_LOST_WORD,
+    LTT_META_MAX,
 };
 
 use super::GapKind;
 
 /// Bits of a full time that a record's header word has.
 const TIME_MASK: u64 = u64::MAX >> LTT_ID_BITS;
+
+/// Pages are no smaller, and begin at multiples of this.
+const PAGE: u64 = 4096;
 
 /// Length of the header of a long record.
 pub(super) const LONG_HEADER_LEN: usize = 16;
@@ -53,6 +57,23 @@ pub(super) enum Payload<'a> {
 pub(super) fn word(bytes: &[u8], offset: usize) -> Option<u64> {
     let bytes = bytes.get(offset..)?.first_chunk()?;
     Some(u64::from_ne_bytes(*bytes))
+}
+
+/// How many bytes of a piece of a ring, that begins at `position`, there are before the first page that there was no
+/// memory for: all of it, as far as it is in the piece, reads as `LTT_LOST_WORD`.
+pub(super) fn before_lost_page(piece: &[u8], position: u64) -> usize {
+    let lost = LTT_LOST_WORD.to_ne_bytes();
+    let mut at = 0;
+    while at < piece.len() {
+        let page = (PAGE - (position + at as u64) % PAGE) as usize;
+        let rest = &piece[at..];
+        let (words, _) = rest[..page.min(rest.len())].as_chunks();
+        if !words.is_empty() && words.iter().all(|word| *word == lost) {
+            return at;
+        }
+        at += page;
+    }
+    piece.len()
 }
 
 /// The id in a record's header word.

@@ -17,7 +17,7 @@
 
 use std::mem::offset_of;
 
-use usertrace_sys::uapi::{LTT_PLACE_LAP_SHIFT, LTT_PLACE_TAKEN, LttSubbuf};
+use usertrace_sys::uapi::{LTT_LOST_WORD, LTT_PLACE_LAP_SHIFT, LTT_PLACE_TAKEN, LttSubbuf};
 
 use super::{Geometry, Patience, RingMemory};
 
@@ -30,6 +30,8 @@ pub(super) enum Look {
     Wait,
     /// Nothing: its place was passed over.
     PassedOver,
+    /// Nothing: there was no memory for its header, which would say what there is.
+    Lost,
     /// All that was reserved, though not all of it was committed.
     Broken(Remains),
 }
@@ -103,6 +105,17 @@ impl Place {
         self.load(memory, offset_of!(LttSubbuf, committed))
     }
 
+    /// Is what is there in the header's place what stands for a page that there was no memory for? No writer stores these
+    /// words: they are no position.
+    fn is_lost(self, memory: &mut impl RingMemory) -> bool {
+        [
+            offset_of!(LttSubbuf, position),
+            offset_of!(LttSubbuf, contiguous),
+        ]
+        .into_iter()
+        .all(|field| self.load(memory, field) == LTT_LOST_WORD)
+    }
+
     /// Was the header of this round stored? Pairs with the stores of its last words.
     fn is_begun(self, memory: &mut impl RingMemory) -> bool {
         let contiguous = self.contiguous(memory);
@@ -154,6 +167,9 @@ impl Place {
         patience: Patience,
     ) -> Look {
         let limit = self.end().min(head);
+        if self.is_lost(memory) {
+            return Look::Lost;
+        }
         if !self.is_begun(memory) {
             return if self.decision(memory) == Decision::PassedOver {
                 Look::PassedOver
