@@ -85,6 +85,11 @@ impl ConsumerFile for File {
         let mut info = LttFileInfo {
             pid: process.pid,
             process: 3,
+            // Those of the channel that describes events are others.
+            sunk: match self.channel {
+                ChannelName::Control => 1000,
+                ChannelName::Main => 7,
+            },
             start: sync,
             now: sync,
             channel: LttInfoChannel {
@@ -383,6 +388,8 @@ fn a_process_that_died_is_read_to_its_end() {
             events
         );
         assert_eq!(read.lines.len() as u64 + read.discarded, events);
+        // F2: what the kernel counted.
+        assert_eq!(summary.processes[0].sunk, 7);
     }
 }
 

@@ -187,6 +187,48 @@ fn a_page_that_is_not_in_the_dump_costs_its_own_events() {
     assert!(damaged > 4, "{damaged}");
 }
 
+/// F2, C7: pages that there was no memory for cost what was in them, which is counted, and nothing is damaged.
+#[test]
+fn f2_a_page_without_memory_costs_its_own_events() {
+    let whole = one(1000);
+    let [buffers, control] = whole.trees[0];
+    let table = |word: u64| word & !(PAGE - 1);
+    // Rings of the channel `main` begin behind two of descriptions, and two pages; each sub-buffer is a page.
+    let leaves = table(whole.memory.load(table(buffers)));
+    let main = (10..18).map(|page| leaves + 8 * page);
+    let used: Vec<_> = main.filter(|&leaf| whole.memory.load(leaf) != 0).collect();
+    assert!(used.len() > 4, "{used:?}");
+    let lose = |leaf| {
+        let mut machine = one(1000);
+        machine.memory.store(leaf, 2);
+        extract_machine(&machine)
+    };
+    for leaf in used {
+        let extracted = lose(leaf);
+        let extraction = &extracted.extraction;
+        assert!(!extraction.is_damaged(), "{:?}", extraction.problems);
+        let process = &extraction.traces[0].processes[0];
+        assert_eq!((process.holes, process.damaged), (1, 0));
+        assert!((500..1000).contains(&process.events), "{}", process.events);
+        let read = extracted.read();
+        assert_eq!(
+            (read.lines.len() as u64, read.discarded),
+            (process.events, 1)
+        );
+        // What is there, is there once and in order.
+        assert!(numbers(&read).is_sorted_by(|a, b| a < b));
+    }
+    // Where the rings end is not known then.
+    let extraction = lose(table(control) + 8 * 2).extraction;
+    assert_eq!(extraction.events(), 0);
+    assert_eq!(extraction.problems.count, 1, "{:?}", extraction.problems);
+    let message = &extraction.problems.messages[0];
+    assert!(
+        message.contains("no memory for what says where 2 rings end"),
+        "{message}"
+    );
+}
+
 #[test]
 fn a_dump_that_was_cut_short_has_what_is_before_the_cut() {
     let bytes = elf(&one(1000), Style::Runs);

@@ -549,3 +549,87 @@ fn a_ring_of_a_process_says_nothing_of_cpus() {
     assert_eq!(read.lines.len(), 1);
     assert!(!read.lines[0].contains("cpu_id"), "{}", read.lines[0]);
 }
+
+/// Rings of concurrency ids, which nobody is to take for CPUs.
+#[test]
+fn f1_a_ring_of_a_concurrency_id_says_so() {
+    let channel = channel_of(4, 3, 0);
+    let mut live = Live::new(&channel, &control(&["1 t:e 0 u64 n"]));
+    let mut rings = [0, 1, 2, 3].map(ring);
+    for n in 0..100u64 {
+        // The last one is never used.
+        let ring = &mut rings[n as usize % 3];
+        assert!(ring.event(1, at(10 * n), &n.to_le_bytes()));
+    }
+    for (n, ring) in rings.iter_mut().enumerate() {
+        live.read(n, ring);
+    }
+    let (summary, read, files) = live.finish(&rings);
+    assert_eq!(files, ["main_cid_0", "main_cid_1", "main_cid_2"]);
+    assert_eq!((summary.events, read.lines.len()), (100, 100));
+    for (n, line) in read.lines.iter().enumerate() {
+        assert!(
+            line.contains(&format!("{{ mm_cid = {} }}, ", n % 3)),
+            "{line}"
+        );
+        assert!(line.ends_with(&format!("{{ n = {n} }}")), "{line}");
+        assert!(!line.contains("cpu_id"), "{line}");
+    }
+}
+
+/// F2, E7: what is missing for lack of memory is told as discarded, once for each sub-buffer.
+#[test]
+fn f2_pages_without_memory_are_discarded_events() {
+    let directory = tempfile::tempdir().unwrap();
+    let control = control(&["1 t:e 0 u64 n"]);
+    let mut main = RingWriter::new(8192, 4, 0);
+    for n in 0..1900u64 {
+        assert!(main.event(1, at(n), &n.to_le_bytes()));
+    }
+    // The second half of the second sub-buffer, and all of the third.
+    for page in [3, 4, 5] {
+        let lost = 0x4c54_544c_4f53_fffbu64.to_le_bytes();
+        main.bytes[page * 4096..][..4096]
+            .as_chunks_mut()
+            .0
+            .fill(lost);
+    }
+    let channel = Channel::new(&LttInfoChannel {
+        subbuf_size: 8192,
+        subbuf_count: 4,
+        nr_rings: 1,
+        control_stride: 128,
+        ..LttInfoChannel::default()
+    })
+    .unwrap();
+    let clock = Clock::new(&START, &[]);
+    let of_main = RingReader::dump(channel.format(), &mut frozen(&main), clock.max_time());
+    let of_control = RingReader::dump(
+        self::channel(1).format(),
+        &mut frozen(&control),
+        clock.max_time(),
+    );
+    let rings = Rings {
+        control: vec![of_control],
+        main: vec![of_main],
+    };
+    let mut writer =
+        ProcessWriter::create(directory.path(), identity("p", 1), clock, &channel, rings).unwrap();
+    writer
+        .read_control(0, &mut frozen(&control), control.head, Patience::Last)
+        .unwrap();
+    writer
+        .read_main(0, &mut frozen(&main), main.head, Patience::Last)
+        .unwrap();
+    let summary = writer.finish(None).unwrap();
+    let read = babeltrace::read(directory.path());
+    assert_eq!((summary.holes, summary.damaged, read.discarded), (2, 0, 2));
+    assert_eq!(read.lines.len() as u64, summary.events);
+    let per_subbuf = (8192 - 64) / 16;
+    let in_page = (4096 - 64) / 16;
+    let want = (0..per_subbuf + in_page).chain(3 * per_subbuf..1900);
+    for (line, n) in read.lines.iter().zip(want.clone()) {
+        assert!(line.ends_with(&format!("{{ n = {n} }}")), "{line}");
+    }
+    assert_eq!(read.lines.len(), want.count());
+}

@@ -206,13 +206,13 @@ impl<F: ConsumerFile> LiveProcess<F> {
     /// # Errors
     /// When the trace cannot be written.
     pub fn finish(self) -> io::Result<ProcessSummary> {
-        let clock = self
-            .main
-            .file
-            .info()
-            .ok()
-            .map(|info| Clock::new(&info.start, &[info.now]));
-        self.writer.finish(clock)
+        let info = self.main.file.info().ok();
+        let clock = info.map(|info| Clock::new(&info.start, &[info.now]));
+        let summary = self.writer.finish(clock)?;
+        Ok(ProcessSummary {
+            sunk: info.map_or(0, |info| info.sunk),
+            ..summary
+        })
     }
 }
 

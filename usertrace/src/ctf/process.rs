@@ -84,6 +84,8 @@ pub struct ProcessSummary {
     pub unfinished: u64,
     /// Places where events were cut off by lack of memory.
     pub holes: u64,
+    /// Writes of the process that found no memory, as the kernel counted them: each the first one to its page.
+    pub sunk: u64,
     /// Sub-buffers of which a part was given up after a writer died in them.
     pub corrupted: u64,
     /// Places that could not be understood.
@@ -490,6 +492,7 @@ impl ProcessWriter {
             lost,
             unfinished: counts.unfinished + control.unfinished,
             holes: counts.holes + control.holes,
+            sunk: 0,
             corrupted: counts.corrupted + control.corrupted,
             damaged: counts.damaged + control.damaged + self.bad_descriptions,
             overwritten: counts.overwritten + control.overwritten,

@@ -8,7 +8,10 @@ use serde::Serialize;
 use usertrace::consumer::{
     CONTROL_FS, ChannelName, ConsumerFile as _, ControlFs, KernelFile, consumer_files,
 };
-use usertrace_sys::uapi::{LTT_FILE_DEAD, LttRingPositions};
+use usertrace_sys::uapi::{
+    LTT_FILE_DEAD, LTT_SCOPE_CPU, LTT_SCOPE_GLOBAL, LTT_SCOPE_MM_CID, LTT_SCOPE_THREAD,
+    LttRingPositions,
+};
 
 use crate::output;
 
@@ -16,8 +19,8 @@ use crate::output;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Processes are listed from when they have told the kernel of their buffers, which is when they write their first
-event, or end. FILL is how full the fullest ring is that was not read yet; LOST is how many events were dropped
-because a ring was full.
+event, or end. RINGS is how many there are, and what of; FILL is how full the fullest ring is that was not read yet;
+LOST is how many events were dropped because a ring was full; SUNK is how many pages there was no memory for.
 
 Exit status: 0, or 1 if traces cannot be listed.")]
 pub(crate) struct Args {
@@ -44,10 +47,14 @@ struct Process {
     process: u64,
     dead: bool,
     rings: usize,
+    /// Who writes a ring: as the channel's file `scope` has it.
+    scope: &'static str,
     ring_bytes: u64,
     /// Bytes in the fullest ring that were not consumed.
     fullest: u64,
     lost: u64,
+    /// Writes that found no memory.
+    sunk: u64,
 }
 
 impl Args {
@@ -86,15 +93,27 @@ impl Args {
 }
 
 fn table(processes: &[Process]) -> String {
-    let mut rows =
-        vec![["PID", "RINGS", "RING SIZE", "FILL", "LOST", "STATE", "NAME"].map(str::to_owned)];
+    let mut rows = vec![
+        [
+            "PID",
+            "RINGS",
+            "RING SIZE",
+            "FILL",
+            "LOST",
+            "SUNK",
+            "STATE",
+            "NAME",
+        ]
+        .map(str::to_owned),
+    ];
     rows.extend(processes.iter().map(|process| {
         [
             process.pid.to_string(),
-            process.rings.to_string(),
+            format!("{} {}", process.rings, process.scope),
             process.ring_bytes.to_string(),
             format!("{}%", process.fullest * 100 / process.ring_bytes.max(1)),
             process.lost.to_string(),
+            process.sunk.to_string(),
             if process.dead { "ended" } else { "runs" }.to_owned(),
             process.comm.clone(),
         ]
@@ -132,10 +151,22 @@ fn process(path: &Path) -> Option<Process> {
         process: info.process,
         dead: flags & LTT_FILE_DEAD != 0,
         rings: rings.len(),
+        scope: scope(info.channel.scope),
         ring_bytes,
         fullest: rings.iter().map(waiting).max().unwrap_or(0),
         lost: rings
             .iter()
             .fold(0, |lost, ring| lost.saturating_add(ring.lost)),
+        sunk: info.sunk,
     })
+}
+
+fn scope(number: u32) -> &'static str {
+    match number {
+        LTT_SCOPE_CPU => "cpu",
+        LTT_SCOPE_THREAD => "thread",
+        LTT_SCOPE_GLOBAL => "global",
+        LTT_SCOPE_MM_CID => "mm_cid",
+        _ => "?",
+    }
 }

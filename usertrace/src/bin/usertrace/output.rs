@@ -93,6 +93,7 @@ pub(crate) struct Totals {
     pub(crate) events: u64,
     pub(crate) lost: u64,
     pub(crate) holes: u64,
+    pub(crate) sunk: u64,
     pub(crate) damaged: u64,
     pub(crate) bytes: u64,
 }
@@ -103,6 +104,7 @@ impl Totals {
             events: 0,
             lost: 0,
             holes: 0,
+            sunk: 0,
             damaged: 0,
             bytes: 0,
         };
@@ -110,6 +112,7 @@ impl Totals {
             totals.events += process.events;
             totals.lost = totals.lost.saturating_add(process.lost);
             totals.holes += process.holes;
+            totals.sunk = totals.sunk.saturating_add(process.sunk);
             totals.damaged += process.damaged;
             totals.bytes += process.bytes;
         }

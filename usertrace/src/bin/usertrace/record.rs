@@ -165,6 +165,12 @@ fn summary(recording: &Recording) -> String {
         totals.bytes,
         recording.directory.display(),
     );
+    if totals.sunk > 0 {
+        text.push_str(&format!(
+            "usertrace: the programs' first writes to {} found no memory\n",
+            output::count(totals.sunk as usize, "page", "pages")
+        ));
+    }
     let mut busiest = processes.clone();
     busiest.sort_by_key(|process| std::cmp::Reverse(process.events));
     busiest.truncate(SHOWN);

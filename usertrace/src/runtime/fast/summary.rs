@@ -67,6 +67,8 @@ pub fn parse_summary(directory: &Path, line: &str) -> Option<ProcessSummary> {
         lost: count(4)?,
         unfinished: count(5)?,
         holes: count(6)?,
+        // That is of the kernel's buffers only.
+        sunk: 0,
         corrupted: count(7)?,
         damaged: count(8)?,
         overwritten: count(9)?,
@@ -93,6 +95,7 @@ mod tests {
             lost: 5,
             unfinished: 6,
             holes: 7,
+            sunk: 0,
             corrupted: 8,
             damaged: 9,
             overwritten: 10,
