@@ -340,10 +340,11 @@ impl Sleepers {
         // The first one makes the info area real, if nobody did before, and brings what all need.
         let starts: Vec<f64> = (0..=STARTS)
             .map(|_| {
+                // First: what it takes to look at all of them must not lie between what is prepared and what is counted.
+                self.all_sleep()?;
                 let trace = Trace::create("starts")?;
                 let path = trace.start_file();
                 let mut file = OpenOptions::new().write(true).open(&path)?;
-                self.all_sleep()?;
                 let before_others = Priority::raise()?;
                 let begin = cycles();
                 let written = file.write(b"1\n");

@@ -15,8 +15,9 @@ use std::arch::{asm, global_asm};
 use std::fs::{self, File, OpenOptions};
 use std::hint::black_box;
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail, ensure};
 use usertrace::clock::cycles;
@@ -38,8 +39,23 @@ const BATCHES: usize = 1000;
 
 const TRACEFS: &str = "/sys/kernel/tracing";
 
+/// What says which back end a program takes.
+const BACKEND: &str = "USERTRACE_BACKEND";
+
+/// Lets this program begin without buffers: it has events, so the library gets it some before `main`, and each change
+/// would be told to it by signal.
+fn begin_without_buffers() -> Result<()> {
+    if std::env::var_os(BACKEND).is_none() {
+        let error = Command::new("/proc/self/exe").env(BACKEND, "off").exec();
+        return Err(error).context("cannot execute itself");
+    }
+    // SAFETY: there are no other threads yet.
+    unsafe { std::env::remove_var(BACKEND) };
+    Ok(())
+}
+
 fn main() -> ExitCode {
-    match run() {
+    match begin_without_buffers().and_then(|()| run()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("guest-bench: {e:#}");
@@ -68,7 +84,7 @@ fn run() -> Result<()> {
         many - few
     );
 
-    // Before the library maps areas, which children would not have, and starts threads.
+    // Before the library maps areas, which children would not have.
     let faults = kernel::faults()?;
     let idle_calls = kernel::idle_calls()?;
     let starts = kernel::starts()?;
