@@ -50,6 +50,21 @@ impl Trace {
         trace
     }
 
+    /// `mkdir`, rings of this scope and these sub-buffers in `main`, and `echo 1 > start`
+    ///
+    /// # Panics
+    /// If the kernel refuses.
+    #[must_use]
+    pub fn started_of(name: &str, scope: &str, subbuf_size: u32, subbuf_count: u32) -> Self {
+        let trace = Self::create(name);
+        trace
+            .write("main/scope", &format!("{scope}\n"))
+            .unwrap_or_else(|e| panic!("{scope} > main/scope: {e}"));
+        trace.set_geometry("main", subbuf_size, subbuf_count);
+        trace.start();
+        trace
+    }
+
     /// Its directory.
     #[must_use]
     pub fn path(&self) -> &Path {

@@ -355,21 +355,21 @@ fn d3_a_full_ring_discards_and_counts() {
 }
 
 /// What `usertrace record` said and made.
-struct Recorded {
+pub(crate) struct Recorded {
     directory: TempDir,
     summary: Value,
     stdout: Vec<u8>,
-    stderr: String,
-    status: std::process::ExitStatus,
+    pub(crate) stderr: String,
+    pub(crate) status: std::process::ExitStatus,
 }
 
 impl Recorded {
-    fn trace(&self) -> PathBuf {
+    pub(crate) fn trace(&self) -> PathBuf {
         self.directory.path().join("trace")
     }
 
     /// The sum of a number of each process of the summary.
-    fn sum(&self, what: &str) -> u64 {
+    pub(crate) fn sum(&self, what: &str) -> u64 {
         self.summary["processes"]
             .as_array()
             .unwrap_or_else(|| panic!("no processes in {}", self.summary))
@@ -393,7 +393,14 @@ impl Recorded {
 }
 
 /// Runs a program under `usertrace record` with these options.
-fn record(options: &[&str], program: &Path, arguments: &[&str]) -> Recorded {
+pub(crate) fn record(options: &[&str], program: &Path, arguments: &[&str]) -> Recorded {
+    let traces = || {
+        let entries = fs::read_dir(control::ROOT).expect("a directory");
+        entries
+            .filter(|entry| entry.as_ref().is_ok_and(|entry| entry.path().is_dir()))
+            .count()
+    };
+    let before = traces();
     let directory = tempfile::tempdir().expect("a directory");
     let json = directory.path().join("summary.json");
     let output = Command::new(program::path("usertrace"))
@@ -410,8 +417,7 @@ fn record(options: &[&str], program: &Path, arguments: &[&str]) -> Recorded {
         .expect("usertrace runs");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     let text = fs::read_to_string(&json).unwrap_or_else(|e| panic!("no summary: {e}; {stderr}"));
-    let left = fs::read_dir(control::ROOT).expect("a directory").count();
-    assert_eq!(left, 1, "the trace that it made is gone");
+    assert_eq!(traces(), before, "a trace that it made is gone");
     Recorded {
         directory,
         summary: serde_json::from_str(&text).expect("JSON"),

@@ -10,6 +10,7 @@ mod info;
 mod lifecycle;
 mod mappings;
 mod preload;
+mod scopes;
 mod traces;
 mod update;
 
@@ -42,6 +43,7 @@ const ALL: &[&[Case]] = &[
     consumer::CASES,
     events::CASES,
     preload::CASES,
+    scopes::CASES,
     lifecycle::CASES,
     mappings::CASES,
 ];

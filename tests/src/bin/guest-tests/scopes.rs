@@ -1,0 +1,565 @@
+//! Channels whose rings are those of CPUs, of concurrency ids, of threads, or of the process; and what becomes of events
+//! that there is no memory for (A4, A8, A10, E3, F1, F2).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use usertrace::{Outcome, Status};
+use usertrace_tests::babeltrace::{self, Printed};
+use usertrace_tests::child::{self, Child};
+use usertrace_tests::control::{self, Trace};
+use usertrace_tests::event::{self, check_prefix};
+use usertrace_tests::guest::scaled;
+use usertrace_tests::random::Random;
+use usertrace_tests::shared::Shared;
+use usertrace_tests::wait::{self, spin};
+use usertrace_tests::{cpu, program};
+
+use crate::events::{Recorded, record};
+use crate::{Case, cases};
+
+pub(crate) const CASES: &[Case] = cases![
+    e3_each_scope_records_exactly_what_was_written,
+    a10_sigkill_loses_no_committed_event_of_any_scope,
+    a8_rings_of_threads_that_are_gone_are_taken_again,
+    a8_rings_of_threads_that_run_are_theirs,
+    e3_rings_of_concurrency_ids_are_as_many_as_threads,
+    f2_a_vfork_child_of_each_scope_leaves_its_parents_rings_alone,
+    a4_a_process_that_blocks_signals_follows_traces_of_each_scope,
+    e3_list_tells_of_each_scope,
+    f2_what_there_is_no_memory_for_is_told,
+];
+
+const SCOPES: [&str; 4] = ["cpu", "mm_cid", "thread", "global"];
+
+/// Rings that a thread can have for itself, and those that many share.
+const OWN_RINGS: u32 = 48;
+
+fn attach() {
+    assert_eq!(usertrace::init(), Status::Attached);
+}
+
+fn gettid() -> u32 {
+    nix::unistd::gettid().as_raw().cast_unsigned()
+}
+
+fn nr_cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, Into::into)
+}
+
+/// What `usertrace record` makes of a trace whose processes are gone.
+fn read_by_record(trace: &Trace) -> Recorded {
+    let recorded = record(&["--trace", trace.name()], Path::new("/bin/true"), &[]);
+    assert!(recorded.status.success(), "{}", recorded.stderr);
+    let nothing = ["holes", "damaged", "corrupted", "overwritten"];
+    assert_eq!(nothing.map(|what| recorded.sum(what)), [0; 4]);
+    recorded
+}
+
+/// The events of a recording in which nothing was discarded.
+fn events(recorded: &Recorded) -> Vec<Printed> {
+    if recorded.sum("events") == 0 {
+        // There may be no process in it, and then babeltrace2 finds no trace.
+        return Vec::new();
+    }
+    let read = babeltrace::read(&recorded.trace());
+    assert_eq!(read.discarded, 0);
+    assert_eq!(read.events.len() as u64, recorded.sum("events"));
+    read.events
+}
+
+/// What says which ring an event was in.
+fn ring_of(scope: &str, event: &Printed) -> u64 {
+    match scope {
+        "cpu" => event.field("cpu_id"),
+        "mm_cid" => {
+            assert!(!event.fields.contains("cpu_id"), "{}", event.fields);
+            event.field("mm_cid")
+        }
+        "thread" => event.field("tid"),
+        _ => 0,
+    }
+}
+
+/// Each thread's numbers, which are in order in each ring, sorted.
+fn by_thread(scope: &str, events: &[Printed]) -> BTreeMap<u32, Vec<u64>> {
+    let mut last = BTreeMap::new();
+    for event in events {
+        let (thread, number) = event.numbered();
+        let before = last.insert((ring_of(scope, event), thread), number);
+        assert!(before.is_none_or(|before| before < number), "{event:?}");
+    }
+    event::by_thread(events.iter().map(Printed::numbered))
+}
+
+/// The numbers of rings of `main` that have something.
+fn used_rings(trace: &Trace) -> Vec<u32> {
+    let rings = trace.stats().rings;
+    let main = rings.iter().filter(|ring| ring.channel == "main");
+    main.filter(|ring| ring.head > 0)
+        .map(|ring| ring.ring)
+        .collect()
+}
+
+/// By which name events of signal handlers go.
+const HANDLER: u32 = 1000;
+static HANDLED: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn trace_in_handler(_: libc::c_int) {
+    // Only one of them at a time: the signal is blocked in its handler, and comes to one thread.
+    let number = HANDLED.load(Ordering::Relaxed);
+    if event::write(HANDLER, number) == Outcome::Recorded {
+        HANDLED.store(number + 1, Ordering::Relaxed);
+    }
+}
+
+/// Has a signal handler trace, again and again.
+fn interrupt_often() {
+    let time = libc::timeval {
+        tv_sec: 0,
+        tv_usec: 1000,
+    };
+    let timer = libc::itimerval {
+        it_interval: time,
+        it_value: time,
+    };
+    // SAFETY: the handler writes events, which is async-signal-safe; the process is the test's own.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = trace_in_handler as extern "C" fn(libc::c_int) as usize;
+        action.sa_flags = libc::SA_RESTART;
+        assert_eq!(
+            libc::sigaction(libc::SIGPROF, &raw const action, std::ptr::null_mut()),
+            0
+        );
+        assert_eq!(
+            libc::setitimer(libc::ITIMER_PROF, &raw const timer, std::ptr::null_mut()),
+            0
+        );
+    }
+}
+
+/// Whether the calling thread gets these signals.
+fn mask(how: libc::c_int, signal: libc::c_int) {
+    // SAFETY: the calling thread's own mask.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigaddset(&raw mut set, signal);
+        assert_eq!(
+            libc::pthread_sigmask(how, &raw const set, std::ptr::null_mut()),
+            0
+        );
+    }
+}
+
+fn e3_each_scope_records_exactly_what_was_written() {
+    const THREADS: u32 = 3;
+    let count = scaled(2000);
+    for scope in SCOPES {
+        let trace = Trace::started_of("scoped", scope, 65536, 64);
+        let handled = Shared::new();
+        child::run(|| {
+            attach();
+            // One thread alone gets the signals, until it has written all.
+            mask(libc::SIG_BLOCK, libc::SIGPROF);
+            interrupt_often();
+            let barrier = Barrier::new(THREADS as usize);
+            std::thread::scope(|threads| {
+                for thread in 0..THREADS {
+                    let barrier = &barrier;
+                    threads.spawn(move || {
+                        barrier.wait();
+                        if thread == 0 {
+                            mask(libc::SIG_UNBLOCK, libc::SIGPROF);
+                        }
+                        for number in 0..count {
+                            assert_eq!(event::write(thread, number), Outcome::Recorded);
+                        }
+                        mask(libc::SIG_BLOCK, libc::SIGPROF);
+                    });
+                }
+            });
+            handled
+                .get()
+                .store(HANDLED.load(Ordering::Relaxed), Ordering::Relaxed);
+        });
+        // What was read to its end is forgotten.
+        let used = used_rings(&trace);
+        let recorded = read_by_record(&trace);
+        assert_eq!(recorded.sum("lost"), 0, "{scope}");
+        let events = events(&recorded);
+        let mut numbers = by_thread(scope, &events);
+        let handlers = numbers.remove(&HANDLER).unwrap_or_default();
+        let handled = handled.get().load(Ordering::Relaxed);
+        assert_eq!(check_prefix(&handlers), handled, "{scope}");
+        assert!(handled > 0, "no signal came");
+        assert_eq!(numbers.len(), THREADS as usize, "{scope}");
+        for numbers in numbers.values() {
+            assert_eq!(check_prefix(numbers), count, "{scope}");
+        }
+        // Handlers write where the thread does that they interrupt; no other two threads share a ring of threads.
+        let rings: BTreeSet<_> = events.iter().map(|event| ring_of(scope, event)).collect();
+        match scope {
+            "thread" => assert_eq!(rings.len(), THREADS as usize),
+            "global" => assert_eq!(used, [0]),
+            _ => assert_eq!(rings.len(), used.len()),
+        }
+    }
+}
+
+fn a10_sigkill_loses_no_committed_event_of_any_scope() {
+    const THREADS: usize = 2;
+    let mut random = Random::new();
+    for scope in SCOPES {
+        let mut total = 0;
+        for round in 0..scaled(4) {
+            let trace = Trace::started_of("killed", scope, 16384, 8);
+            let witness: [Shared; THREADS] = std::array::from_fn(|_| Shared::new());
+            let mut child = Child::spawn(|_| {
+                attach();
+                std::thread::scope(|threads| {
+                    for (thread, witness) in (0..).zip(&witness) {
+                        threads.spawn(move || {
+                            for number in 0.. {
+                                match event::write(thread, number) {
+                                    // Committed, so it may be counted.
+                                    Outcome::Recorded => {
+                                        witness.get().store(number + 1, Ordering::Release);
+                                    }
+                                    // The ring is full.
+                                    _ => break,
+                                }
+                            }
+                            loop {
+                                std::hint::spin_loop();
+                            }
+                        });
+                    }
+                });
+            });
+            let seen = || {
+                witness
+                    .each_ref()
+                    .map(|seen| seen.get().load(Ordering::Acquire))
+            };
+            wait::until("both write", || seen().iter().all(|&seen| seen > 0));
+            spin(Duration::from_micros(random.below(500)));
+            child.signal(Signal::SIGKILL);
+            child.wait();
+            let seen = seen();
+            let recorded = read_by_record(&trace);
+            // At most the one that each thread was in the middle of.
+            assert!(recorded.sum("unfinished") <= THREADS as u64);
+            let read = babeltrace::read(&recorded.trace());
+            let numbers = by_thread(scope, &read.events);
+            for (thread, &seen) in (0..).zip(&seen) {
+                let recorded = check_prefix(&numbers[&thread]);
+                assert!(
+                    recorded == seen || recorded == seen + 1,
+                    "{recorded} recorded, {seen} witnessed, {scope}, round {round}, {random:?}"
+                );
+                total += recorded;
+            }
+        }
+        assert!(total > 2 * scaled(4), "they did write: {total}");
+    }
+}
+
+/// Waits until the kernel has forgotten a thread of this process, which was joined.
+fn wait_for_end(thread: u32) {
+    wait::until("a thread is gone", || {
+        !Path::new(&format!("/proc/self/task/{thread}")).exists()
+    });
+}
+
+fn a8_rings_of_threads_that_are_gone_are_taken_again() {
+    const EACH: u64 = 3;
+    let threads = 3 * OWN_RINGS;
+    let trace = Trace::started_of("many", "thread", 4096, 16);
+    child::run(|| {
+        attach();
+        for _ in 0..threads {
+            let thread = std::thread::spawn(|| {
+                for number in 0..EACH {
+                    assert_eq!(event::write(gettid(), number), Outcome::Recorded);
+                }
+                gettid()
+            });
+            wait_for_end(thread.join().expect("a good end"));
+        }
+    });
+    let used = used_rings(&trace);
+    assert_eq!(used.len() as u32, OWN_RINGS);
+    assert!(used.iter().all(|&ring| ring < OWN_RINGS), "{used:?}");
+    let recorded = read_by_record(&trace);
+    assert_eq!(recorded.sum("lost"), 0);
+    let events = events(&recorded);
+    assert_eq!(events.len() as u64, u64::from(threads) * EACH);
+    for event in &events {
+        assert_eq!(event.field("tid"), u64::from(event.numbered().0));
+    }
+    for numbers in by_thread("thread", &events).values() {
+        // The number of a thread may have been used again.
+        assert!(numbers.len() as u64 % EACH == 0);
+    }
+}
+
+fn a8_rings_of_threads_that_run_are_theirs() {
+    // More than there are rings for.
+    let threads = OWN_RINGS + 8;
+    let trace = Trace::started_of("crowd", "thread", 4096, 16);
+    child::run(|| {
+        attach();
+        let (wrote, again) = (
+            Barrier::new(threads as usize),
+            Barrier::new(threads as usize),
+        );
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    assert_eq!(event::write(gettid(), 0), Outcome::Recorded);
+                    wrote.wait();
+                    assert_eq!(event::write(gettid(), 1), Outcome::Recorded);
+                    again.wait();
+                });
+            }
+        });
+    });
+    let used = used_rings(&trace);
+    let own = used.iter().filter(|&&ring| ring < OWN_RINGS).count();
+    assert_eq!(own as u32, OWN_RINGS);
+    assert!(used.len() > own, "some had none of their own");
+    let events = events(&read_by_record(&trace));
+    assert_eq!(events.len() as u32, 2 * threads);
+    let mut with_own = BTreeSet::new();
+    for event in &events {
+        let (thread, tid) = (event.numbered().0, event.field("tid"));
+        // A ring of several has no name.
+        assert!(tid == 0 || tid == u64::from(thread));
+        if tid != 0 {
+            with_own.insert(thread);
+        }
+    }
+    assert_eq!(with_own.len() as u32, OWN_RINGS);
+}
+
+fn e3_rings_of_concurrency_ids_are_as_many_as_threads() {
+    let cpus = nr_cpus();
+    let by_cpu = Trace::started_of("by-cpu", "cpu", 65536, 16);
+    let by_cid = Trace::started_of("by-cid", "mm_cid", 65536, 16);
+    child::run(|| {
+        attach();
+        for number in 0..100 {
+            cpu::pin(number as usize % cpus);
+            assert_eq!(event::write(0, number), Outcome::Recorded);
+        }
+    });
+    assert_eq!(used_rings(&by_cpu).len(), cpus);
+    assert_eq!(used_rings(&by_cid).len(), 1, "one thread has one ring");
+    for (trace, scope) in [(&by_cpu, "cpu"), (&by_cid, "mm_cid")] {
+        let events = events(&read_by_record(trace));
+        assert_eq!(check_prefix(&by_thread(scope, &events)[&0]), 100);
+        // Its ring is written in the order of time, wherever it ran.
+        if scope == "mm_cid" {
+            assert!(events.iter().map(|event| event.numbered().1).eq(0..100));
+        }
+    }
+    drop((by_cpu, by_cid));
+    // Two that run at the same time, and a third one that waits for them.
+    let trace = Trace::started_of("two", "mm_cid", 65536, 64);
+    let count = scaled(2000);
+    child::run(|| {
+        attach();
+        let barrier = Barrier::new(2);
+        std::thread::scope(|scope| {
+            for thread in 0..2 {
+                let barrier = &barrier;
+                scope.spawn(move || {
+                    cpu::pin(thread as usize % cpus);
+                    barrier.wait();
+                    for number in 0..count {
+                        if number % 50 == 0 {
+                            cpu::pin((thread as usize + number as usize / 50) % cpus);
+                        }
+                        assert_eq!(event::write(thread, number), Outcome::Recorded);
+                    }
+                });
+            }
+        });
+    });
+    assert!(used_rings(&trace).len() <= 3);
+    let numbers = by_thread("mm_cid", &events(&read_by_record(&trace)));
+    for thread in 0..2 {
+        assert_eq!(check_prefix(&numbers[&thread]), count);
+    }
+}
+
+/// Of a ring that is written by sequences it can write nothing, and loses its events; others take them, but no ring of a
+/// thread.
+fn f2_a_vfork_child_of_each_scope_leaves_its_parents_rings_alone() {
+    for scope in SCOPES {
+        let trace = Trace::started_of("vfork", scope, 65536, 16);
+        let expected = match scope {
+            "cpu" | "mm_cid" => Outcome::Lost,
+            _ => Outcome::Recorded,
+        };
+        child::run(|| {
+            attach();
+            let recorded = |number| event::write(0, number) == Outcome::Recorded;
+            let mut ok = (0..10).all(recorded);
+            #[allow(
+                deprecated,
+                reason = "programs do it; this one keeps nothing that the child changes"
+            )]
+            // SAFETY: the child writes events, to memory that it shares, and ends.
+            let pid = unsafe { libc::vfork() };
+            if pid == 0 {
+                let good = (0..5).all(|number| event::write(1, number) == expected);
+                // SAFETY: as above.
+                unsafe { libc::_exit(i32::from(!good)) };
+            }
+            let mut status = -1;
+            // SAFETY: the child is this process's.
+            ok &= unsafe { libc::waitpid(pid, &raw mut status, 0) } == pid && status == 0;
+            ok &= (10..20).all(recorded);
+            assert!(ok, "{scope}");
+        });
+        let recorded = read_by_record(&trace);
+        let lost = if expected == Outcome::Lost { 5 } else { 0 };
+        assert_eq!(
+            (recorded.sum("events"), recorded.sum("lost")),
+            (25 - lost, lost)
+        );
+        let read = babeltrace::read(&recorded.trace());
+        let numbers = by_thread(scope, &read.events);
+        assert_eq!(check_prefix(&numbers[&0]), 20, "{scope}");
+    }
+}
+
+fn a4_a_process_that_blocks_signals_follows_traces_of_each_scope() {
+    /// Those of a sub-buffer of 4096 bytes, and more.
+    const PLENTY: u64 = 4096 / 24 + 1;
+    for scope in SCOPES {
+        child::run(|| {
+            attach();
+            // SAFETY: the calling thread's own mask.
+            unsafe {
+                let mut all: libc::sigset_t = std::mem::zeroed();
+                libc::sigfillset(&raw mut all);
+                libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
+            }
+            let trace = Trace::started_of("quiet", scope, 4096, 4);
+            assert_eq!(event::write(0, 0), Outcome::Off, "{scope}");
+            assert_eq!(usertrace::switch(), Ok(()));
+            assert_eq!(event::write(0, 0), Outcome::Recorded, "{scope}");
+            trace.stop();
+            // At the next sub-buffer, or, where each event takes the slow path, with the next one.
+            let still = (0..PLENTY).take_while(|&n| event::write(0, n) != Outcome::Off);
+            let still = still.count() as u64;
+            let most = if scope == "cpu" { PLENTY - 1 } else { 1 };
+            assert!(still <= most, "{still} in {scope}");
+            // Removed, and made again: perhaps in the same slot.
+            drop(trace);
+            let next = Trace::started_of("next", scope, 4096, 4);
+            assert_eq!(usertrace::switch(), Ok(()));
+            assert_eq!(event::write(0, 0), Outcome::Recorded, "{scope}");
+            assert_eq!(used_rings(&next).len(), 1);
+        });
+    }
+}
+
+fn e3_list_tells_of_each_scope() {
+    let list = |arguments: &[&str]| {
+        let output = Command::new(program::path("usertrace"))
+            .arg("list")
+            .args(arguments)
+            .output()
+            .expect("usertrace runs");
+        assert!(output.status.success());
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    for scope in SCOPES {
+        let trace = Trace::started_of("listed", scope, 4096, 4);
+        child::run(|| {
+            attach();
+            assert_eq!(event::write(0, 0), Outcome::Recorded);
+        });
+        wait::until("there is a file", || {
+            !trace.consumer_files("main").is_empty()
+        });
+        let traces: serde_json::Value = serde_json::from_str(&list(&["--json"])).expect("JSON");
+        let process = &traces[0]["processes"][0];
+        let rings = match scope {
+            "thread" => 64,
+            "global" => 1,
+            _ => nr_cpus() as u64,
+        };
+        assert_eq!(process["scope"], scope);
+        assert_eq!(process["rings"], rings);
+        assert_eq!(process["sunk"], 0);
+        assert!(list(&[]).contains(&format!(" {rings} {scope} ")));
+    }
+}
+
+/// Sets a limit of the control file system, until it is dropped.
+struct Limit(&'static str);
+
+impl Limit {
+    fn set(file: &'static str, bytes: u64) -> Self {
+        let limit = Self(file);
+        limit.write(&bytes.to_string());
+        limit
+    }
+
+    fn write(&self, text: &str) {
+        let path = Path::new(control::ROOT).join(self.0);
+        control::write(&path, text).unwrap_or_else(|e| panic!("{text} > {}: {e}", self.0));
+    }
+}
+
+impl Drop for Limit {
+    fn drop(&mut self) {
+        self.write("max");
+    }
+}
+
+/// A program goes on when there is no memory, and what it could not write is told by everybody: the library's events
+/// before it are there, the holes are counted, and nothing counts as damaged.
+fn f2_what_there_is_no_memory_for_is_told() {
+    let count = scaled(20_000);
+    for scope in SCOPES {
+        let trace = Trace::started_of("sunk", scope, 65536, 16);
+        let limit = Limit::set("limit_process", 256 << 10);
+        child::run(|| {
+            attach();
+            for number in 0..count {
+                assert_ne!(event::write(0, number), Outcome::Off, "{scope}");
+            }
+        });
+        drop(limit);
+        let sunk = trace.stats().sunk;
+        assert!(sunk > 0, "{scope}");
+        let recorded = record(&["--trace", trace.name()], Path::new("/bin/true"), &[]);
+        assert!(recorded.status.success(), "{}", recorded.stderr);
+        assert_eq!(recorded.sum("sunk"), sunk, "{scope}");
+        assert!(
+            recorded.stderr.contains("found no memory"),
+            "{}",
+            recorded.stderr
+        );
+        assert_eq!(recorded.sum("damaged"), 0, "{scope}");
+        assert!(recorded.sum("holes") > 0, "{scope}");
+        let read = babeltrace::read(&recorded.trace());
+        assert_eq!(read.events.len() as u64, recorded.sum("events"));
+        assert!(read.discarded >= recorded.sum("holes") + recorded.sum("lost"));
+        // No event twice, and each ring in order; of the first sub-buffer, all.
+        let numbers = &by_thread(scope, &read.events)[&0];
+        assert!(numbers.is_sorted_by(|a, b| a < b) && numbers[0] == 0);
+        assert!((numbers.len() as u64) < count, "{scope}");
+    }
+}
