@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -118,30 +118,23 @@ extern "C" fn trace_in_handler(_: libc::c_int) {
     }
 }
 
-/// Has a signal handler trace, again and again.
-fn interrupt_often() {
-    let time = libc::timeval {
-        tv_sec: 0,
-        tv_usec: 1000,
-    };
-    let timer = libc::itimerval {
-        it_interval: time,
-        it_value: time,
-    };
+/// Has a signal handler trace from now on.
+fn handle(signal: libc::c_int) {
     // SAFETY: the handler writes events, which is async-signal-safe; the process is the test's own.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = trace_in_handler as extern "C" fn(libc::c_int) as usize;
         action.sa_flags = libc::SA_RESTART;
-        assert_eq!(
-            libc::sigaction(libc::SIGPROF, &raw const action, std::ptr::null_mut()),
-            0
-        );
-        assert_eq!(
-            libc::setitimer(libc::ITIMER_PROF, &raw const timer, std::ptr::null_mut()),
-            0
-        );
+        let set = libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+        assert_eq!(set, 0);
     }
+}
+
+/// Sends a signal to a thread of this process.
+fn interrupt(thread: u32, signal: libc::c_int) {
+    // SAFETY: the signal has a handler.
+    let sent = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, signal) };
+    assert_eq!(sent, 0);
 }
 
 /// Whether the calling thread gets these signals.
@@ -165,22 +158,31 @@ fn e3_each_scope_records_exactly_what_was_written() {
         let handled = Shared::new();
         child::run(|| {
             attach();
-            // One thread alone gets the signals, until it has written all.
-            mask(libc::SIG_BLOCK, libc::SIGPROF);
-            interrupt_often();
-            let barrier = Barrier::new(THREADS as usize);
+            // One thread alone gets the signals, which others send, until all have written all.
+            mask(libc::SIG_BLOCK, libc::SIGUSR1);
+            handle(libc::SIGUSR1);
+            let interrupted = AtomicU32::new(0);
+            let (begin, end) = (
+                Barrier::new(THREADS as usize),
+                Barrier::new(THREADS as usize),
+            );
             std::thread::scope(|threads| {
                 for thread in 0..THREADS {
-                    let barrier = &barrier;
+                    let (interrupted, begin, end) = (&interrupted, &begin, &end);
                     threads.spawn(move || {
-                        barrier.wait();
                         if thread == 0 {
-                            mask(libc::SIG_UNBLOCK, libc::SIGPROF);
+                            interrupted.store(gettid(), Ordering::Relaxed);
+                            mask(libc::SIG_UNBLOCK, libc::SIGUSR1);
                         }
+                        begin.wait();
                         for number in 0..count {
                             assert_eq!(event::write(thread, number), Outcome::Recorded);
+                            if thread != 0 && number % 16 == 0 {
+                                interrupt(interrupted.load(Ordering::Relaxed), libc::SIGUSR1);
+                            }
                         }
-                        mask(libc::SIG_BLOCK, libc::SIGPROF);
+                        end.wait();
+                        mask(libc::SIG_BLOCK, libc::SIGUSR1);
                     });
                 }
             });
@@ -305,7 +307,7 @@ fn a8_rings_of_threads_that_are_gone_are_taken_again() {
     }
     for numbers in by_thread("thread", &events).values() {
         // The number of a thread may have been used again.
-        assert!(numbers.len() as u64 % EACH == 0);
+        assert!((numbers.len() as u64).is_multiple_of(EACH));
     }
 }
 
