@@ -34,6 +34,8 @@ pub(crate) enum Section {
     Debug,
     /// Tests of what is linked into programs, on emulated aarch64 processors
     Cross,
+    /// The kernel without the series, and with it: images without the tracer, and the kernel's own selftests
+    Compare,
 }
 
 /// What a step's output has to say.
@@ -58,11 +60,12 @@ struct Done {
 
 /// Runs the sections, and prints the sum last. The result says whether all is well.
 pub(crate) fn run(sections: &[Section]) -> Result<bool> {
-    // Emulated aarch64 processors take long, and an emulator that crashes leaves a test that waits: by name only.
+    // Emulated aarch64 processors take long, and an emulator that crashes leaves a test that waits; two more kernels to
+    // compare with take longer: by name only.
     let usual: Vec<_> = Section::value_variants()
         .iter()
         .copied()
-        .filter(|section| *section != Section::Cross)
+        .filter(|section| !matches!(section, Section::Cross | Section::Compare))
         .collect();
     let sections = if sections.is_empty() {
         &usual
@@ -79,6 +82,7 @@ pub(crate) fn run(sections: &[Section]) -> Result<bool> {
             Section::Crash => suite.crash(),
             Section::Debug => suite.guest(KernelConfig::Debug),
             Section::Cross => suite.cross(),
+            Section::Compare => suite.compare(),
         }
     }
     let sum = suite.sum();
@@ -260,6 +264,23 @@ impl Suite {
         self.step("aarch64, without a kernel", user, Says::Libtest);
         let boot = script("cross", &["boot"]);
         self.step("aarch64, in a guest", boot, Says::Libtest);
+    }
+
+    fn compare(&mut self) {
+        // One by one, each within the limit of a step.
+        for config in ["unpatched", "off"] {
+            let build = script("kernel", &["build", "--config", config]);
+            if !self.prepare(&format!("kernel to compare: {config}"), build) {
+                return;
+            }
+        }
+        if !self.kernel(KernelConfig::Release) {
+            return;
+        }
+        let images = script("compare", &["images"]);
+        self.step("images without the tracer", images, Says::Nothing);
+        let selftests = script("compare", &["selftests"]);
+        self.step("the kernel's own selftests", selftests, Says::Nothing);
     }
 
     /// The kernel, which is no test unless it cannot be built.

@@ -1,0 +1,52 @@
+//! Compares the kernel without the series, and with it: `scripts/compare` runs it.
+//!
+//! - `images` compares two kernels that were built without the tracer, one of them from the patched source (C1).
+//! - `selftests` compares what the kernel's own selftests say on two kernels (C1).
+
+mod image;
+mod selftests;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(about)]
+struct Cli {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Say in what two kernels differ, and fail if in anything that has no reason
+    Images {
+        /// The unpatched one: `vmlinux.unstripped`, with its relocations
+        unpatched: PathBuf,
+        /// The patched one, without CONFIG_LTT
+        patched: PathBuf,
+    },
+    /// Say in what the results of two runs of tests differ, and fail if in anything
+    Selftests {
+        /// Those of the unpatched kernel
+        unpatched: PathBuf,
+        /// Those of the patched one
+        patched: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    let same = match Cli::parse().what {
+        What::Images { unpatched, patched } => image::compare(&unpatched, &patched),
+        What::Selftests { unpatched, patched } => selftests::compare(&unpatched, &patched),
+    };
+    match same {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(e) => {
+            eprintln!("kernel-diff: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
