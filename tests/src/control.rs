@@ -314,3 +314,35 @@ mod tests {
         );
     }
 }
+
+/// What the file `memory` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Bytes that buffers hold.
+    pub total: u64,
+    /// Those of each user, by number.
+    pub users: Vec<(u32, u64)>,
+}
+
+/// Reads the file `memory`.
+///
+/// # Panics
+/// If it cannot be read, or says something else.
+#[must_use]
+pub fn memory() -> Memory {
+    let text = fs::read_to_string(Path::new(ROOT).join("memory")).expect("memory");
+    let mut memory = Memory {
+        total: u64::MAX,
+        users: Vec::new(),
+    };
+    for line in text.lines() {
+        let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("in memory: {line}"));
+        match line.split(' ').collect::<Vec<_>>()[..] {
+            ["total", bytes] => memory.total = number(bytes),
+            ["user", uid, bytes] => memory.users.push((number(uid) as u32, number(bytes))),
+            _ => panic!("in memory: {line}"),
+        }
+    }
+    assert_ne!(memory.total, u64::MAX, "memory says no total: {text}");
+    memory
+}

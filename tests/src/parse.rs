@@ -5,8 +5,8 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use usertrace_sys::uapi::{
-    LTT_FILE_DEAD, LTT_ID_MAX, LTT_ID_MIN, LTT_ID_PAD, LTT_ID_TIME, LTT_SUBBUF_MAGIC,
-    LttInfoChannel, LttSubbuf,
+    LTT_FILE_DEAD, LTT_ID_LOST, LTT_ID_MAX, LTT_ID_MIN, LTT_ID_PAD, LTT_ID_TIME, LTT_LOST_WORD,
+    LTT_SUBBUF_MAGIC, LttInfoChannel, LttRingPositions, LttSubbuf,
 };
 use zerocopy::FromBytes;
 
@@ -15,6 +15,8 @@ use crate::control::Trace;
 use crate::event::{self, RECORD_LEN, by_thread};
 use crate::wait;
 
+const PAGE: usize = 4096;
+
 /// What a ring has of [`event::numbered`], and nothing but that.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RingEvents {
@@ -22,9 +24,11 @@ pub struct RingEvents {
     pub events: Vec<(u32, u64)>,
     /// Events that were dropped.
     pub lost: u64,
+    /// Sub-buffers in which there was no memory for a page.
+    pub missing: u64,
 }
 
-/// Reads all rings of a consumer file of the main channel, of which nothing was consumed and nothing overwritten.
+/// Reads what was not consumed of all rings of a consumer file of the main channel, of which nothing was overwritten.
 ///
 /// # Panics
 /// If there is anything in them that should not be there.
@@ -36,21 +40,46 @@ pub fn rings(consumer: &Consumer) -> Vec<RingEvents> {
         .positions()
         .iter()
         .enumerate()
-        .map(|(ring, at)| RingEvents {
-            events: events(&view, &channel, ring, at.head as usize),
-            lost: at.lost,
+        .map(|(ring, at)| {
+            let mut events = RingEvents {
+                lost: at.lost,
+                ..RingEvents::default()
+            };
+            read(&view, &channel, ring, at, &mut events);
+            events
         })
         .collect()
 }
 
-fn events(view: &View, channel: &LttInfoChannel, ring: usize, head: usize) -> Vec<(u32, u64)> {
+/// Does a page begin within these bytes that there was no memory for? `from`: where they are in the ring.
+fn is_missing(bytes: &[u8], from: usize) -> bool {
+    (from.next_multiple_of(PAGE)..from + bytes.len())
+        .step_by(PAGE)
+        .chain([from])
+        .any(|at| bytes[at - from..].starts_with(&LTT_LOST_WORD.to_ne_bytes()))
+}
+
+fn read(
+    view: &View,
+    channel: &LttInfoChannel,
+    ring: usize,
+    at: &LttRingPositions,
+    found: &mut RingEvents,
+) {
     let subbuf_size = channel.subbuf_size as usize;
     let ring_size = subbuf_size * channel.subbuf_count as usize;
-    assert!(head <= ring_size, "nothing was overwritten");
-    let mut events = Vec::new();
+    let (head, consumed) = (at.head as usize, at.consumed as usize);
+    assert!(head - consumed <= ring_size, "nothing was overwritten");
     let mut last_time = 0;
-    for start in (0..head).step_by(subbuf_size) {
-        let bytes = view.copy(ring * ring_size + start, subbuf_size.min(head - start));
+    for start in (consumed / subbuf_size * subbuf_size..head).step_by(subbuf_size) {
+        let bytes = view.copy(
+            ring * ring_size + start % ring_size,
+            subbuf_size.min(head - start),
+        );
+        if is_missing(&bytes[..size_of::<LttSubbuf>()], start) {
+            found.missing += 1;
+            continue;
+        }
         let (header, mut rest) = LttSubbuf::read_from_prefix(&bytes).expect("a header");
         assert_eq!(header.position, start as u64);
         assert_eq!(header.magic, LTT_SUBBUF_MAGIC);
@@ -59,23 +88,28 @@ fn events(view: &View, channel: &LttInfoChannel, ring: usize, head: usize) -> Ve
         last_time = header.time;
         while !rest.is_empty() {
             let word = u64::from_ne_bytes(rest[..8].try_into().expect("a word"));
+            let position = start + bytes.len() - rest.len();
             let len = match word as u16 {
                 LTT_ID_PAD => break,
                 LTT_ID_TIME => 16,
-                LTT_ID_MIN..=LTT_ID_MAX => {
-                    events.push(event::read(&rest[8..]));
-                    RECORD_LEN
-                }
+                LTT_ID_MIN..=LTT_ID_MAX => RECORD_LEN,
+                LTT_ID_LOST => 8,
                 id => panic!("id {id:#x} in ring {ring}, sub-buffer {start:#x}, head {head:#x}"),
             };
+            if is_missing(&rest[..len], position) {
+                found.missing += 1;
+                break;
+            }
             // The low 48 bits suffice: no test runs for days.
             let time = word >> 16;
             assert!(time >= last_time & (u64::MAX >> 16), "time goes on");
             last_time = last_time & !(u64::MAX >> 16) | time;
+            if len == RECORD_LEN && position >= consumed {
+                found.events.push(event::read(&rest[8..]));
+            }
             rest = &rest[len..];
         }
     }
-    events
 }
 
 /// The consumer file of the only process of a trace, after its death.

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use usertrace_sys::uapi::{
-    LTT_ABI_VERSION, LTT_CLOCK_TSC, LTT_INFO_MAGIC, LTT_MODE_DISCARD, LTT_PROTOCOL_RSEQ,
-    LTT_SCOPE_CPU, LttInfo, LttInfoSlot, LttInfoTrace, LttRingControl,
+    LTT_ABI_VERSION, LTT_CLOCK_TSC, LTT_INFO_MAGIC, LTT_MAX_TRACES, LTT_MODE_DISCARD,
+    LTT_PROTOCOL_RSEQ, LTT_SCOPE_CPU, LttInfo, LttInfoSlot, LttInfoTrace, LttRingControl,
 };
 use usertrace_tests::areas::{Areas, peek};
 use usertrace_tests::child::{self, Child};
@@ -158,8 +158,12 @@ fn check_consistent(info: &LttInfo, detail: &LttInfoTrace, slot: usize) {
 
 fn c8_info_is_always_consistent() {
     const CHANGES: u64 = 200;
-    // Slot 0 is the first that is free.
     let slot = Trace::started("s262144-c16").stats().slot;
+    // All others are taken, so that this one is taken again each time.
+    let others: Vec<_> = (1..LTT_MAX_TRACES)
+        .map(|n| Trace::create(&format!("other-{n}")))
+        .collect();
+    assert!(others.iter().all(|trace| trace.stats().slot != slot));
     let reader = |link: &mut child::Link| {
         let areas = Areas::map(0);
         link.tell(0);
@@ -194,7 +198,8 @@ fn c8_info_is_always_consistent() {
             trace.start();
         }
     }
-    let _over = (Trace::started("s262144-c16"), Trace::started("over"));
+    let _last = Trace::started("s262144-c16");
+    others[0].start();
     for mut reader in readers {
         let seen = reader.link.hear();
         assert!(seen > 1, "it saw the area change");

@@ -5,7 +5,6 @@ use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
 
 use syscalls::Errno;
-use usertrace_sys::uapi::LTT_MAX_TRACES;
 use usertrace_tests::areas::{Areas, head_after, poke};
 use usertrace_tests::child::{self, Child};
 use usertrace_tests::control::{self, Trace};
@@ -24,7 +23,7 @@ pub(crate) const CASES: &[Case] = cases![
     e2_geometry_is_fixed_by_the_first_start,
     a7_traces_have_buffers_of_their_own,
     a9_a_writer_survives_the_end_of_its_trace,
-    a9_a_slot_is_reused_after_all_acknowledged,
+    a9_a_slot_is_given_again_to_those_who_acknowledged,
     a9_a_process_that_ends_acknowledges,
     f5_only_root_reads_traces,
 ];
@@ -78,6 +77,8 @@ fn e1_start_and_stop_are_read_back() {
 
 fn e1_bad_names_are_refused() {
     let longest = "x".repeat(31);
+    let entries = || fs::read_dir(control::ROOT).expect("a directory").count();
+    let before = entries();
     let trace = Trace::create(&longest);
     assert_eq!(trace.read("start"), "0\n");
     let too_long = "x".repeat(32);
@@ -97,8 +98,7 @@ fn e1_bad_names_are_refused() {
             "{name:?}"
         );
     }
-    let directories = fs::read_dir(control::ROOT).expect("a directory").count();
-    assert_eq!(directories, 2, "abi, and one trace");
+    assert_eq!(entries(), before + 1, "one trace");
 }
 
 fn e1_nothing_but_traces_can_be_made() {
@@ -137,17 +137,7 @@ fn fill() -> Vec<Trace> {
     }
 }
 
-/// Waits until that many traces can be made: a process that is gone gives up its slots a moment later.
-fn wait_for_free_slots(count: usize) {
-    wait::until("enough slots are free", || {
-        let made = fill();
-        assert!(made.len() <= LTT_MAX_TRACES);
-        made.len() >= count
-    });
-}
-
 fn e1_there_are_sixteen_slots() {
-    wait_for_free_slots(LTT_MAX_TRACES);
     let mut traces = fill();
     assert_eq!(traces.len(), 16);
     let mut slots: Vec<_> = traces.iter().map(|trace| trace.stats().slot).collect();
@@ -358,75 +348,94 @@ fn a9_a_writer_survives_the_end_of_its_trace() {
     }
 }
 
-fn a9_a_slot_is_reused_after_all_acknowledged() {
-    wait_for_free_slots(LTT_MAX_TRACES);
+/// The slot of a removed trace is free at once. A process keeps what it has there, and gets nothing else, until it has
+/// acknowledged the removal; others do not wait for it.
+fn a9_a_slot_is_given_again_to_those_who_acknowledged() {
+    const ACKNOWLEDGE: u64 = 0;
+    const WRITE: u64 = 1;
+    const TAKE: u64 = 2;
+    const NOTHING: u64 = u64::MAX;
     let trace = Trace::started("old");
     let (old, generation) = (trace.stats().slot, trace.stats().generation);
-    let processes: Vec<_> = (0..2)
-        .map(|_| {
-            let mut child = Child::spawn(|link| {
-                let areas = Areas::map(0);
-                let slot = areas.must_next();
-                let ring = slot.ring(1, 0);
-                ring.write(0, 42);
-                link.tell(slot.index as u64);
-                while let Some(order) = link.try_hear() {
-                    match order {
-                        0 => assert_eq!(slot.update(), Err(Errno::ENOENT)),
-                        1 => ring.write(0, 43),
-                        _ => return,
+    let holder = || {
+        let mut child = Child::spawn(|link| {
+            let areas = Areas::map(0);
+            let slot = areas.must_next();
+            let ring = slot.ring(1, 0);
+            ring.write(0, 42);
+            link.tell(slot.index as u64);
+            while let Some(order) = link.try_hear() {
+                let answer = match order {
+                    ACKNOWLEDGE => {
+                        assert_eq!(slot.update(), Err(Errno::ENOENT));
+                        NOTHING
                     }
-                    link.tell(0);
-                }
-            });
-            assert_eq!(child.link.hear(), old as u64);
-            child
-        })
-        .collect();
-    let [mut first, mut second] = <[Child; 2]>::try_from(processes).expect("two");
+                    WRITE => {
+                        ring.write(0, 43);
+                        NOTHING
+                    }
+                    TAKE => areas.next().map_or(NOTHING, |(slot, _)| slot.index as u64),
+                    order => panic!("no order: {order}"),
+                };
+                link.tell(answer);
+            }
+        });
+        assert_eq!(child.link.hear(), old as u64);
+        child
+    };
+    let (mut first, mut second) = (holder(), holder());
+    let order = |child: &mut Child, order| {
+        child.link.tell(order);
+        child.link.hear()
+    };
     drop(trace);
-    assert_eq!(fill().len(), 15, "nobody has acknowledged");
-    first.link.tell(0);
-    first.link.hear();
-    assert_eq!(fill().len(), 15, "one has not");
-    // It may still write where the old trace was.
-    second.link.tell(1);
-    second.link.hear();
-    second.link.tell(0);
-    second.link.hear();
     let traces = fill();
-    assert_eq!(traces.len(), 16);
+    assert_eq!(traces.len(), 16, "nobody keeps a slot from others");
     let new = traces
         .iter()
         .find(|trace| trace.stats().slot == old)
         .expect("one has the slot");
     assert!(new.stats().generation > generation);
     new.start();
-    // What one writes now where the old trace was is not in the new one.
-    second.link.tell(1);
-    second.link.hear();
-    assert_eq!(new.stats().pages(), 0);
-    for child in [first, second] {
-        let mut child = child;
-        child.link.tell(9);
-        child.join();
+    // Another process has it at once.
+    child::run(|| assert_eq!(Areas::map(0).must_next().index, old));
+
+    // What these write is where the old trace was, and they get nothing there.
+    for child in [&mut first, &mut second] {
+        assert_eq!(order(child, TAKE), NOTHING);
+        order(child, WRITE);
     }
+    assert_eq!(new.stats().pages(), 0);
+    order(&mut first, ACKNOWLEDGE);
+    assert_eq!(order(&mut first, TAKE), old as u64);
+    order(&mut first, WRITE);
+    let pages = new.stats().pages();
+    assert!(pages > 0);
+    // Each for itself.
+    assert_eq!(order(&mut second, TAKE), NOTHING);
+    order(&mut second, WRITE);
+    assert_eq!(new.stats().pages(), pages);
+    first.join();
+    second.join();
 }
 
+/// What a process holds of a removed trace goes with the process.
 fn a9_a_process_that_ends_acknowledges() {
-    wait_for_free_slots(LTT_MAX_TRACES);
+    let held = || control::memory().total;
+    wait::until("nothing is left of others", || held() == 0);
     let trace = Trace::started("held");
     let mut child = Child::spawn(|link| {
-        let _slot = Areas::map(0).must_next();
+        let slot = Areas::map(0).must_next();
+        slot.ring(1, 0).write(0, 1);
         link.tell(0);
         link.hear();
     });
     child.link.hear();
     drop(trace);
-    assert_eq!(fill().len(), 15);
+    assert!(held() > 0, "it may still write there");
     child.signal(nix::sys::signal::Signal::SIGKILL);
     child.wait();
-    wait_for_free_slots(LTT_MAX_TRACES);
+    wait::until("nothing is held", || held() == 0);
 }
 
 fn f5_only_root_reads_traces() {

@@ -13,7 +13,7 @@ use usertrace_tests::wait;
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
-    a4_start_stop_and_destroy_are_signalled,
+    a4_each_change_is_signalled,
     a4_the_handler_runs_before_the_next_instruction,
     a4_a_sleeping_program_is_woken,
     a4_the_signal_can_be_chosen_and_changed,
@@ -72,30 +72,34 @@ fn ask(child: &mut Child) -> u32 {
     child.link.hear() as u32
 }
 
-fn a4_start_stop_and_destroy_are_signalled() {
+fn a4_each_change_is_signalled() {
+    // Before the first start, nobody is told of anything.
+    drop(Trace::started("first"));
     let mut child = counting(realtime(), || {
         handle(realtime(), counter(), libc::SA_RESTART)
     });
-    let trace = Trace::create("signals");
     let mut last = ask(&mut child);
     assert_eq!(last, 0, "nothing to be told yet");
-    let changes: [(&str, &dyn Fn()); 4] = [
-        ("start", &|| trace.start()),
-        ("stop", &|| trace.stop()),
-        ("start again", &|| trace.start()),
-        ("destroy", &|| trace.try_remove().expect("rmdir")),
+    let trace = Trace::create("signals");
+    let filter =
+        |mask: &'static str| move |trace: &Trace| trace.write("filter_mask", mask).expect("a mask");
+    let changes: [(&str, u32, &dyn Fn(&Trace)); 8] = [
+        ("create", 1, &|_| ()),
+        ("start", 1, &Trace::start),
+        ("start what is started", 0, &Trace::start),
+        ("filter", 1, &filter("0x10")),
+        ("the same filter", 0, &filter("16")),
+        ("stop", 1, &Trace::stop),
+        ("start again", 1, &Trace::start),
+        ("destroy", 1, &|trace| trace.try_remove().expect("rmdir")),
     ];
-    for (what, change) in changes {
-        change();
+    for (what, times, change) in changes {
+        change(&trace);
         // The signal comes before the program's next instruction, so also before its answer.
         let now = ask(&mut child);
-        assert_eq!(now, last + 1, "{what}");
+        assert_eq!(now, last + times, "{what}");
         last = now;
     }
-    // What changes nothing is not told.
-    let other = Trace::create("never-started");
-    drop(other);
-    assert_eq!(ask(&mut child), last);
 }
 
 fn a4_the_handler_runs_before_the_next_instruction() {
