@@ -13,9 +13,9 @@ use crate::event::{attach, check_prefix, write};
 use crate::{parse, wait};
 
 /// Events that it writes at once.
-const BURST: u64 = 50;
+const BURST: u64 = 10;
 /// When it has written as many it rests, as nobody reads what it writes.
-const MOST: u64 = 400_000;
+const MOST: u64 = 200_000;
 
 /// A process that writes events from its start to [`Bystander::check`].
 #[derive(Debug)]
@@ -56,15 +56,17 @@ impl Bystander {
     }
 
     /// What the names of its consumer files begin with.
-    fn prefix(&self) -> String {
+    #[must_use]
+    pub fn prefix(&self) -> String {
         format!("{}.", self.child.pid())
     }
 
     /// Ends it, and checks that this trace, which was active all the time, has each of its events exactly once.
+    /// Returns how many these are.
     ///
     /// # Panics
     /// If it has not.
-    pub fn check(mut self, trace: &Trace) {
+    pub fn check(mut self, trace: &Trace) -> u64 {
         let written = self.end();
         let prefix = self.prefix();
         self.child.join();
@@ -73,6 +75,7 @@ impl Bystander {
             files.find(|path| name(path).starts_with(&prefix))
         });
         check_events(parse::threads(&Consumer::open(&path)), written);
+        written
     }
 
     /// As [`Bystander::check`], where all others are dead by now; returns the events of these, by thread, each with the

@@ -24,7 +24,7 @@ use usertrace_tests::program;
 use usertrace_tests::random::Random;
 use usertrace_tests::shared::Shared;
 use usertrace_tests::wait::{self, spin};
-use usertrace_tests::{control, cpu};
+use usertrace_tests::{control, cpu, seccomp};
 
 use crate::{Case, breakpoint, cases};
 
@@ -48,43 +48,8 @@ pub(crate) const CASES: &[Case] = cases![
 
 /// Lets this process make no system call any more but the one that ends it; any other kills it.
 fn forbid_system_calls() {
-    let instruction = |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter {
-        code: code as u16,
-        jt,
-        jf,
-        k,
-    };
-    let mut program = [
-        // The number is the first word of what the filter sees.
-        instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        instruction(
-            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
-            libc::SYS_exit_group as u32,
-            0,
-            1,
-        ),
-        instruction(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0),
-        instruction(
-            libc::BPF_RET | libc::BPF_K,
-            libc::SECCOMP_RET_KILL_PROCESS,
-            0,
-            0,
-        ),
-    ];
-    let filter = libc::sock_fprog {
-        len: program.len() as u16,
-        filter: program.as_mut_ptr(),
-    };
-    // SAFETY: the filter is copied by the call.
-    let ret = unsafe {
-        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        libc::prctl(
-            libc::PR_SET_SECCOMP,
-            libc::SECCOMP_MODE_FILTER,
-            &raw const filter,
-        )
-    };
-    assert_eq!(ret, 0);
+    let end = (libc::SYS_exit_group as u32, libc::SECCOMP_RET_ALLOW);
+    seccomp::filter(&[end], libc::SECCOMP_RET_KILL_PROCESS);
 }
 
 fn a3_an_event_is_no_system_call() {

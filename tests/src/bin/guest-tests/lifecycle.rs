@@ -66,7 +66,7 @@ impl Scene {
 
     /// The same, where others need not be dead, and are not looked at.
     pub(crate) fn check(self) {
-        self.bystander.check(&self.trace);
+        let _written = self.bystander.check(&self.trace);
     }
 
     /// The same as [`Scene::end`] of the only other process, of which only thread 0 wrote.

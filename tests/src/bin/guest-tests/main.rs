@@ -4,13 +4,17 @@ mod areas;
 mod breakpoint;
 mod calls;
 mod consumer;
+mod cycles;
 mod discovery;
 mod events;
+mod hotplug;
 mod info;
+mod isolation;
 mod lifecycle;
 mod mappings;
 mod preload;
 mod scopes;
+mod seccomp;
 mod traces;
 mod update;
 
@@ -46,6 +50,10 @@ const ALL: &[&[Case]] = &[
     scopes::CASES,
     lifecycle::CASES,
     mappings::CASES,
+    seccomp::CASES,
+    hotplug::CASES,
+    isolation::CASES,
+    cycles::CASES,
 ];
 
 /// What says which back end a program takes.

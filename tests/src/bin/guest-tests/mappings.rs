@@ -94,6 +94,9 @@ unsafe fn harmless<const N: usize>(number: Sysno, arguments: [usize; N]) -> Answ
     ret
 }
 
+/// Takes an area away.
+type Take<'a> = &'a dyn Fn(&Mapping) -> Answer;
+
 /// Every subset of the areas, unmapped or covered by the program's own memory.
 fn a10_unmapped_areas_leave_what_was_written() {
     let cover = |area: &Mapping| {
@@ -108,8 +111,7 @@ fn a10_unmapped_areas_leave_what_was_written() {
     };
     // SAFETY: as above.
     let unmap = |area: &Mapping| unsafe { call(Sysno::munmap, [area.start, area.len()]) };
-    let ways: [(&str, &dyn Fn(&Mapping) -> Answer); 2] =
-        [("munmap", &unmap), ("MAP_FIXED", &cover)];
+    let ways: [(&str, Take); 2] = [("munmap", &unmap), ("MAP_FIXED", &cover)];
     for (what, take) in ways {
         let scene = Scene::new("unmapped");
         for subset in 1..8 {

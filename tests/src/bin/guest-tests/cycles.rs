@@ -1,0 +1,157 @@
+//! Traces that come and go, thousands of them, under the feet of programs that write to them (A9, C8).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use usertrace::Outcome;
+use usertrace_sys::crash::{LTT_CRASH_BUFFER, LTT_CRASH_TRACE};
+use usertrace_tests::accounts::Cgroup;
+use usertrace_tests::child::{self, Child};
+use usertrace_tests::consumer::Consumer;
+use usertrace_tests::control::Trace;
+use usertrace_tests::event::{attach, write};
+use usertrace_tests::shared::Shared;
+use usertrace_tests::{directory, parse, wait};
+
+use crate::{Case, cases};
+
+pub(crate) const CASES: &[Case] =
+    cases![a9_c8_ten_thousand_traces_come_and_go_while_eight_threads_trace];
+
+const THREADS: usize = 8;
+/// On every kernel: what goes wrong once in thousands of times goes wrong with a checking one, too.
+const CYCLES: u64 = 10_000;
+/// Before what there is is counted: caches and pages of the directory stay.
+const WARM_UP: u64 = 200;
+/// Traces that are there at once.
+const AT_ONCE: usize = 3;
+/// Every so many traces one is looked at, before it goes.
+const SAMPLE: u64 = 50;
+/// The kernel's account of a control group is not exact. One page in ten cycles would be more.
+const SLACK: u64 = CYCLES / 10;
+
+/// Reads a trace that is being written to, and returns how many events it has. All are whole, of threads that there are,
+/// and in each ring each thread's follow each other.
+fn sample(trace: &Trace) -> u64 {
+    let mut count = 0;
+    for path in trace.consumer_files("main") {
+        let rings = parse::rings(&Consumer::open(&path));
+        for ring in &rings {
+            let mut last = [None; THREADS];
+            for &(thread, number) in &ring.events {
+                let last = &mut last[thread as usize];
+                assert!(
+                    last.is_none_or(|last| number > last),
+                    "thread {thread}: {number} after {last:?}"
+                );
+                *last = Some(number);
+            }
+            count += ring.events.len() as u64;
+        }
+    }
+    count
+}
+
+fn a9_c8_ten_thousand_traces_come_and_go_while_eight_threads_trace() {
+    child::run(come_and_go);
+}
+
+fn come_and_go() {
+    let stop = Shared::new();
+    let written: [Shared; THREADS] = std::array::from_fn(|_| Shared::new());
+    // All is charged here: what the traced program has, and what the traces themselves need.
+    let group = Cgroup::enter("cycles");
+    let child = {
+        let mut child = Child::spawn(|link| {
+            attach();
+            // They leave time for the one who makes traces.
+            // SAFETY: no memory is concerned.
+            unsafe { libc::nice(19) };
+            link.tell(0);
+            std::thread::scope(|scope| {
+                for (thread, written) in written.iter().enumerate() {
+                    let stop = &stop;
+                    scope.spawn(move || {
+                        let mut number = 0u64;
+                        while stop.get().load(Ordering::Relaxed) == 0 {
+                            if write(thread as u32, number) == Outcome::Recorded {
+                                written.get().fetch_add(1, Ordering::Relaxed);
+                            }
+                            number += 1;
+                        }
+                    });
+                }
+            });
+        });
+        child.link.hear();
+        child
+    };
+    let mut traces: VecDeque<Trace> = VecDeque::new();
+    let (mut slots, mut sampled, mut before) = (0u16, 0, None);
+    let begun = Instant::now();
+    for cycle in 0..WARM_UP + CYCLES {
+        if cycle == WARM_UP {
+            traces.clear();
+            before = Some((group.kernel_pages(), settled()));
+        }
+        let trace = Trace::create(&format!("cycle-{cycle}"));
+        trace.set_geometry("main", 4096, 4);
+        trace.set_geometry("control", 4096, 2);
+        trace.start();
+        traces.push_back(trace);
+        if traces.len() > AT_ONCE
+            && let Some(old) = traces.pop_front()
+        {
+            if cycle % SAMPLE == 0 {
+                slots |= 1 << old.stats().slot;
+                sampled += sample(&old);
+            }
+            old.stop();
+            old.try_remove().expect("rmdir");
+        }
+    }
+    let took = begun.elapsed();
+    traces.clear();
+    let (pages, entries) = before.expect("there was a warm-up");
+    assert_eq!(settled(), entries, "entries in the crash directory");
+    wait::until("the pages are given back", || {
+        group.kernel_pages() < pages + SLACK
+    });
+    assert!(slots.count_ones() > 1, "several slots: {slots:#x}");
+    let events: u64 = written
+        .iter()
+        .map(|written| written.get().load(Ordering::Relaxed))
+        .sum();
+    assert!(
+        sampled > 0 && events > CYCLES,
+        "{sampled} of {events} events were looked at"
+    );
+    // Where something has been damaged, tracing does not go on.
+    let last = Trace::started("last");
+    let had = |thread: usize| written[thread].get().load(Ordering::Relaxed);
+    let had: [u64; THREADS] = std::array::from_fn(had);
+    wait::until("all write to a new trace", || {
+        written
+            .iter()
+            .zip(had)
+            .all(|(written, had)| written.get().load(Ordering::Relaxed) > had)
+    });
+    assert!(sample(&last) > 0);
+    stop.get().store(1, Ordering::Relaxed);
+    child.join();
+    println!(
+        "{CYCLES} cycles took {:.1} s; {events} events, {sampled} of them looked at",
+        took.as_secs_f64()
+    );
+}
+
+/// What the crash directory has when no trace is there, and all that is to be done after one has been done.
+fn settled() -> BTreeMap<u32, usize> {
+    let no_traces = |entries: &BTreeMap<u32, usize>| {
+        !entries.contains_key(&LTT_CRASH_TRACE) && !entries.contains_key(&LTT_CRASH_BUFFER)
+    };
+    wait::until_some("the directory has no trace", || {
+        Some(directory::entries()).filter(no_traces)
+    })
+}
