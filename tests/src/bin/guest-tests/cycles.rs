@@ -7,7 +7,7 @@ use std::time::Instant;
 use usertrace::Outcome;
 use usertrace_sys::crash::{LTT_CRASH_BUFFER, LTT_CRASH_TRACE};
 use usertrace_tests::accounts::Cgroup;
-use usertrace_tests::child::{self, Child};
+use usertrace_tests::child::{Child, Link};
 use usertrace_tests::consumer::Consumer;
 use usertrace_tests::control::Trace;
 use usertrace_tests::event::{attach, write};
@@ -54,10 +54,13 @@ fn sample(trace: &Trace) -> u64 {
 }
 
 fn a9_c8_ten_thousand_traces_come_and_go_while_eight_threads_trace() {
-    child::run(come_and_go);
+    let mut child = Child::spawn(come_and_go);
+    // It takes longer than anything is waited for in one go.
+    while child.link.try_hear().is_some() {}
+    child.join();
 }
 
-fn come_and_go() {
+fn come_and_go(link: &mut Link) {
     let stop = Shared::new();
     let written: [Shared; THREADS] = std::array::from_fn(|_| Shared::new());
     // All is charged here: what the traced program has, and what the traces themselves need.
@@ -91,6 +94,9 @@ fn come_and_go() {
     let (mut slots, mut sampled, mut before) = (0u16, 0, None);
     let begun = Instant::now();
     for cycle in 0..WARM_UP + CYCLES {
+        if cycle % SAMPLE == 0 {
+            link.tell(cycle);
+        }
         if cycle == WARM_UP {
             traces.clear();
             before = Some((group.kernel_pages(), settled()));
