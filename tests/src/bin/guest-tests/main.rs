@@ -12,7 +12,9 @@ mod info;
 mod isolation;
 mod lifecycle;
 mod mappings;
+mod memory;
 mod preload;
+mod remote;
 mod scopes;
 mod seccomp;
 mod traces;
@@ -47,6 +49,8 @@ const ALL: &[&[Case]] = &[
     consumer::CASES,
     events::CASES,
     preload::CASES,
+    memory::CASES,
+    remote::CASES,
     scopes::CASES,
     lifecycle::CASES,
     mappings::CASES,

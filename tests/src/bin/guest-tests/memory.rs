@@ -93,13 +93,19 @@ fn c3_idle_processes_and_traces_cost_no_page() {
         process.link.tell(0);
         process.wait();
     }
-    assert!((1..=3 * 5).contains(&described), "{described} pages of three");
+    assert!(
+        (1..=3 * 5).contains(&described),
+        "{described} pages of three"
+    );
     wait_for_nothing_held();
     // By hand, without an event to describe: nothing at all.
     child::run(|| {
         let areas = Areas::map(0);
         let slot = areas.must_next();
-        assert!(areas.next().is_none(), "none of a trace that was not started");
+        assert!(
+            areas.next().is_none(),
+            "none of a trace that was not started"
+        );
         assert_eq!(slot.ring(1, 0).read(0), 0);
         assert_eq!(active.stats().pages(), 0);
         assert_eq!(control::memory().total, 0);
@@ -139,7 +145,10 @@ fn c3_the_formula_of_the_documentation_holds() {
             // Rings used * (pages of a ring + those of the tree) + control blocks + 4.
             let most = rings * (ring_pages + ring_pages.div_ceil(512)) + 1 + 4;
             let pages = trace.stats().pages() as usize;
-            assert!((rings * ring_pages..=most).contains(&pages), "{pages}, not {most}");
+            assert!(
+                (rings * ring_pages..=most).contains(&pages),
+                "{pages}, not {most}"
+            );
             assert_eq!(control::memory().total, (pages * PAGE) as u64);
         }
     });
@@ -174,7 +183,10 @@ fn minor_faults() -> libc::c_long {
     // SAFETY: all zeros is a value of it.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: it is written to.
-    assert_eq!(unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) }, 0);
+    assert_eq!(
+        unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) },
+        0
+    );
     usage.ru_minflt
 }
 
@@ -346,7 +358,9 @@ fn f2_a_program_in_a_full_cgroup_is_left_a_reserve() {
             .map(|_| fs::File::open("/proc/self/stat").expect("a file"))
             .collect();
         let own = vec![1u8; (LIMIT / 16) as usize];
-        go_on.get().store(files.len() as u64 + u64::from(own[17]), Ordering::Release);
+        go_on
+            .get()
+            .store(files.len() as u64 + u64::from(own[17]), Ordering::Release);
     });
     child.link.hear();
     let stats = trace.stats();

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use nix::sys::signal::Signal;
 use usertrace::Outcome;
-use usertrace_sys::{Errno, files};
 use usertrace_sys::uapi::LTT_RING_ALL;
+use usertrace_sys::{Errno, files};
 use usertrace_tests::child::{Child, exit};
 use usertrace_tests::consumer::Consumer;
 use usertrace_tests::control::Trace;
