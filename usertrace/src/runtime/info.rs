@@ -5,8 +5,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use usertrace_sys::uapi::{
-    LTT_INFO_MAGIC, LTT_INFO_PAGE, LTT_MAX_TRACES, LttInfo, LttInfoChannel, LttInfoSlot,
-    LttInfoTrace,
+    LTT_INFO_MAGIC, LTT_INFO_PAGE, LTT_MAX_CHANNELS, LTT_MAX_TRACES, LttInfo, LttInfoChannel,
+    LttInfoSlot, LttInfoTrace,
 };
 
 /// Bytes of an info area.
@@ -19,20 +19,10 @@ const TRIES: u32 = 1 << 20;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Info(NonNull<u8>);
 
-/// What the info area says about a slot.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Slot {
-    pub(super) slot: LttInfoSlot,
-    /// The first channels: as many as this version of the writer knows.
-    pub(super) channels: [LttInfoChannel; 2],
-}
-
-impl Slot {
-    /// There is a trace, and it was started at least once: before that, its rings have no layout, and the kernel gives no
-    /// buffers of it.
-    pub(super) fn is_laid_out(&self) -> bool {
-        self.slot.generation != 0 && self.slot.nr_channels != 0
-    }
+/// There is a trace in a slot, and it was started at least once: before that, its rings have no layout, and the kernel
+/// gives no buffers of it.
+pub(super) fn is_laid_out(slot: &LttInfoSlot) -> bool {
+    slot.generation != 0 && slot.nr_channels != 0
 }
 
 impl Info {
@@ -49,32 +39,40 @@ impl Info {
     }
 
     /// What the area says about a slot; nothing if the kernel has not written it yet.
-    pub(super) fn slot(self, slot: usize) -> Option<Slot> {
+    ///
+    /// Like [`channel`](Self::channel), it returns little: this runs on signal stacks, which may have a few KiB.
+    pub(super) fn slot(self, slot: usize) -> Option<LttInfoSlot> {
         // SAFETY: the magic number lies inside the area.
         let magic = unsafe { self.at::<AtomicU32>(offset_of!(LttInfo, magic)) };
         if slot >= LTT_MAX_TRACES || magic.load(Ordering::Relaxed) != LTT_INFO_MAGIC {
             return None;
         }
         let head = offset_of!(LttInfo, slot) + slot * size_of::<LttInfoSlot>();
+        // SAFETY: it lies inside the area; any bytes are good.
+        self.consistent(|| unsafe { self.copy(head) })
+    }
+
+    /// What the area says about a channel of the trace with this generation, if that is in the slot.
+    pub(super) fn channel(
+        self,
+        slot: usize,
+        generation: u64,
+        channel: usize,
+    ) -> Option<LttInfoChannel> {
+        if slot >= LTT_MAX_TRACES || channel >= LTT_MAX_CHANNELS {
+            return None;
+        }
         let trace = (1 + slot) * LTT_INFO_PAGE;
-        self.consistent(|| {
+        let at = trace + offset_of!(LttInfoTrace, channel) + channel * size_of::<LttInfoChannel>();
+        // What a trace's channels are like does not change while it has this generation.
+        let read = || {
             // SAFETY: both lie inside the area; any bytes are good.
             unsafe {
-                let slot: LttInfoSlot = self.copy(head);
-                if slot.generation == 0 {
-                    // The other part means nothing, and its page may be one that nobody has touched.
-                    let channels = [LttInfoChannel::default(); 2];
-                    return Some(Slot { slot, channels });
-                }
-                let generation: u64 = self.copy(trace + offset_of!(LttInfoTrace, generation));
-                // A slot's two parts are of one trace: the seqlock covers both.
-                (generation == slot.generation).then(|| Slot {
-                    slot,
-                    channels: self.copy(trace + offset_of!(LttInfoTrace, channel)),
-                })
+                let is: u64 = self.copy(trace + offset_of!(LttInfoTrace, generation));
+                (is == generation).then(|| self.copy(at))
             }
-        })
-        .flatten()
+        };
+        self.consistent(read).flatten()
     }
 
     /// Reads until the kernel did not write meanwhile.

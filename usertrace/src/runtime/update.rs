@@ -10,11 +10,11 @@ use syscalls::{Errno, Sysno, raw};
 use usertrace_sys::uapi::{
     LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_ID_META, LTT_MAX_TRACES, LTT_MODE_BLOCK,
     LTT_MODE_DISCARD, LTT_MODE_OVERWRITE, LTT_PROTOCOL_RSEQ, LTT_PROTOCOL_SHARED, LTT_SCOPE_CPU,
-    LTT_SCOPE_GLOBAL, LTT_SCOPE_MM_CID, LTT_SCOPE_THREAD, LttInfoChannel, LttRingControl,
-    LttTracebuf,
+    LTT_SCOPE_GLOBAL, LTT_SCOPE_MM_CID, LTT_SCOPE_THREAD, LttInfoChannel, LttInfoSlot,
+    LttRingControl, LttTracebuf,
 };
 
-use super::info::{INFO_LEN, Info, Slot};
+use super::info::{INFO_LEN, Info, is_laid_out};
 use super::kernel::Kernel;
 use super::state::State;
 use super::status::Refused;
@@ -143,11 +143,11 @@ impl Updater {
         };
         let at = &self.state.slots[slot];
         let have = at.generation.load(Ordering::Relaxed);
-        if have != 0 && have != now.slot.generation {
+        if have != 0 && have != now.generation {
             self.retire(slot);
         }
         let given = at.given.load(Ordering::Relaxed);
-        let is_other = given == 0 || given != now.slot.generation;
+        let is_other = given == 0 || given != now.generation;
         // A writer of a long record may still be there, one that this update interrupted, perhaps: it comes to this again
         // when it leaves.
         if self.is_given(slot) && is_other && !self.is_dead(slot) && self.is_left(slot) {
@@ -176,15 +176,15 @@ impl Updater {
     }
 
     /// Finds out whether the buffer that this process has in a slot is that of the trace that `now` is about.
-    fn confirm(&self, slot: usize, buffer: NonNull<u8>, now: &Slot, info: Info) -> bool {
+    fn confirm(&self, slot: usize, buffer: NonNull<u8>, now: &LttInfoSlot, info: Info) -> bool {
         let at = &self.state.slots[slot];
-        let generation = now.slot.generation;
+        let generation = now.generation;
         if at.given.load(Ordering::Relaxed) == generation {
             return true;
         }
         // Another library in this process may have been given it. If the slot has the same trace before and after, it had
         // no other one when this was asked.
-        let same = |after: Slot| after.slot.generation == generation;
+        let same = |after: LttInfoSlot| after.generation == generation;
         let is = self.ask(slot, buffer) && info.slot(slot).is_some_and(same);
         if is {
             at.given.store(generation, Ordering::Relaxed);
@@ -195,7 +195,7 @@ impl Updater {
     /// Asks for the slots that the kernel has for this process and did not give to it yet.
     fn take_new_slots(&self, info: Info) {
         let is_new = |slot: usize| {
-            !self.is_given(slot) && info.slot(slot).is_some_and(|now| now.is_laid_out())
+            !self.is_given(slot) && info.slot(slot).is_some_and(|now| is_laid_out(&now))
         };
         // The question would tell the kernel that nobody is in any other slot, which is not known.
         let is_sure = self.state.dead.load(Ordering::Relaxed) == 0
@@ -242,18 +242,18 @@ impl Updater {
         };
         let at = &state.slots[slot];
         let have = at.generation.load(Ordering::Relaxed);
-        let other = have != 0 && have != now.slot.generation;
-        if !now.is_laid_out() || other || self.is_dead(slot) {
+        let other = have != 0 && have != now.generation;
+        if !is_laid_out(&now) || other || self.is_dead(slot) {
             // What changed since `leave` looked is for the next round.
             return;
         }
         if have == 0 && !(self.is_left(slot) && self.confirm(slot, buffer, &now, info)) {
             return;
         }
-        let active = now.slot.active != 0;
+        let active = now.active != 0;
         if have == 0 && active && at.refused.load(Ordering::Relaxed) == 0 {
             // SAFETY: the caller's promise.
-            let refused = unsafe { self.open(slot, buffer, &now) }.err();
+            let refused = unsafe { self.open(slot, buffer, &now, info) }.err();
             let refused = refused.map_or(0, |refused| refused as u32);
             at.refused.store(refused, Ordering::Relaxed);
         }
@@ -264,12 +264,18 @@ impl Updater {
     ///
     /// # Safety
     /// The caller must hold the state's lock.
-    unsafe fn open(&self, slot: usize, buffer: NonNull<u8>, now: &Slot) -> Result<(), Refused> {
+    unsafe fn open(
+        &self,
+        slot: usize,
+        buffer: NonNull<u8>,
+        now: &LttInfoSlot,
+        info: Info,
+    ) -> Result<(), Refused> {
         let state = self.state;
         let geometry = |channel: usize| {
-            ((now.slot.nr_channels as usize) > channel)
-                .then(|| self.geometry(slot, channel, &now.channels[channel]))
-                .flatten()
+            let is_there = now.nr_channels as usize > channel;
+            let described = is_there.then(|| info.channel(slot, now.generation, channel))?;
+            self.geometry(slot, channel, &described?)
         };
         let (Some(control), Some(main)) =
             (geometry(LTT_CHANNEL_CONTROL), geometry(LTT_CHANNEL_MAIN))
@@ -296,7 +302,7 @@ impl Updater {
         }
         state.slots[slot]
             .generation
-            .store(now.slot.generation, Ordering::Relaxed);
+            .store(now.generation, Ordering::Relaxed);
         // The kernel makes the consumer's file (C4). If it cannot, the events are in the ring nevertheless.
         let _ = self.kernel.switch(buffer);
         if main.scope == Scope::MmCid && !writer::has_mm_cid() {

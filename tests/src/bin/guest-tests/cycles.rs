@@ -120,7 +120,13 @@ fn come_and_go(link: &mut Link) {
     let took = begun.elapsed();
     traces.clear();
     let (pages, entries) = before.expect("there was a warm-up");
-    assert_eq!(settled(), entries, "entries in the crash directory");
+    // Processes of earlier tests may have gone meanwhile.
+    let left = settled();
+    assert!(
+        left.iter()
+            .all(|(kind, count)| Some(count) <= entries.get(kind)),
+        "entries in the crash directory: {left:?}, before {entries:?}"
+    );
     wait::until("the pages are given back", || {
         group.kernel_pages() < pages + SLACK
     });

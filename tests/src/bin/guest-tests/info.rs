@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use usertrace_sys::uapi::{
     LTT_ABI_VERSION, LTT_CLOCK_TSC, LTT_INFO_MAGIC, LTT_MAX_TRACES, LTT_MODE_DISCARD,
-    LTT_PROTOCOL_RSEQ, LTT_SCOPE_CPU, LttInfo, LttInfoSlot, LttInfoTrace, LttRingControl,
+    LTT_PROTOCOL_RSEQ, LTT_SCOPE_CPU, LttInfo, LttInfoChannel, LttInfoSlot, LttInfoTrace,
+    LttRingControl,
 };
 use usertrace_tests::areas::{Areas, peek};
 use usertrace_tests::child::{self, Child};
@@ -149,6 +150,11 @@ fn check_consistent(info: &LttInfo, detail: &LttInfoTrace, slot: usize) {
         return;
     }
     let channel = &detail.channel[1];
+    if summary.nr_channels == 0 {
+        // It was created, and not started yet.
+        assert_eq!((summary.active, *channel), (0, LttInfoChannel::default()));
+        return;
+    }
     assert_eq!(
         name(&detail.name),
         format!("s{}-c{}", channel.subbuf_size, channel.subbuf_count),

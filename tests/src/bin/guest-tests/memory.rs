@@ -166,13 +166,15 @@ fn f2_prefault_brings_all_pages_at_once() {
         let rings = slot.channel(1).nr_rings as usize;
         let pages = trace.stats().pages();
         assert!(pages as usize >= rings * 16, "{pages}");
-        // The code that writes comes by fault, too.
-        fill(&slot.ring(1, 0), 16);
-        let faults = minor_faults();
-        for ring in 0..rings {
+        let touch = |ring: usize| {
             fill(&slot.ring(1, ring), 16);
             slot.ring(1, ring).head().store(0, Ordering::Relaxed);
-        }
+        };
+        // The code that writes comes by fault, too.
+        touch(0);
+        minor_faults();
+        let faults = minor_faults();
+        (1..rings).for_each(touch);
         // Neither a fault nor a page: this is what it is for.
         assert_eq!(minor_faults(), faults);
         assert_eq!(trace.stats().pages(), pages);
@@ -275,10 +277,11 @@ fn f6_what_dead_processes_left_counts() {
     wait::until("it is dead", || !trace.consumer_files("main").is_empty());
     let held = control::memory();
     assert!(held.total >= 50 * PAGE as u64);
-    assert_eq!(held.users, [(0, held.total)]);
+    let of_users: Vec<_> = held.users.iter().filter(|user| user.1 != 0).collect();
+    assert_eq!(of_users, [&(0, held.total)]);
     drop(trace);
     wait_for_nothing_held();
-    assert_eq!(control::memory().users, []);
+    assert!(control::memory().users.iter().all(|user| user.1 == 0));
 }
 
 /// A program traces, runs out of memory, and goes on; the reader gets what there was memory for, to the record, and is told

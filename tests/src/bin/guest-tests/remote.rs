@@ -45,7 +45,6 @@ fn d4_a_sub_buffer_that_ends_loses_no_event_of_a_running_writer() {
             }
         }
     });
-    cpu::pin(0);
     let file = wait::until_some("there is a file", || trace.consumer_files("main").pop());
     let consumer = Consumer::open(&file);
     for round in 1..=rounds {
