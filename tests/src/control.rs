@@ -346,3 +346,45 @@ pub fn memory() -> Memory {
     assert_ne!(memory.total, u64::MAX, "memory says no total: {text}");
     memory
 }
+
+/// A limit on memory, as it was before when this is dropped.
+#[derive(Debug)]
+pub struct Limit {
+    path: PathBuf,
+    before: String,
+}
+
+impl Limit {
+    /// `limit_total`, `limit_user` or `limit_process`.
+    ///
+    /// # Panics
+    /// If there is no such limit.
+    #[must_use]
+    pub fn new(file: &str) -> Self {
+        let path = Path::new(ROOT).join(file);
+        let before = fs::read_to_string(&path).expect("a limit");
+        Self { path, before }
+    }
+
+    /// Sets it: bytes, or `max`.
+    ///
+    /// # Panics
+    /// If the kernel refuses.
+    pub fn set(&self, text: &str) {
+        write(&self.path, text).unwrap_or_else(|e| panic!("{text}: {e}"));
+    }
+
+    /// Sets it to this many bytes more than are held now in all.
+    ///
+    /// # Panics
+    /// If the kernel refuses.
+    pub fn leave(&self, bytes: u64) {
+        self.set(&(memory().total + bytes).to_string());
+    }
+}
+
+impl Drop for Limit {
+    fn drop(&mut self) {
+        self.set(&self.before);
+    }
+}

@@ -1,7 +1,6 @@
 //! Who pays for the pages, how many there may be, and what happens when there is none (C3, F2, F6).
 
 use std::fs;
-use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use usertrace::Outcome;
@@ -30,34 +29,6 @@ pub(crate) const CASES: &[Case] = cases![
 ];
 
 const PAGE: usize = 4096;
-
-/// A limit, taken back when dropped.
-struct Limit {
-    file: &'static str,
-    before: String,
-}
-
-impl Limit {
-    fn new(file: &'static str) -> Self {
-        let before = fs::read_to_string(Path::new(control::ROOT).join(file)).expect("a limit");
-        Self { file, before }
-    }
-
-    /// Sets it to this many bytes more than are held now.
-    fn leave(&self, bytes: u64) {
-        self.set(&(control::memory().total + bytes).to_string());
-    }
-
-    fn set(&self, text: &str) {
-        control::write(&Path::new(control::ROOT).join(self.file), text).expect("a limit");
-    }
-}
-
-impl Drop for Limit {
-    fn drop(&mut self) {
-        self.set(&self.before);
-    }
-}
 
 fn wait_for_nothing_held() {
     wait::until("nothing is held", || control::memory().total == 0);
@@ -221,7 +192,7 @@ fn f6_a_limit_of_a_process_is_kept() {
     let trace = Trace::started_with("limited", 65536, 16);
     assert!(pages_got(&trace, 0) >= 256);
     wait_for_nothing_held();
-    let limit = Limit::new("limit_process");
+    let limit = control::Limit::new("limit_process");
     limit.set(&(100 * PAGE).to_string());
     let got = pages_got(&trace, 0);
     assert!((85..=100).contains(&got), "{got}");
@@ -233,7 +204,7 @@ fn f6_a_limit_of_a_process_is_kept() {
 fn f6_a_limit_of_a_user_is_kept_over_its_processes() {
     wait_for_nothing_held();
     let trace = Trace::started_with("limited", 65536, 16);
-    let limit = Limit::new("limit_user");
+    let limit = control::Limit::new("limit_user");
     limit.set(&(100 * PAGE).to_string());
     let mut first = Child::spawn(|link| {
         // SAFETY: no arguments that are pointers.
@@ -256,7 +227,7 @@ fn f6_a_limit_of_a_user_is_kept_over_its_processes() {
 fn f6_a_limit_of_all_is_kept_and_can_be_raised() {
     wait_for_nothing_held();
     let trace = Trace::started_with("limited", 65536, 16);
-    let limit = Limit::new("limit_total");
+    let limit = control::Limit::new("limit_total");
     limit.leave(100 * PAGE as u64);
     let got = pages_got(&trace, 1000);
     assert!((85..=100).contains(&got), "{got}");
@@ -289,7 +260,7 @@ fn f6_what_dead_processes_left_counts() {
 fn f2_what_is_lost_is_told_and_ends_with_the_shortage() {
     wait_for_nothing_held();
     let trace = Trace::started_with("shortage", 65536, 4);
-    let limit = Limit::new("limit_total");
+    let limit = control::Limit::new("limit_total");
     let mut child = Child::spawn(|link| {
         cpu::pin(0);
         attach();

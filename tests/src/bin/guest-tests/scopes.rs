@@ -508,35 +508,15 @@ fn e3_list_tells_of_each_scope() {
     }
 }
 
-/// Sets a limit of the control file system, until it is dropped.
-struct Limit(&'static str);
-
-impl Limit {
-    fn set(file: &'static str, bytes: u64) -> Self {
-        let limit = Self(file);
-        limit.write(&bytes.to_string());
-        limit
-    }
-
-    fn write(&self, text: &str) {
-        let path = Path::new(control::ROOT).join(self.0);
-        control::write(&path, text).unwrap_or_else(|e| panic!("{text} > {}: {e}", self.0));
-    }
-}
-
-impl Drop for Limit {
-    fn drop(&mut self) {
-        self.write("max");
-    }
-}
-
 /// A program goes on when there is no memory, and what it could not write is told by everybody: the library's events
 /// before it are there, the holes are counted, and nothing counts as damaged.
 fn f2_what_there_is_no_memory_for_is_told() {
-    let count = scaled(20_000);
+    // More than the limit allows, on each kernel.
+    let count = 20_000;
     for scope in SCOPES {
         let trace = Trace::started_of("sunk", scope, 65536, 16);
-        let limit = Limit::set("limit_process", 256 << 10);
+        let limit = control::Limit::new("limit_process");
+        limit.set("262144");
         child::run(|| {
             attach();
             for number in 0..count {
