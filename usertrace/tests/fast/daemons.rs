@@ -11,6 +11,8 @@ struct Steps {
     child: Child,
     output: BufReader<ChildStdout>,
     daemons: [i32; 2],
+    /// Theirs, and of those that replace them.
+    session: i32,
 }
 
 fn is_alive(pid: i32) -> bool {
@@ -45,21 +47,17 @@ impl Steps {
             child,
             output,
             daemons,
+            session: session(daemons[0]).expect("the guardian lives"),
         }
     }
 
     /// The daemons that live now, by role.
     fn now(&self) -> [i32; 2] {
         let comm = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/comm"));
-        let session = |pid: i32| {
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-            let (_, rest) = stat.rsplit_once(')')?;
-            rest.split_whitespace().nth(3)?.parse::<i32>().ok()
-        };
         let own = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
             let pid: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
             let ours = comm(pid).is_ok_and(|comm| comm == "usertrace-fast\n")
-                && session(pid) == session(self.daemons[0]).or(session(self.daemons[1]))
+                && session(pid) == Some(self.session)
                 && is_alive(pid);
             ours.then_some(pid)
         });
@@ -92,6 +90,13 @@ impl Steps {
             (written, lost)
         );
     }
+}
+
+/// The session of a process.
+fn session(pid: i32) -> Option<i32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_whitespace().nth(3)?.parse().ok()
 }
 
 const SMALL: &[(&str, &str)] = &[

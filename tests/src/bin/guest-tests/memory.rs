@@ -156,10 +156,8 @@ fn minor_faults() -> libc::c_long {
     // SAFETY: all zeros is a value of it.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: it is written to.
-    assert_eq!(
-        unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) },
-        0
-    );
+    let done = unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
+    assert_eq!(done, 0);
     usage.ru_minflt
 }
 

@@ -83,7 +83,8 @@ fn a4_each_change_is_signalled() {
     let trace = Trace::create("signals");
     let filter =
         |mask: &'static str| move |trace: &Trace| trace.write("filter_mask", mask).expect("a mask");
-    let changes: [(&str, u32, &dyn Fn(&Trace)); 8] = [
+    type Change<'a> = &'a dyn Fn(&Trace);
+    let changes: [(&str, u32, Change<'_>); 8] = [
         ("create", 1, &|_| ()),
         ("start", 1, &Trace::start),
         ("start what is started", 0, &Trace::start),
