@@ -92,11 +92,6 @@ fn come_and_go(link: &mut Link) {
     };
     let mut traces: VecDeque<Trace> = VecDeque::new();
     let (mut slots, mut sampled, mut before) = (0u16, 0, None);
-    let events = || -> u64 {
-        let each = written.iter();
-        each.map(|written| written.get().load(Ordering::Relaxed))
-            .sum()
-    };
     let begun = Instant::now();
     for cycle in 0..WARM_UP + CYCLES {
         if cycle % SAMPLE == 0 {
@@ -115,9 +110,11 @@ fn come_and_go(link: &mut Link) {
             && let Some(old) = traces.pop_front()
         {
             if cycle % SAMPLE == 0 {
-                // All of them are in the middle of it when this one goes.
-                let before = events();
-                wait::until("they write", || events() > before + 10 * THREADS as u64);
+                // They are in the middle of it when this one goes. (Its rings may be full by now.)
+                wait::until("they write to it", || {
+                    let rings = old.stats().rings;
+                    rings.iter().any(|ring| ring.channel == "main")
+                });
                 slots |= 1 << old.stats().slot;
                 sampled += sample(&old);
             }
@@ -139,7 +136,10 @@ fn come_and_go(link: &mut Link) {
         group.kernel_pages() < pages + SLACK
     });
     assert!(slots.count_ones() > 1, "several slots: {slots:#x}");
-    let events = events();
+    let events: u64 = written
+        .iter()
+        .map(|written| written.get().load(Ordering::Relaxed))
+        .sum();
     assert!(
         sampled > 0 && events > CYCLES,
         "{sampled} of {events} events were looked at"
