@@ -324,19 +324,30 @@ pub(crate) fn refresh() {
             rseq: setup.rseq,
             signo: setup.signo,
         };
-        let _held = HeldBack::new();
-        // SAFETY: the lock is held while the closure runs.
-        state.lock.run(|| unsafe { updater.run() });
+        // Twice, if need be: of what changed while signals were held back, and after the update had looked, none told.
+        for _ in 0..2 {
+            let held = HeldBack::new();
+            // SAFETY: the lock is held while the closure runs.
+            state.lock.run(|| unsafe { updater.run() });
+            drop(held);
+            if !is_stale() {
+                break;
+            }
+        }
     }
+}
+
+/// Something changed since the last update.
+fn is_stale() -> bool {
+    state().is_some_and(|state| {
+        update::info(state)
+            .is_some_and(|info| info.generation() != state.generation.load(Ordering::Relaxed))
+    })
 }
 
 /// [`refresh`], if something changed since the last one.
 pub(crate) fn refresh_if_stale() {
-    let stale = state().is_some_and(|state| {
-        update::info(state)
-            .is_some_and(|info| info.generation() != state.generation.load(Ordering::Relaxed))
-    });
-    if stale {
+    if is_stale() {
         refresh();
     }
 }

@@ -83,7 +83,11 @@ impl Dump {
         let traces: Vec<_> = list(&summary["traces"]).iter().map(Trace::new).collect();
         let any = traces.iter().any(|trace| !trace.processes.is_empty());
         let read = if any {
-            babeltrace::read(to)
+            let mut read = babeltrace::read(to);
+            // In which order those of one nanosecond come is not the same each time.
+            let place = |event: &Printed| (event.time, event.fields.clone());
+            read.events.sort_by_key(place);
+            read
         } else {
             babeltrace::Read::default()
         };
