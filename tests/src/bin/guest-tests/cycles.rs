@@ -21,7 +21,7 @@ pub(crate) const CASES: &[Case] =
     cases![a9_c8_ten_thousand_traces_come_and_go_while_eight_threads_trace];
 
 const THREADS: usize = 8;
-/// On every kernel: what goes wrong once in thousands of times goes wrong with a checking one, too.
+/// A tenth of that on the debug kernel, unless all are asked for: see [`scaled`].
 const CYCLES: u64 = 10_000;
 /// Before what there is is counted: caches and pages of the directory stay.
 const WARM_UP: u64 = 200;
@@ -94,7 +94,7 @@ fn come_and_go(link: &mut Link) {
     let mut traces: VecDeque<Trace> = VecDeque::new();
     let (mut slots, mut sampled, mut before) = (0u16, 0, None);
     let begun = Instant::now();
-    // The debug kernel takes many minutes for all: there they are run with USERTRACE_TEST_SCALE=1.
+    // The debug kernel takes many minutes for all: USERTRACE_TEST_SCALE=1 asks for them.
     let cycles = scaled(CYCLES);
     for cycle in 0..WARM_UP + cycles {
         if cycle % SAMPLE == 0 {
