@@ -5,11 +5,10 @@ mod support;
 
 use std::cell::RefCell;
 use std::convert::Infallible;
-use std::sync::LazyLock;
 
 use proptest::prelude::*;
+use support::events;
 use support::shared::SharedRing;
-use usertrace::metadata::EventTable;
 use usertrace::ring::{
     Format, Geometry, Item, Patience, PayloadLengths, Positions, RingMemory, RingReader,
 };
@@ -20,17 +19,6 @@ const COUNT: u64 = 4;
 const RING: u64 = SUBBUF * COUNT;
 /// In the place of pages that there was no memory for.
 const LOST: u64 = 0x4c54_544c_4f53_fffb;
-
-fn events() -> &'static EventTable {
-    static EVENTS: LazyLock<EventTable> = LazyLock::new(|| {
-        let mut events = EventTable::default();
-        for line in ["1 t:empty 0", "2 t:number 0 u64 n", "3 t:text 0 str s"] {
-            events.describe(line.as_bytes()).unwrap();
-        }
-        events
-    });
-    &EVENTS
-}
 
 /// A ring whose words and positions change at any time.
 struct Hostile {

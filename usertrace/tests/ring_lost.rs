@@ -4,12 +4,10 @@
 mod support;
 
 use std::convert::Infallible;
-use std::sync::LazyLock;
 
 use proptest::prelude::*;
-use support::RingWriter;
 use support::shared::SharedRing;
-use usertrace::metadata::EventTable;
+use support::{RingWriter, events};
 use usertrace::ring::{
     Counts, Format, Frozen, GapKind, Geometry, Item, Patience, Positions, RingReader,
 };
@@ -34,17 +32,6 @@ fn format(protocol: Protocol, overwrites: bool) -> Format {
             Mode::Discard
         },
     }
-}
-
-fn events() -> &'static EventTable {
-    static EVENTS: LazyLock<EventTable> = LazyLock::new(|| {
-        let mut events = EventTable::default();
-        for line in ["1 t:empty 0", "2 t:number 0 u64 n", "3 t:text 0 str s"] {
-            events.describe(line.as_bytes()).unwrap();
-        }
-        events
-    });
-    &EVENTS
 }
 
 fn event(n: u64, longest: u64) -> (u16, Vec<u8>) {

@@ -309,24 +309,31 @@ fn a9_a_slot_goes_from_one_trace_to_the_next() {
     assert_eq!(fake.late_writes(), 0);
 }
 
+/// Does something while two threads write long records.
+fn while_two_write(text: &str, change: impl FnOnce()) {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stop = SetOnDrop(&stop);
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    event!(text, text);
+                }
+            });
+        }
+        change();
+    });
+}
+
 /// A9: likewise, while threads write long records, which an update does not wait for.
 fn a9_slots_go_from_one_trace_to_the_next_in_the_middle_of_long_records() {
     let fake = attach(Sizes {
         subbuf_size: [4096, 65536],
         subbuf_count: [2, 4],
     });
-    let stop = AtomicBool::new(false);
     let long = "x".repeat(65000);
     let slot = fake.create().unwrap();
-    std::thread::scope(|scope| {
-        let _stop = SetOnDrop(&stop);
-        for _ in 0..2 {
-            scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) {
-                    event!(text, &long);
-                }
-            });
-        }
+    while_two_write(&long, || {
         for _ in 0..300 {
             fake.replace(slot);
             std::thread::yield_now();
@@ -798,17 +805,7 @@ fn traces_go_in_the_middle_of_long_records() {
         subbuf_size: [4096, 65536],
         subbuf_count: [2, 4],
     });
-    let stop = AtomicBool::new(false);
-    let long = "x".repeat(65000);
-    std::thread::scope(|scope| {
-        let _stop = SetOnDrop(&stop);
-        for _ in 0..2 {
-            scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) {
-                    event!(text, &long);
-                }
-            });
-        }
+    while_two_write(&"x".repeat(65000), || {
         for _ in 0..150 {
             let slot = loop {
                 if let Some(slot) = fake.create() {

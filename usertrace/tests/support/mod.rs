@@ -6,6 +6,22 @@ pub mod babeltrace;
 pub mod dump;
 pub mod shared;
 
+use std::sync::LazyLock;
+
+use usertrace::metadata::EventTable;
+
+/// One event without a payload, one with a number, and one with a text: ids 1 to 3.
+pub fn events() -> &'static EventTable {
+    static EVENTS: LazyLock<EventTable> = LazyLock::new(|| {
+        let mut events = EventTable::default();
+        for line in ["1 t:empty 0", "2 t:number 0 u64 n", "3 t:text 0 str s"] {
+            events.describe(line.as_bytes()).unwrap();
+        }
+        events
+    });
+    &EVENTS
+}
+
 /// Appends words.
 pub fn words(bytes: &mut Vec<u8>, words: &[u64]) {
     for word in words {

@@ -1,6 +1,5 @@
 //! Rings that go by concurrency ids: as those of CPUs, but that a thread takes its ring along.
 
-use std::process::Command;
 use std::sync::Barrier;
 
 use super::*;
@@ -52,18 +51,16 @@ fn everything_with_rings_of_concurrency_ids() {
     if scope() == Scope::MmCid {
         return;
     }
-    let output = Command::new(std::env::current_exe().unwrap())
-        .env(RINGS, CIDS)
-        .args(["writer::tests::", "--skip", "everything_with"])
-        // Of the event path alone, which does not know of these rings.
-        .args(["--skip", "a_route_that_was_changed"])
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && !text.contains(" 0 passed"),
-        "{text}\n{}",
-        String::from_utf8_lossy(&output.stderr)
+    run_with(
+        (RINGS, CIDS),
+        &[
+            "writer::tests::",
+            "--skip",
+            "everything_with",
+            // Of the event path alone, which does not know of these rings.
+            "--skip",
+            "a_route_that_was_changed",
+        ],
     );
 }
 

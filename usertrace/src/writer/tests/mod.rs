@@ -8,6 +8,7 @@ mod registration;
 mod waiting;
 
 use std::collections::BTreeMap;
+use std::process::Command;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU64, Ordering};
@@ -680,6 +681,21 @@ pub(in crate::writer) fn wait_for(pid: libc::pid_t) -> libc::c_int {
     // SAFETY: the child is the caller's.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     status
+}
+
+/// Runs tests of this program in another process, with this in its environment.
+fn run_with((name, value): (&str, &str), arguments: &[&str]) {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .env(name, value)
+        .args(arguments)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && !text.contains(" 0 passed"),
+        "{text}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 /// Runs `body` in a child, and says how the child ended.

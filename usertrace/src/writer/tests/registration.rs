@@ -1,7 +1,5 @@
 //! Where the C library registers no rseq area.
 
-use std::process::Command;
-
 use super::*;
 use crate::writer::thread;
 
@@ -14,17 +12,7 @@ pub(super) fn is_without() -> bool {
 
 /// Runs tests of this program in another process, in which the C library registers no area.
 pub(super) fn run_without(arguments: &[&str]) {
-    let output = Command::new(std::env::current_exe().unwrap())
-        .env(TUNABLE, NO_RSEQ)
-        .args(arguments)
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && !text.contains(" 0 passed"),
-        "{text}\n{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    run_with((TUNABLE, NO_RSEQ), arguments);
 }
 
 /// All that is true with the C library's area is true with one of our own: threads come and go, signal handlers trace,
