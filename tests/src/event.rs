@@ -31,6 +31,29 @@ pub fn write(thread: u32, number: u64) -> Outcome {
     usertrace::event!(numbered, thread, number)
 }
 
+/// Writes 20 events as thread 0, and in their middle has a `vfork` child write 5 as thread 1. Says whether all of these
+/// were recorded, and each of the child's became what is expected.
+#[must_use]
+pub fn write_around_vfork(expected: Outcome) -> bool {
+    let recorded = |number| write(0, number) == Outcome::Recorded;
+    let mut ok = (0..10).all(recorded);
+    #[allow(
+        deprecated,
+        reason = "programs do it; this one keeps nothing that the child changes"
+    )]
+    // SAFETY: the child writes events, to memory that it shares, and ends.
+    let pid = unsafe { libc::vfork() };
+    if pid == 0 {
+        let good = (0..5).all(|number| write(1, number) == expected);
+        // SAFETY: as above.
+        unsafe { libc::_exit(i32::from(!good)) };
+    }
+    let mut status = -1;
+    // SAFETY: the child is this process's.
+    ok &= unsafe { libc::waitpid(pid, &raw mut status, 0) } == pid && status == 0;
+    ok && (10..20).all(recorded)
+}
+
 /// What is in a record of the event, without the header word.
 ///
 /// # Panics

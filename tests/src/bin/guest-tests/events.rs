@@ -443,23 +443,7 @@ fn f2_a_vfork_child_leaves_its_parents_rings_alone() {
     child::run(|| {
         cpu::pin(0);
         attach();
-        let recorded = |number| event::write(0, number) == Outcome::Recorded;
-        let mut ok = (0..10).all(recorded);
-        #[allow(
-            deprecated,
-            reason = "programs do it; this one keeps nothing that the child changes"
-        )]
-        // SAFETY: the child writes events, to memory that it shares, and ends.
-        let pid = unsafe { libc::vfork() };
-        if pid == 0 {
-            let lost = (0..5).all(|number| event::write(1, number) == Outcome::Lost);
-            // SAFETY: as above.
-            unsafe { libc::_exit(i32::from(!lost)) };
-        }
-        let mut status = -1;
-        // SAFETY: the child is this process's.
-        ok &= unsafe { libc::waitpid(pid, &raw mut status, 0) } == pid && status == 0;
-        ok &= (10..20).all(recorded);
+        let ok = event::write_around_vfork(Outcome::Lost);
         exit(i32::from(!ok));
     });
     let rings = parse::rings(&parse::of_the_dead(&trace));

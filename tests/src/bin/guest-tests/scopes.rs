@@ -412,24 +412,7 @@ fn f2_a_vfork_child_of_each_scope_leaves_its_parents_rings_alone() {
         };
         child::run(|| {
             attach();
-            let recorded = |number| event::write(0, number) == Outcome::Recorded;
-            let mut ok = (0..10).all(recorded);
-            #[allow(
-                deprecated,
-                reason = "programs do it; this one keeps nothing that the child changes"
-            )]
-            // SAFETY: the child writes events, to memory that it shares, and ends.
-            let pid = unsafe { libc::vfork() };
-            if pid == 0 {
-                let good = (0..5).all(|number| event::write(1, number) == expected);
-                // SAFETY: as above.
-                unsafe { libc::_exit(i32::from(!good)) };
-            }
-            let mut status = -1;
-            // SAFETY: the child is this process's.
-            ok &= unsafe { libc::waitpid(pid, &raw mut status, 0) } == pid && status == 0;
-            ok &= (10..20).all(recorded);
-            assert!(ok, "{scope}");
+            assert!(event::write_around_vfork(expected), "{scope}");
         });
         let recorded = read_by_record(&trace);
         let lost = if expected == Outcome::Lost { 5 } else { 0 };
