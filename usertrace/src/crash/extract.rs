@@ -207,6 +207,11 @@ impl<M: PhysicalMemory> Source<'_, M> {
                 "{what}: the frequency of its clock is not known, and taken to be 1 GHz"
             ));
         }
+        if !clock.is_dated() {
+            problems.add(format_args!(
+                "{what}: when its clock started is not believed, and taken to be 1970"
+            ));
+        }
         let limit = clock.max_time();
         let mut reader = |ring: &Ring, format| {
             let mut memory = buffers.ring(ring.offset, ring.positions());

@@ -4,8 +4,14 @@ use usertrace_sys::uapi::LttClockSync;
 
 const NS: u64 = 1_000_000_000;
 
-/// Years that a trace may last. Later times are not believed: readers give up when a time leaves 64 bits of ns.
+const YEAR: u64 = 366 * 86400;
+
+/// Years that a trace may last. Later times are not believed: readers give up when a time leaves 63 bits of ns.
 const MAX_YEARS: u64 = 50;
+
+/// The latest second, since 1970 and since the clock was at 0, at which a trace may start, so that its last one still
+/// is in what readers know: the year 2212.
+const MAX_START: u64 = i64::MAX as u64 / NS - MAX_YEARS * YEAR;
 
 /// How the trace's clock runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +22,7 @@ pub struct Clock {
     offset: u64,
     start: u64,
     guessed: bool,
+    dated: bool,
 }
 
 impl Clock {
@@ -48,6 +55,13 @@ impl Clock {
         let guessed = freq.is_none();
         let freq = freq.unwrap_or(NS);
 
+        let dated = start.realtime / NS <= MAX_START && start.cycles / freq <= MAX_START;
+        let start = if dated {
+            *start
+        } else {
+            LttClockSync::default()
+        };
+
         // In units of 1 / (freq * NS) s, which fits: 64 bits times 40 bits.
         let at_zero = i128::from(start.realtime) * i128::from(freq)
             - i128::from(start.cycles) * i128::from(NS);
@@ -58,6 +72,7 @@ impl Clock {
             offset: (at_zero.rem_euclid(second) / i128::from(NS)) as u64,
             start: start.cycles,
             guessed,
+            dated,
         }
     }
 
@@ -91,10 +106,16 @@ impl Clock {
         self.guessed
     }
 
+    /// Is it known when the trace was made? Else its times count from 1970.
+    #[must_use]
+    pub fn is_dated(&self) -> bool {
+        self.dated
+    }
+
     /// The latest time that a record of the trace can have.
     #[must_use]
     pub fn max_time(&self) -> u64 {
-        let years = self.freq.saturating_mul(MAX_YEARS * 366 * 86400);
+        let years = self.freq.saturating_mul(MAX_YEARS * YEAR);
         self.start.saturating_add(years)
     }
 
@@ -181,12 +202,22 @@ mod tests {
     proptest! {
         /// F4: sync points come from a dump.
         #[test]
-        fn no_sync_point_is_too_strange(words in any::<[u64; 8]>(), time in any::<u64>()) {
+        fn no_sync_point_is_too_strange(
+            words in prop::array::uniform8((any::<u64>(), 0u32..64).prop_map(|(word, less)| word >> less)),
+            time in any::<u64>(),
+        ) {
             let point = |w: &[u64]| LttClockSync { cycles: w[0], monotonic: w[1], realtime: w[2], freq: w[3] };
             let clock = Clock::new(&point(&words[..4]), &[point(&words[4..])]);
             prop_assert!(clock.freq() > 0 && clock.offset() < clock.freq());
             let _ = clock.unix_ns(time);
             prop_assert!(clock.max_time() >= clock.start());
+            // What a reader must hold: all that it adds up, and each of its terms, in 63 bits of ns.
+            let ns = |cycles: u64| i128::from(cycles) * i128::from(NS) / i128::from(clock.freq());
+            let at_zero = i128::from(clock.offset_s()) * i128::from(NS) + ns(clock.offset());
+            let last = ns(clock.max_time());
+            for sum in [at_zero, last, at_zero + last] {
+                prop_assert!(i64::try_from(sum).is_ok(), "{}", sum);
+            }
         }
     }
 }
