@@ -91,7 +91,7 @@ pub struct LttInfoSlot {
     pub generation: u64,
     /// Not 0: the trace is active.
     pub active: u32,
-    /// Its filter mask.
+    /// Its filter mask: bit n accepts events of log level n.
     pub filter: u32,
     /// How many channels it has.
     pub nr_channels: u32,
@@ -179,8 +179,10 @@ pub struct LttInfoChannel {
     pub mode: u32,
     /// `LTT_PROTOCOL_*`.
     pub protocol: u32,
+    /// 32-bit filter mask, from channel 2 on; may change at any time, as `mode` may.
+    pub filter: u32,
     /// Zero.
-    pub reserved: [u32; 9],
+    pub reserved: [u32; 8],
 }
 
 /// A trace's part of the info area: at `(1 + slot) * LTT_INFO_PAGE`.
@@ -198,6 +200,57 @@ pub struct LttInfoTrace {
     /// Its channels.
     pub channel: [LttInfoChannel; LTT_MAX_CHANNELS],
 }
+
+/// Bytes of rules in an [`LttInfoFilter`].
+pub const LTT_RULES_LEN: usize = 4080;
+
+/// Which events are wanted: at `(1 + LTT_MAX_TRACES + slot) * LTT_INFO_PAGE` of the info area.
+///
+/// The last rule of a channel that matches decides; without one, it is no. Those of channel 0 are the trace's: what they
+/// refuse goes nowhere. What the trace accepts goes to the first channel from 2 on that accepts it, or else to main.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct LttInfoFilter {
+    /// The same as in the trace's [`LttInfoSlot`].
+    pub generation: u64,
+    /// Bytes of rules.
+    pub len: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// [`LttInfoRule`], each followed by its pattern.
+    pub rules: [u8; LTT_RULES_LEN],
+}
+
+impl Default for LttInfoFilter {
+    fn default() -> Self {
+        Self {
+            generation: 0,
+            len: 0,
+            reserved: 0,
+            rules: [0; LTT_RULES_LEN],
+        }
+    }
+}
+
+/// A rule; its pattern follows.
+///
+/// A pattern has letters, digits, and `_-.:`, and `*` for any characters, `?` for any one. With a colon it is matched with
+/// `PROVIDER:NAME`, else with `NAME`.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct LttInfoRule {
+    /// Index of the channel; 0: the trace.
+    pub channel: u8,
+    /// `LTT_RULE_*`
+    pub flags: u8,
+    /// Bytes of the pattern, without NUL, at least 1.
+    pub len: u8,
+}
+
+/// Flag of a rule: what matches is not wanted.
+pub const LTT_RULE_REFUSE: u8 = 0x1;
 
 /// A ring's positions, in the control area.
 #[derive(
@@ -220,8 +273,12 @@ pub struct LttRingControl {
     pub owner: u32,
     /// [`LTT_MODE_BLOCK`]: writers that wait for `consumed` to grow.
     pub waiters: u32,
+    /// [`LTT_MODE_BLOCK`]: 0: nobody has the channel's file open; the kernel's copy for the writer.
+    pub readers: u32,
     /// Zero.
-    pub reserved0: [u64; 2],
+    pub reserved: u32,
+    /// Zero.
+    pub reserved0: u64,
     /// Everything below may be overwritten: the kernel's copy for the writer.
     pub consumed: u64,
     /// Zero.
@@ -380,6 +437,8 @@ pub struct LttRingPositions {
     pub head: u64,
     /// Likewise.
     pub lost: u64,
+    /// Likewise.
+    pub claimed: u64,
     /// The kernel's own.
     pub consumed: u64,
 }

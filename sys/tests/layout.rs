@@ -68,11 +68,13 @@ fn facts() -> Facts {
     });
     structure!(f, LttInfoChannel = "ltt_info_channel" {
         name, buffers_offset, control_offset, subbuf_size, subbuf_count, nr_rings, control_stride,
-        scope, mode, protocol, reserved,
+        scope, mode, protocol, filter, reserved,
     });
     structure!(f, LttInfoTrace = "ltt_info_trace" { name, generation, reserved, channel });
+    structure!(f, LttInfoFilter = "ltt_info_filter" { generation, len, reserved, rules });
+    structure!(f, LttInfoRule = "ltt_info_rule" { channel, flags, len });
     structure!(f, LttRingControl = "ltt_ring_control" {
-        head, lost, time, ids, claimed, owner, waiters, reserved0, consumed, reserved1,
+        head, lost, time, ids, claimed, owner, waiters, readers, reserved, reserved0, consumed, reserved1,
     });
     structure!(f, LttSubbuf = "ltt_subbuf" {
         position, time, lost, cpu, magic, base, committed, contiguous, busy, takes,
@@ -82,7 +84,7 @@ fn facts() -> Facts {
         size, flags, pid, uid, start_time, process, trace_generation, comm, clock, channel_index,
         start, now, sunk, reserved, trace, channel,
     });
-    structure!(f, LttRingPositions = "ltt_ring_positions" { head, lost, consumed });
+    structure!(f, LttRingPositions = "ltt_ring_positions" { head, lost, claimed, consumed });
     structure!(f, LttPositions = "ltt_positions" { rings, nr_rings, flags });
     structure!(f, LttConsume = "ltt_consume" { ring, reserved, position });
     structure!(f, LttEndSubbuf = "ltt_end_subbuf" { ring, reserved });
@@ -103,7 +105,7 @@ fn facts() -> Facts {
         PR_LTT_GET_ABI, LTT_INFO_MAGIC, LTT_INFO_PAGE, LTT_CLOCK_TSC, LTT_CLOCK_CNTVCT,
         LTT_CLOCK_TIME, LTT_SCOPE_CPU, LTT_SCOPE_THREAD, LTT_SCOPE_GLOBAL, LTT_SCOPE_MM_CID, LTT_MODE_DISCARD,
         LTT_MODE_OVERWRITE, LTT_MODE_BLOCK, LTT_PROTOCOL_RSEQ, LTT_PROTOCOL_SHARED, LTT_CHANNEL_CONTROL,
-        LTT_CHANNEL_MAIN, LTT_SUBBUF_MAGIC, LTT_PLACE_TAKEN, LTT_PLACE_LAP_SHIFT, LTT_ID_BITS, LTT_ID_NONE, LTT_ID_MIN, LTT_ID_MAX,
+        LTT_CHANNEL_MAIN, LTT_RULES_LEN, LTT_RULE_REFUSE, LTT_SUBBUF_MAGIC, LTT_PLACE_TAKEN, LTT_PLACE_LAP_SHIFT, LTT_ID_BITS, LTT_ID_NONE, LTT_ID_MIN, LTT_ID_MAX,
         LTT_ID_LOST, LTT_LOST_WORD, LTT_ID_META, LTT_ID_LONG, LTT_ID_TIME, LTT_ID_PAD, LTT_LONG_LEN_MASK, LTT_LONG_ID_SHIFT,
         LTT_LONG_ID_MASK, LTT_LONG_DONE, LTT_LONG_BUSY, LTT_META_MAX, LTT_FILE_DEAD,
         LTT_FILE_STOPPED, LTT_FILE_REMOVED, LTT_IOC_INFO, LTT_IOC_POSITIONS, LTT_IOC_CONSUME,

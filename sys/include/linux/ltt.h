@@ -69,8 +69,8 @@ struct ltt_tracebuf {
 struct ltt_info_slot {
 	__u64 generation;	/* of the trace in this slot, never reused; 0: no trace */
 	__u32 active;
-	__u32 filter;		/* 32-bit filter mask */
-	__u32 nr_channels;
+	__u32 filter;		/* 32-bit filter mask: bit n accepts events of log level n */
+	__u32 nr_channels;	/* 0: they can still change, and there are no buffers */
 	__u32 reserved[3];
 };
 
@@ -101,8 +101,10 @@ struct ltt_info {
 
 /*
  * Channel 0 of each trace is "control": it carries one record of LTT_ID_META
- * for each event (its id, name and fields), and is never consumed. Channel 1
- * is "main".
+ * for each event (its id, name and fields), is never overwritten, and never
+ * consumed. Channel 1 is "main". An event that the trace accepts goes to the
+ * first of the others, by index, whose filter accepts it, and else to main.
+ * A channel without rings is none.
  */
 #define LTT_CHANNEL_CONTROL	0
 #define LTT_CHANNEL_MAIN	1
@@ -116,9 +118,10 @@ struct ltt_info_channel {
 	__u32 nr_rings;		/* ring n starts at n * subbuf_size * subbuf_count */
 	__u32 control_stride;	/* between control blocks */
 	__u32 scope;		/* LTT_SCOPE_* */
-	__u32 mode;		/* LTT_MODE_* */
+	__u32 mode;		/* LTT_MODE_*: what may change at any time */
 	__u32 protocol;		/* LTT_PROTOCOL_* */
-	__u32 reserved[9];
+	__u32 filter;		/* 32-bit filter mask, from channel 2 on; may change, too */
+	__u32 reserved[8];
 };
 
 /* The page (1 + slot) * LTT_INFO_PAGE of the info area. */
@@ -127,6 +130,34 @@ struct ltt_info_trace {
 	__u64 generation;
 	__u64 reserved[3];
 	struct ltt_info_channel channel[LTT_MAX_CHANNELS];
+};
+
+/*
+ * The page (1 + LTT_MAX_TRACES + slot) * LTT_INFO_PAGE of the info area: which
+ * events are wanted, as struct ltt_info_rule one after the other.
+ *
+ * Of the rules of a channel the last one that matches decides; without one, it
+ * is no. Those of channel 0 are the trace's: what they refuse goes nowhere.
+ *
+ * A pattern has letters, digits, and _ - . : and * for any characters, ? for
+ * any one. With a colon it is matched with PROVIDER:NAME, else with NAME.
+ */
+#define LTT_RULES_LEN		4080
+
+struct ltt_info_filter {
+	__u64 generation;	/* of the trace */
+	__u32 len;		/* bytes of rules */
+	__u32 reserved;
+	__u8  rules[LTT_RULES_LEN];
+};
+
+#define LTT_RULE_REFUSE		0x1	/* what matches is not wanted */
+
+struct ltt_info_rule {
+	__u8  channel;
+	__u8  flags;		/* LTT_RULE_* */
+	__u8  len;		/* of the pattern, at least 1 */
+	__u8  pattern[];	/* without NUL */
 };
 
 /*
@@ -143,7 +174,9 @@ struct ltt_ring_control {
 	__u64 claimed;		/* LTT_MODE_OVERWRITE: everything below may be overwritten by now */
 	__u32 owner;		/* LTT_SCOPE_THREAD: the thread that writes here, 0: free */
 	__u32 waiters;		/* LTT_MODE_BLOCK: writers that wait for consumed to grow */
-	__u64 reserved0[2];
+	__u32 readers;		/* LTT_MODE_BLOCK: 0: nobody has the channel's file open; a copy */
+	__u32 reserved;
+	__u64 reserved0;
 	__u64 consumed;		/* everything below may be overwritten; a copy */
 	__u64 reserved1[7];
 };
@@ -231,7 +264,8 @@ struct ltt_subbuf {
  * Consumer files, one for each process and channel, in the channel's directory
  * of the control file system. mmap() maps the rings read-only, from offset 0.
  * poll(): POLLIN while a ring holds records that were not consumed; POLLHUP
- * when the process is gone and everything was consumed.
+ * when the process is gone and everything was consumed, of this channel (of
+ * all, if this is the control channel).
  */
 struct ltt_clock_sync {
 	__u64 cycles;		/* of the trace's clock */
@@ -266,6 +300,7 @@ struct ltt_file_info {
 struct ltt_ring_positions {
 	__u64 head;		/* as the process left it: to be checked */
 	__u64 lost;		/* likewise */
+	__u64 claimed;		/* likewise */
 	__u64 consumed;		/* the kernel's own */
 };
 
@@ -275,6 +310,10 @@ struct ltt_positions {
 	__u32 flags;		/* out: LTT_FILE_* */
 };
 
+/*
+ * The first file of a channel that consumes owns what is consumed until it is
+ * closed; others read as they like, and are told EBUSY if they consume.
+ */
 struct ltt_consume {
 	__u32 ring;
 	__u32 reserved;		/* 0 */

@@ -220,6 +220,7 @@ fn c5_positions_of_all_rings_come_in_one_call() {
         LttRingPositions {
             head,
             lost,
+            claimed: 0,
             consumed,
         }
     });
