@@ -273,7 +273,7 @@ pub struct LttRingControl {
     pub owner: u32,
     /// [`LTT_MODE_BLOCK`]: writers that wait for `consumed` to grow.
     pub waiters: u32,
-    /// [`LTT_MODE_BLOCK`]: 0: nobody has the channel's file open; the kernel's copy for the writer.
+    /// [`LTT_MODE_BLOCK`]: 0: nobody consumes; the kernel's copy for the writer.
     pub readers: u32,
     /// Zero.
     pub reserved: u32,

@@ -174,7 +174,7 @@ struct ltt_ring_control {
 	__u64 claimed;		/* LTT_MODE_OVERWRITE: everything below may be overwritten by now */
 	__u32 owner;		/* LTT_SCOPE_THREAD: the thread that writes here, 0: free */
 	__u32 waiters;		/* LTT_MODE_BLOCK: writers that wait for consumed to grow */
-	__u32 readers;		/* LTT_MODE_BLOCK: 0: nobody has the channel's file open; a copy */
+	__u32 readers;		/* LTT_MODE_BLOCK: 0: nobody consumes; a copy */
 	__u32 reserved;
 	__u64 reserved0;
 	__u64 consumed;		/* everything below may be overwritten; a copy */
@@ -312,7 +312,8 @@ struct ltt_positions {
 
 /*
  * The first file of a channel that consumes owns what is consumed until it is
- * closed; others read as they like, and are told EBUSY if they consume.
+ * closed; others read as they like, and are told EBUSY if they consume. To the
+ * present position is a way to own it before there is anything.
  */
 struct ltt_consume {
 	__u32 ring;
