@@ -204,6 +204,8 @@ pub struct Stats {
     pub slot: usize,
     /// Writes that found no memory, of all processes, also those that are gone.
     pub sunk: u64,
+    /// Buffers of dead processes that were dropped unread, and the bytes that nobody has read.
+    pub dropped: (u64, u64),
     /// Its processes.
     pub processes: Vec<ProcessStats>,
     /// Their rings that have anything.
@@ -254,6 +256,7 @@ impl Stats {
                 ["generation", _] => stats.generation = number(1),
                 ["slot", _] => stats.slot = number(1) as usize,
                 ["sunk", _] => stats.sunk = number(1),
+                ["dropped", _, "bytes", _] => stats.dropped = (number(1), number(3)),
                 ["process", name, state, "pages", _, "sunk", _] => {
                     stats.processes.push(ProcessStats {
                         name: name.into(),
@@ -301,12 +304,13 @@ mod tests {
     #[test]
     fn stats_are_read() {
         let stats = Stats::parse(
-            "generation 7\nslot 2\nsunk 9\nprocess 45.3 alive pages 12 sunk 8\n\
+            "generation 7\nslot 2\nsunk 9\ndropped 3 bytes 70\nprocess 45.3 alive pages 12 sunk 8\n\
              ring 45.3 main 1 head 4096 consumed 32 lost 5\n",
         );
         assert_eq!((stats.generation, stats.slot, stats.pages()), (7, 2, 12));
         assert_eq!(stats.processes[0].state, "alive");
         assert_eq!((stats.sunk, stats.processes[0].sunk), (9, 8));
+        assert_eq!(stats.dropped, (3, 70));
         let ring = &stats.rings[0];
         assert_eq!(
             (ring.ring, ring.head, ring.consumed, ring.lost),
@@ -320,6 +324,8 @@ mod tests {
 pub struct Memory {
     /// Bytes that buffers hold.
     pub total: u64,
+    /// What dead processes have left of that, unread.
+    pub dead: u64,
     /// Those of each user, by number.
     pub users: Vec<(u32, u64)>,
 }
@@ -333,17 +339,21 @@ pub fn memory() -> Memory {
     let text = fs::read_to_string(Path::new(ROOT).join("memory")).expect("memory");
     let mut memory = Memory {
         total: u64::MAX,
+        dead: u64::MAX,
         users: Vec::new(),
     };
     for line in text.lines() {
         let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("in memory: {line}"));
         match line.split(' ').collect::<Vec<_>>()[..] {
             ["total", bytes] => memory.total = number(bytes),
+            ["dead", bytes] => memory.dead = number(bytes),
             ["user", uid, bytes] => memory.users.push((number(uid) as u32, number(bytes))),
             _ => panic!("in memory: {line}"),
         }
     }
-    assert_ne!(memory.total, u64::MAX, "memory says no total: {text}");
+    for sum in [memory.total, memory.dead] {
+        assert_ne!(sum, u64::MAX, "memory says no total: {text}");
+    }
     memory
 }
 

@@ -50,7 +50,7 @@ fn c1_alloc_maps_three_areas() {
         for len in [at.buffers_len, at.control_len] {
             assert_eq!(len % (16 * 4096), 0, "16 slots of whole pages (C2)");
         }
-        assert_eq!(at.info_len, 17 * 4096);
+        assert_eq!(at.info_len, 33 * 4096);
     });
 }
 
