@@ -171,10 +171,16 @@ fn record_slowly(
     // Updates come by signal, but not to everybody: this is where the others learn of them.
     runtime::refresh_if_stale();
     // SAFETY: as in `record_words`.
-    Some(unsafe {
+    let (result, channel) = unsafe {
         let (rseq, channel) = runtime::place(slot);
-        writer::write_slowly(rseq, channel, callsite.id(slot), payload, refusal)
-    })
+        let result = writer::write_slowly(rseq, channel, callsite.id(slot), payload, refusal);
+        (result, channel)
+    };
+    if !channel.is_open() {
+        // As in `record_made`: a long record may have been written here, too.
+        runtime::refresh();
+    }
+    Some(result)
 }
 
 /// The first event after a `fork`: gets buffers of this process's own, and writes it there (A5).
