@@ -4,7 +4,7 @@
 //! Signals it leaves to the test.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 use usertrace_sys::uapi::*;
 use usertrace_sys::{Errno, Update};
@@ -16,12 +16,12 @@ use crate::ring::{
 use crate::runtime::Kernel;
 use crate::writer::{Mode, Protocol, Scope};
 
-const INFO_LEN: usize = (1 + LTT_MAX_TRACES) * LTT_INFO_PAGE;
+const INFO_LEN: usize = (1 + 2 * LTT_MAX_TRACES) * LTT_INFO_PAGE;
 const STRIDE: usize = size_of::<LttRingControl>();
 /// Processes that can have areas.
 const PROCESSES: usize = 4;
 
-/// Sizes of the rings: of the control channel and of the main one.
+/// Sizes of the rings: of the control channel and of all others.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// Of each sub-buffer.
@@ -56,7 +56,28 @@ struct Table {
 #[derive(Debug, Default)]
 struct Trace {
     generation: AtomicU64,
-    active: AtomicU32,
+    state: AtomicU32,
+    /// The trace's, and those of the channels behind main.
+    filters: [AtomicU32; LTT_MAX_CHANNELS],
+    modes: [AtomicU32; LTT_MAX_CHANNELS],
+    /// A bit for each channel that overwrote once.
+    overwrote: AtomicU32,
+}
+
+impl Trace {
+    /// Its channels may change.
+    const NEW: u32 = 0;
+    const STARTED: u32 = 1;
+    const STOPPED: u32 = 2;
+    const ALLOCATED: u32 = 3;
+
+    fn is_laid_out(&self) -> bool {
+        self.state.load(Ordering::Relaxed) != Self::NEW
+    }
+
+    fn is_active(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == Self::STARTED
+    }
 }
 
 #[derive(Debug, Default)]
@@ -74,10 +95,9 @@ struct Process {
 #[derive(Debug)]
 pub struct Fake {
     sizes: Sizes,
-    /// Of the main channel.
-    scope: Scope,
-    /// Of the control channel, and of the main one.
-    nr_rings: [u32; 2],
+    /// Of the channels, from control on; nothing: there is none with that index.
+    scopes: Vec<Option<Scope>>,
+    nr_rings: Vec<u32>,
     fd: libc::c_int,
     /// All areas, as a reader sees them.
     memory: NonNull<u8>,
@@ -137,6 +157,15 @@ impl Fake {
     /// If there is no memory.
     #[must_use]
     pub fn with_scope(sizes: Sizes, scope: Scope) -> &'static Self {
+        Self::with_channels(sizes, &[Some(scope)])
+    }
+
+    /// Likewise, with these channels in each trace: main, and those behind it.
+    ///
+    /// # Panics
+    /// If there is no memory.
+    #[must_use]
+    pub fn with_channels(sizes: Sizes, scopes: &[Option<Scope>]) -> &'static Self {
         // SAFETY: no memory is involved but a constant name.
         let (nr_cpus, fd) = unsafe {
             (
@@ -153,15 +182,17 @@ impl Fake {
         .cast::<Table>();
         // SAFETY: fresh memory of that size.
         unsafe { table.write(Table::default()) };
-        let nr_rings = match scope {
-            Scope::Cpu | Scope::MmCid => nr_cpus,
-            Scope::Thread => 64,
-            Scope::Global => 1,
+        let nr_rings = |scope: &Option<Scope>| match scope {
+            None => 0,
+            Some(Scope::Cpu | Scope::MmCid) => nr_cpus,
+            Some(Scope::Thread) => 64,
+            Some(Scope::Global) => 1,
         };
+        let scopes = [&[Some(Scope::Cpu)], scopes].concat();
         let mut fake = Self {
             sizes,
-            scope,
-            nr_rings: [nr_cpus, nr_rings],
+            nr_rings: scopes.iter().map(nr_rings).collect(),
+            scopes,
             fd,
             memory: NonNull::dangling(),
             table,
@@ -178,8 +209,18 @@ impl Fake {
         unsafe { self.table.as_ref() }
     }
 
+    /// Sizes of a channel's sub-buffers, and how many are in a ring.
+    fn subbufs(&self, channel: usize) -> (u32, u32) {
+        let sizes = channel.min(LTT_CHANNEL_MAIN);
+        (
+            self.sizes.subbuf_size[sizes],
+            self.sizes.subbuf_count[sizes],
+        )
+    }
+
     fn ring_len(&self, channel: usize) -> usize {
-        self.sizes.subbuf_size[channel] as usize * self.sizes.subbuf_count[channel] as usize
+        let (size, count) = self.subbufs(channel);
+        size as usize * count as usize
     }
 
     fn rings_len(&self, channel: usize) -> usize {
@@ -191,7 +232,12 @@ impl Fake {
     }
 
     fn buffers_slot_len(&self) -> usize {
-        (self.rings_len(0) + self.rings_len(1)).next_multiple_of(4096)
+        self.all_rings_len().next_multiple_of(4096)
+    }
+
+    fn all_rings_len(&self) -> usize {
+        let channels = 0..self.scopes.len();
+        channels.map(|channel| self.rings_len(channel)).sum()
     }
 
     fn control_slot_len(&self) -> usize {
@@ -212,11 +258,9 @@ impl Fake {
     ) -> (usize, usize) {
         let buffers = self.process_offset(process);
         let control = buffers + LTT_MAX_TRACES * self.buffers_slot_len();
-        let (first, first_block) = if channel == 0 {
-            (0, 0)
-        } else {
-            (self.rings_len(0), self.nr_rings[0] as usize)
-        };
+        let before = (0..channel).map(|before| self.rings_len(before));
+        let blocks_before = self.nr_rings[..channel].iter().map(|&rings| rings as usize);
+        let (first, first_block) = (before.sum::<usize>(), blocks_before.sum::<usize>());
         (
             buffers + slot * self.buffers_slot_len() + first + cpu * self.ring_len(channel),
             control + slot * self.control_slot_len() + (first_block + cpu) * STRIDE,
@@ -242,12 +286,18 @@ impl Fake {
         unsafe { &*self.memory.as_ptr().add(offset).cast::<T>() }
     }
 
-    /// Writes the info area, as the kernel does: under the seqlock.
+    /// Changes the info area, as the kernel does: under the seqlock.
     fn publish(&self, table: &Table) {
+        self.publish_with(table, || {});
+    }
+
+    /// Likewise, with what `change` changes in it.
+    fn publish_with(&self, table: &Table, change: impl FnOnce()) {
         let seq: &AtomicU32 = self.at(std::mem::offset_of!(LttInfo, seq));
         let before = seq.load(Ordering::Relaxed);
         seq.store(before + 1, Ordering::Relaxed);
         fence(Ordering::Release);
+        change();
         let word = |offset: usize, value: u32| {
             self.at::<AtomicU32>(offset).store(value, Ordering::Relaxed)
         };
@@ -256,17 +306,27 @@ impl Fake {
         };
         for (slot, trace) in table.traces.iter().enumerate() {
             let generation = trace.generation.load(Ordering::Relaxed);
-            let started = trace.active.load(Ordering::Relaxed);
             let head = std::mem::offset_of!(LttInfo, slot) + slot * size_of::<LttInfoSlot>();
             long(head, generation);
-            word(head + 8, (started == 1).into());
-            word(head + 16, if started == 0 { 0 } else { 2 });
+            word(head + 8, trace.is_active().into());
+            word(head + 12, trace.filters[0].load(Ordering::Relaxed));
+            let nr_channels = if trace.is_laid_out() {
+                self.scopes.len() as u32
+            } else {
+                0
+            };
+            word(head + 16, nr_channels);
+            let filter = (1 + LTT_MAX_TRACES + slot) * LTT_INFO_PAGE;
+            long(
+                filter + std::mem::offset_of!(LttInfoFilter, generation),
+                generation,
+            );
             let page = (1 + slot) * LTT_INFO_PAGE;
             long(
                 page + std::mem::offset_of!(LttInfoTrace, generation),
                 generation,
             );
-            for channel in 0..2 {
+            for channel in 0..self.scopes.len() {
                 let at = page
                     + std::mem::offset_of!(LttInfoTrace, channel)
                     + channel * size_of::<LttInfoChannel>();
@@ -283,11 +343,11 @@ impl Fake {
                 );
                 word(
                     field(std::mem::offset_of!(LttInfoChannel, subbuf_size)),
-                    self.sizes.subbuf_size[channel],
+                    self.subbufs(channel).0,
                 );
                 word(
                     field(std::mem::offset_of!(LttInfoChannel, subbuf_count)),
-                    self.sizes.subbuf_count[channel],
+                    self.subbufs(channel).1,
                 );
                 word(
                     field(std::mem::offset_of!(LttInfoChannel, nr_rings)),
@@ -306,6 +366,14 @@ impl Fake {
                     field(std::mem::offset_of!(LttInfoChannel, protocol)),
                     protocol as u32,
                 );
+                word(
+                    field(std::mem::offset_of!(LttInfoChannel, mode)),
+                    trace.modes[channel].load(Ordering::Relaxed),
+                );
+                word(
+                    field(std::mem::offset_of!(LttInfoChannel, filter)),
+                    trace.filters[channel].load(Ordering::Relaxed),
+                );
             }
         }
         word(std::mem::offset_of!(LttInfo, clock), LTT_CLOCK_TSC);
@@ -319,8 +387,7 @@ impl Fake {
 
     /// Who writes a ring of a channel, and how.
     fn kind(&self, channel: usize) -> (Scope, Protocol) {
-        match self.scope {
-            _ if channel == 0 => (Scope::Cpu, Protocol::Rseq),
+        match self.scopes[channel].unwrap_or(Scope::Cpu) {
             scope @ (Scope::Cpu | Scope::MmCid) => (scope, Protocol::Rseq),
             scope @ (Scope::Thread | Scope::Global) => (scope, Protocol::Shared),
         }
@@ -357,8 +424,66 @@ impl Fake {
         let generation = table.generation.load(Ordering::Relaxed) + 1000;
         let trace = &table.traces[slot];
         trace.generation.store(generation, Ordering::Relaxed);
-        trace.active.store(0, Ordering::Relaxed);
-        self.publish(table);
+        trace.state.store(Trace::NEW, Ordering::Relaxed);
+        for (filter, mode) in trace.filters.iter().zip(&trace.modes) {
+            filter.store(u32::MAX, Ordering::Relaxed);
+            mode.store(Mode::Discard as u32, Ordering::Relaxed);
+        }
+        trace.overwrote.store(0, Ordering::Relaxed);
+        self.publish_with(table, || self.write_rules(slot, b"\0\0\x01*"));
+    }
+
+    /// Writes the rules of a slot, as bytes that need not be rules.
+    fn write_rules(&self, slot: usize, rules: &[u8]) {
+        let page = (1 + LTT_MAX_TRACES + slot) * LTT_INFO_PAGE;
+        let len: &AtomicU32 = self.at(page + std::mem::offset_of!(LttInfoFilter, len));
+        len.store(rules.len() as u32, Ordering::Relaxed);
+        let at = page + std::mem::offset_of!(LttInfoFilter, rules);
+        for (n, &byte) in rules.iter().take(LTT_RULES_LEN).enumerate() {
+            self.at::<AtomicU8>(at + n).store(byte, Ordering::Relaxed);
+        }
+    }
+
+    /// Makes these the rules of a trace: channel, flags, and pattern.
+    pub fn set_rules(&self, slot: usize, rules: &[(u8, u8, &str)]) {
+        let rule = |&(channel, flags, pattern): &(u8, u8, &str)| {
+            [&[channel, flags, pattern.len() as u8], pattern.as_bytes()].concat()
+        };
+        self.set_rule_bytes(slot, &rules.iter().flat_map(rule).collect::<Vec<_>>());
+    }
+
+    /// Likewise, with bytes that need not be rules.
+    pub fn set_rule_bytes(&self, slot: usize, rules: &[u8]) {
+        self.locked(|table| self.publish_with(table, || self.write_rules(slot, rules)));
+    }
+
+    /// Changes the filter mask of a channel, or, if that is 0, of the trace.
+    pub fn set_filter(&self, slot: usize, channel: usize, mask: u32) {
+        self.locked(|table| {
+            table.traces[slot].filters[channel].store(mask, Ordering::Relaxed);
+            self.publish(table);
+        });
+    }
+
+    /// Changes what becomes of a channel's full rings.
+    pub fn set_mode(&self, slot: usize, channel: usize, mode: Mode) {
+        self.locked(|table| {
+            let trace = &table.traces[slot];
+            trace.modes[channel].store(mode as u32, Ordering::Relaxed);
+            if mode == Mode::Overwrite {
+                trace.overwrote.fetch_or(1 << channel, Ordering::Relaxed);
+            }
+            self.publish(table);
+        });
+    }
+
+    /// Says how many have a process's file of a channel open.
+    pub fn set_readers(&self, process: usize, slot: usize, channel: usize, readers: u32) {
+        for ring in 0..self.nr_rings[channel] as usize {
+            let (_, control) = self.ring_offset(process, slot, channel, ring);
+            let at = control + std::mem::offset_of!(LttRingControl, readers);
+            self.at::<AtomicU32>(at).store(readers, Ordering::Relaxed);
+        }
     }
 
     /// Makes a process's part of a slot read as zeros.
@@ -382,28 +507,35 @@ impl Fake {
         }
     }
 
-    fn set(&self, slot: usize, active: u32) {
+    fn set(&self, slot: usize, state: u32) {
         self.locked(|table| {
-            table.traces[slot].active.store(active, Ordering::Relaxed);
+            table.traces[slot].state.store(state, Ordering::Relaxed);
             self.publish(table);
         });
     }
 
-    /// Starts a trace. From then on its geometry is known.
+    /// Makes a trace's geometry known.
+    pub fn allocate(&self, slot: usize) {
+        self.set(slot, Trace::ALLOCATED);
+    }
+
+    /// Starts a trace. From then on, if not before, its geometry is known.
     pub fn start(&self, slot: usize) {
-        self.set(slot, 1);
+        self.set(slot, Trace::STARTED);
     }
 
     /// Stops a trace.
     pub fn stop(&self, slot: usize) {
-        self.set(slot, 2);
+        self.set(slot, Trace::STOPPED);
     }
 
     /// Destroys a trace.
     pub fn destroy(&self, slot: usize) {
         self.locked(|table| {
             table.traces[slot].generation.store(0, Ordering::Relaxed);
-            table.traces[slot].active.store(0, Ordering::Relaxed);
+            table.traces[slot]
+                .state
+                .store(Trace::NEW, Ordering::Relaxed);
             self.publish(table);
         });
     }
@@ -451,10 +583,15 @@ impl Fake {
         self.table().processes[process].switches[slot].load(Ordering::Relaxed)
     }
 
-    /// Marks everything of a ring as read.
+    /// Marks everything of the main channel as read.
     pub fn consume(&self, process: usize, slot: usize) {
-        for cpu in 0..self.nr_rings[1] as usize {
-            let (_, control) = self.ring_offset(process, slot, 1, cpu);
+        self.consume_of(process, slot, LTT_CHANNEL_MAIN);
+    }
+
+    /// Marks everything of a channel as read.
+    pub fn consume_of(&self, process: usize, slot: usize, channel: usize) {
+        for cpu in 0..self.nr_rings[channel] as usize {
+            let (_, control) = self.ring_offset(process, slot, channel, cpu);
             let head: &AtomicU64 = self.at(control + std::mem::offset_of!(LttRingControl, head));
             let consumed: &AtomicU64 =
                 self.at(control + std::mem::offset_of!(LttRingControl, consumed));
@@ -466,7 +603,7 @@ impl Fake {
     pub fn is_untouched(&self, process: usize, slot: usize) -> bool {
         let (buffers, control) = self.ring_offset(process, slot, 0, 0);
         let is_zero = |at: usize| self.at::<AtomicU64>(at).load(Ordering::Relaxed) == 0;
-        let len = self.rings_len(0) + self.rings_len(1);
+        let len = self.all_rings_len();
         (0..self.all_rings() * STRIDE).step_by(8).all(|at| is_zero(control + at))
             // Of the rings, as much as finds a record that is no shorter.
             && (0..len).step_by(512).all(|at| is_zero(buffers + at))
@@ -481,11 +618,16 @@ impl Fake {
         }
     }
 
-    /// Records lost by a process in a slot.
+    /// Records lost by a process in a slot's main channel.
     pub fn lost(&self, process: usize, slot: usize) -> u64 {
-        (0..self.nr_rings[1] as usize)
+        self.lost_of(process, slot, LTT_CHANNEL_MAIN)
+    }
+
+    /// Records lost by a process in a channel.
+    pub fn lost_of(&self, process: usize, slot: usize, channel: usize) -> u64 {
+        (0..self.nr_rings[channel] as usize)
             .map(|cpu| {
-                let (_, control) = self.ring_offset(process, slot, 1, cpu);
+                let (_, control) = self.ring_offset(process, slot, channel, cpu);
                 let lost: &AtomicU64 =
                     self.at(control + std::mem::offset_of!(LttRingControl, lost));
                 lost.load(Ordering::Relaxed)
@@ -502,17 +644,25 @@ impl Fake {
         table
     }
 
-    /// Reads a process's events back, ring after ring.
+    /// Reads a process's events of the main channel back, ring after ring.
     ///
     /// # Panics
     /// If there is anything in the rings that is not an event that was described.
     pub fn events(&self, process: usize, slot: usize) -> Vec<Seen> {
+        self.events_of(process, slot, LTT_CHANNEL_MAIN)
+    }
+
+    /// Likewise, those of a channel.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn events_of(&self, process: usize, slot: usize, channel: usize) -> Vec<Seen> {
         let metadata = self.metadata(process, slot);
         let mut seen = Vec::new();
         self.records(
             process,
             slot,
-            1,
+            channel,
             &metadata,
             |ring, cpu, id, time, payload| {
                 let event = metadata.get(id).expect("described").clone();
@@ -536,11 +686,10 @@ impl Fake {
         lengths: &impl PayloadLengths,
         mut each: impl FnMut(u32, u32, u16, u64, &[u8]),
     ) {
-        let geometry = Geometry::new(
-            self.sizes.subbuf_size[channel],
-            self.sizes.subbuf_count[channel],
-        )
-        .expect("a good geometry");
+        let (size, count) = self.subbufs(channel);
+        let geometry = Geometry::new(size, count).expect("a good geometry");
+        let overwrote = self.table().traces[slot].overwrote.load(Ordering::Relaxed);
+        let overwrote = overwrote & (1 << channel) != 0;
         let given = self.table().processes[process].given[slot].load(Ordering::Relaxed);
         if given != self.generation(slot) {
             // What it has there is no part of this trace.
@@ -552,6 +701,8 @@ impl Fake {
             let head: &AtomicU64 = self.at(control + std::mem::offset_of!(LttRingControl, head));
             let consumed: &AtomicU64 =
                 self.at(control + std::mem::offset_of!(LttRingControl, consumed));
+            let claimed: &AtomicU64 =
+                self.at(control + std::mem::offset_of!(LttRingControl, claimed));
             let mut bytes = vec![0; self.ring_len(channel)];
             let head = head.load(Ordering::Acquire);
             for (at, byte) in bytes.iter_mut().enumerate() {
@@ -561,9 +712,14 @@ impl Fake {
             let format = Format {
                 geometry,
                 protocol,
-                mode: Mode::Discard,
+                mode: if overwrote {
+                    Mode::Overwrite
+                } else {
+                    Mode::Discard
+                },
             };
-            let mut memory = Frozen::new(&bytes, Positions { head, claimed: 0 });
+            let claimed = claimed.load(Ordering::Relaxed);
+            let mut memory = Frozen::new(&bytes, Positions { head, claimed });
             let mut reader = RingReader::live(format, consumed.load(Ordering::Relaxed), u64::MAX);
             let mut writer = 0;
             reader
@@ -577,6 +733,7 @@ impl Fake {
                         Item::Record { id, time, payload } => {
                             each(ring as u32, writer, id, time, payload);
                         }
+                        Item::Overwritten { .. } if overwrote => {}
                         Item::Gap { .. } | Item::Overwritten { .. } => {
                             return Err(format!("{item:?}"));
                         }
@@ -671,9 +828,9 @@ unsafe impl Kernel for Fake {
             .ok_or(Errno::ENXIO)?;
             let slot = match *buffer {
                 None => {
-                    let started =
-                        |slot: usize| table.traces[slot].active.load(Ordering::Relaxed) != 0;
-                    let new = (0..LTT_MAX_TRACES).find(|&slot| started(slot) && given(slot) == 0);
+                    let is_new =
+                        |slot: &usize| table.traces[*slot].is_laid_out() && given(*slot) == 0;
+                    let new = (0..LTT_MAX_TRACES).find(is_new);
                     let Some(slot) = new else {
                         return Ok(Update::default());
                     };
@@ -699,10 +856,10 @@ unsafe impl Kernel for Fake {
                 process.given_up.fetch_or(1 << slot, Ordering::Relaxed);
                 return Err(Errno::ENOENT);
             }
-            let active = table.traces[slot].active.load(Ordering::Relaxed) == 1;
+            let trace = &table.traces[slot];
             Ok(Update {
-                active,
-                filter: u32::MAX,
+                active: trace.is_active(),
+                filter: trace.filters[0].load(Ordering::Relaxed),
             })
         })
     }
