@@ -3,12 +3,12 @@
 //! Each test is a process of its own, so that each has a fresh runtime, and may fork, be killed and change signals.
 
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use usertrace::fake::{Fake, Seen, Sizes};
 use usertrace::runtime::{Refused, init_with};
-use usertrace::writer::Scope;
+use usertrace::writer::{Mode, Scope};
 use usertrace::{Errno, Outcome, Status, event};
 
 usertrace::tracepoint! {
@@ -855,6 +855,405 @@ fn traces_of_unknown_kinds_are_left_alone() {
     assert_eq!(fake.create(), Some(slot));
 }
 
+/// A process whose events go into one trace, that has main and such channels.
+fn traced_with(sizes: Sizes, further: &[Option<Scope>]) -> (&'static Fake, usize) {
+    let channels = [&[Some(Scope::Cpu)], further].concat();
+    let fake = attach_to(Fake::with_channels(sizes, &channels));
+    let slot = fake.create().unwrap();
+    fake.start(slot);
+    update();
+    (fake, slot)
+}
+
+const ACCEPT: u8 = 0;
+const REFUSE: u8 = 1;
+
+/// E4: a trace has all events, none, or those that are named, from one change to the next.
+fn e4_a_trace_has_the_events_that_it_names() {
+    let (fake, slot) = traced(Sizes::default());
+    let put = || (event!(numbered, 1), event!(empty), event!(text, "a"));
+    let (on, off) = (Outcome::Recorded, Outcome::Off);
+    assert_eq!(put(), (on, on, on));
+    for (rules, expected) in [
+        (&[][..], (off, off, off)),
+        (&[(0, ACCEPT, "numbered")], (on, off, off)),
+        (&[(0, ACCEPT, "test:*e*")], (on, on, on)),
+        (&[(0, ACCEPT, "*:*"), (0, REFUSE, "t??t")], (on, on, off)),
+        (&[(0, REFUSE, "t??t"), (0, ACCEPT, "*")], (on, on, on)),
+        (&[(0, ACCEPT, "tset:numbered")], (off, off, off)),
+        // Of main there are no rules: it gets what is left.
+        (&[(0, ACCEPT, "text"), (1, REFUSE, "*")], (off, off, on)),
+    ] {
+        fake.set_rules(slot, rules);
+        update();
+        assert_eq!(put(), expected, "{rules:?}");
+        // Nor do they go away when something else changes.
+        update();
+        let other = fake.create().unwrap();
+        update();
+        assert_eq!(put(), expected, "{rules:?}");
+        fake.destroy(other);
+        update();
+    }
+    // Rules that are none accept nothing.
+    for bytes in [&b"\0\0\xff*"[..], &[0xff; 5000], b"\0\0\0*", b"\0"] {
+        fake.set_rule_bytes(slot, bytes);
+        update();
+        assert_eq!(put(), (off, off, off));
+    }
+    // The next trace in the slot begins with its own.
+    fake.replace(slot);
+    fake.start(slot);
+    update();
+    assert_eq!(put(), (on, on, on));
+    // All are described, wanted or not: they may be any time.
+    fake.set_rules(slot, &[]);
+    assert_eq!(fake.metadata(0, slot).len(), usertrace::callsites().count());
+}
+
+/// E4: the mask has a bit for each log level.
+fn e4_a_mask_has_a_bit_for_each_log_level() {
+    let (fake, slot) = traced(Sizes::default());
+    for (level, number) in [(6, 1), (14, 2), (0, 4)] {
+        fake.set_filter(slot, 0, 1 << level);
+        update();
+        let outcomes = [event!(numbered, 1), event!(empty), event!(text, "a")];
+        let on = |n: usize| outcomes[n] == Outcome::Recorded;
+        assert_eq!(
+            number,
+            u32::from(on(0)) | u32::from(on(1)) << 1 | u32::from(on(2)) << 2
+        );
+        fake.set_filter(slot, 0, !(1 << level));
+        update();
+        assert_eq!(event!(numbered, 2) == Outcome::Recorded, level != 6);
+    }
+    assert_eq!(fake.events(0, slot).len(), 3 + 2);
+}
+
+/// E4, E5: an event goes to the first channel that accepts it, or else to main; to each trace once.
+fn e4_e5_events_go_to_the_channel_that_accepts_them() {
+    let further = [
+        Some(Scope::Cpu),
+        None,
+        Some(Scope::Thread),
+        Some(Scope::Cpu),
+    ];
+    let (fake, slot) = traced_with(small(), &further);
+    let other = fake.create().unwrap();
+    let (two, four, five) = (2, 4, 5);
+    let all = |slot| [1, 2, 4, 5].map(|channel| fake.events_of(0, slot, channel).len());
+    let mut expected = [0; 4];
+    for (rules, to) in [
+        // Without rules of its own, a channel has nothing.
+        (&[(0, ACCEPT, "*")][..], 1),
+        (&[(0, ACCEPT, "*"), (two, ACCEPT, "numbered")], 2),
+        (
+            &[
+                (0, ACCEPT, "*"),
+                (two, ACCEPT, "text"),
+                (five, ACCEPT, "n*"),
+            ],
+            5,
+        ),
+        (
+            &[(0, ACCEPT, "*"), (four, ACCEPT, "*"), (five, ACCEPT, "n*")],
+            4,
+        ),
+        // There is no channel with this index, and none behind the last one.
+        (&[(0, ACCEPT, "*"), (3, ACCEPT, "*"), (6, ACCEPT, "*")], 1),
+        (&[(0, ACCEPT, "*"), (200, ACCEPT, "*")], 1),
+        (
+            &[(0, ACCEPT, "*"), (two, ACCEPT, "*"), (two, REFUSE, "num*")],
+            1,
+        ),
+        // What the trace refuses goes nowhere.
+        (&[(two, ACCEPT, "*"), (five, ACCEPT, "*")], 0),
+    ] {
+        fake.set_rules(slot, rules);
+        update();
+        // With one trace on the short way, if the channel has one; with two, on the long one.
+        let outcome = event!(numbered, 1);
+        assert_eq!(outcome == Outcome::Recorded, to != 0, "{rules:?}");
+        fake.start(other);
+        update();
+        assert_eq!(event!(numbered, 2), Outcome::Recorded);
+        fake.stop(other);
+        update();
+        if let Some(at) = [1, 2, 4, 5].iter().position(|&channel| channel == to) {
+            expected[at] += 2;
+        }
+        assert_eq!(all(slot), expected, "{rules:?}");
+    }
+    assert_eq!(all(other), [8, 0, 0, 0]);
+    // A channel has a mask, too.
+    fake.set_rules(
+        slot,
+        &[(0, ACCEPT, "*"), (two, ACCEPT, "*"), (five, ACCEPT, "*")],
+    );
+    fake.set_filter(slot, 2, !(1 << 6));
+    update();
+    assert_eq!(event!(numbered, 3), Outcome::Recorded);
+    assert_eq!(event!(empty), Outcome::Recorded);
+    expected[1] += 1;
+    expected[3] += 1;
+    assert_eq!(all(slot), expected);
+    // What is told of a trace is of all its channels.
+    let bytes = |slot| {
+        usertrace::stats()
+            .find(|trace| trace.slot == slot)
+            .unwrap()
+            .bytes
+    };
+    assert!(bytes(slot) > 3 * 64 + 16 * expected.iter().sum::<usize>() as u64);
+    for n in 0..2000 {
+        event!(numbered, n);
+    }
+    assert!(fake.lost_of(0, slot, 5) > 0);
+    let lost = usertrace::stats()
+        .find(|trace| trace.slot == slot)
+        .unwrap()
+        .lost;
+    assert_eq!(lost, fake.lost_of(0, slot, 5));
+}
+
+/// E5, A7: what several traces accept, by rules of each, comes to each of them once.
+fn e5_each_trace_has_rules_of_its_own() {
+    let fake = attach(small());
+    let slots: Vec<usize> = (0..16).map(|_| fake.create().unwrap()).collect();
+    for (n, &slot) in slots.iter().enumerate() {
+        let name = ["numbered", "empty", "text", "none"][n % 4];
+        fake.set_rules(slot, &[(0, ACCEPT, name)]);
+        fake.start(slot);
+    }
+    update();
+    assert_eq!(event!(numbered, 1), Outcome::Recorded);
+    assert_eq!(event!(empty), Outcome::Recorded);
+    assert_eq!(event!(text, "a"), Outcome::Recorded);
+    for (n, &slot) in slots.iter().enumerate() {
+        let names: Vec<_> = fake
+            .events(0, slot)
+            .into_iter()
+            .map(|seen| seen.event.name)
+            .collect();
+        let expected = ["test:numbered", "test:empty", "test:text"].get(n % 4);
+        assert!(names.iter().eq(expected), "{n}: {names:?}");
+    }
+}
+
+/// A5, E4: a child follows the rules from its first event on.
+fn e4_a_child_follows_the_rules() {
+    let (fake, slot) = traced_with(small(), &[Some(Scope::Cpu)]);
+    fake.set_rules(slot, &[(0, ACCEPT, "numbered"), (2, ACCEPT, "numbered")]);
+    update();
+    assert_eq!(event!(numbered, 1), Outcome::Recorded);
+    let pid = child(|| {
+        assert_eq!(event!(empty), Outcome::Off);
+        assert_eq!(event!(numbered, 2), Outcome::Recorded);
+        assert_eq!(event!(empty), Outcome::Off);
+    });
+    assert_eq!(wait(pid), 0);
+    assert_eq!(numbers(&fake.events_of(0, slot, 2)), [1]);
+    assert_eq!(numbers(&fake.events_of(1, slot, 2)), [2]);
+    assert!(fake.events(1, slot).is_empty());
+}
+
+/// E2: buffers may be there before the start; nothing is written to them until then.
+fn e2_buffers_are_allocated_before_the_start() {
+    let fake = attach(small());
+    let slot = fake.create().unwrap();
+    update();
+    let calls = fake.updates();
+    fake.allocate(slot);
+    update();
+    // The kernel was asked for the buffer, and has nothing more to say.
+    assert_eq!(fake.updates(), calls + 2 + 1);
+    assert_eq!(event!(numbered, 1), Outcome::Off);
+    assert_eq!(fake.switches(0, slot), 0);
+    assert!(fake.is_untouched(0, slot));
+    let calls = fake.updates();
+    fake.start(slot);
+    update();
+    assert_eq!(event!(numbered, 2), Outcome::Recorded);
+    assert_eq!(numbers(&fake.events(0, slot)), [2]);
+    assert_eq!(fake.updates(), calls);
+    // One that goes without ever being started is given up.
+    let next = fake.create().unwrap();
+    fake.allocate(next);
+    update();
+    assert_eq!(usertrace::stats().count(), 1);
+    fake.destroy(next);
+    update();
+    assert_eq!(fake.create(), Some(next));
+}
+
+/// E3: a ring that overwrites has the newest events, one that does not the oldest, from one change to the next.
+fn e3_a_channel_overwrites_or_not() {
+    for scope in [Scope::Cpu, Scope::Thread, Scope::Global, Scope::MmCid] {
+        let test = || {
+            pin();
+            let fake = attach_to(Fake::with_channels(
+                small(),
+                &[Some(Scope::Cpu), Some(scope)],
+            ));
+            let slot = fake.create().unwrap();
+            fake.set_rules(slot, &[(0, ACCEPT, "*"), (2, ACCEPT, "*")]);
+            fake.start(slot);
+            update();
+            let mut n = 0;
+            let mut put = || {
+                n += 1;
+                (n, event!(numbered, n))
+            };
+            let newest = |n: u64| *numbers(&fake.events_of(0, slot, 2)).last().unwrap() == n;
+            for _ in 0..3 {
+                // Its present mode is to discard.
+                while put().1 == Outcome::Recorded {}
+                fake.set_mode(slot, 2, Mode::Overwrite);
+                update();
+                let mut last = 0;
+                for _ in 0..3000 {
+                    let (n, outcome) = put();
+                    assert_eq!(outcome, Outcome::Recorded);
+                    last = n;
+                }
+                assert!(newest(last));
+                fake.set_mode(slot, 2, Mode::Discard);
+                update();
+                // What is left of the sub-buffer is written. From then on it is full until it is read.
+                loop {
+                    let (n, outcome) = put();
+                    if outcome == Outcome::Lost {
+                        break;
+                    }
+                    last = n;
+                }
+                assert_eq!(put().1, Outcome::Lost);
+                let kept = numbers(&fake.events_of(0, slot, 2));
+                assert!(kept.len() > 200);
+                assert!(kept.iter().copied().eq(last + 1 - kept.len() as u64..=last));
+                fake.consume_of(0, slot, 2);
+                let (n, outcome) = put();
+                assert_eq!(outcome, Outcome::Recorded);
+                assert_eq!(numbers(&fake.events_of(0, slot, 2)), [n]);
+            }
+            // All of it went to that channel, and main has a mode of its own.
+            assert!(fake.events(0, slot).is_empty());
+        };
+        assert_eq!(wait(child(test)), 0, "{scope:?}");
+    }
+}
+
+/// Keeps this process on one CPU, so that all events come into one ring.
+fn pin() {
+    // SAFETY: a set of CPUs is plain data, and the calls write or read nothing else.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(libc::sched_getcpu() as usize, &mut set);
+        let done = libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
+        assert_eq!(done, 0);
+    }
+}
+
+/// A9: a slot is given back when nobody is in any of its channels.
+fn a9_long_records_in_further_channels_are_waited_for() {
+    let sizes = Sizes {
+        subbuf_size: [4096, 65536],
+        subbuf_count: [2, 4],
+    };
+    let further = [Some(Scope::Cpu), Some(Scope::MmCid)];
+    let channels = [&[Some(Scope::Cpu)], &further[..]].concat();
+    let fake = attach_to(Fake::with_channels(sizes, &channels));
+    let slot = fake.create().unwrap();
+    let long = "x".repeat(65000);
+    while_two_write(&long, || {
+        for round in 0..1000u16 {
+            fake.replace(slot);
+            fake.set_rules(
+                slot,
+                &[(0, ACCEPT, "*"), (2 + (round % 2) as u8, ACCEPT, "*")],
+            );
+            std::thread::yield_now();
+            fake.start(slot);
+            update();
+            std::thread::yield_now();
+        }
+    });
+    assert_ne!(event!(text, "the last one"), Outcome::Off);
+    assert_eq!(fake.late_writes(), 0);
+    assert!(fake.events(0, slot).is_empty());
+    for channel in 2..4 {
+        for seen in fake.events_of(0, slot, channel) {
+            assert!(seen.payload == b"the last one\0" || seen.payload.len() == long.len() + 1);
+        }
+    }
+}
+
+/// A4, C8, E3, E4: rules and modes change while threads write and signal handlers interrupt them; each event that was
+/// written is whole, and in one channel.
+fn e3_e4_rules_and_modes_change_under_load() {
+    let fake = attach_to(Fake::with_channels(
+        small(),
+        &[
+            Some(Scope::Cpu),
+            Some(Scope::Cpu),
+            Some(Scope::Global),
+            Some(Scope::Thread),
+        ],
+    ));
+    let slot = fake.create().unwrap();
+    fake.start(slot);
+    update();
+    let stop = AtomicBool::new(false);
+    let written = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let _stop = SetOnDrop(&stop);
+        let threads: Vec<_> = (0..3)
+            .map(|thread| {
+                let (send, receive) = std::sync::mpsc::channel();
+                let (stop, written) = (&stop, &written);
+                scope.spawn(move || {
+                    // SAFETY: no memory is involved.
+                    send.send(unsafe { libc::pthread_self() }).unwrap();
+                    let mut n = thread << 32;
+                    while !stop.load(Ordering::Relaxed) {
+                        if event!(numbered, n) == Outcome::Recorded {
+                            written.fetch_add(1, Ordering::Relaxed);
+                        }
+                        event!(text, "some text");
+                        n += 1;
+                    }
+                });
+                receive.recv().unwrap()
+            })
+            .collect();
+        let modes = [Mode::Discard, Mode::Overwrite];
+        let patterns = ["*", "n*", "test:text", "x", "?*e*"];
+        for round in 0..5000usize {
+            let channel = round % 4 + 1;
+            let pattern = patterns[round % patterns.len()];
+            let rules = [(0, ACCEPT, "*"), (channel as u8, ACCEPT, pattern)];
+            fake.set_rules(slot, &rules[..1 + usize::from(round % 7 != 0)]);
+            fake.set_mode(slot, channel, modes[round / 4 % 2]);
+            // SAFETY: the thread runs until `stop`.
+            unsafe { libc::pthread_kill(threads[round % 3], signo()) };
+            if round % 3 == 0 {
+                update();
+            }
+            if round % 5 == 0 {
+                fake.consume_of(0, slot, 4);
+            }
+        }
+    });
+    let mut seen: Vec<u64> = (1..5)
+        .flat_map(|channel| numbers(&fake.events_of(0, slot, channel)))
+        .collect();
+    let all = seen.len();
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen.len(), all);
+    assert!(all as u64 <= written.into_inner());
+}
+
 fn isolated(name: &'static str, test: fn()) -> Trial {
     Trial::test(name, move || match wait(child(test)) {
         0 => Ok(()),
@@ -904,6 +1303,15 @@ fn main() -> ExitCode {
         traces_come_and_go_under_load,
         traces_go_in_the_middle_of_long_records,
         traces_of_unknown_kinds_are_left_alone,
+        e4_a_trace_has_the_events_that_it_names,
+        e4_a_mask_has_a_bit_for_each_log_level,
+        e4_e5_events_go_to_the_channel_that_accepts_them,
+        e5_each_trace_has_rules_of_its_own,
+        e4_a_child_follows_the_rules,
+        e2_buffers_are_allocated_before_the_start,
+        e3_a_channel_overwrites_or_not,
+        a9_long_records_in_further_channels_are_waited_for,
+        e3_e4_rules_and_modes_change_under_load,
     ];
     libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -1,8 +1,8 @@
 //! Where events are declared: one static for each, found through a section of the program.
 
-use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, Ordering};
 
-use usertrace_sys::uapi::{LTT_MAX_TRACES, LTT_META_MAX};
+use usertrace_sys::uapi::{LTT_CHANNEL_MAIN, LTT_MAX_CHANNELS, LTT_MAX_TRACES, LTT_META_MAX};
 
 use crate::writer::Route;
 
@@ -31,6 +31,9 @@ pub enum Loglevel {
 /// A bit of [`Callsite::mask`] beyond those of the slots: after `fork`, this process must get buffers of its own first.
 pub(crate) const ATTACH: u32 = 1 << 31;
 
+/// A bit of a callsite's channel: it goes to none. Who has seen an older mask finds main below it.
+const UNWANTED: u8 = 1 << 7;
+
 /// Room in a description for the id that goes in front of it.
 const ID_ROOM: usize = "65535 ".len();
 
@@ -46,6 +49,8 @@ pub struct Callsite {
     mask: AtomicU32,
     /// The short way, if there is one slot and its rings are of CPUs.
     route: Route,
+    /// The channel that the event goes to in each slot's trace, and [`UNWANTED`].
+    channels: [AtomicU8; LTT_MAX_TRACES],
     provider: &'static str,
     name: &'static str,
     loglevel: Loglevel,
@@ -83,6 +88,7 @@ impl Callsite {
             mask: AtomicU32::new(0),
             route: Route::none(),
             ids: [const { AtomicU16::new(0) }; LTT_MAX_TRACES],
+            channels: [const { AtomicU8::new(UNWANTED | LTT_CHANNEL_MAIN as u8) }; LTT_MAX_TRACES],
             provider,
             name,
             loglevel,
@@ -142,7 +148,39 @@ impl Callsite {
     pub(crate) fn id(&self, slot: usize) -> &AtomicU16 {
         &self.ids[slot]
     }
+
+    /// The channel that the event goes to in a slot's trace. It need not be one that is open.
+    #[inline(always)]
+    pub(crate) fn channel(&self, slot: usize) -> usize {
+        usize::from(self.channels[slot].load(Ordering::Relaxed)) % LTT_MAX_CHANNELS
+    }
+
+    /// A slot's trace wants the event.
+    pub(crate) fn is_wanted(&self, slot: usize) -> bool {
+        self.channels[slot].load(Ordering::Relaxed) & UNWANTED == 0
+    }
+
+    /// The channel that the event is to go to in a slot's trace; nothing if that does not want it.
+    pub(crate) fn set_channel(&self, slot: usize, channel: Option<usize>) {
+        let channel = channel.map_or(UNWANTED | LTT_CHANNEL_MAIN as u8, |channel| channel as u8);
+        // Relaxed: who sees an older one writes as before. That a channel is open, its own fields say.
+        self.channels[slot].store(channel, Ordering::Relaxed);
+    }
+
+    /// The event goes nowhere in a slot's trace, and is not described there.
+    pub(crate) fn forget(&self, slot: usize) {
+        self.ids[slot].store(0, Ordering::Relaxed);
+        self.set_channel(slot, None);
+    }
+
+    /// `PROVIDER:NAME`
+    pub(crate) fn full_name(&self) -> &'static str {
+        self.description.split(' ').next().unwrap_or_default()
+    }
 }
+
+// What the event path reads lies in one cache line.
+const _: () = assert!(std::mem::offset_of!(Callsite, channels) + LTT_MAX_TRACES <= 64);
 
 const fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-')

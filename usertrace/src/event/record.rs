@@ -143,7 +143,7 @@ fn record_each<'a>(
     while mask != 0 {
         let slot = mask.trailing_zeros() as usize;
         // SAFETY: the slot's bit was in the mask.
-        let (rseq, channel) = unsafe { runtime::place(slot) };
+        let (rseq, channel) = unsafe { runtime::place(slot, callsite.channel(slot)) };
         match write(rseq, channel, callsite.id(slot)) {
             Ok(()) => outcome = outcome.and(Ok(())),
             Err(refusal) => match record_slowly(callsite, slot, payload(), refusal) {
@@ -172,7 +172,7 @@ fn record_slowly(
     runtime::refresh_if_stale();
     // SAFETY: as in `record_words`.
     let (result, channel) = unsafe {
-        let (rseq, channel) = runtime::place(slot);
+        let (rseq, channel) = runtime::place(slot, callsite.channel(slot));
         let result = writer::write_slowly(rseq, channel, callsite.id(slot), payload, refusal);
         (result, channel)
     };

@@ -6,11 +6,16 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use usertrace_sys::uapi::{
     LTT_INFO_MAGIC, LTT_INFO_PAGE, LTT_MAX_CHANNELS, LTT_MAX_TRACES, LttInfo, LttInfoChannel,
-    LttInfoSlot, LttInfoTrace,
+    LttInfoFilter, LttInfoSlot, LttInfoTrace,
 };
 
-/// Bytes of an info area.
+use super::filter::Rules;
+
+/// Bytes of an info area, without rules.
 pub(super) const INFO_LEN: u64 = ((1 + LTT_MAX_TRACES) * LTT_INFO_PAGE) as u64;
+
+/// Bytes of one that has rules.
+pub(super) const INFO_LEN_WITH_RULES: u64 = ((1 + 2 * LTT_MAX_TRACES) * LTT_INFO_PAGE) as u64;
 
 /// How often a reader tries. The kernel writes for less than a microsecond, and is not preempted meanwhile.
 const TRIES: u32 = 1 << 20;
@@ -19,8 +24,8 @@ const TRIES: u32 = 1 << 20;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Info(NonNull<u8>);
 
-/// There is a trace in a slot, and it was started at least once: before that, its rings have no layout, and the kernel
-/// gives no buffers of it.
+/// There is a trace in a slot, and it was started, or allocated, at least once: before that, its rings have no layout, and
+/// the kernel gives no buffers of it.
 pub(super) fn is_laid_out(slot: &LttInfoSlot) -> bool {
     slot.generation != 0 && slot.nr_channels != 0
 }
@@ -64,7 +69,7 @@ impl Info {
         }
         let trace = (1 + slot) * LTT_INFO_PAGE;
         let at = trace + offset_of!(LttInfoTrace, channel) + channel * size_of::<LttInfoChannel>();
-        // What a trace's channels are like does not change while it has this generation.
+        // Of what a trace's channels are like, only mode and filter change while it has this generation.
         let read = || {
             // SAFETY: both lie inside the area; any bytes are good.
             unsafe {
@@ -75,8 +80,43 @@ impl Info {
         self.consistent(read).flatten()
     }
 
+    /// Makes `rules` those of the trace with this generation, and says whether they are others than before; nothing if that
+    /// trace is not in the slot.
+    ///
+    /// # Safety
+    /// The area must have [`INFO_LEN_WITH_RULES`] bytes.
+    pub(super) unsafe fn rules(
+        self,
+        slot: usize,
+        generation: u64,
+        rules: &mut Rules,
+    ) -> Option<bool> {
+        if slot >= LTT_MAX_TRACES {
+            return None;
+        }
+        let page = (1 + LTT_MAX_TRACES + slot) * LTT_INFO_PAGE;
+        let mut changed = false;
+        let read = || {
+            // SAFETY: inside the area, by the caller's promise; any bytes are good.
+            let (is, len): (u64, u32) = unsafe {
+                (
+                    self.copy(page + offset_of!(LttInfoFilter, generation)),
+                    self.copy(page + offset_of!(LttInfoFilter, len)),
+                )
+            };
+            // What was read while the kernel wrote is another one, too.
+            changed |= is == generation
+                && rules.copy(len as usize, |at| {
+                    // SAFETY: likewise, as `copy` asks for no more than there is room for.
+                    unsafe { self.copy(page + offset_of!(LttInfoFilter, rules) + at) }
+                });
+            is == generation
+        };
+        self.consistent(read)?.then_some(changed)
+    }
+
     /// Reads until the kernel did not write meanwhile.
-    fn consistent<T>(self, read: impl Fn() -> T) -> Option<T> {
+    fn consistent<T>(self, mut read: impl FnMut() -> T) -> Option<T> {
         // SAFETY: the counter lies inside the area.
         let seq = unsafe { self.at::<AtomicU32>(offset_of!(LttInfo, seq)) };
         for _ in 0..TRIES {

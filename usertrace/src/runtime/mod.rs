@@ -14,6 +14,7 @@
 mod env;
 #[cfg(feature = "fast")]
 mod fast;
+mod filter;
 mod info;
 mod kernel;
 mod lock;
@@ -384,17 +385,19 @@ pub(crate) unsafe fn rseq() -> Rseq {
     unsafe { Rseq::from_raw(raw).unwrap_unchecked() }
 }
 
-/// What the event path needs to write into a slot.
+/// What the event path needs to write into a channel of a slot.
 ///
 /// # Safety
-/// The caller must have seen the slot's bit in a callsite's mask.
+/// The caller must have seen the slot's bit in a callsite's mask; the channel is one that a callsite told.
 #[inline(always)]
-pub(crate) unsafe fn place(slot: usize) -> (Option<Rseq>, &'static Channel) {
-    // SAFETY: both statics are set before any mask is, and never again; slots in masks are below the number of slots.
+pub(crate) unsafe fn place(slot: usize, channel: usize) -> (Option<Rseq>, &'static Channel) {
+    // SAFETY: both statics are set before any mask is, and never again; slots in masks are below the number of slots, and
+    // channels of callsites below that of channels.
     unsafe {
         let rseq = Rseq::from_raw(RSEQ.load(Ordering::Relaxed));
         let state = STATE.load(Ordering::Relaxed).cast_const();
-        (rseq, (*state).main.get_unchecked(slot))
+        let channels = (*state).channels.get_unchecked(channel);
+        (rseq, channels.get_unchecked(slot))
     }
 }
 
@@ -470,7 +473,7 @@ pub struct TraceStats {
     pub generation: u64,
     /// The trace is active.
     pub active: bool,
-    /// Bytes written to the rings of the main channel, headers of sub-buffers included.
+    /// Bytes written to the rings of all channels but the control channel, headers of sub-buffers included.
     pub bytes: u64,
     /// Events that were dropped.
     pub lost: u64,
@@ -490,8 +493,9 @@ pub fn stats() -> impl Iterator<Item = TraceStats> {
             0 if refused.is_some() => at.given.load(Ordering::Relaxed),
             generation => generation,
         };
-        let (bytes, lost) = state.main[slot]
-            .positions()
+        let (bytes, lost) = state
+            .of_events(slot)
+            .flat_map(|(_, channel)| channel.positions())
             .fold((0, 0), |(bytes, losses), (head, lost)| {
                 (bytes + head, losses + lost)
             });

@@ -4,8 +4,11 @@ use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use usertrace_sys::uapi::{LTT_MAX_TRACES, LTT_META_MAX};
+use usertrace_sys::uapi::{
+    LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_MAX_CHANNELS, LTT_MAX_TRACES, LTT_META_MAX,
+};
 
+use super::filter::Rules;
 use super::lock::Again;
 use super::wiped;
 use crate::writer::Channel;
@@ -23,6 +26,12 @@ pub(super) struct SlotState {
     pub(super) refused: AtomicU32,
     /// Events that could not be described, because the control channel was full.
     pub(super) undescribed: AtomicU32,
+    /// A bit for each channel behind main that was ever open here.
+    pub(super) further: AtomicU32,
+    /// Not 0: the callsites know which channel they go to here.
+    pub(super) routed: AtomicU32,
+    /// Filter masks by which they were told: the trace's, at the control channel's index, and those behind main.
+    pub(super) masks: [AtomicU32; LTT_MAX_CHANNELS],
 }
 
 /// Everything that is true of one process and not of its children.
@@ -31,9 +40,9 @@ pub(super) struct SlotState {
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct State {
-    /// The event path reads these, and nothing else here.
-    pub(super) main: [Channel; LTT_MAX_TRACES],
-    pub(super) control: [Channel; LTT_MAX_TRACES],
+    /// The event path reads these, and nothing else here. By the index of the channel first, so that what most traces do
+    /// not have lies in pages that nobody comes to.
+    pub(super) channels: [[Channel; LTT_MAX_TRACES]; LTT_MAX_CHANNELS],
     pub(super) slots: [SlotState; LTT_MAX_TRACES],
     /// Who holds it may change everything else here.
     pub(super) lock: Again,
@@ -54,11 +63,15 @@ pub(super) struct State {
     pub(super) control_area: AtomicPtr<u8>,
     pub(super) control_slot_len: AtomicU64,
     pub(super) info: AtomicPtr<u8>,
+    /// Not 0: the info area has rules.
+    pub(super) has_rules: AtomicU32,
     /// Where a description is put together.
     text: UnsafeCell<[u64; LTT_META_MAX / 8]>,
+    /// Rules of each slot, by which the callsites were told.
+    rules: [UnsafeCell<Rules>; LTT_MAX_TRACES],
 }
 
-// SAFETY: all is atomic but `text`, which only the holder of the lock may get.
+// SAFETY: all is atomic but `text` and `rules`, which only the holder of the lock may get.
 unsafe impl Sync for State {}
 
 impl State {
@@ -99,6 +112,36 @@ impl State {
     pub(super) fn is_attached(&self) -> bool {
         // Pairs with the store at the end of attaching: the areas' addresses are there.
         self.attached.load(Ordering::Acquire) != 0
+    }
+
+    pub(super) fn control(&self, slot: usize) -> &Channel {
+        &self.channels[LTT_CHANNEL_CONTROL][slot]
+    }
+
+    pub(super) fn main(&self, slot: usize) -> &Channel {
+        &self.channels[LTT_CHANNEL_MAIN][slot]
+    }
+
+    /// The channels of a slot that events go to, with their indices: main, and those behind it that were ever open.
+    pub(super) fn of_events(&self, slot: usize) -> impl Iterator<Item = (usize, &Channel)> {
+        let further = self.slots[slot].further.load(Ordering::Relaxed);
+        (LTT_CHANNEL_MAIN..LTT_MAX_CHANNELS)
+            .filter(move |&index| index == LTT_CHANNEL_MAIN || further & (1 << index) != 0)
+            .map(move |index| (index, &self.channels[index][slot]))
+    }
+
+    /// All channels of a slot that were ever open.
+    pub(super) fn all(&self, slot: usize) -> impl Iterator<Item = &Channel> {
+        let of_events = self.of_events(slot).map(|(_, channel)| channel);
+        std::iter::once(self.control(slot)).chain(of_events)
+    }
+
+    /// # Safety
+    /// The caller must hold the lock, and use one of these at a time.
+    #[allow(clippy::mut_from_ref, reason = "the lock says who may have it")]
+    pub(super) unsafe fn rules(&self, slot: usize) -> &mut Rules {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.rules[slot].get() }
     }
 
     /// # Safety

@@ -8,18 +8,18 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use syscalls::{Errno, Sysno, raw};
 use usertrace_sys::uapi::{
-    LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_ID_META, LTT_MAX_TRACES, LTT_MODE_BLOCK,
-    LTT_MODE_DISCARD, LTT_MODE_OVERWRITE, LTT_PROTOCOL_RSEQ, LTT_PROTOCOL_SHARED, LTT_SCOPE_CPU,
-    LTT_SCOPE_GLOBAL, LTT_SCOPE_MM_CID, LTT_SCOPE_THREAD, LttInfoChannel, LttInfoSlot,
-    LttRingControl, LttTracebuf,
+    LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_ID_META, LTT_MAX_CHANNELS, LTT_MAX_TRACES,
+    LTT_PROTOCOL_RSEQ, LTT_PROTOCOL_SHARED, LTT_SCOPE_CPU, LTT_SCOPE_GLOBAL, LTT_SCOPE_MM_CID,
+    LTT_SCOPE_THREAD, LttInfoChannel, LttInfoSlot, LttRingControl, LttTracebuf,
 };
 
-use super::info::{INFO_LEN, Info, is_laid_out};
+use super::filter::Accepted;
+use super::info::{INFO_LEN, INFO_LEN_WITH_RULES, Info, is_laid_out};
 use super::kernel::Kernel;
 use super::state::State;
 use super::status::Refused;
 use crate::event::{Callsite, callsites};
-use crate::writer::{self, Geometry, Mode, Prefault, Protocol, Rseq, Scope};
+use crate::writer::{self, Channel, Geometry, Mode, Prefault, Protocol, Rseq, Scope};
 
 /// `MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ`: restarts all sequences that this process's threads are in.
 const RESTART: usize = 1 << 7;
@@ -56,7 +56,7 @@ impl Updater {
             // What is there now is of the process that this one was forked from.
             for callsite in callsites() {
                 callsite.set_mask(0);
-                (0..LTT_MAX_TRACES).for_each(|slot| callsite.id(slot).store(0, Ordering::Relaxed));
+                (0..LTT_MAX_TRACES).for_each(|slot| callsite.forget(slot));
             }
             match self.attach() {
                 // What is in the middle of it is another copy of this crate.
@@ -84,6 +84,8 @@ impl Updater {
             .control_slot_len
             .store(areas.control_len / slots, Ordering::Relaxed);
         state.info.store(info, Ordering::Relaxed);
+        let has_rules = areas.info_len >= INFO_LEN_WITH_RULES;
+        state.has_rules.store(has_rules.into(), Ordering::Relaxed);
         if self.kernel.removes_traces() {
             let restarts = membarrier(REGISTER).is_ok();
             state.restarts.store(restarts.into(), Ordering::Relaxed);
@@ -101,13 +103,14 @@ impl Updater {
         let Some(info) = info(self.state) else { return };
         for _ in 0..ROUNDS {
             let generation = info.generation();
+            let is_news = generation != self.state.generation.load(Ordering::Relaxed);
             // First out of the traces that are gone, then into the new ones: asking for those may tell the kernel that
             // this process is out of the others.
             (0..LTT_MAX_TRACES).for_each(|slot| self.leave(slot, info));
             self.take_new_slots(info);
             for slot in 0..LTT_MAX_TRACES {
                 // SAFETY: the caller's promise.
-                unsafe { self.enter(slot, info) };
+                unsafe { self.enter(slot, info, is_news) };
             }
             self.set_masks();
             self.state.generation.store(generation, Ordering::Relaxed);
@@ -127,12 +130,12 @@ impl Updater {
 
     /// Writers may come into a slot's rings.
     fn is_open(&self, slot: usize) -> bool {
-        self.state.main[slot].is_open()
+        self.state.main(slot).is_open()
     }
 
     /// Nobody is in a slot's rings outside of a restartable sequence.
     fn is_left(&self, slot: usize) -> bool {
-        self.state.main[slot].is_left() && self.state.control[slot].is_left()
+        self.state.all(slot).all(Channel::is_left)
     }
 
     /// Leaves a slot whose trace is gone, and tells the kernel that nobody here writes there any more (A9). The slot may
@@ -231,11 +234,11 @@ impl Updater {
         (0..LTT_MAX_TRACES).find(|&slot| self.buffer(slot) == Some(buffer))
     }
 
-    /// Follows the trace that is in a slot.
+    /// Follows the trace that is in a slot. `is_news`: something changed since the last time.
     ///
     /// # Safety
     /// The caller must hold the state's lock.
-    unsafe fn enter(&self, slot: usize, info: Info) {
+    unsafe fn enter(&self, slot: usize, info: Info, is_news: bool) {
         let state = self.state;
         let (Some(now), Some(buffer)) = (info.slot(slot), self.buffer(slot)) else {
             return;
@@ -257,6 +260,10 @@ impl Updater {
             let refused = refused.map_or(0, |refused| refused as u32);
             at.refused.store(refused, Ordering::Relaxed);
         }
+        if self.is_open(slot) && (have == 0 || is_news) {
+            // SAFETY: the caller's promise.
+            unsafe { self.follow(slot, &now, info) };
+        }
         at.active.store(active.into(), Ordering::Relaxed);
     }
 
@@ -277,6 +284,7 @@ impl Updater {
             let described = is_there.then(|| info.channel(slot, now.generation, channel))?;
             self.geometry(slot, channel, &described?)
         };
+        let at = &state.slots[slot];
         let (Some(control), Some(main)) =
             (geometry(LTT_CHANNEL_CONTROL), geometry(LTT_CHANNEL_MAIN))
         else {
@@ -284,7 +292,7 @@ impl Updater {
         };
         // SAFETY: the kernel's areas hold what `geometry` checked, and stay mapped. The channels are closed: either
         // they never were open, or `retire` waited for everybody.
-        unsafe { state.control[slot].open(&control) }.map_err(|_| Refused::Layout)?;
+        unsafe { state.control(slot).open(&control) }.map_err(|_| Refused::Layout)?;
         let mut undescribed = 0;
         for callsite in callsites() {
             // SAFETY: the caller's promise.
@@ -292,17 +300,25 @@ impl Updater {
                 undescribed += 1;
             }
         }
-        state.slots[slot]
-            .undescribed
-            .store(undescribed, Ordering::Relaxed);
+        at.undescribed.store(undescribed, Ordering::Relaxed);
+        for index in LTT_CHANNEL_MAIN + 1..LTT_MAX_CHANNELS {
+            // One that cannot be written is as good as none: its events go where they would go without it.
+            let by_no_index =
+                |geometry: &Geometry| geometry.scope == Scope::MmCid && !writer::has_mm_cid();
+            let Some(further) = geometry(index).filter(|geometry| !by_no_index(geometry)) else {
+                continue;
+            };
+            // First: who asks whether the slot was left is to ask this one, too.
+            at.further.fetch_or(1 << index, Ordering::Relaxed);
+            // SAFETY: as above.
+            let _ = unsafe { state.channels[index][slot].open(&further) };
+        }
         // SAFETY: as above.
-        if unsafe { state.main[slot].open(&main) }.is_err() {
-            state.control[slot].close();
+        if unsafe { state.main(slot).open(&main) }.is_err() {
+            state.all(slot).for_each(Channel::close);
             return Err(Refused::Layout);
         }
-        state.slots[slot]
-            .generation
-            .store(now.generation, Ordering::Relaxed);
+        at.generation.store(now.generation, Ordering::Relaxed);
         // The kernel makes the consumer's file (C4). If it cannot, the events are in the ring nevertheless.
         let _ = self.kernel.switch(buffer);
         if main.scope == Scope::MmCid && !writer::has_mm_cid() {
@@ -311,10 +327,74 @@ impl Updater {
         Ok(())
     }
 
+    /// Follows what may change of a trace as long as its rings are open: what becomes of records when they are full, which
+    /// events are wanted, and where.
+    ///
+    /// # Safety
+    /// The caller must hold the state's lock.
+    unsafe fn follow(&self, slot: usize, now: &LttInfoSlot, info: Info) {
+        let state = self.state;
+        let at = &state.slots[slot];
+        let masks = |index: usize, mask| at.masks[index].swap(mask, Ordering::Relaxed) != mask;
+        let mut changed = at.routed.load(Ordering::Relaxed) == 0;
+        changed |= masks(LTT_CHANNEL_CONTROL, now.filter);
+        for (index, channel) in state.of_events(slot) {
+            let Some(described) = info.channel(slot, now.generation, index) else {
+                // The slot has another trace by now: that is for the next round.
+                at.routed.store(0, Ordering::Relaxed);
+                return;
+            };
+            if let Some(mode) = mode(index, &described, now.active != 0) {
+                channel.set_mode(mode);
+            }
+            changed |= masks(index, described.filter);
+        }
+        // SAFETY: the caller's promise; there is no other one in this function.
+        let rules = unsafe { state.rules(slot) };
+        let has_rules = state.has_rules.load(Ordering::Relaxed) != 0;
+        if has_rules {
+            // SAFETY: the area is so long.
+            match unsafe { info.rules(slot, now.generation, rules) } {
+                Some(others) => changed |= others,
+                None => {
+                    // Another trace's, or half of them.
+                    rules.clear();
+                    changed = true;
+                }
+            }
+        }
+        if !changed {
+            return;
+        }
+        for callsite in callsites() {
+            let accepted = if has_rules {
+                rules.accept(callsite.full_name().as_bytes(), callsite.name().as_bytes())
+            } else {
+                Accepted::EVERYTHING
+            };
+            callsite.set_channel(slot, self.channel(slot, callsite, accepted));
+        }
+        at.routed.store(1, Ordering::Relaxed);
+    }
+
+    /// The channel of a slot that an event goes to, as its name is accepted by the rules of these; nothing if the trace
+    /// does not want it.
+    fn channel(&self, slot: usize, callsite: &Callsite, accepted: Accepted) -> Option<usize> {
+        let level = 1 << callsite.loglevel() as u32;
+        let wants = |index: usize| {
+            let mask = self.state.slots[slot].masks[index].load(Ordering::Relaxed);
+            mask & level != 0 && accepted.by(index)
+        };
+        let is_one = |(index, channel): &(usize, &Channel)| {
+            *index != LTT_CHANNEL_MAIN && channel.is_open() && wants(*index)
+        };
+        let further = || self.state.of_events(slot).find(is_one);
+        wants(LTT_CHANNEL_CONTROL).then(|| further().map_or(LTT_CHANNEL_MAIN, |(index, _)| index))
+    }
+
     /// Where a channel's rings are, if this writer can write to them and they lie inside the slot.
     fn geometry(&self, slot: usize, index: usize, channel: &LttInfoChannel) -> Option<Geometry> {
         let state = self.state;
-        let is_main = index == LTT_CHANNEL_MAIN;
         let (buffers_len, control_len) = (
             state.buffers_slot_len.load(Ordering::Relaxed),
             state.control_slot_len.load(Ordering::Relaxed),
@@ -345,12 +425,6 @@ impl Updater {
             LTT_SCOPE_MM_CID => Scope::MmCid,
             _ => return None,
         };
-        let mode = match channel.mode {
-            LTT_MODE_DISCARD => Mode::Discard,
-            LTT_MODE_OVERWRITE => Mode::Overwrite,
-            LTT_MODE_BLOCK => Mode::Block,
-            _ => return None,
-        };
         let protocol = match channel.protocol {
             LTT_PROTOCOL_RSEQ => Protocol::Rseq,
             LTT_PROTOCOL_SHARED => Protocol::Shared,
@@ -375,14 +449,14 @@ impl Updater {
             subbuf_count,
             nr_rings: channel.nr_rings,
             scope,
-            mode,
+            mode: mode(index, channel, true)?,
             protocol,
             doorbell: self.kernel.doorbell(),
             // What describes the events is little, and written once.
-            prefault: if is_main {
-                self.kernel.prefault()
-            } else {
+            prefault: if index == LTT_CHANNEL_CONTROL {
                 Prefault::Never
+            } else {
+                self.kernel.prefault()
             },
         })
     }
@@ -392,7 +466,7 @@ impl Updater {
     /// # Safety
     /// The caller must hold the state's lock.
     unsafe fn describe(&self, slot: usize, callsite: &Callsite) -> Option<()> {
-        let channel = &self.state.control[slot];
+        let channel = self.state.control(slot);
         let id = channel.new_id()?;
         // SAFETY: the caller's promise; there is no other one in this function.
         let text = unsafe { self.state.text() };
@@ -407,10 +481,11 @@ impl Updater {
     /// Keeps everybody out of a slot's rings, and waits until nobody is in them.
     fn retire(&self, slot: usize) {
         let state = self.state;
-        state.main[slot].close();
-        state.control[slot].close();
-        state.slots[slot].active.store(0, Ordering::Relaxed);
-        state.slots[slot].generation.store(0, Ordering::Relaxed);
+        state.all(slot).for_each(Channel::close);
+        let at = &state.slots[slot];
+        at.active.store(0, Ordering::Relaxed);
+        at.generation.store(0, Ordering::Relaxed);
+        at.routed.store(0, Ordering::Relaxed);
         if state.restarts.load(Ordering::Relaxed) == 0 || membarrier(RESTART).is_err() {
             state.dead.fetch_or(1 << slot, Ordering::Relaxed);
             return;
@@ -418,14 +493,14 @@ impl Updater {
         for callsite in callsites() {
             // Both before the slot's channels are opened again.
             callsite.route().clear();
-            callsite.id(slot).store(0, Ordering::Relaxed);
+            callsite.forget(slot);
         }
     }
 
     /// Switches all buffers that have rings.
     pub(super) fn switch(&self) -> Result<(), Errno> {
         for slot in 0..LTT_MAX_TRACES {
-            if self.state.main[slot].is_open()
+            if self.is_open(slot)
                 && let Some(buffer) = self.buffer(slot)
             {
                 self.kernel.switch(buffer)?;
@@ -444,12 +519,13 @@ impl Updater {
         for callsite in callsites() {
             let mask = (0..LTT_MAX_TRACES)
                 .filter(active)
+                .filter(|&slot| callsite.is_wanted(slot))
                 .filter(|&slot| callsite.id(slot).load(Ordering::Relaxed) != 0)
                 .fold(0, |mask, slot| mask | 1 << slot);
             callsite.set_mask(mask);
             if mask.is_power_of_two() && self.rseq.is_some() {
                 let slot = mask.trailing_zeros() as usize;
-                let channel = &self.state.main[slot];
+                let channel = &self.state.channels[callsite.channel(slot)][slot];
                 if channel.is_of_cpus() {
                     let id = callsite.id(slot).load(Ordering::Relaxed);
                     // SAFETY: the state is static.
@@ -457,6 +533,17 @@ impl Updater {
                 }
             }
         }
+    }
+}
+
+/// What becomes of records when a ring of a channel is full; nothing if that is something new.
+fn mode(index: usize, channel: &LttInfoChannel, active: bool) -> Option<Mode> {
+    match Mode::from_number(channel.mode)? {
+        // Its records are written while all else waits for them, and nobody consumes them.
+        _ if index == LTT_CHANNEL_CONTROL => Some(Mode::Discard),
+        // Who waits is to go on when the trace is stopped.
+        Mode::Block if !active => Some(Mode::Discard),
+        mode => Some(mode),
     }
 }
 

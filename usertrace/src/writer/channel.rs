@@ -51,6 +51,14 @@ pub enum Mode {
     Block = LTT_MODE_BLOCK,
 }
 
+impl Mode {
+    /// The mode with a number, if this writer knows it.
+    pub(crate) fn from_number(number: u32) -> Option<Self> {
+        let all = [Self::Discard, Self::Overwrite, Self::Block];
+        all.into_iter().find(|mode| *mode as u32 == number)
+    }
+}
+
 /// How records are committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -320,6 +328,18 @@ impl Channel {
         self.epoch.fetch_add(1, Ordering::SeqCst);
     }
 
+    /// What becomes of records from now on when a ring is full. The channel may be open, and be written to.
+    ///
+    /// Who begins a sub-buffer decides by the mode as it was at one moment, and by nothing that an earlier mode left:
+    /// - To overwrite, the oldest sub-buffer is claimed, in the mode of now or of a moment ago, before it is stored to. (In
+    ///   the shared protocol `head` says the same, and is moved first.) So readers look at claims in every mode.
+    /// - Not to overwrite, `consumed` must have left the place. In a ring that overwrote, `head` is more than a ring beyond
+    ///   `consumed`: it is full until the reader comes to where less than a ring is left.
+    pub fn set_mode(&self, mode: Mode) {
+        // Relaxed: nothing else says what it is.
+        self.cold.mode.store(mode as u32, Ordering::Relaxed);
+    }
+
     /// Writers may come in.
     #[must_use]
     pub fn is_open(&self) -> bool {
@@ -423,11 +443,7 @@ impl Channel {
             buffer: buffers.wrapping_add(index as usize * ring_size as usize),
             ring_size,
             subbuf_size: self.subbuf_mask.load(Ordering::Relaxed) + 1,
-            mode: match cold.mode.load(Ordering::Relaxed) {
-                LTT_MODE_OVERWRITE => Mode::Overwrite,
-                LTT_MODE_BLOCK => Mode::Block,
-                _ => Mode::Discard,
-            },
+            mode: Mode::from_number(cold.mode.load(Ordering::Relaxed)).unwrap_or(Mode::Discard),
             // SAFETY: `open`'s caller promised that it is mapped as the rings are, or NULL. All in it is atomic.
             doorbell: unsafe { cold.doorbell.load(Ordering::Relaxed).as_ref() },
             prefault: Prefault::from_number(cold.prefault.load(Ordering::Relaxed)),
