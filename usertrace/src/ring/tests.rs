@@ -212,8 +212,9 @@ impl Read {
     }
 }
 
-/// Writers of so many records each, and a reader that reads while they write.
-fn run(scope: Scope, protocol: Protocol, mode: Mode) {
+/// Writers of so many records each, and a reader that reads while they write. `changes`: the mode does not stay, nor does
+/// the reader know what it is.
+fn run(scope: Scope, protocol: Protocol, mode: Mode, changes: bool) {
     const WRITERS: u64 = 3;
     const EVENTS: u64 = if cfg!(miri) { 100 } else { 20_000 };
     let rings = Rings::new(scope, protocol, mode);
@@ -252,6 +253,18 @@ fn run(scope: Scope, protocol: Protocol, mode: Mode) {
             })
             .collect();
         let done = &done;
+        if changes {
+            let rings = &rings;
+            scope.spawn(move || {
+                let modes = [Mode::Discard, Mode::Overwrite, Mode::Block];
+                for n in (0usize..).take_while(|_| !done.load(Ordering::Acquire)) {
+                    rings.writers.set_mode(modes[n % 3]);
+                    if n.is_multiple_of(50) {
+                        thread::yield_now();
+                    }
+                }
+            });
+        }
         let reader = scope.spawn(move || {
             while !done.load(Ordering::Acquire) {
                 drain(Patience::Wait);
@@ -266,7 +279,9 @@ fn run(scope: Scope, protocol: Protocol, mode: Mode) {
         accepted
     });
     let mut counts = Counts::default();
-    for reader in &readers {
+    for (n, reader) in (0..).zip(&readers) {
+        // Up to the newest.
+        assert_eq!(reader.position(), rings.ring(n).positions().head);
         counts += reader.counts();
     }
     let what = format!("{scope:?} {protocol:?} {mode:?}: {accepted} accepted, {counts:?}");
@@ -283,7 +298,13 @@ fn run(scope: Scope, protocol: Protocol, mode: Mode) {
         counts.damaged,
     ];
     assert_eq!(gaps, [0; 4], "{what}");
-    if mode == Mode::Overwrite {
+    if changes {
+        assert!(counts.events <= accepted, "{what}");
+        assert!(
+            counts.events == accepted || counts.overwritten != 0,
+            "{what}"
+        );
+    } else if mode == Mode::Overwrite {
         assert!(counts.events <= accepted, "{what}");
         assert_eq!(counts.events == accepted, counts.overwritten == 0, "{what}");
     } else {
@@ -295,8 +316,8 @@ fn run(scope: Scope, protocol: Protocol, mode: Mode) {
 #[test]
 fn rings_of_cpus_are_read_while_they_are_written() {
     for mode in [Mode::Discard, Mode::Overwrite] {
-        run(Scope::Cpu, Protocol::Rseq, mode);
-        run(Scope::MmCid, Protocol::Rseq, mode);
+        run(Scope::Cpu, Protocol::Rseq, mode, false);
+        run(Scope::MmCid, Protocol::Rseq, mode, false);
     }
 }
 
@@ -305,7 +326,19 @@ fn rings_of_cpus_are_read_while_they_are_written() {
 fn shared_rings_are_read_while_they_are_written() {
     for scope in [Scope::Global, Scope::Thread] {
         for mode in [Mode::Discard, Mode::Overwrite] {
-            run(scope, Protocol::Shared, mode);
+            run(scope, Protocol::Shared, mode, false);
         }
+    }
+}
+
+/// E3: nothing is torn, lost without being counted, or told twice, whatever the mode is from one moment to the next. A
+/// reader that looks at claims does not need to know.
+#[test]
+fn e3_modes_change_while_rings_are_read_and_written() {
+    for scope in [Scope::Cpu, Scope::MmCid] {
+        run(scope, Protocol::Rseq, Mode::Overwrite, true);
+    }
+    for scope in [Scope::Global, Scope::Thread] {
+        run(scope, Protocol::Shared, Mode::Overwrite, true);
     }
 }
