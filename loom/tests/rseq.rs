@@ -16,7 +16,7 @@ use loom::thread;
 use usertrace::ring::{
     Counts, Format, Geometry, Item, Patience, PayloadLengths, Positions, RingMemory, RingReader,
 };
-use usertrace::writer::{Mode, Protocol};
+use usertrace::writer::Protocol;
 
 const SUBBUF: u64 = 4096;
 const HEADER: u64 = 64;
@@ -339,15 +339,10 @@ impl PayloadLengths for Word {
     }
 }
 
-fn reader(subbufs: u64, overwrite: bool, from: u64) -> RingReader {
+fn reader(subbufs: u64, from: u64) -> RingReader {
     let format = Format {
         geometry: Geometry::new(SUBBUF as u32, subbufs as u32).unwrap(),
         protocol: Protocol::Rseq,
-        mode: if overwrite {
-            Mode::Overwrite
-        } else {
-            Mode::Discard
-        },
     };
     RingReader::live(format, from, 1 << 40)
 }
@@ -458,7 +453,7 @@ fn short_records(fault: Fault) {
             move || fresh(fault),
             || vec![vec![event()], vec![event()]],
             (schedule, 4),
-            || reader(2, false, 0),
+            || reader(2, 0),
             |numbers, counts| {
                 assert_eq!(numbers, [1, 1]);
                 check(counts);
@@ -497,7 +492,7 @@ fn long_record(fault: Fault) {
             move || fresh(fault),
             move || vec![long(fault), vec![event()]],
             (schedule, 3),
-            || reader(2, false, 0),
+            || reader(2, 0),
             |numbers, counts| {
                 assert_eq!(numbers, [1, 1, 1]);
                 check(counts);
@@ -523,7 +518,7 @@ fn overwriting(fault: Fault, threads: usize, schedule: Schedule, preemptions: us
         move || full(fault),
         move || (0..threads).map(|_| overwrite(fault)).collect(),
         (schedule, preemptions),
-        || reader(2, true, 0),
+        || reader(2, 0),
         move |numbers, counts| {
             // The newest is never lost, and what is lost is counted.
             let lost = counts.overwritten as usize;
@@ -568,7 +563,7 @@ fn a_reader_makes_room() {
             || full(Fault::None),
             || vec![discard(), discard()],
             (schedule, 3),
-            || reader(2, false, 0),
+            || reader(2, 0),
             |numbers, counts| {
                 assert!([1, 2, 3, 3].starts_with(&numbers) && numbers.len() >= 2);
                 check(counts);

@@ -709,15 +709,7 @@ impl Fake {
                 // SAFETY: inside the memory; nobody writes below head.
                 *byte = unsafe { self.memory.as_ptr().add(buffers + at).read_volatile() };
             }
-            let format = Format {
-                geometry,
-                protocol,
-                mode: if overwrote {
-                    Mode::Overwrite
-                } else {
-                    Mode::Discard
-                },
-            };
+            let format = Format { geometry, protocol };
             let claimed = claimed.load(Ordering::Relaxed);
             let mut memory = Frozen::new(&bytes, Positions { head, claimed });
             let mut reader = RingReader::live(format, consumed.load(Ordering::Relaxed), u64::MAX);

@@ -12,7 +12,7 @@ use usertrace::ring::{
     Counts, Format, Frozen, GapKind, Geometry, Item, Patience, PayloadLengths, Positions,
     RingMemory, RingReader, SUBBUF_HEADER_LEN,
 };
-use usertrace::writer::{Mode, Protocol};
+use usertrace::writer::Protocol;
 
 const SUBBUF: u64 = 4096;
 const COUNT: u64 = 4;
@@ -25,7 +25,6 @@ fn format() -> Format {
     Format {
         geometry: geometry(),
         protocol: Protocol::Rseq,
-        mode: Mode::Discard,
     }
 }
 
@@ -54,6 +53,7 @@ struct Got {
     gaps: Vec<GapKind>,
     lost: u64,
     cpus: Vec<u32>,
+    overwritten: u64,
 }
 
 fn read(reader: &mut RingReader, bytes: &[u8], head: u64, patience: Patience) -> Got {
@@ -67,7 +67,7 @@ fn read(reader: &mut RingReader, bytes: &[u8], head: u64, patience: Patience) ->
             }
             Item::Record { id, time, payload } => got.records.push((id, time, payload.to_vec())),
             Item::Gap { kind } => got.gaps.push(kind),
-            Item::Overwritten { .. } => panic!("a ring that does not overwrite"),
+            Item::Overwritten { subbuffers } => got.overwritten += subbuffers,
         }
         Ok::<_, Infallible>(())
     });
@@ -412,7 +412,8 @@ fn an_overtaken_reader_goes_on_at_a_sub_buffer() {
         ring.consumed = ring.head;
     }
     let got = read(&mut reader, &ring.bytes, ring.head, Patience::Wait);
-    assert_eq!(got.gaps, [GapKind::Damaged]);
+    assert_eq!(got.gaps, []);
+    assert!(got.overwritten > 0);
     let n = got.records.len();
     assert!(n > 100);
     assert_eq!(got.records, ring.accepted[ring.accepted.len() - n..]);
@@ -422,8 +423,7 @@ fn an_overtaken_reader_goes_on_at_a_sub_buffer() {
 fn overwriting() -> (RingWriter, Format) {
     let mut ring = ring();
     ring.overwrites = true;
-    let mode = Mode::Overwrite;
-    (ring, Format { mode, ..format() })
+    (ring, format())
 }
 
 /// A ring, and what it becomes as soon as something was copied out of it.
@@ -689,6 +689,45 @@ proptest! {
             ring.store(word * 8, value);
         }
         check_bounds(&ring.bytes, head, consumed)?;
+    }
+
+    /// E3: whatever becomes of the mode while the ring is read, no record is told twice, torn, or in a wrong order, and those
+    /// that are missing were in sub-buffers that count as overwritten.
+    #[test]
+    fn a_mode_may_change_while_a_ring_is_read(
+        rounds in prop::collection::vec((0u64..300, any::<bool>(), 0u64..300, any::<bool>(), 0u32..4), 1..12),
+        flips: bool,
+    ) {
+        let mut ring = ring();
+        let mut reader = RingReader::live(format(), 0, u64::MAX);
+        let (mut n, mut records) = (0, Vec::new());
+        for (before, flip_before, during, flip_during, when) in rounds {
+            ring.overwrites ^= flips && flip_before;
+            fill(&mut ring, n, before);
+            let copied = ring.clone();
+            ring.overwrites ^= flips && flip_during;
+            fill(&mut ring, n + before, during);
+            n += before + during;
+            let mut memory = Overtaken { before: &copied, after: &ring, copies: 0, when };
+            let Ok(()) = reader.read(&mut memory, copied.head, Patience::Wait, events(), &mut |item| {
+                match item {
+                    Item::Record { id, time, payload } => records.push((id, time, payload.to_vec())),
+                    Item::Gap { kind } => panic!("{kind:?}"),
+                    Item::SubBuffer { .. } | Item::Overwritten { .. } => {}
+                }
+                Ok::<_, Infallible>(())
+            });
+            ring.consumed = reader.position();
+        }
+        let got = read(&mut reader, &ring.bytes, ring.head, Patience::Last);
+        records.extend(got.records);
+        prop_assert_eq!(got.gaps, []);
+        let counts = reader.counts();
+        prop_assert_eq!((counts.damaged, counts.holes, counts.unfinished), (0, 0, 0));
+        let mut accepted = ring.accepted.iter();
+        prop_assert!(records.iter().all(|record| accepted.any(|was| was == record)));
+        prop_assert_eq!(records.len() == ring.accepted.len(), counts.overwritten == 0);
+        prop_assert!(flips || counts.overwritten == 0);
     }
 
     /// A10: whatever is cut off at a committed head, what is before it is read.

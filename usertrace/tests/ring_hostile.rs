@@ -12,7 +12,7 @@ use support::shared::SharedRing;
 use usertrace::ring::{
     Format, Geometry, Item, Patience, PayloadLengths, Positions, RingMemory, RingReader,
 };
-use usertrace::writer::{Mode, Protocol};
+use usertrace::writer::Protocol;
 
 const SUBBUF: u64 = 4096;
 const COUNT: u64 = 4;
@@ -133,15 +133,9 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
 
 fn format() -> impl Strategy<Value = Format> {
     let protocol = prop_oneof![Just(Protocol::Rseq), Just(Protocol::Shared)];
-    let mode = prop_oneof![
-        Just(Mode::Discard),
-        Just(Mode::Overwrite),
-        Just(Mode::Block)
-    ];
-    (protocol, mode).prop_map(|(protocol, mode)| Format {
+    protocol.prop_map(|protocol| Format {
         geometry: Geometry::new(SUBBUF as u32, COUNT as u32).unwrap(),
         protocol,
-        mode,
     })
 }
 
@@ -266,7 +260,6 @@ proptest! {
         let format = Format {
             geometry: Geometry::new(SUBBUF as u32, COUNT as u32).unwrap(),
             protocol: Protocol::Shared,
-            mode: if overwrites { Mode::Overwrite } else { Mode::Discard },
         };
         let reads: Vec<_> = reads
             .iter()

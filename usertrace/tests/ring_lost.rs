@@ -11,7 +11,7 @@ use support::{RingWriter, events};
 use usertrace::ring::{
     Counts, Format, Frozen, GapKind, Geometry, Item, Patience, Positions, RingReader,
 };
-use usertrace::writer::{Mode, Protocol};
+use usertrace::writer::Protocol;
 
 const PAGE: u64 = 4096;
 const SUBBUF: u64 = 4 * PAGE;
@@ -22,15 +22,10 @@ const LOST: u64 = 0x4c54_544c_4f53_fffb;
 
 type Event = (u16, u64, Vec<u8>);
 
-fn format(protocol: Protocol, overwrites: bool) -> Format {
+fn format(protocol: Protocol) -> Format {
     Format {
         geometry: Geometry::new(SUBBUF as u32, COUNT as u32).unwrap(),
         protocol,
-        mode: if overwrites {
-            Mode::Overwrite
-        } else {
-            Mode::Discard
-        },
     }
 }
 
@@ -213,7 +208,7 @@ proptest! {
     ) {
         let (mut ring, placed) = written(count, longest, overwrites);
         lost.apply(&mut ring.bytes);
-        let format = format(Protocol::Rseq, overwrites);
+        let format = format(Protocol::Rseq);
         let positions = Positions { head: ring.head, claimed: ring.claimed };
         let oldest = format.geometry.oldest(ring.head);
 
@@ -250,7 +245,7 @@ proptest! {
     ) {
         let (mut ring, placed) = written_shared(count, longest, overwrites);
         lost.apply(&mut ring.bytes);
-        let format = format(Protocol::Shared, overwrites);
+        let format = format(Protocol::Shared);
         let positions = Positions { head: ring.head, claimed: 0 };
         let oldest = ring.oldest();
         let readers = [
@@ -285,7 +280,7 @@ proptest! {
         }
         let placed = placed_in(&ring);
         lost.apply(&mut ring.bytes);
-        let format = format(Protocol::Shared, false);
+        let format = format(Protocol::Shared);
         let positions = Positions { head: ring.head, claimed: 0 };
         let mut reader = RingReader::dump(format, &mut Frozen::new(&ring.bytes, positions), u64::MAX);
         let got = read(&mut reader, &ring.bytes, positions, Patience::Last);

@@ -12,17 +12,16 @@ use usertrace::metadata::EventTable;
 use usertrace::ring::{
     Counts, Format, Frozen, GapKind, Geometry, Item, Patience, Positions, RingReader,
 };
-use usertrace::writer::{Mode, Protocol};
+use usertrace::writer::Protocol;
 
 const SUBBUF: u64 = 4096;
 const COUNT: u64 = 4;
 const START: u64 = 5 << 48;
 
-fn format(mode: Mode) -> Format {
+fn format() -> Format {
     Format {
         geometry: Geometry::new(SUBBUF as u32, COUNT as u32).unwrap(),
         protocol: Protocol::Shared,
-        mode,
     }
 }
 
@@ -69,12 +68,7 @@ fn read(reader: &mut RingReader, ring: &SharedRing, patience: Patience) -> Got {
 }
 
 fn dump(ring: &SharedRing) -> (Got, Counts) {
-    let mode = if ring.overwrites {
-        Mode::Overwrite
-    } else {
-        Mode::Discard
-    };
-    let mut reader = RingReader::dump(format(mode), &mut memory(ring), u64::MAX);
+    let mut reader = RingReader::dump(format(), &mut memory(ring), u64::MAX);
     let got = read(&mut reader, ring, Patience::Last);
     assert_eq!(reader.position(), ring.head);
     (got, reader.counts())
@@ -241,7 +235,7 @@ fn a_live_reader_waits_for_a_writer_at_each_step() {
         let steps = reserve(&mut before.clone(), events).unwrap().steps.len();
         for step in 0..=steps {
             let mut ring = before.clone();
-            let mut reader = RingReader::live(format(Mode::Discard), ring.consumed, u64::MAX);
+            let mut reader = RingReader::live(format(), ring.consumed, u64::MAX);
             let mut sleeper = reserve(&mut ring, events).unwrap();
             let position = ring.records.last().unwrap().position;
             ring.run(&mut sleeper, step);
@@ -271,7 +265,7 @@ fn a_live_reader_waits_for_a_writer_at_each_step() {
 fn a_place_that_is_not_left_is_passed_over() {
     for step in 0..3 {
         let mut ring = ring(false);
-        let mut reader = RingReader::live(format(Mode::Discard), 0, u64::MAX);
+        let mut reader = RingReader::live(format(), 0, u64::MAX);
         fill(&mut ring, 0..150);
         let mut sleeper = reserve(&mut ring, 150).unwrap();
         ring.run(&mut sleeper, step);
@@ -314,6 +308,8 @@ enum Action {
     Kill(usize),
     Read,
     GiveUp,
+    /// The ring discards from now on, or overwrites (E3).
+    Flip,
 }
 
 fn actions() -> impl Strategy<Value = Vec<Action>> {
@@ -325,6 +321,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
         1 => any::<usize>().prop_map(Action::Kill),
         4 => Just(Action::Read),
         1 => Just(Action::GiveUp),
+        1 => Just(Action::Flip),
     ];
     // Repeated, so that a ring goes round within few of them.
     prop::collection::vec((action, 1usize..40), 1..60).prop_map(|actions| {
@@ -346,12 +343,15 @@ proptest! {
     /// A10, D3, E7: no event is told twice, torn, in a wrong order, or not at all, other than those whose writers were
     /// given up or killed; and those are counted.
     #[test]
-    fn whatever_writers_do_each_event_is_told_once(actions in actions(), overwrites: bool) {
+    fn whatever_writers_do_each_event_is_told_once(
+        actions in actions(),
+        overwrites: bool,
+        flips: bool,
+    ) {
         let mut ring = ring(overwrites);
-        let mode = if overwrites { Mode::Overwrite } else { Mode::Discard };
-        let mut reader = RingReader::live(format(mode), 0, u64::MAX);
+        let mut reader = RingReader::live(format(), 0, u64::MAX);
         let (mut sleepers, mut records, mut gaps) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut n, mut gave_up) = (0, false);
+        let (mut n, mut gave_up, mut overwrote) = (0, false, overwrites);
         for action in actions {
             let mut patience = None;
             match action {
@@ -378,6 +378,10 @@ proptest! {
                     sleepers.swap_remove(who);
                 }
                 Action::Wake(..) | Action::Kill(..) => {}
+                Action::Flip => {
+                    ring.overwrites ^= flips;
+                    overwrote |= ring.overwrites;
+                }
                 Action::Read => patience = Some(Patience::Wait),
                 Action::GiveUp => {
                     let below = ring.head.saturating_sub(ring.ring_size() / 2);
@@ -404,7 +408,7 @@ proptest! {
         for got in &records {
             prop_assert!(all.any(|record| record.event == *got), "{:?} was told", got);
         }
-        if overwrites {
+        if overwrote {
             // The newest are there, whatever else is not.
             let newest = ring.done_from(ring.head.saturating_sub(1) / SUBBUF * SUBBUF);
             prop_assert!(counts.corrupted > 0 || records.ends_with(&newest));

@@ -34,7 +34,8 @@ pub trait ConsumerFile {
     /// The word at `offset` of the rings, a multiple of 8, as [`RingMemory::load`] says.
     fn load(&self, offset: u64) -> u64;
 
-    /// The positions of one ring as they are now, as [`RingMemory::positions`] says.
+    /// The positions of one ring as they are now, as [`RingMemory::positions`] says. What was consumed counts as claimed:
+    /// a writer that discards says nothing else before it goes there, and who else reads may not have consumed it.
     ///
     /// # Errors
     /// The kernel's.

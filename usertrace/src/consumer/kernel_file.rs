@@ -74,17 +74,15 @@ impl ConsumerFile for KernelFile {
     fn ring_positions(&self, ring: u32) -> io::Result<Positions> {
         // What was copied before was read before the kernel looks.
         fence(Ordering::SeqCst);
-        let mut rings = vec![LttRingPositions::default(); self.channel.nr_rings() as usize];
+        let room = ring.min(self.channel.nr_rings()) as usize + 1;
+        let mut rings = vec![LttRingPositions::default(); room];
         self.positions(&mut rings)?;
         let ring = rings
             .get(ring as usize)
             .ok_or(io::ErrorKind::InvalidInput)?;
-        // The kernel does not tell what is claimed. A writer may have claimed the place of the next sub-buffer.
-        let geometry = self.channel.geometry();
-        let next = ring.head.saturating_add(geometry.subbuf_size());
         Ok(Positions {
             head: ring.head,
-            claimed: geometry.oldest(next.saturating_add(1)),
+            claimed: ring.claimed.max(ring.consumed),
         })
     }
 }

@@ -47,27 +47,20 @@ pub struct Format {
     pub geometry: Geometry,
     /// How its records are committed.
     pub protocol: Protocol,
-    /// What becomes of records when it is full.
-    pub mode: Mode,
 }
 
 impl Format {
-    /// In a ring that overwrites: the first sub-buffer of which nothing was overwritten.
+    /// The first sub-buffer of which nothing was overwritten. What becomes of records when the ring is full may change
+    /// at any time, so that is not asked: who discards overwrites nothing but what was consumed.
     pub(super) fn valid_from(self, positions: Positions) -> u64 {
         let geometry = self.geometry;
         let head = positions.head.min(MAX_POSITION);
-        // A sub-buffer that is begun takes the place of the one that was a ring before it. Of protocol
-        // `Shared`, this is all that is to be said: it is reserved, by moving the head, before it is begun.
-        let oldest = geometry.oldest(head);
-        match self.protocol {
-            Protocol::Shared => oldest,
-            // Claimed before it is begun. No writer claims the newest one.
-            Protocol::Rseq => {
-                let newest = geometry.subbuf_start(head.saturating_sub(1));
-                let claimed = geometry.subbuf_start(positions.claimed).min(newest);
-                oldest.max(claimed)
-            }
-        }
+        let newest = geometry.subbuf_start(head.saturating_sub(1));
+        // A sub-buffer that is begun takes the place of the one that was a ring before it. In a ring of protocol `Rseq`
+        // that overwrites, its place is claimed before; in one of protocol `Shared`, it is reserved before, by moving
+        // the head. No writer claims the newest one.
+        let claimed = geometry.subbuf_start(positions.claimed).min(newest);
+        geometry.oldest(head).max(claimed)
     }
 }
 
@@ -75,6 +68,7 @@ impl Format {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Channel {
     format: Format,
+    mode: Mode,
     scope: Scope,
     nr_rings: u32,
     buffers: u64,
@@ -124,11 +118,8 @@ impl Channel {
             });
         }
         Ok(Self {
-            format: Format {
-                geometry,
-                protocol,
-                mode,
-            },
+            format: Format { geometry, protocol },
+            mode,
             scope,
             nr_rings: info.nr_rings,
             buffers: info.buffers_offset,
@@ -147,6 +138,12 @@ impl Channel {
     #[must_use]
     pub fn format(&self) -> Format {
         self.format
+    }
+
+    /// What became of records when a ring was full, as the kernel said it: that may change at any time.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.mode
     }
 
     /// Who writes a ring.
@@ -205,7 +202,7 @@ mod tests {
             assert_eq!(channel(scope, 0, 0).unwrap().scope(), want);
         }
         for (mode, want) in [(0, Mode::Discard), (1, Mode::Overwrite), (2, Mode::Block)] {
-            assert_eq!(channel(0, mode, 0).unwrap().format().mode, want);
+            assert_eq!(channel(0, mode, 0).unwrap().mode(), want);
         }
         for (protocol, want) in [(0, Protocol::Rseq), (1, Protocol::Shared)] {
             assert_eq!(channel(0, 0, protocol).unwrap().format().protocol, want);

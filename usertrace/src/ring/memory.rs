@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 pub struct Positions {
     /// Everything below is committed, or, in a ring of the shared protocol, reserved.
     pub head: u64,
-    /// In a ring that overwrites: everything below may be overwritten by now.
+    /// Everything below may be overwritten by now, in what is not below already by the `head`.
     pub claimed: u64,
 }
 

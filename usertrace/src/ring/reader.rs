@@ -8,7 +8,7 @@ use super::record::{Payload, Record, before_lost_page, id, word};
 use super::shared::{Look, Place, Remains};
 use super::walk::{Tile, Walk};
 use super::{Counts, Format, GapKind, Geometry, Item, Patience, PayloadLengths, RingMemory};
-use crate::writer::{Mode, Protocol};
+use crate::writer::Protocol;
 
 /// Length of the header of a sub-buffer.
 pub const SUBBUF_HEADER_LEN: u64 = size_of::<LttSubbuf>() as u64;
@@ -84,18 +84,15 @@ impl RingReader {
         let geometry = format.geometry;
         let positions = memory.positions();
         let head = positions.head.min(MAX_POSITION);
-        let mut oldest = geometry.oldest(head);
-        match (format.protocol, format.mode) {
-            (_, Mode::Overwrite) => oldest = format.valid_from(positions),
-            (Protocol::Rseq, Mode::Discard | Mode::Block) => {
-                let newest = geometry.subbuf_start(head.saturating_sub(1));
-                let full = newest - oldest == geometry.ring_size() - geometry.subbuf_size();
-                if full && overwritten(geometry, memory, oldest) {
-                    oldest += geometry.subbuf_size();
-                }
+        let mut oldest = format.valid_from(positions);
+        // In a ring of the shared protocol, a sub-buffer is reserved, by moving the head, before anything is stored into
+        // it. In the other one it is claimed before, unless the writer discards, and what was there was consumed.
+        if format.protocol == Protocol::Rseq {
+            let newest = geometry.subbuf_start(head.saturating_sub(1));
+            let full = newest - oldest == geometry.ring_size() - geometry.subbuf_size();
+            if full && overwritten(geometry, memory, oldest) {
+                oldest += geometry.subbuf_size();
             }
-            // A sub-buffer is reserved, by moving the head, before anything is stored into it.
-            (Protocol::Shared, Mode::Discard | Mode::Block) => {}
         }
         Self::live(format, oldest, max_time)
     }
@@ -232,27 +229,15 @@ impl RingReader {
             return Ok(self.position);
         }
         if usable - self.position > self.format.geometry.ring_size() {
+            // Whoever wrote it did not wait: it overwrites, or lies.
             let oldest = self.format.geometry.oldest(usable);
-            if self.format.mode == Mode::Overwrite {
-                self.jump(oldest, emit)?;
-            } else {
-                let kind = GapKind::Damaged;
-                self.counts.add_gap(kind);
-                let passed = oldest.saturating_sub(self.position);
-                self.counts.add_gap_bytes(kind, passed);
-                self.position = oldest.max(self.position);
-                self.rest = Rest::Records;
-                emit(Item::Gap { kind })?;
-            }
+            self.jump(oldest, emit)?;
         }
         Ok(usable)
     }
 
     /// Where what is to be believed begins, if that is above the sub-buffer of which something was just copied.
     fn overtaken(&self, memory: &mut impl RingMemory) -> Option<u64> {
-        if self.format.mode != Mode::Overwrite {
-            return None;
-        }
         // Whoever overwrites says so first, see `writer`: a copy that has a byte of it comes before this look.
         let valid_from = self.format.valid_from(memory.positions());
         (valid_from > self.format.geometry.subbuf_start(self.position)).then_some(valid_from)

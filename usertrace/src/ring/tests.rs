@@ -101,7 +101,6 @@ impl Rings {
             format: Format {
                 geometry: Geometry::new(SUBBUF as u32, COUNT as u32).unwrap(),
                 protocol,
-                mode,
             },
             writers: Writers::default(),
             rseq,

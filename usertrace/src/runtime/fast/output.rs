@@ -138,7 +138,7 @@ impl<'a> Recording<'a> {
             stalls: vec![Stall::default(); channel.nr_rings() as usize],
             described: Stall::default(),
         };
-        if channel.format().mode != Mode::Overwrite {
+        if channel.mode() != Mode::Overwrite {
             // The worker before this one may have been killed between its last two steps.
             for ring in 0..channel.nr_rings() {
                 let position = pool.ledger(slot, ring).load().position;
@@ -228,7 +228,7 @@ impl<'a> Recording<'a> {
     fn wants(&self, head: u64, position: u64, until: Until) -> bool {
         match until {
             // A ring that overwrites is a record of the last moments: it is read when somebody wants to know them.
-            Until::Filled if self.channel.format().mode == Mode::Overwrite => false,
+            Until::Filled if self.channel.mode() == Mode::Overwrite => false,
             Until::Filled => {
                 let geometry = self.channel.geometry();
                 geometry.subbuf_start(head) > geometry.subbuf_start(position)
@@ -283,7 +283,7 @@ impl<'a> Recording<'a> {
             let lost = control.lost().load(Ordering::Relaxed);
             let page = self.pool.ledger(self.slot, ring).load();
             let untold = until == Until::End && lost != page.state.lost;
-            let overwrites = self.channel.format().mode == Mode::Overwrite;
+            let overwrites = self.channel.mode() == Mode::Overwrite;
             let of_ring = if owner == 0 || overwrites {
                 until
             } else {
@@ -332,7 +332,7 @@ impl<'a> Recording<'a> {
                 position,
                 state: writer.ring_state(n),
             });
-            if self.channel.format().mode != Mode::Overwrite {
+            if self.channel.mode() != Mode::Overwrite {
                 give_back(self.control(ring), position.min(head));
             }
             if position == head {

@@ -676,7 +676,7 @@ fn killed_at_each_step() {
     use crate::ring::{
         Format, Frozen, Geometry, Item, Patience, PayloadLengths, Positions, RingReader,
     };
-    use crate::writer::{Mode, Protocol};
+    use crate::writer::Protocol;
     use std::convert::Infallible;
     use std::rc::Rc;
 
@@ -745,7 +745,6 @@ fn killed_at_each_step() {
                     let format = Format {
                         geometry: Geometry::new(SIZE as u32, 2).unwrap(),
                         protocol: Protocol::Shared,
-                        mode: Mode::Discard,
                     };
                     let mut memory = Frozen::new(&bytes, Positions { head, claimed: 0 });
                     let mut reader = RingReader::live(format, start, u64::MAX);

@@ -100,7 +100,6 @@ impl Rings {
         Format {
             geometry: RingGeometry::new(size as u32, count as u32).unwrap(),
             protocol: Protocol::Shared,
-            mode: self.geometry.mode,
         }
     }
 
