@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use support::{RingWriter, babeltrace};
-use usertrace::consumer::{ChannelName, ConsumerFile, Session, SessionSummary};
+use usertrace::consumer::{CONTROL, ConsumerFile, MAIN, Session, SessionSummary};
 use usertrace::ring::Positions;
 use usertrace_sys::uapi::{LttClockSync, LttFileInfo, LttInfoChannel, LttRingPositions};
 
@@ -23,12 +23,20 @@ struct Process {
     pid: u32,
     control: Vec<RingWriter>,
     main: Vec<RingWriter>,
+    further: Vec<Further>,
     dead: bool,
     /// What the process says its heads are, if that is not the truth.
     heads: Option<u64>,
     /// What it does whenever its positions of `main` are asked for.
     meanwhile: Option<fn(&mut Process)>,
     broken: bool,
+}
+
+/// A channel beside `main`.
+struct Further {
+    name: &'static str,
+    scope: u32,
+    rings: Vec<RingWriter>,
 }
 
 impl Process {
@@ -38,6 +46,7 @@ impl Process {
             pid,
             control: (0..rings).map(ring).collect(),
             main: (0..rings).map(ring).collect(),
+            further: Vec::new(),
             dead: false,
             heads: None,
             meanwhile: None,
@@ -57,7 +66,7 @@ impl Process {
 
 struct File {
     process: Rc<RefCell<Process>>,
-    channel: ChannelName,
+    channel: &'static str,
     /// Where traces go, to see that they are there before the writer may overwrite.
     output: PathBuf,
     consumed_calls: Rc<Cell<u32>>,
@@ -67,9 +76,20 @@ struct File {
 impl File {
     fn rings<'a>(&self, process: &'a mut Process) -> &'a mut Vec<RingWriter> {
         match self.channel {
-            ChannelName::Control => &mut process.control,
-            ChannelName::Main => &mut process.main,
+            CONTROL => &mut process.control,
+            MAIN => &mut process.main,
+            _ => {
+                let further = self.further(process);
+                &mut process.further[further].rings
+            }
         }
+    }
+
+    fn further(&self, process: &Process) -> usize {
+        let mut further = process.further.iter();
+        further
+            .position(|further| further.name == self.channel)
+            .unwrap()
     }
 }
 
@@ -87,8 +107,14 @@ impl ConsumerFile for File {
             process: 3,
             // Those of the channel that describes events are others.
             sunk: match self.channel {
-                ChannelName::Control => 1000,
-                ChannelName::Main => 7,
+                CONTROL => 1000,
+                MAIN => 7,
+                _ => 100,
+            },
+            channel_index: match self.channel {
+                CONTROL => 0,
+                MAIN => 1,
+                _ => 2 + self.further(&process) as u32,
             },
             start: sync,
             now: sync,
@@ -97,6 +123,10 @@ impl ConsumerFile for File {
                 subbuf_count: COUNT as u32,
                 nr_rings: self.rings(&mut process).len() as u32,
                 control_stride: 128,
+                scope: match self.channel {
+                    CONTROL | MAIN => 0,
+                    _ => process.further[self.further(&process)].scope,
+                },
                 ..LttInfoChannel::default()
             },
             ..LttFileInfo::default()
@@ -111,7 +141,7 @@ impl ConsumerFile for File {
         if process.broken {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        if let (ChannelName::Main, Some(meanwhile)) = (self.channel, process.meanwhile) {
+        if let (MAIN, Some(meanwhile)) = (self.channel, process.meanwhile) {
             meanwhile(&mut process);
         }
         let heads = process.heads;
@@ -127,11 +157,7 @@ impl ConsumerFile for File {
     }
 
     fn consume(&self, ring: u32, position: u64) -> io::Result<()> {
-        assert_eq!(
-            self.channel,
-            ChannelName::Main,
-            "descriptions are never consumed"
-        );
+        assert_ne!(self.channel, CONTROL, "descriptions are never consumed");
         let mut process = self.process.borrow_mut();
         let described = process.control[0].head > 0;
         let ring = &mut self.rings(&mut process)[ring as usize];
@@ -212,7 +238,7 @@ impl Run {
         }
     }
 
-    fn add(&mut self, process: &Rc<RefCell<Process>>, channel: ChannelName) {
+    fn add(&mut self, process: &Rc<RefCell<Process>>, channel: &'static str) {
         let file = File {
             process: process.clone(),
             channel,
@@ -226,8 +252,8 @@ impl Run {
 
     fn with(process: &Rc<RefCell<Process>>) -> Self {
         let mut run = Self::new();
-        run.add(process, ChannelName::Control);
-        run.add(process, ChannelName::Main);
+        run.add(process, CONTROL);
+        run.add(process, MAIN);
         run
     }
 
@@ -319,6 +345,100 @@ fn what_a_slow_consumer_made_the_program_lose_is_counted() {
     assert_eq!(summary.processes[0].lost, read.discarded);
 }
 
+/// E2, E3: each channel has its streams, of whatever kind, and any event may be in any of them. A process is read to its
+/// end when all of them are.
+#[test]
+fn further_channels_are_recorded() {
+    for late in [false, true] {
+        let process = Process::new(7, 2);
+        process.borrow_mut().describe();
+        for (name, scope, rings) in [("net", 2, 1), ("main_0", 0, 2), ("of.threads", 1, 2)] {
+            let rings = (0..rings).map(|n| RingWriter::new(SUBBUF, COUNT, n + 70));
+            let rings = rings.collect();
+            process
+                .borrow_mut()
+                .further
+                .push(Further { name, scope, rings });
+        }
+        let mut run = Run::new();
+        let names = ["main", "net", "main_0", "of.threads"];
+        run.session.set_channels(names.map(str::to_owned).into());
+        // Not in the order in which they are numbered.
+        run.add(&process, "net");
+        run.add(&process, CONTROL);
+        run.add(&process, MAIN);
+        run.add(&process, "main_0");
+        let write = |n: u64| {
+            let mut process = process.borrow_mut();
+            let (time, payload) = (START + 10 * n, n.to_le_bytes());
+            let further = &mut process.further;
+            let ring = match n % 6 {
+                0 => &mut process.main[0],
+                1 => &mut further[0].rings[0],
+                2 | 3 => &mut further[1].rings[(n % 2) as usize],
+                _ => &mut further[2].rings[(n % 2) as usize],
+            };
+            assert!(ring.event(1, time, &payload));
+        };
+        for n in 0..3000 {
+            write(n);
+            if n % 100 == 0 {
+                // One that is described meanwhile is understood in all.
+                if n == 1000 {
+                    assert!(process.borrow_mut().control[0].meta(START, "2 t:late 6 u64 n"));
+                    let payload = 1000u64.to_le_bytes();
+                    assert!(process.borrow_mut().further[0].rings[0].event(2, START, &payload));
+                }
+                if n == 500 && !late {
+                    run.add(&process, "of.threads");
+                }
+                if n < 500 || !late {
+                    run.drain();
+                }
+            }
+        }
+        process.borrow_mut().dead = true;
+        run.drain();
+        assert_eq!(run.session.is_live(), late);
+        if late {
+            run.add(&process, "of.threads");
+            run.drain();
+        }
+        assert!(!run.session.is_live());
+        let (summary, read, _directory) = run.finish();
+        assert_eq!(summary.problems, [""; 0]);
+        let process = &summary.processes[0];
+        assert_eq!((process.events, process.sunk), (3001, 307));
+        assert_eq!((read.lines.len(), read.discarded), (3001, 0));
+        let mut numbers = numbers(&read);
+        numbers.sort_unstable();
+        let again = [1000];
+        let mut want: Vec<u64> = (0..3000).chain(again).collect();
+        want.sort_unstable();
+        assert_eq!(numbers, want);
+        let context = |n: u64| {
+            let ends = format!("{{ n = {n} }}");
+            let line = read.lines.iter().find(|line| line.ends_with(&ends));
+            line.unwrap().split("t:number: ").nth(1).unwrap().to_owned()
+        };
+        assert_eq!(context(6), "{ cpu_id = 0 }, { n = 6 }");
+        assert_eq!(context(7), "{ n = 7 }");
+        assert_eq!(context(9), "{ cpu_id = 1 }, { n = 9 }");
+        assert_eq!(context(10), "{ tid = 70 }, { n = 10 }");
+        let files = fs::read_dir(&process.directory).unwrap();
+        let mut files: Vec<_> = files
+            .map(|file| file.unwrap().file_name().into_string().unwrap())
+            .collect();
+        files.sort();
+        assert_eq!(
+            files[..5],
+            ["main_0", "main_0-3_0", "main_0-3_1", "metadata", "net_0"]
+        );
+        assert!(files[5].starts_with("of.threads_70_") && files[6].starts_with("of.threads_71_"));
+        assert_eq!(files.len(), 7);
+    }
+}
+
 /// E3: a ring that overwrites is followed; what it overwrote before it was read is counted, and nothing else is missing.
 /// Its mode may change at any time.
 #[test]
@@ -384,14 +504,14 @@ fn nothing_is_read_before_the_descriptions_are_there() {
     process.borrow_mut().number(1);
     process.borrow_mut().dead = true;
     let mut run = Run::new();
-    run.add(&process, ChannelName::Main);
+    run.add(&process, MAIN);
     run.drain();
     assert!(run.session.is_live());
-    assert!(run.session.wants(ChannelName::Control, "7.3"));
-    run.add(&process, ChannelName::Control);
+    assert!(run.session.wants(CONTROL, "7.3"));
+    run.add(&process, CONTROL);
     run.drain();
     assert!(!run.session.is_live());
-    assert!(!run.session.wants(ChannelName::Control, "7.3"));
+    assert!(!run.session.wants(CONTROL, "7.3"));
     let (summary, read, _directory) = run.finish();
     assert_eq!(numbers(&read), [1]);
     assert_eq!(summary.processes[0].damaged, 0);
@@ -402,7 +522,7 @@ fn events_that_were_never_described_are_counted() {
     let process = Process::new(7, 1);
     process.borrow_mut().number(1);
     let mut run = Run::new();
-    run.add(&process, ChannelName::Main);
+    run.add(&process, MAIN);
     let (summary, read, _directory) = run.finish();
     assert_eq!((read.lines.len(), read.discarded), (0, 1));
     assert_eq!(summary.processes[0].damaged, 1);
@@ -511,8 +631,8 @@ fn a_process_that_lies_harms_only_itself() {
         let mut run = Run::new();
         for process in [&good, &bad] {
             process.borrow_mut().describe();
-            run.add(process, ChannelName::Control);
-            run.add(process, ChannelName::Main);
+            run.add(process, CONTROL);
+            run.add(process, MAIN);
         }
         for n in 0..3000 {
             assert!(good.borrow_mut().number(n));
@@ -538,8 +658,8 @@ fn a_file_that_fails_is_told_and_costs_its_process_only() {
     for process in [&good, &bad] {
         process.borrow_mut().describe();
         process.borrow_mut().number(0);
-        run.add(process, ChannelName::Control);
-        run.add(process, ChannelName::Main);
+        run.add(process, CONTROL);
+        run.add(process, MAIN);
     }
     run.drain();
     bad.borrow_mut().broken = true;

@@ -155,6 +155,43 @@ fn all_traces_and_processes_are_extracted() {
     assert_eq!(extracted.read().lines.len() as u64, events);
 }
 
+/// C7, E2: each channel of a trace, whatever the dump says that it is called.
+#[test]
+fn further_channels_are_extracted() {
+    let mut process = process(1, 2, 300);
+    for (index, name, rings) in [(2, "net", 2), (5, "net", 1), (6, "main", 1), (9, "", 0)] {
+        let mut rings: Vec<_> = (0..rings).map(support::dump::ring).collect();
+        for ring in &mut rings {
+            for n in 300..400u64 {
+                assert!(ring.event(1, at(n), &n.to_le_bytes()));
+            }
+            ring.lost = 2;
+        }
+        process.further.push((index, name.into(), rings));
+    }
+    let extracted = extract_machine(&machine(&[trace(7, "mine", vec![process])]));
+    assert_eq!(extracted.extraction.problems.messages, [""; 0]);
+    let process = &extracted.extraction.traces[0].processes[0];
+    assert_eq!((process.events, process.lost, process.damaged), (700, 8, 0));
+    let read = extracted.read();
+    assert_eq!((read.lines.len(), read.discarded), (700, 8));
+    let files = fs::read_dir(&process.directory).unwrap();
+    let mut files: Vec<_> = files
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
+    files.sort();
+    let names = [
+        "channel-5-5_0",
+        "channel-6-6_0",
+        "main_0",
+        "main_1",
+        "metadata",
+        "net_0",
+        "net_1",
+    ];
+    assert_eq!(files, names);
+}
+
 #[test]
 fn a_machine_on_which_nothing_was_traced_has_an_empty_directory() {
     let mut machine = one(0);

@@ -6,7 +6,7 @@ mod support;
 use std::path::Path;
 
 use support::{RingWriter, babeltrace};
-use usertrace::ctf::{Clock, Identity, ProcessSummary, ProcessWriter, Rings};
+use usertrace::ctf::{Clock, Identity, ProcessSummary, ProcessWriter};
 use usertrace::ring::{Channel, Frozen, Patience, Positions, RingReader, SUBBUF_HEADER_LEN};
 use usertrace_sys::uapi::{LttClockSync, LttInfoChannel};
 
@@ -62,21 +62,34 @@ fn write(
     let channel = channel(main.len() as u32);
     let reader =
         |ring: &RingWriter| RingReader::dump(channel.format(), &mut frozen(ring), clock.max_time());
-    let rings = Rings {
-        control: vec![reader(control)],
-        main: main.iter().map(reader).collect(),
-    };
-    let mut writer = ProcessWriter::create(directory, who, clock, &channel, rings).unwrap();
+    let mut writer = ProcessWriter::create(directory, who, clock).unwrap();
+    writer.set_control(vec![reader(control)]);
+    let readers = main.iter().map(reader).collect();
+    writer
+        .add_channel("main", 1, &channel, readers, &[])
+        .unwrap();
     writer
         .read_control(0, &mut frozen(control), control.head, Patience::Last)
         .unwrap();
     for (n, ring) in main.iter().enumerate() {
         writer
-            .read_main(n, &mut frozen(ring), ring.head, Patience::Last)
+            .read(0, n, &mut frozen(ring), ring.head, Patience::Last)
             .unwrap();
-        writer.set_lost(n, ring.lost).unwrap();
+        writer.end_ring(0, n, ring.lost).unwrap();
     }
     writer.finish(None).unwrap()
+}
+
+/// Of rings that are being written.
+fn writer_of(directory: &Path, clock: Clock, channel: &Channel) -> ProcessWriter {
+    let mut writer = ProcessWriter::create(directory, identity("p", 1), clock).unwrap();
+    let reader = || RingReader::live(channel.format(), 0, clock.max_time());
+    writer.set_control(vec![reader()]);
+    let readers = (0..channel.nr_rings()).map(|_| reader()).collect();
+    writer
+        .add_channel("main", 1, channel, readers, &[])
+        .unwrap();
+    writer
 }
 
 fn ring(cpu: u32) -> RingWriter {
@@ -324,13 +337,7 @@ fn a_clock_may_be_known_better_in_the_end() {
         ..start
     };
     let clock = Clock::new(&start, &[]);
-    let rings = Rings {
-        control: vec![RingReader::live(channel(1).format(), 0, clock.max_time())],
-        main: vec![RingReader::live(channel(1).format(), 0, clock.max_time())],
-    };
-    let parent = directory.path();
-    let mut writer =
-        ProcessWriter::create(parent, identity("p", 1), clock, &channel(1), rings).unwrap();
+    let mut writer = writer_of(directory.path(), clock, &channel(1));
     let control = control(&["1 t:e 0 u64 n"]);
     let mut main = ring(0);
     main.event(1, at(4_000), &[0; 8]);
@@ -338,7 +345,7 @@ fn a_clock_may_be_known_better_in_the_end() {
         .read_control(0, &mut frozen(&control), control.head, Patience::Last)
         .unwrap();
     writer
-        .read_main(0, &mut frozen(&main), main.head, Patience::Last)
+        .read(0, 0, &mut frozen(&main), main.head, Patience::Last)
         .unwrap();
     writer.finish(Some(Clock::new(&start, &[later]))).unwrap();
     let read = babeltrace::read(directory.path());
@@ -359,13 +366,7 @@ fn a_machine_without_a_calendar_can_be_traced() {
         },
         &[],
     );
-    let rings = Rings {
-        control: vec![RingReader::live(channel(1).format(), 0, clock.max_time())],
-        main: vec![RingReader::live(channel(1).format(), 0, clock.max_time())],
-    };
-    let parent = directory.path();
-    let mut writer =
-        ProcessWriter::create(parent, identity("p", 1), clock, &channel(1), rings).unwrap();
+    let mut writer = writer_of(directory.path(), clock, &channel(1));
     let control = control(&["1 t:e 0 u64 n"]);
     let mut main = ring(0);
     main.event(1, at(4_000), &[0; 8]);
@@ -373,7 +374,7 @@ fn a_machine_without_a_calendar_can_be_traced() {
         .read_control(0, &mut frozen(&control), control.head, Patience::Last)
         .unwrap();
     writer
-        .read_main(0, &mut frozen(&main), main.head, Patience::Last)
+        .read(0, 0, &mut frozen(&main), main.head, Patience::Last)
         .unwrap();
     writer.finish(None).unwrap();
     let read = babeltrace::read(directory.path());
@@ -394,14 +395,7 @@ impl Live {
     fn new(channel: &Channel, control: &RingWriter) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let clock = Clock::new(&START, &[]);
-        let reader = || RingReader::live(channel.format(), 0, clock.max_time());
-        let rings = Rings {
-            control: vec![reader()],
-            main: (0..channel.nr_rings()).map(|_| reader()).collect(),
-        };
-        let who = identity("p", 1);
-        let mut writer =
-            ProcessWriter::create(directory.path(), who, clock, channel, rings).unwrap();
+        let mut writer = writer_of(directory.path(), clock, channel);
         let (memory, head) = (&mut frozen(control), control.head);
         let read = writer.read_control(0, memory, head, Patience::Last);
         assert_eq!(read.unwrap(), head);
@@ -411,14 +405,14 @@ impl Live {
     fn read(&mut self, n: usize, ring: &mut RingWriter) {
         let read = self
             .writer
-            .read_main(n, &mut frozen(ring), ring.head, Patience::Wait);
+            .read(0, n, &mut frozen(ring), ring.head, Patience::Wait);
         ring.consumed = read.unwrap();
         assert_eq!(ring.consumed, ring.head);
     }
 
     fn finish(mut self, rings: &[RingWriter]) -> (ProcessSummary, babeltrace::Read, Vec<String>) {
         for (n, ring) in rings.iter().enumerate() {
-            self.writer.set_lost(n, ring.lost).unwrap();
+            self.writer.end_ring(0, n, ring.lost).unwrap();
         }
         let summary = self.writer.finish(None).unwrap();
         let read = babeltrace::read(self.directory.path());
@@ -609,17 +603,16 @@ fn f2_pages_without_memory_are_discarded_events() {
         &mut frozen(&control),
         clock.max_time(),
     );
-    let rings = Rings {
-        control: vec![of_control],
-        main: vec![of_main],
-    };
-    let mut writer =
-        ProcessWriter::create(directory.path(), identity("p", 1), clock, &channel, rings).unwrap();
+    let mut writer = ProcessWriter::create(directory.path(), identity("p", 1), clock).unwrap();
+    writer.set_control(vec![of_control]);
+    writer
+        .add_channel("main", 1, &channel, vec![of_main], &[])
+        .unwrap();
     writer
         .read_control(0, &mut frozen(&control), control.head, Patience::Last)
         .unwrap();
     writer
-        .read_main(0, &mut frozen(&main), main.head, Patience::Last)
+        .read(0, 0, &mut frozen(&main), main.head, Patience::Last)
         .unwrap();
     let summary = writer.finish(None).unwrap();
     let read = babeltrace::read(directory.path());

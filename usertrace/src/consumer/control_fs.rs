@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::ChannelName;
+use super::{CONTROL, MAIN};
 
 /// Where it is mounted.
 pub const CONTROL_FS: &str = "/sys/kernel/ltt";
@@ -84,7 +84,7 @@ impl ControlFs {
             Err(error) => return Err(io_error("create the trace", &path)(error)),
         };
         let trace = TraceDir { path, created };
-        let main = trace.channel(ChannelName::Main);
+        let main = trace.channel(MAIN);
         for (file, value) in [
             ("subbuf_size", sizes.subbuf_size),
             ("subbuf_count", sizes.subbuf_count),
@@ -114,6 +114,25 @@ impl ControlFs {
         };
         list().map_err(io_error("list", &self.root))
     }
+}
+
+/// The channels of events of the trace whose directory is `trace`: [`MAIN`] first, the others by name.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn event_channels(trace: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(trace)? {
+        let entry = entry?;
+        if let Ok(name) = entry.file_name().into_string()
+            && name != CONTROL
+            && entry.file_type()?.is_dir()
+        {
+            names.push(name);
+        }
+    }
+    names.sort_by(|a, b| (a != MAIN, a).cmp(&(b != MAIN, b)));
+    Ok(names)
 }
 
 /// Names of the consumer files in a channel's directory.
@@ -155,8 +174,16 @@ impl TraceDir {
 
     /// Directory of one of its channels.
     #[must_use]
-    pub fn channel(&self, channel: ChannelName) -> PathBuf {
-        self.path.join(channel.as_str())
+    pub fn channel(&self, channel: &str) -> PathBuf {
+        self.path.join(channel)
+    }
+
+    /// Its channels of events, [`MAIN`] first. No others come when it has been started.
+    ///
+    /// # Errors
+    /// When they cannot be listed.
+    pub fn channels(&self) -> Result<Vec<String>, ControlFsError> {
+        event_channels(&self.path).map_err(io_error("list the channels of", &self.path))
     }
 
     /// Makes it active.
@@ -253,6 +280,19 @@ mod tests {
         };
         control.create("t", sizes).unwrap_err();
         assert!(theirs.exists());
+    }
+
+    #[test]
+    fn channels_of_events_are_listed() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["net", "control", "main", "a"] {
+            fs::create_dir(directory.path().join(name)).unwrap();
+        }
+        fs::write(directory.path().join("start"), "1").unwrap();
+        assert_eq!(
+            event_channels(directory.path()).unwrap(),
+            ["main", "a", "net"]
+        );
     }
 
     #[test]

@@ -14,10 +14,12 @@ mod record;
 mod session;
 mod signals;
 
-pub use control_fs::{CONTROL_FS, ControlFs, ControlFsError, Sizes, TraceDir, consumer_files};
+pub use control_fs::{
+    CONTROL_FS, ControlFs, ControlFsError, Sizes, TraceDir, consumer_files, event_channels,
+};
 pub use fallback::record_fallback;
 pub use file::{ConsumerFile, FileRing};
 pub use kernel_file::KernelFile;
 pub use process::{Drained, LiveProcess, ProcessError};
 pub use record::{Options, RecordError, Recording, record};
-pub use session::{ChannelName, Progress, Session, SessionSummary};
+pub use session::{CONTROL, MAIN, Progress, Session, SessionSummary};

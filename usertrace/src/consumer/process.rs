@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use usertrace_sys::uapi::{LTT_FILE_DEAD, LttFileInfo, LttRingPositions};
 
-use super::{ConsumerFile, FileRing};
-use crate::ctf::{Clock, Identity, ProcessSummary, ProcessWriter, Rings};
+use super::{CONTROL, ConsumerFile, FileRing};
+use crate::ctf::{Clock, Identity, ProcessSummary, ProcessWriter};
 use crate::ring::{Channel, Patience, RingReader, Stall};
 
 /// What can go wrong with the recording of a process.
@@ -35,7 +35,10 @@ pub struct Drained {
 /// A process that is being recorded: its files, and its trace.
 #[derive(Debug)]
 pub struct LiveProcess<F> {
-    main: Source<F>,
+    /// Channels of events, by their numbers in `writer`.
+    channels: Vec<Source<F>>,
+    /// How many there will be.
+    nr_channels: usize,
     control: Option<Source<F>>,
     writer: ProcessWriter,
 }
@@ -43,6 +46,7 @@ pub struct LiveProcess<F> {
 /// A file, its channel, and room for its positions.
 #[derive(Debug)]
 struct Source<F> {
+    name: String,
     file: F,
     channel: Channel,
     positions: Vec<LttRingPositions>,
@@ -51,11 +55,12 @@ struct Source<F> {
 }
 
 impl<F: ConsumerFile> Source<F> {
-    fn new(file: F, info: &LttFileInfo) -> Result<Self, ProcessError> {
+    fn new(name: &str, file: F, info: &LttFileInfo) -> Result<Self, ProcessError> {
         let channel = Channel::new(&info.channel)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
             .map_err(ProcessError::File)?;
         let mut source = Self {
+            name: name.to_owned(),
             file,
             channel,
             positions: vec![LttRingPositions::default(); channel.nr_rings() as usize],
@@ -63,15 +68,6 @@ impl<F: ConsumerFile> Source<F> {
         };
         source.update()?;
         Ok(source)
-    }
-
-    /// Readers of its rings, from what was consumed.
-    fn readers(&self, limit: u64) -> Vec<RingReader> {
-        let format = self.channel.format();
-        let positions = self.positions.iter();
-        positions
-            .map(|ring| RingReader::live(format, ring.consumed, limit))
-            .collect()
     }
 
     fn update(&mut self) -> Result<u32, ProcessError> {
@@ -82,13 +78,19 @@ impl<F: ConsumerFile> Source<F> {
 }
 
 impl<F: ConsumerFile> LiveProcess<F> {
-    /// Begins to record a process whose file of the channel `main` is `main`, below the directory `parent`.
+    /// Begins to record a process with its file of the channel of events `name`, below the directory `parent`. It has so
+    /// many channels of events.
     ///
     /// # Errors
     /// Of the file, or when the trace cannot be created.
-    pub fn new(parent: &Path, main: F, hostname: Option<&str>) -> Result<Self, ProcessError> {
-        let info = main.info().map_err(ProcessError::File)?;
-        let main = Source::new(main, &info)?;
+    pub fn new(
+        parent: &Path,
+        name: &str,
+        file: F,
+        nr_channels: usize,
+        hostname: Option<&str>,
+    ) -> Result<Self, ProcessError> {
+        let info = file.info().map_err(ProcessError::File)?;
         let clock = Clock::new(&info.start, &[info.now]);
         let identity = Identity {
             trace: text(&info.trace),
@@ -97,17 +99,42 @@ impl<F: ConsumerFile> LiveProcess<F> {
             process: info.process,
             hostname: hostname.map(str::to_owned),
         };
-        let rings = Rings {
-            control: Vec::new(),
-            main: main.readers(clock.max_time()),
-        };
-        let writer = ProcessWriter::create(parent, identity, clock, &main.channel, rings)
-            .map_err(ProcessError::Write)?;
-        Ok(Self {
-            main,
+        let source = Source::new(name, file, &info)?;
+        let writer = ProcessWriter::create(parent, identity, clock).map_err(ProcessError::Write)?;
+        let mut process = Self {
+            channels: Vec::new(),
+            nr_channels,
             control: None,
             writer,
-        })
+        };
+        process.add_source(source, &info)?;
+        Ok(process)
+    }
+
+    /// Gives it its file of another channel of events.
+    ///
+    /// # Errors
+    /// Of the file, or when the trace cannot be written.
+    pub fn add_channel(&mut self, name: &str, file: F) -> Result<(), ProcessError> {
+        let info = file.info().map_err(ProcessError::File)?;
+        let source = Source::new(name, file, &info)?;
+        self.add_source(source, &info)
+    }
+
+    fn add_source(&mut self, source: Source<F>, info: &LttFileInfo) -> Result<(), ProcessError> {
+        let limit = self.writer.clock().max_time();
+        let format = source.channel.format();
+        // From what was consumed.
+        let positions = source.positions.iter();
+        let readers = positions
+            .map(|ring| RingReader::live(format, ring.consumed, limit))
+            .collect();
+        let (name, channel) = (&source.name, &source.channel);
+        self.writer
+            .add_channel(name, info.channel_index, channel, readers, &[])
+            .map_err(ProcessError::Write)?;
+        self.channels.push(source);
+        Ok(())
     }
 
     /// Gives it its file of the channel `control`, without which its events mean nothing.
@@ -116,7 +143,7 @@ impl<F: ConsumerFile> LiveProcess<F> {
     /// Of the file.
     pub fn set_control(&mut self, control: F) -> Result<(), ProcessError> {
         let info = control.info().map_err(ProcessError::File)?;
-        let control = Source::new(control, &info)?;
+        let control = Source::new(CONTROL, control, &info)?;
         let limit = self.writer.clock().max_time();
         let format = control.channel.format();
         // Descriptions are never consumed: they are read from the start.
@@ -129,25 +156,27 @@ impl<F: ConsumerFile> LiveProcess<F> {
         Ok(())
     }
 
-    /// Does it have its file of the channel `control`?
+    /// Does it have its file of this channel?
     #[must_use]
-    pub fn has_control(&self) -> bool {
-        self.control.is_some()
+    pub fn has(&self, channel: &str) -> bool {
+        let mut sources = self.channels.iter().chain(&self.control);
+        sources.any(|source| source.name == channel)
     }
 
     /// Writes what there is to the trace, and gives it back to the process. `last`: take what there is for all that
-    /// there will be; that is so anyway if the process is gone and its descriptions are there. `now` is what the time
-    /// is, for records that their writers do not complete.
+    /// there will be; that is so anyway if the process is gone and its files are there. `now` is what the time is, for
+    /// records that their writers do not complete.
     ///
     /// # Errors
     /// Of the files, or when the trace cannot be written.
     pub fn drain(&mut self, last: bool, now: Instant) -> Result<Drained, ProcessError> {
-        let mut flags = self.main.update()?;
-        if flags & LTT_FILE_DEAD != 0 {
+        let mut dead = self.update()?;
+        if dead {
             // Positions that were read after the process was found dead are its last ones.
-            flags = self.main.update()?;
+            dead = self.update()?;
         }
-        let last = last || (flags & LTT_FILE_DEAD != 0 && self.control.is_some());
+        let complete = self.control.is_some() && self.channels.len() >= self.nr_channels;
+        let last = last || (dead && complete);
         let described = match &mut self.control {
             // Each event was described before it was written. So descriptions that are read after the events'
             // positions are those of all events below them.
@@ -164,41 +193,19 @@ impl<F: ConsumerFile> LiveProcess<F> {
             ended: last,
             ..Drained::default()
         };
-        let Source {
-            file,
-            channel,
-            positions,
-            stalls,
-        } = &mut self.main;
-        let ring_size = channel.geometry().ring_size();
-        for (n, (ring, stall)) in positions.iter().zip(stalls).enumerate() {
-            let waiting = ring.head.saturating_sub(ring.consumed).min(ring_size);
-            drained.fill = drained.fill.max(waiting * 1000 / ring_size);
-            let patience = if last {
-                Patience::Last
-            } else {
-                stall.patience(ring.consumed, ring.head, ring_size, now)
-            };
-            let mut memory = FileRing::new(file, channel, n as u32);
-            let position = self.writer.read_main(n, &mut memory, ring.head, patience);
-            let position = position.map_err(ProcessError::Write)?;
-            // Not beyond the head: it may have been impossible, or moved back.
-            let position = position.min(ring.head);
-            if position > ring.consumed {
-                drained.bytes += position - ring.consumed;
-                match file.consume(n as u32, position) {
-                    // The process moves its head as it likes: then its ring fills up, which harms nobody else.
-                    Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
-                    result => result.map_err(ProcessError::File)?,
-                }
-            }
-            if last {
-                self.writer
-                    .set_lost(n, ring.lost)
-                    .map_err(ProcessError::Write)?;
-            }
+        for (number, source) in self.channels.iter_mut().enumerate() {
+            source.drain(number, &mut self.writer, last, now, &mut drained)?;
         }
         Ok(drained)
+    }
+
+    /// Reads all positions of events. True: the process is gone.
+    fn update(&mut self) -> Result<bool, ProcessError> {
+        let mut flags = 0;
+        for source in &mut self.channels {
+            flags |= source.update()?;
+        }
+        Ok(flags & LTT_FILE_DEAD != 0)
     }
 
     /// Ends the recording, without reading more.
@@ -206,13 +213,62 @@ impl<F: ConsumerFile> LiveProcess<F> {
     /// # Errors
     /// When the trace cannot be written.
     pub fn finish(self) -> io::Result<ProcessSummary> {
-        let info = self.main.file.info().ok();
-        let clock = info.map(|info| Clock::new(&info.start, &[info.now]));
+        let infos = self.channels.iter().map(|source| source.file.info().ok());
+        let infos: Vec<_> = infos.flatten().collect();
+        let clock = infos
+            .first()
+            .map(|info| Clock::new(&info.start, &[info.now]));
         let summary = self.writer.finish(clock)?;
         Ok(ProcessSummary {
-            sunk: info.map_or(0, |info| info.sunk),
+            sunk: infos
+                .iter()
+                .fold(0, |sunk, info| sunk.saturating_add(info.sunk)),
             ..summary
         })
+    }
+}
+
+impl<F: ConsumerFile> Source<F> {
+    /// Writes what there is, of the channel that `writer` calls `number`.
+    fn drain(
+        &mut self,
+        number: usize,
+        writer: &mut ProcessWriter,
+        last: bool,
+        now: Instant,
+        drained: &mut Drained,
+    ) -> Result<(), ProcessError> {
+        let ring_size = self.channel.geometry().ring_size();
+        for (n, (ring, stall)) in self.positions.iter().zip(&mut self.stalls).enumerate() {
+            let waiting = ring.head.saturating_sub(ring.consumed).min(ring_size);
+            drained.fill = drained.fill.max(waiting * 1000 / ring_size);
+            let patience = if last {
+                Patience::Last
+            } else {
+                stall.patience(ring.consumed, ring.head, ring_size, now)
+            };
+            let mut memory = FileRing::new(&self.file, &self.channel, n as u32);
+            let position = writer
+                .read(number, n, &mut memory, ring.head, patience)
+                .map_err(ProcessError::Write)?;
+            // What is in the files in the end is there before the kernel may forget the process, as nothing is left of it.
+            if last {
+                writer
+                    .end_ring(number, n, ring.lost)
+                    .map_err(ProcessError::Write)?;
+            }
+            // Not beyond the head: it may have been impossible, or moved back.
+            let position = position.min(ring.head);
+            if position > ring.consumed {
+                drained.bytes += position - ring.consumed;
+                match self.file.consume(n as u32, position) {
+                    // The process moves its head as it likes: then its ring fills up, which harms nobody else.
+                    Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
+                    result => result.map_err(ProcessError::File)?,
+                }
+            }
+        }
+        Ok(())
     }
 }
 

@@ -20,7 +20,7 @@ use serde::Serialize;
 use super::control_fs::{consumer_files, is_consumer_file};
 use super::signals::{Came, Signals};
 use super::{
-    ChannelName, ControlFs, ControlFsError, KernelFile, Progress, Session, SessionSummary, Sizes,
+    CONTROL, ControlFs, ControlFsError, KernelFile, Progress, Session, SessionSummary, Sizes,
     TraceDir,
 };
 
@@ -143,17 +143,22 @@ fn record_to(
     let trace = control_fs.create(&options.trace, options.sizes)?;
     let hostname = fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let hostname = hostname.map(|name| name.trim_end().to_owned());
+    // From here on there will be no other channels.
+    trace.start()?;
+    let channels = trace.channels()?;
+    let watch = Watch::new(&trace, &channels).map_err(system("watch the trace for processes"))?;
+    let mut session = Session::new(&options.output, hostname);
+    session.set_channels(channels);
     let mut recorder = Recorder {
-        session: Session::new(&options.output, hostname),
-        watch: Watch::new(&trace).map_err(system("watch the trace for processes"))?,
+        session,
+        watch,
         trace,
         signals,
         output: &options.output,
         refused: BTreeMap::new(),
         failed: None,
     };
-    recorder.trace.start()?;
-    // A trace that was there already has files that nobody tells of.
+    // Nobody tells of files that were there before.
     recorder.take_files(true)?;
 
     let mut command = Command::new(program);
@@ -352,15 +357,15 @@ impl Recorder<'_> {
         };
         let mut taken = 0;
         for (channel, name) in files {
-            if !self.session.wants(channel, &name) {
+            if !self.session.wants(&channel, &name) {
                 continue;
             }
-            let what = format!("{}/{name}", channel.as_str());
-            match KernelFile::open(&self.trace.channel(channel).join(&name)) {
+            let what = format!("{channel}/{name}");
+            match KernelFile::open(&self.trace.channel(&channel).join(&name)) {
                 Ok(file) => {
                     taken += 1;
                     self.refused.remove(&what);
-                    let added = self.session.add(channel, &name, file);
+                    let added = self.session.add(&channel, &name, file);
                     added.map_err(|source| RecordError::Output {
                         path: self.output.to_owned(),
                         source,
@@ -374,13 +379,13 @@ impl Recorder<'_> {
         Ok(taken)
     }
 
-    fn all_files(&mut self) -> Vec<(ChannelName, String)> {
+    fn all_files(&mut self) -> Vec<(String, String)> {
         let mut files = Vec::new();
-        for channel in ChannelName::ALL {
+        for (_, channel) in &self.watch.channels {
             match consumer_files(&self.trace.channel(channel)) {
-                Ok(names) => files.extend(names.into_iter().map(|name| (channel, name))),
+                Ok(names) => files.extend(names.into_iter().map(|name| (channel.clone(), name))),
                 Err(error) => {
-                    self.refused.insert(channel.as_str().to_owned(), error);
+                    self.refused.insert(channel.clone(), error);
                 }
             }
         }
@@ -391,24 +396,24 @@ impl Recorder<'_> {
 /// Tells of new files in the channels' directories (C4).
 struct Watch {
     inotify: Inotify,
-    channels: Vec<(WatchDescriptor, ChannelName)>,
+    channels: Vec<(WatchDescriptor, String)>,
 }
 
 impl Watch {
-    /// To be made before the trace is started: then no file of a new trace is older than it.
-    fn new(trace: &TraceDir) -> nix::Result<Self> {
+    /// Watches the channel that describes events, and these.
+    fn new(trace: &TraceDir, names: &[String]) -> nix::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
         let mut channels = Vec::new();
-        for channel in ChannelName::ALL {
+        for channel in std::iter::once(CONTROL).chain(names.iter().map(String::as_str)) {
             let flags = AddWatchFlags::IN_CREATE | AddWatchFlags::IN_ONLYDIR;
             let watch = inotify.add_watch(&trace.channel(channel), flags)?;
-            channels.push((watch, channel));
+            channels.push((watch, channel.to_owned()));
         }
         Ok(Self { inotify, channels })
     }
 
     /// The files that were created since the last time. None: there were too many to tell.
-    fn new_files(&self) -> nix::Result<Option<Vec<(ChannelName, String)>>> {
+    fn new_files(&self) -> nix::Result<Option<Vec<(String, String)>>> {
         let mut files = Vec::new();
         loop {
             let events = match self.inotify.read_events() {
@@ -426,7 +431,7 @@ impl Watch {
                 if let (Some((_, channel)), Some(name)) = (channel, name)
                     && is_consumer_file(&name)
                 {
-                    files.push((*channel, name));
+                    files.push((channel.clone(), name));
                 }
             }
         }

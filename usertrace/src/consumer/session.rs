@@ -1,6 +1,6 @@
 //! All processes of one trace.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -10,28 +10,11 @@ use serde::Serialize;
 use super::{ConsumerFile, LiveProcess, ProcessError};
 use crate::ctf::ProcessSummary;
 
-/// A channel of this version's traces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChannelName {
-    /// Descriptions of events.
-    Control,
-    /// Events.
-    Main,
-}
+/// The channel that describes events.
+pub const CONTROL: &str = "control";
 
-impl ChannelName {
-    /// All of them.
-    pub const ALL: [Self; 2] = [Self::Control, Self::Main];
-
-    /// Name of its directory.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Control => "control",
-            Self::Main => "main",
-        }
-    }
-}
+/// The channel that each trace has for its events.
+pub const MAIN: &str = "main";
 
 /// What a round of draining did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,8 +39,12 @@ pub struct SessionSummary {
 pub struct Session<F> {
     output: PathBuf,
     hostname: Option<String>,
+    /// Channels of events.
+    channels: Vec<String>,
     /// By the name of their files.
     processes: BTreeMap<String, Slot<F>>,
+    /// Channels and files that cannot be recorded.
+    failed: BTreeSet<(String, String)>,
     summary: SessionSummary,
 }
 
@@ -66,7 +53,7 @@ enum Slot<F> {
     /// Only the descriptions are there.
     Described(F),
     Live(Box<LiveProcess<F>>),
-    /// It has ended, or cannot be recorded.
+    /// It has ended, or cannot be read any more.
     Done,
 }
 
@@ -77,58 +64,77 @@ impl<F: ConsumerFile> Session<F> {
         Self {
             output: output.to_owned(),
             hostname,
+            channels: vec![MAIN.to_owned()],
             processes: BTreeMap::new(),
+            failed: BTreeSet::new(),
             summary: SessionSummary::default(),
         }
     }
 
+    /// Says which channels of events the trace has, if that is not only [`MAIN`]: a process is read to its end when each of
+    /// its files is.
+    pub fn set_channels(&mut self, names: Vec<String>) {
+        self.channels = names;
+    }
+
     /// Is this file new to it?
     #[must_use]
-    pub fn wants(&self, channel: ChannelName, name: &str) -> bool {
-        match (self.processes.get(name), channel) {
-            (None, _) => true,
-            (Some(Slot::Described(_)), channel) => channel == ChannelName::Main,
-            (Some(Slot::Live(process)), channel) => {
-                channel == ChannelName::Control && !process.has_control()
-            }
-            (Some(Slot::Done), _) => false,
+    pub fn wants(&self, channel: &str, name: &str) -> bool {
+        if self.failed.contains(&(channel.to_owned(), name.to_owned())) {
+            return false;
+        }
+        match self.processes.get(name) {
+            None => true,
+            Some(Slot::Described(_)) => channel != CONTROL,
+            Some(Slot::Live(process)) => !process.has(channel),
+            Some(Slot::Done) => false,
         }
     }
 
-    /// Takes a file. The two of one process have the same name.
+    /// Takes a file. Those of one process have the same name.
     ///
     /// # Errors
-    /// When its trace cannot be created.
-    pub fn add(&mut self, channel: ChannelName, name: &str, file: F) -> io::Result<()> {
+    /// When its trace cannot be written.
+    pub fn add(&mut self, channel: &str, name: &str, file: F) -> io::Result<()> {
         if !self.wants(channel, name) {
             return Ok(());
         }
-        let slot = match (self.processes.remove(name), channel) {
-            (None, ChannelName::Control) => Slot::Described(file),
-            (Some(Slot::Live(process)), ChannelName::Control) => self.describe(name, process, file),
-            (before, _) => match LiveProcess::new(&self.output, file, self.hostname.as_deref()) {
-                Ok(process) => match before {
-                    Some(Slot::Described(control)) => {
-                        self.describe(name, Box::new(process), control)
-                    }
-                    _ => Slot::Live(Box::new(process)),
-                },
-                Err(ProcessError::File(error)) => {
-                    self.problem(name, &error);
-                    Slot::Done
+        let (slot, added) = match (self.processes.remove(name), channel) {
+            (None, CONTROL) => (Some(Slot::Described(file)), Ok(())),
+            (Some(Slot::Live(mut process)), channel) => {
+                let added = match channel {
+                    CONTROL => process.set_control(file),
+                    channel => process.add_channel(channel, file),
+                };
+                (Some(Slot::Live(process)), added)
+            }
+            (before, channel) => match (self.begin(channel, file), before) {
+                (Ok(mut process), Some(Slot::Described(control))) => {
+                    let added = process.set_control(control);
+                    (Some(Slot::Live(process)), added)
                 }
-                Err(ProcessError::Write(error)) => return Err(error),
+                (Ok(process), _) => (Some(Slot::Live(process)), Ok(())),
+                (Err(error), before) => (before, Err(error)),
             },
         };
-        self.processes.insert(name.to_owned(), slot);
-        Ok(())
+        if let Some(slot) = slot {
+            self.processes.insert(name.to_owned(), slot);
+        }
+        match added {
+            Ok(()) => Ok(()),
+            Err(ProcessError::File(error)) => {
+                // The process's other channels are recorded nevertheless.
+                self.failed.insert((channel.to_owned(), name.to_owned()));
+                self.problem(&format!("{channel}/{name}"), &error);
+                Ok(())
+            }
+            Err(ProcessError::Write(error)) => Err(error),
+        }
     }
 
-    fn describe(&mut self, name: &str, mut process: Box<LiveProcess<F>>, control: F) -> Slot<F> {
-        if let Err(error) = process.set_control(control) {
-            self.problem(name, &error);
-        }
-        Slot::Live(process)
+    fn begin(&self, channel: &str, file: F) -> Result<Box<LiveProcess<F>>, ProcessError> {
+        let (nr_channels, hostname) = (self.channels.len(), self.hostname.as_deref());
+        LiveProcess::new(&self.output, channel, file, nr_channels, hostname).map(Box::new)
     }
 
     /// Reads what there is. `last`: there will be no more. `now` is what the time is.

@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use usertrace_sys::crash::{LttCrashBuffer, LttCrashTrace};
-use usertrace_sys::uapi::{LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_LOST_WORD, LttRingControl};
+use usertrace_sys::uapi::{
+    LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_LOST_WORD, LTT_MAX_CHANNELS, LttRingControl,
+};
 use zerocopy::IntoBytes;
 
 use super::{Directory, DirectoryError, PageTree, PhysicalMemory, Problems};
-use crate::ctf::{Clock, Identity, ProcessSummary, ProcessWriter, Rings, file_name};
+use crate::ctf::{Clock, Identity, ProcessSummary, ProcessWriter, file_name};
 use crate::ring::{Channel, Patience, Positions, RingReader};
 
 /// Why nothing was extracted.
@@ -179,7 +181,7 @@ impl<M: PhysicalMemory> Source<'_, M> {
             let (channel, rings, unknown) = self
                 .rings(index as u32, &buffers, &mut control)
                 .map_err(|error| problems.add(format_args!("{what}: {error}")))
-                .ok()?;
+                .ok()??;
             if unknown > 0 {
                 problems.add(format_args!(
                     "{what}: channel {index}: there was no memory for what says where {unknown} rings end"
@@ -188,14 +190,12 @@ impl<M: PhysicalMemory> Source<'_, M> {
             Some((channel, rings))
         };
         let descriptions = channel(LTT_CHANNEL_CONTROL);
-        let main = channel(LTT_CHANNEL_MAIN);
-        let Some((channel, main)) = main else {
+        let channels: Vec<_> = (LTT_CHANNEL_MAIN..LTT_MAX_CHANNELS)
+            .filter_map(|index| Some((index, channel(index)?)))
+            .collect();
+        if channels.is_empty() {
             return Ok(None);
-        };
-        let (control_format, descriptions) = descriptions
-            .map_or((channel.format(), Vec::new()), |(channel, rings)| {
-                (channel.format(), rings)
-            });
+        }
 
         let boot = self.directory.root().boot;
         let clock = match self.trace {
@@ -213,30 +213,36 @@ impl<M: PhysicalMemory> Source<'_, M> {
             ));
         }
         let limit = clock.max_time();
-        let mut reader = |ring: &Ring, format| {
-            let mut memory = buffers.ring(ring.offset, ring.positions());
-            RingReader::dump(format, &mut memory, limit)
+        let mut readers = |(channel, rings): &(Channel, Vec<Ring>)| -> Vec<RingReader> {
+            let rings = rings.iter().map(|ring| {
+                let mut memory = buffers.ring(ring.offset, ring.positions());
+                RingReader::dump(channel.format(), &mut memory, limit)
+            });
+            rings.collect()
         };
-        let rings = Rings {
-            control: descriptions
-                .iter()
-                .map(|ring| reader(ring, control_format))
-                .collect(),
-            main: main
-                .iter()
-                .map(|ring| reader(ring, channel.format()))
-                .collect(),
-        };
+        let of_control = descriptions.as_ref().map(&mut readers);
+        let of_events: Vec<_> = channels.iter().map(|(_, rings)| readers(rings)).collect();
         let write = || -> io::Result<ProcessSummary> {
-            let mut writer = ProcessWriter::create(output, identity, clock, &channel, rings)?;
-            for (n, ring) in descriptions.iter().enumerate() {
-                let mut memory = buffers.ring(ring.offset, ring.positions());
-                writer.read_control(n, &mut memory, ring.control.head, Patience::Last)?;
+            let mut writer = ProcessWriter::create(output, identity, clock)?;
+            let mut numbers = Vec::new();
+            for ((index, (channel, _)), readers) in channels.iter().zip(of_events) {
+                let name = self.channel_name(*index);
+                numbers.push(writer.add_channel(&name, *index as u32, channel, readers, &[])?);
             }
-            for (n, ring) in main.iter().enumerate() {
-                let mut memory = buffers.ring(ring.offset, ring.positions());
-                writer.read_main(n, &mut memory, ring.control.head, Patience::Last)?;
-                writer.set_lost(n, ring.control.lost)?;
+            if let (Some((_, rings)), Some(readers)) = (&descriptions, of_control) {
+                writer.set_control(readers);
+                for (n, ring) in rings.iter().enumerate() {
+                    let mut memory = buffers.ring(ring.offset, ring.positions());
+                    writer.read_control(n, &mut memory, ring.control.head, Patience::Last)?;
+                }
+            }
+            for (number, (_, (_, rings))) in numbers.into_iter().zip(&channels) {
+                for (n, ring) in rings.iter().enumerate() {
+                    let mut memory = buffers.ring(ring.offset, ring.positions());
+                    let head = ring.control.head;
+                    writer.read(number, n, &mut memory, head, Patience::Last)?;
+                    writer.end_ring(number, n, ring.control.lost)?;
+                }
             }
             writer.finish(None)
         };
@@ -271,17 +277,41 @@ impl<M: PhysicalMemory> Source<'_, M> {
         }
     }
 
-    /// The rings of a channel; and how many of them nothing is known of, as there was no memory for their control blocks.
+    /// What a channel is called: no two of a trace are called the same, also if the dump says so.
+    fn channel_name(&self, index: usize) -> String {
+        let said = |index: usize| {
+            let info = self.directory.channel(self.buffer.trace, index as u32);
+            info.map(|info| text(&info.channel.name))
+        };
+        if index == LTT_CHANNEL_MAIN {
+            return "main".to_owned();
+        }
+        let before = || (LTT_CHANNEL_MAIN + 1..index).map(said);
+        said(index)
+            .filter(|name| name != "main" && !before().any(|other| other.as_ref() == Some(name)))
+            .unwrap_or_else(|| format!("channel-{index}"))
+    }
+
+    /// The rings of a channel, if it has any; and how many of them nothing is known of, as there was no memory for their
+    /// control blocks.
     fn rings(
         &self,
         index: u32,
         buffers: &PageTree<'_, M>,
         control: &mut PageTree<'_, M>,
-    ) -> Result<(Channel, Vec<Ring>, u32), String> {
-        let info = self
-            .directory
-            .channel(self.buffer.trace, index)
-            .ok_or_else(|| format!("the directory does not have channel {index} of its trace"))?;
+    ) -> Result<Option<(Channel, Vec<Ring>, u32)>, String> {
+        let Some(info) = self.directory.channel(self.buffer.trace, index) else {
+            return if index as usize <= LTT_CHANNEL_MAIN {
+                Err(format!(
+                    "the directory does not have channel {index} of its trace"
+                ))
+            } else {
+                Ok(None)
+            };
+        };
+        if info.channel.nr_rings == 0 {
+            return Ok(None);
+        }
         let channel =
             Channel::new(&info.channel).map_err(|error| format!("channel {index}: {error}"))?;
         if let Some(last) = channel.nr_rings().checked_sub(1) {
@@ -307,7 +337,7 @@ impl<M: PhysicalMemory> Source<'_, M> {
                 }
             })
             .collect();
-        Ok((channel, rings, unknown))
+        Ok(Some((channel, rings, unknown)))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::writer::Scope;
 /// The log levels that readers know: those of `lttng-ust`, from emergency to debug.
 const MAX_LOGLEVEL: u32 = 14;
 
-/// Everything up to the events.
+/// Everything up to the classes of streams.
 pub(super) fn preamble(uuid: &[u8; 16], info: &TraceInfo, clock: &Clock) -> String {
     let uuid = format_uuid(uuid);
     let byte_order = if cfg!(target_endian = "little") {
@@ -79,9 +79,25 @@ typealias integer {{
 	size = 64; align = 8; signed = false;
 	map = clock.ltt.value;
 }} := ltt_time_t;
+",
+        freq = clock.freq(),
+        offset_s = clock.offset_s(),
+        offset = clock.offset(),
+    );
+    text
+}
 
+/// The number by which streams say that they are of this class.
+pub(super) fn class_id(scope: Scope) -> u32 {
+    scope as u32
+}
+
+/// A class of streams: those of channels of this scope.
+pub(super) fn class(scope: Scope) -> String {
+    format!(
+        "
 stream {{
-	id = 0;
+	id = {id};
 	packet.context := struct {{
 		ltt_time_t timestamp_begin;
 		ltt_time_t timestamp_end;
@@ -96,25 +112,23 @@ stream {{
 	}};
 }};
 ",
-        freq = clock.freq(),
-        offset_s = clock.offset_s(),
-        offset = clock.offset(),
-        context = match info.scope {
+        id = class_id(scope),
+        context = match scope {
             Scope::Cpu => "\t\tuint32_t cpu_id;\n",
             Scope::Thread => "\t\tuint32_t tid;\n",
             Scope::Global => "",
             Scope::MmCid => "\t\tuint32_t mm_cid;\n",
         },
-    );
-    text
+    )
 }
 
-/// An event.
-pub(super) fn event(event: &Event) -> String {
+/// An event, as it may be in streams of this class.
+pub(super) fn event(event: &Event, scope: Scope) -> String {
     let mut text = format!(
-        "\nevent {{\n\tname = {};\n\tid = {};\n\tstream_id = 0;\n",
+        "\nevent {{\n\tname = {};\n\tid = {};\n\tstream_id = {};\n",
         string(&event.name),
-        event.id
+        event.id,
+        class_id(scope)
     );
     if event.loglevel <= MAX_LOGLEVEL {
         let _ = writeln!(text, "\tloglevel = {};", event.loglevel);

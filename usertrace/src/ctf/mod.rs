@@ -1,8 +1,12 @@
 //! Traces as CTF 1.8, for `babeltrace2` and Trace Compass (F1).
 //!
-//! One process makes one CTF trace, a directory with `metadata` and one stream file for each ring, and with a UUID of
-//! its own; readers merge as many as they are given by time (E8). Sub-buffers are never copied: records are put into
-//! new packets without holes, since a reader gives up the whole trace at the first byte that it does not understand.
+//! One process makes one CTF trace, a directory with `metadata` and one stream file for each ring of each channel, and
+//! with a UUID of its own; readers merge as many as they are given by time (E8). Sub-buffers are never copied: records
+//! are put into new packets without holes, since a reader gives up the whole trace at the first byte that it does not
+//! understand.
+//!
+//! Any event may be in any channel. What a packet says of whose it is depends on who has the rings of its channel, so there
+//! is a class of streams for each such kind that a process has, and each event is declared for all of these.
 //!
 //! `events_discarded` of a stream counts what the ring lost, and one for each gap in it, of which nobody knows how
 //! many events it was. A reader can only tell of what was discarded between two packets, so empty packets stand
@@ -17,6 +21,6 @@ mod trace;
 pub use clock::Clock;
 #[cfg(feature = "tools")]
 pub(crate) use process::file_name;
-pub use process::{Identity, ProcessSummary, ProcessWriter, RingState, Rings};
-pub use stream::{StreamOf, StreamState, StreamWriter};
+pub use process::{Identity, ProcessSummary, ProcessWriter, RingState};
+pub use stream::{StreamChannel, StreamOf, StreamState, StreamWriter};
 pub use trace::{TraceInfo, TraceWriter, new_uuid};

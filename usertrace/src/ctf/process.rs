@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::{Clock, StreamOf, StreamState, StreamWriter, TraceInfo, TraceWriter};
-use crate::metadata::EventTable;
+use super::{Clock, StreamChannel, StreamOf, StreamState, StreamWriter, TraceInfo, TraceWriter};
+use crate::metadata::{Event, EventTable};
 use crate::ring::{Channel, Counts, Item, MetaLengths, Patience, RingMemory, RingReader};
 use crate::writer::Scope;
 
@@ -50,15 +50,6 @@ pub(crate) fn file_name(name: &str) -> String {
         Some(first @ ('.' | '-')) => safe.replacen(first, "_", 1),
         Some(_) => safe,
     }
-}
-
-/// The rings of one channel, from where they are to be read.
-#[derive(Clone, Debug, Default)]
-pub struct Rings {
-    /// Rings of the control channel.
-    pub control: Vec<RingReader>,
-    /// Rings of the channel `main`.
-    pub main: Vec<RingReader>,
 }
 
 /// What was read of one process.
@@ -116,12 +107,21 @@ pub struct ProcessWriter {
     trace: TraceWriter,
     events: EventTable,
     control: Vec<RingReader>,
-    main: Vec<MainRing>,
+    channels: Vec<EventChannel>,
+    /// There may be files of streams already.
+    resumed: bool,
     bad_descriptions: u64,
 }
 
+/// A channel of events.
 #[derive(Debug)]
-struct MainRing {
+struct EventChannel {
+    of: StreamChannel,
+    rings: Vec<EventRing>,
+}
+
+#[derive(Debug)]
+struct EventRing {
     reader: RingReader,
     stream: Lazy,
     /// Lost records that the stream was told of.
@@ -141,6 +141,13 @@ pub struct RingState {
     pub tid: u32,
     /// When the first sub-buffer of that stream was begun.
     pub begin: u64,
+}
+
+/// Where streams are made.
+#[derive(Clone, Copy, Debug)]
+struct To<'a> {
+    trace: &'a TraceWriter,
+    channel: &'a StreamChannel,
 }
 
 /// A stream file that is made when there is something to put into it.
@@ -174,11 +181,14 @@ impl Lazy {
         }
     }
 
-    fn get(&mut self, trace: &TraceWriter) -> io::Result<&mut StreamWriter> {
+    fn get(&mut self, to: To<'_>) -> io::Result<&mut StreamWriter> {
         match &mut self.stream {
             Some(stream) => Ok(stream),
-            none if self.resumed => Ok(none.insert(trace.resume_stream("main", self.of, None)?)),
-            none => Ok(none.insert(trace.stream("main", self.of)?)),
+            none if self.resumed => {
+                let stream = to.trace.resume_stream(to.channel, self.of, None)?;
+                Ok(none.insert(stream))
+            }
+            none => Ok(none.insert(to.trace.stream(to.channel, self.of)?)),
         }
     }
 
@@ -186,7 +196,7 @@ impl Lazy {
     /// and `told` what streams were told of that.
     fn begin_subbuf(
         &mut self,
-        trace: &TraceWriter,
+        to: To<'_>,
         time: u64,
         writer: u32,
         told: &mut u64,
@@ -197,7 +207,7 @@ impl Lazy {
         {
             if tid != 0 {
                 // The thread before this one lost them.
-                self.tell_lost(trace, told, lost)?;
+                self.tell_lost(to, told, lost)?;
             }
             if let Some(mut stream) = self.stream.take() {
                 stream.finish()?;
@@ -210,12 +220,12 @@ impl Lazy {
                 begin: time.max(begin.saturating_add(1)),
             };
         }
-        self.tell_lost(trace, told, lost)
+        self.tell_lost(to, told, lost)
     }
 
-    fn tell_lost(&mut self, trace: &TraceWriter, told: &mut u64, now: u64) -> io::Result<()> {
+    fn tell_lost(&mut self, to: To<'_>, told: &mut u64, now: u64) -> io::Result<()> {
         if let Some(more) = now.checked_sub(*told).filter(|&more| more > 0) {
-            self.get(trace)?.discard(more);
+            self.get(to)?.discard(more);
             *told = now;
         }
         Ok(())
@@ -227,95 +237,89 @@ impl Lazy {
 }
 
 impl ProcessWriter {
-    /// Creates the trace, in a directory of its own below `parent`. `channel` is the channel `main`.
+    /// Creates the trace, in a directory of its own below `parent`.
     ///
     /// # Errors
     /// When its files cannot be created.
-    pub fn create(
-        parent: &Path,
-        identity: Identity,
-        clock: Clock,
-        channel: &Channel,
-        rings: Rings,
-    ) -> io::Result<Self> {
-        let info = TraceInfo {
-            trace_name: identity.trace.clone(),
-            procname: identity.comm.clone(),
-            pid: identity.pid,
-            hostname: identity.hostname.clone(),
-            scope: channel.scope(),
-        };
-        let trace = TraceWriter::create(&parent.join(identity.directory()), info, clock)?;
-        let main = (0..)
-            .zip(rings.main)
-            .map(|(ring, reader)| MainRing {
-                reader,
-                stream: Lazy::new(channel, ring, false, &RingState::default()),
-                lost: 0,
-                span: None,
-            })
-            .collect();
+    pub fn create(parent: &Path, identity: Identity, clock: Clock) -> io::Result<Self> {
+        let directory = parent.join(identity.directory());
+        let trace = TraceWriter::create(&directory, trace_info(&identity), clock)?;
         Ok(Self {
             identity,
             trace,
             events: EventTable::default(),
-            control: rings.control,
-            main,
+            control: Vec::new(),
+            channels: Vec::new(),
+            resumed: false,
             bad_descriptions: 0,
         })
     }
 
-    /// Goes on with a trace that another writer left when it had written `states` of its rings, or begins it: that
-    /// one may have got no further. The rings are to be read from where `states` end, the descriptions from their
-    /// start. What the other writer counted, [`ProcessWriter::summary`] does not know.
+    /// Goes on with a trace that another writer left in `directory`, or begins it: that one may have got no further. It
+    /// had declared these events, of different ids; its streams go on where the states say that
+    /// [`ProcessWriter::add_channel`] is given. What it counted, [`ProcessWriter::summary`] does not know.
     ///
     /// # Errors
     /// When its files cannot be opened.
     pub fn resume(
-        parent: &Path,
+        directory: &Path,
         identity: Identity,
         clock: Clock,
-        channel: &Channel,
-        rings: Rings,
         uuid: [u8; 16],
-        states: &[RingState],
+        events: Vec<Event>,
     ) -> io::Result<Self> {
-        let info = TraceInfo {
-            trace_name: identity.trace.clone(),
-            procname: identity.comm.clone(),
-            pid: identity.pid,
-            hostname: identity.hostname.clone(),
-            scope: channel.scope(),
-        };
-        let trace = TraceWriter::resume(&parent.join(identity.directory()), info, clock, uuid)?;
-        let mut main = Vec::new();
-        for (ring, reader) in (0..).zip(rings.main) {
+        let table = events.iter().cloned().collect();
+        let trace = TraceWriter::resume(directory, trace_info(&identity), clock, uuid, events)?;
+        Ok(Self {
+            identity,
+            trace,
+            events: table,
+            control: Vec::new(),
+            channels: Vec::new(),
+            resumed: true,
+            bad_descriptions: 0,
+        })
+    }
+
+    /// Gives it a channel of events, of index `index`, whose rings are to be read by `readers`; `states` is what was
+    /// written of them before. Gives the number by which it is called below.
+    ///
+    /// # Errors
+    /// When its files cannot be opened.
+    pub fn add_channel(
+        &mut self,
+        name: &str,
+        index: u32,
+        channel: &Channel,
+        readers: Vec<RingReader>,
+        states: &[RingState],
+    ) -> io::Result<usize> {
+        self.trace.declare_class(channel.scope())?;
+        let of = StreamChannel::new(name, index);
+        let mut rings = Vec::new();
+        for (ring, reader) in (0..).zip(readers) {
             let state = states.get(ring as usize).copied().unwrap_or_default();
-            let mut stream = Lazy::new(channel, ring, true, &state);
+            let mut stream = Lazy::new(channel, ring, self.resumed, &state);
             if let Some(state) = &state.stream {
-                stream.stream = Some(trace.resume_stream("main", stream.of, Some(state))?);
+                stream.stream = Some(self.trace.resume_stream(&of, stream.of, Some(state))?);
             }
-            main.push(MainRing {
+            rings.push(EventRing {
                 reader,
                 stream,
                 lost: state.lost,
                 span: None,
             });
         }
-        Ok(Self {
-            identity,
-            trace,
-            events: EventTable::default(),
-            control: rings.control,
-            main,
-            bad_descriptions: 0,
-        })
+        self.channels.push(EventChannel { of, rings });
+        Ok(self.channels.len() - 1)
     }
 
-    /// What was written of a ring, after [`ProcessWriter::read_main`] or [`ProcessWriter::set_lost`].
+    /// What was written of a ring, after [`ProcessWriter::read`] or [`ProcessWriter::end_ring`].
     #[must_use]
-    pub fn ring_state(&self, ring: usize) -> RingState {
-        self.main.get(ring).map_or_else(RingState::default, |ring| {
+    pub fn ring_state(&self, channel: usize, ring: usize) -> RingState {
+        let channel = self.channels.get(channel);
+        let ring = channel.and_then(|channel| channel.rings.get(ring));
+        ring.map_or_else(RingState::default, |ring| {
             let (tid, begin) = match ring.stream.of {
                 StreamOf::Thread { tid, begin, .. } => (tid, begin),
                 StreamOf::Cpu(_) | StreamOf::MmCid(_) | StreamOf::Process(_) => (0, 0),
@@ -329,7 +333,13 @@ impl ProcessWriter {
         })
     }
 
-    /// Gives it the rings of the control channel, if they were not known at first.
+    /// The events that were declared so far, in this order.
+    #[must_use]
+    pub fn events(&self) -> &[Event] {
+        self.trace.events()
+    }
+
+    /// Gives it the rings of the control channel, from their start.
     pub fn set_control(&mut self, control: Vec<RingReader>) {
         self.control = control;
     }
@@ -354,8 +364,12 @@ impl ProcessWriter {
 
     /// Changes the latest time that is believed.
     pub fn set_max_time(&mut self, max_time: u64) {
-        let main = self.main.iter_mut().map(|ring| &mut ring.reader);
-        for reader in self.control.iter_mut().chain(main) {
+        let rings = self
+            .channels
+            .iter_mut()
+            .flat_map(|channel| &mut channel.rings);
+        let readers = rings.map(|ring| &mut ring.reader);
+        for reader in self.control.iter_mut().chain(readers) {
             reader.set_max_time(max_time);
         }
     }
@@ -393,42 +407,42 @@ impl ProcessWriter {
         Ok(reader.position())
     }
 
-    /// Reads events, from a ring of the channel `main`, up to `head`, and writes them to the trace. The descriptions
-    /// of all of them must have been read. Gives the position below which everything is in the trace.
+    /// Reads events, from a ring of a channel, up to `head`, and writes them to the trace. The descriptions of all of them
+    /// must have been read. Gives the position below which everything is in the trace.
     ///
     /// # Errors
     /// When the trace cannot be written.
-    pub fn read_main(
+    pub fn read(
         &mut self,
+        channel: usize,
         ring: usize,
         memory: &mut impl RingMemory,
         head: u64,
         patience: Patience,
     ) -> io::Result<u64> {
-        let Some(MainRing {
+        let Some((to, ring)) = ring_of(&self.trace, &mut self.channels, channel, ring) else {
+            return Ok(0);
+        };
+        let EventRing {
             reader,
             stream,
             lost,
             span,
-        }) = self.main.get_mut(ring)
-        else {
-            return Ok(0);
-        };
-        let trace = &self.trace;
+        } = ring;
         reader.read(memory, head, patience, &self.events, &mut |item| {
             match item {
                 Item::SubBuffer {
                     time,
                     lost: now,
                     cpu,
-                } => stream.begin_subbuf(trace, time, cpu, lost, now)?,
+                } => stream.begin_subbuf(to, time, cpu, lost, now)?,
                 Item::Record { id, time, payload } => {
-                    stream.get(trace)?.event(id, time, payload)?;
+                    stream.get(to)?.event(id, time, payload)?;
                     *span = Some((span.map_or(time, |(first, _)| first), time));
                 }
                 // Of how many events, only their writer knew.
-                Item::Gap { .. } => stream.get(trace)?.discard(1),
-                Item::Overwritten { subbuffers } => stream.get(trace)?.overwrite(subbuffers)?,
+                Item::Gap { .. } => stream.get(to)?.discard(1),
+                Item::Overwritten { subbuffers } => stream.get(to)?.overwrite(subbuffers)?,
             }
             Ok::<_, io::Error>(())
         })?;
@@ -438,13 +452,17 @@ impl ProcessWriter {
         Ok(reader.position())
     }
 
-    /// A ring of the channel `main` lost this many events in all; it will not lose more.
+    /// A ring lost this many events in all, and there will be nothing more in it: writes all that is to be said of it.
     ///
     /// # Errors
     /// When the trace cannot be written.
-    pub fn set_lost(&mut self, ring: usize, lost: u64) -> io::Result<()> {
-        match self.main.get_mut(ring) {
-            Some(ring) => ring.stream.tell_lost(&self.trace, &mut ring.lost, lost),
+    pub fn end_ring(&mut self, channel: usize, ring: usize, lost: u64) -> io::Result<()> {
+        let Some((to, ring)) = ring_of(&self.trace, &mut self.channels, channel, ring) else {
+            return Ok(());
+        };
+        ring.stream.tell_lost(to, &mut ring.lost, lost)?;
+        match &mut ring.stream.stream {
+            Some(stream) => stream.finish(),
             None => Ok(()),
         }
     }
@@ -454,7 +472,11 @@ impl ProcessWriter {
     /// # Errors
     /// When the trace cannot be written.
     pub fn finish(mut self, clock: Option<Clock>) -> io::Result<ProcessSummary> {
-        for ring in &mut self.main {
+        for ring in self
+            .channels
+            .iter_mut()
+            .flat_map(|channel| &mut channel.rings)
+        {
             if let Some(stream) = &mut ring.stream.stream {
                 stream.finish()?;
             }
@@ -474,12 +496,13 @@ impl ProcessWriter {
             control += reader.counts();
         }
         let (mut lost, mut bytes) = (0u64, self.trace.metadata_len());
-        for ring in &self.main {
+        let rings = || self.channels.iter().flat_map(|channel| &channel.rings);
+        for ring in rings() {
             counts += ring.reader.counts();
             lost = lost.saturating_add(ring.lost);
             bytes += ring.stream.written();
         }
-        let spans = || self.main.iter().filter_map(|ring| ring.span);
+        let spans = || rings().filter_map(|ring| ring.span);
         let ns = |time| self.trace.clock().unix_ns(time);
         ProcessSummary {
             trace: self.identity.trace.clone(),
@@ -501,6 +524,27 @@ impl ProcessWriter {
             last_event_ns: spans().map(|(_, last)| last).max().map(ns),
         }
     }
+}
+
+fn trace_info(identity: &Identity) -> TraceInfo {
+    TraceInfo {
+        trace_name: identity.trace.clone(),
+        procname: identity.comm.clone(),
+        pid: identity.pid,
+        hostname: identity.hostname.clone(),
+    }
+}
+
+/// A ring, and where its streams are made.
+fn ring_of<'a>(
+    trace: &'a TraceWriter,
+    channels: &'a mut [EventChannel],
+    channel: usize,
+    ring: usize,
+) -> Option<(To<'a>, &'a mut EventRing)> {
+    let EventChannel { of, rings } = channels.get_mut(channel)?;
+    let to = To { trace, channel: of };
+    Some((to, rings.get_mut(ring)?))
 }
 
 #[cfg(test)]

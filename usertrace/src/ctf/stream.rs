@@ -5,7 +5,12 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use usertrace_sys::uapi::{LTT_CHANNEL_MAIN, LTT_MAX_CHANNELS};
+
+use super::description::class_id;
+use super::process::file_name;
 use crate::ring::MAX_RINGS;
+use crate::writer::Scope;
 
 const MAGIC: u32 = 0xc1fc_1fc1;
 
@@ -13,6 +18,35 @@ const MAGIC: u32 = 0xc1fc_1fc1;
 const PACKET_HEADER_LEN: usize = 4 + 16 + 4 + 8 + 6 * 8 + 4;
 /// Packets are written when they are longer than this.
 const PACKET_LEN: usize = 256 << 10;
+
+/// The channel that a stream is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamChannel {
+    /// What names of its files begin with.
+    name: String,
+    /// Its number among the channels of events: 0 is `main`.
+    number: u32,
+}
+
+impl StreamChannel {
+    /// The channel `name`, of index `index`.
+    #[must_use]
+    pub fn new(name: &str, index: u32) -> Self {
+        let mut safe = file_name(name);
+        // What follows the name says whose a file is, see `StreamOf::file_name`. A name that could be taken for another
+        // one and what follows that, or that is not what the channel is called, has the index of the channel too.
+        let end = safe.rsplit_once(['_', '-']).map(|(_, end)| end);
+        let ambiguous =
+            end.is_some_and(|end| end == "cid" || end.bytes().all(|b| b.is_ascii_digit()));
+        if ambiguous || safe != name {
+            safe = format!("{safe}-{index}");
+        }
+        Self {
+            name: safe,
+            number: index.saturating_sub(LTT_CHANNEL_MAIN as u32),
+        }
+    }
+}
 
 /// Whose events a stream has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +69,9 @@ pub enum StreamOf {
 }
 
 impl StreamOf {
-    /// Name of its file, in the channel `channel`.
-    pub(super) fn file_name(self, channel: &str) -> String {
+    /// Name of its file.
+    pub(super) fn file_name(self, channel: &StreamChannel) -> String {
+        let channel = &channel.name;
         match self {
             Self::Cpu(ring) | Self::Process(ring) => format!("{channel}_{ring}"),
             // Not to be taken for a CPU.
@@ -46,14 +81,26 @@ impl StreamOf {
         }
     }
 
-    /// What tells it from other streams of the trace.
-    fn instance(self) -> u64 {
+    /// What tells it from other streams of its class.
+    fn instance(self, channel: &StreamChannel) -> u64 {
+        let (rings, channels) = (u64::from(MAX_RINGS), LTT_MAX_CHANNELS as u64);
+        let ring = |ring: u32| u64::from(channel.number) * rings + u64::from(ring);
         match self {
-            Self::Cpu(ring) | Self::MmCid(ring) | Self::Process(ring) => ring.into(),
+            Self::Cpu(n) | Self::MmCid(n) | Self::Process(n) => ring(n),
             // Two threads may begin at the same time, but not in the same ring.
-            Self::Thread { ring, begin, .. } => {
-                begin.wrapping_mul(MAX_RINGS.into()) + u64::from(ring)
+            Self::Thread { ring: n, begin, .. } => {
+                begin.wrapping_mul(rings * channels).wrapping_add(ring(n))
             }
+        }
+    }
+
+    /// Who has the ring.
+    fn scope(self) -> Scope {
+        match self {
+            Self::Cpu(_) => Scope::Cpu,
+            Self::MmCid(_) => Scope::MmCid,
+            Self::Thread { .. } => Scope::Thread,
+            Self::Process(_) => Scope::Global,
         }
     }
 
@@ -72,6 +119,9 @@ impl StreamOf {
 pub struct StreamWriter {
     file: File,
     uuid: [u8; 16],
+    /// Numbers of its class, and of itself.
+    class: u32,
+    instance: u64,
     of: StreamOf,
     /// Bytes of whole packets in the file.
     written: u64,
@@ -106,25 +156,24 @@ pub struct StreamState {
 }
 
 impl StreamWriter {
-    /// Creates the file. Nothing in it is before `begin` other than events that say so.
+    /// Creates the file in `directory`. Nothing in it is before `begin` other than events that say so.
     ///
     /// # Errors
     /// When the file exists, or cannot be created.
-    pub fn create(path: &Path, uuid: [u8; 16], of: StreamOf, begin: u64) -> io::Result<Self> {
+    pub fn create(
+        directory: &Path,
+        uuid: [u8; 16],
+        channel: &StreamChannel,
+        of: StreamOf,
+        begin: u64,
+    ) -> io::Result<Self> {
+        let path = directory.join(of.file_name(channel));
         let file = OpenOptions::new().write(true).create_new(true).open(path)?;
-        Ok(Self {
-            file,
-            uuid,
-            of,
-            written: 0,
-            packets: 0,
-            discarded_written: 0,
-            discarded: 0,
-            content: Vec::new(),
-            begin,
+        let state = StreamState {
             time: begin,
-            gap: false,
-        })
+            ..StreamState::default()
+        };
+        Ok(Self::at(file, uuid, channel, of, &state))
     }
 
     /// Goes on with a file that another writer left so, or begins it; what is behind the last whole packet is dropped.
@@ -132,11 +181,13 @@ impl StreamWriter {
     /// # Errors
     /// When it cannot be opened and cut.
     pub fn resume(
-        path: &Path,
+        directory: &Path,
         uuid: [u8; 16],
+        channel: &StreamChannel,
         of: StreamOf,
         state: &StreamState,
     ) -> io::Result<Self> {
+        let path = directory.join(of.file_name(channel));
         let mut options = OpenOptions::new();
         let file = options
             .write(true)
@@ -144,9 +195,21 @@ impl StreamWriter {
             .truncate(false)
             .open(path)?;
         file.set_len(state.written)?;
-        Ok(Self {
+        Ok(Self::at(file, uuid, channel, of, state))
+    }
+
+    fn at(
+        file: File,
+        uuid: [u8; 16],
+        channel: &StreamChannel,
+        of: StreamOf,
+        state: &StreamState,
+    ) -> Self {
+        Self {
             file,
             uuid,
+            class: class_id(of.scope()),
+            instance: of.instance(channel),
             of,
             written: state.written,
             packets: state.packets,
@@ -156,7 +219,7 @@ impl StreamWriter {
             begin: state.time,
             time: state.time,
             gap: state.gap,
-        })
+        }
     }
 
     /// Where the file stands, after [`StreamWriter::flush`].
@@ -272,8 +335,8 @@ impl StreamWriter {
         let mut header = Vec::with_capacity(PACKET_HEADER_LEN);
         header.extend_from_slice(&MAGIC.to_ne_bytes());
         header.extend_from_slice(&self.uuid);
-        header.extend_from_slice(&0u32.to_ne_bytes()); // stream_id
-        header.extend_from_slice(&self.of.instance().to_ne_bytes());
+        header.extend_from_slice(&self.class.to_ne_bytes());
+        header.extend_from_slice(&self.instance.to_ne_bytes());
         let bits = len as u64 * 8;
         for word in [
             begin,
@@ -312,25 +375,66 @@ impl StreamWriter {
 mod tests {
     use super::*;
 
+    /// Names of channels are the user's, and each file is to have its own.
+    #[test]
+    fn files_of_channels_have_names_of_their_own() {
+        let names = [
+            "main", "main_0", "main-1", "a:b", "a_b", "a@b", "a_b-4", "main_cid", "net_io", "7",
+            "cid", "main_7_8", "-", "_", ".x",
+        ];
+        let mut files = std::collections::BTreeMap::new();
+        for (index, name) in (1..).zip(names) {
+            let channel = StreamChannel::new(name, index);
+            for n in [0, 1, 7, 8] {
+                let thread = |tid, begin| StreamOf::Thread {
+                    ring: n,
+                    tid,
+                    begin,
+                };
+                // Of one channel, all are of one kind.
+                let kinds = [
+                    vec![StreamOf::Cpu(n)],
+                    vec![StreamOf::MmCid(n)],
+                    vec![thread(0, 0), thread(7, 8), thread(8, n.into())],
+                ];
+                for of in kinds.into_iter().flatten() {
+                    let file = of.file_name(&channel);
+                    let by = files.entry(file.clone()).or_insert(index);
+                    assert_eq!(
+                        *by,
+                        index,
+                        "{file} of {name} and {}",
+                        names[*by as usize - 1]
+                    );
+                }
+            }
+        }
+        let name = |name, index| StreamOf::Cpu(3).file_name(&StreamChannel::new(name, index));
+        assert_eq!(name("main", 1), "main_3");
+        assert_eq!(name("net_io", 2), "net_io_3");
+        assert_eq!(name("main_0", 2), "main_0-2_3");
+    }
+
     /// A10: a writer that goes on where another one was killed drops what that one had written and not noted, and tells
     /// what it had noted and not told.
     #[test]
     fn another_writer_goes_on_from_what_was_noted() {
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, killed: bool| {
-            let path = directory.path().join(name);
-            let (uuid, of) = ([7; 16], StreamOf::Cpu(0));
-            let mut stream = StreamWriter::create(&path, uuid, of, 10).unwrap();
+            let directory = directory.path().join(name);
+            std::fs::create_dir(&directory).unwrap();
+            let (uuid, channel, of) = ([7; 16], StreamChannel::new("main", 1), StreamOf::Cpu(0));
+            let mut stream = StreamWriter::create(&directory, uuid, &channel, of, 10).unwrap();
             stream.event(1, 11, &[1; 8]).unwrap();
             stream.overwrite(3).unwrap();
             if killed {
                 let state = stream.state();
                 stream.event(1, 12, &[2; 800]).unwrap();
                 stream.flush().unwrap();
-                stream = StreamWriter::resume(&path, uuid, of, &state).unwrap();
+                stream = StreamWriter::resume(&directory, uuid, &channel, of, &state).unwrap();
             }
             stream.finish().unwrap();
-            std::fs::read(path).unwrap()
+            std::fs::read(directory.join("main_0")).unwrap()
         };
         assert_eq!(write("killed", true), write("whole", false));
     }

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-use super::{Clock, StreamOf, StreamState, StreamWriter, description};
+use super::{Clock, StreamChannel, StreamOf, StreamState, StreamWriter, description};
 use crate::metadata::Event;
 use crate::writer::Scope;
 
@@ -20,8 +20,6 @@ pub struct TraceInfo {
     pub pid: u32,
     /// The machine, if it is known.
     pub hostname: Option<String>,
-    /// Whose events each of its streams has.
-    pub scope: Scope,
 }
 
 /// Writes one trace.
@@ -31,49 +29,56 @@ pub struct TraceWriter {
     uuid: [u8; 16],
     info: TraceInfo,
     clock: Clock,
-    metadata: File,
+    /// None: there is nothing in it that could be read yet.
+    metadata: Option<File>,
     metadata_len: u64,
-    /// The text of the events, to be able to write the metadata again.
-    events: String,
+    /// Classes of streams, by whose the streams of a channel are.
+    classes: Vec<Scope>,
+    events: Vec<Event>,
 }
 
 impl TraceWriter {
-    /// Creates the directory, and metadata without events in it.
+    /// Creates the directory.
     ///
     /// # Errors
-    /// When the directory exists, or something cannot be created.
+    /// When the directory exists, or cannot be created.
     pub fn create(directory: &Path, info: TraceInfo, clock: Clock) -> io::Result<Self> {
         fs::create_dir(directory)?;
-        Self::begin(directory, info, clock, new_uuid()?)
+        Ok(Self::new(directory, info, clock, new_uuid()?, Vec::new()))
     }
 
-    /// Creates the directory, or goes on with one that another writer left; in either case, metadata without events.
+    /// Creates the directory, or goes on with one that another writer left. These events will be declared.
     ///
     /// # Errors
-    /// When something cannot be created.
+    /// When it cannot be created.
     pub fn resume(
         directory: &Path,
         info: TraceInfo,
         clock: Clock,
         uuid: [u8; 16],
+        events: Vec<Event>,
     ) -> io::Result<Self> {
         fs::create_dir_all(directory)?;
-        Self::begin(directory, info, clock, uuid)
+        Ok(Self::new(directory, info, clock, uuid, events))
     }
 
-    fn begin(directory: &Path, info: TraceInfo, clock: Clock, uuid: [u8; 16]) -> io::Result<Self> {
-        let mut metadata = File::create(directory.join("metadata"))?;
-        let preamble = description::preamble(&uuid, &info, &clock);
-        metadata.write_all(preamble.as_bytes())?;
-        Ok(Self {
+    fn new(
+        directory: &Path,
+        info: TraceInfo,
+        clock: Clock,
+        uuid: [u8; 16],
+        events: Vec<Event>,
+    ) -> Self {
+        Self {
             directory: directory.to_owned(),
             uuid,
             info,
             clock,
-            metadata,
-            metadata_len: preamble.len() as u64,
-            events: String::new(),
-        })
+            metadata: None,
+            metadata_len: 0,
+            classes: Vec::new(),
+            events,
+        }
     }
 
     /// Its directory.
@@ -82,10 +87,37 @@ impl TraceWriter {
         &self.directory
     }
 
+    /// Its UUID.
+    #[must_use]
+    pub fn uuid(&self) -> [u8; 16] {
+        self.uuid
+    }
+
     /// Its clock.
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// The events that were declared, in this order.
+    #[must_use]
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// Declares the class of the streams of a channel whose rings are such ones'. To be done before there is one.
+    ///
+    /// # Errors
+    /// When the metadata cannot be written.
+    pub fn declare_class(&mut self, scope: Scope) -> io::Result<()> {
+        if self.classes.contains(&scope) {
+            return Ok(());
+        }
+        self.classes.push(scope);
+        if self.metadata.is_none() {
+            return self.write_metadata();
+        }
+        self.append(&of_class(scope, &self.events))
     }
 
     /// Declares an event. To be done before one of its kind is written.
@@ -93,42 +125,40 @@ impl TraceWriter {
     /// # Errors
     /// When the metadata cannot be written; they end with a whole event then, if that can be had.
     pub fn declare(&mut self, event: &Event) -> io::Result<()> {
-        let text = description::event(event);
-        if let Err(error) = self.metadata.write_all(text.as_bytes()) {
-            // If this fails too, there is no better error to tell.
-            let _ = self.metadata.set_len(self.metadata_len);
-            return Err(error);
-        }
-        self.metadata_len += text.len() as u64;
-        self.events.push_str(&text);
+        let classes = self.classes.iter();
+        let text: String = classes
+            .map(|&scope| description::event(event, scope))
+            .collect();
+        self.append(&text)?;
+        self.events.push(event.clone());
         Ok(())
     }
 
-    /// Creates a stream of the channel `channel`.
+    /// Creates a stream.
     ///
     /// # Errors
     /// When its file cannot be created.
-    pub fn stream(&self, channel: &str, of: StreamOf) -> io::Result<StreamWriter> {
-        let path = self.directory.join(of.file_name(channel));
-        StreamWriter::create(&path, self.uuid, of, self.clock.start())
+    pub fn stream(&self, channel: &StreamChannel, of: StreamOf) -> io::Result<StreamWriter> {
+        let start = self.clock.start();
+        StreamWriter::create(&self.directory, self.uuid, channel, of, start)
     }
 
-    /// Goes on with a stream of the channel `channel`, or creates it.
+    /// Goes on with a stream, or creates it.
     ///
     /// # Errors
     /// When its file cannot be opened.
     pub fn resume_stream(
         &self,
-        channel: &str,
+        channel: &StreamChannel,
         of: StreamOf,
         state: Option<&StreamState>,
     ) -> io::Result<StreamWriter> {
-        let path = self.directory.join(of.file_name(channel));
         let new = StreamState {
             time: self.clock.start(),
             ..StreamState::default()
         };
-        StreamWriter::resume(&path, self.uuid, of, state.unwrap_or(&new))
+        let state = state.unwrap_or(&new);
+        StreamWriter::resume(&self.directory, self.uuid, channel, of, state)
     }
 
     /// Writes the metadata once more, with a clock that is known better.
@@ -136,7 +166,20 @@ impl TraceWriter {
     /// # Errors
     /// When they cannot be written; the old ones remain then.
     pub fn set_clock(&mut self, clock: Clock) -> io::Result<()> {
-        let text = description::preamble(&self.uuid, &self.info, &clock) + &self.events;
+        let before = std::mem::replace(&mut self.clock, clock);
+        let written = self.write_metadata();
+        if written.is_err() {
+            self.clock = before;
+        }
+        written
+    }
+
+    /// Writes the metadata as a whole, or not at all: whoever reads them, or goes on with them, finds no half.
+    fn write_metadata(&mut self) -> io::Result<()> {
+        let mut text = description::preamble(&self.uuid, &self.info, &self.clock);
+        for &scope in &self.classes {
+            text += &of_class(scope, &self.events);
+        }
         let path = self.directory.join("metadata");
         let new = self.directory.join(".metadata.new");
         if let Err(error) = fs::write(&new, &text).and_then(|()| fs::rename(&new, &path)) {
@@ -144,9 +187,21 @@ impl TraceWriter {
             let _ = fs::remove_file(&new);
             return Err(error);
         }
-        self.metadata = OpenOptions::new().append(true).open(&path)?;
+        self.metadata = Some(OpenOptions::new().append(true).open(&path)?);
         self.metadata_len = text.len() as u64;
-        self.clock = clock;
+        Ok(())
+    }
+
+    fn append(&mut self, text: &str) -> io::Result<()> {
+        let Some(metadata) = &mut self.metadata else {
+            return Ok(());
+        };
+        if let Err(error) = metadata.write_all(text.as_bytes()) {
+            // If this fails too, there is no better error to tell.
+            let _ = metadata.set_len(self.metadata_len);
+            return Err(error);
+        }
+        self.metadata_len += text.len() as u64;
         Ok(())
     }
 
@@ -155,6 +210,14 @@ impl TraceWriter {
     pub fn metadata_len(&self) -> u64 {
         self.metadata_len
     }
+}
+
+/// A class of streams, and what may be in them.
+fn of_class(scope: Scope, events: &[Event]) -> String {
+    let events = events.iter().map(|event| description::event(event, scope));
+    std::iter::once(description::class(scope))
+        .chain(events)
+        .collect()
 }
 
 /// A UUID of version 4, which is: random.

@@ -47,6 +47,16 @@ impl EventTable {
     }
 }
 
+impl FromIterator<Event> for EventTable {
+    /// Of events of the same id, the last one.
+    fn from_iter<I: IntoIterator<Item = Event>>(events: I) -> Self {
+        let events = events.into_iter().map(|event| (event.id, event));
+        Self {
+            events: events.collect(),
+        }
+    }
+}
+
 impl PayloadLengths for EventTable {
     fn payload_len(&self, id: u16, bytes: &[u8]) -> Option<usize> {
         self.get(id)?.payload_len(bytes)

@@ -72,7 +72,11 @@ impl Memory {
     }
 }
 
-/// A process: a ring of descriptions and rings of events for each CPU.
+/// A channel beside the two: its index, its name, and its rings of events, which are those of CPUs.
+pub type Further = (u64, String, Vec<RingWriter>);
+
+/// A process: a ring of descriptions and rings of events for each CPU; and further channels, the same ones in each process
+/// of a trace.
 #[derive(Clone)]
 pub struct Process {
     pub number: u64,
@@ -80,6 +84,7 @@ pub struct Process {
     pub comm: String,
     pub control: Vec<RingWriter>,
     pub main: Vec<RingWriter>,
+    pub further: Vec<Further>,
 }
 
 pub fn ring(cpu: u32) -> RingWriter {
@@ -94,6 +99,7 @@ impl Process {
             comm: comm.into(),
             control: (0..cpus).map(ring).collect(),
             main: (0..cpus).map(ring).collect(),
+            further: Vec::new(),
         }
     }
 }
@@ -160,25 +166,36 @@ pub fn machine(traces: &[Trace]) -> Machine {
         let cpus = trace.processes.first().map_or(1, |p| p.main.len()) as u64;
         // The areas: control's rings, a hole, main's; control blocks on pages of their own, likewise.
         let main_buffers = cpus * RING + 2 * PAGE;
-        for (index, title, buffers, control) in
-            [(0u64, "control", 0, 64), (1, "main", main_buffers, 8192)]
-        {
+        let mut channels = vec![
+            (0u64, "control", 0, 64, cpus),
+            (1, "main", main_buffers, 8192, cpus),
+        ];
+        // Behind that, one after the other.
+        let (mut buffers_len, mut control_len) = (main_buffers + cpus * RING + PAGE, 8192 + PAGE);
+        let further = trace.processes.first().map_or(&[][..], |p| &p.further);
+        for (index, title, rings) in further {
+            let rings = rings.len() as u64;
+            channels.push((*index, title, buffers_len, control_len, rings));
+            buffers_len += rings * RING;
+            control_len += PAGE;
+        }
+        for (index, title, buffers, control, rings) in channels.clone() {
             let mut content = Vec::new();
             words(&mut content, &[trace.generation, index]);
-            content.extend(channel(title, buffers, control, cpus as u32));
+            content.extend(channel(title, buffers, control, rings as u32));
             entries.push(entry(2, serial, &content));
             serial += 1;
         }
         for process in &trace.processes {
-            let mut buffers = vec![0; (main_buffers + cpus * RING + PAGE) as usize];
-            let mut control = vec![0; 8192 + (cpus * STRIDE).next_multiple_of(PAGE) as usize];
-            for (n, ring) in process.control.iter().enumerate() {
-                put(&mut buffers, n as u64 * RING, &ring.bytes);
-                put(&mut control, 64 + n as u64 * STRIDE, &ring.control());
-            }
-            for (n, ring) in process.main.iter().enumerate() {
-                put(&mut buffers, main_buffers + n as u64 * RING, &ring.bytes);
-                put(&mut control, 8192 + n as u64 * STRIDE, &ring.control());
+            let mut buffers = vec![0; buffers_len as usize];
+            let mut control = vec![0; control_len as usize];
+            let further = process.further.iter().map(|(_, _, rings)| rings);
+            let rings = [&process.control, &process.main].into_iter().chain(further);
+            for (rings, (.., of_buffers, of_control, _)) in rings.zip(&channels) {
+                for (n, ring) in (0..).zip(rings) {
+                    put(&mut buffers, of_buffers + n * RING, &ring.bytes);
+                    put(&mut control, of_control + n * STRIDE, &ring.control());
+                }
             }
             let mut content = Vec::new();
             words(

@@ -12,7 +12,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
 use nix::unistd::{Gid, Pid, Uid, setgid, setgroups, setuid};
 use syscalls::{Errno, Sysno};
-use usertrace::consumer::{ChannelName, KernelFile, Session, consumer_files};
+use usertrace::consumer::{CONTROL, KernelFile, MAIN, Session, consumer_files};
 use usertrace_sys::files;
 use usertrace_sys::uapi::{LTT_RING_ALL, LTT_SUBBUF_MAGIC, LttSubbuf};
 use usertrace_tests::accounts::resident_pages;
@@ -151,8 +151,8 @@ fn garbage(stop: &Shared) -> Child {
 
 /// Takes all files of a trace that are new.
 fn take_files(session: &mut Session<KernelFile>, trace: &Trace) {
-    for channel in ChannelName::ALL {
-        let directory = trace.path().join(channel.as_str());
+    for channel in [CONTROL, MAIN] {
+        let directory = trace.path().join(channel);
         for name in consumer_files(&directory).expect("a directory") {
             if session.wants(channel, &name) {
                 match KernelFile::open(&directory.join(&name)) {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use usertrace::consumer::{
-    CONTROL_FS, ChannelName, ConsumerFile as _, ControlFs, KernelFile, consumer_files,
+    CONTROL_FS, ConsumerFile as _, ControlFs, KernelFile, MAIN, consumer_files,
 };
 use usertrace_sys::uapi::{
     LTT_FILE_DEAD, LTT_SCOPE_CPU, LTT_SCOPE_GLOBAL, LTT_SCOPE_MM_CID, LTT_SCOPE_THREAD,
@@ -125,7 +125,7 @@ fn table(processes: &[Process]) -> String {
 fn trace(path: &Path) -> Trace {
     let name = path.file_name().unwrap_or_default();
     let start = fs::read_to_string(path.join("start")).unwrap_or_default();
-    let main = path.join(ChannelName::Main.as_str());
+    let main = path.join(MAIN);
     let files = consumer_files(&main).unwrap_or_default();
     Trace {
         name: name.to_string_lossy().into_owned(),

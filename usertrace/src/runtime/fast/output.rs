@@ -11,7 +11,7 @@ use super::clock;
 use super::desk::Page;
 use super::pool::{Pool, RingControl};
 use super::summary;
-use crate::ctf::{Clock, Identity, ProcessWriter, Rings, new_uuid};
+use crate::ctf::{Clock, Identity, ProcessWriter, new_uuid};
 use crate::ring::{Channel, Patience, Positions, RingMemory, RingReader, SharedBytes, Stall};
 use crate::writer::{Mode, Scope, is_thread, wake};
 
@@ -317,7 +317,7 @@ impl<'a> Recording<'a> {
                 Until::End => Patience::Last,
                 _ => self.stalls[n].patience(before, head, ring_size, now),
             };
-            let position = writer.read_main(n, &mut memory, head, patience)?;
+            let position = writer.read(0, n, &mut memory, head, patience)?;
             if position < head && until != Until::End {
                 drained = drained.max(Drained::Waits);
             }
@@ -325,12 +325,12 @@ impl<'a> Recording<'a> {
                 drained = Drained::Some;
             }
             if until == Until::End {
-                writer.set_lost(n, lost)?;
+                writer.end_ring(0, n, lost)?;
             }
             // First what was written, then that it was: the next worker cuts off what is beyond, and reads it again.
             self.pool.ledger(self.slot, ring).store(&Page {
                 position,
-                state: writer.ring_state(n),
+                state: writer.ring_state(0, n),
             });
             if self.channel.mode() != Mode::Overwrite {
                 give_back(self.control(ring), position.min(head));
@@ -392,18 +392,21 @@ impl<'a> Recording<'a> {
         };
         let control = Channel::new(&self.pool.layout().info_channel(LTT_CHANNEL_CONTROL))
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-        let rings = Rings {
-            control: (0..control.nr_rings())
+        let directory = parent.join(self.identity.directory());
+        let identity = self.identity.clone();
+        let mut writer = ProcessWriter::resume(&directory, identity, clock, uuid, Vec::new())?;
+        writer.set_control(
+            (0..control.nr_rings())
                 .map(|_| reader(&control, 0))
                 .collect(),
-            main: pages
-                .iter()
-                .map(|page| reader(&self.channel, page.position))
-                .collect(),
-        };
+        );
+        let readers = pages
+            .iter()
+            .map(|page| reader(&self.channel, page.position));
         let states: Vec<_> = pages.iter().map(|page| page.state).collect();
-        let identity = self.identity.clone();
-        ProcessWriter::resume(parent, identity, clock, &self.channel, rings, uuid, &states)
+        let index = LTT_CHANNEL_MAIN as u32;
+        writer.add_channel("main", index, &self.channel, readers.collect(), &states)?;
+        Ok(writer)
     }
 
     /// Ends the trace, when all is read.
