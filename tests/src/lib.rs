@@ -28,6 +28,7 @@ pub mod parse;
 pub mod program;
 pub mod random;
 pub mod raw;
+pub mod reader;
 pub mod seccomp;
 pub mod shared;
 pub mod wait;

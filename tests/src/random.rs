@@ -10,7 +10,13 @@ impl Random {
     /// Another one each time.
     #[must_use]
     pub fn new() -> Self {
-        Self(RandomState::new().build_hasher().finish() | 1)
+        Self::with(RandomState::new().build_hasher().finish())
+    }
+
+    /// The same one each time: for children of one process, whose new ones are all alike.
+    #[must_use]
+    pub fn with(seed: u64) -> Self {
+        Self(seed | 1)
     }
 
     /// The next number.

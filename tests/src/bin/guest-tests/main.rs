@@ -3,10 +3,14 @@
 mod areas;
 mod breakpoint;
 mod calls;
+mod channels;
+mod commands;
 mod consumer;
 mod cycles;
 mod discovery;
 mod events;
+mod flight;
+mod fuzz;
 mod hotplug;
 mod info;
 mod isolation;
@@ -57,6 +61,10 @@ const ALL: &[&[Case]] = &[
     seccomp::CASES,
     hotplug::CASES,
     isolation::CASES,
+    commands::CASES,
+    channels::CASES,
+    flight::CASES,
+    fuzz::CASES,
     cycles::CASES,
 ];
 

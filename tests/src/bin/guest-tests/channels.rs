@@ -1,0 +1,182 @@
+//! Many traces with many channels, and processes that come and go: each event is where it belongs (A7, E2-E5, D3).
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use usertrace::Outcome;
+use usertrace_tests::child::Child;
+use usertrace_tests::control::{self, Trace};
+use usertrace_tests::event::attach;
+use usertrace_tests::guest::scaled;
+use usertrace_tests::reader::Reader;
+use usertrace_tests::shared::Shared;
+use usertrace_tests::{cpu, wait};
+
+use crate::{Case, cases};
+
+pub(crate) const CASES: &[Case] =
+    cases![a7_d3_e4_e5_each_event_is_in_the_traces_that_want_it_and_memory_comes_back];
+
+macro_rules! kinds {
+    ($($kind:ident $name:literal),*) => {
+        $(usertrace::tracepoint! {
+            mod $kind {
+                provider: "kind",
+                name: $name,
+                loglevel: Info,
+                fields: { process: u32, number: u64 },
+            }
+        })*
+    };
+}
+
+kinds!(a "a", b "b", c "c", d "d");
+
+/// Kinds of events; there is a trace for each set of them.
+const KINDS: usize = 4;
+const TRACES: usize = 1 << KINDS;
+/// Of each process.
+const EVENTS: u64 = 10;
+const WRITERS: usize = 4;
+/// So many bytes are held, and the writers let the reader come first.
+const HELD: u64 = 32 << 20;
+/// Short-lived ones. Each comes and goes in 16 traces, with 80 files, so that thousands take minutes: those are asked for.
+const PROCESSES: u64 = 250;
+const MORE: &str = "USERTRACE_TEST_PROCESSES";
+
+/// The channel to which a kind goes, its mode, and its scope. No process waits: nobody reads while it is there.
+const CHANNELS: [(&str, &str, &str); KINDS] = [
+    ("main", "discard", "cpu"),
+    ("flight", "overwrite", "thread"),
+    ("global", "discard", "global"),
+    ("blocks", "block", "cpu"),
+];
+/// What filters are told of a kind: names, and patterns.
+const PATTERNS: [&str; KINDS] = ["a", "kind:b", "no k?nd:c* !c c", "*d"];
+
+fn write(kind: usize, process: u32, number: u64) -> Outcome {
+    match kind {
+        0 => usertrace::event!(a, process, number),
+        1 => usertrace::event!(b, process, number),
+        2 => usertrace::event!(c, process, number),
+        _ => usertrace::event!(d, process, number),
+    }
+}
+
+fn create(index: usize) -> Trace {
+    let trace = Trace::create(&format!("set-{index}"));
+    trace.write("filter", "0").expect("none");
+    for (kind, (channel, mode, scope)) in CHANNELS.into_iter().enumerate() {
+        if channel != "main" {
+            std::fs::create_dir(trace.path().join(channel)).expect("a channel");
+            trace
+                .write(&format!("{channel}/filter"), PATTERNS[kind])
+                .expect("a filter");
+        }
+        trace.write(&format!("{channel}/mode"), mode).expect("mode");
+        trace
+            .write(&format!("{channel}/scope"), scope)
+            .expect("scope");
+        trace.set_geometry(channel, 4096, 4);
+        if index & 1 << kind != 0 {
+            trace.write("filter", PATTERNS[kind]).expect("a filter");
+        }
+    }
+    trace.set_geometry("control", 4096, 2);
+    trace.start();
+    trace
+}
+
+/// What was read of one trace: a bit for each number, by process.
+type Seen = BTreeMap<u32, u64>;
+
+/// Reads what there is of a trace, and gives it back: processes whose channels all were read to the end, go.
+fn read(trace: &Trace, index: usize, seen: &mut Seen) {
+    for ring in trace.stats().rings {
+        assert_eq!(ring.lost, 0, "there was room for all");
+        let Some(kind) = CHANNELS.iter().position(|at| at.0 == ring.channel) else {
+            continue;
+        };
+        assert!(index & 1 << kind != 0, "{ring:?} in set {index}");
+        if ring.head == ring.consumed {
+            continue;
+        }
+        let path = trace.path().join(&ring.channel).join(&ring.name);
+        // The file comes at the process's first switch, or when it dies.
+        let Ok(mut reader) = Reader::open(&path) else {
+            continue;
+        };
+        reader.drain(|_, (process, number)| {
+            assert_eq!(number as usize % KINDS, kind, "of set {index}");
+            let numbers = seen.entry(process).or_default();
+            assert_eq!(*numbers & 1 << number, 0, "{process}: {number} twice");
+            *numbers |= 1 << number;
+        });
+    }
+}
+
+fn a7_d3_e4_e5_each_event_is_in_the_traces_that_want_it_and_memory_comes_back() {
+    wait::until("nothing is held", || control::memory().total == 0);
+    let traces: Vec<_> = (0..TRACES).map(create).collect();
+    let processes = match std::env::var(MORE) {
+        Ok(text) => text.parse().expect(MORE),
+        Err(_) => scaled(PROCESSES),
+    };
+    let next = Shared::new();
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| {
+            Child::spawn(|_| {
+                cpu::try_pin(writer);
+                loop {
+                    // What nobody has read must not come near the limits.
+                    while control::memory().total > HELD {
+                        std::thread::yield_now();
+                    }
+                    let process = next.get().fetch_add(1, Ordering::Relaxed);
+                    if process >= processes {
+                        break;
+                    }
+                    let child = Child::spawn(|_| {
+                        attach();
+                        for number in 0..EVENTS {
+                            let kind = number as usize % KINDS;
+                            let outcome = write(kind, process as u32, number);
+                            assert_eq!(outcome, Outcome::Recorded);
+                        }
+                    });
+                    child.join();
+                }
+            })
+        })
+        .collect();
+    let mut seen = vec![Seen::new(); TRACES];
+    let mut read_all = || {
+        for (index, trace) in traces.iter().enumerate() {
+            read(trace, index, &mut seen[index]);
+        }
+    };
+    while writers.iter().any(Child::is_alive) {
+        read_all();
+    }
+    writers.into_iter().for_each(Child::join);
+    wait::until("all was read", || {
+        read_all();
+        let mut traces = traces.iter();
+        traces.all(|trace| trace.stats().processes.is_empty())
+    });
+    for (index, seen) in seen.iter().enumerate() {
+        let wanted = (0..EVENTS).filter(|number| index & 1 << (number % KINDS as u64) != 0);
+        let all = wanted.fold(0u64, |all, number| all | 1 << number);
+        let whole = seen.values().filter(|numbers| **numbers == all).count();
+        let expected = if all == 0 { 0 } else { processes as usize };
+        assert_eq!(
+            (whole, seen.len()),
+            (expected, expected),
+            "processes in set {index}"
+        );
+    }
+    wait::until("the memory is back", || {
+        let memory = control::memory();
+        (memory.total, memory.dead) == (0, 0)
+    });
+}

@@ -1,0 +1,102 @@
+//! Reads and consumes the rings of a consumer file while they are written, as the library's recorder does.
+
+use std::io;
+use std::path::Path;
+
+use usertrace::consumer::{ConsumerFile, FileRing, KernelFile};
+use usertrace::ring::{Channel, Counts, Item, Patience, PayloadLengths, RingReader};
+use usertrace_sys::uapi::{LTT_FILE_DEAD, LttRingPositions};
+
+use crate::event;
+
+/// Payloads of all events: the thread, and the number.
+struct Numbered;
+
+impl PayloadLengths for Numbered {
+    fn payload_len(&self, _: u16, bytes: &[u8]) -> Option<usize> {
+        const LEN: usize = 12;
+        (bytes.len() >= LEN).then_some(LEN)
+    }
+}
+
+/// A consumer file whose rings have events with the fields of [`event::numbered`] and nothing else.
+#[derive(Debug)]
+pub struct Reader {
+    file: KernelFile,
+    rings: Vec<RingReader>,
+    positions: Vec<LttRingPositions>,
+}
+
+impl Reader {
+    /// Opens it, and reads from where it was consumed to.
+    ///
+    /// # Errors
+    /// The kernel's.
+    ///
+    /// # Panics
+    /// If the kernel says of it what cannot be.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = KernelFile::open(path)?;
+        let channel = Channel::new(&file.info()?.channel).expect("a channel");
+        let mut positions = vec![LttRingPositions::default(); channel.nr_rings() as usize];
+        file.positions(&mut positions)?;
+        let rings = positions
+            .iter()
+            .map(|at| RingReader::live(channel.format(), at.consumed, u64::MAX))
+            .collect();
+        Ok(Self {
+            file,
+            rings,
+            positions,
+        })
+    }
+
+    /// Reads what there is, tells of each event, with its ring, and gives it back. Whether the process is dead.
+    ///
+    /// # Panics
+    /// If the kernel refuses, or if there is anything that is not whole.
+    pub fn drain(&mut self, mut tell: impl FnMut(usize, (u32, u64))) -> bool {
+        let info = self.file.info().expect("LTT_IOC_INFO");
+        let channel = Channel::new(&info.channel).expect("a channel");
+        let flags = self
+            .file
+            .positions(&mut self.positions)
+            .expect("LTT_IOC_POSITIONS");
+        let dead = flags & LTT_FILE_DEAD != 0;
+        let patience = if dead { Patience::Last } else { Patience::Wait };
+        for (ring, reader) in self.rings.iter_mut().enumerate() {
+            let at = self.positions[ring];
+            let mut memory = FileRing::new(&self.file, &channel, ring as u32);
+            let read: Result<(), std::convert::Infallible> =
+                reader.read(&mut memory, at.head, patience, &Numbered, &mut |item| {
+                    match item {
+                        Item::Record { payload, .. } => tell(ring, event::read(payload)),
+                        Item::Gap { kind } => panic!("{kind:?} in ring {ring}"),
+                        Item::SubBuffer { .. } | Item::Overwritten { .. } => {}
+                    }
+                    Ok(())
+                });
+            let Ok(()) = read;
+            if reader.position() > at.consumed {
+                self.file
+                    .consume(ring as u32, reader.position())
+                    .expect("LTT_IOC_CONSUME");
+            }
+        }
+        dead
+    }
+
+    /// What was seen of all rings.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let mut sum = Counts::default();
+        self.rings.iter().for_each(|ring| sum += ring.counts());
+        sum
+    }
+
+    /// Events that the rings had lost when [`drain`](Self::drain) looked.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.positions.iter().map(|at| at.lost).sum()
+    }
+}
