@@ -40,6 +40,8 @@ enum Fault {
     ClaimLate,
     /// Stores into what is claimed may come before the claim.
     ClaimWithoutFence,
+    /// It was decided to overwrite, and then, by another mode, not to claim.
+    NotClaimed,
     /// A long record is done before its payload is there.
     DoneFirst,
     /// A sequence goes on after another thread had its turn.
@@ -263,6 +265,7 @@ fn overwrite(fault: Fault) -> Vec<Op> {
     let ops = match fault {
         Fault::ClaimLate => vec![begin(), claim],
         Fault::ClaimWithoutFence => vec![claim, begin()],
+        Fault::NotClaimed => vec![begin()],
         _ => vec![claim, release, begin()],
     };
     ops.into_iter().chain([numbered_3()]).collect()
@@ -553,6 +556,40 @@ fn what_is_overwritten_is_told_if_the_claim_is_late() {
 #[should_panic]
 fn what_is_overwritten_is_told_if_the_claim_has_no_fence() {
     overwriting(Fault::ClaimWithoutFence, 1, [0; 3], 2);
+}
+
+#[test]
+#[should_panic]
+fn what_is_overwritten_is_told_if_it_is_not_claimed() {
+    overwriting(Fault::NotClaimed, 1, [0; 3], 2);
+}
+
+/// E3: the mode changes between two threads: one overwrites, and the other one has found room, or not.
+#[test]
+fn e3_one_overwrites_and_another_does_not() {
+    for turned in [false, true] {
+        for schedule in schedules(5, &[0, 1, 2, 3, 4, 5]) {
+            model(
+                || full(Fault::None),
+                move || {
+                    let mut threads = vec![overwrite(Fault::None), discard()];
+                    if turned {
+                        threads.reverse();
+                    }
+                    threads
+                },
+                (schedule, 1),
+                || reader(2, true, 0),
+                |numbers, counts| {
+                    let lost = counts.overwritten as usize;
+                    assert!(lost <= 1);
+                    let kept = &[1, 2, 3, 3][lost..];
+                    assert!(kept.starts_with(&numbers) && numbers.len() + lost >= 3);
+                    check(counts);
+                },
+            );
+        }
+    }
 }
 
 /// A ring that is full, until the reader makes room: what it has read, it has read.

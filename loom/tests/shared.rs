@@ -11,9 +11,9 @@ use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU64, fence};
+use loom::sync::atomic::{AtomicBool, AtomicU64, fence};
 use loom::thread;
-use protocol::{HEADER, Lost, RECORD_HEADER, Ring as _, Word, reserve, try_write, write};
+use protocol::{HEADER, Lost, RECORD_HEADER, Ring as _, Waited, Word, reserve, try_write, write};
 use usertrace_sys::uapi::{LTT_ID_LONG, LTT_ID_PAD, LTT_LONG_DONE, LTT_LONG_LEN_MASK, LttSubbuf};
 
 #[derive(Debug, Default)]
@@ -58,21 +58,43 @@ struct Model {
     consumed: Cell,
     words: Vec<Cell>,
     overwrites: bool,
+    /// It does not any more.
+    stopped: Option<AtomicBool>,
     /// No part of the model: it goes forward in the order in which loom lets threads run.
     clock: std::sync::atomic::AtomicU64,
 }
 
 impl Model {
     fn new(subbufs: u64, overwrites: bool) -> Arc<Self> {
+        Arc::new(Self::ring(subbufs, overwrites))
+    }
+
+    /// One that overwrites, until it is told not to.
+    fn new_that_stops(subbufs: u64) -> Arc<Self> {
         Arc::new(Self {
+            stopped: Some(AtomicBool::new(false)),
+            ..Self::ring(subbufs, true)
+        })
+    }
+
+    fn ring(subbufs: u64, overwrites: bool) -> Self {
+        Self {
             head: Cell::default(),
             lost: Cell::default(),
             time: Cell::default(),
             consumed: Cell::default(),
             words: (0..subbufs * SUBBUF / 8).map(|_| Cell::default()).collect(),
             overwrites,
+            stopped: None,
             clock: 1.into(),
-        })
+        }
+    }
+
+    /// From now on it does not overwrite.
+    fn stop(&self) {
+        self.stopped
+            .iter()
+            .for_each(|stopped| stopped.store(true, Ordering::Relaxed));
     }
 
     /// As events are: at once, or else from the beginning.
@@ -122,7 +144,8 @@ impl protocol::Ring for &Model {
     }
 
     fn overwrites(&self) -> bool {
-        self.overwrites
+        let stopped = |stopped: &AtomicBool| stopped.load(Ordering::Relaxed);
+        self.overwrites && !self.stopped.as_ref().is_some_and(stopped)
     }
 
     fn writer(&self) -> u32 {
@@ -139,8 +162,8 @@ impl protocol::Ring for &Model {
 
     fn filled(&self) {}
 
-    fn wait(&self, _consumed: u64, _left: bool) -> bool {
-        false
+    fn wait(&self, _consumed: u64, _left: bool) -> Waited {
+        Waited::No
     }
 }
 
@@ -408,6 +431,45 @@ fn a_reader_that_is_overtaken_by_two() {
             writer.join().unwrap();
         }
         assert_eq!(sorted(all(&ring, SUBBUF)), [2, 3, 4]);
+    });
+}
+
+/// E3: a ring stops to overwrite while two are about to, and a reader copies the oldest sub-buffer: that is there unless the
+/// head says otherwise, and so is all behind it. When all was read, the ring goes on.
+#[test]
+fn e3_a_ring_stops_overwriting() {
+    check(2, || {
+        let ring = Model::new_that_stops(2);
+        for id in [1, 2] {
+            ring.put(id, &[payload(id); 6]).unwrap();
+        }
+        let writers = [3, 4].map(|id| {
+            let ring = ring.clone();
+            thread::spawn(move || ring.put(id, &[payload(id); 2]).map(|()| id))
+        });
+        ring.stop();
+        let words = copy(&ring, HEADER + 16, HEADER + 32);
+        fence(Ordering::Acquire);
+        if ring.head.load(Ordering::Relaxed) <= 2 * SUBBUF {
+            assert_eq!(words, [payload(1); 2]);
+        }
+        let mut ids: Vec<_> = writers
+            .into_iter()
+            .filter_map(|writer| writer.join().unwrap().ok())
+            .collect();
+        assert_eq!(ring.lost.load(Ordering::Relaxed), 2 - ids.len() as u64);
+        ids.sort_unstable();
+        let head = ring.head.load(Ordering::Relaxed);
+        let oldest = (head - 1) / SUBBUF * SUBBUF - SUBBUF;
+        let mut kept = vec![1, 2];
+        kept.drain(..oldest as usize / SUBBUF as usize);
+        kept.extend(&ids);
+        assert_eq!(sorted(all(&ring, oldest)), kept);
+        // Full, however far the head is beyond what was read.
+        assert!(ring.put(5, &[payload(5); 6]).is_err());
+        ring.consumed.store(head, Ordering::Release);
+        ring.put(6, &[payload(6); 6]).unwrap();
+        assert_eq!(all(&ring, oldest + SUBBUF).last(), Some(&6));
     });
 }
 

@@ -1254,6 +1254,225 @@ fn e3_e4_rules_and_modes_change_under_load() {
     assert!(all as u64 <= written.into_inner());
 }
 
+const SCOPES: [Scope; 4] = [Scope::Cpu, Scope::Thread, Scope::Global, Scope::MmCid];
+
+/// A process with a trace whose writers wait, that has a reader.
+fn blocking(scope: Scope) -> (&'static Fake, usize) {
+    // One ring is full, and that is the one.
+    pin();
+    let fake = attach_to(Fake::with_scope(small(), scope));
+    let slot = fake.create().unwrap();
+    fake.set_mode(slot, 1, Mode::Block);
+    fake.start(slot);
+    update();
+    fake.set_readers(0, slot, 1, 1);
+    (fake, slot)
+}
+
+/// What becomes of an event that waits, if something happens to what it waits for, or to the thread, meanwhile.
+fn while_one_waits(fake: &Fake, slot: usize, change: impl FnOnce(libc::pthread_t)) -> Outcome {
+    let before = fake.switches(0, slot);
+    std::thread::scope(|scope| {
+        let (send, receive) = std::sync::mpsc::channel();
+        let waiter = scope.spawn(move || {
+            // SAFETY: no memory is involved.
+            let (me, process) = unsafe { (libc::pthread_self(), libc::getpid()) };
+            send.send(me).unwrap();
+            // More than there is room for, and less than in two rings.
+            let outcome = (0..600)
+                .map(|n| event!(numbered, n))
+                .find(|outcome| *outcome != Outcome::Recorded);
+            // SAFETY: as above; ends a child that a handler forked.
+            unsafe {
+                if libc::getpid() != process {
+                    libc::_exit(if outcome == Some(Outcome::Recorded) {
+                        1
+                    } else {
+                        7
+                    });
+                }
+            }
+            outcome.unwrap_or(Outcome::Recorded)
+        });
+        while fake.switches(0, slot) == before {
+            std::thread::yield_now();
+        }
+        // The kernel is told once, however long it takes.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!waiter.is_finished());
+        assert_eq!(fake.switches(0, slot), before + 1);
+        change(receive.recv().unwrap());
+        waiter.join().unwrap()
+    })
+}
+
+/// D7: writers wait for a reader as long as there is one, and nothing is lost.
+fn d7_writers_wait_for_a_reader() {
+    for scope in SCOPES {
+        let test = || {
+            let (fake, slot) = blocking(scope);
+            let stop = AtomicBool::new(false);
+            std::thread::scope(|threads| {
+                let _stop = SetOnDrop(&stop);
+                let writers: Vec<_> = (0..3)
+                    .map(|_| {
+                        threads.spawn(|| {
+                            for n in 0..3000 {
+                                assert_eq!(event!(numbered, n), Outcome::Recorded);
+                                if n % 10 == 0 {
+                                    assert_eq!(event!(text, &"x".repeat(1500)), Outcome::Recorded);
+                                }
+                            }
+                        })
+                    })
+                    .collect();
+                threads.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        fake.consume(0, slot);
+                        std::thread::yield_now();
+                    }
+                });
+                writers
+                    .into_iter()
+                    .for_each(|writer| writer.join().unwrap());
+            });
+            assert_eq!(fake.lost(0, slot), 0);
+            assert!(fake.switches(0, slot) > 1);
+        };
+        assert_eq!(wait(child(test)), 0, "{scope:?}");
+    }
+}
+
+/// D7: whoever waits for room goes on when there is some, and stops to wait when nobody reads any more.
+fn d7_a_wait_ends() {
+    for scope in SCOPES {
+        let test = || {
+            let (fake, slot) = blocking(scope);
+            let consume = |_| fake.consume(0, slot);
+            assert_eq!(while_one_waits(fake, slot, consume), Outcome::Recorded);
+            fake.consume(0, slot);
+            let close = |_| fake.set_readers(0, slot, 1, 0);
+            assert_eq!(while_one_waits(fake, slot, close), Outcome::Lost);
+            // Nor does it begin to.
+            let switches = fake.switches(0, slot);
+            assert!((0..1000).any(|n| event!(numbered, n) == Outcome::Lost));
+            assert_eq!(fake.switches(0, slot), switches);
+        };
+        assert_eq!(wait(child(test)), 0, "{scope:?}");
+    }
+}
+
+/// D7, E3: whoever waits follows the trace: by the signal, which comes to it or to others, or by itself.
+fn d7_who_waits_follows_the_trace() {
+    type Change = fn(&Fake, usize);
+    let changes: [(Change, &[Outcome]); 4] = [
+        (
+            |fake, slot| fake.set_mode(slot, 1, Mode::Discard),
+            &[Outcome::Lost],
+        ),
+        (
+            |fake, slot| fake.set_mode(slot, 1, Mode::Overwrite),
+            &[Outcome::Recorded],
+        ),
+        (|fake, slot| fake.stop(slot), &[Outcome::Lost]),
+        (
+            |fake, slot| fake.destroy(slot),
+            &[Outcome::Lost, Outcome::Off],
+        ),
+    ];
+    let tells: [fn(libc::pthread_t); 3] = [
+        |_| update(),
+        // SAFETY: the thread waits.
+        |thread| assert_eq!(unsafe { libc::pthread_kill(thread, signo()) }, 0),
+        |_| (),
+    ];
+    for scope in SCOPES {
+        for (n, (change, outcomes)) in changes.iter().enumerate() {
+            for (how, tell) in tells.iter().enumerate() {
+                let test = || {
+                    let (fake, slot) = blocking(scope);
+                    let outcome = while_one_waits(fake, slot, |thread| {
+                        change(fake, slot);
+                        tell(thread);
+                        if n == 3 && how == 0 {
+                            // It was not waited for, and the slot has another trace at once.
+                            assert_eq!(fake.create(), Some(slot));
+                        }
+                    });
+                    assert!(outcomes.contains(&outcome), "{outcome:?}");
+                    assert_eq!(fake.late_writes(), 0);
+                    if n == 3 && how == 0 {
+                        assert!(fake.is_untouched(0, slot));
+                    }
+                };
+                assert_eq!(wait(child(test)), 0, "{scope:?} {n} {how}");
+            }
+        }
+    }
+}
+
+/// D7, A5: a handler that comes while somebody waits may fork. The child has no such rings, and goes on.
+fn d7_a_handler_forks_while_somebody_waits() {
+    static CHILD: AtomicU32 = AtomicU32::new(0);
+    extern "C" fn fork(_: libc::c_int) {
+        // SAFETY: the test's other threads do nothing that a child would miss.
+        let pid = unsafe { libc::fork() };
+        if pid != 0 {
+            CHILD.store(pid as u32, Ordering::Relaxed);
+        }
+    }
+    // SAFETY: a handler that forks.
+    unsafe { libc::signal(libc::SIGUSR2, fork as extern "C" fn(libc::c_int) as usize) };
+    for scope in SCOPES {
+        let test = || {
+            let (fake, slot) = blocking(scope);
+            let outcome = while_one_waits(fake, slot, |thread| {
+                // SAFETY: the thread waits.
+                assert_eq!(unsafe { libc::pthread_kill(thread, libc::SIGUSR2) }, 0);
+                while CHILD.load(Ordering::Relaxed) == 0 {
+                    std::thread::yield_now();
+                }
+                let status = wait(CHILD.load(Ordering::Relaxed) as libc::pid_t);
+                assert_eq!(libc::WEXITSTATUS(status), 7, "{status:#x}");
+                // This one waits as before.
+                fake.consume(0, slot);
+            });
+            assert_eq!(outcome, Outcome::Recorded);
+        };
+        assert_eq!(wait(child(test)), 0, "{scope:?}");
+    }
+}
+
+/// D7: an event of a handler waits no more than any other, with all signals held back.
+fn d7_a_handler_that_waits_follows_the_trace() {
+    static OUTCOME: AtomicU32 = AtomicU32::new(0);
+    extern "C" fn put(_: libc::c_int) {
+        while event!(numbered, 1) == Outcome::Recorded {}
+        OUTCOME.store(1, Ordering::Relaxed);
+    }
+    let (fake, slot) = blocking(Scope::Cpu);
+    // SAFETY: zeros are a sigaction; the handler does what it may.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = put as extern "C" fn(libc::c_int) as usize;
+        libc::sigfillset(&raw mut action.sa_mask);
+        let done = libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut());
+        assert_eq!(done, 0);
+    }
+    let switches = fake.switches(0, slot);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while fake.switches(0, slot) == switches {
+                std::thread::yield_now();
+            }
+            fake.stop(slot);
+        });
+        // SAFETY: the handler is there.
+        unsafe { libc::raise(libc::SIGUSR2) };
+    });
+    assert_eq!(OUTCOME.load(Ordering::Relaxed), 1);
+}
+
 fn isolated(name: &'static str, test: fn()) -> Trial {
     Trial::test(name, move || match wait(child(test)) {
         0 => Ok(()),
@@ -1312,6 +1531,11 @@ fn main() -> ExitCode {
         e3_a_channel_overwrites_or_not,
         a9_long_records_in_further_channels_are_waited_for,
         e3_e4_rules_and_modes_change_under_load,
+        d7_writers_wait_for_a_reader,
+        d7_a_wait_ends,
+        d7_who_waits_follows_the_trace,
+        d7_a_handler_forks_while_somebody_waits,
+        d7_a_handler_that_waits_follows_the_trace,
     ];
     libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -116,7 +116,7 @@ impl Rings {
             scope,
             mode,
             protocol,
-            doorbell: std::ptr::null(),
+            wakeup: crate::writer::Wakeup::None,
             prefault: crate::writer::Prefault::Never,
         };
         // SAFETY: the words are there for as long as the channel.

@@ -47,8 +47,8 @@ pub unsafe trait Kernel: Sync {
         true
     }
 
-    /// Where writers tell that a sub-buffer is full; NULL: nowhere. Asked after
-    /// [`alloc_tracebuf`](Self::alloc_tracebuf).
+    /// Where writers tell that a sub-buffer is full; NULL: nowhere, and those who wait for a reader ask for a
+    /// [`switch`](Self::switch). Asked after [`alloc_tracebuf`](Self::alloc_tracebuf).
     fn doorbell(&self) -> *const Doorbell {
         std::ptr::null()
     }

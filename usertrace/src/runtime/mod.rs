@@ -25,6 +25,7 @@ mod status;
 mod update;
 mod wiped;
 
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, Ordering};
 use std::sync::{Mutex, OnceLock};
 
@@ -350,6 +351,14 @@ fn is_stale() -> bool {
 pub(crate) fn refresh_if_stale() {
     if is_stale() {
         refresh();
+    }
+}
+
+/// Tells the readers of a buffer that somebody waits for them.
+pub(crate) fn tell_readers(buffer: NonNull<u8>) {
+    if let Some(setup) = SETUP.get() {
+        // If it cannot be told, they look by themselves.
+        let _ = setup.kernel.switch(buffer);
     }
 }
 

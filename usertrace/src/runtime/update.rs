@@ -19,7 +19,7 @@ use super::kernel::Kernel;
 use super::state::State;
 use super::status::Refused;
 use crate::event::{Callsite, callsites};
-use crate::writer::{self, Channel, Geometry, Mode, Prefault, Protocol, Rseq, Scope};
+use crate::writer::{self, Channel, Geometry, Mode, Prefault, Protocol, Rseq, Scope, Wakeup};
 
 /// `MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ`: restarts all sequences that this process's threads are in.
 const RESTART: usize = 1 << 7;
@@ -451,7 +451,7 @@ impl Updater {
             scope,
             mode: mode(index, channel, true)?,
             protocol,
-            doorbell: self.kernel.doorbell(),
+            wakeup: self.wakeup(slot),
             // What describes the events is little, and written once.
             prefault: if index == LTT_CHANNEL_CONTROL {
                 Prefault::Never
@@ -459,6 +459,16 @@ impl Updater {
                 self.kernel.prefault()
             },
         })
+    }
+
+    /// How writers of a slot tell readers, and wait for them.
+    fn wakeup(&self, slot: usize) -> Wakeup {
+        let doorbell = self.kernel.doorbell();
+        if doorbell.is_null() {
+            self.buffer(slot).map_or(Wakeup::None, Wakeup::Switch)
+        } else {
+            Wakeup::Doorbell(doorbell)
+        }
     }
 
     /// Gives an event an id in a slot's trace, and writes its metadata there.

@@ -1,6 +1,7 @@
 //! What a writer must know about the rings of one channel.
 
 use std::mem::offset_of;
+use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use usertrace_sys::uapi::{
@@ -13,6 +14,7 @@ use super::doorbell::Doorbell;
 use super::prefault::{self, Prefault};
 use super::rseq::{CPU_ID, MM_CID};
 use super::thread;
+use super::wait::Wakeup;
 
 /// Longest record that a channel must be able to take, with its header: a record of metadata.
 pub(crate) const LONGEST: u64 = 8 + usertrace_sys::uapi::LTT_META_MAX as u64;
@@ -90,8 +92,8 @@ pub struct Geometry {
     pub mode: Mode,
     /// How records are committed.
     pub protocol: Protocol,
-    /// Where writers tell of each sub-buffer that they filled; NULL: nowhere. To stay mapped as the rings do.
-    pub doorbell: *const Doorbell,
+    /// How writers tell readers of what there is, and who waits how.
+    pub wakeup: Wakeup,
     /// When writers ask for the pages of the rings.
     pub prefault: Prefault,
 }
@@ -175,7 +177,9 @@ struct Cold {
     /// [`Mode`] and [`Protocol`], as numbers.
     mode: AtomicU32,
     protocol: AtomicU32,
+    /// Of [`Wakeup`]: one of them, or none.
     doorbell: AtomicPtr<Doorbell>,
+    buffer: AtomicPtr<u8>,
     prefault: AtomicU32,
     /// That opened it.
     process: AtomicU32,
@@ -216,7 +220,9 @@ pub(super) struct Control {
     pub(super) claimed: AtomicU64,
     pub(super) owner: AtomicU32,
     pub(super) waiters: AtomicU32,
-    reserved0: [AtomicU64; 2],
+    pub(super) readers: AtomicU32,
+    reserved: AtomicU32,
+    reserved0: AtomicU64,
     pub(super) consumed: AtomicU64,
     reserved1: [AtomicU64; 7],
 }
@@ -227,6 +233,7 @@ const _: () = {
     assert!(offset_of!(Control, lost) == offset_of!(LttRingControl, lost));
     assert!(offset_of!(Control, ids) == offset_of!(LttRingControl, ids));
     assert!(offset_of!(Control, time) == offset_of!(LttRingControl, time));
+    assert!(offset_of!(Control, readers) == offset_of!(LttRingControl, readers));
     assert!(offset_of!(Control, consumed) == offset_of!(LttRingControl, consumed));
 };
 
@@ -290,8 +297,13 @@ impl Channel {
         cold.mode.store(geometry.mode as u32, Ordering::Relaxed);
         cold.protocol
             .store(geometry.protocol as u32, Ordering::Relaxed);
-        cold.doorbell
-            .store(geometry.doorbell.cast_mut(), Ordering::Relaxed);
+        let (doorbell, buffer) = match geometry.wakeup {
+            Wakeup::None => (null_mut(), null_mut()),
+            Wakeup::Doorbell(doorbell) => (doorbell.cast_mut(), null_mut()),
+            Wakeup::Switch(buffer) => (null_mut(), buffer.as_ptr()),
+        };
+        cold.doorbell.store(doorbell, Ordering::Relaxed);
+        cold.buffer.store(buffer, Ordering::Relaxed);
         cold.prefault
             .store(geometry.prefault as u32, Ordering::Relaxed);
         if geometry.prefault == Prefault::All && geometry.scope != Scope::Thread {
@@ -415,6 +427,11 @@ impl Channel {
         self.cold.inside.fetch_add(1, Ordering::SeqCst);
         let visit = Visit(&self.cold.inside);
         (self.epoch.load(Ordering::SeqCst) == epoch).then_some(visit)
+    }
+
+    /// The buffer that the kernel is asked to switch by those who wait for its readers.
+    pub(super) fn buffer(&self) -> Option<NonNull<u8>> {
+        NonNull::new(self.cold.buffer.load(Ordering::Relaxed))
     }
 
     /// The ring with an index, or nothing if the channel has none, as when it is closed: that of a CPU, of a

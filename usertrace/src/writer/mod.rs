@@ -40,6 +40,7 @@ pub use self::doorbell::{Doorbell, wake};
 pub use self::payload::Cursor;
 pub use self::prefault::Prefault;
 pub use self::rseq::{NoRseq, Rseq};
+pub use self::wait::Wakeup;
 
 /// Why a record was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

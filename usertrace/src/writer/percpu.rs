@@ -16,6 +16,7 @@ use super::channel::{Channel, LONGEST, Mode, Ring};
 use super::doorbell::filled;
 use super::prefault::{self, Prefault};
 use super::rseq::{self, Advance, MM_CID, NO_INDEX, Refusal, Rseq, Start, Step, TRIES};
+use super::shared::Waited;
 use super::{Cursor, Dropped, Payload, thread, wait};
 
 /// How often the slow path looks again before it gives a record up. Each time that it must, another writer on the
@@ -212,11 +213,12 @@ pub(super) unsafe fn write<const INDEX: i32>(
             Ok(Step::Aborted) => aborts += 1,
             Err(Full::Busy) => return lose::<INDEX>(rseq, channel),
             Err(Full::Unread(consumed)) => {
-                let waited = channel.ring_at(rseq.index::<INDEX>()).is_some_and(|ring| {
-                    ring.mode == Mode::Block && wait::wait(ring.control, ring.doorbell, consumed)
-                });
-                if !waited {
-                    return lose::<INDEX>(rseq, channel);
+                let index = rseq.index::<INDEX>();
+                let is_mine = || rseq.index::<INDEX>() == index;
+                match wait::wait(channel, index, consumed, is_mine) {
+                    // If it is gone, the next try says so.
+                    Waited::Again | Waited::Gone => {}
+                    Waited::No => return lose::<INDEX>(rseq, channel),
                 }
                 rounds = 0;
             }

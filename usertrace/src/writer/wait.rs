@@ -1,31 +1,125 @@
 //! How a writer waits for a reader to make room (D7).
+//!
+//! Whoever waits holds nothing that anybody else waits for: no lock, no place in a ring, no visit to a channel. So updates
+//! go on meanwhile, in this thread too, and a slot whose writers wait can be given away. What cannot be known is whether
+//! this is a signal handler; but one that came in the middle of a long record of the same thread does not wait, as the
+//! reader might wait for that very record. (One that came while this waits may wait, too: for the same reader.)
+//!
+//! There are two ways to wait. A reader that shares the memory rings back: a futex that processes share. What is mapped of
+//! the kernel's pages has no futex, so a writer looks again and again.
 
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::channel::Control;
+use super::channel::{Channel, Control, Mode, Ring};
 use super::doorbell::Doorbell;
+use super::shared::Waited;
 use super::thread;
+use crate::runtime;
 
 /// How long a writer sleeps before it looks again whether there is a reader at all.
 ///
 /// Who waits is woken at once, by the reader or, if that dies, by nobody.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Sleeps until a ring's `consumed` is no longer what it was, or for a while. False: this thread must not wait, as
-/// nobody would make room.
+/// How long a writer sleeps before it looks again whether there is room, if nobody wakes it.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// How readers are told that there is something to read, or that somebody waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wakeup {
+    /// They are not, and nobody waits for them.
+    None,
+    /// By a doorbell, of each sub-buffer that is filled. To stay mapped as the rings do.
+    Doorbell(*const Doorbell),
+    /// By the kernel, which is asked to switch the buffer at this address. What is filled they see by themselves.
+    Switch(NonNull<u8>),
+}
+
+/// Waits until the ring with this index is no longer full, as it is with this `consumed`, or for a while, if writers are
+/// to wait for readers of the channel. `is_mine`: the ring is still the one that the caller means to write.
 ///
 /// Async-signal-safe; leaves `errno` alone.
 #[cold]
-pub(super) fn wait(control: &Control, doorbell: Option<&Doorbell>, consumed: u64) -> bool {
-    // Without a doorbell, the reader is one that does not know of writers that wait.
-    let Some(doorbell) = doorbell else {
-        return false;
+#[inline(never)]
+pub(super) fn wait(
+    channel: &Channel,
+    index: u32,
+    consumed: u64,
+    is_mine: impl Fn() -> bool,
+) -> Waited {
+    let Some(ring) = may_wait(channel, index) else {
+        return Waited::No;
     };
-    // In a signal handler that came in the middle of a long record, the reader might wait for this very record.
-    if doorbell.is_deserted() || thread::with(|thread| thread.inside.load(Ordering::Relaxed) != 0) {
-        return false;
+    if thread::with(|thread| thread.inside.load(Ordering::Relaxed) != 0) {
+        return Waited::No;
     }
+    if let Some(doorbell) = ring.doorbell {
+        sleep_on(ring.control, doorbell, consumed);
+        return Waited::Again;
+    }
+    if let Some(buffer) = channel.buffer() {
+        // Once: who has heard it comes, however long that takes.
+        runtime::tell_readers(buffer);
+    }
+    while let Some(ring) = pause(channel, index, ring.epoch) {
+        // Relaxed: whoever means to store there loads it again.
+        let same = ring.control.consumed.load(Ordering::Relaxed) == consumed;
+        if !same || ring.mode != Mode::Block || !is_mine() {
+            return Waited::Again;
+        }
+        if may_wait(channel, index).is_none() {
+            return Waited::No;
+        }
+    }
+    Waited::Gone
+}
+
+/// Likewise, for a moment, also in the middle of a long record: what is in the reader's way may be that.
+#[cold]
+#[inline(never)]
+pub(super) fn wait_a_moment(channel: &Channel, index: u32) -> Waited {
+    match may_wait(channel, index) {
+        None => Waited::No,
+        Some(ring) if pause(channel, index, ring.epoch).is_some() => Waited::Again,
+        Some(_) => Waited::Gone,
+    }
+}
+
+/// The ring, if there is anybody to wait for.
+fn may_wait(channel: &Channel, index: u32) -> Option<Ring<'_>> {
+    let ring = channel.ring_at(index)?;
+    let there = match ring.doorbell {
+        Some(doorbell) => !doorbell.is_deserted(),
+        // Relaxed: the kernel keeps the number for this alone.
+        None => channel.buffer().is_some() && ring.control.readers.load(Ordering::Relaxed) != 0,
+    };
+    (ring.mode == Mode::Block && there).then_some(ring)
+}
+
+/// Sleeps for a moment. The ring as it is then; nothing if the channel was closed.
+fn pause(channel: &Channel, index: u32, epoch: u32) -> Option<Ring<'_>> {
+    let time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: PAUSE.subsec_nanos().into(),
+    };
+    // SAFETY: the kernel reads the time, and writes nothing.
+    unsafe {
+        syscalls::raw::syscall2(
+            syscalls::Sysno::nanosleep as usize,
+            &raw const time as usize,
+            0,
+        );
+    }
+    // For those who get no signal, or none at present.
+    runtime::refresh_if_stale();
+    // Anew: an update may have come, or a handler that forks, whose child has nothing where it was.
+    channel.ring_at(index).filter(|ring| ring.epoch == epoch)
+}
+
+/// Sleeps until a ring's `consumed` is no longer what it was, or for a while.
+fn sleep_on(control: &Control, doorbell: &Doorbell, consumed: u64) {
     // There may be less than a whole sub-buffer left to read: that nobody told of yet.
     doorbell.ring();
     // SeqCst, as is the reader's store of `consumed`, and its load of `waiters` after that: either the reader sees that
@@ -35,7 +129,6 @@ pub(super) fn wait(control: &Control, doorbell: Option<&Doorbell>, consumed: u64
         sleep(control.consumed_low(), consumed as u32);
     }
     control.waiters.fetch_sub(1, Ordering::Relaxed);
-    true
 }
 
 /// Sleeps on a futex that processes share, if it has a value.

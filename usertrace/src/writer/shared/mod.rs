@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use self::own::Own;
 use self::owner::Place;
+pub(super) use self::protocol::Waited;
 use self::protocol::{Lost, Reservation, Word};
 use super::channel::{AHEAD, Channel, Control, Mode};
 use super::doorbell::filled;
@@ -124,6 +125,15 @@ impl<'a, W: View> Ring<'a, W> {
         })
     }
 
+    /// Its index in the channel; nothing if it is none of the channel's any more.
+    fn index(&self) -> Option<u32> {
+        let first = self.channel.control.load(Ordering::Relaxed).addr();
+        let stride = self.channel.control_stride.load(Ordering::Relaxed) as usize;
+        let offset = std::ptr::from_ref(self.control).addr().checked_sub(first)?;
+        let index = u32::try_from(offset.checked_div(stride)?).ok()?;
+        (index < self.channel.rings()).then_some(index)
+    }
+
     /// Asks for its pages, if that is to be done at once.
     fn prefault(&self) {
         if let Some(ring) = self
@@ -232,21 +242,21 @@ impl<W: View> protocol::Ring for Ring<'_, W> {
 
     #[cold]
     #[inline(never)]
-    fn wait(&self, consumed: u64, left: bool) -> bool {
-        let ring = self.channel.ring_at(0);
-        let Some(ring) = ring.filter(|ring| ring.mode == Mode::Block) else {
-            return false;
+    fn wait(&self, consumed: u64, left: bool) -> Waited {
+        let Some(index) = self.index() else {
+            return Waited::Gone;
         };
-        if left {
-            return wait::wait(self.control, ring.doorbell, consumed);
+        let waited = if left {
+            wait::wait(self.channel, index, consumed, || true)
+        } else {
+            wait::wait_a_moment(self.channel, index)
+        };
+        // A handler may have forked meanwhile, whose child has the channel's rings elsewhere.
+        if self.index() == Some(index) {
+            waited
+        } else {
+            Waited::Gone
         }
-        let there = ring
-            .doorbell
-            .is_some_and(|doorbell| !doorbell.is_deserted());
-        if there {
-            pause();
-        }
-        there
     }
 }
 
@@ -272,22 +282,6 @@ fn fetch<W>(words: &[W]) {
             "prfm pstl1keep, [{}]",
             in(reg) words.as_ptr(),
             options(readonly, nostack, preserves_flags),
-        );
-    }
-}
-
-/// Sleeps for a millisecond. Leaves `errno` alone.
-fn pause() {
-    let time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 1_000_000,
-    };
-    // SAFETY: the kernel reads the time, and writes nothing.
-    unsafe {
-        syscalls::raw::syscall2(
-            syscalls::Sysno::nanosleep as usize,
-            &raw const time as usize,
-            0,
         );
     }
 }

@@ -83,7 +83,8 @@ pub(crate) trait Ring: Copy {
     /// Powers of two.
     fn subbuf_size(&self) -> u64;
     fn ring_size(&self) -> u64;
-    /// The oldest sub-buffer makes room for a new one, whether it was consumed or not.
+    /// The oldest sub-buffer makes room for a new one, whether it was consumed or not. It may be otherwise each time that it
+    /// is asked.
     fn overwrites(&self) -> bool;
     /// Whom a sub-buffer's header names as its writer.
     fn writer(&self) -> u32;
@@ -97,8 +98,8 @@ pub(crate) trait Ring: Copy {
     fn filled(&self);
     /// The ring is full, as `consumed` was `consumed`: waits for it to grow, if writers are to wait. `left`: nobody is
     /// in the sub-buffer that is to make room, so nothing that this thread may be in the middle of keeps the reader
-    /// from it. If not, it waits for a millisecond. False: not to be waited for.
-    fn wait(&self, consumed: u64, left: bool) -> bool;
+    /// from it. If not, it waits for a millisecond.
+    fn wait(&self, consumed: u64, left: bool) -> Waited;
 
     /// The word at a position.
     #[inline(always)]
@@ -113,7 +114,18 @@ pub(crate) trait Ring: Copy {
     }
 }
 
-/// The record was not written: counted as lost.
+/// What became of waiting for room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waited {
+    /// There may be room.
+    Again,
+    /// It is not to be waited for.
+    No,
+    /// The ring is not there any more.
+    Gone,
+}
+
+/// The record was not written: counted as lost, if the ring is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lost;
 
@@ -380,8 +392,10 @@ fn reserve_slowly<R: Ring>(ring: R, len: u64, mut refusal: Refusal) -> Result<Re
             Refusal::NeedSubbuf { head } => begin_subbuf(ring, head, len),
             Refusal::Changed => try_reserve(ring, len),
             Refusal::Full { consumed, left } => {
-                if !ring.wait(consumed, left) {
-                    break;
+                match ring.wait(consumed, left) {
+                    Waited::Again => {}
+                    Waited::No => break,
+                    Waited::Gone => return Err(Lost),
                 }
                 // As long as the reader goes on, or can, it is waited for. If a writer is in its way, it may be the one
                 // that this thread interrupts.
@@ -529,9 +543,11 @@ fn find_place<R: Ring>(ring: R, head: u64) -> Result<(u64, u64), Refusal> {
             && position.wrapping_add(size).wrapping_sub(consumed) > ring.ring_size()
         {
             let oldest = position.wrapping_sub(ring.ring_size());
+            // If it was decided to take the place, while the ring overwrote, it was left before that.
+            let is_decided = matches!(inspect(ring, position), Verdict::Take { .. });
             return Err(Refusal::Full {
                 consumed,
-                left: look(ring, oldest).2,
+                left: is_decided || look(ring, oldest).2,
             });
         }
         match inspect(ring, position) {

@@ -103,7 +103,7 @@ impl Rings {
             scope: mm_cid::scope(),
             mode: Mode::Discard,
             protocol: Protocol::Rseq,
-            doorbell: std::ptr::null(),
+            wakeup: Wakeup::None,
             prefault: Prefault::Never,
         };
         let rings = Self {

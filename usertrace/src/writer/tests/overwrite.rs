@@ -191,3 +191,54 @@ fn killed_anywhere() {
         assert_eq!(numbers.len() as u64, last - first, "a gap");
     }
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// E3: whatever the mode was before, and wherever the reader is: what is neither claimed nor consumed is there, up to the
+    /// newest record.
+    #[test]
+    fn e3_what_is_overwritten_is_claimed_or_consumed(
+        steps in prop::collection::vec((0..3usize, 0u64..900, 0u64..8), 1..30)
+    ) {
+        const SIZE: u64 = 4 * 4096;
+        let rings = overwriting(4096, 4);
+        let cpu = pin();
+        let control = rings.control(cpu);
+        let mut accepted: Vec<u64> = Vec::new();
+        let mut n = 0;
+        for (mode, count, read) in steps {
+            let mode = [Mode::Discard, Mode::Overwrite, Mode::Block][mode];
+            rings.channel.set_mode(mode);
+            let lost = rings.lost();
+            for _ in 0..count {
+                let consumed = control.consumed.load(Ordering::Relaxed);
+                let end = control.head.load(Ordering::Relaxed).next_multiple_of(4096);
+                if put(&rings, 1, &[n, !n]).is_ok() {
+                    accepted.push(n);
+                } else {
+                    // Only where there is no room for one sub-buffer more.
+                    prop_assert!(mode != Mode::Overwrite && end + 4096 - consumed > SIZE);
+                }
+                n += 1;
+            }
+            prop_assert!(mode != Mode::Overwrite || rings.lost() == lost);
+            let head = control.head.load(Ordering::Relaxed);
+            let claimed = control.claimed.load(Ordering::Relaxed);
+            let consumed = control.consumed.load(Ordering::Relaxed);
+            // Of a sub-buffer that was consumed in part the rest is there, if it was not claimed.
+            let from = claimed.max(consumed & !4095);
+            prop_assert!(head.next_multiple_of(4096).saturating_sub(SIZE) <= from);
+            let records = rings.decode_range(cpu, from, head, |_| 2).records;
+            let numbers: Vec<u64> = records.iter().map(|record| record.payload[0]).collect();
+            prop_assert!(accepted.ends_with(&numbers));
+            prop_assert!(records.iter().all(|record| record.payload[1] == !record.payload[0]));
+            // A reader goes on from what it found claimed.
+            let to = (consumed.max(claimed) + read * 1000 / 8 * 8).min(head);
+            if read != 0 {
+                control.consumed.store(to, Ordering::Release);
+            }
+        }
+        prop_assert_eq!(rings.lost() + accepted.len() as u64, n);
+    }
+}

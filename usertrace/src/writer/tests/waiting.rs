@@ -5,7 +5,7 @@ use super::*;
 fn with_doorbell(mode: Mode, doorbell: &Doorbell) -> Rings {
     Rings::with(4096, 2, |geometry| Geometry {
         mode,
-        doorbell: std::ptr::from_ref(doorbell),
+        wakeup: Wakeup::Doorbell(doorbell),
         ..geometry
     })
 }
@@ -118,17 +118,66 @@ fn a_reader_dies_while_somebody_waits() {
     assert_eq!(rings.lost(), 1);
 }
 
+/// Rings whose writers look by themselves whether there is room, and have a reader.
+fn with_readers() -> Rings {
+    let rings = Rings::with(4096, 2, |geometry| Geometry {
+        mode: Mode::Block,
+        wakeup: Wakeup::Switch(NonNull::new(geometry.buffers).unwrap()),
+        ..geometry
+    });
+    for ring in 0..rings.geometry.nr_rings {
+        rings.control(ring).readers.store(1, Ordering::Relaxed);
+    }
+    rings
+}
+
 /// Who waits in the middle of a long record would wait for itself.
 #[test]
 fn nobody_waits_for_itself() {
     let doorbell = Doorbell::default();
-    let rings = with_doorbell(Mode::Block, &doorbell);
-    pin();
-    put_made(&rings, 7, 1000, &|_| {
-        while put(&rings, 1, &[1, 2]).is_ok() {}
-    })
-    .unwrap();
-    assert_eq!(rings.lost(), 1);
+    for rings in [with_doorbell(Mode::Block, &doorbell), with_readers()] {
+        pin();
+        put_made(&rings, 7, 1000, &|_| {
+            while put(&rings, 1, &[1, 2]).is_ok() {}
+        })
+        .unwrap();
+        assert_eq!(rings.lost(), 1);
+    }
+}
+
+/// Who comes to another ring while it waits writes there.
+#[test]
+fn who_is_moved_to_another_ring_does_not_wait_for_the_first_one() {
+    let rings = with_readers();
+    if rings.geometry.nr_rings < 2 || mm_cid::scope() != Scope::Cpu {
+        return;
+    }
+    let cpu = pin();
+    std::thread::scope(|scope| {
+        let (send, receive) = std::sync::mpsc::channel();
+        let rings = &rings;
+        scope.spawn(move || {
+            pin();
+            // SAFETY: no memory is involved.
+            send.send(unsafe { libc::gettid() }).unwrap();
+            // More than one ring has room for, and less than two.
+            (0..500).for_each(|n| put(rings, 1, &[n, n]).unwrap());
+        });
+        let thread = receive.recv().unwrap();
+        // Until it is full, and for a while.
+        while rings.control(cpu).head.load(Ordering::Relaxed) < 2 * 4096 - 24 {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        // SAFETY: a set of CPUs is plain data, and the call writes nothing.
+        unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET((cpu as usize + 1) % 2, &mut set);
+            let done = libc::sched_setaffinity(thread, size_of_val(&set), &raw const set);
+            assert_eq!(done, 0);
+        }
+    });
+    assert_eq!(rings.lost(), 0);
 }
 
 /// The doorbell is rung for each sub-buffer that was filled.

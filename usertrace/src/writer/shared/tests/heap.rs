@@ -3,13 +3,16 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::mem::offset_of;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use usertrace_sys::uapi::{
     LTT_ID_LONG, LTT_ID_PAD, LTT_LONG_DONE, LTT_LONG_LEN_MASK, LTT_SUBBUF_MAGIC, LttSubbuf,
 };
 
-use super::super::protocol::{self, HEADER, Lost, RECORD_HEADER, Ring as _, Word, reserve, write};
+use super::super::protocol::{
+    self, HEADER, Lost, RECORD_HEADER, Ring as _, Waited, Word, reserve, write,
+};
 
 thread_local! {
     /// What looks at the ring, as it is before the operation with this number, of all that come after each other.
@@ -101,12 +104,14 @@ struct Heap {
     consumed: Stepped,
     words: Vec<Stepped>,
     subbuf_size: u64,
-    overwrites: bool,
+    overwrites: AtomicBool,
     /// One more each time that it is read.
     clock: AtomicU64,
     filled: AtomicU64,
     /// Whoever waits finds everything consumed that can be.
     reader: AtomicBool,
+    /// Waits for somebody who is in the way of the reader.
+    in_the_way: AtomicU64,
 }
 
 impl Heap {
@@ -120,10 +125,11 @@ impl Heap {
             consumed: Stepped::default(),
             words: (0..words).map(|_| Stepped::default()).collect(),
             subbuf_size,
-            overwrites,
+            overwrites: overwrites.into(),
             clock: AtomicU64::new(0),
             filled: AtomicU64::new(0),
             reader: AtomicBool::new(false),
+            in_the_way: AtomicU64::new(0),
         }))
     }
 
@@ -187,7 +193,8 @@ impl protocol::Ring for &'static Heap {
     }
 
     fn overwrites(&self) -> bool {
-        self.overwrites
+        step();
+        self.overwrites.load(Ordering::SeqCst)
     }
 
     fn writer(&self) -> u32 {
@@ -207,13 +214,16 @@ impl protocol::Ring for &'static Heap {
         self.filled.fetch_add(1, Ordering::SeqCst);
     }
 
-    fn wait(&self, consumed: u64, _left: bool) -> bool {
+    fn wait(&self, consumed: u64, left: bool) -> Waited {
+        self.in_the_way.fetch_add((!left).into(), Ordering::SeqCst);
         assert_eq!(consumed, self.consumed.0.load(Ordering::Acquire));
         let there = self.reader.load(Ordering::SeqCst);
         if there {
             self.consume(consumed + self.subbuf_size);
+            Waited::Again
+        } else {
+            Waited::No
         }
-        there
     }
 }
 
@@ -443,6 +453,55 @@ fn a_writer_that_waits_loses_nothing() {
     let lost = (0..20).filter(|&n| ring.put(1, &[n]).is_err()).count() as u64;
     assert!(lost > 0);
     assert_eq!(ring.lost_now(), lost);
+}
+
+/// E3: a ring that is told not to overwrite any more, wherever a writer is that was about to, is full, and keeps the
+/// newest; and goes on when it is read.
+#[test]
+fn e3_a_ring_stops_overwriting_anywhere() {
+    // Whether a short record comes in between, too.
+    for (events, nested) in (30..50).flat_map(|events| [(events, false), (events, true)]) {
+        for at in 0.. {
+            let ring = Heap::new(256, 4, true);
+            let accepted: &Mutex<Vec<u64>> = Box::leak(Box::default());
+            let put = move |n: u64, words: usize| {
+                let is_ok = ring.put(1, &vec![n; words]).is_ok();
+                accepted.lock().unwrap().extend(is_ok.then_some(n));
+                is_ok
+            };
+            assert!((0..events).all(|n| put(n, 1)));
+            let stop = move || {
+                ring.overwrites.store(false, Ordering::SeqCst);
+                if nested {
+                    put(events + 1, 1);
+                }
+            };
+            let steps = interrupted(at, stop, || {
+                put(events, 8);
+            });
+            if steps <= at {
+                break;
+            }
+            let mut n = events + 2;
+            while put(n, 1) {
+                n += 1;
+            }
+            let mut accepted = accepted.lock().unwrap().clone();
+            accepted.sort_unstable();
+            let mut numbers = decode_all(ring).numbers();
+            numbers.sort_unstable();
+            assert!(numbers.len() >= 12 && accepted.ends_with(&numbers));
+            let lost = accepted.len() as u64 + ring.lost_now();
+            assert_eq!(lost, n + u64::from(nested));
+            // It is not as if somebody were there, in the way of the reader.
+            let lost = ring.lost_now();
+            ring.reader.store(true, Ordering::SeqCst);
+            (0..100).for_each(|n| ring.put(1, &[n]).unwrap());
+            assert_eq!(ring.in_the_way.load(Ordering::SeqCst), 0, "{events} {at}");
+            assert_eq!(ring.lost_now(), lost);
+            assert_eq!(decode_all(ring).numbers().last(), Some(&99));
+        }
+    }
 }
 
 /// A writer that sleeps in the middle of a record for laps costs its place, and nothing else; when it has left, the

@@ -52,7 +52,7 @@ impl Rings {
             scope,
             mode,
             protocol: Protocol::Shared,
-            doorbell,
+            wakeup: crate::writer::Wakeup::Doorbell(doorbell),
             prefault: crate::writer::Prefault::Never,
         };
         let channel = Channel::default();
