@@ -1,5 +1,6 @@
 //! Writes events that carry their thread and their number, and says how many were recorded and lost.
 
+use std::ffi::{CString, c_void};
 use std::fs::OpenOptions;
 use std::os::fd::AsRawFd;
 use std::process::ExitCode;
@@ -27,6 +28,25 @@ struct Args {
     /// Panic the kernel right after the last event of thread 0, while the others go on writing for ever
     #[arg(long)]
     panic_meanwhile: bool,
+    /// After all else, load the library of the malloc family's events, and have it give and take memory once
+    #[arg(long)]
+    library: Option<CString>,
+}
+
+/// Loads the library, and calls its `malloc` and `free`, which are not this program's.
+fn give_and_take(library: &CString) -> Option<()> {
+    // SAFETY: the functions are what C has by these names.
+    unsafe {
+        let library = libc::dlopen(library.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
+        let [malloc, free] = [c"malloc", c"free"]
+            .map(|name| (!library.is_null()).then(|| libc::dlsym(library, name.as_ptr())));
+        let malloc = malloc.filter(|malloc| !malloc.is_null())?;
+        let free = free.filter(|free| !free.is_null())?;
+        let malloc: extern "C" fn(usize) -> *mut c_void = std::mem::transmute(malloc);
+        let free: extern "C" fn(*mut c_void) = std::mem::transmute(free);
+        free(malloc(100));
+    }
+    Some(())
 }
 
 /// What panics the kernel by one system call on a file that is open already.
@@ -112,6 +132,12 @@ fn main() -> ExitCode {
             });
         }
     });
+    if let Some(library) = &args.library
+        && give_and_take(library).is_none()
+    {
+        eprintln!("numbered: {library:?} cannot be loaded");
+        return ExitCode::FAILURE;
+    }
     println!(
         "recorded {} lost {}",
         recorded.into_inner(),

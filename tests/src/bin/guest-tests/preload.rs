@@ -14,6 +14,7 @@ pub(crate) const CASES: &[Case] = cases![
     f2_ls_is_not_changed_by_being_traced,
     f2_a_shell_and_its_children_are_not_changed_by_being_traced,
     f2_a_preloaded_program_without_a_trace_is_not_changed,
+    e6_a_library_that_is_loaded_later_describes_its_events,
 ];
 
 /// Standard output, standard error and the status.
@@ -146,4 +147,28 @@ fn f2_a_preloaded_program_without_a_trace_is_not_changed() {
         );
         assert_eq!(result(&preloaded), result(&plain));
     }
+}
+
+/// Its copy of the crate shares the rings with the program's; no id means one event to one, and another to the other.
+fn e6_a_library_that_is_loaded_later_describes_its_events() {
+    let traces = tempfile::tempdir().expect("a directory");
+    let trace = traces.path().join("trace");
+    let output = Command::new(program::path("usertrace"))
+        .args(["record", "--quiet", "--output"])
+        .arg(&trace)
+        .arg("--")
+        .arg(program::path("numbered"))
+        .args(["--events", "10", "--library"])
+        .arg(program::path("libusertrace_malloc.so"))
+        .output()
+        .expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+    let read = babeltrace::read(&trace);
+    assert_eq!(read.discarded, 0);
+    let count = |name: &str| {
+        let events = read.events.iter();
+        events.filter(|event| event.name == name).count()
+    };
+    assert_eq!(count("test:numbered"), 10);
+    assert!(count("libc:malloc") >= 1 && count("libc:free") >= 1);
 }

@@ -1,0 +1,70 @@
+//! A program with events of its own that loads the library while it runs: E6.
+
+use std::ffi::{CString, c_void};
+use std::os::fd::AsRawFd;
+use std::process::{Command, ExitCode};
+
+use usertrace::{Outcome, event};
+
+usertrace::tracepoint! {
+    mod numbered {
+        provider: "test",
+        name: "numbered",
+        loglevel: Info,
+        fields: { n: u64 }
+    }
+}
+
+/// Where the library is; says that this process is the program.
+const VARIABLE: &str = "USERTRACE_LATE";
+
+fn program(library: String) -> ExitCode {
+    assert_eq!(event!(numbered, 1), Outcome::Recorded);
+    let name = CString::new(library).unwrap();
+    // SAFETY: the functions are what C has by these names.
+    unsafe {
+        let library = libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
+        assert!(!library.is_null());
+        let [malloc, free] = [c"malloc", c"free"].map(|name| {
+            let function = libc::dlsym(library, name.as_ptr());
+            assert!(!function.is_null());
+            function
+        });
+        let malloc: extern "C" fn(usize) -> *mut c_void = std::mem::transmute(malloc);
+        let free: extern "C" fn(*mut c_void) = std::mem::transmute(free);
+        free(malloc(100));
+    }
+    assert_eq!(event!(numbered, 2), Outcome::Recorded);
+    ExitCode::SUCCESS
+}
+
+/// The library's copy has a trace of its own: what it does not find before `main`, it does not share.
+fn main() -> ExitCode {
+    if let Ok(library) = std::env::var(VARIABLE) {
+        return program(library);
+    }
+    let own = std::env::current_exe().unwrap();
+    let library = own.parent().unwrap().join("libusertrace_malloc.so");
+    let traces = tempfile::tempdir().unwrap();
+    let running = std::fs::File::create(traces.path().join(".running")).unwrap();
+    let output = Command::new(own)
+        .env(VARIABLE, library)
+        .env("USERTRACE_BACKEND", "fast")
+        .env("USERTRACE_OUTPUT", traces.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    // The daemons have a lock of it.
+    // SAFETY: a descriptor of this process.
+    let locked = unsafe { libc::flock(running.as_raw_fd(), libc::LOCK_EX) };
+    assert_eq!(locked, 0);
+    let read = Command::new("babeltrace2")
+        .arg(traces.path())
+        .output()
+        .unwrap();
+    assert!(read.status.success() && read.stderr.is_empty(), "{read:?}");
+    let text = String::from_utf8(read.stdout).unwrap();
+    assert_eq!(text.matches("test:numbered").count(), 2);
+    assert!(text.contains("libc:malloc:") && text.contains("libc:free:"));
+    ExitCode::SUCCESS
+}
