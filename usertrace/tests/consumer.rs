@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use support::{RingWriter, babeltrace};
-use usertrace::consumer::{CONTROL, ConsumerFile, MAIN, Session, SessionSummary};
+use usertrace::consumer::{CONTROL, ConsumerFile, MAIN, Recorded, Session, SessionSummary};
 use usertrace::ring::Positions;
 use usertrace_sys::uapi::{LttClockSync, LttFileInfo, LttInfoChannel, LttRingPositions};
 
@@ -30,6 +30,8 @@ struct Process {
     /// What it does whenever its positions of `main` are asked for.
     meanwhile: Option<fn(&mut Process)>,
     broken: bool,
+    /// Another program consumes.
+    busy: bool,
 }
 
 /// A channel beside `main`.
@@ -51,6 +53,7 @@ impl Process {
             heads: None,
             meanwhile: None,
             broken: false,
+            busy: false,
         }))
     }
 
@@ -159,6 +162,9 @@ impl ConsumerFile for File {
     fn consume(&self, ring: u32, position: u64) -> io::Result<()> {
         assert_ne!(self.channel, CONTROL, "descriptions are never consumed");
         let mut process = self.process.borrow_mut();
+        if process.busy {
+            return Err(io::Error::from_raw_os_error(libc::EBUSY));
+        }
         let described = process.control[0].head > 0;
         let ring = &mut self.rings(&mut process)[ring as usize];
         if position < ring.consumed || position > ring.head {
@@ -210,6 +216,9 @@ fn stream_bytes(directory: &Path) -> u64 {
     let mut bytes = 0;
     for entry in fs::read_dir(directory).unwrap() {
         let entry = entry.unwrap();
+        if entry.file_name() == ".usertrace" {
+            continue;
+        }
         if entry.file_type().unwrap().is_dir() {
             bytes += stream_bytes(&entry.path());
         } else if entry.file_name() != "metadata" {
@@ -229,7 +238,8 @@ struct Run {
 impl Run {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let session = Session::new(directory.path(), Some("host".into()));
+        let hostname = Some("host".into());
+        let session = Session::open(directory.path(), &Recorded::default(), hostname).unwrap();
         Self {
             directory,
             session,
@@ -238,14 +248,18 @@ impl Run {
         }
     }
 
-    fn add(&mut self, process: &Rc<RefCell<Process>>, channel: &'static str) {
-        let file = File {
+    fn file(&self, process: &Rc<RefCell<Process>>, channel: &'static str) -> File {
+        File {
             process: process.clone(),
             channel,
             output: self.directory.path().to_owned(),
             consumed_calls: self.consumed_calls.clone(),
             stream_bytes: self.stream_bytes.clone(),
-        };
+        }
+    }
+
+    fn add(&mut self, process: &Rc<RefCell<Process>>, channel: &'static str) {
+        let file = self.file(process, channel);
         let name = format!("{}.3", process.borrow().pid);
         self.session.add(channel, &name, file).unwrap();
     }
@@ -648,6 +662,90 @@ fn a_process_that_lies_harms_only_itself() {
         assert_eq!((process(7).events, process(7).damaged), (3000, 0));
         assert!(process(8).damaged + process(8).overwritten > 0, "{lie:#x}");
         assert_eq!(read.lines.len() as u64, 3000 + process(8).events);
+    }
+}
+
+/// C5: what is in a ring is there for one consumer. That is seen before anything is written.
+#[test]
+fn a_process_that_another_program_consumes_is_named() {
+    let process = Process::new(7, 1);
+    process.borrow_mut().describe();
+    process.borrow_mut().number(0);
+    process.borrow_mut().busy = true;
+    let mut run = Run::new();
+    let file = run.file(&process, MAIN);
+    let error = run.session.add(MAIN, "7.3", file).unwrap_err();
+    let message = "another program consumes the channel main of 7.3";
+    assert_eq!(error.to_string(), message);
+    assert!(!run.directory.path().join("prog-7-3").exists());
+
+    // The other way round, if the kernel should allow that.
+    process.borrow_mut().busy = false;
+    let mut run = Run::with(&process);
+    process.borrow_mut().busy = true;
+    let error = run.session.drain(false, Instant::now()).unwrap_err();
+    assert_eq!(error.to_string(), message);
+}
+
+/// A directory is one recorder's, and of one trace.
+#[test]
+fn a_recording_is_not_disturbed_by_others() {
+    let run = Run::new();
+    let open = |name: &str| {
+        let recorded = Recorded {
+            name: name.into(),
+            ..Recorded::default()
+        };
+        Session::<File>::open(run.directory.path(), &recorded, None)
+    };
+    let error = open("").err().unwrap();
+    assert_eq!(error.to_string(), "another program records there");
+    let Run {
+        directory, session, ..
+    } = run;
+    // As if it were killed.
+    drop(session);
+    let open = |recorded: &Recorded| Session::<File>::open(directory.path(), recorded, None);
+    for (name, generation, boot) in [("other", 0, ""), ("", 1, ""), ("", 0, "another")] {
+        let (name, boot) = (name.into(), boot.into());
+        let recorded = Recorded {
+            name,
+            generation,
+            boot,
+            created: true,
+        };
+        let error = open(&recorded).err().unwrap().to_string();
+        assert!(error.contains("of another trace"), "{error}");
+    }
+    let session = open(&Recorded::default()).unwrap();
+    session.finish().unwrap();
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    assert_eq!(Recorded::of(directory.path()).unwrap(), None);
+}
+
+/// F4: whatever is in the notes.
+#[test]
+fn notes_that_are_damaged_are_refused() {
+    let process = Process::new(7, 1);
+    process.borrow_mut().describe();
+    for (file, text) in [
+        ("trace", "nothing"),
+        ("7.3.trace", ""),
+        ("7.3.trace", "directory ../x\nuuid 0\nended false\n"),
+        ("7.3.trace", "directory \nuuid 0\nended false\n"),
+        ("7.3.trace", "directory x\nuuid zz\nended false\n"),
+        ("7.3.events", "nothing\n"),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || Session::open(directory.path(), &Recorded::default(), None);
+        drop(open().unwrap() as Session<File>);
+        fs::write(directory.path().join(".usertrace").join(file), text).unwrap();
+        let refused = open().is_err() || {
+            let run = Run::new();
+            let file = run.file(&process, MAIN);
+            open().unwrap().add(MAIN, "7.3", file).is_err()
+        };
+        assert!(refused, "{file}: {text}");
     }
 }
 

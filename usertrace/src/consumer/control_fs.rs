@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{CONTROL, MAIN};
+use super::{CONTROL, MAIN, Recorded};
 
 /// Where it is mounted.
 pub const CONTROL_FS: &str = "/sys/kernel/ltt";
@@ -184,6 +184,31 @@ impl TraceDir {
     /// When they cannot be listed.
     pub fn channels(&self) -> Result<Vec<String>, ControlFsError> {
         event_channels(&self.path).map_err(io_error("list the channels of", &self.path))
+    }
+
+    /// Which trace it is, also if another one comes by its name.
+    ///
+    /// # Errors
+    /// When that cannot be read.
+    pub fn recorded(&self) -> Result<Recorded, ControlFsError> {
+        let read = |path: &Path| fs::read_to_string(path).map_err(io_error("read", path));
+        let stats = read(&self.path.join("stats"))?;
+        let generation = stats
+            .lines()
+            .find_map(|line| line.strip_prefix("generation "));
+        let boot = read(Path::new("/proc/sys/kernel/random/boot_id"))?;
+        let name = self.path.file_name().unwrap_or_default();
+        Ok(Recorded {
+            name: name.to_string_lossy().into_owned(),
+            generation: generation.and_then(|n| n.parse().ok()).unwrap_or_default(),
+            boot: boot.trim_end().to_owned(),
+            created: self.created,
+        })
+    }
+
+    /// It is to be removed as if it had been created by this.
+    pub fn adopt(&mut self) {
+        self.created = true;
     }
 
     /// Makes it active.

@@ -9,6 +9,7 @@ mod control_fs;
 mod fallback;
 mod file;
 mod kernel_file;
+mod notes;
 mod process;
 mod record;
 mod session;
@@ -20,6 +21,8 @@ pub use control_fs::{
 pub use fallback::record_fallback;
 pub use file::{ConsumerFile, FileRing};
 pub use kernel_file::KernelFile;
-pub use process::{Drained, LiveProcess, ProcessError};
+pub use notes::Recorded;
 pub use record::{Options, RecordError, Recording, record};
-pub use session::{CONTROL, MAIN, Progress, Session, SessionSummary};
+pub use session::{CONTROL, MAIN, Progress, Session, SessionError, SessionSummary};
+
+use process::{LiveProcess, ProcessError};

@@ -18,10 +18,11 @@ use nix::unistd::Pid;
 use serde::Serialize;
 
 use super::control_fs::{consumer_files, is_consumer_file};
+use super::notes::{forget, is_empty};
 use super::signals::{Came, Signals};
 use super::{
-    CONTROL, ControlFs, ControlFsError, KernelFile, Progress, Session, SessionSummary, Sizes,
-    TraceDir,
+    CONTROL, ControlFs, ControlFsError, KernelFile, Progress, Recorded, Session, SessionError,
+    SessionSummary, Sizes, TraceDir,
 };
 
 /// Milliseconds between two looks at the rings: fewest, when they fill fast, and most. In the latter, a program that
@@ -41,9 +42,9 @@ pub struct Options {
     pub trace: String,
     /// Sizes of its rings.
     pub sizes: Sizes,
-    /// Where to write; must not exist, or be empty.
+    /// Where to write; must not exist, or be empty, or have a recording of this trace that was killed.
     pub output: PathBuf,
-    /// The program and its arguments.
+    /// The program and its arguments; if there is none, all that is traced is recorded until somebody asks to stop.
     pub program: Vec<OsString>,
     /// What to add to its environment.
     pub environment: Vec<(OsString, OsString)>,
@@ -56,7 +57,7 @@ pub struct Recording {
     pub trace: String,
     /// Where it is.
     pub directory: PathBuf,
-    /// What a shell would call the program's exit status; none if it was left running.
+    /// What a shell would call the program's exit status; none if it was left running, 0 if there is no program.
     pub exit_status: Option<i32>,
     /// Seconds from the program's start to its end.
     pub seconds: f64,
@@ -83,6 +84,15 @@ pub enum RecordError {
         /// Why.
         source: io::Error,
     },
+    /// Another program consumes the trace.
+    #[error(
+        "another program consumes {path}{}, and what is in a ring is there for one only",
+        opened_by(path)
+    )]
+    Busy {
+        /// The file of a process and a channel.
+        path: PathBuf,
+    },
     /// The program cannot be run.
     #[error("cannot run {program}")]
     Program {
@@ -101,6 +111,36 @@ pub enum RecordError {
     },
 }
 
+/// Which other programs have a consumer file open, as far as that can be seen.
+fn opened_by(path: &Path) -> String {
+    // The file system may be mounted elsewhere, too.
+    let is_it =
+        |other: &Path| (0..3).all(|n| path.iter().rev().nth(n) == other.iter().rev().nth(n));
+    let opens = |process: &Path| {
+        let files = fs::read_dir(process.join("fd")).into_iter().flatten();
+        let mut files = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+        files.any(|file| is_it(&file))
+    };
+    let own = std::process::id().to_string();
+    let processes = fs::read_dir("/proc").into_iter().flatten();
+    let mut names: Vec<_> = processes
+        .filter_map(|process| {
+            let process = process.ok()?;
+            let pid = process.file_name().into_string().ok()?;
+            let is_other = pid.bytes().all(|b| b.is_ascii_digit()) && pid != own;
+            (is_other && opens(&process.path())).then_some(())?;
+            let name = fs::read_to_string(process.path().join("comm")).ok()?;
+            Some(format!("{} ({pid})", name.trim_end().escape_debug()))
+        })
+        .collect();
+    names.sort();
+    if names.is_empty() {
+        String::new()
+    } else {
+        format!(", which is open in {}", names.join(", "))
+    }
+}
+
 pub(super) fn system<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> RecordError {
     move |error| RecordError::System {
         what,
@@ -110,44 +150,59 @@ pub(super) fn system<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -
 
 /// Creates a trace, runs a program, records what it and all others write to the trace until it ends, and removes the
 /// trace. A trace of that name that is there already is joined: it is started if need be, and in the end stopped, and
-/// stays. To be called in a process of one thread, as it takes signals.
+/// stays. Where the directory has a recording of this trace that was killed, it goes on with that: with nothing that was
+/// consumed missing, and nothing twice. To be called in a process of one thread, as it takes signals.
 ///
 /// # Errors
-/// When that cannot be done. The program, if it was started, has ended nevertheless, other than when waiting for it fails.
+/// When that cannot be done, or another program consumes the trace. The program, if it was started, has ended nevertheless, other than when waiting for it fails.
 pub fn record(options: &Options) -> Result<Recording, RecordError> {
-    let (program, arguments) = options
-        .program
-        .split_first()
-        .ok_or(RecordError::NoProgram)?;
     let control_fs = ControlFs::open(&options.root)?;
     let output_error = |source| RecordError::Output {
         path: options.output.clone(),
         source,
     };
-    let created = create_output(&options.output).map_err(output_error)?;
-    let recording = record_to(options, &control_fs, program, arguments);
-    if recording.is_err() && created {
-        // If nothing is in it.
-        let _ = fs::remove_dir(&options.output);
+    let before = Recorded::of(&options.output).map_err(output_error)?;
+    let created = match before {
+        Some(_) => false,
+        None => create_output(&options.output).map_err(output_error)?,
+    };
+    let recording = record_to(options, &control_fs, before.as_ref());
+    if recording.is_err() && before.is_none() {
+        // If nothing was recorded.
+        forget(&options.output);
+        if created {
+            let _ = fs::remove_dir(&options.output);
+        }
     }
     recording
 }
 
+/// `before`: what was recorded there.
 fn record_to(
     options: &Options,
     control_fs: &ControlFs,
-    program: &OsString,
-    arguments: &[OsString],
+    before: Option<&Recorded>,
 ) -> Result<Recording, RecordError> {
     let signals = Signals::new().map_err(system("take signals"))?;
-    let trace = control_fs.create(&options.trace, options.sizes)?;
+    // It was started, and its sizes are fixed.
+    let sizes = match before {
+        Some(_) => Sizes::default(),
+        None => options.sizes,
+    };
+    let trace = control_fs.create(&options.trace, sizes)?;
+    let recorded = trace.recorded()?;
     let hostname = fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let hostname = hostname.map(|name| name.trim_end().to_owned());
+    let mut session = Session::open(&options.output, &recorded, hostname).map_err(|source| {
+        RecordError::Output {
+            path: options.output.clone(),
+            source,
+        }
+    })?;
     // From here on there will be no other channels.
     trace.start()?;
     let channels = trace.channels()?;
     let watch = Watch::new(&trace, &channels).map_err(system("watch the trace for processes"))?;
-    let mut session = Session::new(&options.output, hostname);
     session.set_channels(channels);
     let mut recorder = Recorder {
         session,
@@ -155,33 +210,39 @@ fn record_to(
         trace,
         signals,
         output: &options.output,
+        adopts: before.is_some_and(|before| before.created),
         refused: BTreeMap::new(),
         failed: None,
     };
     // Nobody tells of files that were there before.
     recorder.take_files(true)?;
 
-    let mut command = Command::new(program);
-    command.args(arguments);
-    command.envs(
-        options
-            .environment
-            .iter()
-            .map(|(name, value)| (name, value)),
-    );
-    recorder.signals.not_in(&mut command);
     let started = Instant::now();
-    let mut child = command.spawn().map_err(|source| RecordError::Program {
-        program: program.to_string_lossy().into_owned(),
-        source,
-    })?;
-    let status = recorder.run(&mut child)?;
+    let mut child = match options.program.split_first() {
+        None => None,
+        Some((program, arguments)) => {
+            let mut command = Command::new(program);
+            command.args(arguments);
+            let environment = options.environment.iter();
+            command.envs(environment.map(|(name, value)| (name, value)));
+            recorder.signals.not_in(&mut command);
+            let child = command.spawn().map_err(|source| RecordError::Program {
+                program: program.to_string_lossy().into_owned(),
+                source,
+            })?;
+            Some(child)
+        }
+    };
+    let status = recorder.run(child.as_mut())?;
     let seconds = started.elapsed().as_secs_f64();
     let session = recorder.stop()?;
     Ok(Recording {
         trace: options.trace.clone(),
         directory: options.output.clone(),
-        exit_status: status.map(exit_status),
+        exit_status: match child {
+            None => Some(0),
+            Some(_) => status.map(exit_status),
+        },
         seconds,
         session,
     })
@@ -191,10 +252,10 @@ fn record_to(
 pub(super) fn create_output(path: &Path) -> io::Result<bool> {
     let new = !path.exists();
     fs::create_dir_all(path)?;
-    match fs::read_dir(path)?.next() {
-        None => Ok(new),
-        Some(Ok(_)) => Err(io::ErrorKind::DirectoryNotEmpty.into()),
-        Some(Err(error)) => Err(error),
+    if is_empty(path)? {
+        Ok(new)
+    } else {
+        Err(io::ErrorKind::DirectoryNotEmpty.into())
     }
 }
 
@@ -202,6 +263,18 @@ pub(super) fn create_output(path: &Path) -> io::Result<bool> {
 pub(super) fn exit_status(status: ExitStatus) -> i32 {
     let signal = || 128 + status.signal().unwrap_or(0);
     status.code().unwrap_or_else(signal)
+}
+
+fn failed(trace: &TraceDir, output: &Path, error: SessionError) -> RecordError {
+    match error {
+        SessionError::Write(source) => RecordError::Output {
+            path: output.to_owned(),
+            source,
+        },
+        SessionError::Busy { channel, name } => RecordError::Busy {
+            path: trace.channel(&channel).join(name),
+        },
+    }
 }
 
 /// An error with what caused it.
@@ -221,6 +294,8 @@ struct Recorder<'a> {
     trace: TraceDir,
     signals: Signals,
     output: &'a Path,
+    /// The trace was created to be recorded, by one that was killed.
+    adopts: bool,
     /// Files and directories that could not be opened, and why. They are tried again in the end.
     refused: BTreeMap<String, io::Error>,
     /// Why nothing is recorded any more.
@@ -229,8 +304,9 @@ struct Recorder<'a> {
 
 impl Recorder<'_> {
     /// Records until the program ends, or until somebody insists to stop. None: it still runs. When recording fails,
-    /// the program goes on nevertheless, and who waits for it waits for its end.
-    fn run(&mut self, child: &mut Child) -> Result<Option<ExitStatus>, RecordError> {
+    /// the program goes on nevertheless, and who waits for it waits for its end. Without a program, records until somebody
+    /// asks to stop, or removes the trace.
+    fn run(&mut self, mut child: Option<&mut Child>) -> Result<Option<ExitStatus>, RecordError> {
         let mut wait = *WAIT.start();
         let mut asked = false;
         loop {
@@ -243,30 +319,38 @@ impl Recorder<'_> {
                 else {
                     continue;
                 };
-                if !from_terminal {
+                if let Some(child) = &child
+                    && !from_terminal
+                {
                     // That it has ended in the meantime is seen below; its id is not reused before.
                     let _ = kill(Pid::from_raw(child.id().cast_signed()), signal);
                 }
                 if matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP) {
-                    if asked {
+                    if asked || child.is_none() {
                         return Ok(None);
                     }
                     asked = true;
                 }
             }
-            let status = child.try_wait().map_err(system("wait for the program"))?;
+            let status = match &mut child {
+                Some(child) => child.try_wait().map_err(system("wait for the program"))?,
+                None => None,
+            };
             let mut fill = 0;
             if self.failed.is_none() {
                 match self.round(false) {
                     Ok((_, progress)) => fill = progress.fill,
                     Err(error) => {
-                        // The first error is the one to tell.
-                        let _ = self.trace.stop();
+                        // The first error is the one to tell. A trace that another program consumes is not this one's.
+                        if !matches!(error, RecordError::Busy { .. }) {
+                            let _ = self.trace.stop();
+                        }
                         self.failed = Some(error);
                     }
                 }
             }
-            if status.is_some() {
+            let is_over = child.is_none() && (self.failed.is_some() || !self.trace.path().exists());
+            if status.is_some() || is_over {
                 return Ok(status);
             }
             // Often enough that a ring gets no fuller than a quarter, and no more often than that takes.
@@ -307,14 +391,11 @@ impl Recorder<'_> {
         for (what, error) in &self.refused {
             self.session.problem(what, error);
         }
-        let output = self.output.to_owned();
-        let mut summary = self
-            .session
-            .finish()
-            .map_err(|source| RecordError::Output {
-                path: output,
-                source,
-            })?;
+        let finished = self.session.finish();
+        let mut summary = finished.map_err(|error| failed(&self.trace, self.output, error))?;
+        if self.adopts {
+            self.trace.adopt();
+        }
         // Only now, when its files are closed.
         for result in [stopped, self.trace.remove()] {
             if let Err(error) = result {
@@ -341,10 +422,7 @@ impl Recorder<'_> {
     fn round(&mut self, all: bool) -> Result<(usize, Progress), RecordError> {
         let files = self.take_files(all)?;
         let progress = self.session.drain(false, Instant::now());
-        let progress = progress.map_err(|source| RecordError::Output {
-            path: self.output.to_owned(),
-            source,
-        })?;
+        let progress = progress.map_err(|error| failed(&self.trace, self.output, error))?;
         Ok((files, progress))
     }
 
@@ -366,10 +444,7 @@ impl Recorder<'_> {
                     taken += 1;
                     self.refused.remove(&what);
                     let added = self.session.add(&channel, &name, file);
-                    added.map_err(|source| RecordError::Output {
-                        path: self.output.to_owned(),
-                        source,
-                    })?;
+                    added.map_err(|error| failed(&self.trace, self.output, error))?;
                 }
                 Err(error) => {
                     self.refused.insert(what, error);

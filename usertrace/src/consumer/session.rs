@@ -7,7 +7,9 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use super::{ConsumerFile, LiveProcess, ProcessError};
+use super::notes::Notes;
+use super::process::To;
+use super::{ConsumerFile, LiveProcess, ProcessError, Recorded};
 use crate::ctf::ProcessSummary;
 
 /// The channel that describes events.
@@ -34,10 +36,28 @@ pub struct SessionSummary {
     pub problems: Vec<String>,
 }
 
+/// Why no more is recorded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SessionError {
+    /// A trace cannot be written.
+    #[error("traces cannot be written")]
+    Write(#[from] io::Error),
+    /// Another program consumes the trace. What both have would not be whole.
+    #[error("another program consumes the channel {channel} of {name}")]
+    Busy {
+        /// The channel.
+        channel: String,
+        /// The name of the process's files.
+        name: String,
+    },
+}
+
 /// Records the processes of one trace.
 #[derive(Debug)]
 pub struct Session<F> {
     output: PathBuf,
+    notes: Notes,
     hostname: Option<String>,
     /// Channels of events.
     channels: Vec<String>,
@@ -58,17 +78,21 @@ enum Slot<F> {
 }
 
 impl<F: ConsumerFile> Session<F> {
-    /// A session that writes to directories below `output`, which must exist.
-    #[must_use]
-    pub fn new(output: &Path, hostname: Option<String>) -> Self {
-        Self {
+    /// A session that writes to directories below `output`, which must exist, what there is in the trace `of`; or goes on
+    /// with one that was killed there.
+    ///
+    /// # Errors
+    /// When another one writes there, or another trace was recorded, or nothing can be written.
+    pub fn open(output: &Path, of: &Recorded, hostname: Option<String>) -> io::Result<Self> {
+        Ok(Self {
             output: output.to_owned(),
+            notes: Notes::open(output, of)?,
             hostname,
             channels: vec![MAIN.to_owned()],
             processes: BTreeMap::new(),
             failed: BTreeSet::new(),
             summary: SessionSummary::default(),
-        }
+        })
     }
 
     /// Says which channels of events the trace has, if that is not only [`MAIN`]: a process is read to its end when each of
@@ -94,8 +118,8 @@ impl<F: ConsumerFile> Session<F> {
     /// Takes a file. Those of one process have the same name.
     ///
     /// # Errors
-    /// When its trace cannot be written.
-    pub fn add(&mut self, channel: &str, name: &str, file: F) -> io::Result<()> {
+    /// When its trace cannot be written, or another program consumes it.
+    pub fn add(&mut self, channel: &str, name: &str, file: F) -> Result<(), SessionError> {
         if !self.wants(channel, name) {
             return Ok(());
         }
@@ -108,12 +132,13 @@ impl<F: ConsumerFile> Session<F> {
                 };
                 (Some(Slot::Live(process)), added)
             }
-            (before, channel) => match (self.begin(channel, file), before) {
-                (Ok(mut process), Some(Slot::Described(control))) => {
+            (before, channel) => match (self.begin(name, channel, file), before) {
+                (Ok(Some(mut process)), Some(Slot::Described(control))) => {
                     let added = process.set_control(control);
                     (Some(Slot::Live(process)), added)
                 }
-                (Ok(process), _) => (Some(Slot::Live(process)), Ok(())),
+                (Ok(Some(process)), _) => (Some(Slot::Live(process)), Ok(())),
+                (Ok(None), _) => (Some(Slot::Done), Ok(())),
                 (Err(error), before) => (before, Err(error)),
             },
         };
@@ -128,20 +153,31 @@ impl<F: ConsumerFile> Session<F> {
                 self.problem(&format!("{channel}/{name}"), &error);
                 Ok(())
             }
-            Err(ProcessError::Write(error)) => Err(error),
+            Err(ProcessError::Busy(channel)) => Err(busy(channel, name)),
+            Err(ProcessError::Write(error)) => Err(error.into()),
         }
     }
 
-    fn begin(&self, channel: &str, file: F) -> Result<Box<LiveProcess<F>>, ProcessError> {
-        let (nr_channels, hostname) = (self.channels.len(), self.hostname.as_deref());
-        LiveProcess::new(&self.output, channel, file, nr_channels, hostname).map(Box::new)
+    fn begin(
+        &self,
+        name: &str,
+        channel: &str,
+        file: F,
+    ) -> Result<Option<Box<LiveProcess<F>>>, ProcessError> {
+        let to = To {
+            output: &self.output,
+            notes: &self.notes,
+            hostname: self.hostname.as_deref(),
+        };
+        let process = LiveProcess::new(to, name, channel, file, self.channels.len())?;
+        Ok(process.map(Box::new))
     }
 
     /// Reads what there is. `last`: there will be no more. `now` is what the time is.
     ///
     /// # Errors
-    /// When a trace cannot be written.
-    pub fn drain(&mut self, last: bool, now: Instant) -> io::Result<Progress> {
+    /// When a trace cannot be written, or another program consumes it.
+    pub fn drain(&mut self, last: bool, now: Instant) -> Result<Progress, SessionError> {
         let mut progress = Progress::default();
         for (name, slot) in &mut self.processes {
             let Slot::Live(process) = slot else {
@@ -157,7 +193,8 @@ impl<F: ConsumerFile> Session<F> {
                     self.summary.problems.push(format!("{name}: {error}"));
                     true
                 }
-                Err(ProcessError::Write(error)) => return Err(error),
+                Err(ProcessError::Busy(channel)) => return Err(busy(channel, name)),
+                Err(ProcessError::Write(error)) => return Err(error.into()),
             };
             if ended && let Slot::Live(process) = std::mem::replace(slot, Slot::Done) {
                 self.summary.processes.push(process.finish()?);
@@ -183,14 +220,22 @@ impl<F: ConsumerFile> Session<F> {
     /// Reads what there is for the last time.
     ///
     /// # Errors
-    /// When a trace cannot be written.
-    pub fn finish(mut self) -> io::Result<SessionSummary> {
+    /// When a trace cannot be written, or another program consumes it.
+    pub fn finish(mut self) -> Result<SessionSummary, SessionError> {
         self.drain(true, Instant::now())?;
+        self.notes.remove()?;
         Ok(self.summary)
     }
 
     /// Something went wrong with a file.
     pub fn problem(&mut self, name: &str, error: &dyn std::error::Error) {
         self.summary.problems.push(format!("{name}: {error}"));
+    }
+}
+
+fn busy(channel: String, name: &str) -> SessionError {
+    SessionError::Busy {
+        channel,
+        name: name.to_owned(),
     }
 }

@@ -23,4 +23,6 @@ pub use clock::Clock;
 pub(crate) use process::file_name;
 pub use process::{Identity, ProcessSummary, ProcessWriter, RingState};
 pub use stream::{StreamChannel, StreamOf, StreamState, StreamWriter};
+#[cfg(feature = "tools")]
+pub(crate) use trace::mend;
 pub use trace::{TraceInfo, TraceWriter, new_uuid};

@@ -143,6 +143,59 @@ pub struct RingState {
     pub begin: u64,
 }
 
+impl RingState {
+    /// How many words it is.
+    pub const WORDS: usize = 10;
+
+    /// As words, to be noted.
+    #[must_use]
+    pub fn to_words(self) -> [u64; Self::WORDS] {
+        let stream = self.stream.unwrap_or_default();
+        [
+            self.lost,
+            self.stream.is_some().into(),
+            stream.written,
+            stream.packets,
+            stream.discarded_written,
+            stream.discarded,
+            stream.time,
+            stream.gap.into(),
+            self.tid.into(),
+            self.begin,
+        ]
+    }
+
+    /// What was noted so.
+    #[must_use]
+    pub fn from_words(words: &[u64; Self::WORDS]) -> Self {
+        let [
+            lost,
+            begun,
+            written,
+            packets,
+            discarded_written,
+            discarded,
+            time,
+            gap,
+            tid,
+            begin,
+        ] = *words;
+        Self {
+            stream: (begun != 0).then_some(StreamState {
+                written,
+                packets,
+                discarded_written,
+                discarded,
+                time,
+                gap: gap != 0,
+            }),
+            lost,
+            tid: tid as u32,
+            begin,
+        }
+    }
+}
+
 /// Where streams are made.
 #[derive(Clone, Copy, Debug)]
 struct To<'a> {

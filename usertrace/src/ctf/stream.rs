@@ -16,6 +16,12 @@ const MAGIC: u32 = 0xc1fc_1fc1;
 
 /// Longest header and context of a packet, as `description.rs` declares them.
 const PACKET_HEADER_LEN: usize = 4 + 16 + 4 + 8 + 6 * 8 + 4;
+/// Shortest one.
+#[cfg(feature = "tools")]
+const SHORT_HEADER_LEN: usize = PACKET_HEADER_LEN - 4;
+/// Where it says how long the packet is.
+#[cfg(feature = "tools")]
+const PACKET_SIZE: usize = 4 + 16 + 4 + 8 + 3 * 8;
 /// Packets are written when they are longer than this.
 const PACKET_LEN: usize = 256 << 10;
 
@@ -369,6 +375,30 @@ impl StreamWriter {
         self.gap = false;
         Ok(())
     }
+}
+
+/// Takes away what is behind the last whole packet of a file whose writer was killed.
+#[cfg(feature = "tools")]
+pub(super) fn mend(path: &Path) -> io::Result<()> {
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    let len = file.metadata()?.len();
+    let mut end = 0;
+    let mut header = [0; SHORT_HEADER_LEN];
+    while file.read_exact_at(&mut header, end).is_ok() {
+        let (magic, packet) = (&header[..4], &header[PACKET_SIZE..][..8]);
+        let packet = packet
+            .first_chunk()
+            .map_or(0, |bits| u64::from_ne_bytes(*bits) / 8);
+        let next = end.saturating_add(packet);
+        if magic != MAGIC.to_ne_bytes() || packet < SHORT_HEADER_LEN as u64 || next > len {
+            break;
+        }
+        end = next;
+    }
+    if end < len {
+        file.set_len(end)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -220,6 +220,43 @@ fn of_class(scope: Scope, events: &[Event]) -> String {
         .collect()
 }
 
+/// Takes away what a writer that was killed left half written in a trace's directory, if there is one.
+#[cfg(feature = "tools")]
+pub(crate) fn mend(directory: &Path) -> io::Result<()> {
+    let files = match fs::read_dir(directory) {
+        Ok(files) => files,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    for file in files {
+        let file = file?;
+        match file.file_name().as_encoded_bytes() {
+            b"metadata" => mend_metadata(&file.path())?,
+            b".metadata.new" => fs::remove_file(file.path())?,
+            _ => super::stream::mend(&file.path())?,
+        }
+    }
+    // If there is nothing in it: readers want no such one.
+    let _ = fs::remove_dir(directory);
+    Ok(())
+}
+
+/// The preamble is there as a whole; what was written behind it may end in the middle of an event.
+#[cfg(feature = "tools")]
+fn mend_metadata(path: &Path) -> io::Result<()> {
+    let text = fs::read(path)?;
+    let end = b"\n};\n";
+    let whole = text.windows(end.len()).rposition(|bytes| bytes == end);
+    let whole = whole.map_or(0, |at| at + end.len());
+    if whole < text.len() {
+        OpenOptions::new()
+            .write(true)
+            .open(path)?
+            .set_len(whole as u64)?;
+    }
+    Ok(())
+}
+
 /// A UUID of version 4, which is: random.
 ///
 /// # Errors

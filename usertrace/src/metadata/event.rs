@@ -76,6 +76,22 @@ impl FieldType {
         })
     }
 
+    fn name(self) -> String {
+        match self {
+            FieldType::Integer { len, signed, hex } => {
+                let kind = match (signed, hex) {
+                    (true, _) => 's',
+                    (false, true) => 'x',
+                    (false, false) => 'u',
+                };
+                format!("{kind}{}", u32::from(len) * 8)
+            }
+            FieldType::Float { len } => format!("f{}", u32::from(len) * 8),
+            FieldType::Bool => "bool".to_owned(),
+            FieldType::Str => "str".to_owned(),
+        }
+    }
+
     /// Length of such a field at the start of `bytes`; it may be more than there is. None: a string without end.
     fn len(self, bytes: &[u8]) -> Option<usize> {
         match self {
@@ -153,6 +169,18 @@ impl Event {
         })
     }
 
+    /// Its description, as it is parsed.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let fields = self.fields.iter();
+        let fields: Vec<_> = fields
+            .map(|field| format!("{} {}", field.kind.name(), field.name))
+            .collect();
+        let space = if fields.is_empty() { "" } else { " " };
+        let (id, name, loglevel) = (self.id, &self.name, self.loglevel);
+        format!("{id} {name} {loglevel}{space}{}", fields.join(";"))
+    }
+
     /// Length of the payload at the start of `bytes`; None if it does not end there.
     #[must_use]
     pub fn payload_len(&self, bytes: &[u8]) -> Option<usize> {
@@ -210,7 +238,10 @@ mod tests {
         assert_eq!(event.fields[1].kind, HEX64);
         assert_eq!(event.fields[2].kind, FieldType::Str);
         assert_eq!(event.fields[5].kind, FieldType::Bool);
-        assert!(Event::parse(b"1 a:b 0").unwrap().fields.is_empty());
+        let line = "9 a:b 3 u8 a;u16 b;u32 c;u64 d;x8 e;x16 f;x32 g;x64 h;s8 i;s16 j;s32 k;s64 l;f32 m;f64 n;bool o;str p";
+        assert_eq!(Event::parse(line.as_bytes()).unwrap().line(), line);
+        let event = Event::parse(b"1 a:b 0").unwrap();
+        assert_eq!((event.fields.len(), &event.line()[..]), (0, "1 a:b 0"));
     }
 
     #[test]
@@ -270,6 +301,9 @@ mod tests {
             line in "[0-9]{1,6} [a-z:]{1,9} [0-9]{1,3}( (u8|u64|str|f32|bool|nonsense) [a-z]{0,3}(;(u16|str|x64) [a-z]){0,9})?",
             payload in prop::collection::vec(0u8..3, 0..64),
         ) {
+            if let Ok(event) = Event::parse(line.as_bytes()) {
+                prop_assert_eq!(Event::parse(event.line().as_bytes()), Ok(event));
+            }
             if let Ok(event) = Event::parse(line.as_bytes())
                 && let Some(len) = event.payload_len(&payload)
             {

@@ -155,6 +155,7 @@ impl RingReader {
                     End::Rest(rest) => self.rest = rest,
                 }
                 match self.rest {
+                    Rest::Gap(_) if self.position < self.told => {}
                     Rest::Gap(kind) => {
                         self.counts.add_gap(kind);
                         emit(Item::Gap { kind })?;

@@ -12,7 +12,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
 use nix::unistd::{Gid, Pid, Uid, setgid, setgroups, setuid};
 use syscalls::{Errno, Sysno};
-use usertrace::consumer::{CONTROL, KernelFile, MAIN, Session, consumer_files};
+use usertrace::consumer::{CONTROL, KernelFile, MAIN, Recorded, Session, consumer_files};
 use usertrace_sys::files;
 use usertrace_sys::uapi::{LTT_RING_ALL, LTT_SUBBUF_MAGIC, LttSubbuf};
 use usertrace_tests::accounts::resident_pages;
@@ -194,7 +194,8 @@ fn a11_f4_garbage_in_all_buffers_harms_nobody_else() {
     let garbage = garbage(&stop);
     let liar = format!("{}.", garbage.pid());
     let directory = tempfile::tempdir().expect("a directory");
-    let mut session = Session::new(directory.path(), None);
+    let mut session =
+        Session::open(directory.path(), &Recorded::default(), None).expect("a directory");
     let resident = resident_pages();
     for round in 0..scaled(40) {
         take_files(&mut session, &read);

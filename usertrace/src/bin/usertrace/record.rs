@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use usertrace::consumer::{
-    CONTROL_FS, ControlFs, Options, RecordError, Recording, Sizes, record, record_fallback,
+    CONTROL_FS, ControlFs, Options, RecordError, Recorded, Recording, Sizes, record,
+    record_fallback,
 };
 
 use crate::output::{self, Totals};
@@ -26,19 +27,25 @@ Examples:
   usertrace record -- ./server --port 80      a program that has tracepoints
   usertrace record --malloc -- sqlite3 db     the use of memory of one that has none
   usertrace record -o trace -- make -j4 && babeltrace2 trace
+  usertrace record --trace mine -o trace      a trace that was set up by hand, until SIGINT
 
 The trace is a directory with a CTF trace for each process, for babeltrace2 and Trace Compass. The program's
 input and output are left alone, and signals are passed on to it; two of SIGINT, SIGTERM or SIGHUP end the
-recording even if the program does not end. A summary is printed on standard error.
+recording even if the program does not end. Without a program, everything that is traced is recorded until one of
+these signals comes. A summary is printed on standard error.
+
+A recording that was killed goes on when it is started again with the same directory, while its trace is there:
+nothing that was read is missing then, and nothing is there twice. One program at a time can read a trace.
 
 Exit status: the program's, 128+N if signal N ended it; 125 if recording failed, 126 if the program cannot be
 executed, 127 if there is none, 130 if it was left running.")]
 pub(crate) struct Args {
-    /// Directory for the trace; must be new or empty [default: usertrace-TIME]
+    /// Directory for the trace; must be new or empty, or have a recording that was killed [default: usertrace-TIME]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
 
-    /// Name of the trace; one that exists is joined, stopped in the end, and stays [default: usertrace-PID]
+    /// Name of the trace; one that exists is joined, stopped in the end, and stays [default: that of the recording that
+    /// was killed, or usertrace-PID]
     #[arg(long, value_name = "NAME")]
     trace: Option<String>,
 
@@ -67,7 +74,7 @@ pub(crate) struct Args {
     root: PathBuf,
 
     /// The program and its arguments
-    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    #[arg(last = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
 
@@ -97,16 +104,18 @@ impl Args {
                 return FAILED.into();
             }
         };
+        let output = self.output.unwrap_or_else(output::default_directory);
+        // What is wrong with it, the recording will tell.
+        let before = Recorded::of(&output).ok().flatten();
+        let trace = self.trace.or(before.map(|before| before.name));
         let options = Options {
             root: self.root,
-            trace: self
-                .trace
-                .unwrap_or_else(|| format!("usertrace-{}", std::process::id())),
+            trace: trace.unwrap_or_else(|| format!("usertrace-{}", std::process::id())),
             sizes: Sizes {
                 subbuf_size: self.subbuf_size,
                 subbuf_count: self.subbuf_count,
             },
-            output: self.output.unwrap_or_else(output::default_directory),
+            output,
             program: self.program,
             environment: preload.iter().map(Preload::variable).collect(),
         };

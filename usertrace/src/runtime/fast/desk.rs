@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::header::PROCESSES;
-use crate::ctf::{RingState, StreamState};
+use crate::ctf::RingState;
 
 /// At the start of the desk.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl SlotDesk {
 pub(super) struct Ledger {
     /// The last bit says which copy.
     turn: AtomicU64,
-    copies: [[AtomicU64; 11]; 2],
+    copies: [[AtomicU64; 1 + RingState::WORDS]; 2],
 }
 
 /// What a [`Ledger`] says.
@@ -112,54 +112,16 @@ impl Ledger {
     pub(super) fn load(&self) -> Page {
         // Pairs with the store in `store`.
         let turn = self.turn.load(Ordering::Acquire);
-        let [
-            position,
-            lost,
-            begun,
-            written,
-            packets,
-            discarded_written,
-            discarded,
-            time,
-            gap,
-            tid,
-            begin,
-        ] = self.copies[(turn & 1) as usize]
-            .each_ref()
-            .map(|word| word.load(Ordering::Relaxed));
+        let copy = &self.copies[(turn & 1) as usize];
+        let [position, state @ ..] = copy.each_ref().map(|word| word.load(Ordering::Relaxed));
         Page {
             position,
-            state: RingState {
-                stream: (begun != 0).then_some(StreamState {
-                    written,
-                    packets,
-                    discarded_written,
-                    discarded,
-                    time,
-                    gap: gap != 0,
-                }),
-                lost,
-                tid: tid as u32,
-                begin,
-            },
+            state: RingState::from_words(&state),
         }
     }
 
     pub(super) fn store(&self, page: &Page) {
-        let stream = page.state.stream.unwrap_or_default();
-        let words = [
-            page.position,
-            page.state.lost,
-            page.state.stream.is_some().into(),
-            stream.written,
-            stream.packets,
-            stream.discarded_written,
-            stream.discarded,
-            stream.time,
-            stream.gap.into(),
-            page.state.tid.into(),
-            page.state.begin,
-        ];
+        let words = std::iter::once(page.position).chain(page.state.to_words());
         let turn = self.turn.load(Ordering::Relaxed).wrapping_add(1);
         for (at, word) in self.copies[(turn & 1) as usize].iter().zip(words) {
             at.store(word, Ordering::Relaxed);
@@ -172,6 +134,7 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ctf::StreamState;
 
     #[test]
     fn another_process_with_the_id_is_told_apart() {

@@ -1,0 +1,423 @@
+//! What a recorder notes beside the traces that it writes, so that another one goes on where it was killed.
+//!
+//! In the directory `.usertrace` below that of the traces, which is there as long as the recording has not come to its end:
+//!
+//! | file | |
+//! |---|---|
+//! | `trace` | which trace is recorded ([`Recorded`]); whoever records holds its lock |
+//! | `PID.NUMBER.trace` | where the trace of that process is ([`Begun`]); it comes before that trace |
+//! | `PID.NUMBER.events` | the descriptions of the events that are declared there, each a line; before an event is written |
+//! | `PID.NUMBER.rings` | for each ring, where it was read to, and where its stream file stood then ([`RingNote`]) |
+//!
+//! What was read is written, then noted, then consumed. So what was consumed is in the files, and what is in them beyond
+//! the note is cut off and read again.
+
+use std::collections::HashSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use usertrace_sys::uapi::LTT_MAX_CHANNELS;
+
+use crate::ctf::{RingState, mend};
+use crate::metadata::Event;
+use crate::ring::MAX_RINGS;
+
+const DIRECTORY: &str = ".usertrace";
+
+/// Which trace a directory has a recording of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recorded {
+    /// Its name.
+    pub name: String,
+    /// Its number: another trace of that name has another one.
+    pub generation: u64,
+    /// The kernel's run in which it has that number.
+    pub boot: String,
+    /// Was it created to be recorded? Then it is removed in the end.
+    pub created: bool,
+}
+
+impl Recorded {
+    /// What is recorded to the directory `output`, if a recorder was killed there, or is at it.
+    ///
+    /// # Errors
+    /// When that cannot be read.
+    pub fn of(output: &Path) -> io::Result<Option<Self>> {
+        read(&output.join(DIRECTORY).join("trace"), Self::from_text)
+    }
+
+    fn to_text(&self) -> String {
+        format!(
+            "name {}\ngeneration {}\nboot {}\ncreated {}\n",
+            self.name, self.generation, self.boot, self.created
+        )
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        Some(Self {
+            name: value(text, "name")?.to_owned(),
+            generation: value(text, "generation")?.parse().ok()?,
+            boot: value(text, "boot")?.to_owned(),
+            created: value(text, "created")?.parse().ok()?,
+        })
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        (&self.name, self.generation, &self.boot) == (&other.name, other.generation, &other.boot)
+    }
+}
+
+/// Is there nothing in the directory `output`, other than notes?
+pub(super) fn is_empty(output: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(output)? {
+        if entry?.file_name() != DIRECTORY {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Takes the notes away if there is nothing that they are about.
+pub(super) fn forget(output: &Path) {
+    // What fails here comes after an error, which is the one to tell.
+    if is_empty(output).is_ok_and(|empty| empty) {
+        let _ = fs::remove_dir_all(output.join(DIRECTORY));
+    }
+}
+
+/// The notes of a recording.
+#[derive(Debug)]
+pub(super) struct Notes {
+    directory: PathBuf,
+    _lock: Flock<File>,
+}
+
+impl Notes {
+    /// Begins to record a trace to the directory `output`, or goes on with it.
+    pub(super) fn open(output: &Path, of: &Recorded) -> io::Result<Self> {
+        let directory = output.join(DIRECTORY);
+        fs::create_dir_all(&directory)?;
+        let path = directory.join("trace");
+        let before = Recorded::of(output)?;
+        if before.is_none() {
+            write_whole(&path, &of.to_text())?;
+        }
+        let lock = Flock::lock(File::open(&path)?, FlockArg::LockExclusiveNonblock);
+        let lock = lock.map_err(|(_, error)| match error {
+            Errno::EWOULDBLOCK => {
+                io::Error::new(io::ErrorKind::ResourceBusy, "another program records there")
+            }
+            error => error.into(),
+        })?;
+        let notes = Self {
+            directory,
+            _lock: lock,
+        };
+        if let Some(before) = before {
+            notes.mend(output)?;
+            if !before.is_same(of) {
+                // What there is of it can be read now.
+                let name = before.name;
+                let error = format!(
+                    "there is what was recorded of another trace {name}, or of one that is gone"
+                );
+                return Err(io::Error::new(io::ErrorKind::AlreadyExists, error));
+            }
+        }
+        Ok(notes)
+    }
+
+    /// Takes away what a recorder that was killed left half written. Processes that the kernel still knows will be read
+    /// again from where the notes end; of the others, this is all that there will be.
+    fn mend(&self, output: &Path) -> io::Result<()> {
+        for entry in fs::read_dir(&self.directory)? {
+            let path = entry?.path();
+            if path
+                .extension()
+                .is_none_or(|extension| extension != "trace")
+            {
+                continue;
+            }
+            let begun = read(&path, Begun::from_text)?;
+            if let Some(begun) = begun.filter(|begun| !begun.ended) {
+                mend(&begun.path(output)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is noted of a process, by the name of its files.
+    pub(super) fn begun(&self, name: &str) -> io::Result<Option<Begun>> {
+        read(&self.file(name, "trace"), Begun::from_text)
+    }
+
+    /// Notes that the trace of a process begins, or goes on.
+    pub(super) fn process(&self, name: &str, begun: Begun) -> io::Result<ProcessNotes> {
+        write_whole(&self.file(name, "trace"), &begun.to_text())?;
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create(true).truncate(false);
+        Ok(ProcessNotes {
+            rings: options.open(self.file(name, "rings"))?,
+            events: self.file(name, "events"),
+            of: self.file(name, "trace"),
+            begun,
+        })
+    }
+
+    fn file(&self, name: &str, what: &str) -> PathBuf {
+        self.directory.join(format!("{name}.{what}"))
+    }
+
+    /// The recording has come to its end.
+    pub(super) fn remove(self) -> io::Result<()> {
+        // First what says that there are notes: without it, the rest means nothing.
+        fs::remove_file(self.directory.join("trace"))?;
+        fs::remove_dir_all(&self.directory)
+    }
+}
+
+/// The trace of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Begun {
+    /// The name of its directory.
+    directory: String,
+    pub(super) uuid: [u8; 16],
+    /// Everything is in it.
+    pub(super) ended: bool,
+}
+
+impl Begun {
+    pub(super) fn new(directory: String, uuid: [u8; 16]) -> Self {
+        Self {
+            directory,
+            uuid,
+            ended: false,
+        }
+    }
+
+    fn to_text(&self) -> String {
+        let uuid = u128::from_be_bytes(self.uuid);
+        format!(
+            "directory {}\nuuid {uuid:032x}\nended {}\n",
+            self.directory, self.ended
+        )
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        let uuid = u128::from_str_radix(value(text, "uuid")?, 16).ok()?;
+        Some(Self {
+            directory: value(text, "directory")?.to_owned(),
+            uuid: uuid.to_be_bytes(),
+            ended: value(text, "ended")?.parse().ok()?,
+        })
+    }
+
+    /// Its directory below `output`: not elsewhere, whatever was noted.
+    pub(super) fn path(&self, output: &Path) -> io::Result<PathBuf> {
+        let is_name = !self.directory.starts_with('.') && !self.directory.contains('/');
+        if !is_name || self.directory.is_empty() {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Ok(output.join(&self.directory))
+    }
+}
+
+/// The notes of one process.
+#[derive(Debug)]
+pub(super) struct ProcessNotes {
+    of: PathBuf,
+    events: PathBuf,
+    rings: File,
+    begun: Begun,
+}
+
+/// What is noted of a ring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct RingNote {
+    /// How often something was noted. 0: never.
+    turn: u64,
+    /// Everything below is in the files, or was told to be missing.
+    position: u64,
+    pub(super) state: RingState,
+}
+
+impl RingNote {
+    /// Up to where the ring was written, if that was noted.
+    pub(super) fn written(&self) -> Option<u64> {
+        (self.turn != 0).then_some(self.position)
+    }
+
+    const WORDS: usize = 16;
+    const LEN: usize = Self::WORDS * 8;
+
+    fn to_bytes(self) -> [u8; Self::LEN] {
+        let mut words = [0; Self::WORDS];
+        words[0] = self.turn;
+        words[1] = self.position;
+        words[2..2 + RingState::WORDS].copy_from_slice(&self.state.to_words());
+        words[Self::WORDS - 1] = sum(&words[..Self::WORDS - 1]);
+        let mut bytes = [0; Self::LEN];
+        for (bytes, word) in bytes.chunks_exact_mut(8).zip(words) {
+            bytes.copy_from_slice(&word.to_ne_bytes());
+        }
+        bytes
+    }
+
+    /// None: it was not written as a whole.
+    fn from_bytes(bytes: &[u8; Self::LEN]) -> Option<Self> {
+        let (chunks, _) = bytes.as_chunks();
+        let words: Vec<u64> = chunks
+            .iter()
+            .map(|word| u64::from_ne_bytes(*word))
+            .collect();
+        let (summed, sums) = words.split_at(Self::WORDS - 1);
+        if sums != [sum(summed)] {
+            return None;
+        }
+        let state = summed[2..].first_chunk()?;
+        Some(Self {
+            turn: summed[0],
+            position: summed[1],
+            state: RingState::from_words(state),
+        })
+    }
+}
+
+/// Not 0 for zeros, which are what a file has where nothing was written.
+fn sum(words: &[u64]) -> u64 {
+    // FNV-1a, with words for bytes.
+    words.iter().fold(0xcbf2_9ce4_8422_2325, |sum, word| {
+        (sum ^ word).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+impl ProcessNotes {
+    /// The events that were declared, each id once.
+    pub(super) fn events(&self) -> io::Result<Vec<Event>> {
+        let mut text = match fs::read(&self.events) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        // Half a line is of an event of which nothing was written.
+        let whole = text
+            .iter()
+            .rposition(|&b| b == b'\n')
+            .map_or(0, |at| at + 1);
+        if whole < text.len() {
+            text.truncate(whole);
+            let file = OpenOptions::new().write(true).open(&self.events)?;
+            file.set_len(whole as u64)?;
+        }
+        let mut ids = HashSet::new();
+        let lines = text.split(|&b| b == b'\n').filter(|line| !line.is_empty());
+        let events: Result<Vec<Event>, _> = lines.map(Event::parse).collect();
+        let mut events =
+            events.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        events.retain(|event| ids.insert(event.id));
+        Ok(events)
+    }
+
+    /// Notes events that are declared.
+    pub(super) fn add_events(&self, events: &[Event]) -> io::Result<()> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        let lines: String = events.iter().map(|event| event.line() + "\n").collect();
+        let mut file = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(&self.events)?;
+        file.write_all(lines.as_bytes())
+    }
+
+    /// What is noted of a ring of the channel of index `channel`.
+    pub(super) fn ring(&self, channel: u32, ring: u32) -> io::Result<RingNote> {
+        let mut newest = RingNote::default();
+        for copy in 0..2 {
+            let mut bytes = [0; RingNote::LEN];
+            match self
+                .rings
+                .read_exact_at(&mut bytes, place(channel, ring, copy))
+            {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => continue,
+                Err(error) => return Err(error),
+            }
+            if let Some(note) = RingNote::from_bytes(&bytes)
+                && note.turn > newest.turn
+            {
+                newest = note;
+            }
+        }
+        Ok(newest)
+    }
+
+    /// Notes how far a ring was written, if that is new.
+    pub(super) fn set_ring(
+        &self,
+        channel: u32,
+        ring: u32,
+        note: &mut RingNote,
+        position: u64,
+        state: RingState,
+    ) -> io::Result<()> {
+        if note.turn != 0 && (note.position, note.state) == (position, state) {
+            return Ok(());
+        }
+        // Beside the one that holds, which remains if this one is not written as a whole.
+        let turn = note.turn + 1;
+        let new = RingNote {
+            turn,
+            position,
+            state,
+        };
+        let at = place(channel, ring, turn & 1);
+        self.rings.write_all_at(&new.to_bytes(), at)?;
+        *note = new;
+        Ok(())
+    }
+
+    /// Notes that everything is in the trace.
+    pub(super) fn end(mut self) -> io::Result<()> {
+        self.begun.ended = true;
+        write_whole(&self.of, &self.begun.to_text())
+    }
+}
+
+/// Where a ring's notes are: the file has holes where there are no rings.
+fn place(channel: u32, ring: u32, copy: u64) -> u64 {
+    debug_assert!((channel as usize) < LTT_MAX_CHANNELS && ring < MAX_RINGS);
+    let ring = u64::from(channel) * u64::from(MAX_RINGS) + u64::from(ring);
+    (2 * ring + copy) * RingNote::LEN as u64
+}
+
+/// What a line that begins with `key` says.
+fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    let mut lines = text.lines().filter_map(|line| line.split_once(' '));
+    lines.find_map(|(of, value)| (of == key).then_some(value))
+}
+
+/// What a file says, if it is there.
+fn read<T>(path: &Path, parse: impl Fn(&str) -> Option<T>) -> io::Result<Option<T>> {
+    match fs::read_to_string(path) {
+        Ok(text) => parse(&text).map(Some).ok_or_else(|| {
+            let error = format!("{} is damaged", path.display());
+            io::Error::new(io::ErrorKind::InvalidData, error)
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes a file as a whole, or not at all.
+fn write_whole(path: &Path, text: &str) -> io::Result<()> {
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    fs::write(&new, text)?;
+    fs::rename(&new, path)
+}
