@@ -160,6 +160,7 @@ fn without_the_kernel_it_says_what_to_do() {
     for (arguments, status) in [
         (&["record", "--root", ".", "--", "true"][..], 125),
         (&["list", "--root", "."], 1),
+        (&["snapshot", "--root", ".", "mine"], 1),
     ] {
         let output = usertrace(arguments, directory.path());
         assert_eq!(output.status.code(), Some(status));
@@ -167,6 +168,29 @@ fn without_the_kernel_it_says_what_to_do() {
     }
     // And leaves nothing behind.
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_trace_that_is_not_there_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("abi"), "").unwrap();
+    let arguments = ["snapshot", "--root", ".", "mine", "-o", "out"];
+    let output = usertrace(&arguments, directory.path());
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = text(&output.stderr);
+    assert!(
+        stderr.contains("no snapshot of mine: there is no trace ./mine"),
+        "{stderr}"
+    );
+    assert!(!directory.path().join("out").exists());
+    // One without processes.
+    fs::create_dir_all(directory.path().join("mine/main")).unwrap();
+    fs::create_dir_all(directory.path().join("mine/control")).unwrap();
+    let output = usertrace(&arguments, directory.path());
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert!(stderr.contains("0 events of 0 processes"), "{stderr}");
+    assert!(directory.path().join("out").is_dir());
 }
 
 #[test]
@@ -184,7 +208,7 @@ fn a_library_that_is_not_there_is_named() {
 
 #[test]
 fn every_command_has_help_with_its_exit_statuses() {
-    for command in ["record", "extract", "list"] {
+    for command in ["record", "snapshot", "extract", "list"] {
         let output = usertrace(&[command, "--help"], Path::new("/"));
         assert_eq!(output.status.code(), Some(0));
         assert!(text(&output.stdout).contains("Exit status: "), "{command}");

@@ -10,7 +10,10 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use support::{RingWriter, babeltrace};
-use usertrace::consumer::{CONTROL, ConsumerFile, MAIN, Recorded, Session, SessionSummary};
+use usertrace::consumer::{
+    CONTROL, ConsumerFile, MAIN, Recorded, Session, SessionSummary, snapshot_process,
+};
+use usertrace::ctf::ProcessSummary;
 use usertrace::ring::Positions;
 use usertrace_sys::uapi::{LttClockSync, LttFileInfo, LttInfoChannel, LttRingPositions};
 
@@ -29,6 +32,8 @@ struct Process {
     heads: Option<u64>,
     /// What it does whenever its positions of `main` are asked for.
     meanwhile: Option<fn(&mut Process)>,
+    /// What it does in the middle of each copy of events.
+    during_copy: Option<fn(&mut Process)>,
     broken: bool,
     /// Another program consumes.
     busy: bool,
@@ -52,6 +57,7 @@ impl Process {
             dead: false,
             heads: None,
             meanwhile: None,
+            during_copy: None,
             broken: false,
             busy: false,
         }))
@@ -86,6 +92,13 @@ impl File {
                 &mut process.further[further].rings
             }
         }
+    }
+
+    fn copy(&self, process: &mut Process, offset: u64, buffer: &mut [u8]) {
+        let rings = self.rings(process).iter();
+        let bytes: Vec<u8> = rings.flat_map(|r| r.bytes.clone()).collect();
+        let offset = offset as usize;
+        buffer.copy_from_slice(&bytes[offset..offset + buffer.len()]);
     }
 
     fn further(&self, process: &Process) -> usize {
@@ -189,13 +202,12 @@ impl ConsumerFile for File {
 
     fn read(&self, offset: u64, buffer: &mut [u8]) {
         let mut process = self.process.borrow_mut();
-        let bytes: Vec<u8> = self
-            .rings(&mut process)
-            .iter()
-            .flat_map(|r| r.bytes.clone())
-            .collect();
-        let offset = offset as usize;
-        buffer.copy_from_slice(&bytes[offset..offset + buffer.len()]);
+        let half = buffer.len() / 16 * 8;
+        self.copy(&mut process, offset, &mut buffer[..half]);
+        if let (MAIN, Some(during_copy)) = (self.channel, process.during_copy) {
+            during_copy(&mut process);
+        }
+        self.copy(&mut process, offset + half as u64, &mut buffer[half..]);
     }
 
     fn load(&self, offset: u64) -> u64 {
@@ -663,6 +675,152 @@ fn a_process_that_lies_harms_only_itself() {
         assert!(process(8).damaged + process(8).overwritten > 0, "{lie:#x}");
         assert_eq!(read.lines.len() as u64, 3000 + process(8).events);
     }
+}
+
+/// Writes what is in the rings of a process now.
+fn snapshot(process: &Rc<RefCell<Process>>) -> (ProcessSummary, babeltrace::Read) {
+    let run = Run::new();
+    let further = process
+        .borrow()
+        .further
+        .iter()
+        .map(|f| f.name)
+        .collect::<Vec<_>>();
+    let channels = [CONTROL, MAIN].into_iter().chain(further);
+    let files = channels.map(|channel| (channel.to_owned(), run.file(process, channel)));
+    let directory = tempfile::tempdir().unwrap();
+    let done = snapshot_process(directory.path(), Some("host"), files.collect());
+    assert_eq!(run.consumed_calls.get(), 0);
+    (done.unwrap().unwrap(), babeltrace::read(directory.path()))
+}
+
+/// E3: a snapshot takes nothing away, and has what is not consumed, or the last of what is overwritten.
+#[test]
+fn a_snapshot_has_what_is_in_the_rings() {
+    let process = Process::new(7, 2);
+    process.borrow_mut().describe();
+    let mut over = RingWriter::new(SUBBUF, COUNT, 0);
+    over.overwrites = true;
+    let further = |name, ring| Further {
+        name,
+        scope: 2,
+        rings: vec![ring],
+    };
+    process.borrow_mut().further.push(further("over", over));
+    for n in 0..1000 {
+        let mut process = process.borrow_mut();
+        assert!(process.number(n));
+        for more in 0..2 {
+            let payload = (10_000 + 2 * n + more).to_le_bytes();
+            process.further[0].rings[0].event(1, START + 10 * n, &payload);
+        }
+    }
+    let (first, read) = snapshot(&process);
+    let mut all = numbers(&read);
+    all.sort_unstable();
+    let over = &process.borrow().further[0].rings[0].clone();
+    let room = SUBBUF * COUNT;
+    let kept = (room - SUBBUF).div_ceil(16)..=room / 16;
+    let of_over = all.len() as u64 - 1000;
+    assert!(over.head > room && kept.contains(&of_over), "{of_over}");
+    assert!(
+        all.iter()
+            .copied()
+            .eq((0..1000).chain(12_000 - of_over..12_000))
+    );
+    assert_eq!(
+        (read.discarded, read.discarded_packets, first.overwritten),
+        (0, 0, 0)
+    );
+    assert_eq!((first.damaged, first.holes, first.sunk), (0, 0, 107));
+    assert_eq!((&first.comm[..], first.pid), ("prog", 7));
+    let (again, _) = snapshot(&process);
+    assert_eq!(again.events, first.events);
+
+    // Somebody consumes: sub-buffers of which all was consumed may be overwritten at any time.
+    for ring in &mut process.borrow_mut().main {
+        ring.consumed = ring.head - SUBBUF;
+    }
+    let (_, read) = snapshot(&process);
+    let mut of_main = numbers(&read);
+    of_main.retain(|&n| n < 1000);
+    of_main.sort_unstable();
+    let first = of_main[0];
+    assert!(of_main.iter().copied().eq(first..1000));
+    assert!(
+        (2 * SUBBUF / 16..4 * SUBBUF / 16).contains(&(1000 - first)),
+        "{first}"
+    );
+    assert_eq!((read.discarded, read.discarded_packets), (0, 0));
+}
+
+/// F4: what is overwritten while it is copied is not believed, whoever allowed it: the channel, or a consumer.
+#[test]
+fn a_snapshot_believes_nothing_that_was_overtaken() {
+    for overwrites in [true, false] {
+        let process = Process::new(7, 1);
+        process.borrow_mut().describe();
+        process.borrow_mut().main[0].overwrites = overwrites;
+        for n in 0..2000 {
+            process.borrow_mut().number(n);
+        }
+        process.borrow_mut().during_copy = Some(|process| {
+            let ring = &mut process.main[0];
+            let (from, time) = (ring.accepted.len() as u64, ring.time);
+            if !ring.overwrites {
+                ring.consumed = ring.head;
+            }
+            for n in from..from + 120 {
+                assert!(ring.event(1, time + n, &(10_000 + n).to_le_bytes()));
+            }
+        });
+        let (summary, read) = snapshot(&process);
+        let ring = &process.borrow().main[0];
+        let accepted: Vec<_> = ring
+            .accepted
+            .iter()
+            .map(|(_, _, payload)| u64::from_le_bytes(payload[..].try_into().unwrap()))
+            .collect();
+        let numbers = numbers(&read);
+        let mut was = accepted.iter();
+        assert!(numbers.iter().all(|n| was.any(|a| a == n)), "{overwrites}");
+        assert!(!numbers.is_empty() || !overwrites);
+        assert!(summary.overwritten > 0);
+        assert_eq!(read.discarded_packets, summary.overwritten);
+        assert_eq!((summary.damaged, summary.holes), (0, 0));
+    }
+}
+
+/// A record that is being written is waited for, but not for long.
+#[test]
+fn a_snapshot_goes_on_behind_a_record_that_is_not_completed() {
+    let process = Process::new(7, 1);
+    process.borrow_mut().describe();
+    process.borrow_mut().number(0);
+    assert!(process.borrow_mut().main[0].long(1, START, &[0; 8], 63));
+    process.borrow_mut().number(1);
+    let (summary, read) = snapshot(&process);
+    assert_eq!((numbers(&read), summary.unfinished), (vec![0, 1], 1));
+}
+
+#[test]
+fn a_snapshot_wants_all_files_of_a_process() {
+    let process = Process::new(7, 1);
+    let run = Run::new();
+    for channel in [CONTROL, MAIN] {
+        let files = vec![(channel.to_owned(), run.file(&process, channel))];
+        let error = snapshot_process(run.directory.path(), None, files).unwrap();
+        assert!(
+            error
+                .unwrap_err()
+                .to_string()
+                .contains("not all of its files")
+        );
+    }
+    process.borrow_mut().broken = true;
+    let files = [CONTROL, MAIN].map(|of| (of.to_owned(), run.file(&process, of)));
+    let done = snapshot_process(run.directory.path(), None, files.into());
+    assert!(done.unwrap().is_err());
 }
 
 /// C5: what is in a ring is there for one consumer. That is seen before anything is written.

@@ -19,6 +19,9 @@ pub enum ControlFsError {
          mount -t ltt ltt {CONTROL_FS}"
     )]
     Missing(PathBuf),
+    /// There is no such trace.
+    #[error("there is no trace {0}")]
+    NoTrace(PathBuf),
     /// Something cannot be read or written.
     #[error("cannot {what} {path}")]
     Io {
@@ -94,6 +97,20 @@ impl ControlFs {
             }
         }
         Ok(trace)
+    }
+
+    /// The directory of a trace that exists.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub fn trace(&self, name: &str) -> Result<PathBuf, ControlFsError> {
+        let path = self.root.join(name);
+        let is_name = !name.is_empty() && !name.starts_with('.') && !name.contains('/');
+        if is_name && path.is_dir() {
+            Ok(path)
+        } else {
+            Err(ControlFsError::NoTrace(path))
+        }
     }
 
     /// Directories of all traces, by name.
@@ -283,6 +300,11 @@ mod tests {
 
         let trace = control.create("t", Sizes::default()).unwrap();
         assert_eq!(control.traces().unwrap(), [trace.path()]);
+        assert_eq!(control.trace("t").unwrap(), trace.path());
+        for name in ["", ".", "..", "t/main", "x", "abi"] {
+            let error = control.trace(name).unwrap_err().to_string();
+            assert!(error.starts_with("there is no trace "), "{error}");
+        }
         trace.remove().unwrap();
         assert!(control.traces().unwrap().is_empty());
     }

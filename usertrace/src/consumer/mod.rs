@@ -14,6 +14,7 @@ mod process;
 mod record;
 mod session;
 mod signals;
+mod snapshot;
 
 pub use control_fs::{
     CONTROL_FS, ControlFs, ControlFsError, Sizes, TraceDir, consumer_files, event_channels,
@@ -24,5 +25,6 @@ pub use kernel_file::KernelFile;
 pub use notes::Recorded;
 pub use record::{Options, RecordError, Recording, record};
 pub use session::{CONTROL, MAIN, Progress, Session, SessionError, SessionSummary};
+pub use snapshot::{Files, SnapshotError, snapshot, snapshot_process};
 
 use process::{LiveProcess, ProcessError};

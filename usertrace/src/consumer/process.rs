@@ -8,7 +8,7 @@ use usertrace_sys::uapi::{LTT_FILE_DEAD, LTT_MAX_CHANNELS, LttFileInfo, LttRingP
 
 use super::notes::{Begun, Notes, ProcessNotes, RingNote};
 use super::{CONTROL, ConsumerFile, FileRing};
-use crate::ctf::{Clock, Identity, ProcessSummary, ProcessWriter, new_uuid};
+use crate::ctf::{Clock, Identity, ProcessSummary, ProcessWriter, new_uuid, text};
 use crate::ring::{Channel, Patience, RingReader, Stall};
 
 /// What can go wrong with the recording of a process.
@@ -369,10 +369,4 @@ fn describe<F: ConsumerFile>(
         described &= last || !waits || stall.is_over(position, waits, now);
     }
     Ok(described)
-}
-
-/// A name of the kernel's: up to a NUL.
-fn text(bytes: &[u8]) -> String {
-    let len = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(&bytes[..len]).into_owned()
 }

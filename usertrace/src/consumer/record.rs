@@ -191,9 +191,7 @@ fn record_to(
     };
     let trace = control_fs.create(&options.trace, sizes)?;
     let recorded = trace.recorded()?;
-    let hostname = fs::read_to_string("/proc/sys/kernel/hostname").ok();
-    let hostname = hostname.map(|name| name.trim_end().to_owned());
-    let mut session = Session::open(&options.output, &recorded, hostname).map_err(|source| {
+    let mut session = Session::open(&options.output, &recorded, hostname()).map_err(|source| {
         RecordError::Output {
             path: options.output.clone(),
             source,
@@ -257,6 +255,12 @@ pub(super) fn create_output(path: &Path) -> io::Result<bool> {
     } else {
         Err(io::ErrorKind::DirectoryNotEmpty.into())
     }
+}
+
+/// The machine's name.
+pub(super) fn hostname() -> Option<String> {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim_end().to_owned())
 }
 
 /// As a shell says it.

@@ -13,7 +13,7 @@ use usertrace_sys::uapi::{
 use zerocopy::IntoBytes;
 
 use super::{Directory, DirectoryError, PageTree, PhysicalMemory, Problems};
-use crate::ctf::{Clock, Identity, ProcessSummary, ProcessWriter, file_name};
+use crate::ctf::{Clock, Identity, ProcessSummary, ProcessWriter, file_name, text};
 use crate::ring::{Channel, Patience, Positions, RingReader};
 
 /// Why nothing was extracted.
@@ -339,10 +339,4 @@ impl<M: PhysicalMemory> Source<'_, M> {
             .collect();
         Ok(Some((channel, rings, unknown)))
     }
-}
-
-/// A name of the kernel's: up to a NUL.
-fn text(bytes: &[u8]) -> String {
-    let len = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(&bytes[..len]).into_owned()
 }

@@ -19,9 +19,9 @@ mod stream;
 mod trace;
 
 pub use clock::Clock;
-#[cfg(feature = "tools")]
-pub(crate) use process::file_name;
 pub use process::{Identity, ProcessSummary, ProcessWriter, RingState};
+#[cfg(feature = "tools")]
+pub(crate) use process::{file_name, text};
 pub use stream::{StreamChannel, StreamOf, StreamState, StreamWriter};
 #[cfg(feature = "tools")]
 pub(crate) use trace::mend;

@@ -33,6 +33,13 @@ impl Identity {
     }
 }
 
+/// A name of the kernel's: up to a NUL.
+#[cfg(feature = "tools")]
+pub(crate) fn text(bytes: &[u8]) -> String {
+    let len = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..len]).into_owned()
+}
+
 /// `name`, as a name of a file that needs no quoting and hides nowhere.
 pub(crate) fn file_name(name: &str) -> String {
     let safe: String = name

@@ -1,6 +1,6 @@
 //! What the kernel has of processes, and keeps when a recorder is killed.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -77,6 +77,8 @@ pub(crate) struct File {
     pub(crate) process: Rc<RefCell<Process>>,
     pub(crate) channel: usize,
     pub(crate) words: Rc<Words>,
+    /// It was asked what it is of.
+    pub(crate) asked: Cell<bool>,
 }
 
 impl File {
@@ -106,11 +108,10 @@ impl ConsumerFile for File {
             realtime: 1_700_000_000_000_000_000,
             freq: 1_000_000_000,
         };
-        // What is known of the clock is better each time.
-        let freq = 1_000_000_001;
+        // What is known of the clock is better in the end.
         let now = LttClockSync {
             cycles: START + 1,
-            freq,
+            freq: sync.freq + u64::from(self.asked.replace(true)),
             ..sync
         };
         let mut info = LttFileInfo {

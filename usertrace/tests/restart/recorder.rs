@@ -1,6 +1,6 @@
 //! The recorder that is killed, and what it records.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Instant;
@@ -83,10 +83,10 @@ fn write(process: &mut Process, stage: u64, n: &mut u64) {
             event(ring, id);
         }
     }
-    // The second one is full after a while.
-    if stage == 1 {
+    // The second one is full after a while, and in the end.
+    if stage == 1 || process.pid == 2 && stage == 2 || stage == STAGES - 1 {
         for _ in 0..1200 {
-            event(&mut main.rings[1], 1);
+            event(&mut main.rings[1], id);
         }
     }
     // Bytes that mean nothing, up to the end of the sub-buffer.
@@ -143,6 +143,7 @@ pub(crate) fn run(directory: &Path) {
                         process,
                         channel,
                         words,
+                        asked: Cell::new(false),
                     };
                     session.add(of, &name, file).unwrap();
                 }

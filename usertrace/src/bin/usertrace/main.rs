@@ -5,6 +5,7 @@ mod list;
 mod output;
 mod preload;
 mod record;
+mod snapshot;
 
 use std::process::ExitCode;
 
@@ -21,6 +22,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Record(record::Args),
+    Snapshot(snapshot::Args),
     Extract(extract::Args),
     List(list::Args),
 }
@@ -28,6 +30,7 @@ enum Command {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Record(args) => args.run(),
+        Command::Snapshot(args) => args.run(),
         Command::Extract(args) => args.run(),
         Command::List(args) => args.run(),
     }

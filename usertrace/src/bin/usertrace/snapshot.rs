@@ -1,0 +1,106 @@
+//! `usertrace snapshot`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use serde::Serialize;
+use usertrace::consumer::{CONTROL_FS, ControlFs, SessionSummary, snapshot};
+
+use crate::output::{self, Totals};
+
+const PROBLEMS: u8 = 3;
+
+/// Write what is in the rings of a trace now, and let it go on
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  usertrace snapshot mine -o before && babeltrace2 before | tail
+
+In a channel that overwrites (echo 1 >CHANNEL/flight), these are the last events; in another one, those that nobody
+has consumed yet. Programs are not stopped, and nothing is consumed: what is overwritten while it is read counts as
+discarded packets. The snapshot is a directory with a CTF trace for each process. A summary is printed on standard
+error.
+
+Exit status: 0, 1 if there is no such trace or the snapshot cannot be written, 2 for a wrong command line, 3 if some
+process could not be read.")]
+pub(crate) struct Args {
+    /// Name of the trace
+    trace: String,
+
+    /// Directory for the snapshot; must be new or empty [default: usertrace-TIME]
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+
+    /// Write the summary as JSON, to standard output or to FILE
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    json: Option<PathBuf>,
+
+    /// Print no summary
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// Where the control file system is mounted
+    #[arg(long, value_name = "DIR", default_value = CONTROL_FS)]
+    root: PathBuf,
+}
+
+/// What there is to say in the end.
+#[derive(Serialize)]
+struct Summary<'a> {
+    trace: &'a str,
+    directory: &'a PathBuf,
+    #[serde(flatten)]
+    session: &'a SessionSummary,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> ExitCode {
+        match self.try_run() {
+            Ok(status) => status.into(),
+            Err(error) => {
+                output::error(&error);
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    fn try_run(self) -> anyhow::Result<u8> {
+        let control_fs = ControlFs::open(&self.root)?;
+        let directory = self.output.unwrap_or_else(output::default_directory);
+        let session = snapshot(&control_fs, &self.trace, &directory)
+            .with_context(|| format!("no snapshot of {}", self.trace))?;
+        for problem in &session.problems {
+            eprintln!("usertrace: {problem}");
+        }
+        if !self.quiet {
+            let totals = Totals::of(&session.processes);
+            eprintln!(
+                "usertrace: {} events of {}, {} lost, {} holes, {} damaged; {} bytes in {}",
+                totals.events,
+                output::count(session.processes.len(), "process", "processes"),
+                totals.lost,
+                totals.holes,
+                totals.damaged,
+                totals.bytes,
+                directory.display(),
+            );
+            if !session.processes.is_empty() {
+                eprint!("{}", output::processes(&session.processes));
+            }
+        }
+        if let Some(to) = &self.json {
+            let summary = Summary {
+                trace: &self.trace,
+                directory: &directory,
+                session: &session,
+            };
+            output::json(to, &summary)?;
+        }
+        Ok(if session.problems.is_empty() {
+            0
+        } else {
+            PROBLEMS
+        })
+    }
+}
