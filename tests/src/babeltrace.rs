@@ -53,12 +53,14 @@ pub struct Read {
     pub events: Vec<Printed>,
     /// How many were discarded, as it sums up on standard error.
     pub discarded: u64,
+    /// How many packets, likewise.
+    pub discarded_packets: u64,
 }
 
 /// Reads all traces below `directory`, merged by time.
 ///
 /// # Panics
-/// If it fails, warns of anything but discarded events, or prints times that step back.
+/// If it fails, warns of anything but discarded events and packets, or prints times that step back.
 #[must_use]
 pub fn read(directory: &Path) -> Read {
     let output = Command::new("babeltrace2")
@@ -70,11 +72,16 @@ pub fn read(directory: &Path) -> Read {
     assert!(output.status.success(), "{}: {stderr}", output.status);
     let mut read = Read::default();
     for line in stderr.lines().filter(|line| !line.is_empty()) {
-        let count = line
-            .split_once("WARNING: Tracer discarded ")
-            .and_then(|(_, rest)| rest.split_once(" event"))
-            .and_then(|(count, _)| count.parse::<u64>().ok());
-        read.discarded += count.unwrap_or_else(|| panic!("babeltrace2 warns: {line}"));
+        let counted = |what| {
+            line.split_once("WARNING: Tracer discarded ")
+                .and_then(|(_, rest)| rest.split_once(what))
+                .and_then(|(count, _)| count.parse::<u64>().ok())
+        };
+        match (counted(" event"), counted(" packet")) {
+            (Some(count), _) => read.discarded += count,
+            (_, Some(count)) => read.discarded_packets += count,
+            _ => panic!("babeltrace2 warns: {line}"),
+        }
     }
     let mut last = 0;
     for line in String::from_utf8_lossy(&output.stdout).lines() {

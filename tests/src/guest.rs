@@ -33,6 +33,26 @@ pub fn scaled(count: u64) -> u64 {
     (count / scale()).max(1)
 }
 
+/// What a variable says, or else `usual`: for what takes minutes, and is asked for by name.
+///
+/// # Panics
+/// If it says something else than a number.
+#[must_use]
+pub fn asked(variable: &str, usual: u64) -> u64 {
+    match env::var(variable) {
+        Ok(text) => text
+            .parse()
+            .unwrap_or_else(|_| panic!("{variable} is {text:?}, which is no number")),
+        Err(_) => usual,
+    }
+}
+
+/// The kernel is the one that looks for mistakes of its own.
+#[must_use]
+pub fn is_debug() -> bool {
+    env::var(GUEST).is_ok_and(|config| config == "debug")
+}
+
 fn scale() -> u64 {
     match env::var(SCALE) {
         Ok(text) => text
@@ -40,7 +60,7 @@ fn scale() -> u64 {
             .ok()
             .filter(|&scale| scale > 0)
             .unwrap_or_else(|| panic!("{SCALE} is {text:?}, which is no number above 0")),
-        Err(_) if env::var(GUEST).is_ok_and(|config| config == "debug") => 10,
+        Err(_) if is_debug() => 10,
         Err(_) => 1,
     }
 }

@@ -7,7 +7,7 @@ use usertrace::Outcome;
 use usertrace_tests::child::Child;
 use usertrace_tests::control::{self, Trace};
 use usertrace_tests::event::attach;
-use usertrace_tests::guest::scaled;
+use usertrace_tests::guest::{asked, scaled};
 use usertrace_tests::reader::Reader;
 use usertrace_tests::shared::Shared;
 use usertrace_tests::{cpu, wait};
@@ -118,10 +118,7 @@ fn read(trace: &Trace, index: usize, seen: &mut Seen) {
 fn a7_d3_e4_e5_each_event_is_in_the_traces_that_want_it_and_memory_comes_back() {
     wait::until("nothing is held", || control::memory().total == 0);
     let traces: Vec<_> = (0..TRACES).map(create).collect();
-    let processes = match std::env::var(MORE) {
-        Ok(text) => text.parse().expect(MORE),
-        Err(_) => scaled(PROCESSES),
-    };
+    let processes = asked(MORE, scaled(PROCESSES));
     let next = Shared::new();
     let writers: Vec<_> = (0..WRITERS)
         .map(|writer| {

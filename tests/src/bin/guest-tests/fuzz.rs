@@ -11,6 +11,7 @@ use usertrace_sys::uapi::{LTT_IOC_CONSUME, LTT_IOC_END_SUBBUF, LTT_IOC_INFO, LTT
 use usertrace_tests::areas::Areas;
 use usertrace_tests::child::{self, Child};
 use usertrace_tests::control::{self, ROOT};
+use usertrace_tests::guest::{asked, is_debug};
 use usertrace_tests::random::Random;
 use usertrace_tests::{event, raw, wait};
 
@@ -231,7 +232,7 @@ fn traced(random: &mut Random) {
                     continue;
                 }
                 ring.write_records(1 + seed % 100);
-                if seed % 5 == 0 {
+                if seed.is_multiple_of(5) {
                     ring.head()
                         .store(seed, std::sync::atomic::Ordering::Relaxed);
                 }
@@ -300,8 +301,7 @@ fn f2_f4_no_command_is_too_strange() {
     let limits =
         ["limit_total", "limit_user", "limit_process", "limit_dead"].map(control::Limit::new);
     wait::until("nothing is held", || control::memory().total == 0);
-    let seconds = std::env::var(SECONDS).ok();
-    let seconds = seconds.map_or(60, |text| text.parse().expect(SECONDS));
+    let seconds = asked(SECONDS, if is_debug() { 60 } else { 15 });
     let end = Instant::now() + Duration::from_secs(seconds);
     let mut random = Random::new();
     while Instant::now() < end {

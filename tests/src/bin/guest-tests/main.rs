@@ -18,6 +18,7 @@ mod lifecycle;
 mod mappings;
 mod memory;
 mod preload;
+mod recorder;
 mod remote;
 mod scopes;
 mod seccomp;
@@ -64,6 +65,7 @@ const ALL: &[&[Case]] = &[
     commands::CASES,
     channels::CASES,
     flight::CASES,
+    recorder::CASES,
     fuzz::CASES,
     cycles::CASES,
 ];

@@ -1,0 +1,264 @@
+//! Recorders that are killed, that are not alone, that writers wait for, and that only look (C5, D7, E3, F1).
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use usertrace::Outcome;
+use usertrace_tests::babeltrace::{self, Printed};
+use usertrace_tests::child::Child;
+use usertrace_tests::control::Trace;
+use usertrace_tests::event::{self, by_thread, check_prefix};
+use usertrace_tests::guest::{asked, scaled};
+use usertrace_tests::random::Random;
+use usertrace_tests::reader::Reader;
+use usertrace_tests::shared::Shared;
+use usertrace_tests::{program, wait};
+
+use crate::{Case, cases};
+
+pub(crate) const CASES: &[Case] = cases![
+    c5_a_recorder_that_is_killed_again_and_again_loses_nothing_and_repeats_nothing,
+    c5_a_second_recorder_is_told_that_there_is_one,
+    d7_writers_wait_for_a_reader_and_for_nobody_else,
+    e3_a_snapshot_has_the_newest_and_stops_nobody,
+];
+
+const THREADS: usize = 3;
+/// A hundred take two minutes, and are asked for.
+const KILLS: u64 = 30;
+const MORE: &str = "USERTRACE_TEST_KILLS";
+
+fn usertrace(arguments: &[&str], output: &Path) -> Command {
+    let mut command = Command::new(program::path("usertrace"));
+    command
+        .args(arguments)
+        .arg("--output")
+        .arg(output)
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// A recorder of a trace that is there, which ends when it is told to.
+fn recorder(trace: &Trace, output: &Path) -> std::process::Child {
+    usertrace(&["record", "--quiet", "--trace", trace.name()], output)
+        .spawn()
+        .expect("usertrace runs")
+}
+
+fn pid(child: &std::process::Child) -> Pid {
+    Pid::from_raw(child.id().cast_signed())
+}
+
+/// A child whose threads write two events in each millisecond, until they are told to stop.
+fn writers(stop: &Shared, recorded: &[Shared; THREADS], lost: &Shared) -> Child {
+    let mut child = Child::spawn(|link| {
+        event::attach();
+        link.tell(0);
+        std::thread::scope(|scope| {
+            for (thread, recorded) in recorded.iter().enumerate() {
+                scope.spawn(move || {
+                    let mut number = 0;
+                    while stop.get().load(Ordering::Relaxed) == 0 {
+                        for _ in 0..2 {
+                            match event::write(thread as u32, number) {
+                                Outcome::Recorded => number += 1,
+                                Outcome::Lost => {
+                                    lost.get().fetch_add(1, Ordering::Relaxed);
+                                }
+                                Outcome::Off => {}
+                            }
+                        }
+                        recorded.get().store(number, Ordering::Relaxed);
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                });
+            }
+        });
+    });
+    child.link.hear();
+    child
+}
+
+fn shared() -> [Shared; THREADS] {
+    std::array::from_fn(|_| Shared::new())
+}
+
+fn c5_a_recorder_that_is_killed_again_and_again_loses_nothing_and_repeats_nothing() {
+    // Small, so that some is lost while nobody reads.
+    let trace = Trace::started_with("killed", 4096, 8);
+    let (stop, recorded, lost) = (Shared::new(), shared(), Shared::new());
+    let writers = writers(&stop, &recorded, &lost);
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = directory.path().join("trace");
+    let mut random = Random::new();
+    let consumed = || -> u64 {
+        let rings = trace.stats().rings;
+        rings.iter().map(|ring| ring.consumed).sum()
+    };
+    for _ in 0..asked(MORE, scaled(KILLS)) {
+        let mut recorder = recorder(&trace, &output);
+        let before = consumed();
+        wait::until("it reads", || consumed() > before);
+        std::thread::sleep(Duration::from_micros(random.below(30_000)));
+        kill(pid(&recorder), Signal::SIGKILL).expect("killed");
+        recorder.wait().expect("it is dead");
+    }
+    let mut recorder = recorder(&trace, &output);
+    stop.get().store(1, Ordering::Relaxed);
+    writers.join();
+    wait::until("all was read", || trace.stats().processes.is_empty());
+    kill(pid(&recorder), Signal::SIGINT).expect("asked to stop");
+    let status = recorder.wait().expect("it ends");
+    assert!(status.success(), "{status}");
+    let read = babeltrace::read(&output);
+    let threads = by_thread(read.events.iter().map(Printed::numbered));
+    for (thread, recorded) in recorded.iter().enumerate() {
+        let numbers = threads.get(&(thread as u32)).map_or(&[][..], Vec::as_slice);
+        assert_eq!(
+            check_prefix(numbers),
+            recorded.get().load(Ordering::Relaxed),
+            "thread {thread}"
+        );
+    }
+    assert_eq!(read.discarded, lost.get().load(Ordering::Relaxed));
+    println!("{} events, {} lost", read.events.len(), read.discarded);
+}
+
+fn c5_a_second_recorder_is_told_that_there_is_one() {
+    let trace = Trace::started("two");
+    let (stop, recorded, lost) = (Shared::new(), shared(), Shared::new());
+    let writers = writers(&stop, &recorded, &lost);
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut first = recorder(&trace, &directory.path().join("first"));
+    wait::until("it reads", || {
+        trace.stats().rings.iter().any(|ring| ring.consumed > 0)
+    });
+    let second = usertrace(
+        &["record", "--trace", "two"],
+        &directory.path().join("second"),
+    )
+    .output()
+    .expect("usertrace runs");
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert_eq!(second.status.code(), Some(125), "{said}");
+    assert!(said.contains("two"), "{said}");
+    stop.get().store(1, Ordering::Relaxed);
+    writers.join();
+    wait::until("all was read", || trace.stats().processes.is_empty());
+    kill(pid(&first), Signal::SIGINT).expect("asked to stop");
+    assert!(first.wait().expect("it ends").success());
+    let read = babeltrace::read(&directory.path().join("first"));
+    let count: u64 = recorded
+        .iter()
+        .map(|recorded| recorded.get().load(Ordering::Relaxed))
+        .sum();
+    assert_eq!((read.events.len() as u64, read.discarded), (count, 0));
+}
+
+fn d7_writers_wait_for_a_reader_and_for_nobody_else() {
+    for scope in ["cpu", "thread", "global"] {
+        let trace = Trace::create("blocks");
+        trace.write("main/scope", scope).expect("scope");
+        trace.set_geometry("main", 4096, 4);
+        trace.write("main/mode", "block").expect("mode");
+        trace.start();
+        let count = scaled(20_000);
+        let written = Shared::new();
+        let mut child = Child::spawn(|link| {
+            event::attach();
+            assert_eq!(event::write(0, 0), Outcome::Recorded);
+            assert_eq!(usertrace::runtime::switch(), Ok(()));
+            link.tell(0);
+            link.hear();
+            for number in 1..count {
+                assert_eq!(event::write(0, number), Outcome::Recorded, "{number}");
+                written.get().store(number, Ordering::Relaxed);
+            }
+            link.tell(0);
+            link.hear();
+            // There is nobody to wait for: what has no room is lost, at once.
+            let lost = (0..count).filter(|_| event::write(1, 0) == Outcome::Lost);
+            assert!(lost.count() > 0);
+        });
+        child.link.hear();
+        let path = wait::until_some("there is a file", || trace.consumer_files("main").pop());
+        let mut reader = Reader::open(&path).expect("the file");
+        let mut numbers = Vec::new();
+        reader.drain(|_, (_, number)| numbers.push(number));
+        child.link.tell(0);
+        // It goes on until the ring is full, and no further.
+        let ring = || written.get().load(Ordering::Relaxed);
+        wait::until("it waits", || {
+            let before = ring();
+            std::thread::sleep(Duration::from_millis(200));
+            before > 0 && ring() == before && trace.stats().rings.iter().all(|ring| ring.lost == 0)
+        });
+        assert!(ring() < count - 1, "{scope}: {}", ring());
+        wait::until("it has written all", || {
+            reader.drain(|_, (_, number)| numbers.push(number));
+            child.link.is_told(nix::poll::PollTimeout::ZERO)
+        });
+        child.link.hear();
+        reader.drain(|_, (_, number)| numbers.push(number));
+        numbers.sort_unstable();
+        assert_eq!(check_prefix(&numbers), count, "{scope}");
+        drop(reader);
+        child.link.tell(0);
+        child.join();
+    }
+}
+
+fn e3_a_snapshot_has_the_newest_and_stops_nobody() {
+    let trace = Trace::create("looked-at");
+    trace.set_geometry("main", 4096, 4);
+    trace.write("main/flight", "1").expect("flight");
+    trace.start();
+    let (stop, recorded, lost) = (Shared::new(), shared(), Shared::new());
+    let writers = writers(&stop, &recorded, &lost);
+    let so_far = || -> [u64; THREADS] {
+        std::array::from_fn(|thread| recorded[thread].get().load(Ordering::Relaxed))
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    for turn in 0..3 {
+        let begun = so_far();
+        wait::until("it was overwritten", || {
+            so_far()
+                .iter()
+                .zip(begun)
+                .all(|(now, begun)| *now > begun + 2000)
+        });
+        let before = so_far();
+        let output = directory.path().join(turn.to_string());
+        let ran = usertrace(&["snapshot", "--quiet", trace.name()], &output)
+            .output()
+            .expect("usertrace runs");
+        let after = so_far();
+        assert!(
+            ran.status.success(),
+            "{}",
+            String::from_utf8_lossy(&ran.stderr)
+        );
+        let read = babeltrace::read(&output);
+        let threads = by_thread(read.events.iter().map(Printed::numbered));
+        for thread in 0..THREADS {
+            let numbers = &threads[&(thread as u32)];
+            let last = *numbers.last().expect("an event");
+            // What a turn of two has not told of yet may be there.
+            assert!((before[thread]..=after[thread] + 2).contains(&(last + 1)));
+            assert!(numbers.len() > 10 && after[thread] > before[thread]);
+        }
+    }
+    let rings = trace.stats().rings;
+    assert!(
+        rings
+            .iter()
+            .all(|ring| ring.consumed == 0 && ring.lost == 0)
+    );
+    stop.get().store(1, Ordering::Relaxed);
+    writers.join();
+}
