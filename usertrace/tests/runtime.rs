@@ -1362,6 +1362,36 @@ fn d7_a_wait_ends() {
     }
 }
 
+/// D7: the kernel is told once of a wait, also if that goes on on another CPU.
+fn d7_readers_are_told_once_of_a_wait() {
+    let (fake, slot) = blocking(Scope::Cpu);
+    // SAFETY: a set of CPUs is plain data, and the calls write or read nothing else.
+    let go_to = |thread: libc::pthread_t, cpu: usize| unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::pthread_setaffinity_np(thread, size_of_val(&set), &raw const set) == 0
+    };
+    fake.set_readers(0, slot, 1, 0);
+    for cpu in 0..2 {
+        // SAFETY: no memory is involved.
+        if !go_to(unsafe { libc::pthread_self() }, cpu) {
+            return;
+        }
+        while event!(numbered, 0) == Outcome::Recorded {}
+    }
+    fake.set_readers(0, slot, 1, 1);
+    let before = fake.switches(0, slot);
+    let move_it = |thread| {
+        for n in 0..10 {
+            assert!(go_to(thread, n % 2));
+            std::thread::sleep(std::time::Duration::from_millis(3));
+        }
+        assert_eq!(fake.switches(0, slot), before + 1);
+        fake.set_readers(0, slot, 1, 0);
+    };
+    assert_eq!(while_one_waits(fake, slot, move_it), Outcome::Lost);
+}
+
 /// D7, E3: whoever waits follows the trace: by the signal, which comes to it or to others, or by itself.
 fn d7_who_waits_follows_the_trace() {
     type Change = fn(&Fake, usize);
@@ -1533,6 +1563,7 @@ fn main() -> ExitCode {
         e3_e4_rules_and_modes_change_under_load,
         d7_writers_wait_for_a_reader,
         d7_a_wait_ends,
+        d7_readers_are_told_once_of_a_wait,
         d7_who_waits_follows_the_trace,
         d7_a_handler_forks_while_somebody_waits,
         d7_a_handler_that_waits_follows_the_trace,

@@ -185,7 +185,7 @@ pub(super) unsafe fn write<const INDEX: i32>(
         Payload::Words(words) => 8 + 8 * words.len() as u64,
         Payload::Made { len, .. } => LONG_HEADER + (len as u64).next_multiple_of(8),
     };
-    let (mut rounds, mut aborts) = (0, 0);
+    let (mut rounds, mut aborts, mut told) = (0, 0, false);
     while rounds < ROUNDS && aborts < TRIES {
         rounds += 1;
         let step = match refusal {
@@ -215,7 +215,7 @@ pub(super) unsafe fn write<const INDEX: i32>(
             Err(Full::Unread(consumed)) => {
                 let index = rseq.index::<INDEX>();
                 let is_mine = || rseq.index::<INDEX>() == index;
-                match wait::wait(channel, index, consumed, is_mine) {
+                match wait::wait(channel, index, consumed, is_mine, &mut told) {
                     // If it is gone, the next try says so.
                     Waited::Again | Waited::Gone => {}
                     Waited::No => return lose::<INDEX>(rseq, channel),

@@ -38,7 +38,8 @@ pub enum Wakeup {
 }
 
 /// Waits until the ring with this index is no longer full, as it is with this `consumed`, or for a while, if writers are
-/// to wait for readers of the channel. `is_mine`: the ring is still the one that the caller means to write.
+/// to wait for readers of the channel. `is_mine`: the ring is still the one that the caller means to write. `told`: the
+/// kernel was told, and nothing was consumed since.
 ///
 /// Async-signal-safe; leaves `errno` alone.
 #[cold]
@@ -48,6 +49,7 @@ pub(super) fn wait(
     index: u32,
     consumed: u64,
     is_mine: impl Fn() -> bool,
+    told: &mut bool,
 ) -> Waited {
     let Some(ring) = may_wait(channel, index) else {
         return Waited::No;
@@ -59,14 +61,18 @@ pub(super) fn wait(
         sleep_on(ring.control, doorbell, consumed);
         return Waited::Again;
     }
-    if let Some(buffer) = channel.buffer() {
+    if let Some(buffer) = channel.buffer().filter(|_| !*told) {
         // Once: who has heard it comes, however long that takes.
         runtime::tell_readers(buffer);
+        *told = true;
     }
     while let Some(ring) = pause(channel, index, ring.epoch) {
         // Relaxed: whoever means to store there loads it again.
-        let same = ring.control.consumed.load(Ordering::Relaxed) == consumed;
-        if !same || ring.mode != Mode::Block || !is_mine() {
+        if ring.control.consumed.load(Ordering::Relaxed) != consumed {
+            *told = false;
+            return Waited::Again;
+        }
+        if ring.mode != Mode::Block || !is_mine() {
             return Waited::Again;
         }
         if may_wait(channel, index).is_none() {

@@ -247,7 +247,7 @@ impl<W: View> protocol::Ring for Ring<'_, W> {
             return Waited::Gone;
         };
         let waited = if left {
-            wait::wait(self.channel, index, consumed, || true)
+            wait::wait(self.channel, index, consumed, || true, &mut false)
         } else {
             wait::wait_a_moment(self.channel, index)
         };
