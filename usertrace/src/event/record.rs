@@ -142,8 +142,11 @@ fn record_each<'a>(
     let mut outcome = Outcome::Off;
     while mask != 0 {
         let slot = mask.trailing_zeros() as usize;
-        // SAFETY: the slot's bit was in the mask.
-        let (rseq, channel) = unsafe { runtime::place(slot, callsite.channel(slot)) };
+        // SAFETY: the slot's bit was in the mask, which has no others but ATTACH.
+        let (rseq, channel) = unsafe {
+            std::hint::assert_unchecked(slot < LTT_MAX_TRACES);
+            runtime::place(slot, callsite.channel(slot))
+        };
         match write(rseq, channel, callsite.id(slot)) {
             Ok(()) => outcome = outcome.and(Ok(())),
             Err(refusal) => match record_slowly(callsite, slot, payload(), refusal) {
