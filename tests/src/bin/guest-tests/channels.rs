@@ -41,7 +41,7 @@ const WRITERS: usize = 4;
 /// So many bytes are held, and the writers let the reader come first.
 const HELD: u64 = 32 << 20;
 /// Short-lived ones. Each comes and goes in 16 traces, with 80 files, so that thousands take minutes: those are asked for.
-const PROCESSES: u64 = 250;
+const PROCESSES: u64 = 120;
 const MORE: &str = "USERTRACE_TEST_PROCESSES";
 
 /// The channel to which a kind goes, its mode, and its scope. No process waits: nobody reads while it is there.
