@@ -193,6 +193,26 @@ fn a_trace_that_is_not_there_is_named() {
     assert!(directory.path().join("out").is_dir());
 }
 
+/// E2, E3.
+#[test]
+fn channels_are_listed() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("abi"), "").unwrap();
+    for (channel, scope, flight) in [("main", "cpu", "0"), ("net", "global", "1")] {
+        let path = directory.path().join("mine").join(channel);
+        fs::create_dir_all(&path).unwrap();
+        fs::write(path.join("scope"), format!("{scope}\n")).unwrap();
+        fs::write(path.join("flight"), format!("{flight}\n")).unwrap();
+    }
+    fs::create_dir(directory.path().join("mine/control")).unwrap();
+    let output = usertrace(&["list", "--root", "."], directory.path());
+    let want = "mine: not active, 0 processes\n  channel main: cpu, discard\n  channel net: global, overwrite\n";
+    assert_eq!(text(&output.stdout), want);
+    let output = usertrace(&["list", "--root", ".", "--json"], directory.path());
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json[0]["channels"][1]["mode"], "overwrite");
+}
+
 #[test]
 fn a_library_that_is_not_there_is_named() {
     let directory = tempfile::tempdir().unwrap();

@@ -497,8 +497,13 @@ fn each_thread_has_a_file_of_its_own() {
     live.read(0, &mut rings[0]);
     live.read(1, &mut rings[1]);
     let (summary, read, files) = live.finish(&rings);
-    let name = |tid: u32, ns: u64| format!("main_{tid}_{}", at(ns));
-    let want = [name(70, 0), name(70, 6000), name(71, 5), name(72, 3000)];
+    let name = |tid: u32, ns: u64, ring: u32| format!("main_{tid}_{}_{ring}", at(ns));
+    let want = [
+        name(70, 0, 0),
+        name(70, 6000, 0),
+        name(71, 5, 1),
+        name(72, 3000, 0),
+    ];
     assert_eq!(files, want);
     assert_eq!((summary.events, read.lines.len()), (1800, 1800));
     assert_eq!((read.discarded, summary.lost), (3, 3));
@@ -516,18 +521,19 @@ fn each_thread_has_a_file_of_its_own() {
 /// A11: headers of sub-buffers that tell of the same thread at the same time do not keep others from being read.
 #[test]
 fn a_thread_that_lies_about_its_time_has_its_files_nevertheless() {
-    let channel = channel_of(1, 1, 0);
+    let channel = channel_of(2, 1, 0);
     let mut live = Live::new(&channel, &control(&["1 t:e 0 u64 n"]));
-    let mut rings = [ring(1)];
+    let mut rings = [ring(1), ring(1)];
     for n in 0..2000u64 {
-        let ring = &mut rings[0];
-        ring.cpu = 1 + (n / 252 % 2) as u32;
-        assert!(ring.event(1, at(5), &n.to_le_bytes()));
-        live.read(0, ring);
+        for (which, ring) in rings.iter_mut().enumerate() {
+            ring.cpu = 1 + (n / 252 % 2) as u32;
+            assert!(ring.event(1, at(5), &n.to_le_bytes()));
+            live.read(which, ring);
+        }
     }
     let (summary, read, files) = live.finish(&rings);
-    assert_eq!((summary.events, read.lines.len()), (2000, 2000));
-    assert_eq!(files.len(), 8);
+    assert_eq!((summary.events, read.lines.len()), (4000, 4000));
+    assert_eq!(files.len(), 16);
 }
 
 /// A ring of the process, whose events are no CPU's and no thread's.

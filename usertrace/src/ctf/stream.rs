@@ -83,7 +83,8 @@ impl StreamOf {
             // Not to be taken for a CPU.
             Self::MmCid(ring) => format!("{channel}_cid_{ring}"),
             Self::Thread { ring, tid: 0, .. } => format!("{channel}_0_{ring}"),
-            Self::Thread { tid, begin, .. } => format!("{channel}_{tid}_{begin}"),
+            // Two rings may tell of the same thread, if the process lies.
+            Self::Thread { ring, tid, begin } => format!("{channel}_{tid}_{begin}_{ring}"),
         }
     }
 

@@ -35,8 +35,8 @@ fn stages() -> Vec<Vec<Process>> {
         channels: vec![
             channel("control", 0, 0..1),
             channel("main", 0, 0..2),
-            channel("threads", 1, 70..71),
             channel("over", 2, 0..1),
+            channel("threads", 1, 70..71),
         ],
         dead: false,
     };
@@ -74,7 +74,7 @@ fn write(process: &mut Process, stage: u64, n: &mut u64) {
     if stage.is_multiple_of(2) {
         process.channels[0].rings[0].meta(START, &format!("{id} t:e{id} 6 u64 n"));
     }
-    let [_, main, threads, over] = &mut process.channels[..] else {
+    let [_, main, over, threads] = &mut process.channels[..] else {
         unreachable!();
     };
     // Some at a time, so that stages begin in the middle of sub-buffers.
@@ -83,8 +83,8 @@ fn write(process: &mut Process, stage: u64, n: &mut u64) {
             event(ring, id);
         }
     }
-    // The second one is full after a while, and in the end.
-    if stage == 1 || process.pid == 2 && stage == 2 || stage == STAGES - 1 {
+    // The second one is full after a while.
+    if stage == 1 {
         for _ in 0..1200 {
             event(&mut main.rings[1], id);
         }
@@ -102,6 +102,12 @@ fn write(process: &mut Process, stage: u64, n: &mut u64) {
         ring.head = ring.head.next_multiple_of(SUBBUF);
         for _ in 0..40 {
             event(ring, id);
+        }
+    }
+    // And this one in the end: what is lost last, nothing tells of but its count.
+    if process.pid == 2 && stage == 2 || stage == STAGES - 1 {
+        for _ in 0..1200 {
+            event(&mut threads.rings[0], id);
         }
     }
     // More than it has room for.

@@ -1,16 +1,17 @@
 //! `usertrace list`.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
 use usertrace::consumer::{
-    CONTROL_FS, ConsumerFile as _, ControlFs, KernelFile, MAIN, consumer_files,
+    CONTROL_FS, ConsumerFile as _, ControlFs, KernelFile, consumer_files, event_channels,
 };
 use usertrace_sys::uapi::{
-    LTT_FILE_DEAD, LTT_SCOPE_CPU, LTT_SCOPE_GLOBAL, LTT_SCOPE_MM_CID, LTT_SCOPE_THREAD,
-    LttRingPositions,
+    LTT_FILE_DEAD, LTT_MODE_BLOCK, LTT_MODE_DISCARD, LTT_MODE_OVERWRITE, LTT_SCOPE_CPU,
+    LTT_SCOPE_GLOBAL, LTT_SCOPE_MM_CID, LTT_SCOPE_THREAD, LttRingPositions,
 };
 
 use crate::output;
@@ -18,7 +19,8 @@ use crate::output;
 /// List traces, their processes, and how full their rings are
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Processes are listed from when they have told the kernel of their buffers, which is when they write their first
+Channels are listed with whose their rings are, and with what becomes of events when a ring is full: discard,
+overwrite, or block. Processes are listed, once for each channel, from when they have told the kernel of their buffers, which is when they write their first
 event, or end. RINGS is how many there are, and what of; FILL is how full the fullest ring is that was not read yet;
 LOST is how many events were dropped because a ring was full; SUNK is how many pages there was no memory for.
 
@@ -37,11 +39,23 @@ pub(crate) struct Args {
 struct Trace {
     name: String,
     active: bool,
+    /// Those of events.
+    channels: Vec<Channel>,
     processes: Vec<Process>,
 }
 
 #[derive(Serialize)]
+struct Channel {
+    name: String,
+    /// Who writes a ring: as the channel's file `scope` has it.
+    scope: String,
+    /// What becomes of events when a ring is full, as far as it is known.
+    mode: &'static str,
+}
+
+#[derive(Serialize)]
 struct Process {
+    channel: String,
     pid: u32,
     comm: String,
     process: u64,
@@ -82,8 +96,12 @@ impl Args {
         }
         for trace in &traces {
             let state = if trace.active { "active" } else { "not active" };
-            let processes = output::count(trace.processes.len(), "process", "processes");
+            let processes = output::count(trace.nr_processes(), "process", "processes");
             println!("{}: {state}, {processes}", trace.name);
+            for channel in &trace.channels {
+                let Channel { name, scope, mode } = channel;
+                println!("  channel {name}: {scope}, {mode}");
+            }
             if !trace.processes.is_empty() {
                 print!("{}", table(&trace.processes));
             }
@@ -96,6 +114,7 @@ fn table(processes: &[Process]) -> String {
     let mut rows = vec![
         [
             "PID",
+            "CHANNEL",
             "RINGS",
             "RING SIZE",
             "FILL",
@@ -109,6 +128,7 @@ fn table(processes: &[Process]) -> String {
     rows.extend(processes.iter().map(|process| {
         [
             process.pid.to_string(),
+            process.channel.clone(),
             format!("{} {}", process.rings, process.scope),
             process.ring_bytes.to_string(),
             format!("{}%", process.fullest * 100 / process.ring_bytes.max(1)),
@@ -125,19 +145,48 @@ fn table(processes: &[Process]) -> String {
 fn trace(path: &Path) -> Trace {
     let name = path.file_name().unwrap_or_default();
     let start = fs::read_to_string(path.join("start")).unwrap_or_default();
-    let main = path.join(MAIN);
-    let files = consumer_files(&main).unwrap_or_default();
+    let (mut channels, mut processes) = (Vec::new(), Vec::new());
+    for channel in event_channels(path).unwrap_or_default() {
+        let directory = path.join(&channel);
+        let said = |file: &str| {
+            let text = fs::read_to_string(directory.join(file)).ok()?;
+            Some(text.trim().to_owned())
+        };
+        let mode = match said("flight").as_deref() {
+            Some("0") => "discard",
+            Some("1") => "overwrite",
+            _ => "?",
+        };
+        let files = consumer_files(&directory).unwrap_or_default();
+        let of_channel = files
+            .iter()
+            .filter_map(|file| process(&channel, &directory.join(file)));
+        let (modes, listed): (Vec<_>, Vec<_>) = of_channel.unzip();
+        channels.push(Channel {
+            scope: said("scope").unwrap_or_else(|| "?".to_owned()),
+            // That of a process is told exactly.
+            mode: modes.last().copied().unwrap_or(mode),
+            name: channel,
+        });
+        processes.extend(listed);
+    }
     Trace {
         name: name.to_string_lossy().into_owned(),
         active: start.trim() == "1",
-        processes: files
-            .iter()
-            .filter_map(|name| process(&main.join(name)))
-            .collect(),
+        channels,
+        processes,
     }
 }
 
-fn process(path: &Path) -> Option<Process> {
+impl Trace {
+    fn nr_processes(&self) -> usize {
+        let numbers = self.processes.iter().map(|process| process.process);
+        numbers.collect::<BTreeSet<_>>().len()
+    }
+}
+
+/// What becomes of events of a process when a ring is full, and the process.
+fn process(channel: &str, path: &Path) -> Option<(&'static str, Process)> {
     let file = KernelFile::open(path).ok()?;
     let info = file.info().ok()?;
     let mut rings = vec![LttRingPositions::default(); info.channel.nr_rings as usize];
@@ -145,7 +194,8 @@ fn process(path: &Path) -> Option<Process> {
     let ring_bytes = u64::from(info.channel.subbuf_size) * u64::from(info.channel.subbuf_count);
     let waiting = |ring: &LttRingPositions| ring.head.saturating_sub(ring.consumed).min(ring_bytes);
     let comm = info.comm.split(|&b| b == 0).next().unwrap_or_default();
-    Some(Process {
+    let process = Process {
+        channel: channel.to_owned(),
         pid: info.pid,
         comm: String::from_utf8_lossy(comm).escape_debug().to_string(),
         process: info.process,
@@ -158,7 +208,17 @@ fn process(path: &Path) -> Option<Process> {
             .iter()
             .fold(0, |lost, ring| lost.saturating_add(ring.lost)),
         sunk: info.sunk,
-    })
+    };
+    Some((mode(info.channel.mode), process))
+}
+
+fn mode(number: u32) -> &'static str {
+    match number {
+        LTT_MODE_DISCARD => "discard",
+        LTT_MODE_OVERWRITE => "overwrite",
+        LTT_MODE_BLOCK => "block",
+        _ => "?",
+    }
 }
 
 fn scope(number: u32) -> &'static str {
