@@ -683,11 +683,14 @@ pub(in crate::writer) fn wait_for(pid: libc::pid_t) -> libc::c_int {
     status
 }
 
-/// Runs tests of this program in another process, with this in its environment.
+/// Runs tests of this program in another process, with this in its environment; but none that this one was told to skip.
 fn run_with((name, value): (&str, &str), arguments: &[&str]) {
+    let own: Vec<_> = std::env::args().collect();
+    let skipped = own.windows(2).filter(|pair| pair[0] == "--skip").flatten();
     let output = Command::new(std::env::current_exe().unwrap())
         .env(name, value)
         .args(arguments)
+        .args(skipped)
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
