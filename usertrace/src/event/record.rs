@@ -112,10 +112,7 @@ fn record_made(callsite: &Callsite, len: usize, fill: &dyn Fn(&mut Cursor<'_>)) 
         |rseq, channel, id| {
             // SAFETY: as in `record_words`.
             let result = unsafe { writer::try_write_made(rseq, channel, id, len, fill) };
-            if !channel.is_open() {
-                // It was closed meanwhile, and perhaps only this writer kept it from being given away.
-                runtime::refresh();
-            }
+            refresh_if_closed(channel);
             result
         },
         || Payload::Made { len, fill },
@@ -179,11 +176,16 @@ fn record_slowly(
         let result = writer::write_slowly(rseq, channel, callsite.id(slot), payload, refusal);
         (result, channel)
     };
+    refresh_if_closed(channel);
+    Some(result)
+}
+
+/// After a record that may have been a long one: if the channel was closed meanwhile, perhaps only this writer kept it
+/// from being given away.
+fn refresh_if_closed(channel: &Channel) {
     if !channel.is_open() {
-        // As in `record_made`: a long record may have been written here, too.
         runtime::refresh();
     }
-    Some(result)
 }
 
 /// The first event after a `fork`: gets buffers of this process's own, and writes it there (A5).

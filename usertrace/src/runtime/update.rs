@@ -104,8 +104,7 @@ impl Updater {
         for _ in 0..ROUNDS {
             let generation = info.generation();
             let is_news = generation != self.state.generation.load(Ordering::Relaxed);
-            // First out of the traces that are gone, then into the new ones: asking for those may tell the kernel that
-            // this process is out of the others.
+            // First out of the traces that are gone: only then there are buffers of new ones in their slots.
             (0..LTT_MAX_TRACES).for_each(|slot| self.leave(slot, info));
             self.take_new_slots(info);
             for slot in 0..LTT_MAX_TRACES {
@@ -195,15 +194,13 @@ impl Updater {
         is
     }
 
-    /// Asks for the slots that the kernel has for this process and did not give to it yet.
+    /// Asks for the slots that the kernel has for this process and did not give to it yet. It takes nothing back then: in
+    /// the slot of a trace that is gone this process keeps what it had, and gets no other buffer, until `leave` asks.
     fn take_new_slots(&self, info: Info) {
         let is_new = |slot: usize| {
             !self.is_given(slot) && info.slot(slot).is_some_and(|now| is_laid_out(&now))
         };
-        // The question would tell the kernel that nobody is in any other slot, which is not known.
-        let is_sure = self.state.dead.load(Ordering::Relaxed) == 0
-            && (0..LTT_MAX_TRACES).all(|slot| self.is_left(slot) || self.is_open(slot));
-        if !is_sure || !(0..LTT_MAX_TRACES).any(is_new) {
+        if !(0..LTT_MAX_TRACES).any(is_new) {
             return;
         }
         for _ in 0..LTT_MAX_TRACES {
