@@ -1,10 +1,14 @@
 //! CPUs that go and come back while programs trace (E8, F2).
 
 use std::fs;
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
 use usertrace::Outcome;
+use usertrace_sys::files;
+use usertrace_sys::uapi::{LttRingPositions, LttSubbuf};
 use usertrace_tests::child::Child;
+use usertrace_tests::consumer::Consumer;
 use usertrace_tests::control::Trace;
 use usertrace_tests::event::{self, attach, check_prefix, write};
 use usertrace_tests::guest::scaled;
@@ -13,9 +17,17 @@ use usertrace_tests::{cpu, parse, wait};
 
 use crate::{Case, cases};
 
-pub(crate) const CASES: &[Case] = cases![f2_e8_no_event_is_lost_while_a_cpu_goes_and_comes,];
+pub(crate) const CASES: &[Case] = cases![
+    f2_e8_no_event_is_lost_while_a_cpu_goes_and_comes,
+    f2_a_cpu_that_comes_after_the_start_has_its_ring,
+];
+
+const SUBBUF: u32 = 65536;
 
 const ONLINE: &str = "/sys/devices/system/cpu/cpu1/online";
+
+/// In front of a sub-buffer's records.
+const HEADER: u64 = size_of::<LttSubbuf>() as u64;
 
 /// The second CPU, which is there again when this is dropped.
 struct SecondCpu;
@@ -41,12 +53,13 @@ fn f2_e8_no_event_is_lost_while_a_cpu_goes_and_comes() {
     /// Of each thread in each round.
     const EVENTS: u64 = 1000;
     let rounds = scaled(30).max(6).next_multiple_of(2);
-    let trace = Trace::started_with("hotplug", 65536, 256);
+    let trace = Trace::started_with("hotplug", SUBBUF, 256);
     // The round that is on, and what each thread is through with.
     let round = Shared::new();
     let done: [Shared; THREADS] = std::array::from_fn(|_| Shared::new());
     let child = Child::spawn(|_| {
         attach();
+        usertrace::switch().expect("its files");
         std::thread::scope(|scope| {
             for (thread, done) in done.iter().enumerate() {
                 let round = &round;
@@ -68,20 +81,32 @@ fn f2_e8_no_event_is_lost_while_a_cpu_goes_and_comes() {
             }
         });
     });
+    let file = wait::until_some("there is a file", || trace.consumer_files("main").pop());
+    let consumer = Consumer::open(&file);
+    let mut ended = 0;
     let second = SecondCpu;
     for number in 1..=rounds {
         // They begin to write, and meanwhile the CPU goes, or comes.
         round.get().store(number, Ordering::Release);
-        second.set(number % 2 == 0);
+        let comes = number % 2 == 0;
+        second.set(comes);
+        if !comes {
+            // A sub-buffer can be ended for a CPU that is off (D4): nobody writes there.
+            let begun = || consumer.positions()[1].head % u64::from(SUBBUF);
+            let before = begun();
+            files::end_subbuf(consumer.file().as_fd(), 1).expect("an end");
+            assert!(begun() <= HEADER, "{} since {before}", begun());
+            ended += u32::from(before > HEADER);
+        }
         wait::until("all have written", || {
             done.iter()
                 .all(|done| done.get().load(Ordering::Acquire) == number)
         });
     }
     child.join();
-    let consumer = parse::of_the_dead(&trace);
+    assert!(ended > 0, "there was something to be ended");
     let used =
-        |at: &usertrace_sys::uapi::LttRingPositions| at.head > EVENTS * event::RECORD_LEN as u64;
+        |at: &LttRingPositions| at.head > EVENTS * event::RECORD_LEN as u64;
     assert!(consumer.positions().iter().all(used), "both CPUs were used");
     // Each ring is in the order of time (E8).
     let threads = parse::threads(&consumer);
@@ -89,4 +114,29 @@ fn f2_e8_no_event_is_lost_while_a_cpu_goes_and_comes() {
     for (thread, numbers) in threads {
         assert_eq!(check_prefix(&numbers), rounds * EVENTS, "thread {thread}");
     }
+}
+
+/// Rings are those of all CPUs that there can be, not of those that there are at the start of a trace, or of a program.
+fn f2_a_cpu_that_comes_after_the_start_has_its_ring() {
+    let second = SecondCpu;
+    second.set(false);
+    let trace = Trace::started_with("late", SUBBUF, 4);
+    let mut child = Child::spawn(|link| {
+        attach();
+        for cpu in 0..2 {
+            let number = link.hear();
+            cpu::pin(cpu);
+            assert_eq!(write(0, number), Outcome::Recorded);
+            link.tell(0);
+        }
+    });
+    child.link.tell(0);
+    child.link.hear();
+    second.set(true);
+    child.link.tell(1);
+    child.link.hear();
+    child.join();
+    let rings = parse::rings(&parse::of_the_dead(&trace));
+    let events: Vec<_> = rings.iter().map(|ring| ring.events.clone()).collect();
+    assert_eq!(events, [[(0, 0)], [(0, 1)]]);
 }
