@@ -264,6 +264,15 @@ impl Suite {
         self.step("aarch64, without a kernel", user, Says::Libtest);
         let boot = script("cross", &["boot"]);
         self.step("aarch64, in a guest", boot, Says::Libtest);
+        // One by one, each within the limit of a step.
+        for config in ["arm64", "riscv"] {
+            let build = script("kernel", &["build", "--config", config]);
+            if !self.prepare(&format!("kernel for {config}"), build) {
+                return;
+            }
+        }
+        let kernel = script("cross", &["kernel"]);
+        self.step("the kernel on arm64 and riscv64", kernel, Says::Nothing);
     }
 
     fn compare(&mut self) {
