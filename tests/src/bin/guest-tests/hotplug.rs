@@ -105,8 +105,7 @@ fn f2_e8_no_event_is_lost_while_a_cpu_goes_and_comes() {
     }
     child.join();
     assert!(ended > 0, "there was something to be ended");
-    let used =
-        |at: &LttRingPositions| at.head > EVENTS * event::RECORD_LEN as u64;
+    let used = |at: &LttRingPositions| at.head > EVENTS * event::RECORD_LEN as u64;
     assert!(consumer.positions().iter().all(used), "both CPUs were used");
     // Each ring is in the order of time (E8).
     let threads = parse::threads(&consumer);

@@ -1,7 +1,9 @@
 //! Kernels, function by function and object by object.
 //!
 //! Where something is does not count, but only what it is. So of each function and object its bytes are compared, and
-//! wherever the linker has put an address, what is there: the name of what it is in, and how far.
+//! wherever the linker has put an address, what is there: the name of what it is in, and how far; or what it is, if it has
+//! no name: a text, a branch of a `switch`, the place of a warning. All that has no name is compared, too, but not its
+//! order: the linker sorts texts, and the build sorts tables.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -26,14 +28,25 @@ const REASONS: &[(&str, &str)] = &[
     ("__x64_sys_ltt_*", TABLE),
     ("__ia32_sys_alloc_tracebuf", TABLE),
     ("__ia32_sys_ltt_*", TABLE),
+    ("do_syscall_64", NUMBER),
+    ("__seccomp_filter", NUMBER),
     ("seccomp_attach_filter", NUMBER),
     ("seccomp_cache_prepare_bitmap", NUMBER),
+    (
+        "do_seccomp",
+        "it calls functions behind those that know how many system calls there are",
+    ),
     ("kallsyms_*", "it has the names and places of all functions"),
+    (
+        CONFIG,
+        "the configuration, which says of each option whether it is on",
+    ),
     (".notes", "the sum over the whole kernel"),
 ];
 
 const TABLE: &str = "entries of the system call table, which say ENOSYS";
 const NUMBER: &str = "it knows how many system calls there are";
+const LED: &str = "they lead into functions that have a reason";
 
 /// A part of a kernel: what all of it that has this name is like, in order.
 type Parts = BTreeMap<Name, Vec<Part>>;
@@ -55,10 +68,12 @@ impl Display for Name {
 }
 
 /// A function or an object, wherever it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Part {
     len: u64,
     digest: u64,
+    /// What it is like, if it has no name.
+    what: String,
 }
 
 struct Section<'a> {
@@ -80,8 +95,31 @@ struct Symbol {
 struct Place {
     address: u64,
     kind: u32,
-    target: String,
+    target: Target,
 }
+
+enum Target {
+    Symbol(String),
+    Address(u64),
+}
+
+impl Place {
+    fn len(&self) -> usize {
+        match self.kind {
+            R_X86_64_64 | R_X86_64_PC64 => 8,
+            _ => 4,
+        }
+    }
+}
+
+/// What `/proc/config.gz` has.
+const CONFIG: &str = "kernel_config_data";
+/// The places of warnings, and how long each is described there: `struct bug_entry`.
+const BUGS: (&str, u64) = ("__bug_table", 16);
+/// Texts are told apart by no more than this.
+const LONGEST_TEXT: u64 = 256;
+/// From one thing without a name to the next: no further than this.
+const DEEPEST: u32 = 3;
 
 struct Image<'a> {
     sections: Vec<Section<'a>>,
@@ -103,8 +141,7 @@ pub(crate) fn compare(unpatched: &Path, patched: &Path) -> Result<bool, Error> {
     println!("{count} functions and objects in the unpatched kernel");
     let mut unexplained = 0;
     let differences = differences(&before, &after);
-    for (name, how) in &differences {
-        let reason = reason(name);
+    for (name, how, reason) in &differences {
         unexplained += usize::from(reason.is_none());
         println!("{name}: {how}: {}", reason.unwrap_or("NO REASON"));
     }
@@ -115,33 +152,74 @@ pub(crate) fn compare(unpatched: &Path, patched: &Path) -> Result<bool, Error> {
     Ok(unexplained == 0)
 }
 
-fn differences(before: &Parts, after: &Parts) -> Vec<(Name, String)> {
+/// What differs, how, and for which reason.
+type Difference = (Name, String, Option<&'static str>);
+
+fn differences(before: &Parts, after: &Parts) -> Vec<Difference> {
     let mut names: Vec<_> = before.keys().chain(after.keys()).collect();
     names.sort();
     names.dedup();
-    let none = Vec::new();
-    let of = |parts: &Parts, name| parts.get(name).unwrap_or(&none).clone();
-    names
-        .into_iter()
-        .filter_map(|name| {
-            let (before, after) = (of(before, name), of(after, name));
-            let len = |parts: &[Part]| parts.iter().map(|part| part.len).sum::<u64>();
-            let how = match (&before[..], &after[..]) {
-                (before, after) if before == after => return None,
-                ([], after) => format!("added, {} bytes", len(after)),
-                (before, []) => format!("removed, {} bytes", len(before)),
-                (before, after) if len(before) == len(after) => {
-                    format!("other contents, {} bytes", len(after))
-                }
-                (before, after) => format!("{} bytes, not {}", len(after), len(before)),
-            };
-            Some((name.clone(), how))
-        })
-        .collect()
+    let mut differences = Vec::new();
+    for name in names {
+        let of = |parts: &Parts| parts.get(name).cloned().unwrap_or_default();
+        let (before, after) = (of(before), of(after));
+        if name.symbol.is_none() {
+            differences.extend(unnamed(name, &before, &after));
+            continue;
+        }
+        let len = |parts: &[Part]| parts.iter().map(|part| part.len).sum::<u64>();
+        let how = match (&before[..], &after[..]) {
+            (before, after) if before == after => continue,
+            ([], after) => format!("added, {} bytes", len(after)),
+            (before, []) => format!("removed, {} bytes", len(before)),
+            (before, after) if len(before) == len(after) => {
+                format!("other contents, {} bytes", len(after))
+            }
+            (before, after) => format!("{} bytes, not {}", len(after), len(before)),
+        };
+        differences.push((name.clone(), how, reason(name)));
+    }
+    differences
+}
+
+/// In what the pieces of a section that have no name differ. What leads into a function that has a reason to differ has
+/// the same: branches of a `switch`, places of warnings.
+fn unnamed(name: &Name, before: &[Part], after: &[Part]) -> Vec<Difference> {
+    let mut differences = Vec::new();
+    let mut led = 0;
+    for (what, count) in pieces(before, after) {
+        let function = what.split([' ', '+']).nth(1).unwrap_or_default();
+        if reason_of(function).is_some() {
+            led += count.unsigned_abs();
+        } else {
+            let what: String = what.chars().take(80).collect();
+            differences.push((name.clone(), format!("{count:+} {what}"), reason(name)));
+        }
+    }
+    if led > 0 {
+        let how = format!("{led} entries");
+        differences.push((name.clone(), how, Some(LED)));
+    }
+    differences
+}
+
+/// Which pieces without a name the one has and the other has not, and how often.
+fn pieces<'a>(before: &'a [Part], after: &'a [Part]) -> BTreeMap<&'a str, i32> {
+    let mut counts = BTreeMap::new();
+    for (parts, one) in [(before, -1), (after, 1)] {
+        for part in parts {
+            *counts.entry(part.what.as_str()).or_insert(0) += one;
+        }
+    }
+    counts.retain(|_, count| *count != 0);
+    counts
 }
 
 fn reason(name: &Name) -> Option<&'static str> {
-    let name = name.symbol.as_deref().unwrap_or(&name.section);
+    reason_of(name.symbol.as_deref().unwrap_or(&name.section))
+}
+
+fn reason_of(name: &str) -> Option<&'static str> {
     REASONS
         .iter()
         .find(|(pattern, _)| match pattern.strip_suffix('*') {
@@ -149,6 +227,34 @@ fn reason(name: &Name) -> Option<&'static str> {
             None => name == *pattern,
         })
         .map(|(_, reason)| *reason)
+}
+
+/// Tables that are made by assembler files, which say no lengths.
+fn add_what_has_no_length(file: &ElfFile64<'_, Endianness>, symbols: &mut Vec<Symbol>) {
+    let address = |name: &str| {
+        let mut all = file.symbols();
+        all.find(|symbol| symbol.name() == Ok(name))
+            .map(|symbol| symbol.address())
+    };
+    let functions = symbols
+        .iter()
+        .find(|symbol| symbol.name == "kallsyms_offsets")
+        .map_or(0, |offsets| offsets.len / 4);
+    let config = address(CONFIG).zip(address("kernel_config_data_end"));
+    for (name, len) in [
+        ("kallsyms_num_syms", 4),
+        ("kallsyms_token_index", 2 * 256),
+        ("kallsyms_seqs_of_names", 3 * functions),
+        (CONFIG, config.map_or(0, |(start, end)| end - start)),
+    ] {
+        if let Some(address) = address(name) {
+            symbols.push(Symbol {
+                address,
+                len,
+                name: name.into(),
+            });
+        }
+    }
 }
 
 impl<'a> Image<'a> {
@@ -183,13 +289,15 @@ impl<'a> Image<'a> {
                 });
             }
         }
+        add_what_has_no_length(&file, &mut symbols);
         symbols.sort_by(|a, b| (a.address, &a.name).cmp(&(b.address, &b.name)));
-        let mut places = Vec::new();
-        let mut image = Self {
-            sections,
-            symbols,
-            places: Vec::new(),
+        let executable = |address: u64| {
+            sections.iter().any(|section: &Section<'_>| {
+                section.executable
+                    && (section.address..section.address + section.len).contains(&address)
+            })
         };
+        let mut places = Vec::new();
         for section in file.sections() {
             for (address, relocation) in section.relocations() {
                 let RelocationFlags::Elf { r_type } = relocation.flags() else {
@@ -201,17 +309,18 @@ impl<'a> Image<'a> {
                 let symbol = file.symbol_by_index(index)?;
                 let kind = symbol.elf_symbol().st_type();
                 let target = if kind == STT_SECTION || symbol.name()?.is_empty() {
-                    // What is relative is so to the end of the field.
+                    // In an instruction, what is relative is so to the end of the field.
+                    let is_code = executable(address);
                     let bias = match r_type {
-                        R_X86_64_PC32 | R_X86_64_PLT32 => 4,
+                        R_X86_64_PC32 | R_X86_64_PLT32 if is_code => 4,
                         _ => 0,
                     };
                     let at = symbol
                         .address()
                         .wrapping_add_signed(relocation.addend() + bias);
-                    image.describe(at)
+                    Target::Address(at)
                 } else {
-                    format!("{}+{:#x}", symbol.name()?, relocation.addend())
+                    Target::Symbol(format!("{}+{:#x}", symbol.name()?, relocation.addend()))
                 };
                 places.push(Place {
                     address,
@@ -224,8 +333,11 @@ impl<'a> Image<'a> {
             return Err("it has no relocations".into());
         }
         places.sort_by_key(|place| place.address);
-        image.places = places;
-        Ok(image)
+        Ok(Self {
+            sections,
+            symbols,
+            places,
+        })
     }
 
     fn section(&self, address: u64) -> Option<&Section<'a>> {
@@ -234,8 +346,8 @@ impl<'a> Image<'a> {
             .find(|section| (section.address..section.address + section.len).contains(&address))
     }
 
-    /// What is at an address: what it is in, and how far; or a text that has no name.
-    fn describe(&self, address: u64) -> String {
+    /// What is at an address: what it is in, and how far; or what it is like, if it has no name.
+    fn describe(&self, address: u64, depth: u32) -> String {
         let end = self
             .symbols
             .partition_point(|symbol| symbol.address <= address);
@@ -256,17 +368,50 @@ impl<'a> Image<'a> {
         let Some(section) = self.section(address) else {
             return "nothing".into();
         };
-        let from = (address - section.address) as usize;
-        let bytes = section.data.get(from..).unwrap_or(&[]);
-        let len = bytes.iter().take(256).position(|byte| *byte == 0);
-        match len {
-            Some(len) => format!(
-                "{}: {:?}",
-                section.name,
-                String::from_utf8_lossy(&bytes[..len])
-            ),
-            None => section.name.clone(),
+        if depth == DEEPEST {
+            return section.name.clone();
         }
+        let rest = section.address + section.len;
+        let end = match self.places(address, rest).first() {
+            _ if section.name == BUGS.0 => address + BUGS.1,
+            Some(place) if place.address == address => address + place.len() as u64,
+            place => {
+                let end = place.map_or(rest, |place| place.address);
+                let end = end.min(address + LONGEST_TEXT);
+                let text = bytes(section, address, end);
+                let len = text.iter().position(|byte| *byte == 0);
+                len.map_or(end, |len| address + len as u64)
+            }
+        };
+        let (contents, targets) = self.contents(section, address, end.min(rest), depth + 1);
+        let contents = String::from_utf8_lossy(&contents);
+        format!("{}: {contents:?} {targets:?}", section.name)
+    }
+
+    fn target(&self, place: &Place, depth: u32) -> String {
+        match &place.target {
+            Target::Symbol(name) => name.clone(),
+            Target::Address(address) => self.describe(*address, depth),
+        }
+    }
+
+    /// The bytes, without those that the linker has filled in; and what it has: where, how, and what is there.
+    fn contents(
+        &self,
+        section: &Section<'_>,
+        from: u64,
+        to: u64,
+        depth: u32,
+    ) -> (Vec<u8>, Vec<(usize, u32, String)>) {
+        let mut contents = bytes(section, from, to).to_vec();
+        let targets = self.places(from, to).iter().map(|place| {
+            let at = (place.address - from) as usize;
+            let filled = contents.iter_mut().skip(at).take(place.len());
+            filled.for_each(|byte| *byte = 0);
+            (at, place.kind, self.target(place, depth))
+        });
+        let targets = targets.collect();
+        (contents, targets)
     }
 
     fn parts(&self) -> Parts {
@@ -294,26 +439,66 @@ impl<'a> Image<'a> {
                 self.add_gap(&mut parts, section, at, end);
             }
         }
+        for (_, pieces) in parts.iter_mut().filter(|(name, _)| name.symbol.is_none()) {
+            pieces.sort_unstable();
+        }
         parts
     }
 
-    /// What is between symbols, unless it only fills the room between them.
+    /// What is between symbols, piece by piece; what only fills the room is none of them.
     fn add_gap(&self, parts: &mut Parts, section: &Section<'_>, from: u64, to: u64) {
-        let places = self.places(from, to);
-        let fills = places.is_empty()
-            && (section.executable && to - from < 64
-                || bytes(section, from, to).iter().all(|byte| *byte == 0));
-        if fills {
-            return;
-        }
         let name = Name {
             section: section.name.clone(),
             symbol: None,
         };
-        parts
-            .entry(name)
-            .or_default()
-            .push(self.part(section, from, to));
+        let pieces = parts.entry(name).or_default();
+        let mut add = |from, to, piece: &str| {
+            pieces.push(Part {
+                len: to - from,
+                digest: 0,
+                what: piece.into(),
+            });
+        };
+        let mut at = from;
+        for place in self.places(from, to) {
+            self.add_bytes(section, at, place.address, &mut add);
+            at = place.address + place.len() as u64;
+            add(
+                place.address,
+                at,
+                &format!("{} {}", place.kind, self.target(place, 0)),
+            );
+        }
+        self.add_bytes(section, at, to, &mut add);
+    }
+
+    /// Of a gap, what the linker has filled in nowhere: texts, and numbers.
+    fn add_bytes(
+        &self,
+        section: &Section<'_>,
+        from: u64,
+        to: u64,
+        add: &mut impl FnMut(u64, u64, &str),
+    ) {
+        if to <= from {
+            return;
+        }
+        let all = bytes(section, from, to);
+        if section.executable {
+            // `int3`, or less of what does nothing, fills the room between functions.
+            if to - from >= 64 && all.iter().any(|byte| *byte != 0xcc) {
+                add(from, to, &format!("{all:x?}"));
+            }
+            return;
+        }
+        let mut at = from;
+        for text in all.split(|byte| *byte == 0) {
+            if !text.is_empty() {
+                let what = String::from_utf8_lossy(text);
+                add(at, at + text.len() as u64, &format!("{what:?}"));
+            }
+            at += text.len() as u64 + 1;
+        }
     }
 
     fn places(&self, from: u64, to: u64) -> &[Place] {
@@ -323,23 +508,12 @@ impl<'a> Image<'a> {
     }
 
     fn part(&self, section: &Section<'_>, from: u64, to: u64) -> Part {
-        let mut contents = bytes(section, from, to).to_vec();
         let mut hasher = DefaultHasher::new();
-        for place in self.places(from, to) {
-            let at = (place.address - from) as usize;
-            let len = match place.kind {
-                R_X86_64_64 | R_X86_64_PC64 => 8,
-                _ => 4,
-            };
-            for byte in contents.iter_mut().skip(at).take(len) {
-                *byte = 0;
-            }
-            (at, place.kind, &place.target).hash(&mut hasher);
-        }
-        contents.hash(&mut hasher);
+        self.contents(section, from, to, 0).hash(&mut hasher);
         Part {
             len: to - from,
             digest: hasher.finish(),
+            what: String::new(),
         }
     }
 }
@@ -376,7 +550,7 @@ mod tests {
             places: vec![Place {
                 address: at + 1,
                 kind: R_X86_64_PLT32,
-                target: target.into(),
+                target: Target::Symbol(target.into()),
             }],
         }
     }
@@ -406,7 +580,7 @@ mod tests {
             let differences = differences(&before, &after.parts());
             assert_eq!(differences.len(), 1);
             assert_eq!(differences[0].0.symbol.as_deref(), Some("second"));
-            assert_eq!(reason(&differences[0].0), None);
+            assert_eq!(differences[0].2, None);
         }
     }
 
