@@ -152,9 +152,10 @@ fn trace(path: &Path) -> Trace {
             let text = fs::read_to_string(directory.join(file)).ok()?;
             Some(text.trim().to_owned())
         };
-        let mode = match said("flight").as_deref() {
-            Some("0") => "discard",
-            Some("1") => "overwrite",
+        let mode = match (said("mode").as_deref(), said("flight").as_deref()) {
+            (Some("block"), _) => "block",
+            (Some("overwrite"), _) | (_, Some("1")) => "overwrite",
+            (Some("discard"), _) | (_, Some("0")) => "discard",
             _ => "?",
         };
         let files = consumer_files(&directory).unwrap_or_default();
