@@ -579,7 +579,7 @@ fn e3_one_overwrites_and_another_does_not() {
                     threads
                 },
                 (schedule, 1),
-                || reader(2, true, 0),
+                || reader(2, 0),
                 |numbers, counts| {
                     let lost = counts.overwritten as usize;
                     assert!(lost <= 1);

@@ -250,7 +250,8 @@ impl Guest {
             .into_owned();
         let job = self.job(&nonce);
         let initramfs = boot.join("initramfs");
-        fs::write(&initramfs, initramfs::pack(&job)?).context("writing the initramfs")?;
+        fs::write(&initramfs, initramfs::pack(&job, &self.cmdline())?)
+            .context("writing the initramfs")?;
 
         let (events, seen) = channel();
         let mut machine = Machine::new(self.smp, self.memory(), self.time);

@@ -13,18 +13,18 @@ use crate::paths::{repository, target_dir};
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// The statically linked init, built when needed.
+/// Where the statically linked init is, and the other program for the initramfs; built when needed.
 ///
 /// It has a target directory of its own: tests call this while cargo holds the lock of the usual one.
-fn init_binary() -> Result<PathBuf> {
+fn programs() -> Result<PathBuf> {
     static BUILT: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
     BUILT
-        .get_or_init(|| build_init().map_err(|e| format!("{e:#}")))
+        .get_or_init(|| build_programs().map_err(|e| format!("{e:#}")))
         .clone()
         .map_err(anyhow::Error::msg)
 }
 
-fn build_init() -> Result<PathBuf> {
+fn build_programs() -> Result<PathBuf> {
     let dir = target_dir().join("guest");
     let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args([
@@ -34,8 +34,7 @@ fn build_init() -> Result<PathBuf> {
             "--release",
             "--package",
             "usertrace-init",
-            "--bin",
-            "usertrace-init",
+            "--bins",
         ])
         .args(["--target", TARGET])
         .arg("--target-dir")
@@ -57,18 +56,31 @@ fn build_init() -> Result<PathBuf> {
             String::from_utf8_lossy(&output.stderr)
         );
     }
-    Ok(dir.join(TARGET).join("release/usertrace-init"))
+    Ok(dir.join(TARGET).join("release"))
 }
 
-/// The initramfs for this job.
-pub(crate) fn pack(job: &Job) -> Result<Vec<u8>> {
-    let path = init_binary()?;
-    let init = std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+/// A program in the initramfs that is traced and then becomes init, if `rdinit=` asks for it.
+const FIRST: &str = "first";
+
+/// The initramfs for this job, and a kernel with these arguments.
+pub(crate) fn pack(job: &Job, cmdline: &str) -> Result<Vec<u8>> {
+    let directory = programs()?;
+    let read = |name| {
+        let path = directory.join(name);
+        std::fs::read(&path).with_context(|| format!("reading {}", path.display()))
+    };
+    let init = read("usertrace-init")?;
     let mut archive = Archive::default();
     archive.directory("dev");
     // The kernel opens it as the first process's standard streams, before anything is mounted.
     archive.device("dev/console", 5, 1);
     archive.file("init", 0o755, &init);
+    if cmdline
+        .split_whitespace()
+        .any(|word| word == format!("rdinit=/{FIRST}"))
+    {
+        archive.file(FIRST, 0o755, &read("usertrace-first")?);
+    }
     archive.file(JOB_PATH.trim_start_matches('/'), 0o600, &job.encode()?);
     Ok(archive.finish())
 }

@@ -178,10 +178,23 @@ impl Suite {
             in_guest(config, &program("guest-tests")),
             Says::Libtest,
         );
+        self.boot_trace(config);
         // The debug kernel's checkers take most of its instructions.
         if config == KernelConfig::Release {
             self.instructions();
         }
+    }
+
+    /// A trace that the kernel starts before the first process, which is traced.
+    fn boot_trace(&mut self, config: KernelConfig) {
+        let mut command = Command::new(program("usertrace-vm"));
+        command
+            .args(["guest", "--config", &config.to_string(), "--append"])
+            .arg("ltt.boot=early,flight,subbuf_size=8192,subbuf_count=4 rdinit=/first")
+            .arg("--")
+            .arg(program("boot-tests"));
+        let name = format!("trace from boot, {config} kernel");
+        self.step(&name, command, Says::Libtest);
     }
 
     /// That an event takes as few instructions as it must, beside the kernel's other ways to take events.

@@ -1,0 +1,95 @@
+//! A trace that was started by the kernel's command line, before the first process ran (F8).
+//!
+//! The guest is booted with `ltt.boot=early,flight,subbuf_size=8192,subbuf_count=4 rdinit=/first`: `vm/init/src/bin/first.rs`
+//! is its first process, and writes ten events before it becomes the guest's init, and anything is mounted.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+use usertrace_tests::reader::Reader;
+use usertrace_tests::{control, guest, program, wait};
+
+const TRACE: &str = "early";
+
+fn read(file: &str) -> String {
+    let path = Path::new(control::ROOT).join(TRACE).join(file);
+    std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// The consumer files of processes whose id is, or is not, 1.
+fn files(of_the_first: bool) -> Vec<std::path::PathBuf> {
+    let directory = Path::new(control::ROOT).join(TRACE).join("main");
+    std::fs::read_dir(directory)
+        .expect("the channel has a directory")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.extension().is_some())
+        .filter(|path| (path.file_stem().is_some_and(|pid| pid == "1")) == of_the_first)
+        .collect()
+}
+
+fn f8_the_trace_is_as_it_was_asked_for() {
+    let is = [
+        "start",
+        "main/mode",
+        "main/subbuf_size",
+        "main/subbuf_count",
+    ]
+    .map(read);
+    assert_eq!(is, ["1\n", "overwrite\n", "8192\n", "4\n"]);
+}
+
+fn f8_the_first_process_was_traced() {
+    // It has executed another program since, which has a file of its own only if it records.
+    let file = wait::until_some("it left something", || files(true).pop());
+    let mut reader = Reader::open(&file).expect("the file");
+    let mut events = Vec::new();
+    wait::until("it is gone", || reader.drain(|_, event| events.push(event)));
+    assert_eq!(
+        events,
+        (0..10).map(|number| (1, number)).collect::<Vec<_>>()
+    );
+}
+
+fn f8_who_comes_later_is_traced_too() {
+    let status = std::process::Command::new(program::path("numbered"))
+        .status()
+        .expect("numbered runs");
+    assert!(status.success());
+    wait::until("there is a file of it", || !files(false).is_empty());
+}
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    if !arguments.list
+        && let Err(why) = guest::check()
+    {
+        eprintln!("boot-tests: {why}");
+        return ExitCode::FAILURE;
+    }
+    arguments.test_threads = Some(1);
+    let cases: [(_, fn()); 3] = [
+        (
+            "f8_the_trace_is_as_it_was_asked_for",
+            f8_the_trace_is_as_it_was_asked_for,
+        ),
+        (
+            "f8_the_first_process_was_traced",
+            f8_the_first_process_was_traced,
+        ),
+        (
+            "f8_who_comes_later_is_traced_too",
+            f8_who_comes_later_is_traced_too,
+        ),
+    ];
+    let trials = cases
+        .into_iter()
+        .map(|(name, test)| {
+            Trial::test(name, move || {
+                test();
+                Ok(())
+            })
+        })
+        .collect();
+    libtest_mimic::run(&arguments, trials).exit_code()
+}

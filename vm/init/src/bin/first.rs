@@ -1,0 +1,25 @@
+//! A first process that is traced, before anything is mounted and anything else runs; then it becomes the guest's init.
+//!
+//! `tests/src/bin/boot-tests.rs` looks for what it wrote (F8).
+
+use std::ffi::CString;
+
+use nix::unistd::execv;
+
+usertrace::tracepoint! {
+    mod numbered {
+        provider: "first",
+        name: "numbered",
+        loglevel: Info,
+        fields: { thread: u32, number: u64 },
+    }
+}
+
+fn main() {
+    for number in 0..10 {
+        usertrace::event!(numbered, std::process::id(), number);
+    }
+    let init = CString::from(c"/init");
+    // What is missing then, the tests see.
+    let _ = execv(&init, &[&init]);
+}
