@@ -73,13 +73,7 @@ struct Process {
 
 impl Args {
     pub(crate) fn run(self) -> ExitCode {
-        match self.try_run() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                output::error(&error);
-                ExitCode::FAILURE
-            }
-        }
+        output::exit_code(self.try_run().map(|()| 0))
     }
 
     fn try_run(self) -> anyhow::Result<()> {

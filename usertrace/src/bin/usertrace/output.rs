@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::SystemTime;
 
 use anyhow::Context as _;
@@ -12,6 +13,17 @@ use usertrace::ctf::ProcessSummary;
 /// Says what went wrong, with all that led to it.
 pub(crate) fn error(error: &anyhow::Error) {
     eprintln!("usertrace: {error:#}");
+}
+
+/// The status that a command came to, or 1, with the error on standard error.
+pub(crate) fn exit_code(result: anyhow::Result<u8>) -> ExitCode {
+    match result {
+        Ok(status) => status.into(),
+        Err(error) => {
+            self::error(&error);
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Writes a value as JSON, to a file or, if that is "-", to standard output.

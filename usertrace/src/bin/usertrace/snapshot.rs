@@ -56,13 +56,7 @@ struct Summary<'a> {
 
 impl Args {
     pub(crate) fn run(self) -> ExitCode {
-        match self.try_run() {
-            Ok(status) => status.into(),
-            Err(error) => {
-                output::error(&error);
-                ExitCode::FAILURE
-            }
-        }
+        output::exit_code(self.try_run())
     }
 
     fn try_run(self) -> anyhow::Result<u8> {
