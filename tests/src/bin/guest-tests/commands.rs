@@ -127,11 +127,8 @@ fn steps() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 fn e1_e2_e3_e4_commands_do_what_they_say() {
     // The control channel is the same each time, and of no interest here.
-    let shell = format!(
-        "numbered() {{ {} --events $1 >/dev/null; }}; \
-         heads() {{ sed -n 's/^ring [^ ]* \\([^c].*\\) [0-9]* head \\([0-9]*\\).*/\\1 \\2/p' */stats | sort; }}",
-        program::path("numbered").display()
-    );
+    let shell = "numbered() { \"$NUMBERED\" --events $1 >/dev/null; }; \
+         heads() { sed -n 's/^ring [^ ]* \\([^c].*\\) [0-9]* head \\([0-9]*\\).*/\\1 \\2/p' */stats | sort; }";
     let mut seen = String::new();
     let mut expected = String::new();
     for (command, output) in steps() {
@@ -144,6 +141,7 @@ fn e1_e2_e3_e4_commands_do_what_they_say() {
             ])
             .current_dir(usertrace_tests::control::ROOT)
             .env("LC_ALL", "C")
+            .env("NUMBERED", program::path("numbered"))
             .output()
             .expect("bash");
         let said = String::from_utf8_lossy(&ran.stdout).replace("line 2:", "line 1:");
