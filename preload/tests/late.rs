@@ -1,9 +1,11 @@
 //! A program with events of its own that loads the library while it runs: E6.
 
+mod support;
+
 use std::ffi::{CString, c_void};
-use std::os::fd::AsRawFd;
 use std::process::{Command, ExitCode};
 
+use support::Traces;
 use usertrace::{Outcome, event};
 
 usertrace::tracepoint! {
@@ -45,23 +47,13 @@ fn main() -> ExitCode {
     }
     let own = std::env::current_exe().unwrap();
     let library = own.parent().unwrap().join("libusertrace_malloc.so");
-    let traces = tempfile::tempdir().unwrap();
-    let running = std::fs::File::create(traces.path().join(".running")).unwrap();
-    let output = Command::new(own)
-        .env(VARIABLE, library)
-        .env("USERTRACE_BACKEND", "fast")
-        .env("USERTRACE_OUTPUT", traces.path())
+    let traces = Traces::new();
+    let output = traces
+        .of(Command::new(own).env(VARIABLE, library))
         .output()
         .unwrap();
     assert!(output.status.success(), "{output:?}");
-    // The daemons have a lock of it.
-    // SAFETY: a descriptor of this process.
-    let locked = unsafe { libc::flock(running.as_raw_fd(), libc::LOCK_EX) };
-    assert_eq!(locked, 0);
-    let read = Command::new("babeltrace2")
-        .arg(traces.path())
-        .output()
-        .unwrap();
+    let read = traces.read();
     assert!(read.status.success() && read.stderr.is_empty(), "{read:?}");
     let text = String::from_utf8(read.stdout).unwrap();
     assert_eq!(text.matches("test:numbered").count(), 2);

@@ -1,9 +1,12 @@
 //! F2: programs that nobody here wrote do the same with the library as without it, where there is nothing to trace
 //! with as well as where there is; and D: with the fallback.
 
-use std::os::fd::AsRawFd;
+mod support;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+use support::Traces;
 
 /// The library, in a directory whose name `LD_PRELOAD` can hold: it has neither spaces nor colons.
 fn library() -> (tempfile::TempDir, PathBuf) {
@@ -27,19 +30,10 @@ fn both(command: &mut Command) -> Output {
     let (_directory, library) = library();
     let with = command.env("LD_PRELOAD", library).output().unwrap();
     assert_same(&with, &without);
-    let traces = tempfile::tempdir().unwrap();
-    // The fallback's daemons have a lock of it as long as there are any.
-    let running = std::fs::File::create(traces.path().join(".running")).unwrap();
-    command.env("USERTRACE_BACKEND", "fast");
-    let traced = command.env("USERTRACE_OUTPUT", traces.path()).output();
+    let traces = Traces::new();
+    let traced = traces.of(command).output();
     assert_same(&traced.unwrap(), &without);
-    // SAFETY: a descriptor of this process.
-    let locked = unsafe { libc::flock(running.as_raw_fd(), libc::LOCK_EX) };
-    assert_eq!(locked, 0);
-    let read = Command::new("babeltrace2")
-        .arg(traces.path())
-        .output()
-        .unwrap();
+    let read = traces.read();
     assert!(
         read.status.success(),
         "{}",

@@ -1,8 +1,10 @@
 //! A program with events of its own, and thus a copy of the library, under the preloaded library: D1, F3.
 
-use std::os::fd::AsRawFd;
+mod support;
+
 use std::process::{Command, ExitCode};
 
+use support::Traces;
 use usertrace::{Outcome, event};
 
 usertrace::tracepoint! {
@@ -40,23 +42,18 @@ fn main() -> ExitCode {
     }
     let own = std::env::current_exe().unwrap();
     let library = own.parent().unwrap().join("libusertrace_malloc.so");
-    let traces = tempfile::tempdir_in("/tmp").unwrap();
+    let traces = Traces::new();
     let link = traces.path().join("library.so");
     std::os::unix::fs::symlink(library, &link).unwrap();
-    let running = std::fs::File::create(traces.path().join(".running")).unwrap();
-    let output = Command::new(own)
-        .env(VARIABLE, "1")
-        .env("LD_PRELOAD", &link)
-        .env("USERTRACE_BACKEND", "fast")
-        .env("USERTRACE_OUTPUT", traces.path())
+    let output = traces
+        .of(Command::new(own)
+            .env(VARIABLE, "1")
+            .env("LD_PRELOAD", &link))
         .output()
         .unwrap();
     assert!(output.status.success(), "{output:?}");
     assert!(output.stderr.is_empty() && output.stdout.is_empty());
-    // The daemons have a lock of it.
-    // SAFETY: a descriptor of this process.
-    let locked = unsafe { libc::flock(running.as_raw_fd(), libc::LOCK_EX) };
-    assert_eq!(locked, 0);
+    let read = traces.read();
     let directories = std::fs::read_dir(traces.path()).unwrap();
     let directories = directories.map(|entry| entry.unwrap().path());
     assert_eq!(
@@ -65,10 +62,6 @@ fn main() -> ExitCode {
             .count(),
         2
     );
-    let read = Command::new("babeltrace2")
-        .arg(traces.path())
-        .output()
-        .unwrap();
     assert!(read.status.success() && read.stderr.is_empty(), "{read:?}");
     let text = String::from_utf8(read.stdout).unwrap();
     assert_eq!(text.matches("test:numbered").count(), 12);

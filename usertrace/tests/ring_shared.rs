@@ -4,11 +4,10 @@
 mod support;
 
 use std::convert::Infallible;
-use std::sync::LazyLock;
 
 use proptest::prelude::*;
+use support::events;
 use support::shared::{SharedRing, Writer};
-use usertrace::metadata::EventTable;
 use usertrace::ring::{
     Counts, Format, Frozen, GapKind, Geometry, Item, Patience, Positions, RingReader,
 };
@@ -23,17 +22,6 @@ fn format() -> Format {
         geometry: Geometry::new(SUBBUF as u32, COUNT as u32).unwrap(),
         protocol: Protocol::Shared,
     }
-}
-
-fn events() -> &'static EventTable {
-    static EVENTS: LazyLock<EventTable> = LazyLock::new(|| {
-        let mut events = EventTable::default();
-        for line in ["1 t:empty 0", "2 t:number 0 u64 n", "3 t:text 0 str s"] {
-            events.describe(line.as_bytes()).unwrap();
-        }
-        events
-    });
-    &EVENTS
 }
 
 #[derive(Debug, Default, PartialEq)]

@@ -331,11 +331,20 @@ fn a9_slots_go_from_one_trace_to_the_next_in_the_middle_of_long_records() {
         subbuf_size: [4096, 65536],
         subbuf_count: [2, 4],
     });
-    let long = "x".repeat(65000);
     let slot = fake.create().unwrap();
-    while_two_write(&long, || {
-        for _ in 0..300 {
+    replace_under_long_records(fake, slot, 300, |_| ());
+    fake.events(0, slot).iter().for_each(check_long);
+}
+
+const LONG: usize = 65000;
+
+/// Puts traces into a slot, one after the other, while threads write long records there. `prepare` sees each before it is
+/// started.
+fn replace_under_long_records(fake: &Fake, slot: usize, rounds: u16, prepare: impl Fn(u16)) {
+    while_two_write(&"x".repeat(LONG), || {
+        for round in 0..rounds {
             fake.replace(slot);
+            prepare(round);
             std::thread::yield_now();
             fake.start(slot);
             update();
@@ -345,9 +354,11 @@ fn a9_slots_go_from_one_trace_to_the_next_in_the_middle_of_long_records() {
     // Whoever was the last one to leave has said so.
     assert_ne!(event!(text, "the last one"), Outcome::Off);
     assert_eq!(fake.late_writes(), 0);
-    for seen in fake.events(0, slot) {
-        assert!(seen.payload == b"the last one\0" || seen.payload.len() == long.len() + 1);
-    }
+}
+
+/// An event of [`replace_under_long_records`]'s, and whole.
+fn check_long(seen: &Seen) {
+    assert!(seen.payload == b"the last one\0" || seen.payload.len() == LONG + 1);
 }
 
 /// A1, A6: a trace that was never started has no layout as yet, and there is nothing to ask the kernel about it.
@@ -1165,27 +1176,15 @@ fn a9_long_records_in_further_channels_are_waited_for() {
     let channels = [&[Some(Scope::Cpu)], &further[..]].concat();
     let fake = attach_to(Fake::with_channels(sizes, &channels));
     let slot = fake.create().unwrap();
-    let long = "x".repeat(65000);
-    while_two_write(&long, || {
-        for round in 0..1000u16 {
-            fake.replace(slot);
-            fake.set_rules(
-                slot,
-                &[(0, ACCEPT, "*"), (2 + (round % 2) as u8, ACCEPT, "*")],
-            );
-            std::thread::yield_now();
-            fake.start(slot);
-            update();
-            std::thread::yield_now();
-        }
+    replace_under_long_records(fake, slot, 1000, |round| {
+        fake.set_rules(
+            slot,
+            &[(0, ACCEPT, "*"), (2 + (round % 2) as u8, ACCEPT, "*")],
+        );
     });
-    assert_ne!(event!(text, "the last one"), Outcome::Off);
-    assert_eq!(fake.late_writes(), 0);
     assert!(fake.events(0, slot).is_empty());
     for channel in 2..4 {
-        for seen in fake.events_of(0, slot, channel) {
-            assert!(seen.payload == b"the last one\0" || seen.payload.len() == long.len() + 1);
-        }
+        fake.events_of(0, slot, channel).iter().for_each(check_long);
     }
 }
 

@@ -10,6 +10,18 @@ use anyhow::Context as _;
 use serde::Serialize;
 use usertrace::ctf::ProcessSummary;
 
+/// What to do with the summary of what was written.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Summary {
+    /// Write the summary as JSON, to standard output or to FILE
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    pub(crate) json: Option<PathBuf>,
+
+    /// Print no summary
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
 /// Says what went wrong, with all that led to it.
 pub(crate) fn error(error: &anyhow::Error) {
     eprintln!("usertrace: {error:#}");

@@ -61,13 +61,8 @@ pub(crate) struct Args {
     #[arg(long)]
     malloc: bool,
 
-    /// Write the summary as JSON, to standard output or to FILE
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
-    json: Option<PathBuf>,
-
-    /// Print no summary
-    #[arg(short, long)]
-    quiet: bool,
+    #[command(flatten)]
+    summary: output::Summary,
 
     /// Where the control file system is mounted
     #[arg(long, value_name = "DIR", default_value = CONTROL_FS)]
@@ -144,10 +139,10 @@ impl Args {
         for problem in &recording.session.problems {
             eprintln!("usertrace: {problem}");
         }
-        if !self.quiet {
+        if !self.summary.quiet {
             eprint!("{}", summary(&recording));
         }
-        if let Some(to) = &self.json
+        if let Some(to) = &self.summary.json
             && let Err(error) = output::json(to, &recording)
         {
             output::error(&error);

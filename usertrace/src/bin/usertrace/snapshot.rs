@@ -32,13 +32,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
 
-    /// Write the summary as JSON, to standard output or to FILE
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
-    json: Option<PathBuf>,
-
-    /// Print no summary
-    #[arg(short, long)]
-    quiet: bool,
+    #[command(flatten)]
+    summary: output::Summary,
 
     /// Where the control file system is mounted
     #[arg(long, value_name = "DIR", default_value = CONTROL_FS)]
@@ -67,7 +62,7 @@ impl Args {
         for problem in &session.problems {
             eprintln!("usertrace: {problem}");
         }
-        if !self.quiet {
+        if !self.summary.quiet {
             let totals = Totals::of(&session.processes);
             eprintln!(
                 "usertrace: {} events of {}, {} lost, {} holes, {} damaged; {} bytes in {}",
@@ -83,7 +78,7 @@ impl Args {
                 eprint!("{}", output::processes(&session.processes));
             }
         }
-        if let Some(to) = &self.json {
+        if let Some(to) = &self.summary.json {
             let summary = Summary {
                 trace: &self.trace,
                 directory: &directory,
