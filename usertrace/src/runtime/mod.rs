@@ -23,7 +23,7 @@ mod signals;
 mod state;
 mod status;
 mod update;
-mod wiped;
+pub(crate) mod wiped;
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, Ordering};

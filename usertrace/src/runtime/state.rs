@@ -11,7 +11,7 @@ use usertrace_sys::uapi::{
 use super::filter::Rules;
 use super::lock::Again;
 use super::wiped;
-use crate::writer::Channel;
+use crate::writer::{Channel, Visitors};
 
 /// A slot, as far as the event path need not know it.
 #[derive(Debug, Default)]
@@ -65,6 +65,8 @@ pub(super) struct State {
     pub(super) info: AtomicPtr<u8>,
     /// Not 0: the info area has rules.
     pub(super) has_rules: AtomicU32,
+    /// Who is in rings that no sequence writes.
+    pub(super) visitors: Visitors,
     /// Where a description is put together.
     text: UnsafeCell<[u64; LTT_META_MAX / 8]>,
     /// Rules of each slot, by which the callsites were told.

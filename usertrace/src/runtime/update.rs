@@ -19,12 +19,18 @@ use super::kernel::Kernel;
 use super::state::State;
 use super::status::Refused;
 use crate::event::{Callsite, callsites};
-use crate::writer::{self, Channel, Geometry, Mode, Prefault, Protocol, Rseq, Scope, Wakeup};
+use crate::writer::{
+    self, Channel, Geometry, Mode, Prefault, Protocol, Rseq, Scope, Visits, Wakeup,
+};
 
+/// `MEMBARRIER_CMD_PRIVATE_EXPEDITED`: a full barrier in all of this process's threads that run.
+const BARRIER: usize = 1 << 3;
+/// `MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED`
+const REGISTER_BARRIER: usize = 1 << 4;
 /// `MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ`: restarts all sequences that this process's threads are in.
 const RESTART: usize = 1 << 7;
 /// `MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ`
-const REGISTER: usize = 1 << 8;
+const REGISTER_RESTART: usize = 1 << 8;
 
 /// How often in a row the kernel may change something before the rest is left to the next update.
 const ROUNDS: u32 = 100;
@@ -87,7 +93,8 @@ impl Updater {
         let has_rules = areas.info_len >= INFO_LEN_WITH_RULES;
         state.has_rules.store(has_rules.into(), Ordering::Relaxed);
         if self.kernel.removes_traces() {
-            let restarts = membarrier(REGISTER).is_ok();
+            let restarts = membarrier(REGISTER_RESTART).and_then(|()| membarrier(REGISTER_BARRIER));
+            let restarts = restarts.is_ok();
             state.restarts.store(restarts.into(), Ordering::Relaxed);
         }
         // Pairs with the load in `is_attached`.
@@ -455,6 +462,10 @@ impl Updater {
             } else {
                 self.kernel.prefault()
             },
+            visits: self.kernel.removes_traces().then(|| Visits {
+                visitors: NonNull::from(&state.visitors),
+                slot: slot as u32,
+            }),
         })
     }
 
@@ -493,7 +504,9 @@ impl Updater {
         at.active.store(0, Ordering::Relaxed);
         at.generation.store(0, Ordering::Relaxed);
         at.routed.store(0, Ordering::Relaxed);
-        if state.restarts.load(Ordering::Relaxed) == 0 || membarrier(RESTART).is_err() {
+        // The second is for those who are in rings that no sequence writes.
+        let done = || membarrier(RESTART).and_then(|()| membarrier(BARRIER));
+        if state.restarts.load(Ordering::Relaxed) == 0 || done().is_err() {
             state.dead.fetch_or(1 << slot, Ordering::Relaxed);
             return;
         }

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 ///
 /// # Safety
 /// Zeros must be a `T`, at any time: the child's are zeros whatever this process has stored.
-pub(super) unsafe fn map<T>() -> Option<NonNull<T>> {
+pub(crate) unsafe fn map<T>() -> Option<NonNull<T>> {
     let len = size_of::<T>();
     // SAFETY: a new mapping, which nobody knows otherwise.
     unsafe {

@@ -14,6 +14,7 @@ use super::doorbell::Doorbell;
 use super::prefault::{self, Prefault};
 use super::rseq::{CPU_ID, MM_CID};
 use super::thread;
+use super::visitors::{Mark, Visitors};
 use super::wait::Wakeup;
 
 /// Longest record that a channel must be able to take, with its header: a record of metadata.
@@ -96,6 +97,18 @@ pub struct Geometry {
     pub wakeup: Wakeup,
     /// When writers ask for the pages of the rings.
     pub prefault: Prefault,
+    /// Where writers of the shared protocol say that they are inside. Nothing if the channel is not closed before all of
+    /// them are gone.
+    pub visits: Option<Visits>,
+}
+
+/// Where writers say that they are inside, and what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Visits {
+    /// Of the process. It must stay where it is, as the rings must.
+    pub visitors: NonNull<Visitors>,
+    /// The channel's slot.
+    pub slot: u32,
 }
 
 /// A geometry that no writer could work with.
@@ -181,22 +194,38 @@ struct Cold {
     doorbell: AtomicPtr<Doorbell>,
     buffer: AtomicPtr<u8>,
     prefault: AtomicU32,
+    /// Of [`Visits`], or NULL.
+    visitors: AtomicPtr<Visitors>,
+    slot: AtomicU32,
     /// That opened it.
     process: AtomicU32,
-    /// Writers that are between the reservation of a long record and the end of it, in any of the rings. Never set
-    /// back: they outlive a [`Channel::close`].
+    /// Writers that store into any of the rings outside of a restartable sequence: long records, and what
+    /// [`Visitors`] have no place for. Never set back: they outlive a [`Channel::close`].
     inside: AtomicU32,
 }
 
 /// A writer that stores into rings outside of a restartable sequence.
 #[derive(Debug)]
-pub(super) struct Visit<'a>(&'a AtomicU32);
+pub(super) struct Entered<'a>(&'a AtomicU32);
 
-impl Drop for Visit<'_> {
+impl Drop for Entered<'_> {
     fn drop(&mut self) {
         // Pairs with the load in `is_left`.
         self.0.fetch_sub(1, Ordering::Release);
     }
+}
+
+/// A writer of the shared protocol. Those who close the channel wait for it.
+#[derive(Debug)]
+pub(super) enum Visit<'a> {
+    /// Nobody closes the channel before it is gone.
+    Free,
+    Marked {
+        _mark: Mark<'a>,
+    },
+    Entered {
+        _entered: Entered<'a>,
+    },
 }
 
 /// How many serial numbers of channels were given. As opposed to channels, it is not wiped by `fork`.
@@ -306,6 +335,11 @@ impl Channel {
         cold.buffer.store(buffer, Ordering::Relaxed);
         cold.prefault
             .store(geometry.prefault as u32, Ordering::Relaxed);
+        let (visitors, slot) = geometry.visits.map_or((null_mut(), 0), |visits| {
+            (visits.visitors.as_ptr(), visits.slot)
+        });
+        cold.visitors.store(visitors, Ordering::Relaxed);
+        cold.slot.store(slot, Ordering::Relaxed);
         if geometry.prefault == Prefault::All && geometry.scope != Scope::Thread {
             let len = geometry.ring_size() * u64::from(geometry.nr_rings);
             prefault::all(geometry.buffers, len);
@@ -409,24 +443,64 @@ impl Channel {
         self.is_by::<CPU_ID>()
     }
 
-    /// Nobody is in the middle of a long record in any of the rings.
+    /// Nobody is in any of the rings, other than in a restartable sequence.
     ///
-    /// Who closes a channel may give its memory away only if this holds after the barrier that restarts all
-    /// sequences. The last writer out comes to [`crate::runtime::refresh`] after that.
+    /// Who closes a channel may give its memory away only if this holds after a barrier in all threads, which also
+    /// restarts all sequences. The last writer out comes to [`crate::runtime::refresh`] after that.
     #[must_use]
     pub fn is_left(&self) -> bool {
         // SeqCst: pairs with `enter`. What was stored by those who left comes before whatever follows here.
-        self.cold.inside.load(Ordering::SeqCst) == 0
+        let entered = self.cold.inside.load(Ordering::SeqCst) != 0;
+        let are_out = |visitors: &Visitors| {
+            // Relaxed: it was stored by whoever closed the channel, or before.
+            visitors.are_out(self.cold.slot.load(Ordering::Relaxed))
+        };
+        !entered && self.visitors().is_none_or(are_out)
+    }
+
+    fn visitors(&self) -> Option<&Visitors> {
+        // Relaxed: who saw the number of rings, or closed the channel, sees this.
+        let visitors = self.cold.visitors.load(Ordering::Relaxed);
+        // SAFETY: `open`'s caller promised that it stays where it is. All in it is atomic.
+        unsafe { visitors.as_ref() }
+    }
+
+    /// Lets a writer of the shared protocol in. What it looks up in the channel after this stays so until it is out, the
+    /// number of rings first. Nothing if the channel is closed.
+    #[inline(always)]
+    pub(super) fn visit(&self) -> Option<Visit<'_>> {
+        if self.rings() == 0 {
+            return None;
+        }
+        let Some(visitors) = self.visitors() else {
+            return Some(Visit::Free);
+        };
+        let mark = visitors.mark(self.cold.slot.load(Ordering::Relaxed));
+        Some(match mark {
+            Some(mark) => Visit::Marked { _mark: mark },
+            None => self.visit_slowly(),
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn visit_slowly(&self) -> Visit<'_> {
+        // SeqCst: pairs with `close` and `is_left`, as in `enter`: but it is the number of rings that is looked at next,
+        // and who closes the channel has a barrier between that and `is_left`.
+        self.cold.inside.fetch_add(1, Ordering::SeqCst);
+        Visit::Entered {
+            _entered: Entered(&self.cold.inside),
+        }
     }
 
     /// Lets a writer into the rings that means to store there outside of a restartable sequence; nothing comes back if
     /// the channel was closed since it had this epoch.
-    pub(super) fn enter(&self, epoch: u32) -> Option<Visit<'_>> {
+    pub(super) fn enter(&self, epoch: u32) -> Option<Entered<'_>> {
         // SeqCst: pairs with `close` and `is_left`. Either this sees that the channel was closed, or that one sees that
         // somebody is inside.
         self.cold.inside.fetch_add(1, Ordering::SeqCst);
-        let visit = Visit(&self.cold.inside);
-        (self.epoch.load(Ordering::SeqCst) == epoch).then_some(visit)
+        let entered = Entered(&self.cold.inside);
+        (self.epoch.load(Ordering::SeqCst) == epoch).then_some(entered)
     }
 
     /// The buffer that the kernel is asked to switch by those who wait for its readers.

@@ -24,6 +24,7 @@ mod route;
 mod rseq;
 mod shared;
 mod thread;
+mod visitors;
 mod wait;
 
 use std::sync::atomic::AtomicU16;
@@ -36,11 +37,12 @@ pub(crate) use self::rseq::{Refusal, has_mm_cid};
 #[cfg(feature = "fast")]
 pub(crate) use self::thread::is_thread;
 
-pub use self::channel::{BadGeometry, Channel, Geometry, Mode, Protocol, Scope};
+pub use self::channel::{BadGeometry, Channel, Geometry, Mode, Protocol, Scope, Visits};
 pub use self::doorbell::{Doorbell, wake};
 pub use self::payload::Cursor;
 pub use self::prefault::Prefault;
 pub use self::rseq::{NoRseq, Rseq};
+pub use self::visitors::Visitors;
 pub use self::wait::Wakeup;
 
 /// Why a record was not written.

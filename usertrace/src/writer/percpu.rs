@@ -100,7 +100,7 @@ pub(super) unsafe fn record_made<const INDEX: i32>(
     if (ring.control.time.load(Ordering::Relaxed) ^ crate::clock::cycles()) >> 48 != 0 {
         return Err(Refusal::NeedTime);
     }
-    let Some(_visit) = channel.enter(ring.epoch) else {
+    let Some(_entered) = channel.enter(ring.epoch) else {
         return Err(Refusal::Again);
     };
     let subbuf = ring.at::<LttSubbuf>(head - offset);

@@ -36,7 +36,8 @@ pub(super) struct Thread {
     pub(super) rings: [AtomicU64; 4],
     /// Long records that this thread is in the middle of: not 0 in a signal handler that came then.
     pub(super) inside: AtomicU32,
-    reserved0: AtomicU32,
+    /// What [`super::visitors`] knows.
+    pub(super) visitor: AtomicU32,
     /// In which ring of the shared protocol this thread reserved last, and up to where: what [`super::shared`] knows.
     pub(super) reserved_to: AtomicU64,
     reserved1: AtomicU64,

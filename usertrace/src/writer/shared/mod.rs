@@ -338,6 +338,7 @@ pub(super) unsafe fn write(
     id: &AtomicU16,
     payload: &[u64],
 ) -> Result<(), Dropped> {
+    let _visit = channel.visit().ok_or(Dropped::Closed)?;
     let done = described(id).is_ok_and(|id| match owner::known(channel) {
         Some(Place::Own(index)) => try_write::<Own>(channel, index, id, payload),
         Some(Place::Common(index)) => try_write::<AtomicU64>(channel, index, id, payload),
@@ -385,6 +386,7 @@ pub(super) unsafe fn write_made(
     len: usize,
     fill: &dyn Fn(&mut Cursor<'_>),
 ) -> Result<(), Dropped> {
+    let _visit = channel.visit().ok_or(Dropped::Closed)?;
     // SAFETY: the caller's promise.
     let mut cursor = Cursor::shared(unsafe { reserve(channel, id, len) }?);
     fill(&mut cursor);

@@ -105,6 +105,7 @@ impl Rings {
             protocol: Protocol::Rseq,
             wakeup: Wakeup::None,
             prefault: Prefault::Never,
+            visits: None,
         };
         let rings = Self {
             geometry: change(geometry),
@@ -675,6 +676,20 @@ pub(in crate::writer) fn fork(body: impl FnOnce()) -> libc::pid_t {
     }
 }
 
+/// Does something in the end, also if a test fails.
+pub(in crate::writer) struct AtEnd<F: Fn()>(pub(in crate::writer) F);
+
+impl<F: Fn()> Drop for AtEnd<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+pub(in crate::writer) fn membarrier(command: libc::c_int) -> libc::c_long {
+    // SAFETY: no memory is involved.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }
+}
+
 /// How a child ended.
 pub(in crate::writer) fn wait_for(pid: libc::pid_t) -> libc::c_int {
     let mut status = 0;
@@ -873,14 +888,11 @@ fn single_steps_do_not_hang() {
 fn closing_keeps_everybody_out() {
     const REGISTER: libc::c_int = 1 << 8;
     const RESTART: libc::c_int = 1 << 7;
-    let membarrier = |command: libc::c_int| {
-        // SAFETY: no memory is involved.
-        unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }
-    };
     assert_eq!(membarrier(REGISTER), 0);
     let rings = Rings::new(4096, 4);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _stopped = AtEnd(|| stop.store(true, Ordering::Relaxed));
         for _ in 0..3 {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
@@ -888,7 +900,11 @@ fn closing_keeps_everybody_out() {
                 }
             });
         }
-        for _ in 0..2000 {
+        for _ in 0..500 {
+            // Somebody is at it.
+            while rings.written().is_none() {
+                std::hint::spin_loop();
+            }
             rings.channel.close();
             assert_eq!(membarrier(RESTART), 0);
             // SAFETY: the whole memory of the rings; that nobody writes to it is what is tested.
@@ -903,6 +919,5 @@ fn closing_keeps_everybody_out() {
             }
             rings.open();
         }
-        stop.store(true, Ordering::Relaxed);
     });
 }

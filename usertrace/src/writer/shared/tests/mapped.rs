@@ -20,7 +20,7 @@ use crate::writer::{Dropped, is_thread, shared};
 const STRIDE: usize = 128;
 
 /// The rings of a channel, in memory that is shared with children.
-struct Rings {
+pub(super) struct Rings {
     geometry: Geometry,
     /// Lies before the control blocks.
     doorbell: &'static Doorbell,
@@ -36,6 +36,25 @@ unsafe impl Sync for Rings {}
 
 impl Rings {
     fn new(subbuf_size: u64, subbuf_count: u64, nr_rings: u32, scope: Scope, mode: Mode) -> Self {
+        Self::with(
+            subbuf_size,
+            subbuf_count,
+            nr_rings,
+            scope,
+            mode,
+            |geometry| geometry,
+        )
+    }
+
+    /// Rings whose geometry is changed before they are opened.
+    pub(super) fn with(
+        subbuf_size: u64,
+        subbuf_count: u64,
+        nr_rings: u32,
+        scope: Scope,
+        mode: Mode,
+        change: impl FnOnce(Geometry) -> Geometry,
+    ) -> Self {
         let control_len = STRIDE * (1 + nr_rings as usize);
         let len = control_len + (subbuf_size * subbuf_count) as usize * nr_rings as usize;
         let memory = shared_memory(len);
@@ -54,7 +73,9 @@ impl Rings {
             protocol: Protocol::Shared,
             wakeup: crate::writer::Wakeup::Doorbell(doorbell),
             prefault: crate::writer::Prefault::Never,
+            visits: None,
         };
+        let geometry = change(geometry);
         let channel = Channel::default();
         // SAFETY: the geometry is that of the memory, and all who write are gone before it is.
         unsafe { channel.open(&geometry) }.unwrap();
@@ -68,13 +89,30 @@ impl Rings {
     }
 
     /// In a child: its channel is its own, as the runtime has it.
-    fn open_in_child(&self) {
+    pub(super) fn open_in_child(&self) {
         self.channel.close();
-        // SAFETY: as in `new`; the child has one thread as yet.
+        // SAFETY: the child has one thread as yet.
+        unsafe { self.reopen() };
+    }
+
+    /// # Safety
+    /// The channel must be closed, and nobody inside.
+    pub(super) unsafe fn reopen(&self) {
+        // SAFETY: as in `with`; the caller's promise.
         unsafe { self.channel.open(&self.geometry) }.unwrap();
     }
 
-    fn put(&self, id: u16, payload: &[u64]) -> Result<(), Dropped> {
+    pub(super) fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
+    /// All of the rings and their control blocks.
+    pub(super) fn memory(&self) -> NonNull<[u64]> {
+        let start = NonNull::new(self.geometry.control.cast()).unwrap();
+        NonNull::slice_from_raw_parts(start, (self.len - STRIDE) / 8)
+    }
+
+    pub(super) fn put(&self, id: u16, payload: &[u64]) -> Result<(), Dropped> {
         // SAFETY: the geometry is that of the memory; ids mean nothing here.
         unsafe { shared::write(&self.channel, &AtomicU16::new(id), payload) }
     }

@@ -3,3 +3,5 @@
 mod heap;
 #[cfg(feature = "fast")]
 mod mapped;
+#[cfg(feature = "fast")]
+mod visits;

@@ -1,0 +1,180 @@
+//! A9: who closes a channel whose rings no sequence writes learns who is still inside.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+
+use super::mapped::Rings;
+use crate::runtime::wiped;
+use crate::writer::channel::{Geometry, Mode, Scope};
+use crate::writer::tests::{AtEnd, fork, membarrier, wait_for};
+use crate::writer::{Channel, Cursor, Dropped, Visitors, Visits, shared};
+
+/// `MEMBARRIER_CMD_PRIVATE_EXPEDITED`, and its registration.
+const BARRIER: libc::c_int = 1 << 3;
+const REGISTER: libc::c_int = 1 << 4;
+
+/// As the runtime has them: in memory that children of `fork` find wiped.
+fn visitors() -> NonNull<Visitors> {
+    // SAFETY: zeros are places that are free.
+    unsafe { wiped::map() }.unwrap()
+}
+
+/// Rings that can be closed while others write.
+fn rings(nr_rings: u32, scope: Scope, slot: u32, visitors: NonNull<Visitors>) -> Rings {
+    let visits = Some(Visits { visitors, slot });
+    Rings::with(4096, 4, nr_rings, scope, Mode::Discard, |geometry| {
+        Geometry { visits, ..geometry }
+    })
+}
+
+fn put_made(channel: &Channel, fill: &dyn Fn(&mut Cursor<'_>)) -> Result<(), Dropped> {
+    // SAFETY: the geometry is that of the memory; ids mean nothing here.
+    unsafe { shared::write_made(channel, &AtomicU16::new(7), 16, fill) }
+}
+
+#[test]
+fn a_closed_channel_is_left_later() {
+    let visitors = visitors();
+    for (nr_rings, scope) in [(1, Scope::Global), (4, Scope::Thread)] {
+        let rings = rings(nr_rings, scope, 3, visitors);
+        let other = self::rings(nr_rings, scope, 4, visitors);
+        let (channel, other) = (rings.channel(), other.channel());
+        assert!(channel.is_left());
+        put_made(channel, &|_| {
+            assert!(!channel.is_left());
+            assert!(other.is_left());
+            // As a signal handler would: it says where it is, and that is no longer so when it is done.
+            put_made(other, &|_| assert!(!other.is_left() && !channel.is_left())).unwrap();
+            assert!(other.is_left());
+            channel.close();
+            assert_eq!(put_made(channel, &|_| {}), Err(Dropped::Closed));
+            assert!(!channel.is_left());
+        })
+        .unwrap();
+        assert!(channel.is_left());
+    }
+}
+
+/// A5: the child of a handler's `fork` leaves nothing behind where its parent was inside.
+#[test]
+fn a_child_of_a_handler_is_nowhere_inside() {
+    let rings = rings(1, Scope::Global, 0, visitors());
+    let channel = rings.channel();
+    put_made(channel, &|_| {
+        let child = fork(|| {
+            assert!(channel.is_left());
+            rings.open_in_child();
+            rings.put(1, &[1]).unwrap();
+            assert!(channel.is_left());
+        });
+        assert_eq!(wait_for(child), 0);
+        assert!(!channel.is_left());
+    })
+    .unwrap();
+    assert!(channel.is_left());
+}
+
+/// A thread that ended inside is not waited for, and a new one in its place starts anew.
+#[test]
+fn who_ended_inside_is_out() {
+    let visitors = visitors();
+    let rings = rings(1, Scope::Global, 0, visitors);
+    let channel = rings.channel();
+    std::thread::scope(|scope| {
+        scope
+            .spawn(|| {
+                // SAFETY: no memory is involved; nobody drops what says that this thread is inside.
+                std::mem::forget(channel.visit().unwrap());
+                assert!(!channel.is_left());
+            })
+            .join()
+            .unwrap();
+    });
+    assert!(channel.is_left());
+    for _ in 0..3 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| rings.put(1, &[1]).unwrap()).join().unwrap();
+        });
+    }
+    assert!(channel.is_left());
+}
+
+/// More threads at a time than there are places: the rest counts itself.
+#[test]
+fn all_are_waited_for_however_many() {
+    const THREADS: usize = 1100;
+    let rings = rings(1, Scope::Global, 0, visitors());
+    let channel = rings.channel();
+    let (come, go) = (
+        std::sync::Barrier::new(THREADS + 1),
+        std::sync::Barrier::new(THREADS + 1),
+    );
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for _ in 0..THREADS {
+            let inside = || {
+                let visit = channel.visit().unwrap();
+                come.wait();
+                go.wait();
+                drop(visit);
+            };
+            let thread = std::thread::Builder::new().stack_size(1 << 16);
+            threads.push(thread.spawn_scoped(scope, inside).unwrap());
+        }
+        come.wait();
+        assert!(!channel.is_left());
+        go.wait();
+    });
+    assert!(channel.is_left());
+    // All places have owners, which are gone: they are there for others.
+    put_made(channel, &|_| assert!(!channel.is_left())).unwrap();
+    assert!(channel.is_left());
+}
+
+/// Once a channel is closed and left, nobody stores into its rings any more.
+#[test]
+fn closing_keeps_everybody_out() {
+    assert_eq!(membarrier(REGISTER), 0);
+    let visitors = visitors();
+    for (nr_rings, scope) in [(1, Scope::Global), (8, Scope::Thread)] {
+        let rings = rings(nr_rings, scope, 0, visitors);
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            // Also if this fails.
+            let _stopped = AtEnd(|| stop.store(true, Ordering::Relaxed));
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        let _ = rings.put(1, &[1, 2, 3]);
+                        // This one takes its time.
+                        let _ = put_made(rings.channel(), &|cursor| {
+                            (0..100).for_each(|_| std::hint::spin_loop());
+                            cursor.append(&[1; 16]);
+                        });
+                    }
+                });
+            }
+            for _ in 0..500 {
+                // Somebody is at it, and has two more events to write.
+                while rings.channel().positions().all(|(head, _)| head == 0) {
+                    std::hint::spin_loop();
+                }
+                rings.channel().close();
+                assert_eq!(membarrier(BARRIER), 0);
+                while !rings.channel().is_left() {
+                    std::hint::spin_loop();
+                }
+                let memory = rings.memory();
+                // SAFETY: that nobody writes to it is what is tested.
+                unsafe {
+                    memory.cast::<u64>().write_bytes(0, memory.len());
+                    for _ in 0..1000 {
+                        std::hint::spin_loop();
+                    }
+                    assert!(memory.as_ref().iter().all(|&word| word == 0));
+                    rings.reopen();
+                }
+            }
+        });
+    }
+}
