@@ -22,6 +22,8 @@ const SHORT_HEADER_LEN: usize = PACKET_HEADER_LEN - 4;
 /// Where it says how long the packet is.
 #[cfg(feature = "tools")]
 const PACKET_SIZE: usize = 4 + 16 + 4 + 8 + 3 * 8;
+/// Header of an event: its id, and its time.
+const EVENT_HEADER_LEN: usize = 2 + 8;
 /// Packets are written when they are longer than this.
 const PACKET_LEN: usize = 256 << 10;
 
@@ -246,6 +248,7 @@ impl StreamWriter {
     ///
     /// # Errors
     /// When the file cannot be written.
+    #[inline]
     pub fn event(&mut self, id: u16, time: u64, payload: &[u8]) -> io::Result<()> {
         let first = self.packets == 0 && self.content.is_empty();
         let time = if first { time } else { time.max(self.time) };
@@ -257,8 +260,12 @@ impl StreamWriter {
             self.begin = time;
         }
         self.time = time;
-        self.content.extend_from_slice(&id.to_ne_bytes());
-        self.content.extend_from_slice(&time.to_ne_bytes());
+        let mut header = [0; EVENT_HEADER_LEN];
+        header[..2].copy_from_slice(&id.to_ne_bytes());
+        header[2..].copy_from_slice(&time.to_ne_bytes());
+        // Once for both.
+        self.content.reserve(header.len() + payload.len());
+        self.content.extend_from_slice(&header);
         self.content.extend_from_slice(payload);
         if self.content.len() > PACKET_LEN {
             self.flush()?;

@@ -92,11 +92,21 @@ impl FieldType {
         }
     }
 
-    /// Length of such a field at the start of `bytes`; it may be more than there is. None: a string without end.
-    fn len(self, bytes: &[u8]) -> Option<usize> {
+    /// Bytes of a value, if they do not depend on it.
+    fn fixed_len(self) -> Option<usize> {
         match self {
             FieldType::Integer { len, .. } | FieldType::Float { len } => Some(usize::from(len)),
             FieldType::Bool => Some(1),
+            FieldType::Str => None,
+        }
+    }
+
+    /// Length of such a field at the start of `bytes`; it may be more than there is. None: a string without end.
+    fn len(self, bytes: &[u8]) -> Option<usize> {
+        match self {
+            FieldType::Integer { .. } | FieldType::Float { .. } | FieldType::Bool => {
+                self.fixed_len()
+            }
             FieldType::Str => bytes.iter().position(|&b| b == 0).map(|nul| nul + 1),
         }
     }
@@ -189,6 +199,14 @@ impl Event {
             len = len.checked_add(field.kind.len(bytes.get(len..)?)?)?;
         }
         (len <= bytes.len()).then_some(len)
+    }
+
+    /// Length of each payload, if that does not depend on the values.
+    pub(super) fn fixed_len(&self) -> Option<usize> {
+        let mut fields = self.fields.iter();
+        fields.try_fold(0usize, |len, field| {
+            len.checked_add(field.kind.fixed_len()?)
+        })
     }
 }
 

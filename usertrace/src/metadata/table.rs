@@ -10,6 +10,20 @@ use crate::ring::PayloadLengths;
 #[derive(Clone, Debug, Default)]
 pub struct EventTable {
     events: HashMap<u16, Event>,
+    /// By id, how long payloads are: a reader asks for each record. Ids are given one after the other, so they are low.
+    lengths: Vec<Length>,
+}
+
+/// How long payloads of an event are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Length {
+    /// There is no such event.
+    #[default]
+    Unknown,
+    /// Always so long.
+    Fixed(u32),
+    /// What is in them says it.
+    Variable,
 }
 
 impl EventTable {
@@ -21,7 +35,10 @@ impl EventTable {
         use std::collections::hash_map::Entry;
         let event = Event::parse(line)?;
         match self.events.entry(event.id) {
-            Entry::Vacant(entry) => Ok(Some(entry.insert(event))),
+            Entry::Vacant(entry) => {
+                note_length(&mut self.lengths, &event);
+                Ok(Some(entry.insert(event)))
+            }
             // Threads on two CPUs may describe the same event.
             Entry::Occupied(entry) if *entry.get() == event => Ok(None),
             Entry::Occupied(_) => Err(DescriptionError::Conflict(event.id)),
@@ -50,16 +67,32 @@ impl EventTable {
 impl FromIterator<Event> for EventTable {
     /// Of events of the same id, the last one.
     fn from_iter<I: IntoIterator<Item = Event>>(events: I) -> Self {
-        let events = events.into_iter().map(|event| (event.id, event));
-        Self {
-            events: events.collect(),
+        let mut table = Self::default();
+        for event in events {
+            note_length(&mut table.lengths, &event);
+            table.events.insert(event.id, event);
         }
+        table
     }
 }
 
+fn note_length(lengths: &mut Vec<Length>, event: &Event) {
+    let id = usize::from(event.id);
+    if lengths.len() <= id {
+        lengths.resize(id + 1, Length::Unknown);
+    }
+    let fixed = event.fixed_len().and_then(|len| u32::try_from(len).ok());
+    lengths[id] = fixed.map_or(Length::Variable, Length::Fixed);
+}
+
 impl PayloadLengths for EventTable {
+    #[inline]
     fn payload_len(&self, id: u16, bytes: &[u8]) -> Option<usize> {
-        self.get(id)?.payload_len(bytes)
+        match *self.lengths.get(usize::from(id))? {
+            Length::Unknown => None,
+            Length::Fixed(len) => Some(len as usize).filter(|&len| len <= bytes.len()),
+            Length::Variable => self.get(id)?.payload_len(bytes),
+        }
     }
 }
 
@@ -79,6 +112,15 @@ mod tests {
         assert_eq!(table.get(7).unwrap().name, "a:b");
         assert_eq!(table.len(), 1);
         assert_eq!(table.payload_len(7, b"xyz"), Some(1));
-        assert_eq!(table.payload_len(8, b"xyz"), None);
+        assert_eq!(table.payload_len(7, b""), None);
+        for id in [0, 6, 8, u16::MAX] {
+            assert_eq!(table.payload_len(id, b"xyz"), None);
+        }
+        assert!(table.describe(b"9 a:d 0 u8 x;str s\0").unwrap().is_some());
+        assert_eq!(table.payload_len(9, b"xyz\0zy"), Some(4));
+        assert_eq!(table.payload_len(9, b"xyz"), None);
+        let events = [7, 9].map(|id| table.get(id).unwrap().clone());
+        let again: EventTable = events.into_iter().collect();
+        assert_eq!(again.lengths, table.lengths);
     }
 }

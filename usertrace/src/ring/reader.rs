@@ -4,7 +4,7 @@ use usertrace_sys::uapi::{LTT_ID_NONE, LTT_ID_PAD, LTT_LOST_WORD, LTT_SUBBUF_MAG
 use zerocopy::FromBytes;
 
 use super::geometry::MAX_POSITION;
-use super::record::{Payload, Record, before_lost_page, id, word};
+use super::record::{Payload, Record, before_lost_page, id, short, word};
 use super::shared::{Look, Place, Remains};
 use super::walk::{Tile, Walk};
 use super::{Counts, Format, GapKind, Geometry, Item, Patience, PayloadLengths, RingMemory};
@@ -286,6 +286,20 @@ impl RingReader {
             let Some(word) = word(bytes, 0) else {
                 return Ok(if is_cut { HOLE } else { End::Piece });
             };
+            // Nearly all are of this kind.
+            if let Some((time, len, payload)) =
+                short(word, bytes, self.time, self.max_time, lengths)
+            {
+                self.time = time;
+                let position = self.position;
+                self.position += len;
+                if position >= self.told {
+                    self.counts.events += 1;
+                    let id = id(word);
+                    emit(Item::Record { id, time, payload })?;
+                }
+                continue;
+            }
             match id(word) {
                 LTT_ID_NONE => return Ok(HOLE),
                 LTT_ID_PAD => return Ok(End::Rest(Rest::Padding)),

@@ -97,9 +97,32 @@ pub(super) fn later_within(time: u64, header: u64) -> Option<u64> {
     (same_high >= time).then_some(same_high)
 }
 
+/// The short record at the start of `bytes`, whose header word is `header`, and which follows one of `time`: when it was
+/// written, how long it is with its header and padding, and its payload. None: there is none.
+#[inline(always)]
+pub(super) fn short<'a>(
+    header: u64,
+    bytes: &'a [u8],
+    time: u64,
+    max_time: u64,
+    lengths: &impl PayloadLengths,
+) -> Option<(u64, u64, &'a [u8])> {
+    let id = id(header);
+    if !matches!(id, LTT_ID_MIN..=LTT_ID_MAX | LTT_ID_META) {
+        return None;
+    }
+    let time = later(time, header).filter(|&time| time <= max_time)?;
+    let len = lengths.payload_len(id, &bytes[8..])?;
+    let padded = len.checked_next_multiple_of(8)?.checked_add(8)?;
+    if padded > bytes.len() {
+        return None;
+    }
+    Some((time, padded as u64, bytes.get(8..8 + len)?))
+}
+
 impl<'a> Record<'a> {
-    /// The record at the start of `bytes`, whose header word is `header`, and which follows one of `time`. None: there
-    /// is none, and where the next one is cannot be said.
+    /// The record at the start of `bytes`, whose header word is `header`, which follows one of `time`, and which is no
+    /// [`short`] one. None: there is none, and where the next one is cannot be said.
     pub(super) fn parse(
         header: u64,
         bytes: &'a [u8],
@@ -120,20 +143,7 @@ impl<'a> Record<'a> {
                 })
             }
             LTT_ID_LONG => Self::parse_long(time, bytes, lengths),
-            id @ (LTT_ID_MIN..=LTT_ID_MAX | LTT_ID_META) => {
-                let len = lengths.payload_len(id, &bytes[8..])?;
-                let end = len.checked_add(8)?;
-                let padded = end.checked_next_multiple_of(8)?;
-                if padded > bytes.len() {
-                    return None;
-                }
-                Some(Record {
-                    time,
-                    len: padded as u64,
-                    busy: false,
-                    payload: Payload::Event(id, &bytes[8..end]),
-                })
-            }
+            // A short one was looked for before.
             _ => None,
         }
     }
