@@ -20,7 +20,7 @@ pub use self::program::{begun, now, wait};
 pub use self::report::{figures, report, with_figures};
 pub use self::results::{
     Counts, Event, Events, Faults, First, Idle, IdleCalls, Memory, PROCESSES, Results, StartUp,
-    Starts, Who,
+    Starts, Volume, Who,
 };
 pub use self::statistics::{median, quantile};
 pub use self::targets::Target;

@@ -124,6 +124,8 @@ pub struct Counts {
     pub idle_calls: Option<IdleCalls>,
     /// Starts of a trace.
     pub starts: Option<Starts>,
+    /// Ways into a file.
+    pub volume: Option<Volume>,
 }
 
 /// Instructions of the first write to a page, with the clearing of it.
@@ -179,6 +181,21 @@ impl Starts {
             (self.many_by_signal - self.one_by_signal) / (many - one),
         ]
     }
+}
+
+/// Instructions of the reading side, for each MiB that it brings into a new file in memory.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Volume {
+    /// Our recorder, of events of 32 bytes: with a look at each record.
+    pub ours: f64,
+    /// One `write()` of the same ring from where it is mapped, in blocks, without a look.
+    pub copied: f64,
+    /// What `cat` does with a pipe.
+    pub pipe: f64,
+    /// The mapped reader of ftrace's ring buffer: each sub-buffer by a `write()`.
+    pub ftrace: f64,
+    /// Pages by reference into a pipe and from there into the file (`vmsplice`, `splice`).
+    pub spliced: f64,
 }
 
 /// What an instrumented program costs that does nothing.

@@ -10,6 +10,7 @@
 
 mod control;
 mod kernel;
+mod volume;
 
 use std::arch::{asm, global_asm};
 use std::fs::{self, File, OpenOptions};
@@ -88,6 +89,7 @@ fn run() -> Result<()> {
     let faults = kernel::faults()?;
     let idle_calls = kernel::idle_calls()?;
     let starts = kernel::starts()?;
+    let volume = volume::volume()?;
 
     let mut ring = vec![1u64; 1 << 16];
     let mut head = 0;
@@ -111,6 +113,7 @@ fn run() -> Result<()> {
         faults: Some(faults),
         idle_calls: Some(idle_calls),
         starts: Some(starts),
+        volume: Some(volume),
     };
     println!("{}", serde_json::to_string_pretty(&counts)?);
 
