@@ -12,6 +12,8 @@ pub(crate) const CASES: &[Case] = cases![e1_e2_e3_e4_commands_do_what_they_say];
 /// of 24 bytes, or 32 in a ring that several threads write; a sub-buffer begins with 64.
 const SESSION: &str = r#"
 $ mkdir mytrace
+$ ls -d /sys/kernel/debug/ltt/mytrace
+/sys/kernel/debug/ltt/mytrace
 $ ls mytrace
 allocate
 control

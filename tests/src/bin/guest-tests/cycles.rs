@@ -6,19 +6,23 @@ use std::time::Instant;
 
 use usertrace::Outcome;
 use usertrace_sys::crash::{LTT_CRASH_BUFFER, LTT_CRASH_TRACE};
+use usertrace_sys::uapi::LTT_MAX_TRACES;
 use usertrace_tests::accounts::Cgroup;
 use usertrace_tests::child::{Child, Link};
 use usertrace_tests::consumer::Consumer;
 use usertrace_tests::control::Trace;
 use usertrace_tests::event::{attach, write};
 use usertrace_tests::guest::scaled;
+use usertrace_tests::reader::Reader;
 use usertrace_tests::shared::Shared;
 use usertrace_tests::{directory, parse, wait};
 
 use crate::{Case, cases};
 
-pub(crate) const CASES: &[Case] =
-    cases![a9_c8_ten_thousand_traces_come_and_go_while_eight_threads_trace];
+pub(crate) const CASES: &[Case] = cases![
+    a9_c8_ten_thousand_traces_come_and_go_while_eight_threads_trace,
+    a9_writers_of_shared_rings_are_out_before_their_slot_has_another_trace,
+];
 
 const THREADS: usize = 8;
 /// A tenth of that on the debug kernel, unless all are asked for: see [`scaled`].
@@ -164,6 +168,74 @@ fn come_and_go(link: &mut Link) {
         "{cycles} cycles took {:.1} s; {events} events, {sampled} of them looked at",
         took.as_secs_f64()
     );
+}
+
+/// Traces that come into the one slot that is free.
+const SUCCESSORS: u64 = 200;
+
+/// Writers of rings that no restartable sequence writes are interrupted anywhere, also between two of their stores. Were one
+/// still there when the slot has the next trace, it would store into that one's rings.
+fn a9_writers_of_shared_rings_are_out_before_their_slot_has_another_trace() {
+    let stop = Shared::new();
+    let child = {
+        let mut child = Child::spawn(|link| {
+            attach();
+            link.tell(0);
+            std::thread::scope(|scope| {
+                for thread in 0..THREADS as u32 {
+                    let stop = &stop;
+                    scope.spawn(move || {
+                        for number in 0.. {
+                            if stop.get().load(Ordering::Relaxed) != 0 {
+                                break;
+                            }
+                            write(thread, number);
+                        }
+                    });
+                }
+            });
+        });
+        child.link.hear();
+        child
+    };
+    // All slots but one.
+    let others: Vec<_> = (1..LTT_MAX_TRACES)
+        .map(|n| Trace::create(&format!("other-{n}")))
+        .collect();
+    let cycles = scaled(SUCCESSORS);
+    let (mut events, mut slot) = (0u64, None);
+    for cycle in 0..cycles {
+        let scope = if cycle % 2 == 0 { "global" } else { "thread" };
+        let trace = Trace::started_of("successor", scope, 4096, 2);
+        assert!(
+            slot.replace(trace.stats().slot)
+                .is_none_or(|before| before == trace.stats().slot),
+            "one slot"
+        );
+        let path = wait::until_some("the process has a buffer", || {
+            trace.consumer_files("main").pop()
+        });
+        let mut reader = Reader::open(&path).expect("a consumer file");
+        let mut last = BTreeMap::new();
+        let mut seen = 0;
+        wait::until("they write to it", || {
+            reader.drain(|ring, (thread, number)| {
+                let before = last.insert((ring, thread), number);
+                assert!(
+                    thread < THREADS as u32 && before.is_none_or(|before| number > before),
+                    "{scope}, ring {ring}: thread {thread} wrote {number} after {before:?}"
+                );
+                seen += 1;
+            });
+            seen > 1000
+        });
+        events += seen;
+        trace.try_remove().expect("rmdir");
+    }
+    drop(others);
+    stop.get().store(1, Ordering::Relaxed);
+    child.join();
+    println!("{cycles} traces in one slot, {events} events");
 }
 
 /// What the crash directory has when no trace is there, and all that is to be done after one has been done.
