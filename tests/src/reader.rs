@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use usertrace::consumer::{ConsumerFile, FileRing, KernelFile};
-use usertrace::ring::{Channel, Counts, Item, Patience, PayloadLengths, RingReader};
+use usertrace::ring::{Channel, Counts, GapKind, Item, Patience, PayloadLengths, RingReader};
 use usertrace_sys::uapi::{LTT_FILE_DEAD, LttRingPositions};
 
 use crate::event;
@@ -55,7 +55,27 @@ impl Reader {
     ///
     /// # Panics
     /// If the kernel refuses, or if there is anything that is not whole.
-    pub fn drain(&mut self, mut tell: impl FnMut(usize, (u32, u64))) -> bool {
+    pub fn drain(&mut self, tell: impl FnMut(usize, (u32, u64))) -> bool {
+        let dead = self.look(tell, |ring, kind| panic!("{kind:?} in ring {ring}"));
+        for (ring, (reader, at)) in self.rings.iter().zip(&self.positions).enumerate() {
+            if reader.position() > at.consumed {
+                self.file
+                    .consume(ring as u32, reader.position())
+                    .expect("LTT_IOC_CONSUME");
+            }
+        }
+        dead
+    }
+
+    /// Likewise, gives nothing back, and tells of what is not whole, too.
+    ///
+    /// # Panics
+    /// If the kernel refuses.
+    pub fn look(
+        &mut self,
+        mut tell: impl FnMut(usize, (u32, u64)),
+        mut gap: impl FnMut(usize, GapKind),
+    ) -> bool {
         let info = self.file.info().expect("LTT_IOC_INFO");
         let channel = Channel::new(&info.channel).expect("a channel");
         let flags = self
@@ -71,17 +91,12 @@ impl Reader {
                 reader.read(&mut memory, at.head, patience, &Numbered, &mut |item| {
                     match item {
                         Item::Record { payload, .. } => tell(ring, event::read(payload)),
-                        Item::Gap { kind } => panic!("{kind:?} in ring {ring}"),
+                        Item::Gap { kind } => gap(ring, kind),
                         Item::SubBuffer { .. } | Item::Overwritten { .. } => {}
                     }
                     Ok(())
                 });
             let Ok(()) = read;
-            if reader.position() > at.consumed {
-                self.file
-                    .consume(ring as u32, reader.position())
-                    .expect("LTT_IOC_CONSUME");
-            }
         }
         dead
     }

@@ -4,12 +4,14 @@ use std::fs;
 use std::sync::atomic::Ordering;
 
 use usertrace::Outcome;
+use usertrace_sys::uapi::LttSubbuf;
 use usertrace_tests::accounts::Cgroup;
 use usertrace_tests::areas::Areas;
 use usertrace_tests::child::{self, Child};
 use usertrace_tests::consumer::Consumer;
 use usertrace_tests::control::{self, Trace};
 use usertrace_tests::event::{self, attach};
+use usertrace_tests::reader::Reader;
 use usertrace_tests::shared::Shared;
 use usertrace_tests::{cpu, parse, wait};
 
@@ -25,6 +27,7 @@ pub(crate) const CASES: &[Case] = cases![
     f6_a_limit_of_all_is_kept_and_can_be_raised,
     f6_what_dead_processes_left_counts,
     f2_what_is_lost_is_told_and_ends_with_the_shortage,
+    f2_a_shortage_ends_where_nobody_consumes,
     f2_a_program_in_a_full_cgroup_is_left_a_reserve,
 ];
 
@@ -257,16 +260,14 @@ fn f6_what_dead_processes_left_counts() {
 
 /// A program traces, runs out of memory, and goes on; the reader gets what there was memory for, to the record, and is told
 /// that something is missing; and when there is memory again, and the reader has come there, nothing is lost any more.
-fn f2_what_is_lost_is_told_and_ends_with_the_shortage() {
-    wait_for_nothing_held();
-    let trace = Trace::started_with("shortage", 65536, 4);
-    let limit = control::Limit::new("limit_total");
-    let mut child = Child::spawn(|link| {
+/// A program that writes so many events as it is told, on one CPU, and then switches and tells how many there are in all.
+/// What it writes to a page that it does not have is recorded as far as it knows.
+fn writer() -> Child {
+    Child::spawn(|link| {
         cpu::pin(0);
         attach();
         let mut number = 0;
         while let Some(count) = link.try_hear() {
-            // What it writes to a page that it does not have is recorded as far as it knows.
             for _ in 0..count {
                 event::write(0, number);
                 number += 1;
@@ -274,7 +275,14 @@ fn f2_what_is_lost_is_told_and_ends_with_the_shortage() {
             usertrace::switch().expect("its files");
             link.tell(number);
         }
-    });
+    })
+}
+
+fn f2_what_is_lost_is_told_and_ends_with_the_shortage() {
+    wait_for_nothing_held();
+    let trace = Trace::started_with("shortage", 65536, 4);
+    let limit = control::Limit::new("limit_total");
+    let mut child = writer();
     let mut write = |count| {
         child.link.tell(count);
         child.link.hear()
@@ -308,6 +316,45 @@ fn f2_what_is_lost_is_told_and_ends_with_the_shortage() {
     assert!(numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]));
     assert!(numbers[0] >= from);
     drop(child);
+}
+
+/// In a ring that overwrites, no consumer says that what is lost has been read: writers come to its place again.
+fn f2_a_shortage_ends_where_nobody_consumes() {
+    wait_for_nothing_held();
+    let trace = Trace::create("flight");
+    trace.set_geometry("main", 65536, 4);
+    trace.write("main/flight", "1").expect("flight");
+    trace.start();
+    let limit = control::Limit::new("limit_total");
+    let mut child = writer();
+    let mut write = |count| {
+        child.link.tell(count);
+        child.link.hear()
+    };
+    // A part of the first sub-buffer, and then all places of the ring without memory.
+    write(1000);
+    limit.leave(0);
+    write(30_000);
+    let file = &trace.consumer_files("main")[0];
+    let look = || {
+        let (mut numbers, mut gaps) = (Vec::new(), 0);
+        let mut reader = Reader::open(file).expect("its file");
+        reader.look(|_, (_, number)| numbers.push(number), |_, _| gaps += 1);
+        (numbers, gaps)
+    };
+    assert!(look().1 > 0 && trace.stats().sunk > 0);
+    limit.set("max");
+    let (numbers, all) = wait::until_some("all that it writes is there again", || {
+        // Each place of the ring twice.
+        let all = write(20_000);
+        let (numbers, gaps) = look();
+        (gaps == 0).then_some((numbers, all))
+    });
+    assert!(numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]));
+    assert_eq!(numbers.last(), Some(&(all - 1)));
+    // Three sub-buffers of four at least.
+    let room = 3 * (65536 - size_of::<LttSubbuf>()) / event::RECORD_LEN;
+    assert!(numbers.len() >= room, "{} of {room}", numbers.len());
 }
 
 /// What can't be reclaimed may have seven eighths of a cgroup. The rest is for the program, which is killed for want of
