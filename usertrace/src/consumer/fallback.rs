@@ -13,7 +13,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::record::{create_output, exit_status, system};
+use super::record::{OutputError, create_output, exit_status, system};
 use super::signals::{Came, Signals};
 use super::{Options, RecordError, Recording, SessionSummary};
 use crate::runtime::{RUNNING, parse_summary};
@@ -30,14 +30,11 @@ pub fn record_fallback(options: &Options) -> Result<Recording, RecordError> {
         .program
         .split_first()
         .ok_or(RecordError::NoProgram)?;
-    let output_error = |source| RecordError::Output {
-        path: options.output.clone(),
-        source,
-    };
-    create_output(&options.output).map_err(output_error)?;
-    let directory = fs::canonicalize(&options.output).map_err(output_error)?;
+    let output_error = OutputError::at(&options.output);
+    create_output(&options.output).map_err(&output_error)?;
+    let directory = fs::canonicalize(&options.output).map_err(&output_error)?;
     let path = directory.join(RUNNING);
-    let running = File::create_new(&path).map_err(output_error)?;
+    let running = File::create_new(&path).map_err(&output_error)?;
     let signals = Signals::new().map_err(system("take signals"))?;
     let mut command = Command::new(program);
     command.args(arguments);
@@ -74,7 +71,7 @@ pub fn record_fallback(options: &Options) -> Result<Recording, RecordError> {
     if status.is_some() {
         wait_for_daemons(&running, &signals)?;
     }
-    let session = summary(&directory, &path).map_err(output_error)?;
+    let session = summary(&directory, &path).map_err(&output_error)?;
     Ok(Recording {
         trace: options.trace.clone(),
         directory: options.output.clone(),

@@ -15,6 +15,7 @@ mod record;
 mod session;
 mod signals;
 mod snapshot;
+mod source;
 
 pub use control_fs::{
     CONTROL_FS, ControlFs, ControlFsError, Sizes, TraceDir, consumer_files, event_channels,
@@ -23,7 +24,7 @@ pub use fallback::record_fallback;
 pub use file::{ConsumerFile, FileRing};
 pub use kernel_file::KernelFile;
 pub use notes::Recorded;
-pub use record::{Options, RecordError, Recording, record};
+pub use record::{Options, OutputError, RecordError, Recording, record};
 pub use session::{CONTROL, MAIN, Progress, Session, SessionError, SessionSummary};
 pub use snapshot::{Files, SnapshotError, snapshot, snapshot_process};
 

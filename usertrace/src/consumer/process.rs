@@ -4,12 +4,13 @@ use std::io;
 use std::path::Path;
 use std::time::Instant;
 
-use usertrace_sys::uapi::{LTT_FILE_DEAD, LTT_MAX_CHANNELS, LttFileInfo, LttRingPositions};
+use usertrace_sys::uapi::LTT_FILE_DEAD;
 
 use super::notes::{Begun, Notes, ProcessNotes, RingNote};
-use super::{CONTROL, ConsumerFile, FileRing};
-use crate::ctf::{Clock, Identity, ProcessSummary, ProcessWriter, new_uuid, text};
-use crate::ring::{Channel, Patience, RingReader, Stall};
+use super::source::Source;
+use super::{CONTROL, ConsumerFile};
+use crate::ctf::{Clock, Identity, ProcessSummary, ProcessWriter, new_uuid};
+use crate::ring::{Patience, RingReader, Stall};
 
 /// What can go wrong with the recording of a process.
 #[derive(Debug, thiserror::Error)]
@@ -40,62 +41,44 @@ pub(super) struct Drained {
 #[derive(Debug)]
 pub(super) struct LiveProcess<F> {
     /// Channels of events, by their numbers in `writer`.
-    channels: Vec<Source<F>>,
+    channels: Vec<LiveChannel<F>>,
     /// How many there will be.
     nr_channels: usize,
-    control: Option<Source<F>>,
+    control: Option<LiveChannel<F>>,
     writer: ProcessWriter,
     notes: ProcessNotes,
     /// How many events the notes have.
     noted_events: usize,
 }
 
-/// A file, its channel, and room for its positions.
+/// A file of one channel that is being recorded, and what there is to know of its rings.
 #[derive(Debug)]
-struct Source<F> {
-    name: String,
-    file: F,
-    index: u32,
-    channel: Channel,
-    positions: Vec<LttRingPositions>,
+struct LiveChannel<F> {
+    source: Source<F>,
     /// Of each ring.
     stalls: Vec<Stall>,
     noted: Vec<RingNote>,
 }
 
-impl<F: ConsumerFile> Source<F> {
-    fn new(name: &str, file: F, info: &LttFileInfo) -> Result<Self, ProcessError> {
-        let channel = Channel::new(&info.channel)
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
-            .map_err(ProcessError::File)?;
-        if info.channel_index as usize >= LTT_MAX_CHANNELS {
-            return Err(ProcessError::File(io::ErrorKind::InvalidData.into()));
-        }
-        let mut source = Self {
-            name: name.to_owned(),
-            file,
-            index: info.channel_index,
-            channel,
-            positions: vec![LttRingPositions::default(); channel.nr_rings() as usize],
-            stalls: vec![Stall::default(); channel.nr_rings() as usize],
-            noted: vec![RingNote::default(); channel.nr_rings() as usize],
-        };
-        source.update()?;
-        Ok(source)
+impl<F: ConsumerFile> LiveChannel<F> {
+    fn new(name: &str, file: F) -> Result<Self, ProcessError> {
+        let source = Source::new(name, file).map_err(ProcessError::File)?;
+        let rings = source.positions.len();
+        Ok(Self {
+            source,
+            stalls: vec![Stall::default(); rings],
+            noted: vec![RingNote::default(); rings],
+        })
     }
 
     fn update(&mut self) -> Result<u32, ProcessError> {
-        self.file
-            .positions(&mut self.positions)
-            .map_err(ProcessError::File)
+        self.source.update().map_err(ProcessError::File)
     }
 
     /// Makes this file the one that consumes, before anything is read.
     fn claim(&self) -> Result<(), ProcessError> {
-        let first = self.positions.first();
-        first.map_or(Ok(()), |ring| {
-            consume(&self.file, &self.name, 0, ring.consumed)
-        })
+        let first = self.source.positions.first();
+        first.map_or(Ok(()), |ring| consume(&self.source, 0, ring.consumed))
     }
 }
 
@@ -109,17 +92,11 @@ impl<F: ConsumerFile> LiveProcess<F> {
         file: F,
         nr_channels: usize,
     ) -> Result<Option<Self>, ProcessError> {
-        let info = file.info().map_err(ProcessError::File)?;
+        let channel = LiveChannel::new(channel, file)?;
+        channel.claim()?;
+        let info = &channel.source.info;
         let clock = Clock::new(&info.start, &[info.now]);
-        let identity = Identity {
-            trace: text(&info.trace),
-            comm: text(&info.comm),
-            pid: info.pid,
-            process: info.process,
-            hostname: to.hostname.map(str::to_owned),
-        };
-        let source = Source::new(channel, file, &info)?;
-        source.claim()?;
+        let identity = channel.source.identity(to.hostname);
         let Some((writer, notes)) = to
             .writer(name, identity, clock)
             .map_err(ProcessError::Write)?
@@ -134,48 +111,47 @@ impl<F: ConsumerFile> LiveProcess<F> {
             writer,
             notes,
         };
-        process.add_source(source)?;
+        process.add(channel)?;
         Ok(Some(process))
     }
 
     /// Gives it its file of another channel of events.
     pub(super) fn add_channel(&mut self, name: &str, file: F) -> Result<(), ProcessError> {
-        let info = file.info().map_err(ProcessError::File)?;
-        let source = Source::new(name, file, &info)?;
-        source.claim()?;
-        self.add_source(source)
+        let channel = LiveChannel::new(name, file)?;
+        channel.claim()?;
+        self.add(channel)
     }
 
-    fn add_source(&mut self, mut source: Source<F>) -> Result<(), ProcessError> {
+    fn add(&mut self, mut channel: LiveChannel<F>) -> Result<(), ProcessError> {
         let limit = self.writer.clock().max_time();
-        let format = source.channel.format();
-        for (ring, noted) in (0..).zip(&mut source.noted) {
-            let note = self.notes.ring(source.index, ring);
+        let source = &channel.source;
+        let (format, index) = (source.channel.format(), source.info.channel_index);
+        for (ring, noted) in (0..).zip(&mut channel.noted) {
+            let note = self.notes.ring(index, ring);
             *noted = note.map_err(ProcessError::Write)?;
         }
         // From what is in the files, or else from what was consumed.
-        let rings = source.positions.iter().zip(&source.noted);
+        let rings = source.positions.iter().zip(&channel.noted);
         let readers = rings.map(|(ring, noted)| {
             let from = noted.written().unwrap_or(ring.consumed);
             RingReader::live(format, from, limit)
         });
-        let states: Vec<_> = source.noted.iter().map(|noted| noted.state).collect();
-        let (name, channel) = (&source.name, &source.channel);
+        let states: Vec<_> = channel.noted.iter().map(|noted| noted.state).collect();
+        let (name, of) = (&source.name, &source.channel);
         self.writer
-            .add_channel(name, source.index, channel, readers.collect(), &states)
+            .add_channel(name, index, of, readers.collect(), &states)
             .map_err(ProcessError::Write)?;
-        self.channels.push(source);
+        self.channels.push(channel);
         Ok(())
     }
 
     /// Gives it its file of the channel `control`, without which its events mean nothing.
     pub(super) fn set_control(&mut self, control: F) -> Result<(), ProcessError> {
-        let info = control.info().map_err(ProcessError::File)?;
-        let control = Source::new(CONTROL, control, &info)?;
+        let control = LiveChannel::new(CONTROL, control)?;
         let limit = self.writer.clock().max_time();
-        let format = control.channel.format();
+        let format = control.source.channel.format();
         // Descriptions are never consumed: they are read from the start.
-        let readers = control.positions.iter();
+        let readers = control.source.positions.iter();
         let readers = readers
             .map(|_| RingReader::live(format, 0, limit))
             .collect();
@@ -186,8 +162,8 @@ impl<F: ConsumerFile> LiveProcess<F> {
 
     /// Does it have its file of this channel?
     pub(super) fn has(&self, channel: &str) -> bool {
-        let mut sources = self.channels.iter().chain(&self.control);
-        sources.any(|source| source.name == channel)
+        let mut channels = self.channels.iter().chain(&self.control);
+        channels.any(|live| live.source.name == channel)
     }
 
     /// Writes what there is to the trace, and gives it back to the process. `last`: take what there is for all that
@@ -222,9 +198,9 @@ impl<F: ConsumerFile> LiveProcess<F> {
             ended: last,
             ..Drained::default()
         };
-        for (number, source) in self.channels.iter_mut().enumerate() {
+        for (number, channel) in self.channels.iter_mut().enumerate() {
             let (writer, notes) = (&mut self.writer, &self.notes);
-            source.drain(number, writer, notes, last, now, &mut drained)?;
+            channel.drain(number, writer, notes, last, now, &mut drained)?;
         }
         Ok(drained)
     }
@@ -232,15 +208,16 @@ impl<F: ConsumerFile> LiveProcess<F> {
     /// Reads all positions of events. True: the process is gone.
     fn update(&mut self) -> Result<bool, ProcessError> {
         let mut flags = 0;
-        for source in &mut self.channels {
-            flags |= source.update()?;
+        for channel in &mut self.channels {
+            flags |= channel.update()?;
         }
         Ok(flags & LTT_FILE_DEAD != 0)
     }
 
     /// Ends the recording, without reading more.
     pub(super) fn finish(self) -> io::Result<ProcessSummary> {
-        let infos = self.channels.iter().map(|source| source.file.info().ok());
+        let channels = self.channels.iter();
+        let infos = channels.map(|channel| channel.source.file.info().ok());
         let infos: Vec<_> = infos.flatten().collect();
         let clock = infos
             .first()
@@ -256,7 +233,7 @@ impl<F: ConsumerFile> LiveProcess<F> {
     }
 }
 
-impl<F: ConsumerFile> Source<F> {
+impl<F: ConsumerFile> LiveChannel<F> {
     /// Writes what there is, of the channel that `writer` calls `number`.
     fn drain(
         &mut self,
@@ -267,8 +244,9 @@ impl<F: ConsumerFile> Source<F> {
         now: Instant,
         drained: &mut Drained,
     ) -> Result<(), ProcessError> {
-        let ring_size = self.channel.geometry().ring_size();
-        let rings = self.positions.iter().zip(&mut self.stalls);
+        let source = &self.source;
+        let ring_size = source.channel.geometry().ring_size();
+        let rings = source.positions.iter().zip(&mut self.stalls);
         for (n, ((ring, stall), noted)) in rings.zip(&mut self.noted).enumerate() {
             let waiting = ring.head.saturating_sub(ring.consumed).min(ring_size);
             drained.fill = drained.fill.max(waiting * 1000 / ring_size);
@@ -277,7 +255,7 @@ impl<F: ConsumerFile> Source<F> {
             } else {
                 stall.patience(ring.consumed, ring.head, ring_size, now)
             };
-            let mut memory = FileRing::new(&self.file, &self.channel, n as u32);
+            let mut memory = source.ring(n);
             let position = writer
                 .read(number, n, &mut memory, ring.head, patience)
                 .map_err(ProcessError::Write)?;
@@ -290,13 +268,13 @@ impl<F: ConsumerFile> Source<F> {
             // First what was written, then that it was, then that it may be overwritten.
             let state = writer.ring_state(number, n);
             notes
-                .set_ring(self.index, n as u32, noted, position, state)
+                .set_ring(source.info.channel_index, n as u32, noted, position, state)
                 .map_err(ProcessError::Write)?;
             // Not beyond the head: it may have been impossible, or moved back.
             let position = position.min(ring.head);
             if position > ring.consumed {
                 drained.bytes += position - ring.consumed;
-                consume(&self.file, &self.name, n as u32, position)?;
+                consume(source, n as u32, position)?;
             }
         }
         Ok(())
@@ -305,16 +283,15 @@ impl<F: ConsumerFile> Source<F> {
 
 /// Tells the kernel that what is below `position` was consumed.
 fn consume(
-    file: &impl ConsumerFile,
-    channel: &str,
+    source: &Source<impl ConsumerFile>,
     ring: u32,
     position: u64,
 ) -> Result<(), ProcessError> {
-    match file.consume(ring, position) {
+    match source.file.consume(ring, position) {
         // The process moves its head as it likes: then its ring fills up, which harms nobody else.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-            Err(ProcessError::Busy(channel.to_owned()))
+            Err(ProcessError::Busy(source.name.clone()))
         }
         result => result.map_err(ProcessError::File),
     }
@@ -351,16 +328,17 @@ impl To<'_> {
 
 /// Reads all descriptions that there are. False: some are waited for, and events are not understood before.
 fn describe<F: ConsumerFile>(
-    control: &mut Source<F>,
+    control: &mut LiveChannel<F>,
     writer: &mut ProcessWriter,
     last: bool,
     now: Instant,
 ) -> Result<bool, ProcessError> {
     let patience = if last { Patience::Last } else { Patience::Wait };
     let mut described = true;
-    let rings = control.positions.iter().zip(&mut control.stalls);
+    let source = &control.source;
+    let rings = source.positions.iter().zip(&mut control.stalls);
     for (n, (ring, stall)) in rings.enumerate() {
-        let mut memory = FileRing::new(&control.file, &control.channel, n as u32);
+        let mut memory = source.ring(n);
         let position = writer
             .read_control(n, &mut memory, ring.head, patience)
             .map_err(ProcessError::Write)?;

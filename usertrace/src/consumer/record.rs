@@ -66,6 +66,26 @@ pub struct Recording {
     pub session: SessionSummary,
 }
 
+/// Why what was recorded is not in its directory.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write to {path}")]
+pub struct OutputError {
+    /// The directory.
+    pub path: PathBuf,
+    /// Why.
+    pub source: io::Error,
+}
+
+impl OutputError {
+    /// Makes one of what went wrong in `path`.
+    pub(super) fn at(path: &Path) -> impl Fn(io::Error) -> Self + '_ {
+        |source| Self {
+            path: path.to_owned(),
+            source,
+        }
+    }
+}
+
 /// Why nothing, or not everything, was recorded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -77,13 +97,8 @@ pub enum RecordError {
     #[error(transparent)]
     ControlFs(#[from] ControlFsError),
     /// The directory for the trace.
-    #[error("cannot write to {path}")]
-    Output {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Output(#[from] OutputError),
     /// Another program consumes the trace.
     #[error(
         "another program consumes {path}{}, and what is in a ring is there for one only",
@@ -157,14 +172,11 @@ pub(super) fn system<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -
 /// When that cannot be done, or another program consumes the trace. The program, if it was started, has ended nevertheless, other than when waiting for it fails.
 pub fn record(options: &Options) -> Result<Recording, RecordError> {
     let control_fs = ControlFs::open(&options.root)?;
-    let output_error = |source| RecordError::Output {
-        path: options.output.clone(),
-        source,
-    };
-    let before = Recorded::of(&options.output).map_err(output_error)?;
+    let output_error = OutputError::at(&options.output);
+    let before = Recorded::of(&options.output).map_err(&output_error)?;
     let created = match before {
         Some(_) => false,
-        None => create_output(&options.output).map_err(output_error)?,
+        None => create_output(&options.output).map_err(&output_error)?,
     };
     let recording = record_to(options, &control_fs, before.as_ref());
     if recording.is_err() && before.is_none() {
@@ -191,12 +203,8 @@ fn record_to(
     };
     let trace = control_fs.create(&options.trace, sizes)?;
     let recorded = trace.recorded()?;
-    let mut session = Session::open(&options.output, &recorded, hostname()).map_err(|source| {
-        RecordError::Output {
-            path: options.output.clone(),
-            source,
-        }
-    })?;
+    let mut session = Session::open(&options.output, &recorded, hostname())
+        .map_err(OutputError::at(&options.output))?;
     // From here on there will be no other channels.
     trace.start()?;
     let channels = trace.channels()?;
@@ -271,10 +279,7 @@ pub(super) fn exit_status(status: ExitStatus) -> i32 {
 
 fn failed(trace: &TraceDir, output: &Path, error: SessionError) -> RecordError {
     match error {
-        SessionError::Write(source) => RecordError::Output {
-            path: output.to_owned(),
-            source,
-        },
+        SessionError::Write(error) => OutputError::at(output)(error).into(),
         SessionError::Busy { channel, name } => RecordError::Busy {
             path: trace.channel(&channel).join(name),
         },

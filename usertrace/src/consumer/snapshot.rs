@@ -2,19 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use usertrace_sys::uapi::{LTT_FILE_DEAD, LttFileInfo, LttRingPositions};
+use usertrace_sys::uapi::LTT_FILE_DEAD;
 
 use super::control_fs::{consumer_files, event_channels};
-use super::record::{create_output, hostname};
-use super::{
-    CONTROL, ConsumerFile, ControlFs, ControlFsError, FileRing, KernelFile, SessionSummary,
-};
-use crate::ctf::{Clock, Identity, ProcessSummary, ProcessWriter, text};
-use crate::ring::{Channel, Patience, RingReader};
+use super::record::{OutputError, create_output, hostname};
+use super::source::Source;
+use super::{CONTROL, ConsumerFile, ControlFs, ControlFsError, KernelFile, SessionSummary};
+use crate::ctf::{Clock, ProcessSummary, ProcessWriter};
+use crate::ring::{Patience, RingReader};
 
 /// How long to wait for a record that its writer is in the middle of.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -27,13 +26,8 @@ pub enum SnapshotError {
     #[error(transparent)]
     ControlFs(#[from] ControlFsError),
     /// The directory for the snapshot.
-    #[error("cannot write to {path}")]
-    Output {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Output(#[from] OutputError),
 }
 
 /// Writes what is in the rings of all processes and channels of the trace `name` now to the directory `output`, which must
@@ -52,11 +46,7 @@ pub fn snapshot(
     output: &Path,
 ) -> Result<SessionSummary, SnapshotError> {
     let trace = control_fs.trace(name)?;
-    let error = |source| SnapshotError::Output {
-        path: output.to_owned(),
-        source,
-    };
-    create_output(output).map_err(error)?;
+    create_output(output).map_err(OutputError::at(output))?;
     let mut summary = SessionSummary::default();
     let channels = event_channels(&trace).unwrap_or_default();
     let mut processes: BTreeMap<String, Files<KernelFile>> = BTreeMap::new();
@@ -80,7 +70,8 @@ pub fn snapshot(
     }
     let hostname = hostname();
     for (name, files) in processes {
-        let done = snapshot_process(output, hostname.as_deref(), files).map_err(error)?;
+        let done = snapshot_process(output, hostname.as_deref(), files)
+            .map_err(OutputError::at(output))?;
         match done {
             Ok(process) => summary.processes.push(process),
             Err(problem) => summary.problems.push(format!("{name}: {problem}")),
@@ -104,36 +95,28 @@ pub fn snapshot_process<F: ConsumerFile>(
     let mut control = None;
     let mut channels = Vec::new();
     for (name, file) in files {
-        match (Source::new(name, file), &mut control) {
+        match (Source::new(&name, file), &mut control) {
             (Err(error), _) => return Ok(Err(error)),
             (Ok(source), none @ None) if source.name == CONTROL => *none = Some(source),
             (Ok(source), _) => channels.push(source),
         }
     }
-    let (Some(control), Some(info)) = (control, channels.first().map(|source| source.info)) else {
+    let (Some(control), Some(first)) = (control, channels.first()) else {
         let error = "not all of its files are there";
         return Ok(Err(io::Error::new(io::ErrorKind::NotFound, error)));
     };
-    let identity = Identity {
-        trace: text(&info.trace),
-        comm: text(&info.comm),
-        pid: info.pid,
-        process: info.process,
-        hostname: hostname.map(str::to_owned),
-    };
-    let clock = Clock::new(&info.start, &[info.now]);
+    let identity = first.identity(hostname);
+    let clock = Clock::new(&first.info.start, &[first.info.now]);
     let limit = clock.max_time();
     let mut writer = ProcessWriter::create(output, identity, clock)?;
     let format = control.channel.format();
-    let readers = control.positions.iter();
-    writer.set_control(
-        readers
-            .map(|_| RingReader::live(format, 0, limit))
-            .collect(),
-    );
+    let of_control = control.positions.iter();
+    let of_control = of_control.map(|_| RingReader::live(format, 0, limit));
+    writer.set_control(of_control.collect());
     for source in &channels {
         let (name, index) = (&source.name, source.info.channel_index);
-        writer.add_channel(name, index, &source.channel, source.readers(limit), &[])?;
+        let readers = readers(source, limit);
+        writer.add_channel(name, index, &source.channel, readers, &[])?;
     }
     let mut now = Now {
         writer,
@@ -151,40 +134,13 @@ pub fn snapshot_process<F: ConsumerFile>(
     Ok(Ok(ProcessSummary { sunk, ..summary }))
 }
 
-/// A file, and what it says.
-struct Source<F> {
-    name: String,
-    file: F,
-    info: LttFileInfo,
-    channel: Channel,
-    positions: Vec<LttRingPositions>,
-}
-
-impl<F: ConsumerFile> Source<F> {
-    fn new(name: String, file: F) -> io::Result<Self> {
-        let info = file.info()?;
-        let channel = Channel::new(&info.channel)
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-        Ok(Self {
-            name,
-            file,
-            info,
-            channel,
-            positions: vec![LttRingPositions::default(); channel.nr_rings() as usize],
-        })
-    }
-
-    fn ring(&self, ring: usize) -> FileRing<'_, F> {
-        FileRing::new(&self.file, &self.channel, ring as u32)
-    }
-
-    /// From the oldest sub-buffers that are still there.
-    fn readers(&self, limit: u64) -> Vec<RingReader> {
-        let rings = 0..self.positions.len();
-        rings
-            .map(|ring| RingReader::dump(self.channel.format(), &mut self.ring(ring), limit))
-            .collect()
-    }
+/// Readers of its rings, from the oldest sub-buffers that are still there.
+fn readers(source: &Source<impl ConsumerFile>, limit: u64) -> Vec<RingReader> {
+    let format = source.channel.format();
+    let rings = 0..source.positions.len();
+    rings
+        .map(|ring| RingReader::dump(format, &mut source.ring(ring), limit))
+        .collect()
 }
 
 /// What is being read.
@@ -198,12 +154,12 @@ struct Now<F> {
 impl<F: ConsumerFile> Now<F> {
     /// Reads what there is now of the channel that `writer` calls `number`.
     fn read(&mut self, number: usize, source: &mut Source<F>) -> io::Result<io::Result<()>> {
-        let flags = match source.file.positions(&mut source.positions) {
+        let flags = match source.update() {
             Ok(flags) => flags,
             Err(error) => return Ok(Err(error)),
         };
         // Each event was described before it was written.
-        if let Err(error) = self.control.file.positions(&mut self.control.positions) {
+        if let Err(error) = self.control.update() {
             return Ok(Err(error));
         }
         let dead = flags & LTT_FILE_DEAD != 0;

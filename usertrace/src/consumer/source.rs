@@ -1,0 +1,64 @@
+//! A consumer file, as those use it who read it.
+
+use std::io;
+
+use usertrace_sys::uapi::{LTT_MAX_CHANNELS, LttFileInfo, LttRingPositions};
+
+use super::{ConsumerFile, FileRing};
+use crate::ctf::{Identity, text};
+use crate::ring::Channel;
+
+/// A file, what it said when it was opened, and room for the positions of its rings.
+#[derive(Debug)]
+pub(super) struct Source<F> {
+    /// Its channel's name.
+    pub(super) name: String,
+    pub(super) file: F,
+    pub(super) info: LttFileInfo,
+    pub(super) channel: Channel,
+    /// As of the last [`update`](Self::update).
+    pub(super) positions: Vec<LttRingPositions>,
+}
+
+impl<F: ConsumerFile> Source<F> {
+    /// The file `file`, of the channel `name`.
+    pub(super) fn new(name: &str, file: F) -> io::Result<Self> {
+        let info = file.info()?;
+        let channel = Channel::new(&info.channel)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        if info.channel_index as usize >= LTT_MAX_CHANNELS {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut source = Self {
+            name: name.to_owned(),
+            file,
+            info,
+            channel,
+            positions: vec![LttRingPositions::default(); channel.nr_rings() as usize],
+        };
+        source.update()?;
+        Ok(source)
+    }
+
+    /// Reads the positions as they are now, and gives the file's flags, `LTT_FILE_*`.
+    pub(super) fn update(&mut self) -> io::Result<u32> {
+        self.file.positions(&mut self.positions)
+    }
+
+    /// The ring `ring`.
+    pub(super) fn ring(&self, ring: usize) -> FileRing<'_, F> {
+        FileRing::new(&self.file, &self.channel, ring as u32)
+    }
+
+    /// Whose file it is.
+    pub(super) fn identity(&self, hostname: Option<&str>) -> Identity {
+        let info = &self.info;
+        Identity {
+            trace: text(&info.trace),
+            comm: text(&info.comm),
+            pid: info.pid,
+            process: info.process,
+            hostname: hostname.map(str::to_owned),
+        }
+    }
+}
