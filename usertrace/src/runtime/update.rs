@@ -283,20 +283,10 @@ impl Updater {
         info: Info,
     ) -> Result<(), Refused> {
         let state = self.state;
-        let geometry = |channel: usize| {
-            let is_there = now.nr_channels as usize > channel;
-            let described = is_there.then(|| info.channel(slot, now.generation, channel))?;
-            self.geometry(slot, channel, &described?)
-        };
         let at = &state.slots[slot];
-        let (Some(control), Some(main)) =
-            (geometry(LTT_CHANNEL_CONTROL), geometry(LTT_CHANNEL_MAIN))
-        else {
-            return Err(Refused::Layout);
-        };
-        // SAFETY: the kernel's areas hold what `geometry` checked, and stay mapped. The channels are closed: either
-        // they never were open, or `retire` waited for everybody.
-        unsafe { state.control(slot).open(&control) }.map_err(|_| Refused::Layout)?;
+        // In this order: main is open when all else is.
+        self.open_channel(slot, LTT_CHANNEL_CONTROL, now, info)
+            .ok_or(Refused::Layout)?;
         let mut undescribed = 0;
         for callsite in callsites() {
             // SAFETY: the caller's promise.
@@ -307,28 +297,52 @@ impl Updater {
         at.undescribed.store(undescribed, Ordering::Relaxed);
         for index in LTT_CHANNEL_MAIN + 1..LTT_MAX_CHANNELS {
             // One that cannot be written is as good as none: its events go where they would go without it.
-            let by_no_index =
-                |geometry: &Geometry| geometry.scope == Scope::MmCid && !writer::has_mm_cid();
-            let Some(further) = geometry(index).filter(|geometry| !by_no_index(geometry)) else {
-                continue;
-            };
-            // First: who asks whether the slot was left is to ask this one, too.
-            at.further.fetch_or(1 << index, Ordering::Relaxed);
-            // SAFETY: as above.
-            let _ = unsafe { state.channels[index][slot].open(&further) };
+            self.open_channel(slot, index, now, info);
         }
-        // SAFETY: as above.
-        if unsafe { state.main(slot).open(&main) }.is_err() {
+        let Some(scope) = self.open_channel(slot, LTT_CHANNEL_MAIN, now, info) else {
             state.all(slot).for_each(Channel::close);
             return Err(Refused::Layout);
-        }
+        };
         at.generation.store(now.generation, Ordering::Relaxed);
         // The kernel makes the consumer's file (C4). If it cannot, the events are in the ring nevertheless.
         let _ = self.kernel.switch(buffer);
-        if main.scope == Scope::MmCid && !writer::has_mm_cid() {
+        if scope == Scope::MmCid && !writer::has_mm_cid() {
             return Err(Refused::NoMmCid);
         }
         Ok(())
+    }
+
+    /// Opens a channel of a slot, if there is one that can be written, and says who has its rings.
+    ///
+    /// Apart from [`open`](Self::open), whose callees run on what is left of a signal stack, so that what is here is not on
+    /// it at that time.
+    #[inline(never)]
+    fn open_channel(
+        &self,
+        slot: usize,
+        index: usize,
+        now: &LttInfoSlot,
+        info: Info,
+    ) -> Option<Scope> {
+        if now.nr_channels as usize <= index {
+            return None;
+        }
+        let described = info.channel(slot, now.generation, index)?;
+        let geometry = self.geometry(slot, index, &described)?;
+        let scope = geometry.scope;
+        if index > LTT_CHANNEL_MAIN {
+            if scope == Scope::MmCid && !writer::has_mm_cid() {
+                return None;
+            }
+            // First: who asks whether the slot was left is to ask this one, too.
+            self.state.slots[slot]
+                .further
+                .fetch_or(1 << index, Ordering::Relaxed);
+        }
+        // SAFETY: the kernel's areas hold what `geometry` checked, and stay mapped. The channel is closed: either it never
+        // was open, or `retire` waited for everybody.
+        unsafe { self.state.channels[index][slot].open(&geometry) }.ok()?;
+        Some(scope)
     }
 
     /// Follows what may change of a trace as long as its rings are open: what becomes of records when they are full, which
