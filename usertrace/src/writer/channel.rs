@@ -446,7 +446,7 @@ impl Channel {
     /// Nobody is in any of the rings, other than in a restartable sequence.
     ///
     /// Who closes a channel may give its memory away only if this holds after a barrier in all threads, which also
-    /// restarts all sequences. The last writer out comes to [`crate::runtime::refresh`] after that.
+    /// restarts all sequences. The last writer out comes to `refresh` of the runtime after that.
     #[must_use]
     pub fn is_left(&self) -> bool {
         // SeqCst: pairs with `enter`. What was stored by those who left comes before whatever follows here.
