@@ -254,9 +254,29 @@ struct ltt_subbuf {
  *
  *	ID PROVIDER:NAME LOGLEVEL[ TYPE FIELD[;TYPE FIELD]...]
  *
- * ID and LOGLEVEL are decimal. TYPE is u8 u16 u32 u64 (decimal), x8 x16 x32 x64
- * (hexadecimal), s8 s16 s32 s64, f32 f64, bool (1 byte), str (up to and with a
- * NUL). Fields are packed in this order without padding between them.
+ * ID and LOGLEVEL are decimal. Fields are packed in this order without padding
+ * between them, in the machine's byte order. TYPE is one of
+ *
+ *	u8 u16 u32 u64	unsigned, shown in decimal
+ *	x8 x16 x32 x64	unsigned, shown in hexadecimal
+ *	s8 s16 s32 s64	signed
+ *	u16be ...	those of 16, 32 and 64 bits, in network byte order
+ *	f32 f64		IEEE 754
+ *	bool		1 byte, 0 or 1
+ *	str		text, up to and with a NUL
+ *	T[N]		N elements, 0 < N <= 65535; T: any of the above but str, or c8
+ *	T[]		a u32 that says how many elements follow, and they
+ *	T{LABEL,...}	an enumeration; T: an integer
+ *
+ * c8 is a byte of text, and not a TYPE by itself: the text of c8[N] ends before
+ * its first NUL, or with the array; that of c8[] has its length. Texts are UTF-8.
+ *
+ * LABEL is TEXT=VALUE or TEXT=FIRST..LAST (which is included); values are decimal,
+ * perhaps negative, and may have several labels. TEXT is any text, in which bytes
+ * other than ASCII letters, digits and _ . - are %XX, upper-case hexadecimal.
+ *
+ * The first "field" of a marker is fmt TEXT, not empty: its format, with the names
+ * of fields in braces. There is nothing of it in the payload.
  */
 #define LTT_META_MAX		2048	/* with the NUL */
 
