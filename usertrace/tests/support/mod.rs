@@ -44,6 +44,8 @@ pub struct RingWriter {
     pub cpu: u32,
     /// Events that it accepted: id, time, payload.
     pub accepted: Vec<(u16, u64, Vec<u8>)>,
+    /// Where each of them is.
+    pub places: Vec<u64>,
 }
 
 impl RingWriter {
@@ -59,6 +61,7 @@ impl RingWriter {
             claimed: 0,
             cpu,
             accepted: Vec::new(),
+            places: Vec::new(),
         }
     }
 
@@ -124,9 +127,9 @@ impl RingWriter {
         }
         self.store(self.head, u64::from(id) | time << 16);
         self.store_payload(self.head + 8, payload);
+        self.accept(id, time, payload);
         self.time = time;
         self.head += len;
-        self.accepted.push((id, time, payload.to_vec()));
         true
     }
 
@@ -146,12 +149,17 @@ impl RingWriter {
         self.store(self.head, 0xfffd | time << 16);
         self.store(self.head + 8, len | u64::from(id) << 32 | 1 << bit);
         self.store_payload(self.head + 16, payload);
+        if bit == 62 {
+            self.accept(id, time, payload);
+        }
         self.time = time;
         self.head += len;
-        if bit == 62 {
-            self.accepted.push((id, time, payload.to_vec()));
-        }
         true
+    }
+
+    fn accept(&mut self, id: u16, time: u64, payload: &[u8]) {
+        self.accepted.push((id, time, payload.to_vec()));
+        self.places.push(self.head);
     }
 
     /// A description.
@@ -160,6 +168,7 @@ impl RingWriter {
         let done = self.event(0xfffc, time, &payload);
         if done {
             self.accepted.pop();
+            self.places.pop();
         }
         done
     }
