@@ -72,7 +72,10 @@ pub(crate) fn run(sections: &[Section]) -> Result<bool> {
     } else {
         sections
     };
-    let mut suite = Suite::default();
+    let mut suite = Suite {
+        debug_follows: sections.contains(&Section::Debug),
+        ..Suite::default()
+    };
     for &section in sections {
         match section {
             Section::Host => suite.host(),
@@ -109,6 +112,8 @@ fn left_out(sections: &[Section]) -> String {
 #[derive(Debug, Default)]
 struct Suite {
     done: Vec<Done>,
+    /// The tests on the debug kernel are asked for.
+    debug_follows: bool,
 }
 
 impl Suite {
@@ -170,6 +175,9 @@ impl Suite {
     fn guest(&mut self, config: KernelConfig) {
         if !self.kernel(config) || !self.programs() {
             return;
+        }
+        if config == KernelConfig::Release && self.debug_follows {
+            build_meanwhile(KernelConfig::Debug);
         }
         self.kunit(config);
         self.kselftest(config);
@@ -466,9 +474,27 @@ fn cargo<const N: usize>(args: [&str; N]) -> Command {
 fn in_guest(config: KernelConfig, path: &Path) -> Command {
     let mut command = Command::new(program("usertrace-vm"));
     command
-        .args(["guest", "--config", &config.to_string(), "--"])
+        .args(["guest", "--config", &config.to_string()])
+        // All tests take about ten minutes on a machine that has other work to do, or on the debug kernel.
+        .args(["--timeout", "1200", "--"])
         .arg(path);
     command
+}
+
+/// Begins to build a kernel, as a guest leaves a processor idle: who needs it later waits for its lock, and says what went
+/// wrong if it could not be built.
+fn build_meanwhile(config: KernelConfig) {
+    let mut build = script("kernel", &["build", "--config", &config.to_string()]);
+    build
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    // SAFETY: a system call, which is all that is done between fork and exec.
+    unsafe {
+        build.pre_exec(|| Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGTERM)?));
+    }
+    // What cannot be begun, is begun later.
+    drop(build.spawn());
 }
 
 fn script(name: &str, args: &[&str]) -> Command {
