@@ -1,7 +1,7 @@
-//! Link arguments.
+//! Link arguments of all libraries that are preloaded.
 
 fn main() {
     // A restartable sequence's descriptor must stay mapped for as long as a thread may point to it.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
-    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=../build.rs");
 }

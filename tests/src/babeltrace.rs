@@ -21,18 +21,46 @@ impl Printed {
     /// If there is none.
     #[must_use]
     pub fn field(&self, name: &str) -> u64 {
-        let wanted = format!("{name} = ");
-        self.fields
-            .match_indices(&wanted)
-            .find(|&(at, _)| self.fields[..at].ends_with([' ', '{']))
-            .and_then(|(at, _)| {
-                let text = &self.fields[at + wanted.len()..];
-                let end = text
-                    .find(|c: char| !c.is_ascii_digit())
-                    .unwrap_or(text.len());
-                text[..end].parse().ok()
+        self.after(name)
+            .and_then(|text| {
+                let end = text.find(|c: char| !c.is_ascii_digit());
+                text[..end.unwrap_or(text.len())].parse().ok()
             })
             .unwrap_or_else(|| panic!("no number {name} in {}", self.fields))
+    }
+
+    /// The value of an integer field that is shown in hexadecimal.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
+    pub fn address(&self, name: &str) -> u64 {
+        self.after(name)
+            .and_then(|text| {
+                let text = text.strip_prefix("0x")?;
+                let end = text.find(|c: char| !c.is_ascii_hexdigit());
+                u64::from_str_radix(&text[..end.unwrap_or(text.len())], 16).ok()
+            })
+            .unwrap_or_else(|| panic!("no address {name} in {}", self.fields))
+    }
+
+    /// The value of a text field without quotation marks in it.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
+    pub fn text(&self, name: &str) -> &str {
+        self.after(name)
+            .and_then(|text| text.strip_prefix('"')?.split('"').next())
+            .unwrap_or_else(|| panic!("no text {name} in {}", self.fields))
+    }
+
+    /// What stands behind a field's name.
+    fn after(&self, name: &str) -> Option<&str> {
+        let wanted = format!("{name} = ");
+        let mut matches = self.fields.match_indices(&wanted);
+        let (at, _) = matches.find(|&(at, _)| self.fields[..at].ends_with([' ', '{']))?;
+        Some(&self.fields[at + wanted.len()..])
     }
 
     /// Thread and number of a [`crate::event::numbered`].
@@ -117,6 +145,10 @@ mod tests {
                 .unwrap();
         assert_eq!((event.time, event.numbered()), (7_000_000_123, (7, 42)));
         assert_eq!(event.field("cpu_id"), 1);
+        let event = parse("[0.1] a:b: { cpu_id = 0 }, { in_ptr = 0x0, ptr = 0xAb1, s = \"x y\" }");
+        let event = event.unwrap();
+        assert_eq!((event.address("ptr"), event.address("in_ptr")), (0xab1, 0));
+        assert_eq!(event.text("s"), "x y");
         assert_eq!(parse("warning"), None);
     }
 }

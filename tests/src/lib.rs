@@ -17,6 +17,7 @@
 pub mod accounts;
 pub mod areas;
 pub mod babeltrace;
+pub mod balance;
 pub mod bystander;
 pub mod child;
 pub mod consumer;

@@ -3,6 +3,7 @@
 pub mod clock;
 #[cfg(feature = "tools")]
 pub mod consumer;
+pub mod control;
 #[cfg(feature = "tools")]
 pub mod crash;
 #[cfg(feature = "fast")]
@@ -13,11 +14,14 @@ pub mod event;
 pub mod fake;
 #[cfg(feature = "fast")]
 pub mod metadata;
+pub mod probe;
 #[cfg(feature = "fast")]
 pub mod ring;
 pub mod runtime;
 pub mod writer;
 
-pub use event::{Callsite, Loglevel, Outcome, callsites};
-pub use runtime::{Report, Status, init, report, stats, status, switch};
+pub use event::{Callsite, Loglevel, Outcome};
+pub use runtime::{
+    Declared, Report, Status, callsites, finalise, init, initialise, report, stats, status, switch,
+};
 pub use usertrace_sys::Errno;

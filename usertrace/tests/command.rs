@@ -213,17 +213,54 @@ fn channels_are_listed() {
     assert_eq!(json[0]["channels"][1]["mode"], "overwrite");
 }
 
+const LIBRARIES: [(&str, &str); 4] = [
+    ("--malloc", "libusertrace_malloc.so"),
+    ("--pthread", "libusertrace_pthread.so"),
+    ("--dl", "libusertrace_dl.so"),
+    ("--function", "libusertrace_function.so"),
+];
+
 #[test]
 fn a_library_that_is_not_there_is_named() {
     let directory = tempfile::tempdir().unwrap();
+    for (option, library) in LIBRARIES {
+        let output = Command::new(env!("CARGO_BIN_EXE_usertrace"))
+            .args(["record", option, "--", "true"])
+            .env("USERTRACE_PRELOAD_DIR", directory.path())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(125));
+        let stderr = text(&output.stderr);
+        assert!(stderr.contains("USERTRACE_PRELOAD_DIR") && stderr.contains(library));
+    }
+}
+
+/// All at once, from a directory whose name the linker's variable cannot hold, before what that has already.
+#[test]
+fn libraries_are_preloaded() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path().join("a b");
+    fs::create_dir(&place).unwrap();
+    for (_, library) in LIBRARIES {
+        // The linker only says that this is none.
+        fs::write(place.join(library), "").unwrap();
+    }
     let output = Command::new(env!("CARGO_BIN_EXE_usertrace"))
-        .args(["record", "--malloc", "--", "true"])
-        .env("USERTRACE_PRELOAD_DIR", directory.path())
+        .args(["record", "--output"])
+        .arg(directory.path().join("trace"))
+        .args(LIBRARIES.map(|(option, _)| option))
+        .args(["--", "sh", "-c", "echo $LD_PRELOAD"])
+        .env("USERTRACE_PRELOAD_DIR", &place)
+        .env("LD_PRELOAD", "libc.so.6")
         .output()
         .unwrap();
-    assert_eq!(output.status.code(), Some(125));
-    let stderr = text(&output.stderr);
-    assert!(stderr.contains("USERTRACE_PRELOAD_DIR") && stderr.contains("libusertrace_malloc.so"));
+    let stdout = text(&output.stdout);
+    let names: Vec<_> = stdout.trim_end().split(':').collect();
+    assert_eq!(names.len(), LIBRARIES.len() + 1, "{output:?}");
+    assert_eq!(names[LIBRARIES.len()], "libc.so.6");
+    for (name, (_, library)) in names.iter().zip(LIBRARIES) {
+        assert!(!name.contains(' ') && name.ends_with(library), "{name}");
+    }
 }
 
 #[test]

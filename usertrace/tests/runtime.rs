@@ -51,6 +51,15 @@ usertrace::tracepoint! {
     }
 }
 
+usertrace::tracepoint! {
+    mod sequence {
+        provider: "test",
+        name: "sequence",
+        loglevel: DebugProgram,
+        fields: { two: [u8; 2], many: [u16be] },
+    }
+}
+
 fn signo() -> libc::c_int {
     libc::SIGRTMIN() + 3
 }
@@ -187,7 +196,7 @@ fn all_types_come_back() {
     assert_eq!(fields.join(""), "abcdefghijklmnop");
     assert_eq!(events[1].event.name, "test:empty");
     assert!(events[1].payload.is_empty() && events[1].event.fields.is_empty());
-    assert_eq!(fake.metadata(0, slot).len(), usertrace::callsites().count());
+    assert_eq!(fake.metadata(0, slot).len(), usertrace::callsites().len());
 }
 
 /// Nothing of an event is evaluated unless a trace wants it.
@@ -449,6 +458,28 @@ fn a_text_that_is_too_long_is_lost() {
     );
 }
 
+fn b1_a_sequence_that_is_too_long_is_lost() {
+    let (fake, slot) = traced(Sizes::default());
+    // As above, with the count and the byte before it, and no NUL.
+    const ROOM: u16 = ((65536 - 64 - 16 - 4 - 2) / 2) as u16;
+    let long: Vec<u16> = (0..=ROOM).collect();
+    assert_eq!(event!(sequence, &[9, 8], &long), Outcome::Lost);
+    assert_eq!(event!(sequence, &[9, 8], &long[1..]), Outcome::Recorded);
+    assert_eq!(event!(sequence, &[7, 6], &[]), Outcome::Recorded);
+    assert_eq!(fake.lost(0, slot), 1);
+    let events = fake.events(0, slot);
+    let mut expected = vec![9, 8];
+    expected.extend(u32::from(ROOM).to_le_bytes());
+    expected.extend((1..=ROOM).flat_map(u16::to_be_bytes));
+    assert_eq!(events[0].payload, expected);
+    assert_eq!(events[1].payload, [7, 6, 0, 0, 0, 0]);
+    let line = events[0].event.line();
+    assert!(
+        line.ends_with(" test:sequence 8 u8[2] two;u16be[] many"),
+        "{line}"
+    );
+}
+
 /// A5: a child never writes into its parent's buffers, and has its own, described anew.
 fn a_child_has_its_own_buffers() {
     let (fake, slot) = traced(Sizes::default());
@@ -668,7 +699,7 @@ fn a_full_control_channel() {
     update();
     assert_eq!(event!(numbered, 1), Outcome::Off);
     let stats = usertrace::stats().next().unwrap();
-    assert_eq!(stats.undescribed as usize, usertrace::callsites().count());
+    assert_eq!(stats.undescribed as usize, usertrace::callsites().len());
     assert_eq!(stats.bytes, 0);
 
     // Nor with an id that it had in the process that this one was forked from.
@@ -920,7 +951,7 @@ fn e4_a_trace_has_the_events_that_it_names() {
     assert_eq!(put(), (on, on, on));
     // All are described, wanted or not: they may be any time.
     fake.set_rules(slot, &[]);
-    assert_eq!(fake.metadata(0, slot).len(), usertrace::callsites().count());
+    assert_eq!(fake.metadata(0, slot).len(), usertrace::callsites().len());
 }
 
 /// E4: the mask has a bit for each log level.
@@ -1544,6 +1575,7 @@ fn main() -> ExitCode {
         without_a_barrier_no_slot_is_used_again,
         losses_are_counted,
         a_text_that_is_too_long_is_lost,
+        b1_a_sequence_that_is_too_long_is_lost,
         a_child_has_its_own_buffers,
         a_child_of_a_process_that_is_not_traced,
         a_handler_of_the_program_stays,

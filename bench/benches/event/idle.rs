@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use usertrace::event;
-use usertrace::event::{Callsite, Loglevel};
+use usertrace::event::Callsite;
 use usertrace_bench::{Idle, median, quantile};
 
 use super::contest::{Contestant, contest, ratios};
@@ -17,9 +17,9 @@ const BATCH: u64 = 1_000_000;
 /// An event that no trace of the fake kernel's asks for: that one asks for all that are in the section of the callsites,
 /// and this one is not.
 mod filtered {
-    use super::{Callsite, Loglevel};
+    use super::Callsite;
 
-    pub(crate) static CALLSITE: Callsite = Callsite::new("bench", "filtered", Loglevel::Info, "");
+    pub(crate) static CALLSITE: Callsite = Callsite::new("bench", "filtered", "");
 
     #[inline(never)]
     pub(crate) fn record(_: u64, _: u64, _: u64, _: u64) -> usertrace::Outcome {

@@ -62,7 +62,8 @@ struct LiveChannel<F> {
 
 impl<F: ConsumerFile> LiveChannel<F> {
     fn new(name: &str, file: F) -> Result<Self, ProcessError> {
-        let source = Source::new(name, file).map_err(ProcessError::File)?;
+        let mut source = Source::new(name, file).map_err(ProcessError::File)?;
+        source.update().map_err(ProcessError::File)?;
         let rings = source.positions.len();
         Ok(Self {
             source,

@@ -16,7 +16,7 @@ pub(super) struct Source<F> {
     pub(super) file: F,
     pub(super) info: LttFileInfo,
     pub(super) channel: Channel,
-    /// As of the last [`update`](Self::update).
+    /// As of the last [`update`](Self::update); zeros before it.
     pub(super) positions: Vec<LttRingPositions>,
 }
 
@@ -29,15 +29,13 @@ impl<F: ConsumerFile> Source<F> {
         if info.channel_index as usize >= LTT_MAX_CHANNELS {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let mut source = Self {
+        Ok(Self {
             name: name.to_owned(),
             file,
             info,
             channel,
             positions: vec![LttRingPositions::default(); channel.nr_rings() as usize],
-        };
-        source.update()?;
-        Ok(source)
+        })
     }
 
     /// Reads the positions as they are now, and gives the file's flags, `LTT_FILE_*`.

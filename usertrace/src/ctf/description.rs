@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use super::{Clock, TraceInfo};
-use crate::metadata::{Event, FieldType};
+use super::{Clock, TraceInfo, field};
+use crate::metadata::Event;
 use crate::writer::Scope;
 
 /// The log levels that readers know: those of `lttng-ust`, from emergency to debug.
@@ -133,25 +133,18 @@ pub(super) fn event(event: &Event, scope: Scope) -> String {
     if event.loglevel <= MAX_LOGLEVEL {
         let _ = writeln!(text, "\tloglevel = {};", event.loglevel);
     }
+    if let Some(format) = &event.format {
+        // There is no attribute for it that `babeltrace2` does not warn of.
+        let _ = writeln!(
+            text,
+            "\t/* format = {} */",
+            string(format).replace("*/", "* /")
+        );
+    }
     text.push_str("\tfields := struct {\n");
     let mut names = HashSet::new();
     for field in &event.fields {
-        let kind = match field.kind {
-            FieldType::Integer { len, signed, hex } => format!(
-                "integer {{ size = {}; align = 8; signed = {signed}; base = {}; }}",
-                u32::from(len) * 8,
-                if hex { 16 } else { 10 }
-            ),
-            FieldType::Float { len } => {
-                let (exponent, mantissa) = if len == 4 { (8, 24) } else { (11, 53) };
-                format!(
-                    "floating_point {{ exp_dig = {exponent}; mant_dig = {mantissa}; align = 8; }}"
-                )
-            }
-            FieldType::Bool => "uint8_t".to_owned(),
-            FieldType::Str => "string { encoding = UTF8; }".to_owned(),
-        };
-        let _ = writeln!(text, "\t\t{kind} {};", identifier(&field.name, &mut names));
+        field::declare(&mut text, field, &mut names);
     }
     text.push_str("\t};\n};\n");
     text
@@ -169,7 +162,7 @@ fn format_uuid(uuid: &[u8; 16]) -> String {
 }
 
 /// A string literal.
-fn string(text: &str) -> String {
+pub(super) fn string(text: &str) -> String {
     let mut literal = String::from('"');
     for c in text.chars() {
         match c {
@@ -183,22 +176,6 @@ fn string(text: &str) -> String {
     literal
 }
 
-/// A field's name, by which it is the only one of its event. Readers drop the underscore at its start, which keeps it
-/// apart from the language's own words.
-fn identifier(name: &str, names: &mut HashSet<String>) -> String {
-    let safe: String = name
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
-        .collect();
-    let mut unique = format!("_{safe}");
-    let mut number = 2;
-    while !names.insert(unique.clone()) {
-        unique = format!("_{safe}_{number}");
-        number += 1;
-    }
-    unique
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,26 +186,6 @@ mod tests {
         assert_eq!(
             string("a\"b\\c\n1\u{85}"),
             "\"a\\\"b\\\\c\u{fffd}1\u{fffd}\""
-        );
-    }
-
-    #[test]
-    fn field_names_are_identifiers_and_differ() {
-        let mut names = HashSet::new();
-        let got: Vec<_> = ["size", "size", "size_2", "a-b", "a+b", "ü", "int"]
-            .map(|name| identifier(name, &mut names))
-            .into();
-        assert_eq!(
-            got,
-            [
-                "_size",
-                "_size_2",
-                "_size_2_2",
-                "_a_b",
-                "_a_b_2",
-                "__",
-                "_int"
-            ]
         );
     }
 

@@ -14,6 +14,7 @@
 
 mod clock;
 mod description;
+mod field;
 mod process;
 mod stream;
 mod trace;

@@ -1,10 +1,10 @@
 //! Where events are declared: one static for each, found through a section of the program.
 
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 use usertrace_sys::uapi::{LTT_CHANNEL_MAIN, LTT_MAX_CHANNELS, LTT_MAX_TRACES, LTT_META_MAX};
 
-use crate::writer::Route;
+use crate::writer::{Channel, Route};
 
 /// How important an event is, as `syslog` and LTTng number it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +31,9 @@ pub enum Loglevel {
 /// A bit of [`Callsite::mask`] beyond those of the slots: after `fork`, this process must get buffers of its own first.
 pub(crate) const ATTACH: u32 = 1 << 31;
 
+/// Another one: the event calls probes. It goes the long way then.
+pub(crate) const PROBED: u32 = 1 << 30;
+
 /// A bit of a callsite's channel: it goes to none. Who has seen an older mask finds main below it.
 const UNWANTED: u8 = 1 << 7;
 
@@ -45,16 +48,15 @@ const ID_ROOM: usize = "65535 ".len();
 pub struct Callsite {
     /// The event's id in each slot's trace; 0: not described there.
     ids: [AtomicU16; LTT_MAX_TRACES],
-    /// A bit for each slot whose trace wants the event, and [`ATTACH`].
+    /// A bit for each slot whose trace wants the event, [`ATTACH`], and [`PROBED`].
     mask: AtomicU32,
     /// The short way, if there is one slot and its rings are of CPUs.
     route: Route,
     /// The channel that the event goes to in each slot's trace, and [`UNWANTED`].
     channels: [AtomicU8; LTT_MAX_TRACES],
-    provider: &'static str,
-    name: &'static str,
-    loglevel: Loglevel,
-    description: &'static str,
+    description: Text,
+    /// A bit for each probe that the event calls.
+    probes: AtomicU64,
 }
 
 impl Callsite {
@@ -65,7 +67,6 @@ impl Callsite {
     pub const fn new(
         provider: &'static str,
         name: &'static str,
-        loglevel: Loglevel,
         description: &'static str,
     ) -> Self {
         assert!(
@@ -78,25 +79,37 @@ impl Callsite {
         );
         assert!(
             is_line(description),
-            "a field's name has letters, digits and _ only"
+            "a description has a character that it cannot have"
         );
         assert!(
             ID_ROOM + description.len() < LTT_META_MAX,
             "the event has too many fields"
         );
+        Self::described(description)
+    }
+
+    pub(super) const fn described(description: &'static str) -> Self {
         Self {
             mask: AtomicU32::new(0),
             route: Route::none(),
             ids: [const { AtomicU16::new(0) }; LTT_MAX_TRACES],
             channels: [const { AtomicU8::new(UNWANTED | LTT_CHANNEL_MAIN as u8) }; LTT_MAX_TRACES],
-            provider,
-            name,
-            loglevel,
-            description,
+            description: Text::new(description),
+            probes: AtomicU64::new(0),
         }
     }
 
-    /// Some trace wants the event.
+    /// Gives a callsite that C made its description.
+    ///
+    /// # Safety
+    /// It must be a callsite that is not registered, and nobody else do this meanwhile.
+    #[doc(hidden)]
+    pub unsafe fn set_description(callsite: *mut Self, description: &'static str) {
+        // SAFETY: the caller's promise. What the event path reads is left alone.
+        unsafe { (&raw mut (*callsite).description).write(Text::new(description)) };
+    }
+
+    /// Some trace wants the event, or a probe.
     #[inline(always)]
     #[must_use]
     pub fn is_enabled(&self) -> bool {
@@ -105,26 +118,29 @@ impl Callsite {
 
     /// Who declares it: the part before the colon.
     #[must_use]
-    pub fn provider(&self) -> &'static str {
-        self.provider
+    pub fn provider(&self) -> &str {
+        self.full_name().split(':').next().unwrap_or_default()
     }
 
     /// Its name: the part after the colon.
     #[must_use]
-    pub fn name(&self) -> &'static str {
-        self.name
+    pub fn name(&self) -> &str {
+        self.full_name().split(':').nth(1).unwrap_or_default()
     }
 
-    /// How important it is.
+    /// How important it is, as [`Loglevel`] has it.
     #[must_use]
-    pub fn loglevel(&self) -> Loglevel {
-        self.loglevel
+    pub fn loglevel(&self) -> u32 {
+        let level = self.description().split(' ').nth(1);
+        level
+            .and_then(|level| level.parse().ok())
+            .unwrap_or_default()
     }
 
     /// Its metadata, as in the header `linux/ltt.h`, without the id.
     #[must_use]
-    pub fn description(&self) -> &'static str {
-        self.description
+    pub fn description(&self) -> &str {
+        self.description.get()
     }
 
     #[inline(always)]
@@ -132,11 +148,50 @@ impl Callsite {
         self.mask.load(Ordering::Relaxed)
     }
 
-    /// Who wants the event; it goes the long way.
+    /// Which traces want the event; it goes the long way.
     pub(crate) fn set_mask(&self, mask: u32) {
         self.route.clear();
-        // Pairs with the fence in the event path: who sees a slot's bit sees the channels and the id in that slot.
-        self.mask.store(mask, Ordering::Release);
+        // Probes come and go meanwhile.
+        let update = |before| Some(before & PROBED | mask);
+        // Release pairs with the fence in the event path: who sees a slot's bit sees the channels and the id in that slot.
+        let _ = self
+            .mask
+            .fetch_update(Ordering::Release, Ordering::Relaxed, update);
+    }
+
+    /// Lets the event go the short way, if no probe wants it.
+    ///
+    /// # Safety
+    /// As [`Route::set`]'s.
+    pub(crate) unsafe fn set_route(&self, channel: &Channel, id: u16) {
+        // SAFETY: the caller's promise.
+        unsafe { self.route.set(channel, id) };
+        // Pairs with the one in `set_probes`: either this sees the bit, or that one clears the route after this.
+        fence(Ordering::SeqCst);
+        if self.mask() & PROBED != 0 {
+            self.route.clear();
+        }
+    }
+
+    /// The probes that the event calls: a bit for each.
+    pub(crate) fn probes(&self) -> u64 {
+        // With `set_probes`: who enters a probe, and then still sees its bit, is seen by who took the bit out.
+        self.probes.load(Ordering::SeqCst)
+    }
+
+    /// Likewise. Where none is left, an update brings the short way back.
+    pub(crate) fn set_probes(&self, probes: u64) {
+        // SeqCst, as `probes` says; and who sees the mask's bit sees these.
+        self.probes.store(probes, Ordering::SeqCst);
+        if probes == 0 {
+            self.mask.fetch_and(!PROBED, Ordering::Relaxed);
+            return;
+        }
+        // Release pairs with the fence in the event path.
+        self.mask.fetch_or(PROBED, Ordering::Release);
+        // Pairs with the one in `set_route`.
+        fence(Ordering::SeqCst);
+        self.route.clear();
     }
 
     #[inline(always)]
@@ -174,15 +229,80 @@ impl Callsite {
     }
 
     /// `PROVIDER:NAME`
-    pub(crate) fn full_name(&self) -> &'static str {
-        self.description.split(' ').next().unwrap_or_default()
+    pub(crate) fn full_name(&self) -> &str {
+        self.description().split(' ').next().unwrap_or_default()
+    }
+
+    /// It is one that can be described: a callsite that C made may be anything.
+    pub(crate) fn is_sound(&self) -> bool {
+        is_sound(self.description.bytes())
+    }
+}
+
+/// Whether this describes an event, so that readers understand it. Without what readers are made of, only as far as it is
+/// looked at in the program itself.
+pub(super) fn is_sound(description: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(description) else {
+        return false;
+    };
+    let mut words = text.splitn(3, ' ');
+    let name = words.next().and_then(|name| name.split_once(':'));
+    let level = words.next().and_then(|level| level.parse::<u32>().ok());
+    name.is_some_and(|(provider, name)| is_name(provider) && is_name(name))
+        && level.is_some_and(|level| level <= Loglevel::Debug as u32)
+        && is_line(text)
+        && ID_ROOM + text.len() < LTT_META_MAX
+        && is_readable(text)
+}
+
+#[cfg(feature = "fast")]
+fn is_readable(description: &str) -> bool {
+    let line = format!("{} {description}", usertrace_sys::uapi::LTT_ID_MIN);
+    crate::metadata::Event::parse(line.as_bytes()).is_ok()
+}
+
+#[cfg(not(feature = "fast"))]
+fn is_readable(_: &str) -> bool {
+    true
+}
+
+/// A text that stays, in the way of C.
+#[derive(Debug)]
+#[repr(C)]
+struct Text {
+    start: *const u8,
+    len: usize,
+}
+
+// SAFETY: it is as good as a `&'static [u8]`.
+unsafe impl Send for Text {}
+// SAFETY: likewise.
+unsafe impl Sync for Text {}
+
+impl Text {
+    const fn new(text: &'static str) -> Self {
+        Self {
+            start: text.as_ptr(),
+            len: text.len(),
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: made from a `&'static str`, or by C for as long as the callsite is registered.
+        unsafe { std::slice::from_raw_parts(self.start, self.len) }
+    }
+
+    fn get(&self) -> &str {
+        // SAFETY: made from a `str`, or by C and found to be one when it was registered.
+        unsafe { std::str::from_utf8_unchecked(self.bytes()) }
     }
 }
 
 // What the event path reads lies in one cache line.
 const _: () = assert!(std::mem::offset_of!(Callsite, channels) + LTT_MAX_TRACES <= 64);
 
-const fn is_name_byte(byte: u8) -> bool {
+/// What names of providers, events and probes are made of.
+pub(crate) const fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-')
 }
 
@@ -200,64 +320,14 @@ const fn is_name(name: &str) -> bool {
 const fn is_line(line: &str) -> bool {
     let (bytes, mut at) = (line.as_bytes(), 0);
     while at < bytes.len() {
-        if !is_name_byte(bytes[at]) && !matches!(bytes[at], b' ' | b':' | b';') {
+        let other = matches!(
+            bytes[at],
+            b' ' | b':' | b';' | b'[' | b']' | b'{' | b'}' | b'=' | b',' | b'%'
+        );
+        if !is_name_byte(bytes[at]) && !other {
             return false;
         }
         at += 1;
     }
     true
-}
-
-/// What the section `usertrace_callsites` consists of.
-///
-/// Atomic only so that all entries come into a writable section: the dynamic linker relocates them.
-#[doc(hidden)]
-#[derive(Debug)]
-#[repr(transparent)]
-pub struct Entry(AtomicPtr<()>);
-
-impl Entry {
-    /// An entry for a callsite.
-    #[must_use]
-    pub const fn new(callsite: &'static Callsite) -> Self {
-        Self(AtomicPtr::new(
-            std::ptr::from_ref(callsite).cast_mut().cast(),
-        ))
-    }
-}
-
-/// Makes the section exist in a program that declares no event.
-#[used]
-#[unsafe(link_section = "usertrace_callsites")]
-static NONE: Entry = Entry(AtomicPtr::new(std::ptr::null_mut()));
-
-// The linker makes these symbols, in each program and in each library for itself; they enclose the section.
-// Hidden: no library must find those of another one.
-std::arch::global_asm!(
-    ".hidden __start_usertrace_callsites",
-    ".hidden __stop_usertrace_callsites"
-);
-
-unsafe extern "C" {
-    #[link_name = "__start_usertrace_callsites"]
-    static START: Entry;
-    #[link_name = "__stop_usertrace_callsites"]
-    static STOP: Entry;
-}
-
-/// The events that this program declares, or this library if the crate is linked into one.
-pub fn callsites() -> impl Iterator<Item = &'static Callsite> {
-    let (start, stop) = (&raw const START, &raw const STOP);
-    let entries = (stop.addr() - start.addr()) / size_of::<Entry>();
-    (0..entries).filter_map(move |n| {
-        // SAFETY: all that lies between the symbols are entries, `tracepoint!`'s and `NONE`; those that are not NULL
-        // were made from a static.
-        unsafe {
-            (*start.add(n))
-                .0
-                .load(Ordering::Relaxed)
-                .cast::<Callsite>()
-                .as_ref()
-        }
-    })
 }

@@ -2,95 +2,155 @@
 
 use std::mem::MaybeUninit;
 
+use super::describe::{Count, Kind};
+use super::number::Number;
+use super::text::{first_zero, short_word, text_len};
 use crate::writer::Cursor;
 
-/// A value that a field of an event can have.
+/// What a field of an event can be.
 ///
-/// Fields are packed: in the order of their declaration, without padding, in the machine's byte order.
-pub trait Field: Copy {
-    /// How many bytes it takes; 0 if that depends on the value.
+/// Fields are packed: in the order of their declaration, without padding, in the machine's byte order if the type does
+/// not say otherwise.
+#[diagnostic::on_unimplemented(message = "`{Self}` cannot be a field of an event")]
+pub trait Field {
+    /// What an event is given.
+    type Argument<'a>: Copy;
+
+    /// What it is called in a description.
+    const KIND: Kind;
+
+    /// How many bytes it takes; 0 if that depends on the argument, or may be more than a word.
     const SIZE: usize;
 
     /// Its bytes, in the lower part of a word, if `SIZE` is not 0.
-    fn bits(self) -> u64;
+    fn bits(argument: Self::Argument<'_>) -> u64;
 
     /// How many bytes it takes.
-    fn size(self) -> usize;
+    fn size(argument: Self::Argument<'_>) -> usize;
 
     /// How many bytes it takes at most, if that costs less to know.
-    fn bound(self) -> usize;
+    #[inline(always)]
+    fn bound(argument: Self::Argument<'_>) -> usize {
+        Self::size(argument)
+    }
 
     /// Appends it to a payload.
-    fn append(self, payload: &mut impl Payload);
+    fn append(argument: Self::Argument<'_>, payload: &mut impl Payload);
 }
 
-macro_rules! fixed {
-    ($($type:ty: $bits:expr),* $(,)?) => {$(
-        impl Field for $type {
-            const SIZE: usize = size_of::<$type>();
+impl<T: Number> Field for T {
+    type Argument<'a> = T::Value;
 
-            #[inline(always)]
-            fn bits(self) -> u64 {
-                let bits: fn($type) -> u64 = $bits;
-                bits(self)
-            }
+    const KIND: Kind = Kind::of::<T>(Count::One);
 
-            #[inline(always)]
-            fn size(self) -> usize {
-                Self::SIZE
-            }
+    const SIZE: usize = size_of::<T::Value>();
 
-            #[inline(always)]
-            fn bound(self) -> usize {
-                Self::SIZE
-            }
+    #[inline(always)]
+    fn bits(argument: T::Value) -> u64 {
+        T::bits(argument)
+    }
 
-            #[inline(always)]
-            fn append(self, payload: &mut impl Payload) {
-                payload.append(&self.bits().to_le_bytes()[..Self::SIZE]);
-            }
-        }
-    )*};
+    #[inline(always)]
+    fn size(_: T::Value) -> usize {
+        Self::SIZE
+    }
+
+    #[inline(always)]
+    fn append(argument: T::Value, payload: &mut impl Payload) {
+        payload.append(&T::bits(argument).to_le_bytes()[..Self::SIZE]);
+    }
 }
 
-// Words are put together by shifts, so that the compiler can do it in registers; that is the order of the bytes in
-// memory on a little-endian machine.
-const _: () = assert!(cfg!(target_endian = "little"));
+impl Field for str {
+    type Argument<'a> = &'a str;
 
-fixed! {
-    u8: u64::from,
-    u16: u64::from,
-    u32: u64::from,
-    u64: |value| value,
-    i8: |value| value.cast_unsigned().into(),
-    i16: |value| value.cast_unsigned().into(),
-    i32: |value| value.cast_unsigned().into(),
-    i64: |value| value.cast_unsigned(),
-    f32: |value| value.to_bits().into(),
-    f64: |value| value.to_bits(),
-    bool: u64::from,
-}
+    const KIND: Kind = Kind::TEXT;
 
-impl Field for &str {
     const SIZE: usize = 0;
 
-    fn bits(self) -> u64 {
+    fn bits(_: &str) -> u64 {
         0
     }
 
     #[inline(always)]
-    fn size(self) -> usize {
-        text_len(self.as_bytes()) + 1
+    fn size(argument: &str) -> usize {
+        text_len(argument.as_bytes()) + 1
     }
 
     #[inline(always)]
-    fn bound(self) -> usize {
-        str::len(self) + 1
+    fn bound(argument: &str) -> usize {
+        argument.len() + 1
     }
 
     #[inline(always)]
-    fn append(self, payload: &mut impl Payload) {
-        payload.append_text(self.as_bytes());
+    fn append(argument: &str, payload: &mut impl Payload) {
+        payload.append_text(argument.as_bytes());
+    }
+}
+
+/// An array: its elements.
+impl<T: Number, const N: usize> Field for [T; N] {
+    type Argument<'a> = &'a [T::Value; N];
+
+    const KIND: Kind = Kind::of::<T>(Count::Fixed(N));
+
+    const SIZE: usize = 0;
+
+    fn bits(_: &[T::Value; N]) -> u64 {
+        0
+    }
+
+    #[inline(always)]
+    fn size(argument: &[T::Value; N]) -> usize {
+        size_of_val(argument)
+    }
+
+    #[inline(always)]
+    fn append(argument: &[T::Value; N], payload: &mut impl Payload) {
+        append_all::<T>(argument, payload);
+    }
+}
+
+/// How many elements a sequence has, as it is in a payload.
+type Len = u32;
+
+/// A sequence: how many elements there are, and they.
+impl<T: Number> Field for [T] {
+    type Argument<'a> = &'a [T::Value];
+
+    const KIND: Kind = Kind::of::<T>(Count::Any);
+
+    const SIZE: usize = 0;
+
+    fn bits(_: &[T::Value]) -> u64 {
+        0
+    }
+
+    #[inline(always)]
+    fn size(argument: &[T::Value]) -> usize {
+        size_of::<Len>() + size_of_val(argument)
+    }
+
+    #[inline(always)]
+    fn append(argument: &[T::Value], payload: &mut impl Payload) {
+        // What is longer than that is longer than any sub-buffer, and comes to no payload.
+        payload.append(&(argument.len() as Len).to_le_bytes());
+        append_all::<T>(argument, payload);
+    }
+}
+
+#[inline(always)]
+fn append_all<T: Number>(values: &[T::Value], payload: &mut impl Payload) {
+    if T::PLAIN {
+        // SAFETY: the values' own memory, all of which is initialised, as `Number` promises.
+        let bytes = unsafe {
+            std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values))
+        };
+        payload.append(bytes);
+    } else {
+        for value in values {
+            <T as Field>::append(*value, payload);
+        }
     }
 }
 
@@ -135,9 +195,9 @@ impl<const WORDS: usize> Default for Short<WORDS> {
 impl<const WORDS: usize> Short<WORDS> {
     /// Appends a field.
     #[inline(always)]
-    pub fn push<F: Field>(&mut self, field: F) {
+    pub fn push<F: Field + ?Sized>(&mut self, argument: F::Argument<'_>) {
         let (word, shift) = (self.len / 8, self.len % 8 * 8);
-        let bits = field.bits();
+        let bits = F::bits(argument);
         if let Some(low) = self.words.get_mut(word) {
             *low |= bits << shift;
         }
@@ -158,7 +218,8 @@ impl<const WORDS: usize> Short<WORDS> {
 }
 
 /// Memory for a [`Buffer`].
-pub(super) type Room = MaybeUninit<[u64; Buffer::LEN / 8 + 2]>;
+#[doc(hidden)]
+pub type Room = MaybeUninit<[u64; Buffer::LEN / 8 + 2]>;
 
 /// Where a payload is put together that is so short that it is copied into the ring.
 ///
@@ -177,9 +238,25 @@ impl<'a> Buffer<'a> {
     /// which is less than to copy them once more.
     pub(super) const LEN: usize = 512;
 
+    /// An empty one.
     #[inline(always)]
-    pub(super) fn new(room: &'a mut Room) -> Self {
+    #[must_use]
+    pub fn new(room: &'a mut Room) -> Self {
         Self { room, len: 0 }
+    }
+
+    /// There is room for so many bytes more.
+    #[inline(always)]
+    #[must_use]
+    pub fn has_room(&self, len: usize) -> bool {
+        len <= Self::LEN - self.len
+    }
+
+    /// What was appended.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the first `len` bytes were appended.
+        unsafe { std::slice::from_raw_parts(self.room.as_ptr().cast(), self.len) }
     }
 
     /// Stores a word behind what was appended.
@@ -195,7 +272,7 @@ impl<'a> Buffer<'a> {
 
     /// The payload, padded with zeros.
     #[inline(always)]
-    pub(super) fn words(&mut self) -> &[u64] {
+    pub fn words(&mut self) -> &[u64] {
         self.put(0);
         // SAFETY: all words that have one of the first `len` bytes are initialised: by what was appended, or just now.
         unsafe { std::slice::from_raw_parts(self.room.as_ptr().cast(), self.len.div_ceil(8)) }
@@ -244,43 +321,6 @@ impl Payload for Buffer<'_> {
     }
 }
 
-/// The first byte of a word in memory that is 0.
-#[inline(always)]
-fn first_zero(word: u64) -> Option<usize> {
-    const LOW: u64 = u64::from_ne_bytes([0x01; 8]);
-    const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
-    // The lowest of these bits is that of the first such byte; above it they mean nothing.
-    let zeros = word.wrapping_sub(LOW) & !word & HIGH;
-    (zeros != 0).then(|| zeros.trailing_zeros() as usize / 8)
-}
-
-/// Less than 8 bytes, with zeros behind them.
-#[inline(always)]
-fn short_word(bytes: &[u8]) -> u64 {
-    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
-        let last = u64::from(u32::from_le_bytes(*last));
-        return u64::from(u32::from_le_bytes(*first)) | last << (8 * (bytes.len() - 4));
-    }
-    match *bytes {
-        [a, b, c] => u64::from(u32::from_le_bytes([a, b, c, 0])),
-        [a, b] => u64::from(u16::from_le_bytes([a, b])),
-        [a] => u64::from(a),
-        _ => 0,
-    }
-}
-
-/// Where a text ends: at its first NUL, if it has one.
-#[inline]
-fn text_len(text: &[u8]) -> usize {
-    let (words, rest) = text.as_chunks();
-    for (n, word) in words.iter().enumerate() {
-        if let Some(end) = first_zero(u64::from_le_bytes(*word)) {
-            return 8 * n + end;
-        }
-    }
-    8 * words.len() + first_zero(short_word(rest)).unwrap_or(8).min(rest.len())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -292,12 +332,12 @@ mod tests {
     #[test]
     fn short_payloads_are_packed() {
         let mut short = Short::<4>::default();
-        short.push(0x11u8);
-        short.push(-2i16);
-        short.push(0x2233_4455u32);
-        short.push(0x6677_8899_aabb_ccddu64);
-        short.push(true);
-        short.push(1.5f64);
+        short.push::<u8>(0x11);
+        short.push::<i16>(-2);
+        short.push::<u32>(0x2233_4455);
+        short.push::<u64>(0x6677_8899_aabb_ccdd);
+        short.push::<bool>(true);
+        short.push::<f64>(1.5);
         let mut expected = vec![0x11, 0xfe, 0xff, 0x55, 0x44, 0x33, 0x22];
         expected.extend(0x6677_8899_aabb_ccddu64.to_le_bytes());
         expected.push(1);
@@ -311,13 +351,13 @@ mod tests {
         let mut room = Room::uninit();
         let (mut short, mut buffer) = (Short::<3>::default(), Buffer::new(&mut room));
         for n in 0..5u8 {
-            short.push(i8::MIN + n.cast_signed());
+            short.push::<i8>(i8::MIN + n.cast_signed());
         }
-        short.push(f32::MAX);
-        short.push(u64::MAX - 1);
-        (0..5u8).for_each(|n| (i8::MIN + n.cast_signed()).append(&mut buffer));
-        f32::MAX.append(&mut buffer);
-        (u64::MAX - 1).append(&mut buffer);
+        short.push::<f32>(f32::MAX);
+        short.push::<u64>(u64::MAX - 1);
+        (0..5u8).for_each(|n| i8::append(i8::MIN + n.cast_signed(), &mut buffer));
+        f32::append(f32::MAX, &mut buffer);
+        u64::append(u64::MAX - 1, &mut buffer);
         assert_eq!(buffer.words(), short.words());
     }
 
@@ -325,10 +365,10 @@ mod tests {
     fn strings_end_at_a_nul() {
         let mut room = Room::uninit();
         let mut buffer = Buffer::new(&mut room);
-        "ab".append(&mut buffer);
-        "c\0d".append(&mut buffer);
-        "".append(&mut buffer);
-        7u8.append(&mut buffer);
+        str::append("ab", &mut buffer);
+        str::append("c\0d", &mut buffer);
+        str::append("", &mut buffer);
+        u8::append(7, &mut buffer);
         assert_eq!(bytes(buffer.words()), b"ab\0c\0\0\x07\0");
         assert_eq!(Buffer::new(&mut Room::uninit()).words(), [0u64; 0]);
         for len in 0..40 {
@@ -338,13 +378,13 @@ mod tests {
                     text.insert(nul, '\0');
                     text.push_str(after);
                     assert_eq!(text_len(text.as_bytes()), nul);
-                    assert_eq!(text.as_str().size(), nul + 1);
-                    assert_eq!(text.as_str().bound(), text.len() + 1);
+                    assert_eq!(str::size(&text), nul + 1);
+                    assert_eq!(str::bound(&text), text.len() + 1);
                     let mut room = Room::uninit();
                     let mut buffer = Buffer::new(&mut room);
-                    3u8.append(&mut buffer);
-                    text.as_str().append(&mut buffer);
-                    4u8.append(&mut buffer);
+                    u8::append(3, &mut buffer);
+                    str::append(&text, &mut buffer);
+                    u8::append(4, &mut buffer);
                     let mut expected = vec![1; nul + 3];
                     (expected[0], expected[nul + 1], expected[nul + 2]) = (3, 0, 4);
                     expected.resize(expected.len().next_multiple_of(8), 0);
@@ -355,7 +395,7 @@ mod tests {
                 let mut buffer = Buffer::new(&mut room);
                 let mut by_bytes = Buffer::new(&mut other_room);
                 let text = "\u{7f}".repeat(len);
-                text.as_str().append(&mut buffer);
+                str::append(&text, &mut buffer);
                 by_bytes.append(text.as_bytes());
                 by_bytes.append(&[0]);
                 assert_eq!(buffer.words(), by_bytes.words());
@@ -370,13 +410,16 @@ mod tests {
             let text = "x".repeat(len);
             let mut room = Room::uninit();
             let mut buffer = Buffer::new(&mut room);
-            text.as_str().append(&mut buffer);
+            str::append(&text, &mut buffer);
             let mut expected = text.into_bytes();
             expected.resize((len + 1).next_multiple_of(8), 0);
             assert_eq!(bytes(buffer.words()), expected);
+            assert_eq!(*buffer.bytes(), expected[..len + 1]);
+            assert!(buffer.has_room(Buffer::LEN - len - 1));
+            assert!(!buffer.has_room(Buffer::LEN - len));
             // What is too much is left out as a whole.
             buffer.append(&[1; 512]);
-            "x".repeat(Buffer::LEN).as_str().append(&mut buffer);
+            str::append(&"x".repeat(Buffer::LEN), &mut buffer);
             assert_eq!(bytes(buffer.words()), expected);
         }
     }

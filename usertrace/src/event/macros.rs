@@ -4,6 +4,14 @@
 ///
 /// See [`event`](mod@crate::event) for an example, and for the types that a field can have. Events are written by
 /// [`event!`](crate::event!).
+///
+/// A type that there is not is named by the compiler, with those that there are:
+///
+/// ```compile_fail
+/// usertrace::tracepoint! {
+///     mod wrong { provider: "a", name: "b", loglevel: Info, fields: { x: u24 } }
+/// }
+/// ```
 #[macro_export]
 macro_rules! tracepoint {
     (
@@ -12,22 +20,34 @@ macro_rules! tracepoint {
             provider: $provider:literal,
             name: $name:literal,
             loglevel: $loglevel:ident,
-            fields: { $($field:ident: $type:ident),* $(,)? } $(,)?
+            $(format: $format:literal,)?
+            fields: { $($field:ident: $type:tt $($base:ident $labels:tt)?),* $(,)? } $(,)?
         }
     ) => {
         $(#[$attribute])*
         #[allow(unreachable_pub, reason = "the module may be private")]
         $visibility mod $module {
             /// The static part of the event.
-            pub static CALLSITE: $crate::event::Callsite = $crate::event::Callsite::new(
-                $provider,
-                $name,
-                $crate::event::Loglevel::$loglevel,
-                ::core::concat!(
-                    $provider, ":", $name, " ", $crate::__loglevel!($loglevel),
-                    $crate::__fields!($($field: $type),*)
-                ),
-            );
+            pub static CALLSITE: $crate::event::Callsite = {
+                use $crate::event::{Callsite, DescribedField, Description, Field, Loglevel};
+
+                const DESCRIPTION: Description = Description {
+                    provider: $provider,
+                    name: $name,
+                    loglevel: Loglevel::$loglevel,
+                    format: ::core::concat!($($format)?),
+                    fields: &[$(DescribedField {
+                        name: ::core::stringify!($field),
+                        kind: <$crate::__field_type!($type $($base)?) as Field>::KIND,
+                        labels: $crate::__labels!($($labels)?),
+                    }),*],
+                };
+                const LINE: [u8; DESCRIPTION.line_len()] = DESCRIPTION.line();
+                let Ok(line) = ::core::str::from_utf8(&LINE) else {
+                    ::core::panic!("parts of a text are a text");
+                };
+                Callsite::new($provider, $name, line)
+            };
 
             #[used]
             #[unsafe(link_section = "usertrace_callsites")]
@@ -36,28 +56,35 @@ macro_rules! tracepoint {
             /// Writes the event into all traces that want it.
             #[inline(never)]
             #[allow(clippy::too_many_arguments, reason = "an event has as many fields as it needs")]
-            pub fn record($($field: $crate::__field_type!($type)),*) -> $crate::event::Outcome {
+            pub fn record(
+                $($field: <$crate::__field_type!($type $($base)?) as $crate::event::Field>::Argument<'_>),*
+            ) -> $crate::event::Outcome {
                 use $crate::event::{Field, Short};
 
-                const VARIABLE: bool = false $(|| <$crate::__field_type!($type)>::SIZE == 0)*;
-                const SIZE: usize = 0 $(+ <$crate::__field_type!($type)>::SIZE)*;
+                const VARIABLE: bool =
+                    false $(|| <$crate::__field_type!($type $($base)?) as Field>::SIZE == 0)*;
+                const SIZE: usize = 0 $(+ <$crate::__field_type!($type $($base)?) as Field>::SIZE)*;
                 const WORDS: usize = if VARIABLE { 0 } else { SIZE.div_ceil(8) };
                 if VARIABLE {
                     $crate::event::record_variable(
                         &CALLSITE,
-                        0usize $(.saturating_add(Field::bound($field)))*,
+                        0usize $(.saturating_add(
+                            <$crate::__field_type!($type $($base)?) as Field>::bound($field)
+                        ))*,
                         |payload| {
-                            $(Field::append($field, payload);)*
+                            $(<$crate::__field_type!($type $($base)?) as Field>::append($field, payload);)*
                         },
-                        || 0usize $(.saturating_add(Field::size($field)))*,
+                        || 0usize $(.saturating_add(
+                            <$crate::__field_type!($type $($base)?) as Field>::size($field)
+                        ))*,
                         |payload| {
-                            $(Field::append($field, payload);)*
+                            $(<$crate::__field_type!($type $($base)?) as Field>::append($field, payload);)*
                         },
                     )
                 } else {
                     #[allow(unused_mut, reason = "an event may have no field")]
                     let mut payload = Short::<WORDS>::default();
-                    $(payload.push($field);)*
+                    $(payload.push::<$crate::__field_type!($type $($base)?)>($field);)*
                     $crate::event::record(&CALLSITE, payload.words())
                 }
             }
@@ -80,144 +107,159 @@ macro_rules! event {
     };
 }
 
-/// The type of an argument.
+/// Declares an event in the place where it is written, and writes it: a provider, a name, a format, and the fields with
+/// their values. Its value is an [`Outcome`](crate::event::Outcome).
+///
+/// The format is kept with the event's description: nothing is formatted when the event is written. It names fields in
+/// braces; two braces are one. The log level is `Info`.
+///
+/// ```
+/// fn copied(done: u32, path: &str) {
+///     usertrace::marker!("copy", "progress", "{done}% of {path}", done: u32 = done, path: str = path);
+/// }
+/// # copied(50, "/tmp/x");
+/// ```
+///
+/// ```compile_fail
+/// usertrace::marker!("copy", "progress", "{done}% of {path}", done: u32 = 50);
+/// ```
+#[macro_export]
+macro_rules! marker {
+    (
+        $provider:literal, $name:literal, $format:literal
+        $(, $field:ident: $type:tt $($base:ident $labels:tt)? = $value:expr)* $(,)?
+    ) => {{
+        $crate::tracepoint! {
+            mod __usertrace_marker {
+                provider: $provider,
+                name: $name,
+                loglevel: Info,
+                format: $format,
+                fields: { $($field: $type $($base $labels)?),* },
+            }
+        }
+        $crate::event!(__usertrace_marker $(, $value)*)
+    }};
+}
+
+/// What a field is: a type that is a [`Field`](crate::event::Field).
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __field_type {
-    (str) => {
-        &str
-    };
-    (x8) => {
-        u8
-    };
-    (x16) => {
-        u16
-    };
-    (x32) => {
-        u32
-    };
-    (x64) => {
-        u64
-    };
-    ($type:ident) => {
-        $type
-    };
-}
-
-/// A type's name in metadata.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __field_name {
-    (i8) => {
-        "s8"
-    };
-    (i16) => {
-        "s16"
-    };
-    (i32) => {
-        "s32"
-    };
-    (i64) => {
-        "s64"
-    };
-    (u8) => {
-        "u8"
-    };
-    (u16) => {
-        "u16"
-    };
-    (u32) => {
-        "u32"
-    };
-    (u64) => {
-        "u64"
-    };
-    (x8) => {
-        "x8"
-    };
-    (x16) => {
-        "x16"
-    };
-    (x32) => {
-        "x32"
-    };
-    (x64) => {
-        "x64"
-    };
-    (f32) => {
-        "f32"
-    };
-    (f64) => {
-        "f64"
-    };
-    (bool) => {
-        "bool"
+    (enum $base:tt) => {
+        $crate::__number_type!($base)
     };
     (str) => {
-        "str"
+        str
+    };
+    (bytes) => {
+        [u8]
+    };
+    ([$element:tt; $len:expr]) => {
+        [$crate::__number_type!($element); $len]
+    };
+    ([$element:tt]) => {
+        [$crate::__number_type!($element)]
+    };
+    ($number:tt) => {
+        $crate::__number_type!($number)
+    };
+    ($($other:tt)*) => {
+        $crate::__no_type!($($other)*)
     };
 }
 
-/// The fields' part of the metadata.
+/// What a field or its elements are: a type that is a `Number`.
 #[doc(hidden)]
 #[macro_export]
-macro_rules! __fields {
-    () => { "" };
-    ($field:ident: $type:ident $(, $more_field:ident: $more_type:ident)*) => {
-        ::core::concat!(
-            " ", $crate::__field_name!($type), " ", ::core::stringify!($field),
-            $(";", $crate::__field_name!($more_type), " ", ::core::stringify!($more_field),)*
-        )
+#[rustfmt::skip]
+macro_rules! __number_type {
+    (u8) => { u8 };
+    (u16) => { u16 };
+    (u32) => { u32 };
+    (u64) => { u64 };
+    (usize) => { usize };
+    (i8) => { i8 };
+    (i16) => { i16 };
+    (i32) => { i32 };
+    (i64) => { i64 };
+    (isize) => { isize };
+    (x8) => { $crate::event::Hex<u8> };
+    (x16) => { $crate::event::Hex<u16> };
+    (x32) => { $crate::event::Hex<u32> };
+    (x64) => { $crate::event::Hex<u64> };
+    (u16be) => { $crate::event::Be<u16> };
+    (u32be) => { $crate::event::Be<u32> };
+    (u64be) => { $crate::event::Be<u64> };
+    (i16be) => { $crate::event::Be<i16> };
+    (i32be) => { $crate::event::Be<i32> };
+    (i64be) => { $crate::event::Be<i64> };
+    (x16be) => { $crate::event::Be<$crate::event::Hex<u16>> };
+    (x32be) => { $crate::event::Be<$crate::event::Hex<u32>> };
+    (x64be) => { $crate::event::Be<$crate::event::Hex<u64>> };
+    (f32) => { f32 };
+    (f64) => { f64 };
+    (bool) => { bool };
+    (ptr) => { *const () };
+    ($($other:tt)*) => { $crate::__no_type!($($other)*) };
+}
+
+/// Says which types there are.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __no_type {
+    ($($other:tt)*) => {
+        ::core::compile_error!(::core::concat!(
+            "`", ::core::stringify!($($other)*), "` is not the type of a field. There are: u8 u16 u32 u64 usize, ",
+            "i8 i16 i32 i64 isize, x8 x16 x32 x64 (hexadecimal), each but those of 8 bits and of size with `be` behind ",
+            "it (network byte order), f32 f64, bool, ptr; of any of these, [T; N] and [T]; str, bytes; and of an ",
+            "integer T, `enum T { Label = 0, \"other label\" = 1..=3 }`"
+        ))
     };
 }
 
-/// A log level's number.
+/// The labels of an enumeration, or of none.
 #[doc(hidden)]
 #[macro_export]
-macro_rules! __loglevel {
-    (Emergency) => {
-        0
+macro_rules! __labels {
+    () => {
+        &[]
     };
-    (Alert) => {
-        1
+    ({ $($label:tt = $first:literal $(..= $last:literal)?),+ $(,)? }) => {
+        &[$($crate::event::Label {
+            name: $crate::__label!($label),
+            first: $first,
+            last: $crate::__last!($first $($last)?),
+        }),+]
     };
-    (Critical) => {
-        2
+    ($($other:tt)*) => {
+        ::core::compile_error!(::core::concat!(
+            "these are not the labels of an enumeration: `", ::core::stringify!($($other)*),
+            "`; they are `{ Label = 0, \"other label\" = 1..=3 }`, with at least one, and numbers"
+        ))
     };
-    (Error) => {
-        3
+}
+
+/// A label's text.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __label {
+    ($label:ident) => {
+        $crate::event::unraw(::core::stringify!($label))
     };
-    (Warning) => {
-        4
+    ($label:literal) => {
+        $label
     };
-    (Notice) => {
-        5
+}
+
+/// The last of a range of values.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __last {
+    ($first:literal) => {
+        $first
     };
-    (Info) => {
-        6
-    };
-    (DebugSystem) => {
-        7
-    };
-    (DebugProgram) => {
-        8
-    };
-    (DebugProcess) => {
-        9
-    };
-    (DebugModule) => {
-        10
-    };
-    (DebugUnit) => {
-        11
-    };
-    (DebugFunction) => {
-        12
-    };
-    (DebugLine) => {
-        13
-    };
-    (Debug) => {
-        14
+    ($first:literal $last:literal) => {
+        $last
     };
 }

@@ -20,20 +20,65 @@
 //! # serve("/");
 //! ```
 //!
-//! As long as no trace is active, an event is one load and one branch. Types of fields are `u8` to `u64`, `i8` to
-//! `i64`, `x8` to `x64` (unsigned, shown in hexadecimal), `f32`, `f64`, `bool` and `str`. A `str` ends at its first
-//! NUL, if it has one. A record that would be longer than a sub-buffer of the trace is not cut: it is dropped, and
-//! counted as lost.
+//! As long as no trace is active, an event is one load and one branch. A field is of one of these types:
+//!
+//! | type | argument | |
+//! |---|---|---|
+//! | `u8` to `u64`, `usize`, `i8` to `i64`, `isize` | the same | |
+//! | `x8` to `x64` | `u8` to `u64` | shown in hexadecimal |
+//! | `u16be` to `u64be`, `i16be`…, `x16be`… | `u16`… | given in the machine's byte order, stored in the network's |
+//! | `f32`, `f64`, `bool` | the same | |
+//! | `ptr` | `*const ()` | an address; shown in hexadecimal |
+//! | `str` | `&str` | ends at its first NUL, if it has one |
+//! | `bytes` | `&[u8]` | as `[u8]` |
+//! | `[T; N]` | `&[T; N]` | `N` of a type above `str`: from 1 to 65535 |
+//! | `[T]` | `&[T]` | a sequence: as many as there are |
+//! | `enum T { Label = 0, "a label" = 1..=3 }` | as `T`, an integer | labels are shown with the value |
+//!
+//! ```
+//! usertrace::tracepoint! {
+//!     pub mod received {
+//!         provider: "net",
+//!         name: "received",
+//!         loglevel: Debug,
+//!         fields: {
+//!             source: [u8; 4],
+//!             port: u16be,
+//!             state: enum u8 { Idle = 0, Busy = 1..=3, "not known" = 255 },
+//!             times: [u64],
+//!             data: bytes,
+//!         },
+//!     }
+//! }
+//!
+//! usertrace::event!(received, &[127, 0, 0, 1], 80, 2, &[17, 18], b"GET /");
+//! ```
+//!
+//! [`marker!`](crate::marker) declares an event where it is written, with a format for people.
+//!
+//! A record that would be longer than a sub-buffer of the trace is not cut: it is dropped, and counted as lost.
+//! Constants, such as an array's `N`, are looked up in the module that `tracepoint!` makes: `[u8; super::LEN]`.
 
 mod callsite;
+mod declare;
+mod describe;
 mod field;
 mod macros;
+mod number;
 mod record;
+mod section;
+mod text;
 
-pub use self::callsite::{Callsite, Entry, Loglevel, callsites};
-pub use self::field::{Buffer, Field, Payload, Short};
-pub use self::record::{Outcome, record, record_variable};
+pub use self::callsite::{Callsite, Loglevel};
+pub use self::declare::{BadDescription, declare, register, unregister};
+#[doc(hidden)]
+pub use self::describe::{DescribedField, Description, Kind, Label, unraw};
+pub use self::field::{Buffer, Field, Payload, Room, Short};
+pub use self::number::{Be, Hex, Number};
+pub use self::record::{Outcome, record, record_parts, record_variable, record_words};
+pub use self::section::Entry;
 #[doc(hidden)]
 pub use crate::writer::Cursor;
 
-pub(crate) use self::callsite::ATTACH;
+pub(crate) use self::callsite::{ATTACH, is_name_byte};
+pub(crate) use self::section::{Section, own};

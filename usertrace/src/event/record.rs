@@ -4,15 +4,15 @@ use std::sync::atomic::{AtomicU16, Ordering, fence};
 
 use usertrace_sys::uapi::LTT_MAX_TRACES;
 
-use super::callsite::{ATTACH, Callsite};
+use super::callsite::{ATTACH, Callsite, PROBED};
 use super::field::{Buffer, Room};
-use crate::runtime;
 use crate::writer::{self, Channel, Cursor, Dropped, Payload, Refusal, Rseq};
+use crate::{control, probe, runtime};
 
 /// What became of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// No trace wants it.
+    /// No trace wants it. Probes may have had it.
     Off,
     /// Each trace that wants it has it.
     Recorded,
@@ -93,9 +93,30 @@ pub fn record_variable(
     }
 }
 
-/// Writes an event whose payload is at hand.
+/// Writes an event whose payload is these parts, one after the other, as its description says.
+pub fn record_parts(callsite: &Callsite, parts: &[&[u8]]) -> Outcome {
+    let len = || {
+        parts
+            .iter()
+            .fold(0usize, |len, part| len.saturating_add(part.len()))
+    };
+    record_variable(
+        callsite,
+        len(),
+        |payload| {
+            parts
+                .iter()
+                .for_each(|part| super::Payload::append(payload, part));
+        },
+        len,
+        |payload| parts.iter().for_each(|part| payload.append(part)),
+    )
+}
+
+/// Writes an event whose payload is these words: padded with zeros, as its description says.
+#[doc(hidden)]
 #[inline(never)]
-fn record_words(callsite: &Callsite, words: &[u64]) -> Outcome {
+pub fn record_words(callsite: &Callsite, words: &[u64]) -> Outcome {
     record_each(
         callsite,
         // SAFETY: as `record_each` promises, and gives the callsite's id.
@@ -133,13 +154,13 @@ fn record_each<'a>(
     let mut mask = callsite.mask();
     // Pairs with the store of the mask: the runtime's state, and the slot's, were there before.
     fence(Ordering::Acquire);
-    if mask & ATTACH != 0 {
-        return record_anew(callsite, payload());
+    if mask & (ATTACH | PROBED) != 0 {
+        return record_apart(callsite, mask, payload());
     }
     let mut outcome = Outcome::Off;
     while mask != 0 {
         let slot = mask.trailing_zeros() as usize;
-        // SAFETY: the slot's bit was in the mask, which has no others but ATTACH.
+        // SAFETY: the slot's bit was in the mask, which has no others but ATTACH and PROBED.
         let (rseq, channel) = unsafe {
             std::hint::assert_unchecked(slot < LTT_MAX_TRACES);
             runtime::place(slot, callsite.channel(slot))
@@ -177,6 +198,9 @@ fn record_slowly(
         (result, channel)
     };
     refresh_if_closed(channel);
+    if result == Err(Dropped::Lost) {
+        control::tell_full(slot, callsite.channel(slot), channel);
+    }
     Some(result)
 }
 
@@ -186,6 +210,19 @@ fn refresh_if_closed(channel: &Channel) {
     if !channel.is_open() {
         runtime::refresh();
     }
+}
+
+/// An event that calls probes, or that is the first one after a `fork`.
+#[cold]
+#[inline(never)]
+fn record_apart(callsite: &Callsite, mask: u32, payload: Payload<'_>) -> Outcome {
+    if mask & PROBED != 0 {
+        probe::call(callsite, payload);
+    }
+    if mask & ATTACH != 0 {
+        return record_anew(callsite, payload);
+    }
+    record_all(callsite, mask, payload)
 }
 
 /// The first event after a `fork`: gets buffers of this process's own, and writes it there (A5).
@@ -200,6 +237,11 @@ fn record_anew(callsite: &Callsite, payload: Payload<'_>) -> Outcome {
         // Another thread is at it, or there are no buffers to be had.
         return Outcome::Off;
     }
+    record_all(callsite, mask, payload)
+}
+
+/// Writes an event slowly into each slot that a mask has.
+fn record_all(callsite: &Callsite, mask: u32, payload: Payload<'_>) -> Outcome {
     let slots = (0..LTT_MAX_TRACES).filter(|slot| mask & (1 << slot) != 0);
     slots.fold(Outcome::Off, |outcome, slot| {
         match record_slowly(callsite, slot, payload, Refusal::Again) {

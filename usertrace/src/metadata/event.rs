@@ -2,6 +2,9 @@
 
 use usertrace_sys::uapi::{LTT_ID_MAX, LTT_ID_MIN, LTT_META_MAX};
 
+use super::field::{Field, FieldError};
+use super::percent;
+
 /// A description that is none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -21,104 +24,17 @@ pub enum DescriptionError {
     /// The log level is missing, or not a number.
     #[error("bad log level")]
     Loglevel,
-    /// A field is not `TYPE FIELD`, or of an unknown type.
-    #[error("bad field {0}")]
-    Field(usize),
+    /// A field is none.
+    #[error("bad field {text:?}: {error}")]
+    Field {
+        /// What stands for it in the description.
+        text: String,
+        /// What is wrong.
+        error: FieldError,
+    },
     /// The id has another description.
     #[error("event id {0} has another description")]
     Conflict(u16),
-}
-
-/// What a field is. Its bytes are in the machine's order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FieldType {
-    /// An integer.
-    Integer {
-        /// Its length in bytes.
-        len: u8,
-        /// Is it signed?
-        signed: bool,
-        /// Should it be shown in hexadecimal?
-        hex: bool,
-    },
-    /// An IEEE 754 number.
-    Float {
-        /// Its length in bytes.
-        len: u8,
-    },
-    /// A byte: 0 or 1.
-    Bool,
-    /// Bytes up to a NUL, and the NUL.
-    Str,
-}
-
-impl FieldType {
-    fn parse(name: &str) -> Option<Self> {
-        let integer = |len, signed, hex| FieldType::Integer { len, signed, hex };
-        Some(match name {
-            "u8" => integer(1, false, false),
-            "u16" => integer(2, false, false),
-            "u32" => integer(4, false, false),
-            "u64" => integer(8, false, false),
-            "x8" => integer(1, false, true),
-            "x16" => integer(2, false, true),
-            "x32" => integer(4, false, true),
-            "x64" => integer(8, false, true),
-            "s8" => integer(1, true, false),
-            "s16" => integer(2, true, false),
-            "s32" => integer(4, true, false),
-            "s64" => integer(8, true, false),
-            "f32" => FieldType::Float { len: 4 },
-            "f64" => FieldType::Float { len: 8 },
-            "bool" => FieldType::Bool,
-            "str" => FieldType::Str,
-            _ => return None,
-        })
-    }
-
-    fn name(self) -> String {
-        match self {
-            FieldType::Integer { len, signed, hex } => {
-                let kind = match (signed, hex) {
-                    (true, _) => 's',
-                    (false, true) => 'x',
-                    (false, false) => 'u',
-                };
-                format!("{kind}{}", u32::from(len) * 8)
-            }
-            FieldType::Float { len } => format!("f{}", u32::from(len) * 8),
-            FieldType::Bool => "bool".to_owned(),
-            FieldType::Str => "str".to_owned(),
-        }
-    }
-
-    /// Bytes of a value, if they do not depend on it.
-    fn fixed_len(self) -> Option<usize> {
-        match self {
-            FieldType::Integer { len, .. } | FieldType::Float { len } => Some(usize::from(len)),
-            FieldType::Bool => Some(1),
-            FieldType::Str => None,
-        }
-    }
-
-    /// Length of such a field at the start of `bytes`; it may be more than there is. None: a string without end.
-    fn len(self, bytes: &[u8]) -> Option<usize> {
-        match self {
-            FieldType::Integer { .. } | FieldType::Float { .. } | FieldType::Bool => {
-                self.fixed_len()
-            }
-            FieldType::Str => bytes.iter().position(|&b| b == 0).map(|nul| nul + 1),
-        }
-    }
-}
-
-/// A field of an event.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Field {
-    /// Its name: not empty, no white space, no control characters.
-    pub name: String,
-    /// Its type.
-    pub kind: FieldType,
 }
 
 /// An event, as its process described it.
@@ -130,6 +46,8 @@ pub struct Event {
     pub name: String,
     /// Its log level.
     pub loglevel: u32,
+    /// If it is a marker: what it says to people, with its fields' names in braces. Not empty.
+    pub format: Option<String>,
     /// Its fields, in the order in which they are in the payload.
     pub fields: Vec<Field>,
 }
@@ -163,18 +81,31 @@ impl Event {
             .next()
             .and_then(decimal)
             .ok_or(DescriptionError::Loglevel)?;
-        let fields = match words.next() {
-            None => Vec::new(),
-            Some(fields) => fields
-                .split(';')
-                .enumerate()
-                .map(|(index, field)| parse_field(field).ok_or(DescriptionError::Field(index)))
-                .collect::<Result<_, _>>()?,
-        };
+        let mut format = None;
+        let mut fields = Vec::new();
+        let rest = words.next();
+        for (index, text) in rest
+            .into_iter()
+            .flat_map(|rest| rest.split(';'))
+            .enumerate()
+        {
+            let bad = |error| DescriptionError::Field {
+                text: text.to_owned(),
+                error,
+            };
+            match text.strip_prefix("fmt ") {
+                Some(word) => {
+                    let text = percent::decode(word).filter(|text| !text.is_empty() && index == 0);
+                    format = Some(text.ok_or_else(|| bad(FieldError::Format))?);
+                }
+                None => fields.push(Field::parse(text).map_err(bad)?),
+            }
+        }
         Ok(Self {
             id,
             name: name.to_owned(),
             loglevel,
+            format,
             fields,
         })
     }
@@ -182,9 +113,12 @@ impl Event {
     /// Its description, as it is parsed.
     #[must_use]
     pub fn line(&self) -> String {
-        let fields = self.fields.iter();
-        let fields: Vec<_> = fields
-            .map(|field| format!("{} {}", field.kind.name(), field.name))
+        let format = self
+            .format
+            .iter()
+            .map(|text| format!("fmt {}", percent::encode(text)));
+        let fields: Vec<_> = format
+            .chain(self.fields.iter().map(Field::to_string))
             .collect();
         let space = if fields.is_empty() { "" } else { " " };
         let (id, name, loglevel) = (self.id, &self.name, self.loglevel);
@@ -217,17 +151,8 @@ fn decimal(text: &str) -> Option<u32> {
         .then(|| text.parse().ok())?
 }
 
-fn is_name(text: &str) -> bool {
+pub(super) fn is_name(text: &str) -> bool {
     !text.is_empty() && !text.contains(char::is_whitespace)
-}
-
-fn parse_field(text: &str) -> Option<Field> {
-    let (kind, name) = text.split_once(' ')?;
-    let kind = FieldType::parse(kind)?;
-    is_name(name).then(|| Field {
-        name: name.to_owned(),
-        kind,
-    })
 }
 
 #[cfg(test)]
@@ -235,11 +160,20 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::metadata::{Element, FieldType, Integer, Label, Scalar};
 
-    const HEX64: FieldType = FieldType::Integer {
+    const HEX64: Scalar = Scalar::Integer(Integer {
         len: 8,
         signed: false,
         hex: true,
+        big_endian: false,
+    });
+
+    const BE32: Integer = Integer {
+        len: 4,
+        signed: true,
+        hex: false,
+        big_endian: true,
     };
 
     #[test]
@@ -253,13 +187,103 @@ mod tests {
         );
         let names: Vec<_> = event.fields.iter().map(|f| &f.name[..]).collect();
         assert_eq!(names, ["size", "address", "why", "t", "f", "b"]);
-        assert_eq!(event.fields[1].kind, HEX64);
+        assert_eq!(event.fields[1].kind, FieldType::Scalar(HEX64));
         assert_eq!(event.fields[2].kind, FieldType::Str);
-        assert_eq!(event.fields[5].kind, FieldType::Bool);
+        assert_eq!(event.fields[5].kind, FieldType::Scalar(Scalar::Bool));
         let line = "9 a:b 3 u8 a;u16 b;u32 c;u64 d;x8 e;x16 f;x32 g;x64 h;s8 i;s16 j;s32 k;s64 l;f32 m;f64 n;bool o;str p";
         assert_eq!(Event::parse(line.as_bytes()).unwrap().line(), line);
         let event = Event::parse(b"1 a:b 0").unwrap();
         assert_eq!((event.fields.len(), &event.line()[..]), (0, "1 a:b 0"));
+        assert_eq!(event.format, None);
+    }
+
+    /// B1.
+    #[test]
+    fn arrays_sequences_enumerations_and_formats_are_parsed() {
+        let line = "7 a:b 3 fmt %7Ba%7D%20%C3%BC;x64[3] a;c8[65535] b;s32be[] c;c8[] d;bool[1] e;\
+                    s32be{a%2Cb=-2147483648..-1,a%2Cb=7} f;u64{=18446744073709551615} g";
+        let event = Event::parse(line.as_bytes()).unwrap();
+        assert_eq!(event.line(), line);
+        assert_eq!(event.format.as_deref(), Some("{a} ü"));
+        let label = |first, last| Label {
+            name: "a,b".into(),
+            first,
+            last,
+        };
+        let kinds: Vec<_> = event.fields.into_iter().map(|field| field.kind).collect();
+        assert_eq!(
+            kinds[..6],
+            [
+                FieldType::Array(Element::Scalar(HEX64), 3),
+                FieldType::Array(Element::Char, 65535),
+                FieldType::Sequence(Element::Scalar(Scalar::Integer(BE32))),
+                FieldType::Sequence(Element::Char),
+                FieldType::Array(Element::Scalar(Scalar::Bool), 1),
+                FieldType::Enum(BE32, vec![label(i32::MIN.into(), -1), label(7, 7)]),
+            ]
+        );
+        let event = Event::parse(b"1 a:b 0 fmt x").unwrap();
+        assert_eq!(event.format.as_deref(), Some("x"));
+        assert_eq!(event.payload_len(b""), Some(0));
+    }
+
+    #[test]
+    fn a_bad_field_is_named() {
+        for (field, error) in [
+            ("", FieldError::Name),
+            ("u32", FieldError::Name),
+            ("u32 ", FieldError::Name),
+            ("u32 x y", FieldError::Name),
+            ("u24 y", FieldError::Type),
+            ("u8be y", FieldError::Type),
+            ("f32be y", FieldError::Type),
+            ("be y", FieldError::Type),
+            ("ü8 y", FieldError::Type),
+            ("c8 y", FieldError::Type),
+            ("str[3] y", FieldError::Type),
+            ("str[] y", FieldError::Type),
+            ("u8[1][2] y", FieldError::Length),
+            ("u8[1 y", FieldError::Type),
+            ("u8] y", FieldError::Type),
+            ("[] y", FieldError::Type),
+            ("u8[0] y", FieldError::Length),
+            ("u8[-1] y", FieldError::Length),
+            ("u8[+1] y", FieldError::Length),
+            ("u8[65536] y", FieldError::Length),
+            (
+                "u8[99999999999999999999999999999999999999999] y",
+                FieldError::Length,
+            ),
+            ("f32{a=1} y", FieldError::NoInteger),
+            ("c8{a=1} y", FieldError::NoInteger),
+            ("u8{} y", FieldError::Label),
+            ("u8{a=1,} y", FieldError::Label),
+            ("u8{a} y", FieldError::Label),
+            ("u8{a=} y", FieldError::Label),
+            ("u8{a=256} y", FieldError::Label),
+            ("u8{a=-1} y", FieldError::Label),
+            ("u8{a=2..1} y", FieldError::Label),
+            ("u8{a=1..} y", FieldError::Label),
+            ("u8{a=+1} y", FieldError::Label),
+            ("u8{a=1=1} y", FieldError::Label),
+            ("u8{%FF=1} y", FieldError::Label),
+            ("u8{a+b=1} y", FieldError::Label),
+            ("s8{a=128} y", FieldError::Label),
+            ("s8{a=-129} y", FieldError::Label),
+            ("u8{a=1}[2] y", FieldError::Type),
+            ("fmt x", FieldError::Format),
+        ] {
+            let line = format!("1 a:b 0 u32 x;{field}");
+            let text = field.to_owned();
+            let bad = DescriptionError::Field { text, error };
+            assert_eq!(Event::parse(line.as_bytes()), Err(bad), "{line}");
+        }
+        for line in ["1 a:b 0 fmt ", "1 a:b 0 fmt %", "1 a:b 0 fmt a b"] {
+            let error = Event::parse(line.as_bytes()).unwrap_err().to_string();
+            assert!(error.ends_with("bad format"), "{error}");
+        }
+        let error = Event::parse(b"1 a:b 0 u32 x;u24 y").unwrap_err();
+        assert_eq!(error.to_string(), "bad field \"u24 y\": unknown type");
     }
 
     #[test]
@@ -276,12 +300,6 @@ mod tests {
             (b"1 a: 0", DescriptionError::Name),
             (b"1 a:b", DescriptionError::Loglevel),
             (b"1 a:b -1", DescriptionError::Loglevel),
-            (b"1 a:b 0 ", DescriptionError::Field(0)),
-            (b"1 a:b 0 u32", DescriptionError::Field(0)),
-            (b"1 a:b 0 u32 ", DescriptionError::Field(0)),
-            (b"1 a:b 0 u32 x;", DescriptionError::Field(1)),
-            (b"1 a:b 0 u32 x;u24 y", DescriptionError::Field(1)),
-            (b"1 a:b 0 u32 x y", DescriptionError::Field(0)),
             (b"1 a:b\n0", DescriptionError::NotText),
             (b"1 a:b\0 0", DescriptionError::NotText),
             (b"1 a:\xff 0", DescriptionError::NotText),
@@ -304,6 +322,25 @@ mod tests {
         assert_eq!(event.payload_len(b""), None);
         let empty = Event::parse(b"1 a:b 0").unwrap();
         assert_eq!(empty.payload_len(b""), Some(0));
+        let event = Event::parse(b"1 a:b 0 u8 x;u16be[2] a;s8{a=1} e").unwrap();
+        assert_eq!(
+            (event.fixed_len(), event.payload_len(&[0; 9])),
+            (Some(6), Some(6))
+        );
+    }
+
+    /// F4: a sequence that says that it is longer than what there is.
+    #[test]
+    fn a_sequence_ends_in_its_payload() {
+        let event = Event::parse(b"1 a:b 0 u8 x;u16be[] s;c8[] t").unwrap();
+        assert_eq!(event.fixed_len(), None);
+        assert_eq!(event.payload_len(b"x\x02\0\0\0abcd\x01\0\0\0t"), Some(14));
+        assert_eq!(event.payload_len(b"x\0\0\0\0\0\0\0\0t"), Some(9));
+        assert_eq!(event.payload_len(b"x\x02\0\0\0abcd\x02\0\0\0t"), None);
+        assert_eq!(event.payload_len(b"x\x02\0\0\0abc"), None);
+        assert_eq!(event.payload_len(b"x\0\0\0"), None);
+        let wide = Event::parse(b"1 a:b 0 u64[] s;u64[] t").unwrap();
+        assert_eq!(wide.payload_len(&[0xff; 64]), None);
     }
 
     proptest! {
@@ -316,7 +353,8 @@ mod tests {
         /// F4: lines that are nearly right, and payloads of anything.
         #[test]
         fn no_payload_is_too_strange(
-            line in "[0-9]{1,6} [a-z:]{1,9} [0-9]{1,3}( (u8|u64|str|f32|bool|nonsense) [a-z]{0,3}(;(u16|str|x64) [a-z]){0,9})?",
+            line in "[0-9]{1,6} [a-z:]{1,9} [0-9]{1,3}( (fmt|u8|u64be|str|f32|bool\\[2\\]|nonsense) [a-z%0-9]{0,3}\
+                     (;(u16\\[\\]|str|c8\\[3?\\]|s16(be)?(\\{(%4[1-9]=-?[1-9](\\.\\.9)?,?){1,3}\\})?) [a-z]){0,9})?",
             payload in prop::collection::vec(0u8..3, 0..64),
         ) {
             if let Ok(event) = Event::parse(line.as_bytes()) {

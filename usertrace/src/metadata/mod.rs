@@ -5,7 +5,10 @@
 //! such a line is refused, and an id keeps its first description.
 
 mod event;
+mod field;
+mod percent;
 mod table;
 
-pub use event::{DescriptionError, Event, Field, FieldType};
+pub use event::{DescriptionError, Event};
+pub use field::{Element, Field, FieldError, FieldType, Integer, Label, Scalar};
 pub use table::EventTable;

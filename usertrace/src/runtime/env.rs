@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 
+use crate::control::Mode as Control;
 use crate::writer::Prefault;
 
 /// What `USERTRACE_BACKEND`, `USERTRACE_SIGNAL` and the variables of the fallback say.
@@ -11,6 +12,34 @@ pub(super) struct Settings {
     /// 0: none.
     pub(super) signo: u32,
     pub(super) fast: Fast,
+}
+
+/// `USERTRACE_CONTROL`: `thread`, `signal`, or `signal:N`; nothing for all else.
+pub(crate) fn control() -> Option<Control> {
+    // SAFETY: a constant of the process.
+    if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
+        return None;
+    }
+    parse_control(variable(c"USERTRACE_CONTROL")?)
+}
+
+fn parse_control(text: &[u8]) -> Option<Control> {
+    match text {
+        b"thread" => Some(Control::Thread),
+        b"signal" => Some(Control::Signal(libc::SIGIO)),
+        text => {
+            let number = signal(text.strip_prefix(b"signal:")?)?;
+            Some(Control::Signal(libc::c_int::try_from(number).ok()?))
+        }
+    }
+}
+
+fn variable(name: &CStr) -> Option<&'static [u8]> {
+    // SAFETY: as all that reads the environment, this relies on no thread changing it meanwhile.
+    unsafe {
+        let value = libc::getenv(name.as_ptr());
+        (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes())
+    }
 }
 
 /// `USERTRACE_BACKEND`
@@ -89,13 +118,7 @@ pub(super) fn settings() -> Settings {
             ..parse(|_| None)
         };
     }
-    parse(|name| {
-        // SAFETY: as all that reads the environment, this relies on no thread changing it meanwhile.
-        unsafe {
-            let value = libc::getenv(name.as_ptr());
-            (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes())
-        }
-    })
+    parse(variable)
 }
 
 fn parse(variable: impl Fn(&CStr) -> Option<&'static [u8]>) -> Settings {
@@ -196,6 +219,29 @@ mod tests {
         assert_eq!(backend("off"), Backend::Off);
         assert_eq!(backend(""), Backend::Unset);
         assert_eq!(backend("OFF"), Backend::Unknown);
+    }
+
+    #[test]
+    fn the_control_channel_is_off_unless_asked_for() {
+        let signal = |number| Some(Control::Signal(number));
+        for (text, mode) in [
+            ("thread", Some(Control::Thread)),
+            ("signal", signal(libc::SIGIO)),
+            ("signal:64", signal(64)),
+        ] {
+            assert_eq!(parse_control(text.as_bytes()), mode);
+        }
+        for bad in [
+            "",
+            "on",
+            "signal:",
+            "signal:9",
+            "signal:x",
+            "signal:33",
+            "threads",
+        ] {
+            assert_eq!(parse_control(bad.as_bytes()), None, "{bad}");
+        }
     }
 
     #[test]

@@ -111,7 +111,7 @@ impl Rules {
 ///
 /// It goes back to the last `*` only: what an earlier one took could as well have been taken by that. So this takes the
 /// product of both lengths at most.
-fn matches(pattern: &[u8], text: &[u8]) -> bool {
+pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     // Behind the last `*`, and where what it took ends.
     let mut star: Option<(usize, usize)> = None;

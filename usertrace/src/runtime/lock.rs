@@ -14,11 +14,11 @@ const AGAIN: u32 = 2;
 /// All zeros is an idle one.
 #[derive(Debug, Default)]
 #[repr(transparent)]
-pub(super) struct Again(AtomicU32);
+pub(crate) struct Again(AtomicU32);
 
 impl Again {
     /// Does it, or leaves a note for the one who is at it.
-    pub(super) fn run(&self, mut body: impl FnMut()) {
+    pub(crate) fn run(&self, mut body: impl FnMut()) {
         // Acquire pairs with the release at the end of another run. Release, of the note: what the caller saw before
         // is seen by the one who reads the note.
         let enter = |state| Some(if state == IDLE { BUSY } else { AGAIN });
@@ -41,6 +41,11 @@ impl Again {
             // Acquire pairs with the release of the note.
             self.0.swap(BUSY, Ordering::Acquire);
         }
+    }
+
+    /// Makes it idle in the child of a `fork`, where nobody is at it.
+    pub(crate) fn reset(&self) {
+        self.0.store(IDLE, Ordering::Relaxed);
     }
 }
 

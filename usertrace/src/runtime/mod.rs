@@ -7,22 +7,30 @@
 //!   empty, gets buffers of its own, and goes on there (A5). A child of `vfork` shares the memory; a wrapper of `vfork`
 //!   keeps it out of rings of a CPU. A child of `clone` with `CLONE_VM` is not noticed.
 //!
-//! Two copies of this crate in one process, as in a Rust program under the preload library, share the areas, the rings
-//! and the signal. The kernel takes the acknowledgement of either for that of both (A9): a thread that the other one
-//! did not wait for may still write a record into a slot that has another trace by then.
+//! Two copies of this crate in one process, as in a Rust program under a library to preload, share all of this if they
+//! find each other (`shared.rs`). Copies that do not, share the areas, the rings and the signal. The kernel takes the
+//! acknowledgement of either for that of both then (A9): a thread that the other one did not wait for may still write a
+//! record into a slot that has another trace by then.
 
-mod env;
+pub(crate) mod env;
 #[cfg(feature = "fast")]
 mod fast;
-mod filter;
+pub(crate) mod filter;
+mod hash;
 mod info;
 mod kernel;
-mod lock;
+mod known;
+mod loaded;
+pub(crate) mod lock;
+pub(crate) mod membarrier;
+mod modules;
+pub(crate) mod shared;
 mod signal;
-mod signals;
+pub(crate) mod signals;
 mod state;
 mod status;
 mod update;
+pub(crate) mod walk;
 pub(crate) mod wiped;
 
 use std::ptr::NonNull;
@@ -36,13 +44,25 @@ use self::env::{Backend as Wanted, Settings};
 use self::signals::HeldBack;
 use self::state::State;
 use self::update::Updater;
-use crate::event::{ATTACH, callsites};
+use crate::control;
+use crate::event::{self, ATTACH};
+use crate::probe;
 use crate::writer::{Channel, Rseq};
+
+#[cfg(feature = "fast")]
+use self::fast::LEN as FAST_LEN;
+#[cfg(not(feature = "fast"))]
+const FAST_LEN: usize = 0;
 
 #[cfg(feature = "fast")]
 #[doc(hidden)]
 pub use self::fast::{RUNNING, parse_summary};
 pub use self::kernel::Kernel;
+pub use self::loaded::{Declared, callsites};
+pub(crate) use self::loaded::{register, unregister};
+#[doc(hidden)]
+pub use self::shared::Shared;
+use self::shared::shared;
 pub use self::status::{Backend, NoFallback, Refused, Report, Status};
 
 /// Where the state is. Set once, before any callsite's mask; a child of `fork` has it at the same address.
@@ -74,7 +94,8 @@ static START: extern "C" fn() = start;
 
 /// Does what [`init`] does if there are events, so that the program need not do it, and all is ready in time.
 extern "C" fn start() {
-    if callsites().next().is_some() {
+    // SAFETY: this module does not go while its constructor runs.
+    if unsafe { event::own().callsites() }.next().is_some() {
         // SAFETY: a thread's own number, which a program may expect to begin with 0.
         let errno = unsafe { *errno() };
         // It is quiet where it cannot trace.
@@ -102,6 +123,12 @@ fn errno() -> *mut libc::c_int {
 ///
 /// Not to be called from a signal handler.
 pub fn init() -> Status {
+    let status = init_for_events();
+    control::start_as_asked();
+    status
+}
+
+fn init_for_events() -> Status {
     init_by(|settings, rseq| {
         let wanted = settings.backend;
         let no_kernel = match wanted {
@@ -192,6 +219,9 @@ fn init_by(choose: impl FnOnce(&Settings, bool) -> Result<Chosen, Status>) -> St
         match set_up(choose) {
             Ok(setup) => {
                 let _ = SETUP.set(setup);
+                shared().modules.add(event::own(), Some(&STATE));
+                // SAFETY: this module does not go while it is at work.
+                probe::connect_more(unsafe { event::own().callsites() });
                 refresh();
             }
             Err(status) => {
@@ -220,7 +250,8 @@ fn set_up(choose: impl FnOnce(&Settings, bool) -> Result<Chosen, Status>) -> Res
         _ if !chosen.kernel.needs_rseq() => None,
         rseq => rseq.ok(),
     };
-    let state = State::map().ok_or(Status::NoMemory)?;
+    // Another copy's, or a new one.
+    let state = shared::once(&shared().state, State::map).ok_or(Status::NoMemory)?;
     RSEQ.store(rseq.map_or(0, Rseq::to_raw), Ordering::Relaxed);
     // Pairs with the load in `state`; the event path's loads come after that of a mask, which is set later.
     STATE.store(state.as_ptr(), Ordering::Release);
@@ -281,8 +312,12 @@ fn replace_state() {
     // SAFETY: a thread's own number.
     let errno = unsafe { *errno() };
     match State::map() {
-        // Pairs with the load in `state`.
-        Some(new) => STATE.store(new.as_ptr(), Ordering::Release),
+        Some(new) => {
+            let (shared, new) = (shared(), new.as_ptr());
+            // Both pair with the load in `state`.
+            shared.state.store(new, Ordering::Release);
+            shared.modules.set_state(new);
+        }
         // SAFETY: the child of `fork` has one thread.
         None => unsafe { old.forget() },
     }
@@ -291,6 +326,8 @@ fn replace_state() {
 }
 
 extern "C" fn at_exit() {
+    // What destructors of modules still have to tell is not to be lost. Relaxed: they run in this thread, later.
+    shared().exiting.store(1, Ordering::Relaxed);
     if let Some(setup) = SETUP.get() {
         setup.kernel.at_exit();
     }
@@ -305,7 +342,8 @@ extern "C" fn after_fork() {
         }
     }
     if !is_attached() {
-        callsites().for_each(|callsite| callsite.set_mask(ATTACH));
+        // SAFETY: there is one thread.
+        unsafe { shared().modules.callsites() }.for_each(|callsite| callsite.set_mask(ATTACH));
     }
 }
 
@@ -319,24 +357,29 @@ fn state() -> Option<&'static State> {
 /// Async-signal-safe; leaves `errno` alone. If another thread, or what this interrupted, is at it, that one does it
 /// once more.
 pub(crate) fn refresh() {
-    if let (Some(setup), Some(state)) = (SETUP.get(), state()) {
-        let updater = Updater {
-            kernel: setup.kernel,
-            state,
-            rseq: setup.rseq,
-            signo: setup.signo,
-        };
+    if let Some(updater) = updater() {
         // Twice, if need be: of what changed while signals were held back, and after the update had looked, none told.
         for _ in 0..2 {
             let held = HeldBack::new();
             // SAFETY: the lock is held while the closure runs.
-            state.lock.run(|| unsafe { updater.run() });
+            updater.state.lock.run(|| unsafe { updater.run() });
             drop(held);
             if !is_stale() {
                 break;
             }
         }
     }
+}
+
+fn updater() -> Option<Updater> {
+    let setup = SETUP.get()?;
+    Some(Updater {
+        kernel: setup.kernel,
+        state: state()?,
+        modules: &shared().modules,
+        rseq: setup.rseq,
+        signo: setup.signo,
+    })
 }
 
 /// Something changed since the last update.
@@ -456,20 +499,38 @@ pub fn report() -> Report {
 /// # Errors
 /// The kernel's; `ENXIO` if this process has no buffers.
 pub fn switch() -> Result<(), Errno> {
-    let (Some(setup), Some(state)) = (SETUP.get(), state()) else {
-        return Err(Errno::ENXIO);
-    };
-    if !state.is_attached() {
-        return Err(Errno::ENXIO);
-    }
+    let updater = updater().filter(|updater| updater.state.is_attached());
+    let updater = updater.ok_or(Errno::ENXIO)?;
     refresh_if_stale();
-    let updater = Updater {
-        kernel: setup.kernel,
-        state,
-        rseq: setup.rseq,
-        signo: setup.signo,
-    };
     updater.switch()
+}
+
+/// Makes this process write no events until [`initialise`], and tells readers to look at what it has written. Probes go on.
+///
+/// A thread that is in the middle of an event still writes that one. The process stays in its traces, and its children
+/// write nothing either. Async-signal-safe, but for the time that `errno` takes.
+///
+/// # Errors
+/// As [`switch`]'s.
+pub fn finalise() -> Result<(), Errno> {
+    shared().finalised.store(1, Ordering::Relaxed);
+    refresh();
+    switch()
+}
+
+/// Undoes [`finalise`], and gets this process's buffers if it has none. Says whether it can be traced.
+pub fn initialise() -> Status {
+    shared().finalised.store(0, Ordering::Relaxed);
+    refresh();
+    status()
+}
+
+/// The directory that the fallback writes to, if it is what traces are written with; nothing in it if they go nowhere.
+pub(crate) fn output() -> Option<Option<&'static std::path::Path>> {
+    #[cfg(feature = "fast")]
+    return SETUP.get()?.fast.map(fast::Fast::directory);
+    #[cfg(not(feature = "fast"))]
+    None
 }
 
 /// What this process wrote into one trace.

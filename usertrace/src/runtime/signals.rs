@@ -10,14 +10,14 @@ const SET_LEN: usize = 8;
 /// A handler may fork, and the child would go on in the middle of what the parent did, with what only holds there.
 /// Async-signal-safe; leaves `errno` alone. Where the calls are forbidden, it does nothing.
 #[derive(Debug)]
-pub(super) struct HeldBack {
+pub(crate) struct HeldBack {
     /// What was held back before.
     before: u64,
     changed: bool,
 }
 
 impl HeldBack {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut before = 0;
         let changed = set_mask(&u64::MAX, &raw mut before);
         Self { before, changed }

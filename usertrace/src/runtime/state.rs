@@ -9,6 +9,7 @@ use usertrace_sys::uapi::{
 };
 
 use super::filter::Rules;
+use super::known::Known;
 use super::lock::Again;
 use super::wiped;
 use crate::writer::{Channel, Visitors};
@@ -67,13 +68,17 @@ pub(super) struct State {
     pub(super) has_rules: AtomicU32,
     /// Who is in rings that no sequence writes.
     pub(super) visitors: Visitors,
+    /// Of the modules, at the last update.
+    pub(super) modules: AtomicU32,
+    /// Events whose library is gone.
+    known: UnsafeCell<Known>,
     /// Where a description is put together.
     text: UnsafeCell<[u64; LTT_META_MAX / 8]>,
     /// Rules of each slot, by which the callsites were told.
     rules: [UnsafeCell<Rules>; LTT_MAX_TRACES],
 }
 
-// SAFETY: all is atomic but `text` and `rules`, which only the holder of the lock may get.
+// SAFETY: all is atomic but `text`, `rules` and `known`, which only the holder of the lock may get.
 unsafe impl Sync for State {}
 
 impl State {
@@ -144,6 +149,14 @@ impl State {
     pub(super) unsafe fn rules(&self, slot: usize) -> &mut Rules {
         // SAFETY: the caller's promise.
         unsafe { &mut *self.rules[slot].get() }
+    }
+
+    /// # Safety
+    /// The caller must hold the lock, and use one of these at a time.
+    #[allow(clippy::mut_from_ref, reason = "the lock says who may have it")]
+    pub(super) unsafe fn known(&self) -> &mut Known {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.known.get() }
     }
 
     /// # Safety

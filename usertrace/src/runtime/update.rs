@@ -6,7 +6,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use syscalls::{Errno, Sysno, raw};
+use syscalls::Errno;
 use usertrace_sys::uapi::{
     LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_ID_META, LTT_MAX_CHANNELS, LTT_MAX_TRACES,
     LTT_PROTOCOL_RSEQ, LTT_PROTOCOL_SHARED, LTT_SCOPE_CPU, LTT_SCOPE_GLOBAL, LTT_SCOPE_MM_CID,
@@ -16,21 +16,15 @@ use usertrace_sys::uapi::{
 use super::filter::Accepted;
 use super::info::{INFO_LEN, INFO_LEN_WITH_RULES, Info, is_laid_out};
 use super::kernel::Kernel;
+use super::membarrier;
+use super::modules::Modules;
+use super::shared::shared;
 use super::state::State;
 use super::status::Refused;
-use crate::event::{Callsite, callsites};
+use crate::event::{Callsite, Section};
 use crate::writer::{
     self, Channel, Geometry, Mode, Prefault, Protocol, Rseq, Scope, Visits, Wakeup,
 };
-
-/// `MEMBARRIER_CMD_PRIVATE_EXPEDITED`: a full barrier in all of this process's threads that run.
-const BARRIER: usize = 1 << 3;
-/// `MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED`
-const REGISTER_BARRIER: usize = 1 << 4;
-/// `MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ`: restarts all sequences that this process's threads are in.
-const RESTART: usize = 1 << 7;
-/// `MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ`
-const REGISTER_RESTART: usize = 1 << 8;
 
 /// How often in a row the kernel may change something before the rest is left to the next update.
 const ROUNDS: u32 = 100;
@@ -38,16 +32,11 @@ const ROUNDS: u32 = 100;
 /// The id of metadata records, as the writer takes it.
 static META: AtomicU16 = AtomicU16::new(LTT_ID_META);
 
-fn membarrier(command: usize) -> Result<(), Errno> {
-    // SAFETY: no memory is involved.
-    let ret = unsafe { raw::syscall3(Sysno::membarrier as usize, command, 0, 0) };
-    Errno::from_ret(ret).map(drop)
-}
-
 /// One run with the lock held.
 pub(super) struct Updater {
     pub(super) kernel: &'static dyn Kernel,
     pub(super) state: &'static State,
+    pub(super) modules: &'static Modules,
     pub(super) rseq: Option<Rseq>,
     pub(super) signo: u32,
 }
@@ -60,7 +49,8 @@ impl Updater {
     pub(super) unsafe fn run(&self) {
         if !self.state.is_attached() && self.state.error.load(Ordering::Relaxed) == 0 {
             // What is there now is of the process that this one was forked from.
-            for callsite in callsites() {
+            // SAFETY: the caller's promise.
+            for callsite in unsafe { self.callsites() } {
                 callsite.set_mask(0);
                 (0..LTT_MAX_TRACES).for_each(|slot| callsite.forget(slot));
             }
@@ -73,6 +63,34 @@ impl Updater {
         if self.state.is_attached() {
             // SAFETY: the caller's promise.
             unsafe { self.update() };
+        }
+    }
+
+    /// All callsites of this process.
+    ///
+    /// # Safety
+    /// The caller must hold the state's lock.
+    pub(super) unsafe fn callsites(&self) -> impl Iterator<Item = &'static Callsite> {
+        // SAFETY: who lets a module go waits for the lock.
+        unsafe { self.modules.callsites() }
+    }
+
+    /// Keeps the ids of the events of a module that goes.
+    ///
+    /// # Safety
+    /// The caller must hold the state's lock; the section must be there.
+    pub(super) unsafe fn keep_ids(&self, section: Section) {
+        // SAFETY: the caller's promise; there is no other one in this function.
+        let known = unsafe { self.state.known() };
+        // SAFETY: the caller's promise.
+        for callsite in unsafe { section.callsites() } {
+            for slot in 0..LTT_MAX_TRACES {
+                let generation = self.state.slots[slot].generation.load(Ordering::Relaxed);
+                let id = callsite.id(slot).load(Ordering::Relaxed);
+                if generation != 0 && id != 0 {
+                    known.keep(callsite.description(), slot, generation, id);
+                }
+            }
         }
     }
 
@@ -93,8 +111,7 @@ impl Updater {
         let has_rules = areas.info_len >= INFO_LEN_WITH_RULES;
         state.has_rules.store(has_rules.into(), Ordering::Relaxed);
         if self.kernel.removes_traces() {
-            let restarts = membarrier(REGISTER_RESTART).and_then(|()| membarrier(REGISTER_BARRIER));
-            let restarts = restarts.is_ok();
+            let restarts = membarrier::register().is_ok();
             state.restarts.store(restarts.into(), Ordering::Relaxed);
         }
         // Pairs with the load in `is_attached`.
@@ -110,17 +127,27 @@ impl Updater {
         let Some(info) = info(self.state) else { return };
         for _ in 0..ROUNDS {
             let generation = info.generation();
-            let is_news = generation != self.state.generation.load(Ordering::Relaxed);
+            let modules = self.modules.generation();
+            let has_more = modules != self.state.modules.load(Ordering::Relaxed);
+            let is_news = has_more || generation != self.state.generation.load(Ordering::Relaxed);
             // First out of the traces that are gone: only then there are buffers of new ones in their slots.
-            (0..LTT_MAX_TRACES).for_each(|slot| self.leave(slot, info));
+            // SAFETY: the caller's promise.
+            (0..LTT_MAX_TRACES).for_each(|slot| unsafe { self.leave(slot, info) });
             self.take_new_slots(info);
             for slot in 0..LTT_MAX_TRACES {
                 // SAFETY: the caller's promise.
-                unsafe { self.enter(slot, info, is_news) };
+                unsafe {
+                    if has_more {
+                        self.describe_more(slot);
+                    }
+                    self.enter(slot, info, is_news);
+                }
             }
-            self.set_masks();
+            // SAFETY: the caller's promise.
+            unsafe { self.set_masks() };
             self.state.generation.store(generation, Ordering::Relaxed);
-            if info.generation() == generation {
+            self.state.modules.store(modules, Ordering::Relaxed);
+            if info.generation() == generation && self.modules.generation() == modules {
                 return;
             }
         }
@@ -146,14 +173,18 @@ impl Updater {
 
     /// Leaves a slot whose trace is gone, and tells the kernel that nobody here writes there any more (A9). The slot may
     /// have another trace by now, whose buffer this process gets only after that.
-    fn leave(&self, slot: usize, info: Info) {
+    ///
+    /// # Safety
+    /// The caller must hold the state's lock.
+    unsafe fn leave(&self, slot: usize, info: Info) {
         let (Some(now), Some(buffer)) = (info.slot(slot), self.buffer(slot)) else {
             return;
         };
         let at = &self.state.slots[slot];
         let have = at.generation.load(Ordering::Relaxed);
         if have != 0 && have != now.generation {
-            self.retire(slot);
+            // SAFETY: the caller's promise.
+            unsafe { self.retire(slot) };
         }
         let given = at.given.load(Ordering::Relaxed);
         let is_other = given == 0 || given != now.generation;
@@ -287,14 +318,8 @@ impl Updater {
         // In this order: main is open when all else is.
         self.open_channel(slot, LTT_CHANNEL_CONTROL, now, info)
             .ok_or(Refused::Layout)?;
-        let mut undescribed = 0;
-        for callsite in callsites() {
-            // SAFETY: the caller's promise.
-            if unsafe { self.describe(slot, callsite) }.is_none() {
-                undescribed += 1;
-            }
-        }
-        at.undescribed.store(undescribed, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { self.describe_all(slot, now.generation) };
         for index in LTT_CHANNEL_MAIN + 1..LTT_MAX_CHANNELS {
             // One that cannot be written is as good as none: its events go where they would go without it.
             self.open_channel(slot, index, now, info);
@@ -384,7 +409,8 @@ impl Updater {
         if !changed {
             return;
         }
-        for callsite in callsites() {
+        // SAFETY: the caller's promise.
+        for callsite in unsafe { self.callsites() } {
             let accepted = if has_rules {
                 rules.accept(callsite.full_name().as_bytes(), callsite.name().as_bytes())
             } else {
@@ -398,7 +424,7 @@ impl Updater {
     /// The channel of a slot that an event goes to, as its name is accepted by the rules of these; nothing if the trace
     /// does not want it.
     fn channel(&self, slot: usize, callsite: &Callsite, accepted: Accepted) -> Option<usize> {
-        let level = 1 << callsite.loglevel() as u32;
+        let level = 1 << callsite.loglevel();
         let wants = |index: usize| {
             let mask = self.state.slots[slot].masks[index].load(Ordering::Relaxed);
             mask & level != 0 && accepted.by(index)
@@ -493,6 +519,46 @@ impl Updater {
         }
     }
 
+    /// Describes the events of modules that came, in a slot that is open.
+    ///
+    /// # Safety
+    /// The caller must hold the state's lock.
+    unsafe fn describe_more(&self, slot: usize) {
+        let at = &self.state.slots[slot];
+        if self.is_open(slot) {
+            // SAFETY: the caller's promise.
+            unsafe { self.describe_all(slot, at.generation.load(Ordering::Relaxed)) };
+            at.routed.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Describes all events that have no id in a slot's trace yet, which has this generation.
+    ///
+    /// # Safety
+    /// The caller must hold the state's lock.
+    unsafe fn describe_all(&self, slot: usize, generation: u64) {
+        let mut undescribed = 0;
+        // SAFETY: the caller's promise.
+        for callsite in unsafe { self.callsites() } {
+            if callsite.id(slot).load(Ordering::Relaxed) != 0 {
+                continue;
+            }
+            // SAFETY: the caller's promise; there is no other one in this function.
+            let known = unsafe { self.state.known() };
+            if let Some(id) = known.id(callsite.description(), slot, generation) {
+                // Pairs with the event path's load: its description was written before.
+                callsite.id(slot).store(id, Ordering::Release);
+                continue;
+            }
+            // SAFETY: the caller's promise.
+            if unsafe { self.describe(slot, callsite) }.is_none() {
+                undescribed += 1;
+            }
+        }
+        let at = &self.state.slots[slot];
+        at.undescribed.store(undescribed, Ordering::Relaxed);
+    }
+
     /// Gives an event an id in a slot's trace, and writes its metadata there.
     ///
     /// # Safety
@@ -511,7 +577,10 @@ impl Updater {
     }
 
     /// Keeps everybody out of a slot's rings, and waits until nobody is in them.
-    fn retire(&self, slot: usize) {
+    ///
+    /// # Safety
+    /// The caller must hold the state's lock.
+    unsafe fn retire(&self, slot: usize) {
         let state = self.state;
         state.all(slot).for_each(Channel::close);
         let at = &state.slots[slot];
@@ -519,12 +588,13 @@ impl Updater {
         at.generation.store(0, Ordering::Relaxed);
         at.routed.store(0, Ordering::Relaxed);
         // The second is for those who are in rings that no sequence writes.
-        let done = || membarrier(RESTART).and_then(|()| membarrier(BARRIER));
+        let done = || membarrier::restart().and_then(|()| membarrier::barrier());
         if state.restarts.load(Ordering::Relaxed) == 0 || done().is_err() {
             state.dead.fetch_or(1 << slot, Ordering::Relaxed);
             return;
         }
-        for callsite in callsites() {
+        // SAFETY: the caller's promise.
+        for callsite in unsafe { self.callsites() } {
             // Both before the slot's channels are opened again.
             callsite.route().clear();
             callsite.forget(slot);
@@ -544,13 +614,19 @@ impl Updater {
     }
 
     /// Tells the event path who wants what.
-    fn set_masks(&self) {
+    ///
+    /// # Safety
+    /// The caller must hold the state's lock.
+    unsafe fn set_masks(&self) {
         let active = |slot: &usize| {
             let state = &self.state.slots[*slot];
-            state.generation.load(Ordering::Relaxed) != 0
+            // Relaxed: who changes it makes an update afterwards.
+            shared().finalised.load(Ordering::Relaxed) == 0
+                && state.generation.load(Ordering::Relaxed) != 0
                 && state.active.load(Ordering::Relaxed) != 0
         };
-        for callsite in callsites() {
+        // SAFETY: the caller's promise.
+        for callsite in unsafe { self.callsites() } {
             let mask = (0..LTT_MAX_TRACES)
                 .filter(active)
                 .filter(|&slot| callsite.is_wanted(slot))
@@ -563,7 +639,7 @@ impl Updater {
                 if channel.is_of_cpus() {
                     let id = callsite.id(slot).load(Ordering::Relaxed);
                     // SAFETY: the state is static.
-                    unsafe { callsite.route().set(channel, id) };
+                    unsafe { callsite.set_route(channel, id) };
                 }
             }
         }

@@ -7,24 +7,30 @@ use std::ptr::NonNull;
 /// # Safety
 /// Zeros must be a `T`, at any time: the child's are zeros whatever this process has stored.
 pub(crate) unsafe fn map<T>() -> Option<NonNull<T>> {
-    let len = size_of::<T>();
+    let memory = map_kept::<T>()?;
+    let (start, len) = (memory.as_ptr().cast(), size_of::<T>());
     // SAFETY: a new mapping, which nobody knows otherwise.
     unsafe {
-        let memory = libc::mmap(
+        if libc::madvise(start, len, libc::MADV_WIPEONFORK) != 0 {
+            libc::munmap(start, len);
+            return None;
+        }
+    }
+    Some(memory)
+}
+
+/// Zeros that stay for ever, of which a child of `fork` has a copy.
+pub(crate) fn map_kept<T>() -> Option<NonNull<T>> {
+    // SAFETY: a new mapping, which nobody knows otherwise.
+    let memory = unsafe {
+        libc::mmap(
             std::ptr::null_mut(),
-            len,
+            size_of::<T>(),
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
             -1,
             0,
-        );
-        if memory == libc::MAP_FAILED {
-            return None;
-        }
-        if libc::madvise(memory, len, libc::MADV_WIPEONFORK) != 0 {
-            libc::munmap(memory, len);
-            return None;
-        }
-        NonNull::new(memory.cast())
-    }
+        )
+    };
+    (memory != libc::MAP_FAILED).then(|| NonNull::new(memory.cast()))?
 }

@@ -34,8 +34,7 @@ use self::rseq::{CPU_ID, MM_CID};
 pub(crate) use self::payload::Payload;
 pub(crate) use self::route::Route;
 pub(crate) use self::rseq::{Refusal, has_mm_cid};
-#[cfg(feature = "fast")]
-pub(crate) use self::thread::is_thread;
+pub(crate) use self::thread::{is_thread, number as thread, process};
 
 pub use self::channel::{BadGeometry, Channel, Geometry, Mode, Protocol, Scope, Visits};
 pub use self::doorbell::{Doorbell, wake};

@@ -64,7 +64,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Ends the payload: what was not appended is zeros.
-    pub(super) fn finish(self) {
+    pub(crate) fn finish(self) {
         match self.0 {
             Target::Memory { next, left, .. } => {
                 // SAFETY: `next` has `left` bytes.

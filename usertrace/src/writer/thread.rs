@@ -63,13 +63,13 @@ pub(super) fn is_lent() -> bool {
 }
 
 /// The calling thread's number. Leaves `errno` alone.
-pub(super) fn number() -> u32 {
+pub(crate) fn number() -> u32 {
     // SAFETY: no memory is involved.
     unsafe { raw::syscall0(Sysno::gettid as usize) as u32 }
 }
 
 /// The number of the process. Leaves `errno` alone.
-pub(super) fn process() -> u32 {
+pub(crate) fn process() -> u32 {
     // SAFETY: no memory is involved.
     unsafe { raw::syscall0(Sysno::getpid as usize) as u32 }
 }

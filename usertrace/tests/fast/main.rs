@@ -3,6 +3,7 @@
 //! Each test runs this very executable once more as a program that is traced, and reads what the daemons wrote.
 
 mod daemons;
+mod fields;
 mod kills;
 mod output;
 mod processes;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         output::losses_are_told,
         output::a_full_disk,
         output::the_command_records,
+        fields::b1_each_type_comes_back,
         daemons::the_worker_is_replaced,
         daemons::the_guardian_is_replaced,
         daemons::either_one_again_and_again,

@@ -21,6 +21,7 @@ usertrace::tracepoint! {
 pub(crate) const ALL: &[(&str, fn())] = &[
     ("before_main", before_main),
     ("idle", || {}),
+    ("fields", super::fields::write),
     ("ten", || {
         write(1, 0..10);
     }),

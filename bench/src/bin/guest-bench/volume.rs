@@ -15,7 +15,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use usertrace::clock::cycles;
 use usertrace::consumer::{
-    CONTROL, CONTROL_FS, ConsumerFile, ControlFs, KernelFile, MAIN, Session, Sizes, consumer_files,
+    CONTROL, CONTROL_FS, ControlFs, KernelFile, MAIN, Session, Sizes, consumer_files,
 };
 use usertrace::{Status, event};
 use usertrace_bench::{Volume, median};
@@ -57,8 +57,7 @@ pub(crate) fn volume() -> Result<Volume> {
 }
 
 /// The median of several counts.
-fn turns(turn: impl FnMut() -> Result<f64>) -> Result<f64> {
-    let mut turn = turn;
+fn turns(mut turn: impl FnMut() -> Result<f64>) -> Result<f64> {
     let counts: Vec<f64> = (0..TURNS).map(|_| turn()).collect::<Result<_>>()?;
     Ok(median(&counts))
 }
@@ -132,7 +131,6 @@ fn ours() -> Result<(f64, f64)> {
     let directory = trace.channel(MAIN);
     let names = consumer_files(&directory)?;
     let name = names.first().context("no consumer file")?;
-    let file = KernelFile::open(&directory.join(name))?;
     let mapped = Mapped::new(&File::open(directory.join(name))?, MIB)?;
     let copied = turns(|| {
         let to = new_file()?;
@@ -143,8 +141,6 @@ fn ours() -> Result<(f64, f64)> {
             Ok(MIB)
         })
     })?;
-    // The file was there all the time.
-    file.info()?;
     trace.stop()?;
     trace.remove()?;
     let lost: u64 = usertrace::stats().map(|trace| trace.lost).sum();
@@ -252,7 +248,7 @@ fn ftrace() -> Result<f64> {
             filled += (&marker).write(&line)?;
         }
         let to = new_file()?;
-        let count = per_mib(|| {
+        per_mib(|| {
             let mut bytes = 0;
             while bytes < MIB {
                 let id = next()?;
@@ -262,8 +258,7 @@ fn ftrace() -> Result<f64> {
                 bytes += size;
             }
             Ok(bytes)
-        })?;
-        Ok(count)
+        })
     });
     // As it was, for those who measure there next.
     drop((meta, subbufs, ring));

@@ -2,6 +2,7 @@
 
 mod areas;
 mod breakpoint;
+mod c;
 mod calls;
 mod channels;
 mod commands;
@@ -46,6 +47,7 @@ pub(crate) use cases;
 const ALL: &[&[Case]] = &[
     info::BEFORE_THE_FIRST_TRACE,
     discovery::CASES,
+    c::CASES,
     calls::CASES,
     areas::CASES,
     traces::CASES,

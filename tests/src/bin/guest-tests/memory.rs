@@ -258,8 +258,6 @@ fn f6_what_dead_processes_left_counts() {
     assert!(control::memory().users.iter().all(|user| user.1 == 0));
 }
 
-/// A program traces, runs out of memory, and goes on; the reader gets what there was memory for, to the record, and is told
-/// that something is missing; and when there is memory again, and the reader has come there, nothing is lost any more.
 /// A program that writes so many events as it is told, on one CPU, and then switches and tells how many there are in all.
 /// What it writes to a page that it does not have is recorded as far as it knows.
 fn writer() -> Child {
@@ -278,6 +276,8 @@ fn writer() -> Child {
     })
 }
 
+/// A program traces, runs out of memory, and goes on; the reader gets what there was memory for, to the record, and is told
+/// that something is missing; and when there is memory again, and the reader has come there, nothing is lost any more.
 fn f2_what_is_lost_is_told_and_ends_with_the_shortage() {
     wait_for_nothing_held();
     let trace = Trace::started_with("shortage", 65536, 4);

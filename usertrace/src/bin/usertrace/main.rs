@@ -1,5 +1,6 @@
 //! `usertrace`: records traces of programs, and takes them out of the dumps of kernels that crashed.
 
+mod ctl;
 mod extract;
 mod list;
 mod output;
@@ -22,6 +23,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Record(record::Args),
+    Ctl(ctl::Args),
     Snapshot(snapshot::Args),
     Extract(extract::Args),
     List(list::Args),
@@ -30,6 +32,7 @@ enum Command {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Record(args) => args.run(),
+        Command::Ctl(args) => args.run(),
         Command::Snapshot(args) => args.run(),
         Command::Extract(args) => args.run(),
         Command::List(args) => args.run(),

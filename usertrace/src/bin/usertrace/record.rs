@@ -11,7 +11,7 @@ use usertrace::consumer::{
 };
 
 use crate::output::{self, Totals};
-use crate::preload::Preload;
+use crate::preload::{Preload, Wanted};
 
 /// Exit status when recording failed, as `env`, `nohup` and `timeout` have it.
 const FAILED: u8 = 125;
@@ -26,6 +26,7 @@ const INTERRUPTED: u8 = 130;
 Examples:
   usertrace record -- ./server --port 80      a program that has tracepoints
   usertrace record --malloc -- sqlite3 db     the use of memory of one that has none
+  usertrace record --pthread --dl -- ./server its locks and conditions, and the libraries that it loads
   usertrace record -o trace -- make -j4 && babeltrace2 trace
   usertrace record --trace mine -o trace      a trace that was set up by hand, until SIGINT
 
@@ -57,9 +58,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "COUNT")]
     subbuf_count: Option<u32>,
 
-    /// Preload the library that makes events of malloc, free and their like
-    #[arg(long)]
-    malloc: bool,
+    #[command(flatten)]
+    preload: Wanted,
 
     #[command(flatten)]
     summary: output::Summary,
@@ -92,7 +92,7 @@ fn size(text: &str) -> Result<u32, String> {
 impl Args {
     pub(crate) fn run(self) -> ExitCode {
         // To be dropped after the program has ended.
-        let preload = match self.malloc.then(Preload::malloc).transpose() {
+        let preload = match Preload::new(&self.preload) {
             Ok(preload) => preload,
             Err(error) => {
                 output::error(&error);

@@ -28,7 +28,7 @@ pub use self::summary::parse_summary;
 
 use std::path::PathBuf;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use syscalls::Errno;
 use usertrace_sys::Update;
@@ -45,6 +45,7 @@ use self::pool::Pool;
 use self::worker::Task;
 use super::env;
 use super::kernel::Kernel;
+use super::shared::shared;
 use super::signals::HeldBack;
 use super::status::NoFallback;
 use super::wiped;
@@ -91,16 +92,15 @@ struct Own {
     told: AtomicU32,
 }
 
-/// The fallback of this process, if some copy of this crate has set it up: where `usertrace_fast` says. A library that
-/// is preloaded defines that, so that a program with a copy of its own finds the library's.
-static FAST: AtomicPtr<Fast> = AtomicPtr::new(std::ptr::null_mut());
+/// As part of what copies of this crate share.
+pub(super) const LEN: usize = size_of::<Fast>();
 
 /// What the program's environment asks for.
 pub(super) fn start(settings: &env::Fast, rseq: bool) -> Result<&'static Fast, NoFallback> {
-    let place = shared().unwrap_or(&FAST);
-    // SAFETY: only this function stores there, in this copy of the crate or in another one of the same version: what
-    // it stores stays.
-    if let Some(fast) = unsafe { place.load(Ordering::Acquire).as_ref() } {
+    let place = &shared().fast;
+    // SAFETY: only this function stores there, in this copy of the crate or in another one that is laid out like it: what
+    // it stores stays. Pairs with that store.
+    if let Some(fast) = unsafe { place.load(Ordering::Acquire).cast::<Fast>().as_ref() } {
         return Ok(fast);
     }
     // What is forked from a process of several threads finds locks that nobody gives back.
@@ -109,32 +109,12 @@ pub(super) fn start(settings: &env::Fast, rseq: bool) -> Result<&'static Fast, N
     }
     let output = output(settings.output)?;
     let fast = Box::leak(Box::new(set_up(settings, rseq, output)?));
-    place.store(fast, Ordering::Release);
+    // Pairs with the load above.
+    place.store(
+        std::ptr::from_ref(fast).cast_mut().cast(),
+        Ordering::Release,
+    );
     Ok(fast)
-}
-
-/// The place that a preloaded library has for it.
-fn shared() -> Option<&'static AtomicPtr<Fast>> {
-    let place: *const AtomicPtr<Fast>;
-    // SAFETY: reads an entry of the global offset table, which is 0 if nobody defines the symbol.
-    unsafe {
-        #[cfg(target_arch = "x86_64")]
-        std::arch::asm!(
-            ".weak usertrace_fast",
-            "mov {place}, qword ptr [rip + usertrace_fast@GOTPCREL]",
-            place = out(reg) place,
-            options(pure, readonly, nostack, preserves_flags),
-        );
-        #[cfg(target_arch = "aarch64")]
-        std::arch::asm!(
-            ".weak usertrace_fast",
-            "adrp {place}, :got:usertrace_fast",
-            "ldr {place}, [{place}, :got_lo12:usertrace_fast]",
-            place = out(reg) place,
-            options(pure, readonly, nostack, preserves_flags),
-        );
-        place.as_ref()
-    }
 }
 
 /// Where to write, seen from wherever the daemons are.
@@ -171,8 +151,9 @@ fn channels(settings: &env::Fast, rseq: bool) -> [Rings; layout::CHANNELS] {
     } else {
         (LTT_SCOPE_THREAD, THREAD_RINGS, LTT_SCOPE_GLOBAL, 1)
     };
+    // Room for the metadata of some 20,000 events: what is not used is address space only.
     let control = Rings {
-        subbuf_size: 4096,
+        subbuf_size: 65536,
         subbuf_count: 32,
         nr_rings: control_rings,
         scope: control_scope,

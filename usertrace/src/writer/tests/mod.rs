@@ -21,6 +21,7 @@ use usertrace_sys::uapi::{
 
 use super::channel::Control;
 use super::*;
+use crate::runtime::membarrier;
 
 /// The rings of a channel, in memory that is shared with children.
 struct Rings {
@@ -685,11 +686,6 @@ impl<F: Fn()> Drop for AtEnd<F> {
     }
 }
 
-pub(in crate::writer) fn membarrier(command: libc::c_int) -> libc::c_long {
-    // SAFETY: no memory is involved.
-    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }
-}
-
 /// How a child ended.
 pub(in crate::writer) fn wait_for(pid: libc::pid_t) -> libc::c_int {
     let mut status = 0;
@@ -886,9 +882,7 @@ fn single_steps_do_not_hang() {
 /// A9: once a channel is closed and running sequences were restarted, nobody stores into its rings any more.
 #[test]
 fn closing_keeps_everybody_out() {
-    const REGISTER: libc::c_int = 1 << 8;
-    const RESTART: libc::c_int = 1 << 7;
-    assert_eq!(membarrier(REGISTER), 0);
+    membarrier::register().unwrap();
     let rings = Rings::new(4096, 4);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -906,7 +900,7 @@ fn closing_keeps_everybody_out() {
                 std::hint::spin_loop();
             }
             rings.channel.close();
-            assert_eq!(membarrier(RESTART), 0);
+            membarrier::restart().unwrap();
             // SAFETY: the whole memory of the rings; that nobody writes to it is what is tested.
             unsafe {
                 std::ptr::write_bytes(rings.geometry.control, 0, rings.len);

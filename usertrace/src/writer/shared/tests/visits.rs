@@ -4,14 +4,10 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
 use super::mapped::Rings;
-use crate::runtime::wiped;
+use crate::runtime::{membarrier, wiped};
 use crate::writer::channel::{Geometry, Mode, Scope};
-use crate::writer::tests::{AtEnd, fork, membarrier, wait_for};
+use crate::writer::tests::{AtEnd, fork, wait_for};
 use crate::writer::{Channel, Cursor, Dropped, Visitors, Visits, shared};
-
-/// `MEMBARRIER_CMD_PRIVATE_EXPEDITED`, and its registration.
-const BARRIER: libc::c_int = 1 << 3;
-const REGISTER: libc::c_int = 1 << 4;
 
 /// As the runtime has them: in memory that children of `fork` find wiped.
 fn visitors() -> NonNull<Visitors> {
@@ -134,7 +130,7 @@ fn all_are_waited_for_however_many() {
 /// Once a channel is closed and left, nobody stores into its rings any more.
 #[test]
 fn closing_keeps_everybody_out() {
-    assert_eq!(membarrier(REGISTER), 0);
+    membarrier::register().unwrap();
     let visitors = visitors();
     for (nr_rings, scope) in [(1, Scope::Global), (8, Scope::Thread)] {
         let rings = rings(nr_rings, scope, 0, visitors);
@@ -160,7 +156,7 @@ fn closing_keeps_everybody_out() {
                     std::hint::spin_loop();
                 }
                 rings.channel().close();
-                assert_eq!(membarrier(BARRIER), 0);
+                membarrier::barrier().unwrap();
                 while !rings.channel().is_left() {
                     std::hint::spin_loop();
                 }

@@ -1,0 +1,91 @@
+/*
+ * The binary interface of libusertrace.so.1, which macros use. What programs
+ * call themselves is in <usertrace.h>.
+ */
+#ifndef USERTRACE_ABI_H
+#define USERTRACE_ABI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * One event: what the library knows of it, in one cache line, and its metadata
+ * as <linux/ltt.h> has it, without the id. All zeros but for the description.
+ */
+struct usertrace_callsite {
+	uint16_t ids[16];
+	/* Not 0: some trace or probe wants it. */
+	uint32_t mask;
+	uint64_t route;
+	uint8_t channels[16];
+	const char *description;
+	size_t description_len;
+	uint64_t probes;
+} __attribute__((aligned(64)));
+
+/* A part of a payload. Without data, it is zeros. */
+struct usertrace_part {
+	const void *data;
+	size_t len;
+};
+
+/* In the section "usertrace_callsites" of each program and library are pointers
+ * to its callsites.
+ */
+void usertrace_register(struct usertrace_callsite **start, struct usertrace_callsite **stop);
+void usertrace_unregister(struct usertrace_callsite **start, struct usertrace_callsite **stop);
+
+/* The linker is not to drop what only its section refers to. */
+#if defined(__has_attribute)
+#if __has_attribute(retain)
+#define USERTRACE__RETAIN __attribute__((retain))
+#endif
+#endif
+#ifndef USERTRACE__RETAIN
+#define USERTRACE__RETAIN
+#endif
+
+/* Nor is a sanitizer to put anything between the entries of the section. */
+#if defined(__clang__)
+#define USERTRACE__PLAIN __attribute__((no_sanitize("address")))
+#else
+#define USERTRACE__PLAIN
+#endif
+
+/* Without the way by the procedure linkage table, which costs a jump. */
+#if defined(__has_attribute)
+#if __has_attribute(noplt)
+#define USERTRACE__NOPLT __attribute__((noplt))
+#endif
+#endif
+#ifndef USERTRACE__NOPLT
+#define USERTRACE__NOPLT
+#endif
+
+/* Payloads of so many words, which are padded with zeros. */
+int usertrace_record_0(const struct usertrace_callsite *callsite) USERTRACE__NOPLT;
+int usertrace_record_1(const struct usertrace_callsite *callsite, uint64_t a) USERTRACE__NOPLT;
+int usertrace_record_2(const struct usertrace_callsite *callsite, uint64_t a, uint64_t b)
+	USERTRACE__NOPLT;
+int usertrace_record_3(const struct usertrace_callsite *callsite, uint64_t a, uint64_t b,
+		       uint64_t c) USERTRACE__NOPLT;
+int usertrace_record_4(const struct usertrace_callsite *callsite, uint64_t a, uint64_t b,
+		       uint64_t c, uint64_t d) USERTRACE__NOPLT;
+int usertrace_record_5(const struct usertrace_callsite *callsite, uint64_t a, uint64_t b,
+		       uint64_t c, uint64_t d, uint64_t e) USERTRACE__NOPLT;
+int usertrace_record_words(const struct usertrace_callsite *callsite, const uint64_t *words,
+			   size_t count) USERTRACE__NOPLT;
+
+/* A payload of parts, one after the other. */
+int usertrace_record_parts(const struct usertrace_callsite *callsite,
+			   const struct usertrace_part *parts, size_t count) USERTRACE__NOPLT;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

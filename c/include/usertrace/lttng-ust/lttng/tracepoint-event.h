@@ -1,0 +1,57 @@
+/*
+ * Reads a provider's header again, if its probes are to be made: no protection
+ * against being included more than once, as there may be several providers.
+ */
+#include <lttng/tracepoint.h>
+
+#if LTTNG_UST_COMPAT_API(0)
+#if defined(TRACEPOINT_CREATE_PROBES) && !defined(LTTNG_UST_TRACEPOINT_CREATE_PROBES)
+#define LTTNG_UST_TRACEPOINT_CREATE_PROBES
+#endif
+#endif
+
+#ifdef LTTNG_UST_TRACEPOINT_CREATE_PROBES
+
+/* The header includes this one once more in each pass. */
+#undef LTTNG_UST_TRACEPOINT_CREATE_PROBES
+#define LTTNG_UST_TRACEPOINT_HEADER_MULTI_READ
+#if LTTNG_UST_COMPAT_API(0)
+#undef TRACEPOINT_CREATE_PROBES
+#define TRACEPOINT_HEADER_MULTI_READ
+#if defined(TRACEPOINT_INCLUDE) && !defined(LTTNG_UST_TRACEPOINT_INCLUDE)
+#define LTTNG_UST_TRACEPOINT_INCLUDE TRACEPOINT_INCLUDE
+#endif
+#if defined(TRACEPOINT_PROVIDER) && !defined(LTTNG_UST_TRACEPOINT_PROVIDER)
+#define LTTNG_UST_TRACEPOINT_PROVIDER TRACEPOINT_PROVIDER
+#endif
+#endif
+
+#include "../../lttng/probes.h"
+
+#include "../../lttng/pass-labels.h"
+#include LTTNG_UST_TRACEPOINT_INCLUDE
+
+#include "../../lttng/pass-fields.h"
+#include LTTNG_UST_TRACEPOINT_INCLUDE
+
+#include "../../lttng/pass-record.h"
+#include LTTNG_UST_TRACEPOINT_INCLUDE
+
+#include "../../lttng/pass-probes.h"
+#include LTTNG_UST_TRACEPOINT_INCLUDE
+
+/* What tracepoints ask the linker for. */
+int USERTRACE_LTTNG__JOIN(usertrace_lttng_provider_, LTTNG_UST_TRACEPOINT_PROVIDER)
+	USERTRACE_LTTNG__PROVIDER_VISIBILITY;
+
+#include "../../lttng/declare.h"
+
+#undef LTTNG_UST_TRACEPOINT_HEADER_MULTI_READ
+#undef LTTNG_UST_TRACEPOINT_INCLUDE
+#if LTTNG_UST_COMPAT_API(0)
+#undef TRACEPOINT_HEADER_MULTI_READ
+#undef TRACEPOINT_INCLUDE
+#endif
+#define LTTNG_UST_TRACEPOINT_CREATE_PROBES
+
+#endif

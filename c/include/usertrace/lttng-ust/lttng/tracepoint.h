@@ -1,0 +1,118 @@
+/*
+ * Tracepoints of programs that are instrumented for LTTng-UST 2.13 and before it:
+ * the same macros, whose events are usertrace's.
+ *
+ * As with LTTng-UST, a provider's header is read several times where
+ * LTTNG_UST_TRACEPOINT_CREATE_PROBES is defined: <lttng/tracepoint-event.h> does
+ * that. Elsewhere it declares tracepoints, and where LTTNG_UST_TRACEPOINT_DEFINE
+ * is, it defines them.
+ */
+#ifndef USERTRACE_LTTNG_TRACEPOINT_H
+#define USERTRACE_LTTNG_TRACEPOINT_H
+
+/* Where programs expect LTTng-UST's headers, a compiler does not warn. */
+#pragma GCC system_header
+
+/* What LTTng-UST's header has, too. */
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <lttng/ust-api-compat.h>
+
+#include "../../lttng/abi.h"
+#include "../../lttng/args.h"
+#include "../../lttng/loglevel.h"
+
+#if LTTNG_UST_COMPAT_API(0)
+#if defined(TRACEPOINT_DEFINE) && !defined(LTTNG_UST_TRACEPOINT_DEFINE)
+#define LTTNG_UST_TRACEPOINT_DEFINE
+#endif
+#if defined(TRACEPOINT_PROBE_DYNAMIC_LINKAGE) && \
+	!defined(LTTNG_UST_TRACEPOINT_PROBE_DYNAMIC_LINKAGE)
+#define LTTNG_UST_TRACEPOINT_PROBE_DYNAMIC_LINKAGE
+#endif
+#endif
+
+#define LTTNG_UST_TP_ARGS(...) __VA_ARGS__
+
+#define USERTRACE_LTTNG__TRACEPOINT(provider, name) \
+	usertrace_lttng_tracepoint_##provider##___##name
+
+#define lttng_ust_tracepoint_enabled(provider, name) \
+	__builtin_expect(__atomic_load_n(&USERTRACE_LTTNG__TRACEPOINT(provider, name).callsite.mask, \
+					 __ATOMIC_RELAXED) != 0, 0)
+
+#define lttng_ust_do_tracepoint(provider, name, ...) \
+	usertrace_lttng_do_##provider##___##name(__VA_ARGS__)
+
+#define lttng_ust_tracepoint(provider, name, ...) \
+	do { \
+		if (lttng_ust_tracepoint_enabled(provider, name)) \
+			lttng_ust_do_tracepoint(provider, name, __VA_ARGS__); \
+	} while (0)
+
+/* Acquire pairs with the library's store: what it found the probe in is there. */
+#define USERTRACE_LTTNG__DECLARE(provider, name, ...) \
+	extern struct usertrace_lttng_tracepoint USERTRACE_LTTNG__TRACEPOINT(provider, name) \
+		USERTRACE_LTTNG__TRACEPOINT_VISIBILITY; \
+	__attribute__((always_inline, unused)) static inline void \
+		usertrace_lttng_do_##provider##___##name(USERTRACE_LTTNG__ONLY(__VA_ARGS__)) \
+	{ \
+		void (*usertrace__record)(void) = __atomic_load_n( \
+			&USERTRACE_LTTNG__TRACEPOINT(provider, name).record, __ATOMIC_ACQUIRE); \
+		if (usertrace__record) \
+			((void (*)(const struct usertrace_callsite * USERTRACE_LTTNG__MORE(__VA_ARGS__)))\
+			 usertrace__record)(&USERTRACE_LTTNG__TRACEPOINT(provider, name).callsite \
+					    USERTRACE_LTTNG__NAMES(__VA_ARGS__)); \
+	}
+
+#ifdef LTTNG_UST_TRACEPOINT_DEFINE
+#include "../../lttng/define.h"
+#else
+#define USERTRACE_LTTNG__DEFINE(provider, name)
+#endif
+
+#define USERTRACE_LTTNG__TRACEPOINT_EVENT(provider, name, args) \
+	USERTRACE_LTTNG__DECLARE(provider, name, args) \
+	USERTRACE_LTTNG__DEFINE(provider, name)
+
+#include "../../lttng/declare.h"
+
+#if LTTNG_UST_COMPAT_API(0)
+#define TP_ARGS LTTNG_UST_TP_ARGS
+#define TRACEPOINT_EVENT LTTNG_UST_TRACEPOINT_EVENT
+#define TRACEPOINT_EVENT_CLASS LTTNG_UST_TRACEPOINT_EVENT_CLASS
+#define TRACEPOINT_EVENT_INSTANCE(provider, event_class, name, args) \
+	LTTNG_UST_TRACEPOINT_EVENT_INSTANCE(provider, event_class, provider, name, \
+					    USERTRACE_LTTNG__ALL(args))
+#define TRACEPOINT_ENUM LTTNG_UST_TRACEPOINT_ENUM
+#define TRACEPOINT_LOGLEVEL LTTNG_UST_TRACEPOINT_LOGLEVEL
+#define TRACEPOINT_MODEL_EMF_URI LTTNG_UST_TRACEPOINT_MODEL_EMF_URI
+/* With arguments, as some call an event or a variable so. */
+#define tracepoint(...) lttng_ust_tracepoint(__VA_ARGS__)
+#define do_tracepoint(...) lttng_ust_do_tracepoint(__VA_ARGS__)
+#define tracepoint_enabled(...) lttng_ust_tracepoint_enabled(__VA_ARGS__)
+#endif
+
+#endif
+
+/* Each header of a provider may say who sees its tracepoints, and the provider. */
+#undef USERTRACE_LTTNG__TRACEPOINT_VISIBILITY
+#ifdef LTTNG_UST_TRACEPOINT_HIDDEN_DEFINITION
+#define USERTRACE_LTTNG__TRACEPOINT_VISIBILITY __attribute__((visibility("hidden")))
+#else
+#define USERTRACE_LTTNG__TRACEPOINT_VISIBILITY __attribute__((visibility("default")))
+#endif
+
+#undef USERTRACE_LTTNG__PROVIDER_VISIBILITY
+#ifdef LTTNG_UST_TRACEPOINT_PROVIDER_HIDDEN_DEFINITION
+#define USERTRACE_LTTNG__PROVIDER_VISIBILITY __attribute__((visibility("hidden")))
+#else
+#define USERTRACE_LTTNG__PROVIDER_VISIBILITY __attribute__((visibility("default")))
+#endif

@@ -1,0 +1,9 @@
+/* The version of LTTng-UST whose macros these are. */
+#ifndef USERTRACE_LTTNG_UST_VERSION_H
+#define USERTRACE_LTTNG_UST_VERSION_H
+
+#define LTTNG_UST_MAJOR_VERSION 2
+#define LTTNG_UST_MINOR_VERSION 13
+#define LTTNG_UST_PATCHLEVEL_VERSION 0
+
+#endif

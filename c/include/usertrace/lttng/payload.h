@@ -1,0 +1,82 @@
+/* How the payload of an event is put together. */
+#ifndef USERTRACE_LTTNG_PAYLOAD_H
+#define USERTRACE_LTTNG_PAYLOAD_H
+
+#include <string.h>
+
+#include "../payload.h"
+
+/* Numbers are copied to words, one after the other; other parts stay where they are. */
+struct usertrace_lttng__payload {
+	uint64_t *words;
+	size_t len;
+	struct usertrace_part *parts;
+	size_t count;
+};
+
+USERTRACE__INLINE void usertrace_lttng__part(struct usertrace_lttng__payload *payload,
+					     const void *data, size_t len)
+{
+	payload->parts[payload->count].data = data;
+	payload->parts[payload->count].len = len;
+	payload->count++;
+}
+
+USERTRACE__INLINE void usertrace_lttng__number(struct usertrace_lttng__payload *payload,
+					       const void *value, size_t size)
+{
+	char *at = (char *)payload->words + payload->len;
+	struct usertrace_part *last = payload->parts + payload->count - 1;
+
+	memcpy(at, value, size);
+	payload->len += size;
+	if (payload->count && (const char *)last->data + last->len == at)
+		last->len += size;
+	else
+		usertrace_lttng__part(payload, at, size);
+}
+
+USERTRACE__INLINE void usertrace_lttng__string(struct usertrace_lttng__payload *payload,
+					       const char *text)
+{
+	if (!text)
+		text = "(null)";
+	usertrace_lttng__part(payload, text, strlen(text) + 1);
+}
+
+/* A text of so many bytes. What comes after a NUL is not looked at. */
+USERTRACE__INLINE void usertrace_lttng__text(struct usertrace_lttng__payload *payload,
+					     const char *text, size_t len)
+{
+	const char *end;
+	size_t used;
+
+	/* The compiler must not know that there are fewer, as that is all right. */
+	__asm__("" : "+r"(text));
+	end = len ? (const char *)memchr(text, 0, len) : NULL;
+	used = end ? (size_t)(end - text) : len;
+	usertrace_lttng__part(payload, text, used);
+	usertrace_lttng__part(payload, NULL, len - used);
+}
+
+USERTRACE__INLINE uint32_t usertrace_lttng__count(struct usertrace_lttng__payload *payload,
+						  size_t count)
+{
+	/* One that is longer than a sub-buffer is lost, whatever it is. */
+	uint32_t written = count > UINT32_MAX ? UINT32_MAX : (uint32_t)count;
+
+	usertrace_lttng__number(payload, &written, sizeof(written));
+	return written;
+}
+
+USERTRACE__INLINE void usertrace_lttng__record(const struct usertrace_callsite *callsite,
+					       const struct usertrace_lttng__payload *payload)
+{
+	if (!payload->count ||
+	    (payload->count == 1 && payload->parts[0].data == (const void *)payload->words))
+		usertrace__record_len(callsite, payload->words, payload->len);
+	else
+		usertrace_record_parts(callsite, payload->parts, payload->count);
+}
+
+#endif

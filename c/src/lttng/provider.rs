@@ -1,0 +1,188 @@
+//! What `usertrace/lttng/abi.h` declares.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use usertrace::event::{Callsite, Entry};
+
+/// A label of an enumeration.
+#[repr(C)]
+pub(super) struct Label {
+    text: *const c_char,
+    first: i64,
+    last: i64,
+    first_is_negative: u8,
+    last_is_negative: u8,
+    is_automatic: u8,
+}
+
+/// What a field is: `enum usertrace_lttng_kind`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Integer,
+    Float,
+    String,
+    Enum,
+    Array,
+    Sequence,
+    ArrayText,
+    SequenceText,
+}
+
+/// A field of a class.
+#[repr(C)]
+pub(super) struct Field {
+    name: *const c_char,
+    labels: *const Label,
+    /// Of labels, or of an array's elements.
+    pub(super) count: usize,
+    kind: u8,
+    pub(super) size: u8,
+    is_signed: u8,
+    is_hex: u8,
+    is_network: u8,
+}
+
+/// Events with the same fields.
+#[repr(C)]
+pub(super) struct Class {
+    fields: *const Field,
+    count: usize,
+    record: *mut (),
+}
+
+/// An event of a provider; without a class, the log level of one.
+#[repr(C)]
+pub struct Probe {
+    provider: *const c_char,
+    name: *const c_char,
+    class: *const Class,
+    pub(super) level: c_int,
+}
+
+/// Where an event is enabled.
+#[repr(C)]
+pub struct Tracepoint {
+    callsite: Callsite,
+    record: AtomicPtr<()>,
+    provider: *const c_char,
+    name: *const c_char,
+    link: *const c_int,
+}
+
+/// A text of these tables. Macros make all of them, and `usertrace_lttng_register` asks that they stay with the module.
+fn text(text: *const c_char) -> &'static CStr {
+    // SAFETY: it is there, and ends with NUL.
+    unsafe { CStr::from_ptr(text) }
+}
+
+impl Label {
+    pub(super) fn text(&self) -> &'static CStr {
+        text(self.text)
+    }
+
+    /// The values that it stands for, where they are said.
+    pub(super) fn values(&self) -> Option<(i128, i128)> {
+        let value = |bits: i64, is_negative| {
+            if is_negative == 0 {
+                i128::from(bits.cast_unsigned())
+            } else {
+                bits.into()
+            }
+        };
+        (self.is_automatic == 0).then(|| {
+            (
+                value(self.first, self.first_is_negative),
+                value(self.last, self.last_is_negative),
+            )
+        })
+    }
+}
+
+impl Field {
+    pub(super) fn name(&self) -> &'static CStr {
+        text(self.name)
+    }
+
+    pub(super) fn kind(&self) -> Option<Kind> {
+        use Kind::{Array, ArrayText, Enum, Float, Integer, Sequence, SequenceText, String};
+        let kinds = [
+            Integer,
+            Float,
+            String,
+            Enum,
+            Array,
+            Sequence,
+            ArrayText,
+            SequenceText,
+        ];
+        kinds.get(usize::from(self.kind)).copied()
+    }
+
+    pub(super) fn is_signed(&self) -> bool {
+        self.is_signed != 0
+    }
+
+    pub(super) fn is_hex(&self) -> bool {
+        self.is_hex != 0
+    }
+
+    pub(super) fn is_network(&self) -> bool {
+        self.is_network != 0
+    }
+
+    /// The labels of an enumeration.
+    pub(super) fn labels(&self) -> &[Label] {
+        if self.labels.is_null() {
+            return &[];
+        }
+        // SAFETY: the macro counted them.
+        unsafe { std::slice::from_raw_parts(self.labels, self.count) }
+    }
+}
+
+impl Class {
+    pub(super) fn fields(&self) -> &[Field] {
+        // SAFETY: the macro counted them.
+        unsafe { std::slice::from_raw_parts(self.fields, self.count) }
+    }
+}
+
+/// Provider and event.
+pub(super) type Name = (&'static CStr, &'static CStr);
+
+impl Probe {
+    pub(super) fn name(&self) -> Name {
+        (text(self.provider), text(self.name))
+    }
+
+    pub(super) fn class(&self) -> Option<&Class> {
+        // SAFETY: there is one, or NULL.
+        unsafe { self.class.as_ref() }
+    }
+}
+
+impl Tracepoint {
+    pub(super) fn name(&self) -> Name {
+        (text(self.provider), text(self.name))
+    }
+
+    /// It has a probe already. So has that of a library that another one's stands for, once that was here.
+    pub(super) fn is_matched(&self) -> bool {
+        !self.record.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Gives it a probe's function, and a description.
+    ///
+    /// # Safety
+    /// It must not be matched, and nobody else do this meanwhile.
+    pub(super) unsafe fn set(this: *mut Self, class: &Class, description: &'static str) -> Entry {
+        // SAFETY: the caller's promise: until it is registered, nobody reads its description.
+        unsafe {
+            Callsite::set_description(&raw mut (*this).callsite, description);
+            // Pairs with the load in `lttng/tracepoint.h`.
+            (*this).record.store(class.record, Ordering::Release);
+            Entry::new(&(*this).callsite)
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Builds programs with what is installed for them, or with LTTng-UST.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::installed::{self, prefix, succeed};
+
+pub(crate) const COMPILERS: &[(&str, &[&str])] = &[
+    ("c_by_gcc", &["gcc", "-std=c11", "-O2"]),
+    ("c_by_clang", &["clang-19", "-std=c11", "-O2"]),
+    ("c_without_optimisation", &["gcc", "-std=gnu17", "-O0"]),
+    ("cpp_by_gcc", &["g++", "-x", "c++", "-std=c++17", "-O2"]),
+    (
+        "cpp_by_clang",
+        &["clang++-19", "-x", "c++", "-std=c++17", "-O2"],
+    ),
+];
+
+/// Where the sources are. They are compiled there, as their authors do it: with `-I.`.
+pub(crate) fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lttng/providers")
+}
+
+/// What `pkg-config` says, given the directory that stands in for LTTng-UST.
+fn flags(what: &str) -> Vec<String> {
+    installed::flags("lib/usertrace/lttng-ust/pkgconfig", &[what, "lttng-ust"])
+}
+
+/// Compiles and links with ours, without a warning.
+pub(crate) fn build(compiler: &[&str], args: &[&str], to: &Path) {
+    let output = Command::new(compiler[0])
+        .current_dir(sources())
+        .args(&compiler[1..])
+        .args(["-Wall", "-Wextra", "-Werror", "-I."])
+        .args(flags("--cflags"))
+        .args(args)
+        .arg("-o")
+        .arg(to)
+        .args(flags("--libs"))
+        .arg(format!("-Wl,-rpath,{}", prefix().join("lib").display()))
+        .output()
+        .unwrap();
+    succeed(&output);
+}
+
+/// The same with LTTng-UST. Its headers are not without warnings.
+pub(crate) fn build_with_lttng(compiler: &[&str], args: &[&str], to: &Path) {
+    let output = Command::new(compiler[0])
+        .current_dir(sources())
+        .args(&compiler[1..])
+        .args(["-w", "-I."])
+        .args(args)
+        .arg("-o")
+        .arg(to)
+        .args(["-llttng-ust", "-ldl"])
+        .output()
+        .unwrap();
+    succeed(&output);
+}

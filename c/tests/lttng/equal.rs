@@ -1,0 +1,91 @@
+//! The decoded events equal those of LTTng-UST itself.
+
+use std::path::Path;
+use std::process::Command;
+
+use libtest_mimic::Trial;
+use usertrace_tests_preload::Traces;
+
+use crate::build::{COMPILERS, build, build_with_lttng, sources};
+use crate::daemon::{Daemon, missing};
+use crate::events::events;
+use crate::installed::succeed;
+
+pub(crate) const ALL: &[(&str, fn())] = &[
+    (
+        "f7_f3_arguments_are_not_evaluated_without_a_trace",
+        not_evaluated,
+    ),
+    ("f7_static_programs_that_use_lttng", a_static_program),
+];
+
+const PROGRAM: &[&str] = &["program.c", "messages.c", "define.c", "probes.c"];
+
+/// One for each compiler. Without LTTng-UST, its events are those that it wrote once.
+pub(crate) fn with_lttng() -> Vec<Trial> {
+    let missing = missing();
+    let note = missing.map_or_else(String::new, |what| {
+        format!(" (LTTng's run is skipped: no {what})")
+    });
+    let trial = |&(name, compiler): &(&str, &'static [&'static str])| {
+        let name = format!("f7_events_equal_those_of_lttng_from_{name}{note}");
+        Trial::test(name, move || {
+            equal(compiler, missing.is_none());
+            Ok(())
+        })
+    };
+    COMPILERS.iter().map(trial).collect()
+}
+
+fn equal(compiler: &[&str], has_lttng: bool) {
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    let program = directory.path().join("program");
+    build(compiler, PROGRAM, &program);
+    let ours = run(&program);
+    assert_eq!(ours, expected(compiler.contains(&"c++")));
+    if has_lttng {
+        let daemon = Daemon::start();
+        let program = daemon.directory().join("program");
+        build_with_lttng(compiler, PROGRAM, &program);
+        assert_eq!(succeed(&daemon.run(&program)), "3\n");
+        assert_eq!(ours, daemon.events());
+    }
+}
+
+/// What LTTng-UST writes. Some of it, its header cannot compile as C++.
+fn expected(is_cpp: bool) -> Vec<String> {
+    let text = std::fs::read_to_string(sources().join("events.txt")).unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .filter(|line| !(is_cpp && line.contains(" test_fields:negative: ")))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// What it writes into a trace of ours.
+fn run(program: &Path) -> Vec<String> {
+    let traces = Traces::new();
+    let output = traces.of(&mut Command::new(program)).output().unwrap();
+    assert_eq!(succeed(&output), "3\n");
+    traces.wait();
+    events(traces.path())
+}
+
+fn not_evaluated() {
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    let program = directory.path().join("program");
+    build(COMPILERS[0].1, PROGRAM, &program);
+    let output = Command::new(&program)
+        .env("USERTRACE_BACKEND", "off")
+        .output()
+        .unwrap();
+    assert_eq!(succeed(&output), "0\n");
+}
+
+fn a_static_program() {
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    let program = directory.path().join("program");
+    let compiler = [COMPILERS[0].1, &["-static"]].concat();
+    build(&compiler, PROGRAM, &program);
+    assert_eq!(run(&program), expected(false));
+}

@@ -1,0 +1,38 @@
+//! Events that cannot be as they were declared: each is counted, or written as far as it can be.
+
+use std::process::Command;
+
+use usertrace_tests_preload::Traces;
+
+use crate::build::{COMPILERS, build};
+use crate::events::events;
+use crate::installed::succeed;
+
+pub(crate) const ALL: &[(&str, fn())] = &[("f7_what_lttng_events_cannot_be", refused)];
+
+fn refused() {
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    let program = directory.path().join("program");
+    build(COMPILERS[0].1, &["strange.c"], &program);
+    let traces = Traces::new();
+    let output = traces.of(&mut Command::new(program)).output().unwrap();
+    // A type of 16 bytes, and an array of none.
+    assert_eq!(succeed(&output), "2 bad events\n");
+    traces.wait();
+    let many: Vec<_> = (0..70).map(|n| format!("f{n} = {n}")).collect();
+    let padding = "x".repeat(700);
+    assert_eq!(
+        events(traces.path()),
+        [
+            // Labels of values that the type does not have.
+            "(13) test_strange:narrow: { value = ( \"low\" : container = 5 ) }".to_owned(),
+            "(13) test_strange:narrow: { value = ( \"high\" : container = 255 ) }".to_owned(),
+            // Labels that are too long for the metadata.
+            "(13) test_strange:labels: { value = 1, n = 7 }".to_owned(),
+            format!("(13) test_strange:many: {{ {} }}", many.join(", ")),
+            format!(
+                "(13) test_strange:padded: {{ text = \"{padding}\", _rest_length = 5000, rest = \"r\", n = 1 }}"
+            ),
+        ]
+    );
+}

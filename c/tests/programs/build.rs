@@ -1,0 +1,40 @@
+//! Builds programs with the installed library.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::installed::{self, prefix, succeed};
+
+/// What `pkg-config` says of the library.
+fn flags(what: &[&str]) -> Vec<String> {
+    installed::flags("lib/pkgconfig", &[what, &["usertrace"]].concat())
+}
+
+/// Compiles and links, without a warning.
+pub(crate) fn build(compiler: &[&str], sources: &[&Path], to: &Path) {
+    let output = Command::new(compiler[0])
+        .args(&compiler[1..])
+        .args(["-Wall", "-Wextra", "-Werror", "-o"])
+        .arg(to)
+        .args(flags(&["--cflags"]))
+        .args(sources)
+        .args(flags(&["--libs"]))
+        .arg(format!("-Wl,-rpath,{}", prefix().join("lib").display()))
+        .output()
+        .unwrap();
+    succeed(&output);
+}
+
+/// The same, with the archive instead of the library.
+pub(crate) fn build_static(compiler: &[&str], sources: &[&Path], to: &Path) {
+    let output = Command::new(compiler[0])
+        .args(&compiler[1..])
+        .args(["-static", "-o"])
+        .arg(to)
+        .args(flags(&["--cflags"]))
+        .args(sources)
+        .args(flags(&["--static", "--libs"]))
+        .output()
+        .unwrap();
+    succeed(&output);
+}

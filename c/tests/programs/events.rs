@@ -1,0 +1,145 @@
+//! Events of programs in C11 and C++17, by GCC and Clang, static ones too.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::build::{build, build_static};
+use crate::installed::succeed;
+use usertrace_tests::babeltrace::{Printed, Read};
+use usertrace_tests_preload::Traces;
+
+pub(crate) const ALL: &[(&str, fn())] = &[
+    ("f7_every_kind_of_field_from_c_by_gcc", || {
+        dynamic(&["gcc", "-std=c11", "-O2"])
+    }),
+    ("f7_every_kind_of_field_from_c_by_clang", || {
+        dynamic(&["clang-19", "-std=c11", "-O2"])
+    }),
+    ("f7_every_kind_of_field_without_optimisation", || {
+        dynamic(&["gcc", "-std=gnu17", "-O0"])
+    }),
+    ("f7_every_kind_of_field_from_cpp_by_gcc", || {
+        dynamic(&["g++", "-x", "c++", "-std=c++17", "-O2"])
+    }),
+    ("f7_every_kind_of_field_from_cpp_by_clang", || {
+        dynamic(&["clang++-19", "-x", "c++", "-std=c++17", "-O2"]);
+    }),
+    ("f7_f2_a_static_binary_needs_no_dlopen", a_static_binary),
+    (
+        "f7_f3_nothing_is_evaluated_without_a_trace",
+        without_a_trace,
+    ),
+    ("f7_what_cannot_be_described_is_counted", bad_events),
+];
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/programs")
+        .join(name)
+}
+
+/// What `fields.c` writes, as `babeltrace2` shows it.
+const EXPECTED: &[&str] = &[
+    "test:unsigned: { a = 255, b = 65535, c = 4294967295, d = 18446744073709551615 }",
+    "test:signed: { a = -128, b = -32768, c = -2147483648, d = -9223372036854775808 }",
+    "test:hexadecimal: { a = 0xF1, b = 0xF2, c = 0xF3, d = 0xF4, e = 0xF5 }",
+    "test:network: { a = 80, b = 0x1020304, c = -2 }",
+    "test:floating: { a = 1.5, b = -2.25, c = 1 }",
+    "test:texts: { a = \"abc\", _b_length = 3, b = \"def\", c = \"(null)\" }",
+    "test:many: { a = [ [0] = 1, [1] = 2, [2] = 65535 ], _b_length = 2, b = [ [0] = -1, [1] = 7 ], \
+     _c_length = 1, c = [ [0] = 0.5 ], d = [ [0] = 1, [1] = 0 ] }",
+    "test:many: { a = [ [0] = 1, [1] = 2, [2] = 65535 ], _b_length = 0, b = [ ], _c_length = 0, c = [ ], \
+     d = [ [0] = 1, [1] = 0 ] }",
+    "test:enumeration: { a = ( \"Busy\" : container = 2 ), b = ( \"Low\" : container = -3 ) }",
+    "test:longest: { a = 1, b = 2, c = 3, d = 4, e = 5, f = 6, g = 7, h = 8 }",
+    "test:nothing: { }",
+    "test:shared: { n = 10 }",
+    "test:shared: { n = -1 }",
+    "test:size: { text = \"argument\" }",
+    "test:shared: { n = 1 }",
+];
+
+/// Events with the CPU taken out.
+fn events(read: &Read) -> Vec<String> {
+    let event = |event: &Printed| {
+        let (_, fields) = event.fields.split_once("}, ").unwrap();
+        format!("{}: {fields}", event.name)
+    };
+    read.events.iter().map(event).collect()
+}
+
+fn run(program: &Path) {
+    let traces = Traces::new();
+    let output = traces.of(Command::new(program).arg("argument")).output();
+    // Written, lost, stopped at the event it was to; one trace, all described, one lost, none bad.
+    assert_eq!(succeed(&output.unwrap()), "1 2 1 1 0 1 0\n1 0\n");
+    let read = traces.read();
+    assert_eq!(read.discarded, 1);
+    let events = events(&read);
+    for (event, expected) in events.iter().zip(EXPECTED) {
+        assert_eq!(event, expected);
+    }
+    assert_eq!(events.len(), EXPECTED.len());
+}
+
+fn dynamic(compiler: &[&str]) {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("fields");
+    build(
+        compiler,
+        &[&source("fields.c"), &source("other.c")],
+        &program,
+    );
+    run(&program);
+}
+
+fn a_static_binary() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("fields");
+    build_static(
+        &["gcc", "-O2"],
+        &[&source("fields.c"), &source("other.c")],
+        &program,
+    );
+    run(&program);
+}
+
+fn without_a_trace() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("fields");
+    build(
+        &["gcc", "-O2"],
+        &[&source("fields.c"), &source("other.c")],
+        &program,
+    );
+    let output = Command::new(&program)
+        .env("USERTRACE_BACKEND", "off")
+        .output();
+    let printed = succeed(&output.unwrap());
+    let (status, rest) = printed.split_once('\n').unwrap();
+    assert!(status.len() == 11, "{status}");
+    // `ENXIO`: there are no buffers.
+    assert_eq!(rest, "0 0 1 0 0 0 0\n0 -6\n");
+}
+
+fn bad_events() {
+    let directory = tempfile::tempdir().unwrap();
+    let (program, code) = (directory.path().join("bad"), directory.path().join("bad.c"));
+    let text = r#"
+        #include <usertrace.h>
+        #include <stdio.h>
+        USERTRACE_EVENT(bad, labels, INFO, (enum, u8, a, "not a label=1"));
+        USERTRACE_EVENT(bad, good, INFO, (enum, u8, a, "a_label=1"));
+        int main(void)
+        {
+            int outcome = usertrace(bad, labels, 1);
+
+            printf("%d %d %zu\n", outcome, usertrace(bad, good, 1), usertrace_bad_events());
+        }
+    "#;
+    std::fs::write(&code, text).unwrap();
+    build(&["gcc"], &[&code], &program);
+    let traces = Traces::new();
+    let output = traces.of(&mut Command::new(&program)).output();
+    assert_eq!(succeed(&output.unwrap()), "0 1 1\n");
+}

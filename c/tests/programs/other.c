@@ -1,0 +1,7 @@
+/* A second file that has the same events. */
+#include "fields.h"
+
+void other_file(void)
+{
+	usertrace(test, shared, -1);
+}

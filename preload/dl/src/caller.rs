@@ -1,0 +1,114 @@
+//! Whether it matters who calls `dlopen`.
+
+use std::ffi::{c_int, c_void};
+
+use libc::{PT_DYNAMIC, PT_LOAD, dl_phdr_info, size_t};
+
+// Of the dynamic section: the gABI, and for the last two what `elf.h` of glibc calls them.
+const DT_NULL: i64 = 0;
+const DT_RPATH: i64 = 15;
+const DT_RUNPATH: i64 = 29;
+const DT_FLAGS_1: i64 = 0x6fff_fffb;
+const DF_1_NODEFLIB: u64 = 0x800;
+
+/// An entry of the dynamic section.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Dyn {
+    tag: i64,
+    value: u64,
+}
+
+/// Whether the C library might do something else for a caller at this address than for this library.
+///
+/// - A name with a `$` in it is expanded by where the caller is.
+/// - One with a slash is a path, whoever asks.
+/// - Any other one is searched for by the caller's `RUNPATH`; without it by the `RPATH` of the caller and of what
+///   needed that, and of the program, which is every caller's; and not in the system's directories if the caller says
+///   so.
+///
+/// Code that is in no object counts as the program's. What else the caller decides, the namespace, is ours: others do
+/// not see this library.
+pub(crate) fn matters(name: &[u8], caller: usize) -> bool {
+    if name.contains(&b'$') {
+        return true;
+    }
+    if name.is_empty() || name.contains(&b'/') {
+        return false;
+    }
+    let (mut found, mut matters, mut is_program) = (false, false, true);
+    for_each(|object| {
+        let paths = Paths::of(object);
+        matters |= paths.rpath && !is_program;
+        if holds(object, caller) {
+            found = true;
+            matters |= paths.runpath || paths.nodeflib;
+        }
+        is_program = false;
+    });
+    matters || !found
+}
+
+/// What an object says of the search for others.
+#[derive(Default)]
+struct Paths {
+    rpath: bool,
+    runpath: bool,
+    nodeflib: bool,
+}
+
+impl Paths {
+    fn of(object: &dl_phdr_info) -> Self {
+        let mut paths = Self::default();
+        let dynamic = headers(object)
+            .iter()
+            .find(|header| header.p_type == PT_DYNAMIC);
+        let Some(dynamic) = dynamic else { return paths };
+        let address = object.dlpi_addr.wrapping_add(dynamic.p_vaddr) as usize;
+        let mut entry = std::ptr::with_exposed_provenance::<Dyn>(address);
+        loop {
+            // SAFETY: the dynamic section of an object that is loaded; it ends with `DT_NULL`.
+            let Dyn { tag, value } = unsafe { entry.read() };
+            match tag {
+                DT_NULL => return paths,
+                DT_RPATH => paths.rpath = true,
+                DT_RUNPATH => paths.runpath = true,
+                DT_FLAGS_1 => paths.nodeflib = value & DF_1_NODEFLIB != 0,
+                _ => {}
+            }
+            // SAFETY: there is an entry behind one that is not the last.
+            entry = unsafe { entry.add(1) };
+        }
+    }
+}
+
+/// The address is in the object.
+fn holds(object: &dl_phdr_info, address: usize) -> bool {
+    headers(object).iter().any(|header| {
+        let start = object.dlpi_addr.wrapping_add(header.p_vaddr);
+        header.p_type == PT_LOAD && (address as u64).wrapping_sub(start) < header.p_memsz
+    })
+}
+
+fn headers(object: &dl_phdr_info) -> &[libc::Elf64_Phdr] {
+    if object.dlpi_phdr.is_null() {
+        return &[];
+    }
+    // SAFETY: the dynamic linker says that they are there.
+    unsafe { std::slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into()) }
+}
+
+/// All objects of the program, itself first. The dynamic linker holds its lock meanwhile, as `dlopen` will.
+fn for_each<F: FnMut(&dl_phdr_info)>(mut each: F) {
+    unsafe extern "C" fn call<F: FnMut(&dl_phdr_info)>(
+        info: *mut dl_phdr_info,
+        _: size_t,
+        data: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the closure that is passed below, for the time of that call; and what the dynamic linker passes.
+        unsafe { (*data.cast::<F>())(&*info) };
+        0
+    }
+    // SAFETY: the function is one for this closure.
+    unsafe { libc::dl_iterate_phdr(Some(call::<F>), (&raw mut each).cast()) };
+}

@@ -1,0 +1,133 @@
+//! `dlopen` and its like as events, on a kernel that is not there: this program interposes its own.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::process::ExitCode;
+use std::ptr::null;
+
+use usertrace::fake::Sizes;
+use usertrace_tests_preload::{Event, Traced, apart};
+
+// Links the library in, and with it its constructor and its functions.
+use usertrace_dl as _;
+
+const NOW: c_int = libc::RTLD_NOW;
+
+/// Base address and path of the C library.
+fn libc_object() -> (u64, String) {
+    // SAFETY: zeros are a `Dl_info`, and the function is the C library's.
+    unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        assert_ne!(
+            libc::dladdr(libc::strlen as *const c_void, &raw mut info),
+            0
+        );
+        let path = CStr::from_ptr(info.dli_fname).to_str().unwrap().to_owned();
+        (info.dli_fbase.addr() as u64, path)
+    }
+}
+
+/// The events without the callers' addresses.
+fn stop(traced: Traced) -> Vec<(String, Vec<u64>, Vec<String>)> {
+    let events = traced.stop().into_iter().map(|event| {
+        let Event {
+            name,
+            mut numbers,
+            texts,
+        } = event;
+        if name.ends_with("open_req") {
+            numbers.pop();
+        }
+        (name, numbers, texts)
+    });
+    events.collect()
+}
+
+fn event(name: &str, numbers: &[u64], texts: &[&str]) -> (String, Vec<u64>, Vec<String>) {
+    let texts = texts.iter().map(|text| (*text).to_owned());
+    (format!("dl:{name}"), numbers.to_vec(), texts.collect())
+}
+
+fn each_function_is_an_event() {
+    let traced = Traced::new(Sizes::default());
+    let now = NOW as u64;
+    let (c_library, itself, new) = unsafe {
+        // SAFETY: the arguments are as the C library wants them; what is loaded has no constructors of ours.
+        let c_library = libc::dlopen(c"libc.so.6".as_ptr(), NOW);
+        let itself = libc::dlopen(null(), NOW);
+        assert!(libc::dlopen(c"/no/such/library.so".as_ptr(), NOW).is_null());
+        let error = CStr::from_ptr(libc::dlerror());
+        assert!(error.to_str().unwrap().starts_with("/no/such/library.so:"));
+        assert_eq!(libc::dlclose(c_library), 0);
+        let new = libc::dlmopen(libc::LM_ID_NEWLM, c"libm.so.6".as_ptr(), NOW);
+        assert!(libc::dlerror().is_null());
+        (
+            c_library.addr() as u64,
+            itself.addr() as u64,
+            new.addr() as u64,
+        )
+    };
+    let (base, path) = libc_object();
+    let events = stop(traced);
+    let none = "/no/such/library.so";
+    let expected = [
+        event("dlopen_req", &[now], &["libc.so.6"]),
+        event("dlopen", &[now, c_library, base], &["libc.so.6", &path]),
+        event("dlopen_req", &[now], &[""]),
+    ];
+    assert_eq!(events[..3], expected);
+    // Where the program itself was loaded.
+    assert_eq!((&*events[3].0, events[3].1[1]), ("dl:dlopen", itself));
+    let new_namespace = libc::LM_ID_NEWLM.cast_unsigned();
+    let expected = [
+        event("dlopen_req", &[now], &[none]),
+        event("dlopen", &[now, 0, 0], &[none, ""]),
+        event("dlclose_req", &[c_library], &[]),
+        event("dlclose", &[c_library, 0], &[]),
+        event("dlmopen_req", &[new_namespace, now], &["libm.so.6"]),
+    ];
+    assert_eq!(events[4..9], expected);
+    assert_eq!(events[9].0, "dl:dlmopen");
+    assert_eq!(events[9].1[..3], [new_namespace, now, new]);
+    assert!(events[9].2[1].ends_with("/libm.so.6"));
+    assert_eq!(events.len(), 10);
+}
+
+fn names_need_not_be_text() {
+    let traced = Traced::new(Sizes::default());
+    // SAFETY: there is no such library.
+    unsafe { libc::dlopen(c"/a/\xff/b".as_ptr(), NOW) };
+    let expected = [
+        event("dlopen_req", &[NOW as u64], &["/a/"]),
+        event("dlopen", &[NOW as u64, 0, 0], &["/a/", ""]),
+    ];
+    assert_eq!(stop(traced), expected);
+}
+
+/// That a caller gets what it would get without us, `preload/tests` tests; here the caller is the library.
+fn where_the_caller_matters_no_result_is_seen() {
+    let traced = Traced::new(Sizes::default());
+    // SAFETY: there are no such libraries.
+    unsafe {
+        libc::dlopen(c"$ORIGIN/no/such/library.so".as_ptr(), NOW);
+        libc::dlmopen(libc::LM_ID_BASE, c"$LIB/none.so".as_ptr(), NOW);
+    }
+    let now = NOW as u64;
+    let expected = [
+        event("dlopen_req", &[now], &["$ORIGIN/no/such/library.so"]),
+        event("dlmopen_req", &[0, now], &["$LIB/none.so"]),
+    ];
+    assert_eq!(stop(traced), expected);
+}
+
+static TESTS: [(&str, fn()); 3] = [
+    ("each_function_is_an_event", each_function_is_an_event),
+    ("names_need_not_be_text", names_need_not_be_text),
+    (
+        "where_the_caller_matters_no_result_is_seen",
+        where_the_caller_matters_no_result_is_seen,
+    ),
+];
+
+fn main() -> ExitCode {
+    apart(&TESTS)
+}

@@ -1,0 +1,53 @@
+//! Makes the functions of programs that were built with `-finstrument-functions` into events:
+//!
+//! ```sh
+//! cc -finstrument-functions -o program program.c
+//! LD_PRELOAD=libusertrace_function.so ./program
+//! ```
+//!
+//! The compiler has each function call `__cyg_profile_func_enter` when it begins, and `__cyg_profile_func_exit` when it
+//! ends. The C library's do nothing; these write the events `function:entry` and `function:exit`, with the address of
+//! the function and that of its call. A program that has these two functions itself goes on calling its own.
+//!
+//! Nothing here allocates, takes a lock, or uses thread-local storage. As long as no trace wants the events, a function
+//! is a load and a branch.
+
+use std::ffi::c_void;
+
+use usertrace::event;
+
+mod events {
+    usertrace_next::events! { "function":
+        entry "entry" { function: x64, call_site: x64 }
+        exit "exit" { function: x64, call_site: x64 }
+    }
+}
+
+/// Called when a function begins.
+#[unsafe(no_mangle)]
+pub extern "C" fn __cyg_profile_func_enter(function: *mut c_void, call_site: *mut c_void) {
+    event!(
+        events::entry,
+        function.addr() as u64,
+        call_site.addr() as u64
+    );
+}
+
+/// Called when a function ends.
+#[unsafe(no_mangle)]
+pub extern "C" fn __cyg_profile_func_exit(function: *mut c_void, call_site: *mut c_void) {
+    event!(
+        events::exit,
+        function.addr() as u64,
+        call_site.addr() as u64
+    );
+}
+
+/// Runs before the program's own constructors and `main`.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn() = start;
+
+extern "C" fn start() {
+    usertrace_next::start(&[]);
+}

@@ -1,0 +1,58 @@
+//! The functions that come after ours: the C library's, or those of another preloaded allocator.
+
+use std::ffi::{c_int, c_void};
+
+// What glibc's functions are called whoever interposes them.
+unsafe extern "C" {
+    fn __libc_malloc(size: usize) -> *mut c_void;
+    fn __libc_calloc(nmemb: usize, size: usize) -> *mut c_void;
+    fn __libc_realloc(ptr: *mut c_void, size: usize) -> *mut c_void;
+    fn __libc_free(ptr: *mut c_void);
+    fn __libc_memalign(alignment: usize, size: usize) -> *mut c_void;
+    fn __libc_valloc(size: usize) -> *mut c_void;
+    fn __libc_pvalloc(size: usize) -> *mut c_void;
+}
+
+/// `posix_memalign` by what glibc has another name for.
+unsafe extern "C" fn libc_posix_memalign(
+    out: *mut *mut c_void,
+    alignment: usize,
+    size: usize,
+) -> c_int {
+    if !alignment.is_power_of_two() || !alignment.is_multiple_of(size_of::<*mut c_void>()) {
+        return libc::EINVAL;
+    }
+    // SAFETY: as the caller of posix_memalign promises.
+    unsafe {
+        let ptr = __libc_memalign(alignment, size);
+        if ptr.is_null() {
+            return libc::ENOMEM;
+        }
+        *out = ptr;
+    }
+    0
+}
+
+usertrace_next::next! {
+    malloc(size: usize) -> *mut c_void, else __libc_malloc;
+    calloc(nmemb: usize, size: usize) -> *mut c_void, else __libc_calloc;
+    realloc(ptr: *mut c_void, size: usize) -> *mut c_void, else __libc_realloc;
+    free(ptr: *mut c_void), else __libc_free;
+    posix_memalign(out: *mut *mut c_void, alignment: usize, size: usize) -> c_int, else libc_posix_memalign;
+    aligned_alloc(alignment: usize, size: usize) -> *mut c_void, else __libc_memalign;
+    memalign(alignment: usize, size: usize) -> *mut c_void, else __libc_memalign;
+    valloc(size: usize) -> *mut c_void, else __libc_valloc;
+    pvalloc(size: usize) -> *mut c_void, else __libc_pvalloc;
+}
+
+/// The functions that the program itself calls.
+pub(crate) mod first {
+    use std::ffi::c_void;
+
+    use super::{__libc_free, __libc_realloc};
+
+    usertrace_next::next! {
+        realloc(ptr: *mut c_void, size: usize) -> *mut c_void, from First, else __libc_realloc;
+        free(ptr: *mut c_void), from First, else __libc_free;
+    }
+}

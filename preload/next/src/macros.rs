@@ -1,0 +1,106 @@
+//! How functions and events are declared.
+
+/// Declares functions of other libraries; `NAME(…)` calls one, and `ALL` has all of them.
+///
+/// A function is looked for in the libraries behind the caller's; with `from First`, where the program finds it.
+/// `replaced` has its versions, where the C library has two. `else` names what is called where there is none, and by
+/// what the lookup itself calls. Without it nothing is: that is for functions that no lookup needs.
+#[macro_export]
+macro_rules! next {
+    ($(
+        $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?
+        $(, from $from:ident)? $(, replaced $replaced:expr)? $(, else $own:path)?;
+    )*) => {
+        /// All of them.
+        pub(crate) static ALL: &[&$crate::Next] = &[$(&statics::$name),*];
+
+        #[allow(non_upper_case_globals, reason = "named as the functions")]
+        pub(crate) mod statics {
+            #[allow(unused_imports, reason = "not all functions have replaced versions")]
+            use super::*;
+
+            $(pub(crate) static $name: $crate::Next = {
+                const NAME: &str = ::core::concat!(::core::stringify!($name), "\0");
+                let name = match ::core::ffi::CStr::from_bytes_with_nul(NAME.as_bytes()) {
+                    Ok(name) => name,
+                    Err(_) => ::core::unreachable!(),
+                };
+                let from = $crate::next!(@from $($from)?);
+                let replaced = $crate::next!(@replaced $($replaced)?);
+                let finds = super::finds::$name as super::types::$name;
+                $crate::Next::new(name, from, replaced, finds as *mut ::core::ffi::c_void)
+            };)*
+        }
+
+        #[allow(non_camel_case_types, reason = "named as the functions")]
+        mod types {
+            #[allow(unused_imports, reason = "for the types of arguments")]
+            use super::*;
+
+            // Threads may be cancelled in them, which unwinds.
+            $(pub(super) type $name = unsafe extern "C-unwind" fn($($type),*) $(-> $result)?;)*
+        }
+
+        /// What stands in until they are found.
+        mod finds {
+            #[allow(unused_imports, reason = "for the types of arguments")]
+            use super::*;
+
+            $(
+                #[cold]
+                pub(super) unsafe extern "C-unwind" fn $name($($argument: $type),*) $(-> $result)? {
+                    match super::statics::$name.found(super::ALL) {
+                        // SAFETY: the dynamic linker found it under this name, so it has this type; and the caller's
+                        // promise.
+                        Some(address) => unsafe {
+                            ::core::mem::transmute::<*mut ::core::ffi::c_void, super::types::$name>(address)(
+                                $($argument),*
+                            )
+                        },
+                        None => $crate::next!(@else $name($($argument),*) $($own)?),
+                    }
+                }
+            )*
+        }
+
+        $(
+            /// # Safety
+            /// As the C function's.
+            #[inline(always)]
+            pub(crate) unsafe fn $name($($argument: $type),*) $(-> $result)? {
+                // SAFETY: the function, or what finds it and calls it, has this type; and the caller's promise.
+                unsafe {
+                    ::core::mem::transmute::<*mut ::core::ffi::c_void, types::$name>(
+                        statics::$name.address(),
+                    )($($argument),*)
+                }
+            }
+        )*
+    };
+    (@from) => { $crate::Where::Behind };
+    (@from $from:ident) => { $crate::Where::$from };
+    (@replaced) => { None };
+    (@replaced $replaced:expr) => { $replaced };
+    (@else $name:ident($($argument:ident),*)) => {{
+        $(let _ = $argument;)*
+        $crate::missing(::core::stringify!($name))
+    }};
+    // SAFETY: the caller's promise.
+    (@else $name:ident($($argument:ident),*) $own:path) => { unsafe { $own($($argument),*) } };
+}
+
+/// Declares the events of a provider: `events! { "PROVIDER": NAME "NAME" { FIELD: TYPE, … } … }`.
+#[macro_export]
+macro_rules! events {
+    ($provider:literal: $($module:ident $name:literal { $($field:ident: $type:ident),* })*) => {$(
+        usertrace::tracepoint! {
+            #[doc = ::core::concat!("The event `", $provider, ":", $name, "`.")]
+            pub(crate) mod $module {
+                provider: $provider,
+                name: $name,
+                loglevel: DebugFunction,
+                fields: { $($field: $type),* }
+            }
+        }
+    )*};
+}

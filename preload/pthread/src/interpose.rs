@@ -1,0 +1,199 @@
+//! The functions that stand in front of the C library's.
+//!
+//! What happens with a trace is in a function of its own, behind one branch, so that without one nothing is saved
+//! across the call, and the function ends in a jump to the next one.
+
+use std::ffi::{c_int, c_void};
+
+use libc::{
+    clockid_t, pthread_attr_t, pthread_cond_t, pthread_mutex_t, pthread_rwlock_t, pthread_t,
+    timespec,
+};
+use usertrace::event;
+
+use crate::events;
+use crate::next::{self, Start};
+
+/// The thread, as its program knows it.
+fn thread() -> u64 {
+    // SAFETY: always there.
+    unsafe { libc::pthread_self() }
+}
+
+/// Some trace wants one of two events.
+macro_rules! enabled {
+    ($one:ident, $other:ident) => {
+        events::$one::CALLSITE.is_enabled() | events::$other::CALLSITE.is_enabled()
+    };
+}
+
+/// A function with an event before it, and one with its result after it. The first part of its arguments are addresses
+/// that the events have.
+macro_rules! waits {
+    ($(
+        $function:ident($($address:ident: $pointer:ty),*; $($argument:ident: $type:ty),*) $before:ident, $after:ident;
+    )*) => {$(
+        #[doc = concat!("`", stringify!($function), "`, and two events.")]
+        ///
+        /// # Safety
+        /// As the C library's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $function($($address: $pointer,)* $($argument: $type),*) -> c_int {
+            #[inline(never)]
+            unsafe extern "C-unwind" fn traced($($address: $pointer,)* $($argument: $type),*) -> c_int {
+                event!(events::$before, $($address.addr() as u64,)* thread());
+                // SAFETY: the caller's promise.
+                let result = unsafe { next::$function($($address,)* $($argument),*) };
+                event!(events::$after, $($address.addr() as u64,)* thread(), result);
+                result
+            }
+
+            if enabled!($before, $after) {
+                // SAFETY: the caller's promise.
+                unsafe { traced($($address,)* $($argument),*) }
+            } else {
+                // SAFETY: the caller's promise.
+                unsafe { next::$function($($address,)* $($argument),*) }
+            }
+        }
+    )*};
+}
+
+/// A function with an event with its result after it.
+macro_rules! tries {
+    ($($function:ident($address:ident: $pointer:ty) $after:ident;)*) => {$(
+        #[doc = concat!("`", stringify!($function), "`, and an event.")]
+        ///
+        /// # Safety
+        /// As the C library's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $function($address: $pointer) -> c_int {
+            #[inline(never)]
+            unsafe extern "C-unwind" fn traced($address: $pointer) -> c_int {
+                // SAFETY: the caller's promise.
+                let result = unsafe { next::$function($address) };
+                event!(events::$after, $address.addr() as u64, thread(), result);
+                result
+            }
+
+            if events::$after::CALLSITE.is_enabled() {
+                // SAFETY: the caller's promise.
+                unsafe { traced($address) }
+            } else {
+                // SAFETY: the caller's promise.
+                unsafe { next::$function($address) }
+            }
+        }
+    )*};
+}
+
+/// A function with an event before it, and one more if it fails. What is at the address may be gone after it.
+macro_rules! gives {
+    ($($function:ident($address:ident: $pointer:ty) $before:ident, $failed:ident;)*) => {$(
+        #[doc = concat!("`", stringify!($function), "`, and an event.")]
+        ///
+        /// # Safety
+        /// As the C library's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $function($address: $pointer) -> c_int {
+            #[inline(never)]
+            unsafe extern "C-unwind" fn traced($address: $pointer) -> c_int {
+                event!(events::$before, $address.addr() as u64, thread());
+                // SAFETY: the caller's promise.
+                let result = unsafe { next::$function($address) };
+                if result != 0 {
+                    event!(events::$failed, $address.addr() as u64, thread(), result);
+                }
+                result
+            }
+
+            if enabled!($before, $failed) {
+                // SAFETY: the caller's promise.
+                unsafe { traced($address) }
+            } else {
+                // SAFETY: the caller's promise.
+                unsafe { next::$function($address) }
+            }
+        }
+    )*};
+}
+
+waits! {
+    pthread_mutex_lock(mutex: *mut pthread_mutex_t;) mutex_lock_req, mutex_lock_acq;
+    pthread_mutex_timedlock(mutex: *mut pthread_mutex_t; until: *const timespec)
+        mutex_timedlock_req, mutex_timedlock_acq;
+    pthread_mutex_clocklock(mutex: *mut pthread_mutex_t; clock: clockid_t, until: *const timespec)
+        mutex_clocklock_req, mutex_clocklock_acq;
+    pthread_rwlock_rdlock(rwlock: *mut pthread_rwlock_t;) rwlock_rdlock_req, rwlock_rdlock_acq;
+    pthread_rwlock_timedrdlock(rwlock: *mut pthread_rwlock_t; until: *const timespec)
+        rwlock_timedrdlock_req, rwlock_timedrdlock_acq;
+    pthread_rwlock_clockrdlock(rwlock: *mut pthread_rwlock_t; clock: clockid_t, until: *const timespec)
+        rwlock_clockrdlock_req, rwlock_clockrdlock_acq;
+    pthread_rwlock_wrlock(rwlock: *mut pthread_rwlock_t;) rwlock_wrlock_req, rwlock_wrlock_acq;
+    pthread_rwlock_timedwrlock(rwlock: *mut pthread_rwlock_t; until: *const timespec)
+        rwlock_timedwrlock_req, rwlock_timedwrlock_acq;
+    pthread_rwlock_clockwrlock(rwlock: *mut pthread_rwlock_t; clock: clockid_t, until: *const timespec)
+        rwlock_clockwrlock_req, rwlock_clockwrlock_acq;
+    pthread_cond_wait(cond: *mut pthread_cond_t, mutex: *mut pthread_mutex_t;) cond_wait_req, cond_wait_acq;
+    pthread_cond_timedwait(cond: *mut pthread_cond_t, mutex: *mut pthread_mutex_t; until: *const timespec)
+        cond_timedwait_req, cond_timedwait_acq;
+    pthread_cond_clockwait(
+        cond: *mut pthread_cond_t, mutex: *mut pthread_mutex_t; clock: clockid_t, until: *const timespec
+    ) cond_clockwait_req, cond_clockwait_acq;
+}
+
+tries! {
+    pthread_mutex_trylock(mutex: *mut pthread_mutex_t) mutex_trylock;
+    pthread_rwlock_tryrdlock(rwlock: *mut pthread_rwlock_t) rwlock_tryrdlock;
+    pthread_rwlock_trywrlock(rwlock: *mut pthread_rwlock_t) rwlock_trywrlock;
+}
+
+gives! {
+    pthread_mutex_unlock(mutex: *mut pthread_mutex_t) mutex_unlock, mutex_unlock_failed;
+    pthread_rwlock_unlock(rwlock: *mut pthread_rwlock_t) rwlock_unlock, rwlock_unlock_failed;
+    pthread_cond_signal(cond: *mut pthread_cond_t) cond_signal, cond_signal_failed;
+    pthread_cond_broadcast(cond: *mut pthread_cond_t) cond_broadcast, cond_broadcast_failed;
+}
+
+/// `pthread_create`, and an event.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn pthread_create(
+    created: *mut pthread_t,
+    attr: *const pthread_attr_t,
+    start: Start,
+    arg: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let result = unsafe { next::pthread_create(created, attr, start, arg) };
+    if events::create::CALLSITE.is_enabled() {
+        // SAFETY: the call went well, so it was written to.
+        let created = if result == 0 { unsafe { *created } } else { 0 };
+        event!(
+            events::create,
+            created,
+            start as usize as u64,
+            thread(),
+            result
+        );
+    }
+    result
+}
+
+/// `pthread_join`, and two events.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn pthread_join(
+    joined: pthread_t,
+    result_of: *mut *mut c_void,
+) -> c_int {
+    event!(events::join_req, joined, thread());
+    // SAFETY: the caller's promise.
+    let result = unsafe { next::pthread_join(joined, result_of) };
+    event!(events::join_done, joined, thread(), result);
+    result
+}

@@ -1,0 +1,388 @@
+//! Mutexes, locks, conditions and threads as events, on a kernel that is not there: this program interposes its own.
+
+use std::ffi::{c_int, c_void};
+use std::process::ExitCode;
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use usertrace::fake::Sizes;
+use usertrace_tests_preload::{Event, Traced, apart};
+
+// Links the library in, and with it its constructor and its functions.
+use usertrace_pthread as _;
+
+// What the crate `libc` does not declare.
+unsafe extern "C" {
+    fn pthread_mutex_clocklock(
+        mutex: *mut libc::pthread_mutex_t,
+        clock: libc::clockid_t,
+        until: *const libc::timespec,
+    ) -> c_int;
+    fn pthread_rwlock_timedrdlock(
+        rwlock: *mut libc::pthread_rwlock_t,
+        until: *const libc::timespec,
+    ) -> c_int;
+    fn pthread_rwlock_timedwrlock(
+        rwlock: *mut libc::pthread_rwlock_t,
+        until: *const libc::timespec,
+    ) -> c_int;
+    fn pthread_rwlock_clockrdlock(
+        rwlock: *mut libc::pthread_rwlock_t,
+        clock: libc::clockid_t,
+        until: *const libc::timespec,
+    ) -> c_int;
+    fn pthread_rwlock_clockwrlock(
+        rwlock: *mut libc::pthread_rwlock_t,
+        clock: libc::clockid_t,
+        until: *const libc::timespec,
+    ) -> c_int;
+    fn pthread_cond_clockwait(
+        cond: *mut libc::pthread_cond_t,
+        mutex: *mut libc::pthread_mutex_t,
+        clock: libc::clockid_t,
+        until: *const libc::timespec,
+    ) -> c_int;
+}
+
+const PAST: libc::timespec = libc::timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
+
+fn own() -> u64 {
+    // SAFETY: always there.
+    unsafe { libc::pthread_self() }
+}
+
+/// A mutex that says what is done wrong.
+fn mutex() -> *mut libc::pthread_mutex_t {
+    let mutex = Box::into_raw(Box::new(libc::PTHREAD_MUTEX_INITIALIZER));
+    // SAFETY: initialises what nobody else has.
+    unsafe {
+        let mut attr: libc::pthread_mutexattr_t = std::mem::zeroed();
+        libc::pthread_mutexattr_init(&raw mut attr);
+        libc::pthread_mutexattr_settype(&raw mut attr, libc::PTHREAD_MUTEX_ERRORCHECK);
+        libc::pthread_mutex_init(mutex, &raw const attr);
+    }
+    mutex
+}
+
+/// The events of one address, or of a thread; with the address, and thread, and result behind the name.
+fn check(events: Vec<Event>, address: u64, expected: &[(&str, &[u64])]) {
+    let events = events.into_iter();
+    let events = events.filter(|event| event.numbers[0] == address);
+    let events: Vec<_> = events
+        .map(|event| (event.name, event.numbers[1..].to_vec()))
+        .collect();
+    let expected = expected.iter();
+    let expected: Vec<_> = expected
+        .map(|(name, numbers)| (format!("pthread:{name}"), numbers.to_vec()))
+        .collect();
+    assert_eq!(events, expected);
+}
+
+const DEADLOCK: u64 = libc::EDEADLK as u64;
+const BUSY: u64 = libc::EBUSY as u64;
+const TIMED_OUT: u64 = libc::ETIMEDOUT as u64;
+const NOT_OURS: u64 = libc::EPERM as u64;
+
+fn mutexes() {
+    let mutex = mutex();
+    let traced = Traced::new(Sizes::default());
+    // SAFETY: it is initialised.
+    unsafe {
+        assert_eq!(libc::pthread_mutex_lock(mutex), 0);
+        assert_eq!(libc::pthread_mutex_lock(mutex), libc::EDEADLK);
+        assert_eq!(libc::pthread_mutex_trylock(mutex), libc::EBUSY);
+        assert_eq!(libc::pthread_mutex_unlock(mutex), 0);
+        assert_eq!(libc::pthread_mutex_unlock(mutex), libc::EPERM);
+        assert_eq!(libc::pthread_mutex_trylock(mutex), 0);
+        assert_eq!(libc::pthread_mutex_unlock(mutex), 0);
+        assert_eq!(libc::pthread_mutex_timedlock(mutex, &PAST), 0);
+        assert_eq!(libc::pthread_mutex_unlock(mutex), 0);
+        assert_eq!(
+            pthread_mutex_clocklock(mutex, libc::CLOCK_MONOTONIC, &PAST),
+            0
+        );
+        assert_eq!(libc::pthread_mutex_unlock(mutex), 0);
+    }
+    let own = own();
+    check(
+        traced.stop(),
+        mutex.addr() as u64,
+        &[
+            ("mutex_lock_req", &[own]),
+            ("mutex_lock_acq", &[own, 0]),
+            ("mutex_lock_req", &[own]),
+            ("mutex_lock_acq", &[own, DEADLOCK]),
+            ("mutex_trylock", &[own, BUSY]),
+            ("mutex_unlock", &[own]),
+            ("mutex_unlock", &[own]),
+            ("mutex_unlock_failed", &[own, NOT_OURS]),
+            ("mutex_trylock", &[own, 0]),
+            ("mutex_unlock", &[own]),
+            ("mutex_timedlock_req", &[own]),
+            ("mutex_timedlock_acq", &[own, 0]),
+            ("mutex_unlock", &[own]),
+            ("mutex_clocklock_req", &[own]),
+            ("mutex_clocklock_acq", &[own, 0]),
+            ("mutex_unlock", &[own]),
+        ],
+    );
+}
+
+fn rwlocks() {
+    let rwlock = Box::into_raw(Box::new(libc::PTHREAD_RWLOCK_INITIALIZER));
+    let traced = Traced::new(Sizes::default());
+    // SAFETY: it is initialised.
+    unsafe {
+        assert_eq!(libc::pthread_rwlock_rdlock(rwlock), 0);
+        assert_eq!(libc::pthread_rwlock_trywrlock(rwlock), libc::EBUSY);
+        assert_eq!(libc::pthread_rwlock_tryrdlock(rwlock), 0);
+        assert_eq!(pthread_rwlock_timedwrlock(rwlock, &PAST), libc::ETIMEDOUT);
+        assert_eq!(
+            pthread_rwlock_clockwrlock(rwlock, libc::CLOCK_MONOTONIC, &PAST),
+            libc::ETIMEDOUT
+        );
+        assert_eq!(libc::pthread_rwlock_unlock(rwlock), 0);
+        assert_eq!(libc::pthread_rwlock_unlock(rwlock), 0);
+        assert_eq!(libc::pthread_rwlock_wrlock(rwlock), 0);
+        assert_eq!(libc::pthread_rwlock_tryrdlock(rwlock), libc::EBUSY);
+        assert_eq!(pthread_rwlock_timedrdlock(rwlock, &PAST), libc::EDEADLK);
+        assert_eq!(
+            pthread_rwlock_clockrdlock(rwlock, libc::CLOCK_MONOTONIC, &PAST),
+            libc::EDEADLK
+        );
+        assert_eq!(libc::pthread_rwlock_unlock(rwlock), 0);
+    }
+    let own = own();
+    check(
+        traced.stop(),
+        rwlock.addr() as u64,
+        &[
+            ("rwlock_rdlock_req", &[own]),
+            ("rwlock_rdlock_acq", &[own, 0]),
+            ("rwlock_trywrlock", &[own, BUSY]),
+            ("rwlock_tryrdlock", &[own, 0]),
+            ("rwlock_timedwrlock_req", &[own]),
+            ("rwlock_timedwrlock_acq", &[own, TIMED_OUT]),
+            ("rwlock_clockwrlock_req", &[own]),
+            ("rwlock_clockwrlock_acq", &[own, TIMED_OUT]),
+            ("rwlock_unlock", &[own]),
+            ("rwlock_unlock", &[own]),
+            ("rwlock_wrlock_req", &[own]),
+            ("rwlock_wrlock_acq", &[own, 0]),
+            ("rwlock_tryrdlock", &[own, BUSY]),
+            ("rwlock_timedrdlock_req", &[own]),
+            ("rwlock_timedrdlock_acq", &[own, DEADLOCK]),
+            ("rwlock_clockrdlock_req", &[own]),
+            ("rwlock_clockrdlock_acq", &[own, DEADLOCK]),
+            ("rwlock_unlock", &[own]),
+        ],
+    );
+}
+
+fn conditions() {
+    let mutex = mutex();
+    let cond = Box::into_raw(Box::new(libc::PTHREAD_COND_INITIALIZER));
+    let traced = Traced::new(Sizes::default());
+    // SAFETY: all is initialised.
+    unsafe {
+        let mut attr: libc::pthread_condattr_t = std::mem::zeroed();
+        libc::pthread_condattr_init(&raw mut attr);
+        libc::pthread_condattr_setclock(&raw mut attr, libc::CLOCK_MONOTONIC);
+        assert_eq!(libc::pthread_cond_init(cond, &raw const attr), 0);
+        assert_eq!(libc::pthread_mutex_lock(mutex), 0);
+        let timed_out = libc::pthread_cond_timedwait(cond, mutex, &PAST);
+        assert_eq!(timed_out, libc::ETIMEDOUT);
+        let timed_out = pthread_cond_clockwait(cond, mutex, libc::CLOCK_MONOTONIC, &PAST);
+        assert_eq!(timed_out, libc::ETIMEDOUT);
+        assert_eq!(libc::pthread_cond_signal(cond), 0);
+        assert_eq!(libc::pthread_cond_broadcast(cond), 0);
+        assert_eq!(libc::pthread_mutex_unlock(mutex), 0);
+    }
+    let (own, mutex) = (own(), mutex.addr() as u64);
+    check(
+        traced.stop(),
+        cond.addr() as u64,
+        &[
+            ("cond_timedwait_req", &[mutex, own]),
+            ("cond_timedwait_acq", &[mutex, own, TIMED_OUT]),
+            ("cond_clockwait_req", &[mutex, own]),
+            ("cond_clockwait_acq", &[mutex, own, TIMED_OUT]),
+            ("cond_signal", &[own]),
+            ("cond_broadcast", &[own]),
+        ],
+    );
+}
+
+/// What two threads have together.
+struct Shared {
+    mutex: *mut libc::pthread_mutex_t,
+    cond: *mut libc::pthread_cond_t,
+    /// Of those who hold the mutex.
+    ready: AtomicBool,
+    /// Wait by the function that came last, and has one version.
+    by_clock: bool,
+}
+
+/// A time on the monotonic clock that does not come.
+fn far() -> libc::timespec {
+    libc::timespec {
+        tv_sec: libc::time_t::MAX,
+        tv_nsec: 0,
+    }
+}
+
+extern "C" fn waits(shared: *mut c_void) -> *mut c_void {
+    let shared = shared.cast::<Shared>();
+    // SAFETY: what is there does not change, but for what is atomic.
+    unsafe {
+        libc::pthread_mutex_lock((*shared).mutex);
+        while !(*shared).ready.load(Ordering::Relaxed) {
+            match (*shared).by_clock {
+                false => libc::pthread_cond_wait((*shared).cond, (*shared).mutex),
+                true => {
+                    let clock = libc::CLOCK_MONOTONIC;
+                    pthread_cond_clockwait((*shared).cond, (*shared).mutex, clock, &far())
+                }
+            };
+        }
+        libc::pthread_mutex_unlock((*shared).mutex);
+    }
+    std::ptr::without_provenance_mut(5)
+}
+
+fn threads() {
+    two_threads(false);
+}
+
+/// The C library has some functions of conditions in two versions, which do not go together.
+fn conditions_are_of_one_version() {
+    two_threads(true);
+}
+
+/// Nobody has what another one has not given away yet, and nobody is woken before somebody wakes: in the trace, too.
+fn two_threads(by_clock: bool) {
+    let shared = Box::into_raw(Box::new(Shared {
+        mutex: mutex(),
+        cond: Box::into_raw(Box::new(libc::PTHREAD_COND_INITIALIZER)),
+        ready: AtomicBool::new(false),
+        by_clock,
+    }));
+    let traced = Traced::new(Sizes::default());
+    let mut thread = 0;
+    let mut result = null_mut();
+    // SAFETY: likewise.
+    unsafe {
+        let (mutex, cond) = ((*shared).mutex, (*shared).cond);
+        assert_eq!(
+            libc::pthread_create(&raw mut thread, null(), waits, shared.cast()),
+            0
+        );
+        // So that the other one waits first, most of the time.
+        libc::usleep(50_000);
+        libc::pthread_mutex_lock(mutex);
+        (*shared).ready.store(true, Ordering::Relaxed);
+        libc::pthread_cond_broadcast(cond);
+        libc::pthread_mutex_unlock(mutex);
+        assert_eq!(libc::pthread_join(thread, &raw mut result), 0);
+        assert_eq!(result.addr(), 5);
+    }
+    let events = traced.stop();
+    let start = waits as extern "C" fn(*mut c_void) -> *mut c_void as usize as u64;
+    check(
+        events.clone(),
+        thread,
+        &[
+            ("create", &[start, own(), 0]),
+            ("join_req", &[own()]),
+            ("join_done", &[own(), 0]),
+        ],
+    );
+    // SAFETY: it stays.
+    let (mutex, cond) = unsafe { ((*shared).mutex.addr() as u64, (*shared).cond.addr() as u64) };
+    let (mut held, mut woken) = (None, false);
+    for Event { name, numbers, .. } in events {
+        match (name.strip_prefix("pthread:"), numbers[0]) {
+            (Some("mutex_lock_acq"), at) if at == mutex => {
+                assert_eq!(held.replace(numbers[1]), None);
+            }
+            (Some("mutex_unlock"), at) if at == mutex => assert_eq!(held.take(), Some(numbers[1])),
+            (Some("cond_wait_req" | "cond_clockwait_req"), at) if at == cond => {
+                assert_eq!(held.take(), Some(numbers[2]));
+            }
+            (Some("cond_wait_acq" | "cond_clockwait_acq"), at) if at == cond => {
+                assert!(woken);
+                assert_eq!(held.replace(numbers[2]), None);
+            }
+            (Some("cond_broadcast"), at) if at == cond => woken = true,
+            _ => {}
+        }
+    }
+    assert!(woken);
+    assert_eq!(held, None);
+}
+
+/// Updates in signal handlers in the middle of it, in several threads, and events that are lost.
+fn updates_while_threads_lock() {
+    let traced = Traced::new(Sizes {
+        subbuf_size: [4096, 4096],
+        subbuf_count: [4, 2],
+    });
+    let fake = traced.fake;
+    let (stop, mutex) = (AtomicBool::new(false), mutex().expose_provenance());
+    let mut count = 0u64;
+    let at = (&raw mut count).expose_provenance();
+    let added = std::thread::scope(|scope| {
+        let threads = [(); 3].map(|()| {
+            scope.spawn(|| {
+                let mutex = std::ptr::with_exposed_provenance_mut(mutex);
+                let count = std::ptr::with_exposed_provenance_mut::<u64>(at);
+                let mut added = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    // SAFETY: the number is of those who hold the mutex.
+                    unsafe {
+                        assert_eq!(libc::pthread_mutex_lock(mutex), 0);
+                        *count += 1;
+                        added += 1;
+                        assert_eq!(libc::pthread_mutex_unlock(mutex), 0);
+                    }
+                }
+                added
+            })
+        });
+        for _ in 0..300 {
+            let slot = fake.create();
+            slot.iter().for_each(|slot| fake.start(*slot));
+            // SAFETY: the handler is installed; the signal goes to any thread of this process.
+            unsafe { libc::kill(libc::getpid(), libc::SIGRTMIN() + 3) };
+            std::thread::yield_now();
+            slot.iter().for_each(|slot| fake.destroy(*slot));
+            usertrace_tests_preload::update();
+        }
+        stop.store(true, Ordering::Relaxed);
+        threads
+            .map(|thread| thread.join().unwrap())
+            .iter()
+            .sum::<u64>()
+    });
+    assert_eq!(count, added);
+    assert!(fake.lost(0, traced.slot) > 0);
+}
+
+static TESTS: [(&str, fn()); 6] = [
+    ("mutexes", mutexes),
+    ("rwlocks", rwlocks),
+    ("conditions", conditions),
+    ("threads", threads),
+    (
+        "conditions_are_of_one_version",
+        conditions_are_of_one_version,
+    ),
+    ("updates_while_threads_lock", updates_while_threads_lock),
+];
+
+fn main() -> ExitCode {
+    apart(&TESTS)
+}

@@ -1,0 +1,40 @@
+//! Tests in processes of their own.
+
+use std::process::{Command, ExitCode};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use usertrace::Status;
+
+/// Says which test this process is.
+const VARIABLE: &str = "USERTRACE_PRELOAD_TEST";
+
+/// The main function of such tests.
+///
+/// # Panics
+/// If this program cannot be told.
+#[must_use]
+pub fn apart(tests: &'static [(&'static str, fn())]) -> ExitCode {
+    if let Some((_, test)) =
+        std::env::var_os(VARIABLE).and_then(|wanted| tests.iter().find(|(name, _)| wanted == *name))
+    {
+        test();
+        return ExitCode::SUCCESS;
+    }
+    if usertrace::status() == Status::Attached {
+        eprintln!("skipped: this kernel has trace buffers of its own");
+        return ExitCode::SUCCESS;
+    }
+    let trials = tests.iter().map(|(name, _)| {
+        Trial::test(*name, move || {
+            let status = Command::new(std::env::current_exe()?)
+                .env(VARIABLE, name)
+                .status()?;
+            if status.success() {
+                Ok(())
+            } else {
+                Err(Failed::from(status.to_string()))
+            }
+        })
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+}

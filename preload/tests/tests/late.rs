@@ -1,0 +1,62 @@
+//! A program with events of its own that loads the library while it runs: E6.
+
+use std::ffi::{CString, c_void};
+use std::process::{Command, ExitCode};
+
+use usertrace::{Outcome, event};
+use usertrace_tests_preload::Traces;
+
+usertrace::tracepoint! {
+    mod numbered {
+        provider: "test",
+        name: "numbered",
+        loglevel: Info,
+        fields: { n: u64 }
+    }
+}
+
+/// Where the library is; says that this process is the program.
+const VARIABLE: &str = "USERTRACE_LATE";
+
+fn program(library: String) -> ExitCode {
+    assert_eq!(event!(numbered, 1), Outcome::Recorded);
+    let name = CString::new(library).unwrap();
+    // SAFETY: the functions are what C has by these names.
+    unsafe {
+        let library = libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
+        assert!(!library.is_null());
+        let [malloc, free] = [c"malloc", c"free"].map(|name| {
+            let function = libc::dlsym(library, name.as_ptr());
+            assert!(!function.is_null());
+            function
+        });
+        let malloc: extern "C" fn(usize) -> *mut c_void = std::mem::transmute(malloc);
+        let free: extern "C" fn(*mut c_void) = std::mem::transmute(free);
+        free(malloc(100));
+    }
+    assert_eq!(event!(numbered, 2), Outcome::Recorded);
+    ExitCode::SUCCESS
+}
+
+/// The library's copy has a trace of its own: what it does not find before `main`, it does not share.
+fn main() -> ExitCode {
+    if let Ok(library) = std::env::var(VARIABLE) {
+        return program(library);
+    }
+    let own = std::env::current_exe().unwrap();
+    let library = own.parent().unwrap().join("libusertrace_malloc.so");
+    let traces = Traces::new();
+    let output = traces
+        .of(Command::new(own).env(VARIABLE, library))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let read = traces.read();
+    let count = |name: &str| {
+        let events = read.events.iter();
+        events.filter(|event| event.name == name).count()
+    };
+    assert_eq!(count("test:numbered"), 2);
+    assert!(count("libc:malloc") > 0 && count("libc:free") > 0);
+    ExitCode::SUCCESS
+}

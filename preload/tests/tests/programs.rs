@@ -1,0 +1,138 @@
+//! F2: programs that nobody here wrote do the same with the libraries as without them, where there is nothing to trace
+//! with as well as where there is; and D: with the fallback.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use usertrace_tests::babeltrace::Read;
+use usertrace_tests_preload::{Libraries, Traces, compile};
+
+/// Runs a program without libraries, with them, and with them and the fallback; what came out is the same each time.
+/// Returns that, and the trace.
+fn all_ways(libraries: &Libraries, command: &mut Command) -> (Output, Read) {
+    let without = command.env_remove("LD_PRELOAD").output().unwrap();
+    let with = libraries.of(command).output().unwrap();
+    assert_same(&with, &without);
+    let traces = Traces::new();
+    let traced = traces.of(command).output();
+    assert_same(&traced.unwrap(), &without);
+    command
+        .env_remove("USERTRACE_BACKEND")
+        .env_remove("USERTRACE_OUTPUT");
+    (with, traces.read())
+}
+
+fn assert_same(with: &Output, without: &Output) {
+    assert_eq!(
+        with.status,
+        without.status,
+        "{}",
+        String::from_utf8_lossy(&with.stderr)
+    );
+    assert_eq!(
+        String::from_utf8_lossy(&with.stderr),
+        String::from_utf8_lossy(&without.stderr)
+    );
+    assert_eq!(with.stdout, without.stdout);
+}
+
+fn count(read: &Read, name: &str) -> usize {
+    let events = read.events.iter();
+    events.filter(|event| event.name == name).count()
+}
+
+#[test]
+fn coreutils_and_a_shell() {
+    let libraries = Libraries::all();
+    for command in [
+        Command::new("ls").args(["-la", "/usr/lib"]),
+        Command::new("ls").arg("/no/such/directory"),
+        Command::new("bash").args([
+            "-c",
+            "a=(); for i in {1..2000}; do a+=($i); done; echo ${#a[@]} $(echo sub; (echo subsub))
+            ls / | sort | wc -l; exit 3",
+        ]),
+    ] {
+        let (_, read) = all_ways(&libraries, command);
+        assert!(count(&read, "libc:malloc") > 0);
+    }
+}
+
+#[test]
+fn a_database() {
+    let script = "create table t(a integer primary key, b text);
+        with recursive n(x) as (select 1 union all select x + 1 from n where x < 5000)
+        insert into t select x, hex(x * 7919) from n;
+        create index i on t(b);
+        select count(*), sum(length(b)), max(b) from t where b > '3';";
+    let mut command = Command::new("sqlite3");
+    let (output, read) = all_ways(&Libraries::all(), command.args([":memory:", script]));
+    assert!(
+        output.status.success(),
+        "the sqlite3 command must be installed to run this test"
+    );
+    assert!(!output.stdout.is_empty());
+    assert!(count(&read, "libc:malloc") > 0 && count(&read, "pthread:mutex_lock_acq") > 0);
+}
+
+/// The program of C, compiled here, by itself and with other allocators, before ours and behind them.
+fn threads_fork_exec(libraries: &Libraries) -> Read {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(directory.path(), include_str!("program.c"));
+    let (output, read) = all_ways(libraries, &mut Command::new(program));
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "child 0\nexec\nlibrary 1\nlocks 0\nthreads 0\n"
+    );
+    read
+}
+
+#[test]
+fn threads_fork_exec_and_libraries() {
+    let read = threads_fork_exec(&Libraries::all());
+    for name in [
+        "libc:malloc",
+        "pthread:create",
+        "pthread:join_done",
+        "pthread:cond_wait_acq",
+        "dl:dlopen",
+        "dl:dlclose",
+    ] {
+        assert!(count(&read, name) > 0, "no {name}");
+    }
+    // Of a thread that is cancelled while it waits, only the beginning is there.
+    assert!(count(&read, "pthread:cond_wait_req") > count(&read, "pthread:cond_wait_acq"));
+}
+
+/// Behind ours, its functions are called by ours; before them, ours are not called.
+fn with_an_allocator(names: &[&str]) {
+    let directories = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"].map(Path::new);
+    let paths = directories.iter().flat_map(|directory| {
+        let paths = names.iter().map(|name| directory.join(name));
+        paths.collect::<Vec<_>>()
+    });
+    let path = paths.into_iter().find(|path| path.exists());
+    let path =
+        path.unwrap_or_else(|| panic!("one of {names:?} must be installed to run this test"));
+    let path = path.as_path();
+    let read = threads_fork_exec(&Libraries::all().with_behind(path));
+    assert!(count(&read, "libc:malloc") > 0);
+    let read = threads_fork_exec(&Libraries::all().with_before(path));
+    assert_eq!(count(&read, "libc:malloc"), 0);
+    assert!(count(&read, "pthread:create") > 0);
+}
+
+#[test]
+fn with_jemalloc() {
+    with_an_allocator(&["libjemalloc.so.2"]);
+}
+
+#[test]
+fn with_tcmalloc() {
+    with_an_allocator(&["libtcmalloc_minimal.so.4"]);
+}
+
+#[test]
+fn with_mimalloc() {
+    with_an_allocator(&["libmimalloc.so.2", "libmimalloc.so.3"]);
+}

@@ -1,0 +1,63 @@
+//! F7: programs in C, in the kernel's buffers.
+
+use std::process::Command;
+
+use usertrace_tests::babeltrace;
+use usertrace_tests::program;
+
+use crate::{Case, cases};
+
+pub(crate) const CASES: &[Case] = cases![f7_every_kind_of_field_from_c];
+
+/// What it writes, `c/tests/programs/events.rs` compares to the letter, as the fallback has it.
+fn f7_every_kind_of_field_from_c() {
+    let traces = tempfile::tempdir().expect("a directory");
+    let trace = traces.path().join("trace");
+    let output = Command::new(program::path("usertrace"))
+        .args(["record", "--quiet", "--output"])
+        .arg(&trace)
+        .arg("--")
+        .arg(program::path("c-program"))
+        .arg("argument")
+        .output()
+        .expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+    // Written, lost, stopped at the event that it was to; one trace, all described, one lost, none bad; evaluated once.
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "1 2 1 1 0 1 0\n1 0\n",
+        "{output:?}"
+    );
+    let read = babeltrace::read(&trace);
+    assert_eq!(read.discarded, 1);
+    let of = |name: &str| {
+        let events = read.events.iter().filter(|event| event.name == name);
+        events
+            .map(|event| event.fields.as_str())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(read.events.len(), 15);
+    assert_eq!(of("test:shared").len(), 3);
+    for (name, fields) in [
+        ("test:network", "{ a = 80, b = 0x1020304, c = -2 }"),
+        (
+            "test:texts",
+            "{ a = \"abc\", _b_length = 3, b = \"def\", c = \"(null)\" }",
+        ),
+        (
+            "test:enumeration",
+            "{ a = ( \"Busy\" : container = 2 ), b = ( \"Low\" : container = -3 ) }",
+        ),
+        (
+            "test:longest",
+            "{ a = 1, b = 2, c = 3, d = 4, e = 5, f = 6, g = 7, h = 8 }",
+        ),
+        ("test:size", "{ text = \"argument\" }"),
+    ] {
+        let found = of(name);
+        assert!(
+            found.len() == 1 && found[0].ends_with(fields),
+            "{name}: {found:?}"
+        );
+    }
+}

@@ -1,0 +1,344 @@
+//! The control channel of a process: a socket by which another one lists its events, connects probes, loads libraries of
+//! these, stops and flushes its buffers, and is told what happens (`usertrace ctl`).
+//!
+//! There is none unless it is asked for: by [`start`], or by `USERTRACE_CONTROL=` `signal`, `signal:N` or `thread`.
+//!
+//! - [`Mode::Signal`]: requests are served by the handler of a signal, `SIGIO` if no other is named. A handler that was
+//!   there before is called for what is not of this channel's sockets, or may not be. What a handler cannot do, which is to load a
+//!   library, waits until the program calls [`serve`].
+//! - [`Mode::Thread`]: a thread of its own serves all of it. It has all signals blocked.
+//!
+//! The socket has an abstract name with the process's id, so there is nothing in the file system. The program accepts its
+//! own user and root, and nobody else; the controller checks that who answers is the process, and its user.
+//! `protocol.rs` says what goes over it.
+//!
+//! A child of `fork` has a channel of its own; what is executed has what the environment says.
+
+mod answer;
+#[cfg(feature = "tools")]
+mod client;
+mod protocol;
+mod report;
+mod respond;
+mod signal;
+mod socket;
+mod thread;
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+use syscalls::Errno;
+use usertrace_sys::uapi::LTT_MAX_TRACES;
+
+use self::socket::Descriptor;
+use crate::runtime::lock::Again;
+use crate::runtime::shared::{once, shared};
+use crate::runtime::{env, walk, wiped};
+use crate::writer;
+
+#[cfg(feature = "tools")]
+pub use self::client::{Client, Ending, Listed, ListedProbe, Report};
+pub(crate) use self::report::{Change, tell, tell_full};
+
+/// Controllers at a time.
+const CLIENTS: usize = 8;
+
+/// How requests are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// By the handler of this signal.
+    Signal(i32),
+    /// By a thread.
+    Thread,
+}
+
+/// Why there is no control channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StartError {
+    /// There is one.
+    Started,
+    /// There is no memory.
+    Memory,
+    /// The socket cannot be made. `EADDRINUSE`: another process has the name.
+    Socket(Errno),
+    /// The signal cannot be handled.
+    Signal(i32),
+    /// The thread cannot be started.
+    Thread(Errno),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Started => f.write_str("there is a control channel"),
+            Self::Memory => f.write_str("no memory for the control channel"),
+            Self::Socket(errno) => write!(f, "no socket for the control channel: {errno}"),
+            Self::Signal(number) => write!(f, "signal {number} cannot be handled"),
+            Self::Thread(errno) => write!(f, "no thread for the control channel: {errno}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// The channel of a process, once for all copies of this crate. All zeros: there is none.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Control {
+    /// 0: off; [`THREAD`], or a signal's number.
+    mode: AtomicI32,
+    /// The process whose sockets these are.
+    process: AtomicU32,
+    listener: Descriptor,
+    controllers: [Controller; CLIENTS],
+    /// How many of them want reports.
+    watchers: AtomicU32,
+    /// When it was last told that a ring of each slot is full, in milliseconds.
+    told_full: [AtomicU64; LTT_MAX_TRACES],
+    /// One at a time serves; who comes meanwhile has it done again.
+    serving: Again,
+    /// The thread that serves.
+    server: AtomicU32,
+    /// Of who serves.
+    room: UnsafeCell<Room>,
+}
+
+// SAFETY: all is atomic but the room, which only who serves may get.
+unsafe impl Sync for Control {}
+
+/// Stands for [`Mode::Thread`].
+const THREAD: i32 = -1;
+
+/// One controller.
+#[derive(Debug)]
+#[repr(C)]
+struct Controller {
+    socket: Descriptor,
+    /// Not 0: it wants reports.
+    watches: AtomicU32,
+    /// Reports that there was no room for.
+    missed: AtomicU32,
+}
+
+#[derive(Debug)]
+#[repr(C)]
+struct Room {
+    request: [u8; protocol::REQUEST_MAX],
+    answer: [u8; protocol::ANSWER_MAX],
+}
+
+/// The channel's place, if there ever was one.
+fn control() -> Option<&'static Control> {
+    // Acquire pairs with the store in `once`. SAFETY: what is stored there stays.
+    unsafe { shared().control.load(Ordering::Acquire).as_ref() }
+}
+
+/// The channel's place.
+fn place() -> Option<&'static Control> {
+    once(&shared().control, wiped::map_kept)?;
+    control()
+}
+
+/// Opens the control channel. Not to be called from a signal handler.
+///
+/// # Errors
+/// When there is one, or what it needs is not to be had.
+pub fn start(mode: Mode) -> Result<(), StartError> {
+    let control = place().ok_or(StartError::Memory)?;
+    walk::open().ok_or(StartError::Memory)?;
+    let number = match mode {
+        Mode::Thread => THREAD,
+        Mode::Signal(number) if number > 0 => number,
+        Mode::Signal(number) => return Err(StartError::Signal(number)),
+    };
+    control
+        .mode
+        .compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed)
+        .map_err(|_| StartError::Started)?;
+    let opened = control.open(number);
+    if opened.is_err() {
+        control.close();
+        control.mode.store(0, Ordering::Relaxed);
+        return opened;
+    }
+    static ONCE: AtomicBool = AtomicBool::new(false);
+    if !ONCE.swap(true, Ordering::Relaxed) {
+        // SAFETY: functions for that. They stay, as the library does that has this crate.
+        unsafe {
+            libc::pthread_atfork(None, None, Some(after_fork));
+            libc::atexit(report::at_exit);
+        }
+    }
+    Ok(())
+}
+
+/// Opens it if the environment asks for it. It is quiet: a controller that finds none says so.
+pub(crate) fn start_as_asked() {
+    static ONCE: AtomicBool = AtomicBool::new(false);
+    if !ONCE.swap(true, Ordering::Relaxed)
+        && let Some(mode) = env::control()
+    {
+        let _ = start(mode);
+    }
+}
+
+/// Serves what controllers ask for, also what a signal handler cannot do. Does nothing where there is no channel. Not to be
+/// called from a signal handler.
+pub fn serve() {
+    let Some(control) = control() else { return };
+    // With a thread, that one does all of it.
+    if control.mode.load(Ordering::Relaxed) <= 0 {
+        return;
+    }
+    // What a library's constructor asks for, who loads it does.
+    while control.server.load(Ordering::Relaxed) != writer::thread() && !control.serve(true) {
+        std::thread::yield_now();
+    }
+}
+
+extern "C" fn after_fork() {
+    let Some(control) = control() else { return };
+    let mode = control.mode.load(Ordering::Relaxed);
+    if mode == 0 {
+        return;
+    }
+    // SAFETY: a thread's own number.
+    let errno = unsafe { *libc::__errno_location() };
+    control.close();
+    control.serving.reset();
+    control.server.store(0, Ordering::Relaxed);
+    if control.open(mode).is_err() {
+        control.close();
+        control.mode.store(0, Ordering::Relaxed);
+    }
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+impl Control {
+    /// Makes the socket, and who serves it.
+    fn open(&self, mode: i32) -> Result<(), StartError> {
+        let process = writer::process();
+        self.process.store(process, Ordering::Relaxed);
+        if mode != THREAD && !signal::install(mode) {
+            return Err(StartError::Signal(mode));
+        }
+        let socket = socket::listen(process).map_err(StartError::Socket)?;
+        self.listener.set(socket);
+        if mode == THREAD {
+            return thread::start().map_err(StartError::Thread);
+        }
+        socket::notify(socket, process, mode).map_err(StartError::Socket)?;
+        // Who was quick.
+        self.serve(false);
+        Ok(())
+    }
+
+    /// Closes all sockets. Nobody serves them.
+    fn close(&self) {
+        self.listener.close();
+        self.controllers.iter().for_each(Controller::close);
+        self.watchers.store(0, Ordering::Relaxed);
+    }
+
+    /// Serves all that is asked for now, and says whether it did: else who is at it does it once more, as that one can.
+    fn serve(&self, can_load: bool) -> bool {
+        let mut done = false;
+        self.serving.run(|| {
+            done = true;
+            self.server.store(writer::thread(), Ordering::Relaxed);
+            // What was forked by other means than `fork` leaves its parent's sockets alone.
+            if self.process.load(Ordering::Relaxed) == writer::process() {
+                // SAFETY: only who serves comes here.
+                self.serve_all(unsafe { &mut *self.room.get() }, can_load);
+            }
+            self.server.store(0, Ordering::Relaxed);
+        });
+        done
+    }
+
+    fn serve_all(&self, room: &mut Room, can_load: bool) {
+        while let Some(socket) = self.listener.get().and_then(socket::accept) {
+            // Those who are gone make room.
+            self.serve_controllers(room, can_load);
+            self.welcome(socket);
+        }
+        self.serve_controllers(room, can_load);
+    }
+
+    fn serve_controllers(&self, room: &mut Room, can_load: bool) {
+        for controller in &self.controllers {
+            while let Some(socket) = controller.socket.get() {
+                match respond::one(self, controller, socket, room, can_load) {
+                    respond::Served::One => {}
+                    respond::Served::Nothing => break,
+                    respond::Served::Gone => self.dismiss(controller),
+                }
+            }
+        }
+    }
+
+    /// Takes a controller in, if it may come.
+    fn welcome(&self, socket: i32) {
+        let refusal = match socket::peer(socket) {
+            Ok(peer) if !socket::may_control(peer.uid) => Some("this process is another user's"),
+            Err(_) => Some("it cannot be told who you are"),
+            Ok(_) => {
+                let free = self
+                    .controllers
+                    .iter()
+                    .find(|one| one.socket.get().is_none());
+                match free {
+                    Some(free) => {
+                        free.take(socket);
+                        let mode = self.mode.load(Ordering::Relaxed);
+                        if mode > 0 {
+                            let process = self.process.load(Ordering::Relaxed);
+                            // If it fails, requests wait for the next ones of others.
+                            let _ = socket::notify(socket, process, mode);
+                        }
+                        None
+                    }
+                    None => Some("there are too many controllers"),
+                }
+            }
+        };
+        if let Some(refusal) = refusal {
+            let mut room = [0; 128];
+            let packet = answer::error(&mut room, &refusal);
+            let _ = socket::send(socket, packet);
+            socket::close(socket);
+        }
+    }
+
+    fn dismiss(&self, controller: &Controller) {
+        // So that nobody is about to send a report to the socket.
+        let held = walk::hold();
+        if controller.watches.load(Ordering::Relaxed) != 0 {
+            self.watchers.fetch_sub(1, Ordering::Relaxed);
+        }
+        controller.close();
+        drop(held);
+    }
+
+    /// A socket is one of the channel's.
+    fn has(&self, socket: i32) -> bool {
+        let mut all = self.controllers.iter().map(|controller| &controller.socket);
+        self.listener.get() == Some(socket) || all.any(|one| one.get() == Some(socket))
+    }
+}
+
+impl Controller {
+    fn take(&self, socket: i32) {
+        self.watches.store(0, Ordering::Relaxed);
+        self.missed.store(0, Ordering::Relaxed);
+        self.socket.set(socket);
+    }
+
+    fn close(&self) {
+        self.watches.store(0, Ordering::Relaxed);
+        self.socket.close();
+    }
+}

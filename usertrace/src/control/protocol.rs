@@ -1,0 +1,116 @@
+//! What goes over the socket: packets of text, of a bounded length.
+//!
+//! All begin with the version, `1`, and a space. The program answers each request by one packet, in their order:
+//!
+//! | request | answer |
+//! |---|---|
+//! | `list FROM` | `ok GENERATION`, and a line for each event from number FROM on: `0` or `1` for whether anybody wants it, and its description. With another GENERATION, there are other events, and numbers |
+//! | `probes FROM` | `ok`, and lines `probe NAME`, and `connection EVENTS PROBE active` or `inactive` |
+//! | `connect EVENTS PROBE`, `disconnect` …, `activate` …, `deactivate` … | `ok COUNT`: of the events that there are now |
+//! | `load PATH` | `ok COUNT`: of the library's probes |
+//! | `flush`, `initialise`, `finalise` | `ok` |
+//! | `watch` | `ok kernel`, `ok none`, `ok null`, or `ok fast DIRECTORY`: what keeps the events. From then on reports follow |
+//!
+//! or by `error TEXT`. A list ends with the line `next NUMBER` if there is more of it, or else `end`. Reports are `report WHAT`, where that is
+//!
+//! - `full SLOT CHANNEL LOST`: an event was dropped as a ring was full; LOST were, so far. Ten times a second at most.
+//! - `appeared` or `disappeared`, and a line for each event: `PROVIDER:NAME`
+//! - `ending`: the program is about to end
+//! - `missed COUNT`: so many reports are missing here, as the controller did not read fast enough
+
+/// Bytes of a request, at most.
+pub(super) const REQUEST_MAX: usize = 4608;
+
+/// Bytes of an answer or a report, at most. A line fits in any case.
+pub(super) const ANSWER_MAX: usize = 16 << 10;
+
+/// The version, and a space.
+pub(super) const VERSION: &str = "1 ";
+
+/// Whether the control channel of a process has such a name: the part behind the NUL.
+pub(super) const NAME: &str = "usertrace/control/";
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Request<'a> {
+    List(usize),
+    Probes(usize),
+    Connect(&'a str, &'a str),
+    Disconnect(&'a str, &'a str),
+    Activate(&'a str, &'a str),
+    Deactivate(&'a str, &'a str),
+    Load(&'a str),
+    Flush,
+    Initialise,
+    Finalise,
+    Watch,
+}
+
+impl<'a> Request<'a> {
+    /// Takes a packet apart, or says what is wrong with it.
+    pub(super) fn parse(packet: &'a [u8]) -> Result<Self, &'static str> {
+        let text = std::str::from_utf8(packet).map_err(|_| "the request is no text")?;
+        let text = text.strip_prefix(VERSION).ok_or("not version 1")?;
+        let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
+        let number = || rest.parse().map_err(|_| "this takes a number");
+        let two = || match rest.split_once(' ') {
+            Some((events, probe)) if !probe.contains(' ') => Ok((events, probe)),
+            _ => Err("this takes events and a probe"),
+        };
+        let alone = |request| match rest {
+            "" => Ok(request),
+            _ => Err("this takes nothing"),
+        };
+        match word {
+            "list" => Ok(Self::List(number()?)),
+            "probes" => Ok(Self::Probes(number()?)),
+            "connect" => two().map(|(events, probe)| Self::Connect(events, probe)),
+            "disconnect" => two().map(|(events, probe)| Self::Disconnect(events, probe)),
+            "activate" => two().map(|(events, probe)| Self::Activate(events, probe)),
+            "deactivate" => two().map(|(events, probe)| Self::Deactivate(events, probe)),
+            "load" if rest.starts_with('/') && !rest.contains('\0') => Ok(Self::Load(rest)),
+            "load" => Err("this takes an absolute path"),
+            "flush" => alone(Self::Flush),
+            "initialise" => alone(Self::Initialise),
+            "finalise" => alone(Self::Finalise),
+            "watch" => alone(Self::Watch),
+            _ => Err("there is no such request"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn requests_are_understood() {
+        for (text, request) in [
+            ("1 list 10", Ok(Request::List(10))),
+            ("1 connect a:* p", Ok(Request::Connect("a:*", "p"))),
+            ("1 load /a b", Ok(Request::Load("/a b"))),
+            ("1 flush", Ok(Request::Flush)),
+            ("1 flush now", Err("this takes nothing")),
+            ("1 load a", Err("this takes an absolute path")),
+            ("1 load /a\0b", Err("this takes an absolute path")),
+            ("1 connect a", Err("this takes events and a probe")),
+            ("1 activate a b c", Err("this takes events and a probe")),
+            ("1 list", Err("this takes a number")),
+            ("1 list -1", Err("this takes a number")),
+            ("2 list 0", Err("not version 1")),
+            ("", Err("not version 1")),
+            ("1 ", Err("there is no such request")),
+        ] {
+            assert_eq!(Request::parse(text.as_bytes()), request, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn requests_may_be_anything(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Request::parse(&bytes);
+        }
+    }
+}

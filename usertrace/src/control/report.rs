@@ -1,0 +1,146 @@
+//! What the program says unasked.
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+
+use syscalls::Errno;
+
+use super::answer::Text;
+use super::protocol::VERSION;
+use super::{Control, Controller, control, socket};
+use crate::event::Callsite;
+use crate::runtime::walk::{self, Held};
+use crate::writer::{self, Channel};
+
+/// Bytes of a report, at most: it lies on the stack. A name fits in any case.
+const REPORT_MAX: usize = 4096;
+
+/// Milliseconds between two reports that rings of a slot are full.
+const FULL_EACH: u64 = 100;
+
+/// What became of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    Appeared,
+    Disappeared,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Appeared => "appeared",
+            Self::Disappeared => "disappeared",
+        })
+    }
+}
+
+/// The channel, if somebody wants reports.
+fn watched() -> Option<&'static Control> {
+    let watched = |control: &&Control| {
+        control.watchers.load(Ordering::Relaxed) != 0
+            && control.process.load(Ordering::Relaxed) == writer::process()
+    };
+    control().filter(watched)
+}
+
+impl Control {
+    /// Sends a report to all who want it, and counts it where there is no room. The lock keeps the sockets from being closed
+    /// meanwhile.
+    fn report(&self, _: &Held, packet: &[u8]) {
+        for controller in &self.controllers {
+            if controller.watches.load(Ordering::Relaxed) != 0
+                && let Some(socket) = controller.socket.get()
+                && controller.report(socket, packet) == Err(Errno::EAGAIN)
+            {
+                controller.missed.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Controller {
+    fn report(&self, socket: i32, packet: &[u8]) -> Result<(), Errno> {
+        let missed = self.missed.load(Ordering::Relaxed);
+        if missed != 0 {
+            let mut room = [0; 64];
+            let mut text = Text::new(&mut room);
+            let _ = text.push(format_args!("{VERSION}report missed {missed}"));
+            socket::send(socket, text.get())?;
+            self.missed.fetch_sub(missed, Ordering::Relaxed);
+        }
+        socket::send(socket, packet)
+    }
+}
+
+/// Tells that events came or went. Not to be called from a signal handler.
+pub(crate) fn tell<'a>(change: Change, events: impl Iterator<Item = &'a Callsite>) {
+    let Some(control) = watched() else { return };
+    let Some(held) = walk::hold() else { return };
+    let mut room = [0; REPORT_MAX];
+    let mut text = Text::new(&mut room);
+    let _ = text.push(format_args!("{VERSION}report {change}"));
+    let head = text.len();
+    for event in events {
+        let name = event.full_name();
+        if text.push(format_args!("\n{name}")).is_err() {
+            control.report(&held, text.bytes());
+            text.truncate(head);
+            let _ = text.push(format_args!("\n{name}"));
+        }
+    }
+    if text.len() > head {
+        control.report(&held, text.bytes());
+    }
+}
+
+/// Tells that an event was dropped because a ring of a slot was full, but not each time. Async-signal-safe.
+pub(crate) fn tell_full(slot: usize, index: usize, channel: &Channel) {
+    if let Some(control) = watched() {
+        // SAFETY: a thread's own number, which events leave alone.
+        let errno = unsafe { *libc::__errno_location() };
+        control.tell_full(slot, index, channel);
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() = errno };
+    }
+}
+
+impl Control {
+    fn tell_full(&self, slot: usize, index: usize, channel: &Channel) {
+        let last = &self.told_full[slot];
+        let (now, before) = (milliseconds(), last.load(Ordering::Relaxed));
+        if now < before + FULL_EACH {
+            return;
+        }
+        // Who is not the first need not tell; and nobody waits for it.
+        let first = last.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed);
+        let (Ok(_), Some(held)) = (first, walk::try_hold()) else {
+            return;
+        };
+        let lost = channel.positions().fold(0, |sum, (_, lost)| sum + lost);
+        let mut room = [0; 128];
+        let mut text = Text::new(&mut room);
+        let _ = text.push(format_args!("{VERSION}report full {slot} {index} {lost}"));
+        self.report(&held, text.get());
+    }
+}
+
+fn milliseconds() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: there is room for it.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+}
+
+pub(super) extern "C" fn at_exit() {
+    if let Some(control) = watched()
+        && let Some(held) = walk::hold()
+    {
+        let mut room = [0; 32];
+        let mut text = Text::new(&mut room);
+        let _ = text.push(format_args!("{VERSION}report ending"));
+        control.report(&held, text.get());
+    }
+}

@@ -1,0 +1,224 @@
+//! Requests, and what is done for them.
+
+use std::ffi::CString;
+use std::fmt::{self, Display};
+use std::sync::atomic::Ordering;
+
+use syscalls::Errno;
+
+use super::answer::{self, Text};
+use super::protocol::{REQUEST_MAX, Request, VERSION};
+use super::{Control, Controller, Room, socket};
+use crate::probe::{self, Item};
+use crate::runtime::{self, Status, walk};
+
+/// What became of a controller's next request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Served {
+    One,
+    /// There is none, or it has to wait.
+    Nothing,
+    /// The controller is gone, or does not read what it asked for.
+    Gone,
+}
+
+/// Serves one request, if there is one.
+pub(super) fn one(
+    control: &Control,
+    controller: &Controller,
+    socket: i32,
+    room: &mut Room,
+    can_load: bool,
+) -> Served {
+    // What cannot be done here stays where it is.
+    match socket::receive(socket, &mut room.request, libc::MSG_PEEK) {
+        Err(Errno::EAGAIN) => return Served::Nothing,
+        Ok(0) | Err(_) => return Served::Gone,
+        Ok(len) => {
+            let packet = &room.request[..len.min(REQUEST_MAX)];
+            if matches!(Request::parse(packet), Ok(Request::Load(_))) {
+                if socket::is_left(socket) {
+                    // It has waited long enough.
+                    return Served::Gone;
+                }
+                if !can_load {
+                    return Served::Nothing;
+                }
+            }
+        }
+    }
+    let Ok(len) = socket::receive(socket, &mut room.request, 0) else {
+        return Served::Gone;
+    };
+    let request = match room.request.get(..len) {
+        Some(packet) => Request::parse(packet),
+        None => Err("the request is too long"),
+    };
+    let done = match request {
+        Ok(request) => answer(request, &mut room.answer),
+        Err(error) => Err(Failure::Text(error)),
+    };
+    let packet = match done {
+        Ok(len) => &room.answer[..len],
+        Err(failure) => answer::error(&mut room.answer, &failure),
+    };
+    let sent = if request == Ok(Request::Watch) {
+        watch(control, controller, socket, packet)
+    } else {
+        socket::send(socket, packet)
+    };
+    match sent {
+        Ok(()) => Served::One,
+        Err(_) => Served::Gone,
+    }
+}
+
+/// Answers who wants reports, which then are all that there are: none comes before the answer, or is left out after it.
+fn watch(
+    control: &Control,
+    controller: &Controller,
+    socket: i32,
+    packet: &[u8],
+) -> Result<(), Errno> {
+    if controller.watches.load(Ordering::Relaxed) == 0 {
+        control.watchers.fetch_add(1, Ordering::Relaxed);
+    }
+    // Who reports waits for this, as there is a watcher by now.
+    let _held = walk::hold();
+    controller.watches.store(1, Ordering::Relaxed);
+    socket::send(socket, packet)
+}
+
+/// Why a request was not done.
+enum Failure {
+    Text(&'static str),
+    Probe(probe::Error),
+    Load(probe::LoadError),
+    Buffers(Status),
+    Errno(Errno),
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::Probe(error) => error.fmt(f),
+            Self::Load(error) => error.fmt(f),
+            Self::Buffers(status) => write!(f, "this process has no buffers: {status}"),
+            Self::Errno(errno) => errno.fmt(f),
+        }
+    }
+}
+
+impl From<fmt::Error> for Failure {
+    fn from(_: fmt::Error) -> Self {
+        Self::Text("the answer is too long")
+    }
+}
+
+/// Does it, and says how long the answer is.
+fn answer(request: Request<'_>, room: &mut [u8]) -> Result<usize, Failure> {
+    let count = match request {
+        Request::List(from) => return list(from, room),
+        Request::Probes(from) => return probes(from, room),
+        Request::Watch => return output(room),
+        Request::Flush | Request::Initialise | Request::Finalise => {
+            buffers(request)?;
+            return say(room, format_args!("ok"));
+        }
+        Request::Load(path) => {
+            let path = CString::new(path).map_err(|_| Failure::Text("no path"))?;
+            // SAFETY: who may control this process may run anything in it.
+            Ok(unsafe { probe::load(&path) }.map_err(Failure::Load)?)
+        }
+        Request::Connect(events, name) => probe::connect(events, name),
+        Request::Disconnect(events, name) => probe::disconnect(events, name),
+        Request::Activate(events, name) => probe::activate(events, name),
+        Request::Deactivate(events, name) => probe::deactivate(events, name),
+    };
+    let count = count.map_err(Failure::Probe)?;
+    say(room, format_args!("ok {count}"))
+}
+
+fn say(room: &mut [u8], what: fmt::Arguments<'_>) -> Result<usize, Failure> {
+    let mut text = Text::new(room);
+    text.push(format_args!("{VERSION}{what}"))?;
+    Ok(text.len())
+}
+
+/// What keeps the events.
+fn output(room: &mut [u8]) -> Result<usize, Failure> {
+    match runtime::output() {
+        Some(Some(to)) => say(room, format_args!("ok fast {}", to.display())),
+        Some(None) => say(room, format_args!("ok null")),
+        None if runtime::is_attached() => say(room, format_args!("ok kernel")),
+        None => say(room, format_args!("ok none")),
+    }
+}
+
+fn buffers(request: Request<'_>) -> Result<(), Failure> {
+    let done = match request {
+        Request::Flush => runtime::switch(),
+        Request::Finalise => runtime::finalise(),
+        _ => match runtime::initialise() {
+            Status::Attached => Ok(()),
+            status => return Err(Failure::Buffers(status)),
+        },
+    };
+    match done {
+        Err(Errno::ENXIO) => Err(Failure::Buffers(runtime::status())),
+        done => done.map_err(Failure::Errno),
+    }
+}
+
+/// Room for the last line of a list.
+const LAST: usize = 32;
+
+/// An answer of lines: as many as there is room for from number `from` on, and one that says with which number to go on.
+fn lines(
+    room: &mut [u8],
+    from: usize,
+    head: fmt::Arguments<'_>,
+    each: impl FnOnce(&mut dyn FnMut(fmt::Arguments<'_>)),
+) -> Result<usize, Failure> {
+    let front = room.len() - LAST;
+    let mut text = Text::new(&mut room[..front]);
+    text.push(format_args!("{VERSION}ok{head}"))?;
+    let (mut at, mut next) = (0usize, None);
+    each(&mut |line| {
+        if at >= from && next.is_none() && text.push(format_args!("\n{line}")).is_err() {
+            next = Some(at);
+        }
+        at += 1;
+    });
+    let len = text.len();
+    let mut text = Text::after(room, len);
+    match next {
+        Some(next) => text.push(format_args!("\nnext {next}"))?,
+        None => text.push(format_args!("\nend"))?,
+    }
+    Ok(text.len())
+}
+
+fn list(from: usize, room: &mut [u8]) -> Result<usize, Failure> {
+    let held = walk::hold().ok_or(Failure::Probe(probe::Error::Busy))?;
+    let generation = walk::generation();
+    lines(room, from, format_args!(" {generation}"), |push| {
+        for callsite in held.callsites() {
+            let enabled = u8::from(callsite.is_enabled());
+            push(format_args!("{enabled} {}", callsite.description()));
+        }
+    })
+}
+
+fn probes(from: usize, room: &mut [u8]) -> Result<usize, Failure> {
+    lines(room, from, format_args!(""), |push| {
+        probe::each(|item| match item {
+            Item::Probe(name) => push(format_args!("probe {name}")),
+            Item::Connection(events, name, active) => {
+                let active = if active { "active" } else { "inactive" };
+                push(format_args!("connection {events} {name} {active}"));
+            }
+        });
+    })
+}

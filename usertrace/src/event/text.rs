@@ -1,0 +1,38 @@
+//! Texts, word by word: where they end.
+
+/// The first byte of a word in memory that is 0.
+#[inline(always)]
+pub(super) fn first_zero(word: u64) -> Option<usize> {
+    const LOW: u64 = u64::from_ne_bytes([0x01; 8]);
+    const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
+    // The lowest of these bits is that of the first such byte; above it they mean nothing.
+    let zeros = word.wrapping_sub(LOW) & !word & HIGH;
+    (zeros != 0).then(|| zeros.trailing_zeros() as usize / 8)
+}
+
+/// Less than 8 bytes, with zeros behind them.
+#[inline(always)]
+pub(super) fn short_word(bytes: &[u8]) -> u64 {
+    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        let last = u64::from(u32::from_le_bytes(*last));
+        return u64::from(u32::from_le_bytes(*first)) | last << (8 * (bytes.len() - 4));
+    }
+    match *bytes {
+        [a, b, c] => u64::from(u32::from_le_bytes([a, b, c, 0])),
+        [a, b] => u64::from(u16::from_le_bytes([a, b])),
+        [a] => u64::from(a),
+        _ => 0,
+    }
+}
+
+/// Where a text ends: at its first NUL, if it has one.
+#[inline]
+pub(super) fn text_len(text: &[u8]) -> usize {
+    let (words, rest) = text.as_chunks();
+    for (n, word) in words.iter().enumerate() {
+        if let Some(end) = first_zero(u64::from_le_bytes(*word)) {
+            return 8 * n + end;
+        }
+    }
+    8 * words.len() + first_zero(short_word(rest)).unwrap_or(8).min(rest.len())
+}

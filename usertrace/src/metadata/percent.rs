@@ -1,0 +1,79 @@
+//! Any text as one word: bytes other than letters, digits and `_ . -` are `%` and two hexadecimal digits (RFC 3986).
+
+use std::fmt::Write as _;
+
+/// The text as such a word.
+pub(super) fn encode(text: &str) -> String {
+    let mut word = String::new();
+    for byte in text.bytes() {
+        if is_plain(byte) {
+            word.push(char::from(byte));
+        } else {
+            let _ = write!(word, "%{byte:02X}");
+        }
+    }
+    word
+}
+
+/// The text of such a word. None: it is no such word, or of bytes that are not UTF-8.
+pub(super) fn decode(word: &str) -> Option<String> {
+    let mut text = Vec::with_capacity(word.len());
+    let mut rest = word.as_bytes();
+    while let [first, behind @ ..] = rest {
+        rest = behind;
+        text.push(match *first {
+            b'%' => {
+                let ([high, low], behind) = rest.split_first_chunk()?;
+                rest = behind;
+                digit(*high)? << 4 | digit(*low)?
+            }
+            byte => Some(byte).filter(|&byte| is_plain(byte))?,
+        });
+    }
+    String::from_utf8(text).ok()
+}
+
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-')
+}
+
+/// The value of a digit. Letters are upper case.
+fn digit(byte: u8) -> Option<u8> {
+    match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'A'..=b'F' => Some(byte - b'A' + 10),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_plain_is_a_number() {
+        assert_eq!(encode("az_AZ.0-9"), "az_AZ.0-9");
+        assert_eq!(encode("a b%ü\n"), "a%20b%25%C3%BC%0A");
+        for word in ["%", "%2", "%2g", "%c3", "%+1", " ", "ü", "=", "%FF", "a%"] {
+            assert_eq!(decode(word), None, "{word}");
+        }
+        assert_eq!(decode("%41"), Some("A".to_owned()));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_comes_back(text in any::<String>()) {
+            prop_assert_eq!(decode(&encode(&text)), Some(text));
+        }
+
+        /// F4.
+        #[test]
+        fn no_word_is_too_strange(word in "[%0-9A-Fa-f]{0,20}|\\PC{0,20}") {
+            if let Some(text) = decode(&word) {
+                prop_assert_eq!(decode(&encode(&text)), Some(text));
+            }
+        }
+    }
+}

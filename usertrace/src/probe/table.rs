@@ -1,0 +1,256 @@
+//! The probes of a process, and what they are connected to.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use super::{Call, Error};
+use crate::event::{Callsite, is_name_byte};
+use crate::runtime::filter::matches;
+use crate::runtime::shared::{once, shared};
+use crate::runtime::walk::Held;
+use crate::runtime::wiped;
+
+/// Probes at a time: a bit for each in a callsite.
+pub(super) const PROBES: usize = u64::BITS as usize;
+
+/// Connections at a time.
+const CONNECTIONS: usize = 256;
+
+/// Bytes of a probe's name.
+const NAME_LEN: usize = 64;
+
+/// Bytes of a pattern of events.
+const PATTERN_LEN: usize = 256;
+
+/// All zeros: there are none. It is in memory that `fork` copies: a child has what its parent had.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Table {
+    /// What the event path reads.
+    pub(super) entries: [Entry; PROBES],
+    /// Calls that were left out, because too many threads were in probes.
+    pub(super) skipped: AtomicU64,
+    lists: UnsafeCell<Lists>,
+}
+
+// SAFETY: all is atomic but the lists, which only the holder of the lock may get.
+unsafe impl Sync for Table {}
+
+/// What to call. It stays as it is for as long as a callsite has the probe's bit, or somebody is in it.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Entry {
+    /// A [`Call`].
+    pub(super) call: AtomicPtr<c_void>,
+    pub(super) data: AtomicPtr<c_void>,
+}
+
+/// Who holds the lock of [`crate::runtime::walk`] has these.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Lists {
+    probes: [Named; PROBES],
+    connections: [Connection; CONNECTIONS],
+}
+
+#[derive(Debug)]
+#[repr(C)]
+struct Named {
+    /// Empty: there is no probe.
+    name: Text<NAME_LEN>,
+    /// It is taken out, and waited for.
+    is_going: bool,
+}
+
+/// Events that a probe is connected to, by their names.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Connection {
+    /// Empty: there is no connection.
+    pattern: Text<PATTERN_LEN>,
+    probe: usize,
+    is_active: bool,
+}
+
+/// A short text.
+#[derive(Debug)]
+#[repr(C)]
+struct Text<const LEN: usize> {
+    len: usize,
+    bytes: [u8; LEN],
+}
+
+impl<const LEN: usize> Text<LEN> {
+    fn set(&mut self, text: &str) -> Option<()> {
+        self.bytes
+            .get_mut(..text.len())?
+            .copy_from_slice(text.as_bytes());
+        self.len = text.len();
+        Some(())
+    }
+
+    fn get(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..self.len]).unwrap_or_default()
+    }
+}
+
+/// What is in the table, as it is listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Item<'a> {
+    /// A probe: its name.
+    Probe(&'a str),
+    /// A connection: the pattern of events, the probe's name, and whether it is active.
+    Connection(&'a str, &'a str, bool),
+}
+
+/// The table, if there ever was a probe.
+pub(super) fn table() -> Option<&'static Table> {
+    // Acquire pairs with the store in `once`. SAFETY: what is stored there stays.
+    unsafe { shared().probes.load(Ordering::Acquire).as_ref() }
+}
+
+/// Makes the table, if there is none.
+pub(super) fn open() -> Option<&'static Table> {
+    once(&shared().probes, wiped::map_kept)?;
+    table()
+}
+
+fn is_name(name: &str) -> bool {
+    (1..=NAME_LEN).contains(&name.len()) && name.bytes().all(is_name_byte)
+}
+
+fn is_pattern(pattern: &str) -> bool {
+    let good = |byte: u8| is_name_byte(byte) || b":*?".contains(&byte);
+    (1..=PATTERN_LEN).contains(&pattern.len()) && pattern.bytes().all(good)
+}
+
+impl Table {
+    /// What only the holder of the lock may see.
+    #[allow(clippy::mut_from_ref, reason = "the lock says who may have it")]
+    pub(super) fn lists<'a>(&'a self, _: &'a mut Held) -> &'a mut Lists {
+        // SAFETY: there is one lock, and it is borrowed for as long.
+        unsafe { &mut *self.lists.get() }
+    }
+
+    /// Has events call a new probe's function.
+    pub(super) fn set(&self, probe: usize, call: Call, data: *mut c_void) {
+        let entry = &self.entries[probe];
+        // Relaxed: who sees a callsite's bit sees these.
+        entry.call.store(call as *mut c_void, Ordering::Relaxed);
+        entry.data.store(data, Ordering::Relaxed);
+    }
+}
+
+impl Lists {
+    fn find(&self, name: &str) -> Result<usize, Error> {
+        let is = |probe: &Named| probe.name.get() == name && !probe.is_going;
+        let found = self.probes.iter().position(is);
+        found.filter(|_| !name.is_empty()).ok_or(Error::NoProbe)
+    }
+
+    /// A place for a new probe.
+    pub(super) fn add(&mut self, name: &str) -> Result<usize, Error> {
+        if !is_name(name) {
+            return Err(Error::Name);
+        }
+        if self.probes.iter().any(|probe| probe.name.get() == name) {
+            return Err(Error::Exists);
+        }
+        let free = self.probes.iter().position(|probe| probe.name.len == 0);
+        let place = free.ok_or(Error::Full)?;
+        self.probes[place].name.set(name).ok_or(Error::Name)?;
+        Ok(place)
+    }
+
+    /// Takes a probe's connections out; its place stays taken until [`free`](Self::free).
+    pub(super) fn remove(&mut self, name: &str) -> Result<usize, Error> {
+        let probe = self.find(name)?;
+        self.probes[probe].is_going = true;
+        for connection in &mut self.connections {
+            if connection.probe == probe {
+                connection.pattern.len = 0;
+            }
+        }
+        Ok(probe)
+    }
+
+    pub(super) fn free(&mut self, probe: usize) {
+        self.probes[probe].name.len = 0;
+        self.probes[probe].is_going = false;
+    }
+
+    fn connection(&mut self, events: &str, probe: usize) -> Option<&mut Connection> {
+        self.connections
+            .iter_mut()
+            .find(|found| found.probe == probe && found.pattern.get() == events)
+            .filter(|_| !events.is_empty())
+    }
+
+    pub(super) fn connect(&mut self, events: &str, name: &str) -> Result<usize, Error> {
+        if !is_pattern(events) {
+            return Err(Error::Pattern);
+        }
+        let probe = self.find(name)?;
+        if self.connection(events, probe).is_some() {
+            return Err(Error::Connected);
+        }
+        let mut all = self.connections.iter_mut();
+        let free = all.find(|connection| connection.pattern.len == 0);
+        let connection = free.ok_or(Error::Full)?;
+        connection.pattern.set(events).ok_or(Error::Pattern)?;
+        connection.probe = probe;
+        connection.is_active = false;
+        Ok(probe)
+    }
+
+    /// Changes a connection: nothing in `active` takes it out.
+    pub(super) fn change(
+        &mut self,
+        events: &str,
+        name: &str,
+        active: Option<bool>,
+    ) -> Result<usize, Error> {
+        let probe = self.find(name)?;
+        let connection = self.connection(events, probe).ok_or(Error::NotConnected)?;
+        match active {
+            Some(active) => connection.is_active = active,
+            None => connection.pattern.len = 0,
+        }
+        Ok(probe)
+    }
+
+    /// The probes that an event calls: a bit for each.
+    pub(super) fn of(&self, callsite: &Callsite) -> u64 {
+        let name = callsite.full_name().as_bytes();
+        let wants = |connection: &&Connection| {
+            connection.is_active && matches(connection.pattern.get().as_bytes(), name)
+        };
+        let all = self
+            .connections
+            .iter()
+            .filter(|found| found.pattern.len != 0);
+        all.filter(wants)
+            .fold(0, |bits, connection| bits | 1 << connection.probe)
+    }
+
+    /// All there is.
+    pub(super) fn items(&self) -> impl Iterator<Item = Item<'_>> {
+        let probes = self.probes.iter().map(|probe| probe.name.get());
+        let probes = probes.filter(|name| !name.is_empty()).map(Item::Probe);
+        let used = self
+            .connections
+            .iter()
+            .filter(|found| found.pattern.len != 0);
+        probes.chain(used.map(|found| {
+            let probe = self.probes[found.probe].name.get();
+            Item::Connection(found.pattern.get(), probe, found.is_active)
+        }))
+    }
+}
+
+/// How many of some events a pattern is about.
+pub(super) fn count<'a>(pattern: &str, events: impl Iterator<Item = &'a Callsite>) -> usize {
+    let is = |event: &&Callsite| matches(pattern.as_bytes(), event.full_name().as_bytes());
+    events.filter(is).count()
+}

@@ -1,0 +1,133 @@
+//! Callsites come and go with libraries, while events are written and updates happen.
+
+use std::sync::atomic::{Ordering, fence};
+
+use super::signals::HeldBack;
+use super::update::Updater;
+use super::{init, shared, updater, walk};
+use crate::control::{self, Change};
+use crate::event::{Callsite, Section};
+use crate::probe;
+
+/// Adds the callsites of a section, unless they are there, and says how many of its entries are no callsites that can be
+/// described: these are taken out.
+///
+/// Not to be called from a signal handler.
+///
+/// # Safety
+/// The entries must be callsites, whose texts are where they say, until [`unregister`] returns.
+pub(crate) unsafe fn register(section: Section) -> usize {
+    let modules = &shared().modules;
+    if modules.find(section).is_some() {
+        return 0;
+    }
+    // SAFETY: the caller's promise.
+    let unsound = unsafe { section.take_unsound() };
+    init();
+    modules.add(section, None);
+    // SAFETY: the caller's promise.
+    probe::connect_more(unsafe { section.callsites() });
+    if let Some(updater) = updater() {
+        // Who is at an update at this moment may not see the module: the traces that want its events are to have them
+        // from now on.
+        with_lock(&updater, || ());
+    }
+    // SAFETY: the caller's promise.
+    control::tell(Change::Appeared, unsafe { section.callsites() });
+    unsound
+}
+
+/// Takes the callsites of a section out, and says whether nobody looks at them any more.
+///
+/// Does nothing where the process is about to end. Not to be called from a signal handler.
+pub(crate) fn unregister(section: Section) -> bool {
+    let shared = shared();
+    if shared.exiting.load(Ordering::Relaxed) != 0 {
+        return false;
+    }
+    let Some(module) = shared.modules.find(section) else {
+        return true;
+    };
+    if !module.close(section) {
+        return false;
+    }
+    shared.departures.fetch_add(1, Ordering::Relaxed);
+    // With the one in `once`, and that store: who makes the state sees that the module was closed, or this sees the
+    // state, and waits for who looks at modules with its lock.
+    fence(Ordering::SeqCst);
+    if let Some(updater) = updater() {
+        // SAFETY: the lock is held; the section is there until this returns.
+        with_lock(&updater, || unsafe { updater.keep_ids(section) });
+    }
+    walk::wait();
+    // SAFETY: the section is there until this returns.
+    control::tell(Change::Disappeared, unsafe { section.callsites() });
+    module.free();
+    true
+}
+
+/// An event that this process can write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Declared {
+    /// Its metadata, as in the header `linux/ltt.h`, without the id: `PROVIDER:NAME LOGLEVEL[ TYPE FIELD[;TYPE FIELD]…]`.
+    pub description: String,
+    /// Some trace wants it.
+    pub enabled: bool,
+}
+
+impl Declared {
+    /// `PROVIDER:NAME`
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.description.split(' ').next().unwrap_or_default()
+    }
+}
+
+/// The events that the program and its libraries declare.
+///
+/// Not to be called from a signal handler.
+#[must_use]
+pub fn callsites() -> Vec<Declared> {
+    let declared = |callsite: &Callsite| Declared {
+        description: callsite.description().to_owned(),
+        enabled: callsite.is_enabled(),
+    };
+    let mut list = Vec::new();
+    let modules = &shared().modules;
+    match updater() {
+        Some(updater) => with_lock(&updater, || {
+            // SAFETY: the lock is held.
+            list.extend(unsafe { modules.callsites() }.map(declared));
+        }),
+        None => {
+            walk::open();
+            if let Some(held) = walk::hold() {
+                list.extend(held.callsites().map(declared));
+            }
+        }
+    }
+    list
+}
+
+/// Does something while no update is made.
+fn with_lock(updater: &Updater, body: impl FnOnce()) {
+    let mut body = Some(body);
+    while body.is_some() {
+        let held = HeldBack::new();
+        updater.state.lock.run(|| {
+            if let Some(body) = body.take() {
+                body();
+            }
+            // What was asked for meanwhile.
+            if updater.state.is_attached() {
+                // SAFETY: the lock is held.
+                unsafe { updater.run() };
+            }
+        });
+        drop(held);
+        if body.is_some() {
+            std::thread::yield_now();
+        }
+    }
+}

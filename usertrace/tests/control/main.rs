@@ -1,0 +1,31 @@
+//! B2 to B5: the control channel of processes that run.
+//!
+//! Each test runs this very executable once more, as a program that does what it is told by its input.
+
+mod channel;
+mod hostile;
+mod probes;
+mod program;
+mod reports;
+
+#[path = "../support/babeltrace.rs"]
+#[allow(unreachable_pub, reason = "other tests use it, too")]
+mod babeltrace;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+
+fn main() -> ExitCode {
+    if program::run() {
+        return ExitCode::SUCCESS;
+    }
+    let tests = [channel::ALL, hostile::ALL, probes::ALL, reports::ALL].concat();
+    let trials = tests.into_iter().map(|(name, test)| {
+        Trial::test(name, move || {
+            test();
+            Ok(())
+        })
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+}

@@ -1,0 +1,147 @@
+//! B2: probes over the channel, and libraries of them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use usertrace::control::{Client, ListedProbe};
+
+use super::program::{Program, error};
+
+pub(crate) const ALL: &[(&str, fn())] = &[
+    ("b2_probes_are_connected_over_the_channel", || {
+        ["signal", "thread"].iter().for_each(|mode| connected(mode));
+    }),
+    ("b2_a_library_of_probes_is_loaded", loaded),
+    (
+        "b2_a_handler_leaves_loading_to_the_program",
+        loaded_by_serve,
+    ),
+];
+
+fn connected(mode: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let traced = Program::traced(mode, directory.path());
+    let untraced = Program::start(&[("USERTRACE_CONTROL", mode)]);
+    for (mut program, outcome) in [(traced, "Recorded"), (untraced, "Off")] {
+        let client = program.client();
+        let ask = |request: &str| client.ask(&format!("{request} test:* count"));
+        assert_eq!(ask("connect").unwrap(), "1");
+        assert_eq!(program.tell("event 1"), outcome);
+        assert_eq!(ask("activate").unwrap(), "1");
+        assert_eq!(program.tell("event 20"), outcome);
+        assert_eq!(program.tell("event 300"), outcome);
+        assert_eq!(
+            client.probes().unwrap(),
+            [
+                ListedProbe::Probe("count".to_owned()),
+                ListedProbe::Connection {
+                    events: "test:*".to_owned(),
+                    probe: "count".to_owned(),
+                    active: true,
+                }
+            ]
+        );
+        assert_eq!(ask("deactivate").unwrap(), "1");
+        assert_eq!(program.tell("event 4000"), outcome);
+        assert_eq!(program.tell("calls"), "2 320");
+        assert_eq!(ask("disconnect").unwrap(), "1");
+        assert!(error(ask("activate")).contains("the probe is not connected to events"));
+        assert!(error(client.ask("connect a:b none")).contains("there is no such probe"));
+        drop(client);
+        assert!(program.end().success());
+    }
+}
+
+/// It says what it gets on the program's output.
+const LIBRARY: &str = r#"
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <usertrace/probe.h>
+
+static void say(const struct usertrace_record *record, void *data)
+{
+	unsigned long long n = 0;
+	char line[100];
+
+	memcpy(&n, record->payload, sizeof(n));
+	write(1, line, snprintf(line, sizeof(line), "%s %.*s %llu\n", (const char *)data, 13,
+				record->description, n));
+}
+
+const struct usertrace_probe usertrace_probes[] = {
+	{ "say", say, "said" },
+	{ SECOND, say, "also" },
+	{ 0, 0, 0 },
+};
+"#;
+
+fn library(directory: &Path, second: &str) -> PathBuf {
+    let (source, to) = (
+        directory.join("probes.c"),
+        directory.join(format!("{second}.so")),
+    );
+    std::fs::write(&source, LIBRARY).unwrap();
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../c/include");
+    let status = Command::new("cc")
+        .args(["-shared", "-fPIC", "-Wall", "-Wno-unused-result", "-Werror"])
+        .arg(format!("-DSECOND=\"{second}\""))
+        .arg(format!("-I{}", include.display()))
+        .args([&source, Path::new("-o"), &to])
+        .status()
+        .unwrap();
+    assert!(status.success());
+    to
+}
+
+fn loaded() {
+    let directory = tempfile::tempdir().unwrap();
+    let (good, bad) = (
+        library(directory.path(), "other"),
+        library(directory.path(), "count"),
+    );
+    let mut program = Program::start(&[("USERTRACE_CONTROL", "thread")]);
+    let client = program.client();
+    // One of its probes has the name of another one: none of them comes.
+    let load = |path: &Path| client.ask(&format!("load {}", path.display()));
+    let text = error(load(&bad));
+    assert!(
+        text.contains("\"count\": there is a probe of that name"),
+        "{text}"
+    );
+    assert_eq!(client.probes().unwrap().len(), 1);
+    assert_eq!(load(&good).unwrap(), "2");
+    assert_eq!(client.probes().unwrap().len(), 3);
+    client.ask("connect test:numbered say").unwrap();
+    client.ask("activate test:numbered say").unwrap();
+    assert_eq!(program.tell("event 17"), "said test:numbered 17");
+    assert_eq!(program.line(), "Off");
+    let missing = error(load(Path::new("/nowhere/lib.so")));
+    assert!(missing.contains("/nowhere/lib.so"), "{missing}");
+    program.kill();
+}
+
+fn loaded_by_serve() {
+    let directory = tempfile::tempdir().unwrap();
+    let library = library(directory.path(), "other");
+    let mut program = Program::start(&[("USERTRACE_CONTROL", "signal")]);
+    let load = format!("load {}", library.display());
+    let impatient = Client::connect(program.pid(), Duration::from_millis(300)).unwrap();
+    let text = error(impatient.ask(&load));
+    assert!(text.contains("usertrace_control_serve()"), "{text}");
+    // Others are served meanwhile.
+    let client = program.client();
+    assert_eq!(client.probes().unwrap().len(), 1);
+    drop(impatient);
+    std::thread::scope(|scope| {
+        let loading = scope.spawn(|| client.ask(&load));
+        // Not served too early, so that it is served at all.
+        while !loading.is_finished() {
+            assert_eq!(program.tell("serve"), "served");
+        }
+        assert_eq!(loading.join().unwrap().unwrap(), "2");
+    });
+    assert_eq!(client.probes().unwrap().len(), 3);
+    program.kill();
+}

@@ -1,0 +1,201 @@
+//! B4 and B5: what the program says unasked, and how it ends.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::os::fd::AsRawFd as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+use usertrace::control::{Ending, Report};
+
+use super::babeltrace;
+use super::program::Program;
+
+pub(crate) const ALL: &[(&str, fn())] = &[
+    ("b4_events_appear_and_disappear", || {
+        ["signal", "thread"].iter().for_each(|mode| events(mode));
+    }),
+    ("b4_full_buffers_are_told", full),
+    ("b4_nobody_waits_for_who_does_not_read", who_does_not_read),
+    ("b5_a_program_that_ends", ending),
+    ("b5_a_program_that_is_killed", killed),
+    ("b3_the_command_controls", command),
+];
+
+fn events(mode: &str) {
+    let mut program = Program::start(&[("USERTRACE_CONTROL", mode)]);
+    let (watcher, other) = (program.client(), program.client());
+    assert_eq!(watcher.ask("watch").unwrap(), "none");
+    assert_eq!(program.tell("come"), "0");
+    let one = vec!["library:one".to_owned()];
+    assert_eq!(watcher.report().unwrap(), Report::Appeared(one.clone()));
+    assert_eq!(other.events().unwrap().len(), 2);
+    assert_eq!(program.tell("go"), "gone");
+    assert_eq!(watcher.report().unwrap(), Report::Disappeared(one));
+    assert_eq!(other.events().unwrap().len(), 1);
+    program.kill();
+}
+
+fn full() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut program = Program::traced("signal", directory.path());
+    let watcher = program.client();
+    let output = watcher.ask("watch").unwrap();
+    assert!(output.starts_with("fast /"), "{output}");
+    assert_eq!(program.tell("flood"), "true");
+    let report = watcher.report().unwrap();
+    let is = matches!(report, Report::Full { slot: 0, channel: 1, lost } if lost > 0);
+    assert!(is, "{report:?}");
+    drop(watcher);
+    program.kill();
+}
+
+fn who_does_not_read() {
+    let mut program = Program::start(&[("USERTRACE_CONTROL", "thread")]);
+    let watcher = program.client();
+    watcher.ask("watch").unwrap();
+    // More reports than there is room for.
+    assert_eq!(program.tell("each 1500"), "declared");
+    let mut reports = 0;
+    while reports < 100 {
+        match watcher.report().unwrap() {
+            Report::Appeared(names) => reports += names.len(),
+            other => panic!("{other:?}"),
+        }
+    }
+    // Now there is room again, and what is missing is told first.
+    assert_eq!(program.tell("come"), "0");
+    let one = vec!["library:one".to_owned()];
+    let mut missed = 0;
+    loop {
+        match watcher.report().unwrap() {
+            Report::Appeared(names) if names == one => break,
+            Report::Appeared(names) => reports += names.len(),
+            Report::Missed(count) => missed += count,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(missed > 0);
+    assert_eq!(reports as u64 + missed, 1500);
+    program.kill();
+}
+
+fn ending() {
+    let program = Program::start(&[("USERTRACE_CONTROL", "signal")]);
+    let watcher = program.client();
+    watcher.ask("watch").unwrap();
+    assert!(program.end().success());
+    assert_eq!(watcher.report().unwrap(), Report::Ending);
+    assert_eq!(watcher.report().unwrap(), Report::Closed);
+    // Kernels before 6.15 do not say.
+    let ending = watcher.ending();
+    assert!(
+        [Ending::Exited(0), Ending::Unknown].contains(&ending),
+        "{ending:?}"
+    );
+}
+
+fn usertrace(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_usertrace"));
+    command.arg("ctl").args(arguments);
+    command
+}
+
+fn value(line: &str) -> Value {
+    serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))
+}
+
+/// The controller learns of it, and where the events are: all that were recorded are there.
+fn killed() {
+    let directory = tempfile::tempdir().unwrap();
+    // The daemons hold a lock of it for as long as they write.
+    let running = File::create(directory.path().join(".running")).unwrap();
+    let mut program = Program::traced("signal", directory.path());
+    let pid = program.pid().to_string();
+    let mut watch = usertrace(&[&pid, "watch", "--json"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let saved = value(&lines.next().unwrap().unwrap());
+    let said = saved["saved"].as_str().unwrap();
+    let path = said.strip_prefix("in ").unwrap();
+    assert_eq!(Path::new(path), directory.path());
+    for n in 0..10 {
+        assert_eq!(program.tell(&format!("event {n}")), "Recorded");
+    }
+    program.kill();
+    let last = value(&lines.next().unwrap().unwrap());
+    let ended = last["ended"].as_str().unwrap();
+    let possible = [
+        "killed by signal 9",
+        "ended without notice: killed by a signal, or by _exit",
+    ];
+    assert!(possible.contains(&ended), "{ended}");
+    assert_eq!(last["saved"], saved["saved"]);
+    assert!(watch.wait().unwrap().success());
+    // SAFETY: a descriptor of this process.
+    let locked = unsafe { libc::flock(running.as_raw_fd(), libc::LOCK_EX) };
+    assert_eq!(locked, 0);
+    let read = babeltrace::read(Path::new(path));
+    assert_eq!(
+        (read.lines.len(), read.discarded, read.discarded_packets),
+        (10, 0, 0)
+    );
+}
+
+fn success(output: Output) -> String {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn command() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut program = Program::traced("thread", directory.path());
+    let pid = program.pid().to_string();
+    let run = |arguments: &[&str]| {
+        success(
+            usertrace(&[&[pid.as_str()], arguments].concat())
+                .output()
+                .unwrap(),
+        )
+    };
+    assert_eq!(run(&["list"]), "on  test:numbered 6 u64 n\n");
+    assert_eq!(
+        value(&run(&["list", "--json"])),
+        json!([{ "event": "test:numbered 6 u64 n", "enabled": true }])
+    );
+    assert_eq!(run(&["connect", "test:*", "count"]), "1 events\n");
+    assert_eq!(
+        value(&run(&["activate", "test:*", "count", "--json"])),
+        json!({ "events": 1 })
+    );
+    assert_eq!(run(&["probes"]), "count\ncount to test:*: active\n");
+    assert_eq!(program.tell("event 5"), "Recorded");
+    assert_eq!(run(&["deactivate", "test:*", "count"]), "1 events\n");
+    assert_eq!(run(&["disconnect", "test:*", "count"]), "1 events\n");
+    assert_eq!(program.tell("calls"), "1 5");
+    assert_eq!(run(&["finalise"]), "");
+    assert_eq!(program.tell("event 6"), "Off");
+    assert_eq!(run(&["initialise"]), "");
+    assert_eq!(run(&["flush"]), "");
+    let fails = |arguments: &[&str]| {
+        let output = usertrace(&[&[pid.as_str()], arguments].concat())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let error = fails(&["activate", "a:b", "none"]);
+    assert!(error.contains("there is no such probe"), "{error}");
+    let error = fails(&["load", "/nowhere/lib.so"]);
+    assert!(error.contains("cannot load /nowhere/lib.so"), "{error}");
+    program.kill();
+    let error = fails(&["list"]);
+    assert!(
+        error.contains(&format!("there is no process {pid}")),
+        "{error}"
+    );
+}

@@ -1,0 +1,273 @@
+//! B2: probes, on a kernel that is not there.
+//!
+//! One test, as there is one runtime in a process.
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use usertrace::Outcome;
+use usertrace::event::{Callsite, Entry, declare, record_parts, register, unregister};
+use usertrace::fake::{Fake, Sizes};
+use usertrace::probe::{self, Error, PAYLOAD_MAX, Record};
+use usertrace::runtime::init_with;
+use usertrace::{Status, event};
+
+usertrace::tracepoint! {
+    mod number {
+        provider: "test",
+        name: "number",
+        loglevel: Info,
+        fields: { n: u64 }
+    }
+}
+
+usertrace::tracepoint! {
+    mod text {
+        provider: "test",
+        name: "text",
+        loglevel: Info,
+        fields: { n: u8, text: str }
+    }
+}
+
+/// What the probe `see` saw: names, payloads, and lengths.
+static SEEN: Mutex<Vec<(String, Vec<u8>, usize)>> = Mutex::new(Vec::new());
+
+extern "C" fn see(record: &Record<'_>, data: *mut c_void) {
+    assert_eq!(data.addr(), 17);
+    let name = record.description().split(' ').next().unwrap_or_default();
+    let seen = (name.to_owned(), record.payload().to_vec(), record.len());
+    SEEN.lock().unwrap().push(seen);
+    // As a careless one would.
+    // SAFETY: this thread's own.
+    unsafe { *libc::__errno_location() = libc::EPERM };
+}
+
+fn seen() -> Vec<(String, Vec<u8>, usize)> {
+    std::mem::take(&mut SEEN.lock().unwrap())
+}
+
+static DEPTH: AtomicU64 = AtomicU64::new(0);
+
+/// Writes an event of its own kind.
+extern "C" fn recurse(_: &Record<'_>, _: *mut c_void) {
+    DEPTH.fetch_add(1, Ordering::Relaxed);
+    assert_eq!(event!(number, 100), Outcome::Recorded);
+}
+
+static INSIDE: AtomicBool = AtomicBool::new(false);
+static GO: AtomicBool = AtomicBool::new(false);
+
+/// Stays until it may go.
+extern "C" fn stay(_: &Record<'_>, _: *mut c_void) {
+    INSIDE.store(true, Ordering::Relaxed);
+    while !GO.load(Ordering::Relaxed) {
+        std::thread::yield_now();
+    }
+    INSIDE.store(false, Ordering::Relaxed);
+}
+
+/// Registers a probe with this number as its data.
+fn add(name: &str, call: probe::Call, data: usize) -> Result<(), Error> {
+    // SAFETY: functions of this program, which use no memory by what they are given.
+    unsafe { probe::register(name, call, std::ptr::without_provenance_mut(data)) }
+}
+
+#[test]
+fn b2_probes() {
+    let fake = Fake::new(Sizes::default());
+    assert_eq!(init_with(|| Ok(fake)), Status::Attached);
+    let slot = fake.create().unwrap();
+    fake.start(slot);
+    usertrace::init();
+
+    mistakes();
+
+    // Connected, it is not called; activated, it is, and the event is written as well.
+    assert_eq!(probe::connect("test:number", "see"), Ok(1));
+    assert_eq!(event!(number, 1), Outcome::Recorded);
+    assert_eq!(seen(), []);
+    assert_eq!(probe::activate("test:number", "see"), Ok(1));
+    // SAFETY: this thread's own.
+    unsafe { *libc::__errno_location() = 5 };
+    assert_eq!(event!(number, 0x0102), Outcome::Recorded);
+    assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(5));
+    let number = |n: u64| ("test:number".to_owned(), n.to_le_bytes().to_vec(), 8);
+    assert_eq!(seen(), [number(0x0102)]);
+    assert_eq!(event!(text, 1, "not connected"), Outcome::Recorded);
+    assert_eq!(probe::deactivate("test:number", "see"), Ok(1));
+    assert_eq!(event!(number, 3), Outcome::Recorded);
+    assert_eq!(seen(), []);
+    // What was deactivated is still connected.
+    assert_eq!(probe::activate("test:number", "see"), Ok(1));
+    assert_eq!(event!(number, 4), Outcome::Recorded);
+    assert_eq!(probe::disconnect("test:number", "see"), Ok(1));
+    assert_eq!(event!(number, 5), Outcome::Recorded);
+    assert_eq!(seen(), [number(4)]);
+    let not = probe::activate("test:number", "see");
+    assert_eq!(not, Err(Error::NotConnected));
+
+    payloads();
+    events_that_come_later();
+
+    // No trace is active: the probe is called nevertheless.
+    assert_eq!(probe::connect("*:number", "see"), Ok(1));
+    assert_eq!(probe::activate("*:number", "see"), Ok(1));
+    fake.stop(slot);
+    usertrace::init();
+    assert_eq!(event!(number, 6), Outcome::Off);
+    assert_eq!(seen(), [number(6)]);
+    fake.start(slot);
+    usertrace::init();
+    assert_eq!(event!(number, 7), Outcome::Recorded);
+    assert_eq!(seen(), [number(7)]);
+    children(&number(8));
+    assert_eq!(probe::unregister("see"), Ok(()));
+    assert_eq!(event!(number, 9), Outcome::Recorded);
+    assert_eq!(seen(), []);
+
+    // Its own events do not call it again, but are written.
+    add("recurse", recurse, 0).unwrap();
+    probe::connect("test:number", "recurse").unwrap();
+    probe::activate("test:number", "recurse").unwrap();
+    assert_eq!(event!(number, 10), Outcome::Recorded);
+    assert_eq!(event!(number, 11), Outcome::Recorded);
+    assert_eq!(DEPTH.load(Ordering::Relaxed), 2);
+    probe::unregister("recurse").unwrap();
+
+    nobody_is_left_inside();
+    assert_eq!(probe::skipped(), 0);
+
+    let events = fake.events(0, slot);
+    let of = |name: &str| events.iter().filter(|seen| seen.event.name == name).count();
+    assert_eq!((of("test:number"), of("test:text")), (14, 3));
+}
+
+fn mistakes() {
+    let none = probe::connect("test:number", "see");
+    assert_eq!(none, Err(Error::NoProbe));
+    let long = "x".repeat(65);
+    for bad in ["", "a b", "a:b", &long] {
+        assert_eq!(add(bad, see, 17), Err(Error::Name), "{bad}");
+    }
+    assert_eq!(add("see", see, 17), Ok(()));
+    assert_eq!(add("see", see, 17), Err(Error::Exists));
+    let long = "x".repeat(257);
+    for bad in ["", "a b", "test:number\n", &long] {
+        assert_eq!(probe::connect(bad, "see"), Err(Error::Pattern), "{bad}");
+    }
+    assert_eq!(probe::connect("no:*", "see"), Ok(0));
+    assert_eq!(probe::connect("no:*", "see"), Err(Error::Connected));
+    assert_eq!(probe::disconnect("no:*", "see"), Ok(0));
+    assert_eq!(probe::unregister("other"), Err(Error::NoProbe));
+
+    // 63 more, and no more; and then all is as before.
+    let name = |n: usize| format!("filler{n}");
+    (1..64).for_each(|n| add(&name(n), see, 0).unwrap());
+    assert_eq!(add("last", see, 0), Err(Error::Full));
+    (1..64).for_each(|n| probe::unregister(&name(n)).unwrap());
+    let pattern = |n: usize| format!("filler:{n}");
+    (0..256).for_each(|n| {
+        probe::connect(&pattern(n), "see").unwrap();
+    });
+    assert_eq!(probe::connect("a:b", "see"), Err(Error::Full));
+    (0..256).for_each(|n| {
+        probe::disconnect(&pattern(n), "see").unwrap();
+    });
+}
+
+/// Short and long ones.
+fn payloads() {
+    probe::connect("test:t*t", "see").unwrap();
+    probe::activate("test:t*t", "see").unwrap();
+    assert_eq!(event!(text, 7, "abc"), Outcome::Recorded);
+    let long = "x".repeat(1500);
+    assert_eq!(event!(text, 8, &long), Outcome::Recorded);
+    let seen = seen();
+    assert_eq!(seen.len(), 2);
+    assert_eq!(&seen[0].1[..5], b"\x07abc\0");
+    assert_eq!((seen[1].1.len(), seen[1].2), (PAYLOAD_MAX, 1502));
+    assert_eq!(seen[1].1[0], 8);
+    assert!(seen[1].1[1..].iter().all(|&byte| byte == b'x'));
+    probe::disconnect("test:t*t", "see").unwrap();
+}
+
+/// A connection is about events that are declared later, and those of libraries.
+fn events_that_come_later() {
+    assert_eq!(probe::connect("late:*", "see"), Ok(0));
+    assert_eq!(probe::activate("late:*", "see"), Ok(0));
+    let late = declare("late:one 6 u8 n").unwrap();
+    assert_eq!(record_parts(late, &[&[1]]), Outcome::Recorded);
+    let callsite: &'static Callsite =
+        Box::leak(Box::new(Callsite::new("late", "two", "late:two 6 u8 n")));
+    let entries = [Entry::new(callsite)];
+    let entries = entries.as_ptr_range();
+    // SAFETY: the entries stay until `unregister`.
+    assert_eq!(unsafe { register(entries.start, entries.end) }, 0);
+    assert_eq!(record_parts(callsite, &[&[2]]), Outcome::Recorded);
+    unregister(entries.start, entries.end);
+    let names: Vec<_> = seen().into_iter().map(|(name, ..)| name).collect();
+    assert_eq!(names, ["late:one", "late:two"]);
+    assert_eq!(probe::disconnect("late:*", "see"), Ok(1));
+    assert_eq!(record_parts(late, &[&[3]]), Outcome::Recorded);
+    assert_eq!(seen(), []);
+}
+
+/// A child of `fork` has the connections, and can undo them.
+fn children(expected: &(String, Vec<u8>, usize)) {
+    // SAFETY: the child does nothing that the other threads of this test, which it has not, might be in the middle of.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        event!(number, 8);
+        let first = seen().first() == Some(expected);
+        let undone = probe::disconnect("*:number", "see") == Ok(1);
+        event!(number, 8);
+        let good = first && undone && seen().is_empty();
+        // SAFETY: nothing is to be done at its end.
+        unsafe { libc::_exit(if good { 0 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: a child of this process.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+}
+
+/// Who takes a probe out waits for who is in it.
+fn nobody_is_left_inside() {
+    for undo in [
+        || probe::unregister("stay").unwrap(),
+        || {
+            probe::disconnect("test:number", "stay").unwrap();
+        },
+        || {
+            probe::deactivate("test:number", "stay").unwrap();
+        },
+    ] {
+        let _ = probe::unregister("stay");
+        // SAFETY: a function of this program.
+        unsafe { probe::register("stay", stay, null_mut()) }.unwrap();
+        probe::connect("test:number", "stay").unwrap();
+        probe::activate("test:number", "stay").unwrap();
+        GO.store(false, Ordering::Relaxed);
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| event!(number, 12));
+            while !INSIDE.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            scope.spawn(|| {
+                undo();
+                assert!(!INSIDE.load(Ordering::Relaxed));
+                done.store(true, Ordering::Relaxed);
+            });
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(!done.load(Ordering::Relaxed));
+            GO.store(true, Ordering::Relaxed);
+        });
+        assert!(done.load(Ordering::Relaxed));
+    }
+    probe::unregister("stay").unwrap();
+}
