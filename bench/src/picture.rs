@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::targets::PER_CPU;
+use crate::targets::{LAYER, PER_CPU};
 use crate::{Event, Results, Who};
 
 const WIDTH: f64 = 760.0;
@@ -103,9 +103,10 @@ fn bars<'a>(results: &'a Results, payload: &str) -> Vec<&'a Event> {
         .filter(|event| event.payload == payload && event.threads == 1)
         .filter(|event| match event.who {
             Who::Floor => true,
-            Who::Usertrace => event.how == PER_CPU,
+            Who::Usertrace => event.how == PER_CPU || event.how == LAYER,
             Who::Lttng => !event.how.contains("sessions"),
-            Who::Branch => false,
+            // Its bars would leave no room for the others.
+            Who::Tracing | Who::Branch => false,
         })
         .collect();
     bars.sort_by_key(|event| event.who);
@@ -114,7 +115,8 @@ fn bars<'a>(results: &'a Results, payload: &str) -> Vec<&'a Event> {
 
 fn label(event: &Event) -> (&'static str, String) {
     match event.who {
-        Who::Floor | Who::Branch => ("floor", "floor".into()),
+        Who::Floor | Who::Tracing | Who::Branch => ("floor", "floor".into()),
+        Who::Usertrace if event.how == LAYER => ("usertrace", format!("usertrace, {LAYER}")),
         Who::Usertrace => ("usertrace", "usertrace".into()),
         Who::Lttng => ("lttng", format!("LTTng-UST, {}", event.how)),
     }

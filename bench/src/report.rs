@@ -60,6 +60,7 @@ fn who(event: &Event) -> String {
         Who::Floor => "floor".into(),
         Who::Usertrace => format!("usertrace, {}", event.how),
         Who::Lttng => format!("LTTng-UST, {}", event.how),
+        Who::Tracing => format!("`tracing`, {}", event.how),
         Who::Branch => "load, test, branch".into(),
     }
 }
@@ -104,6 +105,8 @@ fn idle(text: &mut String, results: &Results) {
         ),
         ("usertrace, no trace", Some(idle.disabled_ns)),
         ("usertrace, filtered out", Some(idle.filtered_ns)),
+        ("`tracing`, a registry without a layer", idle.tracing_ns),
+        ("`tracing`, our layer, no trace", idle.tracing_layer_ns),
         ("LTTng-UST, no session", idle.lttng_disabled_ns),
         ("LTTng-UST, rejected by a filter", idle.lttng_filtered_ns),
     ];
@@ -347,6 +350,7 @@ pub fn with_figures(text: &str, figures: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::picture::tests::some;
+    use crate::targets::{FORMATTED, FROM_C, LAYER, PAYLOAD, TRACING_PAYLOAD};
     use crate::{Faults, IdleCalls, Starts, Volume};
 
     #[test]
@@ -366,6 +370,53 @@ mod tests {
         );
         assert!(
             text.contains("| at least 6 × | 4.5 × | **missed** |"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn c_has_a_target() {
+        let mut results = some();
+        let row = Event {
+            who: Who::Usertrace,
+            how: FROM_C.into(),
+            payload: PAYLOAD.into(),
+            ours: 1.04,
+            ..results.events.events[0].clone()
+        };
+        results.events.events.push(row);
+        let text = report(&results);
+        assert!(text.contains("| at most 1.05 × | 1.04 × | met |"), "{text}");
+        results.events.events.last_mut().unwrap().ours = 1.06;
+        let text = report(&results);
+        assert!(
+            text.contains("| at most 1.05 × | 1.06 × | **missed** |"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_layer_has_targets() {
+        let mut results = some();
+        let row = |who, how: &str, ours| Event {
+            who,
+            how: how.into(),
+            payload: TRACING_PAYLOAD.into(),
+            ours,
+            ..results.events.events[0].clone()
+        };
+        let rows = [
+            row(Who::Usertrace, LAYER, 2.5),
+            row(Who::Tracing, FORMATTED, 25.0),
+        ];
+        results.events.events.extend(rows);
+        let text = report(&results);
+        assert!(text.contains("| at most 3 × | 2.50 × | met |"), "{text}");
+        assert!(text.contains("| at least 5 × | 10.0 × | met |"), "{text}");
+        results.events.events.last_mut().unwrap().ours = 12.0;
+        let text = report(&results);
+        assert!(
+            text.contains("| at least 5 × | 4.8 × | **missed** |"),
             "{text}"
         );
     }

@@ -29,6 +29,8 @@ pub enum Who {
     Usertrace,
     /// LTTng-UST.
     Lttng,
+    /// The `tracing` crate, by itself.
+    Tracing,
     /// A loop with one load, test and branch.
     Branch,
 }
@@ -93,6 +95,10 @@ pub struct Idle {
     pub lttng_disabled_ns: Option<f64>,
     /// Nanoseconds of LTTng-UST's event that a filter rejects.
     pub lttng_filtered_ns: Option<f64>,
+    /// Nanoseconds of an event of the `tracing` crate, with a registry that has no layer.
+    pub tracing_ns: Option<f64>,
+    /// Nanoseconds of the same with our layer, while there is no trace.
+    pub tracing_layer_ns: Option<f64>,
     /// The second loop, in turns of the first; the median.
     pub same: f64,
     /// The quartiles.

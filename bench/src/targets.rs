@@ -43,6 +43,12 @@ pub(crate) const PAYLOAD: &str = "32 bytes";
 /// Our rows.
 pub(crate) const PER_CPU: &str = "per-CPU ring";
 pub(crate) const SHARED: &str = "shared ring of a thread, fallback";
+pub(crate) const FROM_C: &str = "per-CPU ring, from C";
+pub(crate) const LAYER: &str = "layer of `tracing`";
+/// `tracing`'s own row.
+pub(crate) const FORMATTED: &str = "formatted to a sink";
+/// The payload of events that go through `tracing`.
+pub(crate) const TRACING_PAYLOAD: &str = "8 bytes and a text of 20";
 
 impl Results {
     /// A row.
@@ -131,6 +137,26 @@ impl Results {
             "at most 2 ×",
             self.row(Who::Usertrace, SHARED, PAYLOAD, 1)
                 .map(|row| most(row.floors, 2.0)),
+        );
+        add(
+            "an event of 32 bytes from C, against Rust's",
+            "at most 1.05 ×",
+            self.row(Who::Usertrace, FROM_C, PAYLOAD, 1)
+                .map(|row| most(row.ours, 1.05)),
+        );
+        let layer = self.row(Who::Usertrace, LAYER, TRACING_PAYLOAD, 1);
+        let formatted = self.row(Who::Tracing, FORMATTED, TRACING_PAYLOAD, 1);
+        add(
+            "an event of 8 bytes and a text through the layer of `tracing`, against `event!`",
+            "at most 3 ×",
+            layer.map(|row| most(row.ours, 3.0)),
+        );
+        add(
+            "the same event formatted by `tracing` to a sink, against the layer",
+            "at least 5 ×",
+            layer
+                .zip(formatted)
+                .map(|(layer, formatted)| least(formatted.ours / layer.ours, 5.0)),
         );
         add(
             "the first lap through fresh buffers, against later ones",

@@ -3,11 +3,14 @@
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use tracing::Dispatch;
+use tracing::dispatcher::with_default;
 use usertrace::event;
 use usertrace::event::Callsite;
 use usertrace_bench::{Idle, median, quantile};
 
 use super::contest::{Contestant, contest, ratios};
+use super::layer;
 use super::lttng::{Lttng, SESSIONS};
 use super::ours::{self, Ours};
 
@@ -65,11 +68,14 @@ pub(crate) fn measure(ours: &Ours, lttng: Option<&Lttng>, rounds: usize) -> Idle
     // All are prepared alike: what comes before a batch is a part of what the processor finds.
     let off = || ours.trace(0);
     let on = || ours.trace(1);
+    let registry = Dispatch::new(tracing_subscriber::registry());
     let mut contestants = vec![
         turn(branch::<0>).prepared(off),
         turn(branch::<1>).prepared(off),
         turn(ours::numbers).prepared(off),
         turn(filtered).prepared(on),
+        turn(layer::events).prepared(off),
+        Contestant::new(BATCH, |_| with_default(&registry, || layer::events(BATCH))).prepared(off),
     ];
     if let Some(lttng) = lttng {
         let numbers = lttng.events("numbers");
@@ -91,8 +97,10 @@ pub(crate) fn measure(ours: &Ours, lttng: Option<&Lttng>, rounds: usize) -> Idle
         same_ns: median(&times[1]),
         disabled_ns: median(&times[2]),
         filtered_ns: median(&times[3]),
-        lttng_disabled_ns: times.get(4).map(|times| median(times)),
+        lttng_disabled_ns: times.get(6).map(|times| median(times)),
         lttng_filtered_ns: rejected,
+        tracing_ns: Some(median(&times[5])),
+        tracing_layer_ns: Some(median(&times[4])),
         same: median(&same),
         same_quartiles: [quantile(&same, 0.25), quantile(&same, 0.75)],
         disabled: median(&ratios(&times[2], &times[0])),

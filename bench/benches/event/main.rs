@@ -7,10 +7,12 @@
 //!
 //! With `USERTRACE_BENCH_CRITERION` set, it is the latter only. With `USERTRACE_BENCH_OUT=DIRECTORY`, as `scripts/bench` runs it, what was measured goes to `events.json` there.
 
+mod c;
 mod contest;
 mod fallback;
 mod floor;
 mod idle;
+mod layer;
 mod lttng;
 mod ours;
 
@@ -156,6 +158,10 @@ fn main() {
     }
     eprintln!("three traces");
     three(&mut events.events, &ours, &floors, lttng.as_ref(), rounds);
+    eprintln!("events in C");
+    c::measure(&mut events.events, &ours, &floors, rounds);
+    eprintln!("the layer of tracing");
+    layer::measure(&mut events.events, &ours, &floors, rounds);
     eprintln!("events that no trace wants");
     events.idle = Some(idle::measure(&ours, lttng.as_ref(), rounds));
     eprintln!("the fallback");

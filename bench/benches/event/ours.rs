@@ -37,6 +37,9 @@ pub(crate) mod points {
     usertrace::tracepoint! {
         pub(crate) mod text { provider: "bench", name: "text", loglevel: Info, fields: { n: u32, text: str } }
     }
+    usertrace::tracepoint! {
+        pub(crate) mod layer { provider: "bench", name: "layer", loglevel: Info, fields: { n: u64, text: str } }
+    }
 }
 
 const SUBBUF_SIZE: u32 = 65536;
@@ -142,5 +145,14 @@ pub(crate) fn text(count: u64) {
     use points::text;
     for n in 0..count {
         event!(text, black_box(n) as u32, "twenty bytes of text");
+    }
+}
+
+/// What also goes through `tracing` (`layer.rs`).
+#[inline(never)]
+pub(crate) fn layer(count: u64) {
+    use points::layer;
+    for n in 0..count {
+        event!(layer, black_box(n), "twenty bytes of text");
     }
 }

@@ -1,0 +1,85 @@
+//! What the layer records of programs that use `tracing` and `log` (B1), on a kernel that is not there. Each test is a
+//! process of its own, as the subscriber and the runtime are a process's.
+
+mod events;
+mod example;
+mod limits;
+mod others;
+mod spans;
+mod traced;
+
+#[path = "../../../usertrace/tests/support/babeltrace.rs"]
+#[allow(unreachable_pub, reason = "other tests use it, too")]
+mod babeltrace;
+
+use std::process::{Command, ExitCode};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use usertrace::Status;
+
+/// Says which test this process is.
+const VARIABLE: &str = "USERTRACE_LAYER_TEST";
+
+macro_rules! tests {
+    ($($module:ident::$name:ident),* $(,)?) => {
+        [$((concat!(stringify!($module), "::", stringify!($name)), $module::$name as fn())),*]
+    };
+}
+
+const TESTS: [(&str, fn()); 21] = tests![
+    events::b1_events_have_their_fields,
+    events::values_of_all_types,
+    events::types_may_change,
+    events::types_that_several_threads_bring,
+    events::names_and_levels,
+    events::log_records,
+    events::nothing_without_a_trace,
+    events::filters,
+    spans::what_happens_to_spans,
+    spans::nested_spans,
+    spans::chosen_parents,
+    spans::several_threads,
+    limits::long_values,
+    limits::many_layouts,
+    limits::many_fields,
+    limits::long_names,
+    limits::no_allocation,
+    others::other_layers_see_all,
+    others::subscribers_have_their_own_spans,
+    others::spans_that_are_kept_from_it,
+    others::children_have_events_of_their_own,
+];
+
+fn main() -> ExitCode {
+    if std::env::var_os(VARIABLE).is_some_and(|wanted| wanted == example::PROGRAM) {
+        example::run();
+        return ExitCode::SUCCESS;
+    }
+    if let Some((_, test)) = std::env::var_os(VARIABLE)
+        .and_then(|wanted| TESTS.into_iter().find(|(name, _)| wanted == *name))
+    {
+        test();
+        return ExitCode::SUCCESS;
+    }
+    if usertrace::status() == Status::Attached {
+        eprintln!("skipped: this kernel has trace buffers of its own");
+        return ExitCode::SUCCESS;
+    }
+    let trials = TESTS.into_iter().map(|(name, _)| {
+        Trial::test(name, move || {
+            let status = Command::new(std::env::current_exe()?)
+                .env(VARIABLE, name)
+                .status()?;
+            match status.success() {
+                true => Ok(()),
+                false => Err(Failed::from(status.to_string())),
+            }
+        })
+    });
+    let example = Trial::test("example::its_trace", || {
+        example::its_trace();
+        Ok(())
+    });
+    let trials = trials.chain([example]).collect();
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
