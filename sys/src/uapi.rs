@@ -251,6 +251,11 @@ pub struct LttInfoRule {
 
 /// Flag of a rule: what matches is not wanted.
 pub const LTT_RULE_REFUSE: u8 = 0x1;
+/// Flag that makes it no rule: the pattern is the name of a context, which records of the channel begin with.
+pub const LTT_RULE_CONTEXT: u8 = 0x2;
+
+/// Contexts of a channel.
+pub const LTT_MAX_CONTEXTS: usize = 16;
 
 /// A ring's positions, in the control area.
 #[derive(

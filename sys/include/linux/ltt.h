@@ -141,6 +141,10 @@ struct ltt_info_trace {
  *
  * A pattern has letters, digits, and _ - . : and * for any characters, ? for
  * any one. With a colon it is matched with PROVIDER:NAME, else with NAME.
+ *
+ * LTT_RULE_CONTEXT makes it no rule: it names a context, which the records of
+ * the channel begin with, see LTT_ID_META. They do not change once there are
+ * buffers.
  */
 #define LTT_RULES_LEN		4080
 
@@ -152,6 +156,9 @@ struct ltt_info_filter {
 };
 
 #define LTT_RULE_REFUSE		0x1	/* what matches is not wanted */
+#define LTT_RULE_CONTEXT	0x2	/* the pattern is a context's name */
+
+#define LTT_MAX_CONTEXTS	16	/* in one channel */
 
 struct ltt_info_rule {
 	__u8  channel;
@@ -277,6 +284,21 @@ struct ltt_subbuf {
  *
  * The first "field" of a marker is fmt TEXT, not empty: its format, with the names
  * of fields in braces. There is nothing of it in the payload.
+ *
+ * If a channel asks for contexts, there is also, before any record of it, a line
+ *
+ *	@CHANNEL TYPE FIELD[;TYPE FIELD]...
+ *
+ * The payloads of the channel with this index begin with these fields, which are
+ * padded with zeros to a multiple of 8; those of the event follow. Contexts are
+ *
+ *	vpid, vtid	process and thread, as they see themselves
+ *	procname	the name of the thread
+ *	cpu_id		the CPU
+ *	ip		where in the program the event is
+ *	cgroup_ns, ipc_ns, mnt_ns, net_ns, pid_ns, time_ns, user_ns, uts_ns
+ *			the inode numbers of the thread's namespaces
+ *	app.NAME	what the program says
  */
 #define LTT_META_MAX		2048	/* with the NUL */
 
