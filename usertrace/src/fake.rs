@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use usertrace_sys::uapi::*;
 use usertrace_sys::{Errno, Update};
 
-use crate::metadata::{Event, EventTable};
+use crate::metadata::{Contexts, Description, Event, EventTable, InChannel};
 use crate::ring::{
     Format, Frozen, Geometry, Item, MetaLengths, Patience, PayloadLengths, Positions, RingReader,
 };
@@ -120,6 +120,8 @@ pub struct Seen {
     pub ring: u32,
     /// Who wrote it, by the main channel's scope.
     pub cpu: u32,
+    /// Its contexts, if the channel has any.
+    pub contexts: Vec<u8>,
     /// Its payload.
     pub payload: Vec<u8>,
 }
@@ -637,11 +639,38 @@ impl Fake {
 
     /// The events that are described in a process's part of a trace.
     pub fn metadata(&self, process: usize, slot: usize) -> EventTable {
-        let mut table = EventTable::default();
-        self.records(process, slot, 0, &MetaLengths, |_, _, _, _, payload| {
-            table.describe(payload).expect("a good description");
+        let events = self.descriptions(process, slot).into_iter();
+        let events = events.filter_map(|description| match description {
+            Description::Event(event) => Some(event),
+            Description::Contexts(_) => None,
         });
+        let mut table = EventTable::default();
+        for event in events {
+            table.add(event).expect("one description of each id");
+        }
         table
+    }
+
+    /// The contexts that are described for a channel in a process's part of a trace.
+    pub fn contexts(&self, process: usize, slot: usize, channel: usize) -> Option<Contexts> {
+        let described = self.descriptions(process, slot).into_iter();
+        let mut contexts = described.filter_map(|description| match description {
+            Description::Contexts(contexts) if contexts.channel as usize == channel => {
+                Some(contexts)
+            }
+            _ => None,
+        });
+        let first = contexts.next()?;
+        assert!(contexts.all(|more| more == first), "they contradict");
+        Some(first)
+    }
+
+    fn descriptions(&self, process: usize, slot: usize) -> Vec<Description> {
+        let mut all = Vec::new();
+        self.records(process, slot, 0, &MetaLengths, |_, _, _, _, payload| {
+            all.push(Description::parse(payload).expect("a good description"));
+        });
+        all
     }
 
     /// Reads a process's events of the main channel back, ring after ring.
@@ -658,19 +687,29 @@ impl Fake {
     /// As there.
     pub fn events_of(&self, process: usize, slot: usize, channel: usize) -> Vec<Seen> {
         let metadata = self.metadata(process, slot);
+        let contexts = self.contexts(process, slot, channel);
+        let lengths = InChannel {
+            events: &metadata,
+            contexts: contexts.as_ref(),
+        };
         let mut seen = Vec::new();
         self.records(
             process,
             slot,
             channel,
-            &metadata,
+            &lengths,
             |ring, cpu, id, time, payload| {
                 let event = metadata.get(id).expect("described").clone();
+                let (before, payload) = match &contexts {
+                    Some(contexts) => contexts.split(payload).expect("contexts"),
+                    None => (&[][..], payload),
+                };
                 seen.push(Seen {
                     event,
                     time,
                     ring,
                     cpu,
+                    contexts: before.to_vec(),
                     payload: payload.to_vec(),
                 });
             },

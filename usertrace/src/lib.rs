@@ -3,6 +3,7 @@
 pub mod clock;
 #[cfg(feature = "tools")]
 pub mod consumer;
+pub mod context;
 pub mod control;
 #[cfg(feature = "tools")]
 pub mod crash;

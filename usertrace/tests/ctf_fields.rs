@@ -262,7 +262,7 @@ proptest! {
             let long = [&payload[..], &[0xff; 9]].concat();
             prop_assert_eq!(events.payload_len(7, &long), Some(payload.len()));
             prop_assert_eq!(events.payload_len(7, &payload[..payload.len() - 1]), None);
-            stream.event(7, time, &payload).unwrap();
+            stream.event(7, time, &[], &payload).unwrap();
             expected.push(format!("{{ {} }}", shown.join(", ")));
         }
         stream.finish().unwrap();

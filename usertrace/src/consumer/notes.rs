@@ -23,7 +23,7 @@ use nix::fcntl::{Flock, FlockArg};
 use usertrace_sys::uapi::LTT_MAX_CHANNELS;
 
 use crate::ctf::{RingState, mend};
-use crate::metadata::Event;
+use crate::metadata::Description;
 use crate::ring::MAX_RINGS;
 
 const DIRECTORY: &str = ".usertrace";
@@ -162,7 +162,7 @@ impl Notes {
         let options = options.read(true).write(true).create(true).truncate(false);
         Ok(ProcessNotes {
             rings: options.open(self.file(name, "rings"))?,
-            events: self.file(name, "events"),
+            descriptions: self.file(name, "descriptions"),
             of: self.file(name, "trace"),
             begun,
         })
@@ -230,7 +230,7 @@ impl Begun {
 #[derive(Debug)]
 pub(super) struct ProcessNotes {
     of: PathBuf,
-    events: PathBuf,
+    descriptions: PathBuf,
     rings: File,
     begun: Begun,
 }
@@ -296,42 +296,48 @@ fn sum(words: &[u64]) -> u64 {
 }
 
 impl ProcessNotes {
-    /// The events that were declared, each id once.
-    pub(super) fn events(&self) -> io::Result<Vec<Event>> {
-        let mut text = match fs::read(&self.events) {
+    /// What was declared, each id of an event and each channel once.
+    pub(super) fn descriptions(&self) -> io::Result<Vec<Description>> {
+        let mut text = match fs::read(&self.descriptions) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };
-        // Half a line is of an event of which nothing was written.
+        // Half a line is of something of which nothing was written.
         let whole = text
             .iter()
             .rposition(|&b| b == b'\n')
             .map_or(0, |at| at + 1);
         if whole < text.len() {
             text.truncate(whole);
-            let file = OpenOptions::new().write(true).open(&self.events)?;
+            let file = OpenOptions::new().write(true).open(&self.descriptions)?;
             file.set_len(whole as u64)?;
         }
-        let mut ids = HashSet::new();
+        let (mut ids, mut channels) = (HashSet::new(), HashSet::new());
         let lines = text.split(|&b| b == b'\n').filter(|line| !line.is_empty());
-        let events: Result<Vec<Event>, _> = lines.map(Event::parse).collect();
-        let mut events =
-            events.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-        events.retain(|event| ids.insert(event.id));
-        Ok(events)
+        let descriptions: Result<Vec<_>, _> = lines.map(Description::parse).collect();
+        let mut descriptions =
+            descriptions.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        descriptions.retain(|description| match description {
+            Description::Event(event) => ids.insert(event.id),
+            Description::Contexts(contexts) => channels.insert(contexts.channel),
+        });
+        Ok(descriptions)
     }
 
-    /// Notes events that are declared.
-    pub(super) fn add_events(&self, events: &[Event]) -> io::Result<()> {
-        if events.is_empty() {
+    /// Notes what is declared.
+    pub(super) fn add_descriptions(&self, descriptions: &[Description]) -> io::Result<()> {
+        if descriptions.is_empty() {
             return Ok(());
         }
-        let lines: String = events.iter().map(|event| event.line() + "\n").collect();
+        let lines: String = descriptions
+            .iter()
+            .map(|description| description.line() + "\n")
+            .collect();
         let mut file = OpenOptions::new()
             .append(true)
             .create(true)
-            .open(&self.events)?;
+            .open(&self.descriptions)?;
         file.write_all(lines.as_bytes())
     }
 

@@ -47,8 +47,8 @@ pub(super) struct LiveProcess<F> {
     control: Option<LiveChannel<F>>,
     writer: ProcessWriter,
     notes: ProcessNotes,
-    /// How many events the notes have.
-    noted_events: usize,
+    /// How many descriptions the notes have.
+    noted_descriptions: usize,
 }
 
 /// A file of one channel that is being recorded, and what there is to know of its rings.
@@ -108,7 +108,7 @@ impl<F: ConsumerFile> LiveProcess<F> {
             channels: Vec::new(),
             nr_channels,
             control: None,
-            noted_events: writer.events().len(),
+            noted_descriptions: writer.descriptions().len(),
             writer,
             notes,
         };
@@ -187,11 +187,11 @@ impl<F: ConsumerFile> LiveProcess<F> {
             }
             None => last,
         };
-        let events = self.writer.events();
+        let descriptions = self.writer.descriptions();
         self.notes
-            .add_events(&events[self.noted_events..])
+            .add_descriptions(&descriptions[self.noted_descriptions..])
             .map_err(ProcessError::Write)?;
-        self.noted_events = events.len();
+        self.noted_descriptions = descriptions.len();
         if !described {
             return Ok(Drained::default());
         }
@@ -321,8 +321,8 @@ impl To<'_> {
         };
         let (directory, uuid) = (begun.path(self.output)?, begun.uuid);
         let notes = self.notes.process(name, begun)?;
-        let events = notes.events()?;
-        let writer = ProcessWriter::resume(&directory, identity, clock, uuid, events)?;
+        let descriptions = notes.descriptions()?;
+        let writer = ProcessWriter::resume(&directory, identity, clock, uuid, descriptions)?;
         Ok(Some((writer, notes)))
     }
 }

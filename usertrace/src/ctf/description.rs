@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use super::{Clock, TraceInfo, field};
-use crate::metadata::Event;
+use crate::metadata::{Contexts, Event, Field};
 use crate::writer::Scope;
 
 /// The log levels that readers know: those of `lttng-ust`, from emergency to debug.
@@ -87,13 +87,43 @@ typealias integer {{
     text
 }
 
-/// The number by which streams say that they are of this class.
-pub(super) fn class_id(scope: Scope) -> u32 {
+/// A class of streams: those of channels of a scope without contexts, or those of one channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Class {
+    pub(super) scope: Scope,
+    pub(super) contexts: Option<Contexts>,
+}
+
+impl Class {
+    /// The number by which streams say that they are of this class.
+    fn id(&self) -> u32 {
+        let contexts = self.contexts.as_ref();
+        contexts.map_or(plain_class(self.scope), |contexts| {
+            class_of_channel(contexts.channel)
+        })
+    }
+}
+
+/// The number of the class of channels without contexts.
+pub(super) fn plain_class(scope: Scope) -> u32 {
     scope as u32
 }
 
-/// A class of streams: those of channels of this scope.
-pub(super) fn class(scope: Scope) -> String {
+/// The number of the class of a channel that has contexts.
+pub(super) fn class_of_channel(channel: u32) -> u32 {
+    /// Above all of those without.
+    const FIRST: u32 = 16;
+    FIRST.saturating_add(channel)
+}
+
+/// A class of streams.
+pub(super) fn class(class: &Class) -> String {
+    let mut contexts = String::new();
+    if let Some(of_channel) = &class.contexts {
+        contexts.push_str("\tevent.context := struct {\n");
+        declare_fields(&mut contexts, &of_channel.fields);
+        contexts.push_str("\t};\n");
+    }
     format!(
         "
 stream {{
@@ -110,10 +140,10 @@ stream {{
 		uint16_t id;
 		ltt_time_t timestamp;
 	}};
-}};
+{contexts}}};
 ",
-        id = class_id(scope),
-        context = match scope {
+        id = class.id(),
+        context = match class.scope {
             Scope::Cpu => "\t\tuint32_t cpu_id;\n",
             Scope::Thread => "\t\tuint32_t tid;\n",
             Scope::Global => "",
@@ -123,12 +153,12 @@ stream {{
 }
 
 /// An event, as it may be in streams of this class.
-pub(super) fn event(event: &Event, scope: Scope) -> String {
+pub(super) fn event(event: &Event, class: &Class) -> String {
     let mut text = format!(
         "\nevent {{\n\tname = {};\n\tid = {};\n\tstream_id = {};\n",
         string(&event.name),
         event.id,
-        class_id(scope)
+        class.id()
     );
     if event.loglevel <= MAX_LOGLEVEL {
         let _ = writeln!(text, "\tloglevel = {};", event.loglevel);
@@ -142,12 +172,16 @@ pub(super) fn event(event: &Event, scope: Scope) -> String {
         );
     }
     text.push_str("\tfields := struct {\n");
-    let mut names = HashSet::new();
-    for field in &event.fields {
-        field::declare(&mut text, field, &mut names);
-    }
+    declare_fields(&mut text, &event.fields);
     text.push_str("\t};\n};\n");
     text
+}
+
+fn declare_fields(text: &mut String, fields: &[Field]) {
+    let mut names = HashSet::new();
+    for field in fields {
+        field::declare(text, field, &mut names);
+    }
 }
 
 fn format_uuid(uuid: &[u8; 16]) -> String {

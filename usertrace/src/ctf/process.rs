@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::{Clock, StreamChannel, StreamOf, StreamState, StreamWriter, TraceInfo, TraceWriter};
-use crate::metadata::{Event, EventTable};
+use crate::metadata::{Contexts, Description, EventTable, InChannel};
 use crate::ring::{Channel, Counts, Item, MetaLengths, Patience, RingMemory, RingReader};
 use crate::writer::Scope;
 
@@ -115,6 +115,8 @@ pub struct ProcessWriter {
     events: EventTable,
     control: Vec<RingReader>,
     channels: Vec<EventChannel>,
+    /// What payloads begin with, by the process's word: in one channel each.
+    contexts: Vec<Contexts>,
     /// There may be files of streams already.
     resumed: bool,
     bad_descriptions: u64,
@@ -124,7 +126,26 @@ pub struct ProcessWriter {
 #[derive(Debug)]
 struct EventChannel {
     of: StreamChannel,
+    scope: Scope,
+    contexts: Option<Contexts>,
+    /// What payloads begin with cannot change any more.
+    is_read: bool,
     rings: Vec<EventRing>,
+}
+
+impl EventChannel {
+    /// Its payloads begin with these.
+    fn set_contexts(&mut self, trace: &mut TraceWriter, contexts: &Contexts) -> io::Result<()> {
+        trace.declare_contexts(self.scope, contexts)?;
+        self.of.set_contexts();
+        for ring in &mut self.rings {
+            if let Some(stream) = &mut ring.stream.stream {
+                stream.set_contexts(&self.of);
+            }
+        }
+        self.contexts = Some(contexts.clone());
+        Ok(())
+    }
 }
 
 #[derive(Debug)]
@@ -310,13 +331,14 @@ impl ProcessWriter {
             events: EventTable::default(),
             control: Vec::new(),
             channels: Vec::new(),
+            contexts: Vec::new(),
             resumed: false,
             bad_descriptions: 0,
         })
     }
 
     /// Goes on with a trace that another writer left in `directory`, or begins it: that one may have got no further. It
-    /// had declared these events, of different ids; its streams go on where the states say that
+    /// had declared these: events of different ids, contexts of different channels; its streams go on where the states say that
     /// [`ProcessWriter::add_channel`] is given. What it counted, [`ProcessWriter::summary`] does not know.
     ///
     /// # Errors
@@ -326,16 +348,23 @@ impl ProcessWriter {
         identity: Identity,
         clock: Clock,
         uuid: [u8; 16],
-        events: Vec<Event>,
+        descriptions: Vec<Description>,
     ) -> io::Result<Self> {
-        let table = events.iter().cloned().collect();
-        let trace = TraceWriter::resume(directory, trace_info(&identity), clock, uuid, events)?;
+        let (mut events, mut contexts) = (Vec::new(), Vec::new());
+        for description in &descriptions {
+            match description {
+                Description::Event(event) => events.push(event.clone()),
+                Description::Contexts(of_channel) => contexts.push(of_channel.clone()),
+            }
+        }
+        let info = trace_info(&identity);
         Ok(Self {
             identity,
-            trace,
-            events: table,
+            trace: TraceWriter::resume(directory, info, clock, uuid, descriptions)?,
+            events: events.into_iter().collect(),
             control: Vec::new(),
             channels: Vec::new(),
+            contexts,
             resumed: true,
             bad_descriptions: 0,
         })
@@ -370,7 +399,18 @@ impl ProcessWriter {
                 span: None,
             });
         }
-        self.channels.push(EventChannel { of, rings });
+        let mut channel = EventChannel {
+            of,
+            scope: channel.scope(),
+            contexts: None,
+            is_read: false,
+            rings,
+        };
+        let of_this = |contexts: &&Contexts| contexts.channel == index;
+        if let Some(contexts) = self.contexts.iter().find(of_this) {
+            channel.set_contexts(&mut self.trace, contexts)?;
+        }
+        self.channels.push(channel);
         Ok(self.channels.len() - 1)
     }
 
@@ -393,10 +433,10 @@ impl ProcessWriter {
         })
     }
 
-    /// The events that were declared so far, in this order.
+    /// What was declared so far, in this order.
     #[must_use]
-    pub fn events(&self) -> &[Event] {
-        self.trace.events()
+    pub fn descriptions(&self) -> &[Description] {
+        self.trace.descriptions()
     }
 
     /// Gives it the rings of the control channel, from their start.
@@ -449,18 +489,18 @@ impl ProcessWriter {
         let Some(reader) = self.control.get_mut(ring) else {
             return Ok(head);
         };
-        let (trace, events, bad) = (
-            &mut self.trace,
-            &mut self.events,
-            &mut self.bad_descriptions,
-        );
+        let mut descriptions = Descriptions {
+            trace: &mut self.trace,
+            events: &mut self.events,
+            contexts: &mut self.contexts,
+            channels: &mut self.channels,
+        };
+        let bad = &mut self.bad_descriptions;
         reader.read(memory, head, patience, &MetaLengths, &mut |item| {
-            if let Item::Record { payload, .. } = item {
-                match events.describe(payload) {
-                    Ok(Some(event)) => trace.declare(event)?,
-                    Ok(None) => {}
-                    Err(_) => *bad += 1,
-                }
+            if let Item::Record { payload, .. } = item
+                && !descriptions.take(payload)?
+            {
+                *bad += 1;
             }
             Ok::<_, io::Error>(())
         })?;
@@ -480,8 +520,13 @@ impl ProcessWriter {
         head: u64,
         patience: Patience,
     ) -> io::Result<u64> {
-        let Some((to, ring)) = ring_of(&self.trace, &mut self.channels, channel, ring) else {
+        let Some((to, contexts, ring)) = ring_of(&self.trace, &mut self.channels, channel, ring)
+        else {
             return Ok(0);
+        };
+        let lengths = InChannel {
+            events: &self.events,
+            contexts,
         };
         let EventRing {
             reader,
@@ -489,7 +534,7 @@ impl ProcessWriter {
             lost,
             span,
         } = ring;
-        reader.read(memory, head, patience, &self.events, &mut |item| {
+        reader.read(memory, head, patience, &lengths, &mut |item| {
             match item {
                 Item::SubBuffer {
                     time,
@@ -497,7 +542,10 @@ impl ProcessWriter {
                     cpu,
                 } => stream.begin_subbuf(to, time, cpu, lost, now)?,
                 Item::Record { id, time, payload } => {
-                    stream.get(to)?.event(id, time, payload)?;
+                    // The reader found the payload whole.
+                    let split = contexts.and_then(|contexts| contexts.split(payload));
+                    let (contexts, payload) = split.unwrap_or((&[], payload));
+                    stream.get(to)?.event(id, time, contexts, payload)?;
                     *span = Some((span.map_or(time, |(first, _)| first), time));
                 }
                 // Of how many events, only their writer knew.
@@ -517,7 +565,7 @@ impl ProcessWriter {
     /// # Errors
     /// When the trace cannot be written.
     pub fn end_ring(&mut self, channel: usize, ring: usize, lost: u64) -> io::Result<()> {
-        let Some((to, ring)) = ring_of(&self.trace, &mut self.channels, channel, ring) else {
+        let Some((to, _, ring)) = ring_of(&self.trace, &mut self.channels, channel, ring) else {
             return Ok(());
         };
         ring.stream.tell_lost(to, &mut ring.lost, lost)?;
@@ -595,16 +643,62 @@ fn trace_info(identity: &Identity) -> TraceInfo {
     }
 }
 
-/// A ring, and where its streams are made.
+/// A ring that is about to be read, what payloads there begin with, and where its streams are made.
 fn ring_of<'a>(
     trace: &'a TraceWriter,
     channels: &'a mut [EventChannel],
     channel: usize,
     ring: usize,
-) -> Option<(To<'a>, &'a mut EventRing)> {
-    let EventChannel { of, rings } = channels.get_mut(channel)?;
-    let to = To { trace, channel: of };
-    Some((to, rings.get_mut(ring)?))
+) -> Option<(To<'a>, Option<&'a Contexts>, &'a mut EventRing)> {
+    let channel = channels.get_mut(channel)?;
+    channel.is_read = true;
+    let to = To {
+        trace,
+        channel: &channel.of,
+    };
+    let ring = channel.rings.get_mut(ring)?;
+    Some((to, channel.contexts.as_ref(), ring))
+}
+
+/// What descriptions are about.
+struct Descriptions<'a> {
+    trace: &'a mut TraceWriter,
+    events: &'a mut EventTable,
+    contexts: &'a mut Vec<Contexts>,
+    channels: &'a mut [EventChannel],
+}
+
+impl Descriptions<'_> {
+    /// Takes one. False: it is none, or contradicts another one.
+    fn take(&mut self, line: &[u8]) -> io::Result<bool> {
+        match Description::parse(line) {
+            Ok(Description::Event(event)) => match self.events.add(event) {
+                Ok(Some(event)) => self.trace.declare(event)?,
+                Ok(None) => {}
+                Err(_) => return Ok(false),
+            },
+            Ok(Description::Contexts(contexts)) => return self.take_contexts(contexts),
+            Err(_) => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn take_contexts(&mut self, contexts: Contexts) -> io::Result<bool> {
+        let of_same = |other: &&Contexts| other.channel == contexts.channel;
+        if let Some(before) = self.contexts.iter().find(of_same) {
+            // Several libraries in a process may say the same.
+            return Ok(*before == contexts);
+        }
+        let mut channels = self.channels.iter_mut();
+        if let Some(channel) = channels.find(|channel| channel.of.index() == contexts.channel) {
+            if channel.is_read {
+                return Ok(false);
+            }
+            channel.set_contexts(self.trace, &contexts)?;
+        }
+        self.contexts.push(contexts);
+        Ok(true)
+    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use usertrace_sys::uapi::{LTT_CHANNEL_MAIN, LTT_MAX_CHANNELS};
 
-use super::description::class_id;
+use super::description::{class_of_channel, plain_class};
 use super::process::file_name;
 use crate::ring::MAX_RINGS;
 use crate::writer::Scope;
@@ -34,6 +34,8 @@ pub struct StreamChannel {
     name: String,
     /// Its number among the channels of events: 0 is `main`.
     number: u32,
+    index: u32,
+    has_contexts: bool,
 }
 
 impl StreamChannel {
@@ -52,6 +54,28 @@ impl StreamChannel {
         Self {
             name: safe,
             number: index.saturating_sub(LTT_CHANNEL_MAIN as u32),
+            index,
+            has_contexts: false,
+        }
+    }
+
+    /// Its index in its trace.
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Its records have contexts, see [`TraceWriter::declare_contexts`](super::TraceWriter::declare_contexts).
+    pub fn set_contexts(&mut self) {
+        self.has_contexts = true;
+    }
+
+    /// The number of the class of its streams, whose rings are such ones'.
+    fn class(&self, scope: Scope) -> u32 {
+        if self.has_contexts {
+            class_of_channel(self.index)
+        } else {
+            plain_class(scope)
         }
     }
 }
@@ -217,7 +241,7 @@ impl StreamWriter {
         Self {
             file,
             uuid,
-            class: class_id(of.scope()),
+            class: channel.class(of.scope()),
             instance: of.instance(channel),
             of,
             written: state.written,
@@ -229,6 +253,11 @@ impl StreamWriter {
             time: state.time,
             gap: state.gap,
         }
+    }
+
+    /// The channel has contexts now. To be done before the first event.
+    pub fn set_contexts(&mut self, channel: &StreamChannel) {
+        self.class = channel.class(self.of.scope());
     }
 
     /// Where the file stands, after [`StreamWriter::flush`].
@@ -244,12 +273,13 @@ impl StreamWriter {
         }
     }
 
-    /// Adds an event. Its time is moved forward if it is before that of the event before it: readers refuse that.
+    /// Adds an event, with its contexts, if the channel has any. Its time is moved forward if it is before that of the
+    /// event before it: readers refuse that.
     ///
     /// # Errors
     /// When the file cannot be written.
     #[inline]
-    pub fn event(&mut self, id: u16, time: u64, payload: &[u8]) -> io::Result<()> {
+    pub fn event(&mut self, id: u16, time: u64, contexts: &[u8], payload: &[u8]) -> io::Result<()> {
         let first = self.packets == 0 && self.content.is_empty();
         let time = if first { time } else { time.max(self.time) };
         if self.discarded != self.discarded_written {
@@ -263,9 +293,11 @@ impl StreamWriter {
         let mut header = [0; EVENT_HEADER_LEN];
         header[..2].copy_from_slice(&id.to_ne_bytes());
         header[2..].copy_from_slice(&time.to_ne_bytes());
-        // Once for both.
-        self.content.reserve(header.len() + payload.len());
+        // Once for all.
+        self.content
+            .reserve(header.len() + contexts.len() + payload.len());
         self.content.extend_from_slice(&header);
+        self.content.extend_from_slice(contexts);
         self.content.extend_from_slice(payload);
         if self.content.len() > PACKET_LEN {
             self.flush()?;
@@ -463,11 +495,11 @@ mod tests {
             std::fs::create_dir(&directory).unwrap();
             let (uuid, channel, of) = ([7; 16], StreamChannel::new("main", 1), StreamOf::Cpu(0));
             let mut stream = StreamWriter::create(&directory, uuid, &channel, of, 10).unwrap();
-            stream.event(1, 11, &[1; 8]).unwrap();
+            stream.event(1, 11, &[], &[1; 8]).unwrap();
             stream.overwrite(3).unwrap();
             if killed {
                 let state = stream.state();
-                stream.event(1, 12, &[2; 800]).unwrap();
+                stream.event(1, 12, &[], &[2; 800]).unwrap();
                 stream.flush().unwrap();
                 stream = StreamWriter::resume(&directory, uuid, &channel, of, &state).unwrap();
             }

@@ -5,8 +5,9 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
+use super::description::Class;
 use super::{Clock, StreamChannel, StreamOf, StreamState, StreamWriter, description};
-use crate::metadata::Event;
+use crate::metadata::{Contexts, Description, Event};
 use crate::writer::Scope;
 
 /// What a trace says about where it comes from.
@@ -32,9 +33,9 @@ pub struct TraceWriter {
     /// None: there is nothing in it that could be read yet.
     metadata: Option<File>,
     metadata_len: u64,
-    /// Classes of streams, by whose the streams of a channel are.
-    classes: Vec<Scope>,
-    events: Vec<Event>,
+    /// Classes of streams.
+    classes: Vec<Class>,
+    descriptions: Vec<Description>,
 }
 
 impl TraceWriter {
@@ -47,7 +48,8 @@ impl TraceWriter {
         Ok(Self::new(directory, info, clock, new_uuid()?, Vec::new()))
     }
 
-    /// Creates the directory, or goes on with one that another writer left. These events will be declared.
+    /// Creates the directory, or goes on with one that another writer left. The events of these descriptions will be
+    /// declared.
     ///
     /// # Errors
     /// When it cannot be created.
@@ -56,10 +58,10 @@ impl TraceWriter {
         info: TraceInfo,
         clock: Clock,
         uuid: [u8; 16],
-        events: Vec<Event>,
+        descriptions: Vec<Description>,
     ) -> io::Result<Self> {
         fs::create_dir_all(directory)?;
-        Ok(Self::new(directory, info, clock, uuid, events))
+        Ok(Self::new(directory, info, clock, uuid, descriptions))
     }
 
     fn new(
@@ -67,7 +69,7 @@ impl TraceWriter {
         info: TraceInfo,
         clock: Clock,
         uuid: [u8; 16],
-        events: Vec<Event>,
+        descriptions: Vec<Description>,
     ) -> Self {
         Self {
             directory: directory.to_owned(),
@@ -77,7 +79,7 @@ impl TraceWriter {
             metadata: None,
             metadata_len: 0,
             classes: Vec::new(),
-            events,
+            descriptions,
         }
     }
 
@@ -99,10 +101,10 @@ impl TraceWriter {
         &self.clock
     }
 
-    /// The events that were declared, in this order.
+    /// What was declared, in this order.
     #[must_use]
-    pub fn events(&self) -> &[Event] {
-        &self.events
+    pub fn descriptions(&self) -> &[Description] {
+        &self.descriptions
     }
 
     /// Declares the class of the streams of a channel whose rings are such ones'. To be done before there is one.
@@ -110,14 +112,36 @@ impl TraceWriter {
     /// # Errors
     /// When the metadata cannot be written.
     pub fn declare_class(&mut self, scope: Scope) -> io::Result<()> {
-        if self.classes.contains(&scope) {
+        let contexts = None;
+        self.declare_streams(Class { scope, contexts })
+    }
+
+    /// Declares the class of the streams of a channel whose rings are such ones', and whose records have contexts.
+    ///
+    /// # Errors
+    /// When the metadata cannot be written.
+    pub fn declare_contexts(&mut self, scope: Scope, contexts: &Contexts) -> io::Result<()> {
+        self.declare_streams(Class {
+            scope,
+            contexts: Some(contexts.clone()),
+        })?;
+        let description = Description::Contexts(contexts.clone());
+        if !self.descriptions.contains(&description) {
+            self.descriptions.push(description);
+        }
+        Ok(())
+    }
+
+    fn declare_streams(&mut self, class: Class) -> io::Result<()> {
+        if self.classes.contains(&class) {
             return Ok(());
         }
-        self.classes.push(scope);
+        let text = of_class(&class, &self.descriptions);
+        self.classes.push(class);
         if self.metadata.is_none() {
             return self.write_metadata();
         }
-        self.append(&of_class(scope, &self.events))
+        self.append(&text)
     }
 
     /// Declares an event. To be done before one of its kind is written.
@@ -127,10 +151,10 @@ impl TraceWriter {
     pub fn declare(&mut self, event: &Event) -> io::Result<()> {
         let classes = self.classes.iter();
         let text: String = classes
-            .map(|&scope| description::event(event, scope))
+            .map(|class| description::event(event, class))
             .collect();
         self.append(&text)?;
-        self.events.push(event.clone());
+        self.descriptions.push(Description::Event(event.clone()));
         Ok(())
     }
 
@@ -177,8 +201,8 @@ impl TraceWriter {
     /// Writes the metadata as a whole, or not at all: whoever reads them, or goes on with them, finds no half.
     fn write_metadata(&mut self) -> io::Result<()> {
         let mut text = description::preamble(&self.uuid, &self.info, &self.clock);
-        for &scope in &self.classes {
-            text += &of_class(scope, &self.events);
+        for class in &self.classes {
+            text += &of_class(class, &self.descriptions);
         }
         let path = self.directory.join("metadata");
         let new = self.directory.join(".metadata.new");
@@ -213,9 +237,12 @@ impl TraceWriter {
 }
 
 /// A class of streams, and what may be in them.
-fn of_class(scope: Scope, events: &[Event]) -> String {
-    let events = events.iter().map(|event| description::event(event, scope));
-    std::iter::once(description::class(scope))
+fn of_class(class: &Class, descriptions: &[Description]) -> String {
+    let events = descriptions.iter().filter_map(|described| match described {
+        Description::Event(event) => Some(description::event(event, class)),
+        Description::Contexts(_) => None,
+    });
+    std::iter::once(description::class(class))
         .chain(events)
         .collect()
 }

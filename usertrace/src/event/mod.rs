@@ -63,6 +63,7 @@ mod callsite;
 mod declare;
 mod describe;
 mod field;
+mod here;
 mod macros;
 mod number;
 mod record;

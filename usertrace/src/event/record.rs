@@ -1,16 +1,19 @@
 //! The event path, above the writer: which slots, and what to do where the writer refuses.
 
+use std::slice;
 use std::sync::atomic::{AtomicU16, Ordering, fence};
 
 use usertrace_sys::uapi::LTT_MAX_TRACES;
 
 use super::callsite::{ATTACH, Callsite, PROBED};
 use super::field::{Buffer, Room};
+use super::here;
 use crate::writer::{self, Channel, Cursor, Dropped, Payload, Refusal, Rseq};
-use crate::{control, probe, runtime};
+use crate::{context, control, probe, runtime};
 
 /// What became of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Outcome {
     /// No trace wants it. Probes may have had it.
     Off,
@@ -61,14 +64,20 @@ fn record_again<const WORDS: usize>(callsite: &Callsite, payload: [u64; WORDS]) 
         return record_words(callsite, &{ payload });
     }
     let word = |at: usize| payload.get(at).copied().unwrap_or_default();
-    record_four(callsite, WORDS, word(0), word(1), word(2), word(3))
+    here::four::<WORDS>(callsite, word(0), word(1), word(2), word(3))
 }
 
-/// Writes an event whose payload is the first `words` of four. Not cold: it is the way of all events where rings are
+/// Writes an event whose payload is the first `WORDS` of four. Not cold: it is the way of all events where rings are
 /// shared.
-#[inline(never)]
-fn record_four(callsite: &Callsite, words: usize, a: u64, b: u64, c: u64, d: u64) -> Outcome {
-    record_words(callsite, &[a, b, c, d][..words.min(4)])
+pub(super) extern "C" fn write_four<const WORDS: usize>(
+    callsite: &Callsite,
+    a: u64,
+    b: u64,
+    c: u64,
+    d: u64,
+    ip: usize,
+) -> Outcome {
+    write(callsite, &[a, b, c, d][..WORDS.min(4)], ip)
 }
 
 /// Writes an event whose payload's length depends on its values: `bound` bytes at most.
@@ -89,7 +98,8 @@ pub fn record_variable(
         short(&mut buffer);
         record_words(callsite, buffer.words())
     } else {
-        record_made(callsite, len(), &long)
+        let fill: &dyn Fn(&mut Cursor<'_>) = &long;
+        here::made(callsite, len(), &Fill(fill))
     }
 }
 
@@ -115,23 +125,53 @@ pub fn record_parts(callsite: &Callsite, parts: &[&[u8]]) -> Outcome {
 
 /// Writes an event whose payload is these words: padded with zeros, as its description says.
 #[doc(hidden)]
-#[inline(never)]
+#[inline(always)]
 pub fn record_words(callsite: &Callsite, words: &[u64]) -> Outcome {
+    // SAFETY: they are so many.
+    unsafe { here::words(callsite, words.as_ptr(), words.len()) }
+}
+
+/// [`record_words`], of an event at `ip`.
+///
+/// # Safety
+/// `words` must be as many words.
+pub(super) unsafe extern "C" fn write_words(
+    callsite: &Callsite,
+    words: *const u64,
+    len: usize,
+    ip: usize,
+) -> Outcome {
+    // SAFETY: the caller's promise.
+    write(callsite, unsafe { slice::from_raw_parts(words, len) }, ip)
+}
+
+#[inline(always)]
+fn write(callsite: &Callsite, words: &[u64], ip: usize) -> Outcome {
     record_each(
         callsite,
+        ip,
         // SAFETY: as `record_each` promises, and gives the callsite's id.
         |rseq, channel, id| unsafe { writer::try_write_words(rseq, channel, id, words) },
         || Payload::Words(words),
     )
 }
 
-/// Writes an event whose payload is to be made.
-#[inline(never)]
-fn record_made(callsite: &Callsite, len: usize, fill: &dyn Fn(&mut Cursor<'_>)) -> Outcome {
+/// What appends a payload.
+pub(super) struct Fill<'a>(&'a dyn Fn(&mut Cursor<'_>));
+
+/// Writes an event at `ip` whose payload is to be made.
+pub(super) extern "C" fn write_made(
+    callsite: &Callsite,
+    len: usize,
+    fill: &Fill<'_>,
+    ip: usize,
+) -> Outcome {
+    let fill = fill.0;
     record_each(
         callsite,
+        ip,
         |rseq, channel, id| {
-            // SAFETY: as in `record_words`.
+            // SAFETY: as in `write`.
             let result = unsafe { writer::try_write_made(rseq, channel, id, len, fill) };
             refresh_if_closed(channel);
             result
@@ -148,6 +188,7 @@ fn record_made(callsite: &Callsite, len: usize, fill: &dyn Fn(&mut Cursor<'_>)) 
 #[inline(always)]
 fn record_each<'a>(
     callsite: &Callsite,
+    ip: usize,
     write: impl Fn(Option<Rseq>, &Channel, &AtomicU16) -> Result<(), Refusal>,
     payload: impl Fn() -> Payload<'a>,
 ) -> Outcome {
@@ -155,7 +196,7 @@ fn record_each<'a>(
     // Pairs with the store of the mask: the runtime's state, and the slot's, were there before.
     fence(Ordering::Acquire);
     if mask & (ATTACH | PROBED) != 0 {
-        return record_apart(callsite, mask, payload());
+        return record_apart(callsite, mask, payload(), ip);
     }
     let mut outcome = Outcome::Off;
     while mask != 0 {
@@ -167,9 +208,9 @@ fn record_each<'a>(
         };
         match write(rseq, channel, callsite.id(slot)) {
             Ok(()) => outcome = outcome.and(Ok(())),
-            Err(refusal) => match record_slowly(callsite, slot, payload(), refusal) {
+            Err(refusal) => match record_slowly(callsite, slot, payload(), ip, refusal) {
                 Some(result) => outcome = outcome.and(result),
-                None => return record_anew(callsite, payload()),
+                None => return record_anew(callsite, payload(), ip),
             },
         }
         mask &= mask - 1;
@@ -184,6 +225,7 @@ fn record_slowly(
     callsite: &Callsite,
     slot: usize,
     payload: Payload<'_>,
+    ip: usize,
     refusal: Refusal,
 ) -> Option<Result<(), Dropped>> {
     if !runtime::is_attached() {
@@ -191,15 +233,32 @@ fn record_slowly(
     }
     // Updates come by signal, but not to everybody: this is where the others learn of them.
     runtime::refresh_if_stale();
-    // SAFETY: as in `record_words`.
-    let (result, channel) = unsafe {
-        let (rseq, channel) = runtime::place(slot, callsite.channel(slot));
-        let result = writer::write_slowly(rseq, channel, callsite.id(slot), payload, refusal);
-        (result, channel)
+    // It may be given another one meanwhile.
+    let index = callsite.channel(slot);
+    // SAFETY: as in `record_each`.
+    let (rseq, channel) = unsafe { runtime::place(slot, index) };
+    let id = callsite.id(slot);
+    let result = match channel.in_contexts() {
+        Some(inside) => {
+            let (list, stamp) = runtime::contexts(slot, index)?;
+            // SAFETY: as in `write`; the list is the channel's.
+            unsafe {
+                context::write(
+                    &inside,
+                    list,
+                    runtime::apps(),
+                    (rseq, stamp, ip),
+                    id,
+                    payload,
+                )
+            }
+        }
+        // SAFETY: as in `write`.
+        None => unsafe { writer::write_slowly(rseq, channel, id, payload, refusal) },
     };
     refresh_if_closed(channel);
     if result == Err(Dropped::Lost) {
-        control::tell_full(slot, callsite.channel(slot), channel);
+        control::tell_full(slot, index, channel);
     }
     Some(result)
 }
@@ -215,20 +274,20 @@ fn refresh_if_closed(channel: &Channel) {
 /// An event that calls probes, or that is the first one after a `fork`.
 #[cold]
 #[inline(never)]
-fn record_apart(callsite: &Callsite, mask: u32, payload: Payload<'_>) -> Outcome {
+fn record_apart(callsite: &Callsite, mask: u32, payload: Payload<'_>, ip: usize) -> Outcome {
     if mask & PROBED != 0 {
         probe::call(callsite, payload);
     }
     if mask & ATTACH != 0 {
-        return record_anew(callsite, payload);
+        return record_anew(callsite, payload, ip);
     }
-    record_all(callsite, mask, payload)
+    record_all(callsite, mask, payload, ip)
 }
 
 /// The first event after a `fork`: gets buffers of this process's own, and writes it there (A5).
 #[cold]
 #[inline(never)]
-fn record_anew(callsite: &Callsite, payload: Payload<'_>) -> Outcome {
+fn record_anew(callsite: &Callsite, payload: Payload<'_>, ip: usize) -> Outcome {
     runtime::refresh();
     let mask = callsite.mask();
     // Pairs with the store of the mask, as in `record`.
@@ -237,14 +296,14 @@ fn record_anew(callsite: &Callsite, payload: Payload<'_>) -> Outcome {
         // Another thread is at it, or there are no buffers to be had.
         return Outcome::Off;
     }
-    record_all(callsite, mask, payload)
+    record_all(callsite, mask, payload, ip)
 }
 
 /// Writes an event slowly into each slot that a mask has.
-fn record_all(callsite: &Callsite, mask: u32, payload: Payload<'_>) -> Outcome {
+fn record_all(callsite: &Callsite, mask: u32, payload: Payload<'_>, ip: usize) -> Outcome {
     let slots = (0..LTT_MAX_TRACES).filter(|slot| mask & (1 << slot) != 0);
     slots.fold(Outcome::Off, |outcome, slot| {
-        match record_slowly(callsite, slot, payload, Refusal::Again) {
+        match record_slowly(callsite, slot, payload, ip, Refusal::Again) {
             Some(result) => outcome.and(result),
             None => outcome,
         }

@@ -3,7 +3,7 @@
 use usertrace_sys::uapi::{LTT_ID_MAX, LTT_ID_MIN, LTT_META_MAX};
 
 use super::field::{Field, FieldError};
-use super::percent;
+use super::{Description, percent};
 
 /// A description that is none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,6 +32,9 @@ pub enum DescriptionError {
         /// What is wrong.
         error: FieldError,
     },
+    /// It is one of contexts, and says of no channel, or not which, what its payloads begin with.
+    #[error("bad contexts of a channel")]
+    Channel,
     /// The id has another description.
     #[error("event id {0} has another description")]
     Conflict(u16),
@@ -58,14 +61,14 @@ impl Event {
     /// # Errors
     /// When it is not one.
     pub fn parse(line: &[u8]) -> Result<Self, DescriptionError> {
-        let line = line.strip_suffix(&[0]).unwrap_or(line);
-        if line.len() >= LTT_META_MAX {
-            return Err(DescriptionError::TooLong);
+        match Description::parse(line)? {
+            Description::Event(event) => Ok(event),
+            Description::Contexts(_) => Err(DescriptionError::Id),
         }
-        let line = std::str::from_utf8(line).map_err(|_| DescriptionError::NotText)?;
-        if line.chars().any(char::is_control) {
-            return Err(DescriptionError::NotText);
-        }
+    }
+
+    /// Parses a description that is text.
+    pub(super) fn of_line(line: &str) -> Result<Self, DescriptionError> {
         let mut words = line.splitn(4, ' ');
         let id = words
             .next()
@@ -81,26 +84,7 @@ impl Event {
             .next()
             .and_then(decimal)
             .ok_or(DescriptionError::Loglevel)?;
-        let mut format = None;
-        let mut fields = Vec::new();
-        let rest = words.next();
-        for (index, text) in rest
-            .into_iter()
-            .flat_map(|rest| rest.split(';'))
-            .enumerate()
-        {
-            let bad = |error| DescriptionError::Field {
-                text: text.to_owned(),
-                error,
-            };
-            match text.strip_prefix("fmt ") {
-                Some(word) => {
-                    let text = percent::decode(word).filter(|text| !text.is_empty() && index == 0);
-                    format = Some(text.ok_or_else(|| bad(FieldError::Format))?);
-                }
-                None => fields.push(Field::parse(text).map_err(bad)?),
-            }
-        }
+        let (format, fields) = words.next().map_or(Ok((None, Vec::new())), fields)?;
         Ok(Self {
             id,
             name: name.to_owned(),
@@ -128,11 +112,7 @@ impl Event {
     /// Length of the payload at the start of `bytes`; None if it does not end there.
     #[must_use]
     pub fn payload_len(&self, bytes: &[u8]) -> Option<usize> {
-        let mut len = 0usize;
-        for field in &self.fields {
-            len = len.checked_add(field.kind.len(bytes.get(len..)?)?)?;
-        }
-        (len <= bytes.len()).then_some(len)
+        len_of(&self.fields, bytes)
     }
 
     /// Length of each payload, if that does not depend on the values.
@@ -144,8 +124,36 @@ impl Event {
     }
 }
 
+/// A marker's format, and the fields of a description.
+pub(super) fn fields(described: &str) -> Result<(Option<String>, Vec<Field>), DescriptionError> {
+    let (mut format, mut fields) = (None, Vec::new());
+    for (index, text) in described.split(';').enumerate() {
+        let bad = |error| DescriptionError::Field {
+            text: text.to_owned(),
+            error,
+        };
+        match text.strip_prefix("fmt ") {
+            Some(word) => {
+                let text = percent::decode(word).filter(|text| !text.is_empty() && index == 0);
+                format = Some(text.ok_or_else(|| bad(FieldError::Format))?);
+            }
+            None => fields.push(Field::parse(text).map_err(bad)?),
+        }
+    }
+    Ok((format, fields))
+}
+
+/// Length of these fields at the start of `bytes`; None if they do not end there.
+pub(super) fn len_of(fields: &[Field], bytes: &[u8]) -> Option<usize> {
+    let mut len = 0usize;
+    for field in fields {
+        len = len.checked_add(field.kind.len(bytes.get(len..)?)?)?;
+    }
+    (len <= bytes.len()).then_some(len)
+}
+
 /// A decimal number, of digits only.
-fn decimal(text: &str) -> Option<u32> {
+pub(super) fn decimal(text: &str) -> Option<u32> {
     text.bytes()
         .all(|b| b.is_ascii_digit())
         .then(|| text.parse().ok())?

@@ -32,8 +32,15 @@ impl EventTable {
     /// # Errors
     /// When it is not one, or contradicts the one that its id has.
     pub fn describe(&mut self, line: &[u8]) -> Result<Option<&Event>, DescriptionError> {
+        self.add(Event::parse(line)?)
+    }
+
+    /// Takes an event. Some: it is new.
+    ///
+    /// # Errors
+    /// When it contradicts the one that its id has.
+    pub fn add(&mut self, event: Event) -> Result<Option<&Event>, DescriptionError> {
         use std::collections::hash_map::Entry;
-        let event = Event::parse(line)?;
         match self.events.entry(event.id) {
             Entry::Vacant(entry) => {
                 note_length(&mut self.lengths, &event);

@@ -118,6 +118,7 @@ impl Rings {
             protocol,
             wakeup: crate::writer::Wakeup::None,
             prefault: crate::writer::Prefault::Never,
+            contexts: false,
             visits: None,
         };
         // SAFETY: the words are there for as long as the channel.

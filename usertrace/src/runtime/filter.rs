@@ -3,7 +3,9 @@
 //! Whatever the rules say, this neither panics nor takes more than a moment: what is no rule, or one of a kernel that
 //! knows more than this, accepts nothing.
 
-use usertrace_sys::uapi::{LTT_CHANNEL_CONTROL, LTT_MAX_CHANNELS, LTT_RULE_REFUSE, LTT_RULES_LEN};
+use usertrace_sys::uapi::{
+    LTT_CHANNEL_CONTROL, LTT_MAX_CHANNELS, LTT_RULE_CONTEXT, LTT_RULE_REFUSE, LTT_RULES_LEN,
+};
 
 /// The rules of a trace, as the info area has them. All zeros: none, which accepts nothing.
 #[derive(Debug)]
@@ -76,6 +78,14 @@ impl Rules {
                 pattern,
             })
         })
+    }
+
+    /// The names of the contexts of a channel, which are kept with the rules.
+    pub(super) fn contexts(&self, channel: usize) -> impl Iterator<Item = &[u8]> {
+        let is_one = move |rule: &Rule<'_>| {
+            rule.flags == LTT_RULE_CONTEXT && usize::from(rule.channel) == channel
+        };
+        self.rules().filter(is_one).map(|rule| rule.pattern)
     }
 
     /// Who accepts an event, as the last rule that matches it says: `event` is `PROVIDER:NAME`, and `name` its name.

@@ -29,6 +29,7 @@ mod signal;
 pub(crate) mod signals;
 mod state;
 mod status;
+mod text;
 mod update;
 pub(crate) mod walk;
 pub(crate) mod wiped;
@@ -41,9 +42,10 @@ use usertrace_sys::uapi::LTT_MAX_TRACES;
 use usertrace_sys::{Calls, DiscoverError, Errno};
 
 use self::env::{Backend as Wanted, Settings};
-use self::signals::HeldBack;
+pub(crate) use self::signals::HeldBack;
 use self::state::State;
 use self::update::Updater;
+use crate::context::{Apps, List};
 use crate::control;
 use crate::event::{self, ATTACH};
 use crate::probe;
@@ -451,6 +453,26 @@ pub(crate) unsafe fn place(slot: usize, channel: usize) -> (Option<Rseq>, &'stat
         let channels = (*state).channels.get_unchecked(channel);
         (rseq, channels.get_unchecked(slot))
     }
+}
+
+/// The contexts that this process defines.
+pub(crate) fn apps() -> &'static Apps {
+    &shared().apps
+}
+
+/// Has threads ask anew what they are.
+pub(crate) fn renew_threads() {
+    if let Some(state) = state() {
+        state.renew_threads();
+    }
+}
+
+/// What contexts in a channel of a slot are made of: which they are, and the present stamp of what threads remember.
+/// Nothing if there is no such channel.
+pub(crate) fn contexts(slot: usize, channel: usize) -> Option<(&'static List, u64)> {
+    let state = state()?;
+    let list = state.contexts.get(channel)?.get(slot)?;
+    Some((list, state.stamp.load(Ordering::Relaxed)))
 }
 
 /// Whether this process can be traced, and if not, why.

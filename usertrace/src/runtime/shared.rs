@@ -9,12 +9,13 @@
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use super::hash::hash;
 use super::modules::Modules;
 use super::state::State;
 use super::walk::Desk;
+use crate::context::Apps;
 use crate::control::Control;
 use crate::probe::Table;
 
@@ -37,6 +38,10 @@ pub struct Shared {
     pub(super) departures: AtomicU32,
     /// Who looks at callsites without the state's lock; NULL: nobody ever did.
     pub(super) desk: AtomicPtr<Desk>,
+    /// Contexts that the program defines.
+    pub(crate) apps: Apps,
+    /// The last number that a state got for its `stamp`.
+    pub(super) stamps: AtomicU64,
     /// NULL: there never was a probe.
     pub(crate) probes: AtomicPtr<Table>,
     /// The control channel; NULL: there never was one.
@@ -68,6 +73,8 @@ impl Shared {
             finalised: AtomicU32::new(0),
             departures: AtomicU32::new(0),
             desk: AtomicPtr::new(std::ptr::null_mut()),
+            apps: Apps::new(),
+            stamps: AtomicU64::new(0),
             probes: AtomicPtr::new(std::ptr::null_mut()),
             control: AtomicPtr::new(std::ptr::null_mut()),
         }

@@ -11,7 +11,9 @@ use usertrace_sys::uapi::{
 use super::filter::Rules;
 use super::known::Known;
 use super::lock::Again;
+use super::shared::shared;
 use super::wiped;
+use crate::context::List;
 use crate::writer::{Channel, Visitors};
 
 /// A slot, as far as the event path need not know it.
@@ -66,6 +68,10 @@ pub(super) struct State {
     pub(super) info: AtomicPtr<u8>,
     /// Not 0: the info area has rules.
     pub(super) has_rules: AtomicU32,
+    /// What payloads begin with, as `channels`.
+    pub(super) contexts: [[List; LTT_MAX_TRACES]; LTT_MAX_CHANNELS],
+    /// Another number each time that threads are to ask anew what they are.
+    pub(super) stamp: AtomicU64,
     /// Who is in rings that no sequence writes.
     pub(super) visitors: Visitors,
     /// Of the modules, at the last update.
@@ -114,6 +120,13 @@ impl State {
         let start = std::ptr::from_ref(self).cast_mut();
         // SAFETY: all zeros is a state; all of it is in cells. The caller's promise.
         unsafe { start.write_bytes(0, 1) };
+    }
+
+    /// Has threads ask anew what they are.
+    pub(super) fn renew_threads(&self) {
+        // Relaxed: threads compare it with what they remember, and nothing else depends on it.
+        let stamp = shared().stamps.fetch_add(1, Ordering::Relaxed) + 1;
+        self.stamp.store(stamp, Ordering::Relaxed);
     }
 
     pub(super) fn is_attached(&self) -> bool {

@@ -21,6 +21,8 @@ use super::modules::Modules;
 use super::shared::shared;
 use super::state::State;
 use super::status::Refused;
+use super::text::Text;
+use crate::context::Kind;
 use crate::event::{Callsite, Section};
 use crate::writer::{
     self, Channel, Geometry, Mode, Prefault, Protocol, Rseq, Scope, Visits, Wakeup,
@@ -114,6 +116,7 @@ impl Updater {
             let restarts = membarrier::register().is_ok();
             state.restarts.store(restarts.into(), Ordering::Relaxed);
         }
+        state.renew_threads();
         // Pairs with the load in `is_attached`.
         state.attached.store(1, Ordering::Release);
         Ok(())
@@ -315,6 +318,8 @@ impl Updater {
     ) -> Result<(), Refused> {
         let state = self.state;
         let at = &state.slots[slot];
+        // SAFETY: the caller's promise.
+        unsafe { self.read_rules(slot, now.generation, info) };
         // In this order: main is open when all else is.
         self.open_channel(slot, LTT_CHANNEL_CONTROL, now, info)
             .ok_or(Refused::Layout)?;
@@ -353,7 +358,9 @@ impl Updater {
             return None;
         }
         let described = info.channel(slot, now.generation, index)?;
-        let geometry = self.geometry(slot, index, &described)?;
+        let mut geometry = self.geometry(slot, index, &described)?;
+        // SAFETY: the caller holds the lock.
+        geometry.contexts = unsafe { self.describe_contexts(slot, index) };
         let scope = geometry.scope;
         if index > LTT_CHANNEL_MAIN {
             if scope == Scope::MmCid && !writer::has_mm_cid() {
@@ -368,6 +375,70 @@ impl Updater {
         // was open, or `retire` waited for everybody.
         unsafe { self.state.channels[index][slot].open(&geometry) }.ok()?;
         Some(scope)
+    }
+
+    /// Makes the rules of a slot those of the trace there, of this generation, and says whether they are others than before.
+    ///
+    /// # Safety
+    /// The caller must hold the state's lock.
+    unsafe fn read_rules(&self, slot: usize, generation: u64, info: Info) -> bool {
+        if self.state.has_rules.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        // SAFETY: the caller's promise; there is no other one in this function.
+        let rules = unsafe { self.state.rules(slot) };
+        // SAFETY: the area is so long.
+        unsafe { info.rules(slot, generation, rules) }.unwrap_or_else(|| {
+            // Another trace's, or half of them.
+            rules.clear();
+            true
+        })
+    }
+
+    /// Says in the control channel what the payloads of another channel will begin with, and whether there is any such
+    /// thing.
+    ///
+    /// # Safety
+    /// The caller must hold the state's lock; the channel must be closed.
+    #[inline(never)]
+    unsafe fn describe_contexts(&self, slot: usize, index: usize) -> bool {
+        let list = &self.state.contexts[index][slot];
+        list.clear();
+        if index == LTT_CHANNEL_CONTROL {
+            return false;
+        }
+        let apps = &shared().apps;
+        // SAFETY: the caller's promise; there is one of each in this function.
+        let (rules, text) = unsafe { (self.state.rules(slot), self.state.text()) };
+        // What this version does not know, it does not write: readers are told what it does.
+        list.set(
+            rules
+                .contexts(index)
+                .filter_map(|name| Kind::of_name(name, apps)),
+        );
+        if list.is_empty() {
+            return false;
+        }
+        let mut text = Text::new(text);
+        text.put(b"@");
+        text.put_number(index as u16);
+        for (at, kind) in list.kinds().enumerate() {
+            text.put(if at == 0 { b" " } else { b";" });
+            kind.describe(apps, |part| text.put(part));
+        }
+        let channel = self.state.control(slot);
+        // SAFETY: as in `describe`.
+        let written = text.finish().is_some_and(|words| unsafe {
+            writer::write_words(self.rseq, channel, &META, words).is_ok()
+        });
+        if written {
+            // The trace is a new one: so is what it is told of threads.
+            self.state.renew_threads();
+        } else {
+            // There was no room to say it.
+            list.clear();
+        }
+        written
     }
 
     /// Follows what may change of a trace as long as its rings are open: what becomes of records when they are full, which
@@ -392,23 +463,14 @@ impl Updater {
             }
             changed |= masks(index, described.filter);
         }
-        // SAFETY: the caller's promise; there is no other one in this function.
-        let rules = unsafe { state.rules(slot) };
-        let has_rules = state.has_rules.load(Ordering::Relaxed) != 0;
-        if has_rules {
-            // SAFETY: the area is so long.
-            match unsafe { info.rules(slot, now.generation, rules) } {
-                Some(others) => changed |= others,
-                None => {
-                    // Another trace's, or half of them.
-                    rules.clear();
-                    changed = true;
-                }
-            }
-        }
+        // SAFETY: the caller's promise.
+        changed |= unsafe { self.read_rules(slot, now.generation, info) };
         if !changed {
             return;
         }
+        let has_rules = state.has_rules.load(Ordering::Relaxed) != 0;
+        // SAFETY: the caller's promise; there is no other one from here on.
+        let rules = unsafe { state.rules(slot) };
         // SAFETY: the caller's promise.
         for callsite in unsafe { self.callsites() } {
             let accepted = if has_rules {
@@ -494,6 +556,7 @@ impl Updater {
             nr_rings: channel.nr_rings,
             scope,
             mode: mode(index, channel, true)?,
+            contexts: false,
             protocol,
             wakeup: self.wakeup(slot),
             // What describes the events is little, and written once.
@@ -567,8 +630,11 @@ impl Updater {
         let channel = self.state.control(slot);
         let id = channel.new_id()?;
         // SAFETY: the caller's promise; there is no other one in this function.
-        let text = unsafe { self.state.text() };
-        let words = put_description(text, id, callsite.description())?;
+        let mut text = Text::new(unsafe { self.state.text() });
+        text.put_number(id);
+        text.put(b" ");
+        text.put(callsite.description().as_bytes());
+        let words = text.finish()?;
         // SAFETY: the channel is this slot's, opened by `open`; this is a metadata record.
         unsafe { writer::write_words(self.rseq, channel, &META, words) }.ok()?;
         // Pairs with the event path's load, in a sequence that saw the main channel open.
@@ -680,60 +746,4 @@ pub(super) fn info(state: &State) -> Option<Info> {
     let area = NonNull::new(state.info.load(Ordering::Relaxed))?;
     // SAFETY: only `attach` stores an address there, that of the kernel's info area, whose length it checked.
     Some(unsafe { Info::new(area) })
-}
-
-/// Puts the payload of a metadata record together: the id, a space, the description, and a NUL.
-fn put_description<'a>(text: &'a mut [u64], id: u16, description: &str) -> Option<&'a [u64]> {
-    let mut digits = [0u8; 5];
-    let mut rest = id;
-    let mut first = digits.len();
-    loop {
-        first -= 1;
-        digits[first] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    let bytes = || {
-        let id = digits[first..].iter();
-        id.chain(b" ")
-            .chain(description.as_bytes())
-            .chain(b"\0")
-            .copied()
-    };
-    let words = bytes().count().div_ceil(8);
-    let text = text.get_mut(..words)?;
-    text.fill(0);
-    for (at, byte) in bytes().enumerate() {
-        text[at / 8] |= u64::from(byte) << (at % 8 * 8);
-    }
-    Some(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn descriptions_are_lines_with_an_id() {
-        let mut text = [u64::MAX; 5];
-        for (id, description, expected) in [
-            (1, "a:b 6", "1 a:b 6\0"),
-            (10, "a:bc 6 u8 n", "10 a:bc 6 u8 n\0\0"),
-            (
-                65519,
-                "abcdefgh:ijklmnop 6 u64 abcdefghi",
-                "65519 abcdefgh:ijklmnop 6 u64 abcdefghi\0",
-            ),
-        ] {
-            let words = put_description(&mut text, id, description).unwrap();
-            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-            assert_eq!(String::from_utf8(bytes).unwrap(), expected);
-        }
-        assert_eq!(
-            put_description(&mut text, 65519, "abcdefgh:ijklmnop 6 u64 abcdefghij"),
-            None
-        );
-    }
 }

@@ -12,7 +12,7 @@ use usertrace_sys::uapi::{
 
 use super::doorbell::Doorbell;
 use super::prefault::{self, Prefault};
-use super::rseq::{CPU_ID, MM_CID};
+use super::rseq::{CPU_ID, CPU_ID_APART, MM_CID};
 use super::thread;
 use super::visitors::{Mark, Visitors};
 use super::wait::Wakeup;
@@ -97,6 +97,8 @@ pub struct Geometry {
     pub wakeup: Wakeup,
     /// When writers ask for the pages of the rings.
     pub prefault: Prefault,
+    /// Payloads begin with contexts: the event path does not know of these rings.
+    pub contexts: bool,
     /// Where writers of the shared protocol say that they are inside. Nothing if the channel is not closed before all of
     /// them are gone.
     pub visits: Option<Visits>,
@@ -152,7 +154,7 @@ impl Geometry {
 /// All zeros is a channel that is closed, so the page in which these lie may be wiped at any time between two
 /// instructions of a program: `fork` does that for the child (A5).
 ///
-/// A restartable sequence reads the fields anew, and looks at `nr_rings`, or `nr_cids`, first. So
+/// A restartable sequence reads the fields anew, and looks at `nr_rings`, `nr_cids`, or `nr_apart` first. So
 /// [`close`](Self::close), then a barrier that restarts all running sequences, then [`open`](Self::open) is how a
 /// channel may be changed while others write.
 #[derive(Debug, Default)]
@@ -199,6 +201,10 @@ struct Cold {
     slot: AtomicU32,
     /// That opened it.
     process: AtomicU32,
+    /// Not 0: payloads begin with contexts.
+    contexts: AtomicU32,
+    /// As `nr_rings`, for the sequences of rings of CPUs that the event path does not know of.
+    nr_apart: AtomicU32,
     /// Writers that store into any of the rings outside of a restartable sequence: long records, and what
     /// [`Visitors`] have no place for. Never set back: they outlive a [`Channel::close`].
     inside: AtomicU32,
@@ -215,7 +221,7 @@ impl Drop for Entered<'_> {
     }
 }
 
-/// A writer of the shared protocol. Those who close the channel wait for it.
+/// A writer of the shared protocol, or one whose record has contexts. Those who close the channel wait for it.
 #[derive(Debug)]
 pub(super) enum Visit<'a> {
     /// Nobody closes the channel before it is gone.
@@ -226,6 +232,13 @@ pub(super) enum Visit<'a> {
     Entered {
         _entered: Entered<'a>,
     },
+}
+
+/// A writer in a channel whose payloads begin with contexts.
+#[derive(Debug)]
+pub(crate) struct InContexts<'a> {
+    pub(super) channel: &'a Channel,
+    _visit: Visit<'a>,
 }
 
 /// How many serial numbers of channels were given. As opposed to channels, it is not wiped by `fork`.
@@ -345,6 +358,8 @@ impl Channel {
             prefault::all(geometry.buffers, len);
         }
         cold.process.store(thread::process(), Ordering::Relaxed);
+        cold.contexts
+            .store(geometry.contexts.into(), Ordering::Relaxed);
         let serial = match geometry.scope {
             // Never 0.
             Scope::Thread => SERIALS.fetch_add(1, Ordering::Relaxed) | 1 << 31,
@@ -356,6 +371,7 @@ impl Channel {
         if geometry.protocol == Protocol::Rseq {
             let nr = match geometry.scope {
                 Scope::MmCid => &self.nr_cids,
+                _ if geometry.contexts => &cold.nr_apart,
                 _ => &self.nr_rings,
             };
             // Pairs with the sequences' loads, likewise.
@@ -368,6 +384,7 @@ impl Channel {
     pub fn close(&self) {
         self.nr_rings.store(0, Ordering::Relaxed);
         self.nr_cids.store(0, Ordering::Relaxed);
+        self.cold.nr_apart.store(0, Ordering::Relaxed);
         self.cold.rings.store(0, Ordering::Relaxed);
         // Last: pairs with the order in `ring_at`. Who found rings there has the epoch before this one.
         // SeqCst: pairs with `enter`.
@@ -423,16 +440,17 @@ impl Channel {
         match index {
             CPU_ID => offset_of!(Self, nr_rings),
             MM_CID => offset_of!(Self, nr_cids),
+            CPU_ID_APART => offset_of!(Self, cold.nr_apart),
             _ => panic!("no index of rings"),
         }
     }
 
     /// The channel is open, and its rings are for sequences whose index is the field at `INDEX` of `struct rseq`.
     pub(super) fn is_by<const INDEX: i32>(&self) -> bool {
-        let nr = if INDEX == MM_CID {
-            &self.nr_cids
-        } else {
-            &self.nr_rings
+        let nr = match INDEX {
+            MM_CID => &self.nr_cids,
+            CPU_ID_APART => &self.cold.nr_apart,
+            _ => &self.nr_rings,
         };
         // Pairs with the store in `open`: who sees the number of rings sees the rest.
         nr.load(Ordering::Acquire) != 0
@@ -463,6 +481,27 @@ impl Channel {
         let visitors = self.cold.visitors.load(Ordering::Relaxed);
         // SAFETY: `open`'s caller promised that it stays where it is. All in it is atomic.
         unsafe { visitors.as_ref() }
+    }
+
+    /// Payloads of the channel begin with contexts. Only those who are in it can rely on that.
+    #[inline(always)]
+    pub(super) fn has_contexts(&self) -> bool {
+        // Relaxed: `visit` comes first, or, for those who only choose a way, nothing depends on it.
+        self.cold.contexts.load(Ordering::Relaxed) != 0
+    }
+
+    /// Lets a writer in whose record has contexts; nothing if the channel has none, or is closed. They stay as they are
+    /// until it is out.
+    pub(crate) fn in_contexts(&self) -> Option<InContexts<'_>> {
+        if !self.has_contexts() {
+            return None;
+        }
+        let visit = self.visit()?;
+        // It may have become another one before the visit.
+        self.has_contexts().then_some(InContexts {
+            channel: self,
+            _visit: visit,
+        })
     }
 
     /// Lets a writer of the shared protocol in. What it looks up in the channel after this stays so until it is out, the

@@ -29,12 +29,15 @@ mod wait;
 
 use std::sync::atomic::AtomicU16;
 
-use self::rseq::{CPU_ID, MM_CID};
+use syscalls::{Sysno, raw};
 
+use self::rseq::{CPU_ID, CPU_ID_APART, MM_CID};
+
+pub(crate) use self::channel::InContexts;
 pub(crate) use self::payload::Payload;
 pub(crate) use self::route::Route;
 pub(crate) use self::rseq::{Refusal, has_mm_cid};
-pub(crate) use self::thread::{is_thread, number as thread, process};
+pub(crate) use self::thread::{is_thread, number as thread, process, with_remembered};
 
 pub use self::channel::{BadGeometry, Channel, Geometry, Mode, Protocol, Scope, Visits};
 pub use self::doorbell::{Doorbell, wake};
@@ -51,6 +54,18 @@ pub(crate) enum Dropped {
     Lost,
     /// The channel is closed, or was wiped, or the event is not described in it; there is nothing to count in.
     Closed,
+}
+
+/// The CPU that the calling thread ran on a moment ago. Leaves `errno` alone.
+pub(crate) fn cpu(rseq: Option<Rseq>) -> u32 {
+    let known = rseq.map(Rseq::index::<CPU_ID>);
+    if let Some(cpu) = known.filter(|cpu| *cpu < channel::MAX_RINGS) {
+        return cpu;
+    }
+    let mut cpu = 0u32;
+    // SAFETY: the kernel stores a number.
+    unsafe { raw::syscall3(Sysno::getcpu as usize, (&raw mut cpu).addr(), 0, 0) };
+    cpu
 }
 
 /// The event path: writes a record whose payload's length is a constant, if that takes nothing but to store it, and says
@@ -148,10 +163,15 @@ pub(crate) unsafe fn write_slowly(
     match rseq {
         _ if refusal == Refusal::Lost => Err(Dropped::Lost),
         // The event path does not know of these rings.
-        // SAFETY: the caller's promise.
-        Some(rseq) if channel.is_by::<MM_CID>() => unsafe {
-            percpu::write::<MM_CID>(rseq, channel, id, payload, Refusal::Again)
-        },
+        Some(rseq) if channel.is_by::<MM_CID>() => {
+            // It may become one with contexts before the sequence.
+            let _visit = channel.visit().ok_or(Dropped::Closed)?;
+            if channel.has_contexts() {
+                return Err(Dropped::Closed);
+            }
+            // SAFETY: the caller's promise.
+            unsafe { percpu::write::<MM_CID>(rseq, channel, id, payload, Refusal::Again) }
+        }
         // SAFETY: the caller's promise.
         Some(rseq) if !channel.is_shared() => unsafe {
             percpu::write::<CPU_ID>(rseq, channel, id, payload, refusal)
@@ -162,6 +182,34 @@ pub(crate) unsafe fn write_slowly(
             // SAFETY: the caller's promise.
             Payload::Made { len, fill } => unsafe { shared::write_made(channel, id, len, fill) },
         },
+    }
+}
+
+/// Writes a record, whatever it takes, whose payload begins with the contexts of the channel.
+///
+/// # Safety
+/// As [`try_write_words`]'s, behind contexts as the channel's description has them, and padded.
+pub(crate) unsafe fn write_in_contexts(
+    rseq: Option<Rseq>,
+    inside: &InContexts<'_>,
+    id: &AtomicU16,
+    payload: Payload<'_>,
+) -> Result<(), Dropped> {
+    let channel = inside.channel;
+    let again = Refusal::Again;
+    // SAFETY: the caller's promise, for all.
+    unsafe {
+        match rseq {
+            Some(rseq) if channel.is_by::<MM_CID>() => {
+                percpu::write::<MM_CID>(rseq, channel, id, payload, again)
+            }
+            Some(rseq) if channel.is_by::<CPU_ID_APART>() => {
+                percpu::write::<CPU_ID_APART>(rseq, channel, id, payload, again)
+            }
+            _ if channel.is_shared() => shared::write_in_contexts(channel, id, payload),
+            // Rings of CPUs, in a process without restartable sequences.
+            _ => Err(Dropped::Closed),
+        }
     }
 }
 

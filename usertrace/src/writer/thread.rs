@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use syscalls::{Errno, Sysno, raw};
 
 use super::rseq::arch;
+use crate::context::Remembered;
 
 /// Bytes for the rseq area: what kernels of today know of it, and room for more.
 pub(super) const RSEQ_LEN: usize = 64;
@@ -41,11 +42,13 @@ pub(super) struct Thread {
     /// In which ring of the shared protocol this thread reserved last, and up to where: what [`super::shared`] knows.
     pub(super) reserved_to: AtomicU64,
     reserved1: AtomicU64,
+    /// What contexts say of this thread.
+    remembered: Remembered,
 }
 
 const _: () = {
     // The definition in assembly relies on this.
-    assert!(size_of::<Thread>() == 128);
+    assert!(size_of::<Thread>() == 192);
     assert!(std::mem::offset_of!(Thread, no_cpu) == 64);
 };
 
@@ -60,6 +63,11 @@ pub(super) fn with<R>(body: impl FnOnce(&Thread) -> R) -> R {
 /// The thread runs, or may be running, on the block of its parent, of which the kernel knows nothing.
 pub(super) fn is_lent() -> bool {
     with(|thread| thread.no_cpu.load(Ordering::Relaxed) != 0)
+}
+
+/// Calls `body` with what the calling thread remembers of itself.
+pub(crate) fn with_remembered<R>(body: impl FnOnce(&Remembered) -> R) -> R {
+    with(|thread| body(&thread.remembered))
 }
 
 /// The calling thread's number. Leaves `errno` alone.

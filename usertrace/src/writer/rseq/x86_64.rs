@@ -144,7 +144,7 @@ macro_rules! sequence {
             refused = label { return $refused },
             aborted = label { return $aborted },
             RSEQ_CS = const RSEQ_CS,
-            INDEX = const $index,
+            INDEX = const super::offset($index),
             SIGNATURE = const SIGNATURE,
             THREAD_NO_CPU = const offset_of!(Thread, no_cpu),
             NR_RINGS = const { Channel::nr_offset($index) },

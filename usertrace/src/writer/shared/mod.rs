@@ -16,10 +16,10 @@ use self::own::Own;
 use self::owner::Place;
 pub(super) use self::protocol::Waited;
 use self::protocol::{Lost, Reservation, Word};
-use super::channel::{AHEAD, Channel, Control, Mode};
+use super::channel::{AHEAD, Channel, Control, Mode, Visit};
 use super::doorbell::filled;
 use super::prefault::{self, Prefault};
-use super::{Cursor, Dropped, thread, wait};
+use super::{Cursor, Dropped, Payload, thread, wait};
 
 impl Word for AtomicU64 {
     #[inline(always)]
@@ -338,7 +338,38 @@ pub(super) unsafe fn write(
     id: &AtomicU16,
     payload: &[u64],
 ) -> Result<(), Dropped> {
-    let _visit = channel.visit().ok_or(Dropped::Closed)?;
+    let _visit = visit(channel)?;
+    write_inside(channel, id, payload)
+}
+
+/// Lets a writer in whose record has no contexts.
+#[inline(always)]
+fn visit(channel: &Channel) -> Result<Visit<'_>, Dropped> {
+    let visit = channel.visit().ok_or(Dropped::Closed)?;
+    if channel.has_contexts() {
+        return Err(Dropped::Closed);
+    }
+    Ok(visit)
+}
+
+/// Writes a record whose payload begins with the contexts of the channel; the caller is in that.
+///
+/// # Safety
+/// As [`write`]'s, with contexts.
+pub(super) unsafe fn write_in_contexts(
+    channel: &Channel,
+    id: &AtomicU16,
+    payload: Payload<'_>,
+) -> Result<(), Dropped> {
+    match payload {
+        Payload::Words(words) => write_inside(channel, id, words),
+        // SAFETY: the caller's promise.
+        Payload::Made { len, fill } => unsafe { write_made_inside(channel, id, len, fill) },
+    }
+}
+
+#[inline(always)]
+fn write_inside(channel: &Channel, id: &AtomicU16, payload: &[u64]) -> Result<(), Dropped> {
     let done = described(id).is_ok_and(|id| match owner::known(channel) {
         Some(Place::Own(index)) => try_write::<Own>(channel, index, id, payload),
         Some(Place::Common(index)) => try_write::<AtomicU64>(channel, index, id, payload),
@@ -386,7 +417,19 @@ pub(super) unsafe fn write_made(
     len: usize,
     fill: &dyn Fn(&mut Cursor<'_>),
 ) -> Result<(), Dropped> {
-    let _visit = channel.visit().ok_or(Dropped::Closed)?;
+    let _visit = visit(channel)?;
+    // SAFETY: the caller's promise.
+    unsafe { write_made_inside(channel, id, len, fill) }
+}
+
+/// # Safety
+/// As [`write`]'s.
+unsafe fn write_made_inside(
+    channel: &Channel,
+    id: &AtomicU16,
+    len: usize,
+    fill: &dyn Fn(&mut Cursor<'_>),
+) -> Result<(), Dropped> {
     // SAFETY: the caller's promise.
     let mut cursor = Cursor::shared(unsafe { reserve(channel, id, len) }?);
     fill(&mut cursor);

@@ -106,6 +106,7 @@ impl Rings {
             protocol: Protocol::Rseq,
             wakeup: Wakeup::None,
             prefault: Prefault::Never,
+            contexts: false,
             visits: None,
         };
         let rings = Self {

@@ -73,6 +73,7 @@ impl Rings {
             protocol: Protocol::Shared,
             wakeup: crate::writer::Wakeup::Doorbell(doorbell),
             prefault: crate::writer::Prefault::Never,
+            contexts: false,
             visits: None,
         };
         let geometry = change(geometry);

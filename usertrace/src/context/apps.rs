@@ -1,0 +1,190 @@
+//! The contexts that a process defines, or that its traces ask for: shared by all copies of this crate.
+
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
+
+/// How many there can be.
+const PLACES: usize = 64;
+
+/// How long a name can be: what the kernel takes, without what it begins with there.
+pub(super) const NAME_MAX: usize = 27;
+
+/// A place.
+#[derive(Debug)]
+struct App {
+    state: AtomicU32,
+    /// Up to its end, or a NUL.
+    name: [AtomicU8; NAME_MAX],
+    /// What gives the value, or NULL.
+    read: AtomicPtr<()>,
+}
+
+/// A place's state: nobody has it, somebody is putting the name there, or it has a name for ever.
+const FREE: u32 = 0;
+const TAKEN: u32 = 1;
+const NAMED: u32 = 2;
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct Apps([App; PLACES]);
+
+/// A name that was copied.
+pub(super) struct Name {
+    bytes: [u8; NAME_MAX],
+    len: usize,
+}
+
+impl Name {
+    pub(super) fn as_slice(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// Whether a context can be called so.
+pub(super) fn is_name(name: &str) -> bool {
+    is_name_bytes(name.as_bytes())
+}
+
+fn is_name_bytes(name: &[u8]) -> bool {
+    let is_good = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    (1..=NAME_MAX).contains(&name.len()) && name.iter().all(is_good)
+}
+
+impl App {
+    const fn new() -> Self {
+        Self {
+            state: AtomicU32::new(FREE),
+            name: [const { AtomicU8::new(0) }; NAME_MAX],
+            read: AtomicPtr::new(std::ptr::null_mut()),
+        }
+    }
+
+    fn name(&self) -> Name {
+        let bytes = std::array::from_fn(|at| self.name[at].load(Ordering::Relaxed));
+        let len = bytes.iter().position(|&byte| byte == 0);
+        Name {
+            bytes,
+            len: len.unwrap_or(NAME_MAX),
+        }
+    }
+
+    /// Waits until it has a name, if somebody is about to give it one: that is a few stores, which no signal interrupts.
+    fn state(&self) -> u32 {
+        loop {
+            // Pairs with the store in `find`: who sees NAMED sees the name.
+            match self.state.load(Ordering::Acquire) {
+                TAKEN => std::hint::spin_loop(),
+                state => return state,
+            }
+        }
+    }
+}
+
+impl Apps {
+    pub(crate) const fn new() -> Self {
+        Self([const { App::new() }; PLACES])
+    }
+
+    /// The place of the context with a name, which it gets if it has none. Nothing if that is no name, or if there are no
+    /// more places. Signals must be held back.
+    pub(super) fn find(&self, name: &[u8]) -> Option<u8> {
+        if !is_name_bytes(name) {
+            return None;
+        }
+        for (place, app) in (0..).zip(&self.0) {
+            let took = app.state() == FREE
+                && app
+                    .state
+                    .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok();
+            if took {
+                for (byte, to) in name.iter().zip(&app.name) {
+                    to.store(*byte, Ordering::Relaxed);
+                }
+                // Pairs with the load in `state`.
+                app.state.store(NAMED, Ordering::Release);
+                return Some(place);
+            }
+            if app.state() == NAMED && app.name().as_slice() == name {
+                return Some(place);
+            }
+        }
+        None
+    }
+
+    /// The name of the context at a place; empty if there is none.
+    pub(super) fn name(&self, place: u8) -> Name {
+        self.0[usize::from(place) % PLACES].name()
+    }
+
+    /// Says where the values of the context at a place come from.
+    pub(super) fn define(&self, place: u8, read: extern "C" fn() -> u64) {
+        // Pairs with the load in `value`: what the function needs was there before.
+        self.0[usize::from(place) % PLACES]
+            .read
+            .store(read as *mut (), Ordering::Release);
+    }
+
+    /// The value of the context at a place, in the calling thread; 0 if nobody has defined it.
+    pub(super) fn value(&self, place: u8) -> u64 {
+        let read = self.0[usize::from(place) % PLACES]
+            .read
+            .load(Ordering::Acquire);
+        if read.is_null() {
+            return 0;
+        }
+        // SAFETY: `define` stored such a function, which stays where it is.
+        let read = unsafe { std::mem::transmute::<*mut (), extern "C" fn() -> u64>(read) };
+        read()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    extern "C" fn seven() -> u64 {
+        7
+    }
+
+    #[test]
+    fn a_name_has_one_place() {
+        let apps = Apps::new();
+        let place = apps.find(b"a").unwrap();
+        assert_eq!(apps.find(b"b"), Some(place + 1));
+        assert_eq!(apps.find(b"a"), Some(place));
+        assert_eq!(apps.value(place), 0);
+        apps.define(place, seven);
+        assert_eq!((apps.value(place), apps.value(place + 1)), (7, 0));
+        for bad in [&b""[..], b"a.b", b"a b", b"\xff", &[b'a'; NAME_MAX + 1]] {
+            assert_eq!(apps.find(bad), None);
+        }
+        let long = [b'a'; NAME_MAX];
+        let place = apps.find(&long).unwrap();
+        assert_eq!(apps.name(place).as_slice(), long);
+    }
+
+    #[test]
+    fn places_run_out() {
+        let apps = Apps::new();
+        for n in 0..PLACES {
+            assert_eq!(apps.find(format!("n{n}").as_bytes()), Some(n as u8));
+        }
+        assert_eq!(apps.find(b"more"), None);
+        assert_eq!(apps.find(b"n63"), Some(63));
+    }
+
+    #[test]
+    fn threads_find_the_same_place() {
+        let apps = Apps::new();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for n in 0..PLACES {
+                        apps.find(format!("n{n}").as_bytes()).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(apps.find(b"more"), None);
+    }
+}

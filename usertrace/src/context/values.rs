@@ -1,0 +1,160 @@
+//! Where contexts come from. Nothing here allocates, waits, or touches `errno`.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use syscalls::{Sysno, raw};
+
+use super::kind::NAMESPACES;
+use super::{Apps, Kind};
+use crate::writer::{self, Rseq};
+
+/// Length of a thread's name, as the kernel has it.
+pub(super) const NAME_LEN: usize = 16;
+
+/// Where each namespace is found.
+const FILES: [&std::ffi::CStr; NAMESPACES.len()] = [
+    c"/proc/thread-self/ns/cgroup",
+    c"/proc/thread-self/ns/ipc",
+    c"/proc/thread-self/ns/mnt",
+    c"/proc/thread-self/ns/net",
+    c"/proc/thread-self/ns/pid",
+    c"/proc/thread-self/ns/time",
+    c"/proc/thread-self/ns/user",
+    c"/proc/thread-self/ns/uts",
+];
+
+/// What of a thread's stamp says what it remembers.
+const KNOWS_NAMES: u64 = 1;
+const KNOWS_NAMESPACES: u64 = 2;
+const STAMP_SHIFT: u32 = 2;
+
+/// What a thread remembers of itself: asking costs a system call each.
+///
+/// A signal handler may come in the middle, and put the same there.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Remembered {
+    /// Of the process when it asked, and which of the rest it asked for.
+    stamp: AtomicU64,
+    /// The process, and above it the thread.
+    numbers: AtomicU64,
+    name: [AtomicU64; NAME_LEN / 8],
+    /// Two in each word, the first one below.
+    namespaces: [AtomicU64; NAMESPACES.len() / 2],
+}
+
+/// What the contexts of an event are made of.
+pub(super) struct Values<'a> {
+    pub(super) apps: &'a Apps,
+    pub(super) rseq: Option<Rseq>,
+    /// Another number each time that threads are to ask anew.
+    pub(super) stamp: u64,
+    /// Where the event is.
+    pub(super) ip: usize,
+}
+
+impl Values<'_> {
+    /// Appends the value of a context.
+    pub(super) fn append(&self, kind: Kind, mut append: impl FnMut(&[u8])) {
+        match kind {
+            Kind::Vpid => append(&(self.numbers() as u32).to_ne_bytes()),
+            Kind::Vtid => append(&((self.numbers() >> 32) as u32).to_ne_bytes()),
+            Kind::Procname => writer::with_remembered(|thread| {
+                self.know_names(thread);
+                for word in &thread.name {
+                    append(&word.load(Ordering::Relaxed).to_ne_bytes());
+                }
+            }),
+            Kind::CpuId => append(&writer::cpu(self.rseq).to_ne_bytes()),
+            Kind::Ip => append(&(self.ip as u64).to_ne_bytes()),
+            Kind::Namespace(at) => append(&self.namespace(usize::from(at)).to_ne_bytes()),
+            Kind::App(place) => append(&self.apps.value(place).to_ne_bytes()),
+        }
+    }
+
+    fn numbers(&self) -> u64 {
+        writer::with_remembered(|thread| {
+            self.know_names(thread);
+            thread.numbers.load(Ordering::Relaxed)
+        })
+    }
+
+    fn namespace(&self, at: usize) -> u32 {
+        writer::with_remembered(|thread| {
+            self.know_namespaces(thread);
+            let pair = thread.namespaces.get(at / 2);
+            let pair = pair.map_or(0, |pair| pair.load(Ordering::Relaxed));
+            (pair >> (at % 2 * 32)) as u32
+        })
+    }
+
+    /// What the thread remembers is of now, as far as `what` says.
+    fn knows(&self, thread: &Remembered, what: u64) -> bool {
+        let stamp = thread.stamp.load(Ordering::Relaxed);
+        stamp >> STAMP_SHIFT == self.stamp && stamp & what != 0
+    }
+
+    fn note(&self, thread: &Remembered, what: u64) {
+        let before = thread.stamp.load(Ordering::Relaxed);
+        let rest = if before >> STAMP_SHIFT == self.stamp {
+            before
+        } else {
+            self.stamp << STAMP_SHIFT
+        };
+        thread.stamp.store(rest | what, Ordering::Relaxed);
+    }
+
+    fn know_names(&self, thread: &Remembered) {
+        if self.knows(thread, KNOWS_NAMES) {
+            return;
+        }
+        let (process, number) = (writer::process(), writer::thread());
+        thread.numbers.store(
+            u64::from(process) | u64::from(number) << 32,
+            Ordering::Relaxed,
+        );
+        let mut name = [0u8; NAME_LEN];
+        // SAFETY: the kernel stores so many bytes there at most.
+        unsafe {
+            raw::syscall2(
+                Sysno::prctl as usize,
+                libc::PR_GET_NAME as usize,
+                name.as_mut_ptr() as usize,
+            );
+        }
+        for (word, bytes) in thread.name.iter().zip(name.as_chunks().0) {
+            word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
+        }
+        self.note(thread, KNOWS_NAMES);
+    }
+
+    fn know_namespaces(&self, thread: &Remembered) {
+        if self.knows(thread, KNOWS_NAMESPACES) {
+            return;
+        }
+        for (pair, files) in thread.namespaces.iter().zip(FILES.as_chunks().0) {
+            let [first, second] = files.map(inode);
+            pair.store(
+                u64::from(first) | u64::from(second) << 32,
+                Ordering::Relaxed,
+            );
+        }
+        self.note(thread, KNOWS_NAMESPACES);
+    }
+}
+
+/// The number of a file's inode; 0 if there is none, as where `/proc` is not mounted. Those of namespaces have 32 bits.
+fn inode(path: &std::ffi::CStr) -> u32 {
+    let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: the path ends with a NUL, and the kernel fills in what the C library calls `struct stat` on 64-bit machines.
+    unsafe {
+        raw::syscall4(
+            Sysno::newfstatat as usize,
+            libc::AT_FDCWD as usize,
+            path.as_ptr() as usize,
+            stat.as_mut_ptr() as usize,
+            0,
+        );
+        stat.assume_init().st_ino as u32
+    }
+}
