@@ -27,26 +27,18 @@ const NAMED: u32 = 2;
 #[derive(Debug)]
 pub(crate) struct Apps([App; PLACES]);
 
-/// A name that was copied.
-pub(super) struct Name {
-    bytes: [u8; NAME_MAX],
-    len: usize,
-}
-
-impl Name {
-    pub(super) fn as_slice(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-}
-
 /// Whether a context can be called so.
 pub(super) fn is_name(name: &str) -> bool {
     is_name_bytes(name.as_bytes())
 }
 
 fn is_name_bytes(name: &[u8]) -> bool {
-    let is_good = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
-    (1..=NAME_MAX).contains(&name.len()) && name.iter().all(is_good)
+    for byte in name {
+        if !byte.is_ascii_alphanumeric() && *byte != b'_' {
+            return false;
+        }
+    }
+    !name.is_empty() && name.len() <= NAME_MAX
 }
 
 impl App {
@@ -58,13 +50,25 @@ impl App {
         }
     }
 
-    fn name(&self) -> Name {
-        let bytes = std::array::from_fn(|at| self.name[at].load(Ordering::Relaxed));
-        let len = bytes.iter().position(|&byte| byte == 0);
-        Name {
-            bytes,
-            len: len.unwrap_or(NAME_MAX),
+    /// Calls `each` with the bytes of its name, up to its end. (Plain loops, here and below: this runs on signal stacks, and
+    /// in debug builds each adapter takes its part of them.)
+    fn each_byte(&self, mut each: impl FnMut(u8)) {
+        for byte in &self.name {
+            match byte.load(Ordering::Relaxed) {
+                0 => return,
+                byte => each(byte),
+            }
         }
+    }
+
+    fn is_called(&self, name: &[u8]) -> bool {
+        for (at, byte) in self.name.iter().enumerate() {
+            let expected = if at < name.len() { name[at] } else { 0 };
+            if byte.load(Ordering::Relaxed) != expected {
+                return false;
+            }
+        }
+        name.len() <= NAME_MAX
     }
 
     /// Waits until it has a name, if somebody is about to give it one: that is a few stores, which no signal interrupts.
@@ -90,30 +94,29 @@ impl Apps {
         if !is_name_bytes(name) {
             return None;
         }
-        for (place, app) in (0..).zip(&self.0) {
+        for (place, app) in self.0.iter().enumerate() {
             let took = app.state() == FREE
                 && app
                     .state
                     .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed)
                     .is_ok();
             if took {
-                for (byte, to) in name.iter().zip(&app.name) {
-                    to.store(*byte, Ordering::Relaxed);
+                for (at, byte) in name.iter().enumerate() {
+                    app.name[at].store(*byte, Ordering::Relaxed);
                 }
                 // Pairs with the load in `state`.
                 app.state.store(NAMED, Ordering::Release);
-                return Some(place);
             }
-            if app.state() == NAMED && app.name().as_slice() == name {
-                return Some(place);
+            if app.state() == NAMED && app.is_called(name) {
+                return Some(place as u8);
             }
         }
         None
     }
 
-    /// The name of the context at a place; empty if there is none.
-    pub(super) fn name(&self, place: u8) -> Name {
-        self.0[usize::from(place) % PLACES].name()
+    /// Calls `each` with the bytes of the name of the context at a place.
+    pub(super) fn each_byte(&self, place: u8, each: impl FnMut(u8)) {
+        self.0[usize::from(place) % PLACES].each_byte(each);
     }
 
     /// Says where the values of the context at a place come from.
@@ -160,7 +163,9 @@ mod tests {
         }
         let long = [b'a'; NAME_MAX];
         let place = apps.find(&long).unwrap();
-        assert_eq!(apps.name(place).as_slice(), long);
+        let mut name = Vec::new();
+        apps.each_byte(place, |byte| name.push(byte));
+        assert_eq!(name, long);
     }
 
     #[test]

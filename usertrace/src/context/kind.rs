@@ -54,12 +54,18 @@ impl Kind {
         if let Some(own) = name.strip_prefix(APP) {
             return Some(Self::App(apps.find(own)?));
         }
-        let is_it = |other: &str| other.as_bytes() == name;
-        let plain = PLAIN.iter().find(|(_, name)| is_it(name));
-        plain.map(|(kind, _)| *kind).or_else(|| {
-            let at = NAMESPACES.iter().position(|name| is_it(name))?;
-            Some(Self::Namespace(at as u8))
-        })
+        // Plain loops: this runs on signal stacks, and in debug builds each adapter takes its part of them.
+        for (kind, plain) in &PLAIN {
+            if plain.as_bytes() == name {
+                return Some(*kind);
+            }
+        }
+        for (at, namespace) in NAMESPACES.iter().enumerate() {
+            if namespace.as_bytes() == name {
+                return Some(Self::Namespace(at as u8));
+            }
+        }
+        None
     }
 
     /// Calls `put` with the parts of its description, `TYPE NAME`.
@@ -74,12 +80,14 @@ impl Kind {
             Self::Namespace(at) => put(NAMESPACES[usize::from(at) % NAMESPACES.len()].as_bytes()),
             Self::App(app) => {
                 put(APP);
-                let name = apps.name(app);
-                put(name.as_slice());
+                apps.each_byte(app, |byte| put(&[byte]));
             }
             _ => {
-                let plain = PLAIN.iter().find(|(kind, _)| *kind == self);
-                put(plain.map_or("", |(_, name)| name).as_bytes());
+                for (kind, name) in &PLAIN {
+                    if *kind == self {
+                        put(name.as_bytes());
+                    }
+                }
             }
         }
     }

@@ -16,15 +16,14 @@ pub(crate) struct List {
 }
 
 impl List {
-    /// Makes it these. What is more than a channel can have is left out.
-    pub(crate) fn set(&self, kinds: impl Iterator<Item = Kind>) {
-        let mut len = 0;
-        for (kind, code) in kinds.zip(&self.codes) {
+    /// Appends one, unless that is more than a channel can have.
+    pub(crate) fn push(&self, kind: Kind) {
+        let len = self.len.load(Ordering::Relaxed);
+        if let Some(code) = self.codes.get(len as usize) {
             // Relaxed: the channel is opened after this.
             code.store(kind.code(), Ordering::Relaxed);
-            len += 1;
+            self.len.store(len + 1, Ordering::Relaxed);
         }
-        self.len.store(len, Ordering::Relaxed);
     }
 
     pub(crate) fn clear(&self) {
@@ -35,9 +34,20 @@ impl List {
         self.len.load(Ordering::Relaxed) == 0
     }
 
-    pub(crate) fn kinds(&self) -> impl Iterator<Item = Kind> {
+    /// It is one of them.
+    pub(crate) fn has(&self, kind: Kind) -> bool {
+        let mut has = false;
+        self.each(|other| has |= other == kind);
+        has
+    }
+
+    /// Calls `each` with them.
+    pub(crate) fn each(&self, mut each: impl FnMut(Kind)) {
         let len = self.len.load(Ordering::Relaxed) as usize;
-        let codes = self.codes.iter().take(len);
-        codes.filter_map(|code| Kind::of_code(code.load(Ordering::Relaxed)))
+        for code in &self.codes[..len.min(LTT_MAX_CONTEXTS)] {
+            if let Some(kind) = Kind::of_code(code.load(Ordering::Relaxed)) {
+                each(kind);
+            }
+        }
     }
 }

@@ -56,9 +56,7 @@ pub(crate) unsafe fn write(
         words: [0; CONTEXT_WORDS + SHORT],
         len: 0,
     };
-    for kind in list.kinds() {
-        values.append(kind, |bytes| all.append(bytes));
-    }
+    list.each(|kind| values.append(kind, |bytes| all.append(bytes)));
     let contexts = all.len.div_ceil(8);
     // SAFETY: the caller's promise, for all.
     unsafe {

@@ -34,6 +34,9 @@ pub(crate) const ATTACH: u32 = 1 << 31;
 /// Another one: the event calls probes. It goes the long way then.
 pub(crate) const PROBED: u32 = 1 << 30;
 
+/// And another one: a trace wants to know where in the program the event is. It goes the long way, too.
+pub(crate) const HERE: u32 = 1 << 29;
+
 /// A bit of a callsite's channel: it goes to none. Who has seen an older mask finds main below it.
 const UNWANTED: u8 = 1 << 7;
 
@@ -48,7 +51,7 @@ const ID_ROOM: usize = "65535 ".len();
 pub struct Callsite {
     /// The event's id in each slot's trace; 0: not described there.
     ids: [AtomicU16; LTT_MAX_TRACES],
-    /// A bit for each slot whose trace wants the event, [`ATTACH`], and [`PROBED`].
+    /// A bit for each slot whose trace wants the event, [`ATTACH`], [`PROBED`], and [`HERE`].
     mask: AtomicU32,
     /// The short way, if there is one slot and its rings are of CPUs.
     route: Route,

@@ -1,56 +1,55 @@
-//! The ways to the long way of an event that remember where in the program it is: the address to which they return, as they
-//! are called from where the event is written.
-
-use std::arch::naked_asm;
+//! Where in the program an event is: for the context `ip`.
+//!
+//! An event notes it before it is written, in a word of its thread, if a trace wants to know. A signal handler that comes
+//! in between may have events, too; so the word says which event it is about, as far as it has room for that.
 
 use super::Callsite;
-use super::record::{Fill, Outcome, write_four, write_made, write_words};
+use super::callsite::HERE;
+use crate::writer;
 
-/// Goes on with a function that takes one more argument, that address, in this register.
-macro_rules! with_return_address {
-    ($inner:path, x86_64: $x86_64:literal, aarch64: $aarch64:literal) => {{
+/// Bits of the word that say whose address is above them. No program has addresses that are longer than the rest, unless
+/// it asks for them.
+const EVENT_BITS: u32 = 16;
+
+/// Notes the address at which this is, in the function that it is inlined into.
+#[doc(hidden)]
+#[inline(always)]
+pub fn here(callsite: &Callsite) {
+    if callsite.mask() & HERE == 0 {
+        return;
+    }
+    let ip: usize;
+    // SAFETY: an address, and nothing else.
+    unsafe {
         #[cfg(target_arch = "x86_64")]
-        naked_asm!(
-            concat!("mov ", $x86_64, ", qword ptr [rsp]"),
-            "jmp {inner}",
-            inner = sym $inner,
-        );
+        std::arch::asm!("lea {}, [rip]", out(reg) ip, options(pure, nomem, nostack, preserves_flags));
         #[cfg(target_arch = "aarch64")]
-        naked_asm!(
-            concat!("mov ", $aarch64, ", x30"),
-            "b {inner}",
-            inner = sym $inner,
-        );
-    }};
+        std::arch::asm!("adr {}, .", out(reg) ip, options(pure, nomem, nostack, preserves_flags));
+    }
+    note(callsite, ip);
 }
 
-/// [`write_four`], from here.
-#[unsafe(naked)]
-pub(super) extern "C" fn four<const WORDS: usize>(
-    callsite: &Callsite,
-    a: u64,
-    b: u64,
-    c: u64,
-    d: u64,
-) -> Outcome {
-    with_return_address!(write_four::<WORDS>, x86_64: "r9", aarch64: "x5")
+/// Notes the address of an event that is about to be written.
+#[doc(hidden)]
+#[cold]
+#[inline(never)]
+pub fn note(callsite: &Callsite, ip: usize) {
+    writer::set_here((ip as u64) << EVENT_BITS | tag(callsite));
 }
 
-/// [`write_words`], from here.
-///
-/// # Safety
-/// `words` must be as many words.
-#[unsafe(naked)]
-pub(super) unsafe extern "C" fn words(
-    callsite: &Callsite,
-    words: *const u64,
-    len: usize,
-) -> Outcome {
-    with_return_address!(write_words, x86_64: "rcx", aarch64: "x3")
+/// The address that was noted of an event; 0 if it is not known.
+pub(super) fn noted(callsite: &Callsite) -> usize {
+    let word = writer::get_here();
+    if word & ((1 << EVENT_BITS) - 1) == tag(callsite) {
+        (word >> EVENT_BITS) as usize
+    } else {
+        0
+    }
 }
 
-/// [`write_made`], from here.
-#[unsafe(naked)]
-pub(super) extern "C" fn made(callsite: &Callsite, len: usize, fill: &Fill<'_>) -> Outcome {
-    with_return_address!(write_made, x86_64: "rcx", aarch64: "x3")
+/// What tells an event from others, mostly.
+fn tag(callsite: &Callsite) -> u64 {
+    // Callsites lie at multiples of their size or so.
+    let address = std::ptr::from_ref(callsite).addr() as u64 / align_of::<Callsite>() as u64;
+    address & ((1 << EVENT_BITS) - 1)
 }

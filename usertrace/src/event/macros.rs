@@ -100,6 +100,7 @@ macro_rules! tracepoint {
 macro_rules! event {
     ($($module:ident)::+ $(, $argument:expr)* $(,)?) => {
         if $($module)::+::CALLSITE.is_enabled() {
+            $crate::event::here(&$($module)::+::CALLSITE);
             $($module)::+::record($($argument),*)
         } else {
             $crate::event::Outcome::Off

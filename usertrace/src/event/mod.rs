@@ -75,11 +75,12 @@ pub use self::declare::{BadDescription, declare, register, unregister};
 #[doc(hidden)]
 pub use self::describe::{DescribedField, Description, Kind, Label, unraw};
 pub use self::field::{Buffer, Field, Payload, Room, Short};
+pub use self::here::{here, note};
 pub use self::number::{Be, Hex, Number};
 pub use self::record::{Outcome, record, record_parts, record_variable, record_words};
 pub use self::section::Entry;
 #[doc(hidden)]
 pub use crate::writer::Cursor;
 
-pub(crate) use self::callsite::{ATTACH, is_name_byte};
+pub(crate) use self::callsite::{ATTACH, HERE, is_name_byte};
 pub(crate) use self::section::{Section, own};

@@ -1,11 +1,10 @@
 //! The event path, above the writer: which slots, and what to do where the writer refuses.
 
-use std::slice;
 use std::sync::atomic::{AtomicU16, Ordering, fence};
 
 use usertrace_sys::uapi::LTT_MAX_TRACES;
 
-use super::callsite::{ATTACH, Callsite, PROBED};
+use super::callsite::{ATTACH, Callsite, HERE, PROBED};
 use super::field::{Buffer, Room};
 use super::here;
 use crate::writer::{self, Channel, Cursor, Dropped, Payload, Refusal, Rseq};
@@ -13,7 +12,6 @@ use crate::{context, control, probe, runtime};
 
 /// What became of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
 pub enum Outcome {
     /// No trace wants it. Probes may have had it.
     Off,
@@ -64,20 +62,14 @@ fn record_again<const WORDS: usize>(callsite: &Callsite, payload: [u64; WORDS]) 
         return record_words(callsite, &{ payload });
     }
     let word = |at: usize| payload.get(at).copied().unwrap_or_default();
-    here::four::<WORDS>(callsite, word(0), word(1), word(2), word(3))
+    record_four(callsite, WORDS, word(0), word(1), word(2), word(3))
 }
 
-/// Writes an event whose payload is the first `WORDS` of four. Not cold: it is the way of all events where rings are
+/// Writes an event whose payload is the first `words` of four. Not cold: it is the way of all events where rings are
 /// shared.
-pub(super) extern "C" fn write_four<const WORDS: usize>(
-    callsite: &Callsite,
-    a: u64,
-    b: u64,
-    c: u64,
-    d: u64,
-    ip: usize,
-) -> Outcome {
-    write(callsite, &[a, b, c, d][..WORDS.min(4)], ip)
+#[inline(never)]
+fn record_four(callsite: &Callsite, words: usize, a: u64, b: u64, c: u64, d: u64) -> Outcome {
+    record_words(callsite, &[a, b, c, d][..words.min(4)])
 }
 
 /// Writes an event whose payload's length depends on its values: `bound` bytes at most.
@@ -98,8 +90,7 @@ pub fn record_variable(
         short(&mut buffer);
         record_words(callsite, buffer.words())
     } else {
-        let fill: &dyn Fn(&mut Cursor<'_>) = &long;
-        here::made(callsite, len(), &Fill(fill))
+        record_made(callsite, len(), &long)
     }
 }
 
@@ -125,53 +116,23 @@ pub fn record_parts(callsite: &Callsite, parts: &[&[u8]]) -> Outcome {
 
 /// Writes an event whose payload is these words: padded with zeros, as its description says.
 #[doc(hidden)]
-#[inline(always)]
+#[inline(never)]
 pub fn record_words(callsite: &Callsite, words: &[u64]) -> Outcome {
-    // SAFETY: they are so many.
-    unsafe { here::words(callsite, words.as_ptr(), words.len()) }
-}
-
-/// [`record_words`], of an event at `ip`.
-///
-/// # Safety
-/// `words` must be as many words.
-pub(super) unsafe extern "C" fn write_words(
-    callsite: &Callsite,
-    words: *const u64,
-    len: usize,
-    ip: usize,
-) -> Outcome {
-    // SAFETY: the caller's promise.
-    write(callsite, unsafe { slice::from_raw_parts(words, len) }, ip)
-}
-
-#[inline(always)]
-fn write(callsite: &Callsite, words: &[u64], ip: usize) -> Outcome {
     record_each(
         callsite,
-        ip,
         // SAFETY: as `record_each` promises, and gives the callsite's id.
         |rseq, channel, id| unsafe { writer::try_write_words(rseq, channel, id, words) },
         || Payload::Words(words),
     )
 }
 
-/// What appends a payload.
-pub(super) struct Fill<'a>(&'a dyn Fn(&mut Cursor<'_>));
-
-/// Writes an event at `ip` whose payload is to be made.
-pub(super) extern "C" fn write_made(
-    callsite: &Callsite,
-    len: usize,
-    fill: &Fill<'_>,
-    ip: usize,
-) -> Outcome {
-    let fill = fill.0;
+/// Writes an event whose payload is to be made.
+#[inline(never)]
+fn record_made(callsite: &Callsite, len: usize, fill: &dyn Fn(&mut Cursor<'_>)) -> Outcome {
     record_each(
         callsite,
-        ip,
         |rseq, channel, id| {
-            // SAFETY: as in `write`.
+            // SAFETY: as in `record_words`.
             let result = unsafe { writer::try_write_made(rseq, channel, id, len, fill) };
             refresh_if_closed(channel);
             result
@@ -188,29 +149,28 @@ pub(super) extern "C" fn write_made(
 #[inline(always)]
 fn record_each<'a>(
     callsite: &Callsite,
-    ip: usize,
     write: impl Fn(Option<Rseq>, &Channel, &AtomicU16) -> Result<(), Refusal>,
     payload: impl Fn() -> Payload<'a>,
 ) -> Outcome {
     let mut mask = callsite.mask();
     // Pairs with the store of the mask: the runtime's state, and the slot's, were there before.
     fence(Ordering::Acquire);
-    if mask & (ATTACH | PROBED) != 0 {
-        return record_apart(callsite, mask, payload(), ip);
+    if mask & (ATTACH | PROBED | HERE) != 0 {
+        return record_apart(callsite, mask, payload());
     }
     let mut outcome = Outcome::Off;
     while mask != 0 {
         let slot = mask.trailing_zeros() as usize;
-        // SAFETY: the slot's bit was in the mask, which has no others but ATTACH and PROBED.
+        // SAFETY: the slot's bit was in the mask, which has no others but those.
         let (rseq, channel) = unsafe {
             std::hint::assert_unchecked(slot < LTT_MAX_TRACES);
             runtime::place(slot, callsite.channel(slot))
         };
         match write(rseq, channel, callsite.id(slot)) {
             Ok(()) => outcome = outcome.and(Ok(())),
-            Err(refusal) => match record_slowly(callsite, slot, payload(), ip, refusal) {
+            Err(refusal) => match record_slowly(callsite, slot, payload(), refusal) {
                 Some(result) => outcome = outcome.and(result),
-                None => return record_anew(callsite, payload(), ip),
+                None => return record_anew(callsite, payload()),
             },
         }
         mask &= mask - 1;
@@ -225,7 +185,6 @@ fn record_slowly(
     callsite: &Callsite,
     slot: usize,
     payload: Payload<'_>,
-    ip: usize,
     refusal: Refusal,
 ) -> Option<Result<(), Dropped>> {
     if !runtime::is_attached() {
@@ -241,19 +200,19 @@ fn record_slowly(
     let result = match channel.in_contexts() {
         Some(inside) => {
             let (list, stamp) = runtime::contexts(slot, index)?;
-            // SAFETY: as in `write`; the list is the channel's.
+            // SAFETY: as in `record_words`; the list is the channel's.
             unsafe {
                 context::write(
                     &inside,
                     list,
                     runtime::apps(),
-                    (rseq, stamp, ip),
+                    (rseq, stamp, here::noted(callsite)),
                     id,
                     payload,
                 )
             }
         }
-        // SAFETY: as in `write`.
+        // SAFETY: as in `record_words`.
         None => unsafe { writer::write_slowly(rseq, channel, id, payload, refusal) },
     };
     refresh_if_closed(channel);
@@ -271,23 +230,23 @@ fn refresh_if_closed(channel: &Channel) {
     }
 }
 
-/// An event that calls probes, or that is the first one after a `fork`.
+/// An event that calls probes, says where it is, or is the first one after a `fork`.
 #[cold]
 #[inline(never)]
-fn record_apart(callsite: &Callsite, mask: u32, payload: Payload<'_>, ip: usize) -> Outcome {
+fn record_apart(callsite: &Callsite, mask: u32, payload: Payload<'_>) -> Outcome {
     if mask & PROBED != 0 {
         probe::call(callsite, payload);
     }
     if mask & ATTACH != 0 {
-        return record_anew(callsite, payload, ip);
+        return record_anew(callsite, payload);
     }
-    record_all(callsite, mask, payload, ip)
+    record_all(callsite, mask, payload)
 }
 
 /// The first event after a `fork`: gets buffers of this process's own, and writes it there (A5).
 #[cold]
 #[inline(never)]
-fn record_anew(callsite: &Callsite, payload: Payload<'_>, ip: usize) -> Outcome {
+fn record_anew(callsite: &Callsite, payload: Payload<'_>) -> Outcome {
     runtime::refresh();
     let mask = callsite.mask();
     // Pairs with the store of the mask, as in `record`.
@@ -296,14 +255,14 @@ fn record_anew(callsite: &Callsite, payload: Payload<'_>, ip: usize) -> Outcome 
         // Another thread is at it, or there are no buffers to be had.
         return Outcome::Off;
     }
-    record_all(callsite, mask, payload, ip)
+    record_all(callsite, mask, payload)
 }
 
 /// Writes an event slowly into each slot that a mask has.
-fn record_all(callsite: &Callsite, mask: u32, payload: Payload<'_>, ip: usize) -> Outcome {
+fn record_all(callsite: &Callsite, mask: u32, payload: Payload<'_>) -> Outcome {
     let slots = (0..LTT_MAX_TRACES).filter(|slot| mask & (1 << slot) != 0);
     slots.fold(Outcome::Off, |outcome, slot| {
-        match record_slowly(callsite, slot, payload, ip, Refusal::Again) {
+        match record_slowly(callsite, slot, payload, Refusal::Again) {
             Some(result) => outcome.and(result),
             None => outcome,
         }

@@ -267,7 +267,7 @@ impl FieldType {
 
     /// Length of such a field at the start of `bytes`; it may be more than there is. None: a string without end, or a
     /// sequence without beginning.
-    pub(super) fn len(&self, bytes: &[u8]) -> Option<usize> {
+    pub fn len(&self, bytes: &[u8]) -> Option<usize> {
         match self {
             FieldType::Str => bytes.iter().position(|&b| b == 0).map(|nul| nul + 1),
             FieldType::Sequence(element) => {

@@ -80,12 +80,13 @@ impl Rules {
         })
     }
 
-    /// The names of the contexts of a channel, which are kept with the rules.
-    pub(super) fn contexts(&self, channel: usize) -> impl Iterator<Item = &[u8]> {
-        let is_one = move |rule: &Rule<'_>| {
-            rule.flags == LTT_RULE_CONTEXT && usize::from(rule.channel) == channel
-        };
-        self.rules().filter(is_one).map(|rule| rule.pattern)
+    /// Calls `each` with the names of the contexts of a channel, which are kept with the rules.
+    pub(super) fn each_context(&self, channel: usize, mut each: impl FnMut(&[u8])) {
+        for rule in self.rules() {
+            if rule.flags == LTT_RULE_CONTEXT && usize::from(rule.channel) == channel {
+                each(rule.pattern);
+            }
+        }
     }
 
     /// Who accepts an event, as the last rule that matches it says: `event` is `PROVIDER:NAME`, and `name` its name.

@@ -22,8 +22,8 @@ use super::shared::shared;
 use super::state::State;
 use super::status::Refused;
 use super::text::Text;
-use crate::context::Kind;
-use crate::event::{Callsite, Section};
+use crate::context::{Kind, List};
+use crate::event::{Callsite, HERE, Section};
 use crate::writer::{
     self, Channel, Geometry, Mode, Prefault, Protocol, Rseq, Scope, Visits, Wakeup,
 };
@@ -407,30 +407,24 @@ impl Updater {
         if index == LTT_CHANNEL_CONTROL {
             return false;
         }
-        let apps = &shared().apps;
-        // SAFETY: the caller's promise; there is one of each in this function.
-        let (rules, text) = unsafe { (self.state.rules(slot), self.state.text()) };
-        // What this version does not know, it does not write: readers are told what it does.
-        list.set(
-            rules
-                .contexts(index)
-                .filter_map(|name| Kind::of_name(name, apps)),
-        );
+        // SAFETY: the caller's promise; there is no other one in this function.
+        let rules = unsafe { self.state.rules(slot) };
+        rules.each_context(index, |name| {
+            // What this version does not know, it does not write: readers are told what it does.
+            if let Some(kind) = Kind::of_name(name, &shared().apps) {
+                list.push(kind);
+            }
+        });
         if list.is_empty() {
             return false;
         }
-        let mut text = Text::new(text);
-        text.put(b"@");
-        text.put_number(index as u16);
-        for (at, kind) in list.kinds().enumerate() {
-            text.put(if at == 0 { b" " } else { b";" });
-            kind.describe(apps, |part| text.put(part));
-        }
+        // SAFETY: the caller's promise; there is no other one in this function.
+        let text = contexts_text(list, index, unsafe { self.state.text() });
         let channel = self.state.control(slot);
         // SAFETY: as in `describe`.
-        let written = text.finish().is_some_and(|words| unsafe {
-            writer::write_words(self.rseq, channel, &META, words).is_ok()
-        });
+        let write =
+            |words| unsafe { writer::write_words(self.rseq, channel, &META, words).is_ok() };
+        let written = text.is_some_and(write);
         if written {
             // The trace is a new one: so is what it is told of threads.
             self.state.renew_threads();
@@ -698,7 +692,16 @@ impl Updater {
                 .filter(|&slot| callsite.is_wanted(slot))
                 .filter(|&slot| callsite.id(slot).load(Ordering::Relaxed) != 0)
                 .fold(0, |mask, slot| mask | 1 << slot);
-            callsite.set_mask(mask);
+            let wants_place = |slot: usize| {
+                mask & (1 << slot) != 0
+                    && self.state.contexts[callsite.channel(slot)][slot].has(Kind::Ip)
+            };
+            let here = if (0..LTT_MAX_TRACES).any(wants_place) {
+                HERE
+            } else {
+                0
+            };
+            callsite.set_mask(mask | here);
             if mask.is_power_of_two() && self.rseq.is_some() {
                 let slot = mask.trailing_zeros() as usize;
                 let channel = &self.state.channels[callsite.channel(slot)][slot];
@@ -710,6 +713,21 @@ impl Updater {
             }
         }
     }
+}
+
+/// The description of the contexts of the channel of index `index`, put together in `words`.
+#[inline(never)]
+fn contexts_text<'a>(list: &List, index: usize, words: &'a mut [u64]) -> Option<&'a [u64]> {
+    let mut text = Text::new(words);
+    text.put(b"@");
+    text.put_number(index as u16);
+    let mut separator = b" ";
+    list.each(|kind| {
+        text.put(separator);
+        kind.describe(&shared().apps, |part| text.put(part));
+        separator = b";";
+    });
+    text.finish()
 }
 
 /// What becomes of records when a ring of a channel is full; nothing if that is something new.

@@ -41,7 +41,8 @@ pub(super) struct Thread {
     pub(super) visitor: AtomicU32,
     /// In which ring of the shared protocol this thread reserved last, and up to where: what [`super::shared`] knows.
     pub(super) reserved_to: AtomicU64,
-    reserved1: AtomicU64,
+    /// Where in the program the event is that is about to be written: what [`crate::event`] knows.
+    here: AtomicU64,
     /// What contexts say of this thread.
     remembered: Remembered,
 }
@@ -63,6 +64,16 @@ pub(super) fn with<R>(body: impl FnOnce(&Thread) -> R) -> R {
 /// The thread runs, or may be running, on the block of its parent, of which the kernel knows nothing.
 pub(super) fn is_lent() -> bool {
     with(|thread| thread.no_cpu.load(Ordering::Relaxed) != 0)
+}
+
+/// Notes where the calling thread's next event is.
+pub(crate) fn set_here(word: u64) {
+    with(|thread| thread.here.store(word, Ordering::Relaxed));
+}
+
+/// What was noted last.
+pub(crate) fn get_here() -> u64 {
+    with(|thread| thread.here.load(Ordering::Relaxed))
 }
 
 /// Calls `body` with what the calling thread remembers of itself.
