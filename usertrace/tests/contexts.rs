@@ -269,7 +269,7 @@ fn records_have_what_their_channel_says() {
     for round in 0..32u64 {
         let slot = fake.create().unwrap();
         let mut rules = vec![(0, ACCEPT, "*")];
-        let of_channel = |channel: u8| (1 + round >> channel) & 1 != 0;
+        let of_channel = |channel: u8| ((1 + round) >> channel) & 1 != 0;
         for channel in (1..=4).filter(|channel| of_channel(*channel)) {
             rules.extend([(channel, CONTEXT, "vtid"), (channel, CONTEXT, "procname")]);
         }

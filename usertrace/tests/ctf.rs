@@ -108,6 +108,68 @@ fn at(ns: u64) -> u64 {
     START.cycles + ns * 5 / 2
 }
 
+/// F7: whatever is said of contexts, events are read by what was said before the first of them.
+#[test]
+fn f7_contexts_are_in_front_of_fields() {
+    let payload = [&7u32.to_le_bytes()[..], &[0; 4], &[5]].concat();
+    let described = ["@1 u32 vtid", "1 a:b 6 u8 x", "@2 u64 app.x", "@1 u32 vtid"];
+    let directory = tempfile::tempdir().unwrap();
+    let mut main = ring(0);
+    main.event(1, at(100), &payload);
+    let summary = write(
+        directory.path(),
+        identity("p", 1),
+        &control(&described),
+        &[main],
+    );
+    assert_eq!((summary.events, summary.damaged), (1, 0));
+    let lines = babeltrace::read(directory.path()).lines;
+    assert!(
+        lines[0].ends_with("{ cpu_id = 0 }, { vtid = 7 }, { x = 5 }"),
+        "{lines:?}"
+    );
+
+    // Other ones for the same channel, and such as come when events were read, are refused.
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Clock::new(&START, &[]);
+    let mut writer = writer_of(directory.path(), clock, &channel(1));
+    let mut described = control(&["1 a:b 6 u8 x", "@1 u32 vtid", "@1 u64 vtid", "@1 fmt x"]);
+    let mut main = ring(0);
+    main.event(1, at(100), &payload);
+    let read = |writer: &mut ProcessWriter, control: &RingWriter, main: &RingWriter| {
+        let (mut control_memory, mut memory) = (frozen(control), frozen(main));
+        writer
+            .read_control(0, &mut control_memory, control.head, Patience::Wait)
+            .unwrap();
+        writer
+            .read(0, 0, &mut memory, main.head, Patience::Wait)
+            .unwrap();
+        let summary = writer.summary();
+        (summary.events, summary.damaged)
+    };
+    assert_eq!(read(&mut writer, &described, &main), (1, 2));
+    described.meta(START.cycles, "2 a:c 6");
+    described.meta(START.cycles, "@1 u16 vtid");
+    main.event(1, at(200), &payload);
+    assert_eq!(read(&mut writer, &described, &main), (2, 3));
+    writer.finish(None).unwrap();
+    assert_eq!(babeltrace::read(directory.path()).lines.len(), 2);
+
+    // Of a channel that was read without any.
+    let directory = tempfile::tempdir().unwrap();
+    let mut writer = writer_of(directory.path(), Clock::new(&START, &[]), &channel(1));
+    let mut described = control(&["1 a:b 6 u8 x"]);
+    let mut main = ring(0);
+    main.event(1, at(100), &[5]);
+    assert_eq!(read(&mut writer, &described, &main), (1, 0));
+    described.meta(START.cycles, "@1 u32 vtid");
+    main.event(1, at(200), &[6]);
+    assert_eq!(read(&mut writer, &described, &main), (2, 1));
+    writer.finish(None).unwrap();
+    let lines = babeltrace::read(directory.path()).lines;
+    assert!(lines[1].ends_with("{ cpu_id = 0 }, { x = 6 }"), "{lines:?}");
+}
+
 #[test]
 fn fields_are_printed_with_their_values() {
     let directory = tempfile::tempdir().unwrap();

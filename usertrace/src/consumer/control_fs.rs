@@ -48,13 +48,15 @@ pub struct ControlFs {
     root: PathBuf,
 }
 
-/// Sizes of the rings of the channel `main`; where there is none, the kernel's own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sizes {
+/// What the channel `main` is to be like; where it does not say, as the kernel makes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MainChannel {
     /// Bytes in a sub-buffer.
     pub subbuf_size: Option<u32>,
     /// Sub-buffers in a ring.
     pub subbuf_count: Option<u32>,
+    /// Names of contexts, which events begin with.
+    pub contexts: Vec<String>,
 }
 
 impl ControlFs {
@@ -78,8 +80,8 @@ impl ControlFs {
     /// Creates a trace, which is removed again when the result is dropped; or joins one that exists, which then stays.
     ///
     /// # Errors
-    /// When the kernel does not like it: a name, or sizes, of which those of a trace that was started are fixed.
-    pub fn create(&self, name: &str, sizes: Sizes) -> Result<TraceDir, ControlFsError> {
+    /// When the kernel does not like it: a name, or what is asked for, which is fixed in a trace that was started.
+    pub fn create(&self, name: &str, asked: &MainChannel) -> Result<TraceDir, ControlFsError> {
         let path = self.root.join(name);
         let created = match fs::create_dir(&path) {
             Ok(()) => true,
@@ -89,12 +91,15 @@ impl ControlFs {
         let trace = TraceDir { path, created };
         let main = trace.channel(MAIN);
         for (file, value) in [
-            ("subbuf_size", sizes.subbuf_size),
-            ("subbuf_count", sizes.subbuf_count),
+            ("subbuf_size", asked.subbuf_size),
+            ("subbuf_count", asked.subbuf_count),
         ] {
             if let Some(value) = value {
                 write(&main.join(file), &value.to_string())?;
             }
+        }
+        if !asked.contexts.is_empty() {
+            write(&main.join("contexts"), &asked.contexts.join(" "))?;
         }
         Ok(trace)
     }
@@ -289,16 +294,16 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("abi"), "").unwrap();
         let control = ControlFs::open(directory.path()).unwrap();
-        let sizes = Sizes {
+        let asked = MainChannel {
             subbuf_size: Some(4096),
-            ..Sizes::default()
+            ..MainChannel::default()
         };
         // In a plain directory, the channel does not come by itself.
-        let error = control.create("t", sizes).unwrap_err();
+        let error = control.create("t", &asked).unwrap_err();
         assert!(error.to_string().contains("t/main/subbuf_size"), "{error}");
         assert!(!directory.path().join("t").exists());
 
-        let trace = control.create("t", Sizes::default()).unwrap();
+        let trace = control.create("t", &MainChannel::default()).unwrap();
         assert_eq!(control.traces().unwrap(), [trace.path()]);
         assert_eq!(control.trace("t").unwrap(), trace.path());
         for name in ["", ".", "..", "t/main", "x", "abi"] {
@@ -316,16 +321,16 @@ mod tests {
         let control = ControlFs::open(directory.path()).unwrap();
         let theirs = directory.path().join("t");
         fs::create_dir(&theirs).unwrap();
-        drop(control.create("t", Sizes::default()).unwrap());
+        drop(control.create("t", &MainChannel::default()).unwrap());
         assert!(theirs.exists());
-        let joined = control.create("t", Sizes::default()).unwrap();
+        let joined = control.create("t", &MainChannel::default()).unwrap();
         joined.remove().unwrap();
         assert!(theirs.exists());
-        let sizes = Sizes {
+        let asked = MainChannel {
             subbuf_count: Some(2),
-            ..Sizes::default()
+            ..MainChannel::default()
         };
-        control.create("t", sizes).unwrap_err();
+        control.create("t", &asked).unwrap_err();
         assert!(theirs.exists());
     }
 

@@ -41,13 +41,16 @@ pub fn record_fallback(options: &Options) -> Result<Recording, RecordError> {
     command.env("USERTRACE_BACKEND", "fast");
     command.env("USERTRACE_OUTPUT", &directory);
     let sizes = [
-        ("USERTRACE_SUBBUF_SIZE", options.sizes.subbuf_size),
-        ("USERTRACE_SUBBUF_COUNT", options.sizes.subbuf_count),
+        ("USERTRACE_SUBBUF_SIZE", options.main.subbuf_size),
+        ("USERTRACE_SUBBUF_COUNT", options.main.subbuf_count),
     ];
     for (name, size) in sizes {
         if let Some(size) = size {
             command.env(name, size.to_string());
         }
+    }
+    if !options.main.contexts.is_empty() {
+        command.env("USERTRACE_CONTEXTS", options.main.contexts.join(" "));
     }
     let more = options.environment.iter();
     command.envs(more.map(|(name, value)| (name, value)));

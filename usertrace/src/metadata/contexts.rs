@@ -86,6 +86,8 @@ impl PayloadLengths for InChannel<'_> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::metadata::{Description, FieldError};
 
@@ -128,6 +130,24 @@ mod tests {
             contexts: None,
         };
         assert_eq!(without.payload_len(7, b"xabc\0"), Some(5));
+    }
+
+    proptest! {
+        /// F4: lines that are nearly right, and payloads of anything.
+        #[test]
+        fn no_contexts_are_too_strange(
+            line in "@[0-9]{0,2} (u8|str|c8\\[16\\]|u64\\[\\]|fmt) [a-z.]{0,3}(;(u64|str|s16\\[9\\]|none) x){0,3}",
+            payload in prop::collection::vec(0u8..3, 0..64),
+        ) {
+            if let Ok(Description::Contexts(contexts)) = Description::parse(line.as_bytes()) {
+                let again = Description::parse(contexts.line().as_bytes());
+                prop_assert_eq!(again, Ok(Description::Contexts(contexts.clone())));
+                if let Some((context, rest)) = contexts.split(&payload) {
+                    prop_assert!(context.len() + rest.len() <= payload.len());
+                    prop_assert!((payload.len() - rest.len()).is_multiple_of(8));
+                }
+            }
+        }
     }
 
     #[test]

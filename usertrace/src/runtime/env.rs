@@ -76,6 +76,8 @@ pub(super) struct Fast {
     pub(super) subbuf_count: u32,
     /// `USERTRACE_PREFAULT`: `all`, or nothing.
     pub(super) prefault: Prefault,
+    /// `USERTRACE_CONTEXTS`: names of contexts, with blanks or commas between them.
+    pub(super) contexts: &'static [u8],
 }
 
 /// `USERTRACE_RINGS`
@@ -106,6 +108,7 @@ impl Fast {
         subbuf_size: 64 << 10,
         subbuf_count: 16,
         prefault: Prefault::Ahead,
+        contexts: b"",
     };
 }
 
@@ -158,6 +161,7 @@ fn parse(variable: impl Fn(&CStr) -> Option<&'static [u8]>) -> Settings {
                 Some(b"all") => Prefault::All,
                 _ => fast.prefault,
             },
+            contexts: filled(c"USERTRACE_CONTEXTS").unwrap_or(fast.contexts),
         },
     }
 }
@@ -267,5 +271,9 @@ mod tests {
         let prefault = |text| only(c"USERTRACE_PREFAULT", text).fast.prefault;
         assert_eq!(prefault("all"), Prefault::All);
         assert_eq!(prefault("1"), Prefault::Ahead);
+        assert_eq!(
+            only(c"USERTRACE_CONTEXTS", "vtid,ip").fast.contexts,
+            b"vtid,ip"
+        );
     }
 }

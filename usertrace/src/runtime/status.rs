@@ -47,6 +47,8 @@ pub enum NoFallback {
     Sizes,
     /// The current directory has no name.
     Directory,
+    /// No context has the name that the environment asks for, or it asks for more than there can be.
+    Context(&'static [u8]),
     /// There is no memory for its buffers.
     Memory(Errno),
     /// Its process cannot be started.
@@ -61,6 +63,10 @@ impl fmt::Display for NoFallback {
             Self::Threads => f.write_str("the program had threads already"),
             Self::Sizes => f.write_str("no ring has such a size"),
             Self::Directory => f.write_str("the current directory has no name"),
+            Self::Context(name) => {
+                let name = name.escape_ascii();
+                write!(f, "no context is called \"{name}\", or there are too many")
+            }
             Self::Memory(errno) => write!(f, "no memory for buffers: {errno}"),
             Self::Process(errno) => write!(f, "its process cannot be started: {errno}"),
         }

@@ -2,6 +2,7 @@
 //!
 //! Each test runs this very executable once more as a program that is traced, and reads what the daemons wrote.
 
+mod contexts;
 mod daemons;
 mod fields;
 mod kills;
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
         output::a_full_disk,
         output::the_command_records,
         fields::b1_each_type_comes_back,
+        contexts::f7_contexts_come_back,
         daemons::the_worker_is_replaced,
         daemons::the_guardian_is_replaced,
         daemons::either_one_again_and_again,

@@ -22,6 +22,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("before_main", before_main),
     ("idle", || {}),
     ("fields", super::fields::write),
+    ("contexts", super::contexts::write),
     ("ten", || {
         write(1, 0..10);
     }),

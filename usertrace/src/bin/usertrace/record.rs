@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use usertrace::consumer::{
-    CONTROL_FS, ControlFs, Options, RecordError, Recorded, Recording, Sizes, record,
+    CONTROL_FS, ControlFs, MainChannel, Options, RecordError, Recorded, Recording, record,
     record_fallback,
 };
 
@@ -28,6 +28,7 @@ Examples:
   usertrace record --malloc -- sqlite3 db     the use of memory of one that has none
   usertrace record --pthread --dl -- ./server its locks and conditions, and the libraries that it loads
   usertrace record -o trace -- make -j4 && babeltrace2 trace
+  usertrace record --context vtid,procname -- ./server    each event with its thread and that one's name
   usertrace record --trace mine -o trace      a trace that was set up by hand, until SIGINT
 
 The trace is a directory with a CTF trace for each process, for babeltrace2 and Trace Compass. The program's
@@ -57,6 +58,11 @@ pub(crate) struct Args {
     /// Sub-buffers in each ring, a power of two [default: the kernel's]
     #[arg(long, value_name = "COUNT")]
     subbuf_count: Option<u32>,
+
+    /// What each event is to say besides its fields: vpid, vtid, procname, cpu_id, ip, cgroup_ns, ipc_ns, mnt_ns, net_ns,
+    /// pid_ns, time_ns, user_ns, uts_ns, or app.NAME, which the program defines; several with commas between them
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    context: Vec<String>,
 
     #[command(flatten)]
     preload: Wanted,
@@ -106,9 +112,10 @@ impl Args {
         let options = Options {
             root: self.root,
             trace: trace.unwrap_or_else(|| format!("usertrace-{}", std::process::id())),
-            sizes: Sizes {
+            main: MainChannel {
                 subbuf_size: self.subbuf_size,
                 subbuf_count: self.subbuf_count,
+                contexts: self.context,
             },
             output,
             program: self.program,

@@ -11,10 +11,7 @@
 //! - The desk: what the daemons write down for each other. Not accessible in the program.
 //! - Slots: the areas of one process each. A process can access its own one, the daemons all.
 
-use usertrace_sys::uapi::{
-    LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_INFO_PAGE, LTT_MAX_TRACES, LttInfoChannel,
-    LttRingControl,
-};
+use usertrace_sys::uapi::{LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LttInfoChannel, LttRingControl};
 
 use super::desk;
 use super::header::Header;
@@ -26,7 +23,7 @@ pub(super) const PAGE: usize = 4096;
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) const PAGE: usize = 65536;
 
-const INFO_LEN: usize = (1 + LTT_MAX_TRACES) * LTT_INFO_PAGE;
+const INFO_LEN: usize = crate::runtime::info::INFO_LEN_WITH_RULES as usize;
 const STRIDE: usize = size_of::<LttRingControl>();
 /// Channels of the trace.
 pub(super) const CHANNELS: usize = 2;

@@ -5,7 +5,9 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use syscalls::{Errno, Sysno, raw};
-use usertrace_sys::uapi::{LttInfo, LttInfoSlot, LttInfoTrace, LttRingControl};
+use usertrace_sys::uapi::{
+    LTT_MAX_TRACES, LttInfo, LttInfoFilter, LttInfoSlot, LttInfoTrace, LttRingControl,
+};
 use zerocopy::IntoBytes;
 
 use super::desk::{Desk, Ledger, SlotDesk};
@@ -106,7 +108,7 @@ impl Pool {
     }
 
     /// Writes the info area, before anybody reads it.
-    pub(super) fn write_info(&self, info: &LttInfo, trace: &LttInfoTrace) {
+    pub(super) fn write_info(&self, info: &LttInfo, trace: &LttInfoTrace, filter: &LttInfoFilter) {
         let mut info = *info;
         info.slot[0] = LttInfoSlot {
             generation: info.generation,
@@ -117,12 +119,15 @@ impl Pool {
         };
         let area = self.at(self.layout.info());
         let page = usertrace_sys::uapi::LTT_INFO_PAGE;
-        // SAFETY: the area has room for both, and nobody else knows of it yet.
+        // SAFETY: the area has room for all, and nobody else knows of it yet.
         unsafe {
             let bytes = info.as_bytes();
             area.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
             let bytes = trace.as_bytes();
             area.add(page)
+                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+            let bytes = filter.as_bytes();
+            area.add((1 + LTT_MAX_TRACES) * page)
                 .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
         }
     }

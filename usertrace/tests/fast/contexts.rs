@@ -1,0 +1,69 @@
+//! F7: contexts, from what a program is told to what a reader prints.
+
+use usertrace::{Outcome, event};
+
+use super::babeltrace;
+use super::run::Run;
+
+usertrace::tracepoint! {
+    mod pair {
+        provider: "test",
+        name: "pair",
+        loglevel: Info,
+        fields: { vtid: u8, text: str },
+    }
+}
+
+/// The program: prints its numbers.
+pub(crate) fn write() {
+    usertrace::context!("request", 0xffff_ffff_ffff_fff0).unwrap();
+    let tid = std::thread::Builder::new()
+        .name("a \"thread\"".into())
+        .spawn(|| {
+            for text in ["", "text", &"l".repeat(3000)] {
+                assert_eq!(event!(pair, 7, text), Outcome::Recorded);
+            }
+            // SAFETY: no memory is involved.
+            unsafe { libc::gettid() }
+        })
+        .unwrap()
+        .join()
+        .unwrap();
+    print!("{} {tid}", std::process::id());
+}
+
+pub(crate) fn f7_contexts_come_back() {
+    // In rings of both protocols; a name that is a field's, too.
+    for rings in ["cpu", "thread"] {
+        let run = Run::new();
+        let contexts = (
+            "USERTRACE_CONTEXTS",
+            "vpid vtid,procname, app.request app.none",
+        );
+        let printed = run.success("contexts", &[("USERTRACE_RINGS", rings), contexts]);
+        let (pid, tid) = printed.split_once(' ').unwrap();
+        run.wait();
+        let lines = babeltrace::read(run.path()).lines;
+        assert_eq!(lines.len(), 3);
+        for (line, text) in lines.iter().zip(["", "text", &"l".repeat(3000)]) {
+            let expected = format!(
+                " }}, {{ vpid = {pid}, vtid = {tid}, procname = \"a \\\"thread\\\"\", \
+                 app_request = 18446744073709551600, app_none = 0 }}, \
+                 {{ vtid = 7, text = \"{text}\" }}"
+            );
+            assert!(line.ends_with(&expected), "{rings}: {line} {expected}");
+        }
+    }
+    // None that is not there is waited for in vain.
+    for (names, bad) in [
+        ("vtid tid", "tid"),
+        ("app.a.b", "app.a.b"),
+        ("vtid,\u{1}", "\\x01"),
+    ] {
+        let run = Run::new();
+        let text = run.success("report", &[("USERTRACE_CONTEXTS", names)]);
+        let expected =
+            format!("no fallback: no context is called \"{bad}\", or there are too many\n");
+        assert_eq!(text, expected);
+    }
+}
