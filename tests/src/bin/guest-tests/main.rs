@@ -7,6 +7,7 @@ mod calls;
 mod channels;
 mod commands;
 mod consumer;
+mod contexts;
 mod cycles;
 mod discovery;
 mod events;
@@ -66,6 +67,7 @@ const ALL: &[&[Case]] = &[
     isolation::CASES,
     commands::CASES,
     channels::CASES,
+    contexts::CASES,
     flight::CASES,
     recorder::CASES,
     fuzz::CASES,

@@ -1,0 +1,123 @@
+//! F7: contexts, in the kernel's buffers.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+use std::thread::Builder;
+
+use usertrace::Outcome;
+use usertrace_tests::babeltrace::{self, Printed};
+use usertrace_tests::child::Child;
+use usertrace_tests::control::Trace;
+use usertrace_tests::event::{self, attach};
+use usertrace_tests::program;
+
+use crate::{Case, cases};
+
+pub(crate) const CASES: &[Case] = cases![
+    f7_each_event_has_the_contexts_of_its_channel,
+    f7_e4_an_event_that_goes_elsewhere_has_the_contexts_there,
+];
+
+/// What is in a trace's rings now.
+fn snapshot(trace: &Trace) -> Vec<Printed> {
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = Command::new(program::path("usertrace"))
+        .arg("snapshot")
+        .arg(trace.name())
+        .arg("--output")
+        .arg(directory.path().join("now"))
+        .output()
+        .expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+    babeltrace::read(&directory.path().join("now")).events
+}
+
+fn inode(namespace: &str) -> u64 {
+    let file = format!("/proc/self/ns/{namespace}");
+    fs::metadata(file).expect("a namespace").ino()
+}
+
+/// In rings of each scope, from threads with names of their own.
+fn f7_each_event_has_the_contexts_of_its_channel() {
+    for scope in ["cpu", "thread", "global", "mm_cid"] {
+        let trace = Trace::create("contexts");
+        trace.write("main/scope", scope).expect("a scope");
+        let names = "vpid vtid procname cpu_id ip net_ns uts_ns app.thread";
+        trace.write("main/contexts", names).expect("contexts");
+        trace.start();
+        let mut child = Child::spawn(|link| {
+            std::thread_local!(static THREAD: std::cell::Cell<u64> = const { std::cell::Cell::new(0) });
+            attach();
+            usertrace::context!("thread", THREAD.get()).expect("a context");
+            for thread in 1..=2u32 {
+                let write = move || {
+                    THREAD.set(u64::from(thread));
+                    // SAFETY: no memory is involved.
+                    let number = unsafe { libc::gettid() } as u64;
+                    assert_eq!(event::write(thread, number), Outcome::Recorded);
+                };
+                let named = Builder::new().name(format!("writer {thread}"));
+                named.spawn(write).expect("a thread").join().expect("done");
+            }
+            link.tell(1);
+            link.hear();
+        });
+        assert_eq!(child.link.hear(), 1);
+        let events = snapshot(&trace);
+        assert_eq!(events.len(), 2, "{scope}");
+        for (thread, event) in (1..).zip(&events) {
+            assert_eq!(event.field("app_thread"), thread);
+            assert_eq!(event.field("thread"), thread);
+            assert_eq!(event.field("vtid"), event.field("number"));
+            assert_eq!(event.field("vpid"), child.pid().as_raw() as u64);
+            assert_eq!(event.text("procname"), format!("writer {thread}"));
+            assert!(event.address("ip") != 0);
+            for namespace in ["net", "uts"] {
+                let value = event.field(&format!("{namespace}_ns"));
+                assert_eq!(value, inode(namespace));
+            }
+        }
+        child.link.tell(1);
+        child.join();
+        trace.try_remove().expect("removed");
+    }
+}
+
+/// Filters change under a process that writes: from main, which has none, to a channel that has.
+fn f7_e4_an_event_that_goes_elsewhere_has_the_contexts_there() {
+    let trace = Trace::create("contexts");
+    fs::create_dir(trace.path().join("apart")).expect("a channel");
+    trace
+        .write("apart/contexts", "vtid procname")
+        .expect("contexts");
+    trace.start();
+    let mut child = Child::spawn(|link| {
+        attach();
+        loop {
+            let number = link.hear();
+            if number == 0 {
+                return;
+            }
+            assert_eq!(event::write(0, number), Outcome::Recorded);
+            link.tell(number);
+        }
+    });
+    for number in 1..=6 {
+        let filter = if number % 2 == 0 { "numbered" } else { "0" };
+        trace.write("apart/filter", filter).expect("a filter");
+        child.link.tell(number);
+        assert_eq!(child.link.hear(), number);
+    }
+    let events = snapshot(&trace);
+    assert_eq!(events.len(), 6);
+    for event in &events {
+        let has = event.fields.contains("vtid = ");
+        assert_eq!(has, event.field("number") % 2 == 0, "{}", event.fields);
+        if has {
+            assert_eq!(event.field("vtid"), child.pid().as_raw() as u64);
+        }
+    }
+    child.link.tell(0);
+    child.join();
+}
