@@ -16,22 +16,36 @@ pub(crate) use list::List;
 pub(crate) use values::Remembered;
 pub(crate) use write::write;
 
+use std::fmt;
+
 use crate::runtime::{self, HeldBack};
 
 /// Longest name of a context that a program defines, without the `app.` that it gets in traces.
 pub const NAME_MAX: usize = apps::NAME_MAX;
 
 /// A context that cannot be defined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DefineError {
     /// The name is empty, longer than [`NAME_MAX`] bytes, or has other characters than ASCII letters, digits and `_`.
-    #[error("a context's name has 1 to {NAME_MAX} letters, digits and _")]
     Name,
     /// The process has as many as there can be, with those that traces ask for.
-    #[error("there are too many contexts")]
     TooMany,
 }
+
+impl fmt::Display for DefineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name => write!(
+                f,
+                "a context's name has 1 to {NAME_MAX} letters, digits and _"
+            ),
+            Self::TooMany => f.write_str("there are too many contexts"),
+        }
+    }
+}
+
+impl std::error::Error for DefineError {}
 
 /// Defines a context `app.NAME`: `read` is called for each event that goes to a channel which asks for it, in the thread
 /// of the event. In a process in which nobody defines it, it is 0.
