@@ -1,5 +1,6 @@
 //! The writer on memory that no kernel owns: all else is real.
 
+mod contexts;
 mod lent;
 mod long;
 mod mm_cid;
