@@ -46,12 +46,12 @@ const ID_ROOM: usize = "65535 ".len();
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Callsite {
+    /// The short way, if there is one slot and its rings are of CPUs. First, so that one register has both addresses.
+    route: Route,
     /// The event's id in each slot's trace; 0: not described there.
     ids: [AtomicU16; LTT_MAX_TRACES],
     /// A bit for each slot whose trace wants the event, [`ATTACH`], and [`PROBED`].
     mask: AtomicU32,
-    /// The short way, if there is one slot and its rings are of CPUs.
-    route: Route,
     /// The channel that the event goes to in each slot's trace, and [`UNWANTED`].
     channels: [AtomicU8; LTT_MAX_TRACES],
     description: Text,
