@@ -243,7 +243,7 @@ impl tracing_core::Callsite for Sizeless {
 static ONE: Metadata<'static> = tracing_core::metadata! {
     name: "one",
     target: "sizeless",
-    level: tracing_core::Level::INFO,
+    level: Level::INFO,
     fields: &["x"],
     callsite: &CALLSITE,
     kind: tracing_core::Kind::EVENT,
@@ -252,7 +252,7 @@ static ONE: Metadata<'static> = tracing_core::metadata! {
 static OTHER: Metadata<'static> = tracing_core::metadata! {
     name: "other",
     target: "sizeless",
-    level: tracing_core::Level::WARN,
+    level: Level::WARN,
     fields: &["y"],
     callsite: &CALLSITE,
     kind: tracing_core::Kind::EVENT,

@@ -135,8 +135,8 @@ fn answer(request: Request<'_>, room: &mut [u8]) -> Result<usize, Failure> {
             // SAFETY: who may control this process may run anything in it.
             Ok(unsafe { probe::load(&name(path)?) }.map_err(Failure::Load)?)
         }
-        // SAFETY: likewise; and nobody serves in the middle of a probe.
         Request::Unload(path) => {
+            // SAFETY: likewise; and nobody serves in the middle of a probe.
             Ok(unsafe { probe::unload(&name(path)?) }.map_err(Failure::Unload)?)
         }
         Request::Connect(events, name) => probe::connect(events, name),
