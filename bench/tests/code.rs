@@ -1,9 +1,10 @@
 //! Reads the machine code of an event: how many instructions it is, and that none of them locks, calls, or enters the
 //! kernel (A3, B6).
 //!
-//! The code is that of `instrumented`, as a release build makes it, whatever this test is built as. All paths from the
-//! place of the event to its end are followed; the one of an event that is recorded passes the end of the restartable
-//! sequence, and the one of an event that no trace wants makes no call.
+//! The code is that of `instrumented`, as a release build makes it, whatever this test is built as; and that of a library in
+//! C (`code.c`), and of `libusertrace.so`, which it calls. All paths from the place of the event to its end are followed;
+//! the one of an event that is recorded passes the end of the restartable sequence, and the one of an event that no trace
+//! wants makes no call.
 
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
@@ -51,48 +52,94 @@ impl Program {
         Self { file }
     }
 
+    /// The library for C, as it is installed, and one that writes an event by it.
+    fn of_c() -> (Self, Self) {
+        let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("c");
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let run = |command: &mut Command| {
+            let status = command.status().expect("a command");
+            assert!(status.success(), "{command:?}: {status}");
+        };
+        run(Command::new(here.join("../scripts/c-library"))
+            .arg("--prefix")
+            .arg(&prefix)
+            .env(
+                "CARGO_TARGET_DIR",
+                Path::new(env!("CARGO_TARGET_TMPDIR")).join("code"),
+            )
+            .env_remove("RUSTFLAGS")
+            .env_remove("CARGO_ENCODED_RUSTFLAGS"));
+        let library = prefix.join("lib/libusertrace.so.1");
+        let caller = prefix.join("code.so");
+        run(Command::new("cc")
+            .args(["-O2", "-shared", "-fPIC", "-I"])
+            .arg(prefix.join("include"))
+            .arg("-o")
+            .arg(&caller)
+            .arg(here.join("tests/code.c"))
+            .arg(&library));
+        let read = |path| Self {
+            file: std::fs::read(path).expect("it was built"),
+        };
+        (read(library), read(caller))
+    }
+
+    fn object(&self) -> object::File<'_> {
+        object::File::parse(&*self.file).expect("an ELF file")
+    }
+
+    /// Where the function begins that has such a name.
+    fn function(&self, wanted: impl Fn(&str) -> bool) -> u64 {
+        let object = self.object();
+        let mut found: Vec<u64> = object
+            .symbols()
+            .chain(object.dynamic_symbols())
+            .filter(|symbol| symbol.is_definition() && symbol.name().is_ok_and(&wanted))
+            .map(|symbol| symbol.address())
+            .collect();
+        found.dedup();
+        assert_eq!(found.len(), 1, "one symbol has that name");
+        found[0]
+    }
+
+    /// Where the place of the event begins.
+    fn place(&self) -> u64 {
+        self.function(|name| name == "usertrace_bench_place")
+    }
+
+    /// Where its function begins. Both ways to mangle a name have its parts in it.
+    fn record(&self) -> u64 {
+        self.function(|name| {
+            name.contains("instrumented") && name.contains("numbers") && name.contains("record")
+        })
+    }
+
     fn code(&self) -> Walk<'_> {
-        let object = object::File::parse(&*self.file).expect("an ELF file");
+        let object = self.object();
         let sections = object
             .sections()
             .filter_map(|section| Some((section.address(), section.data().ok()?)))
             .filter(|(address, _)| *address != 0)
             .collect();
-        let name = |wanted: &dyn Fn(&str) -> bool| -> u64 {
-            let found: Vec<u64> = object
-                .symbols()
-                .filter(|symbol| symbol.name().is_ok_and(wanted))
-                .map(|symbol| symbol.address())
-                .collect();
-            assert_eq!(found.len(), 1, "one symbol has that name");
-            found[0]
-        };
-        // Both ways to mangle a name have its parts in it.
-        let record = |name: &str| {
-            name.contains("instrumented") && name.contains("numbers") && name.contains("record")
-        };
-        let sequences = object
-            .section_by_name("__rseq_cs")
-            .expect("there are restartable sequences");
-        let range = sequences.address()..sequences.address() + sequences.size();
-        let commits = object
-            .dynamic_relocations()
-            .expect("they are relocated")
-            .filter(|(at, _)| range.contains(at) && (at - range.start) % 32 == 8)
-            .map(|(at, relocation)| {
-                assert_eq!(relocation.target(), RelocationTarget::Absolute);
-                // Start and length of a sequence: what it ends with is the commit.
-                let data = sequences.data().expect("they are in the file");
-                let length = &data[(at - range.start) as usize + 8..][..8];
-                relocation.addend().cast_unsigned()
-                    + u64::from_le_bytes(length.try_into().expect("8 bytes"))
-            })
-            .collect();
+        let commits = object.section_by_name("__rseq_cs").map(|sequences| {
+            let range = sequences.address()..sequences.address() + sequences.size();
+            object
+                .dynamic_relocations()
+                .expect("they are relocated")
+                .filter(|(at, _)| range.contains(at) && (at - range.start) % 32 == 8)
+                .map(|(at, relocation)| {
+                    assert_eq!(relocation.target(), RelocationTarget::Absolute);
+                    // Start and length of a sequence: what it ends with is the commit.
+                    let data = sequences.data().expect("they are in the file");
+                    let length = &data[(at - range.start) as usize + 8..][..8];
+                    relocation.addend().cast_unsigned()
+                        + u64::from_le_bytes(length.try_into().expect("8 bytes"))
+                })
+                .collect()
+        });
         Walk {
             sections,
-            place: name(&|name| name == "usertrace_bench_place"),
-            record: name(&record),
-            commits,
+            commits: commits.unwrap_or_default(),
         }
     }
 }
@@ -100,10 +147,6 @@ impl Program {
 /// What the paths lead through.
 struct Walk<'a> {
     sections: Vec<(u64, &'a [u8])>,
-    /// Where the place of the event begins.
-    place: u64,
-    /// Where its function begins.
-    record: u64,
     /// Where the restartable sequences end.
     commits: HashSet<u64>,
 }
@@ -123,7 +166,7 @@ impl Walk<'_> {
         instruction
     }
 
-    /// All paths from there to a return that come to no place twice.
+    /// All paths from there to a return, or to a jump that leads elsewhere, that come to no place twice.
     fn paths(&self, from: u64) -> Vec<Instructions> {
         let mut done = Vec::new();
         let mut open: Vec<(u64, Instructions)> = vec![(from, Vec::new())];
@@ -135,7 +178,7 @@ impl Walk<'_> {
             path.push(instruction);
             assert!(open.len() + done.len() < 100_000, "too many paths");
             match instruction.flow_control() {
-                FlowControl::Return => done.push(path),
+                FlowControl::Return | FlowControl::IndirectBranch => done.push(path),
                 FlowControl::ConditionalBranch => {
                     open.push((instruction.near_branch_target(), path.clone()));
                     open.push((instruction.next_ip(), path));
@@ -144,7 +187,7 @@ impl Walk<'_> {
                     open.push((instruction.near_branch_target(), path));
                 }
                 // The end of the road: a trap.
-                FlowControl::Exception | FlowControl::IndirectBranch => {}
+                FlowControl::Exception => {}
                 FlowControl::Next
                 | FlowControl::Call
                 | FlowControl::IndirectCall
@@ -156,14 +199,44 @@ impl Walk<'_> {
     }
 
     /// The paths of an event that is recorded, in one trace: those that pass a commit.
-    fn recorded(&self) -> Vec<Instructions> {
-        let mut paths = self.paths(self.record);
+    fn recorded(&self, record: u64) -> Vec<Instructions> {
+        let mut paths = self.paths(record);
         paths.retain(|path| {
             path.iter()
                 .any(|instruction| self.commits.contains(&instruction.ip()))
         });
+        assert!(!paths.is_empty(), "no path of an event is recorded");
         paths
     }
+}
+
+/// Says so if an event that is recorded is too much: these instructions, and so many before them.
+fn check(path: &[Instruction], before: usize) {
+    for instruction in path {
+        if let Some(why) = forbidden(instruction) {
+            panic!("{instruction} is {why}, in\n{}", show(path));
+        }
+    }
+    let count = path.len() + before;
+    assert!(
+        count <= MOST,
+        "{count} instructions, not {MOST} at most:\n{}",
+        show(path)
+    );
+    println!("{count} instructions:\n{}", show(path));
+}
+
+/// An event that no trace wants is one load, one branch, and nothing that costs.
+fn check_disabled(paths: &[Instructions]) {
+    let [path] = paths else {
+        panic!("{} paths of an event that no trace wants", paths.len());
+    };
+    let branches = path
+        .iter()
+        .filter(|instruction| instruction.flow_control() == FlowControl::ConditionalBranch);
+    assert_eq!((reads(path), branches.count()), (1, 1), "{}", show(path));
+    assert_eq!(path.iter().find_map(forbidden), None, "{}", show(path));
+    println!("disabled, with the return:\n{}", show(path));
 }
 
 /// Why the instruction must not be on an event's path, if it must not.
@@ -207,46 +280,50 @@ fn show(path: &[Instruction]) -> String {
 
 #[test]
 fn a3_b6_an_event_is_few_instructions_and_none_of_them_locks_or_calls() {
-    let code = Program::build().code();
-    let recorded = code.recorded();
-    assert!(!recorded.is_empty(), "no path of an event is recorded");
-    for path in &recorded {
-        for instruction in path {
-            if let Some(why) = forbidden(instruction) {
-                panic!("{instruction} is {why}, in\n{}", show(path));
-            }
-        }
-        assert!(
-            path.len() <= MOST,
-            "{} instructions, not {MOST} at most:\n{}",
-            path.len(),
-            show(path)
-        );
+    let program = Program::build();
+    for path in &program.code().recorded(program.record()) {
+        check(path, 0);
         let stamps = path
             .iter()
             .filter(|instruction| instruction.mnemonic() == Mnemonic::Rdtsc);
         assert_eq!(stamps.count(), 1, "{}", show(path));
-        println!("{} instructions:\n{}", path.len(), show(path));
     }
 }
 
 #[test]
 fn a3_an_event_that_no_trace_wants_is_one_load_and_one_branch() {
-    let code = Program::build().code();
-    let mut disabled = code.paths(code.place);
+    let program = Program::build();
+    let record = program.record();
+    let mut disabled = program.code().paths(program.place());
     disabled.retain(|path| {
         path.iter().all(|instruction| {
             // A call, or a jump, to the event's function.
-            instruction.mnemonic() != Mnemonic::Call && instruction.ip() != code.record
+            instruction.mnemonic() != Mnemonic::Call && instruction.ip() != record
         })
     });
-    let [path] = &disabled[..] else {
-        panic!("{} paths of an event that no trace wants", disabled.len());
+    check_disabled(&disabled);
+}
+
+/// It is what it is in Rust, but for a jump into the library.
+#[test]
+fn a3_b6_f7_an_event_in_c_is_as_few() {
+    let (library, caller) = Program::of_c();
+    let paths = caller.code().paths(caller.place());
+    let (enabled, disabled): (Vec<_>, Vec<_>) = paths.into_iter().partition(|path| {
+        path.last().map(Instruction::flow_control) == Some(FlowControl::IndirectBranch)
+    });
+    check_disabled(&disabled);
+    let [to_library] = &enabled[..] else {
+        panic!("{} ways into the library", enabled.len());
     };
-    let branches = path
-        .iter()
-        .filter(|instruction| instruction.flow_control() == FlowControl::ConditionalBranch);
-    assert_eq!((reads(path), branches.count()), (1, 1), "{}", show(path));
-    assert_eq!(path.iter().find_map(forbidden), None, "{}", show(path));
-    println!("disabled, with the return:\n{}", show(path));
+    assert_eq!(
+        to_library.iter().find_map(forbidden),
+        None,
+        "{}",
+        show(to_library)
+    );
+    let record = library.function(|name| name == "usertrace_record_4");
+    for path in &library.code().recorded(record) {
+        check(path, to_library.len());
+    }
 }

@@ -115,7 +115,7 @@ size_t usertrace_bad_events(void);
 #define USERTRACE__DEFINE(provider, name, line) \
 	__attribute__((weak, visibility("hidden"))) struct usertrace_callsite \
 		USERTRACE__CALLSITE(provider, name) = { \
-			{ 0 }, 0, 0, { 0 }, line, sizeof(line) - 1, 0, \
+			0, { 0 }, 0, { 0 }, line, sizeof(line) - 1, 0, \
 		}; \
 	__attribute__((section("usertrace_callsites"), used)) USERTRACE__RETAIN USERTRACE__PLAIN \
 	static struct usertrace_callsite *usertrace__entry_##provider##___##name = \
@@ -135,12 +135,22 @@ size_t usertrace_bad_events(void);
 			return usertrace__record(&USERTRACE__CALLSITE(provider, name), \
 						 &usertrace__payload); \
 		} else { \
-			struct usertrace__parts usertrace__payload; \
-			usertrace__payload.count = 0; \
+			uint64_t usertrace__words[USERTRACE__ROOM / 8 + 1]; \
+			struct usertrace_part usertrace__parts[USERTRACE__PARTS]; \
+			uint64_t usertrace__scalars[USERTRACE__PARTS]; \
+			struct usertrace__variable usertrace__payload = { \
+				(char *)usertrace__words, USERTRACE__ROOM, false, \
+				usertrace__parts, usertrace__scalars, 0, \
+			}; \
 			USERTRACE__MAP(USERTRACE__PART, USERTRACE__NOTHING, __VA_ARGS__) \
-			return usertrace_record_parts(&USERTRACE__CALLSITE(provider, name), \
-						      usertrace__payload.parts, \
-						      usertrace__payload.count); \
+			if (!usertrace__payload.is_long) \
+				return usertrace__record_piece( \
+					&USERTRACE__CALLSITE(provider, name), \
+					&usertrace__payload, usertrace__words); \
+			usertrace__payload.at = NULL; \
+			USERTRACE__MAP(USERTRACE__PART, USERTRACE__NOTHING, __VA_ARGS__) \
+			return usertrace_record_parts(usertrace__parts, usertrace__payload.count, \
+						      &USERTRACE__CALLSITE(provider, name)); \
 		} \
 	} \
 	struct usertrace_callsite

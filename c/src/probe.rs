@@ -85,6 +85,12 @@ pub extern "C" fn usertrace_control_start(signal: c_int) -> c_int {
     control::start(mode).is_err().into()
 }
 
+/// `control::close`; 0: it is closed.
+#[unsafe(no_mangle)]
+pub extern "C" fn usertrace_control_close() -> c_int {
+    control::close().is_err().into()
+}
+
 /// `control::serve`
 #[unsafe(no_mangle)]
 pub extern "C" fn usertrace_control_serve() {

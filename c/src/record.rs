@@ -2,22 +2,15 @@
 
 use usertrace::event::{Callsite, Outcome, Payload, record, record_variable, record_words};
 
-/// An [`Outcome`], as C has it: `enum usertrace_outcome`.
-fn number(outcome: Outcome) -> i32 {
-    match outcome {
-        Outcome::Off => 0,
-        Outcome::Recorded => 1,
-        Outcome::Lost => 2,
-    }
-}
-
-/// Functions for payloads of so many words, which come in registers.
+/// Functions for payloads of so many words, which come in registers. The callsite comes last, so that who calls these with
+/// its own arguments leaves them where they are. None of them panics; `C-unwind`, as what turns a panic into an abort would
+/// keep the long way from being a jump, and so cost registers on the short one.
 macro_rules! words {
     ($($name:ident($($word:ident),*))*) => {$(
         /// Writes an event whose payload has so many words.
         #[unsafe(no_mangle)]
-        pub extern "C" fn $name(callsite: &'static Callsite $(, $word: u64)*) -> i32 {
-            number(record(callsite, [$($word),*]))
+        pub extern "C-unwind" fn $name($($word: u64,)* callsite: &'static Callsite) -> Outcome {
+            record(callsite, [$($word),*])
         }
     )*};
 }
@@ -37,14 +30,14 @@ words! {
 /// There must be so many words.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usertrace_record_words(
-    callsite: &'static Callsite,
     words: *const u64,
     count: usize,
-) -> i32 {
+    callsite: &'static Callsite,
+) -> Outcome {
     // SAFETY: the caller's promise.
-    number(record_words(callsite, unsafe {
+    record_words(callsite, unsafe {
         std::slice::from_raw_parts(words, count)
-    }))
+    })
 }
 
 /// A part of a payload: `struct usertrace_part`.
@@ -84,17 +77,17 @@ impl Part {
 /// There must be so many parts, and each must have so many bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usertrace_record_parts(
-    callsite: &'static Callsite,
     parts: *const Part,
     count: usize,
-) -> i32 {
+    callsite: &'static Callsite,
+) -> Outcome {
     // SAFETY: the caller's promise.
     let parts = unsafe { std::slice::from_raw_parts(parts, count) };
     let len = || {
         let lens = parts.iter().map(|part| part.len);
         lens.fold(0, usize::saturating_add)
     };
-    number(record_variable(
+    record_variable(
         callsite,
         len(),
         |payload| {
@@ -110,5 +103,5 @@ pub unsafe extern "C" fn usertrace_record_parts(
                 unsafe { part.append_to(payload) };
             }
         },
-    ))
+    )
 }

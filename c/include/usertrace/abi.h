@@ -17,10 +17,10 @@ extern "C" {
  * as <linux/ltt.h> has it, without the id. All zeros but for the description.
  */
 struct usertrace_callsite {
+	uint64_t route;
 	uint16_t ids[16];
 	/* Not 0: some trace or probe wants it. */
 	uint32_t mask;
-	uint64_t route;
 	uint8_t channels[16];
 	const char *description;
 	size_t description_len;
@@ -66,23 +66,26 @@ void usertrace_unregister(struct usertrace_callsite **start, struct usertrace_ca
 #define USERTRACE__NOPLT
 #endif
 
-/* Payloads of so many words, which are padded with zeros. */
+/*
+ * Payloads of so many words, which are padded with zeros. The callsite comes last:
+ * the functions that headers make pass their own arguments on where they are.
+ */
 int usertrace_record_0(const struct usertrace_callsite *callsite) USERTRACE__NOPLT;
-int usertrace_record_1(const struct usertrace_callsite *callsite, uint64_t a) USERTRACE__NOPLT;
-int usertrace_record_2(const struct usertrace_callsite *callsite, uint64_t a, uint64_t b)
+int usertrace_record_1(uint64_t a, const struct usertrace_callsite *callsite) USERTRACE__NOPLT;
+int usertrace_record_2(uint64_t a, uint64_t b, const struct usertrace_callsite *callsite)
 	USERTRACE__NOPLT;
-int usertrace_record_3(const struct usertrace_callsite *callsite, uint64_t a, uint64_t b,
-		       uint64_t c) USERTRACE__NOPLT;
-int usertrace_record_4(const struct usertrace_callsite *callsite, uint64_t a, uint64_t b,
-		       uint64_t c, uint64_t d) USERTRACE__NOPLT;
-int usertrace_record_5(const struct usertrace_callsite *callsite, uint64_t a, uint64_t b,
-		       uint64_t c, uint64_t d, uint64_t e) USERTRACE__NOPLT;
-int usertrace_record_words(const struct usertrace_callsite *callsite, const uint64_t *words,
-			   size_t count) USERTRACE__NOPLT;
+int usertrace_record_3(uint64_t a, uint64_t b, uint64_t c,
+		       const struct usertrace_callsite *callsite) USERTRACE__NOPLT;
+int usertrace_record_4(uint64_t a, uint64_t b, uint64_t c, uint64_t d,
+		       const struct usertrace_callsite *callsite) USERTRACE__NOPLT;
+int usertrace_record_5(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e,
+		       const struct usertrace_callsite *callsite) USERTRACE__NOPLT;
+int usertrace_record_words(const uint64_t *words, size_t count,
+			   const struct usertrace_callsite *callsite) USERTRACE__NOPLT;
 
 /* A payload of parts, one after the other. */
-int usertrace_record_parts(const struct usertrace_callsite *callsite,
-			   const struct usertrace_part *parts, size_t count) USERTRACE__NOPLT;
+int usertrace_record_parts(const struct usertrace_part *parts, size_t count,
+			   const struct usertrace_callsite *callsite) USERTRACE__NOPLT;
 
 #ifdef __cplusplus
 }

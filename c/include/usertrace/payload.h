@@ -17,9 +17,11 @@
 #define USERTRACE__WORDS 32
 /* As many as 32 fields can have. */
 #define USERTRACE__PARTS 64
+/* Bytes of a payload that is put together before it is passed on. */
+#define USERTRACE__ROOM 512
 
 /*
- * Either words that grow from the low bits up, or parts. Only one of them is
+ * Either words that grow from the low bits up, or what follows. Only one of them is
  * used, and the compiler leaves the other one out.
  */
 struct usertrace__payload {
@@ -27,9 +29,19 @@ struct usertrace__payload {
 	size_t len;
 };
 
-struct usertrace__parts {
-	struct usertrace_part parts[USERTRACE__PARTS];
-	uint64_t scalars[USERTRACE__PARTS];
+/*
+ * A payload whose length is no constant. If it is short, it is copied to one piece;
+ * else it stays where it is, in parts. The memory is the function's: what is in here
+ * can be in registers.
+ */
+struct usertrace__variable {
+	/* Where the piece goes on; NULL: in parts. */
+	char *at;
+	/* Bytes that it has room for. */
+	size_t room;
+	bool is_long;
+	struct usertrace_part *parts;
+	uint64_t *scalars;
 	size_t count;
 };
 
@@ -45,24 +57,61 @@ USERTRACE__INLINE void usertrace__push(struct usertrace__payload *payload, uint6
 	payload->len += size;
 }
 
-USERTRACE__INLINE void usertrace__bytes(struct usertrace__parts *payload, const void *data,
-					size_t len)
+/* memcpy(), without a call if that is short: by pieces that may overlap. */
+static inline __attribute__((unused)) void usertrace__copy(char *to, const char *from, size_t len)
 {
-	payload->parts[payload->count].data = data;
-	payload->parts[payload->count].len = len;
-	payload->count++;
+	if (len > 32) {
+		memcpy(to, from, len);
+	} else if (len >= 16) {
+		memcpy(to, from, 16);
+		memcpy(to + len - 16, from + len - 16, 16);
+	} else if (len >= 8) {
+		memcpy(to, from, 8);
+		memcpy(to + len - 8, from + len - 8, 8);
+	} else if (len >= 4) {
+		memcpy(to, from, 4);
+		memcpy(to + len - 4, from + len - 4, 4);
+	} else if (len) {
+		to[0] = from[0];
+		to[len / 2] = from[len / 2];
+		to[len - 1] = from[len - 1];
+	}
 }
 
-USERTRACE__INLINE void usertrace__scalar(struct usertrace__parts *payload, uint64_t bits,
+USERTRACE__INLINE void usertrace__bytes(struct usertrace__variable *payload, const void *data,
+					size_t len)
+{
+	if (!payload->at) {
+		payload->parts[payload->count].data = data;
+		payload->parts[payload->count].len = len;
+		payload->count++;
+	} else if (len > payload->room) {
+		payload->is_long = true;
+	} else {
+		usertrace__copy(payload->at, (const char *)data, len);
+		payload->at += len;
+		payload->room -= len;
+	}
+}
+
+USERTRACE__INLINE void usertrace__scalar(struct usertrace__variable *payload, uint64_t bits,
 					 size_t size)
 {
 	uint64_t *scalar = &payload->scalars[payload->count];
 
-	*scalar = bits;
-	usertrace__bytes(payload, scalar, size);
+	if (!payload->at) {
+		*scalar = bits;
+		usertrace__bytes(payload, scalar, size);
+	} else if (size > payload->room) {
+		payload->is_long = true;
+	} else {
+		memcpy(payload->at, &bits, size);
+		payload->at += size;
+		payload->room -= size;
+	}
 }
 
-USERTRACE__INLINE void usertrace__sequence(struct usertrace__parts *payload, const void *data,
+USERTRACE__INLINE void usertrace__sequence(struct usertrace__variable *payload, const void *data,
 					   size_t count, size_t size)
 {
 	/* One that is longer than a sub-buffer is lost, whatever it is. */
@@ -72,11 +121,22 @@ USERTRACE__INLINE void usertrace__sequence(struct usertrace__parts *payload, con
 	usertrace__bytes(payload, data, count * size);
 }
 
-USERTRACE__INLINE void usertrace__str(struct usertrace__parts *payload, const char *text)
+USERTRACE__INLINE void usertrace__str(struct usertrace__variable *payload, const char *text)
 {
 	if (!text)
 		text = "(null)";
 	usertrace__bytes(payload, text, strlen(text) + 1);
+}
+
+/* Pads what was put together in these words, and passes it on. */
+USERTRACE__INLINE int usertrace__record_piece(const struct usertrace_callsite *callsite,
+					      const struct usertrace__variable *payload,
+					      const uint64_t *words)
+{
+	uint64_t zeros = 0;
+
+	memcpy(payload->at, &zeros, 8);
+	return usertrace_record_words(words, (USERTRACE__ROOM - payload->room + 7) / 8, callsite);
 }
 
 USERTRACE__INLINE uint64_t usertrace__f32(float value)
@@ -110,17 +170,17 @@ USERTRACE__INLINE int usertrace__record_len(const struct usertrace_callsite *cal
 	case 0:
 		return usertrace_record_0(callsite);
 	case 1:
-		return usertrace_record_1(callsite, w[0]);
+		return usertrace_record_1(w[0], callsite);
 	case 2:
-		return usertrace_record_2(callsite, w[0], w[1]);
+		return usertrace_record_2(w[0], w[1], callsite);
 	case 3:
-		return usertrace_record_3(callsite, w[0], w[1], w[2]);
+		return usertrace_record_3(w[0], w[1], w[2], callsite);
 	case 4:
-		return usertrace_record_4(callsite, w[0], w[1], w[2], w[3]);
+		return usertrace_record_4(w[0], w[1], w[2], w[3], callsite);
 	case USERTRACE__REGISTERS:
-		return usertrace_record_5(callsite, w[0], w[1], w[2], w[3], w[4]);
+		return usertrace_record_5(w[0], w[1], w[2], w[3], w[4], callsite);
 	default:
-		return usertrace_record_words(callsite, w, (len + 7) / 8);
+		return usertrace_record_words(w, (len + 7) / 8, callsite);
 	}
 }
 

@@ -85,8 +85,15 @@ long usertrace_probe_deactivate(const char *events, const char *probe);
 int usertrace_control_start(int signal);
 
 /*
+ * Closes it; controllers that watch are told so. The handler of a signal stays, and
+ * calls the one that was there before. 0: it is closed; else there was none, or this
+ * thread is in the middle of serving it. Not for signal handlers.
+ */
+int usertrace_control_close(void);
+
+/*
  * Does what a controller has asked for and a signal handler cannot do, which is to
- * load libraries. Not for signal handlers.
+ * load and unload libraries. Not for signal handlers.
  */
 void usertrace_control_serve(void);
 

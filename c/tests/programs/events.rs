@@ -30,9 +30,10 @@ pub(crate) const ALL: &[(&str, fn())] = &[
         without_a_trace,
     ),
     ("f7_what_cannot_be_described_is_counted", bad_events),
+    ("f7_texts_and_bytes_of_each_length", each_length),
 ];
 
-fn source(name: &str) -> PathBuf {
+pub(crate) fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/programs")
         .join(name)
@@ -120,6 +121,67 @@ fn without_a_trace() {
     assert!(status.len() == 11, "{status}");
     // `ENXIO`: there are no buffers.
     assert_eq!(rest, "0 0 1 0 0 0 0\n0 -6\n");
+}
+
+/// Short ones are put together by the header, longer ones taken part by part by the library: on both sides of each limit.
+fn each_length() {
+    let directory = tempfile::tempdir().unwrap();
+    let (program, code) = (
+        directory.path().join("lengths"),
+        directory.path().join("lengths.c"),
+    );
+    let text = r#"
+        #include <usertrace.h>
+        #include <string.h>
+        USERTRACE_EVENT(each, length, INFO, (u8, first), (str, text), (u16, n), (text, bytes), (u8, last));
+        int main(void)
+        {
+            char text[1101] = "";
+
+            for (int n = 0; n < 1100; n++) {
+                if (n < 70 || (n > 230 && n < 270) || n > 490) {
+                    usertrace(each, length, 1, text, n, text, n, 2);
+                    /* Not of none: babeltrace2 shows those of the event before. */
+                    usertrace(each, length, 1, text, n, "z", 1, 2);
+                }
+                text[n] = 'a' + n % 26;
+            }
+        }
+    "#;
+    std::fs::write(&code, text).unwrap();
+    for compiler in [
+        &["gcc", "-O2"][..],
+        &["clang-19", "-O1"],
+        &["gcc", "-O0", "-fsanitize=address,undefined"],
+    ] {
+        build(compiler, &[&code], &program);
+        let traces = Traces::new();
+        let mut command = Command::new(&program);
+        // The reader is another process, which may come late.
+        let output = traces
+            .of(&mut command)
+            .env("USERTRACE_MODE", "block")
+            .output();
+        assert_eq!(succeed(&output.unwrap()), "");
+        let lengths = (0..1100usize).filter(|&n| n < 70 || (n > 230 && n < 270) || n > 490);
+        let expected: Vec<_> = lengths
+            .flat_map(|n| {
+                let text: String = (0..n).map(|at| char::from(b'a' + (at % 26) as u8)).collect();
+                [&*text, "z"].map(|bytes| {
+                    let len = bytes.len();
+                    format!(
+                        "each:length: {{ first = 1, text = \"{text}\", n = {n}, _bytes_length = {len}, \
+                         bytes = \"{bytes}\", last = 2 }}"
+                    )
+                })
+            })
+            .collect();
+        let found = events(&traces.read());
+        for (event, expected) in found.iter().zip(&expected) {
+            assert_eq!(event, expected);
+        }
+        assert_eq!(found.len(), expected.len());
+    }
 }
 
 fn bad_events() {

@@ -1,17 +1,20 @@
 //! F7: programs in C and C++, as their authors build them: the installed library, its header, and pkg-config.
 
 mod build;
+mod control;
 mod events;
 #[path = "../support/installed.rs"]
 mod installed;
 mod libraries;
+mod probes;
 
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
-    let tests = events::ALL.iter().chain(libraries::ALL);
+    let all = [events::ALL, libraries::ALL, probes::ALL, control::ALL];
+    let tests = all.into_iter().flatten();
     let trials = tests.map(|&(name, test)| {
         Trial::test(name, move || {
             test();

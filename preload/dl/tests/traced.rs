@@ -1,6 +1,6 @@
 //! `dlopen` and its like as events, on a kernel that is not there: this program interposes its own.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::process::ExitCode;
 use std::ptr::null;
 
@@ -119,9 +119,64 @@ fn where_the_caller_matters_no_result_is_seen() {
     assert_eq!(stop(traced), expected);
 }
 
-static TESTS: [(&str, fn()); 3] = [
+/// Calls its third argument with the other two.
+#[cfg(target_arch = "x86_64")]
+const CALLS: &[u8] = b"\x48\x83\xec\x08\xff\xd2\x48\x83\xc4\x08\xc3";
+#[cfg(target_arch = "aarch64")]
+const CALLS: &[u8] = b"\xfd\x7b\xbf\xa9\x40\x00\x3f\xd6\xfd\x7b\xc1\xa8\xc0\x03\x5f\xd6";
+
+type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+
+/// Code that was made at run time is in no object: the C library searches on behalf of the program, and this library could
+/// only do so on its own. So no result is seen, but of a path, which is what it is.
+fn callers_in_no_object() {
+    let traced = Traced::new(Sizes::default());
+    let (_, path) = libc_object();
+    let full = CString::new(path.clone()).unwrap();
+    // SAFETY: a new mapping, into which code is written before it is run; it is called as it calls.
+    let (start, handles) = unsafe {
+        let memory = libc::mmap(
+            std::ptr::null_mut(),
+            4096,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        );
+        assert_ne!(memory, libc::MAP_FAILED);
+        memory.cast::<u8>().copy_from(CALLS.as_ptr(), CALLS.len());
+        assert_eq!(
+            libc::mprotect(memory, 4096, libc::PROT_READ | libc::PROT_EXEC),
+            0
+        );
+        type By = unsafe extern "C" fn(*const c_char, c_int, Dlopen) -> *mut c_void;
+        let by: By = std::mem::transmute(memory);
+        let open = |name: &CStr| by(name.as_ptr(), NOW, libc::dlopen);
+        (memory.addr() as u64, [open(c"libc.so.6"), open(&full)])
+    };
+    // It gets what it would get without us.
+    assert!(!handles[0].is_null() && handles[0] == handles[1]);
+    let events = traced.stop();
+    let names: Vec<_> = events
+        .iter()
+        .map(|event| (event.name.as_str(), event.texts[0].as_str()))
+        .collect();
+    let expected = [
+        ("dl:dlopen_req", "libc.so.6"),
+        ("dl:dlopen_req", &*path),
+        ("dl:dlopen", &*path),
+    ];
+    assert_eq!(names, expected);
+    for event in &events[..2] {
+        let caller = event.numbers[1];
+        assert!((start..start + 4096).contains(&caller), "{caller:#x}");
+    }
+}
+
+static TESTS: [(&str, fn()); 4] = [
     ("each_function_is_an_event", each_function_is_an_event),
     ("names_need_not_be_text", names_need_not_be_text),
+    ("callers_in_no_object", callers_in_no_object),
     (
         "where_the_caller_matters_no_result_is_seen",
         where_the_caller_matters_no_result_is_seen,

@@ -40,6 +40,8 @@ usertrace_next::events! { "pthread":
     cond_broadcast_failed "cond_broadcast_failed" { cond: x64, thread: x64, result: i32 }
 
     create "create" { created: x64, start: x64, thread: x64, result: i32 }
+    start "start" { thread: x64, start: x64 }
+    end "end" { thread: x64 }
     join_req "join_req" { joined: x64, thread: x64 }
     join_done "join_done" { joined: x64, thread: x64, result: i32 }
 }

@@ -13,12 +13,7 @@ use usertrace::event;
 
 use crate::events;
 use crate::next::{self, Start};
-
-/// The thread, as its program knows it.
-fn thread() -> u64 {
-    // SAFETY: always there.
-    unsafe { libc::pthread_self() }
-}
+use crate::thread::{self, thread};
 
 /// Some trace wants one of two events.
 macro_rules! enabled {
@@ -155,7 +150,7 @@ gives! {
     pthread_cond_broadcast(cond: *mut pthread_cond_t) cond_broadcast, cond_broadcast_failed;
 }
 
-/// `pthread_create`, and an event.
+/// `pthread_create`, and an event; and two of the new thread, if a trace wants those now.
 ///
 /// # Safety
 /// As the C library's.
@@ -166,8 +161,13 @@ pub unsafe extern "C-unwind" fn pthread_create(
     start: Start,
     arg: *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    let result = unsafe { next::pthread_create(created, attr, start, arg) };
+    let result = if enabled!(start, end) {
+        // SAFETY: the caller's promise.
+        unsafe { thread::create(created, attr, start, arg) }
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { next::pthread_create(created, attr, start, arg) }
+    };
     if events::create::CALLSITE.is_enabled() {
         // SAFETY: the call went well, so it was written to.
         let created = if result == 0 { unsafe { *created } } else { 0 };

@@ -49,8 +49,8 @@ mod c11 {
     }
 }
 
-/// What a thread begins with.
-pub(crate) type Start = extern "C" fn(*mut c_void) -> *mut c_void;
+/// What a thread begins with. A thread that is cancelled, or calls `pthread_exit`, unwinds it.
+pub(crate) type Start = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
 /// On x86-64, the C library also has conditions of before 2003, which are other objects. The architectures that came
 /// later have one version.

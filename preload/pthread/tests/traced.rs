@@ -11,8 +11,15 @@ use usertrace_tests_preload::{Event, Traced, apart};
 // Links the library in, and with it its constructor and its functions.
 use usertrace_pthread as _;
 
+// These end a thread, or do so if it is cancelled.
+unsafe extern "C-unwind" {
+    fn pause() -> c_int;
+    fn pthread_exit(result: *mut c_void) -> !;
+}
+
 // What the crate `libc` does not declare.
 unsafe extern "C" {
+    fn pthread_cancel(thread: libc::pthread_t) -> c_int;
     fn pthread_mutex_clocklock(
         mutex: *mut libc::pthread_mutex_t,
         clock: libc::clockid_t,
@@ -291,8 +298,11 @@ fn two_threads(by_clock: bool) {
     }
     let events = traced.stop();
     let start = waits as extern "C" fn(*mut c_void) -> *mut c_void as usize as u64;
+    // When it begins, and ends, is not told by this one.
+    let mut of_this = events.clone();
+    of_this.retain(|event| !["pthread:start", "pthread:end"].contains(&&*event.name));
     check(
-        events.clone(),
+        of_this,
         thread,
         &[
             ("create", &[start, own(), 0]),
@@ -322,6 +332,122 @@ fn two_threads(by_clock: bool) {
     }
     assert!(woken);
     assert_eq!(held, None);
+}
+
+extern "C-unwind" fn returns(result: *mut c_void) -> *mut c_void {
+    result
+}
+
+extern "C-unwind" fn exits(result: *mut c_void) -> *mut c_void {
+    // SAFETY: there is nothing on this thread's stack that needs to be dropped.
+    unsafe { pthread_exit(result) }
+}
+
+extern "C-unwind" fn is_cancelled(_: *mut c_void) -> *mut c_void {
+    loop {
+        // SAFETY: likewise.
+        unsafe { pause() };
+    }
+}
+
+type Routine = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
+
+/// As the crate `libc` has it, whose type cannot be left by unwinding.
+fn create(start: Routine, arg: usize) -> libc::pthread_t {
+    let mut thread = 0;
+    // SAFETY: the two types are called in the same way.
+    unsafe {
+        let start: extern "C" fn(*mut c_void) -> *mut c_void = std::mem::transmute(start);
+        let arg = std::ptr::without_provenance_mut(arg);
+        assert_eq!(libc::pthread_create(&raw mut thread, null(), start, arg), 0);
+    }
+    thread
+}
+
+/// However it ends; and what it gives to who waits for it, stays as it is.
+fn threads_begin_and_end() {
+    let before = create(is_cancelled, 0);
+    let traced = Traced::new(Sizes::default());
+    // `PTHREAD_CANCELED`
+    let cancelled = usize::MAX;
+    let mut expected = Vec::new();
+    let mut threads = Vec::new();
+    for (start, arg, result) in [
+        (returns as Routine, 17, 17),
+        (exits, 18, 18),
+        (is_cancelled, 19, cancelled),
+        (returns, 20, 20),
+    ] {
+        let thread = create(start, arg);
+        threads.push((thread, start as usize as u64));
+        let mut given = null_mut();
+        // SAFETY: a thread of this program's.
+        unsafe {
+            if result == cancelled {
+                assert_eq!(pthread_cancel(thread), 0);
+            }
+            assert_eq!(libc::pthread_join(thread, &raw mut given), 0);
+        }
+        assert_eq!(given.addr(), result);
+        expected.extend([("start", thread), ("end", thread), ("join_done", thread)]);
+    }
+    // Of this one, only that it is waited for: nobody wanted its events when it began.
+    // SAFETY: likewise.
+    unsafe {
+        assert_eq!(pthread_cancel(before), 0);
+        assert_eq!(libc::pthread_join(before, null_mut()), 0);
+    }
+    expected.push(("join_done", before));
+    let events = traced.stop();
+    let mut starts = threads.into_iter();
+    let seen: Vec<_> = events
+        .iter()
+        .filter_map(|event| Some((event.name.strip_prefix("pthread:")?, &event.numbers)))
+        .filter(|(name, _)| ["start", "end", "join_done"].contains(name))
+        .inspect(|(name, numbers)| {
+            if *name == "start" {
+                assert_eq!(starts.next(), Some((numbers[0], numbers[1])));
+            }
+        })
+        .map(|(name, numbers)| (name, numbers[0]))
+        .collect();
+    assert_eq!(seen, expected);
+}
+
+/// What a thread that cannot be made would have been given is freed.
+fn threads_that_are_refused() {
+    let traced = Traced::new(Sizes::default());
+    let create = || {
+        let mut thread = 0;
+        // SAFETY: initialises what nobody else has; and a stack that is larger than all memory cannot be had.
+        unsafe {
+            let mut attr: libc::pthread_attr_t = std::mem::zeroed();
+            libc::pthread_attr_init(&raw mut attr);
+            libc::pthread_attr_setstacksize(&raw mut attr, 1 << 50);
+            let start: extern "C" fn(*mut c_void) -> *mut c_void =
+                std::mem::transmute(returns as Routine);
+            libc::pthread_create(&raw mut thread, &raw const attr, start, null_mut())
+        }
+    };
+    assert_ne!(create(), 0);
+    // SAFETY: no memory is involved but the allocator's own.
+    let used = || unsafe { libc::mallinfo2() }.uordblks;
+    let before = used();
+    for _ in 0..1000 {
+        assert_ne!(create(), 0);
+    }
+    assert!(
+        used() < before + 10_000,
+        "{} bytes, {before} before",
+        used()
+    );
+    let events = traced.stop();
+    assert!(
+        events
+            .iter()
+            .any(|event| event.name == "pthread:create" && event.numbers[3] != 0)
+    );
+    assert!(events.iter().all(|event| event.name != "pthread:start"));
 }
 
 /// Updates in signal handlers in the middle of it, in several threads, and events that are lost.
@@ -371,11 +497,13 @@ fn updates_while_threads_lock() {
     assert!(fake.lost(0, traced.slot) > 0);
 }
 
-static TESTS: [(&str, fn()); 6] = [
+static TESTS: [(&str, fn()); 8] = [
     ("mutexes", mutexes),
     ("rwlocks", rwlocks),
     ("conditions", conditions),
     ("threads", threads),
+    ("threads_begin_and_end", threads_begin_and_end),
+    ("threads_that_are_refused", threads_that_are_refused),
     (
         "conditions_are_of_one_version",
         conditions_are_of_one_version,

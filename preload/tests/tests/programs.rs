@@ -93,6 +93,7 @@ fn threads_fork_exec_and_libraries() {
     for name in [
         "libc:malloc",
         "pthread:create",
+        "pthread:start",
         "pthread:join_done",
         "pthread:cond_wait_acq",
         "dl:dlopen",
@@ -100,6 +101,8 @@ fn threads_fork_exec_and_libraries() {
     ] {
         assert!(count(&read, name) > 0, "no {name}");
     }
+    // Also of the one that is cancelled.
+    assert_eq!(count(&read, "pthread:end"), count(&read, "pthread:start"));
     // Of a thread that is cancelled while it waits, only the beginning is there.
     assert!(count(&read, "pthread:cond_wait_req") > count(&read, "pthread:cond_wait_acq"));
 }

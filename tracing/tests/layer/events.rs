@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tracing::field::Empty;
 use tracing::{Level, debug, error, event, info, trace, warn};
+use tracing_core::Metadata;
 
 use crate::traced::{Traced, line};
 
@@ -224,4 +225,60 @@ pub(crate) fn filters() {
     ]
     .repeat(2);
     assert_eq!(names, twice);
+}
+
+/// Has no size, as those of macros may have none: several may lie at one address.
+struct Sizeless;
+
+static CALLSITE: Sizeless = Sizeless;
+
+impl tracing_core::Callsite for Sizeless {
+    fn set_interest(&self, _: tracing_core::Interest) {}
+
+    fn metadata(&self) -> &Metadata<'_> {
+        &ONE
+    }
+}
+
+static ONE: Metadata<'static> = tracing_core::metadata! {
+    name: "one",
+    target: "sizeless",
+    level: Level::INFO,
+    fields: &["x"],
+    callsite: &CALLSITE,
+    kind: tracing_core::Kind::EVENT,
+};
+
+static OTHER: Metadata<'static> = tracing_core::metadata! {
+    name: "other",
+    target: "sizeless",
+    level: Level::WARN,
+    fields: &["y"],
+    callsite: &CALLSITE,
+    kind: tracing_core::Kind::EVENT,
+};
+
+/// Events of different callsites are different ones, wherever the callsites are.
+pub(crate) fn callsites_at_one_address() {
+    let traced = Traced::started();
+    let tell = |metadata: &'static Metadata<'static>, value: u64| {
+        let field = metadata.fields().iter().next().unwrap();
+        let value: &dyn tracing_core::field::Value = &value;
+        let values = [(&field, Some(value))];
+        tracing_core::Event::dispatch(metadata, &metadata.fields().value_set(&values));
+    };
+    assert_eq!(ONE.callsite(), OTHER.callsite());
+    for n in 0..2 {
+        tell(&ONE, n);
+        tell(&OTHER, 10 + n);
+    }
+    assert_eq!(
+        traced.lines(),
+        [
+            "sizeless:one 6 span=0 x=0",
+            "sizeless:other 4 span=0 y=10",
+            "sizeless:one 6 span=0 x=1",
+            "sizeless:other 4 span=0 y=11",
+        ]
+    );
 }

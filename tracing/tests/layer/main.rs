@@ -26,12 +26,13 @@ macro_rules! tests {
     };
 }
 
-const TESTS: [(&str, fn()); 21] = tests![
+const TESTS: [(&str, fn()); 22] = tests![
     events::b1_events_have_their_fields,
     events::values_of_all_types,
     events::types_may_change,
     events::types_that_several_threads_bring,
     events::names_and_levels,
+    events::callsites_at_one_address,
     events::log_records,
     events::nothing_without_a_trace,
     events::filters,

@@ -65,6 +65,8 @@ pub enum Report {
     Disappeared(Vec<String>),
     /// The process is about to end.
     Ending,
+    /// The process is about to close the channel.
+    Closing,
     /// So many reports are missing here.
     Missed(u64),
     /// The channel is closed.
@@ -153,8 +155,8 @@ impl Client {
     fn packet(&self, patience: Option<Duration>) -> anyhow::Result<Option<String>> {
         if !readable(&self.socket, patience)? {
             bail!(
-                "the process does not answer; loading needs USERTRACE_CONTROL=thread there, or that it calls \
-                 usertrace_control_serve()"
+                "the process does not answer; loading and unloading need USERTRACE_CONTROL=thread there, or \
+                 that it calls usertrace_control_serve()"
             );
         }
         let mut room = vec![0; ANSWER_MAX];
@@ -293,6 +295,7 @@ fn parse_report(text: &str) -> Option<Report> {
         ["appeared"] => Report::Appeared(names()),
         ["disappeared"] => Report::Disappeared(names()),
         ["ending"] => Report::Ending,
+        ["closing"] => Report::Closing,
         ["missed", count] => Report::Missed(count.parse().ok()?),
         _ => return None,
     })
@@ -383,6 +386,7 @@ mod tests {
         };
         assert_eq!(parse_report("report full 1 2 30"), Some(full));
         assert_eq!(parse_report("report ending"), Some(Report::Ending));
+        assert_eq!(parse_report("report closing"), Some(Report::Closing));
         assert_eq!(parse_report("report missed 3"), Some(Report::Missed(3)));
         let names = vec!["a:b".to_owned(), "c:d".to_owned()];
         assert_eq!(

@@ -4,8 +4,8 @@
 //! There is none unless it is asked for: by [`start`], or by `USERTRACE_CONTROL=` `signal`, `signal:N` or `thread`.
 //!
 //! - [`Mode::Signal`]: requests are served by the handler of a signal, `SIGIO` if no other is named. A handler that was
-//!   there before is called for what is not of this channel's sockets, or may not be. What a handler cannot do, which is to load a
-//!   library, waits until the program calls [`serve`].
+//!   there before is called for what is not of this channel's sockets, or may not be. What a handler cannot do, which is to
+//!   load or unload a library, waits until the program calls [`serve`].
 //! - [`Mode::Thread`]: a thread of its own serves all of it. It has all signals blocked.
 //!
 //! The socket has an abstract name with the process's id, so there is nothing in the file system. The program accepts its
@@ -83,14 +83,37 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
+/// Why the control channel was not closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CloseError {
+    /// There is none.
+    None,
+    /// This thread is in the middle of serving it.
+    Serving,
+}
+
+impl fmt::Display for CloseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "there is no control channel",
+            Self::Serving => "this thread is serving the control channel",
+        })
+    }
+}
+
+impl std::error::Error for CloseError {}
+
 /// The channel of a process, once for all copies of this crate. All zeros: there is none.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Control {
-    /// 0: off; [`THREAD`], or a signal's number.
+    /// 0: off; [`THREAD`], a signal's number, or [`CLOSING`].
     mode: AtomicI32,
     /// The process whose sockets these are.
     process: AtomicU32,
+    /// How often it was opened.
+    openings: AtomicU32,
     listener: Descriptor,
     controllers: [Controller; CLIENTS],
     /// How many of them want reports.
@@ -110,6 +133,9 @@ unsafe impl Sync for Control {}
 
 /// Stands for [`Mode::Thread`].
 const THREAD: i32 = -1;
+
+/// The channel is being closed.
+const CLOSING: i32 = -2;
 
 /// One controller.
 #[derive(Debug)]
@@ -174,14 +200,73 @@ pub fn start(mode: Mode) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Opens it if the environment asks for it. It is quiet: a controller that finds none says so.
+/// Closes the control channel: controllers that watch are told so, and [`start`] may open another one. The handler of a
+/// signal stays, and calls the one that was there before it. Not to be called from a signal handler.
+///
+/// # Errors
+/// When there is none, or when this thread is in the middle of serving it, as a library's constructor may be that it loads.
+pub fn close() -> Result<(), CloseError> {
+    let control = control().ok_or(CloseError::None)?;
+    if control.process.load(Ordering::Relaxed) != writer::process() {
+        return Err(CloseError::None);
+    }
+    if control.server.load(Ordering::Relaxed) == writer::thread() {
+        return Err(CloseError::Serving);
+    }
+    let begin = |mode| (mode == THREAD || mode > 0).then_some(CLOSING);
+    let mode = control
+        .mode
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, begin)
+        .map_err(|_| CloseError::None)?;
+    if mode == THREAD {
+        // The thread may be waiting for the sockets, so it closes them itself.
+        if let Some(listener) = control.listener.get() {
+            socket::wake(listener);
+        }
+        while control.mode.load(Ordering::Acquire) == CLOSING {
+            std::thread::yield_now();
+        }
+    } else {
+        while !control.serve(false) {
+            std::thread::yield_now();
+        }
+    }
+    Ok(())
+}
+
+/// Opens it if the environment asks for it. It is quiet if that cannot be done: a controller that finds none says so. What
+/// nobody can mean, it says once.
 pub(crate) fn start_as_asked() {
     static ONCE: AtomicBool = AtomicBool::new(false);
-    if !ONCE.swap(true, Ordering::Relaxed)
-        && let Some(mode) = env::control()
-    {
-        let _ = start(mode);
+    if ONCE.swap(true, Ordering::Relaxed) {
+        return;
     }
+    match env::control() {
+        env::Asked::Nothing => {}
+        env::Asked::Control(mode) => {
+            let _ = start(mode);
+        }
+        // Once in a process, whatever copies of this crate it has.
+        env::Asked::Unknown(text) => {
+            if shared().said.swap(1, Ordering::Relaxed) == 0 {
+                say_unknown(text);
+            }
+        }
+    }
+}
+
+fn say_unknown(text: &[u8]) {
+    let mut room = [0; 256];
+    let mut line = answer::Text::new(&mut room);
+    let value = text.escape_ascii();
+    let say = "usertrace: no control channel, as USERTRACE_CONTROL is not thread, signal, or signal:N of a signal that can \
+               be handled";
+    if line.push(format_args!("{say}: {value}\n")).is_err() {
+        let _ = line.push(format_args!("{say}\n"));
+    }
+    let line = line.bytes();
+    // SAFETY: there are so many bytes. If it cannot be written, nobody wants to read it.
+    let _ = unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
 }
 
 /// Serves what controllers ask for, also what a signal handler cannot do. Does nothing where there is no channel. Not to be
@@ -209,7 +294,8 @@ extern "C" fn after_fork() {
     control.close();
     control.serving.reset();
     control.server.store(0, Ordering::Relaxed);
-    if control.open(mode).is_err() {
+    // Another thread of the parent was closing it: there is none here either.
+    if mode == CLOSING || control.open(mode).is_err() {
         control.close();
         control.mode.store(0, Ordering::Relaxed);
     }
@@ -222,13 +308,14 @@ impl Control {
     fn open(&self, mode: i32) -> Result<(), StartError> {
         let process = writer::process();
         self.process.store(process, Ordering::Relaxed);
+        let opening = self.openings.fetch_add(1, Ordering::Relaxed) + 1;
         if mode != THREAD && !signal::install(mode) {
             return Err(StartError::Signal(mode));
         }
         let socket = socket::listen(process).map_err(StartError::Socket)?;
         self.listener.set(socket);
         if mode == THREAD {
-            return thread::start().map_err(StartError::Thread);
+            return thread::start(opening).map_err(StartError::Thread);
         }
         socket::notify(socket, process, mode).map_err(StartError::Socket)?;
         // Who was quick.
@@ -260,6 +347,9 @@ impl Control {
     }
 
     fn serve_all(&self, room: &mut Room, can_load: bool) {
+        if self.mode.load(Ordering::Relaxed) == CLOSING {
+            return self.finish();
+        }
         while let Some(socket) = self.listener.get().and_then(socket::accept) {
             // Those who are gone make room.
             self.serve_controllers(room, can_load);
@@ -311,6 +401,19 @@ impl Control {
             let _ = socket::send(socket, packet);
             socket::close(socket);
         }
+    }
+
+    /// Closes all sockets, as [`close`](fn@close) has asked for.
+    fn finish(&self) {
+        // So that nobody is about to send a report to the sockets.
+        let held = walk::hold();
+        if let Some(held) = &held {
+            self.report_alone(held, "closing");
+        }
+        self.close();
+        drop(held);
+        // Release pairs with who waits for it: the sockets are closed.
+        self.mode.store(0, Ordering::Release);
     }
 
     fn dismiss(&self, controller: &Controller) {

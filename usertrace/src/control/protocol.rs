@@ -8,6 +8,7 @@
 //! | `probes FROM` | `ok`, and lines `probe NAME`, and `connection EVENTS PROBE active` or `inactive` |
 //! | `connect EVENTS PROBE`, `disconnect` …, `activate` …, `deactivate` … | `ok COUNT`: of the events that there are now |
 //! | `load PATH` | `ok COUNT`: of the library's probes |
+//! | `unload PATH` | `ok COUNT`: likewise, of what `load` has loaded |
 //! | `flush`, `initialise`, `finalise` | `ok` |
 //! | `watch` | `ok kernel`, `ok none`, `ok null`, or `ok fast DIRECTORY`: what keeps the events. From then on reports follow |
 //!
@@ -16,6 +17,7 @@
 //! - `full SLOT CHANNEL LOST`: an event was dropped as a ring was full; LOST were, so far. Ten times a second at most.
 //! - `appeared` or `disappeared`, and a line for each event: `PROVIDER:NAME`
 //! - `ending`: the program is about to end
+//! - `closing`: the program is about to close the channel
 //! - `missed COUNT`: so many reports are missing here, as the controller did not read fast enough
 
 /// Bytes of a request, at most.
@@ -40,6 +42,7 @@ pub(super) enum Request<'a> {
     Activate(&'a str, &'a str),
     Deactivate(&'a str, &'a str),
     Load(&'a str),
+    Unload(&'a str),
     Flush,
     Initialise,
     Finalise,
@@ -57,6 +60,10 @@ impl<'a> Request<'a> {
             Some((events, probe)) if !probe.contains(' ') => Ok((events, probe)),
             _ => Err("this takes events and a probe"),
         };
+        let path = || match rest.starts_with('/') && !rest.contains('\0') {
+            true => Ok(rest),
+            false => Err("this takes an absolute path"),
+        };
         let alone = |request| match rest {
             "" => Ok(request),
             _ => Err("this takes nothing"),
@@ -68,8 +75,8 @@ impl<'a> Request<'a> {
             "disconnect" => two().map(|(events, probe)| Self::Disconnect(events, probe)),
             "activate" => two().map(|(events, probe)| Self::Activate(events, probe)),
             "deactivate" => two().map(|(events, probe)| Self::Deactivate(events, probe)),
-            "load" if rest.starts_with('/') && !rest.contains('\0') => Ok(Self::Load(rest)),
-            "load" => Err("this takes an absolute path"),
+            "load" => path().map(Self::Load),
+            "unload" => path().map(Self::Unload),
             "flush" => alone(Self::Flush),
             "initialise" => alone(Self::Initialise),
             "finalise" => alone(Self::Finalise),
@@ -95,6 +102,8 @@ mod tests {
             ("1 flush now", Err("this takes nothing")),
             ("1 load a", Err("this takes an absolute path")),
             ("1 load /a\0b", Err("this takes an absolute path")),
+            ("1 unload /a b", Ok(Request::Unload("/a b"))),
+            ("1 unload a", Err("this takes an absolute path")),
             ("1 connect a", Err("this takes events and a probe")),
             ("1 activate a b c", Err("this takes events and a probe")),
             ("1 list", Err("this takes a number")),

@@ -105,6 +105,14 @@ pub(crate) fn tell_full(slot: usize, index: usize, channel: &Channel) {
 }
 
 impl Control {
+    /// A report of one word.
+    pub(super) fn report_alone(&self, held: &Held, word: &str) {
+        let mut room = [0; 32];
+        let mut text = Text::new(&mut room);
+        let _ = text.push(format_args!("{VERSION}report {word}"));
+        self.report(held, text.get());
+    }
+
     fn tell_full(&self, slot: usize, index: usize, channel: &Channel) {
         let last = &self.told_full[slot];
         let (now, before) = (milliseconds(), last.load(Ordering::Relaxed));
@@ -138,9 +146,6 @@ pub(super) extern "C" fn at_exit() {
     if let Some(control) = watched()
         && let Some(held) = walk::hold()
     {
-        let mut room = [0; 32];
-        let mut text = Text::new(&mut room);
-        let _ = text.push(format_args!("{VERSION}report ending"));
-        control.report(&held, text.get());
+        control.report_alone(&held, "ending");
     }
 }

@@ -36,7 +36,10 @@ pub(super) fn one(
         Ok(0) | Err(_) => return Served::Gone,
         Ok(len) => {
             let packet = &room.request[..len.min(REQUEST_MAX)];
-            if matches!(Request::parse(packet), Ok(Request::Load(_))) {
+            if matches!(
+                Request::parse(packet),
+                Ok(Request::Load(_) | Request::Unload(_))
+            ) {
                 if socket::is_left(socket) {
                     // It has waited long enough.
                     return Served::Gone;
@@ -94,6 +97,7 @@ enum Failure {
     Text(&'static str),
     Probe(probe::Error),
     Load(probe::LoadError),
+    Unload(probe::UnloadError),
     Buffers(Status),
     Errno(Errno),
 }
@@ -104,6 +108,7 @@ impl Display for Failure {
             Self::Text(text) => f.write_str(text),
             Self::Probe(error) => error.fmt(f),
             Self::Load(error) => error.fmt(f),
+            Self::Unload(error) => error.fmt(f),
             Self::Buffers(status) => write!(f, "this process has no buffers: {status}"),
             Self::Errno(errno) => errno.fmt(f),
         }
@@ -127,9 +132,12 @@ fn answer(request: Request<'_>, room: &mut [u8]) -> Result<usize, Failure> {
             return say(room, format_args!("ok"));
         }
         Request::Load(path) => {
-            let path = CString::new(path).map_err(|_| Failure::Text("no path"))?;
             // SAFETY: who may control this process may run anything in it.
-            Ok(unsafe { probe::load(&path) }.map_err(Failure::Load)?)
+            Ok(unsafe { probe::load(&name(path)?) }.map_err(Failure::Load)?)
+        }
+        Request::Unload(path) => {
+            // SAFETY: likewise; and nobody serves in the middle of a probe.
+            Ok(unsafe { probe::unload(&name(path)?) }.map_err(Failure::Unload)?)
         }
         Request::Connect(events, name) => probe::connect(events, name),
         Request::Disconnect(events, name) => probe::disconnect(events, name),
@@ -138,6 +146,10 @@ fn answer(request: Request<'_>, room: &mut [u8]) -> Result<usize, Failure> {
     };
     let count = count.map_err(Failure::Probe)?;
     say(room, format_args!("ok {count}"))
+}
+
+fn name(path: &str) -> Result<CString, Failure> {
+    CString::new(path).map_err(|_| Failure::Text("no path"))
 }
 
 fn say(room: &mut [u8], what: fmt::Arguments<'_>) -> Result<usize, Failure> {

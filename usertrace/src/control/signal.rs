@@ -44,8 +44,11 @@ extern "C" fn on_signal(number: libc::c_int, info: *mut libc::siginfo_t, context
         // SAFETY: the kernel made it.
         let info = unsafe { &*info.cast::<Info>() };
         is_own = CODES.contains(&info.code) && control.has(info.descriptor);
-        // Also if it is not: where too many signals are pending, the kernel sends one that names no descriptor.
-        control.serve(false);
+        // Also if it is not: where too many signals are pending, the kernel sends one that names no descriptor. But not what
+        // another signal's handler serves, or a thread, since the channel was closed and opened again.
+        if control.mode.load(Ordering::Relaxed) == number {
+            control.serve(false);
+        }
     }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };

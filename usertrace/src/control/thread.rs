@@ -1,6 +1,7 @@
 //! The thread of the control channel.
 
 use std::ffi::c_void;
+use std::sync::atomic::Ordering;
 
 use syscalls::Errno;
 
@@ -10,18 +11,18 @@ use crate::runtime::signals::HeldBack;
 /// Milliseconds until it is tried again what could not be done, as where there are no descriptors left.
 const PATIENCE: libc::c_int = 100;
 
-/// Starts it. Also in the child of a `fork`.
-pub(super) fn start() -> Result<(), Errno> {
+/// Starts it, for this opening of the channel. Also in the child of a `fork`.
+pub(super) fn start(opening: u32) -> Result<(), Errno> {
     // The thread has this one's mask.
     let _held = HeldBack::new();
     let mut thread = 0;
-    // SAFETY: the function takes nothing. Nobody waits for the thread's end.
+    // SAFETY: the function takes a number. Nobody waits for the thread's end.
     let error = unsafe {
         let error = libc::pthread_create(
             &raw mut thread,
             std::ptr::null(),
             serve,
-            std::ptr::null_mut(),
+            std::ptr::without_provenance_mut(opening as usize),
         );
         if error == 0 {
             libc::pthread_detach(thread);
@@ -34,11 +35,13 @@ pub(super) fn start() -> Result<(), Errno> {
     }
 }
 
-extern "C" fn serve(_: *mut c_void) -> *mut c_void {
+extern "C" fn serve(opening: *mut c_void) -> *mut c_void {
     // SAFETY: the name ends with NUL.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"usertrace-ctl".as_ptr()) };
+    // Another opening has another thread.
     while let Some(control) = control()
         && let Some(listener) = control.listener.get()
+        && control.openings.load(Ordering::Relaxed) as usize == opening.addr()
     {
         let mut sockets = [libc::pollfd {
             fd: -1,

@@ -49,12 +49,12 @@ const ID_ROOM: usize = "65535 ".len();
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Callsite {
+    /// The short way, if there is one slot and its rings are of CPUs. First, so that one register has both addresses.
+    route: Route,
     /// The event's id in each slot's trace; 0: not described there.
     ids: [AtomicU16; LTT_MAX_TRACES],
     /// A bit for each slot whose trace wants the event, [`ATTACH`], [`PROBED`], and [`HERE`].
     mask: AtomicU32,
-    /// The short way, if there is one slot and its rings are of CPUs.
-    route: Route,
     /// The channel that the event goes to in each slot's trace, and [`UNWANTED`].
     channels: [AtomicU8; LTT_MAX_TRACES],
     description: Text,
@@ -333,4 +333,59 @@ const fn is_line(line: &str) -> bool {
         at += 1;
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::writer::{Geometry, Mode, Prefault, Protocol, Scope, Wakeup};
+
+    #[repr(align(4096))]
+    #[derive(Clone)]
+    struct Page(#[allow(dead_code, reason = "for its length")] [u8; 4096]);
+
+    /// One of one ring.
+    fn channel() -> &'static Channel {
+        let memory = Vec::leak(vec![Page([0; 4096]); 3]).as_mut_ptr();
+        let channel: &'static Channel = Box::leak(Box::default());
+        let geometry = Geometry {
+            buffers: memory.wrapping_add(1).cast(),
+            control: memory.cast(),
+            control_stride: 128,
+            subbuf_size: 4096,
+            subbuf_count: 2,
+            nr_rings: 1,
+            scope: Scope::Cpu,
+            mode: Mode::Discard,
+            protocol: Protocol::Rseq,
+            wakeup: Wakeup::None,
+            prefault: Prefault::Never,
+            visits: None,
+        };
+        // SAFETY: the memory is as the geometry says, and stays.
+        unsafe { channel.open(&geometry) }.unwrap();
+        channel
+    }
+
+    /// B2: from the instant on at which a probe is activated, the short way would pass it by; nothing else needs to happen
+    /// first, and no update that is under way brings it back.
+    #[test]
+    fn b2_what_calls_a_probe_goes_the_long_way_at_once() {
+        let (channel, callsite) = (channel(), Callsite::new("a", "b", "a:b 6"));
+        // SAFETY: the channel stays.
+        let set_route = || unsafe { callsite.set_route(channel, 16) };
+        let is_short = || callsite.route().channel().is_some();
+        callsite.set_mask(1);
+        set_route();
+        assert!(is_short());
+        callsite.set_probes(1 << 5);
+        assert!(!is_short());
+        assert_eq!(callsite.mask(), 1 | PROBED);
+        set_route();
+        assert!(!is_short());
+        callsite.set_probes(0);
+        assert_eq!(callsite.mask(), 1);
+        set_route();
+        assert!(is_short());
+    }
 }

@@ -10,15 +10,16 @@ use super::here;
 use crate::writer::{self, Channel, Cursor, Dropped, Payload, Refusal, Rseq};
 use crate::{context, control, probe, runtime};
 
-/// What became of an event.
+/// What became of an event: as C has it, `enum usertrace_outcome`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
 pub enum Outcome {
     /// No trace wants it. Probes may have had it.
-    Off,
+    Off = 0,
     /// Each trace that wants it has it.
-    Recorded,
+    Recorded = 1,
     /// At least one trace that wants it has no room for it, and counted that.
-    Lost,
+    Lost = 2,
 }
 
 impl Outcome {

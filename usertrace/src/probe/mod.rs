@@ -1,7 +1,7 @@
 //! Probes: functions that get the records of events, in the program itself, whether these are traced or not.
 //!
 //! A probe is registered under a name, by the program, by one of its libraries, or from a library that is loaded on
-//! command ([`load`]). It is connected to events by their names, and the connection is then activated; both are undone,
+//! command ([`load`]), and may be unloaded again ([`unload`]). It is connected to events by their names, and the connection is then activated; both are undone,
 //! too. A connection is made by a pattern (`shop:*`), and holds for events that are declared later as well; what undoes
 //! it has the same pattern.
 //!
@@ -48,7 +48,7 @@ use crate::runtime::refresh;
 use crate::runtime::walk::{self, Held};
 use crate::writer::Payload;
 
-pub use self::load::{Declaration, LoadError, load};
+pub use self::load::{Declaration, LoadError, UnloadError, load, unload};
 pub(crate) use self::table::{Item, Table};
 pub(crate) use self::visits::Visits;
 
@@ -149,12 +149,31 @@ impl std::error::Error for Error {}
 /// # Safety
 /// The function must be there, and may be called with `data` in any thread, until [`unregister`] returns.
 pub unsafe fn register(name: &str, call: Call, data: *mut c_void) -> Result<(), Error> {
-    let table = table::open().ok_or(Error::Memory)?;
-    walk::open().ok_or(Error::Memory)?;
-    let mut held = walk::hold().ok_or(Error::Busy)?;
-    let probe = table.lists(&mut held).add(name)?;
+    // SAFETY: the caller's promise.
+    unsafe { register_of(name, call, data, 0) }
+}
+
+/// The same, of a library that was loaded on command: its handle.
+///
+/// # Safety
+/// As [`register`]'s.
+unsafe fn register_of(
+    name: &str,
+    call: Call,
+    data: *mut c_void,
+    library: usize,
+) -> Result<(), Error> {
+    let (table, mut held) = opened()?;
+    let probe = table.lists(&mut held).add(name, library)?;
     table.set(probe, call, data);
     Ok(())
+}
+
+/// The table and its lock, also if there was none.
+fn opened() -> Result<(&'static Table, Held), Error> {
+    let table = table::open().ok_or(Error::Memory)?;
+    walk::open().ok_or(Error::Memory)?;
+    Ok((table, walk::hold().ok_or(Error::Busy)?))
 }
 
 /// Takes a probe out, with all its connections. Afterwards nobody is in it, but the calling thread if it called this there.

@@ -17,6 +17,9 @@ pub(super) const PROBES: usize = u64::BITS as usize;
 /// Connections at a time.
 const CONNECTIONS: usize = 256;
 
+/// Libraries of probes at a time.
+const LIBRARIES: usize = 64;
+
 /// Bytes of a probe's name.
 const NAME_LEN: usize = 64;
 
@@ -52,6 +55,8 @@ pub(super) struct Entry {
 pub(super) struct Lists {
     probes: [Named; PROBES],
     connections: [Connection; CONNECTIONS],
+    /// The handles of those that were loaded on command; 0: free.
+    libraries: [usize; LIBRARIES],
 }
 
 #[derive(Debug)]
@@ -61,6 +66,8 @@ struct Named {
     name: Text<NAME_LEN>,
     /// It is taken out, and waited for.
     is_going: bool,
+    /// The handle of the library that lists it, if that was loaded on command; else 0.
+    library: usize,
 }
 
 /// Events that a probe is connected to, by their names.
@@ -150,7 +157,7 @@ impl Lists {
     }
 
     /// A place for a new probe.
-    pub(super) fn add(&mut self, name: &str) -> Result<usize, Error> {
+    pub(super) fn add(&mut self, name: &str, library: usize) -> Result<usize, Error> {
         if !is_name(name) {
             return Err(Error::Name);
         }
@@ -160,7 +167,32 @@ impl Lists {
         let free = self.probes.iter().position(|probe| probe.name.len == 0);
         let place = free.ok_or(Error::Full)?;
         self.probes[place].name.set(name).ok_or(Error::Name)?;
+        self.probes[place].library = library;
         Ok(place)
+    }
+
+    /// A library was loaded on command, as often as it is here.
+    pub(super) fn add_library(&mut self, library: usize) -> Result<(), Error> {
+        let free = self.libraries.iter_mut().find(|place| **place == 0);
+        *free.ok_or(Error::Full)? = library;
+        Ok(())
+    }
+
+    pub(super) fn has_library(&self, library: usize) -> bool {
+        self.libraries.contains(&library)
+    }
+
+    /// Says whether it was there.
+    pub(super) fn remove_library(&mut self, library: usize) -> bool {
+        let found = self.libraries.iter_mut().find(|place| **place == library);
+        found.map(|place| *place = 0).is_some()
+    }
+
+    /// A probe of a library that nobody takes out yet.
+    pub(super) fn probe_of(&self, library: usize) -> Option<&str> {
+        let is =
+            |probe: &&Named| probe.library == library && probe.name.len != 0 && !probe.is_going;
+        self.probes.iter().find(is).map(|probe| probe.name.get())
     }
 
     /// Takes a probe's connections out; its place stays taken until [`free`](Self::free).
@@ -178,6 +210,7 @@ impl Lists {
     pub(super) fn free(&mut self, probe: usize) {
         self.probes[probe].name.len = 0;
         self.probes[probe].is_going = false;
+        self.probes[probe].library = 0;
     }
 
     fn connection(&mut self, events: &str, probe: usize) -> Option<&mut Connection> {

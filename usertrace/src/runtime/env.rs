@@ -14,23 +14,35 @@ pub(super) struct Settings {
     pub(super) fast: Fast,
 }
 
-/// `USERTRACE_CONTROL`: `thread`, `signal`, or `signal:N`; nothing for all else.
-pub(crate) fn control() -> Option<Control> {
-    // SAFETY: a constant of the process.
-    if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
-        return None;
-    }
-    parse_control(variable(c"USERTRACE_CONTROL")?)
+/// What `USERTRACE_CONTROL` asks for: `thread`, `signal`, or `signal:N`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// It is not set, or is empty.
+    Nothing,
+    Control(Control),
+    /// What it is set to is none of these.
+    Unknown(&'static [u8]),
 }
 
-fn parse_control(text: &[u8]) -> Option<Control> {
+/// `USERTRACE_CONTROL`
+pub(crate) fn control() -> Asked {
+    // SAFETY: a constant of the process.
+    if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
+        return Asked::Nothing;
+    }
+    variable(c"USERTRACE_CONTROL").map_or(Asked::Nothing, parse_control)
+}
+
+fn parse_control(text: &'static [u8]) -> Asked {
+    let of_signal = || {
+        let number = signal(text.strip_prefix(b"signal:")?)?;
+        Some(Control::Signal(libc::c_int::try_from(number).ok()?))
+    };
     match text {
-        b"thread" => Some(Control::Thread),
-        b"signal" => Some(Control::Signal(libc::SIGIO)),
-        text => {
-            let number = signal(text.strip_prefix(b"signal:")?)?;
-            Some(Control::Signal(libc::c_int::try_from(number).ok()?))
-        }
+        b"" => Asked::Nothing,
+        b"thread" => Asked::Control(Control::Thread),
+        b"signal" => Asked::Control(Control::Signal(libc::SIGIO)),
+        text => of_signal().map_or(Asked::Unknown(text), Asked::Control),
     }
 }
 
@@ -227,16 +239,16 @@ mod tests {
 
     #[test]
     fn the_control_channel_is_off_unless_asked_for() {
-        let signal = |number| Some(Control::Signal(number));
-        for (text, mode) in [
-            ("thread", Some(Control::Thread)),
+        let signal = |number| Asked::Control(Control::Signal(number));
+        for (text, asked) in [
+            ("", Asked::Nothing),
+            ("thread", Asked::Control(Control::Thread)),
             ("signal", signal(libc::SIGIO)),
             ("signal:64", signal(64)),
         ] {
-            assert_eq!(parse_control(text.as_bytes()), mode);
+            assert_eq!(parse_control(text.as_bytes()), asked);
         }
         for bad in [
-            "",
             "on",
             "signal:",
             "signal:9",
@@ -244,7 +256,8 @@ mod tests {
             "signal:33",
             "threads",
         ] {
-            assert_eq!(parse_control(bad.as_bytes()), None, "{bad}");
+            let asked = parse_control(bad.as_bytes());
+            assert_eq!(asked, Asked::Unknown(bad.as_bytes()), "{bad}");
         }
     }
 

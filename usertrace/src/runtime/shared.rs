@@ -34,6 +34,8 @@ pub struct Shared {
     pub(super) exiting: AtomicU32,
     /// Not 0: this process is to write nothing.
     pub(super) finalised: AtomicU32,
+    /// Not 0: it was said that the environment asks for no control channel that there can be.
+    pub(crate) said: AtomicU32,
     /// Goes up when a module goes.
     pub(super) departures: AtomicU32,
     /// Who looks at callsites without the state's lock; NULL: nobody ever did.
@@ -71,6 +73,7 @@ impl Shared {
             fast: AtomicPtr::new(std::ptr::null_mut()),
             exiting: AtomicU32::new(0),
             finalised: AtomicU32::new(0),
+            said: AtomicU32::new(0),
             departures: AtomicU32::new(0),
             desk: AtomicPtr::new(std::ptr::null_mut()),
             apps: Apps::new(),

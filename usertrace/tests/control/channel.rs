@@ -1,10 +1,11 @@
 //! B3: what the channel can do, and who may use it.
 
+use std::process::Stdio;
 use std::time::Duration;
 
-use usertrace::control::Client;
+use usertrace::control::{Client, Report};
 
-use super::program::{Program, client, error};
+use super::program::{Program, client, command, error};
 
 pub(crate) const ALL: &[(&str, fn())] = &[
     ("b3_events_are_listed_and_buffers_controlled", || {
@@ -17,6 +18,11 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("b3_another_user_is_refused", another_user),
     ("b3_a_handler_that_was_there_is_called", chaining),
     ("b3_nothing_is_there_unless_asked_for", nothing_when_off),
+    ("b3_a_setting_that_is_none_is_said_once", bad_setting),
+    ("b3_a_channel_is_closed", || {
+        closed("signal", "29");
+        closed("thread", "thread");
+    }),
     ("b3_children_have_channels_of_their_own", || {
         ["signal", "thread"].iter().for_each(|mode| children(mode));
     }),
@@ -100,6 +106,67 @@ fn chaining() {
     assert_eq!(program.tell("raise"), "2");
     drop(client);
     assert_eq!(program.tell("handle"), "Err(Started)");
+    // The handler stays when the channel is closed, and goes on to the one before.
+    assert_eq!(program.tell("close"), "Ok(())");
+    assert_eq!(program.tell("raise"), "3");
+    program.kill();
+}
+
+fn bad_setting() {
+    let said = |value: &str| {
+        let output = command(&[("USERTRACE_CONTROL", value)])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    for bad in ["on", "signal:9", "a\u{1b}b"] {
+        let said = said(bad);
+        let value = bad.escape_default();
+        assert!(said.starts_with("usertrace: "), "{said}");
+        assert!(said.contains("USERTRACE_CONTROL"), "{said}");
+        assert!(
+            said.ends_with(&format!(": {value}\n").replace("\\u{1b}", "\\x1b")),
+            "{said}"
+        );
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    let long = said(&"x".repeat(1000));
+    assert!(long.contains("USERTRACE_CONTROL"), "{long}");
+    assert_eq!(long.lines().count(), 1, "{long}");
+    for good in ["", "thread", "signal", "signal:50"] {
+        assert_eq!(said(good), "", "{good}");
+    }
+}
+
+/// The socket is gone, and so is the thread; those who were there learn of it; and it can be opened again.
+fn closed(mode: &str, again: &str) {
+    let mut program = Program::start(&[("USERTRACE_CONTROL", mode)]);
+    let (watcher, other) = (program.client(), program.client());
+    watcher.ask("watch").unwrap();
+    assert_eq!(other.events().unwrap().len(), 1);
+    assert_eq!(program.tell("close"), "Ok(())");
+    assert_eq!(watcher.report().unwrap(), Report::Closing);
+    assert_eq!(watcher.report().unwrap(), Report::Closed);
+    let text = error(other.ask("list 0"));
+    assert!(text.contains("the process closed the channel"), "{text}");
+    let text = error(Client::connect(program.pid(), Duration::from_secs(1)));
+    assert!(text.contains("has no control channel"), "{text}");
+    let mut surroundings = program.tell("surroundings");
+    // The thread ends by itself after that.
+    while !surroundings.starts_with("1 ") {
+        surroundings = program.tell("surroundings");
+    }
+    assert!(!surroundings.contains("socket"), "{surroundings}");
+    assert_eq!(program.tell("close"), "Err(None)");
+    assert_eq!(program.tell(&format!("open {again}")), "Ok(())");
+    assert_eq!(program.client().events().unwrap().len(), 1);
+    assert_eq!(program.tell("close"), "Ok(())");
+    let child: u32 = program.tell("fork").parse().unwrap();
+    assert!(Client::connect(child, Duration::from_secs(1)).is_err());
+    // SAFETY: the program's child, which waits.
+    unsafe { libc::kill(child as i32, libc::SIGKILL) };
     program.kill();
 }
 

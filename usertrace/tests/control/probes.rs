@@ -13,6 +13,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
         ["signal", "thread"].iter().for_each(|mode| connected(mode));
     }),
     ("b2_a_library_of_probes_is_loaded", loaded),
+    ("b2_a_library_of_probes_is_unloaded", unloaded),
     (
         "b2_a_handler_leaves_loading_to_the_program",
         loaded_by_serve,
@@ -53,7 +54,7 @@ fn connected(mode: &str) {
     }
 }
 
-/// It says what it gets on the program's output.
+/// It says what it gets on the program's output. Its first probe stays until there is a file.
 const LIBRARY: &str = r#"
 #include <stdio.h>
 #include <string.h>
@@ -68,6 +69,8 @@ static void say(const struct usertrace_record *record, void *data)
 	memcpy(&n, record->payload, sizeof(n));
 	write(1, line, snprintf(line, sizeof(line), "%s %.*s %llu\n", (const char *)data, 13,
 				record->description, n));
+	while (n == 1000 && access(FILE_TO_GO, F_OK))
+		usleep(1000);
 }
 
 const struct usertrace_probe usertrace_probes[] = {
@@ -87,6 +90,10 @@ fn library(directory: &Path, second: &str) -> PathBuf {
     let status = Command::new("cc")
         .args(["-shared", "-fPIC", "-Wall", "-Wno-unused-result", "-Werror"])
         .arg(format!("-DSECOND=\"{second}\""))
+        .arg(format!(
+            "-DFILE_TO_GO=\"{}\"",
+            directory.join("go").display()
+        ))
         .arg(format!("-I{}", include.display()))
         .args([&source, Path::new("-o"), &to])
         .status()
@@ -122,6 +129,58 @@ fn loaded() {
     program.kill();
 }
 
+/// Its probes are taken out, and it is closed, but only when nobody is in it any more.
+fn unloaded() {
+    let directory = tempfile::tempdir().unwrap();
+    let library = library(directory.path(), "other");
+    let mut program = Program::start(&[("USERTRACE_CONTROL", "thread")]);
+    let client = program.client();
+    let is_mapped = |program: &Program| {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", program.pid())).unwrap();
+        maps.contains(library.to_str().unwrap())
+    };
+    let load = format!("load {}", library.display());
+    let unload = format!("unload {}", library.display());
+    let none = |request: &str| {
+        let text = error(client.ask(request));
+        assert!(
+            text.contains("no library of that name was loaded"),
+            "{text}"
+        );
+    };
+    none(&unload);
+    assert_eq!(client.ask(&load).unwrap(), "2");
+    // The program has this one, but not for its probes.
+    none("unload /lib/x86_64-linux-gnu/libc.so.6");
+    assert!(is_mapped(&program));
+    assert_eq!(client.ask(&unload).unwrap(), "2");
+    assert!(!is_mapped(&program));
+    none(&unload);
+    assert_eq!(client.probes().unwrap().len(), 1);
+
+    // What it was connected to does not come back with it.
+    assert_eq!(client.ask(&load).unwrap(), "2");
+    client.ask("connect test:numbered say").unwrap();
+    client.ask("activate test:numbered say").unwrap();
+    assert_eq!(program.tell("spawn 1000"), "said test:numbered 1000");
+    std::thread::scope(|scope| {
+        let unloading = scope.spawn(|| client.ask(&unload));
+        // Long enough for it to go wrong: the thread would go on where nothing is.
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!unloading.is_finished());
+        assert!(is_mapped(&program));
+        std::fs::write(directory.path().join("go"), "").unwrap();
+        assert_eq!(unloading.join().unwrap().unwrap(), "2");
+    });
+    assert!(!is_mapped(&program));
+    assert_eq!(program.line(), "Off");
+    assert_eq!(program.tell("event 1"), "Off");
+    assert_eq!(client.ask(&load).unwrap(), "2");
+    assert_eq!(program.tell("event 1"), "Off");
+    assert_eq!(client.probes().unwrap().len(), 3);
+    program.kill();
+}
+
 fn loaded_by_serve() {
     let directory = tempfile::tempdir().unwrap();
     let library = library(directory.path(), "other");
@@ -143,5 +202,14 @@ fn loaded_by_serve() {
         assert_eq!(loading.join().unwrap().unwrap(), "2");
     });
     assert_eq!(client.probes().unwrap().len(), 3);
+    // So it is with unloading.
+    let unload = format!("unload {}", library.display());
+    std::thread::scope(|scope| {
+        let unloading = scope.spawn(|| client.ask(&unload));
+        while !unloading.is_finished() {
+            assert_eq!(program.tell("serve"), "served");
+        }
+        assert_eq!(unloading.join().unwrap().unwrap(), "2");
+    });
     program.kill();
 }

@@ -56,6 +56,19 @@ pub(crate) fn run() -> bool {
         let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
         match word {
             "event" => println!("{:?}", event!(numbered, rest.parse().unwrap())),
+            // In another thread, which may be in a probe for long.
+            "spawn" => {
+                let n = rest.parse().unwrap();
+                std::thread::spawn(move || println!("{:?}", event!(numbered, n)));
+            }
+            "close" => println!("{:?}", control::close()),
+            "open" => {
+                let mode = match rest {
+                    "thread" => Mode::Thread,
+                    number => Mode::Signal(number.parse().unwrap()),
+                };
+                println!("{:?}", control::start(mode));
+            }
             "calls" => {
                 let [calls, sum] = CALLS.each_ref().map(|n| n.load(Ordering::Relaxed));
                 println!("{calls} {sum}");
@@ -179,13 +192,20 @@ pub(crate) struct Program {
     output: BufReader<ChildStdout>,
 }
 
+/// The program, which nobody has started yet.
+pub(crate) fn command(variables: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .env(VARIABLE, "1")
+        .env_remove("USERTRACE_CONTROL")
+        .env("USERTRACE_BACKEND", "off")
+        .envs(variables.iter().copied());
+    command
+}
+
 impl Program {
     pub(crate) fn start(variables: &[(&str, &str)]) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .env(VARIABLE, "1")
-            .env_remove("USERTRACE_CONTROL")
-            .env("USERTRACE_BACKEND", "off")
-            .envs(variables.iter().copied())
+        let mut child = command(variables)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -20,6 +20,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("b4_nobody_waits_for_who_does_not_read", who_does_not_read),
     ("b5_a_program_that_ends", ending),
     ("b5_a_program_that_is_killed", killed),
+    ("b4_the_command_learns_that_a_channel_is_closed", closed),
     ("b3_the_command_controls", command),
 ];
 
@@ -145,6 +146,32 @@ fn killed() {
     );
 }
 
+/// The command says so, and does not wait for the program's end.
+fn closed() {
+    let mut program = Program::start(&[("USERTRACE_CONTROL", "thread")]);
+    let pid = program.pid().to_string();
+    for json in [&[][..], &["--json"]] {
+        let mut watch = usertrace(&[&[&*pid, "watch"], json].concat())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+        lines.next().unwrap().unwrap();
+        assert_eq!(program.tell("close"), "Ok(())");
+        let last = lines.next().unwrap().unwrap();
+        match json {
+            [] => assert!(
+                last.starts_with("the program closed its control channel"),
+                "{last}"
+            ),
+            _ => assert_eq!(value(&last), json!({ "closed": true, "saved": "nowhere" })),
+        }
+        assert!(watch.wait().unwrap().success());
+        assert_eq!(program.tell("open thread"), "Ok(())");
+    }
+    program.kill();
+}
+
 fn success(output: Output) -> String {
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{error}");
@@ -192,6 +219,9 @@ fn command() {
     assert!(error.contains("there is no such probe"), "{error}");
     let error = fails(&["load", "/nowhere/lib.so"]);
     assert!(error.contains("cannot load /nowhere/lib.so"), "{error}");
+    let error = fails(&["unload", "/nowhere/lib.so"]);
+    assert!(error.contains("cannot unload /nowhere/lib.so"), "{error}");
+    assert!(error.contains("no library of that name"), "{error}");
     program.kill();
     let error = fails(&["list"]);
     assert!(

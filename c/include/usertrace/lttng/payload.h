@@ -76,7 +76,7 @@ USERTRACE__INLINE void usertrace_lttng__record(const struct usertrace_callsite *
 	    (payload->count == 1 && payload->parts[0].data == (const void *)payload->words))
 		usertrace__record_len(callsite, payload->words, payload->len);
 	else
-		usertrace_record_parts(callsite, payload->parts, payload->count);
+		usertrace_record_parts(payload->parts, payload->count, callsite);
 }
 
 #endif

@@ -47,6 +47,11 @@ enum Action {
         /// The library
         path: PathBuf,
     },
+    /// Take the probes of such a library out, and unload it
+    Unload {
+        /// The library, as it was loaded
+        path: PathBuf,
+    },
     /// Connect a probe to events
     Connect(Connection),
     /// Undo connect
@@ -89,10 +94,10 @@ impl Args {
             Action::Probes => return probes(&client, self.json),
             Action::Watch => return watch(&client, self.json),
             Action::Load { path } => {
-                let count = load(&client, path)?;
-                return print(self.json, json!({ "probes": number(&count)? }), || {
-                    format!("{count} probes")
-                });
+                return of_library(&client, "load", path, self.json);
+            }
+            Action::Unload { path } => {
+                return of_library(&client, "unload", path, self.json);
             }
             Action::Flush => return client.ask("flush").map(drop),
             Action::Initialise => return client.ask("initialise").map(drop),
@@ -113,13 +118,24 @@ fn number(text: &str) -> anyhow::Result<u64> {
         .with_context(|| format!("the process answers {text:?}, which is no number"))
 }
 
-fn load(client: &Client, path: &Path) -> anyhow::Result<String> {
-    let named = || format!("cannot load {}", path.display());
-    let path = path.canonicalize().with_context(named)?;
-    let text = path
+/// Loads or unloads one.
+fn of_library(client: &Client, word: &str, path: &Path, json: bool) -> anyhow::Result<()> {
+    let named = || format!("cannot {word} {}", path.display());
+    // One that is loaded may be gone from the file system.
+    let found = match path.canonicalize() {
+        Err(error) if word == "unload" && error.kind() == io::ErrorKind::NotFound => {
+            std::path::absolute(path)
+        }
+        found => found,
+    };
+    let found = found.with_context(named)?;
+    let text = found
         .to_str()
         .context("a path that is no text cannot be sent")?;
-    client.ask(&format!("load {text}")).with_context(named)
+    let count = client.ask(&format!("{word} {text}")).with_context(named)?;
+    print(json, json!({ "probes": number(&count)? }), || {
+        format!("{count} probes")
+    })
 }
 
 /// Prints a line, or a value as one.
@@ -179,7 +195,7 @@ fn watch(client: &Client, json: bool) -> anyhow::Result<()> {
     print(json, json!({ "saved": saved }), || {
         format!("events are {saved}")
     })?;
-    let mut told = false;
+    let (mut told, mut closes) = (false, false);
     loop {
         let report = client.report()?;
         let names = |what: &str, names: &[String]| {
@@ -208,15 +224,22 @@ fn watch(client: &Client, json: bool) -> anyhow::Result<()> {
                 format!("{count} reports are missing here")
             })?,
             Report::Ending => told = true,
+            Report::Closing => closes = true,
             Report::Closed => break,
         }
+    }
+    if closes {
+        let value = json!({ "closed": true, "saved": saved });
+        return print(json, value, || {
+            format!("the program closed its control channel, and goes on; its events are {saved}")
+        });
     }
     let ended = match client.ending() {
         Ending::Exited(status) => format!("exited with status {status}"),
         Ending::Killed(signal) => format!("killed by signal {signal}"),
         Ending::Unknown if told => "ended by itself".to_owned(),
         Ending::Unknown => "ended without notice: killed by a signal, or by _exit".to_owned(),
-        Ending::Runs => "runs another program, or closed the channel".to_owned(),
+        Ending::Runs => "runs another program".to_owned(),
     };
     print(json, json!({ "ended": ended, "saved": saved }), || {
         format!("the program {ended}; its events are {saved}")

@@ -38,6 +38,8 @@ global_asm!(
 );
 
 const _: () = assert!(offset_of!(Thread, rseq) == 0 && RSEQ_LEN >= 8);
+// The id is the low half of `eax`.
+const _: () = assert!(ID_BITS == 16);
 
 /// Where the thread block is, from the thread pointer.
 #[inline(always)]
@@ -155,18 +157,20 @@ macro_rules! sequence {
 
 /// The sequence that stores a record: all of the event path.
 ///
-/// `identify` makes `{id}`, at first the address of what says it, the event's id, and may use `rax`. `block` makes
-/// `{control}` the offset of the ring's control block. `room` compares `rax`, the bytes that the sub-buffer has left, with
-/// the record's length. `copy` copies the payload to behind the header at `{cpu} + rax`, and may use `rax`, `rdx`, `{cpu}`
-/// and `{id}`. `commit` adds the record's length to the ring's head, in one instruction.
+/// `identify` comes after the number of rings was found, and `name` puts the event's id into the low bits of `rdx`, which
+/// are zeros. Both may use `rax`, and what else the operands have. `block` makes `{control}` the offset of the ring's
+/// control block. `room` compares `rax`, the bytes that the sub-buffer has left, with
+/// the record's length. `copy` copies the payload to behind the header at `{cpu} + rax`, and may use `rax`, `rdx`
+/// and `{cpu}`. `commit` adds the record's length to the ring's head, in one instruction.
 macro_rules! record_sequence {
     (
-        ($rseq:expr, $channel:expr, $index:expr, $id:expr)
+        ($rseq:expr, $channel:expr, $index:expr)
         refused: $refused:expr,
         aborted: $aborted:expr,
         need_subbuf: $need_subbuf:expr,
         need_time: $need_time:expr,
         identify: [$($identify:literal),* $(,)?]
+        name: [$($name:literal),* $(,)?]
         block: [$($block:literal),* $(,)?]
         room: [$($room:literal),*]
         copy: [$($copy:literal),* $(,)?]
@@ -199,7 +203,7 @@ macro_rules! record_sequence {
                 "shr rax, 48",
                 "jnz {need_time}",
                 "shl rdx, 16",
-                "or rdx, {id}",
+                $($name,)*
                 "mov rax, qword ptr [{channel} + {RING_MASK}]",
                 "and rax, qword ptr [{control} + {HEAD}]",
                 // Stores wait for their lines in order, and those of a ring have left the cache since the round before.
@@ -210,7 +214,6 @@ macro_rules! record_sequence {
                 $($commit,)*
             ]
             operands: [
-                id = inout(reg) std::ptr::from_ref($id) => _,
                 control = out(reg) _,
                 $($operands)*
                 need_subbuf = label { return $need_subbuf },
@@ -245,19 +248,19 @@ pub(in crate::writer) unsafe fn record<const WORDS: usize>(
     macro_rules! in_registers {
         ([$($copy:literal),*] [$($word:ident = $index:literal),*]) => {
             record_sequence! {
-                (rseq, channel, CPU_ID, route)
+                (rseq, channel, CPU_ID)
                 refused: false,
                 aborted: false,
                 need_subbuf: false,
                 need_time: false,
-                identify: [
-                    // After the number of rings, as loads are in order.
-                    "mov {id}, qword ptr [{id}]",
-                    "mov rax, {id}",
+                identify: []
+                // Read once, after the number of rings, as loads are in order; and so late that the id needs no register.
+                name: [
+                    "mov rax, qword ptr [{route}]",
+                    "mov dx, ax",
                     "shr rax, {ID_BITS}",
                     "cmp rax, {channel}",
                     "jne {refused}",
-                    "movzx {id:e}, {id:x}",
                 ]
                 // Sooner there than by a multiplication, which the time stamp would wait for.
                 block: ["mov {control}, {cpu}", "shl {control}, {STRIDE_BITS}"]
@@ -265,6 +268,7 @@ pub(in crate::writer) unsafe fn record<const WORDS: usize>(
                 copy: [$($copy),*]
                 commit: ["add qword ptr [{control} + {HEAD}], {LEN}"]
                 operands: [
+                    route = in(reg) std::ptr::from_ref(route),
                     $($word = in(reg) payload[$index],)*
                     LEN = const { 8 + 8 * WORDS },
                     ID_BITS = const ID_BITS,
@@ -321,7 +325,7 @@ pub(in crate::writer) unsafe fn record_words<const INDEX: i32>(
     // SAFETY: as in `record`; `payload` has `words` words.
     unsafe {
         record_sequence! {
-            (rseq, channel, INDEX, id)
+            (rseq, channel, INDEX)
             refused: Err(Refusal::NoRing),
             aborted: Err(Refusal::Aborted),
             need_subbuf: Err(Refusal::NeedSubbuf),
@@ -331,6 +335,7 @@ pub(in crate::writer) unsafe fn record_words<const INDEX: i32>(
                 "test {id:e}, {id:e}",
                 "jz {refused}",
             ]
+            name: ["or rdx, {id}"]
             block: [
                 "mov {control}, qword ptr [{channel} + {CONTROL_STRIDE}]",
                 "imul {control}, {cpu}",
@@ -367,6 +372,7 @@ pub(in crate::writer) unsafe fn record_words<const INDEX: i32>(
             ]
             commit: ["add qword ptr [{control} + {HEAD}], {len}"]
             operands: [
+                id = inout(reg) std::ptr::from_ref(id) => _,
                 src = in(reg) payload.as_ptr(),
                 words = in(reg) payload.len(),
                 len = in(reg) 8 + 8 * payload.len(),
