@@ -32,6 +32,7 @@ pub mod program;
 pub mod random;
 pub mod raw;
 pub mod reader;
+pub mod record;
 pub mod seccomp;
 pub mod shared;
 pub mod wait;

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use usertrace_tests::babeltrace::{self, Read};
 use usertrace_tests::balance::Balance;
-use usertrace_tests::program;
+use usertrace_tests::{program, record};
 
 use crate::{Case, cases};
 
@@ -32,19 +32,16 @@ fn result(output: &Output) -> (String, String, Option<i32>) {
 fn compare_with(options: &[&str], command: &[&str]) -> Read {
     let run = |before: Option<&Path>| {
         let place = tempfile::tempdir().expect("a directory");
-        let mut whole: Vec<_> = Vec::new();
-        if let Some(trace) = before {
-            whole.push(program::path("usertrace").into_os_string());
-            for word in ["record", "--quiet"].iter().chain(options) {
-                whole.push(word.into());
+        let mut whole = match before {
+            Some(trace) => {
+                let mut record = record::command(options, trace);
+                record.arg("--").arg(command[0]);
+                record
             }
-            whole.push("--output".into());
-            whole.push(trace.into());
-            whole.push("--".into());
-        }
-        whole.extend(command.iter().map(Into::into));
-        let output = Command::new(&whole[0])
-            .args(&whole[1..])
+            None => Command::new(command[0]),
+        };
+        let output = whole
+            .args(&command[1..])
             .current_dir(place.path())
             .stdin(Stdio::null())
             .output()
@@ -161,19 +158,17 @@ fn f2_a_preloaded_program_without_a_trace_is_not_changed() {
 
 /// Its copy of the crate shares the rings with the program's; no id means one event to one, and another to the other.
 fn e6_a_library_that_is_loaded_later_describes_its_events() {
-    let traces = tempfile::tempdir().expect("a directory");
-    let trace = traces.path().join("trace");
-    let output = Command::new(program::path("usertrace"))
-        .args(["record", "--quiet", "--output"])
-        .arg(&trace)
-        .arg("--")
-        .arg(program::path("numbered"))
-        .args(["--events", "10", "--library"])
-        .arg(program::path("libusertrace_malloc.so"))
-        .output()
-        .expect("it runs");
-    assert!(output.status.success(), "{output:?}");
-    let read = babeltrace::read(&trace);
+    let (program, library) = (
+        program::path("numbered"),
+        program::path("libusertrace_malloc.so"),
+    );
+    let (_, read) = record::run(&[
+        program.as_os_str(),
+        "--events".as_ref(),
+        "10".as_ref(),
+        "--library".as_ref(),
+        library.as_ref(),
+    ]);
     assert_eq!(read.discarded, 0);
     let count = |name: &str| {
         let events = read.events.iter();
