@@ -19,6 +19,7 @@ mod lifecycle;
 mod mappings;
 mod memory;
 mod preload;
+mod probes;
 mod recorder;
 mod remote;
 mod scopes;
@@ -55,6 +56,7 @@ const ALL: &[&[Case]] = &[
     info::CASES,
     consumer::CASES,
     events::CASES,
+    probes::CASES,
     preload::CASES,
     memory::CASES,
     remote::CASES,
