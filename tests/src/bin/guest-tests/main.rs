@@ -7,6 +7,7 @@ mod calls;
 mod channels;
 mod commands;
 mod consumer;
+mod control;
 mod cycles;
 mod discovery;
 mod events;
@@ -31,7 +32,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Trial};
-use usertrace_tests::{control, guest};
+use usertrace_tests::guest;
 
 /// A test: its name, which begins with the requirements that it is for, and what it does.
 type Case = (&'static str, fn());
@@ -57,6 +58,9 @@ const ALL: &[&[Case]] = &[
     consumer::CASES,
     events::CASES,
     probes::CASES,
+    control::buffers::ALL,
+    control::probes::ALL,
+    control::reports::ALL,
     preload::CASES,
     memory::CASES,
     remote::CASES,
@@ -108,7 +112,7 @@ fn main() -> ExitCode {
         .flat_map(|cases| cases.iter())
         .map(|&(name, test)| {
             Trial::test(name, move || {
-                control::remove_all();
+                usertrace_tests::control::remove_all();
                 test();
                 Ok(())
             })
