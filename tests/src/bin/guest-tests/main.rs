@@ -16,6 +16,7 @@ mod fuzz;
 mod hotplug;
 mod info;
 mod isolation;
+mod layer;
 mod lifecycle;
 mod mappings;
 mod memory;
@@ -57,6 +58,7 @@ const ALL: &[&[Case]] = &[
     info::CASES,
     consumer::CASES,
     events::CASES,
+    layer::CASES,
     probes::CASES,
     control::buffers::ALL,
     control::probes::ALL,
