@@ -26,6 +26,7 @@ pub mod cpu;
 pub mod directory;
 pub mod event;
 pub mod guest;
+pub mod lttng;
 pub mod maps;
 pub mod parse;
 pub mod program;

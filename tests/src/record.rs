@@ -6,6 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tempfile::TempDir;
 
 use crate::babeltrace::{self, Read};
 use crate::control::Trace;
@@ -23,21 +24,30 @@ pub fn command(options: &[&str], output: &Path) -> Command {
     command
 }
 
-/// Has it run a program, with arguments. What that printed, and what was recorded.
+/// Has it run a program, with arguments. What that printed, and the directory of the trace.
 ///
 /// # Panics
-/// If the program fails, or the trace is not as it should be.
+/// If the program fails, or cannot be recorded.
 #[must_use]
-pub fn run<S: AsRef<OsStr>>(program: &[S]) -> (Output, Read) {
-    let traces = tempfile::tempdir().expect("a directory");
-    let trace = traces.path().join("trace");
-    let output = command(&[], &trace)
+pub fn run_into<S: AsRef<OsStr>>(program: &[S]) -> (Output, TempDir) {
+    let trace = tempfile::tempdir().expect("a directory");
+    let output = command(&[], trace.path())
         .arg("--")
         .args(program)
         .output()
         .expect("it runs");
     assert!(output.status.success(), "{output:?}");
-    (output, babeltrace::read(&trace))
+    (output, trace)
+}
+
+/// The same, and the trace is read.
+///
+/// # Panics
+/// As [`run_into`], or if `babeltrace2` finds anything wrong.
+#[must_use]
+pub fn run<S: AsRef<OsStr>>(program: &[S]) -> (Output, Read) {
+    let (output, trace) = run_into(program);
+    (output, babeltrace::read(trace.path()))
 }
 
 /// A recorder of a trace that is there; it is killed if it is dropped.

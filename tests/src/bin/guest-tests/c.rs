@@ -1,10 +1,13 @@
-//! F7: programs in C, in the kernel's buffers.
+//! F7: programs in C, and those that are instrumented for LTTng-UST, in the kernel's buffers.
 
-use usertrace_tests::{program, record};
+use usertrace_tests::{lttng, program, record};
 
 use crate::{Case, cases};
 
-pub(crate) const CASES: &[Case] = cases![f7_every_kind_of_field_from_c];
+pub(crate) const CASES: &[Case] = cases![
+    f7_every_kind_of_field_from_c,
+    f7_events_of_a_program_that_is_instrumented_for_lttng,
+];
 
 /// What it writes, `c/tests/programs/events.rs` compares to the letter, as the fallback has it.
 fn f7_every_kind_of_field_from_c() {
@@ -47,4 +50,13 @@ fn f7_every_kind_of_field_from_c() {
             "{name}: {found:?}"
         );
     }
+}
+
+/// Both spellings, and what LTTng-UST itself writes of them, to the letter.
+fn f7_events_of_a_program_that_is_instrumented_for_lttng() {
+    let program = program::path("lttng-program");
+    let (output, trace) = record::run_into(&[&program]);
+    // How many arguments were evaluated.
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "3\n", "{output:?}");
+    assert_eq!(lttng::events(trace.path()), lttng::expected(false));
 }
