@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use crate::babeltrace::{self, Read};
 use crate::control::Trace;
+use crate::running::Running;
 use crate::{program, wait};
 
 /// `usertrace record --quiet OPTIONS --output OUTPUT`: what it runs is to be added.
@@ -52,7 +53,7 @@ pub fn run<S: AsRef<OsStr>>(program: &[S]) -> (Output, Read) {
 
 /// A recorder of a trace that is there; it is killed if it is dropped.
 #[derive(Debug)]
-pub struct Recorder(Child);
+pub struct Recorder(Running);
 
 impl Recorder {
     /// Begins.
@@ -61,11 +62,8 @@ impl Recorder {
     /// If it cannot be run.
     #[must_use]
     pub fn start(trace: &Trace, output: &Path) -> Self {
-        let child = command(&["--trace", trace.name()], output)
-            .stdin(Stdio::null())
-            .spawn()
-            .expect("usertrace runs");
-        Self(child)
+        let mut command = command(&["--trace", trace.name()], output);
+        Self(Running::start(command.stdin(Stdio::null())))
     }
 
     /// Waits until it has read what all processes wrote, which must have ended or end now, and lets it end.
@@ -74,17 +72,9 @@ impl Recorder {
     /// If it does not succeed.
     pub fn finish(mut self, trace: &Trace) {
         wait::until("all was read", || trace.stats().processes.is_empty());
-        let pid = Pid::from_raw(self.0.id().cast_signed());
+        let pid = Pid::from_raw(self.0.0.id().cast_signed());
         kill(pid, Signal::SIGINT).expect("asked to stop");
-        let status = self.0.wait().expect("it ends");
+        let status = self.0.wait();
         assert!(status.success(), "{status}");
-    }
-}
-
-impl Drop for Recorder {
-    fn drop(&mut self) {
-        // One that has ended is as well.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
