@@ -58,5 +58,9 @@ fn f7_events_of_a_program_that_is_instrumented_for_lttng() {
     let (output, trace) = record::run_into(&[&program]);
     // How many arguments were evaluated.
     assert_eq!(String::from_utf8_lossy(&output.stdout), "3\n", "{output:?}");
-    assert_eq!(lttng::events(trace.path()), lttng::expected(false));
+    let (events, expected) = (lttng::events(trace.path()), lttng::expected(false));
+    for (event, expected) in events.iter().zip(&expected) {
+        assert_eq!(event, expected);
+    }
+    assert_eq!(events.len(), expected.len());
 }
