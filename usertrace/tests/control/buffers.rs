@@ -22,8 +22,10 @@ fn buffers(mode: &str) {
         .map(|event| (event.description.as_str(), event.enabled))
         .collect();
     assert_eq!(listed, [("test:numbered 6 u64 n", true)]);
+    let reader = trace.reader();
     assert_eq!(program.tell("event 1"), "Recorded");
     assert_eq!(client.ask("flush").unwrap(), "");
+    reader.is_woken();
     assert_eq!(client.ask("finalise").unwrap(), "");
     assert_eq!(program.tell("event 2"), "Off");
     assert!(!client.events().unwrap()[0].enabled);

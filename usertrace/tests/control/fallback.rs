@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use super::babeltrace;
 
@@ -78,6 +79,18 @@ impl Trace {
         format!("in {}", self.path())
     }
 
+    /// The fallback has one trace.
+    pub(crate) fn slot(&self) -> usize {
+        0
+    }
+
+    /// Who waits for what will be written.
+    pub(crate) fn reader(&self) -> Reader {
+        let reader = Reader(self.directory.path().to_owned());
+        assert!(!reader.sees());
+        reader
+    }
+
     /// When the program has ended: how many events there are, none of which was lost.
     pub(crate) fn events(self) -> usize {
         // SAFETY: a descriptor of this process.
@@ -86,5 +99,24 @@ impl Trace {
         let read = babeltrace::read(self.directory.path());
         assert_eq!((read.discarded, read.discarded_packets), (0, 0));
         read.lines.len()
+    }
+}
+
+/// The directory, in which the daemons make a trace when they read for the first time.
+pub(crate) struct Reader(PathBuf);
+
+impl Reader {
+    fn sees(&self) -> bool {
+        let mut entries = std::fs::read_dir(&self.0).unwrap();
+        entries.any(|entry| entry.unwrap().path().join("metadata").exists())
+    }
+
+    /// Waits until it was told that there is something.
+    pub(crate) fn is_woken(self) {
+        let limit = Instant::now() + Duration::from_secs(20);
+        while !self.sees() {
+            assert!(Instant::now() < limit, "nothing was read");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }

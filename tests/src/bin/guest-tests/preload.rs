@@ -126,7 +126,7 @@ fn f2_python_with_threads_is_not_changed_by_all_libraries_at_once() {
 }
 
 fn f2_redis_server_under_load_is_not_changed_by_all_libraries_at_once() {
-    let requests = scaled(1000);
+    let requests = scaled(500);
     let without = redis::serve(requests, |_| {});
     let libraries = Libraries::all();
     let trace = Trace::create("redis");

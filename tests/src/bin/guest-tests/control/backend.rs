@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use usertrace_tests::child::Child;
 use usertrace_tests::record::Recorder;
-use usertrace_tests::{babeltrace, control, program};
+use usertrace_tests::{babeltrace, consumer, control, program, wait};
 
 /// The program that is controlled.
 pub(crate) fn program() -> Command {
@@ -44,6 +45,19 @@ impl Trace {
         "in the kernel's buffers (usertrace list)".to_owned()
     }
 
+    /// The one that the kernel chose.
+    pub(crate) fn slot(&self) -> usize {
+        self.0.stats().slot
+    }
+
+    /// Who waits for what the program will write.
+    pub(crate) fn reader(&self) -> Reader {
+        let file = wait::until_some("the program has a file", || {
+            self.0.consumer_files("main").pop()
+        });
+        Reader(consumer::sleeper(&file))
+    }
+
     /// When the program has ended: how many events there are, none of which was lost.
     pub(crate) fn events(self) -> usize {
         let directory = tempfile::tempdir().expect("a directory");
@@ -52,5 +66,15 @@ impl Trace {
         let read = babeltrace::read(&output);
         assert_eq!((read.discarded, read.discarded_packets), (0, 0));
         read.events.len()
+    }
+}
+
+/// A process that sleeps.
+pub(crate) struct Reader(Child);
+
+impl Reader {
+    /// Waits until it was told that there is something.
+    pub(crate) fn is_woken(self) {
+        self.0.join();
     }
 }
