@@ -1,24 +1,71 @@
-//! Compiles the program in C that is tested in guests, too.
+//! Compiles what is in C of the programs that are tested in guests, too.
 
 use std::path::{Path, PathBuf};
 
 fn main() {
-    let c = Path::new("../c");
-    let sources = ["fields.c", "other.c"].map(|name| c.join("tests/programs").join(name));
-    cc::Build::new()
-        .include(c.join("include"))
-        .define("main", "c_program")
-        .files(&sources)
-        .cargo_metadata(false)
-        .compile("c_program");
-    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo says it"));
-    // All of it, as nothing refers to its constructors.
-    println!("cargo::rustc-link-arg-bin=c-program=-Wl,--whole-archive");
-    println!(
-        "cargo::rustc-link-arg-bin=c-program={}",
-        out.join("libc_program.a").display()
+    program(
+        "c-program",
+        "c_program",
+        "programs",
+        &["fields.c", "other.c"],
     );
-    println!("cargo::rustc-link-arg-bin=c-program=-Wl,--no-whole-archive");
+    program(
+        "lttng-program",
+        "lttng_program",
+        "lttng/providers",
+        &["program.c", "messages.c", "define.c", "probes.c"],
+    );
+    probes();
     println!("cargo::rerun-if-changed=../c/include");
-    println!("cargo::rerun-if-changed=../c/tests/programs");
+}
+
+/// A program of this crate that is in C but for its `main`, which calls the function `entry` instead.
+fn program(name: &str, entry: &str, directory: &str, sources: &[&str]) {
+    let include = Path::new("../c/include");
+    let directory = Path::new("../c/tests").join(directory);
+    cc::Build::new()
+        .includes([include, &include.join("usertrace/lttng-ust"), &directory])
+        .define("main", entry)
+        // What `__FILE__` is where their authors compile them: in that directory.
+        .flag(format!("-fmacro-prefix-map={}/=", directory.display()))
+        .files(sources.iter().map(|source| directory.join(source)))
+        .cargo_metadata(false)
+        .compile(entry);
+    let archive = out().join(format!("lib{entry}.a"));
+    // All of it, as nothing refers to its constructors.
+    for argument in [
+        "-Wl,--whole-archive",
+        &archive.to_string_lossy(),
+        "-Wl,--no-whole-archive",
+    ] {
+        println!("cargo::rustc-link-arg-bin={name}={argument}");
+    }
+    println!("cargo::rerun-if-changed={}", directory.display());
+}
+
+/// Libraries of probes, each of which has a second probe of its name.
+fn probes() {
+    let source = "../usertrace/tests/control/probes.c";
+    let out = out();
+    let compiler = cc::Build::new()
+        .include("../c/include")
+        .cargo_metadata(false)
+        .get_compiler();
+    for second in ["other", "count"] {
+        let status = compiler
+            .to_command()
+            .args(["-shared", "-fPIC", "-Wno-unused-result"])
+            .arg(format!("-DSECOND=\"{second}\""))
+            .args([source, "-o"])
+            .arg(out.join(format!("{second}.so")))
+            .status()
+            .expect("a C compiler");
+        assert!(status.success());
+    }
+    println!("cargo::rustc-env=USERTRACE_PROBES={}", out.display());
+    println!("cargo::rerun-if-changed={source}");
+}
+
+fn out() -> PathBuf {
+    PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo says it"))
 }

@@ -1,6 +1,6 @@
 //! A consumer file, used by hand.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
@@ -9,6 +9,33 @@ use std::ptr;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use usertrace_sys::files;
 use usertrace_sys::uapi::{LttFileInfo, LttRingPositions};
+
+use crate::child::Child;
+use crate::wait;
+
+/// A process that sleeps until it is told that there is something to read in a consumer file, in which there is nothing
+/// yet; then it ends well.
+///
+/// # Panics
+/// If there is something.
+#[must_use]
+pub fn sleeper(file: &Path) -> Child {
+    let mut sleeper = Child::spawn(|link| {
+        let consumer = Consumer::open(file);
+        assert_eq!(consumer.ready(), PollFlags::empty());
+        link.tell(0);
+        // There is nothing else that could end this.
+        assert_eq!(consumer.poll(PollTimeout::NONE), PollFlags::POLLIN);
+    });
+    sleeper.link.hear();
+    wait::until("the reader sleeps", || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", sleeper.pid())).unwrap_or_default();
+        stat.rsplit(") ")
+            .next()
+            .is_some_and(|rest| rest.starts_with('S'))
+    });
+    sleeper
+}
 
 /// An open consumer file.
 #[derive(Debug)]

@@ -3,6 +3,8 @@
 //! It does for this process and its forked children what the header `linux/ltt.h` says of the calls and the areas.
 //! Signals it leaves to the test.
 
+pub mod process;
+
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use usertrace::fake::process::{child, wait};
 use usertrace::fake::{Fake, Seen, Sizes};
 use usertrace::runtime::{Refused, init_with};
 use usertrace::writer::{Mode, Scope};
@@ -103,25 +104,6 @@ fn numbers(events: &[Seen]) -> Vec<u64> {
         .collect();
     numbers.sort_unstable();
     numbers
-}
-
-fn child(body: impl FnOnce()) -> libc::pid_t {
-    // SAFETY: tests have one thread when they fork.
-    let pid = unsafe { libc::fork() };
-    assert!(pid >= 0);
-    if pid == 0 {
-        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).is_ok();
-        // SAFETY: ends the process.
-        unsafe { libc::_exit(i32::from(!done)) };
-    }
-    pid
-}
-
-fn wait(pid: libc::pid_t) -> libc::c_int {
-    let mut status = 0;
-    // SAFETY: a child of this process.
-    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
-    status
 }
 
 /// F3: on this kernel there is nothing to trace with, and nothing happens.

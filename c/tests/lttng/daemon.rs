@@ -9,7 +9,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::events::events;
+use usertrace_tests::lttng::events;
+
 use crate::installed::succeed;
 
 /// Root's daemon is one for the machine, and might be there: root's tests use one of nobody's.

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::process::Command;
 
 use libtest_mimic::Trial;
+use usertrace_tests::lttng::{events, expected};
 use usertrace_tests_preload::Traces;
 
-use crate::build::{COMPILERS, build, build_with_lttng, sources};
+use crate::build::{COMPILERS, build, build_with_lttng};
 use crate::daemon::{Daemon, missing};
-use crate::events::events;
 use crate::installed::succeed;
 
 pub(crate) const ALL: &[(&str, fn())] = &[
@@ -50,16 +50,6 @@ fn equal(compiler: &[&str], has_lttng: bool) {
         assert_eq!(succeed(&daemon.run(&program)), "3\n");
         assert_eq!(ours, daemon.events());
     }
-}
-
-/// What LTTng-UST writes. Some of it, its header cannot compile as C++.
-fn expected(is_cpp: bool) -> Vec<String> {
-    let text = std::fs::read_to_string(sources().join("events.txt")).unwrap();
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    lines
-        .filter(|line| !(is_cpp && line.contains(" test_fields:negative: ")))
-        .map(str::to_owned)
-        .collect()
 }
 
 /// What it writes into a trace of ours.

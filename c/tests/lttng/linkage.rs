@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use usertrace_tests::lttng::events;
 use usertrace_tests_preload::Traces;
 
 use crate::build::{COMPILERS, build, sources};
-use crate::events::events;
 use crate::installed::{prefix, succeed};
 
 pub(crate) const ALL: &[(&str, fn())] = &[

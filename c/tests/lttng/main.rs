@@ -4,7 +4,6 @@
 mod build;
 mod daemon;
 mod equal;
-mod events;
 #[path = "../support/installed.rs"]
 mod installed;
 mod linkage;

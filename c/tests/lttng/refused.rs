@@ -2,10 +2,10 @@
 
 use std::process::Command;
 
+use usertrace_tests::lttng::events;
 use usertrace_tests_preload::Traces;
 
 use crate::build::{COMPILERS, build};
-use crate::events::events;
 use crate::installed::succeed;
 
 pub(crate) const ALL: &[(&str, fn())] = &[("f7_what_lttng_events_cannot_be", refused)];

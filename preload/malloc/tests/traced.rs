@@ -4,31 +4,13 @@ use std::ffi::c_void;
 use std::process::ExitCode;
 
 use usertrace::Status;
+use usertrace::fake::process::{child, wait};
 use usertrace::fake::{Fake, Sizes};
 use usertrace::runtime::init_with;
 use usertrace_tests_preload::{Event, Traced, apart, update};
 
 // Links the library in, and with it its constructor and its malloc.
 use usertrace_malloc as _;
-
-fn child(body: impl FnOnce()) -> libc::pid_t {
-    // SAFETY: one thread forks.
-    let pid = unsafe { libc::fork() };
-    assert!(pid >= 0);
-    if pid == 0 {
-        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).is_ok();
-        // SAFETY: ends the process.
-        unsafe { libc::_exit(i32::from(!done)) };
-    }
-    pid
-}
-
-fn wait(pid: libc::pid_t) -> libc::c_int {
-    let mut status = 0;
-    // SAFETY: a child of this process.
-    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
-    status
-}
 
 // What the crate `libc` does not declare.
 unsafe extern "C" {

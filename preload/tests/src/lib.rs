@@ -8,11 +8,10 @@
 mod apart;
 mod compile;
 mod fake;
-mod libraries;
 mod traces;
 
 pub use apart::apart;
 pub use compile::{compile, compile_with};
 pub use fake::{Event, Traced, update};
-pub use libraries::Libraries;
 pub use traces::Traces;
+pub use usertrace_tests::libraries::Libraries;

@@ -4,6 +4,7 @@
 mod events;
 mod example;
 mod limits;
+mod orders;
 mod others;
 mod spans;
 mod traced;

@@ -7,6 +7,7 @@ use tracing::{Event, Subscriber, info, info_span, warn};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::prelude::*;
+use usertrace::fake::process::{child, wait};
 
 use crate::traced::{Traced, line};
 
@@ -105,19 +106,12 @@ pub(crate) fn children_have_events_of_their_own() {
     let traced = Traced::started();
     let tell = |who: &str| info_span!("span", who).in_scope(|| info!(name: "told", who));
     tell("parent");
-    // SAFETY: there is one thread.
-    let pid = unsafe { libc::fork() };
-    if pid == 0 {
+    let child = child(|| {
         tell("child");
         // A layout that the parent does not have.
         info!(name: "new", x = 1u64);
-        // SAFETY: ends the process.
-        unsafe { libc::_exit(0) };
-    }
-    let mut status = 0;
-    // SAFETY: a child of this process.
-    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
-    assert_eq!(status, 0);
+    });
+    assert_eq!(wait(child), 0);
     tell("parent");
     let told = |process| -> Vec<String> {
         let seen = traced.seen(process);

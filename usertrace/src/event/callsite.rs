@@ -360,6 +360,7 @@ mod tests {
             protocol: Protocol::Rseq,
             wakeup: Wakeup::None,
             prefault: Prefault::Never,
+            contexts: false,
             visits: None,
         };
         // SAFETY: the memory is as the geometry says, and stays.

@@ -1,4 +1,4 @@
-//! B3: what the channel can do, and who may use it.
+//! B3: the channel of programs, traced or not.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -8,14 +8,8 @@ use usertrace::control::{Client, Report};
 use super::program::{Program, client, command, error};
 
 pub(crate) const ALL: &[(&str, fn())] = &[
-    ("b3_events_are_listed_and_buffers_controlled", || {
-        ["signal", "thread", "signal:50"]
-            .iter()
-            .for_each(|mode| buffers(mode));
-    }),
     ("b3_a_program_that_cannot_be_traced", untraced),
     ("b3_ten_thousand_events", ten_thousand_events),
-    ("b3_another_user_is_refused", another_user),
     ("b3_a_handler_that_was_there_is_called", chaining),
     ("b3_nothing_is_there_unless_asked_for", nothing_when_off),
     ("b3_a_setting_that_is_none_is_said_once", bad_setting),
@@ -27,27 +21,6 @@ pub(crate) const ALL: &[(&str, fn())] = &[
         ["signal", "thread"].iter().for_each(|mode| children(mode));
     }),
 ];
-
-fn buffers(mode: &str) {
-    let directory = tempfile::tempdir().unwrap();
-    let mut program = Program::traced(mode, directory.path());
-    let client = program.client();
-    let events = client.events().unwrap();
-    let listed: Vec<_> = events
-        .iter()
-        .map(|event| (event.description.as_str(), event.enabled))
-        .collect();
-    assert_eq!(listed, [("test:numbered 6 u64 n", true)]);
-    assert_eq!(program.tell("event 1"), "Recorded");
-    assert_eq!(client.ask("flush").unwrap(), "");
-    assert_eq!(client.ask("finalise").unwrap(), "");
-    assert_eq!(program.tell("event 2"), "Off");
-    assert!(!client.events().unwrap()[0].enabled);
-    assert_eq!(client.ask("initialise").unwrap(), "");
-    assert_eq!(program.tell("event 3"), "Recorded");
-    drop(client);
-    assert!(program.end().success());
-}
 
 fn untraced() {
     let program = Program::start(&[("USERTRACE_CONTROL", "signal")]);
@@ -73,25 +46,6 @@ fn ten_thousand_events() {
         assert_eq!(events[10_000].description, last);
         program.kill();
     }
-}
-
-fn another_user() {
-    // SAFETY: no memory is involved.
-    if unsafe { libc::geteuid() } != 0 {
-        println!("skipped: b3_another_user_is_refused is for root");
-        return;
-    }
-    let program = Program::start(&[("USERTRACE_CONTROL", "thread")]);
-    let mut stranger = Program::start(&[]);
-    let said = stranger.tell(&format!("stranger {}", program.pid()));
-    assert_eq!(
-        said,
-        "Err(\"the process says: this process is another user's\")"
-    );
-    // Root, and its own user, are none.
-    assert_eq!(program.client().events().unwrap().len(), 1);
-    program.kill();
-    stranger.kill();
 }
 
 fn chaining() {

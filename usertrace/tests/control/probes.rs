@@ -1,11 +1,11 @@
 //! B2: probes over the channel, and libraries of them.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::time::Duration;
 
 use usertrace::control::{Client, ListedProbe};
 
+use super::backend::{Trace, library};
 use super::program::{Program, error};
 
 pub(crate) const ALL: &[(&str, fn())] = &[
@@ -21,8 +21,8 @@ pub(crate) const ALL: &[(&str, fn())] = &[
 ];
 
 fn connected(mode: &str) {
-    let directory = tempfile::tempdir().unwrap();
-    let traced = Program::traced(mode, directory.path());
+    let trace = Trace::new();
+    let traced = Program::traced(mode, &trace);
     let untraced = Program::start(&[("USERTRACE_CONTROL", mode)]);
     for (mut program, outcome) in [(traced, "Recorded"), (untraced, "Off")] {
         let client = program.client();
@@ -54,61 +54,14 @@ fn connected(mode: &str) {
     }
 }
 
-/// It says what it gets on the program's output. Its first probe stays until there is a file.
-const LIBRARY: &str = r#"
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-#include <usertrace/probe.h>
-
-static void say(const struct usertrace_record *record, void *data)
-{
-	unsigned long long n = 0;
-	char line[100];
-
-	memcpy(&n, record->payload, sizeof(n));
-	write(1, line, snprintf(line, sizeof(line), "%s %.*s %llu\n", (const char *)data, 13,
-				record->description, n));
-	while (n == 1000 && access(FILE_TO_GO, F_OK))
-		usleep(1000);
-}
-
-const struct usertrace_probe usertrace_probes[] = {
-	{ "say", say, "said" },
-	{ SECOND, say, "also" },
-	{ 0, 0, 0 },
-};
-"#;
-
-fn library(directory: &Path, second: &str) -> PathBuf {
-    let (source, to) = (
-        directory.join("probes.c"),
-        directory.join(format!("{second}.so")),
-    );
-    std::fs::write(&source, LIBRARY).unwrap();
-    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../c/include");
-    let status = Command::new("cc")
-        .args(["-shared", "-fPIC", "-Wall", "-Wno-unused-result", "-Werror"])
-        .arg(format!("-DSECOND=\"{second}\""))
-        .arg(format!(
-            "-DFILE_TO_GO=\"{}\"",
-            directory.join("go").display()
-        ))
-        .arg(format!("-I{}", include.display()))
-        .args([&source, Path::new("-o"), &to])
-        .status()
-        .unwrap();
-    assert!(status.success());
-    to
-}
-
 fn loaded() {
     let directory = tempfile::tempdir().unwrap();
     let (good, bad) = (
         library(directory.path(), "other"),
         library(directory.path(), "count"),
     );
-    let mut program = Program::start(&[("USERTRACE_CONTROL", "thread")]);
+    let trace = Trace::new();
+    let mut program = Program::traced("thread", &trace);
     let client = program.client();
     // One of its probes has the name of another one: none of them comes.
     let load = |path: &Path| client.ask(&format!("load {}", path.display()));
@@ -123,7 +76,7 @@ fn loaded() {
     client.ask("connect test:numbered say").unwrap();
     client.ask("activate test:numbered say").unwrap();
     assert_eq!(program.tell("event 17"), "said test:numbered 17");
-    assert_eq!(program.line(), "Off");
+    assert_eq!(program.line(), "Recorded");
     let missing = error(load(Path::new("/nowhere/lib.so")));
     assert!(missing.contains("/nowhere/lib.so"), "{missing}");
     program.kill();
@@ -133,7 +86,11 @@ fn loaded() {
 fn unloaded() {
     let directory = tempfile::tempdir().unwrap();
     let library = library(directory.path(), "other");
-    let mut program = Program::start(&[("USERTRACE_CONTROL", "thread")]);
+    let go = directory.path().join("go");
+    let mut program = Program::start(&[
+        ("USERTRACE_CONTROL", "thread"),
+        ("USERTRACE_TEST_GO", go.to_str().unwrap()),
+    ]);
     let client = program.client();
     let is_mapped = |program: &Program| {
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", program.pid())).unwrap();
@@ -169,7 +126,7 @@ fn unloaded() {
         std::thread::sleep(Duration::from_millis(100));
         assert!(!unloading.is_finished());
         assert!(is_mapped(&program));
-        std::fs::write(directory.path().join("go"), "").unwrap();
+        std::fs::write(&go, "").unwrap();
         assert_eq!(unloading.join().unwrap().unwrap(), "2");
     });
     assert!(!is_mapped(&program));
@@ -184,7 +141,8 @@ fn unloaded() {
 fn loaded_by_serve() {
     let directory = tempfile::tempdir().unwrap();
     let library = library(directory.path(), "other");
-    let mut program = Program::start(&[("USERTRACE_CONTROL", "signal")]);
+    let trace = Trace::new();
+    let mut program = Program::traced("signal", &trace);
     let load = format!("load {}", library.display());
     let impatient = Client::connect(program.pid(), Duration::from_millis(300)).unwrap();
     let text = error(impatient.ask(&load));

@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use usertrace::fake::process::{child, wait};
 use usertrace::runtime::{Backend, report};
 use usertrace::{Outcome, Status, event};
 
@@ -224,25 +225,6 @@ fn many_threads() {
             scope.spawn(move || write(thread, 0..10));
         }
     });
-}
-
-pub(crate) fn child(body: impl FnOnce()) -> libc::pid_t {
-    // SAFETY: the child does what a process of one thread may do.
-    let pid = unsafe { libc::fork() };
-    assert!(pid >= 0);
-    if pid == 0 {
-        body();
-        // SAFETY: ends the process.
-        unsafe { libc::_exit(0) };
-    }
-    pid
-}
-
-pub(crate) fn wait(pid: libc::pid_t) -> c_int {
-    let mut status = 0;
-    // SAFETY: a child of this process.
-    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
-    status
 }
 
 /// A family: each writes before and after its child does.

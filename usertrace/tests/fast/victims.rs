@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use usertrace::Outcome;
+use usertrace::fake::process::{child, wait};
 
-use super::programs::{child, shared, wait, write_one};
+use super::programs::{shared, write_one};
 
 /// Threads of each child.
 pub(crate) const THREADS: usize = 2;

@@ -1,34 +1,24 @@
-//! F7: programs in C, in the kernel's buffers.
+//! F7: programs in C, and those that are instrumented for LTTng-UST, in the kernel's buffers.
 
-use std::process::Command;
-
-use usertrace_tests::babeltrace;
-use usertrace_tests::program;
+use usertrace_tests::{lttng, program, record};
 
 use crate::{Case, cases};
 
-pub(crate) const CASES: &[Case] = cases![f7_every_kind_of_field_from_c];
+pub(crate) const CASES: &[Case] = cases![
+    f7_every_kind_of_field_from_c,
+    f7_events_of_a_program_that_is_instrumented_for_lttng,
+];
 
 /// What it writes, `c/tests/programs/events.rs` compares to the letter, as the fallback has it.
 fn f7_every_kind_of_field_from_c() {
-    let traces = tempfile::tempdir().expect("a directory");
-    let trace = traces.path().join("trace");
-    let output = Command::new(program::path("usertrace"))
-        .args(["record", "--quiet", "--output"])
-        .arg(&trace)
-        .arg("--")
-        .arg(program::path("c-program"))
-        .arg("argument")
-        .output()
-        .expect("it runs");
-    assert!(output.status.success(), "{output:?}");
+    let program = program::path("c-program");
+    let (output, read) = record::run(&[program.as_os_str(), "argument".as_ref()]);
     // Written, lost, stopped at the event that it was to; one trace, all described, one lost, none bad; evaluated once.
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
         "1 2 1 1 0 1 0\n1 0\n",
         "{output:?}"
     );
-    let read = babeltrace::read(&trace);
     assert_eq!(read.discarded, 1);
     let of = |name: &str| {
         let events = read.events.iter().filter(|event| event.name == name);
@@ -60,4 +50,17 @@ fn f7_every_kind_of_field_from_c() {
             "{name}: {found:?}"
         );
     }
+}
+
+/// Both spellings, and what LTTng-UST itself writes of them, to the letter.
+fn f7_events_of_a_program_that_is_instrumented_for_lttng() {
+    let program = program::path("lttng-program");
+    let (output, trace) = record::run_into(&[&program]);
+    // How many arguments were evaluated.
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "3\n", "{output:?}");
+    let (events, expected) = (lttng::events(trace.path()), lttng::expected(false));
+    for (event, expected) in events.iter().zip(&expected) {
+        assert_eq!(event, expected);
+    }
+    assert_eq!(events.len(), expected.len());
 }

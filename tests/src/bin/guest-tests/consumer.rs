@@ -15,7 +15,7 @@ use usertrace_sys::uapi::{
 };
 use usertrace_tests::areas::{Areas, Slot, head_after};
 use usertrace_tests::child::{self, Child, Link};
-use usertrace_tests::consumer::Consumer;
+use usertrace_tests::consumer::{Consumer, sleeper};
 use usertrace_tests::control::Trace;
 use usertrace_tests::raw::{KERNEL_ADDRESS, Pages};
 use usertrace_tests::wait;
@@ -509,20 +509,7 @@ fn c5_a_switch_wakes_who_polls() {
     });
     let Traced { trace, mut child } = traced;
     let file = trace.consumer_files("main").remove(0);
-    let mut reader = Child::spawn(|link| {
-        let consumer = Consumer::open(&file);
-        assert_eq!(consumer.ready(), PollFlags::empty());
-        link.tell(0);
-        // There is nothing else that could end this.
-        assert_eq!(consumer.poll(PollTimeout::NONE), PollFlags::POLLIN);
-    });
-    reader.link.hear();
-    wait::until("the reader sleeps", || {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", reader.pid())).unwrap_or_default();
-        stat.rsplit(") ")
-            .next()
-            .is_some_and(|rest| rest.starts_with('S'))
-    });
+    let reader = sleeper(&file);
     child.link.tell(0);
     child.link.hear();
     reader.join();

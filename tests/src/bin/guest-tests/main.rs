@@ -8,6 +8,7 @@ mod channels;
 mod commands;
 mod consumer;
 mod contexts;
+mod control;
 mod cycles;
 mod discovery;
 mod events;
@@ -16,10 +17,12 @@ mod fuzz;
 mod hotplug;
 mod info;
 mod isolation;
+mod layer;
 mod lifecycle;
 mod mappings;
 mod memory;
 mod preload;
+mod probes;
 mod recorder;
 mod remote;
 mod scopes;
@@ -31,7 +34,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Trial};
-use usertrace_tests::{control, guest};
+use usertrace_tests::guest;
 
 /// A test: its name, which begins with the requirements that it is for, and what it does.
 type Case = (&'static str, fn());
@@ -56,6 +59,11 @@ const ALL: &[&[Case]] = &[
     info::CASES,
     consumer::CASES,
     events::CASES,
+    layer::CASES,
+    probes::CASES,
+    control::buffers::ALL,
+    control::probes::ALL,
+    control::reports::ALL,
     preload::CASES,
     memory::CASES,
     remote::CASES,
@@ -108,7 +116,7 @@ fn main() -> ExitCode {
         .flat_map(|cases| cases.iter())
         .map(|&(name, test)| {
             Trial::test(name, move || {
-                control::remove_all();
+                usertrace_tests::control::remove_all();
                 test();
                 Ok(())
             })

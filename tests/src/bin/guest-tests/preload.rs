@@ -6,7 +6,11 @@ use std::process::{Command, Output, Stdio};
 
 use usertrace_tests::babeltrace::{self, Read};
 use usertrace_tests::balance::Balance;
-use usertrace_tests::program;
+use usertrace_tests::control::Trace;
+use usertrace_tests::guest::scaled;
+use usertrace_tests::libraries::Libraries;
+use usertrace_tests::record::{self, Recorder};
+use usertrace_tests::{program, redis, waits};
 
 use crate::{Case, cases};
 
@@ -15,6 +19,7 @@ pub(crate) const CASES: &[Case] = cases![
     f2_ls_is_not_changed_by_being_traced,
     f2_a_shell_and_its_children_are_not_changed_by_being_traced,
     f2_python_with_threads_is_not_changed_by_all_libraries_at_once,
+    f2_redis_server_under_load_is_not_changed_by_all_libraries_at_once,
     f2_a_preloaded_program_without_a_trace_is_not_changed,
     e6_a_library_that_is_loaded_later_describes_its_events,
 ];
@@ -32,19 +37,16 @@ fn result(output: &Output) -> (String, String, Option<i32>) {
 fn compare_with(options: &[&str], command: &[&str]) -> Read {
     let run = |before: Option<&Path>| {
         let place = tempfile::tempdir().expect("a directory");
-        let mut whole: Vec<_> = Vec::new();
-        if let Some(trace) = before {
-            whole.push(program::path("usertrace").into_os_string());
-            for word in ["record", "--quiet"].iter().chain(options) {
-                whole.push(word.into());
+        let mut whole = match before {
+            Some(trace) => {
+                let mut record = record::command(options, trace);
+                record.arg("--").arg(command[0]);
+                record
             }
-            whole.push("--output".into());
-            whole.push(trace.into());
-            whole.push("--".into());
-        }
-        whole.extend(command.iter().map(Into::into));
-        let output = Command::new(&whole[0])
-            .args(&whole[1..])
+            None => Command::new(command[0]),
+        };
+        let output = whole
+            .args(&command[1..])
             .current_dir(place.path())
             .stdin(Stdio::null())
             .output()
@@ -123,6 +125,32 @@ fn f2_python_with_threads_is_not_changed_by_all_libraries_at_once() {
     }
 }
 
+fn f2_redis_server_under_load_is_not_changed_by_all_libraries_at_once() {
+    let requests = scaled(500);
+    let without = redis::serve(requests, |_| {});
+    let libraries = Libraries::all();
+    let trace = Trace::create("redis");
+    // Nothing is missing: the server waits for the recorder, which it has by the time that a ring is full.
+    trace.set_geometry("main", 1 << 18, 16);
+    trace.write("main/mode", "block").expect("mode");
+    trace.start();
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = directory.path().join("trace");
+    let recorder = Recorder::start(&trace, &output);
+    let traced = redis::serve(requests, |command| {
+        libraries.of(command);
+    });
+    assert_eq!(traced, without);
+    recorder.finish(&trace);
+    let read = babeltrace::read(&output);
+    assert_eq!((read.discarded, read.discarded_packets), (0, 0));
+    let balance = Balance::of(&read.events);
+    println!("{} events, {balance:?}", read.events.len());
+    assert!(balance.given > requests);
+    assert_eq!(balance.from_before, 0);
+    assert!(waits::ended(&read) > 100);
+}
+
 fn f2_ls_is_not_changed_by_being_traced() {
     compare(&["ls", "-la", "/usr/share/perl5", "/etc"]);
     compare(&["ls", "/does/not/exist"]);
@@ -139,18 +167,15 @@ fn f2_a_shell_and_its_children_are_not_changed_by_being_traced() {
 }
 
 fn f2_a_preloaded_program_without_a_trace_is_not_changed() {
-    // `LD_PRELOAD` holds neither spaces nor colons, which the repository's path may have.
-    let directory = tempfile::tempdir_in("/tmp").expect("a directory");
-    let library = directory.path().join("library.so");
-    std::os::unix::fs::symlink(program::path("libusertrace_malloc.so"), &library).expect("a link");
+    let library = Libraries::new(&["malloc"]);
     for command in [["sqlite3", ":memory:", SQL], ["ls", "-l", "/etc"]] {
         let mut plain = Command::new(command[0]);
         plain.args(&command[1..]).stdin(Stdio::null());
         let mut preloaded = Command::new(command[0]);
-        preloaded
+        library
+            .of(&mut preloaded)
             .args(&command[1..])
-            .stdin(Stdio::null())
-            .env("LD_PRELOAD", &library);
+            .stdin(Stdio::null());
         let (plain, preloaded) = (
             plain.output().expect("it runs"),
             preloaded.output().expect("it runs"),
@@ -161,19 +186,17 @@ fn f2_a_preloaded_program_without_a_trace_is_not_changed() {
 
 /// Its copy of the crate shares the rings with the program's; no id means one event to one, and another to the other.
 fn e6_a_library_that_is_loaded_later_describes_its_events() {
-    let traces = tempfile::tempdir().expect("a directory");
-    let trace = traces.path().join("trace");
-    let output = Command::new(program::path("usertrace"))
-        .args(["record", "--quiet", "--output"])
-        .arg(&trace)
-        .arg("--")
-        .arg(program::path("numbered"))
-        .args(["--events", "10", "--library"])
-        .arg(program::path("libusertrace_malloc.so"))
-        .output()
-        .expect("it runs");
-    assert!(output.status.success(), "{output:?}");
-    let read = babeltrace::read(&trace);
+    let (program, library) = (
+        program::path("numbered"),
+        program::path("libusertrace_malloc.so"),
+    );
+    let (_, read) = record::run(&[
+        program.as_os_str(),
+        "--events".as_ref(),
+        "10".as_ref(),
+        "--library".as_ref(),
+        library.as_ref(),
+    ]);
     assert_eq!(read.discarded, 0);
     let count = |name: &str| {
         let events = read.events.iter();

@@ -5,8 +5,6 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use usertrace::Outcome;
 use usertrace_tests::babeltrace::{self, Printed};
 use usertrace_tests::child::Child;
@@ -15,6 +13,7 @@ use usertrace_tests::event::{self, by_thread, check_prefix};
 use usertrace_tests::guest::{asked, scaled};
 use usertrace_tests::random::Random;
 use usertrace_tests::reader::Reader;
+use usertrace_tests::record::Recorder;
 use usertrace_tests::shared::Shared;
 use usertrace_tests::{program, wait};
 
@@ -41,17 +40,6 @@ fn usertrace(arguments: &[&str], output: &Path) -> Command {
         .stdin(Stdio::null())
         .stderr(Stdio::piped());
     command
-}
-
-/// A recorder of a trace that is there, which ends when it is told to.
-fn recorder(trace: &Trace, output: &Path) -> std::process::Child {
-    usertrace(&["record", "--quiet", "--trace", trace.name()], output)
-        .spawn()
-        .expect("usertrace runs")
-}
-
-fn pid(child: &std::process::Child) -> Pid {
-    Pid::from_raw(child.id().cast_signed())
 }
 
 /// A child whose threads write two events in each millisecond, until they are told to stop.
@@ -101,20 +89,17 @@ fn c5_a_recorder_that_is_killed_again_and_again_loses_nothing_and_repeats_nothin
         rings.iter().map(|ring| ring.consumed).sum()
     };
     for _ in 0..asked(MORE, scaled(KILLS)) {
-        let mut recorder = recorder(&trace, &output);
+        let recorder = Recorder::start(&trace, &output);
         let before = consumed();
         wait::until("it reads", || consumed() > before);
         std::thread::sleep(Duration::from_micros(random.below(30_000)));
-        kill(pid(&recorder), Signal::SIGKILL).expect("killed");
-        recorder.wait().expect("it is dead");
+        // Killed, without a warning.
+        drop(recorder);
     }
-    let mut recorder = recorder(&trace, &output);
+    let recorder = Recorder::start(&trace, &output);
     stop.get().store(1, Ordering::Relaxed);
     writers.join();
-    wait::until("all was read", || trace.stats().processes.is_empty());
-    kill(pid(&recorder), Signal::SIGINT).expect("asked to stop");
-    let status = recorder.wait().expect("it ends");
-    assert!(status.success(), "{status}");
+    recorder.finish(&trace);
     let read = babeltrace::read(&output);
     let threads = by_thread(read.events.iter().map(Printed::numbered));
     for (thread, recorded) in recorded.iter().enumerate() {
@@ -134,7 +119,7 @@ fn c5_a_second_recorder_is_told_that_there_is_one() {
     let (stop, recorded, lost) = (Shared::new(), shared(), Shared::new());
     let writers = writers(&stop, &recorded, &lost);
     let directory = tempfile::tempdir().expect("a directory");
-    let mut first = recorder(&trace, &directory.path().join("first"));
+    let first = Recorder::start(&trace, &directory.path().join("first"));
     wait::until("it reads", || {
         trace.stats().rings.iter().any(|ring| ring.consumed > 0)
     });
@@ -149,9 +134,7 @@ fn c5_a_second_recorder_is_told_that_there_is_one() {
     assert!(said.contains("two"), "{said}");
     stop.get().store(1, Ordering::Relaxed);
     writers.join();
-    wait::until("all was read", || trace.stats().processes.is_empty());
-    kill(pid(&first), Signal::SIGINT).expect("asked to stop");
-    assert!(first.wait().expect("it ends").success());
+    first.finish(&trace);
     let read = babeltrace::read(&directory.path().join("first"));
     let count: u64 = recorded
         .iter()

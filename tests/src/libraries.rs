@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::program;
+
 /// Libraries, in a directory whose name `LD_PRELOAD` can hold: it has neither spaces nor colons.
 #[derive(Debug)]
 pub struct Libraries {
@@ -11,19 +13,17 @@ pub struct Libraries {
 }
 
 impl Libraries {
-    /// Ours: `libusertrace_NAME.so`, which cargo has built with the test that asks.
+    /// Ours: `libusertrace_NAME.so`, beside the program that asks.
     ///
     /// # Panics
     /// If one is not there.
     #[must_use]
     pub fn new(names: &[&str]) -> Self {
         let directory = tempfile::tempdir_in("/tmp").expect("a directory");
-        let own = std::env::current_exe().expect("the kernel knows what runs");
         let paths = names.iter().map(|name| {
             let name = format!("libusertrace_{name}.so");
-            let (path, link) = (own.with_file_name(&name), directory.path().join(&name));
-            assert!(path.exists(), "{} was not built", path.display());
-            std::os::unix::fs::symlink(path, &link).expect("a link");
+            let link = directory.path().join(&name);
+            std::os::unix::fs::symlink(program::path(&name), &link).expect("a link");
             link
         });
         let paths = paths.collect();

@@ -1,0 +1,38 @@
+//! B2: probes in a process that the kernel traces.
+
+use std::process::Command;
+
+use usertrace_tests::babeltrace;
+use usertrace_tests::control::Trace;
+use usertrace_tests::program;
+use usertrace_tests::record::Recorder;
+
+use crate::{Case, cases};
+
+#[path = "../../../../usertrace/tests/probes/written.rs"]
+mod written;
+use written::WRITTEN;
+
+pub(crate) const CASES: &[Case] = cases![b2_probes_are_called_while_the_kernel_traces];
+
+/// What they are to do, the program tells; here, what it wrote meanwhile is in the trace.
+fn b2_probes_are_called_while_the_kernel_traces() {
+    let trace = Trace::started("probes");
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = directory.path().join("trace");
+    let recorder = Recorder::start(&trace, &output);
+    let status = Command::new(program::path("probed"))
+        .arg(trace.path())
+        .status()
+        .expect("it runs");
+    assert!(status.success(), "{status}");
+    recorder.finish(&trace);
+    let read = babeltrace::read(&output);
+    assert_eq!((read.discarded, read.discarded_packets), (0, 0));
+    for at in 0..2 {
+        let name = WRITTEN[0][at].0;
+        let count: usize = WRITTEN.iter().map(|of_one| of_one[at].1).sum();
+        let events = read.events.iter().filter(|event| event.name == name);
+        assert_eq!(events.count(), count, "{name}");
+    }
+}

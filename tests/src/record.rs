@@ -1,0 +1,80 @@
+//! `usertrace record`, as a person types it.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+use crate::babeltrace::{self, Read};
+use crate::control::Trace;
+use crate::running::Running;
+use crate::{program, wait};
+
+/// `usertrace record --quiet OPTIONS --output OUTPUT`: what it runs is to be added.
+#[must_use]
+pub fn command(options: &[&str], output: &Path) -> Command {
+    let mut command = Command::new(program::path("usertrace"));
+    command
+        .args(["record", "--quiet"])
+        .args(options)
+        .arg("--output")
+        .arg(output);
+    command
+}
+
+/// Has it run a program, with arguments. What that printed, and the directory of the trace.
+///
+/// # Panics
+/// If the program fails, or cannot be recorded.
+#[must_use]
+pub fn run_into<S: AsRef<OsStr>>(program: &[S]) -> (Output, TempDir) {
+    let trace = tempfile::tempdir().expect("a directory");
+    let output = command(&[], trace.path())
+        .arg("--")
+        .args(program)
+        .output()
+        .expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+    (output, trace)
+}
+
+/// The same, and the trace is read.
+///
+/// # Panics
+/// As [`run_into`], or if `babeltrace2` finds anything wrong.
+#[must_use]
+pub fn run<S: AsRef<OsStr>>(program: &[S]) -> (Output, Read) {
+    let (output, trace) = run_into(program);
+    (output, babeltrace::read(trace.path()))
+}
+
+/// A recorder of a trace that is there; it is killed if it is dropped.
+#[derive(Debug)]
+pub struct Recorder(Running);
+
+impl Recorder {
+    /// Begins.
+    ///
+    /// # Panics
+    /// If it cannot be run.
+    #[must_use]
+    pub fn start(trace: &Trace, output: &Path) -> Self {
+        let mut command = command(&["--trace", trace.name()], output);
+        Self(Running::start(command.stdin(Stdio::null())))
+    }
+
+    /// Waits until it has read what all processes wrote, which must have ended or end now, and lets it end.
+    ///
+    /// # Panics
+    /// If it does not succeed.
+    pub fn finish(mut self, trace: &Trace) {
+        wait::until("all was read", || trace.stats().processes.is_empty());
+        let pid = Pid::from_raw(self.0.0.id().cast_signed());
+        kill(pid, Signal::SIGINT).expect("asked to stop");
+        let status = self.0.wait();
+        assert!(status.success(), "{status}");
+    }
+}

@@ -1,0 +1,45 @@
+//! What the example has in a trace.
+
+use std::collections::HashMap;
+
+/// Checks its events, each of which is a name and its fields as `babeltrace2` prints them. The example is the module
+/// `target`.
+pub(crate) fn check<'a>(target: &str, events: impl Iterator<Item = (&'a str, &'a str)>) {
+    let mut orders = HashMap::new();
+    let mut counts = HashMap::<String, usize>::new();
+    for (name, fields) in events {
+        let span = value(fields, "span");
+        if name == format!("{target}:serve.new") {
+            assert_eq!(value(fields, "parent"), "0");
+            orders.insert(span, value(fields, "order"));
+        }
+        let order = orders[span];
+        if fields.contains("not found") {
+            assert_eq!(value(fields, "order"), order, "{fields}");
+        } else if fields.contains("found") {
+            assert_eq!(value(fields, "path"), format!("\"/orders/{order}\""));
+            assert_eq!(value(fields, "bytes"), format!("{order}00"));
+        } else if name == "log:log_event" {
+            let message = format!("\"looking for order {order}\"");
+            assert_eq!(value(fields, "message"), message);
+        }
+        let name = name.split_once(".rs-").map_or(name, |(file, _)| file);
+        *counts.entry(name.to_owned()).or_default() += 1;
+    }
+    let expected = [
+        (format!("{target}:serve.new"), 6),
+        (format!("{target}:serve.enter"), 6),
+        (format!("{target}:serve.exit"), 6),
+        (format!("{target}:serve.close"), 6),
+        ("log:log_event".into(), 6),
+        (format!("{target}:shop"), 6),
+    ];
+    assert_eq!(counts, HashMap::from(expected));
+}
+
+/// A field, as it is printed.
+fn value<'a>(fields: &'a str, name: &str) -> &'a str {
+    let (_, rest) = fields.split_once(&format!(" {name} = ")).unwrap();
+    let end = rest.find([',', '}']).unwrap();
+    rest[..end].trim_end()
+}

@@ -1,0 +1,35 @@
+//! B2: probes, on a kernel that is not there.
+//!
+//! One test, as there is one runtime in a process.
+
+mod scenario;
+mod written;
+
+use usertrace::Status;
+use usertrace::fake::{Fake, Sizes};
+use usertrace::runtime::init_with;
+
+use written::WRITTEN;
+
+#[test]
+fn b2_probes() {
+    let fake = Fake::new(Sizes::default());
+    assert_eq!(init_with(|| Ok(fake)), Status::Attached);
+    let slot = fake.create().unwrap();
+    let set_active = |active| {
+        match active {
+            true => fake.start(slot),
+            false => fake.stop(slot),
+        }
+        usertrace::init();
+    };
+    set_active(true);
+    scenario::run(&set_active);
+    for (process, written) in WRITTEN.iter().enumerate() {
+        let events = fake.events(process, slot);
+        for (name, count) in written {
+            let of = events.iter().filter(|seen| seen.event.name == *name);
+            assert_eq!(of.count(), *count, "{name} of process {process}");
+        }
+    }
+}
