@@ -37,6 +37,7 @@
 #define USERTRACE_H
 
 #include "usertrace/abi.h"
+#include "usertrace/context.h"
 #include "usertrace/fields.h"
 #include "usertrace/payload.h"
 #include "usertrace/probe.h"
@@ -171,10 +172,12 @@ size_t usertrace_bad_events(void);
 /* Writes an event. Its value is an enum usertrace_outcome. */
 #define usertrace(provider, name, ...) \
 	(usertrace_enabled(provider, name) ? \
-		 usertrace__write_##provider##___##name(__VA_ARGS__) : (int)USERTRACE_OFF)
+		 (USERTRACE__HERE(&USERTRACE__CALLSITE(provider, name)), \
+		  usertrace__write_##provider##___##name(__VA_ARGS__)) : (int)USERTRACE_OFF)
 #define usertrace0(provider, name) \
 	(usertrace_enabled(provider, name) ? \
-		 usertrace__write_##provider##___##name() : (int)USERTRACE_OFF)
+		 (USERTRACE__HERE(&USERTRACE__CALLSITE(provider, name)), \
+		  usertrace__write_##provider##___##name()) : (int)USERTRACE_OFF)
 
 extern struct usertrace_callsite *__start_usertrace_callsites[]
 	__attribute__((weak, visibility("hidden")));

@@ -3,6 +3,7 @@
 //! `scripts/c-library` links this into `libusertrace.so`, whose symbols have versions (`usertrace.map`), and copies it as
 //! `libusertrace.a`.
 
+pub mod context;
 pub mod events;
 pub mod list;
 pub mod lttng;

@@ -39,6 +39,17 @@ struct usertrace_part {
 void usertrace_register(struct usertrace_callsite **start, struct usertrace_callsite **stop);
 void usertrace_unregister(struct usertrace_callsite **start, struct usertrace_callsite **stop);
 
+/* A bit of the mask: a trace wants to know where in the program the event is. */
+#define USERTRACE__PLACE 0x20000000
+
+/* Notes where it is called from, for the event that follows. */
+void usertrace_here(const struct usertrace_callsite *callsite);
+
+#define USERTRACE__HERE(callsite) \
+	((void)(__builtin_expect((__atomic_load_n(&(callsite)->mask, __ATOMIC_RELAXED) & \
+				  USERTRACE__PLACE) != 0, 0) && \
+		(usertrace_here(callsite), 1)))
+
 /* The linker is not to drop what only its section refers to. */
 #if defined(__has_attribute)
 #if __has_attribute(retain)

@@ -1,6 +1,7 @@
 //! F7: programs in C and C++, as their authors build them: the installed library, its header, and pkg-config.
 
 mod build;
+mod contexts;
 mod control;
 mod events;
 #[path = "../support/installed.rs"]
@@ -13,7 +14,13 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
-    let all = [events::ALL, libraries::ALL, probes::ALL, control::ALL];
+    let all = [
+        events::ALL,
+        libraries::ALL,
+        probes::ALL,
+        control::ALL,
+        contexts::ALL,
+    ];
     let tests = all.into_iter().flatten();
     let trials = tests.map(|&(name, test)| {
         Trial::test(name, move || {

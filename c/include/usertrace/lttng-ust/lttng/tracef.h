@@ -34,14 +34,18 @@ lttng_ust__tracef(const char *format, ...)
 
 #define lttng_ust_tracef(...) \
 	do { \
-		if (usertrace_enabled(lttng_ust_tracef, event)) \
+		if (usertrace_enabled(lttng_ust_tracef, event)) { \
+			USERTRACE__HERE(&USERTRACE__CALLSITE(lttng_ust_tracef, event)); \
 			lttng_ust__tracef(__VA_ARGS__); \
+		} \
 	} while (0)
 
 #define lttng_ust_vtracef(format, arguments) \
 	do { \
-		if (usertrace_enabled(lttng_ust_tracef, event)) \
+		if (usertrace_enabled(lttng_ust_tracef, event)) { \
+			USERTRACE__HERE(&USERTRACE__CALLSITE(lttng_ust_tracef, event)); \
 			lttng_ust__vtracef(format, arguments); \
+		} \
 	} while (0)
 
 #if LTTNG_UST_COMPAT_API(0)

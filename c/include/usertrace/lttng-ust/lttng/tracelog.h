@@ -89,8 +89,10 @@ USERTRACE_LTTNG__LOG_FUNCTIONS(LTTNG_UST_TRACEPOINT_LOGLEVEL_DEBUG)
 	USERTRACE_LTTNG__LOG(level, vtracelog_, format, arguments)
 #define USERTRACE_LTTNG__LOG(level, function, ...) \
 	do { \
-		if (usertrace_enabled(lttng_ust_tracelog, level)) \
+		if (usertrace_enabled(lttng_ust_tracelog, level)) { \
+			USERTRACE__HERE(&USERTRACE__CALLSITE(lttng_ust_tracelog, level)); \
 			lttng_ust__##function##level(__FILE__, __LINE__, __func__, __VA_ARGS__); \
+		} \
 	} while (0)
 
 #if LTTNG_UST_COMPAT_API(0)

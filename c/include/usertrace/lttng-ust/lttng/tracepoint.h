@@ -66,6 +66,7 @@
 	{ \
 		void (*usertrace__record)(void) = __atomic_load_n( \
 			&USERTRACE_LTTNG__TRACEPOINT(provider, name).record, __ATOMIC_ACQUIRE); \
+		USERTRACE__HERE(&USERTRACE_LTTNG__TRACEPOINT(provider, name).callsite); \
 		if (usertrace__record) \
 			((void (*)(const struct usertrace_callsite * USERTRACE_LTTNG__MORE(__VA_ARGS__)))\
 			 usertrace__record)(&USERTRACE_LTTNG__TRACEPOINT(provider, name).callsite \

@@ -1,0 +1,68 @@
+//! F7: contexts of events of programs in C and C++.
+
+use std::path::Path;
+use std::process::Command;
+
+use usertrace_tests_preload::Traces;
+
+use crate::build::build;
+use crate::events::source;
+use crate::installed::succeed;
+
+pub(crate) const ALL: &[(&str, fn())] = &[
+    ("f7_contexts_from_c_by_gcc", || {
+        contexts(&["gcc", "-std=gnu11", "-O2"])
+    }),
+    ("f7_contexts_from_c_without_optimisation", || {
+        contexts(&["clang-19", "-std=gnu11", "-O0"])
+    }),
+    ("f7_contexts_from_cpp_by_clang", || {
+        contexts(&["clang++-19", "-x", "c++", "-std=c++17", "-O2"]);
+    }),
+];
+
+fn contexts(compiler: &[&str]) {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("contexts");
+    build(compiler, &[&source("contexts.c")], &program);
+    let traces = Traces::new();
+    let mut command = Command::new(&program);
+    command.env("USERTRACE_CONTEXTS", "vtid ip app.request");
+    let printed = succeed(&traces.of(&mut command).output().unwrap());
+    let mut lines = printed.lines();
+    assert_eq!(lines.next(), Some("0 -1 -1 -1"));
+    let words: Vec<_> = lines.next().unwrap().split(' ').collect();
+    let (serve, symbols) = (hex(words[0]), symbols(&program));
+    let loaded_at = serve - symbols.iter().find(|(_, name)| name == "serve").unwrap().0;
+    let events = traces.read().events;
+    assert_eq!(events.len(), 2);
+    for (event, request) in events.iter().zip([17, 18]) {
+        assert_eq!(event.field("app_request"), request);
+        assert_eq!(event.field("vtid").to_string(), words[1]);
+        // In the function, or in what the compiler takes out of it as it is seldom executed.
+        let at = event.address("ip") - loaded_at;
+        let function = symbols.iter().rfind(|(start, _)| *start <= at).unwrap();
+        assert!(
+            ["serve", "serve.cold"].contains(&&function.1[..]),
+            "{function:?}"
+        );
+    }
+    assert_ne!(events[0].address("ip"), events[1].address("ip"));
+}
+
+fn hex(text: &str) -> u64 {
+    u64::from_str_radix(text, 16).unwrap()
+}
+
+/// Functions of a program, by address, without what C++ adds to their names.
+fn symbols(program: &Path) -> Vec<(u64, String)> {
+    let printed = Command::new("nm").args(["-n", "-C"]).arg(program).output();
+    let printed = succeed(&printed.unwrap());
+    let lines = printed.lines().filter_map(|line| {
+        let mut words = line.split(' ');
+        let (address, _, name) = (words.next()?, words.next()?, words.next()?);
+        let plain = name.replace("()", "");
+        (!address.is_empty()).then(|| (hex(address), plain))
+    });
+    lines.collect()
+}
