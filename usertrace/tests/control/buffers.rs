@@ -25,7 +25,7 @@ fn buffers(mode: &str) {
     let reader = trace.reader();
     assert_eq!(program.tell("event 1"), "Recorded");
     assert_eq!(client.ask("flush").unwrap(), "");
-    reader.is_woken();
+    reader.wait_until_woken();
     assert_eq!(client.ask("finalise").unwrap(), "");
     assert_eq!(program.tell("event 2"), "Off");
     assert!(!client.events().unwrap()[0].enabled);

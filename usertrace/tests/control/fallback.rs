@@ -112,7 +112,7 @@ impl Reader {
     }
 
     /// Waits until it was told that there is something.
-    pub(crate) fn is_woken(self) {
+    pub(crate) fn wait_until_woken(self) {
         let limit = Instant::now() + Duration::from_secs(20);
         while !self.sees() {
             assert!(Instant::now() < limit, "nothing was read");

@@ -74,7 +74,7 @@ pub(crate) struct Reader(Child);
 
 impl Reader {
     /// Waits until it was told that there is something.
-    pub(crate) fn is_woken(self) {
+    pub(crate) fn wait_until_woken(self) {
         self.0.join();
     }
 }
