@@ -35,6 +35,23 @@ fn process(number: u64, cpus: u32, events: u64) -> Process {
     process
 }
 
+/// F7, C7.
+#[test]
+fn f7_contexts_are_extracted() {
+    let mut process = process(1, 1, 0);
+    process.control[0].meta(at(2), "@1 u32 vtid;c8[4] procname;u8 more");
+    for n in 0..100u64 {
+        let payload = [&b"\x07\0\0\0name\x09\0\0\0\0\0\0\0"[..], &n.to_le_bytes()].concat();
+        process.main[0].event(1, at(10 * n), &payload);
+    }
+    let extracted = extract_machine(&machine(&[trace(7, "mine", vec![process])]));
+    assert!(!extracted.extraction.is_damaged());
+    let read = extracted.read();
+    assert_eq!(numbers(&read), (0..100).collect::<Vec<_>>());
+    let contexts = "{ vtid = 7, procname = \"name\", more = 9 }, { n = ";
+    assert!(read.lines.iter().all(|line| line.contains(contexts)));
+}
+
 fn trace(generation: u64, name: &str, processes: Vec<Process>) -> Trace {
     Trace {
         generation,

@@ -66,11 +66,18 @@ fn stages() -> Vec<Vec<Process>> {
 
 /// What a process writes before a stage: each number once.
 fn write(process: &mut Process, stage: u64, n: &mut u64) {
-    let mut event = |ring: &mut RingWriter, id| {
+    let mut event_with = |ring: &mut RingWriter, id, has_contexts: bool| {
         *n += 1;
-        ring.event(id, START + 10 * *n, &n.to_le_bytes());
+        // Padded.
+        let contexts = u64::from(*n as u32).to_le_bytes();
+        let contexts = if has_contexts { &contexts[..] } else { &[] };
+        let payload = [contexts, &n.to_le_bytes()].concat();
+        ring.event(id, START + 10 * *n, &payload);
     };
     let id = stage as u16 / 2 + 1;
+    if stage == 0 {
+        process.channels[0].rings[0].meta(START, "@3 u32 vtid");
+    }
     if stage.is_multiple_of(2) {
         process.channels[0].rings[0].meta(START, &format!("{id} t:e{id} 6 u64 n"));
     }
@@ -80,13 +87,13 @@ fn write(process: &mut Process, stage: u64, n: &mut u64) {
     // Some at a time, so that stages begin in the middle of sub-buffers.
     for ring in &mut main.rings {
         for _ in 0..150 + 20 * stage {
-            event(ring, id);
+            event_with(ring, id, false);
         }
     }
     // The second one is full after a while.
     if stage == 1 {
         for _ in 0..1200 {
-            event(&mut main.rings[1], id);
+            event_with(&mut main.rings[1], id, false);
         }
     }
     // Bytes that mean nothing, up to the end of the sub-buffer.
@@ -101,19 +108,19 @@ fn write(process: &mut Process, stage: u64, n: &mut u64) {
         ring.store(ring.head, 0xffff | ring.time << 16);
         ring.head = ring.head.next_multiple_of(SUBBUF);
         for _ in 0..40 {
-            event(ring, id);
+            event_with(ring, id, true);
         }
     }
     // And this one in the end: what is lost last, nothing tells of but its count.
     if process.pid == 2 && stage == 2 || stage == STAGES - 1 {
         for _ in 0..1200 {
-            event(&mut threads.rings[0], id);
+            event_with(&mut threads.rings[0], id, true);
         }
     }
     // More than it has room for.
     over.rings[0].overwrites = true;
     for _ in 0..[30, 400, 1500, 20, 700, 5000][stage as usize] {
-        event(&mut over.rings[0], id);
+        event_with(&mut over.rings[0], id, false);
     }
 }
 
