@@ -154,6 +154,14 @@ size_t usertrace_bad_events(void);
 						      &USERTRACE__CALLSITE(provider, name)); \
 		} \
 	} \
+	__attribute__((noinline, cold, unused)) static int usertrace__place_##provider##___##name( \
+		const void *usertrace__place, \
+		USERTRACE__MAP(USERTRACE__PARAM, USERTRACE__COMMA, __VA_ARGS__)) \
+	{ \
+		usertrace_note(&USERTRACE__CALLSITE(provider, name), usertrace__place); \
+		return usertrace__write_##provider##___##name( \
+			USERTRACE__MAP(USERTRACE__ARG, USERTRACE__COMMA, __VA_ARGS__)); \
+	} \
 	struct usertrace_callsite
 
 #define USERTRACE_EVENT0(provider, name, level) \
@@ -166,18 +174,26 @@ size_t usertrace_bad_events(void);
 
 /* Some trace wants the event, or a probe. */
 #define usertrace_enabled(provider, name) \
-	__builtin_expect(__atomic_load_n(&USERTRACE__CALLSITE(provider, name).mask, \
-					 __ATOMIC_RELAXED) != 0, 0)
+	__builtin_expect(usertrace__mask_of(&USERTRACE__CALLSITE(provider, name)) != 0, 0)
 
-/* Writes an event. Its value is an enum usertrace_outcome. */
+/*
+ * Writes an event. Its value is an enum usertrace_outcome. (What says where it is,
+ * is a function of its own: across a call in the middle, arguments that are in
+ * registers would not stay there.)
+ */
 #define usertrace(provider, name, ...) \
-	(usertrace_enabled(provider, name) ? \
-		 (USERTRACE__HERE(&USERTRACE__CALLSITE(provider, name)), \
-		  usertrace__write_##provider##___##name(__VA_ARGS__)) : (int)USERTRACE_OFF)
+	__extension__({ \
+		const uint32_t usertrace__mask = \
+			usertrace__mask_of(&USERTRACE__CALLSITE(provider, name)); \
+		__builtin_expect(usertrace__mask == 0, 1) ? (int)USERTRACE_OFF : \
+		__builtin_expect((usertrace__mask & USERTRACE__PLACE) == 0, 1) ? \
+			usertrace__write_##provider##___##name(__VA_ARGS__) : \
+			usertrace__place_##provider##___##name(usertrace__ip(), __VA_ARGS__); \
+	})
 #define usertrace0(provider, name) \
-	(usertrace_enabled(provider, name) ? \
-		 (USERTRACE__HERE(&USERTRACE__CALLSITE(provider, name)), \
-		  usertrace__write_##provider##___##name()) : (int)USERTRACE_OFF)
+	(!usertrace_enabled(provider, name) ? (int)USERTRACE_OFF : \
+	 (USERTRACE__HERE(&USERTRACE__CALLSITE(provider, name)), \
+	  usertrace__write_##provider##___##name()))
 
 extern struct usertrace_callsite *__start_usertrace_callsites[]
 	__attribute__((weak, visibility("hidden")));

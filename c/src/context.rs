@@ -30,16 +30,8 @@ pub extern "C" fn usertrace_context_renew() {
     context::renew();
 }
 
-/// Notes where it is called from, for the event that follows.
+/// Notes where the event is that follows.
 #[unsafe(no_mangle)]
-#[unsafe(naked)]
-pub extern "C" fn usertrace_here(callsite: &Callsite) {
-    #[cfg(target_arch = "x86_64")]
-    std::arch::naked_asm!("mov rsi, qword ptr [rsp]", "jmp {}", sym note_from);
-    #[cfg(target_arch = "aarch64")]
-    std::arch::naked_asm!("mov x1, x30", "b {}", sym note_from);
-}
-
-extern "C" fn note_from(callsite: &Callsite, ip: usize) {
-    note(callsite, ip);
+pub extern "C" fn usertrace_note(callsite: &Callsite, place: usize) {
+    note(callsite, place);
 }

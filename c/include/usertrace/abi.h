@@ -42,13 +42,33 @@ void usertrace_unregister(struct usertrace_callsite **start, struct usertrace_ca
 /* A bit of the mask: a trace wants to know where in the program the event is. */
 #define USERTRACE__PLACE 0x20000000
 
-/* Notes where it is called from, for the event that follows. */
-void usertrace_here(const struct usertrace_callsite *callsite);
+/* Notes where the event is that follows. */
+void usertrace_note(const struct usertrace_callsite *callsite, const void *place);
+
+/* An address in the function that it is inlined into. */
+__attribute__((always_inline, unused)) static inline const void *usertrace__ip(void)
+{
+	const void *ip;
+
+#if defined(__x86_64__)
+	__asm__("lea 0(%%rip), %0" : "=r"(ip));
+#elif defined(__aarch64__)
+	__asm__("adr %0, ." : "=r"(ip));
+#else
+	ip = 0;
+#endif
+	return ip;
+}
+
+__attribute__((always_inline, unused)) static inline uint32_t usertrace__mask_of(
+	const struct usertrace_callsite *callsite)
+{
+	return __atomic_load_n(&callsite->mask, __ATOMIC_RELAXED);
+}
 
 #define USERTRACE__HERE(callsite) \
-	((void)(__builtin_expect((__atomic_load_n(&(callsite)->mask, __ATOMIC_RELAXED) & \
-				  USERTRACE__PLACE) != 0, 0) && \
-		(usertrace_here(callsite), 1)))
+	((void)(__builtin_expect((usertrace__mask_of(callsite) & USERTRACE__PLACE) != 0, 0) && \
+		(usertrace_note(callsite, usertrace__ip()), 1)))
 
 /* The linker is not to drop what only its section refers to. */
 #if defined(__has_attribute)

@@ -63,6 +63,7 @@
  * (PART).
  */
 #define USERTRACE__PARAM(kind, ...) USERTRACE__PARAM_##kind(__VA_ARGS__)
+#define USERTRACE__ARG(kind, ...) USERTRACE__ARG_##kind(__VA_ARGS__)
 #define USERTRACE__LINE(kind, ...) USERTRACE__LINE_##kind(__VA_ARGS__)
 #define USERTRACE__FIXED(kind, ...) (USERTRACE__SIZE_##kind != 0)
 #define USERTRACE__PUSH(kind, ...) USERTRACE__PUSH_##kind(__VA_ARGS__)
@@ -75,6 +76,7 @@
 #define USERTRACE__NAME_u8 "u8"
 #define USERTRACE__SIZE_u8 1
 #define USERTRACE__PARAM_u8(name) uint8_t name
+#define USERTRACE__ARG_u8(name) name
 #define USERTRACE__LINE_u8(name) USERTRACE__NAME_u8 " " #name
 #define USERTRACE__PUSH_u8(name) USERTRACE__PUSH_SCALAR(name, 1)
 #define USERTRACE__PART_u8(name) USERTRACE__PART_SCALAR(name, 1)
@@ -83,6 +85,7 @@
 #define USERTRACE__NAME_x8 "x8"
 #define USERTRACE__SIZE_x8 1
 #define USERTRACE__PARAM_x8(name) uint8_t name
+#define USERTRACE__ARG_x8(name) name
 #define USERTRACE__LINE_x8(name) USERTRACE__NAME_x8 " " #name
 #define USERTRACE__PUSH_x8(name) USERTRACE__PUSH_SCALAR(name, 1)
 #define USERTRACE__PART_x8(name) USERTRACE__PART_SCALAR(name, 1)
@@ -91,6 +94,7 @@
 #define USERTRACE__NAME_s8 "s8"
 #define USERTRACE__SIZE_s8 1
 #define USERTRACE__PARAM_s8(name) int8_t name
+#define USERTRACE__ARG_s8(name) name
 #define USERTRACE__LINE_s8(name) USERTRACE__NAME_s8 " " #name
 #define USERTRACE__PUSH_s8(name) USERTRACE__PUSH_SCALAR((uint8_t)(name), 1)
 #define USERTRACE__PART_s8(name) USERTRACE__PART_SCALAR((uint8_t)(name), 1)
@@ -99,6 +103,7 @@
 #define USERTRACE__NAME_u16 "u16"
 #define USERTRACE__SIZE_u16 2
 #define USERTRACE__PARAM_u16(name) uint16_t name
+#define USERTRACE__ARG_u16(name) name
 #define USERTRACE__LINE_u16(name) USERTRACE__NAME_u16 " " #name
 #define USERTRACE__PUSH_u16(name) USERTRACE__PUSH_SCALAR(name, 2)
 #define USERTRACE__PART_u16(name) USERTRACE__PART_SCALAR(name, 2)
@@ -107,6 +112,7 @@
 #define USERTRACE__NAME_x16 "x16"
 #define USERTRACE__SIZE_x16 2
 #define USERTRACE__PARAM_x16(name) uint16_t name
+#define USERTRACE__ARG_x16(name) name
 #define USERTRACE__LINE_x16(name) USERTRACE__NAME_x16 " " #name
 #define USERTRACE__PUSH_x16(name) USERTRACE__PUSH_SCALAR(name, 2)
 #define USERTRACE__PART_x16(name) USERTRACE__PART_SCALAR(name, 2)
@@ -115,6 +121,7 @@
 #define USERTRACE__NAME_s16 "s16"
 #define USERTRACE__SIZE_s16 2
 #define USERTRACE__PARAM_s16(name) int16_t name
+#define USERTRACE__ARG_s16(name) name
 #define USERTRACE__LINE_s16(name) USERTRACE__NAME_s16 " " #name
 #define USERTRACE__PUSH_s16(name) USERTRACE__PUSH_SCALAR((uint16_t)(name), 2)
 #define USERTRACE__PART_s16(name) USERTRACE__PART_SCALAR((uint16_t)(name), 2)
@@ -123,6 +130,7 @@
 #define USERTRACE__NAME_u32 "u32"
 #define USERTRACE__SIZE_u32 4
 #define USERTRACE__PARAM_u32(name) uint32_t name
+#define USERTRACE__ARG_u32(name) name
 #define USERTRACE__LINE_u32(name) USERTRACE__NAME_u32 " " #name
 #define USERTRACE__PUSH_u32(name) USERTRACE__PUSH_SCALAR(name, 4)
 #define USERTRACE__PART_u32(name) USERTRACE__PART_SCALAR(name, 4)
@@ -131,6 +139,7 @@
 #define USERTRACE__NAME_x32 "x32"
 #define USERTRACE__SIZE_x32 4
 #define USERTRACE__PARAM_x32(name) uint32_t name
+#define USERTRACE__ARG_x32(name) name
 #define USERTRACE__LINE_x32(name) USERTRACE__NAME_x32 " " #name
 #define USERTRACE__PUSH_x32(name) USERTRACE__PUSH_SCALAR(name, 4)
 #define USERTRACE__PART_x32(name) USERTRACE__PART_SCALAR(name, 4)
@@ -139,6 +148,7 @@
 #define USERTRACE__NAME_s32 "s32"
 #define USERTRACE__SIZE_s32 4
 #define USERTRACE__PARAM_s32(name) int32_t name
+#define USERTRACE__ARG_s32(name) name
 #define USERTRACE__LINE_s32(name) USERTRACE__NAME_s32 " " #name
 #define USERTRACE__PUSH_s32(name) USERTRACE__PUSH_SCALAR((uint32_t)(name), 4)
 #define USERTRACE__PART_s32(name) USERTRACE__PART_SCALAR((uint32_t)(name), 4)
@@ -147,6 +157,7 @@
 #define USERTRACE__NAME_u64 "u64"
 #define USERTRACE__SIZE_u64 8
 #define USERTRACE__PARAM_u64(name) uint64_t name
+#define USERTRACE__ARG_u64(name) name
 #define USERTRACE__LINE_u64(name) USERTRACE__NAME_u64 " " #name
 #define USERTRACE__PUSH_u64(name) USERTRACE__PUSH_SCALAR(name, 8)
 #define USERTRACE__PART_u64(name) USERTRACE__PART_SCALAR(name, 8)
@@ -155,6 +166,7 @@
 #define USERTRACE__NAME_x64 "x64"
 #define USERTRACE__SIZE_x64 8
 #define USERTRACE__PARAM_x64(name) uint64_t name
+#define USERTRACE__ARG_x64(name) name
 #define USERTRACE__LINE_x64(name) USERTRACE__NAME_x64 " " #name
 #define USERTRACE__PUSH_x64(name) USERTRACE__PUSH_SCALAR(name, 8)
 #define USERTRACE__PART_x64(name) USERTRACE__PART_SCALAR(name, 8)
@@ -163,6 +175,7 @@
 #define USERTRACE__NAME_s64 "s64"
 #define USERTRACE__SIZE_s64 8
 #define USERTRACE__PARAM_s64(name) int64_t name
+#define USERTRACE__ARG_s64(name) name
 #define USERTRACE__LINE_s64(name) USERTRACE__NAME_s64 " " #name
 #define USERTRACE__PUSH_s64(name) USERTRACE__PUSH_SCALAR((uint64_t)(name), 8)
 #define USERTRACE__PART_s64(name) USERTRACE__PART_SCALAR((uint64_t)(name), 8)
@@ -171,6 +184,7 @@
 #define USERTRACE__NAME_u16be "u16be"
 #define USERTRACE__SIZE_u16be 2
 #define USERTRACE__PARAM_u16be(name) uint16_t name
+#define USERTRACE__ARG_u16be(name) name
 #define USERTRACE__LINE_u16be(name) USERTRACE__NAME_u16be " " #name
 #define USERTRACE__PUSH_u16be(name) USERTRACE__PUSH_SCALAR(usertrace__be16(name), 2)
 #define USERTRACE__PART_u16be(name) USERTRACE__PART_SCALAR(usertrace__be16(name), 2)
@@ -179,6 +193,7 @@
 #define USERTRACE__NAME_x16be "x16be"
 #define USERTRACE__SIZE_x16be 2
 #define USERTRACE__PARAM_x16be(name) uint16_t name
+#define USERTRACE__ARG_x16be(name) name
 #define USERTRACE__LINE_x16be(name) USERTRACE__NAME_x16be " " #name
 #define USERTRACE__PUSH_x16be(name) USERTRACE__PUSH_SCALAR(usertrace__be16(name), 2)
 #define USERTRACE__PART_x16be(name) USERTRACE__PART_SCALAR(usertrace__be16(name), 2)
@@ -187,6 +202,7 @@
 #define USERTRACE__NAME_s16be "s16be"
 #define USERTRACE__SIZE_s16be 2
 #define USERTRACE__PARAM_s16be(name) int16_t name
+#define USERTRACE__ARG_s16be(name) name
 #define USERTRACE__LINE_s16be(name) USERTRACE__NAME_s16be " " #name
 #define USERTRACE__PUSH_s16be(name) USERTRACE__PUSH_SCALAR(usertrace__be16((uint16_t)(name)), 2)
 #define USERTRACE__PART_s16be(name) USERTRACE__PART_SCALAR(usertrace__be16((uint16_t)(name)), 2)
@@ -195,6 +211,7 @@
 #define USERTRACE__NAME_u32be "u32be"
 #define USERTRACE__SIZE_u32be 4
 #define USERTRACE__PARAM_u32be(name) uint32_t name
+#define USERTRACE__ARG_u32be(name) name
 #define USERTRACE__LINE_u32be(name) USERTRACE__NAME_u32be " " #name
 #define USERTRACE__PUSH_u32be(name) USERTRACE__PUSH_SCALAR(usertrace__be32(name), 4)
 #define USERTRACE__PART_u32be(name) USERTRACE__PART_SCALAR(usertrace__be32(name), 4)
@@ -203,6 +220,7 @@
 #define USERTRACE__NAME_x32be "x32be"
 #define USERTRACE__SIZE_x32be 4
 #define USERTRACE__PARAM_x32be(name) uint32_t name
+#define USERTRACE__ARG_x32be(name) name
 #define USERTRACE__LINE_x32be(name) USERTRACE__NAME_x32be " " #name
 #define USERTRACE__PUSH_x32be(name) USERTRACE__PUSH_SCALAR(usertrace__be32(name), 4)
 #define USERTRACE__PART_x32be(name) USERTRACE__PART_SCALAR(usertrace__be32(name), 4)
@@ -211,6 +229,7 @@
 #define USERTRACE__NAME_s32be "s32be"
 #define USERTRACE__SIZE_s32be 4
 #define USERTRACE__PARAM_s32be(name) int32_t name
+#define USERTRACE__ARG_s32be(name) name
 #define USERTRACE__LINE_s32be(name) USERTRACE__NAME_s32be " " #name
 #define USERTRACE__PUSH_s32be(name) USERTRACE__PUSH_SCALAR(usertrace__be32((uint32_t)(name)), 4)
 #define USERTRACE__PART_s32be(name) USERTRACE__PART_SCALAR(usertrace__be32((uint32_t)(name)), 4)
@@ -219,6 +238,7 @@
 #define USERTRACE__NAME_u64be "u64be"
 #define USERTRACE__SIZE_u64be 8
 #define USERTRACE__PARAM_u64be(name) uint64_t name
+#define USERTRACE__ARG_u64be(name) name
 #define USERTRACE__LINE_u64be(name) USERTRACE__NAME_u64be " " #name
 #define USERTRACE__PUSH_u64be(name) USERTRACE__PUSH_SCALAR(usertrace__be64(name), 8)
 #define USERTRACE__PART_u64be(name) USERTRACE__PART_SCALAR(usertrace__be64(name), 8)
@@ -227,6 +247,7 @@
 #define USERTRACE__NAME_x64be "x64be"
 #define USERTRACE__SIZE_x64be 8
 #define USERTRACE__PARAM_x64be(name) uint64_t name
+#define USERTRACE__ARG_x64be(name) name
 #define USERTRACE__LINE_x64be(name) USERTRACE__NAME_x64be " " #name
 #define USERTRACE__PUSH_x64be(name) USERTRACE__PUSH_SCALAR(usertrace__be64(name), 8)
 #define USERTRACE__PART_x64be(name) USERTRACE__PART_SCALAR(usertrace__be64(name), 8)
@@ -235,6 +256,7 @@
 #define USERTRACE__NAME_s64be "s64be"
 #define USERTRACE__SIZE_s64be 8
 #define USERTRACE__PARAM_s64be(name) int64_t name
+#define USERTRACE__ARG_s64be(name) name
 #define USERTRACE__LINE_s64be(name) USERTRACE__NAME_s64be " " #name
 #define USERTRACE__PUSH_s64be(name) USERTRACE__PUSH_SCALAR(usertrace__be64((uint64_t)(name)), 8)
 #define USERTRACE__PART_s64be(name) USERTRACE__PART_SCALAR(usertrace__be64((uint64_t)(name)), 8)
@@ -243,6 +265,7 @@
 #define USERTRACE__NAME_f32 "f32"
 #define USERTRACE__SIZE_f32 4
 #define USERTRACE__PARAM_f32(name) float name
+#define USERTRACE__ARG_f32(name) name
 #define USERTRACE__LINE_f32(name) USERTRACE__NAME_f32 " " #name
 #define USERTRACE__PUSH_f32(name) USERTRACE__PUSH_SCALAR(usertrace__f32(name), 4)
 #define USERTRACE__PART_f32(name) USERTRACE__PART_SCALAR(usertrace__f32(name), 4)
@@ -251,6 +274,7 @@
 #define USERTRACE__NAME_f64 "f64"
 #define USERTRACE__SIZE_f64 8
 #define USERTRACE__PARAM_f64(name) double name
+#define USERTRACE__ARG_f64(name) name
 #define USERTRACE__LINE_f64(name) USERTRACE__NAME_f64 " " #name
 #define USERTRACE__PUSH_f64(name) USERTRACE__PUSH_SCALAR(usertrace__f64(name), 8)
 #define USERTRACE__PART_f64(name) USERTRACE__PART_SCALAR(usertrace__f64(name), 8)
@@ -259,6 +283,7 @@
 #define USERTRACE__NAME_bool "bool"
 #define USERTRACE__SIZE_bool 1
 #define USERTRACE__PARAM_bool(name) bool name
+#define USERTRACE__ARG_bool(name) name
 #define USERTRACE__LINE_bool(name) USERTRACE__NAME_bool " " #name
 #define USERTRACE__PUSH_bool(name) USERTRACE__PUSH_SCALAR((uint64_t)!!(name), 1)
 #define USERTRACE__PART_bool(name) USERTRACE__PART_SCALAR((uint64_t)!!(name), 1)
@@ -267,6 +292,7 @@
 #define USERTRACE__NAME__Bool "bool"
 #define USERTRACE__SIZE__Bool 1
 #define USERTRACE__PARAM__Bool(name) bool name
+#define USERTRACE__ARG__Bool(name) name
 #define USERTRACE__LINE__Bool(name) USERTRACE__NAME__Bool " " #name
 #define USERTRACE__PUSH__Bool(name) USERTRACE__PUSH_SCALAR((uint64_t)!!(name), 1)
 #define USERTRACE__PART__Bool(name) USERTRACE__PART_SCALAR((uint64_t)!!(name), 1)
@@ -275,6 +301,7 @@
 #define USERTRACE__NAME_ptr "x64"
 #define USERTRACE__SIZE_ptr 8
 #define USERTRACE__PARAM_ptr(name) const void * name
+#define USERTRACE__ARG_ptr(name) name
 #define USERTRACE__LINE_ptr(name) USERTRACE__NAME_ptr " " #name
 #define USERTRACE__PUSH_ptr(name) USERTRACE__PUSH_SCALAR((uint64_t)(uintptr_t)(name), 8)
 #define USERTRACE__PART_ptr(name) USERTRACE__PART_SCALAR((uint64_t)(uintptr_t)(name), 8)
@@ -282,6 +309,7 @@
 /* (enum, u8, NAME, "LABEL=1,LABEL=2..5") */
 #define USERTRACE__SIZE_enum 0
 #define USERTRACE__PARAM_enum(type, name, labels) USERTRACE__PARAM_##type(name)
+#define USERTRACE__ARG_enum(type, name, labels) USERTRACE__ARG_##type(name)
 #define USERTRACE__LINE_enum(type, name, labels) USERTRACE__NAME_##type "{" labels "} " #name
 #define USERTRACE__PUSH_enum(type, name, labels)
 #define USERTRACE__PART_enum(type, name, labels) USERTRACE__PART_##type(name)
@@ -289,6 +317,7 @@
 /* (array, u8, NAME, 6): a pointer to that many. */
 #define USERTRACE__SIZE_array 0
 #define USERTRACE__PARAM_array(type, name, count) const USERTRACE__TYPE_##type *name
+#define USERTRACE__ARG_array(type, name, count) name
 #define USERTRACE__LINE_array(type, name, count) USERTRACE__NAME_##type "[" USERTRACE__TEXT(count) "] " #name
 #define USERTRACE__PUSH_array(type, name, count)
 #define USERTRACE__PART_array(type, name, count) \
@@ -297,6 +326,7 @@
 /* (sequence, u8, NAME): a pointer, and how many. */
 #define USERTRACE__SIZE_sequence 0
 #define USERTRACE__PARAM_sequence(type, name) const USERTRACE__TYPE_##type *name, size_t name##_length
+#define USERTRACE__ARG_sequence(type, name) name, name##_length
 #define USERTRACE__LINE_sequence(type, name) USERTRACE__NAME_##type "[] " #name
 #define USERTRACE__PUSH_sequence(type, name)
 #define USERTRACE__PART_sequence(type, name) \
@@ -305,6 +335,7 @@
 /* (text, NAME): a pointer, and how many bytes of UTF-8. */
 #define USERTRACE__SIZE_text 0
 #define USERTRACE__PARAM_text(name) const char *name, size_t name##_length
+#define USERTRACE__ARG_text(name) name, name##_length
 #define USERTRACE__LINE_text(name) "c8[] " #name
 #define USERTRACE__PUSH_text(name)
 #define USERTRACE__PART_text(name) usertrace__sequence(&usertrace__payload, name, name##_length, 1);
@@ -312,6 +343,7 @@
 /* (str, NAME): a text that ends with NUL; NULL is "(null)". */
 #define USERTRACE__SIZE_str 0
 #define USERTRACE__PARAM_str(name) const char *name
+#define USERTRACE__ARG_str(name) name
 #define USERTRACE__LINE_str(name) "str " #name
 #define USERTRACE__PUSH_str(name)
 #define USERTRACE__PART_str(name) usertrace__str(&usertrace__payload, name);

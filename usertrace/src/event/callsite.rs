@@ -119,6 +119,14 @@ impl Callsite {
         self.mask.load(Ordering::Relaxed) != 0
     }
 
+    /// Not 0: some trace wants the event, or a probe.
+    #[doc(hidden)]
+    #[inline(always)]
+    #[must_use]
+    pub fn wanted(&self) -> u32 {
+        self.mask()
+    }
+
     /// Who declares it: the part before the colon.
     #[must_use]
     pub fn provider(&self) -> &str {

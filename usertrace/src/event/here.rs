@@ -11,11 +11,11 @@ use crate::writer;
 /// it asks for them.
 const EVENT_BITS: u32 = 16;
 
-/// Notes the address at which this is, in the function that it is inlined into.
+/// Notes the address at which this is, in the function that it is inlined into, if the event's mask says so.
 #[doc(hidden)]
 #[inline(always)]
-pub fn here(callsite: &Callsite) {
-    if callsite.mask() & HERE == 0 {
+pub fn here(callsite: &Callsite, mask: u32) {
+    if mask & HERE == 0 {
         return;
     }
     let ip: usize;

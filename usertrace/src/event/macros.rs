@@ -99,11 +99,12 @@ macro_rules! tracepoint {
 #[macro_export]
 macro_rules! event {
     ($($module:ident)::+ $(, $argument:expr)* $(,)?) => {
-        if $($module)::+::CALLSITE.is_enabled() {
-            $crate::event::here(&$($module)::+::CALLSITE);
-            $($module)::+::record($($argument),*)
-        } else {
-            $crate::event::Outcome::Off
+        match $($module)::+::CALLSITE.wanted() {
+            0 => $crate::event::Outcome::Off,
+            mask => {
+                $crate::event::here(&$($module)::+::CALLSITE, mask);
+                $($module)::+::record($($argument),*)
+            }
         }
     };
 }

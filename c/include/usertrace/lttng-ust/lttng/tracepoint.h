@@ -57,6 +57,10 @@
 			lttng_ust_do_tracepoint(provider, name, __VA_ARGS__); \
 	} while (0)
 
+/* What has tracepoints of providers that are loaded later is not linked with the library. */
+extern void usertrace_note(const struct usertrace_callsite *callsite, const void *place)
+	__attribute__((weak));
+
 /* Acquire pairs with the library's store: what it found the probe in is there. */
 #define USERTRACE_LTTNG__DECLARE(provider, name, ...) \
 	extern struct usertrace_lttng_tracepoint USERTRACE_LTTNG__TRACEPOINT(provider, name) \
@@ -66,7 +70,8 @@
 	{ \
 		void (*usertrace__record)(void) = __atomic_load_n( \
 			&USERTRACE_LTTNG__TRACEPOINT(provider, name).record, __ATOMIC_ACQUIRE); \
-		USERTRACE__HERE(&USERTRACE_LTTNG__TRACEPOINT(provider, name).callsite); \
+		if (usertrace_note) \
+			USERTRACE__HERE(&USERTRACE_LTTNG__TRACEPOINT(provider, name).callsite); \
 		if (usertrace__record) \
 			((void (*)(const struct usertrace_callsite * USERTRACE_LTTNG__MORE(__VA_ARGS__)))\
 			 usertrace__record)(&USERTRACE_LTTNG__TRACEPOINT(provider, name).callsite \
