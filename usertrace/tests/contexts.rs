@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use usertrace::context::{self, DefineError, NAME_MAX};
+use usertrace::fake::process::{child, wait};
 use usertrace::fake::{Fake, Seen, Sizes};
 use usertrace::runtime::init_with;
 use usertrace::writer::Scope;
@@ -122,18 +123,7 @@ static REQUEST: AtomicU64 = AtomicU64::new(0);
 
 /// Runs a part in a process of its own.
 fn apart(name: &str, part: impl FnOnce()) {
-    // SAFETY: the child uses what it finds, and its parent waits.
-    let pid = unsafe { libc::fork() };
-    assert!(pid >= 0);
-    if pid == 0 {
-        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(part)).is_ok();
-        // SAFETY: ends the process.
-        unsafe { libc::_exit(i32::from(!done)) };
-    }
-    let mut status = 0;
-    // SAFETY: a child of this process.
-    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
-    assert_eq!(status, 0, "{name}");
+    assert_eq!(wait(child(part)), 0, "{name}");
 }
 
 /// All contexts, each in the thread of the event, in rings of each scope; records of each length.

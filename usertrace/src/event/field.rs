@@ -236,7 +236,7 @@ pub struct Buffer<'a> {
 impl<'a> Buffer<'a> {
     /// How many bytes it can take. Longer payloads are put together in the ring: that costs some atomic instructions,
     /// which is less than to copy them once more.
-    pub(super) const LEN: usize = 512;
+    pub(crate) const LEN: usize = 512;
 
     /// An empty one.
     #[inline(always)]
@@ -250,6 +250,13 @@ impl<'a> Buffer<'a> {
     #[must_use]
     pub fn has_room(&self, len: usize) -> bool {
         len <= Self::LEN - self.len
+    }
+
+    /// Appends zeros up to a multiple of 8.
+    #[inline(always)]
+    pub(crate) fn pad(&mut self) {
+        self.put(0);
+        self.len = self.len.next_multiple_of(8);
     }
 
     /// What was appended.
