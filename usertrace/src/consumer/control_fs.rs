@@ -22,6 +22,16 @@ pub enum ControlFsError {
     /// There is no such trace.
     #[error("there is no trace {0}")]
     NoTrace(PathBuf),
+    /// The kernel takes no such value. Its log says which word is wrong.
+    #[error("cannot write {value:?} to {path}")]
+    Refused {
+        /// What was written.
+        value: String,
+        /// To which file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
     /// Something cannot be read or written.
     #[error("cannot {what} {path}")]
     Io {
@@ -48,15 +58,30 @@ pub struct ControlFs {
     root: PathBuf,
 }
 
-/// What the channel `main` is to be like; where it does not say, as the kernel makes it.
+/// What a trace is to be like; where this does not say, as the kernel makes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MainChannel {
-    /// Bytes in a sub-buffer.
+pub struct TraceSetup {
+    /// Patterns of the events that it is to have, each with `!` in front if what matches is refused, in the order in which
+    /// they count; none: all events.
+    pub events: Vec<String>,
+    /// Bytes in a sub-buffer of the channel `main`.
     pub subbuf_size: Option<u32>,
-    /// Sub-buffers in a ring.
+    /// Sub-buffers in a ring of it.
     pub subbuf_count: Option<u32>,
-    /// Names of contexts, which events begin with.
+    /// Names of contexts, which its events begin with.
     pub contexts: Vec<String>,
+    /// Its full rings overwrite their oldest events.
+    pub flight: bool,
+}
+
+impl TraceSetup {
+    /// What is written to a filter so that it accepts these events; nothing if that is all.
+    pub(super) fn filter(&self) -> Option<String> {
+        // Where only is said what is refused, all else is meant to be wanted.
+        let first = self.events.first()?;
+        let rest = if first.starts_with('!') { "1" } else { "0" };
+        Some(format!("{rest} {}", self.events.join(" ")))
+    }
 }
 
 impl ControlFs {
@@ -81,7 +106,7 @@ impl ControlFs {
     ///
     /// # Errors
     /// When the kernel does not like it: a name, or what is asked for, which is fixed in a trace that was started.
-    pub fn create(&self, name: &str, asked: &MainChannel) -> Result<TraceDir, ControlFsError> {
+    pub fn create(&self, name: &str, asked: &TraceSetup) -> Result<TraceDir, ControlFsError> {
         let path = self.root.join(name);
         let created = match fs::create_dir(&path) {
             Ok(()) => true,
@@ -100,6 +125,12 @@ impl ControlFs {
         }
         if !asked.contexts.is_empty() {
             write(&main.join("contexts"), &asked.contexts.join(" "))?;
+        }
+        if asked.flight {
+            write(&main.join("flight"), "1")?;
+        }
+        if let Some(filter) = asked.filter() {
+            write(&trace.path.join("filter"), &filter)?;
         }
         Ok(trace)
     }
@@ -274,8 +305,12 @@ impl Drop for TraceDir {
 fn write(path: &Path, value: &str) -> Result<(), ControlFsError> {
     // Not fs::write, which would create a file where the kernel has none, and truncate the one that it has.
     let file = fs::OpenOptions::new().write(true).open(path);
-    file.and_then(|mut file| io::Write::write_all(&mut file, value.as_bytes()))
-        .map_err(io_error("write", path))
+    let written = file.and_then(|mut file| io::Write::write_all(&mut file, value.as_bytes()));
+    written.map_err(|source| ControlFsError::Refused {
+        value: value.to_owned(),
+        path: path.to_owned(),
+        source,
+    })
 }
 
 #[cfg(test)]
@@ -294,16 +329,16 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("abi"), "").unwrap();
         let control = ControlFs::open(directory.path()).unwrap();
-        let asked = MainChannel {
+        let asked = TraceSetup {
             subbuf_size: Some(4096),
-            ..MainChannel::default()
+            ..TraceSetup::default()
         };
         // In a plain directory, the channel does not come by itself.
         let error = control.create("t", &asked).unwrap_err();
         assert!(error.to_string().contains("t/main/subbuf_size"), "{error}");
         assert!(!directory.path().join("t").exists());
 
-        let trace = control.create("t", &MainChannel::default()).unwrap();
+        let trace = control.create("t", &TraceSetup::default()).unwrap();
         assert_eq!(control.traces().unwrap(), [trace.path()]);
         assert_eq!(control.trace("t").unwrap(), trace.path());
         for name in ["", ".", "..", "t/main", "x", "abi"] {
@@ -321,14 +356,14 @@ mod tests {
         let control = ControlFs::open(directory.path()).unwrap();
         let theirs = directory.path().join("t");
         fs::create_dir(&theirs).unwrap();
-        drop(control.create("t", &MainChannel::default()).unwrap());
+        drop(control.create("t", &TraceSetup::default()).unwrap());
         assert!(theirs.exists());
-        let joined = control.create("t", &MainChannel::default()).unwrap();
+        let joined = control.create("t", &TraceSetup::default()).unwrap();
         joined.remove().unwrap();
         assert!(theirs.exists());
-        let asked = MainChannel {
+        let asked = TraceSetup {
             subbuf_count: Some(2),
-            ..MainChannel::default()
+            ..TraceSetup::default()
         };
         control.create("t", &asked).unwrap_err();
         assert!(theirs.exists());

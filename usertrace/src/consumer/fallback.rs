@@ -41,16 +41,22 @@ pub fn record_fallback(options: &Options) -> Result<Recording, RecordError> {
     command.env("USERTRACE_BACKEND", "fast");
     command.env("USERTRACE_OUTPUT", &directory);
     let sizes = [
-        ("USERTRACE_SUBBUF_SIZE", options.main.subbuf_size),
-        ("USERTRACE_SUBBUF_COUNT", options.main.subbuf_count),
+        ("USERTRACE_SUBBUF_SIZE", options.setup.subbuf_size),
+        ("USERTRACE_SUBBUF_COUNT", options.setup.subbuf_count),
     ];
     for (name, size) in sizes {
         if let Some(size) = size {
             command.env(name, size.to_string());
         }
     }
-    if !options.main.contexts.is_empty() {
-        command.env("USERTRACE_CONTEXTS", options.main.contexts.join(" "));
+    if !options.setup.contexts.is_empty() {
+        command.env("USERTRACE_CONTEXTS", options.setup.contexts.join(" "));
+    }
+    if options.setup.flight {
+        command.env("USERTRACE_MODE", "overwrite");
+    }
+    if let Some(filter) = options.setup.filter() {
+        command.env("USERTRACE_FILTER", filter);
     }
     let more = options.environment.iter();
     command.envs(more.map(|(name, value)| (name, value)));

@@ -18,7 +18,7 @@ mod snapshot;
 mod source;
 
 pub use control_fs::{
-    CONTROL_FS, ControlFs, ControlFsError, MainChannel, TraceDir, consumer_files, event_channels,
+    CONTROL_FS, ControlFs, ControlFsError, TraceDir, TraceSetup, consumer_files, event_channels,
 };
 pub use fallback::record_fallback;
 pub use file::{ConsumerFile, FileRing};

@@ -21,8 +21,8 @@ use super::control_fs::{consumer_files, is_consumer_file};
 use super::notes::{forget, is_empty};
 use super::signals::{Came, Signals};
 use super::{
-    CONTROL, ControlFs, ControlFsError, KernelFile, MainChannel, Progress, Recorded, Session,
-    SessionError, SessionSummary, TraceDir,
+    CONTROL, ControlFs, ControlFsError, KernelFile, Progress, Recorded, Session, SessionError,
+    SessionSummary, TraceDir, TraceSetup,
 };
 
 /// Milliseconds between two looks at the rings: fewest, when they fill fast, and most. In the latter, a program that
@@ -40,8 +40,8 @@ pub struct Options {
     pub root: PathBuf,
     /// Name of the trace.
     pub trace: String,
-    /// What its channel `main` is to be like.
-    pub main: MainChannel,
+    /// What it is to be like.
+    pub setup: TraceSetup,
     /// Where to write; must not exist, or be empty, or have a recording of this trace that was killed.
     pub output: PathBuf,
     /// The program and its arguments; if there is none, all that is traced is recorded until somebody asks to stop.
@@ -198,8 +198,8 @@ fn record_to(
     let signals = Signals::new().map_err(system("take signals"))?;
     // It was started, and its channels are fixed.
     let asked = match before {
-        Some(_) => &MainChannel::default(),
-        None => &options.main,
+        Some(_) => &TraceSetup::default(),
+        None => &options.setup,
     };
     let trace = control_fs.create(&options.trace, asked)?;
     let recorded = trace.recorded()?;

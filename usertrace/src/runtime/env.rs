@@ -88,6 +88,8 @@ pub(super) struct Fast {
     pub(super) subbuf_count: u32,
     /// `USERTRACE_PREFAULT`: `all`, or nothing.
     pub(super) prefault: Prefault,
+    /// `USERTRACE_FILTER`: as it is written to a trace's file `filter`.
+    pub(super) filter: &'static [u8],
     /// `USERTRACE_CONTEXTS`: names of contexts, with blanks or commas between them.
     pub(super) contexts: &'static [u8],
 }
@@ -113,13 +115,14 @@ pub(super) enum Mode {
 }
 
 impl Fast {
-    const DEFAULT: Self = Self {
+    pub(super) const DEFAULT: Self = Self {
         output: None,
         rings: Rings::Cpu,
         mode: Mode::Discard,
         subbuf_size: 64 << 10,
         subbuf_count: 16,
         prefault: Prefault::Ahead,
+        filter: b"",
         contexts: b"",
     };
 }
@@ -173,6 +176,7 @@ fn parse(variable: impl Fn(&CStr) -> Option<&'static [u8]>) -> Settings {
                 Some(b"all") => Prefault::All,
                 _ => fast.prefault,
             },
+            filter: filled(c"USERTRACE_FILTER").unwrap_or(fast.filter),
             contexts: filled(c"USERTRACE_CONTEXTS").unwrap_or(fast.contexts),
         },
     }
@@ -284,6 +288,7 @@ mod tests {
         let prefault = |text| only(c"USERTRACE_PREFAULT", text).fast.prefault;
         assert_eq!(prefault("all"), Prefault::All);
         assert_eq!(prefault("1"), Prefault::Ahead);
+        assert_eq!(only(c"USERTRACE_FILTER", "0 a*").fast.filter, b"0 a*");
         assert_eq!(
             only(c"USERTRACE_CONTEXTS", "vtid,ip").fast.contexts,
             b"vtid,ip"

@@ -47,6 +47,8 @@ pub enum NoFallback {
     Sizes,
     /// The current directory has no name.
     Directory,
+    /// This can be no part of a filter, or there is no room for it.
+    Filter(&'static [u8]),
     /// No context has the name that the environment asks for, or it asks for more than there can be.
     Context(&'static [u8]),
     /// There is no memory for its buffers.
@@ -63,6 +65,13 @@ impl fmt::Display for NoFallback {
             Self::Threads => f.write_str("the program had threads already"),
             Self::Sizes => f.write_str("no ring has such a size"),
             Self::Directory => f.write_str("the current directory has no name"),
+            Self::Filter(word) => {
+                let word = word.escape_ascii();
+                write!(
+                    f,
+                    "\"{word}\" is no pattern of events, or there are too many"
+                )
+            }
             Self::Context(name) => {
                 let name = name.escape_ascii();
                 write!(f, "no context is called \"{name}\", or there are too many")

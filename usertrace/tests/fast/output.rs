@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::process::Child;
 
+use super::babeltrace;
 use super::run::Run;
 use super::trace;
 
@@ -282,4 +283,49 @@ pub(crate) fn the_command_records() {
     assert_eq!(events, [5, 1000, 1000, 1000, 1000].map(Some));
     assert_eq!(trace::directories(&traces).len(), 5);
     assert!(!traces.join(".running").exists());
+}
+
+/// E4, F7: the same words as the kernel's files take.
+pub(crate) fn e4_the_command_records_what_is_asked_for() {
+    let record = |arguments: &[&str]| {
+        let run = Run::new();
+        let traces = run.path().join("traces");
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_usertrace"));
+        command.args(["record", "-q", "-o"]).arg(&traces);
+        command.args(arguments).arg("--");
+        command.arg(std::env::current_exe().unwrap());
+        let output = command
+            .env(super::run::VARIABLE, "fields")
+            .output()
+            .unwrap();
+        super::run::assert_success(output.status, &output.stderr);
+        babeltrace::read(&traces).lines
+    };
+    let names = |lines: &[String]| -> Vec<String> {
+        let names = lines.iter().map(|line| {
+            let name = line.split(" test:").nth(1).unwrap();
+            name.split(':').next().unwrap().to_owned()
+        });
+        let mut names: Vec<_> = names.collect();
+        names.dedup();
+        names
+    };
+    for (patterns, expected) in [
+        ("test:numbers", &["numbers"][..]),
+        ("!numbers,!d*", &["many", "end"]),
+        ("*,!test:*,end", &["end"]),
+        ("other:*", &[]),
+    ] {
+        assert_eq!(names(&record(&["-e", patterns])), expected, "{patterns}");
+    }
+    let lines = record(&["-e", "end", "--flight", "--context", "vpid,procname"]);
+    assert_eq!(lines.len(), 1);
+    assert!(lines[0].contains("{ vpid = "), "{lines:?}");
+    let run = Run::new();
+    for (filter, word) in [("0 a/b", "a/b"), ("!", "!")] {
+        let text = run.success("report", &[("USERTRACE_FILTER", filter)]);
+        let expected =
+            format!("no fallback: \"{word}\" is no pattern of events, or there are too many\n");
+        assert_eq!(text, expected);
+    }
 }

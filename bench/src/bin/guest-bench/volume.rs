@@ -15,7 +15,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use usertrace::clock::cycles;
 use usertrace::consumer::{
-    CONTROL, CONTROL_FS, ControlFs, KernelFile, MAIN, MainChannel, Session, consumer_files,
+    CONTROL, CONTROL_FS, ControlFs, KernelFile, MAIN, Session, TraceSetup, consumer_files,
 };
 use usertrace::{Status, event};
 use usertrace_bench::{Volume, median};
@@ -92,10 +92,10 @@ fn new_file() -> Result<File> {
 /// beside it, one `write()` from where its file is mapped: what no recorder does that looks at what it writes.
 fn ours() -> Result<(f64, f64)> {
     let control = ControlFs::open(Path::new(CONTROL_FS))?;
-    let asked = MainChannel {
+    let asked = TraceSetup {
         subbuf_size: Some(65536),
         subbuf_count: Some(32),
-        ..MainChannel::default()
+        ..TraceSetup::default()
     };
     let trace = control.create("volume", &asked)?;
     trace.start()?;

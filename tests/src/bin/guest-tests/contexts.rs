@@ -10,13 +10,14 @@ use usertrace_tests::babeltrace::{self, Printed};
 use usertrace_tests::child::Child;
 use usertrace_tests::control::Trace;
 use usertrace_tests::event::{self, attach};
-use usertrace_tests::program;
+use usertrace_tests::{program, record};
 
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
     f7_each_event_has_the_contexts_of_its_channel,
     f7_e4_an_event_that_goes_elsewhere_has_the_contexts_there,
+    f7_e4_the_recorder_asks_for_events_and_contexts,
 ];
 
 /// What is in a trace's rings now.
@@ -122,4 +123,42 @@ fn f7_e4_an_event_that_goes_elsewhere_has_the_contexts_there() {
     }
     child.link.tell(0);
     child.join();
+}
+
+/// E3, E4: what the recorder asks of a new trace, in the words of its files.
+fn f7_e4_the_recorder_asks_for_events_and_contexts() {
+    let trace = Trace::create("asked");
+    let output = tempfile::tempdir().expect("a directory");
+    let options = ["-e", "numbered,!other", "--flight", "--context", "vtid,ip"];
+    let joined = [&options[..], &["--trace", "asked"]].concat();
+    let recorded = record::command(&joined, output.path())
+        .arg("--")
+        .arg(program::path("numbered"))
+        .arg("5")
+        .output()
+        .expect("it runs");
+    assert!(recorded.status.success(), "{recorded:?}");
+    // A trace that was there stays.
+    for (file, text) in [
+        ("filter", "numbered\n!other\n"),
+        ("main/flight", "1\n"),
+        ("main/contexts", "vtid\nip\n"),
+    ] {
+        assert_eq!(trace.read(file), text, "{file}");
+    }
+    let events = babeltrace::read(output.path()).events;
+    assert_eq!(events.len(), 5);
+    assert!(
+        events
+            .iter()
+            .all(|event| event.field("vtid") > 0 && event.address("ip") > 0)
+    );
+    let refused = record::command(&["--context", "tid"], output.path()).output();
+    let refused = refused.expect("it runs");
+    assert_eq!(refused.status.code(), Some(125));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        said.contains("contexts") && said.contains("\"tid\""),
+        "{said}"
+    );
 }

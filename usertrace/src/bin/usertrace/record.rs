@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use usertrace::consumer::{
-    CONTROL_FS, ControlFs, MainChannel, Options, RecordError, Recorded, Recording, record,
+    CONTROL_FS, ControlFs, Options, RecordError, Recorded, Recording, TraceSetup, record,
     record_fallback,
 };
 
@@ -28,6 +28,7 @@ Examples:
   usertrace record --malloc -- sqlite3 db     the use of memory of one that has none
   usertrace record --pthread --dl -- ./server its locks and conditions, and the libraries that it loads
   usertrace record -o trace -- make -j4 && babeltrace2 trace
+  usertrace record -e 'shop:*,!shop:tick' -- ./server     all events of a provider but one
   usertrace record --context vtid,procname -- ./server    each event with its thread and that one's name
   usertrace record --trace mine -o trace      a trace that was set up by hand, until SIGINT
 
@@ -50,6 +51,15 @@ pub(crate) struct Args {
     /// was killed, or usertrace-PID]
     #[arg(long, value_name = "NAME")]
     trace: Option<String>,
+
+    /// Only these events: NAME or PROVIDER:NAME, * for any characters, ? for any one, ! in front for those that are not
+    /// wanted; several with commas between them, of which the last that matches counts [default: all]
+    #[arg(short, long, value_name = "PATTERNS", value_delimiter = ',')]
+    event: Vec<String>,
+
+    /// Full rings overwrite their oldest events: the trace has the last ones, whatever the recorder comes to read
+    #[arg(long)]
+    flight: bool,
 
     /// Bytes in a sub-buffer, a power of two; k and M are understood [default: the kernel's]
     #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -112,10 +122,12 @@ impl Args {
         let options = Options {
             root: self.root,
             trace: trace.unwrap_or_else(|| format!("usertrace-{}", std::process::id())),
-            main: MainChannel {
+            setup: TraceSetup {
+                events: self.event,
                 subbuf_size: self.subbuf_size,
                 subbuf_count: self.subbuf_count,
                 contexts: self.context,
+                flight: self.flight,
             },
             output,
             program: self.program,

@@ -14,6 +14,7 @@
 mod aside;
 mod clock;
 mod desk;
+mod filter;
 mod guardian;
 mod header;
 mod layout;
@@ -34,9 +35,8 @@ use syscalls::Errno;
 use usertrace_sys::Update;
 use usertrace_sys::uapi::{
     LTT_ABI_VERSION, LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_COMM_LEN, LTT_INFO_MAGIC,
-    LTT_MAX_CONTEXTS, LTT_MODE_BLOCK, LTT_MODE_DISCARD, LTT_MODE_OVERWRITE, LTT_PROTOCOL_RSEQ,
-    LTT_PROTOCOL_SHARED, LTT_RULE_CONTEXT, LTT_SCOPE_CPU, LTT_SCOPE_GLOBAL, LTT_SCOPE_THREAD,
-    LttInfo, LttInfoFilter, LttInfoTrace, LttTracebuf,
+    LTT_MODE_BLOCK, LTT_MODE_DISCARD, LTT_MODE_OVERWRITE, LTT_PROTOCOL_RSEQ, LTT_PROTOCOL_SHARED,
+    LTT_SCOPE_CPU, LTT_SCOPE_GLOBAL, LTT_SCOPE_THREAD, LttInfo, LttInfoTrace, LttTracebuf,
 };
 
 use self::header::PROCESSES;
@@ -50,7 +50,6 @@ use super::shared::shared;
 use super::signals::HeldBack;
 use super::status::NoFallback;
 use super::wiped;
-use crate::context::Kind;
 use crate::writer::{Doorbell, Prefault};
 
 /// Generation of the only trace.
@@ -173,37 +172,8 @@ fn channels(settings: &env::Fast, rseq: bool) -> [Rings; layout::CHANNELS] {
     [control, main]
 }
 
-/// Takes all events, with these contexts.
-fn filter(contexts: &'static [u8]) -> Result<LttInfoFilter, NoFallback> {
-    const ALL: &[u8] = b"*";
-    let mut filter = LttInfoFilter {
-        generation: GENERATION,
-        ..LttInfoFilter::default()
-    };
-    let mut put = |channel: usize, flags, pattern: &[u8]| {
-        let len = u8::try_from(pattern.len()).ok()?;
-        for &byte in [channel as u8, flags, len].iter().chain(pattern) {
-            *filter.rules.get_mut(filter.len as usize)? = byte;
-            filter.len += 1;
-        }
-        Some(())
-    };
-    put(LTT_CHANNEL_CONTROL, 0, ALL).ok_or(NoFallback::Sizes)?;
-    // A handler that looks for a name must not find it half written.
-    let _held = HeldBack::new();
-    let words = contexts.split(|byte| matches!(byte, b' ' | b','));
-    for (n, name) in words.filter(|name| !name.is_empty()).enumerate() {
-        let is_one = n < LTT_MAX_CONTEXTS && Kind::of_name(name, &shared().apps).is_some();
-        is_one
-            .then(|| put(LTT_CHANNEL_MAIN, LTT_RULE_CONTEXT, name))
-            .flatten()
-            .ok_or(NoFallback::Context(name))?;
-    }
-    Ok(filter)
-}
-
 fn set_up(settings: &env::Fast, rseq: bool, output: Output) -> Result<Fast, NoFallback> {
-    let filter = filter(settings.contexts)?;
+    let filter = filter::filter(settings, GENERATION)?;
     let channels = channels(settings, rseq);
     let mut pool = Err(NoFallback::Sizes);
     for slots in SLOTS {

@@ -1,0 +1,131 @@
+//! What the trace is told in its page of the info area: which events it has, and what they begin with.
+
+use usertrace_sys::uapi::{
+    LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_MAX_CONTEXTS, LTT_RULE_CONTEXT, LTT_RULE_REFUSE,
+    LttInfoFilter,
+};
+
+use super::super::env;
+use super::super::shared::shared;
+use super::super::signals::HeldBack;
+use super::super::status::NoFallback;
+use crate::context::Kind;
+
+/// What accepts everything.
+const ALL: &[u8] = b"*";
+
+/// What the environment asks for, as the kernel would say it.
+pub(super) fn filter(settings: &env::Fast, generation: u64) -> Result<LttInfoFilter, NoFallback> {
+    let mut filter = LttInfoFilter {
+        generation,
+        ..LttInfoFilter::default()
+    };
+    put(&mut filter, LTT_CHANNEL_CONTROL, 0, ALL).ok_or(NoFallback::Sizes)?;
+    for word in words(settings.filter) {
+        add_rule(&mut filter, word).ok_or(NoFallback::Filter(word))?;
+    }
+    // A handler that looks for a name must not find it half written.
+    let _held = HeldBack::new();
+    for (n, name) in words(settings.contexts).enumerate() {
+        let is_one = n < LTT_MAX_CONTEXTS && Kind::of_name(name, &shared().apps).is_some();
+        is_one
+            .then(|| put(&mut filter, LTT_CHANNEL_MAIN, LTT_RULE_CONTEXT, name))
+            .flatten()
+            .ok_or(NoFallback::Context(name))?;
+    }
+    Ok(filter)
+}
+
+/// Words with blanks or commas between them.
+fn words(text: &'static [u8]) -> impl Iterator<Item = &'static [u8]> {
+    let words = text.split(|byte| byte.is_ascii_whitespace() || *byte == b',');
+    words.filter(|word| !word.is_empty())
+}
+
+/// Adds what a word of a filter means. Nothing if that is none, or if there is no room.
+fn add_rule(filter: &mut LttInfoFilter, word: &[u8]) -> Option<()> {
+    let (flags, pattern) = match word {
+        b"0" => {
+            filter.len = 0;
+            return Some(());
+        }
+        b"1" => (0, ALL),
+        [b'!', pattern @ ..] => (LTT_RULE_REFUSE, pattern),
+        pattern => (0, pattern),
+    };
+    let is_good = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-.:*?".contains(byte);
+    if pattern.is_empty() || !pattern.iter().all(is_good) {
+        return None;
+    }
+    put(filter, LTT_CHANNEL_CONTROL, flags, pattern)
+}
+
+fn put(filter: &mut LttInfoFilter, channel: usize, flags: u8, pattern: &[u8]) -> Option<()> {
+    let len = u8::try_from(pattern.len()).ok()?;
+    let rule = [channel as u8, flags, len];
+    let start = filter.len as usize;
+    let end = start + rule.len() + pattern.len();
+    let (head, tail) = filter.rules.get_mut(start..end)?.split_at_mut(rule.len());
+    head.copy_from_slice(&rule);
+    tail.copy_from_slice(pattern);
+    filter.len = end as u32;
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(filter: &'static str, contexts: &'static str) -> Result<Vec<u8>, NoFallback> {
+        let settings = env::Fast {
+            filter: filter.as_bytes(),
+            contexts: contexts.as_bytes(),
+            ..env::Fast::DEFAULT
+        };
+        let page = super::filter(&settings, 7)?;
+        assert_eq!(page.generation, 7);
+        Ok(page.rules[..page.len as usize].to_vec())
+    }
+
+    #[test]
+    fn e4_rules_are_as_the_kernel_has_them() {
+        for (filter, contexts, expected) in [
+            ("", "", &b"\0\0\x01*"[..]),
+            ("0", "", b""),
+            ("0 a:b,!c*\n", "", b"\0\0\x03a:b\0\x01\x02c*"),
+            ("a 0 1", "", b"\0\0\x01*"),
+            (
+                "!a?",
+                "ip vtid",
+                b"\0\0\x01*\0\x01\x02a?\x01\x02\x02ip\x01\x02\x04vtid",
+            ),
+        ] {
+            assert_eq!(
+                rules(filter, contexts).as_deref(),
+                Ok(expected),
+                "{filter:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_rule_is_named() {
+        for (filter, bad) in [
+            ("0 a/b", "a/b"),
+            ("!", "!"),
+            ("a !!b", "!!b"),
+            ("\u{e9}", "\u{e9}"),
+        ] {
+            assert_eq!(rules(filter, ""), Err(NoFallback::Filter(bad.as_bytes())));
+        }
+        let long = "a".repeat(256).leak();
+        assert_eq!(rules(long, ""), Err(NoFallback::Filter(long.as_bytes())));
+        let many = vec!["abcdefghijklmnopqrstuvwxyz"; 141].join(" ").leak();
+        let last = NoFallback::Filter(b"abcdefghijklmnopqrstuvwxyz");
+        assert_eq!(rules(many, ""), Err(last));
+        assert_eq!(rules("", "vtid tid"), Err(NoFallback::Context(b"tid")));
+        let app = (0..17).map(|n| format!("app.x{n}")).collect::<Vec<_>>();
+        let app = app.join(",").leak();
+        assert_eq!(rules("", app), Err(NoFallback::Context(b"app.x16")));
+    }
+}
