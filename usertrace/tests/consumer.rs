@@ -892,7 +892,8 @@ fn notes_that_are_damaged_are_refused() {
         ("7.3.trace", "directory ../x\nuuid 0\nended false\n"),
         ("7.3.trace", "directory \nuuid 0\nended false\n"),
         ("7.3.trace", "directory x\nuuid zz\nended false\n"),
-        ("7.3.events", "nothing\n"),
+        ("7.3.descriptions", "nothing\n"),
+        ("7.3.descriptions", "@1 what\n"),
     ] {
         let directory = tempfile::tempdir().unwrap();
         let open = || Session::open(directory.path(), &Recorded::default(), None);

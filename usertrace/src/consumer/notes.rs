@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `trace` | which trace is recorded ([`Recorded`]); whoever records holds its lock |
 //! | `PID.NUMBER.trace` | where the trace of that process is ([`Begun`]); it comes before that trace |
-//! | `PID.NUMBER.events` | the descriptions of the events that are declared there, each a line; before an event is written |
+//! | `PID.NUMBER.descriptions` | what is declared there: events, and contexts of channels, each a line; before an event is written |
 //! | `PID.NUMBER.rings` | for each ring, where it was read to, and where its stream file stood then ([`RingNote`]) |
 //!
 //! What was read is written, then noted, then consumed. So what was consumed is in the files, and what is in them beyond
