@@ -265,9 +265,88 @@ fn libraries_are_preloaded() {
 
 #[test]
 fn every_command_has_help_with_its_exit_statuses() {
-    for command in ["record", "snapshot", "extract", "list"] {
+    for command in ["record", "ctl", "snapshot", "extract", "list", "doctor"] {
         let output = usertrace(&[command, "--help"], Path::new("/"));
         assert_eq!(output.status.code(), Some(0));
         assert!(text(&output.stdout).contains("Exit status: "), "{command}");
     }
+}
+
+/// What `usertrace doctor` says on a machine whose files are below `directory`, without the kernel's part.
+fn doctor(directory: &Path) -> Vec<serde_json::Value> {
+    let arguments = ["doctor", "--root", "ltt", "--system", ".", "--json"];
+    let output = usertrace(&arguments, directory);
+    assert_eq!(output.status.code(), Some(1), "this kernel has no buffers");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn finding<'a>(findings: &'a [serde_json::Value], name: &str) -> [&'a str; 3] {
+    let all = findings.iter();
+    let found = all.clone().find(|finding| finding["name"] == name);
+    let found = found.unwrap_or_else(|| panic!("{name}: {findings:?}"));
+    ["state", "what", "remedy"].map(|key| found[key].as_str().unwrap_or_default())
+}
+
+#[test]
+fn a_machine_is_examined() {
+    if usertrace_sys::Calls::discover().is_ok() {
+        eprintln!("skipped: this kernel has trace buffers of its own");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let found = doctor(path);
+    assert_eq!(finding(&found, "kernel")[0], "missing");
+    assert!(finding(&found, "kernel")[2].contains("scripts/kernel build"));
+    assert_eq!(finding(&found, "control")[0], "missing");
+    assert_eq!(finding(&found, "fallback")[0], "ok");
+    let kdump = finding(&found, "kdump");
+    assert!(
+        kdump[0] == "lacking" && kdump[2].contains("crashkernel="),
+        "{kdump:?}"
+    );
+
+    fs::create_dir_all(path.join("sys/kernel")).unwrap();
+    fs::write(path.join("sys/kernel/kexec_crash_size"), "268435456\n").unwrap();
+    fs::write(path.join("sys/kernel/kexec_crash_loaded"), "0\n").unwrap();
+    fs::create_dir_all(path.join("ltt/mine")).unwrap();
+    for (name, text) in [
+        ("abi", ""),
+        ("limit_total", "1048576\n"),
+        ("limit_user", "max\n"),
+        ("limit_process", "67108864\n"),
+    ] {
+        fs::write(path.join("ltt").join(name), text).unwrap();
+    }
+    let found = doctor(path);
+    assert_eq!(finding(&found, "control")[..2], ["ok", "ltt, 1 trace"]);
+    assert_eq!(finding(&found, "permission")[0], "ok");
+    let total = finding(&found, "limit_total");
+    assert_eq!(total[0], "lacking");
+    assert_eq!(total[2], "echo 16777216 >ltt/limit_total");
+    assert_eq!(finding(&found, "limit_user")[..2], ["ok", "max"]);
+    assert_eq!(finding(&found, "limit_process")[..2], ["ok", "64 MiB"]);
+    let kdump = finding(&found, "kdump");
+    assert_eq!(
+        kdump[1],
+        "256 MiB are reserved, and no crash kernel is loaded"
+    );
+    assert!(kdump[2].contains("kdump-config load"));
+    fs::write(path.join("sys/kernel/kexec_crash_loaded"), "1\n").unwrap();
+    assert_eq!(finding(&doctor(path), "kdump")[0], "ok");
+
+    // And for people.
+    let output = usertrace(&["doctor", "--root", "ltt", "--system", "."], path);
+    let lines: Vec<_> = text(&output.stdout).lines().collect();
+    assert!(
+        lines.contains(&"ok  control       ltt, 1 trace"),
+        "{lines:?}"
+    );
+    let at = lines
+        .iter()
+        .position(|line| line.starts_with("--  limit_total"));
+    assert_eq!(
+        lines[at.unwrap() + 1],
+        "                  echo 16777216 >ltt/limit_total"
+    );
 }

@@ -1,12 +1,16 @@
 //! The commands of E1 to E4, as they are typed in a shell.
 
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use usertrace_tests::program;
 
 use crate::{Case, cases};
 
-pub(crate) const CASES: &[Case] = cases![e1_e2_e3_e4_commands_do_what_they_say];
+pub(crate) const CASES: &[Case] = cases![
+    e1_e2_e3_e4_commands_do_what_they_say,
+    e1_f3_a_machine_is_examined,
+];
 
 /// What is typed, behind a dollar sign, and what is to be seen then. `numbered` writes as many events as it is told, each
 /// of 24 bytes, or 32 in a ring that several threads write; a sub-buffer begins with 64.
@@ -151,4 +155,39 @@ fn e1_e2_e3_e4_commands_do_what_they_say() {
         expected += &format!("$ {command}\n{output}\n");
     }
     assert_eq!(seen, expected, "\nseen:\n{seen}");
+}
+
+/// Nothing is missing here, but to somebody who is not to make traces.
+fn e1_f3_a_machine_is_examined() {
+    let doctor = |uid| {
+        let mut command = Command::new(program::path("usertrace"));
+        let output = command.arg("doctor").uid(uid).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.code(), said)
+    };
+    let (status, said) = doctor(0);
+    assert_eq!(status, Some(0), "{said}");
+    for line in [
+        "ok  kernel        has trace buffers for user space",
+        "ok  rseq ",
+        "ok  control       /sys/kernel/ltt, 0 traces",
+        "ok  permission ",
+        "ok  limit_total ",
+    ] {
+        assert!(
+            said.lines().any(|said| said.starts_with(line)),
+            "{line}: {said}"
+        );
+    }
+    let (status, said) = doctor(1234);
+    assert_eq!(status, Some(1), "{said}");
+    let missing: Vec<_> = said
+        .lines()
+        .filter(|line| line.starts_with("no "))
+        .collect();
+    assert_eq!(
+        missing,
+        ["no  permission    this user cannot make traces"],
+        "{said}"
+    );
 }

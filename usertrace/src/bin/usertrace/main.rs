@@ -1,6 +1,7 @@
 //! `usertrace`: records traces of programs, and takes them out of the dumps of kernels that crashed.
 
 mod ctl;
+mod doctor;
 mod extract;
 mod list;
 mod output;
@@ -27,6 +28,7 @@ enum Command {
     Snapshot(snapshot::Args),
     Extract(extract::Args),
     List(list::Args),
+    Doctor(doctor::Args),
 }
 
 fn main() -> ExitCode {
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         Command::Snapshot(args) => args.run(),
         Command::Extract(args) => args.run(),
         Command::List(args) => args.run(),
+        Command::Doctor(args) => args.run(),
     }
 }
 
