@@ -12,7 +12,7 @@ use usertrace_sys::uapi::{
 
 use super::doorbell::Doorbell;
 use super::prefault::{self, Prefault};
-use super::rseq::{CPU_ID, CPU_ID_APART, MM_CID};
+use super::rseq::{CPU_ID, CPU_ID_APART, MM_CID, MM_CID_APART};
 use super::thread;
 use super::visitors::{Mark, Visitors};
 use super::wait::Wakeup;
@@ -154,7 +154,7 @@ impl Geometry {
 /// All zeros is a channel that is closed, so the page in which these lie may be wiped at any time between two
 /// instructions of a program: `fork` does that for the child (A5).
 ///
-/// A restartable sequence reads the fields anew, and looks at `nr_rings`, `nr_cids`, or `nr_apart` first. So
+/// A restartable sequence reads the fields anew, and looks at the number of rings first. So
 /// [`close`](Self::close), then a barrier that restarts all running sequences, then [`open`](Self::open) is how a
 /// channel may be changed while others write.
 #[derive(Debug, Default)]
@@ -203,8 +203,9 @@ struct Cold {
     process: AtomicU32,
     /// Not 0: payloads begin with contexts.
     contexts: AtomicU32,
-    /// As `nr_rings`, for the sequences of rings of CPUs that the event path does not know of.
-    nr_apart: AtomicU32,
+    /// As `nr_rings` and `nr_cids`, where payloads begin with contexts: who has none finds no rings.
+    nr_rings_apart: AtomicU32,
+    nr_cids_apart: AtomicU32,
     /// Writers that store into any of the rings outside of a restartable sequence: long records, and what
     /// [`Visitors`] have no place for. Never set back: they outlive a [`Channel::close`].
     inside: AtomicU32,
@@ -369,10 +370,11 @@ impl Channel {
         // Pairs with the load in `ring_at`: who sees the number of rings sees the rest.
         cold.rings.store(geometry.nr_rings, Ordering::Release);
         if geometry.protocol == Protocol::Rseq {
-            let nr = match geometry.scope {
-                Scope::MmCid => &self.nr_cids,
-                _ if geometry.contexts => &cold.nr_apart,
-                _ => &self.nr_rings,
+            let nr = match (geometry.scope, geometry.contexts) {
+                (Scope::MmCid, false) => &self.nr_cids,
+                (Scope::MmCid, true) => &cold.nr_cids_apart,
+                (_, false) => &self.nr_rings,
+                (_, true) => &cold.nr_rings_apart,
             };
             // Pairs with the sequences' loads, likewise.
             nr.store(geometry.nr_rings, Ordering::Release);
@@ -384,7 +386,8 @@ impl Channel {
     pub fn close(&self) {
         self.nr_rings.store(0, Ordering::Relaxed);
         self.nr_cids.store(0, Ordering::Relaxed);
-        self.cold.nr_apart.store(0, Ordering::Relaxed);
+        self.cold.nr_rings_apart.store(0, Ordering::Relaxed);
+        self.cold.nr_cids_apart.store(0, Ordering::Relaxed);
         self.cold.rings.store(0, Ordering::Relaxed);
         // Last: pairs with the order in `ring_at`. Who found rings there has the epoch before this one.
         // SeqCst: pairs with `enter`.
@@ -440,7 +443,8 @@ impl Channel {
         match index {
             CPU_ID => offset_of!(Self, nr_rings),
             MM_CID => offset_of!(Self, nr_cids),
-            CPU_ID_APART => offset_of!(Self, cold.nr_apart),
+            CPU_ID_APART => offset_of!(Self, cold.nr_rings_apart),
+            MM_CID_APART => offset_of!(Self, cold.nr_cids_apart),
             _ => panic!("no index of rings"),
         }
     }
@@ -449,7 +453,8 @@ impl Channel {
     pub(super) fn is_by<const INDEX: i32>(&self) -> bool {
         let nr = match INDEX {
             MM_CID => &self.nr_cids,
-            CPU_ID_APART => &self.cold.nr_apart,
+            CPU_ID_APART => &self.cold.nr_rings_apart,
+            MM_CID_APART => &self.cold.nr_cids_apart,
             _ => &self.nr_rings,
         };
         // Pairs with the store in `open`: who sees the number of rings sees the rest.

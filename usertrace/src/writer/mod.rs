@@ -31,7 +31,7 @@ use std::sync::atomic::AtomicU16;
 
 use syscalls::{Sysno, raw};
 
-use self::rseq::{CPU_ID, CPU_ID_APART, MM_CID};
+use self::rseq::{CPU_ID, CPU_ID_APART, MM_CID, MM_CID_APART};
 
 pub(crate) use self::channel::InContexts;
 pub(crate) use self::payload::Payload;
@@ -165,15 +165,10 @@ pub(crate) unsafe fn write_slowly(
     match rseq {
         _ if refusal == Refusal::Lost => Err(Dropped::Lost),
         // The event path does not know of these rings.
-        Some(rseq) if channel.is_by::<MM_CID>() => {
-            // It may become one with contexts before the sequence.
-            let _visit = channel.visit().ok_or(Dropped::Closed)?;
-            if channel.has_contexts() {
-                return Err(Dropped::Closed);
-            }
-            // SAFETY: the caller's promise.
-            unsafe { percpu::write::<MM_CID>(rseq, channel, id, payload, Refusal::Again) }
-        }
+        // SAFETY: the caller's promise.
+        Some(rseq) if channel.is_by::<MM_CID>() => unsafe {
+            percpu::write::<MM_CID>(rseq, channel, id, payload, Refusal::Again)
+        },
         // SAFETY: the caller's promise.
         Some(rseq) if !channel.is_shared() => unsafe {
             percpu::write::<CPU_ID>(rseq, channel, id, payload, refusal)
@@ -202,8 +197,8 @@ pub(crate) unsafe fn write_in_contexts(
     // SAFETY: the caller's promise, for all.
     unsafe {
         match rseq {
-            Some(rseq) if channel.is_by::<MM_CID>() => {
-                percpu::write::<MM_CID>(rseq, channel, id, payload, again)
+            Some(rseq) if channel.is_by::<MM_CID_APART>() => {
+                percpu::write::<MM_CID_APART>(rseq, channel, id, payload, again)
             }
             Some(rseq) if channel.is_by::<CPU_ID_APART>() => {
                 percpu::write::<CPU_ID_APART>(rseq, channel, id, payload, again)

@@ -15,7 +15,9 @@ use usertrace_sys::uapi::{
 use super::channel::{Channel, LONGEST, Mode, Ring};
 use super::doorbell::filled;
 use super::prefault::{self, Prefault};
-use super::rseq::{self, Advance, MM_CID, NO_INDEX, Refusal, Rseq, Start, Step, TRIES};
+use super::rseq::{
+    self, Advance, MM_CID, MM_CID_APART, NO_INDEX, Refusal, Rseq, Start, Step, TRIES,
+};
 use super::shared::Waited;
 use super::{Cursor, Dropped, Payload, thread, wait};
 
@@ -49,7 +51,7 @@ pub(super) unsafe fn record_words<const INDEX: i32>(
     words: &[u64],
 ) -> Result<(), Refusal> {
     // Of a thread that has no registered area, the sequence would find id 0. One that has, keeps it until it ends.
-    if INDEX == MM_CID && rseq.index::<INDEX>() == NO_INDEX {
+    if (INDEX == MM_CID || INDEX == MM_CID_APART) && rseq.index::<INDEX>() == NO_INDEX {
         return Err(Refusal::NoRing);
     }
     if 8 + 8 * words.len() as u64 <= LONGEST {

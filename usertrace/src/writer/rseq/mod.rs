@@ -28,13 +28,15 @@ pub(super) const TRIES: u32 = 32;
 
 /// `offsetof(struct rseq, cpu_id)`
 pub(super) const CPU_ID: i32 = 4;
-/// Likewise, for rings that the event path does not know of: another number, as channels say of them apart how many there
+/// Likewise, for rings whose payloads begin with contexts: another number, as channels say of them apart how many there
 /// are.
 pub(super) const CPU_ID_APART: i32 = 1 << 8 | CPU_ID;
 /// `offsetof(struct rseq, rseq_cs)`
 const RSEQ_CS: i32 = 8;
 /// `offsetof(struct rseq, mm_cid)`
 pub(super) const MM_CID: i32 = 24;
+/// Likewise, for rings whose payloads begin with contexts.
+pub(super) const MM_CID_APART: i32 = 1 << 8 | MM_CID;
 
 /// Where `struct rseq` has what an `INDEX` stands for.
 const fn offset(index: i32) -> i32 {
@@ -124,7 +126,7 @@ impl Rseq {
         };
         // That of an area that is not registered is negative, and its other fields are zeros.
         let registered = field(CPU_ID).cast_signed() >= 0;
-        let index = if registered && (INDEX != MM_CID || has_mm_cid()) {
+        let index = if registered && (offset(INDEX) != MM_CID || has_mm_cid()) {
             field(offset(INDEX))
         } else {
             NO_INDEX
