@@ -4,7 +4,7 @@ mod support;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use support::dump::{PAGE, Process, SYNC, Style, Trace, elf, file, machine};
 use support::{babeltrace, words};
@@ -220,6 +220,112 @@ const LIBRARIES: [(&str, &str); 4] = [
     ("--function", "libusertrace_function.so"),
 ];
 
+/// E1, E4: what the commands on traces by name do to the control file system, for which a directory stands here.
+#[test]
+fn traces_are_started_and_stopped_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    let file = |name: &str| root.join("mine").join(name);
+    fs::create_dir_all(file("main")).unwrap();
+    fs::create_dir_all(file("net")).unwrap();
+    for (name, text) in [
+        ("../abi", ""),
+        ("start", ""),
+        ("filter", "*\n"),
+        ("main/subbuf_size", ""),
+        ("main/contexts", ""),
+        ("net/filter", "0\n"),
+    ] {
+        fs::write(file(name), text).unwrap();
+    }
+    let run = |arguments: &[&str]| {
+        let output = usertrace(&[arguments, &["--root", "."]].concat(), root);
+        let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
+        (output.status.code().unwrap(), said)
+    };
+    let has = |name: &str| fs::read_to_string(file(name)).unwrap();
+    let nothing = String::new();
+
+    let asked = ["--subbuf-size", "64k", "--context", "vtid,procname"];
+    let started = run(&[&["start", "mine"][..], &asked].concat());
+    assert_eq!(started, (0, nothing.clone()));
+    assert_eq!(has("start"), "1");
+    assert_eq!(has("main/subbuf_size"), "65536");
+    assert_eq!(has("main/contexts"), "vtid procname");
+    let (status, said) = run(&["status", "mine"]);
+    assert_eq!(status, 0, "{said}");
+    assert!(said.starts_with("mine: active, 0 processes\n  events: *\n  channel main: "));
+    assert!(said.contains("\n    contexts: vtid procname\n"), "{said}");
+    assert!(said.contains("\n    events: 0\n"), "{said}");
+
+    assert_eq!(run(&["stop", "mine"]), (0, nothing.clone()));
+    assert_eq!(has("start"), "0");
+    assert_eq!(run(&["status", "mine"]).0, 3);
+
+    assert_eq!(run(&["filter", "mine"]), (0, "*\n".to_owned()));
+    fs::write(file("filter"), "").unwrap();
+    assert_eq!(run(&["filter", "mine", "!a:*"]), (0, nothing.clone()));
+    assert_eq!(has("filter"), "1 !a:*");
+    fs::write(file("net/filter"), "").unwrap();
+    let added = run(&["filter", "--channel", "net", "--add", "mine", "b", "!c"]);
+    assert_eq!(added, (0, nothing));
+    assert_eq!(has("net/filter"), "b !c");
+
+    for arguments in [
+        &["stop", "other"][..],
+        &["status", "other"],
+        &["filter", "other"],
+        &["destroy", "other"],
+        &["filter", "mine", "--channel", "other"],
+        // Here, nothing comes by itself into a new directory: so it goes again.
+        &["start", "other"],
+    ] {
+        let (status, said) = run(arguments);
+        assert_eq!(status, 1, "{arguments:?}");
+        assert!(said.contains("other"), "{arguments:?}: {said}");
+    }
+    assert!(!root.join("other").exists());
+    fs::create_dir(root.join("more")).unwrap();
+    let (status, said) = run(&["destroy", "other", "more"]);
+    assert_eq!(status, 1);
+    assert!(said.contains("there is no trace ./other"), "{said}");
+    assert!(!root.join("more").exists(), "one that is there, goes");
+}
+
+/// What a command was asked for, it does also when nobody reads what it prints.
+#[test]
+fn nobody_has_to_read_what_is_printed() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    fs::write(root.join("abi"), "").unwrap();
+    fs::write(root.join("vmcore"), elf(&dump(), Style::Runs)).unwrap();
+    let run = |arguments: &[&str], stdout: Stdio, stderr: Stdio| {
+        Command::new(env!("CARGO_BIN_EXE_usertrace"))
+            .args(arguments)
+            .current_dir(root)
+            .stdout(stdout)
+            .stderr(stderr)
+            .output()
+            .unwrap()
+    };
+    let unread = || Stdio::from(std::io::pipe().unwrap().1);
+    let list = ["list", "--root", "."];
+    let output = run(&list, unread(), Stdio::piped());
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+    let full = fs::OpenOptions::new().write(true).open("/dev/full");
+    let output = run(&list, full.unwrap().into(), Stdio::piped());
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("cannot write to standard output: No space"),
+        "{said}"
+    );
+    let extract = ["extract", "vmcore", "-o", "out", "--json=summary"];
+    let output = run(&extract, Stdio::piped(), unread());
+    assert_eq!(output.status.code(), Some(0));
+    assert!(root.join("summary").exists());
+}
+
 #[test]
 fn a_library_that_is_not_there_is_named() {
     let directory = tempfile::tempdir().unwrap();
@@ -265,7 +371,10 @@ fn libraries_are_preloaded() {
 
 #[test]
 fn every_command_has_help_with_its_exit_statuses() {
-    for command in ["record", "ctl", "snapshot", "extract", "list", "doctor"] {
+    for command in [
+        "record", "ctl", "start", "stop", "destroy", "filter", "status", "snapshot", "extract",
+        "list", "doctor",
+    ] {
         let output = usertrace(&[command, "--help"], Path::new("/"));
         assert_eq!(output.status.code(), Some(0));
         assert!(text(&output.stdout).contains("Exit status: "), "{command}");

@@ -77,11 +77,18 @@ pub struct TraceSetup {
 impl TraceSetup {
     /// What is written to a filter so that it accepts these events; nothing if that is all.
     pub(super) fn filter(&self) -> Option<String> {
-        // Where only is said what is refused, all else is meant to be wanted.
-        let first = self.events.first()?;
-        let rest = if first.starts_with('!') { "1" } else { "0" };
-        Some(format!("{rest} {}", self.events.join(" ")))
+        (!self.events.is_empty()).then(|| filter(&self.events))
     }
+}
+
+/// What is written to a filter so that it accepts these events, whatever it did before.
+fn filter(patterns: &[String]) -> String {
+    // Where only is said what is refused, all else is meant to be wanted.
+    let only_some = patterns
+        .first()
+        .is_some_and(|first| !first.starts_with('!'));
+    let rest = if only_some { "0" } else { "1" };
+    format!("{rest} {}", patterns.join(" "))
 }
 
 impl ControlFs {
@@ -135,15 +142,16 @@ impl ControlFs {
         Ok(trace)
     }
 
-    /// The directory of a trace that exists.
+    /// A trace that exists, and stays.
     ///
     /// # Errors
     /// When there is none of that name.
-    pub fn trace(&self, name: &str) -> Result<PathBuf, ControlFsError> {
+    pub fn trace(&self, name: &str) -> Result<TraceDir, ControlFsError> {
         let path = self.root.join(name);
         let is_name = !name.is_empty() && !name.starts_with('.') && !name.contains('/');
         if is_name && path.is_dir() {
-            Ok(path)
+            let created = false;
+            Ok(TraceDir { path, created })
         } else {
             Err(ControlFsError::NoTrace(path))
         }
@@ -264,6 +272,52 @@ impl TraceDir {
         self.created = true;
     }
 
+    /// It is to stay as if it had been there before.
+    pub fn keep(&mut self) {
+        self.created = false;
+    }
+
+    fn filter_file(&self, channel: Option<&str>) -> PathBuf {
+        match channel {
+            None => self.path.join("filter"),
+            Some(channel) => self.channel(channel).join("filter"),
+        }
+    }
+
+    /// Patterns of the events that it wants, or of those that go to this channel of it, as the kernel shows them.
+    ///
+    /// # Errors
+    /// When they cannot be read: no such channel, or it is one that takes what no other does.
+    pub fn events(&self, channel: Option<&str>) -> Result<Vec<String>, ControlFsError> {
+        let path = self.filter_file(channel);
+        let text = fs::read_to_string(&path).map_err(io_error("read", &path))?;
+        Ok(text.lines().map(str::to_owned).collect())
+    }
+
+    /// Makes these the events that it wants, or that go to this channel of it, as [`TraceSetup::events`] has them.
+    ///
+    /// # Errors
+    /// The kernel's, which changed nothing then.
+    pub fn set_events(
+        &self,
+        channel: Option<&str>,
+        patterns: &[String],
+    ) -> Result<(), ControlFsError> {
+        write(&self.filter_file(channel), &filter(patterns))
+    }
+
+    /// Likewise, in addition to those before.
+    ///
+    /// # Errors
+    /// The kernel's, which changed nothing then.
+    pub fn add_events(
+        &self,
+        channel: Option<&str>,
+        patterns: &[String],
+    ) -> Result<(), ControlFsError> {
+        write(&self.filter_file(channel), &patterns.join(" "))
+    }
+
     /// Makes it active.
     ///
     /// # Errors
@@ -340,7 +394,7 @@ mod tests {
 
         let trace = control.create("t", &TraceSetup::default()).unwrap();
         assert_eq!(control.traces().unwrap(), [trace.path()]);
-        assert_eq!(control.trace("t").unwrap(), trace.path());
+        assert_eq!(control.trace("t").unwrap().path(), trace.path());
         for name in ["", ".", "..", "t/main", "x", "abi"] {
             let error = control.trace(name).unwrap_err().to_string();
             assert!(error.starts_with("there is no trace "), "{error}");
@@ -367,6 +421,51 @@ mod tests {
         };
         control.create("t", &asked).unwrap_err();
         assert!(theirs.exists());
+    }
+
+    #[test]
+    fn a_trace_may_stay_or_be_taken_over() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("abi"), "").unwrap();
+        let control = ControlFs::open(directory.path()).unwrap();
+        let mut trace = control.create("t", &TraceSetup::default()).unwrap();
+        trace.keep();
+        drop(trace);
+        let mut trace = control.trace("t").unwrap();
+        trace.adopt();
+        trace.remove().unwrap();
+        assert!(control.trace("t").is_err());
+    }
+
+    #[test]
+    fn filters_are_written_whole_or_added_to() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("abi"), "").unwrap();
+        let file = directory.path().join("t/net/filter");
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        let control = ControlFs::open(directory.path()).unwrap();
+        let trace = control.trace("t").unwrap();
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        for (patterns, written) in [
+            ("a:* !a:b", "0 a:* !a:b"),
+            ("!a:b c", "1 !a:b c"),
+            ("0", "0 0"),
+            ("1", "0 1"),
+        ] {
+            fs::write(&file, "").unwrap();
+            trace.set_events(Some("net"), &words(patterns)).unwrap();
+            assert_eq!(fs::read_to_string(&file).unwrap(), written);
+            fs::write(&file, "").unwrap();
+            trace.add_events(Some("net"), &words(patterns)).unwrap();
+            assert_eq!(fs::read_to_string(&file).unwrap(), patterns);
+        }
+        fs::write(&file, "a:*\n!a:b\n").unwrap();
+        assert_eq!(trace.events(Some("net")).unwrap(), ["a:*", "!a:b"]);
+        let error = trace.set_events(None, &words("a")).unwrap_err().to_string();
+        assert!(
+            error.contains("\"0 a\" to") && error.ends_with("/t/filter"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -48,10 +48,10 @@ pub fn snapshot(
     let trace = control_fs.trace(name)?;
     create_output(output).map_err(OutputError::at(output))?;
     let mut summary = SessionSummary::default();
-    let channels = event_channels(&trace).unwrap_or_default();
+    let channels = event_channels(trace.path()).unwrap_or_default();
     let mut processes: BTreeMap<String, Files<KernelFile>> = BTreeMap::new();
     for channel in std::iter::once(CONTROL).chain(channels.iter().map(String::as_str)) {
-        let directory = trace.join(channel);
+        let directory = trace.channel(channel);
         let names = consumer_files(&directory).unwrap_or_else(|error| {
             summary.problems.push(format!("{channel}: {error}"));
             Vec::new()

@@ -9,6 +9,7 @@ use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
     e1_e2_e3_e4_commands_do_what_they_say,
+    e1_e4_traces_outlive_their_commands,
     e1_f3_a_machine_is_examined,
 ];
 
@@ -155,6 +156,94 @@ fn e1_e2_e3_e4_commands_do_what_they_say() {
         expected += &format!("$ {command}\n{output}\n");
     }
     assert_eq!(seen, expected, "\nseen:\n{seen}");
+}
+
+/// The same by the tool's own commands.
+fn e1_e4_traces_outlive_their_commands() {
+    let usertrace = |arguments: &[&str]| {
+        let mut command = Command::new(program::path("usertrace"));
+        let output = command.args(arguments).output().expect("it runs");
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8(said).expect("text");
+        (output.status.code().expect("not killed"), said)
+    };
+    let done = |arguments: &[&str]| {
+        assert_eq!(usertrace(arguments), (0, String::new()), "{arguments:?}");
+    };
+    let numbered = |count: &str| {
+        let mut command = Command::new(program::path("numbered"));
+        let output = command.args(["--events", count]).output();
+        assert!(output.expect("it runs").status.success());
+    };
+    // How many events of the trace can be read, in any of its rings.
+    let nr_events = || {
+        let directory = tempfile::tempdir().expect("a directory");
+        let out = directory.path().join("out");
+        let out = out.to_str().expect("text");
+        let (status, said) = usertrace(&["snapshot", "mine", "-o", out, "--quiet", "--json"]);
+        assert_eq!(status, 0, "{said}");
+        let json: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+        let processes = json["processes"].as_array().expect("processes").iter();
+        processes
+            .map(|p| p["events"].as_u64().expect("a number"))
+            .sum::<u64>()
+    };
+
+    let setup = [
+        "--flight",
+        "--subbuf-size",
+        "8k",
+        "--subbuf-count",
+        "4",
+        "--context",
+        "vtid",
+    ];
+    done(&[&["start", "mine", "-e", "test:*"][..], &setup].concat());
+    numbered("3");
+    assert_eq!(nr_events(), 3);
+    let (status, said) = usertrace(&["status", "mine"]);
+    assert_eq!(status, 0);
+    for line in [
+        "mine: active, 1 process",
+        "  events: test:*",
+        "  channel main: cpu, overwrite, 4 sub-buffers of 8192 bytes in a ring",
+        "    contexts: vtid",
+    ] {
+        assert!(said.lines().any(|said| said == line), "{line}: {said}");
+    }
+    done(&["filter", "mine", "test:other"]);
+    numbered("5");
+    assert_eq!(nr_events(), 3);
+    done(&["filter", "mine", "--add", "test:num*"]);
+    let has = (0, "test:other\ntest:num*\n".to_owned());
+    assert_eq!(usertrace(&["filter", "mine"]), has);
+    numbered("7");
+    assert_eq!(nr_events(), 10);
+    let (status, said) = usertrace(&["filter", "mine", "test:a/b"]);
+    assert_eq!(status, 1);
+    assert!(said.contains("cannot write \"0 test:a/b\" to "), "{said}");
+    assert_eq!(usertrace(&["filter", "mine"]), has, "nothing was changed");
+    done(&["stop", "mine"]);
+    numbered("11");
+    assert_eq!(nr_events(), 10);
+    assert_eq!(usertrace(&["status", "mine"]).0, 3);
+    // What is fixed cannot be changed, and the trace that was there stays.
+    let (status, said) = usertrace(&["start", "mine", "--subbuf-size", "4k"]);
+    assert_eq!(status, 1);
+    assert!(
+        said.contains("cannot write \"4096\"") && said.contains("busy"),
+        "{said}"
+    );
+    done(&["start", "mine"]);
+    numbered("13");
+    assert_eq!(nr_events(), 23);
+    done(&["destroy", "mine"]);
+    let (status, said) = usertrace(&["stop", "mine"]);
+    assert_eq!(
+        (status, said.contains("there is no trace")),
+        (1, true),
+        "{said}"
+    );
 }
 
 /// Nothing is missing here, but to somebody who is not to make traces.

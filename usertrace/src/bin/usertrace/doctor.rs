@@ -94,7 +94,7 @@ impl Args {
         if let Some(to) = &self.json {
             output::json(to, &findings)?;
         } else {
-            findings.iter().for_each(print);
+            output::print(&findings.iter().map(lines).collect::<String>())?;
         }
         Ok(u8::from(!works))
     }
@@ -171,16 +171,17 @@ impl Args {
     }
 }
 
-fn print(finding: &Finding) {
+fn lines(finding: &Finding) -> String {
     let state = match finding.state {
         State::Ok => "ok",
         State::Missing => "no",
         State::Lacking => "--",
     };
-    println!("{state}  {:<14}{}", finding.name, finding.what);
+    let mut lines = format!("{state}  {:<14}{}\n", finding.name, finding.what);
     if let Some(remedy) = &finding.remedy {
-        println!("    {:<14}{remedy}", "");
+        lines += &format!("    {:<14}{remedy}\n", "");
     }
+    lines
 }
 
 /// Whether the kernel has trace buffers.

@@ -66,13 +66,15 @@ impl Args {
             crash_time,
         } = dump.vmcoreinfo().clone();
         if dump.is_cut_short() {
-            eprintln!("usertrace: {name} is cut short: it has less than its headers say");
+            output::say(format_args!(
+                "{name} is cut short: it has less than its headers say"
+            ));
         }
         let Some(root) = root else {
-            eprintln!(
-                "usertrace: {name} has no trace: its kernel has no trace buffers (there is no ltt_root in the dump's \
+            output::say(format_args!(
+                "{name} has no trace: its kernel has no trace buffers (there is no ltt_root in the dump's \
                  vmcoreinfo)"
-            );
+            ));
             return Ok(NO_TRACE);
         };
         let directory = self.output.unwrap_or_else(output::default_directory);
@@ -113,17 +115,17 @@ fn create(directory: &Path) -> io::Result<()> {
 fn report(extraction: &Extraction, release: Option<&str>, crash_time: Option<i64>) {
     let problems = &extraction.problems;
     for problem in &problems.messages {
-        eprintln!("usertrace: {problem}");
+        output::say(problem);
     }
     if let Some(more) = problems
         .count
         .checked_sub(problems.messages.len() as u64)
         .filter(|&more| more > 0)
     {
-        eprintln!("usertrace: and {more} more of that");
+        output::say(format_args!("and {more} more of that"));
     }
     if extraction.traces.is_empty() {
-        eprintln!("usertrace: there was no trace when the kernel crashed");
+        output::say("there was no trace when the kernel crashed");
         return;
     }
     let release = release.unwrap_or("of unknown version");
@@ -132,11 +134,11 @@ fn report(extraction: &Extraction, release: Option<&str>, crash_time: Option<i64
         let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(time);
         format!(", crashed at {}", humantime::format_rfc3339_seconds(time))
     });
-    eprintln!("usertrace: kernel {release}{when}");
+    output::say(format_args!("kernel {release}{when}"));
     for trace in &extraction.traces {
         let totals = Totals::of(&trace.processes);
-        eprintln!(
-            "trace {}{}: {} events of {}, {} lost, {} holes, {} damaged; {} bytes",
+        output::report(format_args!(
+            "trace {}{}: {} events of {}, {} lost, {} holes, {} damaged; {} bytes\n",
             trace.name,
             if trace.active { "" } else { " (not active)" },
             totals.events,
@@ -145,9 +147,9 @@ fn report(extraction: &Extraction, release: Option<&str>, crash_time: Option<i64
             totals.holes,
             totals.damaged,
             totals.bytes,
-        );
+        ));
         if !trace.processes.is_empty() {
-            eprint!("{}", output::processes(&trace.processes));
+            output::report(output::processes(&trace.processes));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `usertrace list`.
+//! `usertrace list`, and of one trace, `usertrace status`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -35,10 +35,56 @@ pub(crate) struct Args {
     root: PathBuf,
 }
 
+/// Say what a trace is like, which events it has, and how full its rings are
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  usertrace status mine
+  usertrace status --json mine | jq '.processes[].lost'
+
+As list, of one trace, and in addition which events it wants, those that go to other channels than main, and each
+channel's sub-buffers and contexts.
+
+Exit status: 0 if the trace is active, 3 if it is not, 1 if there is none, 2 for a wrong command line.")]
+pub(crate) struct Status {
+    /// Name of the trace
+    trace: String,
+
+    /// Write it as JSON, to standard output or to FILE
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    json: Option<PathBuf>,
+
+    /// Where the control file system is mounted
+    #[arg(long, value_name = "DIR", default_value = CONTROL_FS)]
+    root: PathBuf,
+}
+
+/// Exit status of a trace that is not active, as of a service that is not.
+const NOT_ACTIVE: u8 = 3;
+
+impl Status {
+    pub(crate) fn run(self) -> ExitCode {
+        output::exit_code(self.try_run())
+    }
+
+    fn try_run(self) -> anyhow::Result<u8> {
+        let trace = ControlFs::open(&self.root)?.trace(&self.trace)?;
+        let trace = self::trace(trace.path());
+        if let Some(to) = &self.json {
+            output::json(to, &trace)?;
+        } else {
+            output::print(&trace.describe(true))?;
+        }
+        Ok(if trace.active { 0 } else { NOT_ACTIVE })
+    }
+}
+
 #[derive(Serialize)]
 struct Trace {
     name: String,
     active: bool,
+    /// Patterns of those that it wants, as its file `filter` has them.
+    events: Vec<String>,
     /// Those of events.
     channels: Vec<Channel>,
     processes: Vec<Process>,
@@ -51,6 +97,14 @@ struct Channel {
     scope: String,
     /// What becomes of events when a ring is full, as far as it is known.
     mode: &'static str,
+    /// Bytes in a sub-buffer.
+    subbuf_size: Option<u32>,
+    /// Sub-buffers in a ring.
+    subbuf_count: Option<u32>,
+    /// Names of what each event begins with.
+    contexts: Vec<String>,
+    /// Patterns of the events that go here; none of `main`, where the rest goes.
+    events: Option<Vec<String>>,
 }
 
 #[derive(Serialize)]
@@ -86,21 +140,10 @@ impl Args {
             return output::json(to, &traces);
         }
         if traces.is_empty() {
-            println!("There is no trace.");
+            return output::print("There is no trace.\n");
         }
-        for trace in &traces {
-            let state = if trace.active { "active" } else { "not active" };
-            let processes = output::count(trace.nr_processes(), "process", "processes");
-            println!("{}: {state}, {processes}", trace.name);
-            for channel in &trace.channels {
-                let Channel { name, scope, mode } = channel;
-                println!("  channel {name}: {scope}, {mode}");
-            }
-            if !trace.processes.is_empty() {
-                print!("{}", table(&trace.processes));
-            }
-        }
-        Ok(())
+        let texts = traces.iter().map(|trace| trace.describe(false));
+        output::print(&texts.collect::<String>())
     }
 }
 
@@ -135,17 +178,23 @@ fn table(processes: &[Process]) -> String {
     output::table(&rows)
 }
 
+fn read(file: &Path) -> Option<String> {
+    let text = fs::read_to_string(file).ok()?;
+    Some(text.trim().to_owned())
+}
+
+fn lines(text: String) -> Vec<String> {
+    text.lines().map(str::to_owned).collect()
+}
+
 /// What there is to see of a trace. It may be removed, and its processes may end, at any time: what is gone is left out.
 fn trace(path: &Path) -> Trace {
     let name = path.file_name().unwrap_or_default();
-    let start = fs::read_to_string(path.join("start")).unwrap_or_default();
+    let start = read(&path.join("start"));
     let (mut channels, mut processes) = (Vec::new(), Vec::new());
     for channel in event_channels(path).unwrap_or_default() {
         let directory = path.join(&channel);
-        let said = |file: &str| {
-            let text = fs::read_to_string(directory.join(file)).ok()?;
-            Some(text.trim().to_owned())
-        };
+        let said = |file| read(&directory.join(file));
         let mode = match (said("mode").as_deref(), said("flight").as_deref()) {
             (Some("block"), _) => "block",
             (Some("overwrite"), _) | (_, Some("1")) => "overwrite",
@@ -161,19 +210,64 @@ fn trace(path: &Path) -> Trace {
             scope: said("scope").unwrap_or_else(|| "?".to_owned()),
             // That of a process is told exactly.
             mode: modes.last().copied().unwrap_or(mode),
+            subbuf_size: said("subbuf_size").and_then(|size| size.parse().ok()),
+            subbuf_count: said("subbuf_count").and_then(|count| count.parse().ok()),
+            contexts: said("contexts").map(lines).unwrap_or_default(),
+            events: said("filter").map(lines),
             name: channel,
         });
         processes.extend(listed);
     }
     Trace {
         name: name.to_string_lossy().into_owned(),
-        active: start.trim() == "1",
+        active: start.as_deref() == Some("1"),
+        events: read(&path.join("filter")).map(lines).unwrap_or_default(),
         channels,
         processes,
     }
 }
 
+impl Channel {
+    fn describe(&self, whole: bool) -> String {
+        let Self {
+            name, scope, mode, ..
+        } = self;
+        let mut text = format!("  channel {name}: {scope}, {mode}");
+        if !whole {
+            return text + "\n";
+        }
+        if let (Some(count), Some(size)) = (self.subbuf_count, self.subbuf_size) {
+            text += &format!(", {count} sub-buffers of {size} bytes in a ring");
+        }
+        text += "\n";
+        if let Some(events) = &self.events {
+            text += &format!("    events: {}\n", events.join(" "));
+        }
+        if !self.contexts.is_empty() {
+            text += &format!("    contexts: {}\n", self.contexts.join(" "));
+        }
+        text
+    }
+}
+
 impl Trace {
+    /// `whole`: with what it was set up to be.
+    fn describe(&self, whole: bool) -> String {
+        let state = if self.active { "active" } else { "not active" };
+        let processes = output::count(self.nr_processes(), "process", "processes");
+        let mut text = format!("{}: {state}, {processes}\n", self.name);
+        if whole {
+            text += &format!("  events: {}\n", self.events.join(" "));
+        }
+        for channel in &self.channels {
+            text += &channel.describe(whole);
+        }
+        if !self.processes.is_empty() {
+            text += &table(&self.processes);
+        }
+        text
+    }
+
     fn nr_processes(&self) -> usize {
         let numbers = self.processes.iter().map(|process| process.process);
         numbers.collect::<BTreeSet<_>>().len()

@@ -1,13 +1,19 @@
 //! `usertrace`: records traces of programs, and takes them out of the dumps of kernels that crashed.
 
+// These panic when nobody reads what they print; `output` has what does not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod ctl;
 mod doctor;
 mod extract;
+mod filter;
 mod list;
 mod output;
 mod preload;
 mod record;
+mod setup;
 mod snapshot;
+mod start;
 
 use std::process::ExitCode;
 
@@ -25,6 +31,11 @@ struct Cli {
 enum Command {
     Record(record::Args),
     Ctl(ctl::Args),
+    Start(start::Start),
+    Stop(start::Stop),
+    Destroy(start::Destroy),
+    Filter(filter::Args),
+    Status(list::Status),
     Snapshot(snapshot::Args),
     Extract(extract::Args),
     List(list::Args),
@@ -35,6 +46,11 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Record(args) => args.run(),
         Command::Ctl(args) => args.run(),
+        Command::Start(args) => args.run(),
+        Command::Stop(args) => args.run(),
+        Command::Destroy(args) => args.run(),
+        Command::Filter(args) => args.run(),
+        Command::Status(args) => args.run(),
         Command::Snapshot(args) => args.run(),
         Command::Extract(args) => args.run(),
         Command::List(args) => args.run(),

@@ -1,5 +1,6 @@
 //! What all commands print.
 
+use std::fmt;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -22,9 +23,31 @@ pub(crate) struct Summary {
     pub(crate) quiet: bool,
 }
 
+/// Says something on standard error, in one line. Nobody has to read it: what was asked for is done nevertheless.
+pub(crate) fn say(what: impl fmt::Display) {
+    report(format_args!("usertrace: {what}\n"));
+}
+
+/// Likewise, as it is.
+pub(crate) fn report(text: impl fmt::Display) {
+    let _ = write!(io::stderr().lock(), "{text}");
+}
+
+/// Prints what was asked for. It is no error if who reads it has read enough.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    let mut output = io::stdout().lock();
+    match output
+        .write_all(text.as_bytes())
+        .and_then(|()| output.flush())
+    {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("cannot write to standard output"),
+    }
+}
+
 /// Says what went wrong, with all that led to it.
 pub(crate) fn error(error: &anyhow::Error) {
-    eprintln!("usertrace: {error:#}");
+    say(format_args!("{error:#}"));
 }
 
 /// The status that a command came to, or 1, with the error on standard error.
@@ -43,8 +66,7 @@ pub(crate) fn json(to: &Path, value: &impl Serialize) -> anyhow::Result<()> {
     let mut text = serde_json::to_string_pretty(value).context("cannot make JSON")?;
     text.push('\n');
     if to == Path::new("-") {
-        let written = io::stdout().lock().write_all(text.as_bytes());
-        written.context("cannot write to standard output")
+        print(&text)
     } else {
         fs::write(to, text).with_context(|| format!("cannot write {}", to.display()))
     }

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use usertrace::consumer::{
-    CONTROL_FS, ControlFs, Options, RecordError, Recorded, Recording, TraceSetup, record,
-    record_fallback,
+    CONTROL_FS, ControlFs, Options, RecordError, Recorded, Recording, record, record_fallback,
 };
 
 use crate::output::{self, Totals};
 use crate::preload::{Preload, Wanted};
+use crate::setup::Setup;
 
 /// Exit status when recording failed, as `env`, `nohup` and `timeout` have it.
 const FAILED: u8 = 125;
@@ -52,27 +52,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     trace: Option<String>,
 
-    /// Only these events: NAME or PROVIDER:NAME, * for any characters, ? for any one, ! in front for those that are not
-    /// wanted; several with commas between them, of which the last that matches counts [default: all]
-    #[arg(short, long, value_name = "PATTERNS", value_delimiter = ',')]
-    event: Vec<String>,
-
-    /// Full rings overwrite their oldest events: the trace has the last ones, whatever the recorder comes to read
-    #[arg(long)]
-    flight: bool,
-
-    /// Bytes in a sub-buffer, a power of two; k and M are understood [default: the kernel's]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    subbuf_size: Option<u32>,
-
-    /// Sub-buffers in each ring, a power of two [default: the kernel's]
-    #[arg(long, value_name = "COUNT")]
-    subbuf_count: Option<u32>,
-
-    /// What each event is to say besides its fields: vpid, vtid, procname, cpu_id, ip, cgroup_ns, ipc_ns, mnt_ns, net_ns,
-    /// pid_ns, time_ns, user_ns, uts_ns, or app.NAME, which the program defines; several with commas between them
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    context: Vec<String>,
+    #[command(flatten)]
+    setup: Setup,
 
     #[command(flatten)]
     preload: Wanted,
@@ -92,19 +73,6 @@ pub(crate) struct Args {
 /// Processes in the summary, of which there can be thousands; JSON has them all.
 const SHOWN: usize = 20;
 
-/// A number of bytes.
-fn size(text: &str) -> Result<u32, String> {
-    let (digits, factor) = match text.as_bytes().last() {
-        Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
-        Some(b'm' | b'M') => (&text[..text.len() - 1], 1 << 20),
-        _ => (text, 1),
-    };
-    let number: u32 = digits.parse().map_err(|_| "not a number".to_owned())?;
-    number
-        .checked_mul(factor)
-        .ok_or_else(|| "too large".to_owned())
-}
-
 impl Args {
     pub(crate) fn run(self) -> ExitCode {
         // To be dropped after the program has ended.
@@ -122,13 +90,7 @@ impl Args {
         let options = Options {
             root: self.root,
             trace: trace.unwrap_or_else(|| format!("usertrace-{}", std::process::id())),
-            setup: TraceSetup {
-                events: self.event,
-                subbuf_size: self.subbuf_size,
-                subbuf_count: self.subbuf_count,
-                contexts: self.context,
-                flight: self.flight,
-            },
+            setup: self.setup.into(),
             output,
             program: self.program,
             environment: preload.iter().map(Preload::variable).collect(),
@@ -156,10 +118,10 @@ impl Args {
             }
         };
         for problem in &recording.session.problems {
-            eprintln!("usertrace: {problem}");
+            output::say(problem);
         }
         if !self.summary.quiet {
-            eprint!("{}", summary(&recording));
+            output::report(summary(&recording));
         }
         if let Some(to) = &self.summary.json
             && let Err(error) = output::json(to, &recording)
@@ -205,19 +167,4 @@ fn summary(recording: &Recording) -> String {
         text.push_str(&format!("  and {more} with fewer events\n"));
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_have_units() {
-        assert_eq!(size("4096"), Ok(4096));
-        assert_eq!(size("256k"), Ok(256 << 10));
-        assert_eq!(size("1M"), Ok(1 << 20));
-        for bad in ["", "k", "-1", "4096M", "1G", "ü"] {
-            assert!(size(bad).is_err(), "{bad}");
-        }
-    }
 }

@@ -60,12 +60,12 @@ impl Args {
         let session = snapshot(&control_fs, &self.trace, &directory)
             .with_context(|| format!("no snapshot of {}", self.trace))?;
         for problem in &session.problems {
-            eprintln!("usertrace: {problem}");
+            output::say(problem);
         }
         if !self.summary.quiet {
             let totals = Totals::of(&session.processes);
-            eprintln!(
-                "usertrace: {} events of {}, {} lost, {} holes, {} damaged; {} bytes in {}",
+            output::say(format_args!(
+                "{} events of {}, {} lost, {} holes, {} damaged; {} bytes in {}",
                 totals.events,
                 output::count(session.processes.len(), "process", "processes"),
                 totals.lost,
@@ -73,9 +73,9 @@ impl Args {
                 totals.damaged,
                 totals.bytes,
                 directory.display(),
-            );
+            ));
             if !session.processes.is_empty() {
-                eprint!("{}", output::processes(&session.processes));
+                output::report(output::processes(&session.processes));
             }
         }
         if let Some(to) = &self.summary.json {

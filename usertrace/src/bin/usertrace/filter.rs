@@ -1,0 +1,64 @@
+//! `usertrace filter`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use usertrace::consumer::{CONTROL_FS, ControlFs};
+
+use crate::output;
+
+/// Say, or change, which events a trace has
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  usertrace filter mine                              what it has
+  usertrace filter mine 'shop:*' '!shop:tick'        all events of a provider but one, and no others
+  usertrace filter mine '!shop:tick'                 all events but one
+  usertrace filter --add mine 'db:*'                 those of another provider, too
+  usertrace filter mine 0                            none; 1: all
+  usertrace filter --channel slow mine 'disk:*'      what goes to a channel of its own rather than to main
+
+NAME or PROVIDER:NAME, * for any characters, ? for any one, ! in front for those that are not wanted; the last that
+matches counts. Programs that run follow at once. What the kernel refuses, its log names (dmesg).
+
+Exit status: 0, 1 if there is no such trace or channel, or the kernel refuses, 2 for a wrong command line.")]
+pub(crate) struct Args {
+    /// Name of the trace
+    trace: String,
+
+    /// Patterns of events, in place of those before
+    #[arg(value_name = "PATTERN")]
+    patterns: Vec<String>,
+
+    /// In addition to those before
+    #[arg(long, requires = "patterns")]
+    add: bool,
+
+    /// Of a channel other than main
+    #[arg(long, value_name = "CHANNEL")]
+    channel: Option<String>,
+
+    /// Where the control file system is mounted
+    #[arg(long, value_name = "DIR", default_value = CONTROL_FS)]
+    root: PathBuf,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> ExitCode {
+        output::exit_code(self.try_run().map(|()| 0))
+    }
+
+    fn try_run(self) -> anyhow::Result<()> {
+        let trace = ControlFs::open(&self.root)?.trace(&self.trace)?;
+        let channel = self.channel.as_deref();
+        if self.patterns.is_empty() {
+            let lines = trace.events(channel)?.into_iter();
+            output::print(&lines.map(|line| line + "\n").collect::<String>())?;
+        } else if self.add {
+            trace.add_events(channel, &self.patterns)?;
+        } else {
+            trace.set_events(channel, &self.patterns)?;
+        }
+        Ok(())
+    }
+}

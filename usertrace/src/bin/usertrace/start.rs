@@ -1,0 +1,115 @@
+//! `usertrace start`, `stop`, and `destroy`: traces that outlive the command.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use usertrace::consumer::{CONTROL_FS, ControlFs, TraceSetup};
+
+use crate::output;
+use crate::setup::Setup;
+
+/// Make a trace active, which is created if there is none of that name
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  usertrace start mine
+  usertrace start --flight -e 'shop:*' mine    the last events of a provider, for a snapshot or a dump
+  usertrace snapshot mine && usertrace destroy mine
+
+All programs that have tracepoints write to it from now on, also those that run already. It stays until it is
+destroyed. Size and number of sub-buffers, and contexts, are fixed once a trace was started.
+
+Exit status: 0, 1 if the kernel refuses, 2 for a wrong command line.")]
+pub(crate) struct Start {
+    /// Name of the trace
+    trace: String,
+
+    #[command(flatten)]
+    setup: Setup,
+
+    /// Where the control file system is mounted
+    #[arg(long, value_name = "DIR", default_value = CONTROL_FS)]
+    root: PathBuf,
+}
+
+/// Make a trace inactive: programs write no more to it, and what it has can be read
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  usertrace stop mine
+  usertrace start mine          it goes on
+
+Exit status: 0, 1 if there is no such trace, 2 for a wrong command line.")]
+pub(crate) struct Stop {
+    /// Name of the trace
+    trace: String,
+
+    /// Where the control file system is mounted
+    #[arg(long, value_name = "DIR", default_value = CONTROL_FS)]
+    root: PathBuf,
+}
+
+/// Remove a trace, with all that is in its rings
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  usertrace destroy mine
+
+Exit status: 0, 1 if there is no such trace, or some were not removed, 2 for a wrong command line.")]
+pub(crate) struct Destroy {
+    /// Names of the traces
+    #[arg(required = true, value_name = "TRACE")]
+    traces: Vec<String>,
+
+    /// Where the control file system is mounted
+    #[arg(long, value_name = "DIR", default_value = CONTROL_FS)]
+    root: PathBuf,
+}
+
+impl Start {
+    pub(crate) fn run(self) -> ExitCode {
+        output::exit_code(self.try_run().map(|()| 0))
+    }
+
+    fn try_run(self) -> anyhow::Result<()> {
+        let setup = TraceSetup::from(self.setup);
+        // If it is new, and does not come to be started, it goes again.
+        let mut trace = ControlFs::open(&self.root)?.create(&self.trace, &setup)?;
+        trace.start()?;
+        trace.keep();
+        Ok(())
+    }
+}
+
+impl Stop {
+    pub(crate) fn run(self) -> ExitCode {
+        output::exit_code(self.try_run().map(|()| 0))
+    }
+
+    fn try_run(self) -> anyhow::Result<()> {
+        let trace = ControlFs::open(&self.root)?.trace(&self.trace)?;
+        Ok(trace.stop()?)
+    }
+}
+
+impl Destroy {
+    pub(crate) fn run(self) -> ExitCode {
+        output::exit_code(self.try_run())
+    }
+
+    fn try_run(self) -> anyhow::Result<u8> {
+        let control_fs = ControlFs::open(&self.root)?;
+        let mut status = 0;
+        for name in &self.traces {
+            let removed = control_fs.trace(name).and_then(|mut trace| {
+                trace.adopt();
+                trace.remove()
+            });
+            if let Err(error) = removed {
+                output::error(&error.into());
+                status = 1;
+            }
+        }
+        Ok(status)
+    }
+}
