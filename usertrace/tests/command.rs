@@ -170,6 +170,22 @@ fn without_the_kernel_it_says_what_to_do() {
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
+/// F3: the fallback begins with a program.
+#[test]
+fn only_the_kernel_records_a_program_that_runs() {
+    if usertrace_sys::Calls::discover().is_ok() {
+        eprintln!("skipped: this kernel has trace buffers of its own");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let pid = std::process::id().to_string();
+    let output = usertrace(&["record", "-p", &pid], directory.path());
+    assert_eq!(output.status.code(), Some(125));
+    let said = text(&output.stderr);
+    assert!(said.contains("programs that run already can be"), "{said}");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
 #[test]
 fn a_trace_that_is_not_there_is_named() {
     let directory = tempfile::tempdir().unwrap();

@@ -26,6 +26,9 @@ const WAIT: u16 = 5;
 /// # Errors
 /// When that cannot be done.
 pub fn record_fallback(options: &Options) -> Result<Recording, RecordError> {
+    if !options.pids.is_empty() {
+        return Err(RecordError::RunsAlready);
+    }
     let (program, arguments) = options
         .program
         .split_first()

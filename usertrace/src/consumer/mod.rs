@@ -10,6 +10,7 @@ mod fallback;
 mod file;
 mod kernel_file;
 mod notes;
+mod only;
 mod process;
 mod record;
 mod session;

@@ -19,6 +19,7 @@ use serde::Serialize;
 
 use super::control_fs::{consumer_files, is_consumer_file};
 use super::notes::{forget, is_empty};
+use super::only::Only;
 use super::signals::{Came, Signals};
 use super::{
     CONTROL, ControlFs, ControlFsError, KernelFile, Progress, Recorded, Session, SessionError,
@@ -48,6 +49,8 @@ pub struct Options {
     pub program: Vec<OsString>,
     /// What to add to its environment.
     pub environment: Vec<(OsString, OsString)>,
+    /// Without a program: only these processes, until the last of them ends; all, if none is named.
+    pub pids: Vec<u32>,
 }
 
 /// What was recorded.
@@ -93,6 +96,11 @@ pub enum RecordError {
     /// There is no program to run.
     #[error("no program to run")]
     NoProgram,
+    /// A process that was started without the fallback does not come to it.
+    #[error(
+        "programs that run already can be recorded only by a kernel that has trace buffers (see usertrace doctor)"
+    )]
+    RunsAlready,
     /// The control file system.
     #[error(transparent)]
     ControlFs(#[from] ControlFsError),
@@ -113,6 +121,14 @@ pub enum RecordError {
     Program {
         /// Its name.
         program: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A process that is to be recorded.
+    #[error("there is no process {pid} to record")]
+    NoProcess {
+        /// Its id.
+        pid: u32,
         /// Why.
         source: io::Error,
     },
@@ -195,6 +211,13 @@ fn record_to(
     control_fs: &ControlFs,
     before: Option<&Recorded>,
 ) -> Result<Recording, RecordError> {
+    let only = match &options.pids[..] {
+        [] => None,
+        pids => {
+            let no_process = |(pid, source)| RecordError::NoProcess { pid, source };
+            Some(Only::new(pids).map_err(no_process)?)
+        }
+    };
     let signals = Signals::new().map_err(system("take signals"))?;
     // It was started, and its channels are fixed.
     let asked = match before {
@@ -215,6 +238,7 @@ fn record_to(
         watch,
         trace,
         signals,
+        only,
         output: &options.output,
         adopts: before.is_some_and(|before| before.created),
         refused: BTreeMap::new(),
@@ -302,6 +326,8 @@ struct Recorder<'a> {
     watch: Watch,
     trace: TraceDir,
     signals: Signals,
+    /// Whose files are read, if not all.
+    only: Option<Only>,
     output: &'a Path,
     /// The trace was created to be recorded, by one that was killed.
     adopts: bool,
@@ -314,7 +340,7 @@ struct Recorder<'a> {
 impl Recorder<'_> {
     /// Records until the program ends, or until somebody insists to stop. None: it still runs. When recording fails,
     /// the program goes on nevertheless, and who waits for it waits for its end. Without a program, records until somebody
-    /// asks to stop, or removes the trace.
+    /// asks to stop, or removes the trace, or the last of the processes ends that are recorded.
     fn run(&mut self, mut child: Option<&mut Child>) -> Result<Option<ExitStatus>, RecordError> {
         let mut wait = *WAIT.start();
         let mut asked = false;
@@ -358,7 +384,8 @@ impl Recorder<'_> {
                     }
                 }
             }
-            let is_over = child.is_none() && (self.failed.is_some() || !self.trace.path().exists());
+            let is_over = child.is_none()
+                && (self.failed.is_some() || !self.trace.path().exists() || self.have_ended()?);
             if status.is_some() || is_over {
                 return Ok(status);
             }
@@ -370,6 +397,12 @@ impl Recorder<'_> {
             };
             wait = wait.clamp(*WAIT.start(), *WAIT.end());
         }
+    }
+
+    /// Have all processes ended, if only some are recorded?
+    fn have_ended(&self) -> Result<bool, RecordError> {
+        let ended = self.only.as_ref().map_or(Ok(false), Only::have_ended);
+        ended.map_err(system("look at processes"))
     }
 
     /// Stops the trace, and reads what is left of it.
@@ -444,7 +477,8 @@ impl Recorder<'_> {
         };
         let mut taken = 0;
         for (channel, name) in files {
-            if !self.session.wants(&channel, &name) {
+            let is_other = self.only.as_ref().is_some_and(|only| !only.has(&name));
+            if is_other || !self.session.wants(&channel, &name) {
                 continue;
             }
             let what = format!("{channel}/{name}");

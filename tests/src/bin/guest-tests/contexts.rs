@@ -134,7 +134,7 @@ fn f7_e4_the_recorder_asks_for_events_and_contexts() {
     let recorded = record::command(&joined, output.path())
         .arg("--")
         .arg(program::path("numbered"))
-        .arg("5")
+        .args(["--events", "5"])
         .output()
         .expect("it runs");
     assert!(recorded.status.success(), "{recorded:?}");
@@ -153,7 +153,8 @@ fn f7_e4_the_recorder_asks_for_events_and_contexts() {
             .iter()
             .all(|event| event.field("vtid") > 0 && event.address("ip") > 0)
     );
-    let refused = record::command(&["--context", "tid"], output.path()).output();
+    let elsewhere = output.path().join("refused");
+    let refused = record::command(&["--context", "tid"], &elsewhere).output();
     let refused = refused.expect("it runs");
     assert_eq!(refused.status.code(), Some(125));
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();

@@ -14,6 +14,7 @@ use usertrace_tests::guest::{asked, scaled};
 use usertrace_tests::random::Random;
 use usertrace_tests::reader::Reader;
 use usertrace_tests::record::Recorder;
+use usertrace_tests::running::Running;
 use usertrace_tests::shared::Shared;
 use usertrace_tests::{program, wait};
 
@@ -22,6 +23,7 @@ use crate::{Case, cases};
 pub(crate) const CASES: &[Case] = cases![
     c5_a_recorder_that_is_killed_again_and_again_loses_nothing_and_repeats_nothing,
     c5_a_second_recorder_is_told_that_there_is_one,
+    c4_some_processes_are_recorded_until_they_end,
     d7_writers_wait_for_a_reader_and_for_nobody_else,
     e3_a_snapshot_has_the_newest_and_stops_nobody,
 ];
@@ -141,6 +143,52 @@ fn c5_a_second_recorder_is_told_that_there_is_one() {
         .map(|recorded| recorded.get().load(Ordering::Relaxed))
         .sum();
     assert_eq!((read.events.len() as u64, read.discarded), (count, 0));
+}
+
+fn c4_some_processes_are_recorded_until_they_end() {
+    let both = [(); 2].map(|()| (Shared::new(), shared(), Shared::new()));
+    let [wanted, other] = both
+        .each_ref()
+        .map(|(stop, recorded, lost)| writers(stop, recorded, lost));
+    let so_far = |which: usize| -> u64 {
+        let recorded = both[which].1.iter();
+        recorded.map(|r| r.get().load(Ordering::Relaxed)).sum()
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = directory.path().join("trace");
+    let pid = wanted.pid().to_string();
+    let mut command = usertrace(&["record", "--json", "--pid", &pid], &output);
+    let mut recorder = Running::start(command.stdout(Stdio::piped()));
+    wait::until("both are traced", || so_far(0) > 100 && so_far(1) > 100);
+    assert!(recorder.0.try_wait().expect("a child").is_none());
+    both[0].0.get().store(1, Ordering::Relaxed);
+    wanted.join();
+    // It ends by itself, as the last of them has.
+    assert_eq!(recorder.wait().code(), Some(0));
+    let said = recorder.0.stdout.take().expect("piped");
+    let summary: serde_json::Value = serde_json::from_reader(said).expect("JSON");
+    let processes = summary["processes"].as_array().expect("processes");
+    let pids: Vec<_> = processes.iter().map(|p| p["pid"].to_string()).collect();
+    assert_eq!(pids, [pid.as_str()]);
+    let read = babeltrace::read(&output);
+    let lost = both[0].2.get().load(Ordering::Relaxed);
+    assert_eq!(
+        (read.events.len() as u64, read.discarded),
+        (so_far(0), lost)
+    );
+    both[1].0.get().store(1, Ordering::Relaxed);
+    other.join();
+
+    // It is gone.
+    let gone = usertrace(&["record", "--pid", &pid], &directory.path().join("gone")).output();
+    let gone = gone.expect("it runs");
+    let said = String::from_utf8_lossy(&gone.stderr);
+    assert_eq!(gone.status.code(), Some(125), "{said}");
+    assert!(
+        said.contains(&format!("no process {pid} to record")),
+        "{said}"
+    );
+    assert!(!directory.path().join("gone").exists());
 }
 
 fn d7_writers_wait_for_a_reader_and_for_nobody_else() {

@@ -30,6 +30,7 @@ Examples:
   usertrace record -o trace -- make -j4 && babeltrace2 trace
   usertrace record -e 'shop:*,!shop:tick' -- ./server     all events of a provider but one
   usertrace record --context vtid,procname -- ./server    each event with its thread and that one's name
+  usertrace record -p 4711                    a program that runs, without its children
   usertrace record --trace mine -o trace      a trace that was set up by hand, until SIGINT
 
 The trace is a directory with a CTF trace for each process, for babeltrace2 and Trace Compass. The program's
@@ -51,6 +52,17 @@ pub(crate) struct Args {
     /// was killed, or usertrace-PID]
     #[arg(long, value_name = "NAME")]
     trace: Option<String>,
+
+    /// Record processes that run, and no others, until the last of them ends or SIGINT comes; several with commas between
+    /// them
+    #[arg(
+        short,
+        long,
+        value_name = "PID",
+        value_delimiter = ',',
+        conflicts_with = "program"
+    )]
+    pid: Vec<u32>,
 
     #[command(flatten)]
     setup: Setup,
@@ -94,6 +106,7 @@ impl Args {
             output,
             program: self.program,
             environment: preload.iter().map(Preload::variable).collect(),
+            pids: self.pid,
         };
         // Only if nobody asked for a place where the kernel's are: then that is what is wrong.
         let fallback =

@@ -1,0 +1,83 @@
+//! The processes that are recorded, where not all are.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, FromRawFd as _, OwnedFd};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+/// Some processes that run, by their ids, which mean them also when they have ended.
+#[derive(Debug)]
+pub(super) struct Only {
+    processes: BTreeMap<u32, OwnedFd>,
+}
+
+impl Only {
+    /// The processes of these ids; or the first one that there is not, and why.
+    pub(super) fn new(pids: &[u32]) -> Result<Self, (u32, io::Error)> {
+        let open = |&pid| match pidfd_open(pid) {
+            Ok(fd) => Ok((pid, fd)),
+            Err(error) => Err((pid, error)),
+        };
+        let processes = pids.iter().map(open).collect::<Result<_, _>>()?;
+        Ok(Self { processes })
+    }
+
+    /// Is it the name of a consumer file of one of them, PID.NUMBER?
+    pub(super) fn has(&self, name: &str) -> bool {
+        let pid = name.split('.').next().and_then(|pid| pid.parse().ok());
+        pid.is_some_and(|pid: u32| self.processes.contains_key(&pid))
+    }
+
+    /// Have all of them ended?
+    pub(super) fn have_ended(&self) -> nix::Result<bool> {
+        let processes = self.processes.values();
+        let mut fds: Vec<_> = processes
+            .map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN))
+            .collect();
+        let ended = poll(&mut fds, PollTimeout::ZERO)?;
+        Ok(usize::try_from(ended) == Ok(fds.len()))
+    }
+}
+
+/// A descriptor that can be read from when the process has ended.
+fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: this call takes numbers, and gives a descriptor that nobody else has, closed on exec.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.cast_signed(), 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: as above.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn processes_are_known_until_all_have_ended() {
+        let mut children: Vec<_> = (0..2)
+            .map(|_| Command::new("sleep").arg("1000").spawn().unwrap())
+            .collect();
+        let pids: Vec<_> = children.iter().map(std::process::Child::id).collect();
+        let only = Only::new(&pids).unwrap();
+        for child in &mut children {
+            assert!(only.has(&format!("{}.7", child.id())));
+            assert!(!only.have_ended().unwrap());
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert!(only.have_ended().unwrap());
+        for name in ["1.2", "subbuf_size", "", "-1.2"] {
+            assert!(!only.has(name), "{name}");
+        }
+        // Nobody has this id any more, or at all.
+        for gone in [pids[0], 1 << 30] {
+            let (pid, error) = Only::new(&[std::process::id(), gone]).unwrap_err();
+            assert_eq!((pid, error.raw_os_error()), (gone, Some(libc::ESRCH)));
+        }
+    }
+}
