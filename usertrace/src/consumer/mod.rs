@@ -26,7 +26,7 @@ pub use file::{ConsumerFile, FileRing};
 pub use kernel_file::KernelFile;
 pub use notes::Recorded;
 pub use record::{Options, OutputError, RecordError, Recording, record};
-pub use session::{CONTROL, MAIN, Progress, Session, SessionError, SessionSummary};
+pub use session::{CONTROL, MAIN, Progress, Session, SessionError, SessionSummary, SoFar};
 pub use snapshot::{Files, SnapshotError, snapshot, snapshot_process};
 
 use process::{LiveProcess, ProcessError};

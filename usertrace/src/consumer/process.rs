@@ -215,6 +215,17 @@ impl<F: ConsumerFile> LiveProcess<F> {
         Ok(flags & LTT_FILE_DEAD != 0)
     }
 
+    /// What there is of it so far.
+    pub(super) fn summary(&self) -> ProcessSummary {
+        let channels = self.channels.iter();
+        let rings = channels.flat_map(|channel| &channel.source.positions);
+        ProcessSummary {
+            // The writer learns that of a ring when there will be no more.
+            lost: rings.fold(0, |lost, ring| ring.lost.saturating_add(lost)),
+            ..self.writer.summary()
+        }
+    }
+
     /// Ends the recording, without reading more.
     pub(super) fn finish(self) -> io::Result<ProcessSummary> {
         let channels = self.channels.iter();

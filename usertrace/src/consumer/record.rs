@@ -23,12 +23,14 @@ use super::only::Only;
 use super::signals::{Came, Signals};
 use super::{
     CONTROL, ControlFs, ControlFsError, KernelFile, Progress, Recorded, Session, SessionError,
-    SessionSummary, TraceDir, TraceSetup,
+    SessionSummary, SoFar, TraceDir, TraceSetup,
 };
 
 /// Milliseconds between two looks at the rings: fewest, when they fill fast, and most. In the latter, a program that
 /// begins to write 200 MB a second does not fill a ring of the usual size.
 const WAIT: std::ops::RangeInclusive<u64> = 1..=16;
+/// How often to tell how far it is.
+const TELLING: Duration = Duration::from_secs(1);
 /// How long to look for files of processes that have ended: the kernel makes them a little later.
 const LINGER: Duration = Duration::from_millis(100);
 /// How long to read from processes that go on to write after the trace was stopped.
@@ -182,11 +184,11 @@ pub(super) fn system<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -
 /// Creates a trace, runs a program, records what it and all others write to the trace until it ends, and removes the
 /// trace. A trace of that name that is there already is joined: it is started if need be, and in the end stopped, and
 /// stays. Where the directory has a recording of this trace that was killed, it goes on with that: with nothing that was
-/// consumed missing, and nothing twice. To be called in a process of one thread, as it takes signals.
+/// consumed missing, and nothing twice. `tell` is called once a second with what there is so far. To be called in a process of one thread, as it takes signals.
 ///
 /// # Errors
 /// When that cannot be done, or another program consumes the trace. The program, if it was started, has ended nevertheless, other than when waiting for it fails.
-pub fn record(options: &Options) -> Result<Recording, RecordError> {
+pub fn record(options: &Options, tell: &mut dyn FnMut(&SoFar)) -> Result<Recording, RecordError> {
     let control_fs = ControlFs::open(&options.root)?;
     let output_error = OutputError::at(&options.output);
     let before = Recorded::of(&options.output).map_err(&output_error)?;
@@ -194,7 +196,7 @@ pub fn record(options: &Options) -> Result<Recording, RecordError> {
         Some(_) => false,
         None => create_output(&options.output).map_err(&output_error)?,
     };
-    let recording = record_to(options, &control_fs, before.as_ref());
+    let recording = record_to(options, &control_fs, before.as_ref(), tell);
     if recording.is_err() && before.is_none() {
         // If nothing was recorded.
         forget(&options.output);
@@ -210,6 +212,7 @@ fn record_to(
     options: &Options,
     control_fs: &ControlFs,
     before: Option<&Recorded>,
+    tell: &mut dyn FnMut(&SoFar),
 ) -> Result<Recording, RecordError> {
     let only = match &options.pids[..] {
         [] => None,
@@ -263,7 +266,7 @@ fn record_to(
             Some(child)
         }
     };
-    let status = recorder.run(child.as_mut())?;
+    let status = recorder.run(child.as_mut(), tell)?;
     let seconds = started.elapsed().as_secs_f64();
     let session = recorder.stop()?;
     Ok(Recording {
@@ -341,7 +344,12 @@ impl Recorder<'_> {
     /// Records until the program ends, or until somebody insists to stop. None: it still runs. When recording fails,
     /// the program goes on nevertheless, and who waits for it waits for its end. Without a program, records until somebody
     /// asks to stop, or removes the trace, or the last of the processes ends that are recorded.
-    fn run(&mut self, mut child: Option<&mut Child>) -> Result<Option<ExitStatus>, RecordError> {
+    fn run(
+        &mut self,
+        mut child: Option<&mut Child>,
+        tell: &mut dyn FnMut(&SoFar),
+    ) -> Result<Option<ExitStatus>, RecordError> {
+        let mut told = Instant::now();
         let mut wait = *WAIT.start();
         let mut asked = false;
         loop {
@@ -388,6 +396,10 @@ impl Recorder<'_> {
                 && (self.failed.is_some() || !self.trace.path().exists() || self.have_ended()?);
             if status.is_some() || is_over {
                 return Ok(status);
+            }
+            if told.elapsed() >= TELLING {
+                tell(&self.session.so_far());
+                told = Instant::now();
             }
             // Often enough that a ring gets no fuller than a quarter, and no more often than that takes.
             wait = match fill {

@@ -27,6 +27,19 @@ pub struct Progress {
     pub fill: u64,
 }
 
+/// What there is of a recording that goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SoFar {
+    /// How many processes there were, and are.
+    pub processes: usize,
+    /// Events that are in the trace's files, of those that this recorder wrote.
+    pub events: u64,
+    /// Bytes of the trace's files.
+    pub bytes: u64,
+    /// Events that found no room.
+    pub lost: u64,
+}
+
 /// What was recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SessionSummary {
@@ -207,6 +220,27 @@ impl<F: ConsumerFile> Session<F> {
     #[must_use]
     pub fn nr_processes(&self) -> usize {
         self.processes.len()
+    }
+
+    /// What there is so far, as of the last [`drain`](Self::drain).
+    #[must_use]
+    pub fn so_far(&self) -> SoFar {
+        let mut so_far = SoFar {
+            processes: self.processes.len(),
+            ..SoFar::default()
+        };
+        let mut add = |process: &ProcessSummary| {
+            so_far.events += process.events;
+            so_far.bytes += process.bytes;
+            so_far.lost = so_far.lost.saturating_add(process.lost);
+        };
+        self.summary.processes.iter().for_each(&mut add);
+        for slot in self.processes.values() {
+            if let Slot::Live(process) = slot {
+                add(&process.summary());
+            }
+        }
+        so_far
     }
 
     /// Is there a process that still runs, or was not read to its end?

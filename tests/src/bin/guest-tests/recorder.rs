@@ -1,5 +1,6 @@
 //! Recorders that are killed, that are not alone, that writers wait for, and that only look (C5, D7, E3, F1).
 
+use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
@@ -24,6 +25,7 @@ pub(crate) const CASES: &[Case] = cases![
     c5_a_recorder_that_is_killed_again_and_again_loses_nothing_and_repeats_nothing,
     c5_a_second_recorder_is_told_that_there_is_one,
     c4_some_processes_are_recorded_until_they_end,
+    f1_a_terminal_shows_how_far_it_is,
     d7_writers_wait_for_a_reader_and_for_nobody_else,
     e3_a_snapshot_has_the_newest_and_stops_nobody,
 ];
@@ -189,6 +191,66 @@ fn c4_some_processes_are_recorded_until_they_end() {
         "{said}"
     );
     assert!(!directory.path().join("gone").exists());
+}
+
+/// In one line, which changes, until a key ends it; then it makes room for the summary.
+fn f1_a_terminal_shows_how_far_it_is() {
+    let (stop, recorded, lost) = (Shared::new(), shared(), Shared::new());
+    let writers = writers(&stop, &recorded, &lost);
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = program::path("usertrace");
+    let record = format!("exec {} record -o trace", path.display());
+    let mut terminal = Command::new("script");
+    // Without a program: everything, until it is told to stop.
+    terminal
+        .args([
+            "--quiet",
+            "--flush",
+            "--return",
+            "--command",
+            &record,
+            "typescript",
+        ])
+        .current_dir(directory.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null());
+    let mut terminal = Running::start(&mut terminal);
+    let shown = || std::fs::read_to_string(directory.path().join("typescript")).unwrap_or_default();
+    let lines = |text: &str| text.matches(" events (").count();
+    wait::until("it shows two", || lines(&shown()) >= 2);
+    let mut keys = terminal.0.stdin.take().expect("piped");
+    keys.write_all(b"\x03").expect("a key");
+    assert_eq!(terminal.wait().code(), Some(0));
+    let shown = shown();
+    let (progress, summary) = shown.rsplit_once("\r\x1b[K").expect("it was erased");
+    let last = progress.rsplit('\r').next().expect("a line");
+    let line = last.strip_suffix("\x1b[K^C").expect("the rest is erased");
+    let words: Vec<_> = line
+        .split([' ', ','])
+        .filter(|word| !word.is_empty())
+        .collect();
+    let [
+        "2" | "3" | "4" | "5" | "6" | "7" | "8" | "9",
+        "s",
+        "1",
+        "process",
+        events,
+        "events",
+        ..,
+    ] = words[..]
+    else {
+        panic!("{line}");
+    };
+    assert!(
+        events.parse::<u64>().is_ok_and(|events| events > 0),
+        "{line}"
+    );
+    assert!(line.ends_with(" 0 lost"), "{line}");
+    // The only other line is the one with which `script` begins.
+    assert_eq!(progress.matches('\n').count(), 1, "{progress:?}");
+    assert!(summary.starts_with("usertrace: ") && summary.contains(" events of 1 process in"));
+    stop.get().store(1, Ordering::Relaxed);
+    writers.join();
 }
 
 fn d7_writers_wait_for_a_reader_and_for_nobody_else() {

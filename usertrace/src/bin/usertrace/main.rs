@@ -10,6 +10,7 @@ mod filter;
 mod list;
 mod output;
 mod preload;
+mod progress;
 mod record;
 mod setup;
 mod snapshot;

@@ -11,6 +11,7 @@ use usertrace::consumer::{
 
 use crate::output::{self, Totals};
 use crate::preload::{Preload, Wanted};
+use crate::progress::Progress;
 use crate::setup::Setup;
 
 /// Exit status when recording failed, as `env`, `nohup` and `timeout` have it.
@@ -36,7 +37,8 @@ Examples:
 The trace is a directory with a CTF trace for each process, for babeltrace2 and Trace Compass. The program's
 input and output are left alone, and signals are passed on to it; two of SIGINT, SIGTERM or SIGHUP end the
 recording even if the program does not end. Without a program, everything that is traced is recorded until one of
-these signals comes. A summary is printed on standard error.
+these signals comes; how far it is, is shown in a terminal, or else said every ten seconds. A summary is printed on
+standard error.
 
 A recording that was killed goes on when it is started again with the same directory, while its trace is there:
 nothing that was read is missing then, and nothing is there twice. One program at a time can read a trace.
@@ -111,11 +113,19 @@ impl Args {
         // Only if nobody asked for a place where the kernel's are: then that is what is wrong.
         let fallback =
             options.root == Path::new(CONTROL_FS) && ControlFs::open(&options.root).is_err();
+        // A program has the terminal to itself.
+        let shows = !self.summary.quiet && options.program.is_empty();
+        let mut progress = shows.then(Progress::new);
         let recorded = if fallback {
             record_fallback(&options)
         } else {
-            record(&options)
+            record(&options, &mut |so_far| {
+                progress
+                    .iter_mut()
+                    .for_each(|progress| progress.tell(so_far));
+            })
         };
+        progress.into_iter().for_each(Progress::end);
         let recording = match recorded {
             Ok(recording) => recording,
             Err(error) => {
