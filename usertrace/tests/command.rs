@@ -389,12 +389,87 @@ fn libraries_are_preloaded() {
 fn every_command_has_help_with_its_exit_statuses() {
     for command in [
         "record", "ctl", "start", "stop", "destroy", "filter", "status", "snapshot", "extract",
-        "list", "doctor",
+        "list", "doctor", "generate",
     ] {
         let output = usertrace(&[command, "--help"], Path::new("/"));
         assert_eq!(output.status.code(), Some(0));
         assert!(text(&output.stdout).contains("Exit status: "), "{command}");
     }
+}
+
+/// What finds mistakes in a manual page finds none; each command has one, with its examples and exit statuses.
+#[test]
+fn each_command_has_a_manual_page() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = usertrace(&["generate", "man", "man"], directory.path());
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+    let page = |name: &str| directory.path().join("man").join(name);
+    let read = |name: &str| fs::read_to_string(page(name)).unwrap();
+    let help = usertrace(&["--help"], directory.path());
+    let commands = text(&help.stdout).split_once("Commands:\n").unwrap().1;
+    let commands: Vec<_> = commands
+        .lines()
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .collect();
+    assert!(commands.len() > 10);
+    for command in commands {
+        let text = read(&format!("usertrace-{command}.1"));
+        assert!(text.contains("\n.SH \"EXIT STATUS\"\n"), "{command}");
+        assert!(read("usertrace.1").contains(&format!("usertrace\\-{command}(1)")));
+    }
+    let record = read("usertrace-record.1");
+    assert!(record.contains("\n.SH EXAMPLES\n.nf\nusertrace record \\-\\- ./server"));
+    for entry in fs::read_dir(page("")).unwrap() {
+        let page = entry.unwrap().path();
+        for (program, arguments) in [
+            ("mandoc", &["-Tlint", "-Wwarning"][..]),
+            ("groff", &["-ww", "-z", "-man", "-Tutf8"]),
+        ] {
+            let checked = Command::new(program).args(arguments).arg(&page).output();
+            let checked =
+                checked.unwrap_or_else(|e| panic!("{program} (scripts/setup installs it): {e}"));
+            let said = [checked.stdout, checked.stderr].concat();
+            assert_eq!(text(&said), "", "{program}");
+            assert!(checked.status.success());
+        }
+    }
+    let output = usertrace(&["generate", "man", "/dev/null/man"], directory.path());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("cannot make /dev/null/man"));
+}
+
+#[test]
+fn a_shell_completes_commands_and_options() {
+    let directory = tempfile::tempdir().unwrap();
+    for shell in ["zsh", "fish", "bash"] {
+        let output = usertrace(&["generate", "completions", shell], directory.path());
+        assert_eq!(output.status.code(), Some(0));
+        assert!(text(&output.stdout).contains("snapshot"), "{shell}");
+        fs::write(directory.path().join(shell), output.stdout).unwrap();
+    }
+    for (typed, completed) in [("snap", "snapshot"), ("snapshot --out", "--output")] {
+        let script = format!(
+            ". ./bash; COMP_WORDS=(usertrace {typed}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
+             _usertrace usertrace \"${{COMP_WORDS[-1]}}\" \"${{COMP_WORDS[-2]}}\"; echo \"${{COMPREPLY[@]}}\""
+        );
+        let mut bash = Command::new("bash");
+        let output = bash
+            .args(["-c", &script])
+            .current_dir(directory.path())
+            .output();
+        let output = output.unwrap();
+        assert_eq!(
+            text(&output.stdout).trim(),
+            completed,
+            "{}",
+            text(&output.stderr)
+        );
+    }
+    let output = usertrace(&["generate", "completions", "tcsh"], directory.path());
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("'tcsh'"));
 }
 
 /// What `usertrace doctor` says on a machine whose files are below `directory`, without the kernel's part.

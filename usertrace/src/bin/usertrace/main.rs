@@ -7,6 +7,7 @@ mod ctl;
 mod doctor;
 mod extract;
 mod filter;
+mod generate;
 mod list;
 mod output;
 mod preload;
@@ -41,6 +42,7 @@ enum Command {
     Extract(extract::Args),
     List(list::Args),
     Doctor(doctor::Args),
+    Generate(generate::Args),
 }
 
 fn main() -> ExitCode {
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         Command::Extract(args) => args.run(),
         Command::List(args) => args.run(),
         Command::Doctor(args) => args.run(),
+        Command::Generate(args) => args.run(),
     }
 }
 

@@ -1,0 +1,159 @@
+//! `usertrace generate`: what goes with the command when it is installed, made of its own description of itself.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use anyhow::Context as _;
+use clap::{Command, CommandFactory as _};
+use clap_complete::Shell;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
+
+use crate::{Cli, output};
+
+/// Write the manual pages, or what a shell needs to complete the command line
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  usertrace generate man /usr/local/share/man/man1
+  usertrace generate completions bash >/etc/bash_completion.d/usertrace
+
+Exit status: 0, 1 if they cannot be written, 2 for a wrong command line.")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Write a manual page for each command
+    #[command(after_help = "\
+Exit status: 0, 1 if they cannot be written, 2 for a wrong command line.")]
+    Man {
+        /// Directory for them
+        directory: PathBuf,
+    },
+    /// Write the completions for a shell to standard output
+    #[command(after_help = "\
+Exit status: 0, 1 if they cannot be written, 2 for a wrong command line.")]
+    Completions {
+        /// bash, elvish, fish, powershell, or zsh
+        #[arg(hide_possible_values = true)]
+        shell: Shell,
+    },
+}
+
+impl Args {
+    pub(crate) fn run(self) -> ExitCode {
+        output::exit_code(self.try_run().map(|()| 0))
+    }
+
+    fn try_run(self) -> anyhow::Result<()> {
+        match self.what {
+            What::Man { directory } => {
+                fs::create_dir_all(&directory)
+                    .with_context(|| format!("cannot make {}", directory.display()))?;
+                let mut command = Cli::command().disable_help_subcommand(true);
+                // Gives the commands their whole names.
+                command.build();
+                pages(&command, &directory)
+            }
+            What::Completions { shell } => {
+                let mut text = Vec::new();
+                clap_complete::generate(shell, &mut Cli::command(), "usertrace", &mut text);
+                output::print(&String::from_utf8_lossy(&text))
+            }
+        }
+    }
+}
+
+/// Writes the page of a command, and those of its commands.
+fn pages(command: &Command, directory: &Path) -> anyhow::Result<()> {
+    let path = directory.join(Man::new(command.clone()).get_filename());
+    let page = page(command).context("cannot make a manual page")?;
+    fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
+    let mut commands = command.get_subcommands();
+    commands.try_for_each(|command| pages(command, directory))
+}
+
+fn page(command: &Command) -> io::Result<Vec<u8>> {
+    let man = Man::new(command.clone());
+    let name = man.get_filename();
+    let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let man = man
+        .title(name.trim_end_matches(".1").to_uppercase())
+        .date(now.split('T').next().unwrap_or_default())
+        .source(concat!("usertrace ", env!("CARGO_PKG_VERSION")))
+        .manual("User Commands");
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    if command.has_subcommands() {
+        man.render_subcommands_section(&mut page)?;
+    }
+    if let Some(help) = command.get_after_help() {
+        page.write_all(after_help(&help.to_string()).to_roff().as_bytes())?;
+    }
+    page.write_all(see_also(command).to_roff().as_bytes())?;
+    Ok(page)
+}
+
+/// What the help of a command ends with: paragraphs, of which one may be examples, and one the exit status.
+fn after_help(text: &str) -> Roff {
+    let mut roff = Roff::new();
+    let section = |roff: &mut Roff, name| {
+        roff.control("SH", [name]);
+    };
+    let mut notes = false;
+    for paragraph in text.split("\n\n") {
+        if let Some(examples) = paragraph.strip_prefix("Examples:\n") {
+            section(&mut roff, "EXAMPLES");
+            roff.control("nf", []);
+            for line in examples.lines() {
+                roff.text([roman(line.strip_prefix("  ").unwrap_or(line))]);
+            }
+            roff.control("fi", []);
+        } else if let Some(status) = paragraph.strip_prefix("Exit status: ") {
+            section(&mut roff, "EXIT STATUS");
+            roff.text([roman(status)]);
+        } else {
+            if notes {
+                roff.control("PP", []);
+            } else {
+                section(&mut roff, "NOTES");
+            }
+            notes = true;
+            roff.text([roman(paragraph)]);
+        }
+    }
+    roff
+}
+
+/// The other commands, and who reads what they write.
+fn see_also(command: &Command) -> Roff {
+    let own = Man::new(command.clone()).get_filename();
+    let mut all = Cli::command().disable_help_subcommand(true);
+    all.build();
+    let commands = std::iter::once(&all).chain(all.get_subcommands());
+    let names = commands.map(|command| Man::new(command.clone()).get_filename());
+    let pages = names.filter(|name| *name != own);
+    let pages = pages.chain(["babeltrace2.1".to_owned()]);
+    let mut roff = Roff::new();
+    roff.control("SH", ["SEE ALSO"]);
+    let mut inlines = Vec::new();
+    for page in pages {
+        if !inlines.is_empty() {
+            inlines.push(roman(", "));
+        }
+        let name = page.strip_suffix(".1").unwrap_or(&page);
+        inlines.extend([bold(name), roman("(1)")]);
+    }
+    roff.text(inlines);
+    roff
+}
