@@ -9,6 +9,7 @@ pub mod control;
 pub mod crash;
 #[cfg(feature = "fast")]
 pub mod ctf;
+mod errno;
 pub mod event;
 #[cfg(feature = "fake")]
 #[doc(hidden)]

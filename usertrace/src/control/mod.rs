@@ -32,6 +32,7 @@ use syscalls::Errno;
 use usertrace_sys::uapi::LTT_MAX_TRACES;
 
 use self::socket::Descriptor;
+use crate::errno;
 use crate::runtime::lock::Again;
 use crate::runtime::shared::{once, shared};
 use crate::runtime::{env, walk, wiped};
@@ -289,8 +290,7 @@ extern "C" fn after_fork() {
     if mode == 0 {
         return;
     }
-    // SAFETY: a thread's own number.
-    let errno = unsafe { *libc::__errno_location() };
+    let _errno = errno::keep();
     control.close();
     control.serving.reset();
     control.server.store(0, Ordering::Relaxed);
@@ -299,8 +299,6 @@ extern "C" fn after_fork() {
         control.close();
         control.mode.store(0, Ordering::Relaxed);
     }
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() = errno };
 }
 
 impl Control {

@@ -8,6 +8,7 @@ use syscalls::Errno;
 use super::answer::Text;
 use super::protocol::VERSION;
 use super::{Control, Controller, control, socket};
+use crate::errno;
 use crate::event::Callsite;
 use crate::runtime::walk::{self, Held};
 use crate::writer::{self, Channel};
@@ -96,11 +97,9 @@ pub(crate) fn tell<'a>(change: Change, events: impl Iterator<Item = &'a Callsite
 /// Tells that an event was dropped because a ring of a slot was full, but not each time. Async-signal-safe.
 pub(crate) fn tell_full(slot: usize, index: usize, channel: &Channel) {
     if let Some(control) = watched() {
-        // SAFETY: a thread's own number, which events leave alone.
-        let errno = unsafe { *libc::__errno_location() };
+        // Events leave it alone.
+        let _errno = errno::keep();
         control.tell_full(slot, index, channel);
-        // SAFETY: as above.
-        unsafe { *libc::__errno_location() = errno };
     }
 }
 

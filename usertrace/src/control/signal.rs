@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use super::control;
+use crate::errno;
 
 /// The signal that is handled here; 0: none.
 static HANDLED: AtomicI32 = AtomicI32::new(0);
@@ -37,8 +38,7 @@ const CODES: std::ops::RangeInclusive<libc::c_int> = 1..=6;
 type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut c_void);
 
 extern "C" fn on_signal(number: libc::c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: a thread's own number.
-    let errno = unsafe { *libc::__errno_location() };
+    let errno = errno::keep();
     let mut is_own = false;
     if let Some(control) = control() {
         // SAFETY: the kernel made it.
@@ -50,8 +50,7 @@ extern "C" fn on_signal(number: libc::c_int, info: *mut libc::siginfo_t, context
             control.serve(false);
         }
     }
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() = errno };
+    drop(errno);
     if !is_own {
         chain(number, info, context);
     }

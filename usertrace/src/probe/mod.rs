@@ -43,6 +43,7 @@ use std::sync::atomic::Ordering;
 
 use self::table::PROBES;
 use self::visits::Refusal;
+use crate::errno;
 use crate::event::{Callsite, Cursor};
 use crate::runtime::refresh;
 use crate::runtime::walk::{self, Held};
@@ -329,8 +330,8 @@ fn call_with(callsite: &Callsite, payload: &[u8], len: usize) {
         len,
         lifetime: PhantomData,
     };
-    // SAFETY: a thread's own number, which events leave alone, and so do their probes.
-    let errno = unsafe { *libc::__errno_location() };
+    // Events leave it alone, and so do their probes.
+    let _errno = errno::keep();
     for probe in (0..PROBES).filter(|probe| callsite.probes() & 1 << probe != 0) {
         match desk.visits.enter(probe) {
             // Who takes it out waits from here on, or it is seen here that it was taken out.
@@ -347,6 +348,4 @@ fn call_with(callsite: &Callsite, payload: &[u8], len: usize) {
             }
         }
     }
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() = errno };
 }

@@ -47,6 +47,7 @@ use self::state::State;
 use self::update::Updater;
 use crate::context::{Apps, List};
 use crate::control;
+use crate::errno;
 use crate::event::{self, ATTACH};
 use crate::probe;
 use crate::writer::{Channel, Rseq};
@@ -98,18 +99,11 @@ static START: extern "C" fn() = start;
 extern "C" fn start() {
     // SAFETY: this module does not go while its constructor runs.
     if unsafe { event::own().callsites() }.next().is_some() {
-        // SAFETY: a thread's own number, which a program may expect to begin with 0.
-        let errno = unsafe { *errno() };
+        // A program may expect it to begin with 0.
+        let _errno = errno::keep();
         // It is quiet where it cannot trace.
         let _ = init();
-        // SAFETY: as above.
-        unsafe { *self::errno() = errno };
     }
-}
-
-fn errno() -> *mut libc::c_int {
-    // SAFETY: always there.
-    unsafe { libc::__errno_location() }
 }
 
 /// Makes this process one that can be traced, if that can be done, and says whether it can.
@@ -311,8 +305,7 @@ fn replace_state() {
     let Some(old) = state().filter(|state| state.is_attached()) else {
         return;
     };
-    // SAFETY: a thread's own number.
-    let errno = unsafe { *errno() };
+    let _errno = errno::keep();
     match State::map() {
         Some(new) => {
             let (shared, new) = (shared(), new.as_ptr());
@@ -323,8 +316,6 @@ fn replace_state() {
         // SAFETY: the child of `fork` has one thread.
         None => unsafe { old.forget() },
     }
-    // SAFETY: as above.
-    unsafe { *self::errno() = errno };
 }
 
 extern "C" fn at_exit() {

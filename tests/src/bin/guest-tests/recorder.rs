@@ -198,8 +198,8 @@ fn f1_a_terminal_shows_how_far_it_is() {
     let (stop, recorded, lost) = (Shared::new(), shared(), Shared::new());
     let writers = writers(&stop, &recorded, &lost);
     let directory = tempfile::tempdir().expect("a directory");
-    let path = program::path("usertrace");
-    let record = format!("exec {} record -o trace", path.display());
+    // Not in the command, which has the words of a shell.
+    let record = "exec \"$USERTRACE\" record -o trace";
     let mut terminal = Command::new("script");
     // Without a program: everything, until it is told to stop.
     terminal
@@ -208,10 +208,11 @@ fn f1_a_terminal_shows_how_far_it_is() {
             "--flush",
             "--return",
             "--command",
-            &record,
+            record,
             "typescript",
         ])
         .current_dir(directory.path())
+        .env("USERTRACE", program::path("usertrace"))
         .stdin(Stdio::piped())
         .stdout(Stdio::null());
     let mut terminal = Running::start(&mut terminal);
