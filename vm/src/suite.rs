@@ -476,7 +476,7 @@ fn in_guest(config: KernelConfig, path: &Path) -> Command {
     command
         .args(["guest", "--config", &config.to_string()])
         // All tests take about ten minutes on a machine that has other work to do, or on the debug kernel.
-        .args(["--timeout", "1200", "--"])
+        .args(["--timeout", "1800", "--"])
         .arg(path);
     command
 }

@@ -1,5 +1,7 @@
 //! The commands of E1 to E4, as they are typed in a shell.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -248,8 +250,14 @@ fn e1_e4_traces_outlive_their_commands() {
 
 /// Nothing is missing here, but to somebody who is not to make traces.
 fn e1_f3_a_machine_is_examined() {
+    // Where others may execute it.
+    let public = tempfile::tempdir().expect("a directory");
+    let all = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(public.path(), all).expect("permissions");
+    let usertrace = public.path().join("usertrace");
+    fs::copy(program::path("usertrace"), &usertrace).expect("a copy");
     let doctor = |uid| {
-        let mut command = Command::new(program::path("usertrace"));
+        let mut command = Command::new(&usertrace);
         let output = command.arg("doctor").uid(uid).output().expect("it runs");
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         (output.status.code(), said)

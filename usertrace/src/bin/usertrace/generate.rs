@@ -1,10 +1,11 @@
 //! `usertrace generate`: what goes with the command when it is installed, made of its own description of itself.
 
+use std::env;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use clap::{Command, CommandFactory as _};
@@ -79,13 +80,22 @@ fn pages(command: &Command, directory: &Path) -> anyhow::Result<()> {
     commands.try_for_each(|command| pages(command, directory))
 }
 
+/// Now; or what those say who build packages that are the same each time.
+fn time() -> SystemTime {
+    let epoch = env::var("SOURCE_DATE_EPOCH").ok();
+    let epoch = epoch.and_then(|seconds| seconds.parse().ok());
+    epoch.map_or_else(SystemTime::now, |seconds: u32| {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.into())
+    })
+}
+
 fn page(command: &Command) -> io::Result<Vec<u8>> {
     let man = Man::new(command.clone());
     let name = man.get_filename();
-    let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let date = humantime::format_rfc3339_seconds(time()).to_string();
     let man = man
         .title(name.trim_end_matches(".1").to_uppercase())
-        .date(now.split('T').next().unwrap_or_default())
+        .date(date.split('T').next().unwrap_or_default())
         .source(concat!("usertrace ", env!("CARGO_PKG_VERSION")))
         .manual("User Commands");
     let mut page = Vec::new();

@@ -109,13 +109,17 @@ fn find(name: &str) -> anyhow::Result<PathBuf> {
     }
     let program = env::current_exe().context("cannot tell where this program is")?;
     let beside = program.parent().unwrap_or(Path::new("/"));
-    for directory in [beside.to_owned(), beside.join("../lib")] {
+    for directory in [
+        beside.to_owned(),
+        beside.join("../lib"),
+        beside.join("../lib/usertrace"),
+    ] {
         if let Ok(library) = fs::canonicalize(directory.join(name)) {
             return Ok(library);
         }
     }
     bail!(
-        "there is no {name} in {} or in ../lib; name its directory in {DIRECTORY_VARIABLE}",
+        "there is no {name} in {}, ../lib or ../lib/usertrace; name its directory in {DIRECTORY_VARIABLE}",
         beside.display()
     )
 }
