@@ -1,4 +1,4 @@
-//! Recorders that are killed, that are not alone, that writers wait for, and that only look (C5, D7, E3, F1).
+//! Recorders that are killed, that are not alone, that writers wait for, and that only look (C5, D3, D7, E3, E6, F1).
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -25,7 +25,7 @@ pub(crate) const CASES: &[Case] = cases![
     c5_a_second_recorder_is_told_that_there_is_one,
     d7_writers_wait_for_a_reader_and_for_nobody_else,
     e3_a_snapshot_has_the_newest_and_stops_nobody,
-    d6_f7_events_that_cannot_be_described_are_told_of,
+    e6_d3_events_that_cannot_be_described_are_told_of,
 ];
 
 const THREADS: usize = 3;
@@ -250,7 +250,7 @@ fn e3_a_snapshot_has_the_newest_and_stops_nobody() {
 
 /// An event is recorded once it is described. Without room for that nothing of it is in the trace, which somebody has to
 /// say.
-fn d6_f7_events_that_cannot_be_described_are_told_of() {
+fn e6_d3_events_that_cannot_be_described_are_told_of() {
     let directory = tempfile::tempdir().expect("a directory");
     let record = |output: &str, arguments: &[&str]| {
         let output = usertrace(&["record"], &directory.path().join(output))
