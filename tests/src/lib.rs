@@ -11,7 +11,8 @@
 //!
 //! The names of tests begin with the requirement that they are for. They wait for conditions, never for a time to pass.
 //! `USERTRACE_TEST_SCALE=N` divides the large counts by N; on the debug kernel N is 10 unless it is set.
-//! `USERTRACE_FUZZ_SECONDS`, `USERTRACE_TEST_PROCESSES` and `USERTRACE_TEST_KILLS` ask for as many of what takes minutes.
+//! `USERTRACE_FUZZ_SECONDS`, `USERTRACE_TEST_PROCESSES`, `USERTRACE_TEST_KILLS`, and on the host `USERTRACE_TEST_ROUNDS` (how often
+//! libraries are loaded) ask for as many of what takes minutes.
 //! (`usertrace-vm guest --env NAME=N` hands them on.)
 
 pub mod accounts;

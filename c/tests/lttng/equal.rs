@@ -34,14 +34,23 @@ pub(crate) fn with_lttng() -> Vec<Trial> {
             Ok(())
         })
     };
-    COMPILERS.iter().map(trial).collect()
+    let with_objects = |&(name, compiler): &(&str, &'static [&'static str])| {
+        let name = format!("f7_events_of_objects_equal_those_of_lttng_from_{name}{note}");
+        Trial::test(name, move || {
+            objects(compiler, missing.is_none());
+            Ok(())
+        })
+    };
+    let of_cpp = |compiler: &&(&str, &[&str])| compiler.1.contains(&"c++");
+    let objects = COMPILERS.iter().filter(of_cpp).map(with_objects);
+    COMPILERS.iter().map(trial).chain(objects).collect()
 }
 
 fn equal(compiler: &[&str], has_lttng: bool) {
     let directory = tempfile::tempdir_in("/tmp").unwrap();
     let program = directory.path().join("program");
     build(compiler, PROGRAM, &program);
-    let ours = run(&program);
+    let ours = run(&program, "3\n");
     assert_eq!(ours, expected(compiler.contains(&"c++")));
     if has_lttng {
         let daemon = Daemon::start();
@@ -52,13 +61,38 @@ fn equal(compiler: &[&str], has_lttng: bool) {
     }
 }
 
-/// What it writes into a trace of ours.
-fn run(program: &Path) -> Vec<String> {
+/// What it writes into a trace of ours, while it prints that.
+fn run(program: &Path, output: &str) -> Vec<String> {
     let traces = Traces::new();
-    let output = traces.of(&mut Command::new(program)).output().unwrap();
-    assert_eq!(succeed(&output), "3\n");
+    let said = traces.of(&mut Command::new(program)).output().unwrap();
+    assert_eq!(succeed(&said), output);
     traces.wait();
     events(traces.path())
+}
+
+/// Arguments that are objects of C++, which are copied, moved and destroyed as the program has it.
+fn objects(compiler: &[&str], has_lttng: bool) {
+    const SOURCE: &[&str] = &["objects.cpp"];
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    let program = directory.path().join("program");
+    build(compiler, SOURCE, &program);
+    let ours = run(&program, "1\n");
+    let expected = [
+        r#"shared = "shared", time = 0, label = "label 0", _text_length = 1, text = "x", flag = 0"#,
+        r#"shared = "shared", time = 1e+06, label = "label 1", _text_length = 2, text = "xx", flag = 1"#,
+        r#"shared = "none", time = 2e+06, label = "label 2", _text_length = 3, text = "xxx", flag = 0"#,
+    ];
+    assert_eq!(
+        ours,
+        expected.map(|fields| format!("(13) test_objects:begin: {{ {fields} }}"))
+    );
+    if has_lttng {
+        let daemon = Daemon::start();
+        let program = daemon.directory().join("program");
+        build_with_lttng(compiler, SOURCE, &program);
+        assert_eq!(succeed(&daemon.run(&program)), "1\n");
+        assert_eq!(ours, daemon.events());
+    }
 }
 
 fn not_evaluated() {
@@ -77,5 +111,5 @@ fn a_static_program() {
     let program = directory.path().join("program");
     let compiler = [COMPILERS[0].1, &["-static"]].concat();
     build(&compiler, PROGRAM, &program);
-    assert_eq!(run(&program), expected(false));
+    assert_eq!(run(&program, "3\n"), expected(false));
 }

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use crate::build::build;
 use crate::installed::succeed;
+use usertrace_tests::guest::asked;
 use usertrace_tests_preload::Traces;
 
 pub(crate) const ALL: &[(&str, fn())] = &[("b1_libraries_come_and_go", libraries_come_and_go)];
@@ -103,7 +104,8 @@ int main(int argc, char **argv)
 /// B1: 10,000 events of 50 libraries, built with the address sanitizer, are described once each, however often the
 /// libraries come; and nobody looks at those that are gone.
 fn libraries_come_and_go() {
-    let rounds: usize = std::env::var(ROUNDS).map_or(5, |rounds| rounds.parse().unwrap());
+    let rounds = usize::try_from(asked(ROUNDS, 5)).unwrap();
+    assert!(rounds > 0, "{ROUNDS} is 0: nothing would be tested");
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     std::fs::write(path("program.c"), PROGRAM).unwrap();

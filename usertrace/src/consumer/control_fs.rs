@@ -52,6 +52,10 @@ fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Contro
     }
 }
 
+/// Sub-buffers of the channel `control` in a trace that is created here: room for the descriptions of some 20,000 events
+/// in a ring, as in the fallback, while the kernel's own has it for some 4,000. What is not used is address space only.
+const CONTROL_SUBBUFS: u32 = 32;
+
 /// The control file system.
 #[derive(Clone, Debug)]
 pub struct ControlFs {
@@ -121,6 +125,13 @@ impl ControlFs {
             Err(error) => return Err(io_error("create the trace", &path)(error)),
         };
         let trace = TraceDir { path, created };
+        if created {
+            // Where this is refused, there is what the kernel has, and readers say what could not be described.
+            let _ = write(
+                &trace.channel(CONTROL).join("subbuf_count"),
+                &CONTROL_SUBBUFS.to_string(),
+            );
+        }
         let main = trace.channel(MAIN);
         for (file, value) in [
             ("subbuf_size", asked.subbuf_size),

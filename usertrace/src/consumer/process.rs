@@ -226,6 +226,14 @@ impl<F: ConsumerFile> LiveProcess<F> {
         }
     }
 
+    /// Were there events that could not be described when they came? As long as that was so, they were not recorded, and
+    /// nothing counted them.
+    pub(super) fn has_undescribed(&self) -> bool {
+        let control = self.control.iter();
+        let mut rings = control.flat_map(|control| &control.source.positions);
+        rings.any(|ring| ring.lost > 0)
+    }
+
     /// Ends the recording, without reading more.
     pub(super) fn finish(self) -> io::Result<ProcessSummary> {
         let channels = self.channels.iter();

@@ -210,6 +210,12 @@ impl<F: ConsumerFile> Session<F> {
                 Err(ProcessError::Write(error)) => return Err(error.into()),
             };
             if ended && let Slot::Live(process) = std::mem::replace(slot, Slot::Done) {
+                if process.has_undescribed() {
+                    self.summary.problems.push(format!(
+                        "{name}: not all events could be described, as there was no room in the channel {CONTROL}: give it \
+                         more or larger sub-buffers before the trace starts"
+                    ));
+                }
                 self.summary.processes.push(process.finish()?);
             }
         }

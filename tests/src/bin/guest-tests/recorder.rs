@@ -1,4 +1,4 @@
-//! Recorders that are killed, that are not alone, that writers wait for, and that only look (C5, D7, E3, F1).
+//! Recorders that are killed, that are not alone, that writers wait for, and that only look (C5, D3, D7, E3, E6, F1).
 
 use std::io::Write as _;
 use std::path::Path;
@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use usertrace::Outcome;
+use usertrace::consumer::CONTROL_FS;
 use usertrace_tests::babeltrace::{self, Printed};
 use usertrace_tests::child::Child;
 use usertrace_tests::control::Trace;
@@ -28,6 +29,7 @@ pub(crate) const CASES: &[Case] = cases![
     f1_a_terminal_shows_how_far_it_is,
     d7_writers_wait_for_a_reader_and_for_nobody_else,
     e3_a_snapshot_has_the_newest_and_stops_nobody,
+    e6_d3_events_that_cannot_be_described_are_told_of,
 ];
 
 const THREADS: usize = 3;
@@ -355,4 +357,46 @@ fn e3_a_snapshot_has_the_newest_and_stops_nobody() {
     );
     stop.get().store(1, Ordering::Relaxed);
     writers.join();
+}
+
+/// An event is recorded once it is described. Without room for that nothing of it is in the trace, which somebody has to
+/// say.
+fn e6_d3_events_that_cannot_be_described_are_told_of() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let record = |output: &str, arguments: &[&str]| {
+        let output = usertrace(&["record"], &directory.path().join(output))
+            .args(arguments)
+            .output()
+            .expect("usertrace runs");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        (String::from_utf8_lossy(&output.stdout).into_owned(), said)
+    };
+    let program = program::path("lttng-program");
+    // A CPU has a ring: all descriptions are to be in one.
+    let program = program.to_str().expect("UTF-8");
+    let program = ["--pthread", "--dl", "--", "taskset", "-c", "0", program];
+    let told = "not all events could be described";
+
+    let crowded = Trace::create("crowded");
+    crowded.set_geometry("control", 4096, 2);
+    let (_, said) = record("crowded", &[&["--trace", "crowded"], &program[..]].concat());
+    assert!(said.contains(told), "{said}");
+    drop(crowded);
+
+    let (_, said) = record("usual", &program);
+    assert!(!said.contains(told), "{said}");
+
+    // A trace that it makes has room for the events of large programs: 2 MiB for each CPU.
+    let control = format!("{CONTROL_FS}/roomy/control");
+    let cat = ["--trace", "roomy", "--", "cat"];
+    let files = ["subbuf_size", "subbuf_count"].map(|file| format!("{control}/{file}"));
+    let files = [files[0].as_str(), files[1].as_str()];
+    let (printed, _) = record("roomy", &[&cat[..], &files[..]].concat());
+    let numbers = printed.split_whitespace().map(str::parse::<u64>);
+    assert_eq!(
+        numbers.product::<Result<u64, _>>(),
+        Ok(2 << 20),
+        "{printed}"
+    );
 }

@@ -2,13 +2,15 @@
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
+use usertrace::Outcome;
 use usertrace_tests::areas::Areas;
 use usertrace_tests::child::{Child, Link};
 use usertrace_tests::control::Trace;
 use usertrace_tests::guest::scaled;
-use usertrace_tests::wait;
+use usertrace_tests::{event, wait};
 
 use crate::{Case, cases};
 
@@ -20,6 +22,7 @@ pub(crate) const CASES: &[Case] = cases![
     a4_no_signal_if_none_was_asked_for,
     f2_an_update_kills_nobody,
     f2_a_blocked_update_is_not_left_pending,
+    a4_who_blocks_the_signal_for_a_while_is_told_then,
     f2_no_update_survives_exec,
 ];
 
@@ -291,6 +294,35 @@ fn f2_a_blocked_update_is_not_left_pending() {
             trace.start();
             trace.stop();
         }
+        child.link.tell(0);
+        child.join();
+    }
+}
+
+/// As C libraries do while they make a thread. Events are off then, so that no event would find out.
+fn a4_who_blocks_the_signal_for_a_while_is_told_then() {
+    for all in [false, true] {
+        let mut child = Child::spawn(|link| {
+            event::attach();
+            let mut before = SigSet::empty();
+            let set = if all {
+                SigSet::all()
+            } else {
+                let mut set = SigSet::empty();
+                // SAFETY: the set is one; nix does not know real-time signals.
+                unsafe { libc::sigaddset(std::ptr::from_mut(&mut set).cast(), realtime()) };
+                set
+            };
+            sigprocmask(SigmaskHow::SIG_BLOCK, Some(&set), Some(&mut before)).expect("blocked");
+            link.tell(0);
+            link.hear();
+            assert_eq!(event::write(0, 0), Outcome::Off);
+            sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None).expect("as before");
+            wait::until("it is told", || event::write(0, 0) == Outcome::Recorded);
+        });
+        child.link.hear();
+        let _trace = Trace::started("blocked");
+        std::thread::sleep(Duration::from_millis(50));
         child.link.tell(0);
         child.join();
     }
