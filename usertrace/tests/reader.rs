@@ -684,3 +684,80 @@ fn e8_thousands_of_streams_are_merged() {
     assert_eq!(numbers.len(), 9000);
     assert!(numbers.is_sorted());
 }
+
+/// What is recorded meanwhile: packets, streams, events that are declared, and traces; whole ones only.
+#[test]
+fn e8_what_is_written_meanwhile_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut reader = Reader::follow(&[directory.path().to_owned()], Selection::default()).unwrap();
+    let (mut read, mut printer) = (Read::default(), Printer::new());
+    let mut look = |reader: &mut Reader| {
+        reader.refresh();
+        read.take(reader, &mut printer);
+        assert!(read.problems.is_empty(), "{:?}", read.problems);
+        assert_eq!((read.lost, read.lost_packets), (0, 0));
+        let lines = read.lines();
+        read.text.clear();
+        lines
+    };
+    assert!(look(&mut reader).is_empty());
+    let (mut first, mut stream) = simple(directory.path(), "first", 1);
+    assert!(look(&mut reader).is_empty());
+    for round in 1..10u64 {
+        stream
+            .event(1, 1_000_000 + 10 * round, &[], &round.to_ne_bytes())
+            .unwrap();
+        assert!(look(&mut reader).is_empty());
+        stream.flush().unwrap();
+        let lines = look(&mut reader);
+        assert_eq!(lines.len(), 1);
+        assert!(
+            lines[0].ends_with(&format!("{{ n = {round} }}")),
+            "{lines:?}"
+        );
+        assert_eq!(lines[0].contains("(+?"), round == 1);
+        assert_eq!(lines[0].contains("(+0.000000010)"), round > 1, "{lines:?}");
+    }
+    // Another kind of event, in another stream, of before: it is late.
+    first.declare(&event("2 t:late 6 u8 x")).unwrap();
+    let channel = StreamChannel::new("main", 1);
+    let mut second = first.stream(&channel, StreamOf::Cpu(1)).unwrap();
+    second.event(2, 1_000_075, &[], &[7]).unwrap();
+    second.flush().unwrap();
+    let lines = look(&mut reader);
+    assert!(
+        lines[0].ends_with("(-0.000000015) first:(1) t:late: { cpu_id = 1 }, { x = 7 }"),
+        "{lines:?}"
+    );
+    // And another process, with what is in the same packets' time in order.
+    let (_trace, mut third) = simple(directory.path(), "third", 3);
+    for n in 0..6u64 {
+        let stream = [&mut stream, &mut second, &mut third][n as usize % 3].event(
+            1,
+            1_000_200 + n,
+            &[],
+            &n.to_ne_bytes(),
+        );
+        stream.unwrap();
+    }
+    for stream in [&mut third, &mut second, &mut stream] {
+        stream.flush().unwrap();
+    }
+    let lines = look(&mut reader);
+    let ends: Vec<_> = lines
+        .iter()
+        .map(|line| line.rsplit_once("n = ").unwrap().1)
+        .collect();
+    assert_eq!(ends, ["0 }", "1 }", "2 }", "3 }", "4 }", "5 }"]);
+    // Half a packet is waited for, to the end.
+    let path = directory.path().join("third/main_0");
+    let bytes = fs::read(&path).unwrap();
+    let half = [&bytes[..], &bytes[..50]].concat();
+    fs::write(&path, half).unwrap();
+    assert!(look(&mut reader).is_empty());
+    reader.finish();
+    read.take(&mut reader, &mut printer);
+    let problem = read.problems.pop().unwrap();
+    assert!(problem.is_end() && read.problems.is_empty(), "{problem}");
+    assert_eq!(read.events, 9 + 1 + 6);
+}

@@ -8,6 +8,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use usertrace::ctf::{Clock, StreamChannel, StreamOf, StreamWriter, TraceInfo, TraceWriter};
 use usertrace::metadata::Event;
@@ -218,4 +219,44 @@ fn what_cannot_be_read_is_said_by_the_status() {
     );
     fs::write(path.join("prog-2/metadata"), "/* CTF 1.8 */\ntrace { x").unwrap();
     fails(&["."], 3, "usertrace: ./prog-2/metadata, line 2: ");
+}
+
+/// A recording that goes on: its events come at once, and when its process has ended, all that there is was printed.
+#[test]
+fn what_is_recorded_meanwhile_is_followed() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut process = Command::new("sleep").arg("600").spawn().unwrap();
+    let (_trace, mut stream) = trace(directory.path(), process.id());
+    let mut child = command(directory.path(), &["--follow", "."])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    for n in 0..5u64 {
+        stream.event(1, n, &[], &n.to_ne_bytes()).unwrap();
+        stream.flush().unwrap();
+        let began = Instant::now();
+        let line = lines.next().unwrap().unwrap();
+        assert!(line.ends_with(&format!("{{ n = {n} }}")), "{line}");
+        assert!(began.elapsed() < Duration::from_secs(10));
+    }
+    assert_eq!(child.try_wait().unwrap(), None);
+    // While somebody records, it is going on, whatever becomes of processes.
+    let notes = directory.path().join(".usertrace");
+    fs::create_dir(&notes).unwrap();
+    fs::write(
+        notes.join("trace"),
+        "name t\ngeneration 1\nboot b\ncreated true\n",
+    )
+    .unwrap();
+    // It sees that, at the latest, before it sees the end of the process.
+    process.kill().unwrap();
+    process.wait().unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    assert_eq!(child.try_wait().unwrap(), None);
+    stream.event(1, 7, &[], &[9; 8]).unwrap();
+    stream.finish().unwrap();
+    fs::remove_file(notes.join("trace")).unwrap();
+    assert_eq!(lines.count(), 1);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }

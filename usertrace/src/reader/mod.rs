@@ -16,11 +16,20 @@ mod token;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::consumer::Recorded;
+use crate::runtime::RUNNING;
 pub use crate::runtime::filter::{BadPattern, Patterns};
 pub use merge::{Event, Item, Lost, Reader, Trace, What};
 pub use metadata::{Clock, EnvValue, EventClass, Field, Metadata, StreamClass};
 pub use text::Printer;
 pub use time::Time;
+
+/// Whether `usertrace record` records to this directory, or was killed when it did.
+#[must_use]
+pub fn is_recorded(directory: &Path) -> bool {
+    // What cannot be read says nothing.
+    matches!(Recorded::of(directory), Ok(Some(_))) || directory.join(RUNNING).exists()
+}
 
 /// Which events are asked for.
 #[derive(Debug, Default)]

@@ -1,11 +1,16 @@
 //! `usertrace view`.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::Context as _;
-use usertrace::reader::{Item, Lost, Patterns, Printer, Reader, Selection, Time, What};
+use usertrace::reader::{
+    Item, Lost, Patterns, Printer, Reader, Selection, Time, What, is_recorded,
+};
 
 use crate::output;
 
@@ -16,6 +21,9 @@ const DAMAGED: u8 = 3;
 /// Bytes to write at once.
 const CHUNK: usize = 128 << 10;
 
+/// How often it is looked for new events.
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// Print the events of traces, merged by time
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -23,12 +31,17 @@ Examples:
   usertrace view usertrace-20261122T150347Z | less
   usertrace view -e 'shop:*,!shop:tick' --from 15:03:47.2 traces
   usertrace view --pid 4710,4711 traces
+  usertrace record -o traces -- ./server & sleep 1; usertrace view --follow traces
 
 A directory is a trace, with a file metadata, or has some below it: what record, snapshot, extract and programs that trace
 without the patched kernel have written. Each event is a line, as babeltrace2 prints it: the time of day, the time since the
 line before, host, program and process id, the event, the CPU or thread whose ring it was in, contexts, and fields. What was
 lost is said on standard error, with the file that it is missing in. What a recorder that was killed left half written at
 the end of a file is passed over; usertrace record -o into the same directory completes it.
+
+With --follow, what record is writing is printed as it is written, within a fraction of a second; programs that trace without
+it write when a sub-buffer is full. It ends when record has ended, or, if there is none, all processes have, or by a signal, as
+that of Ctrl-C. Events that were written late come late; the time since the line before is negative then.
 
 TIME is HH:MM:SS as printed, which is looked for within the traces; YYYY-MM-DD HH:MM:SS; or seconds since 1970; all with
 up to nine decimals.
@@ -56,6 +69,10 @@ pub(crate) struct Args {
     /// Only those up to this time
     #[arg(long, value_name = "TIME")]
     to: Option<Time>,
+
+    /// Go on with what is recorded meanwhile, also of processes that begin later
+    #[arg(long, conflicts_with_all = ["from", "to"])]
+    follow: bool,
 }
 
 impl Args {
@@ -79,21 +96,40 @@ impl Args {
             pids: self.pid,
             ..Selection::default()
         };
+        let mut view = View::default();
+        if self.follow {
+            let mut reader = Reader::follow(&self.directories, selection)?;
+            let written = view.follow(&mut reader, &self.directories);
+            return view.ended(written);
+        }
         let mut reader = Reader::open(&self.directories, selection)?;
         if self.from.is_some() || self.to.is_some() {
             let span = reader.span().unwrap_or_default();
             let within = |time: Option<Time>| time.map(|time| time.within(span));
             reader.set_times(within(self.from), within(self.to));
         }
-        let mut view = View::default();
-        let written = view.print(&mut reader).and_then(|()| view.flush());
-        match written {
-            // Who reads it has read enough.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(0),
-            written => written.context("cannot write to standard output")?,
-        }
-        Ok(if view.is_damaged { DAMAGED } else { 0 })
+        let written = view.print(&mut reader);
+        view.ended(written)
     }
+}
+
+/// Whether anybody may still write to these traces: who records them, or else their processes.
+fn is_going_on(reader: &Reader, directories: &[PathBuf], was_recorded: &mut bool) -> bool {
+    let traces = reader.traces();
+    let parents = traces.iter().filter_map(|trace| trace.directory().parent());
+    let parents: BTreeSet<&Path> = parents
+        .chain(directories.iter().map(PathBuf::as_path))
+        .collect();
+    if parents.into_iter().any(is_recorded) {
+        *was_recorded = true;
+        return true;
+    }
+    // Who recorded it has come to the end, if processes have or not.
+    if *was_recorded {
+        return false;
+    }
+    let pids = || traces.iter().filter_map(|trace| trace.metadata().pid());
+    traces.is_empty() || pids().any(|pid| Path::new(&format!("/proc/{pid}")).exists())
 }
 
 #[derive(Default)]
@@ -104,6 +140,36 @@ struct View {
 }
 
 impl View {
+    /// Prints all that there is, and what comes later, until nothing comes any more.
+    fn follow(&mut self, reader: &mut Reader, directories: &[PathBuf]) -> io::Result<()> {
+        let mut was_recorded = false;
+        // What ends writes before it does: so it is looked for that first, and read then. The daemons of the fallback write
+        // when their process has ended, so it is waited for once more.
+        let mut ended = 0;
+        while ended < 3 {
+            self.print(reader)?;
+            thread::sleep(PAUSE);
+            ended = match is_going_on(reader, directories, &mut was_recorded) {
+                true => 0,
+                false => ended + 1,
+            };
+            reader.refresh();
+        }
+        self.print(reader)?;
+        reader.finish();
+        self.print(reader)
+    }
+
+    /// What it comes to.
+    fn ended(&self, written: io::Result<()>) -> anyhow::Result<u8> {
+        match written {
+            // Who reads it has read enough.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(0),
+            written => written.context("cannot write to standard output")?,
+        }
+        Ok(if self.is_damaged { DAMAGED } else { 0 })
+    }
+
     /// Prints all that there is.
     fn print(&mut self, reader: &mut Reader) -> io::Result<()> {
         while let Some(item) = reader.next() {
@@ -124,7 +190,7 @@ impl View {
                 }
             }
         }
-        Ok(())
+        self.flush()
     }
 
     /// Says something behind the events before it.
@@ -135,6 +201,9 @@ impl View {
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        if self.text.is_empty() {
+            return Ok(());
+        }
         let mut output = io::stdout().lock();
         output.write_all(&self.text)?;
         self.text.clear();
