@@ -85,7 +85,7 @@ fn read_metadata(directory: &Path, selection: &Selection) -> Result<(Stamp, Meta
         Ok((stamp, text))
     };
     let (stamp, text) = read().map_err(|error| Problem::io(&path, error))?;
-    let mut metadata = Metadata::parse(&text).map_err(|fault| Problem::Metadata {
+    let mut metadata = super::parser::parse(&text).map_err(|fault| Problem::Metadata {
         path,
         line: fault.line,
         what: fault.what,
@@ -314,7 +314,12 @@ impl Reader {
         // Not by recursion: directories may be as deep as they like, and links may lead back.
         let (mut todo, mut seen) = (vec![root.to_owned()], HashSet::new());
         while let Some(directory) = todo.pop() {
-            let canonical = directory.canonicalize()?;
+            let canonical = match directory.canonicalize() {
+                Ok(canonical) => canonical,
+                Err(error) if directory == root => return Err(error),
+                // It is gone meanwhile.
+                Err(_) => continue,
+            };
             if directory.join("metadata").is_file() {
                 found = true;
                 if !self.known.contains(&canonical) {
@@ -688,4 +693,62 @@ impl Place {
 fn is_hidden(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default();
     name.as_encoded_bytes().starts_with(b".")
+}
+
+#[cfg(test)]
+mod tests {
+    use usertrace_sys::uapi::LttClockSync;
+
+    use super::*;
+    use crate::ctf::{Clock, StreamChannel, StreamOf, TraceInfo, TraceWriter};
+    use crate::metadata::Event as Declared;
+    use crate::writer::Scope;
+
+    /// E8: of streams that come one after the other, the memory of one is enough.
+    #[test]
+    fn memory_does_not_grow_with_streams_and_packets() {
+        let directory = tempfile::tempdir().unwrap();
+        let info = TraceInfo {
+            trace_name: "t".into(),
+            procname: "p".into(),
+            pid: 1,
+            hostname: None,
+        };
+        let clock = Clock::new(&LttClockSync::default(), &[]);
+        let mut trace = TraceWriter::create(&directory.path().join("t"), info, clock).unwrap();
+        trace.declare_class(Scope::Cpu).unwrap();
+        trace
+            .declare(&Declared::parse(b"1 t:e 6 u64 n").unwrap())
+            .unwrap();
+        let (channel, mut events) = (StreamChannel::new("main", 1), 0u64);
+        for n in 0..50 {
+            let mut stream = trace.stream(&channel, StreamOf::Cpu(n)).unwrap();
+            for _ in 0..5 {
+                for _ in 0..3000 {
+                    events += 1;
+                    stream.event(1, events, &[], &events.to_ne_bytes()).unwrap();
+                }
+                stream.flush().unwrap();
+            }
+        }
+        let roots = [directory.path().to_owned()];
+        let mut reader = Reader::open(&roots, Selection::default()).unwrap();
+        let (mut count, mut most) = (0u64, 0);
+        loop {
+            match reader.next() {
+                None => break,
+                Some(Item::Event(event)) => {
+                    count += 1;
+                    assert_eq!(event.payload, count.to_ne_bytes());
+                }
+                Some(other) => panic!("{other:?}"),
+            }
+            if count.is_multiple_of(1000) {
+                let streams = reader.places.iter().map(|place| place.stream.memory());
+                most = most.max(streams.chain(reader.memory.iter().map(Vec::capacity)).sum());
+            }
+        }
+        assert_eq!(count, events);
+        assert!((1..2 * MAX_CHUNK).contains(&most), "{most}");
+    }
 }

@@ -5,9 +5,22 @@
 //!
 //! The files may be damaged, or still be written: nothing is taken for granted that they say. What is wrong somewhere costs
 //! the rest of that packet, or of that stream, and nothing else. Of each stream no more than a part is in memory.
+//!
+//! ```no_run
+//! use usertrace::reader::{Item, Problem, Reader, Selection};
+//!
+//! let mut reader = Reader::open(&["traces".into()], Selection::default())?;
+//! while let Some(item) = reader.next() {
+//!     if let Item::Event(event) = item {
+//!         println!("{} of {:?}", event.class.name, event.trace.metadata().pid());
+//!     }
+//! }
+//! # Ok::<(), Problem>(())
+//! ```
 
 mod merge;
 mod metadata;
+mod parser;
 mod stream;
 mod text;
 mod time;

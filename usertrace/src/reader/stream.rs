@@ -331,6 +331,11 @@ impl Stream {
         bytes
     }
 
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> usize {
+        self.window.bytes.capacity()
+    }
+
     pub(super) fn give_memory(&mut self, memory: Vec<u8>) {
         self.window.bytes = memory;
     }

@@ -1,6 +1,13 @@
 //! The words of a `metadata` file.
 
-use super::metadata::Fault;
+/// Something that is not understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    pub(super) line: usize,
+    pub(super) what: String,
+    /// More text might have made it good.
+    pub(super) is_at_end: bool,
+}
 
 /// A word, or a sign.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -104,7 +104,10 @@ impl Args {
         }
         let mut reader = Reader::open(&self.directories, selection)?;
         if self.from.is_some() || self.to.is_some() {
-            let span = reader.span().unwrap_or_default();
+            let times = [self.from, self.to];
+            let is_of_day = |time: &Option<Time>| matches!(time, Some(Time::OfDay { .. }));
+            let span = times.iter().any(is_of_day).then(|| reader.span());
+            let span = span.flatten().unwrap_or_default();
             let within = |time: Option<Time>| time.map(|time| time.within(span));
             reader.set_times(within(self.from), within(self.to));
         }
