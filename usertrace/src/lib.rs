@@ -17,6 +17,8 @@ pub mod fake;
 #[cfg(feature = "fast")]
 pub mod metadata;
 pub mod probe;
+#[cfg(feature = "tools")]
+pub mod reader;
 #[cfg(feature = "fast")]
 pub mod ring;
 pub mod runtime;

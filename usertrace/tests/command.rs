@@ -389,7 +389,7 @@ fn libraries_are_preloaded() {
 fn every_command_has_help_with_its_exit_statuses() {
     for command in [
         "record", "ctl", "start", "stop", "destroy", "filter", "status", "snapshot", "extract",
-        "list", "doctor", "generate",
+        "view", "list", "doctor", "generate",
     ] {
         let output = usertrace(&[command, "--help"], Path::new("/"));
         assert_eq!(output.status.code(), Some(0));

@@ -256,7 +256,7 @@ impl FieldType {
     }
 
     /// Bytes of a value, if they do not depend on it.
-    pub(super) fn fixed_len(&self) -> Option<usize> {
+    pub(crate) fn fixed_len(&self) -> Option<usize> {
         match self {
             FieldType::Scalar(scalar) => Some(scalar.len()),
             FieldType::Enum(integer, _) => Some(usize::from(integer.len)),

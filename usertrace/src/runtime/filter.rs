@@ -3,9 +3,15 @@
 //! Whatever the rules say, this neither panics nor takes more than a moment: what is no rule, or one of a kernel that
 //! knows more than this, accepts nothing.
 
+#[cfg(feature = "fast")]
+use usertrace_sys::uapi::LttInfoFilter;
 use usertrace_sys::uapi::{
     LTT_CHANNEL_CONTROL, LTT_MAX_CHANNELS, LTT_RULE_CONTEXT, LTT_RULE_REFUSE, LTT_RULES_LEN,
 };
+
+/// What accepts everything.
+#[cfg(feature = "fast")]
+pub(super) const ALL: &[u8] = b"*";
 
 /// The rules of a trace, as the info area has them. All zeros: none, which accepts nothing.
 #[derive(Debug)]
@@ -115,6 +121,82 @@ impl Rules {
             }
         }
         Accepted(accepted)
+    }
+}
+
+/// Adds what a word of a filter means. Nothing if that is none, or if there is no room.
+#[cfg(feature = "fast")]
+pub(super) fn add_rule(filter: &mut LttInfoFilter, word: &[u8]) -> Option<()> {
+    let (flags, pattern) = match word {
+        b"0" => {
+            filter.len = 0;
+            return Some(());
+        }
+        b"1" => (0, ALL),
+        [b'!', pattern @ ..] => (LTT_RULE_REFUSE, pattern),
+        pattern => (0, pattern),
+    };
+    let is_good = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-.:*?".contains(byte);
+    if pattern.is_empty() || !pattern.iter().all(is_good) {
+        return None;
+    }
+    put(filter, LTT_CHANNEL_CONTROL, flags, pattern)
+}
+
+/// Adds a rule. Nothing if there is no room.
+#[cfg(feature = "fast")]
+pub(super) fn put(
+    filter: &mut LttInfoFilter,
+    channel: usize,
+    flags: u8,
+    pattern: &[u8],
+) -> Option<()> {
+    let len = u8::try_from(pattern.len()).ok()?;
+    let rule = [channel as u8, flags, len];
+    let start = filter.len as usize;
+    let end = start + rule.len() + pattern.len();
+    let (head, tail) = filter.rules.get_mut(start..end)?.split_at_mut(rule.len());
+    head.copy_from_slice(&rule);
+    tail.copy_from_slice(pattern);
+    filter.len = end as u32;
+    Some(())
+}
+
+/// Patterns of events, as a trace's filter has them, for those who read traces.
+#[cfg(feature = "tools")]
+#[derive(Debug)]
+pub struct Patterns(Rules);
+
+/// What is no pattern of events, or one too many.
+#[cfg(feature = "tools")]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no pattern of events, or there is no room for it")]
+pub struct BadPattern(pub String);
+
+#[cfg(feature = "tools")]
+impl Patterns {
+    /// Those of `NAME` or `PROVIDER:NAME`, with `*` and `?`, or `!` in front for those that are not wanted. Where the first
+    /// one says what is not, all else is.
+    ///
+    /// # Errors
+    /// When one is no pattern, or there are too many.
+    pub fn new(patterns: &[impl AsRef<str>]) -> Result<Self, BadPattern> {
+        let mut filter = LttInfoFilter::default();
+        let first = patterns.first().map(AsRef::as_ref);
+        let rest = first.filter(|first| first.starts_with('!')).map(|_| "1");
+        for word in rest.into_iter().chain(patterns.iter().map(AsRef::as_ref)) {
+            add_rule(&mut filter, word.as_bytes()).ok_or_else(|| BadPattern(word.to_owned()))?;
+        }
+        let (len, bytes) = (filter.len as usize, filter.rules);
+        Ok(Self(Rules { len, bytes }))
+    }
+
+    /// Whether an event, of this `PROVIDER:NAME`, is wanted: as the last pattern that matches it says.
+    #[must_use]
+    pub fn accept(&self, event: &str) -> bool {
+        let name = event.split(':').nth(1).unwrap_or_default();
+        let accepted = self.0.accept(event.as_bytes(), name.as_bytes());
+        accepted.by(LTT_CHANNEL_CONTROL)
     }
 }
 

@@ -16,6 +16,7 @@ mod record;
 mod setup;
 mod snapshot;
 mod start;
+mod view;
 
 use std::process::ExitCode;
 
@@ -40,6 +41,7 @@ enum Command {
     Status(list::Status),
     Snapshot(snapshot::Args),
     Extract(extract::Args),
+    View(view::Args),
     List(list::Args),
     Doctor(doctor::Args),
     Generate(generate::Args),
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         Command::Status(args) => args.run(),
         Command::Snapshot(args) => args.run(),
         Command::Extract(args) => args.run(),
+        Command::View(args) => args.run(),
         Command::List(args) => args.run(),
         Command::Doctor(args) => args.run(),
         Command::Generate(args) => args.run(),

@@ -1,18 +1,15 @@
 //! What the trace is told in its page of the info area: which events it has, and what they begin with.
 
 use usertrace_sys::uapi::{
-    LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_MAX_CONTEXTS, LTT_RULE_CONTEXT, LTT_RULE_REFUSE,
-    LttInfoFilter,
+    LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_MAX_CONTEXTS, LTT_RULE_CONTEXT, LttInfoFilter,
 };
 
 use super::super::env;
+use super::super::filter::{ALL, add_rule, put};
 use super::super::shared::shared;
 use super::super::signals::HeldBack;
 use super::super::status::NoFallback;
 use crate::context::Kind;
-
-/// What accepts everything.
-const ALL: &[u8] = b"*";
 
 /// What the environment asks for, as the kernel would say it.
 pub(super) fn filter(settings: &env::Fast, generation: u64) -> Result<LttInfoFilter, NoFallback> {
@@ -40,36 +37,6 @@ pub(super) fn filter(settings: &env::Fast, generation: u64) -> Result<LttInfoFil
 fn words(text: &'static [u8]) -> impl Iterator<Item = &'static [u8]> {
     let words = text.split(|byte| byte.is_ascii_whitespace() || *byte == b',');
     words.filter(|word| !word.is_empty())
-}
-
-/// Adds what a word of a filter means. Nothing if that is none, or if there is no room.
-fn add_rule(filter: &mut LttInfoFilter, word: &[u8]) -> Option<()> {
-    let (flags, pattern) = match word {
-        b"0" => {
-            filter.len = 0;
-            return Some(());
-        }
-        b"1" => (0, ALL),
-        [b'!', pattern @ ..] => (LTT_RULE_REFUSE, pattern),
-        pattern => (0, pattern),
-    };
-    let is_good = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-.:*?".contains(byte);
-    if pattern.is_empty() || !pattern.iter().all(is_good) {
-        return None;
-    }
-    put(filter, LTT_CHANNEL_CONTROL, flags, pattern)
-}
-
-fn put(filter: &mut LttInfoFilter, channel: usize, flags: u8, pattern: &[u8]) -> Option<()> {
-    let len = u8::try_from(pattern.len()).ok()?;
-    let rule = [channel as u8, flags, len];
-    let start = filter.len as usize;
-    let end = start + rule.len() + pattern.len();
-    let (head, tail) = filter.rules.get_mut(start..end)?.split_at_mut(rule.len());
-    head.copy_from_slice(&rule);
-    tail.copy_from_slice(pattern);
-    filter.len = end as u32;
-    Some(())
 }
 
 #[cfg(test)]

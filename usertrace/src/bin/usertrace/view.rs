@@ -1,0 +1,236 @@
+//! `usertrace view`.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use usertrace::reader::{
+    Item, Lost, Patterns, Printer, Reader, Selection, Time, What, is_recorded,
+};
+
+use crate::output;
+
+const WRONG_COMMAND_LINE: u8 = 2;
+/// Something of what was to be read is damaged.
+const DAMAGED: u8 = 3;
+
+/// Bytes to write at once.
+const CHUNK: usize = 128 << 10;
+
+/// How often it is looked for new events.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Print the events of traces, merged by time
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  usertrace view usertrace-20261122T150347Z | less
+  usertrace view -e 'shop:*,!shop:tick' --from 15:03:47.2 traces
+  usertrace view --pid 4710,4711 traces
+  usertrace record -o traces -- ./server & sleep 1; usertrace view --follow traces
+
+A directory is a trace, with a file metadata, or has some below it: what record, snapshot, extract and programs that trace
+without the patched kernel have written. Each event is a line, as babeltrace2 prints it: the time of day, the time since the
+line before, host, program and process id, the event, the CPU or thread whose ring it was in, contexts, and fields. What was
+lost is said on standard error, with the file that it is missing in. What a recorder that was killed left half written at
+the end of a file is passed over; usertrace record -o into the same directory completes it.
+
+With --follow, what record is writing is printed as it is written, within a fraction of a second; programs that trace without
+it write when a sub-buffer is full. It ends when record has ended, or, if there is none, all processes have, or by a signal, as
+that of Ctrl-C. Events that were written late come late; the time since the line before is negative then.
+
+TIME is HH:MM:SS as printed, which is looked for within the traces; YYYY-MM-DD HH:MM:SS; or seconds since 1970; all with
+up to nine decimals.
+
+Exit status: 0, or 1 if there is no trace or it cannot be read, 2 for a wrong command line, 3 if something of them is
+damaged, and the rest was printed.")]
+pub(crate) struct Args {
+    /// Directories with traces
+    #[arg(required = true, value_name = "DIR")]
+    directories: Vec<PathBuf>,
+
+    /// Only these events: NAME or PROVIDER:NAME, * for any characters, ? for any one, ! in front for those that are not
+    /// wanted; several with commas between them, of which the last that matches counts [default: all]
+    #[arg(short, long, value_name = "PATTERNS", value_delimiter = ',')]
+    event: Vec<String>,
+
+    /// Only those of these processes; several with commas between them
+    #[arg(long, value_name = "PID", value_delimiter = ',')]
+    pid: Vec<i64>,
+
+    /// Only those from this time on
+    #[arg(long, value_name = "TIME")]
+    from: Option<Time>,
+
+    /// Only those up to this time
+    #[arg(long, value_name = "TIME")]
+    to: Option<Time>,
+
+    /// Go on with what is recorded meanwhile, also of processes that begin later
+    #[arg(long, conflicts_with_all = ["from", "to"])]
+    follow: bool,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> ExitCode {
+        output::exit_code(self.try_run())
+    }
+
+    fn try_run(self) -> anyhow::Result<u8> {
+        let events = match &self.event[..] {
+            [] => None,
+            patterns => match Patterns::new(patterns) {
+                Ok(patterns) => Some(patterns),
+                Err(bad) => {
+                    output::say(bad);
+                    return Ok(WRONG_COMMAND_LINE);
+                }
+            },
+        };
+        let selection = Selection {
+            events,
+            pids: self.pid,
+            ..Selection::default()
+        };
+        let mut view = View::default();
+        if self.follow {
+            let mut reader = Reader::follow(&self.directories, selection)?;
+            let written = view.follow(&mut reader, &self.directories);
+            return view.ended(written);
+        }
+        let mut reader = Reader::open(&self.directories, selection)?;
+        if self.from.is_some() || self.to.is_some() {
+            let times = [self.from, self.to];
+            let is_of_day = |time: &Option<Time>| matches!(time, Some(Time::OfDay { .. }));
+            let span = times.iter().any(is_of_day).then(|| reader.span());
+            let span = span.flatten().unwrap_or_default();
+            let within = |time: Option<Time>| time.map(|time| time.within(span));
+            reader.set_times(within(self.from), within(self.to));
+        }
+        let written = view.print(&mut reader);
+        view.ended(written)
+    }
+}
+
+/// Whether anybody may still write to these traces: who records them, or else their processes.
+fn is_going_on(reader: &Reader, directories: &[PathBuf], was_recorded: &mut bool) -> bool {
+    let traces = reader.traces();
+    let parents = traces.iter().filter_map(|trace| trace.directory().parent());
+    let parents: BTreeSet<&Path> = parents
+        .chain(directories.iter().map(PathBuf::as_path))
+        .collect();
+    if parents.into_iter().any(is_recorded) {
+        *was_recorded = true;
+        return true;
+    }
+    // Who recorded it has come to the end, if processes have or not.
+    if *was_recorded {
+        return false;
+    }
+    let pids = || traces.iter().filter_map(|trace| trace.metadata().pid());
+    traces.is_empty() || pids().any(|pid| Path::new(&format!("/proc/{pid}")).exists())
+}
+
+#[derive(Default)]
+struct View {
+    text: Vec<u8>,
+    printer: Printer,
+    is_damaged: bool,
+}
+
+impl View {
+    /// Prints all that there is, and what comes later, until nothing comes any more.
+    fn follow(&mut self, reader: &mut Reader, directories: &[PathBuf]) -> io::Result<()> {
+        let mut was_recorded = false;
+        // What ends writes before it does: so it is looked for that first, and read then. The daemons of the fallback write
+        // when their process has ended, so it is waited for once more.
+        let mut ended = 0;
+        while ended < 3 {
+            self.print(reader)?;
+            thread::sleep(PAUSE);
+            ended = match is_going_on(reader, directories, &mut was_recorded) {
+                true => 0,
+                false => ended + 1,
+            };
+            reader.refresh();
+        }
+        self.print(reader)?;
+        reader.finish();
+        self.print(reader)
+    }
+
+    /// What it comes to.
+    fn ended(&self, written: io::Result<()>) -> anyhow::Result<u8> {
+        match written {
+            // Who reads it has read enough.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(0),
+            written => written.context("cannot write to standard output")?,
+        }
+        Ok(if self.is_damaged { DAMAGED } else { 0 })
+    }
+
+    /// Prints all that there is.
+    fn print(&mut self, reader: &mut Reader) -> io::Result<()> {
+        while let Some(item) = reader.next() {
+            match item {
+                Item::Event(event) => {
+                    self.printer.event(&mut self.text, &event);
+                    if self.text.len() >= CHUNK {
+                        self.flush()?;
+                    }
+                }
+                Item::Lost(lost) => {
+                    let what = self.describe(&lost);
+                    self.say(what)?;
+                }
+                Item::Problem(problem) => {
+                    self.is_damaged |= !problem.is_end();
+                    self.say(problem)?;
+                }
+            }
+        }
+        self.flush()
+    }
+
+    /// Says something behind the events before it.
+    fn say(&mut self, what: impl std::fmt::Display) -> io::Result<()> {
+        self.flush()?;
+        output::say(what);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.text.is_empty() {
+            return Ok(());
+        }
+        let mut output = io::stdout().lock();
+        output.write_all(&self.text)?;
+        self.text.clear();
+        output.flush()
+    }
+
+    fn describe(&mut self, lost: &Lost) -> String {
+        let count = |n: u64, what: &str| match n {
+            1 => format!("1 {what} was"),
+            n => format!("{n} {what}s were"),
+        };
+        let lost_what = match lost.what {
+            What::Events(n) => count(n, "event"),
+            What::Packets(n) => count(n, "packet"),
+        };
+        let mut time = |ns| {
+            let mut text = Vec::new();
+            self.printer.time(&mut text, ns);
+            String::from_utf8_lossy(&text).into_owned()
+        };
+        let (begin, end) = (time(lost.begin), time(lost.end));
+        format!(
+            "{lost_what} discarded between [{begin}] and [{end}] in {}",
+            lost.path.display()
+        )
+    }
+}

@@ -1,0 +1,754 @@
+//! All streams of all traces, merged by time (E8).
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashSet, VecDeque};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use super::metadata::{EventClass, Metadata, StreamClass};
+use super::stream::{Fault, NextPacket, Stream};
+use super::{Problem, Selection};
+
+/// Memory for what is read of all streams, as long as each has enough.
+const MEMORY: usize = 32 << 20;
+/// What is read of a stream at once.
+const MIN_CHUNK: usize = 16 << 10;
+const MAX_CHUNK: usize = 256 << 10;
+
+/// One trace: that of a process.
+#[derive(Debug)]
+pub struct Trace {
+    directory: PathBuf,
+    metadata: Metadata,
+    /// Of its metadata, when they were read.
+    stamp: Stamp,
+    /// Its stream files that are known.
+    files: HashSet<OsString>,
+    /// What text says of it before the names of events.
+    pub(super) head: String,
+}
+
+/// By which a file is known to be another one, or longer: length, inode, and time of its last change.
+type Stamp = (u64, u64, i64, i64);
+
+impl Trace {
+    fn open(directory: PathBuf, selection: &Selection) -> Result<Self, Problem> {
+        let (stamp, metadata) = read_metadata(&directory, selection)?;
+        Ok(Self {
+            head: super::text::head(&metadata),
+            directory,
+            metadata,
+            stamp,
+            files: HashSet::new(),
+        })
+    }
+
+    /// Its directory.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// What it says of itself.
+    #[must_use]
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// Reads its metadata again if they are others.
+    fn refresh(&mut self, selection: &Selection) -> Result<(), Problem> {
+        let path = self.directory.join("metadata");
+        if fs::metadata(path).is_ok_and(|file| stamp(&file) == self.stamp) {
+            return Ok(());
+        }
+        (self.stamp, self.metadata) = read_metadata(&self.directory, selection)?;
+        self.head = super::text::head(&self.metadata);
+        Ok(())
+    }
+}
+
+fn stamp(file: &fs::Metadata) -> Stamp {
+    (file.len(), file.ino(), file.mtime(), file.mtime_nsec())
+}
+
+fn read_metadata(directory: &Path, selection: &Selection) -> Result<(Stamp, Metadata), Problem> {
+    let path = directory.join("metadata");
+    let read = || {
+        let mut file = File::open(&path)?;
+        // Before they are read: what is added meanwhile makes them others.
+        let stamp = stamp(&file.metadata()?);
+        let mut text = Vec::new();
+        file.read_to_end(&mut text)?;
+        Ok((stamp, text))
+    };
+    let (stamp, text) = read().map_err(|error| Problem::io(&path, error))?;
+    let mut metadata = super::parser::parse(&text).map_err(|fault| Problem::Metadata {
+        path,
+        line: fault.line,
+        what: fault.what,
+    })?;
+    if let Some(patterns) = &selection.events {
+        metadata.want(|event| patterns.accept(event));
+    }
+    Ok((stamp, metadata))
+}
+
+/// An event.
+#[derive(Clone, Copy, Debug)]
+pub struct Event<'a> {
+    /// The trace that it is in.
+    pub trace: &'a Trace,
+    /// The class of its stream.
+    pub stream: &'a StreamClass,
+    /// What it is.
+    pub class: &'a EventClass,
+    /// Nanoseconds since 1970.
+    pub ns: i64,
+    /// What its packet says of whose it is: [`StreamClass::packet`].
+    pub packet: &'a [u8],
+    /// Its contexts: [`StreamClass::contexts`].
+    pub contexts: &'a [u8],
+    /// Its fields: [`EventClass::fields`].
+    pub payload: &'a [u8],
+}
+
+/// What was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// So many events.
+    Events(u64),
+    /// So many packets of events.
+    Packets(u64),
+}
+
+/// Something is missing in a stream.
+#[derive(Clone, Debug)]
+pub struct Lost {
+    /// The stream's file.
+    pub path: PathBuf,
+    /// What.
+    pub what: What,
+    /// It is missing since then, in ns since 1970.
+    pub begin: i64,
+    /// And up to then.
+    pub end: i64,
+}
+
+/// What comes next.
+#[derive(Debug)]
+pub enum Item<'a> {
+    /// An event.
+    Event(Event<'a>),
+    /// Something is missing.
+    Lost(Lost),
+    /// Something cannot be read. What else there is, is read nevertheless.
+    Problem(Problem),
+}
+
+enum Said {
+    Lost(Lost),
+    Problem(Problem),
+}
+
+/// Where a stream stands in the order of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    ns: i64,
+    rank: u32,
+    index: u32,
+}
+
+/// What comes next of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// Nothing, as far as is known.
+    Nothing,
+    /// A packet, at this time: what is in it was not looked at.
+    Packet(i64),
+    /// The event that it is at.
+    Event(i64),
+}
+
+#[derive(Debug)]
+struct Place {
+    stream: Stream,
+    next: Next,
+    is_in_packet: bool,
+    /// Nothing will be read of it any more.
+    is_given_up: bool,
+    /// The place among streams that have something at the same time.
+    rank: u32,
+    /// Of the packet before: its end in ns, and its counters.
+    last: Option<(i64, u64, u64)>,
+}
+
+/// Reads traces, event by event, in the order of time.
+///
+/// Of events of the same time those come first whose trace's UUID is lower, then those of the lower class of streams, then
+/// those of the stream with the lower number, as `babeltrace2` has it.
+pub struct Reader {
+    roots: Vec<PathBuf>,
+    selection: Selection,
+    /// There may be more to read later.
+    follows: bool,
+    traces: Vec<Trace>,
+    /// Canonical paths of traces that are known, also of those that were not asked for.
+    known: HashSet<PathBuf>,
+    places: Vec<Place>,
+    /// Streams that have something, other than `current`.
+    heap: BinaryHeap<Reverse<Key>>,
+    /// The stream of which something was given last.
+    current: Option<u32>,
+    /// What comes next of all.
+    chosen: Option<Key>,
+    said: VecDeque<Said>,
+    memory: Vec<Vec<u8>>,
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader")
+            .field("roots", &self.roots)
+            .field("traces", &self.traces.len())
+            .field("streams", &self.places.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Reader {
+    /// Opens all traces in these directories, or below them.
+    ///
+    /// # Errors
+    /// When a directory cannot be read, or has no trace.
+    pub fn open(roots: &[PathBuf], selection: Selection) -> Result<Self, Problem> {
+        Self::new(roots, selection, false)
+    }
+
+    /// Likewise, with more to come: see [`Reader::refresh`]. There may be no trace yet.
+    ///
+    /// # Errors
+    /// When a directory cannot be read.
+    pub fn follow(roots: &[PathBuf], selection: Selection) -> Result<Self, Problem> {
+        Self::new(roots, selection, true)
+    }
+
+    fn new(roots: &[PathBuf], selection: Selection, follows: bool) -> Result<Self, Problem> {
+        let mut reader = Self {
+            roots: roots.to_owned(),
+            selection,
+            follows,
+            traces: Vec::new(),
+            known: HashSet::new(),
+            places: Vec::new(),
+            heap: BinaryHeap::new(),
+            current: None,
+            chosen: None,
+            said: VecDeque::new(),
+            memory: Vec::new(),
+        };
+        for root in roots {
+            let found = reader
+                .find(root)
+                .map_err(|error| Problem::io(root, error))?;
+            if !found && !follows {
+                return Err(Problem::NoTrace { path: root.clone() });
+            }
+        }
+        reader.find_streams();
+        Ok(reader)
+    }
+
+    /// All traces that were asked for and can be read.
+    #[must_use]
+    pub fn traces(&self) -> &[Trace] {
+        &self.traces
+    }
+
+    /// Looks for what there is now that was not there before.
+    pub fn refresh(&mut self) {
+        for root in self.roots.clone() {
+            // What cannot be read now may be there later.
+            let _ = self.find(&root);
+        }
+        self.find_streams();
+    }
+
+    /// Likewise, and for the last time: what is not there as a whole is cut short.
+    pub fn finish(&mut self) {
+        self.follows = false;
+        self.refresh();
+    }
+
+    /// Changes which times are asked for. To be done before the first event is taken.
+    pub fn set_times(&mut self, from: Option<i64>, to: Option<i64>) {
+        (self.selection.from, self.selection.to) = (from, to);
+    }
+
+    /// When the first packet begins, and when the last one ends, in ns since 1970. It looks at all packets of all streams,
+    /// but not at what is in them.
+    #[must_use]
+    pub fn span(&self) -> Option<(i64, i64)> {
+        let mut span: Option<(i64, i64)> = None;
+        for place in &self.places {
+            let metadata = &self.traces[place.stream.trace].metadata;
+            let mut stream = Stream::new(place.stream.path.clone(), place.stream.trace);
+            stream.len = place.stream.len;
+            while let Ok(NextPacket::Is) = stream.next_packet(metadata) {
+                let ns = |cycles| metadata.clock().ns(cycles);
+                let times = stream.packet.as_ref();
+                let times = times.and_then(|packet| Some((ns(packet.begin)?, ns(packet.end)?)));
+                let Some((begin, end)) = times else { break };
+                let (first, last) = span.unwrap_or((begin, end));
+                span = Some((first.min(begin), last.max(end)));
+            }
+        }
+        span
+    }
+
+    /// Finds traces in a directory, or below it. False: there is none.
+    fn find(&mut self, root: &Path) -> io::Result<bool> {
+        let mut found = false;
+        // Not by recursion: directories may be as deep as they like, and links may lead back.
+        let (mut todo, mut seen) = (vec![root.to_owned()], HashSet::new());
+        while let Some(directory) = todo.pop() {
+            let canonical = match directory.canonicalize() {
+                Ok(canonical) => canonical,
+                Err(error) if directory == root => return Err(error),
+                // It is gone meanwhile.
+                Err(_) => continue,
+            };
+            if directory.join("metadata").is_file() {
+                found = true;
+                if !self.known.contains(&canonical) {
+                    self.add_trace(directory, canonical);
+                }
+                continue;
+            }
+            if !seen.insert(canonical) {
+                continue;
+            }
+            let entries =
+                fs::read_dir(&directory).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+            let entries = match entries {
+                Ok(entries) => entries,
+                Err(error) if directory == root => return Err(error),
+                Err(error) => {
+                    if !self.follows {
+                        self.say(Problem::io(&directory, error));
+                    }
+                    continue;
+                }
+            };
+            let paths = entries.iter().map(fs::DirEntry::path);
+            let mut below: Vec<_> = paths.filter(|path| path.is_dir()).collect();
+            below.retain(|path| !is_hidden(path));
+            below.sort_unstable_by(|a, b| b.cmp(a));
+            todo.extend(below);
+        }
+        Ok(found)
+    }
+
+    fn say(&mut self, problem: Problem) {
+        self.said.push_back(Said::Problem(problem));
+    }
+
+    fn add_trace(&mut self, directory: PathBuf, canonical: PathBuf) {
+        let trace = match Trace::open(directory, &self.selection) {
+            Ok(trace) => trace,
+            // It may be whole the next time.
+            Err(_) if self.follows => return,
+            Err(problem) => {
+                self.known.insert(canonical);
+                return self.say(problem);
+            }
+        };
+        self.known.insert(canonical);
+        let (pid, pids) = (trace.metadata.pid(), &self.selection.pids);
+        if pids.is_empty() || pid.is_some_and(|pid| pids.contains(&pid)) {
+            self.traces.push(trace);
+        }
+    }
+
+    /// Finds new stream files, and what is new in those that are known.
+    fn find_streams(&mut self) {
+        if let Some(current) = self.current.take() {
+            self.step(current as usize);
+        }
+        for place in &mut self.places {
+            if let Ok(file) = fs::metadata(&place.stream.path) {
+                place.stream.len = place.stream.len.max(file.len());
+            }
+        }
+        let mut found = Vec::new();
+        for index in 0..self.traces.len() {
+            match self.traces[index].find_streams(index) {
+                Ok(places) => found.extend(places),
+                Err(error) => {
+                    let problem = Problem::io(&self.traces[index].directory, error);
+                    self.say(problem);
+                }
+            }
+        }
+        // What events are is written before they are: so it is looked at after them.
+        for index in 0..self.traces.len() {
+            let trace = &mut self.traces[index];
+            let refreshed = trace.refresh(&self.selection);
+            let cut = trace.metadata.cut.filter(|_| !self.follows);
+            let path = trace.directory.join("metadata");
+            match (refreshed, cut) {
+                (Err(problem), _) if !self.follows => self.say(problem),
+                (Ok(()), Some(line)) => self.say(Problem::MetadataCutShort { path, line }),
+                _ => {}
+            }
+        }
+        let is_new = !found.is_empty();
+        self.places.extend(found);
+        for index in 0..self.places.len() {
+            if self.places[index].next == Next::Nothing {
+                self.step(index);
+            }
+        }
+        if is_new {
+            // Each one's first packet says where it is among all.
+            self.rank();
+        }
+        self.heap.clear();
+        self.chosen = None;
+        let keys = (0..self.places.len()).filter_map(|index| self.key(index));
+        self.heap = keys.map(Reverse).collect();
+    }
+
+    /// Orders streams, for when they have something at the same time.
+    fn rank(&mut self) {
+        let mut order: Vec<usize> = (0..self.places.len()).collect();
+        let key = |index: usize| {
+            let stream = &self.places[index].stream;
+            let packet = stream.packet.as_ref();
+            let packet = packet.map(|packet| (packet.class_id, packet.instance));
+            (
+                self.traces[stream.trace].metadata.uuid(),
+                packet,
+                &stream.path,
+            )
+        };
+        order.sort_unstable_by(|&a, &b| key(a).cmp(&key(b)));
+        for (rank, index) in (0..).zip(order) {
+            self.places[index].rank = rank;
+        }
+    }
+
+    fn key(&self, index: usize) -> Option<Key> {
+        let place = &self.places[index];
+        match place.next {
+            Next::Nothing => None,
+            Next::Packet(ns) | Next::Event(ns) => Some(Key {
+                ns,
+                rank: place.rank,
+                index: index as u32,
+            }),
+        }
+    }
+
+    /// Bytes to read of a stream at once.
+    fn chunk(&self) -> usize {
+        (MEMORY / self.places.len().max(1)).clamp(MIN_CHUNK, MAX_CHUNK)
+    }
+
+    /// Finds what comes next of a stream.
+    fn step(&mut self, index: usize) {
+        let chunk = self.chunk();
+        let place = &mut self.places[index];
+        place.next = Next::Nothing;
+        if place.is_given_up {
+            return;
+        }
+        let metadata = &self.traces[place.stream.trace].metadata;
+        if place.is_in_packet {
+            match place.next_event(metadata, &self.selection, chunk) {
+                Ok(Some(ns)) => {
+                    place.next = Next::Event(ns);
+                    return;
+                }
+                Ok(None) => {}
+                Err(fault) => {
+                    let problem = Problem::of_stream(&place.stream.path, fault);
+                    self.said.push_back(Said::Problem(problem));
+                }
+            }
+            place.is_in_packet = false;
+            self.memory.push(place.stream.take_memory());
+        }
+        if place.is_given_up {
+            return;
+        }
+        let offset = place.stream.offset();
+        match place.next_packet(metadata, &self.selection) {
+            Ok(NextPacket::Is) => {}
+            Ok(NextPacket::End) => {}
+            Ok(NextPacket::CutShort(_)) if self.follows => {}
+            Ok(NextPacket::CutShort(bytes)) => {
+                place.is_given_up = true;
+                let path = place.stream.path.clone();
+                self.say(Problem::CutShort {
+                    path,
+                    offset,
+                    bytes,
+                });
+            }
+            Err(fault) => {
+                place.is_given_up = true;
+                let problem = Problem::of_stream(&place.stream.path, fault);
+                self.say(problem);
+            }
+        }
+    }
+
+    /// The packet of a stream comes next: goes into it.
+    fn enter(&mut self, index: usize) {
+        let place = &mut self.places[index];
+        let metadata = &self.traces[place.stream.trace].metadata;
+        let said = place.enter(metadata);
+        self.said.extend(said.into_iter().flatten().map(Said::Lost));
+        if let Some(memory) = self.memory.pop() {
+            place.stream.give_memory(memory);
+        }
+    }
+
+    /// What comes next. None: nothing more is there, see [`Reader::refresh`].
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "what it gives borrows from it"
+    )]
+    pub fn next(&mut self) -> Option<Item<'_>> {
+        loop {
+            if let Some(said) = self.said.pop_front() {
+                return Some(match said {
+                    Said::Lost(lost) => Item::Lost(lost),
+                    Said::Problem(problem) => Item::Problem(problem),
+                });
+            }
+            if let Some(key) = self.chosen.take() {
+                let index = key.index as usize;
+                self.current = Some(key.index);
+                if let Next::Packet(_) = self.places[index].next {
+                    self.enter(index);
+                    continue;
+                }
+                return Some(Item::Event(self.event(index, key.ns)?));
+            }
+            if let Some(current) = self.current.take() {
+                self.step(current as usize);
+                // Mostly, what comes next is of the same stream.
+                let key = self.key(current as usize);
+                self.chosen = key.map(|key| match self.heap.peek_mut() {
+                    Some(mut first) if first.0 < key => {
+                        std::mem::replace(&mut *first, Reverse(key)).0
+                    }
+                    _ => key,
+                });
+            }
+            if self.chosen.is_none() {
+                self.chosen = self.heap.pop().map(|Reverse(key)| key);
+            }
+            if self.chosen.is_none() && self.said.is_empty() {
+                return None;
+            }
+        }
+    }
+
+    fn event(&self, index: usize, ns: i64) -> Option<Event<'_>> {
+        let stream = &self.places[index].stream;
+        let trace = &self.traces[stream.trace];
+        let packet = stream.packet.as_ref()?;
+        let class_of_stream = trace.metadata.classes().get(packet.class)?;
+        let (class, contexts, payload) = stream.event(class_of_stream)?;
+        Some(Event {
+            trace,
+            stream: class_of_stream,
+            class,
+            ns,
+            packet: packet.context(),
+            contexts,
+            payload,
+        })
+    }
+}
+
+impl Trace {
+    /// Its stream files that are not known yet.
+    fn find_streams(&mut self, index: usize) -> io::Result<Vec<Place>> {
+        let mut places = Vec::new();
+        for entry in fs::read_dir(&self.directory)? {
+            let entry = entry?;
+            let (name, path) = (entry.file_name(), entry.path());
+            if name == "metadata" || is_hidden(&path) || self.files.contains(&name) {
+                continue;
+            }
+            let file = fs::metadata(&path)?;
+            if !file.is_file() {
+                continue;
+            }
+            self.files.insert(name);
+            let mut stream = Stream::new(path, index);
+            stream.len = file.len();
+            places.push(Place {
+                stream,
+                next: Next::Nothing,
+                is_in_packet: false,
+                is_given_up: false,
+                rank: 0,
+                last: None,
+            });
+        }
+        Ok(places)
+    }
+}
+
+impl Place {
+    /// The next event of the packet that was asked for.
+    #[inline]
+    fn next_event(
+        &mut self,
+        metadata: &Metadata,
+        selection: &Selection,
+        chunk: usize,
+    ) -> Result<Option<i64>, Fault> {
+        while let Some(cycles) = self.stream.next_event(metadata, chunk)? {
+            let Some(ns) = metadata.clock().ns(cycles) else {
+                return self.stream.damage("a time beyond what can be said");
+            };
+            if selection.to.is_some_and(|to| ns > to) {
+                self.is_given_up = true;
+                return Ok(None);
+            }
+            if selection.from.is_none_or(|from| ns >= from)
+                && (selection.events.is_none() || self.stream.is_wanted(metadata))
+            {
+                return Ok(Some(ns));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Finds the next packet that has something that was asked for.
+    fn next_packet(
+        &mut self,
+        metadata: &Metadata,
+        selection: &Selection,
+    ) -> Result<NextPacket, Fault> {
+        loop {
+            match self.stream.next_packet(metadata)? {
+                NextPacket::Is => {}
+                none => return Ok(none),
+            }
+            let ns = |cycles| metadata.clock().ns(cycles);
+            let times = self.stream.packet.as_ref();
+            let times = times.and_then(|packet| Some((ns(packet.begin)?, ns(packet.end)?)));
+            let Some((begin, end)) = times else {
+                return self.stream.damage("a time beyond what can be said");
+            };
+            if selection.to.is_some_and(|to| begin > to) {
+                self.is_given_up = true;
+                return Ok(NextPacket::End);
+            }
+            if selection.from.is_none_or(|from| end >= from) {
+                self.next = Next::Packet(begin);
+                return Ok(NextPacket::Is);
+            }
+            self.enter(metadata);
+            self.is_in_packet = false;
+        }
+    }
+
+    /// Goes into a packet. Gives what its header says of what was lost before.
+    fn enter(&mut self, metadata: &Metadata) -> [Option<Lost>; 2] {
+        self.is_in_packet = true;
+        let Some(packet) = &self.stream.packet else {
+            return [None, None];
+        };
+        let ns = |cycles| metadata.clock().ns(cycles).unwrap_or(i64::MAX);
+        let (begin, end) = (ns(packet.begin), ns(packet.end));
+        let last = self.last.replace((end, packet.number, packet.discarded));
+        // Of what was before the first packet that there is, its number does not tell.
+        let (since, number, discarded) = last.unwrap_or((begin, packet.number, 0));
+        let lost = |what, end| Lost {
+            path: self.stream.path.clone(),
+            what,
+            begin: since,
+            end,
+        };
+        let events = packet.discarded.wrapping_sub(discarded);
+        let packets = packet.number.wrapping_sub(number).saturating_sub(1);
+        [
+            (events != 0).then(|| lost(What::Events(events), end)),
+            // The same number again is nothing to take one from.
+            (packets != 0 && packet.number != number).then(|| lost(What::Packets(packets), begin)),
+        ]
+    }
+}
+
+fn is_hidden(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default();
+    name.as_encoded_bytes().starts_with(b".")
+}
+
+#[cfg(test)]
+mod tests {
+    use usertrace_sys::uapi::LttClockSync;
+
+    use super::*;
+    use crate::ctf::{Clock, StreamChannel, StreamOf, TraceInfo, TraceWriter};
+    use crate::metadata::Event as Declared;
+    use crate::writer::Scope;
+
+    /// E8: of streams that come one after the other, the memory of one is enough.
+    #[test]
+    fn memory_does_not_grow_with_streams_and_packets() {
+        let directory = tempfile::tempdir().unwrap();
+        let info = TraceInfo {
+            trace_name: "t".into(),
+            procname: "p".into(),
+            pid: 1,
+            hostname: None,
+        };
+        let clock = Clock::new(&LttClockSync::default(), &[]);
+        let mut trace = TraceWriter::create(&directory.path().join("t"), info, clock).unwrap();
+        trace.declare_class(Scope::Cpu).unwrap();
+        trace
+            .declare(&Declared::parse(b"1 t:e 6 u64 n").unwrap())
+            .unwrap();
+        let (channel, mut events) = (StreamChannel::new("main", 1), 0u64);
+        for n in 0..50 {
+            let mut stream = trace.stream(&channel, StreamOf::Cpu(n)).unwrap();
+            for _ in 0..5 {
+                for _ in 0..3000 {
+                    events += 1;
+                    stream.event(1, events, &[], &events.to_ne_bytes()).unwrap();
+                }
+                stream.flush().unwrap();
+            }
+        }
+        let roots = [directory.path().to_owned()];
+        let mut reader = Reader::open(&roots, Selection::default()).unwrap();
+        let (mut count, mut most) = (0u64, 0);
+        loop {
+            match reader.next() {
+                None => break,
+                Some(Item::Event(event)) => {
+                    count += 1;
+                    assert_eq!(event.payload, count.to_ne_bytes());
+                }
+                Some(other) => panic!("{other:?}"),
+            }
+            if count.is_multiple_of(1000) {
+                let streams = reader.places.iter().map(|place| place.stream.memory());
+                most = most.max(streams.chain(reader.memory.iter().map(Vec::capacity)).sum());
+            }
+        }
+        assert_eq!(count, events);
+        assert!((1..2 * MAX_CHUNK).contains(&most), "{most}");
+    }
+}

@@ -1,0 +1,142 @@
+//! Reads traces that [`ctf`](crate::ctf) wrote: those of all processes, merged by time (E8), and as text.
+//!
+//! It reads what usertrace writes, and no other CTF: what it does not understand it says, and leaves the rest to
+//! `babeltrace2`, with which it agrees byte by byte about what it prints.
+//!
+//! The files may be damaged, or still be written: nothing is taken for granted that they say. What is wrong somewhere costs
+//! the rest of that packet, or of that stream, and nothing else. Of each stream no more than a part is in memory.
+//!
+//! ```no_run
+//! use usertrace::reader::{Item, Problem, Reader, Selection};
+//!
+//! let mut reader = Reader::open(&["traces".into()], Selection::default())?;
+//! while let Some(item) = reader.next() {
+//!     if let Item::Event(event) = item {
+//!         println!("{} of {:?}", event.class.name, event.trace.metadata().pid());
+//!     }
+//! }
+//! # Ok::<(), Problem>(())
+//! ```
+
+mod merge;
+mod metadata;
+mod parser;
+mod stream;
+mod text;
+mod time;
+mod token;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::consumer::Recorded;
+use crate::runtime::RUNNING;
+pub use crate::runtime::filter::{BadPattern, Patterns};
+pub use merge::{Event, Item, Lost, Reader, Trace, What};
+pub use metadata::{Clock, EnvValue, EventClass, Field, Metadata, StreamClass};
+pub use text::Printer;
+pub use time::Time;
+
+/// Whether `usertrace record` records to this directory, or was killed when it did.
+#[must_use]
+pub fn is_recorded(directory: &Path) -> bool {
+    // What cannot be read says nothing.
+    matches!(Recorded::of(directory), Ok(Some(_))) || directory.join(RUNNING).exists()
+}
+
+/// Which events are asked for.
+#[derive(Debug, Default)]
+pub struct Selection {
+    /// Those whose names are accepted; None: all.
+    pub events: Option<Patterns>,
+    /// Those of these processes; none: of all.
+    pub pids: Vec<i64>,
+    /// Those from this time on, in ns since 1970.
+    pub from: Option<i64>,
+    /// Those up to this time.
+    pub to: Option<i64>,
+}
+
+/// Something that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// The system says why not.
+    #[error("{}: {error}", path.display())]
+    Io {
+        /// Of what.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// There is no trace in a directory, nor below it.
+    #[error("{}: there is no trace here", path.display())]
+    NoTrace {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Metadata that usertrace has not written.
+    #[error(
+        "{}, line {line}: {what}; only what usertrace writes is read here, babeltrace2 reads other traces",
+        path.display()
+    )]
+    Metadata {
+        /// The file.
+        path: PathBuf,
+        /// The line in it.
+        line: usize,
+        /// What is wrong there.
+        what: String,
+    },
+    /// A stream that usertrace has not written so.
+    #[error("{}, at byte {offset}: {what}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The place in it.
+        offset: u64,
+        /// What is wrong there.
+        what: String,
+    },
+    /// The end of a stream that its writer could not write.
+    #[error("{}, at byte {offset}: a packet that is not there as a whole: its {bytes} bytes are passed over", path.display())]
+    CutShort {
+        /// The file.
+        path: PathBuf,
+        /// The place in it.
+        offset: u64,
+        /// How many bytes there are behind it.
+        bytes: u64,
+    },
+    /// The end of the metadata that their writer could not write.
+    #[error("{}, line {line}: a declaration that is not there as a whole is passed over", path.display())]
+    MetadataCutShort {
+        /// The file.
+        path: PathBuf,
+        /// The line in it.
+        line: usize,
+    },
+}
+
+impl Problem {
+    /// Is it what a writer that is killed leaves behind? Else it is damage.
+    #[must_use]
+    pub fn is_end(&self) -> bool {
+        matches!(self, Self::CutShort { .. } | Self::MetadataCutShort { .. })
+    }
+
+    fn io(path: &Path, error: io::Error) -> Self {
+        Self::Io {
+            path: path.to_owned(),
+            error,
+        }
+    }
+
+    fn of_stream(path: &Path, fault: stream::Fault) -> Self {
+        let path = path.to_owned();
+        match fault {
+            stream::Fault::Damage { offset, what } => Self::Damaged { path, offset, what },
+            stream::Fault::Io(error) => Self::Io { path, error },
+        }
+    }
+}

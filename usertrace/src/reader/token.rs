@@ -1,0 +1,193 @@
+//! The words of a `metadata` file.
+
+/// Something that is not understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    pub(super) line: usize,
+    pub(super) what: String,
+    /// More text might have made it good.
+    pub(super) is_at_end: bool,
+}
+
+/// A word, or a sign.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Token<'a> {
+    Word(&'a str),
+    Number(i128),
+    /// What is between quotes, without what keeps it apart from them.
+    Text(String),
+    Sign(char),
+    /// `:=`
+    Is,
+    /// `...`
+    To,
+    /// There is nothing more.
+    End,
+}
+
+/// Reads a text word by word.
+#[derive(Clone, Debug)]
+pub(super) struct Tokens<'a> {
+    rest: &'a str,
+    line: usize,
+}
+
+impl<'a> Tokens<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        Self {
+            rest: text,
+            line: 1,
+        }
+    }
+
+    /// The line that it is at.
+    pub(super) fn line(&self) -> usize {
+        self.line
+    }
+
+    /// What is wrong here.
+    pub(super) fn fault(&self, what: impl Into<String>) -> Fault {
+        Fault {
+            line: self.line,
+            what: what.into(),
+            // The last word may be only the beginning of one.
+            is_at_end: self.rest.is_empty(),
+        }
+    }
+
+    /// The text ends here, where it must not.
+    pub(super) fn fault_at_end(&self) -> Fault {
+        Fault {
+            line: self.line,
+            what: "it ends in the middle of a declaration".to_owned(),
+            is_at_end: true,
+        }
+    }
+
+    fn skip(&mut self, len: usize) -> &'a str {
+        let (skipped, rest) = self.rest.split_at(len);
+        self.line += skipped.bytes().filter(|&b| b == b'\n').count();
+        self.rest = rest;
+        skipped
+    }
+
+    /// Goes to where the next word begins, beyond what is only for people.
+    fn skip_blanks(&mut self) -> Result<(), Fault> {
+        loop {
+            let blanks = self.rest.len() - self.rest.trim_start().len();
+            self.skip(blanks);
+            let len = if let Some(comment) = self.rest.strip_prefix("/*") {
+                comment.find("*/").ok_or_else(|| self.fault_at_end())? + 4
+            } else if self.rest.starts_with("//") {
+                self.rest.find('\n').unwrap_or(self.rest.len())
+            } else {
+                return Ok(());
+            };
+            self.skip(len);
+        }
+    }
+
+    pub(super) fn next(&mut self) -> Result<Token<'a>, Fault> {
+        self.skip_blanks()?;
+        let Some(first) = self.rest.chars().next() else {
+            return Ok(Token::End);
+        };
+        if first.is_ascii_alphabetic() || first == '_' {
+            let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            let len = self.rest.find(|c| !is_word(c)).unwrap_or(self.rest.len());
+            return Ok(Token::Word(self.skip(len)));
+        }
+        if first.is_ascii_digit() || first == '-' {
+            let behind = |c: char| !c.is_ascii_alphanumeric();
+            let len = self.rest[1..]
+                .find(behind)
+                .map_or(self.rest.len(), |len| len + 1);
+            let number = self.skip(len);
+            let parsed = number.parse();
+            return parsed
+                .map(Token::Number)
+                .map_err(|_| self.fault(format!("{number} is no decimal number")));
+        }
+        if first == '"' {
+            return self.text().map(Token::Text);
+        }
+        for (sign, token) in [(":=", Token::Is), ("...", Token::To)] {
+            if self.rest.starts_with(sign) {
+                self.skip(sign.len());
+                return Ok(token);
+            }
+        }
+        self.skip(first.len_utf8());
+        Ok(Token::Sign(first))
+    }
+
+    fn text(&mut self) -> Result<String, Fault> {
+        let mut text = String::new();
+        let mut chars = self.rest.char_indices().skip(1);
+        while let Some((at, c)) = chars.next() {
+            match c {
+                '"' => {
+                    self.skip(at + 1);
+                    return Ok(text);
+                }
+                '\\' => match chars.next() {
+                    Some((_, c @ ('"' | '\\'))) => text.push(c),
+                    Some((_, c)) => return Err(self.fault(format!("\\{c} in a text"))),
+                    None => break,
+                },
+                '\n' => return Err(self.fault("a text that does not end on its line")),
+                c => text.push(c),
+            }
+        }
+        Err(self.fault_at_end())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_told_apart() {
+        let mut tokens =
+            Tokens::new("/* x\n */ a_1:=-5 ... \"q\\\"\\\\ü//\" // more\n{} 18446744073709551615;");
+        let mut all = Vec::new();
+        loop {
+            match tokens.next().unwrap() {
+                Token::End => break,
+                token => all.push(token),
+            }
+        }
+        let expected = [
+            Token::Word("a_1"),
+            Token::Is,
+            Token::Number(-5),
+            Token::To,
+            Token::Text("q\"\\ü//".into()),
+            Token::Sign('{'),
+            Token::Sign('}'),
+            Token::Number(u64::MAX.into()),
+            Token::Sign(';'),
+        ];
+        assert_eq!(all, expected);
+        assert_eq!(tokens.line(), 3);
+    }
+
+    #[test]
+    fn what_is_no_word_is_refused() {
+        for (text, is_at_end) in [
+            ("0x10 ", false),
+            ("- ", false),
+            ("5a;", false),
+            ("-", true),
+            ("\"a\nb\"", false),
+            ("\"\\n\"", false),
+            ("\"abc", true),
+            ("\"abc\\", true),
+            ("/* abc", true),
+        ] {
+            let fault = Tokens::new(text).next().unwrap_err();
+            assert_eq!((fault.line, fault.is_at_end), (1, is_at_end), "{text}");
+        }
+    }
+}

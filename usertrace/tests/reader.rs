@@ -1,0 +1,777 @@
+//! Traces as they are read again: what is printed is what `babeltrace2` prints, byte by byte (E8, F1, B1).
+
+#[path = "support/fields.rs"]
+#[allow(dead_code, unreachable_pub, reason = "other tests use more of it")]
+mod fields;
+#[path = "support/printed.rs"]
+#[allow(unreachable_pub, reason = "a module of its own elsewhere")]
+mod printed;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use fields::{Type, types};
+use proptest::prelude::*;
+use usertrace::ctf::{Clock, StreamChannel, StreamOf, StreamWriter, TraceInfo, TraceWriter};
+use usertrace::metadata::{Description, Event};
+use usertrace::reader::{Item, Patterns, Printer, Problem, Reader, Selection, What};
+use usertrace::writer::Scope;
+use usertrace_sys::uapi::LttClockSync;
+
+/// 2023-11-14 22:13:20 UTC.
+const START: i64 = 1_700_000_000_000_000_000;
+
+/// What there is to read.
+#[derive(Debug, Default)]
+struct Read {
+    text: Vec<u8>,
+    events: u64,
+    lost: u64,
+    lost_packets: u64,
+    problems: Vec<Problem>,
+}
+
+impl Read {
+    fn lines(&self) -> Vec<String> {
+        let text = String::from_utf8_lossy(&self.text);
+        text.lines().map(str::to_owned).collect()
+    }
+
+    fn take(&mut self, reader: &mut Reader, printer: &mut Printer) {
+        while let Some(item) = reader.next() {
+            match item {
+                Item::Event(event) => {
+                    printer.event(&mut self.text, &event);
+                    self.events += 1;
+                }
+                Item::Lost(lost) => {
+                    assert!(lost.begin <= lost.end, "{lost:?}");
+                    match lost.what {
+                        What::Events(n) => self.lost = self.lost.saturating_add(n),
+                        What::Packets(n) => self.lost_packets = self.lost_packets.saturating_add(n),
+                    }
+                }
+                Item::Problem(problem) => self.problems.push(problem),
+            }
+        }
+    }
+}
+
+fn read(directory: &Path) -> Read {
+    select(directory, Selection::default())
+}
+
+fn select(directory: &Path, selection: Selection) -> Read {
+    let mut read = Read::default();
+    let mut reader = Reader::open(&[directory.to_owned()], selection).unwrap();
+    read.take(&mut reader, &mut Printer::new());
+    read
+}
+
+/// Numbers that look random, the same ones each time.
+fn random(seed: u64) -> impl FnMut() -> u64 {
+    let mut state = seed;
+    move || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+fn info(name: &str, pid: u32, hostname: Option<&str>) -> TraceInfo {
+    TraceInfo {
+        trace_name: "a trace".into(),
+        procname: name.into(),
+        pid,
+        hostname: hostname.map(str::to_owned),
+    }
+}
+
+fn clock(freq: u64) -> Clock {
+    clock_at(freq, 1_000_000)
+}
+
+fn clock_at(freq: u64, cycles: u64) -> Clock {
+    let sync = LttClockSync {
+        cycles,
+        monotonic: 5_000_000_000,
+        realtime: START as u64,
+        freq,
+    };
+    Clock::new(&sync, &[])
+}
+
+fn event(line: &str) -> Event {
+    Event::parse(line.as_bytes()).unwrap()
+}
+
+/// A trace of one event, `t:e` with a number, and its first stream.
+fn simple(directory: &Path, name: &str, pid: u32) -> (TraceWriter, StreamWriter) {
+    let mut trace = TraceWriter::create(
+        &directory.join(name),
+        info(name, pid, None),
+        clock(1_000_000_000),
+    )
+    .unwrap();
+    trace.declare_class(Scope::Cpu).unwrap();
+    trace.declare(&event("1 t:e 6 u64 n")).unwrap();
+    let stream = trace.stream(&StreamChannel::new("main", 1), StreamOf::Cpu(0));
+    (trace, stream.unwrap())
+}
+
+/// A process of a test.
+#[derive(Clone, Debug)]
+struct Process {
+    name: String,
+    hostname: Option<String>,
+    freq: u64,
+    /// What the clock is at in the beginning, in cycles.
+    start: u64,
+    /// Types of the fields of its events, and those of the contexts of a channel.
+    events: Vec<Vec<Type>>,
+    contexts: Vec<Type>,
+    /// Scope, and whether it has contexts.
+    channels: Vec<(u32, bool)>,
+    seed: u64,
+}
+
+fn processes() -> impl Strategy<Value = Process> {
+    (
+        "[ -~ü]{0,12}",
+        prop::option::of("[a-z\"\\\\?]{0,6}"),
+        (
+            prop::sample::select(&[1_000_000_000, 2_500_000_000, 3_000_000_017, 24_000_000, 999]),
+            // A clock of some months has more digits than are exact in floating point.
+            prop::sample::select(&[1_000_000, 0x10_0000_0000_0003, 12_345_678_901_234_567]),
+        ),
+        prop::collection::vec(prop::collection::vec(types(), 0..5), 1..4),
+        prop::collection::vec(types(), 1..4),
+        prop::collection::vec((0..4u32, any::<bool>()), 1..4),
+        any::<u64>(),
+    )
+        .prop_map(
+            |(name, hostname, (freq, start), events, contexts, channels, seed)| Process {
+                name,
+                hostname,
+                freq,
+                start,
+                events,
+                contexts,
+                channels,
+                seed,
+            },
+        )
+}
+
+fn describe(types: &[Type]) -> String {
+    let fields = types.iter().enumerate();
+    let fields: Vec<_> = fields
+        .map(|(n, kind)| format!("{} f{n}", kind.describe()))
+        .collect();
+    fields.join(";")
+}
+
+/// Writes what random numbers say, to at most 3 streams of each channel.
+fn write(directory: &Path, pid: u32, process: &Process) {
+    let random = &mut random(process.seed);
+    let hostname = process.hostname.as_deref();
+    let (info, clock) = (
+        info(&process.name, pid, hostname),
+        clock_at(process.freq, process.start),
+    );
+    let start = clock.start();
+    let mut trace = TraceWriter::create(&directory.join(format!("p-{pid}")), info, clock).unwrap();
+    for (n, types) in process.events.iter().enumerate() {
+        let line = format!("{} p:e-{n} 6 {}", n + 1, describe(types));
+        trace.declare(&event(line.trim_end())).unwrap();
+    }
+    for (index, (scope, has_contexts)) in (1..).zip(&process.channels) {
+        let mut channel = StreamChannel::new(&format!("channel{index}"), index);
+        let scope_of = [Scope::Cpu, Scope::Thread, Scope::Global, Scope::MmCid][*scope as usize];
+        trace.declare_class(scope_of).unwrap();
+        if *has_contexts {
+            let line = format!("@{index} {}", describe(&process.contexts));
+            let Ok(Description::Contexts(contexts)) = Description::parse(line.as_bytes()) else {
+                panic!("{line}");
+            };
+            trace.declare_contexts(scope_of, &contexts).unwrap();
+            channel.set_contexts();
+        }
+        for ring in 0..1 + (random() % 3) as u32 {
+            let of = match scope_of {
+                Scope::Cpu => StreamOf::Cpu(ring),
+                Scope::Thread => StreamOf::Thread {
+                    ring,
+                    tid: ring * 7,
+                    begin: start + u64::from(ring),
+                },
+                Scope::Global => StreamOf::Process(ring),
+                Scope::MmCid => StreamOf::MmCid(ring),
+            };
+            let mut stream = trace.stream(&channel, of).unwrap();
+            let mut time = start + random() % 4;
+            for _ in 0..random() % 30 {
+                // Often at the same time as others.
+                time += random() % 3 * (random() % 2_000) * (random() % 3);
+                let id = random() % process.events.len() as u64;
+                let value = |types: &[Type], random: &mut _| -> Vec<u8> {
+                    types
+                        .iter()
+                        .flat_map(|kind| kind.any_value(random))
+                        .collect()
+                };
+                let contexts = match has_contexts {
+                    true => value(&process.contexts, random),
+                    false => Vec::new(),
+                };
+                let payload = value(&process.events[id as usize], random);
+                stream
+                    .event(id as u16 + 1, time, &contexts, &payload)
+                    .unwrap();
+                match random() % 12 {
+                    0 => stream.flush().unwrap(),
+                    1 => stream.discard(1 + random() % 3),
+                    2 => stream.overwrite(random() % 3).unwrap(),
+                    _ => {}
+                }
+            }
+            stream.finish().unwrap();
+        }
+    }
+}
+
+/// How many of something it says were discarded.
+fn discarded(stderr: &str, what: &str) -> u64 {
+    let counts = stderr.lines().filter_map(|line| {
+        let (_, rest) = line.split_once("Tracer discarded ")?;
+        rest.split_once(what)?.0.parse::<u64>().ok()
+    });
+    counts.sum()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    /// E8, B1, F7: all types with any bytes, contexts, scopes, channels and processes.
+    #[test]
+    fn e8_what_is_printed_is_what_babeltrace2_prints(
+        processes in prop::collection::vec(processes(), 1..4),
+    ) {
+        let directory = tempfile::tempdir().unwrap();
+        for (pid, process) in (1..).zip(&processes) {
+            write(directory.path(), pid, process);
+        }
+        let zone = std::env::var("TZ").unwrap_or_default();
+        let (stdout, stderr) = printed::babeltrace(directory.path(), &zone);
+        let read = read(directory.path());
+        prop_assert!(read.problems.is_empty(), "{:?}", read.problems);
+        let expected = String::from_utf8_lossy(&stdout);
+        for (line, expected) in read.lines().iter().zip(expected.lines()) {
+            prop_assert_eq!(line, expected);
+        }
+        prop_assert_eq!(read.text, stdout);
+        prop_assert_eq!(read.lost, discarded(&stderr, " event"));
+        prop_assert_eq!(read.lost_packets, discarded(&stderr, " packet"));
+    }
+}
+
+/// Of a text that is empty, `babeltrace2` 2.0.4 shows what a text before it was.
+#[test]
+fn b1_empty_texts_are_empty() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t");
+    let mut trace = TraceWriter::create(&path, info("p", 1, None), clock(7)).unwrap();
+    trace.declare_class(Scope::Cpu).unwrap();
+    let fields = "str a;c8[2] b;c8[] c;u8[] d";
+    trace.declare(&event(&format!("1 t:e 6 {fields}"))).unwrap();
+    trace.declare(&event("2 t:nothing 6")).unwrap();
+    let channel = StreamChannel::new("main", 1);
+    let mut stream = trace.stream(&channel, StreamOf::Cpu(0)).unwrap();
+    stream
+        .event(1, 10_000_000, &[], b"x\0xx\x01\0\0\0x\0\0\0\0")
+        .unwrap();
+    stream
+        .event(1, 10_000_000, &[], b"\0\0\0\0\0\0\0\0\0\0\0")
+        .unwrap();
+    stream.event(2, 10_000_000, &[], b"").unwrap();
+    stream.finish().unwrap();
+    let lines = read(directory.path()).lines();
+    let empty = "{ a = \"\", b = \"\", _c_length = 0, c = \"\", _d_length = 0, d = [ ] }";
+    assert!(lines[1].ends_with(empty), "{lines:?}");
+    assert!(
+        lines[2].ends_with(" p:(1) t:nothing: { cpu_id = 0 }, { }"),
+        "{lines:?}"
+    );
+}
+
+/// A label that stands for several ranges is shown once, where its first range is.
+#[test]
+fn b1_labels_of_several_ranges_are_shown_as_babeltrace2_does() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t");
+    let mut trace = TraceWriter::create(&path, info("p", 1, None), clock(7)).unwrap();
+    trace.declare_class(Scope::Cpu).unwrap();
+    let labels = "a=1,b=1..9,a=2..5,c=3,a=3..4,b=12";
+    trace
+        .declare(&event(&format!("1 t:e 6 s16{{{labels}}} x")))
+        .unwrap();
+    let mut stream = trace
+        .stream(&StreamChannel::new("main", 1), StreamOf::Cpu(0))
+        .unwrap();
+    for n in -1..13i16 {
+        stream.event(1, 10_000_000, &[], &n.to_ne_bytes()).unwrap();
+    }
+    stream.finish().unwrap();
+    let read = read(directory.path());
+    assert_eq!(read.events, 14);
+    let zone = std::env::var("TZ").unwrap_or_default();
+    let (stdout, _) = printed::babeltrace(directory.path(), &zone);
+    assert_eq!(
+        String::from_utf8_lossy(&read.text),
+        String::from_utf8_lossy(&stdout)
+    );
+    assert!(read.lines()[4].ends_with("{ x = ( \"a\", \"b\", \"c\" : container = 3 ) }"));
+}
+
+/// One trace of 40 events in 4 packets, and how long its stream is after each.
+fn four_packets(directory: &Path) -> (PathBuf, Vec<u64>) {
+    let (_trace, mut stream) = simple(directory, "t", 1);
+    let mut ends = Vec::new();
+    for n in 0..40u64 {
+        stream
+            .event(1, 10_000_000 + n, &[], &n.to_ne_bytes())
+            .unwrap();
+        if n % 10 == 9 {
+            stream.flush().unwrap();
+            ends.push(stream.written());
+        }
+    }
+    (directory.join("t/main_0"), ends)
+}
+
+/// A10: what a recorder that was killed left half written is passed over, and said.
+#[test]
+fn a10_the_end_of_a_stream_may_be_missing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, ends) = four_packets(directory.path());
+    let bytes = fs::read(&path).unwrap();
+    for len in 0..bytes.len() {
+        fs::write(&path, &bytes[..len]).unwrap();
+        let read = read(directory.path());
+        let whole = ends.iter().filter(|&&end| end <= len as u64).count();
+        assert_eq!(read.events, 10 * whole as u64, "{len}");
+        let start = whole.checked_sub(1).map_or(0, |last| ends[last]);
+        match &read.problems[..] {
+            [] => assert_eq!(start, len as u64),
+            [
+                Problem::CutShort {
+                    path: of,
+                    offset,
+                    bytes,
+                },
+            ] => {
+                assert_eq!((of, *offset, *bytes), (&path, start, len as u64 - start));
+                assert!(read.problems[0].is_end());
+            }
+            other => panic!("{len}: {other:?}"),
+        }
+    }
+}
+
+/// A10: likewise of metadata.
+#[test]
+fn a10_the_end_of_metadata_may_be_missing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_, mut stream) = simple(directory.path(), "t", 1);
+    stream.event(1, 10_000_000, &[], &[0; 8]).unwrap();
+    stream.finish().unwrap();
+    let path = directory.path().join("t/metadata");
+    let text = fs::read_to_string(&path).unwrap();
+    let event = text.find("event {").unwrap();
+    for len in 0..text.len() {
+        fs::write(&path, &text[..len]).unwrap();
+        let read = read(directory.path());
+        assert_eq!(read.events, u64::from(len + 1 == text.len()), "{len}");
+        if event < len && len < text.len() - 1 {
+            let ends = read
+                .problems
+                .iter()
+                .filter(|problem| problem.is_end())
+                .count();
+            assert_eq!(
+                (ends, read.problems.len()),
+                (1, 2),
+                "{len}: {:?}",
+                read.problems
+            );
+        }
+    }
+}
+
+/// F4: what is wrong in a packet costs the rest of that packet, and no other one.
+#[test]
+fn f4_damage_in_a_packet_is_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, ends) = four_packets(directory.path());
+    let whole = fs::read(&path).unwrap();
+    // The fifth event of the second packet, which is of 18 bytes: its id, and its time.
+    let event = ends[0] as usize + 84 + 5 * 18;
+    for (at, bytes, what) in [
+        (event, &[9, 0][..], "event id 9 is not declared"),
+        (event + 2, &[0; 8][..], "an event of the time before"),
+        (event + 2, &[0xff; 8][..], "a time beyond what can be said"),
+    ] {
+        let mut damaged = whole.clone();
+        damaged[at..at + bytes.len()].copy_from_slice(bytes);
+        fs::write(&path, damaged).unwrap();
+        let read = read(directory.path());
+        assert_eq!(read.events, 10 + 5 + 20, "{what}");
+        let said: Vec<_> = read.problems.iter().map(Problem::to_string).collect();
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(
+            said[0].starts_with(&format!("{}, at byte ", path.display())),
+            "{said:?}"
+        );
+        assert!(said[0].ends_with(what), "{said:?}");
+        assert!(!read.problems[0].is_end());
+    }
+    // What is wrong in its header costs what is behind it.
+    let packet = ends[1] as usize;
+    for (at, bytes, what) in [
+        (0, &[0][..], "there is no packet"),
+        (4, &[0; 16][..], "a packet of another trace"),
+        (20, &[9][..], "a packet of a stream that is not declared"),
+        (32, &[0; 8][..], "a packet of the time before"),
+        (40, &[0; 8][..], "a packet of the time before"),
+        (48, &[0; 8][..], "a packet of an impossible size"),
+        (48, &[1][..], "a packet of an impossible size"),
+        (48, &[0xf8; 8][..], "a packet of an impossible size"),
+        (56, &[0; 8][..], "a packet of an impossible size"),
+    ] {
+        let mut damaged = whole.clone();
+        damaged[packet + at..][..bytes.len()].copy_from_slice(bytes);
+        fs::write(&path, damaged).unwrap();
+        let read = read(directory.path());
+        let said: Vec<_> = read.problems.iter().map(Problem::to_string).collect();
+        assert_eq!(
+            said,
+            [format!("{}, at byte {packet}: {what}", path.display())]
+        );
+        assert_eq!(read.events, 20, "{what}");
+    }
+    // An event that goes beyond its packet.
+    let mut damaged = whole.clone();
+    let bits = (ends[1] - ends[0] - 1) * 8;
+    damaged[ends[0] as usize + 48..][..8].copy_from_slice(&bits.to_ne_bytes());
+    fs::write(&path, damaged).unwrap();
+    let read = read(directory.path());
+    assert_eq!(read.events, 39);
+    assert!(
+        read.problems[0]
+            .to_string()
+            .contains("goes beyond the end of its packet")
+    );
+}
+
+#[test]
+fn metadata_of_others_are_refused_by_line() {
+    let directory = tempfile::tempdir().unwrap();
+    simple(directory.path(), "t", 1);
+    let path = directory.path().join("t/metadata");
+    let text = fs::read_to_string(&path).unwrap();
+    for (from, to, what) in [
+        (
+            "/* CTF 1.8 */",
+            "/* CTF 2 */",
+            "line 1: it does not begin with",
+        ),
+        (
+            "minor = 8",
+            "minor = 9",
+            "line 10: a version other than 1.8",
+        ),
+        (
+            "byte_order = le",
+            "byte_order = be",
+            "line 12: the byte order of another machine",
+        ),
+        (
+            "uint32_t magic",
+            "uint64_t magic",
+            "line 14: a header other than of magic, uuid",
+        ),
+        (
+            "uint16_t id",
+            "uint32_t id",
+            "a header other than of id, timestamp",
+        ),
+        ("string", "strange", ""),
+        ("base = 10", "base = 8", "an integer of base 8"),
+        (
+            "size = 64; align = 8; signed = false; base",
+            "size = 63; align = 8; base",
+            "an integer of 63 bits",
+        ),
+        (
+            "align = 8; signed = false; base",
+            "align = 1; base",
+            "an alignment of 1",
+        ),
+        ("freq = 1000000000", "freq = 0", "a clock that does not run"),
+        (
+            "stream_id = 0;\n\tlog",
+            "stream_id = 5;\n\tlog",
+            "an event of stream 5, which is not declared",
+        ),
+        ("_n;", "_n[];", "unexpected ']'"),
+        ("_n;", "_n[0];", "_n is an array of a strange length"),
+        (
+            "_n;",
+            "_n[_x];",
+            "_n is a sequence without its length before it",
+        ),
+        ("loglevel", "colour", "unknown colour"),
+    ] {
+        let changed = text.replace(from, to);
+        fs::write(&path, &changed).unwrap();
+        let read = read(directory.path());
+        let said: Vec<_> = read.problems.iter().map(Problem::to_string).collect();
+        if changed == text {
+            assert!(said.is_empty() && what.is_empty(), "{from}");
+            continue;
+        }
+        assert_eq!(said.len(), 1, "{said:?}");
+        let is_said = said[0].contains(what) && said[0].contains("babeltrace2 reads other traces");
+        assert!(is_said && said[0].contains("t/metadata, line "), "{said:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// F4: whatever is in the files, this comes to an end, and says what it has not understood.
+    #[test]
+    fn f4_nothing_in_the_files_is_too_strange(
+        process in processes(),
+        flips in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u8>()), 1..6),
+        in_metadata in 0..3u8,
+    ) {
+        let directory = tempfile::tempdir().unwrap();
+        write(directory.path(), 1, &process);
+        let trace = directory.path().join("p-1");
+        let mut files: Vec<_> = fs::read_dir(&trace).unwrap().map(|file| file.unwrap().path()).collect();
+        files.sort();
+        if in_metadata == 0 {
+            files = vec![trace.join("metadata")];
+        }
+        let before = read(directory.path());
+        for (file, place, to) in flips {
+            let path = &files[(file % files.len() as u64) as usize];
+            let mut bytes = fs::read(path).unwrap();
+            if !bytes.is_empty() {
+                let at = place as usize % bytes.len();
+                bytes[at] ^= to | 1;
+                fs::write(path, bytes).unwrap();
+            }
+        }
+        let read = read(directory.path());
+        // Each event is at least 10 bytes of a file: there are not more than that has room for.
+        let room: u64 = files.iter().map(|file| fs::metadata(file).unwrap().len() / 10).sum();
+        prop_assert!(in_metadata == 0 || read.events <= room.max(before.events));
+    }
+}
+
+/// Events, processes and times that are asked for.
+#[test]
+fn what_is_asked_for_is_selected() {
+    let directory = tempfile::tempdir().unwrap();
+    for pid in 1..4u32 {
+        let (mut trace, mut stream) = simple(directory.path(), &format!("t{pid}"), pid);
+        trace.declare(&event("2 shop:order-paid 6 u64 n")).unwrap();
+        trace.declare(&event("3 shop:tick 6 u64 n")).unwrap();
+        for n in 0..300u64 {
+            let (id, time) = ((1 + n % 3) as u16, 1_000_000 + 10 * n + u64::from(pid));
+            stream.event(id, time, &[], &n.to_ne_bytes()).unwrap();
+            if n % 50 == 49 {
+                stream.flush().unwrap();
+            }
+        }
+        stream.finish().unwrap();
+    }
+    let all = read(directory.path()).lines();
+    assert_eq!(all.len(), 900);
+    let without_delta = |line: &String| {
+        let (time, rest) = line.split_once(" (").unwrap();
+        format!("{time}{}", rest.split_once(')').unwrap().1)
+    };
+    let expect = |selection, is: &dyn Fn(&str, u64) -> bool| {
+        let got: Vec<_> = select(directory.path(), selection).lines();
+        let number = |line: &String| {
+            line.rsplit_once("n = ")
+                .unwrap()
+                .1
+                .trim_end_matches(" }")
+                .parse()
+        };
+        let wanted = all.iter().filter(|line| is(line, number(line).unwrap()));
+        let wanted: Vec<_> = wanted.map(without_delta).collect();
+        assert!(!wanted.is_empty());
+        assert!(got[0].contains("(+?.?????????)"));
+        assert_eq!(got.iter().map(without_delta).collect::<Vec<_>>(), wanted);
+    };
+    for (patterns, is) in [
+        (
+            &["shop:*"][..],
+            (|line| line.contains(" shop:")) as fn(&str) -> bool,
+        ),
+        (&["shop:*", "!tick"], |line| line.contains("order-paid")),
+        (&["!shop:tick"], |line| !line.contains(":tick")),
+        (&["e", "t?ck"], |line| {
+            line.contains(" t:e") || line.contains("tick")
+        }),
+    ] {
+        let events = Some(Patterns::new(patterns).unwrap());
+        let selection = Selection {
+            events,
+            ..Selection::default()
+        };
+        expect(selection, &|line, _| is(line));
+    }
+    let selection = Selection {
+        pids: vec![3, 1, 9],
+        ..Selection::default()
+    };
+    expect(selection, &|line, _| !line.contains(":(2) "));
+    // The clock was at 1000000 when it was START; of process 2, event 123 is 2 ns after the round time.
+    let (from, to) = (START + 1230 + 2, START + 2000 + 2);
+    let selection = Selection {
+        from: Some(from),
+        ..Selection::default()
+    };
+    expect(selection, &|line, n| {
+        n > 123 || n == 123 && !line.contains(":(1) ")
+    });
+    let selection = Selection {
+        from: Some(from),
+        to: Some(to),
+        ..Selection::default()
+    };
+    expect(selection, &|line, n| {
+        (n > 123 || n == 123 && !line.contains(":(1) "))
+            && (n < 200 || n == 200 && !line.contains(":(3) "))
+    });
+    for bad in ["", "a b", "!", "a/b"] {
+        assert!(Patterns::new(&[bad]).unwrap_err().to_string().contains(bad));
+    }
+}
+
+/// More streams than files may be open, and more than there is memory for at once.
+#[test]
+fn e8_thousands_of_streams_are_merged() {
+    let directory = tempfile::tempdir().unwrap();
+    let (trace, _) = simple(directory.path(), "t", 1);
+    let channel = StreamChannel::new("many", 2);
+    for n in 0..3000u64 {
+        let mut stream = trace.stream(&channel, StreamOf::Cpu(n as u32)).unwrap();
+        for event in 0..3u64 {
+            let time = 1_000_000 + (n * 7919) % 3000 + 2000 * event;
+            stream.event(1, time, &[], &time.to_ne_bytes()).unwrap();
+        }
+        stream.finish().unwrap();
+    }
+    let read = read(directory.path());
+    assert!(read.problems.is_empty(), "{:?}", read.problems[0]);
+    let number = |line: &String| {
+        line.rsplit_once("n = ")
+            .unwrap()
+            .1
+            .trim_end_matches(" }")
+            .parse::<u64>()
+    };
+    let numbers: Vec<_> = read
+        .lines()
+        .iter()
+        .map(|line| number(line).unwrap())
+        .collect();
+    assert_eq!(numbers.len(), 9000);
+    assert!(numbers.is_sorted());
+}
+
+/// What is recorded meanwhile: packets, streams, events that are declared, and traces; whole ones only.
+#[test]
+fn e8_what_is_written_meanwhile_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut reader = Reader::follow(&[directory.path().to_owned()], Selection::default()).unwrap();
+    let (mut read, mut printer) = (Read::default(), Printer::new());
+    let mut look = |reader: &mut Reader| {
+        reader.refresh();
+        read.take(reader, &mut printer);
+        assert!(read.problems.is_empty(), "{:?}", read.problems);
+        assert_eq!((read.lost, read.lost_packets), (0, 0));
+        let lines = read.lines();
+        read.text.clear();
+        lines
+    };
+    assert!(look(&mut reader).is_empty());
+    let (mut first, mut stream) = simple(directory.path(), "first", 1);
+    assert!(look(&mut reader).is_empty());
+    for round in 1..10u64 {
+        stream
+            .event(1, 1_000_000 + 10 * round, &[], &round.to_ne_bytes())
+            .unwrap();
+        assert!(look(&mut reader).is_empty());
+        stream.flush().unwrap();
+        let lines = look(&mut reader);
+        assert_eq!(lines.len(), 1);
+        assert!(
+            lines[0].ends_with(&format!("{{ n = {round} }}")),
+            "{lines:?}"
+        );
+        assert_eq!(lines[0].contains("(+?"), round == 1);
+        assert_eq!(lines[0].contains("(+0.000000010)"), round > 1, "{lines:?}");
+    }
+    // Another kind of event, in another stream, of before: it is late.
+    first.declare(&event("2 t:late 6 u8 x")).unwrap();
+    let channel = StreamChannel::new("main", 1);
+    let mut second = first.stream(&channel, StreamOf::Cpu(1)).unwrap();
+    second.event(2, 1_000_075, &[], &[7]).unwrap();
+    second.flush().unwrap();
+    let lines = look(&mut reader);
+    assert!(
+        lines[0].ends_with("(-0.000000015) first:(1) t:late: { cpu_id = 1 }, { x = 7 }"),
+        "{lines:?}"
+    );
+    // And another process, with what is in the same packets' time in order.
+    let (_trace, mut third) = simple(directory.path(), "third", 3);
+    for n in 0..6u64 {
+        let stream = [&mut stream, &mut second, &mut third][n as usize % 3].event(
+            1,
+            1_000_200 + n,
+            &[],
+            &n.to_ne_bytes(),
+        );
+        stream.unwrap();
+    }
+    for stream in [&mut third, &mut second, &mut stream] {
+        stream.flush().unwrap();
+    }
+    let lines = look(&mut reader);
+    let ends: Vec<_> = lines
+        .iter()
+        .map(|line| line.rsplit_once("n = ").unwrap().1)
+        .collect();
+    assert_eq!(ends, ["0 }", "1 }", "2 }", "3 }", "4 }", "5 }"]);
+    // Half a packet is waited for, to the end.
+    let path = directory.path().join("third/main_0");
+    let bytes = fs::read(&path).unwrap();
+    let half = [&bytes[..], &bytes[..50]].concat();
+    fs::write(&path, half).unwrap();
+    assert!(look(&mut reader).is_empty());
+    reader.finish();
+    read.take(&mut reader, &mut printer);
+    let problem = read.problems.pop().unwrap();
+    assert!(problem.is_end() && read.problems.is_empty(), "{problem}");
+    assert_eq!(read.events, 9 + 1 + 6);
+}
