@@ -283,6 +283,52 @@ fn a_place_that_is_not_left_is_passed_over() {
     }
 }
 
+/// A writer died before the header was there, and nothing was read since the round before, as that was overwritten, or its
+/// place passed over: what is left there of that round is later than all that was read, and nothing of this one.
+#[test]
+fn a_missing_header_behind_what_was_not_read_is_corrupted() {
+    const PASSED_OVER: u64 = 2;
+    for (step, read_first) in (0..6).flat_map(|step| [5, 30, 60].map(|n| (step, n))) {
+        let mut ring = ring(true);
+        let mut reader = RingReader::live(format(), 0, u64::MAX);
+        let mut events = 0..;
+        fill(&mut ring, 0..read_first);
+        events.nth(read_first as usize - 1);
+        let mut records = read(&mut reader, &ring, Patience::Wait).records;
+        let mut next = |ring: &mut SharedRing| reserve(ring, events.next().unwrap()).unwrap();
+        let write = |ring: &mut SharedRing, mut writer: Writer| ring.run(&mut writer, usize::MAX);
+        // One who stays in its place for ever.
+        while ring.head / SUBBUF < PASSED_OVER {
+            let writer = next(&mut ring);
+            write(&mut ring, writer);
+        }
+        next(&mut ring);
+        // One who dies at the beginning of the sub-buffer behind that place.
+        let begins = (PASSED_OVER + 1 + COUNT) * SUBBUF;
+        loop {
+            let mut writer = next(&mut ring);
+            if ring.begun.last() == Some(&begins) {
+                ring.run(&mut writer, step);
+                break;
+            }
+            write(&mut ring, writer);
+        }
+        while ring.head < begins + 2 * SUBBUF + 100 {
+            let writer = next(&mut ring);
+            write(&mut ring, writer);
+        }
+        let got = read(&mut reader, &ring, Patience::Last);
+        records.extend(got.records);
+        let mut all = ring.records.iter().filter(|record| record.done);
+        for record in &records {
+            assert!(all.any(|done| done.event == *record), "{step}: {record:?}");
+        }
+        let what = format!("step {step}, {read_first} read");
+        let counts = reader.counts();
+        assert_eq!((counts.damaged, counts.corrupted), (0, 1), "{what}");
+    }
+}
+
 /// What happens to a ring.
 #[derive(Clone, Debug)]
 enum Action {

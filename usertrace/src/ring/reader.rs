@@ -54,6 +54,8 @@ pub struct RingReader {
     told: u64,
     /// Full time at `position`.
     time: u64,
+    /// Start of the sub-buffer that has it.
+    timed: u64,
     rest: Rest,
     /// The last head that was refused, so that it is counted once.
     refused: Option<u64>,
@@ -72,6 +74,7 @@ impl RingReader {
             position: format.geometry.subbuf_start(consumed),
             told: consumed,
             time: 0,
+            timed: 0,
             rest: Rest::Records,
             refused: None,
             counts: Counts::default(),
@@ -343,8 +346,7 @@ impl RingReader {
                     Ok(item) => emit(item)?,
                     Err(rest) => return Ok(End::Rest(rest)),
                 }
-            } else if self.time == 0 || (piece.len() as u64) < header {
-                // Without any full time nothing can be told from what is of an earlier round.
+            } else if !self.knows_earlier_rounds() || (piece.len() as u64) < header {
                 return Ok(End::Rest(Rest::Gap(GapKind::Corrupted)));
             } else {
                 self.position += header;
@@ -389,6 +391,12 @@ impl RingReader {
         }
     }
 
+    /// Can what is of an earlier round be told by its time, in the sub-buffer at `position`? Not without any full time,
+    /// nor if the last one is from before that round, as much was passed over.
+    fn knows_earlier_rounds(&self) -> bool {
+        self.time != 0 && self.position - self.timed < self.format.geometry.ring_size()
+    }
+
     /// Tells of a record at `position`, and moves behind it.
     fn tell<E>(
         &mut self,
@@ -397,6 +405,7 @@ impl RingReader {
     ) -> Result<(), E> {
         let told = self.position < self.told;
         self.time = record.time;
+        self.timed = self.format.geometry.subbuf_start(self.position);
         self.position += record.len;
         if told {
             return Ok(());
@@ -439,6 +448,7 @@ impl RingReader {
             self.counts.damaged += 1;
         }
         self.time = header.time;
+        self.timed = start;
         self.position += SUBBUF_HEADER_LEN;
         Ok(Item::SubBuffer {
             time: header.time,
