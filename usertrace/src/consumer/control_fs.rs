@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{CONTROL, MAIN, Recorded};
+use crate::runtime::filter::words;
 
 /// Where it is mounted.
 pub const CONTROL_FS: &str = "/sys/kernel/ltt";
@@ -87,12 +88,7 @@ impl TraceSetup {
 
 /// What is written to a filter so that it accepts these events, whatever it did before.
 fn filter(patterns: &[String]) -> String {
-    // Where only is said what is refused, all else is meant to be wanted.
-    let only_some = patterns
-        .first()
-        .is_some_and(|first| !first.starts_with('!'));
-    let rest = if only_some { "0" } else { "1" };
-    format!("{rest} {}", patterns.join(" "))
+    words(patterns).collect::<Vec<_>>().join(" ")
 }
 
 impl ControlFs {

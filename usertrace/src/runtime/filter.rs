@@ -162,6 +162,16 @@ pub(super) fn put(
     Some(())
 }
 
+/// The words by which a filter has these patterns, whatever it had before. Where the first one says what is not wanted, all
+/// else is meant to be.
+#[cfg(feature = "tools")]
+pub(crate) fn words(patterns: &[impl AsRef<str>]) -> impl Iterator<Item = &str> {
+    let mut patterns = patterns.iter().map(AsRef::as_ref).peekable();
+    let first = patterns.peek().copied();
+    let all_else = first.is_none_or(|first: &str| first.starts_with('!'));
+    std::iter::once(if all_else { "1" } else { "0" }).chain(patterns)
+}
+
 /// Patterns of events, as a trace's filter has them, for those who read traces.
 #[cfg(feature = "tools")]
 #[derive(Debug)]
@@ -182,9 +192,7 @@ impl Patterns {
     /// When one is no pattern, or there are too many.
     pub fn new(patterns: &[impl AsRef<str>]) -> Result<Self, BadPattern> {
         let mut filter = LttInfoFilter::default();
-        let first = patterns.first().map(AsRef::as_ref);
-        let rest = first.filter(|first| first.starts_with('!')).map(|_| "1");
-        for word in rest.into_iter().chain(patterns.iter().map(AsRef::as_ref)) {
+        for word in words(patterns) {
             add_rule(&mut filter, word.as_bytes()).ok_or_else(|| BadPattern(word.to_owned()))?;
         }
         let (len, bytes) = (filter.len as usize, filter.rules);
