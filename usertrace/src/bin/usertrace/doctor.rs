@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
-use usertrace::consumer::{CONTROL_FS, ControlFs};
 use usertrace::writer::{NoRseq, Rseq};
 use usertrace_sys::Calls;
 
 use crate::output;
+use crate::root::Root;
 
 /// Less than this, a limit leaves no room for two rings of usual sizes: bytes.
 const LITTLE: u64 = 16 << 20;
@@ -26,9 +26,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     json: Option<PathBuf>,
 
-    /// Where the control file system is mounted
-    #[arg(long, value_name = "DIR", default_value = CONTROL_FS)]
-    root: PathBuf,
+    #[command(flatten)]
+    root: Root,
 
     /// Where the kernel's other file systems are: for tests
     #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
@@ -110,8 +109,8 @@ impl Args {
 
     /// The control file system: whether it is there, whether this user may use it, and how much memory traces may have.
     fn control(&self) -> Vec<Finding> {
-        let root = &self.root;
-        let Ok(control) = ControlFs::open(root) else {
+        let root = &self.root.path;
+        let Ok(control) = self.root.open() else {
             let what = format!("no control file system at {}", root.display());
             let remedy = match Calls::discover() {
                 Ok(_) => format!("mount -t ltt ltt {}", root.display()),

@@ -1,11 +1,9 @@
 //! `usertrace filter`.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use usertrace::consumer::{CONTROL_FS, ControlFs};
-
 use crate::output;
+use crate::root::Root;
 
 /// Say, or change, which events a trace has
 #[derive(Debug, clap::Args)]
@@ -38,9 +36,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "CHANNEL")]
     channel: Option<String>,
 
-    /// Where the control file system is mounted
-    #[arg(long, value_name = "DIR", default_value = CONTROL_FS)]
-    root: PathBuf,
+    #[command(flatten)]
+    root: Root,
 }
 
 impl Args {
@@ -49,7 +46,7 @@ impl Args {
     }
 
     fn try_run(self) -> anyhow::Result<()> {
-        let trace = ControlFs::open(&self.root)?.trace(&self.trace)?;
+        let trace = self.root.open()?.trace(&self.trace)?;
         let channel = self.channel.as_deref();
         if self.patterns.is_empty() {
             let lines = trace.events(channel)?.into_iter();

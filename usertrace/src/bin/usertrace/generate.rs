@@ -60,7 +60,9 @@ impl Args {
                 let mut command = Cli::command().disable_help_subcommand(true);
                 // Gives the commands their whole names.
                 command.build();
-                pages(&command, &directory)
+                let main = std::iter::once(&command).chain(command.get_subcommands());
+                let main: Vec<_> = main.map(file_name).collect();
+                pages(&command, &main, &directory)
             }
             What::Completions { shell } => {
                 let mut text = Vec::new();
@@ -71,13 +73,19 @@ impl Args {
     }
 }
 
-/// Writes the page of a command, and those of its commands.
-fn pages(command: &Command, directory: &Path) -> anyhow::Result<()> {
-    let path = directory.join(Man::new(command.clone()).get_filename());
-    let page = page(command).context("cannot make a manual page")?;
+/// The name of a command's page.
+fn file_name(command: &Command) -> String {
+    Man::new(command.clone()).get_filename()
+}
+
+/// Writes the page of a command, and those of its commands. The `main` ones name each other.
+fn pages(command: &Command, main: &[String], directory: &Path) -> anyhow::Result<()> {
+    let name = file_name(command);
+    let path = directory.join(&name);
+    let page = page(command, &name, main).context("cannot make a manual page")?;
     fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
     let mut commands = command.get_subcommands();
-    commands.try_for_each(|command| pages(command, directory))
+    commands.try_for_each(|command| pages(command, main, directory))
 }
 
 /// Now; or what those say who build packages that are the same each time.
@@ -89,11 +97,9 @@ fn time() -> SystemTime {
     })
 }
 
-fn page(command: &Command) -> io::Result<Vec<u8>> {
-    let man = Man::new(command.clone());
-    let name = man.get_filename();
+fn page(command: &Command, name: &str, main: &[String]) -> io::Result<Vec<u8>> {
     let date = humantime::format_rfc3339_seconds(time()).to_string();
-    let man = man
+    let man = Man::new(command.clone())
         .title(name.trim_end_matches(".1").to_uppercase())
         .date(date.split('T').next().unwrap_or_default())
         .source(concat!("usertrace ", env!("CARGO_PKG_VERSION")))
@@ -110,7 +116,7 @@ fn page(command: &Command) -> io::Result<Vec<u8>> {
     if let Some(help) = command.get_after_help() {
         page.write_all(after_help(&help.to_string()).to_roff().as_bytes())?;
     }
-    page.write_all(see_also(command).to_roff().as_bytes())?;
+    page.write_all(see_also(name, main).to_roff().as_bytes())?;
     Ok(page)
 }
 
@@ -146,14 +152,9 @@ fn after_help(text: &str) -> Roff {
 }
 
 /// The other commands, and who reads what they write.
-fn see_also(command: &Command) -> Roff {
-    let own = Man::new(command.clone()).get_filename();
-    let mut all = Cli::command().disable_help_subcommand(true);
-    all.build();
-    let commands = std::iter::once(&all).chain(all.get_subcommands());
-    let names = commands.map(|command| Man::new(command.clone()).get_filename());
-    let pages = names.filter(|name| *name != own);
-    let pages = pages.chain(["babeltrace2.1".to_owned()]);
+fn see_also(own: &str, main: &[String]) -> Roff {
+    let pages = main.iter().map(String::as_str);
+    let pages = pages.filter(|name| *name != own).chain(["babeltrace2.1"]);
     let mut roff = Roff::new();
     roff.control("SH", ["SEE ALSO"]);
     let mut inlines = Vec::new();
@@ -161,7 +162,7 @@ fn see_also(command: &Command) -> Roff {
         if !inlines.is_empty() {
             inlines.push(roman(", "));
         }
-        let name = page.strip_suffix(".1").unwrap_or(&page);
+        let name = page.strip_suffix(".1").unwrap_or(page);
         inlines.extend([bold(name), roman("(1)")]);
     }
     roff.text(inlines);

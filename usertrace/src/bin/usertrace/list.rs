@@ -6,15 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
-use usertrace::consumer::{
-    CONTROL_FS, ConsumerFile as _, ControlFs, KernelFile, consumer_files, event_channels,
-};
+use usertrace::consumer::{ConsumerFile as _, KernelFile, consumer_files, event_channels};
 use usertrace_sys::uapi::{
     LTT_FILE_DEAD, LTT_MODE_BLOCK, LTT_MODE_DISCARD, LTT_MODE_OVERWRITE, LTT_SCOPE_CPU,
     LTT_SCOPE_GLOBAL, LTT_SCOPE_MM_CID, LTT_SCOPE_THREAD, LttRingPositions,
 };
 
 use crate::output;
+use crate::root::Root;
 
 /// List traces, their processes, and how full their rings are
 #[derive(Debug, clap::Args)]
@@ -30,9 +29,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     json: Option<PathBuf>,
 
-    /// Where the control file system is mounted
-    #[arg(long, value_name = "DIR", default_value = CONTROL_FS)]
-    root: PathBuf,
+    #[command(flatten)]
+    root: Root,
 }
 
 /// Say what a trace is like, which events it has, and how full its rings are
@@ -54,9 +52,8 @@ pub(crate) struct Status {
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     json: Option<PathBuf>,
 
-    /// Where the control file system is mounted
-    #[arg(long, value_name = "DIR", default_value = CONTROL_FS)]
-    root: PathBuf,
+    #[command(flatten)]
+    root: Root,
 }
 
 /// Exit status of a trace that is not active, as of a service that is not.
@@ -68,7 +65,7 @@ impl Status {
     }
 
     fn try_run(self) -> anyhow::Result<u8> {
-        let trace = ControlFs::open(&self.root)?.trace(&self.trace)?;
+        let trace = self.root.open()?.trace(&self.trace)?;
         let trace = self::trace(trace.path());
         if let Some(to) = &self.json {
             output::json(to, &trace)?;
@@ -131,7 +128,9 @@ impl Args {
     }
 
     fn try_run(self) -> anyhow::Result<()> {
-        let traces: Vec<_> = ControlFs::open(&self.root)?
+        let traces: Vec<_> = self
+            .root
+            .open()?
             .traces()?
             .iter()
             .map(|path| trace(path))

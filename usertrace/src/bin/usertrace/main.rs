@@ -13,6 +13,7 @@ mod output;
 mod preload;
 mod progress;
 mod record;
+mod root;
 mod setup;
 mod snapshot;
 mod start;

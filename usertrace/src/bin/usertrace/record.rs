@@ -12,6 +12,7 @@ use usertrace::consumer::{
 use crate::output::{self, Totals};
 use crate::preload::{Preload, Wanted};
 use crate::progress::Progress;
+use crate::root::Root;
 use crate::setup::Setup;
 
 /// Exit status when recording failed, as `env`, `nohup` and `timeout` have it.
@@ -75,9 +76,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     summary: output::Summary,
 
-    /// Where the control file system is mounted
-    #[arg(long, value_name = "DIR", default_value = CONTROL_FS)]
-    root: PathBuf,
+    #[command(flatten)]
+    root: Root,
 
     /// The program and its arguments
     #[arg(last = true, value_name = "PROGRAM")]
@@ -102,7 +102,7 @@ impl Args {
         let before = Recorded::of(&output).ok().flatten();
         let trace = self.trace.or(before.map(|before| before.name));
         let options = Options {
-            root: self.root,
+            root: self.root.path,
             trace: trace.unwrap_or_else(|| format!("usertrace-{}", std::process::id())),
             setup: self.setup.into(),
             output,

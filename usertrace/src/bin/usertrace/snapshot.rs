@@ -5,9 +5,10 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use serde::Serialize;
-use usertrace::consumer::{CONTROL_FS, ControlFs, SessionSummary, snapshot};
+use usertrace::consumer::{SessionSummary, snapshot};
 
 use crate::output::{self, Totals};
+use crate::root::Root;
 
 const PROBLEMS: u8 = 3;
 
@@ -35,9 +36,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     summary: output::Summary,
 
-    /// Where the control file system is mounted
-    #[arg(long, value_name = "DIR", default_value = CONTROL_FS)]
-    root: PathBuf,
+    #[command(flatten)]
+    root: Root,
 }
 
 /// What there is to say in the end.
@@ -55,7 +55,7 @@ impl Args {
     }
 
     fn try_run(self) -> anyhow::Result<u8> {
-        let control_fs = ControlFs::open(&self.root)?;
+        let control_fs = self.root.open()?;
         let directory = self.output.unwrap_or_else(output::default_directory);
         let session = snapshot(&control_fs, &self.trace, &directory)
             .with_context(|| format!("no snapshot of {}", self.trace))?;

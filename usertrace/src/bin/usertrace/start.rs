@@ -1,11 +1,11 @@
 //! `usertrace start`, `stop`, and `destroy`: traces that outlive the command.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use usertrace::consumer::{CONTROL_FS, ControlFs, TraceSetup};
+use usertrace::consumer::TraceSetup;
 
 use crate::output;
+use crate::root::Root;
 use crate::setup::Setup;
 
 /// Make a trace active, which is created if there is none of that name
@@ -27,9 +27,8 @@ pub(crate) struct Start {
     #[command(flatten)]
     setup: Setup,
 
-    /// Where the control file system is mounted
-    #[arg(long, value_name = "DIR", default_value = CONTROL_FS)]
-    root: PathBuf,
+    #[command(flatten)]
+    root: Root,
 }
 
 /// Make a trace inactive: programs write no more to it, and what it has can be read
@@ -44,9 +43,8 @@ pub(crate) struct Stop {
     /// Name of the trace
     trace: String,
 
-    /// Where the control file system is mounted
-    #[arg(long, value_name = "DIR", default_value = CONTROL_FS)]
-    root: PathBuf,
+    #[command(flatten)]
+    root: Root,
 }
 
 /// Remove a trace, with all that is in its rings
@@ -61,9 +59,8 @@ pub(crate) struct Destroy {
     #[arg(required = true, value_name = "TRACE")]
     traces: Vec<String>,
 
-    /// Where the control file system is mounted
-    #[arg(long, value_name = "DIR", default_value = CONTROL_FS)]
-    root: PathBuf,
+    #[command(flatten)]
+    root: Root,
 }
 
 impl Start {
@@ -74,7 +71,7 @@ impl Start {
     fn try_run(self) -> anyhow::Result<()> {
         let setup = TraceSetup::from(self.setup);
         // If it is new, and does not come to be started, it goes again.
-        let mut trace = ControlFs::open(&self.root)?.create(&self.trace, &setup)?;
+        let mut trace = self.root.open()?.create(&self.trace, &setup)?;
         trace.start()?;
         trace.keep();
         Ok(())
@@ -87,7 +84,7 @@ impl Stop {
     }
 
     fn try_run(self) -> anyhow::Result<()> {
-        let trace = ControlFs::open(&self.root)?.trace(&self.trace)?;
+        let trace = self.root.open()?.trace(&self.trace)?;
         Ok(trace.stop()?)
     }
 }
@@ -98,7 +95,7 @@ impl Destroy {
     }
 
     fn try_run(self) -> anyhow::Result<u8> {
-        let control_fs = ControlFs::open(&self.root)?;
+        let control_fs = self.root.open()?;
         let mut status = 0;
         for name in &self.traces {
             let removed = control_fs.trace(name).and_then(|mut trace| {
