@@ -1,12 +1,11 @@
 //! What the programs of these tests are, and what traces them: the fallback.
 
-use std::fs::File;
-use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::babeltrace;
+use super::running::Output;
 
 /// Says that this process is the program that is controlled.
 pub(crate) const VARIABLE: &str = "USERTRACE_CONTROL_TEST";
@@ -42,21 +41,15 @@ pub(crate) fn library(directory: &Path, second: &str) -> PathBuf {
 }
 
 /// Where the fallback writes what one program writes, in rings of 2 times 4096 bytes.
-pub(crate) struct Trace {
-    directory: tempfile::TempDir,
-    /// The daemons hold a lock of it for as long as they write.
-    running: File,
-}
+pub(crate) struct Trace(Output);
 
 impl Trace {
     pub(crate) fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let running = File::create(directory.path().join(".running")).unwrap();
-        Self { directory, running }
+        Self(Output::new())
     }
 
     fn path(&self) -> &str {
-        self.directory.path().to_str().unwrap()
+        self.0.path().to_str().unwrap()
     }
 
     /// Has a program be traced.
@@ -86,17 +79,15 @@ impl Trace {
 
     /// Who waits for what will be written.
     pub(crate) fn reader(&self) -> Reader {
-        let reader = Reader(self.directory.path().to_owned());
+        let reader = Reader(self.0.path().to_owned());
         assert!(!reader.sees());
         reader
     }
 
     /// When the program has ended: how many events there are, none of which was lost.
     pub(crate) fn events(self) -> usize {
-        // SAFETY: a descriptor of this process.
-        let locked = unsafe { libc::flock(self.running.as_raw_fd(), libc::LOCK_EX) };
-        assert_eq!(locked, 0);
-        let read = babeltrace::read(self.directory.path());
+        self.0.wait();
+        let read = babeltrace::read(self.0.path());
         assert_eq!((read.discarded, read.discarded_packets), (0, 0));
         read.lines.len()
     }

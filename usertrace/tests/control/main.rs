@@ -15,6 +15,9 @@ mod reports;
 #[path = "../support/babeltrace.rs"]
 #[allow(unreachable_pub, reason = "other tests use it, too")]
 mod babeltrace;
+#[path = "../support/running.rs"]
+#[allow(unreachable_pub, reason = "other tests use it, too")]
+mod running;
 
 use std::process::ExitCode;
 

@@ -1,31 +1,24 @@
 //! Runs this test's own program, traced by the fallback.
 
-use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{self, Child, Command, ExitStatus, Stdio};
 
+use super::running::Output;
 use super::trace::{self, Trace};
 
 /// Says which of the programs (`programs.rs`) this process is.
 pub(crate) const VARIABLE: &str = "USERTRACE_FAST_TEST";
 
 /// A directory for the traces of one run.
-pub(crate) struct Run {
-    directory: tempfile::TempDir,
-    running: File,
-}
+pub(crate) struct Run(Output);
 
 impl Run {
     pub(crate) fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        // The daemons hold a lock of it, so nobody here has to guess when they are done.
-        let running = File::create(directory.path().join(".running")).unwrap();
-        Self { directory, running }
+        Self(Output::new())
     }
 
     pub(crate) fn path(&self) -> &Path {
-        self.directory.path()
+        self.0.path()
     }
 
     /// A command that runs one of the programs.
@@ -49,7 +42,7 @@ impl Run {
     }
 
     /// Runs a program to its end.
-    pub(crate) fn output(&self, program: &str, variables: &[(&str, &str)]) -> Output {
+    pub(crate) fn output(&self, program: &str, variables: &[(&str, &str)]) -> process::Output {
         self.start(program, variables).wait_with_output().unwrap()
     }
 
@@ -62,11 +55,7 @@ impl Run {
 
     /// Waits until no daemon is left.
     pub(crate) fn wait(&self) {
-        for operation in [libc::LOCK_EX, libc::LOCK_UN] {
-            // SAFETY: a descriptor of this process.
-            let done = unsafe { libc::flock(self.running.as_raw_fd(), operation) };
-            assert_eq!(done, 0);
-        }
+        self.0.wait();
     }
 
     /// Directories of the traces, when all of them are written.
