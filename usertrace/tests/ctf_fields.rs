@@ -9,7 +9,7 @@ mod fields;
 
 use fields::{encode, types};
 use proptest::prelude::*;
-use usertrace::ctf::{Clock, StreamChannel, StreamOf, TraceInfo, TraceWriter};
+use usertrace::ctf::{Clock, StreamChannel, StreamOf, TraceInfo, TraceOf, TraceWriter};
 use usertrace::metadata::EventTable;
 use usertrace::ring::PayloadLengths;
 use usertrace::writer::Scope;
@@ -38,8 +38,7 @@ proptest! {
         let directory = tempfile::tempdir().unwrap();
         let info = TraceInfo {
             trace_name: "t".into(),
-            procname: "p".into(),
-            pid: 1,
+            of: TraceOf::Process { name: "p".into(), pid: 1 },
             hostname: None,
         };
         let clock = Clock::new(&LttClockSync { freq: 1_000_000_000, ..LttClockSync::default() }, &[]);

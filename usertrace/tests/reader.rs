@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 
 use fields::{Type, types};
 use proptest::prelude::*;
-use usertrace::ctf::{Clock, StreamChannel, StreamOf, StreamWriter, TraceInfo, TraceWriter};
+use usertrace::ctf::{
+    Clock, StreamChannel, StreamOf, StreamWriter, TraceInfo, TraceOf, TraceWriter,
+};
 use usertrace::metadata::{Description, Event};
 use usertrace::reader::{Item, Patterns, Printer, Problem, Reader, Selection, What};
 use usertrace::writer::Scope;
@@ -83,8 +85,10 @@ fn random(seed: u64) -> impl FnMut() -> u64 {
 fn info(name: &str, pid: u32, hostname: Option<&str>) -> TraceInfo {
     TraceInfo {
         trace_name: "a trace".into(),
-        procname: name.into(),
-        pid,
+        of: TraceOf::Process {
+            name: name.into(),
+            pid,
+        },
         hostname: hostname.map(str::to_owned),
     }
 }

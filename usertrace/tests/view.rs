@@ -10,7 +10,9 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use usertrace::ctf::{Clock, StreamChannel, StreamOf, StreamWriter, TraceInfo, TraceWriter};
+use usertrace::ctf::{
+    Clock, StreamChannel, StreamOf, StreamWriter, TraceInfo, TraceOf, TraceWriter,
+};
 use usertrace::metadata::Event;
 use usertrace::writer::Scope;
 use usertrace_sys::uapi::LttClockSync;
@@ -19,8 +21,10 @@ use usertrace_sys::uapi::LttClockSync;
 fn trace(directory: &Path, pid: u32) -> (TraceWriter, StreamWriter) {
     let info = TraceInfo {
         trace_name: "t".into(),
-        procname: "prog".into(),
-        pid,
+        of: TraceOf::Process {
+            name: "prog".into(),
+            pid,
+        },
         hostname: Some("host".into()),
     };
     let sync = LttClockSync {

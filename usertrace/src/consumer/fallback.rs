@@ -1,6 +1,7 @@
 //! Running a program and recording it where the kernel has no trace buffers: the program's own daemons do the work.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -13,9 +14,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::record::{OutputError, create_output, exit_status, system};
+use super::record::{OutputError, create_output, exit_status, kernel_events, system};
 use super::signals::{Came, Signals};
-use super::{Options, RecordError, Recording, SessionSummary};
+use super::{KernelEvents, Options, RecordError, Recording, SessionSummary};
 use crate::runtime::{RUNNING, parse_summary};
 
 /// Milliseconds between two looks whether the daemons are done.
@@ -64,13 +65,16 @@ pub fn record_fallback(options: &Options) -> Result<Recording, RecordError> {
     let more = options.environment.iter();
     command.envs(more.map(|(name, value)| (name, value)));
     signals.not_in(&mut command);
-    let started = Instant::now();
-    let child = command.spawn().map_err(|source| RecordError::Program {
-        program: program.to_string_lossy().into_owned(),
-        source,
+    let begun = kernel_events(options).and_then(|kernel| {
+        kernel.as_ref().map_or(Ok(()), KernelEvents::start)?;
+        Ok(kernel)
     });
-    let mut child = match child {
-        Ok(child) => child,
+    let started = Instant::now();
+    let begun = begun
+        .map_err(RecordError::from)
+        .and_then(|kernel| Ok((spawn(&mut command, program)?, kernel)));
+    let (mut child, kernel) = match begun {
+        Ok(begun) => begun,
         Err(error) => {
             // What was made for it.
             let _ = fs::remove_file(&path);
@@ -79,6 +83,9 @@ pub fn record_fallback(options: &Options) -> Result<Recording, RecordError> {
         }
     };
     let status = wait_for(&mut child, &signals)?;
+    if let Some(kernel) = &kernel {
+        kernel.stop()?;
+    }
     let seconds = started.elapsed().as_secs_f64();
     if status.is_some() {
         wait_for_daemons(&running, &signals)?;
@@ -90,6 +97,14 @@ pub fn record_fallback(options: &Options) -> Result<Recording, RecordError> {
         exit_status: status.map(exit_status),
         seconds,
         session,
+        kernel: kernel.map(KernelEvents::finish),
+    })
+}
+
+fn spawn(command: &mut Command, program: &OsStr) -> Result<Child, RecordError> {
+    command.spawn().map_err(|source| RecordError::Program {
+        program: program.to_string_lossy().into_owned(),
+        source,
     })
 }
 

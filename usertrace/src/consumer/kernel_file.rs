@@ -2,18 +2,16 @@
 
 use std::fs::File;
 use std::io;
-use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, fence};
 
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use usertrace_sys::uapi::{LttFileInfo, LttRingPositions};
 use usertrace_sys::{Errno, files};
 
 use super::ConsumerFile;
-use crate::ring::{Channel, Positions, SharedBytes};
+use super::mapping::Mapping;
+use crate::ring::{Channel, Positions};
 
 /// A consumer file of the kernel's, with its rings mapped.
 #[derive(Debug)]
@@ -89,54 +87,6 @@ impl ConsumerFile for KernelFile {
 
 fn io_error(errno: Errno) -> io::Error {
     io::Error::from_raw_os_error(errno.into_raw())
-}
-
-/// A read-only mapping of memory that another process writes.
-#[derive(Debug)]
-struct Mapping {
-    start: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: memory that is only read through atomics belongs to no thread.
-unsafe impl Send for Mapping {}
-
-impl Mapping {
-    fn new(file: &File, len: u64) -> io::Result<Self> {
-        let len = usize::try_from(len)
-            .ok()
-            .and_then(NonZeroUsize::new)
-            .ok_or(io::ErrorKind::InvalidInput)?;
-        // SAFETY: a new mapping, at an address that the kernel chooses, takes nothing away from anybody. Access to
-        // it never raises SIGBUS: these files are not truncated.
-        let start = unsafe {
-            mmap(
-                None,
-                len,
-                ProtFlags::PROT_READ,
-                MapFlags::MAP_SHARED,
-                file,
-                0,
-            )
-        }?;
-        Ok(Self {
-            start: start.cast(),
-            len: len.get(),
-        })
-    }
-
-    fn bytes(&self) -> SharedBytes<'_> {
-        // SAFETY: mapped until `self` is dropped, aligned to pages, and only ever given to this.
-        unsafe { SharedBytes::new(self.start, self.len) }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: it is this mapping's own, and nothing borrows it any more.
-        let unmapped = unsafe { munmap(self.start.cast(), self.len) };
-        debug_assert!(unmapped.is_ok());
-    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,9 @@
 mod control_fs;
 mod fallback;
 mod file;
+mod ftrace;
 mod kernel_file;
+mod mapping;
 mod notes;
 mod only;
 mod process;
@@ -23,6 +25,7 @@ pub use control_fs::{
 };
 pub use fallback::record_fallback;
 pub use file::{ConsumerFile, FileRing};
+pub use ftrace::{FtraceError, KernelEvents, KernelOptions, KernelSummary, Tracefs};
 pub use kernel_file::KernelFile;
 pub use notes::Recorded;
 pub use record::{Options, OutputError, RecordError, Recording, record};

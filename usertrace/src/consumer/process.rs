@@ -116,6 +116,11 @@ impl<F: ConsumerFile> LiveProcess<F> {
         Ok(Some(process))
     }
 
+    /// The clock of its trace.
+    pub(super) fn clock(&self) -> &Clock {
+        self.writer.clock()
+    }
+
     /// Gives it its file of another channel of events.
     pub(super) fn add_channel(&mut self, name: &str, file: F) -> Result<(), ProcessError> {
         let channel = LiveChannel::new(name, file)?;

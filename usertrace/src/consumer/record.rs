@@ -22,8 +22,9 @@ use super::notes::{forget, is_empty};
 use super::only::Only;
 use super::signals::{Came, Signals};
 use super::{
-    CONTROL, ControlFs, ControlFsError, KernelFile, Progress, Recorded, Session, SessionError,
-    SessionSummary, SoFar, TraceDir, TraceSetup,
+    CONTROL, ControlFs, ControlFsError, FtraceError, KernelEvents, KernelFile, KernelOptions,
+    KernelSummary, Progress, Recorded, Session, SessionError, SessionSummary, SoFar, TraceDir,
+    TraceSetup,
 };
 
 /// Milliseconds between two looks at the rings: fewest, when they fill fast, and most. In the latter, a program that
@@ -53,6 +54,8 @@ pub struct Options {
     pub environment: Vec<(OsString, OsString)>,
     /// Without a program: only these processes, until the last of them ends; all, if none is named.
     pub pids: Vec<u32>,
+    /// The kernel's own events that are recorded beside, if there are to be some.
+    pub kernel: Option<KernelOptions>,
 }
 
 /// What was recorded.
@@ -69,6 +72,8 @@ pub struct Recording {
     /// Its processes.
     #[serde(flatten)]
     pub session: SessionSummary,
+    /// The kernel's own events, if they were asked for.
+    pub kernel: Option<KernelSummary>,
 }
 
 /// Why what was recorded is not in its directory.
@@ -134,6 +139,9 @@ pub enum RecordError {
         /// Why.
         source: io::Error,
     },
+    /// The kernel's own events.
+    #[error(transparent)]
+    Ftrace(#[from] FtraceError),
     /// Something that does not usually fail.
     #[error("cannot {what}")]
     System {
@@ -231,8 +239,12 @@ fn record_to(
     let recorded = trace.recorded()?;
     let mut session = Session::open(&options.output, &recorded, hostname())
         .map_err(OutputError::at(&options.output))?;
+    let kernel = kernel_events(options)?;
     // From here on there will be no other channels.
     trace.start()?;
+    if let Some(kernel) = &kernel {
+        kernel.start()?;
+    }
     let channels = trace.channels()?;
     let watch = Watch::new(&trace, &channels).map_err(system("watch the trace for processes"))?;
     session.set_channels(channels);
@@ -242,6 +254,7 @@ fn record_to(
         trace,
         signals,
         only,
+        kernel,
         output: &options.output,
         adopts: before.is_some_and(|before| before.created),
         refused: BTreeMap::new(),
@@ -268,7 +281,7 @@ fn record_to(
     };
     let status = recorder.run(child.as_mut(), tell)?;
     let seconds = started.elapsed().as_secs_f64();
-    let session = recorder.stop()?;
+    let (session, kernel) = recorder.stop()?;
     Ok(Recording {
         trace: options.trace.clone(),
         directory: options.output.clone(),
@@ -278,7 +291,18 @@ fn record_to(
         },
         seconds,
         session,
+        kernel,
     })
+}
+
+/// The kernel's own events, ready to be recorded, if they are to be.
+pub(super) fn kernel_events(options: &Options) -> Result<Option<KernelEvents>, FtraceError> {
+    let Some(kernel) = &options.kernel else {
+        return Ok(None);
+    };
+    let (trace, output) = (&options.trace, &options.output);
+    let hostname = hostname();
+    KernelEvents::new(kernel, trace, &options.pids, output, hostname.as_deref()).map(Some)
 }
 
 /// The directory, which must be new, or empty: traces in it would be read together. Is it new?
@@ -331,6 +355,8 @@ struct Recorder<'a> {
     signals: Signals,
     /// Whose files are read, if not all.
     only: Option<Only>,
+    /// The kernel's own events, if they are recorded too.
+    kernel: Option<KernelEvents>,
     output: &'a Path,
     /// The trace was created to be recorded, by one that was killed.
     adopts: bool,
@@ -418,12 +444,15 @@ impl Recorder<'_> {
     }
 
     /// Stops the trace, and reads what is left of it.
-    fn stop(mut self) -> Result<SessionSummary, RecordError> {
+    fn stop(mut self) -> Result<(SessionSummary, Option<KernelSummary>), RecordError> {
         if let Some(error) = self.failed {
             return Err(error);
         }
         // What was recorded is written in any case.
         let stopped = self.trace.stop();
+        if let Some(kernel) = &self.kernel {
+            kernel.stop()?;
+        }
         let started = Instant::now();
         let mut quiet = Instant::now();
         // Until nothing came for some time: files of processes that have just ended, or events of such that have not
@@ -456,7 +485,8 @@ impl Recorder<'_> {
                 summary.problems.push(describe(&error));
             }
         }
-        Ok(summary)
+        let kernel = self.kernel.map(KernelEvents::finish);
+        Ok((summary, kernel))
     }
 
     /// Waits for a signal, a new file, or so many milliseconds.
@@ -475,6 +505,11 @@ impl Recorder<'_> {
     /// Takes the files that have come, and reads what there is. Gives how many files there were.
     fn round(&mut self, all: bool) -> Result<(usize, Progress), RecordError> {
         let files = self.take_files(all)?;
+        if let Some(kernel) = self.kernel.as_mut().filter(|kernel| !kernel.has_clock())
+            && let Some(clock) = self.session.clock()
+        {
+            kernel.set_clock(clock);
+        }
         let progress = self.session.drain(false, Instant::now());
         let progress = progress.map_err(|error| failed(&self.trace, self.output, error))?;
         Ok((files, progress))

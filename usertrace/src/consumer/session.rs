@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::notes::Notes;
 use super::process::To;
 use super::{ConsumerFile, LiveProcess, ProcessError, Recorded};
-use crate::ctf::ProcessSummary;
+use crate::ctf::{Clock, ProcessSummary};
 
 /// The channel that describes events.
 pub const CONTROL: &str = "control";
@@ -220,6 +220,14 @@ impl<F: ConsumerFile> Session<F> {
             }
         }
         Ok(progress)
+    }
+
+    /// The clock of the traces, as soon as there is one.
+    pub(super) fn clock(&self) -> Option<&Clock> {
+        self.processes.values().find_map(|slot| match slot {
+            Slot::Live(process) => Some(process.clock()),
+            _ => None,
+        })
     }
 
     /// How many processes there were, and are.

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use super::{Clock, TraceInfo, field};
+use super::{Clock, TraceInfo, TraceOf, field};
 use crate::metadata::{Contexts, Event, Field};
 use crate::writer::Scope;
 
@@ -40,25 +40,36 @@ trace {{
 }};
 
 env {{
-	domain = \"ust\";
+	domain = \"{domain}\";
 	tracer_name = \"usertrace\";
 	tracer_major = {major};
 	tracer_minor = {minor};
-	tracer_buffering_scheme = \"pid\";
-	tracer_buffering_id = {pid};
 	architecture_bit_width = 64;
 	trace_name = {trace_name};
 	trace_creation_datetime = {created};
-	procname = {procname};
-	vpid = {pid};
 ",
         major = env!("CARGO_PKG_VERSION_MAJOR"),
         minor = env!("CARGO_PKG_VERSION_MINOR"),
-        pid = info.pid,
+        domain = match info.of {
+            TraceOf::Process { .. } => "ust",
+            TraceOf::Kernel { .. } => "kernel",
+        },
         trace_name = string(&info.trace_name),
         created = string(&crate::ctf::trace::date(clock.unix_ns(clock.start()))),
-        procname = string(&info.procname),
     );
+    let _ = match &info.of {
+        TraceOf::Process { name, pid } => write!(
+            text,
+            "\ttracer_buffering_scheme = \"pid\";\n\ttracer_buffering_id = {pid};\n\tprocname = {};\n\tvpid = {pid};\n",
+            string(name)
+        ),
+        TraceOf::Kernel { release, version } => write!(
+            text,
+            "\tsysname = \"Linux\";\n\tkernel_release = {};\n\tkernel_version = {};\n",
+            string(release),
+            string(version)
+        ),
+    };
     if let Some(hostname) = &info.hostname {
         let _ = writeln!(text, "\thostname = {};", string(hostname));
     }

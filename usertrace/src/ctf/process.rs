@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::{Clock, StreamChannel, StreamOf, StreamState, StreamWriter, TraceInfo, TraceWriter};
+use super::{
+    Clock, StreamChannel, StreamOf, StreamState, StreamWriter, TraceInfo, TraceOf, TraceWriter,
+};
 use crate::metadata::{Contexts, Description, EventTable, InChannel};
 use crate::ring::{Channel, Counts, Item, MetaLengths, Patience, RingMemory, RingReader};
 use crate::writer::Scope;
@@ -637,8 +639,10 @@ impl ProcessWriter {
 fn trace_info(identity: &Identity) -> TraceInfo {
     TraceInfo {
         trace_name: identity.trace.clone(),
-        procname: identity.comm.clone(),
-        pid: identity.pid,
+        of: TraceOf::Process {
+            name: identity.comm.clone(),
+            pid: identity.pid,
+        },
         hostname: identity.hostname.clone(),
     }
 }

@@ -102,7 +102,7 @@ pub enum StreamOf {
 
 impl StreamOf {
     /// Name of its file.
-    pub(super) fn file_name(self, channel: &StreamChannel) -> String {
+    pub(crate) fn file_name(self, channel: &StreamChannel) -> String {
         let channel = &channel.name;
         match self {
             Self::Cpu(ring) | Self::Process(ring) => format!("{channel}_{ring}"),
@@ -417,25 +417,62 @@ impl StreamWriter {
     }
 }
 
+/// The header of the last whole packet, and where that ends; 0: there is none.
+#[cfg(feature = "tools")]
+fn last_packet(file: &File) -> io::Result<([u8; SHORT_HEADER_LEN], u64)> {
+    let len = file.metadata()?.len();
+    let (mut last, mut end) = ([0; SHORT_HEADER_LEN], 0);
+    let mut header = last;
+    while file.read_exact_at(&mut header, end).is_ok() {
+        let packet = word(&header, PACKET_SIZE) / 8;
+        let next = end.saturating_add(packet);
+        if header[..4] != MAGIC.to_ne_bytes() || packet < SHORT_HEADER_LEN as u64 || next > len {
+            break;
+        }
+        (last, end) = (header, next);
+    }
+    Ok((last, end))
+}
+
+#[cfg(feature = "tools")]
+fn word(header: &[u8; SHORT_HEADER_LEN], at: usize) -> u64 {
+    let bytes = header[at..].first_chunk();
+    bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+}
+
+#[cfg(feature = "tools")]
+impl StreamState {
+    /// Where a file stands, as its last whole packet says, and the UUID of its trace. None: there is no packet.
+    pub(crate) fn of_file(path: &Path) -> io::Result<Option<([u8; 16], Self)>> {
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let (header, written) = last_packet(&file)?;
+        let mut uuid = [0; 16];
+        uuid.copy_from_slice(&header[4..20]);
+        // The words before the length of the packet, and those behind it, as `StreamWriter::packet` writes them.
+        let of_packet = |n: usize| word(&header, PACKET_SIZE - 2 * 8 + n * 8);
+        let discarded = of_packet(4);
+        let state = Self {
+            written,
+            packets: of_packet(3).saturating_add(1),
+            discarded_written: discarded,
+            discarded,
+            time: of_packet(0),
+            gap: false,
+        };
+        Ok((written > 0).then_some((uuid, state)))
+    }
+}
+
 /// Takes away what is behind the last whole packet of a file whose writer was killed.
 #[cfg(feature = "tools")]
 pub(super) fn mend(path: &Path) -> io::Result<()> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
-    let len = file.metadata()?.len();
-    let mut end = 0;
-    let mut header = [0; SHORT_HEADER_LEN];
-    while file.read_exact_at(&mut header, end).is_ok() {
-        let (magic, packet) = (&header[..4], &header[PACKET_SIZE..][..8]);
-        let packet = packet
-            .first_chunk()
-            .map_or(0, |bits| u64::from_ne_bytes(*bits) / 8);
-        let next = end.saturating_add(packet);
-        if magic != MAGIC.to_ne_bytes() || packet < SHORT_HEADER_LEN as u64 || next > len {
-            break;
-        }
-        end = next;
-    }
-    if end < len {
+    let (_, end) = last_packet(&file)?;
+    if end < file.metadata()?.len() {
         file.set_len(end)?;
     }
     Ok(())
@@ -501,6 +538,11 @@ mod tests {
                 let state = stream.state();
                 stream.event(1, 12, &[], &[2; 800]).unwrap();
                 stream.flush().unwrap();
+                #[cfg(feature = "tools")]
+                {
+                    let of_file = StreamState::of_file(&directory.join("main_0")).unwrap();
+                    assert_eq!(of_file, Some((uuid, stream.state())));
+                }
                 stream = StreamWriter::resume(&directory, uuid, &channel, of, &state).unwrap();
             }
             stream.finish().unwrap();

@@ -15,12 +15,29 @@ use crate::writer::Scope;
 pub struct TraceInfo {
     /// Name of the trace.
     pub trace_name: String,
-    /// Name of the process.
-    pub procname: String,
-    /// Its id.
-    pub pid: u32,
+    /// Whose events it has.
+    pub of: TraceOf,
     /// The machine, if it is known.
     pub hostname: Option<String>,
+}
+
+/// Whose events a trace has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TraceOf {
+    /// Those of a process.
+    Process {
+        /// Its name.
+        name: String,
+        /// Its id.
+        pid: u32,
+    },
+    /// The kernel's own.
+    Kernel {
+        /// As `uname -r` says it.
+        release: String,
+        /// As `uname -v` says it.
+        version: String,
+    },
 }
 
 /// Writes one trace.

@@ -700,7 +700,7 @@ mod tests {
     use usertrace_sys::uapi::LttClockSync;
 
     use super::*;
-    use crate::ctf::{Clock, StreamChannel, StreamOf, TraceInfo, TraceWriter};
+    use crate::ctf::{Clock, StreamChannel, StreamOf, TraceInfo, TraceOf, TraceWriter};
     use crate::metadata::Event as Declared;
     use crate::writer::Scope;
 
@@ -710,8 +710,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let info = TraceInfo {
             trace_name: "t".into(),
-            procname: "p".into(),
-            pid: 1,
+            of: TraceOf::Process {
+                name: "p".into(),
+                pid: 1,
+            },
             hostname: None,
         };
         let clock = Clock::new(&LttClockSync::default(), &[]);

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use usertrace::consumer::{
-    CONTROL_FS, ControlFs, Options, RecordError, Recorded, Recording, record, record_fallback,
+    CONTROL_FS, ControlFs, KernelOptions, KernelSummary, Options, RecordError, Recorded, Recording,
+    record, record_fallback,
 };
 
 use crate::output::{self, Totals};
@@ -32,6 +33,7 @@ Examples:
   usertrace record -o trace -- make -j4 && babeltrace2 trace
   usertrace record -e 'shop:*,!shop:tick' -- ./server     all events of a provider but one
   usertrace record --context vtid,procname -- ./server    each event with its thread and that one's name
+  usertrace record --kernel 'sched:sched_switch,irq:*' -- ./server    with what the kernel did meanwhile, as root
   usertrace record -p 4711                    a program that runs, without its children
   usertrace record --trace mine -o trace      a trace that was set up by hand, until SIGINT
 
@@ -66,6 +68,15 @@ pub(crate) struct Args {
         conflicts_with = "program"
     )]
     pid: Vec<u32>,
+
+    /// Record events of the kernel's own, too, on the same clock: SYSTEM:NAME, as -e has them; of the whole machine, or
+    /// of the processes of -p and what they start
+    #[arg(short, long, value_name = "PATTERNS", value_delimiter = ',')]
+    kernel: Vec<String>,
+
+    /// KiB of the kernel's ring for its own events, for each CPU [default: the kernel's]
+    #[arg(long, value_name = "KIB", requires = "kernel")]
+    kernel_buffer: Option<u32>,
 
     #[command(flatten)]
     setup: Setup,
@@ -109,6 +120,10 @@ impl Args {
             program: self.program,
             environment: preload.iter().map(Preload::variable).collect(),
             pids: self.pid,
+            kernel: (!self.kernel.is_empty()).then_some(KernelOptions {
+                events: self.kernel,
+                buffer_kib: self.kernel_buffer,
+            }),
         };
         // Only if nobody asked for a place where the kernel's are: then that is what is wrong.
         let fallback =
@@ -140,7 +155,8 @@ impl Args {
                 return status.into();
             }
         };
-        for problem in &recording.session.problems {
+        let of_kernel = recording.kernel.iter().flat_map(|kernel| &kernel.problems);
+        for problem in recording.session.problems.iter().chain(of_kernel) {
             output::say(problem);
         }
         if !self.summary.quiet {
@@ -179,6 +195,9 @@ fn summary(recording: &Recording) -> String {
             output::count(totals.sunk as usize, "page", "pages")
         ));
     }
+    if let Some(kernel) = &recording.kernel {
+        text.push_str(&of_kernel(kernel));
+    }
     let mut busiest = processes.clone();
     busiest.sort_by_key(|process| std::cmp::Reverse(process.events));
     busiest.truncate(SHOWN);
@@ -190,4 +209,14 @@ fn summary(recording: &Recording) -> String {
         text.push_str(&format!("  and {more} with fewer events\n"));
     }
     text
+}
+
+fn of_kernel(kernel: &KernelSummary) -> String {
+    format!(
+        "usertrace: {} events of the kernel, {} lost; {} bytes in {}\n",
+        kernel.events,
+        kernel.lost,
+        kernel.bytes,
+        kernel.directory.display()
+    )
 }

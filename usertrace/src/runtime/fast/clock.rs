@@ -21,7 +21,7 @@ pub(super) fn realtime() -> u64 {
 }
 
 /// All clocks, as close to each other as can be had.
-pub(super) fn sync() -> LttClockSync {
+pub(crate) fn sync() -> LttClockSync {
     let read = || {
         let before = crate::clock::cycles();
         let (monotonic, realtime) = (ns(libc::CLOCK_MONOTONIC), ns(libc::CLOCK_REALTIME));

@@ -24,6 +24,8 @@ mod spawn;
 mod summary;
 mod worker;
 
+#[cfg(feature = "tools")]
+pub(crate) use self::clock::sync as clock_sync;
 pub use self::spawn::RUNNING;
 pub use self::summary::parse_summary;
 

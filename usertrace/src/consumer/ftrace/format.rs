@@ -1,0 +1,345 @@
+//! What an event of the kernel's is made of, as the file `format` of its directory in tracefs says (Linux,
+//! `Documentation/trace/events.rst`, "Event formats").
+
+use crate::metadata::{Element, Event, Field, FieldType, Integer, Scalar};
+
+/// An event of the kernel's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Format {
+    /// As it is told in traces. Its id is the kernel's, which each record begins with.
+    pub(super) event: Event,
+    /// Where its fields are.
+    places: Vec<Place>,
+}
+
+/// A field in a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    offset: usize,
+    len: usize,
+    what: What,
+}
+
+/// What there is at its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    /// The value.
+    Value,
+    /// A `u32`: where in the record the value is, and how long it is. Counted from behind the field, if `relative`.
+    Location { relative: bool },
+}
+
+/// Why there is no such event.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line} of its format is not understood: {text:?}")]
+pub struct FormatError {
+    line: usize,
+    text: String,
+}
+
+/// What all records have; they are told otherwise, or not at all.
+const COMMON: &str = "common_";
+
+impl Format {
+    /// Parses the file's text. The event is one of `system`.
+    pub(super) fn parse(system: &str, text: &str) -> Result<Self, FormatError> {
+        let (mut name, mut id) = (None, None);
+        let (mut fields, mut places) = (Vec::new(), Vec::new());
+        for (index, line) in text.lines().enumerate() {
+            let bad = || FormatError {
+                line: index + 1,
+                text: line.to_owned(),
+            };
+            if let Some(text) = line.strip_prefix("name: ") {
+                name = Some(text.trim());
+            } else if let Some(number) = line.strip_prefix("ID: ") {
+                id = Some(number.trim().parse().map_err(|_| bad())?);
+            } else if let Some(text) = line.strip_prefix("\tfield:") {
+                let (field, place) = field(text).ok_or_else(bad)?;
+                if !field.name.starts_with(COMMON) {
+                    fields.push(field);
+                    places.push(place);
+                }
+            }
+        }
+        let missing = |what: &str| FormatError {
+            line: text.lines().count(),
+            text: format!("no {what}"),
+        };
+        let name = name.ok_or_else(|| missing("name"))?;
+        let event = Event {
+            id: id.ok_or_else(|| missing("ID"))?,
+            name: format!("{system}:{name}"),
+            // The kernel's have none: this is one that is not told.
+            loglevel: u32::MAX,
+            format: None,
+            fields,
+        };
+        Ok(Self { event, places })
+    }
+
+    /// Appends the payload of a record, as the event's description has it. What is not in the record is 0, or empty.
+    pub(super) fn payload(&self, record: &[u8], payload: &mut Vec<u8>) {
+        for (place, field) in self.places.iter().zip(&self.event.fields) {
+            place.copy(&field.kind, record, payload);
+        }
+    }
+}
+
+impl Place {
+    fn copy(self, kind: &FieldType, record: &[u8], payload: &mut Vec<u8>) {
+        let bytes = match self.what {
+            What::Value => part(record, self.offset, self.len),
+            What::Location { relative } => {
+                let location = part(record, self.offset, self.len);
+                let location = location
+                    .first_chunk()
+                    .map_or(0, |bytes| u32::from_ne_bytes(*bytes));
+                let (start, len) = (location as usize & 0xffff, location as usize >> 16);
+                let from = if relative { self.offset + self.len } else { 0 };
+                part(record, from + start, len)
+            }
+        };
+        match kind {
+            FieldType::Str => {
+                let text = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
+                payload.extend_from_slice(text);
+                payload.push(0);
+            }
+            FieldType::Sequence(element) => {
+                let count = bytes.len() / element_len(*element);
+                let whole = &bytes[..count * element_len(*element)];
+                payload.extend_from_slice(&(count as u32).to_ne_bytes());
+                payload.extend_from_slice(whole);
+            }
+            _ => {
+                payload.extend_from_slice(bytes);
+                payload.resize(payload.len() + self.len - bytes.len(), 0);
+            }
+        }
+    }
+}
+
+/// What there is of so many bytes at this offset.
+fn part(record: &[u8], offset: usize, len: usize) -> &[u8] {
+    let rest = record.get(offset..).unwrap_or_default();
+    &rest[..len.min(rest.len())]
+}
+
+/// `TYPE NAME;\toffset:N;\tsize:N;\tsigned:N;`
+fn field(text: &str) -> Option<(Field, Place)> {
+    let mut parts = text.split(';').map(str::trim);
+    let declaration = parts.next()?;
+    let (mut offset, mut size, mut signed) = (None, None, None);
+    for part in parts {
+        match part.split_once(':') {
+            Some(("offset", number)) => offset = number.parse::<usize>().ok(),
+            Some(("size", number)) => size = number.parse::<usize>().ok(),
+            Some(("signed", number)) => signed = number.parse::<u8>().ok(),
+            _ => {}
+        }
+    }
+    let (offset, len, signed) = (offset?, size?, signed? != 0);
+    // The name is the last word, and what it is an array of may stand behind it: `char comm[16]`, `u8[] buf`.
+    let end = declaration.trim_end_matches(']');
+    let (before, array) = match declaration.strip_suffix(']') {
+        Some(_) => {
+            let (before, count) = end.rsplit_once('[')?;
+            (before, Some(count))
+        }
+        None => (declaration, None),
+    };
+    let (kind, name) = before.trim_end().rsplit_once([' ', '*'])?;
+    let is_pointer = declaration.contains('*');
+    let (what, kind) = if let Some(kind) = kind.strip_prefix("__data_loc ") {
+        (What::Location { relative: false }, kind)
+    } else if let Some(kind) = kind.strip_prefix("__rel_loc ") {
+        (What::Location { relative: true }, kind)
+    } else {
+        (What::Value, kind)
+    };
+    let element = kind.trim_end_matches("[]").trim();
+    let kind = match what {
+        What::Location { .. } if len != 4 => return None,
+        What::Location { .. } if is_text(element) => FieldType::Str,
+        What::Location { .. } => FieldType::Sequence(Element::Scalar(known(element))),
+        What::Value => value(element, len, signed, array, is_pointer)?,
+    };
+    let field = Field {
+        name: name.to_owned(),
+        kind,
+    };
+    Some((field, Place { offset, len, what }))
+}
+
+/// The type of a value of so many bytes.
+fn value(
+    kind: &str,
+    len: usize,
+    signed: bool,
+    array: Option<&str>,
+    is_pointer: bool,
+) -> Option<FieldType> {
+    let integer = |len: usize| {
+        Scalar::Integer(Integer {
+            len: len as u8,
+            signed: signed && !is_pointer,
+            hex: is_pointer,
+            big_endian: false,
+        })
+    };
+    let Some(count) = array else {
+        return match len {
+            1 | 2 | 4 | 8 => Some(FieldType::Scalar(integer(len))),
+            // A structure.
+            _ => Some(FieldType::Array(
+                Element::Scalar(BYTE),
+                u16::try_from(len).ok().filter(|&len| len != 0)?,
+            )),
+        };
+    };
+    // The count may be the name of a constant, or an expression.
+    let count = count.trim().parse().ok().filter(|&count: &usize| {
+        count != 0 && len.is_multiple_of(count) && matches!(len / count, 1 | 2 | 4 | 8)
+    });
+    let (element, count) = match count {
+        _ if is_text(kind) => (Element::Char, len),
+        Some(count) => (Element::Scalar(integer(len / count)), count),
+        None => (Element::Scalar(BYTE), len),
+    };
+    let count = u16::try_from(count).ok().filter(|&count| count != 0)?;
+    Some(FieldType::Array(element, count))
+}
+
+const BYTE: Scalar = Scalar::Integer(Integer {
+    len: 1,
+    signed: false,
+    hex: true,
+    big_endian: false,
+});
+
+fn is_text(kind: &str) -> bool {
+    matches!(kind, "char" | "const char")
+}
+
+/// What the elements of a sequence are: only their type's name says how long they are.
+fn known(kind: &str) -> Scalar {
+    let (len, signed) = match kind {
+        "short" | "s16" | "__s16" | "int16_t" => (2, true),
+        "unsigned short" | "u16" | "__u16" | "uint16_t" => (2, false),
+        "int" | "s32" | "__s32" | "int32_t" | "pid_t" => (4, true),
+        "unsigned int" | "unsigned" | "u32" | "__u32" | "uint32_t" => (4, false),
+        "long" | "long long" | "s64" | "__s64" | "int64_t" => (8, true),
+        "unsigned long" | "unsigned long long" | "u64" | "__u64" | "uint64_t" => (8, false),
+        _ => return BYTE,
+    };
+    Scalar::Integer(Integer {
+        len,
+        signed,
+        hex: false,
+        big_endian: false,
+    })
+}
+
+fn element_len(element: Element) -> usize {
+    match element {
+        Element::Scalar(Scalar::Integer(Integer { len, .. }) | Scalar::Float { len }) => len.into(),
+        Element::Scalar(Scalar::Bool) | Element::Char => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// As the kernel writes it, with a field of each kind.
+    const TEXT: &str = "name: mixed
+ID: 314
+format:
+\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
+
+\tfield:char comm[16];\toffset:8;\tsize:16;\tsigned:0;
+\tfield:pid_t pid;\toffset:24;\tsize:4;\tsigned:1;
+\tfield:__data_loc char[] file;\toffset:28;\tsize:4;\tsigned:0;
+\tfield:const void * call_site;\toffset:32;\tsize:8;\tsigned:0;
+\tfield:unsigned long args[2];\toffset:40;\tsize:16;\tsigned:0;
+\tfield:__rel_loc u32[] words;\toffset:56;\tsize:4;\tsigned:0;
+\tfield:struct in6_addr addr;\toffset:60;\tsize:12;\tsigned:0;
+\tfield:u8 mac[ETH_ALEN];\toffset:72;\tsize:6;\tsigned:0;
+\tfield:bool on;\toffset:78;\tsize:1;\tsigned:0;
+
+print fmt: \"comm=%s\", REC->comm
+";
+
+    #[test]
+    fn fields_of_all_kinds_are_understood() {
+        let format = Format::parse("sys", TEXT).unwrap();
+        assert_eq!(
+            format.event.line(),
+            "314 sys:mixed 4294967295 c8[16] comm;s32 pid;str file;x64 call_site;u64[2] args;u32[] words;x8[12] addr;\
+             x8[6] mac;u8 on"
+        );
+    }
+
+    #[test]
+    fn a_record_becomes_a_payload_of_its_description() {
+        let format = Format::parse("sys", TEXT).unwrap();
+        let mut record = vec![0; 80];
+        record[8..13].copy_from_slice(b"shell");
+        record[24..28].copy_from_slice(&(-7i32).to_ne_bytes());
+        record[28..32].copy_from_slice(&(6u32 << 16 | 80).to_ne_bytes());
+        record[32..40].copy_from_slice(&0xffff_ffff_8000_1234u64.to_ne_bytes());
+        record[40..48].copy_from_slice(&1u64.to_ne_bytes());
+        record[48..56].copy_from_slice(&2u64.to_ne_bytes());
+        // From behind itself: 60 + 26.
+        record[56..60].copy_from_slice(&(8u32 << 16 | 26).to_ne_bytes());
+        record[72..78].copy_from_slice(&[1, 2, 3, 4, 5, 6]);
+        record[78] = 1;
+        record.extend_from_slice(b"/etc/\0");
+        record.extend_from_slice(&3u32.to_ne_bytes());
+        record.extend_from_slice(&4u32.to_ne_bytes());
+        let mut payload = Vec::new();
+        format.payload(&record, &mut payload);
+        let mut expected = b"shell\0\0\0\0\0\0\0\0\0\0\0".to_vec();
+        expected.extend_from_slice(&(-7i32).to_ne_bytes());
+        expected.extend_from_slice(b"/etc/\0");
+        for word in [0xffff_ffff_8000_1234u64, 1, 2] {
+            expected.extend_from_slice(&word.to_ne_bytes());
+        }
+        for word in [2u32, 3, 4] {
+            expected.extend_from_slice(&word.to_ne_bytes());
+        }
+        expected.extend_from_slice(&[0; 12]);
+        expected.extend_from_slice(&[1, 2, 3, 4, 5, 6, 1]);
+        assert_eq!(payload, expected);
+        assert_eq!(format.event.payload_len(&payload), Some(payload.len()));
+    }
+
+    #[test]
+    fn what_is_no_format_is_named() {
+        for (text, line, what) in [
+            ("ID: 5\n", 1, "no name"),
+            ("name: x\n", 1, "no ID"),
+            ("name: x\nID: y\n", 2, "ID: y"),
+            ("name: x\nID: 5\n\tfield:int;\toffset:0;", 3, "field:int;"),
+        ] {
+            let error = Format::parse("s", text).unwrap_err();
+            assert_eq!(error.line, line, "{text}");
+            assert!(error.text.contains(what), "{error}");
+        }
+    }
+
+    proptest! {
+        /// A record cut anywhere, with locations that lead anywhere, gives a payload that its description understands.
+        #[test]
+        fn any_record_becomes_a_whole_payload(record in prop::collection::vec(any::<u8>(), 0..200)) {
+            let format = Format::parse("sys", TEXT).unwrap();
+            let mut payload = Vec::new();
+            format.payload(&record, &mut payload);
+            prop_assert_eq!(format.event.payload_len(&payload), Some(payload.len()));
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! ftrace's files (Linux, `Documentation/trace/ftrace.rst`, `events.rst`, and "Instances" in the former).
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use usertrace_sys::uapi::LttClockSync;
+
+use super::FtraceError;
+use super::format::Format;
+use crate::runtime::clock_sync;
+
+/// Where tracefs usually is.
+const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+/// What instances of ours are called.
+const PREFIX: &str = "usertrace.";
+
+/// The file system, mounted.
+#[derive(Clone, Debug)]
+pub struct Tracefs {
+    path: PathBuf,
+}
+
+/// Buffers and settings of our own, beside those of all other users of ftrace.
+#[derive(Debug)]
+pub(super) struct Instance {
+    path: PathBuf,
+    pub(super) clock: Clock,
+    /// Somebody else's recording left it.
+    pub(super) is_old: bool,
+}
+
+/// What times of the kernel's records are in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Clock {
+    /// The processor's counter, which is the traces' clock too.
+    Counter,
+    /// Nanoseconds of `CLOCK_MONOTONIC`.
+    Monotonic,
+}
+
+impl Clock {
+    /// By the name in `trace_clock`.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "x86-tsc",
+            Self::Monotonic => "mono",
+        }
+    }
+
+    /// What time it is.
+    pub(super) fn sync(self) -> LttClockSync {
+        let sync = clock_sync();
+        match self {
+            Self::Counter => sync,
+            Self::Monotonic => LttClockSync {
+                cycles: sync.monotonic,
+                freq: 1_000_000_000,
+                ..sync
+            },
+        }
+    }
+}
+
+impl Tracefs {
+    /// Where it is mounted.
+    ///
+    /// # Errors
+    /// When it is not, or when this program may not use it.
+    pub fn find() -> Result<Self, FtraceError> {
+        let mut refused = None;
+        for path in PLACES {
+            let path = PathBuf::from(path);
+            match fs::read(path.join("trace_clock")) {
+                Ok(_) => return Ok(Self { path }),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(source) => {
+                    let path = path.join("trace_clock");
+                    refused.get_or_insert(FtraceError::File { path, source });
+                }
+            }
+        }
+        Err(refused.unwrap_or(FtraceError::NoTracefs))
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Recordings of the kernel's events that were killed have left these: they go on, and cost time, until somebody
+    /// removes the directories.
+    ///
+    /// # Errors
+    /// When that cannot be found out.
+    pub fn leftovers(&self) -> io::Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(self.path.join("instances"))? {
+            let entry = entry?;
+            if entry
+                .file_name()
+                .as_encoded_bytes()
+                .starts_with(PREFIX.as_bytes())
+            {
+                found.push(entry.path());
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    /// All events that there are, as `SYSTEM:NAME`.
+    pub(super) fn events(&self) -> Result<Vec<String>, FtraceError> {
+        let text = read(&self.path.join("available_events"))?;
+        Ok(text.lines().map(str::to_owned).collect())
+    }
+
+    /// An instance for the trace of this name: a new one, which is not on, or that of a recording that was killed.
+    pub(super) fn instance(&self, trace: &str) -> Result<Instance, FtraceError> {
+        let path = self.path.join("instances").join(format!("{PREFIX}{trace}"));
+        let is_old = match fs::create_dir(&path) {
+            Ok(()) => false,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => true,
+            Err(source) => return Err(FtraceError::File { path, source }),
+        };
+        let clocks = read(&path.join("trace_clock"))?;
+        let has = |name: &str| {
+            let mut names = clocks.split_whitespace();
+            names.any(|clock| clock.trim_matches(['[', ']']) == name)
+        };
+        let clock = if has(Clock::Counter.name()) {
+            Clock::Counter
+        } else {
+            Clock::Monotonic
+        };
+        let instance = Instance {
+            path,
+            clock,
+            is_old,
+        };
+        if !is_old {
+            instance.set("tracing_on", "0")?;
+            instance.set("trace_clock", clock.name())?;
+        }
+        Ok(instance)
+    }
+}
+
+impl Instance {
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes to one of its files.
+    pub(super) fn set(&self, file: &str, text: &str) -> Result<(), FtraceError> {
+        let path = self.path.join(file);
+        fs::write(&path, text).map_err(|source| FtraceError::File { path, source })
+    }
+
+    /// What an event is made of.
+    pub(super) fn format(&self, event: &str) -> Result<Format, FtraceError> {
+        let path = self.event(event).join("format");
+        let text = read(&path)?;
+        let system = event.split(':').next().unwrap_or_default();
+        Format::parse(system, &text).map_err(|source| FtraceError::Format { path, source })
+    }
+
+    /// Makes the kernel record it, as soon as the instance is on.
+    pub(super) fn enable(&self, event: &str) -> Result<(), FtraceError> {
+        let file = self.event(event).join("enable");
+        fs::write(&file, "1").map_err(|source| FtraceError::File { path: file, source })
+    }
+
+    /// Is that so?
+    pub(super) fn is_enabled(&self, event: &str) -> bool {
+        let enable = fs::read(self.event(event).join("enable"));
+        enable.is_ok_and(|text| text.starts_with(b"1"))
+    }
+
+    fn event(&self, event: &str) -> PathBuf {
+        let (system, name) = event.split_once(':').unwrap_or((event, ""));
+        self.path.join("events").join(system).join(name)
+    }
+
+    /// The CPUs, and where their rings are.
+    pub(super) fn cpus(&self) -> Result<Vec<(u32, PathBuf)>, FtraceError> {
+        let path = self.path.join("per_cpu");
+        let entries = fs::read_dir(&path).map_err(|source| FtraceError::File { path, source })?;
+        let mut cpus: Vec<_> = entries
+            .filter_map(|entry| {
+                let path = entry.ok()?.path();
+                let cpu = path.file_name()?.to_str()?.strip_prefix("cpu")?;
+                Some((cpu.parse().ok()?, path.join("trace_pipe_raw")))
+            })
+            .collect();
+        cpus.sort();
+        Ok(cpus)
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        // If this fails, somebody else uses it too; `doctor` names it.
+        let _ = self.set("tracing_on", "0");
+        let _ = fs::remove_dir(&self.path);
+    }
+}
+
+fn read(path: &Path) -> Result<String, FtraceError> {
+    fs::read_to_string(path).map_err(|source| FtraceError::File {
+        path: path.to_owned(),
+        source,
+    })
+}
