@@ -17,6 +17,7 @@ mod fuzz;
 mod hotplug;
 mod info;
 mod isolation;
+mod kernel_events;
 mod layer;
 mod lifecycle;
 mod mappings;
@@ -78,6 +79,7 @@ const ALL: &[&[Case]] = &[
     contexts::CASES,
     flight::CASES,
     recorder::CASES,
+    kernel_events::CASES,
     fuzz::CASES,
     cycles::CASES,
 ];

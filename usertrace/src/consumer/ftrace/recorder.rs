@@ -1,6 +1,7 @@
 //! Recording the kernel's events, in a thread of its own.
 
 use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -108,8 +109,7 @@ impl KernelEvents {
         let instance = tracefs.instance(trace)?;
         if instance.is_old {
             // Those that it has enabled are what its files have.
-            events = tracefs.events()?;
-            events.retain(|event| instance.is_enabled(event));
+            events = instance.enabled()?;
         } else {
             prepare(&instance, options, pids, &events)?;
         }
@@ -129,12 +129,12 @@ impl KernelEvents {
             },
             hostname: hostname.map(str::to_owned),
         };
-        let trace = begin(&directory, info, clock(instance.clock, &start), &formats);
-        let trace = trace.map_err(writing)?;
+        let begun = begin(&directory, info, clock(instance.clock, &start), &formats);
+        let (trace, streams) = begun.map_err(writing)?;
         let mut cpus = Vec::new();
         for (cpu, path) in instance.cpus()? {
             let ring = Ring::open(&path).map_err(|source| FtraceError::File { path, source })?;
-            cpus.push(Cpu::new(cpu, ring, &trace).map_err(writing)?);
+            cpus.push(Cpu::new(cpu, ring, &streams));
         }
         let shared = Arc::<Shared>::default();
         let worker = Worker {
@@ -274,9 +274,10 @@ fn begin(
     info: TraceInfo,
     clock: Clock,
     formats: &[Format],
-) -> io::Result<TraceWriter> {
+) -> io::Result<(TraceWriter, Streams)> {
     crate::ctf::mend(directory)?;
-    let uuid = match uuid_of(directory)? {
+    let (uuid, streams) = streams(directory)?;
+    let uuid = match uuid {
         Some(uuid) => uuid,
         None => new_uuid()?,
     };
@@ -285,22 +286,28 @@ fn begin(
     for format in formats {
         trace.declare(&format.event)?;
     }
-    Ok(trace)
+    Ok((trace, streams))
 }
 
-/// That of the packets of the files that there are.
-fn uuid_of(directory: &Path) -> io::Result<Option<[u8; 16]>> {
+/// Where the files stand that there are, by their names.
+type Streams = HashMap<OsString, StreamState>;
+
+/// The streams in a directory, and the UUID of which all are.
+fn streams(directory: &Path) -> io::Result<(Option<[u8; 16]>, Streams)> {
+    let (mut uuid, mut streams) = (None, Streams::new());
     let files = match fs::read_dir(directory) {
         Ok(files) => files,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((uuid, streams)),
         Err(error) => return Err(error),
     };
     for file in files {
-        if let Some((uuid, _)) = StreamState::of_file(&file?.path())? {
-            return Ok(Some(uuid));
+        let file = file?;
+        if let Some((of, state)) = StreamState::of_file(&file.path())? {
+            uuid = Some(of);
+            streams.insert(file.file_name(), state);
         }
     }
-    Ok(None)
+    Ok((uuid, streams))
 }
 
 fn contexts() -> Contexts {
@@ -328,12 +335,10 @@ struct Cpu {
 }
 
 impl Cpu {
-    fn new(number: u32, ring: Ring, trace: &TraceWriter) -> io::Result<Self> {
-        let path = trace
-            .directory()
-            .join(stream_of(number).file_name(&channel()));
-        let state = StreamState::of_file(&path)?.map(|(_, state)| state);
-        Ok(Self {
+    fn new(number: u32, ring: Ring, streams: &Streams) -> Self {
+        let file = stream_of(number).file_name(&channel());
+        let state = streams.get(OsStr::new(&file)).copied();
+        Self {
             number,
             ring,
             stream: None,
@@ -342,7 +347,7 @@ impl Cpu {
             state,
             held: None,
             events: 0,
-        })
+        }
     }
 }
 

@@ -112,8 +112,7 @@ impl Tracefs {
 
     /// All events that there are, as `SYSTEM:NAME`.
     pub(super) fn events(&self) -> Result<Vec<String>, FtraceError> {
-        let text = read(&self.path.join("available_events"))?;
-        Ok(text.lines().map(str::to_owned).collect())
+        lines(&self.path.join("available_events"))
     }
 
     /// An instance for the trace of this name: a new one, which is not on, or that of a recording that was killed.
@@ -172,10 +171,9 @@ impl Instance {
         fs::write(&file, "1").map_err(|source| FtraceError::File { path: file, source })
     }
 
-    /// Is that so?
-    pub(super) fn is_enabled(&self, event: &str) -> bool {
-        let enable = fs::read(self.event(event).join("enable"));
-        enable.is_ok_and(|text| text.starts_with(b"1"))
+    /// Those for which that is so.
+    pub(super) fn enabled(&self) -> Result<Vec<String>, FtraceError> {
+        lines(&self.path.join("set_event"))
     }
 
     fn event(&self, event: &str) -> PathBuf {
@@ -205,6 +203,10 @@ impl Drop for Instance {
         let _ = self.set("tracing_on", "0");
         let _ = fs::remove_dir(&self.path);
     }
+}
+
+fn lines(path: &Path) -> Result<Vec<String>, FtraceError> {
+    Ok(read(path)?.lines().map(str::to_owned).collect())
 }
 
 fn read(path: &Path) -> Result<String, FtraceError> {

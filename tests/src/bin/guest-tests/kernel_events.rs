@@ -1,0 +1,365 @@
+//! The kernel's own events in recordings: `record --kernel` (F9).
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use nix::mount::{MsFlags, mount};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use usertrace::Outcome;
+use usertrace_tests::babeltrace::{self, Printed};
+use usertrace_tests::child::Child;
+use usertrace_tests::control::Trace;
+use usertrace_tests::event;
+use usertrace_tests::guest::{asked, scaled};
+use usertrace_tests::random::Random;
+use usertrace_tests::record;
+use usertrace_tests::running::Running;
+use usertrace_tests::{program, wait};
+
+use crate::{Case, cases};
+
+pub(crate) const CASES: &[Case] = cases![
+    f9_kernel_events_want_tracefs_and_what_there_is_not_is_named,
+    f9_what_the_kernel_did_is_between_the_events_of_programs,
+    f9_fields_of_the_kernels_events_are_what_the_kernel_prints,
+    f9_a_recorder_that_is_killed_repeats_and_omits_no_event_of_the_kernel,
+    f9_events_of_the_kernel_that_were_overwritten_are_counted,
+];
+
+const TRACEFS: &str = "/sys/kernel/tracing";
+/// An event for each name that a thread gives itself.
+const RENAME: &str = "task:task_rename";
+const KILLS: u64 = 20;
+const MORE: &str = "USERTRACE_TEST_KILLS";
+
+fn mount_tracefs() {
+    if Path::new(TRACEFS).join("trace_clock").exists() {
+        return;
+    }
+    let none = None::<&str>;
+    mount(none, TRACEFS, Some("tracefs"), MsFlags::empty(), none).expect("tracefs");
+}
+
+fn instances() -> Vec<PathBuf> {
+    let entries = fs::read_dir(Path::new(TRACEFS).join("instances")).expect("instances");
+    entries
+        .map(|entry| entry.expect("an entry").path())
+        .collect()
+}
+
+/// The thread calls itself `n` and a number.
+fn rename(number: u64) {
+    let name = format!("n{number}\0");
+    // SAFETY: a string.
+    let ret = unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+    assert_eq!(ret, 0);
+}
+
+/// The number in the new name that an event tells.
+fn renamed(event: &Printed) -> Option<u64> {
+    assert_eq!(event.name, RENAME);
+    event.text("newcomm").strip_prefix('n')?.parse().ok()
+}
+
+/// A recorder of a trace and of these events of the kernel's.
+fn recorder(trace: &str, kernel: &[&str], output: &Path) -> Running {
+    let options = [&["--trace", trace, "--kernel"], kernel].concat();
+    Running::start(record::command(&options, output).stdin(Stdio::null()))
+}
+
+fn wait_until_it_records(trace: &Trace) {
+    wait::until("the trace is active", || trace.read("start") == "1\n");
+    wait::until("the instance is on", || {
+        instances().first().is_some_and(|instance| {
+            fs::read(instance.join("tracing_on")).is_ok_and(|text| text == b"1\n")
+        })
+    });
+}
+
+/// It has a thread for that.
+fn wait_until_it_reads(recorder: &Running) {
+    let threads = format!("/proc/{}/task", recorder.0.id());
+    wait::until("it reads", || {
+        fs::read_dir(&threads).is_ok_and(|threads| threads.count() > 1)
+    });
+}
+
+fn finish(mut recorder: Running) {
+    let pid = Pid::from_raw(recorder.0.id().cast_signed());
+    kill(pid, Signal::SIGINT).expect("asked to stop");
+    let status = recorder.wait();
+    assert!(status.success(), "{status}");
+    assert_eq!(instances(), Vec::<PathBuf>::new(), "it has tidied up");
+}
+
+fn f9_kernel_events_want_tracefs_and_what_there_is_not_is_named() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = directory.path().join("trace");
+    let fails = |events: &str, expected: &[&str]| {
+        let run = record::command(&["--kernel", events], &output)
+            .args(["--", "true"])
+            .output();
+        let run = run.expect("it runs");
+        let said = String::from_utf8_lossy(&run.stderr);
+        assert_eq!(run.status.code(), Some(125), "{said}");
+        for expected in expected {
+            assert!(said.contains(expected), "{said}");
+        }
+        assert!(!output.exists(), "nothing is left");
+    };
+    if !Path::new(TRACEFS).join("trace_clock").exists() {
+        fails("sched:*", &["mount -t tracefs tracefs /sys/kernel/tracing"]);
+    }
+    mount_tracefs();
+    fails(
+        "sched:no_such_event",
+        &["sched:no_such_event", "/available_events"],
+    );
+    fails("a b", &["\"a b\" is no pattern"]);
+    assert_eq!(instances(), Vec::<PathBuf>::new());
+}
+
+/// One clock: each event of the one kind is where it belongs among those of the other, and `view` says the same.
+fn f9_what_the_kernel_did_is_between_the_events_of_programs() {
+    mount_tracefs();
+    let count = scaled(2000);
+    let trace = Trace::create("both");
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = directory.path().join("trace");
+    let recorder = recorder(trace.name(), &[RENAME], &output);
+    wait_until_it_records(&trace);
+    let writer = Child::spawn(|_| {
+        event::attach();
+        for number in 0..count {
+            assert_eq!(event::write(0, number), Outcome::Recorded);
+            rename(number);
+        }
+    });
+    let tid = writer.pid().as_raw() as u64;
+    writer.join();
+    finish(recorder);
+    let read = babeltrace::read(&output);
+    assert_eq!((read.discarded, read.discarded_packets), (0, 0));
+    let mut next = 0;
+    for event in &read.events {
+        let number = if event.name == RENAME {
+            // Others may do that, too.
+            if event.field("tid") != tid {
+                continue;
+            }
+            renamed(event).map(|number| 2 * number + 1)
+        } else {
+            Some(2 * event.numbered().1)
+        };
+        assert_eq!(number, Some(next), "{event:?}");
+        next += 1;
+    }
+    assert_eq!(next, 2 * count);
+    let lines = |program: &Path, arguments: &[&str]| {
+        let printed = Command::new(program).args(arguments).arg(&output).output();
+        let printed = printed.expect("it runs");
+        assert!(printed.status.success(), "{printed:?}");
+        printed.stdout
+    };
+    let viewed = lines(&program::path("usertrace"), &["view"]);
+    assert!(viewed == lines(Path::new("babeltrace2"), &[]));
+}
+
+/// The same events, at the same time, as the kernel's own text of them.
+fn f9_fields_of_the_kernels_events_are_what_the_kernel_prints() {
+    mount_tracefs();
+    let tracefs = Path::new(TRACEFS);
+    let trace = Trace::create("printed");
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = directory.path().join("trace");
+    let events = [
+        "sched:sched_process_fork",
+        "sched:sched_process_exec",
+        RENAME,
+    ];
+    let enable = |on: &str| {
+        for event in events {
+            let file = tracefs.join("events").join(event.replace(':', "/"));
+            fs::write(file.join("enable"), on).expect("enable");
+        }
+    };
+    let recorder = recorder(trace.name(), &[&events.join(",")], &output);
+    wait_until_it_records(&trace);
+    fs::write(tracefs.join("trace"), "").expect("cleared");
+    enable("1");
+    for _ in 0..20 {
+        let status = Command::new("/bin/true").status().expect("it runs");
+        assert!(status.success());
+    }
+    enable("0");
+    let text = fs::read_to_string(tracefs.join("trace")).expect("text");
+    fs::write(tracefs.join("trace"), "").expect("cleared");
+    finish(recorder);
+    // `comm-tid [cpu] flags time: event: field=value ...`
+    let mut expected = BTreeSet::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (before, rest) = line.split_once(": ").expect("time");
+        let (name, fields) = rest.split_once(": ").expect("event");
+        let (_, tid) = before
+            .split_once(" [")
+            .expect("a CPU")
+            .0
+            .rsplit_once('-')
+            .expect("thread");
+        let tid = tid.trim();
+        let value = |name: &str| {
+            let (_, rest) = fields.split_once(&format!("{name}=")).expect("field");
+            rest.split(' ').next().expect("a value").to_owned()
+        };
+        expected.insert(match name {
+            "sched_process_fork" => {
+                format!("{tid} fork {} {}", value("comm"), value("child_pid"))
+            }
+            "sched_process_exec" => format!("{tid} exec {} {}", value("filename"), value("pid")),
+            "task_rename" => format!("{tid} rename {} {}", value("oldcomm"), value("newcomm")),
+            other => panic!("{other}"),
+        });
+    }
+    assert!(expected.len() >= 40, "{text}");
+    let read = babeltrace::read(&output);
+    let got: BTreeSet<_> = read
+        .events
+        .iter()
+        .map(|event| {
+            let tid = event.field("tid");
+            match &event.name[..] {
+                "sched:sched_process_fork" => format!(
+                    "{tid} fork {} {}",
+                    event.text("parent_comm"),
+                    event.field("child_pid")
+                ),
+                "sched:sched_process_exec" => {
+                    format!(
+                        "{tid} exec {} {}",
+                        event.text("filename"),
+                        event.field("pid")
+                    )
+                }
+                RENAME => format!(
+                    "{tid} rename {} {}",
+                    event.text("oldcomm"),
+                    event.text("newcomm")
+                ),
+                other => panic!("{other}"),
+            }
+        })
+        .collect();
+    // What was recorded was so for a little longer.
+    let missing: Vec<_> = expected.difference(&got).collect();
+    assert!(missing.is_empty(), "{missing:#?}\nof {got:?}");
+}
+
+/// A10.
+fn f9_a_recorder_that_is_killed_repeats_and_omits_no_event_of_the_kernel() {
+    mount_tracefs();
+    let trace = Trace::create("kernel-killed");
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = directory.path().join("trace");
+    let mut random = Random::new();
+    let recorder = || recorder(trace.name(), &[RENAME, "--kernel-buffer", "4096"], &output);
+    let first = recorder();
+    wait_until_it_records(&trace);
+    let mut writer = Child::spawn(|link| {
+        let mut number = 0;
+        while !link.is_told(nix::poll::PollTimeout::ZERO) {
+            for _ in 0..10 {
+                rename(number);
+                number += 1;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        link.tell(number);
+    });
+    let mut running = Some(first);
+    for _ in 0..asked(MORE, scaled(KILLS)) {
+        let recorder = running.take().unwrap_or_else(recorder);
+        wait_until_it_reads(&recorder);
+        std::thread::sleep(Duration::from_micros(random.below(50_000)));
+        // Killed, without a warning.
+        drop(recorder);
+    }
+    assert_eq!(instances().len(), 1, "the kernel goes on");
+    let last = recorder();
+    let threads = format!("/proc/{}/task", last.0.id());
+    wait::until("it records", || {
+        fs::read_dir(&threads).is_ok_and(|threads| threads.count() > 1)
+    });
+    writer.link.tell(0);
+    let count = writer.link.hear();
+    let tid = writer.pid().as_raw() as u64;
+    writer.join();
+    finish(last);
+    let read = babeltrace::read(&output);
+    assert_eq!((read.discarded, read.discarded_packets), (0, 0));
+    let of_writer = read.events.iter().filter(|event| event.field("tid") == tid);
+    let numbers: Vec<_> = of_writer.filter_map(renamed).collect();
+    for (expected, &number) in (0..).zip(&numbers) {
+        assert_eq!(number, expected);
+    }
+    assert_eq!(numbers.len() as u64, count);
+    println!("{count} events");
+}
+
+fn f9_events_of_the_kernel_that_were_overwritten_are_counted() {
+    mount_tracefs();
+    let count = scaled(50_000);
+    let trace = Trace::create("kernel-lost");
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = directory.path().join("trace");
+    let mut writer = Child::spawn(|link| {
+        link.hear();
+        (0..count).for_each(rename);
+        link.tell(0);
+        link.hear();
+    });
+    let json = directory.path().join("summary");
+    let options = [
+        "--trace",
+        trace.name(),
+        "--pid",
+        &writer.pid().to_string(),
+        "--kernel",
+        RENAME,
+        "--kernel-buffer",
+        "64",
+        &format!("--json={}", json.display()),
+    ];
+    let mut recorder = Running::start(record::command(&options, &output).stdin(Stdio::null()));
+    wait_until_it_records(&trace);
+    let pid = Pid::from_raw(recorder.0.id().cast_signed());
+    kill(pid, Signal::SIGSTOP).expect("it stops");
+    writer.link.tell(0);
+    writer.link.hear();
+    kill(pid, Signal::SIGCONT).expect("it goes on");
+    writer.link.tell(0);
+    writer.join();
+    // The only process that is recorded has ended.
+    assert!(recorder.wait().success());
+    assert_eq!(instances(), Vec::<PathBuf>::new());
+    let read = babeltrace::read(&output);
+    let numbers: Vec<_> = read.events.iter().filter_map(renamed).collect();
+    // The last ones are there, each once.
+    assert!(numbers.is_sorted() && numbers.last() == Some(&(count - 1)));
+    assert_eq!(read.events.len(), numbers.len(), "no other process's");
+    let lost = count - numbers.len() as u64;
+    assert!(
+        lost > 0 && read.discarded == lost,
+        "{lost} of {count}, {}",
+        read.discarded
+    );
+    let summary = fs::read_to_string(&json).expect("a summary");
+    let summary: serde_json::Value = serde_json::from_str(&summary).expect("JSON");
+    let kernel = &summary["kernel"];
+    assert_eq!(kernel["events"], numbers.len());
+    assert_eq!(kernel["lost"], lost);
+    println!("{lost} of {count} lost");
+}
