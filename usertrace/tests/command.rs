@@ -506,7 +506,23 @@ fn a_machine_is_examined() {
         "{kdump:?}"
     );
 
-    fs::create_dir_all(path.join("sys/kernel")).unwrap();
+    let kernel = finding(&found, "kernel events");
+    assert!(
+        kernel[0] == "lacking" && kernel[2].contains("mount -t tracefs"),
+        "{kernel:?}"
+    );
+
+    let tracefs = path.join("sys/kernel/tracing");
+    fs::create_dir_all(tracefs.join("instances/others")).unwrap();
+    fs::write(tracefs.join("trace_clock"), "[local] mono\n").unwrap();
+    let kernel = doctor(path);
+    let kernel = finding(&kernel, "kernel events");
+    assert_eq!(kernel[..2], ["ok", "./sys/kernel/tracing"]);
+    fs::create_dir(tracefs.join("instances/usertrace.mine")).unwrap();
+    let kernel = doctor(path);
+    let kernel = finding(&kernel, "kernel events");
+    assert_eq!(kernel[0], "lacking");
+    assert!(kernel[2].ends_with("rmdir ./sys/kernel/tracing/instances/usertrace.mine"));
     fs::write(path.join("sys/kernel/kexec_crash_size"), "268435456\n").unwrap();
     fs::write(path.join("sys/kernel/kexec_crash_loaded"), "0\n").unwrap();
     fs::create_dir_all(path.join("ltt/mine")).unwrap();

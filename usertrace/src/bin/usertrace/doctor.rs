@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
+use usertrace::consumer::{FtraceError, Tracefs};
 use usertrace::writer::{NoRseq, Rseq};
 use usertrace_sys::Calls;
 
@@ -102,6 +103,7 @@ impl Args {
         let mut findings = vec![kernel(), rseq()];
         findings.extend(self.control());
         findings.push(self.kdump());
+        findings.push(self.tracefs());
         findings.push(fallback());
         findings.push(reader());
         findings
@@ -143,6 +145,30 @@ impl Args {
             }));
         }
         findings
+    }
+
+    /// Whether the kernel's own events can be recorded, and whether they are by nobody.
+    fn tracefs(&self) -> Finding {
+        let name = "kernel events";
+        let found = Tracefs::find_below(&self.system);
+        let (what, remedy) = match &found {
+            Err(FtraceError::NoTracefs) => (
+                "no tracefs: record --kernel needs it",
+                "as root: mount -t tracefs tracefs /sys/kernel/tracing (CONFIG_FTRACE)".to_owned(),
+            ),
+            Err(_) => (
+                "this user cannot use tracefs",
+                "as root, or sudo".to_owned(),
+            ),
+            Ok(tracefs) => match tracefs.leftovers().unwrap_or_default().first() {
+                None => return Finding::ok(name, tracefs.path().display().to_string()),
+                Some(instance) => (
+                    "are being recorded, perhaps for a recording that was killed",
+                    format!("if so, start that again, or: rmdir {}", instance.display()),
+                ),
+            },
+        };
+        Finding::lacking(name, what, remedy)
     }
 
     /// Whether a dump is made when the kernel crashes.

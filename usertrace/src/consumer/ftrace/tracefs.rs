@@ -10,8 +10,8 @@ use super::FtraceError;
 use super::format::Format;
 use crate::runtime::clock_sync;
 
-/// Where tracefs usually is.
-const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+/// Where tracefs usually is, below the root directory.
+const PLACES: [&str; 2] = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
 /// What instances of ours are called.
 const PREFIX: &str = "usertrace.";
 
@@ -68,9 +68,17 @@ impl Tracefs {
     /// # Errors
     /// When it is not, or when this program may not use it.
     pub fn find() -> Result<Self, FtraceError> {
+        Self::find_below(Path::new("/"))
+    }
+
+    /// Likewise, of a machine whose files are below `root`.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn find_below(root: &Path) -> Result<Self, FtraceError> {
         let mut refused = None;
         for path in PLACES {
-            let path = PathBuf::from(path);
+            let path = root.join(path);
             match fs::read(path.join("trace_clock")) {
                 Ok(_) => return Ok(Self { path }),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
