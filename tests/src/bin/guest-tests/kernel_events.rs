@@ -2,14 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use nix::mount::{MsFlags, mount};
+use nix::mount::{MsFlags, mount, umount};
+use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use usertrace::Outcome;
+use usertrace::consumer::CONTROL_FS;
 use usertrace_tests::babeltrace::{self, Printed};
 use usertrace_tests::child::Child;
 use usertrace_tests::control::Trace;
@@ -28,6 +31,7 @@ pub(crate) const CASES: &[Case] = cases![
     f9_fields_of_the_kernels_events_are_what_the_kernel_prints,
     f9_a_recorder_that_is_killed_repeats_and_omits_no_event_of_the_kernel,
     f9_events_of_the_kernel_that_were_overwritten_are_counted,
+    f9_f3_without_trace_buffers_the_kernels_events_are_recorded_too,
 ];
 
 const TRACEFS: &str = "/sys/kernel/tracing";
@@ -362,4 +366,41 @@ fn f9_events_of_the_kernel_that_were_overwritten_are_counted() {
     assert_eq!(kernel["events"], numbers.len());
     assert_eq!(kernel["lost"], lost);
     println!("{lost} of {count} lost");
+}
+
+/// As on a kernel without the patches: there is no control file system.
+fn f9_f3_without_trace_buffers_the_kernels_events_are_recorded_too() {
+    mount_tracefs();
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = directory.path().join("trace");
+    let mut command = record::command(&["--kernel", RENAME], &output);
+    command
+        .arg("--")
+        .arg(program::path("numbered"))
+        .args(["--events", "100"]);
+    // SAFETY: nothing but system calls.
+    unsafe {
+        command.pre_exec(|| {
+            unshare(CloneFlags::CLONE_NEWNS)?;
+            let (none, all) = (None::<&str>, MsFlags::MS_PRIVATE | MsFlags::MS_REC);
+            mount(none, "/", none, all, none)?;
+            Ok(umount(CONTROL_FS)?)
+        });
+    }
+    let run = command.output().expect("it runs");
+    assert!(run.status.success(), "{run:?}");
+    assert_eq!(instances(), Vec::<PathBuf>::new());
+    let read = babeltrace::read(&output);
+    let names: Vec<_> = read.events.iter().map(|event| &event.name[..]).collect();
+    let first = read
+        .events
+        .iter()
+        .position(|event| event.name == RENAME && event.text("newcomm") == "numbered");
+    let first = first.expect("what the kernel did when the program began");
+    let numbered = names.iter().filter(|name| **name == "test:numbered");
+    assert_eq!(numbered.count(), 100);
+    assert!(
+        names[..first].iter().all(|name| *name == RENAME),
+        "{names:?}"
+    );
 }

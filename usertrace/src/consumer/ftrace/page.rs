@@ -156,7 +156,7 @@ mod tests {
             header(PADDING, 7),
             4,
             header(TIME_STAMP, 9),
-            1,
+            3,
             header(1, 0),
             0xe,
             header(PADDING, 0),
@@ -172,7 +172,7 @@ mod tests {
                 (first, 8),
                 (first + (2 << 27) + 1 + 3, 5),
                 // An absolute one has the upper bits of the one before it.
-                ((1 << 60) + (1 << 27) + 9, 4)
+                ((1 << 60) + (3 << 27) + 9, 4)
             ]
         );
         assert_eq!(records[0].bytes[..4], 0xau32.to_ne_bytes());
