@@ -6,6 +6,7 @@
 //! - `start-up` measures what an instrumented program costs that does nothing.
 //! - `bench-report` makes `docs/bench` of what they found. `scripts/bench` runs them all.
 
+pub mod lttng;
 mod machine;
 mod picture;
 mod program;
@@ -19,8 +20,8 @@ pub use self::picture::picture;
 pub use self::program::{begun, now, wait};
 pub use self::report::{figures, report, with_figures};
 pub use self::results::{
-    Counts, Event, Events, Faults, First, Idle, IdleCalls, Memory, PROCESSES, Results, StartUp,
-    Starts, Volume, Who,
+    Counts, Disk, Event, Events, Faults, First, Idle, IdleCalls, Memory, PROCESSES, Results,
+    StartUp, Starts, ToDisk, Volume, Who,
 };
 pub use self::statistics::{median, quantile};
 pub use self::targets::Target;

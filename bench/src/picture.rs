@@ -167,6 +167,7 @@ pub(crate) mod tests {
             },
             instructions: None,
             start_up: None,
+            to_disk: None,
         }
     }
 

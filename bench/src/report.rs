@@ -38,6 +38,7 @@ pub fn report(results: &Results) -> String {
     idle(&mut text, results);
     first(&mut text, results);
     counts(&mut text, results);
+    to_disk(&mut text, results);
     start_up(&mut text, results);
     text
 }
@@ -244,6 +245,34 @@ fn kernel(text: &mut String, counts: &Counts) {
              what it writes must be what it has looked at, not what the program makes of it meanwhile.\n\n",
         );
     }
+}
+
+fn to_disk(text: &mut String, results: &Results) {
+    let Some(disk) = &results.to_disk else {
+        return;
+    };
+    let _ = writeln!(
+        text,
+        "## Events into files, none lost\n\n\
+         Events of 32 bytes by one thread that waits for room, in rings of 16 sub-buffers of 1 MiB; native, with the fallback, in \
+         turns with LTTng-UST. The time ends when the last event is in a file.\n\n\
+         | who | million events per second | consumer, ns of a processor for each event | bytes of files for each |\n\
+         |---|---|---|---|"
+    );
+    for (who, of) in [("usertrace", disk.usertrace), ("LTTng-UST", disk.lttng)] {
+        let _ = writeln!(
+            text,
+            "| {who} | {:.2} | {:.1} | {:.1} |",
+            of.events_per_second / 1e6,
+            of.consumer_ns,
+            of.bytes
+        );
+    }
+    let _ = writeln!(
+        text,
+        "\nUsertrace in LTTng-UST's, median of the turns: {:.2} times the events per second, {:.2} times the consumer's time.\n",
+        disk.faster, disk.consumer
+    );
 }
 
 fn start_up(text: &mut String, results: &Results) {

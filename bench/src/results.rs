@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Machine;
+use crate::{Machine, median};
 
 /// Everything of one run of `scripts/bench`. What could not be measured is missing.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -17,6 +17,8 @@ pub struct Results {
     pub instructions: Option<Counts>,
     /// An instrumented program that does nothing.
     pub start_up: Option<StartUp>,
+    /// Events into files.
+    pub to_disk: Option<ToDisk>,
 }
 
 /// What writes an event.
@@ -202,6 +204,43 @@ pub struct Volume {
     pub ftrace: f64,
     /// Pages by reference into a pipe and from there into the file (`vmsplice`, `splice`).
     pub spliced: f64,
+}
+
+/// Events into files, none of which may be lost: ours on the fallback, and LTTng-UST's.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct ToDisk {
+    /// Our events per second in LTTng-UST's; the median of the turns.
+    pub faster: f64,
+    /// Our consumer's time in LTTng-UST's; likewise.
+    pub consumer: f64,
+    /// Ours.
+    pub usertrace: Disk,
+    /// LTTng-UST's.
+    pub lttng: Disk,
+}
+
+/// Events of 32 bytes into files, by one thread that waits for room.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Disk {
+    /// From the first one to the last one's being in a file.
+    pub events_per_second: f64,
+    /// Nanoseconds of a processor for each event, of all processes but the one that writes events.
+    pub consumer_ns: f64,
+    /// Bytes of the files for each event.
+    pub bytes: f64,
+}
+
+impl Disk {
+    /// That of several turns.
+    #[must_use]
+    pub fn median(runs: &[Self]) -> Self {
+        let of = |part: fn(&Self) -> f64| median(&runs.iter().map(part).collect::<Vec<_>>());
+        Self {
+            events_per_second: of(|run| run.events_per_second),
+            consumer_ns: of(|run| run.consumer_ns),
+            bytes: of(|run| run.bytes),
+        }
+    }
 }
 
 /// What an instrumented program costs that does nothing.

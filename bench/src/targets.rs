@@ -174,6 +174,17 @@ impl Results {
                 .as_ref()
                 .map(|first| most(first.ratio, 1.5)),
         );
+        let to_disk = self.to_disk.as_ref();
+        add(
+            "events into files without a loss, fallback, against LTTng-UST",
+            "at least 2 ×",
+            to_disk.map(|disk| least(disk.faster, 2.0)),
+        );
+        add(
+            "the consumer's time for each of these events, against LTTng-UST's",
+            "at most 0.5 ×",
+            to_disk.map(|disk| most(disk.consumer, 0.5)),
+        );
         let start_up = self.start_up.as_ref();
         add(
             "start of an instrumented program that does nothing",

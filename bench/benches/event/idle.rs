@@ -11,8 +11,8 @@ use usertrace_bench::{Idle, median, quantile};
 
 use super::contest::{Contestant, contest, ratios};
 use super::layer;
-use super::lttng::{Lttng, SESSIONS};
 use super::ours::{self, Ours};
+use usertrace_bench::lttng::{self, Lttng, SESSIONS};
 
 /// Some tenths of a millisecond: long beside what comes before it.
 const BATCH: u64 = 1_000_000;
@@ -84,7 +84,7 @@ pub(crate) fn measure(ours: &Ours, lttng: Option<&Lttng>, rounds: usize) -> Idle
     let times = contest(&contestants, 1, rounds);
     ours.trace(1);
     let rejected = lttng.map(|lttng| {
-        let session = lttng.start(SESSIONS[0], 0);
+        let session = SESSIONS[0].start(&lttng::output(), 0);
         let events = lttng.events("filtered");
         let batch = BATCH / 50;
         let times = contest(&[Contestant::new(batch, move |_| events(batch))], 1, rounds);

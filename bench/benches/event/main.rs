@@ -13,7 +13,6 @@ mod fallback;
 mod floor;
 mod idle;
 mod layer;
-mod lttng;
 mod ours;
 
 use std::path::PathBuf;
@@ -24,8 +23,8 @@ use usertrace_bench::{Event, Events, Who, median, quantile};
 
 use self::contest::{Contestant, contest, pin, ratios, timed};
 use self::floor::Floors;
-use self::lttng::{Lttng, SESSIONS};
 use self::ours::{Ours, RING_SIZE};
+use usertrace_bench::lttng::{self, Lttng, SESSIONS};
 
 /// Turns that each takes.
 const ROUNDS: usize = 201;
@@ -117,7 +116,7 @@ fn main() {
         Some(lttng) => {
             for session in SESSIONS {
                 eprintln!("beside LTTng-UST, {}", session.title);
-                let started = lttng.start(session, 0);
+                let started = session.start(&lttng::output(), 0);
                 for kind in &KINDS {
                     for threads in [1, 2] {
                         let loop_ = lttng.events(kind.lttng);
@@ -263,7 +262,7 @@ fn three(
     let batch = MAIN.batch();
     let sessions: Vec<_> = lttng
         .into_iter()
-        .flat_map(|lttng| (0..ours::TRACES).map(|copy| lttng.start(SESSIONS[0], copy)))
+        .flat_map(|_| (0..ours::TRACES).map(|copy| SESSIONS[0].start(&lttng::output(), copy)))
         .collect();
     ours.trace(ours::TRACES);
     let mut names = vec![
@@ -284,7 +283,7 @@ fn three(
     }
 }
 
-fn note_lost(session: &lttng::Started<'_>, title: &str) {
+fn note_lost(session: &lttng::Started, title: &str) {
     let lost = session.lost();
     if lost > 0 {
         eprintln!("LTTng-UST, {title}: lost {lost} events, which are cheaper than others");
@@ -327,7 +326,7 @@ fn criterion(ours: &Ours, floors: &Floors, lttng: Option<&Lttng>) {
         bench(kind.name.into(), our(ours, kind), &kind.ours);
     }
     if let Some(lttng) = lttng {
-        let session = lttng.start(SESSIONS[0], 0);
+        let session = SESSIONS[0].start(&lttng::output(), 0);
         let loop_ = lttng.events(MAIN.lttng);
         let nothing = Contestant::new(MAIN.batch(), |_| ());
         bench(format!("LTTng-UST, {}", MAIN.name), nothing, &|count| {

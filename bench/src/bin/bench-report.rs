@@ -68,6 +68,7 @@ fn collect(from: &Path, before: Option<Results>) -> Result<Results> {
         events,
         instructions: instructions.or_else(|| before.and_then(|before| before.instructions)),
         start_up: read(&from.join("start-up.json"))?,
+        to_disk: read(&from.join("to-disk.json"))?,
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::env;
 use std::ffi::{CString, OsStr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,66 +13,95 @@ const PROVIDER: &str = "USERTRACE_BENCH_LTTNG";
 const OUTPUT: &str = "USERTRACE_BENCH_LTTNG_OUTPUT";
 
 /// A loop of the provider's.
-pub(crate) type Events = extern "C" fn(u64);
+pub type Events = extern "C" fn(u64);
 
-/// The provider, and the sessions.
-pub(crate) struct Lttng {
+/// The provider, in this process.
+#[derive(Debug)]
+pub struct Lttng {
     handle: *mut libc::c_void,
-    output: PathBuf,
+}
+
+/// Where traces are to be written.
+#[must_use]
+pub fn output() -> PathBuf {
+    env::var_os(OUTPUT).expect("a directory for traces").into()
 }
 
 /// Lets the consumer daemon read what was written: it must not be a race between the two.
-pub(crate) fn rest() {
+pub fn rest() {
     thread::sleep(Duration::from_millis(5));
 }
 
 /// What becomes of old events, and whose buffers they are in.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Session {
-    pub(crate) name: &'static str,
-    pub(crate) title: &'static str,
-    overwrite: bool,
+pub struct Session {
+    /// Of the session.
+    pub name: &'static str,
+    /// For people.
+    pub title: &'static str,
+    mode: Mode,
     buffers: &'static str,
 }
 
+/// What becomes of events when there is no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// They are lost.
+    Discard,
+    /// The oldest ones are.
+    Overwrite,
+    /// Who writes them waits.
+    Block,
+}
+
+impl Session {
+    /// Whoever writes an event waits until there is room.
+    pub const BLOCKING: Self = Self {
+        name: "block-uid",
+        title: "blocking, per-UID",
+        mode: Mode::Block,
+        buffers: "--buffers-uid",
+    };
+}
+
 /// Every way in which it is measured.
-pub(crate) const SESSIONS: [Session; 4] = [
+pub const SESSIONS: [Session; 4] = [
     Session {
         name: "discard-uid",
         title: "discard, per-UID",
-        overwrite: false,
+        mode: Mode::Discard,
         buffers: "--buffers-uid",
     },
     Session {
         name: "discard-pid",
         title: "discard, per-PID",
-        overwrite: false,
+        mode: Mode::Discard,
         buffers: "--buffers-pid",
     },
     Session {
         name: "overwrite-uid",
         title: "overwrite, per-UID",
-        overwrite: true,
+        mode: Mode::Overwrite,
         buffers: "--buffers-uid",
     },
     Session {
         name: "overwrite-pid",
         title: "overwrite, per-PID",
-        overwrite: true,
+        mode: Mode::Overwrite,
         buffers: "--buffers-pid",
     },
 ];
 
 impl Lttng {
-    /// Loads the provider, if there is one.
-    pub(crate) fn load() -> Option<Self> {
+    /// Loads the provider, if there is one, and waits until the session daemon knows it.
+    #[must_use]
+    pub fn load() -> Option<Self> {
         let path = env::var_os(PROVIDER)?;
-        let output = env::var_os(OUTPUT).expect("a directory for traces").into();
         let name = CString::new(path.into_encoded_bytes()).expect("a path");
         // SAFETY: its constructors are LTTng-UST's, which start its threads.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
         assert!(!handle.is_null(), "loading the provider: {}", error());
-        let lttng = Self { handle, output };
+        let lttng = Self { handle };
         // Its threads register with the daemon by and by.
         let deadline = Instant::now() + Duration::from_secs(20);
         while !run(["list", "--userspace"]).contains("usertrace_bench:numbers") {
@@ -83,7 +112,8 @@ impl Lttng {
     }
 
     /// A loop of the provider's that writes events.
-    pub(crate) fn events(&self, name: &str) -> Events {
+    #[must_use]
+    pub fn events(&self, name: &str) -> Events {
         let symbol = CString::new(format!("usertrace_bench_{name}")).expect("a name");
         // SAFETY: the provider is never unloaded.
         let address = unsafe { libc::dlsym(self.handle, symbol.as_ptr()) };
@@ -91,33 +121,36 @@ impl Lttng {
         // SAFETY: provider.c says that it is such a function.
         unsafe { std::mem::transmute::<*mut libc::c_void, Events>(address) }
     }
+}
 
-    /// Makes a session of these events, and starts it.
-    pub(crate) fn start<'a>(&'a self, session: Session, copy: usize) -> Started<'a> {
-        let name = format!("{}-{copy}", session.name);
-        let output = format!("--output={}", self.output.join(&name).display());
-        if session.overwrite {
+impl Session {
+    /// Makes the session, with all of the provider's events, and starts it. `copy`: a number, if there are several of it.
+    #[must_use]
+    pub fn start(self, output: &Path, copy: usize) -> Started {
+        let name = format!("{}-{copy}", self.name);
+        let output = format!("--output={}", output.join(&name).display());
+        if self.mode == Mode::Overwrite {
             // A flight recorder: nothing is written but what is asked for.
             run(["create", &name, "--snapshot", &output]);
         } else {
             run(["create", &name, &output]);
         }
         let session_option = format!("--session={name}");
-        let mode = if session.overwrite {
-            "--overwrite"
-        } else {
-            "--discard"
+        let mode: &[&str] = match self.mode {
+            Mode::Discard => &["--discard"],
+            Mode::Overwrite => &["--overwrite"],
+            // For programs that allow it, by LTTNG_UST_ALLOW_BLOCKING.
+            Mode::Block => &["--discard", "--blocking-timeout=inf"],
         };
-        run([
+        let channel = [
             "enable-channel",
             "--userspace",
             &session_option,
-            session.buffers,
-            mode,
+            self.buffers,
             "--subbuf-size=1M",
             "--num-subbuf=16",
-            "bench",
-        ]);
+        ];
+        run(channel.iter().chain(mode).chain(&["bench"]).copied());
         let enable = [
             "enable-event",
             "--userspace",
@@ -133,24 +166,30 @@ impl Lttng {
             .copied()
             .chain(["usertrace_bench:filtered", "--filter=a == 0xffffffffff"]));
         run(["start", &name]);
-        Started { name, _lttng: self }
+        Started { name }
     }
 }
 
 /// A session that is active, until this is dropped.
-pub(crate) struct Started<'a> {
+#[derive(Debug)]
+pub struct Started {
     name: String,
-    _lttng: &'a Lttng,
 }
 
-impl Started<'_> {
+impl Started {
+    /// Lets it end: what was written before is in its files then.
+    pub fn stop(&self) {
+        run(["stop", &self.name]);
+    }
+
     /// Throws away what it has written.
-    pub(crate) fn clear(&self) {
+    pub fn clear(&self) {
         run(["clear", &self.name]);
     }
 
     /// Events that were lost.
-    pub(crate) fn lost(&self) -> u64 {
+    #[must_use]
+    pub fn lost(&self) -> u64 {
         let said = run(["list", &self.name]);
         said.lines()
             .filter_map(|line| line.trim().strip_prefix("Discarded events:"))
@@ -159,7 +198,7 @@ impl Started<'_> {
     }
 }
 
-impl Drop for Started<'_> {
+impl Drop for Started {
     fn drop(&mut self) {
         run(["destroy", &self.name]);
     }

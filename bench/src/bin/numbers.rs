@@ -1,0 +1,45 @@
+//! `numbers usertrace|lttng COUNT`: writes so many events of 32 bytes, by the one or the other, and says on standard output
+//! when it began, in nanoseconds of `CLOCK_MONOTONIC`.
+
+use std::process::ExitCode;
+
+use usertrace_bench::lttng::Lttng;
+
+usertrace::tracepoint! {
+    mod numbers { provider: "bench", name: "numbers", loglevel: Info, fields: { a: u64, b: u64, c: u64, d: u64 } }
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (who, count) = match &args[..] {
+        [who, count] => (&who[..], count.parse()),
+        _ => ("", "".parse()),
+    };
+    let Ok(count) = count else {
+        eprintln!("usage: numbers usertrace|lttng COUNT");
+        return ExitCode::from(2);
+    };
+    match who {
+        "usertrace" => {
+            usertrace_bench::begun();
+            for n in 0..count {
+                let n = std::hint::black_box(n);
+                usertrace::event!(numbers, n, n, n, n);
+            }
+            let lost: u64 = usertrace::stats().map(|trace| trace.lost).sum();
+            // Whoever waits for room loses nothing.
+            ExitCode::from(u8::from(lost > 0))
+        }
+        "lttng" => {
+            let lttng = Lttng::load().expect("the provider");
+            let events = lttng.events("numbers");
+            usertrace_bench::begun();
+            events(count);
+            ExitCode::SUCCESS
+        }
+        _ => {
+            eprintln!("numbers: {who} is neither usertrace nor lttng");
+            ExitCode::from(2)
+        }
+    }
+}

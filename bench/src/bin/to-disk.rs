@@ -1,0 +1,204 @@
+//! Measures how fast events get into files when none may be lost: ours on the fallback, and LTTng-UST's, in turns. Writers
+//! wait for room, rings are of the same size, and the time ends when the last event is in a file of the same disk.
+//!
+//! Standard output has the result, as JSON. `bench/lttng/with-daemon` starts it.
+
+use std::env;
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use usertrace_bench::lttng::{self, Session};
+use usertrace_bench::{Disk, ToDisk, median, now};
+
+/// Turns of each.
+const ROUNDS: usize = 7;
+/// Events of 32 bytes in a turn: some seconds.
+const EVENTS: u64 = 10_000_000;
+/// Each ring has as many sub-buffers as LTTng-UST's, of the same size.
+const SUBBUF_SIZE: &str = "1048576";
+const SUBBUF_COUNT: &str = "16";
+
+fn main() -> Result<()> {
+    // The fallback's daemons become children of ours when the program has ended.
+    // SAFETY: no memory is involved.
+    let ret = unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+    ensure!(ret == 0, "PR_SET_CHILD_SUBREAPER");
+    let output = lttng::output();
+    fs::create_dir_all(&output)?;
+    let mut runs: [Vec<Disk>; 2] = Default::default();
+    // The first turn of each is not counted.
+    for round in 0..=ROUNDS {
+        let pair = if round % 2 == 0 {
+            [ours(&output)?, theirs(&output)?]
+        } else {
+            let second = theirs(&output)?;
+            [ours(&output)?, second]
+        };
+        for (runs, run) in runs.iter_mut().zip(pair) {
+            runs.push(run);
+        }
+    }
+    let [ours, theirs] = runs.map(|mut runs| runs.split_off(1));
+    let ratio = |part: fn(&Disk) -> f64| {
+        let pairs = ours.iter().zip(&theirs);
+        median(
+            &pairs
+                .map(|(ours, theirs)| part(ours) / part(theirs))
+                .collect::<Vec<_>>(),
+        )
+    };
+    let result = ToDisk {
+        faster: ratio(|run| run.events_per_second),
+        consumer: ratio(|run| run.consumer_ns),
+        usertrace: Disk::median(&ours),
+        lttng: Disk::median(&theirs),
+    };
+    println!("{}", serde_json::to_string_pretty(&result)?);
+    Ok(())
+}
+
+fn ours(output: &Path) -> Result<Disk> {
+    let directory = output.join("usertrace");
+    fs::create_dir(&directory)?;
+    let begun = numbers("usertrace", |command| {
+        command
+            .env("USERTRACE_BACKEND", "fast")
+            .env("USERTRACE_OUTPUT", &directory)
+            .env("USERTRACE_MODE", "block")
+            .env("USERTRACE_RINGS", "cpu")
+            .env("USERTRACE_SUBBUF_SIZE", SUBBUF_SIZE)
+            .env("USERTRACE_SUBBUF_COUNT", SUBBUF_COUNT);
+    })?;
+    let mut consumer = Duration::ZERO;
+    while let Some(time) = reap()? {
+        consumer += time;
+    }
+    measured(begun, consumer, &directory)
+}
+
+fn theirs(output: &Path) -> Result<Disk> {
+    let before = consumerd()?;
+    let session = Session::BLOCKING.start(output, 0);
+    let begun = numbers("lttng", |command| {
+        command
+            .env("USERTRACE_BACKEND", "off")
+            .env("LTTNG_UST_ALLOW_BLOCKING", "1");
+    })?;
+    session.stop();
+    let consumer = consumerd()?.saturating_sub(before);
+    let directory = output.join(format!("{}-0", Session::BLOCKING.name));
+    let measured = measured(begun, consumer, &directory);
+    let lost = session.lost();
+    ensure!(lost == 0, "{lost} events were lost");
+    measured
+}
+
+/// Runs the program; when its first event was about to be written.
+fn numbers(who: &str, set_up: impl FnOnce(&mut Command)) -> Result<Duration> {
+    let path = env::current_exe()?.with_file_name("numbers");
+    let mut command = Command::new(&path);
+    command
+        .args([who, &EVENTS.to_string()])
+        .stdout(Stdio::piped());
+    set_up(&mut command);
+    let mut child = command
+        .spawn()
+        .with_context(|| path.display().to_string())?;
+    let mut begun = [0; 8];
+    let said = child
+        .stdout
+        .as_mut()
+        .context("no output")?
+        .read_exact(&mut begun);
+    let status = child.wait()?;
+    ensure!(status.success(), "numbers {who}: {status}");
+    said.context("it did not say when it began")?;
+    Ok(Duration::from_nanos(u64::from_ne_bytes(begun)))
+}
+
+fn measured(begun: Duration, consumer: Duration, directory: &Path) -> Result<Disk> {
+    let took = now().saturating_sub(begun);
+    let bytes = size(directory)?;
+    ensure!(bytes > EVENTS * 32, "{bytes} bytes of {EVENTS} events");
+    fs::remove_dir_all(directory)?;
+    Ok(Disk {
+        events_per_second: EVENTS as f64 / took.as_secs_f64(),
+        consumer_ns: consumer.as_secs_f64() * 1e9 / EVENTS as f64,
+        bytes: bytes as f64 / EVENTS as f64,
+    })
+}
+
+fn size(path: &Path) -> Result<u64> {
+    let metadata = fs::metadata(path)?;
+    if !metadata.is_dir() {
+        return Ok(metadata.len());
+    }
+    let mut sum = 0;
+    for entry in fs::read_dir(path)? {
+        sum += size(&entry?.path())?;
+    }
+    Ok(sum)
+}
+
+/// Waits for a process that was left to this one: how much time of a processor it had. None: there is no more.
+fn reap() -> Result<Option<Duration>> {
+    let mut status = 0;
+    // SAFETY: all zeros is such a structure.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: both are this function's.
+    let pid = unsafe { libc::wait4(-1, &raw mut status, 0, &raw mut usage) };
+    if pid < 0 {
+        let error = std::io::Error::last_os_error();
+        return match error.raw_os_error() {
+            Some(libc::ECHILD) => Ok(None),
+            _ => Err(error).context("wait4"),
+        };
+    }
+    let time = |time: libc::timeval| {
+        Duration::from_secs(time.tv_sec.unsigned_abs())
+            + Duration::from_micros(time.tv_usec.unsigned_abs())
+    };
+    Ok(Some(time(usage.ru_utime) + time(usage.ru_stime)))
+}
+
+/// How much time of a processor LTTng's consumer daemons had so far; 0: there is none yet.
+fn consumerd() -> Result<Duration> {
+    // SAFETY: no memory is involved.
+    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.cast_unsigned();
+    let home =
+        env::var_os("LTTNG_HOME").context("LTTNG_HOME is not set: bench/lttng/with-daemon")?;
+    let mut sum = Duration::ZERO;
+    for entry in fs::read_dir("/proc")? {
+        let path: PathBuf = entry?.path();
+        // A process that ends meanwhile is not it.
+        let read = |file: &str| fs::read(path.join(file)).unwrap_or_default();
+        let contains = |text: &[u8], part: &[u8]| text.windows(part.len()).any(|at| at == part);
+        // Others may have one of their own.
+        let is_ours = contains(&read("cmdline"), b"lttng-consumerd")
+            && contains(&read("environ"), home.as_encoded_bytes());
+        if !is_ours {
+            continue;
+        }
+        let stat = String::from_utf8_lossy(&read("stat")).into_owned();
+        // Behind the name, which may be anything: state is field 3, the times are 14 and 15.
+        let fields: Vec<&str> = match stat.rsplit_once(')') {
+            Some((_, rest)) => rest.split_whitespace().collect(),
+            None => continue,
+        };
+        let time = |at: usize| {
+            fields
+                .get(at - 3)
+                .and_then(|field| field.parse::<u64>().ok())
+        };
+        let (Some(user), Some(system)) = (time(14), time(15)) else {
+            continue;
+        };
+        // One writes, and one does for it what needs other rights.
+        sum += Duration::from_millis((user + system) * 1000 / ticks);
+    }
+    Ok(sum)
+}
