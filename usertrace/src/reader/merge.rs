@@ -127,6 +127,8 @@ pub enum What {
 /// Something is missing in a stream.
 #[derive(Clone, Debug)]
 pub struct Lost {
+    /// The trace: its place in [`Reader::traces`].
+    pub trace: usize,
     /// The stream's file.
     pub path: PathBuf,
     /// What.
@@ -675,6 +677,7 @@ impl Place {
         // Of what was before the first packet that there is, its number does not tell.
         let (since, number, discarded) = last.unwrap_or((begin, packet.number, 0));
         let lost = |what, end| Lost {
+            trace: self.stream.trace,
             path: self.stream.path.clone(),
             what,
             begin: since,
