@@ -13,7 +13,7 @@ use support::{RingWriter, babeltrace};
 use usertrace::consumer::{
     CONTROL, ConsumerFile, MAIN, Recorded, Session, SessionSummary, snapshot_process,
 };
-use usertrace::ctf::ProcessSummary;
+use usertrace::ctf::{ProcessSummary, Version};
 use usertrace::ring::Positions;
 use usertrace_sys::uapi::{LttClockSync, LttFileInfo, LttInfoChannel, LttRingPositions};
 
@@ -689,7 +689,12 @@ fn snapshot(process: &Rc<RefCell<Process>>) -> (ProcessSummary, babeltrace::Read
     let channels = [CONTROL, MAIN].into_iter().chain(further);
     let files = channels.map(|channel| (channel.to_owned(), run.file(process, channel)));
     let directory = tempfile::tempdir().unwrap();
-    let done = snapshot_process(directory.path(), Some("host"), files.collect());
+    let done = snapshot_process(
+        directory.path(),
+        Some("host"),
+        files.collect(),
+        Version::default(),
+    );
     assert_eq!(run.consumed_calls.get(), 0);
     (done.unwrap().unwrap(), babeltrace::read(directory.path()))
 }
@@ -809,7 +814,8 @@ fn a_snapshot_wants_all_files_of_a_process() {
     let run = Run::new();
     for channel in [CONTROL, MAIN] {
         let files = vec![(channel.to_owned(), run.file(&process, channel))];
-        let error = snapshot_process(run.directory.path(), None, files).unwrap();
+        let error =
+            snapshot_process(run.directory.path(), None, files, Version::default()).unwrap();
         assert!(
             error
                 .unwrap_err()
@@ -819,7 +825,7 @@ fn a_snapshot_wants_all_files_of_a_process() {
     }
     process.borrow_mut().broken = true;
     let files = [CONTROL, MAIN].map(|of| (of.to_owned(), run.file(&process, of)));
-    let done = snapshot_process(run.directory.path(), None, files.into());
+    let done = snapshot_process(run.directory.path(), None, files.into(), Version::default());
     assert!(done.unwrap().is_err());
 }
 

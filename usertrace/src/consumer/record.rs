@@ -25,6 +25,7 @@ use super::{
     CONTROL, ControlFs, ControlFsError, KernelFile, Progress, Recorded, Session, SessionError,
     SessionSummary, SoFar, TraceDir, TraceSetup,
 };
+use crate::ctf::Version;
 
 /// Milliseconds between two looks at the rings: fewest, when they fill fast, and most. In the latter, a program that
 /// begins to write 200 MB a second does not fill a ring of the usual size.
@@ -47,6 +48,8 @@ pub struct Options {
     pub setup: TraceSetup,
     /// Where to write; must not exist, or be empty, or have a recording of this trace that was killed.
     pub output: PathBuf,
+    /// In which version of CTF.
+    pub version: Version,
     /// The program and its arguments; if there is none, all that is traced is recorded until somebody asks to stop.
     pub program: Vec<OsString>,
     /// What to add to its environment.
@@ -236,6 +239,7 @@ fn record_to(
     let channels = trace.channels()?;
     let watch = Watch::new(&trace, &channels).map_err(system("watch the trace for processes"))?;
     session.set_channels(channels);
+    session.set_version(options.version);
     let mut recorder = Recorder {
         session,
         watch,

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::description::Class;
-use super::{Clock, StreamChannel, StreamOf, StreamState, StreamWriter, description};
+#[cfg(feature = "tools")]
+use super::version::RECORD_SEPARATOR;
+use super::{Clock, StreamChannel, StreamOf, StreamState, StreamWriter, Version};
 use crate::metadata::{Contexts, Description, Event};
 use crate::writer::Scope;
 
@@ -29,6 +31,7 @@ pub struct TraceWriter {
     directory: PathBuf,
     uuid: [u8; 16],
     info: TraceInfo,
+    version: Version,
     clock: Clock,
     /// None: there is nothing in it that could be read yet.
     metadata: Option<File>,
@@ -75,12 +78,18 @@ impl TraceWriter {
             directory: directory.to_owned(),
             uuid,
             info,
+            version: Version::default(),
             clock,
             metadata: None,
             metadata_len: 0,
             classes: Vec::new(),
             descriptions,
         }
+    }
+
+    /// Changes in which version of CTF it is written. To be done before anything is declared.
+    pub fn set_version(&mut self, version: Version) {
+        self.version = version;
     }
 
     /// Its directory.
@@ -136,7 +145,7 @@ impl TraceWriter {
         if self.classes.contains(&class) {
             return Ok(());
         }
-        let text = of_class(&class, &self.descriptions);
+        let text = self.of_class(&class);
         self.classes.push(class);
         if self.metadata.is_none() {
             return self.write_metadata();
@@ -151,7 +160,7 @@ impl TraceWriter {
     pub fn declare(&mut self, event: &Event) -> io::Result<()> {
         let classes = self.classes.iter();
         let text: String = classes
-            .map(|class| description::event(event, class))
+            .map(|class| self.version.event(event, class))
             .collect();
         self.append(&text)?;
         self.descriptions.push(Description::Event(event.clone()));
@@ -200,9 +209,9 @@ impl TraceWriter {
 
     /// Writes the metadata as a whole, or not at all: whoever reads them, or goes on with them, finds no half.
     fn write_metadata(&mut self) -> io::Result<()> {
-        let mut text = description::preamble(&self.uuid, &self.info, &self.clock);
+        let mut text = self.version.preamble(&self.uuid, &self.info, &self.clock);
         for class in &self.classes {
-            text += &of_class(class, &self.descriptions);
+            text += &self.of_class(class);
         }
         let path = self.directory.join("metadata");
         let new = self.directory.join(".metadata.new");
@@ -214,6 +223,18 @@ impl TraceWriter {
         self.metadata = Some(OpenOptions::new().append(true).open(&path)?);
         self.metadata_len = text.len() as u64;
         Ok(())
+    }
+
+    /// A class of streams, and what may be in them.
+    fn of_class(&self, class: &Class) -> String {
+        let described = self.descriptions.iter();
+        let events = described.filter_map(|described| match described {
+            Description::Event(event) => Some(self.version.event(event, class)),
+            Description::Contexts(_) => None,
+        });
+        std::iter::once(self.version.class(class))
+            .chain(events)
+            .collect()
     }
 
     fn append(&mut self, text: &str) -> io::Result<()> {
@@ -234,17 +255,6 @@ impl TraceWriter {
     pub fn metadata_len(&self) -> u64 {
         self.metadata_len
     }
-}
-
-/// A class of streams, and what may be in them.
-fn of_class(class: &Class, descriptions: &[Description]) -> String {
-    let events = descriptions.iter().filter_map(|described| match described {
-        Description::Event(event) => Some(description::event(event, class)),
-        Description::Contexts(_) => None,
-    });
-    std::iter::once(description::class(class))
-        .chain(events)
-        .collect()
 }
 
 /// Takes away what a writer that was killed left half written in a trace's directory, if there is one.
@@ -272,7 +282,11 @@ pub(crate) fn mend(directory: &Path) -> io::Result<()> {
 #[cfg(feature = "tools")]
 fn mend_metadata(path: &Path) -> io::Result<()> {
     let text = fs::read(path)?;
-    let end = b"\n};\n";
+    // In CTF 2, a declaration is a line.
+    let end: &[u8] = match text.first() {
+        Some(&RECORD_SEPARATOR) => b"\n",
+        _ => b"\n};\n",
+    };
     let whole = text.windows(end.len()).rposition(|bytes| bytes == end);
     let whole = whole.map_or(0, |at| at + end.len());
     if whole < text.len() {

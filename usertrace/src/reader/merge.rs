@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use super::metadata::{EventClass, Metadata, StreamClass};
 use super::stream::{Fault, NextPacket, Stream};
 use super::{Problem, Selection};
+use crate::ctf::RECORD_SEPARATOR;
 
 /// Memory for what is read of all streams, as long as each has enough.
 const MEMORY: usize = 32 << 20;
@@ -85,7 +86,11 @@ fn read_metadata(directory: &Path, selection: &Selection) -> Result<(Stamp, Meta
         Ok((stamp, text))
     };
     let (stamp, text) = read().map_err(|error| Problem::io(&path, error))?;
-    let mut metadata = super::parser::parse(&text).map_err(|fault| Problem::Metadata {
+    let parsed = match text.first() {
+        Some(&RECORD_SEPARATOR) => super::fragments::parse(&text),
+        _ => super::parser::parse(&text),
+    };
+    let mut metadata = parsed.map_err(|fault| Problem::Metadata {
         path,
         line: fault.line,
         what: fault.what,

@@ -18,6 +18,8 @@
 //! # Ok::<(), Problem>(())
 //! ```
 
+mod declared;
+mod fragments;
 mod merge;
 mod metadata;
 mod parser;

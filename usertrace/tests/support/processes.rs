@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use proptest::prelude::*;
-use usertrace::ctf::{Clock, StreamChannel, StreamOf, TraceInfo, TraceWriter};
+use usertrace::ctf::{Clock, StreamChannel, StreamOf, TraceInfo, TraceWriter, Version};
 use usertrace::metadata::{Description, Event};
 use usertrace::writer::Scope;
 use usertrace_sys::uapi::LttClockSync;
@@ -55,17 +55,17 @@ pub fn event(line: &str) -> Event {
 /// A process of a test.
 #[derive(Clone, Debug)]
 pub struct Process {
-    name: String,
-    hostname: Option<String>,
-    freq: u64,
+    pub name: String,
+    pub hostname: Option<String>,
+    pub freq: u64,
     /// What the clock is at in the beginning, in cycles.
-    start: u64,
+    pub start: u64,
     /// Types of the fields of its events, and those of the contexts of a channel.
-    events: Vec<Vec<Type>>,
-    contexts: Vec<Type>,
+    pub events: Vec<Vec<Type>>,
+    pub contexts: Vec<Type>,
     /// Scope, and whether it has contexts.
-    channels: Vec<(u32, bool)>,
-    seed: u64,
+    pub channels: Vec<(u32, bool)>,
+    pub seed: u64,
 }
 
 pub fn processes() -> impl Strategy<Value = Process> {
@@ -106,6 +106,17 @@ pub fn describe(types: &[Type]) -> String {
 
 /// Writes what random numbers say, to at most 3 streams of each channel.
 pub fn write(directory: &Path, pid: u32, process: &Process) {
+    write_as(directory, pid, process, Version::V1_8, None);
+}
+
+/// Likewise, in this version of CTF, and with this UUID.
+pub fn write_as(
+    directory: &Path,
+    pid: u32,
+    process: &Process,
+    version: Version,
+    uuid: Option<[u8; 16]>,
+) {
     let random = &mut random(process.seed);
     let hostname = process.hostname.as_deref();
     let (info, clock) = (
@@ -113,7 +124,12 @@ pub fn write(directory: &Path, pid: u32, process: &Process) {
         clock_at(process.freq, process.start),
     );
     let start = clock.start();
-    let mut trace = TraceWriter::create(&directory.join(format!("p-{pid}")), info, clock).unwrap();
+    let path = directory.join(format!("p-{pid}"));
+    let mut trace = match uuid {
+        None => TraceWriter::create(&path, info, clock).unwrap(),
+        Some(uuid) => TraceWriter::resume(&path, info, clock, uuid, Vec::new()).unwrap(),
+    };
+    trace.set_version(version);
     for (n, types) in process.events.iter().enumerate() {
         let line = format!("{} p:e-{n} 6 {}", n + 1, describe(types));
         trace.declare(&event(line.trim_end())).unwrap();
