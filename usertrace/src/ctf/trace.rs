@@ -319,3 +319,45 @@ pub(crate) fn date(unix_ns: i64) -> String {
         Err(_) => format!("{unix_ns} ns before 1970"),
     }
 }
+
+#[cfg(all(test, feature = "tools"))]
+mod tests {
+    use usertrace_sys::uapi::LttClockSync;
+
+    use super::*;
+
+    /// A10: metadata end with a whole declaration, wherever their writer was killed.
+    #[test]
+    fn a10_metadata_are_mended() {
+        for version in [Version::V1_8, Version::V2] {
+            let directory = tempfile::tempdir().unwrap();
+            let info = TraceInfo {
+                trace_name: "t".into(),
+                procname: "p".into(),
+                pid: 1,
+                hostname: None,
+            };
+            let clock = Clock::new(&LttClockSync::default(), &[]);
+            let path = directory.path().join("t");
+            let mut trace = TraceWriter::create(&path, info, clock).unwrap();
+            trace.set_version(version);
+            trace.declare_class(Scope::Cpu).unwrap();
+            let metadata = path.join("metadata");
+            let mut wholes = vec![fs::read(&metadata).unwrap()];
+            for line in ["1 t:e 6 u64 n;str s", "2 t:f 6", "3 t:g 6 u8{a=1} e"] {
+                trace
+                    .declare(&Event::parse(line.as_bytes()).unwrap())
+                    .unwrap();
+                wholes.push(fs::read(&metadata).unwrap());
+            }
+            let all = wholes.last().unwrap().clone();
+            for len in wholes[0].len()..=all.len() {
+                fs::write(&metadata, &all[..len]).unwrap();
+                mend(&path).unwrap();
+                let mended = fs::read(&metadata).unwrap();
+                let last = wholes.iter().rfind(|whole| whole.len() <= len);
+                assert_eq!(Some(&mended), last, "{version:?} {len}");
+            }
+        }
+    }
+}
