@@ -11,6 +11,8 @@ pub mod crash;
 pub mod ctf;
 mod errno;
 pub mod event;
+#[cfg(feature = "tools")]
+pub mod export;
 #[cfg(feature = "fake")]
 #[doc(hidden)]
 pub mod fake;

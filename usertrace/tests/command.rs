@@ -78,6 +78,21 @@ fn a_dump_is_extracted() {
         text(&again.stderr)
     );
 
+    // F1: in CTF 2, with the same events.
+    let output = usertrace(
+        &["extract", "vmcore", "-o", "two", "--ctf", "2"],
+        directory.path(),
+    );
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let metadata = fs::read(directory.path().join("two/mine/prog-101-1/metadata")).unwrap();
+    assert!(metadata.starts_with(b"\x1e{\"type\":\"preamble\""));
+    let [one, two] = ["out", "two"].map(|path| usertrace(&["view", path], directory.path()));
+    assert_eq!(text(&one.stdout).lines().count(), 100);
+    assert_eq!(text(&one.stdout), text(&two.stdout));
+    let output = usertrace(&["extract", "vmcore", "--ctf", "3"], directory.path());
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("neither 1.8 nor 2"));
+
     // Without a name.
     let unnamed = usertrace(&["extract", "vmcore", "--json=summary"], directory.path());
     assert_eq!(unnamed.status.code(), Some(0));
@@ -389,7 +404,7 @@ fn libraries_are_preloaded() {
 fn every_command_has_help_with_its_exit_statuses() {
     for command in [
         "record", "ctl", "start", "stop", "destroy", "filter", "status", "snapshot", "extract",
-        "view", "list", "doctor", "generate",
+        "view", "export", "list", "doctor", "generate",
     ] {
         let output = usertrace(&[command, "--help"], Path::new("/"));
         assert_eq!(output.status.code(), Some(0));

@@ -13,7 +13,8 @@ use support::{RingWriter, babeltrace};
 use usertrace::consumer::{
     CONTROL, ConsumerFile, MAIN, Recorded, Session, SessionSummary, snapshot_process,
 };
-use usertrace::ctf::ProcessSummary;
+use usertrace::ctf::{ProcessSummary, Version};
+use usertrace::reader::{Item, Printer, Reader, Selection};
 use usertrace::ring::Positions;
 use usertrace_sys::uapi::{LttClockSync, LttFileInfo, LttInfoChannel, LttRingPositions};
 
@@ -689,9 +690,61 @@ fn snapshot(process: &Rc<RefCell<Process>>) -> (ProcessSummary, babeltrace::Read
     let channels = [CONTROL, MAIN].into_iter().chain(further);
     let files = channels.map(|channel| (channel.to_owned(), run.file(process, channel)));
     let directory = tempfile::tempdir().unwrap();
-    let done = snapshot_process(directory.path(), Some("host"), files.collect());
+    let done = snapshot_process(
+        directory.path(),
+        Some("host"),
+        files.collect(),
+        Version::default(),
+    );
     assert_eq!(run.consumed_calls.get(), 0);
     (done.unwrap().unwrap(), babeltrace::read(directory.path()))
+}
+
+/// F1: recordings and snapshots in CTF 2, with the same events as in CTF 1.8.
+#[test]
+fn f1_ctf_2_is_recorded() {
+    let (mut metadata, mut printed) = (Vec::new(), Vec::new());
+    let mut look = |directory: &Path| {
+        let mut reader = Reader::open(&[directory.to_owned()], Selection::default()).unwrap();
+        let path = reader.traces()[0].directory().join("metadata");
+        metadata.push(fs::read(path).unwrap()[..2].to_vec());
+        let (mut text, mut printer) = (Vec::new(), Printer::new());
+        while let Some(item) = reader.next() {
+            match item {
+                Item::Event(event) => printer.event(&mut text, &event),
+                other => panic!("{other:?}"),
+            }
+        }
+        printed.push(String::from_utf8(text).unwrap());
+    };
+    for version in [Version::V1_8, Version::V2] {
+        let process = Process::new(7, 1);
+        process.borrow_mut().describe();
+        let mut run = Run::new();
+        run.session.set_version(version);
+        for channel in [CONTROL, MAIN] {
+            run.add(&process, channel);
+        }
+        assert!((0..9).all(|n| process.borrow_mut().number(n)));
+        let snapshot = tempfile::tempdir().unwrap();
+        let files = [CONTROL, MAIN].map(|name| (name.to_owned(), run.file(&process, name)));
+        let done = snapshot_process(snapshot.path(), Some("host"), files.into(), version);
+        assert_eq!(done.unwrap().unwrap().events, 9);
+        look(snapshot.path());
+        run.drain();
+        let Run {
+            directory, session, ..
+        } = run;
+        assert_eq!(session.finish().unwrap().processes[0].events, 9);
+        look(directory.path());
+    }
+    assert_eq!(metadata[0], b"/*");
+    assert_eq!(metadata[0], metadata[1]);
+    assert_eq!(metadata[2], b"\x1e{");
+    assert_eq!(metadata[2], metadata[3]);
+    assert_eq!(printed[0].lines().count(), 9);
+    assert_eq!(printed[0], printed[2]);
+    assert_eq!(printed[1], printed[3]);
 }
 
 /// E3: a snapshot takes nothing away, and has what is not consumed, or the last of what is overwritten.
@@ -809,7 +862,8 @@ fn a_snapshot_wants_all_files_of_a_process() {
     let run = Run::new();
     for channel in [CONTROL, MAIN] {
         let files = vec![(channel.to_owned(), run.file(&process, channel))];
-        let error = snapshot_process(run.directory.path(), None, files).unwrap();
+        let error =
+            snapshot_process(run.directory.path(), None, files, Version::default()).unwrap();
         assert!(
             error
                 .unwrap_err()
@@ -819,7 +873,7 @@ fn a_snapshot_wants_all_files_of_a_process() {
     }
     process.borrow_mut().broken = true;
     let files = [CONTROL, MAIN].map(|of| (of.to_owned(), run.file(&process, of)));
-    let done = snapshot_process(run.directory.path(), None, files.into());
+    let done = snapshot_process(run.directory.path(), None, files.into(), Version::default());
     assert!(done.unwrap().is_err());
 }
 

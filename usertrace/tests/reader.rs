@@ -6,22 +6,18 @@ mod fields;
 #[path = "support/printed.rs"]
 #[allow(unreachable_pub, reason = "a module of its own elsewhere")]
 mod printed;
+#[path = "support/processes.rs"]
+#[allow(dead_code, unreachable_pub, reason = "other tests use more of it")]
+mod processes;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use fields::{Type, types};
+use processes::{START, clock, event, info, processes, write};
 use proptest::prelude::*;
-use usertrace::ctf::{
-    Clock, StreamChannel, StreamOf, StreamWriter, TraceInfo, TraceOf, TraceWriter,
-};
-use usertrace::metadata::{Description, Event};
+use usertrace::ctf::{StreamChannel, StreamOf, StreamWriter, TraceWriter};
 use usertrace::reader::{Item, Patterns, Printer, Problem, Reader, Selection, What};
 use usertrace::writer::Scope;
-use usertrace_sys::uapi::LttClockSync;
-
-/// 2023-11-14 22:13:20 UTC.
-const START: i64 = 1_700_000_000_000_000_000;
 
 /// What there is to read.
 #[derive(Debug, Default)]
@@ -70,47 +66,6 @@ fn select(directory: &Path, selection: Selection) -> Read {
     read
 }
 
-/// Numbers that look random, the same ones each time.
-fn random(seed: u64) -> impl FnMut() -> u64 {
-    let mut state = seed;
-    move || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-}
-
-fn info(name: &str, pid: u32, hostname: Option<&str>) -> TraceInfo {
-    TraceInfo {
-        trace_name: "a trace".into(),
-        of: TraceOf::Process {
-            name: name.into(),
-            pid,
-        },
-        hostname: hostname.map(str::to_owned),
-    }
-}
-
-fn clock(freq: u64) -> Clock {
-    clock_at(freq, 1_000_000)
-}
-
-fn clock_at(freq: u64, cycles: u64) -> Clock {
-    let sync = LttClockSync {
-        cycles,
-        monotonic: 5_000_000_000,
-        realtime: START as u64,
-        freq,
-    };
-    Clock::new(&sync, &[])
-}
-
-fn event(line: &str) -> Event {
-    Event::parse(line.as_bytes()).unwrap()
-}
-
 /// A trace of one event, `t:e` with a number, and its first stream.
 fn simple(directory: &Path, name: &str, pid: u32) -> (TraceWriter, StreamWriter) {
     let mut trace = TraceWriter::create(
@@ -123,127 +78,6 @@ fn simple(directory: &Path, name: &str, pid: u32) -> (TraceWriter, StreamWriter)
     trace.declare(&event("1 t:e 6 u64 n")).unwrap();
     let stream = trace.stream(&StreamChannel::new("main", 1), StreamOf::Cpu(0));
     (trace, stream.unwrap())
-}
-
-/// A process of a test.
-#[derive(Clone, Debug)]
-struct Process {
-    name: String,
-    hostname: Option<String>,
-    freq: u64,
-    /// What the clock is at in the beginning, in cycles.
-    start: u64,
-    /// Types of the fields of its events, and those of the contexts of a channel.
-    events: Vec<Vec<Type>>,
-    contexts: Vec<Type>,
-    /// Scope, and whether it has contexts.
-    channels: Vec<(u32, bool)>,
-    seed: u64,
-}
-
-fn processes() -> impl Strategy<Value = Process> {
-    (
-        "[ -~ü]{0,12}",
-        prop::option::of("[a-z\"\\\\?]{0,6}"),
-        (
-            prop::sample::select(&[1_000_000_000, 2_500_000_000, 3_000_000_017, 24_000_000, 999]),
-            // A clock of some months has more digits than are exact in floating point.
-            prop::sample::select(&[1_000_000, 0x10_0000_0000_0003, 12_345_678_901_234_567]),
-        ),
-        prop::collection::vec(prop::collection::vec(types(), 0..5), 1..4),
-        prop::collection::vec(types(), 1..4),
-        prop::collection::vec((0..4u32, any::<bool>()), 1..4),
-        any::<u64>(),
-    )
-        .prop_map(
-            |(name, hostname, (freq, start), events, contexts, channels, seed)| Process {
-                name,
-                hostname,
-                freq,
-                start,
-                events,
-                contexts,
-                channels,
-                seed,
-            },
-        )
-}
-
-fn describe(types: &[Type]) -> String {
-    let fields = types.iter().enumerate();
-    let fields: Vec<_> = fields
-        .map(|(n, kind)| format!("{} f{n}", kind.describe()))
-        .collect();
-    fields.join(";")
-}
-
-/// Writes what random numbers say, to at most 3 streams of each channel.
-fn write(directory: &Path, pid: u32, process: &Process) {
-    let random = &mut random(process.seed);
-    let hostname = process.hostname.as_deref();
-    let (info, clock) = (
-        info(&process.name, pid, hostname),
-        clock_at(process.freq, process.start),
-    );
-    let start = clock.start();
-    let mut trace = TraceWriter::create(&directory.join(format!("p-{pid}")), info, clock).unwrap();
-    for (n, types) in process.events.iter().enumerate() {
-        let line = format!("{} p:e-{n} 6 {}", n + 1, describe(types));
-        trace.declare(&event(line.trim_end())).unwrap();
-    }
-    for (index, (scope, has_contexts)) in (1..).zip(&process.channels) {
-        let mut channel = StreamChannel::new(&format!("channel{index}"), index);
-        let scope_of = [Scope::Cpu, Scope::Thread, Scope::Global, Scope::MmCid][*scope as usize];
-        trace.declare_class(scope_of).unwrap();
-        if *has_contexts {
-            let line = format!("@{index} {}", describe(&process.contexts));
-            let Ok(Description::Contexts(contexts)) = Description::parse(line.as_bytes()) else {
-                panic!("{line}");
-            };
-            trace.declare_contexts(scope_of, &contexts).unwrap();
-            channel.set_contexts();
-        }
-        for ring in 0..1 + (random() % 3) as u32 {
-            let of = match scope_of {
-                Scope::Cpu => StreamOf::Cpu(ring),
-                Scope::Thread => StreamOf::Thread {
-                    ring,
-                    tid: ring * 7,
-                    begin: start + u64::from(ring),
-                },
-                Scope::Global => StreamOf::Process(ring),
-                Scope::MmCid => StreamOf::MmCid(ring),
-            };
-            let mut stream = trace.stream(&channel, of).unwrap();
-            let mut time = start + random() % 4;
-            for _ in 0..random() % 30 {
-                // Often at the same time as others.
-                time += random() % 3 * (random() % 2_000) * (random() % 3);
-                let id = random() % process.events.len() as u64;
-                let value = |types: &[Type], random: &mut _| -> Vec<u8> {
-                    types
-                        .iter()
-                        .flat_map(|kind| kind.any_value(random))
-                        .collect()
-                };
-                let contexts = match has_contexts {
-                    true => value(&process.contexts, random),
-                    false => Vec::new(),
-                };
-                let payload = value(&process.events[id as usize], random);
-                stream
-                    .event(id as u16 + 1, time, &contexts, &payload)
-                    .unwrap();
-                match random() % 12 {
-                    0 => stream.flush().unwrap(),
-                    1 => stream.discard(1 + random() % 3),
-                    2 => stream.overwrite(random() % 3).unwrap(),
-                    _ => {}
-                }
-            }
-            stream.finish().unwrap();
-        }
-    }
 }
 
 /// How many of something it says were discarded.

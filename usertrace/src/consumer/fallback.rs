@@ -17,6 +17,7 @@ use nix::unistd::Pid;
 use super::record::{OutputError, create_output, exit_status, kernel_events, system};
 use super::signals::{Came, Signals};
 use super::{KernelEvents, Options, RecordError, Recording, SessionSummary};
+use crate::ctf::Version;
 use crate::runtime::{RUNNING, parse_summary};
 
 /// Milliseconds between two looks whether the daemons are done.
@@ -58,6 +59,9 @@ pub fn record_fallback(options: &Options) -> Result<Recording, RecordError> {
     }
     if options.setup.flight {
         command.env("USERTRACE_MODE", "overwrite");
+    }
+    if options.version == Version::V2 {
+        command.env("USERTRACE_CTF", "2");
     }
     if let Some(filter) = options.setup.filter() {
         command.env("USERTRACE_FILTER", filter);

@@ -25,7 +25,7 @@ pub use control_fs::{
 };
 pub use fallback::record_fallback;
 pub use file::{ConsumerFile, FileRing};
-pub use ftrace::{FtraceError, KernelEvents, KernelOptions, KernelSummary, Tracefs};
+pub use ftrace::{FtraceError, KernelEvents, KernelOptions, KernelSummary, KernelTrace, Tracefs};
 pub use kernel_file::KernelFile;
 pub use notes::Recorded;
 pub use record::{Options, OutputError, RecordError, Recording, record};

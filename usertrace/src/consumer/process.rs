@@ -9,7 +9,7 @@ use usertrace_sys::uapi::LTT_FILE_DEAD;
 use super::notes::{Begun, Notes, ProcessNotes, RingNote};
 use super::source::Source;
 use super::{CONTROL, ConsumerFile};
-use crate::ctf::{Clock, Identity, ProcessSummary, ProcessWriter, new_uuid};
+use crate::ctf::{Clock, Identity, ProcessSummary, ProcessWriter, Version, new_uuid};
 use crate::ring::{Patience, RingReader, Stall};
 
 /// What can go wrong with the recording of a process.
@@ -328,6 +328,7 @@ pub(super) struct To<'a> {
     pub(super) output: &'a Path,
     pub(super) notes: &'a Notes,
     pub(super) hostname: Option<&'a str>,
+    pub(super) version: Version,
 }
 
 impl To<'_> {
@@ -346,7 +347,8 @@ impl To<'_> {
         let (directory, uuid) = (begun.path(self.output)?, begun.uuid);
         let notes = self.notes.process(name, begun)?;
         let descriptions = notes.descriptions()?;
-        let writer = ProcessWriter::resume(&directory, identity, clock, uuid, descriptions)?;
+        let mut writer = ProcessWriter::resume(&directory, identity, clock, uuid, descriptions)?;
+        writer.set_version(self.version);
         Ok(Some((writer, notes)))
     }
 }

@@ -23,9 +23,10 @@ use super::only::Only;
 use super::signals::{Came, Signals};
 use super::{
     CONTROL, ControlFs, ControlFsError, FtraceError, KernelEvents, KernelFile, KernelOptions,
-    KernelSummary, Progress, Recorded, Session, SessionError, SessionSummary, SoFar, TraceDir,
-    TraceSetup,
+    KernelSummary, KernelTrace, Progress, Recorded, Session, SessionError, SessionSummary, SoFar,
+    TraceDir, TraceSetup,
 };
+use crate::ctf::Version;
 
 /// Milliseconds between two looks at the rings: fewest, when they fill fast, and most. In the latter, a program that
 /// begins to write 200 MB a second does not fill a ring of the usual size.
@@ -48,6 +49,8 @@ pub struct Options {
     pub setup: TraceSetup,
     /// Where to write; must not exist, or be empty, or have a recording of this trace that was killed.
     pub output: PathBuf,
+    /// In which version of CTF.
+    pub version: Version,
     /// The program and its arguments; if there is none, all that is traced is recorded until somebody asks to stop.
     pub program: Vec<OsString>,
     /// What to add to its environment.
@@ -248,6 +251,7 @@ fn record_to(
     let channels = trace.channels()?;
     let watch = Watch::new(&trace, &channels).map_err(system("watch the trace for processes"))?;
     session.set_channels(channels);
+    session.set_version(options.version);
     let mut recorder = Recorder {
         session,
         watch,
@@ -300,9 +304,15 @@ pub(super) fn kernel_events(options: &Options) -> Result<Option<KernelEvents>, F
     let Some(kernel) = &options.kernel else {
         return Ok(None);
     };
-    let (trace, output) = (&options.trace, &options.output);
     let hostname = hostname();
-    KernelEvents::new(kernel, trace, &options.pids, output, hostname.as_deref()).map(Some)
+    let to = KernelTrace {
+        name: &options.trace,
+        pids: &options.pids,
+        output: &options.output,
+        hostname: hostname.as_deref(),
+        version: options.version,
+    };
+    KernelEvents::new(kernel, &to).map(Some)
 }
 
 /// The directory, which must be new, or empty: traces in it would be read together. Is it new?

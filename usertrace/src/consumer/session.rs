@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::notes::Notes;
 use super::process::To;
 use super::{ConsumerFile, LiveProcess, ProcessError, Recorded};
-use crate::ctf::{Clock, ProcessSummary};
+use crate::ctf::{Clock, ProcessSummary, Version};
 
 /// The channel that describes events.
 pub const CONTROL: &str = "control";
@@ -72,6 +72,7 @@ pub struct Session<F> {
     output: PathBuf,
     notes: Notes,
     hostname: Option<String>,
+    version: Version,
     /// Channels of events.
     channels: Vec<String>,
     /// By the name of their files.
@@ -101,11 +102,17 @@ impl<F: ConsumerFile> Session<F> {
             output: output.to_owned(),
             notes: Notes::open(output, of)?,
             hostname,
+            version: Version::default(),
             channels: vec![MAIN.to_owned()],
             processes: BTreeMap::new(),
             failed: BTreeSet::new(),
             summary: SessionSummary::default(),
         })
+    }
+
+    /// Changes in which version of CTF the traces are of processes that are found from now on.
+    pub fn set_version(&mut self, version: Version) {
+        self.version = version;
     }
 
     /// Says which channels of events the trace has, if that is not only [`MAIN`]: a process is read to its end when each of
@@ -181,6 +188,7 @@ impl<F: ConsumerFile> Session<F> {
             output: &self.output,
             notes: &self.notes,
             hostname: self.hostname.as_deref(),
+            version: self.version,
         };
         let process = LiveProcess::new(to, name, channel, file, self.channels.len())?;
         Ok(process.map(Box::new))

@@ -12,7 +12,7 @@ use super::control_fs::{consumer_files, event_channels};
 use super::record::{OutputError, create_output, hostname};
 use super::source::Source;
 use super::{CONTROL, ConsumerFile, ControlFs, ControlFsError, KernelFile, SessionSummary};
-use crate::ctf::{Clock, ProcessSummary, ProcessWriter};
+use crate::ctf::{Clock, ProcessSummary, ProcessWriter, Version};
 use crate::ring::{Patience, RingReader};
 
 /// How long to wait for a record that its writer is in the middle of.
@@ -31,7 +31,7 @@ pub enum SnapshotError {
 }
 
 /// Writes what is in the rings of all processes and channels of the trace `name` now to the directory `output`, which must
-/// be new or empty.
+/// be new or empty, in this version of CTF.
 ///
 /// In a channel that overwrites, that is the last events; in another one, those that were not consumed yet. What is
 /// overwritten, or consumed, while it is read is not believed, and counted as overwritten. Nothing is consumed, and it does
@@ -44,6 +44,7 @@ pub fn snapshot(
     control_fs: &ControlFs,
     name: &str,
     output: &Path,
+    version: Version,
 ) -> Result<SessionSummary, SnapshotError> {
     let trace = control_fs.trace(name)?;
     create_output(output).map_err(OutputError::at(output))?;
@@ -70,7 +71,7 @@ pub fn snapshot(
     }
     let hostname = hostname();
     for (name, files) in processes {
-        let done = snapshot_process(output, hostname.as_deref(), files)
+        let done = snapshot_process(output, hostname.as_deref(), files, version)
             .map_err(OutputError::at(output))?;
         match done {
             Ok(process) => summary.processes.push(process),
@@ -91,6 +92,7 @@ pub fn snapshot_process<F: ConsumerFile>(
     output: &Path,
     hostname: Option<&str>,
     files: Files<F>,
+    version: Version,
 ) -> io::Result<io::Result<ProcessSummary>> {
     let mut control = None;
     let mut channels = Vec::new();
@@ -109,6 +111,7 @@ pub fn snapshot_process<F: ConsumerFile>(
     let clock = Clock::new(&first.info.start, &[first.info.now]);
     let limit = clock.max_time();
     let mut writer = ProcessWriter::create(output, identity, clock)?;
+    writer.set_version(version);
     let format = control.channel.format();
     let of_control = control.positions.iter();
     let of_control = of_control.map(|_| RingReader::live(format, 0, limit));

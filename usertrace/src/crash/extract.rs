@@ -13,7 +13,7 @@ use usertrace_sys::uapi::{
 use zerocopy::IntoBytes;
 
 use super::{Directory, DirectoryError, PageTree, PhysicalMemory, Problems};
-use crate::ctf::{Clock, Identity, ProcessSummary, ProcessWriter, file_name, text};
+use crate::ctf::{Clock, Identity, ProcessSummary, ProcessWriter, Version, file_name, text};
 use crate::ring::{Channel, Patience, Positions, RingReader};
 
 /// Why nothing was extracted.
@@ -72,7 +72,7 @@ impl Extraction {
 }
 
 /// Extracts all traces of the directory whose root page is at `root`, each to a directory of its own below `output`,
-/// which must exist, with a CTF trace for each process.
+/// which must exist, with a trace for each process, in this version of CTF.
 ///
 /// # Errors
 /// When there is no directory, or a trace cannot be written.
@@ -80,6 +80,7 @@ pub fn extract(
     memory: &impl PhysicalMemory,
     root: u64,
     output: &Path,
+    version: Version,
 ) -> Result<Extraction, ExtractError> {
     let mut extraction = Extraction::default();
     let directory = Directory::read(memory, root, &mut extraction.problems)?;
@@ -117,6 +118,7 @@ pub fn extract(
                 trace,
                 name: &name,
                 buffer,
+                version,
             };
             processes.extend(from.extract(&path, &mut extraction.problems)?);
         }
@@ -137,6 +139,7 @@ struct Source<'a, M> {
     trace: Option<&'a LttCrashTrace>,
     name: &'a str,
     buffer: &'a LttCrashBuffer,
+    version: Version,
 }
 
 /// A ring, as its process left it.
@@ -224,6 +227,7 @@ impl<M: PhysicalMemory> Source<'_, M> {
         let of_events: Vec<_> = channels.iter().map(|(_, rings)| readers(rings)).collect();
         let write = || -> io::Result<ProcessSummary> {
             let mut writer = ProcessWriter::create(output, identity, clock)?;
+            writer.set_version(self.version);
             let mut numbers = Vec::new();
             for ((index, (channel, _)), readers) in channels.iter().zip(of_events) {
                 let name = self.channel_name(*index);

@@ -1,101 +1,75 @@
-//! The text of a trace's `metadata` file (TSDL).
+//! What a trace's `metadata` file says, in whichever language it is said.
 
 use std::collections::HashSet;
-use std::fmt::Write as _;
 
-use super::{Clock, TraceInfo, TraceOf, field};
-use crate::metadata::{Contexts, Event, Field};
+use super::{Clock, TraceInfo, TraceOf};
+use crate::metadata::{Contexts, Element, Field, FieldType};
 use crate::writer::Scope;
 
 /// The log levels that readers know: those of `lttng-ust`, from emergency to debug.
 const MAX_LOGLEVEL: u32 = 14;
 
-/// Everything up to the classes of streams.
-pub(super) fn preamble(uuid: &[u8; 16], info: &TraceInfo, clock: &Clock) -> String {
-    let uuid = format_uuid(uuid);
-    let byte_order = if cfg!(target_endian = "little") {
-        "le"
-    } else {
-        "be"
+/// The clock's name.
+pub(super) const CLOCK: &str = "ltt";
+/// What it is, for people.
+pub(super) const CLOCK_DESCRIPTION: &str =
+    "Clock of the trace, which the kernel's clocks are derived from";
+
+/// A value of the trace's environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    Number(u32),
+    Text(String),
+}
+
+/// Where a trace comes from, and what has written it.
+pub(super) fn environment(info: &TraceInfo, clock: &Clock) -> Vec<(&'static str, Value)> {
+    let text = |text: &str| Value::Text(printable(text));
+    // The manifest has nothing but numbers there.
+    let version = |part: &str| Value::Number(part.parse().unwrap_or(0));
+    let created = crate::ctf::trace::date(clock.unix_ns(clock.start()));
+    let domain = match &info.of {
+        TraceOf::Process { .. } => "ust",
+        TraceOf::Kernel { .. } => "kernel",
     };
-    let mut text = format!(
-        "/* CTF 1.8 */
-
-typealias integer {{ size = 8; align = 8; signed = false; }} := uint8_t;
-typealias integer {{ size = 16; align = 8; signed = false; }} := uint16_t;
-typealias integer {{ size = 32; align = 8; signed = false; }} := uint32_t;
-typealias integer {{ size = 64; align = 8; signed = false; }} := uint64_t;
-
-trace {{
-	major = 1;
-	minor = 8;
-	uuid = \"{uuid}\";
-	byte_order = {byte_order};
-	packet.header := struct {{
-		uint32_t magic;
-		uint8_t uuid[16];
-		uint32_t stream_id;
-		uint64_t stream_instance_id;
-	}};
-}};
-
-env {{
-	domain = \"{domain}\";
-	tracer_name = \"usertrace\";
-	tracer_major = {major};
-	tracer_minor = {minor};
-	architecture_bit_width = 64;
-	trace_name = {trace_name};
-	trace_creation_datetime = {created};
-",
-        major = env!("CARGO_PKG_VERSION_MAJOR"),
-        minor = env!("CARGO_PKG_VERSION_MINOR"),
-        domain = match info.of {
-            TraceOf::Process { .. } => "ust",
-            TraceOf::Kernel { .. } => "kernel",
-        },
-        trace_name = string(&info.trace_name),
-        created = string(&crate::ctf::trace::date(clock.unix_ns(clock.start()))),
-    );
-    let _ = match &info.of {
-        TraceOf::Process { name, pid } => write!(
-            text,
-            "\ttracer_buffering_scheme = \"pid\";\n\ttracer_buffering_id = {pid};\n\tprocname = {};\n\tvpid = {pid};\n",
-            string(name)
-        ),
-        TraceOf::Kernel { release, version } => write!(
-            text,
-            "\tsysname = \"Linux\";\n\tkernel_release = {};\n\tkernel_version = {};\n",
-            string(release),
-            string(version)
-        ),
-    };
+    let mut values = vec![
+        ("domain", text(domain)),
+        ("tracer_name", text("usertrace")),
+        ("tracer_major", version(env!("CARGO_PKG_VERSION_MAJOR"))),
+        ("tracer_minor", version(env!("CARGO_PKG_VERSION_MINOR"))),
+        ("architecture_bit_width", Value::Number(64)),
+        ("trace_name", text(&info.trace_name)),
+        ("trace_creation_datetime", text(&created)),
+    ];
+    values.extend(match &info.of {
+        TraceOf::Process { name, pid } => [
+            ("tracer_buffering_scheme", text("pid")),
+            ("tracer_buffering_id", Value::Number(*pid)),
+            ("procname", text(name)),
+            ("vpid", Value::Number(*pid)),
+        ]
+        .to_vec(),
+        TraceOf::Kernel { release, version } => [
+            ("sysname", text("Linux")),
+            ("kernel_release", text(release)),
+            ("kernel_version", text(version)),
+        ]
+        .to_vec(),
+    });
     if let Some(hostname) = &info.hostname {
-        let _ = writeln!(text, "\thostname = {};", string(hostname));
+        values.push(("hostname", text(hostname)));
     }
-    let _ = write!(
-        text,
-        "}};
+    values
+}
 
-clock {{
-	name = \"ltt\";
-	description = \"Clock of the trace, which the kernel's clocks are derived from\";
-	freq = {freq};
-	offset_s = {offset_s};
-	offset = {offset};
-	absolute = true;
-}};
+/// A process may have any name: readers print it to a terminal, one event on a line.
+pub(super) fn printable(text: &str) -> String {
+    text.replace(char::is_control, "\u{fffd}")
+}
 
-typealias integer {{
-	size = 64; align = 8; signed = false;
-	map = clock.ltt.value;
-}} := ltt_time_t;
-",
-        freq = clock.freq(),
-        offset_s = clock.offset_s(),
-        offset = clock.offset(),
-    );
-    text
+/// An event's log level, if readers know it.
+pub(super) fn loglevel(loglevel: u32) -> Option<u32> {
+    (loglevel <= MAX_LOGLEVEL).then_some(loglevel)
 }
 
 /// A class of streams: those of channels of a scope without contexts, or those of one channel.
@@ -107,11 +81,37 @@ pub(super) struct Class {
 
 impl Class {
     /// The number by which streams say that they are of this class.
-    fn id(&self) -> u32 {
+    pub(super) fn id(&self) -> u32 {
         let contexts = self.contexts.as_ref();
         contexts.map_or(plain_class(self.scope), |contexts| {
             class_of_channel(contexts.channel)
         })
+    }
+
+    /// What packets say of themselves.
+    pub(super) fn packet(&self) -> Vec<Member<'static>> {
+        let owner = match self.scope {
+            Scope::Cpu => Some("cpu_id"),
+            Scope::Thread => Some("tid"),
+            Scope::Global => None,
+            Scope::MmCid => Some("mm_cid"),
+        };
+        let of_packet = [
+            ("timestamp_begin", Role::Begin),
+            ("timestamp_end", Role::End),
+            ("content_size", Role::ContentSize),
+            ("packet_size", Role::PacketSize),
+            ("packet_seq_num", Role::PacketNumber),
+            ("events_discarded", Role::Discarded),
+        ];
+        let owner = owner.map(|name| (name, Role::Owner));
+        of_packet.into_iter().chain(owner).map(own).collect()
+    }
+
+    /// What events begin with.
+    pub(super) fn contexts(&self) -> Option<Vec<Member<'_>>> {
+        let contexts = self.contexts.as_ref()?;
+        Some(members(&contexts.fields))
     }
 }
 
@@ -127,75 +127,135 @@ pub(super) fn class_of_channel(channel: u32) -> u32 {
     FIRST.saturating_add(channel)
 }
 
-/// A class of streams.
-pub(super) fn class(class: &Class) -> String {
-    let mut contexts = String::new();
-    if let Some(of_channel) = &class.contexts {
-        contexts.push_str("\tevent.context := struct {\n");
-        declare_fields(&mut contexts, &of_channel.fields);
-        contexts.push_str("\t};\n");
-    }
-    format!(
-        "
-stream {{
-	id = {id};
-	packet.context := struct {{
-		ltt_time_t timestamp_begin;
-		ltt_time_t timestamp_end;
-		uint64_t content_size;
-		uint64_t packet_size;
-		uint64_t packet_seq_num;
-		uint64_t events_discarded;
-{context}	}};
-	event.header := struct {{
-		uint16_t id;
-		ltt_time_t timestamp;
-	}};
-{contexts}}};
-",
-        id = class.id(),
-        context = match class.scope {
-            Scope::Cpu => "\t\tuint32_t cpu_id;\n",
-            Scope::Thread => "\t\tuint32_t tid;\n",
-            Scope::Global => "",
-            Scope::MmCid => "\t\tuint32_t mm_cid;\n",
-        },
-    )
+/// What packets begin with.
+pub(super) fn packet_header() -> Vec<Member<'static>> {
+    let header = [
+        ("magic", Role::Magic),
+        ("uuid", Role::Uuid),
+        ("stream_id", Role::Class),
+        ("stream_instance_id", Role::Instance),
+    ];
+    header.into_iter().map(own).collect()
 }
 
-/// An event, as it may be in streams of this class.
-pub(super) fn event(event: &Event, class: &Class) -> String {
-    let mut text = format!(
-        "\nevent {{\n\tname = {};\n\tid = {};\n\tstream_id = {};\n",
-        string(&event.name),
-        event.id,
-        class.id()
-    );
-    if event.loglevel <= MAX_LOGLEVEL {
-        let _ = writeln!(text, "\tloglevel = {};", event.loglevel);
-    }
-    if let Some(format) = &event.format {
-        // There is no attribute for it that `babeltrace2` does not warn of.
-        let _ = writeln!(
-            text,
-            "\t/* format = {} */",
-            string(format).replace("*/", "* /")
-        );
-    }
-    text.push_str("\tfields := struct {\n");
-    declare_fields(&mut text, &event.fields);
-    text.push_str("\t};\n};\n");
-    text
+/// What events begin with, before their contexts.
+pub(super) fn event_header() -> Vec<Member<'static>> {
+    let header = [("id", Role::EventId), ("timestamp", Role::Time)];
+    header.into_iter().map(own).collect()
 }
 
-fn declare_fields(text: &mut String, fields: &[Field]) {
-    let mut names = HashSet::new();
+/// A member of a structure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Member<'a> {
+    /// As readers show it.
+    pub(super) name: String,
+    pub(super) kind: Kind<'a>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Kind<'a> {
+    /// Of the format itself, rather than of a program.
+    Own(Role),
+    /// A field, other than a sequence.
+    Field(&'a FieldType),
+    /// How many elements the sequence behind it has.
+    Length,
+    /// A sequence, and the name of the member that says how many.
+    Sequence(Element, String),
+}
+
+/// What a member is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Magic,
+    /// The trace's UUID.
+    Uuid,
+    /// The number of the class of the stream, and that of the stream.
+    Class,
+    Instance,
+    /// Of a packet: its times, its sizes in bits, its number, and what was lost before its end.
+    Begin,
+    End,
+    ContentSize,
+    PacketSize,
+    PacketNumber,
+    Discarded,
+    /// Whose ring it was in; readers show it.
+    Owner,
+    /// Of an event.
+    EventId,
+    Time,
+}
+
+impl Role {
+    /// Bytes of it: of an integer, but for the UUID.
+    pub(super) fn len(self) -> u32 {
+        match self {
+            Self::EventId => 2,
+            Self::Magic | Self::Class | Self::Owner => 4,
+            Self::Uuid => 16,
+            Self::Instance
+            | Self::Begin
+            | Self::End
+            | Self::ContentSize
+            | Self::PacketSize
+            | Self::PacketNumber
+            | Self::Discarded
+            | Self::Time => 8,
+        }
+    }
+
+    /// Is it a time of the trace's clock?
+    pub(super) fn is_time(self) -> bool {
+        matches!(self, Self::Begin | Self::End | Self::Time)
+    }
+}
+
+fn own((name, role): (&str, Role)) -> Member<'static> {
+    Member {
+        name: name.to_owned(),
+        kind: Kind::Own(role),
+    }
+}
+
+/// Fields as members of a structure: each with a name that no other one has, and a sequence with its length before it.
+pub(super) fn members(fields: &[Field]) -> Vec<Member<'_>> {
+    let (mut members, mut names) = (Vec::new(), HashSet::new());
     for field in fields {
-        field::declare(text, field, &mut names);
+        let kind = match &field.kind {
+            FieldType::Sequence(element) => {
+                let len = identifier(&format!("_{}_length", field.name), &mut names);
+                members.push(Member {
+                    name: len.clone(),
+                    kind: Kind::Length,
+                });
+                Kind::Sequence(*element, len)
+            }
+            kind => Kind::Field(kind),
+        };
+        let name = identifier(&field.name, &mut names);
+        members.push(Member { name, kind });
     }
+    members
 }
 
-fn format_uuid(uuid: &[u8; 16]) -> String {
+/// A field's name, by which it is the only one of its structure, in letters, digits and underscores.
+fn identifier(name: &str, names: &mut HashSet<String>) -> String {
+    let safe: String = name
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+        .collect();
+    let mut unique = safe.clone();
+    let mut number = 2;
+    while !names.insert(unique.clone()) {
+        unique = format!("{safe}_{number}");
+        number += 1;
+    }
+    unique
+}
+
+pub(super) fn format_uuid(uuid: &[u8; 16]) -> String {
+    use std::fmt::Write as _;
     let mut text = String::new();
     for (index, byte) in uuid.iter().enumerate() {
         if matches!(index, 4 | 6 | 8 | 10) {
@@ -206,37 +266,49 @@ fn format_uuid(uuid: &[u8; 16]) -> String {
     text
 }
 
-/// A string literal.
-pub(super) fn string(text: &str) -> String {
-    let mut literal = String::from('"');
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => literal.extend(['\\', c]),
-            // A process may have any name: readers print it to a terminal, one event on a line.
-            c if c.is_control() => literal.push('\u{fffd}'),
-            c => literal.push(c),
-        }
-    }
-    literal.push('"');
-    literal
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn strings_are_escaped() {
-        assert_eq!(string("plain ü"), "\"plain ü\"");
-        assert_eq!(
-            string("a\"b\\c\n1\u{85}"),
-            "\"a\\\"b\\\\c\u{fffd}1\u{fffd}\""
-        );
-    }
-
-    #[test]
     fn a_uuid_is_written_as_such() {
         let uuid = std::array::from_fn(|i| i as u8 * 0x11);
         assert_eq!(format_uuid(&uuid), "00112233-4455-6677-8899-aabbccddeeff");
+    }
+
+    #[test]
+    fn field_names_are_identifiers_and_differ() {
+        let mut names = HashSet::new();
+        let got: Vec<_> = ["size", "size", "size_2", "a-b", "a+b", "ü", "int"]
+            .map(|name| identifier(name, &mut names))
+            .into();
+        assert_eq!(
+            got,
+            ["size", "size_2", "size_2_2", "a_b", "a_b_2", "_", "int"]
+        );
+    }
+
+    /// B1.
+    #[test]
+    fn a_sequence_has_its_length_before_it() {
+        let field = |name: &str, kind| Field {
+            name: name.into(),
+            kind,
+        };
+        let fields = [
+            field("_x_length", FieldType::Str),
+            field("x", FieldType::Sequence(Element::Char)),
+        ];
+        let members = members(&fields);
+        let expected = [
+            ("_x_length", Kind::Field(&fields[0].kind)),
+            ("_x_length_2", Kind::Length),
+            ("x", Kind::Sequence(Element::Char, "_x_length_2".into())),
+        ];
+        let expected = expected.map(|(name, kind)| Member {
+            name: name.into(),
+            kind,
+        });
+        assert_eq!(members, expected);
     }
 }

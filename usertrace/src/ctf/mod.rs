@@ -1,4 +1,4 @@
-//! Traces as CTF 1.8, for `babeltrace2` and Trace Compass (F1).
+//! Traces as CTF 1.8 or CTF 2, for `babeltrace2` and Trace Compass (F1).
 //!
 //! One process makes one CTF trace, a directory with `metadata` and one stream file for each ring of each channel, and
 //! with a UUID of its own; readers merge as many as they are given by time (E8). Sub-buffers are never copied: records
@@ -8,18 +8,25 @@
 //! Any event may be in any channel. What a packet says of whose it is depends on who has the rings of its channel, so there
 //! is a class of streams for each such kind that a process has, and each event is declared for all of these.
 //!
+//! The versions differ in the `metadata` file alone: streams are the same, to the byte. What is declared is described once
+//! (`description.rs`), and said in TSDL (`tsdl.rs`) or JSON (`json.rs`).
+//!
 //! `events_discarded` of a stream counts what the ring lost, and one for each gap in it, of which nobody knows how
 //! many events it was. A reader can only tell of what was discarded between two packets, so empty packets stand
 //! where the count changes, and at the end.
 
 mod clock;
 mod description;
-mod field;
+mod json;
 mod process;
 mod stream;
 mod trace;
+mod tsdl;
+mod version;
 
 pub use clock::Clock;
+#[cfg(feature = "tools")]
+pub(crate) use json::{LOGLEVELS, OF_READER};
 pub use process::{Identity, ProcessSummary, ProcessWriter, RingState};
 #[cfg(feature = "tools")]
 pub(crate) use process::{file_name, text};
@@ -27,3 +34,6 @@ pub use stream::{StreamChannel, StreamOf, StreamState, StreamWriter};
 #[cfg(feature = "tools")]
 pub(crate) use trace::mend;
 pub use trace::{TraceInfo, TraceOf, TraceWriter, new_uuid};
+#[cfg(feature = "tools")]
+pub(crate) use version::RECORD_SEPARATOR;
+pub use version::{UnknownVersion, Version};

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::{
     Clock, StreamChannel, StreamOf, StreamState, StreamWriter, TraceInfo, TraceOf, TraceWriter,
+    Version,
 };
 use crate::metadata::{Contexts, Description, EventTable, InChannel};
 use crate::ring::{Channel, Counts, Item, MetaLengths, Patience, RingMemory, RingReader};
@@ -370,6 +371,11 @@ impl ProcessWriter {
             resumed: true,
             bad_descriptions: 0,
         })
+    }
+
+    /// Changes in which version of CTF it is written. To be done before anything else.
+    pub fn set_version(&mut self, version: Version) {
+        self.trace.set_version(version);
     }
 
     /// Gives it a channel of events, of index `index`, whose rings are to be read by `readers`; `states` is what was

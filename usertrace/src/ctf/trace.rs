@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::description::Class;
-use super::{Clock, StreamChannel, StreamOf, StreamState, StreamWriter, description};
+#[cfg(feature = "tools")]
+use super::version::RECORD_SEPARATOR;
+use super::{Clock, StreamChannel, StreamOf, StreamState, StreamWriter, Version};
 use crate::metadata::{Contexts, Description, Event};
 use crate::writer::Scope;
 
@@ -46,6 +48,7 @@ pub struct TraceWriter {
     directory: PathBuf,
     uuid: [u8; 16],
     info: TraceInfo,
+    version: Version,
     clock: Clock,
     /// None: there is nothing in it that could be read yet.
     metadata: Option<File>,
@@ -92,12 +95,18 @@ impl TraceWriter {
             directory: directory.to_owned(),
             uuid,
             info,
+            version: Version::default(),
             clock,
             metadata: None,
             metadata_len: 0,
             classes: Vec::new(),
             descriptions,
         }
+    }
+
+    /// Changes in which version of CTF it is written. To be done before anything is declared.
+    pub fn set_version(&mut self, version: Version) {
+        self.version = version;
     }
 
     /// Its directory.
@@ -153,7 +162,7 @@ impl TraceWriter {
         if self.classes.contains(&class) {
             return Ok(());
         }
-        let text = of_class(&class, &self.descriptions);
+        let text = self.of_class(&class);
         self.classes.push(class);
         if self.metadata.is_none() {
             return self.write_metadata();
@@ -168,7 +177,7 @@ impl TraceWriter {
     pub fn declare(&mut self, event: &Event) -> io::Result<()> {
         let classes = self.classes.iter();
         let text: String = classes
-            .map(|class| description::event(event, class))
+            .map(|class| self.version.event(event, class))
             .collect();
         self.append(&text)?;
         self.descriptions.push(Description::Event(event.clone()));
@@ -217,9 +226,9 @@ impl TraceWriter {
 
     /// Writes the metadata as a whole, or not at all: whoever reads them, or goes on with them, finds no half.
     fn write_metadata(&mut self) -> io::Result<()> {
-        let mut text = description::preamble(&self.uuid, &self.info, &self.clock);
+        let mut text = self.version.preamble(&self.uuid, &self.info, &self.clock);
         for class in &self.classes {
-            text += &of_class(class, &self.descriptions);
+            text += &self.of_class(class);
         }
         let path = self.directory.join("metadata");
         let new = self.directory.join(".metadata.new");
@@ -231,6 +240,18 @@ impl TraceWriter {
         self.metadata = Some(OpenOptions::new().append(true).open(&path)?);
         self.metadata_len = text.len() as u64;
         Ok(())
+    }
+
+    /// A class of streams, and what may be in them.
+    fn of_class(&self, class: &Class) -> String {
+        let described = self.descriptions.iter();
+        let events = described.filter_map(|described| match described {
+            Description::Event(event) => Some(self.version.event(event, class)),
+            Description::Contexts(_) => None,
+        });
+        std::iter::once(self.version.class(class))
+            .chain(events)
+            .collect()
     }
 
     fn append(&mut self, text: &str) -> io::Result<()> {
@@ -251,17 +272,6 @@ impl TraceWriter {
     pub fn metadata_len(&self) -> u64 {
         self.metadata_len
     }
-}
-
-/// A class of streams, and what may be in them.
-fn of_class(class: &Class, descriptions: &[Description]) -> String {
-    let events = descriptions.iter().filter_map(|described| match described {
-        Description::Event(event) => Some(description::event(event, class)),
-        Description::Contexts(_) => None,
-    });
-    std::iter::once(description::class(class))
-        .chain(events)
-        .collect()
 }
 
 /// Takes away what a writer that was killed left half written in a trace's directory, if there is one.
@@ -289,7 +299,11 @@ pub(crate) fn mend(directory: &Path) -> io::Result<()> {
 #[cfg(feature = "tools")]
 fn mend_metadata(path: &Path) -> io::Result<()> {
     let text = fs::read(path)?;
-    let end = b"\n};\n";
+    // In CTF 2, a declaration is a line.
+    let end: &[u8] = match text.first() {
+        Some(&RECORD_SEPARATOR) => b"\n",
+        _ => b"\n};\n",
+    };
     let whole = text.windows(end.len()).rposition(|bytes| bytes == end);
     let whole = whole.map_or(0, |at| at + end.len());
     if whole < text.len() {
@@ -320,5 +334,49 @@ pub(crate) fn date(unix_ns: i64) -> String {
             humantime::format_rfc3339_nanos(UNIX_EPOCH + Duration::from_nanos(ns)).to_string()
         }
         Err(_) => format!("{unix_ns} ns before 1970"),
+    }
+}
+
+#[cfg(all(test, feature = "tools"))]
+mod tests {
+    use usertrace_sys::uapi::LttClockSync;
+
+    use super::*;
+
+    /// A10: metadata end with a whole declaration, wherever their writer was killed.
+    #[test]
+    fn a10_metadata_are_mended() {
+        for version in [Version::V1_8, Version::V2] {
+            let directory = tempfile::tempdir().unwrap();
+            let info = TraceInfo {
+                trace_name: "t".into(),
+                of: TraceOf::Process {
+                    name: "p".into(),
+                    pid: 1,
+                },
+                hostname: None,
+            };
+            let clock = Clock::new(&LttClockSync::default(), &[]);
+            let path = directory.path().join("t");
+            let mut trace = TraceWriter::create(&path, info, clock).unwrap();
+            trace.set_version(version);
+            trace.declare_class(Scope::Cpu).unwrap();
+            let metadata = path.join("metadata");
+            let mut wholes = vec![fs::read(&metadata).unwrap()];
+            for line in ["1 t:e 6 u64 n;str s", "2 t:f 6", "3 t:g 6 u8{a=1} e"] {
+                trace
+                    .declare(&Event::parse(line.as_bytes()).unwrap())
+                    .unwrap();
+                wholes.push(fs::read(&metadata).unwrap());
+            }
+            let all = wholes.last().unwrap().clone();
+            for len in wholes[0].len()..=all.len() {
+                fs::write(&metadata, &all[..len]).unwrap();
+                mend(&path).unwrap();
+                let mended = fs::read(&metadata).unwrap();
+                let last = wholes.iter().rfind(|whole| whole.len() <= len);
+                assert_eq!(Some(&mended), last, "{version:?} {len}");
+            }
+        }
     }
 }

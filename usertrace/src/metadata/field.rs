@@ -154,7 +154,7 @@ impl Scalar {
     }
 
     /// Bytes of a value.
-    fn len(self) -> usize {
+    pub(crate) fn len(self) -> usize {
         match self {
             Scalar::Integer(Integer { len, .. }) | Scalar::Float { len } => usize::from(len),
             Scalar::Bool => 1,

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use super::metadata::{EventClass, Metadata, StreamClass};
 use super::stream::{Fault, NextPacket, Stream};
 use super::{Problem, Selection};
+use crate::ctf::RECORD_SEPARATOR;
 
 /// Memory for what is read of all streams, as long as each has enough.
 const MEMORY: usize = 32 << 20;
@@ -85,7 +86,11 @@ fn read_metadata(directory: &Path, selection: &Selection) -> Result<(Stamp, Meta
         Ok((stamp, text))
     };
     let (stamp, text) = read().map_err(|error| Problem::io(&path, error))?;
-    let mut metadata = super::parser::parse(&text).map_err(|fault| Problem::Metadata {
+    let parsed = match text.first() {
+        Some(&RECORD_SEPARATOR) => super::fragments::parse(&text),
+        _ => super::parser::parse(&text),
+    };
+    let mut metadata = parsed.map_err(|fault| Problem::Metadata {
         path,
         line: fault.line,
         what: fault.what,
@@ -127,6 +132,8 @@ pub enum What {
 /// Something is missing in a stream.
 #[derive(Clone, Debug)]
 pub struct Lost {
+    /// The trace: its place in [`Reader::traces`].
+    pub trace: usize,
     /// The stream's file.
     pub path: PathBuf,
     /// What.
@@ -675,6 +682,7 @@ impl Place {
         // Of what was before the first packet that there is, its number does not tell.
         let (since, number, discarded) = last.unwrap_or((begin, packet.number, 0));
         let lost = |what, end| Lost {
+            trace: self.stream.trace,
             path: self.stream.path.clone(),
             what,
             begin: since,

@@ -18,6 +18,8 @@
 //! # Ok::<(), Problem>(())
 //! ```
 
+mod declared;
+mod fragments;
 mod merge;
 mod metadata;
 mod parser;
@@ -25,6 +27,7 @@ mod stream;
 mod text;
 mod time;
 mod token;
+mod value;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -36,6 +39,7 @@ pub use merge::{Event, Item, Lost, Reader, Trace, What};
 pub use metadata::{Clock, EnvValue, EventClass, Field, Metadata, StreamClass};
 pub use text::Printer;
 pub use time::Time;
+pub use value::{Enumeration, List, Number, Value, Values};
 
 /// Whether `usertrace record` records to this directory, or was killed when it did.
 #[must_use]

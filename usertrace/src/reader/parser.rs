@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::metadata::{Clock, EnvValue, EventClass, Field, Length, Metadata, StreamClass};
+use super::declared::{Declared, Member, Of, Type, Wrong, fields, parse_uuid, unsigned};
+use super::metadata::{EnvValue, Field, Metadata};
 use super::token::{Fault, Token, Tokens};
-use crate::metadata::{Element, FieldType, Integer, Label, Scalar};
+use crate::metadata::{FieldType, Integer, Label, Scalar};
 
 /// What the file begins with.
 const SIGNATURE: &str = "/* CTF 1.8 */";
@@ -36,43 +37,6 @@ pub(super) fn parse(text: &[u8]) -> Result<Metadata, Fault> {
     Parser::new(tokens).metadata()
 }
 
-/// A type, as it stands in the text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Type {
-    /// Of 64 bits, by the trace's clock.
-    Time,
-    /// A byte of a text.
-    Char,
-    Field(FieldType),
-}
-
-/// What makes an array or a sequence of a member.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Of {
-    One,
-    Array(i128),
-    /// As many as the member of this name says.
-    Sequence(String),
-}
-
-/// A member of a structure, as it stands in the text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Member {
-    line: usize,
-    name: String,
-    kind: Type,
-    of: Of,
-}
-
-const fn unsigned(len: u8) -> FieldType {
-    FieldType::Scalar(Scalar::Integer(Integer {
-        len,
-        signed: false,
-        hex: false,
-        big_endian: false,
-    }))
-}
-
 impl Member {
     fn is(&self, name: &str, kind: &Type, of: &Of) -> bool {
         self.name == name && self.kind == *kind && self.of == *of
@@ -83,12 +47,7 @@ struct Parser<'a> {
     tokens: Tokens<'a>,
     /// Only of numbers: what is short stays short, however often it is used.
     aliases: HashMap<String, Type>,
-    uuid: Option<[u8; 16]>,
-    clock: Option<(String, Clock)>,
-    env: Vec<(String, EnvValue)>,
-    classes: Vec<StreamClass>,
-    /// Where each class is.
-    ids: HashMap<u32, usize>,
+    declared: Declared,
 }
 
 impl<'a> Parser<'a> {
@@ -96,11 +55,7 @@ impl<'a> Parser<'a> {
         Self {
             tokens,
             aliases: HashMap::new(),
-            uuid: None,
-            clock: None,
-            env: Vec::new(),
-            classes: Vec::new(),
-            ids: HashMap::new(),
+            declared: Declared::default(),
         }
     }
 
@@ -111,30 +66,15 @@ impl<'a> Parser<'a> {
                 Ok(true) => {}
                 Ok(false) => break,
                 // What was there before it can be read, if there is a trace at all.
-                Err(fault) if fault.is_at_end && self.uuid.is_some() && self.clock.is_some() => {
+                Err(fault) if fault.is_at_end && self.declared.is_enough() => {
                     cut = Some(fault.line);
                     break;
                 }
                 Err(fault) => return Err(fault),
             }
         }
-        let missing = |what| self.tokens.fault(format!("it declares no {what}"));
-        let uuid = self.uuid.ok_or_else(|| missing("trace"))?;
-        let (_, clock) = self.clock.ok_or_else(|| missing("clock"))?;
-        for class in &mut self.classes {
-            if let Some(id) = class.end() {
-                return Err(self
-                    .tokens
-                    .fault(format!("event id {id} is declared twice")));
-            }
-        }
-        Ok(Metadata {
-            uuid,
-            clock,
-            env: self.env,
-            classes: self.classes,
-            cut,
-        })
+        let tokens = self.tokens;
+        self.declared.end(cut).map_err(|what| tokens.fault(what))
     }
 
     fn expect(&mut self, expected: &Token<'_>) -> Result<(), Fault> {
@@ -293,12 +233,10 @@ impl<'a> Parser<'a> {
             self.sign(';')?;
         }
         self.end()?;
-        if self.uuid.is_some() || !has_header {
-            return Err(self
-                .tokens
-                .fault("a trace without a header, or another one"));
-        }
-        self.uuid = uuid;
+        let uuid = uuid.filter(|_| has_header);
+        let uuid = uuid.ok_or_else(|| self.tokens.fault("a trace without a UUID or a header"))?;
+        let declared = self.declared.trace(uuid);
+        declared.map_err(|what| self.tokens.fault(what))?;
         Ok(())
     }
 
@@ -318,7 +256,7 @@ impl<'a> Parser<'a> {
             self.sign(';')?;
         }
         self.end()?;
-        self.env.append(&mut env);
+        self.declared.environment(env);
         Ok(())
     }
 
@@ -340,13 +278,8 @@ impl<'a> Parser<'a> {
         }
         self.end()?;
         let name = name.ok_or_else(|| self.tokens.fault("a clock without a name"))?;
-        let clock = Clock::new(freq, offset_s, offset).filter(|_| self.clock.is_none());
-        let clock = clock.ok_or_else(|| {
-            self.tokens
-                .fault("a clock that does not run, or is of too long ago, or another one")
-        })?;
-        self.clock = Some((name, clock));
-        Ok(())
+        let declared = self.declared.clock(name, freq, offset_s, offset);
+        declared.map_err(|what| self.tokens.fault(what))
     }
 
     fn stream(&mut self) -> Result<(), Fault> {
@@ -388,18 +321,8 @@ impl<'a> Parser<'a> {
         self.end()?;
         let packet = packet.filter(|_| has_header);
         let packet = packet.ok_or_else(|| self.tokens.fault("a stream without a header"))?;
-        let Length::Fixed(packet_len) = Length::of(&packet) else {
-            return Err(self.tokens.fault("a packet's context of any length"));
-        };
-        if packet_len > super::stream::MAX_PACKET_CONTEXT {
-            return Err(self.tokens.fault("a packet's context that is too long"));
-        }
-        if self.ids.insert(id, self.classes.len()).is_some() {
-            return Err(self.tokens.fault(format!("stream {id} is declared twice")));
-        }
-        let class = StreamClass::new(id, packet, packet_len, contexts);
-        self.classes.push(class);
-        Ok(())
+        let declared = self.declared.stream(id, packet, contexts);
+        declared.map_err(|what| self.tokens.fault(what))
     }
 
     fn event(&mut self) -> Result<(), Fault> {
@@ -425,21 +348,8 @@ impl<'a> Parser<'a> {
                 .tokens
                 .fault("an event without a name, or without fields"));
         };
-        let class = self.ids.get(&stream_id).copied();
-        let class = class.and_then(|class| self.classes.get_mut(class));
-        let Some(class) = class else {
-            let what = format!("an event of stream {stream_id}, which is not declared");
-            return Err(self.tokens.fault(what));
-        };
-        class.declare(EventClass {
-            id,
-            name,
-            loglevel,
-            len: Length::of(&fields),
-            fields,
-            is_wanted: true,
-        });
-        Ok(())
+        let declared = self.declared.event(stream_id, id, name, loglevel, fields);
+        declared.map_err(|what| self.tokens.fault(what))
     }
 
     /// A structure that is to be so.
@@ -500,53 +410,12 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// What members are, for those who read events. The number of a sequence's elements is in front of it.
     fn fields(&self, members: Vec<Member>) -> Result<Vec<Field>, Fault> {
-        let mut fields: Vec<Field> = Vec::new();
-        // The last one, if it may be the length of a sequence.
-        let mut length: Option<String> = None;
-        for member in members {
-            let fault = |what: &str| Fault {
-                line: member.line,
-                what: format!("{} is {what}", member.name),
-                is_at_end: false,
-            };
-            let element = |kind| match kind {
-                Type::Char => Ok(Element::Char),
-                Type::Field(FieldType::Scalar(scalar)) => Ok(Element::Scalar(scalar)),
-                _ => Err(fault("an array of something strange")),
-            };
-            let mut length_name = None;
-            let before = length.take();
-            let kind = match (member.of.clone(), member.kind.clone()) {
-                (Of::One, Type::Field(kind)) => {
-                    if kind == unsigned(4) {
-                        length = Some(member.name.clone());
-                    }
-                    kind
-                }
-                (Of::One, Type::Char | Type::Time) => return Err(fault("of a strange type")),
-                (Of::Array(len), kind) => {
-                    let len = u16::try_from(len).ok().filter(|&len| len > 0);
-                    let len = len.ok_or_else(|| fault("an array of a strange length"))?;
-                    FieldType::Array(element(kind)?, len)
-                }
-                (Of::Sequence(name), kind) => {
-                    if before.as_ref() != Some(&name) {
-                        return Err(fault("a sequence without its length before it"));
-                    }
-                    let kind = FieldType::Sequence(element(kind)?);
-                    length_name = fields.pop().map(|length| length.name);
-                    kind
-                }
-            };
-            fields.push(Field {
-                name: shown(&member.name).to_owned(),
-                kind,
-                length_name,
-            });
-        }
-        Ok(fields)
+        fields(members, shown).map_err(|(line, what): Wrong| Fault {
+            line: line.unwrap_or(self.tokens.line()),
+            what,
+            is_at_end: false,
+        })
     }
 
     fn type_(&mut self) -> Result<Type, Fault> {
@@ -601,8 +470,9 @@ impl<'a> Parser<'a> {
                 "map" => {
                     let first = self.word()?;
                     let (path, behind) = self.path(first)?;
-                    let clock = self.clock.as_ref();
-                    if clock.is_none_or(|(name, _)| path != format!("clock.{name}.value")) {
+                    let name = path.strip_prefix("clock.");
+                    let name = name.and_then(|name| name.strip_suffix(".value"));
+                    if name.is_none_or(|name| !self.declared.is_clock(name)) {
                         return Err(self.unknown(&path));
                     }
                     is_time = true;
@@ -723,14 +593,4 @@ impl<'a> Parser<'a> {
 /// A name as it is shown: without what keeps it apart from the language's own words.
 fn shown(name: &str) -> &str {
     name.strip_prefix('_').unwrap_or(name)
-}
-
-fn parse_uuid(text: &str) -> Option<[u8; 16]> {
-    let is_good = text.len() == 36
-        && text.bytes().enumerate().all(|(at, byte)| match at {
-            8 | 13 | 18 | 23 => byte == b'-',
-            _ => byte.is_ascii_hexdigit(),
-        });
-    let digits = is_good.then(|| text.replace('-', ""))?;
-    Some(u128::from_str_radix(&digits, 16).ok()?.to_be_bytes())
 }

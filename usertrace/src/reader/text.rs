@@ -8,7 +8,8 @@ use std::io::Write as _;
 use super::merge::Event;
 use super::metadata::{EnvValue, Field, Metadata};
 use super::time;
-use crate::metadata::{Element, FieldType, Integer, Label, Scalar};
+use super::value::{Enumeration, List, Number, Value, Values};
+use crate::metadata::Integer;
 
 const NS: u64 = 1_000_000_000;
 
@@ -155,14 +156,18 @@ fn hexadecimal(out: &mut Vec<u8>, number: u64) {
 }
 
 /// Appends fields. `bytes` is what they are in, which was found to be long enough.
-fn fields(out: &mut Vec<u8>, fields: &[Field], mut bytes: &[u8]) {
+fn fields(out: &mut Vec<u8>, fields: &[Field], bytes: &[u8]) {
     out.push(b'{');
     let mut before: &[u8] = b" ";
-    for field in fields {
+    let mut values = Values::new(fields, bytes);
+    loop {
+        let count = values.count_ahead();
+        let Some((field, value)) = values.next() else {
+            break;
+        };
         out.extend_from_slice(before);
         before = b", ";
         if let Some(name) = &field.length_name {
-            let count = u32::from_ne_bytes(*bytes.first_chunk().unwrap_or(&[0; 4]));
             out.extend_from_slice(name.as_bytes());
             out.extend_from_slice(b" = ");
             decimal(out, count.into());
@@ -170,104 +175,34 @@ fn fields(out: &mut Vec<u8>, fields: &[Field], mut bytes: &[u8]) {
         }
         out.extend_from_slice(field.name.as_bytes());
         out.extend_from_slice(b" = ");
-        let len = value(out, &field.kind, bytes);
-        bytes = bytes.get(len..).unwrap_or_default();
+        match value {
+            Value::Scalar(value) => number(out, value),
+            Value::Text(text) => string(out, text),
+            Value::Enum(value) => enumeration(out, value),
+            Value::List(elements) => list(out, elements),
+        }
     }
     out.extend_from_slice(b" }");
 }
 
-/// Appends what a field is, and says how long it was.
-#[inline]
-fn value(out: &mut Vec<u8>, kind: &FieldType, bytes: &[u8]) -> usize {
-    match kind {
-        FieldType::Scalar(kind) => scalar(out, *kind, bytes),
-        FieldType::Str => {
-            let len = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
-            string(out, &bytes[..len]);
-            len + 1
-        }
-        FieldType::Enum(kind, labels) => enumeration(out, *kind, labels, bytes),
-        FieldType::Array(element, len) => elements(out, *element, (*len).into(), bytes),
-        FieldType::Sequence(element) => {
-            let (count, bytes) = bytes.split_first_chunk().unwrap_or((&[0; 4], &[]));
-            let count = u32::from_ne_bytes(*count) as usize;
-            size_of::<u32>() + elements(out, *element, count, bytes)
-        }
-    }
-}
-
-fn elements(out: &mut Vec<u8>, element: Element, count: usize, bytes: &[u8]) -> usize {
-    let kind = match element {
-        Element::Char => {
-            let text = &bytes[..count.min(bytes.len())];
-            let len = text.iter().position(|&b| b == 0).unwrap_or(text.len());
-            string(out, &text[..len]);
-            return count;
-        }
-        Element::Scalar(kind) => kind,
-    };
+fn list(out: &mut Vec<u8>, elements: List<'_>) {
     out.push(b'[');
-    let (mut rest, mut len) = (bytes, 0);
-    for n in 0..count as u64 {
-        // It is as long as was found; but whatever it was, this comes to an end.
-        if rest.is_empty() {
-            break;
-        }
+    for (n, element) in (0..).zip(elements) {
         out.extend_from_slice(if n == 0 { b" [" } else { b", [" });
         decimal(out, n);
         out.extend_from_slice(b"] = ");
-        let one = scalar(out, kind, rest);
-        rest = rest.get(one..).unwrap_or_default();
-        len += one;
+        number(out, element);
     }
     out.extend_from_slice(b" ]");
-    len
 }
 
 #[inline]
-fn scalar(out: &mut Vec<u8>, kind: Scalar, bytes: &[u8]) -> usize {
-    match kind {
-        Scalar::Integer(kind) => {
-            integer(out, kind, load(kind, bytes));
-            kind.len.into()
-        }
-        Scalar::Bool => {
-            decimal(out, bytes.first().copied().unwrap_or(0).into());
-            1
-        }
-        Scalar::Float { len: 4 } => {
-            let number = f32::from_ne_bytes(*bytes.first_chunk().unwrap_or(&[0; 4]));
-            float(out, number.into(), number.is_sign_negative());
-            4
-        }
-        Scalar::Float { .. } => {
-            let number = f64::from_ne_bytes(*bytes.first_chunk().unwrap_or(&[0; 8]));
-            float(out, number, number.is_sign_negative());
-            8
-        }
-    }
-}
-
-/// An integer's bits, with its sign in all that are above it.
-#[inline]
-fn load(kind: Integer, bytes: &[u8]) -> u64 {
-    fn first<const N: usize>(bytes: &[u8], swap: bool) -> [u8; N] {
-        let mut bytes = *bytes.first_chunk().unwrap_or(&[0; N]);
-        if swap {
-            bytes.reverse();
-        }
-        bytes
-    }
-    // Marked are those only that are not in this machine's order.
-    let swap = kind.big_endian;
-    match (kind.len, kind.signed) {
-        (1, false) => u8::from_ne_bytes(first(bytes, false)).into(),
-        (2, false) => u16::from_ne_bytes(first(bytes, swap)).into(),
-        (4, false) => u32::from_ne_bytes(first(bytes, swap)).into(),
-        (1, true) => i64::from(i8::from_ne_bytes(first(bytes, false))).cast_unsigned(),
-        (2, true) => i64::from(i16::from_ne_bytes(first(bytes, swap))).cast_unsigned(),
-        (4, true) => i64::from(i32::from_ne_bytes(first(bytes, swap))).cast_unsigned(),
-        _ => u64::from_ne_bytes(first(bytes, swap)),
+fn number(out: &mut Vec<u8>, number: Number) {
+    match number {
+        Number::Integer(kind, bits) => integer(out, kind, bits),
+        Number::Bool(byte) => decimal(out, byte.into()),
+        Number::F32(number) => float(out, number.into(), number.is_sign_negative()),
+        Number::F64(number) => float(out, number, number.is_sign_negative()),
     }
 }
 
@@ -285,34 +220,22 @@ fn integer(out: &mut Vec<u8>, kind: Integer, bits: u64) {
     }
 }
 
-fn enumeration(out: &mut Vec<u8>, kind: Integer, labels: &[Label], bytes: &[u8]) -> usize {
-    let bits = load(kind, bytes);
-    let value = if kind.signed {
-        i128::from(bits.cast_signed())
-    } else {
-        i128::from(bits)
-    };
+fn enumeration(out: &mut Vec<u8>, value: Enumeration<'_>) {
     out.extend_from_slice(b"( ");
-    let mut last: Option<&Label> = None;
-    for label in labels {
-        let is_same = last.is_some_and(|last| last.name == label.name);
-        // Those of one name follow each other.
-        if is_same || !(label.first..=label.last).contains(&value) {
-            continue;
-        }
-        if last.is_some() {
+    let mut is_first = true;
+    for name in value.names() {
+        if !is_first {
             out.extend_from_slice(b", ");
         }
-        last = Some(label);
-        string(out, label.name.as_bytes());
+        is_first = false;
+        string(out, name.as_bytes());
     }
-    if last.is_none() {
+    if is_first {
         out.extend_from_slice(b"<unknown>");
     }
     out.extend_from_slice(b" : container = ");
-    integer(out, kind, bits);
+    integer(out, value.kind, value.bits);
     out.extend_from_slice(b" )");
-    kind.len.into()
 }
 
 /// What stands for a byte in a string. None: itself.

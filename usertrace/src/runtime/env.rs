@@ -82,6 +82,8 @@ pub(super) struct Fast {
     pub(super) rings: Rings,
     /// `USERTRACE_MODE`
     pub(super) mode: Mode,
+    /// `USERTRACE_CTF`: the version of CTF.
+    pub(super) ctf: Ctf,
     /// `USERTRACE_SUBBUF_SIZE`
     pub(super) subbuf_size: u32,
     /// `USERTRACE_SUBBUF_COUNT`
@@ -114,11 +116,21 @@ pub(super) enum Mode {
     Block,
 }
 
+/// `USERTRACE_CTF`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ctf {
+    /// `1.8`, or nothing.
+    V1_8,
+    /// `2`
+    V2,
+}
+
 impl Fast {
     pub(super) const DEFAULT: Self = Self {
         output: None,
         rings: Rings::Cpu,
         mode: Mode::Discard,
+        ctf: Ctf::V1_8,
         subbuf_size: 64 << 10,
         subbuf_count: 16,
         prefault: Prefault::Ahead,
@@ -165,6 +177,10 @@ fn parse(variable: impl Fn(&CStr) -> Option<&'static [u8]>) -> Settings {
                 Some(b"overwrite") => Mode::Overwrite,
                 Some(b"block") => Mode::Block,
                 _ => fast.mode,
+            },
+            ctf: match filled(c"USERTRACE_CTF") {
+                Some(b"2") => Ctf::V2,
+                _ => fast.ctf,
             },
             subbuf_size: filled(c"USERTRACE_SUBBUF_SIZE")
                 .and_then(size)
@@ -277,6 +293,7 @@ mod tests {
             Mode::Overwrite
         );
         assert_eq!(only(c"USERTRACE_MODE", "block").fast.mode, Mode::Block);
+        assert_eq!(only(c"USERTRACE_CTF", "2").fast.ctf, Ctf::V2);
         let size = |text| only(c"USERTRACE_SUBBUF_SIZE", text).fast.subbuf_size;
         assert_eq!(size("8192"), 8192);
         assert_eq!(size("128k"), 128 << 10);

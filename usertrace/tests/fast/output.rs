@@ -285,6 +285,40 @@ pub(crate) fn the_command_records() {
     assert!(!traces.join(".running").exists());
 }
 
+/// F1: what `--ctf` asks for, the daemons write.
+pub(crate) fn f1_the_command_records_ctf_2() {
+    let printed = ["1.8", "2"].map(|version| {
+        let run = Run::new();
+        let traces = run.path().join("traces");
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_usertrace"));
+        command
+            .args(["record", "-q", "--ctf", version, "-o"])
+            .arg(&traces);
+        command.arg("--").arg(std::env::current_exe().unwrap());
+        let output = command.env(super::run::VARIABLE, "fork").output().unwrap();
+        super::run::assert_success(output.status, &output.stderr);
+        for directory in trace::directories(&traces) {
+            let metadata = fs::read(directory.join("metadata")).unwrap();
+            assert_eq!(metadata[0] == 0x1e, version == "2");
+        }
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_usertrace"));
+        let output = command.arg("view").arg(&traces).output().unwrap();
+        super::run::assert_success(output.status, &output.stderr);
+        let text = String::from_utf8(output.stdout).unwrap();
+        // Without times and process ids.
+        let events = text
+            .lines()
+            .map(|line| line.split_once(") test:").unwrap().1.to_owned());
+        let mut events: Vec<_> = events
+            .map(|event| event.split_once("}, ").unwrap().1.to_owned())
+            .collect();
+        events.sort();
+        events
+    });
+    assert_eq!(printed[0].len(), 4005);
+    assert_eq!(printed[0], printed[1]);
+}
+
 /// E4, F7: the same words as the kernel's files take.
 pub(crate) fn e4_the_command_records_what_is_asked_for() {
     let record = |arguments: &[&str]| {

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use serde::Serialize;
 use usertrace::crash::{ElfDump, Extraction, Vmcoreinfo, extract};
+use usertrace::ctf::Version;
 
 use crate::output::{self, Totals};
 
@@ -35,6 +36,10 @@ pub(crate) struct Args {
     /// Directory for the traces; must be new or empty [default: usertrace-TIME]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
+
+    /// Version of CTF: 1.8, or 2, which babeltrace2 2.1 and later read
+    #[arg(long, value_name = "VERSION", default_value = "1.8")]
+    ctf: Version,
 
     /// Write the summary as JSON, to standard output or to FILE
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
@@ -79,7 +84,7 @@ impl Args {
         };
         let directory = self.output.unwrap_or_else(output::default_directory);
         create(&directory).with_context(|| format!("cannot write to {}", directory.display()))?;
-        let extraction = extract(&dump, root, &directory)
+        let extraction = extract(&dump, root, &directory, self.ctf)
             .with_context(|| format!("cannot extract the traces of {name}"))?;
         report(&extraction, release.as_deref(), crash_time);
         if let Some(to) = &self.json {

@@ -5,6 +5,7 @@
 
 mod ctl;
 mod doctor;
+mod export;
 mod extract;
 mod filter;
 mod generate;
@@ -14,6 +15,7 @@ mod preload;
 mod progress;
 mod record;
 mod root;
+mod selection;
 mod setup;
 mod snapshot;
 mod start;
@@ -43,6 +45,7 @@ enum Command {
     Snapshot(snapshot::Args),
     Extract(extract::Args),
     View(view::Args),
+    Export(export::Args),
     List(list::Args),
     Doctor(doctor::Args),
     Generate(generate::Args),
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Command::Snapshot(args) => args.run(),
         Command::Extract(args) => args.run(),
         Command::View(args) => args.run(),
+        Command::Export(args) => args.run(),
         Command::List(args) => args.run(),
         Command::Doctor(args) => args.run(),
         Command::Generate(args) => args.run(),

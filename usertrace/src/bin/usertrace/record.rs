@@ -10,6 +10,8 @@ use usertrace::consumer::{
     record, record_fallback,
 };
 
+use usertrace::ctf::Version;
+
 use crate::output::{self, Totals};
 use crate::preload::{Preload, Wanted};
 use crate::progress::Progress;
@@ -78,6 +80,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "KIB", requires = "kernel")]
     kernel_buffer: Option<u32>,
 
+    /// Version of CTF: 1.8, or 2, which babeltrace2 2.1 and later read
+    #[arg(long, value_name = "VERSION", default_value = "1.8")]
+    ctf: Version,
+
     #[command(flatten)]
     setup: Setup,
 
@@ -117,6 +123,7 @@ impl Args {
             trace: trace.unwrap_or_else(|| format!("usertrace-{}", std::process::id())),
             setup: self.setup.into(),
             output,
+            version: self.ctf,
             program: self.program,
             environment: preload.iter().map(Preload::variable).collect(),
             pids: self.pid,

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use serde::Serialize;
 use usertrace::consumer::{SessionSummary, snapshot};
+use usertrace::ctf::Version;
 
 use crate::output::{self, Totals};
 use crate::root::Root;
@@ -33,6 +34,10 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
 
+    /// Version of CTF: 1.8, or 2, which babeltrace2 2.1 and later read
+    #[arg(long, value_name = "VERSION", default_value = "1.8")]
+    ctf: Version,
+
     #[command(flatten)]
     summary: output::Summary,
 
@@ -57,7 +62,7 @@ impl Args {
     fn try_run(self) -> anyhow::Result<u8> {
         let control_fs = self.root.open()?;
         let directory = self.output.unwrap_or_else(output::default_directory);
-        let session = snapshot(&control_fs, &self.trace, &directory)
+        let session = snapshot(&control_fs, &self.trace, &directory, self.ctf)
             .with_context(|| format!("no snapshot of {}", self.trace))?;
         for problem in &session.problems {
             output::say(problem);

@@ -19,7 +19,7 @@ mod tracefs;
 use std::io;
 use std::path::PathBuf;
 
-pub use recorder::{KernelEvents, KernelOptions, KernelSummary};
+pub use recorder::{KernelEvents, KernelOptions, KernelSummary, KernelTrace};
 pub use tracefs::Tracefs;
 
 use format::FormatError;

@@ -20,7 +20,7 @@ use super::ring::{Lost, Ring};
 use super::tracefs::{self, Instance, Tracefs};
 use crate::ctf::{
     Clock, StreamChannel, StreamOf, StreamState, StreamWriter, TraceInfo, TraceOf, TraceWriter,
-    new_uuid,
+    Version, new_uuid,
 };
 use crate::metadata::{Contexts, Description};
 use crate::runtime::filter::Patterns;
@@ -45,6 +45,21 @@ pub struct KernelOptions {
     pub events: Vec<String>,
     /// KiB of each CPU's ring; None: as many as the kernel gives.
     pub buffer_kib: Option<u32>,
+}
+
+/// The trace that they are to be.
+#[derive(Clone, Copy, Debug)]
+pub struct KernelTrace<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// These processes and their children only, if there are some.
+    pub pids: &'a [u32],
+    /// Below which directory it is written.
+    pub output: &'a Path,
+    /// The machine.
+    pub hostname: Option<&'a str>,
+    /// In which version of CTF.
+    pub version: Version,
 }
 
 /// What was recorded of the kernel's events.
@@ -84,18 +99,11 @@ struct Shared {
 }
 
 impl KernelEvents {
-    /// Makes all ready, for a trace of this name below the directory `output`; with these processes and their children only,
-    /// if there are some. Where a recording of the trace was killed, it goes on with that one's events.
+    /// Makes all ready. Where a recording of the trace was killed, it goes on with that one's events.
     ///
     /// # Errors
     /// When tracefs cannot be used, or there is no such event, or nothing can be written.
-    pub fn new(
-        options: &KernelOptions,
-        trace: &str,
-        pids: &[u32],
-        output: &Path,
-        hostname: Option<&str>,
-    ) -> Result<Self, FtraceError> {
+    pub fn new(options: &KernelOptions, to: &KernelTrace<'_>) -> Result<Self, FtraceError> {
         let tracefs = Tracefs::find()?;
         let patterns = Patterns::new(&options.events)?;
         let mut events = tracefs.events()?;
@@ -106,30 +114,31 @@ impl KernelEvents {
                 list: tracefs.path().join("available_events"),
             });
         }
-        let instance = tracefs.instance(trace)?;
+        let instance = tracefs.instance(to.name)?;
         if instance.is_old {
             // Those that it has enabled are what its files have.
             events = instance.enabled()?;
         } else {
-            prepare(&instance, options, pids, &events)?;
+            prepare(&instance, options, to.pids, &events)?;
         }
         let formats = events.iter().map(|event| instance.format(event));
         let formats = formats.collect::<Result<Vec<_>, _>>()?;
-        let directory = output.join(DIRECTORY);
+        let directory = to.output.join(DIRECTORY);
         let writing = |source| FtraceError::Write {
             path: directory.clone(),
             source,
         };
         let start = instance.clock.sync();
         let info = TraceInfo {
-            trace_name: trace.to_owned(),
+            trace_name: to.name.to_owned(),
             of: TraceOf::Kernel {
                 release: proc("osrelease"),
                 version: proc("version"),
             },
-            hostname: hostname.map(str::to_owned),
+            hostname: to.hostname.map(str::to_owned),
         };
-        let begun = begin(&directory, info, clock(instance.clock, &start), &formats);
+        let clock_now = clock(instance.clock, &start);
+        let begun = begin(&directory, info, clock_now, to.version, &formats);
         let (trace, streams) = begun.map_err(writing)?;
         let mut cpus = Vec::new();
         for (cpu, path) in instance.cpus()? {
@@ -273,6 +282,7 @@ fn begin(
     directory: &Path,
     info: TraceInfo,
     clock: Clock,
+    version: Version,
     formats: &[Format],
 ) -> io::Result<(TraceWriter, Streams)> {
     crate::ctf::mend(directory)?;
@@ -282,6 +292,7 @@ fn begin(
         None => new_uuid()?,
     };
     let mut trace = TraceWriter::resume(directory, info, clock, uuid, Vec::new())?;
+    trace.set_version(version);
     trace.declare_contexts(Scope::Cpu, &contexts())?;
     for format in formats {
         trace.declare(&format.event)?;

@@ -52,6 +52,7 @@ use super::shared::shared;
 use super::signals::HeldBack;
 use super::status::NoFallback;
 use super::wiped;
+use crate::ctf::Version;
 use crate::writer::{Doorbell, Prefault};
 
 /// Generation of the only trace.
@@ -110,7 +111,7 @@ pub(super) fn start(settings: &env::Fast, rseq: bool) -> Result<&'static Fast, N
     if spawn::threads().is_some_and(|threads| threads > 1) {
         return Err(NoFallback::Threads);
     }
-    let output = output(settings.output)?;
+    let output = output(settings)?;
     let fast = Box::leak(Box::new(set_up(settings, rseq, output)?));
     // Pairs with the load above.
     place.store(
@@ -121,15 +122,19 @@ pub(super) fn start(settings: &env::Fast, rseq: bool) -> Result<&'static Fast, N
 }
 
 /// Where to write, seen from wherever the daemons are.
-fn output(setting: Option<&[u8]>) -> Result<Output, NoFallback> {
+fn output(settings: &env::Fast) -> Result<Output, NoFallback> {
     use std::os::unix::ffi::OsStrExt;
-    match setting {
+    let version = match settings.ctf {
+        env::Ctf::V1_8 => Version::V1_8,
+        env::Ctf::V2 => Version::V2,
+    };
+    match settings.output {
         Some(b"null") => Ok(Output::Null),
         other => {
             let name = other.unwrap_or(b"usertrace-traces");
             let path = PathBuf::from(std::ffi::OsStr::from_bytes(name));
             std::path::absolute(path)
-                .map(Output::Directory)
+                .map(|path| Output::Directory(path, version))
                 .map_err(|_| NoFallback::Directory)
         }
     }

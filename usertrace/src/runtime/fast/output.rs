@@ -11,7 +11,7 @@ use super::clock;
 use super::desk::Page;
 use super::pool::{Pool, RingControl};
 use super::summary;
-use crate::ctf::{Clock, Identity, ProcessWriter, new_uuid};
+use crate::ctf::{Clock, Identity, ProcessWriter, Version, new_uuid};
 use crate::ring::{Channel, Patience, Positions, RingMemory, RingReader, SharedBytes, Stall};
 use crate::writer::{Mode, Scope, is_thread, wake};
 
@@ -26,8 +26,8 @@ const STRETCH: u64 = 64 << 10;
 /// Where traces go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Output {
-    /// Directories below this one.
-    Directory(PathBuf),
+    /// Directories below this one, in this version of CTF.
+    Directory(PathBuf, Version),
     /// Nowhere (D8).
     Null,
 }
@@ -36,7 +36,7 @@ impl Output {
     /// Nothing if nothing is written.
     pub(super) fn directory(&self) -> Option<&Path> {
         match self {
-            Self::Directory(path) => Some(path),
+            Self::Directory(path, _) => Some(path),
             Self::Null => None,
         }
     }
@@ -169,7 +169,7 @@ impl<'a> Recording<'a> {
         }
         let done = match self.output {
             Output::Null => Ok(self.skip(until)),
-            Output::Directory(_) => self.write(until),
+            Output::Directory(..) => self.write(until),
         };
         if done.is_err() {
             // Where the files stand is not known any more; the ledgers say where they are to be cut.
@@ -370,7 +370,7 @@ impl<'a> Recording<'a> {
 
     /// Begins the trace, or goes on with what another worker left.
     fn open(&self) -> io::Result<ProcessWriter> {
-        let Output::Directory(parent) = self.output else {
+        let Output::Directory(parent, version) = self.output else {
             return Err(io::ErrorKind::Unsupported.into());
         };
         std::fs::create_dir_all(parent)?;
@@ -395,6 +395,7 @@ impl<'a> Recording<'a> {
         let directory = parent.join(self.identity.directory());
         let identity = self.identity.clone();
         let mut writer = ProcessWriter::resume(&directory, identity, clock, uuid, Vec::new())?;
+        writer.set_version(*version);
         writer.set_control(
             (0..control.nr_rings())
                 .map(|_| reader(&control, 0))
@@ -496,7 +497,10 @@ mod tests {
             let pool = Pool::map(layout::Layout::new([rings, rings], 1).unwrap()).unwrap();
             let directory = tempfile::tempdir().unwrap();
             let start = clock::sync();
-            for output in [Output::Null, Output::Directory(directory.path().to_owned())] {
+            for output in [
+                Output::Null,
+                Output::Directory(directory.path().to_owned(), Version::V1_8),
+            ] {
                 for lie in [4096, 4097, 16383, 16384, 1 << 40, u64::MAX - 8, u64::MAX] {
                     let mut recording = Recording::new(pool, 0, &output, &start, None).unwrap();
                     for channel in [LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN] {

@@ -288,7 +288,7 @@ impl Worker<'_> {
         header.error.store(number, Ordering::Relaxed);
         let text = error.map(ToString::to_string);
         if text != self.told {
-            if let (Some(text), Output::Directory(directory)) = (&text, &self.task.output) {
+            if let (Some(text), Output::Directory(directory, _)) = (&text, &self.task.output) {
                 let line = format!("{} usertrace-fast: {text}\n", super::clock::date());
                 let log = std::fs::OpenOptions::new()
                     .create(true)

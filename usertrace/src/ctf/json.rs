@@ -1,0 +1,261 @@
+//! The text of a trace's `metadata` file as CTF 2 has it (CTF2-SPEC-2.0): a sequence of JSON texts (RFC 7464), each between
+//! a record separator and the end of its line. So it is appended to like the other one.
+
+use std::fmt::Write as _;
+
+use super::description::{
+    self, CLOCK, CLOCK_DESCRIPTION, Class, Kind, Member, Role, Value, format_uuid, printable,
+};
+use super::{Clock, TraceInfo};
+use crate::metadata::{Element, Event, FieldType, Integer, Label, Scalar};
+
+/// The attributes that are `babeltrace2`'s, and those that are our own.
+pub(crate) const OF_READER: &str = "babeltrace.org,2020";
+const OF_WRITER: &str = "usertrace";
+
+/// The log levels that `babeltrace2` knows, by their numbers. In CTF 2 they are an attribute of its own.
+pub(crate) const LOGLEVELS: [&str; 15] = [
+    "emergency",
+    "alert",
+    "critical",
+    "error",
+    "warning",
+    "notice",
+    "info",
+    "debug:system",
+    "debug:program",
+    "debug:process",
+    "debug:module",
+    "debug:unit",
+    "debug:function",
+    "debug:line",
+    "debug",
+];
+
+/// Everything up to the classes of streams.
+pub(super) fn preamble(uuid: &[u8; 16], info: &TraceInfo, clock: &Clock) -> String {
+    let bytes: Vec<_> = uuid.iter().map(u8::to_string).collect();
+    let bytes = bytes.join(",");
+    let environment = description::environment(info, clock).into_iter();
+    let environment: Vec<_> = environment
+        .map(|(name, value)| match value {
+            Value::Number(number) => format!("{}:{number}", string(name)),
+            Value::Text(value) => format!("{}:{}", string(name), string(&value)),
+        })
+        .collect();
+    let preamble = format!("\"type\":\"preamble\",\"version\":2,\"uuid\":[{bytes}]");
+    let trace = format!(
+        "\"type\":\"trace-class\",\"uid\":{},\"environment\":{{{}}},\"packet-header-field-class\":{}",
+        string(&format_uuid(uuid)),
+        environment.join(","),
+        structure(&description::packet_header(), ""),
+    );
+    let clock = format!(
+        "\"type\":\"clock-class\",\"id\":{name},\"name\":{name},\"description\":{},\"frequency\":{},\
+         \"origin\":\"unix-epoch\",\"offset-from-origin\":{{\"seconds\":{},\"cycles\":{}}}",
+        string(CLOCK_DESCRIPTION),
+        clock.freq(),
+        clock.offset_s(),
+        clock.offset(),
+        name = string(CLOCK),
+    );
+    [preamble, trace, clock]
+        .map(|text| fragment(&text))
+        .concat()
+}
+
+/// A class of streams.
+pub(super) fn class(class: &Class) -> String {
+    let mut text = format!(
+        "\"type\":\"data-stream-class\",\"id\":{},\"default-clock-class-id\":{},\"packet-context-field-class\":{},\
+         \"event-record-header-field-class\":{}",
+        class.id(),
+        string(CLOCK),
+        structure(&class.packet(), ""),
+        structure(&description::event_header(), ""),
+    );
+    if let Some(contexts) = class.contexts() {
+        let contexts = structure(&contexts, "event-record-common-context");
+        let _ = write!(
+            text,
+            ",\"event-record-common-context-field-class\":{contexts}"
+        );
+    }
+    fragment(&text)
+}
+
+/// An event, as it may be in streams of this class.
+pub(super) fn event(event: &Event, class: &Class) -> String {
+    let mut text = format!(
+        "\"type\":\"event-record-class\",\"data-stream-class-id\":{},\"id\":{},\"name\":{}",
+        class.id(),
+        event.id,
+        string(&event.name),
+    );
+    let loglevel = LOGLEVELS.get(event.loglevel as usize);
+    let attributes: Vec<_> = [
+        (
+            OF_READER,
+            "log-level",
+            loglevel.map(|name| (*name).to_owned()),
+        ),
+        (OF_WRITER, "format", event.format.clone()),
+    ]
+    .into_iter()
+    .filter_map(|(of, name, value)| {
+        Some(format!(
+            "{}:{{{}:{}}}",
+            string(of),
+            string(name),
+            string(&value?)
+        ))
+    })
+    .collect();
+    if !attributes.is_empty() {
+        let _ = write!(text, ",\"attributes\":{{{}}}", attributes.join(","));
+    }
+    let fields = structure(&description::members(&event.fields), "event-record-payload");
+    let _ = write!(text, ",\"payload-field-class\":{fields}");
+    fragment(&text)
+}
+
+fn fragment(members: &str) -> String {
+    format!("\u{1e}{{{members}}}\n")
+}
+
+/// A structure; `origin` is the place in which it is, as those are called who look for the lengths of sequences.
+fn structure(members: &[Member<'_>], origin: &str) -> String {
+    let members: Vec<_> = members
+        .iter()
+        .map(|member| {
+            let (name, class) = (string(&member.name), member_class(&member.kind, origin));
+            format!("{{\"name\":{name},\"field-class\":{class}}}")
+        })
+        .collect();
+    let members = members.join(",");
+    format!("{{\"type\":\"structure\",\"member-classes\":[{members}]}}")
+}
+
+fn member_class(kind: &Kind<'_>, origin: &str) -> String {
+    match kind {
+        Kind::Own(role) => own(*role),
+        Kind::Length => integer(UINT32, ""),
+        Kind::Sequence(of, len) => {
+            let location = format!(
+                "\"length-field-location\":{{\"origin\":{},\"path\":[{}]}}",
+                string(origin),
+                string(len)
+            );
+            several("dynamic", *of, &location)
+        }
+        Kind::Field(kind) => match kind {
+            FieldType::Scalar(kind) => scalar(*kind),
+            FieldType::Str => "{\"type\":\"null-terminated-string\"}".to_owned(),
+            FieldType::Enum(kind, labels) => integer(*kind, &mappings(labels)),
+            FieldType::Array(of, len) => several("static", *of, &format!("\"length\":{len}")),
+            FieldType::Sequence(_) => unreachable!("it is a Kind::Sequence"),
+        },
+    }
+}
+
+const UINT32: Integer = Integer {
+    len: 4,
+    signed: false,
+    hex: false,
+    big_endian: false,
+};
+
+fn own(role: Role) -> String {
+    let name = match role {
+        Role::Uuid => {
+            let len = role.len();
+            return format!(
+                "{{\"type\":\"static-length-blob\",\"length\":{len},\"roles\":[\"metadata-stream-uuid\"]}}"
+            );
+        }
+        Role::Magic => "packet-magic-number",
+        Role::Class => "data-stream-class-id",
+        Role::Instance => "data-stream-id",
+        Role::Begin | Role::Time => "default-clock-timestamp",
+        Role::End => "packet-end-default-clock-timestamp",
+        Role::ContentSize => "packet-content-length",
+        Role::PacketSize => "packet-total-length",
+        Role::PacketNumber => "packet-sequence-number",
+        Role::Discarded => "discarded-event-record-counter-snapshot",
+        Role::Owner => return integer(UINT32, ""),
+        Role::EventId => "event-record-class-id",
+    };
+    let kind = Integer {
+        len: role.len() as u8,
+        ..UINT32
+    };
+    integer(kind, &format!(",\"roles\":[\"{name}\"]"))
+}
+
+/// An array or a sequence, of this length.
+fn several(kind: &str, of: Element, length: &str) -> String {
+    match of {
+        Element::Char => format!("{{\"type\":\"{kind}-length-string\",{length}}}"),
+        Element::Scalar(of) => format!(
+            "{{\"type\":\"{kind}-length-array\",{length},\"element-field-class\":{}}}",
+            scalar(of)
+        ),
+    }
+}
+
+fn scalar(kind: Scalar) -> String {
+    match kind {
+        Scalar::Integer(kind) => integer(kind, ""),
+        Scalar::Float { len } => {
+            let layout = layout(len, false);
+            format!("{{\"type\":\"fixed-length-floating-point-number\",{layout}}}")
+        }
+        // Readers would show another thing than they do in CTF 1.8 if it were a boolean.
+        Scalar::Bool => integer(Integer { len: 1, ..UINT32 }, ""),
+    }
+}
+
+fn layout(len: u8, big_endian: bool) -> String {
+    let order = if big_endian || cfg!(target_endian = "big") {
+        "big-endian"
+    } else {
+        "little-endian"
+    };
+    let bits = 8 * u32::from(len);
+    format!("\"length\":{bits},\"byte-order\":\"{order}\",\"alignment\":8")
+}
+
+/// `more`: other properties, each behind a comma.
+fn integer(kind: Integer, more: &str) -> String {
+    let sign = if kind.signed { "signed" } else { "unsigned" };
+    let base = if kind.hex {
+        ",\"preferred-display-base\":16"
+    } else {
+        ""
+    };
+    let layout = layout(kind.len, kind.big_endian);
+    format!("{{\"type\":\"fixed-length-{sign}-integer\",{layout}{base}{more}}}")
+}
+
+/// Labels, each once, with all that it stands for.
+fn mappings(labels: &[Label]) -> String {
+    let mut ranges: Vec<(String, Vec<String>)> = Vec::new();
+    for label in labels {
+        let name = printable(&label.name);
+        let range = format!("[{},{}]", label.first, label.last);
+        match ranges.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, ranges)) => ranges.push(range),
+            None => ranges.push((name, vec![range])),
+        }
+    }
+    let mappings: Vec<_> = ranges
+        .iter()
+        .map(|(name, ranges)| format!("{}:[{}]", string(name), ranges.join(",")))
+        .collect();
+    format!(",\"mappings\":{{{}}}", mappings.join(","))
+}
+
+fn string(text: &str) -> String {
+    let text = printable(text).replace('\\', "\\\\").replace('"', "\\\"");
+    format!("\"{text}\"")
+}

@@ -1,0 +1,212 @@
+//! What fields of an event are.
+
+use super::metadata::Field;
+use crate::metadata::{Element, FieldType, Integer, Label, Scalar};
+
+/// What a field is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value<'a> {
+    /// A number.
+    Scalar(Number),
+    /// A text: of any bytes but NUL, as the program wrote it.
+    Text(&'a [u8]),
+    /// A number with names for some values.
+    Enum(Enumeration<'a>),
+    /// Several numbers.
+    List(List<'a>),
+}
+
+/// What a number is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Number {
+    /// An integer: its type, and its bits, with its sign in all that are above it.
+    Integer(Integer, u64),
+    /// A byte that is to be 0 or 1.
+    Bool(u8),
+    /// A number of single precision.
+    F32(f32),
+    /// A number of double precision.
+    F64(f64),
+}
+
+impl Number {
+    /// Reads one at the start of `bytes`, and says how long it is. What is missing is 0.
+    #[inline]
+    fn read(kind: Scalar, bytes: &[u8]) -> (Self, usize) {
+        match kind {
+            Scalar::Integer(kind) => (Self::Integer(kind, load(kind, bytes)), kind.len.into()),
+            Scalar::Bool => (Self::Bool(bytes.first().copied().unwrap_or(0)), 1),
+            Scalar::Float { len: 4 } => {
+                let bytes = *bytes.first_chunk().unwrap_or(&[0; 4]);
+                (Self::F32(f32::from_ne_bytes(bytes)), 4)
+            }
+            Scalar::Float { .. } => {
+                let bytes = *bytes.first_chunk().unwrap_or(&[0; 8]);
+                (Self::F64(f64::from_ne_bytes(bytes)), 8)
+            }
+        }
+    }
+}
+
+/// What an integer is that has names for some values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Enumeration<'a> {
+    /// Its type.
+    pub kind: Integer,
+    /// Its bits, as those of [`Number::Integer`].
+    pub bits: u64,
+    labels: &'a [Label],
+}
+
+impl<'a> Enumeration<'a> {
+    /// The names that it has, each once.
+    pub fn names(&self) -> impl Iterator<Item = &'a str> {
+        let value = match self.kind.signed {
+            true => i128::from(self.bits.cast_signed()),
+            false => i128::from(self.bits),
+        };
+        let mut last: Option<&str> = None;
+        self.labels.iter().filter_map(move |label| {
+            // Those of one name follow each other.
+            let is_same = last == Some(&label.name);
+            let is_its = !is_same && (label.first..=label.last).contains(&value);
+            is_its.then(|| *last.insert(&label.name))
+        })
+    }
+}
+
+/// The elements of an array or a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct List<'a> {
+    kind: Scalar,
+    left: usize,
+    bytes: &'a [u8],
+}
+
+impl Iterator for List<'_> {
+    type Item = Number;
+
+    #[inline]
+    fn next(&mut self) -> Option<Number> {
+        // There are as many as was found; but whatever they are, this comes to an end.
+        if self.bytes.is_empty() {
+            return None;
+        }
+        self.left = self.left.checked_sub(1)?;
+        let (number, len) = Number::read(self.kind, self.bytes);
+        self.bytes = self.bytes.get(len..).unwrap_or_default();
+        Some(number)
+    }
+}
+
+/// Fields, with what they are.
+#[derive(Clone, Debug)]
+pub struct Values<'a> {
+    fields: std::slice::Iter<'a, Field>,
+    bytes: &'a [u8],
+}
+
+impl<'a> Values<'a> {
+    /// What fields are that are in `bytes`: those of [`Event`](super::Event), which were found to be long enough. Of
+    /// others, what is missing is 0, or empty.
+    #[inline]
+    #[must_use]
+    pub fn new(fields: &'a [Field], bytes: &'a [u8]) -> Self {
+        Self {
+            fields: fields.iter(),
+            bytes,
+        }
+    }
+
+    /// If the next field is a sequence: how many elements it says that it has.
+    #[inline]
+    pub(super) fn count_ahead(&self) -> u32 {
+        u32::from_ne_bytes(*self.bytes.first_chunk().unwrap_or(&[0; 4]))
+    }
+}
+
+impl<'a> Iterator for Values<'a> {
+    type Item = (&'a Field, Value<'a>);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let field = self.fields.next()?;
+        let (value, len) = read(&field.kind, self.bytes);
+        self.bytes = self.bytes.get(len..).unwrap_or_default();
+        Some((field, value))
+    }
+}
+
+/// What the field at the start of `bytes` is, and how long it is.
+#[inline]
+fn read<'a>(kind: &'a FieldType, bytes: &'a [u8]) -> (Value<'a>, usize) {
+    match kind {
+        FieldType::Scalar(kind) => {
+            let (number, len) = Number::read(*kind, bytes);
+            (Value::Scalar(number), len)
+        }
+        FieldType::Str => {
+            let text = up_to_nul(bytes);
+            (Value::Text(text), text.len() + 1)
+        }
+        FieldType::Enum(kind, labels) => {
+            let enumeration = Enumeration {
+                kind: *kind,
+                bits: load(*kind, bytes),
+                labels,
+            };
+            (Value::Enum(enumeration), kind.len.into())
+        }
+        FieldType::Array(element, len) => elements(*element, (*len).into(), bytes),
+        FieldType::Sequence(element) => {
+            let (count, bytes) = bytes.split_first_chunk().unwrap_or((&[0; 4], &[]));
+            let (value, len) = elements(*element, u32::from_ne_bytes(*count) as usize, bytes);
+            (value, size_of::<u32>() + len)
+        }
+    }
+}
+
+fn up_to_nul(bytes: &[u8]) -> &[u8] {
+    let len = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
+    &bytes[..len]
+}
+
+fn elements(element: Element, count: usize, bytes: &[u8]) -> (Value<'_>, usize) {
+    match element {
+        Element::Char => {
+            let text = up_to_nul(&bytes[..count.min(bytes.len())]);
+            (Value::Text(text), count)
+        }
+        Element::Scalar(kind) => {
+            let list = List {
+                kind,
+                left: count,
+                bytes,
+            };
+            (Value::List(list), count.saturating_mul(kind.len()))
+        }
+    }
+}
+
+/// An integer's bits, with its sign in all that are above it.
+#[inline]
+fn load(kind: Integer, bytes: &[u8]) -> u64 {
+    fn first<const N: usize>(bytes: &[u8], swap: bool) -> [u8; N] {
+        let mut bytes = *bytes.first_chunk().unwrap_or(&[0; N]);
+        if swap {
+            bytes.reverse();
+        }
+        bytes
+    }
+    // Marked are those only that are not in this machine's order.
+    let swap = kind.big_endian;
+    match (kind.len, kind.signed) {
+        (1, false) => u8::from_ne_bytes(first(bytes, false)).into(),
+        (2, false) => u16::from_ne_bytes(first(bytes, swap)).into(),
+        (4, false) => u32::from_ne_bytes(first(bytes, swap)).into(),
+        (1, true) => i64::from(i8::from_ne_bytes(first(bytes, false))).cast_unsigned(),
+        (2, true) => i64::from(i16::from_ne_bytes(first(bytes, swap))).cast_unsigned(),
+        (4, true) => i64::from(i32::from_ne_bytes(first(bytes, swap))).cast_unsigned(),
+        _ => u64::from_ne_bytes(first(bytes, swap)),
+    }
+}

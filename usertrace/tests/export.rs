@@ -1,0 +1,363 @@
+//! `usertrace export`: what it writes is what `usertrace view` prints, as far as another reader can tell (E8, F1).
+
+#[path = "support/fields.rs"]
+#[allow(dead_code, unreachable_pub, reason = "other tests use more of it")]
+mod fields;
+#[path = "support/processes.rs"]
+#[allow(dead_code, unreachable_pub, reason = "other tests use more of it")]
+mod processes;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use processes::{clock, event, info, processes, write};
+use proptest::prelude::*;
+use serde_json::Value;
+use usertrace::ctf::{StreamChannel, StreamOf, StreamWriter, TraceWriter};
+use usertrace::metadata::{Element, FieldType, Integer, Scalar};
+use usertrace::reader::{Field, Item, Printer, Reader, Selection, What};
+use usertrace::writer::Scope;
+
+fn command(directory: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_usertrace"));
+    command.args(arguments).current_dir(directory);
+    command.env("TZ", "UTC").output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// As C has it.
+fn six_digits(number: f64) -> String {
+    let mut text = [0u8; 64];
+    // SAFETY: it writes no more than `text` has room for; the format takes one double.
+    let len = unsafe { libc::snprintf(text.as_mut_ptr().cast(), 64, c"%g".as_ptr(), number) };
+    std::str::from_utf8(&text[..len as usize])
+        .unwrap()
+        .replace("-nan", "nan")
+}
+
+/// The bytes of a text.
+fn bytes(value: &Value) -> Vec<u8> {
+    let Value::Object(object) = value else {
+        return value.as_str().unwrap().as_bytes().to_vec();
+    };
+    let hex = object["hex"].as_str().unwrap();
+    let digits = (0..hex.len()).step_by(2).map(|at| &hex[at..at + 2]);
+    let bytes: Vec<u8> = digits
+        .map(|digits| u8::from_str_radix(digits, 16).unwrap())
+        .collect();
+    assert!(std::str::from_utf8(&bytes).is_err());
+    assert_eq!(object["text"], *String::from_utf8_lossy(&bytes));
+    bytes
+}
+
+/// How the line of an event has a text.
+fn quoted(text: &[u8]) -> Vec<u8> {
+    let mut quoted = vec![b'"'];
+    for &byte in text {
+        let short = b"\\'\"?\x07\x08\x1b\x0c\n\r\t\x0b".iter();
+        let short = short.zip(b"\\'\"?abefnrtv").find(|(b, _)| **b == byte);
+        match (short, byte) {
+            (Some((_, short)), _) => quoted.extend([b'\\', *short]),
+            (None, 0..0x20 | 0x7f) => quoted.extend(format!("\\x{byte:02x}").bytes()),
+            _ => quoted.push(byte),
+        }
+    }
+    quoted.push(b'"');
+    quoted
+}
+
+fn integer(value: &Value, kind: Integer) -> String {
+    if !kind.hex && kind.len < 8 {
+        return value.as_number().unwrap().to_string();
+    }
+    let text = value.as_str().unwrap();
+    assert_eq!(text.starts_with("0x"), kind.hex);
+    text.to_owned()
+}
+
+fn scalar(value: &Value, kind: Scalar) -> String {
+    match (kind, value) {
+        (Scalar::Integer(kind), value) => integer(value, kind),
+        (Scalar::Float { .. }, Value::String(text)) => match &text[..] {
+            "NaN" => "nan".to_owned(),
+            "Infinity" => "inf".to_owned(),
+            "-Infinity" => "-inf".to_owned(),
+            _ => panic!("{text}"),
+        },
+        (Scalar::Float { .. }, value) => {
+            assert!(value.is_f64(), "{value}");
+            six_digits(value.as_f64().unwrap())
+        }
+        (Scalar::Bool, Value::Bool(is)) => u8::from(*is).to_string(),
+        (Scalar::Bool, value) => {
+            assert!(value.as_u64().unwrap() > 1);
+            value.to_string()
+        }
+    }
+}
+
+/// How the line of an event has fields, of which JSON has these values.
+fn line(fields: &[Field], values: &Value) -> Vec<u8> {
+    assert_eq!(values.as_object().unwrap().len(), fields.len());
+    let mut shown = Vec::new();
+    for field in fields {
+        let value = &values[&field.name];
+        let mut text = Vec::new();
+        let elements = value.as_array().map(Vec::as_slice).unwrap_or_default();
+        if let Some(length_name) = &field.length_name {
+            // How many it is not said: of a list its elements do, and of a text nobody needs to know.
+            text.extend(format!("{length_name} = , ").bytes());
+        }
+        text.extend(format!("{} = ", field.name).bytes());
+        match &field.kind {
+            FieldType::Scalar(kind) => text.extend(scalar(value, *kind).bytes()),
+            FieldType::Str
+            | FieldType::Array(Element::Char, _)
+            | FieldType::Sequence(Element::Char) => text.extend(quoted(&bytes(value))),
+            FieldType::Enum(kind, _) => {
+                let labels = value["labels"].as_array().unwrap().iter();
+                let labels: Vec<_> = labels
+                    .map(|label| quoted(label.as_str().unwrap().as_bytes()))
+                    .collect();
+                text.extend(b"( ");
+                match &labels[..] {
+                    [] => text.extend(b"<unknown>"),
+                    labels => text.extend(labels.join(&b", "[..])),
+                }
+                let value = integer(&value["value"], *kind);
+                text.extend(format!(" : container = {value} )").bytes());
+            }
+            FieldType::Array(Element::Scalar(kind), _)
+            | FieldType::Sequence(Element::Scalar(kind)) => {
+                text.push(b'[');
+                for (n, element) in elements.iter().enumerate() {
+                    let comma = if n == 0 { "" } else { "," };
+                    text.extend(format!("{comma} [{n}] = {}", scalar(element, *kind)).bytes());
+                }
+                text.extend(b" ]");
+            }
+        }
+        shown.push(text);
+    }
+    match &shown[..] {
+        [] => b"{ }".to_vec(),
+        shown => [b"{ ", &shown.join(&b", "[..])[..], b" }"].concat(),
+    }
+}
+
+/// Without what JSON does not have: signs of what is no number, and numbers of elements.
+fn comparable(line: &[u8]) -> String {
+    let line = String::from_utf8_lossy(line).replace("-nan", "nan");
+    let parts = line.split("_length = ");
+    let parts: Vec<_> = parts
+        .map(|part| part.trim_start_matches(|c: char| c.is_ascii_digit()))
+        .collect();
+    parts.join("_length = ")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// From JSON alone, and the types of fields, comes what `view` prints, of all types with any bytes.
+    #[test]
+    fn e8_json_has_all_that_is_printed(
+        processes in prop::collection::vec(processes(), 1..4),
+    ) {
+        let directory = tempfile::tempdir().unwrap();
+        for (pid, process) in (1..).zip(&processes) {
+            write(directory.path(), pid, process);
+        }
+        let output = command(directory.path(), &["export", "--json", "."]);
+        prop_assert_eq!(output.status.code(), Some(0));
+        prop_assert_eq!(text(&output.stderr), "");
+        let mut objects = text(&output.stdout).lines().map(|line| {
+            serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}"))
+        });
+        let mut reader = Reader::open(&[directory.path().to_owned()], Selection::default()).unwrap();
+        let mut printer = Printer::new();
+        while let Some(item) = reader.next() {
+            let object = objects.next().unwrap();
+            match item {
+                Item::Event(event) => {
+                    let mut expected = Vec::new();
+                    printer.event(&mut expected, &event);
+                    prop_assert_eq!(&object["time"], &event.ns.to_string());
+                    let (env, pid) = (event.trace.metadata(), object["pid"].as_i64().unwrap());
+                    prop_assert_eq!(Some(pid), env.pid());
+                    for (key, name) in [("host", "hostname"), ("process", "procname"), ("trace", "trace_name")] {
+                        prop_assert_eq!(object.get(key).and_then(Value::as_str), env.env_text(name));
+                    }
+                    prop_assert_eq!(object["loglevel"].as_u64(), event.class.loglevel.map(u64::from));
+                    // What stands before the fields depends on the event before, too.
+                    let name = format!(") {}{}: ", head(&object), object["event"].as_str().unwrap());
+                    let mut parts = Vec::new();
+                    if let Some(packet) = object.get("packet") {
+                        parts.push(line(&event.stream.packet, packet));
+                    }
+                    if let Some(context) = object.get("context") {
+                        parts.push(line(event.stream.contexts.as_ref().unwrap(), context));
+                    }
+                    parts.push(line(&event.class.fields, &object["fields"]));
+                    let end = [name.as_bytes(), &parts.join(&b", "[..]), b"\n"].concat();
+                    let (expected, end) = (comparable(&expected), comparable(&end));
+                    prop_assert!(expected.ends_with(&end), "{:?} is not the end of {:?}", end, expected);
+                }
+                Item::Lost(lost) => {
+                    let (what, count) = match lost.what {
+                        What::Events(n) => ("events", n),
+                        What::Packets(n) => ("packets", n),
+                    };
+                    prop_assert_eq!(&object["lost"], what);
+                    prop_assert_eq!(&object["count"], &count.to_string());
+                    prop_assert_eq!(&object["since"], &lost.begin.to_string());
+                    prop_assert_eq!(&object["time"], &lost.end.to_string());
+                    let trace = lost.path.parent().unwrap().file_name().unwrap().to_str().unwrap();
+                    prop_assert_eq!(format!("p-{}", object["pid"]), trace);
+                    prop_assert_eq!(&object["file"], lost.path.file_name().unwrap().to_str().unwrap());
+                }
+                Item::Problem(problem) => panic!("{problem}"),
+            }
+        }
+        prop_assert_eq!(objects.next(), None);
+    }
+}
+
+/// What a line has before the name of its event.
+fn head(object: &Value) -> String {
+    let mut parts: Vec<String> = ["host", "process"]
+        .iter()
+        .filter_map(|key| object.get(key)?.as_str().map(str::to_owned))
+        .collect();
+    parts.push(format!("({})", object["pid"]));
+    parts.join(":") + " "
+}
+
+/// A trace of `t:number` and `t:text`, with a stream.
+fn trace(directory: &Path, pid: u32) -> (TraceWriter, StreamWriter) {
+    let path = directory.join(format!("prog-{pid}"));
+    let mut trace =
+        TraceWriter::create(&path, info("prog", pid, None), clock(1_000_000_000)).unwrap();
+    trace.declare_class(Scope::Cpu).unwrap();
+    trace.declare(&event("1 t:number 6 u64 n")).unwrap();
+    trace.declare(&event("2 t:text 99 str s")).unwrap();
+    let stream = trace.stream(&StreamChannel::new("main", 1), StreamOf::Cpu(0));
+    (trace, stream.unwrap())
+}
+
+/// Twelve events, one each second from 2023-11-14 22:13:20 UTC on.
+fn twelve(directory: &Path, pid: u32) {
+    let (_, mut stream) = trace(directory, pid);
+    for n in 0..12u64 {
+        let time = 1_000_000 + n * 1_000_000_000;
+        match n % 3 {
+            0 => stream.event(2, time, &[], b"it's\n\0").unwrap(),
+            _ => stream.event(1, time, &[], &u64::MAX.to_ne_bytes()).unwrap(),
+        }
+    }
+    stream.finish().unwrap();
+}
+
+/// 64 bits are exact, log levels that nobody knows are left out, and an option selects what it does for `view`.
+#[test]
+fn e8_json_lines_are_selected() {
+    let directory = tempfile::tempdir().unwrap();
+    twelve(directory.path(), 1);
+    twelve(directory.path(), 2);
+    let export = |arguments: &[&str]| {
+        let output = command(
+            directory.path(),
+            &[&["export", "--json", "."], arguments].concat(),
+        );
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        text(&output.stdout).to_owned()
+    };
+    let lines = |arguments: &[&str]| export(arguments).lines().count();
+    assert_eq!(lines(&[]), 24);
+    assert_eq!(
+        export(&["--pid", "2", "--to", "22:13:21"]),
+        "{\"time\":\"1700000000000000000\",\"process\":\"prog\",\"pid\":2,\"trace\":\"a trace\",\"event\":\"t:text\",\
+         \"packet\":{\"cpu_id\":0},\"fields\":{\"s\":\"it's\\n\"}}\n\
+         {\"time\":\"1700000001000000000\",\"process\":\"prog\",\"pid\":2,\"trace\":\"a trace\",\"event\":\"t:number\",\
+         \"loglevel\":6,\"packet\":{\"cpu_id\":0},\"fields\":{\"n\":\"18446744073709551615\"}}\n"
+    );
+    assert_eq!(lines(&["-e", "text"]), 8);
+    assert_eq!(lines(&["-e", "t:*,!t:text", "--pid", "1"]), 8);
+    assert_eq!(lines(&["--from", "1700000010"]), 4);
+}
+
+#[test]
+fn what_cannot_be_exported_is_said_by_the_status() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    twelve(path, 1);
+    let fails = |arguments: &[&str], status: i32, expected: &str| {
+        let output = command(path, &[&["export"], arguments].concat());
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{stderr}");
+        assert!(stderr.contains(expected), "{stderr}");
+        text(&output.stdout).lines().count()
+    };
+    assert_eq!(fails(&["--json", "none"], 1, "none: No such file"), 0);
+    assert_eq!(fails(&["."], 2, "--json"), 0);
+    assert_eq!(fails(&["--json"], 2, "required"), 0);
+    assert_eq!(fails(&["--json", "-e", "a/b", "."], 2, "is no pattern"), 0);
+    assert_eq!(
+        fails(&["--json", "-o", "no/file", "."], 1, "cannot write no/file"),
+        0
+    );
+    assert_eq!(
+        fails(
+            &["--json", "-o", "/dev/full", "."],
+            1,
+            "cannot write /dev/full"
+        ),
+        0
+    );
+    // What is there is left alone as long as there is nothing to put into its place.
+    fs::write(path.join("file"), "mine").unwrap();
+    fails(&["--json", "-o", "file", "none"], 1, "No such file");
+    fails(&["--json", "-o", "file", "-e", "a/b", "."], 2, "no pattern");
+    assert_eq!(fs::read_to_string(path.join("file")).unwrap(), "mine");
+    assert_eq!(fails(&["--json", "-o", "file", "."], 0, ""), 0);
+    assert_eq!(
+        fs::read_to_string(path.join("file"))
+            .unwrap()
+            .lines()
+            .count(),
+        12
+    );
+    let stream = path.join("prog-1/main_0");
+    let mut bytes = fs::read(&stream).unwrap();
+    bytes.truncate(bytes.len() - 1);
+    fs::write(&stream, &bytes).unwrap();
+    fails(&["--json", "."], 0, "is not there as a whole");
+    bytes[0] += 1;
+    fs::write(&stream, &bytes).unwrap();
+    assert_eq!(fails(&["--json", "."], 3, "there is no packet"), 0);
+}
+
+#[test]
+fn who_has_read_enough_may_go() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_trace, mut stream) = trace(directory.path(), 1);
+    for n in 0..50_000u64 {
+        stream
+            .event(1, 1_000_000 + n, &[], &n.to_ne_bytes())
+            .unwrap();
+    }
+    stream.finish().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_usertrace"))
+        .args(["export", "--json", "."])
+        .current_dir(directory.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+}
