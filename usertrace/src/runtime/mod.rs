@@ -57,6 +57,8 @@ use self::fast::LEN as FAST_LEN;
 #[cfg(not(feature = "fast"))]
 const FAST_LEN: usize = 0;
 
+#[cfg(feature = "tools")]
+pub(crate) use self::fast::DAEMON;
 #[cfg(feature = "fast")]
 #[doc(hidden)]
 pub use self::fast::{RUNNING, parse_summary};

@@ -24,6 +24,8 @@ mod spawn;
 mod summary;
 mod worker;
 
+#[cfg(feature = "tools")]
+pub(crate) use self::spawn::NAME as DAEMON;
 pub use self::spawn::RUNNING;
 pub use self::summary::parse_summary;
 
