@@ -287,7 +287,7 @@ pub fn programs(others_than: &BTreeSet<u32>) -> (Vec<ProcessTracepoints>, Vec<St
         }
     };
     let mut executables = Executables::default();
-    let mut hidden = 0usize;
+    let mut hidden = Vec::new();
     let processes = fs::read_dir("/proc").into_iter().flatten();
     let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let pids: BTreeSet<u32> = pids.collect();
@@ -311,8 +311,8 @@ pub fn programs(others_than: &BTreeSet<u32>) -> (Vec<ProcessTracepoints>, Vec<St
                 {
                     continue;
                 }
-                Err(_) => {
-                    hidden += 1;
+                Err(error) => {
+                    hidden.push((pid, comm, error));
                     continue;
                 }
             }
@@ -336,9 +336,11 @@ pub fn programs(others_than: &BTreeSet<u32>) -> (Vec<ProcessTracepoints>, Vec<St
         }
         programs.push(program);
     }
-    if hidden > 0 {
-        let problem =
-            format!("{hidden} processes of other users cannot be looked at: as root, they can");
+    if let Some((pid, comm, error)) = hidden.first() {
+        let (count, comm) = (hidden.len(), comm.trim_end().escape_debug());
+        let problem = format!(
+            "whether {count} more of the processes have events cannot be seen, as of {comm} ({pid}): {error}"
+        );
         problems.push(problem);
     }
     (programs, problems)
@@ -437,7 +439,7 @@ mod tests {
         ));
         assert!(!has_section(File::open("/bin/sh").unwrap()));
         assert!(!has_section(File::open("/proc/self/maps").unwrap()));
-        // This one has tracepoints, for tests.
-        assert!(has_section(File::open("/proc/self/exe").unwrap()));
+        // This one has the library, and no event.
+        assert!(!has_section(File::open("/proc/self/exe").unwrap()));
     }
 }
