@@ -35,3 +35,4 @@ pub use tracepoints::{
 };
 
 use process::{LiveProcess, ProcessError};
+pub(crate) use source::Source;

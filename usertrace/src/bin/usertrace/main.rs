@@ -17,6 +17,8 @@ mod root;
 mod setup;
 mod snapshot;
 mod start;
+mod terminal;
+mod top;
 mod view;
 
 use std::process::ExitCode;
@@ -44,6 +46,7 @@ enum Command {
     Extract(extract::Args),
     View(view::Args),
     List(list::Args),
+    Top(top::Args),
     Doctor(doctor::Args),
     Generate(generate::Args),
 }
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Command::Extract(args) => args.run(),
         Command::View(args) => args.run(),
         Command::List(args) => args.run(),
+        Command::Top(args) => args.run(),
         Command::Doctor(args) => args.run(),
         Command::Generate(args) => args.run(),
     }
