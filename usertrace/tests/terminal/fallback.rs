@@ -204,7 +204,7 @@ fn top() {
     terminal.press(&["BSpace", "BSpace", "BSpace", "BSpace", "Enter"]);
     terminal.resize(120, 30);
     terminal.until("it is large", |screen| {
-        shows(screen, &turned, "h: help, q: quit")
+        screen.contains("BYTES/S") && shows(screen, &turned, "q: quit; h: help")
     });
     terminal.keep_screen("120 columns, 30 rows");
     terminal.press(&["g"]);

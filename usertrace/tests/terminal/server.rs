@@ -25,6 +25,7 @@ usertrace::tracepoint! {
 }
 
 /// What it is called.
+#[allow(dead_code, reason = "others have a program of that name")]
 pub(crate) const NAME: &str = "server";
 
 /// With a number: so many requests, and a tick each ten. Without: a request each millisecond, until it is killed, or for long

@@ -27,6 +27,7 @@ mod recorder;
 mod remote;
 mod scopes;
 mod seccomp;
+mod sessions;
 mod traces;
 mod update;
 
@@ -78,6 +79,7 @@ const ALL: &[&[Case]] = &[
     contexts::CASES,
     flight::CASES,
     recorder::CASES,
+    sessions::CASES,
     fuzz::CASES,
     cycles::CASES,
 ];

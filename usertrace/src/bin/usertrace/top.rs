@@ -366,7 +366,7 @@ impl Top {
             for problem in &problems {
                 output::say(problem);
             }
-            text += &format!("{seconds:.1} s: {}\n", sums(&self.rows, whole));
+            text += &format!("{seconds:.1} s: {}\n", sums(&self.rows, whole).join(", "));
             text += &table(&rows);
             text.push('\n');
         }
@@ -377,20 +377,32 @@ impl Top {
 }
 
 /// All of them in one line.
-fn sums(rows: &[Row], number: fn(f64) -> String) -> String {
+fn sums(rows: &[Row], number: fn(f64) -> String) -> [String; 4] {
     let processes = by_process(rows);
-    let sum = |of: fn(&Row) -> f64| processes.iter().map(of).sum::<f64>();
-    let about = match processes.iter().any(|row| row.rate_is_estimate) {
-        true => "~",
-        false => "",
-    };
-    format!(
-        "{}, {about}{} events/s, {} lost/s, {about}{} bytes/s",
+    let sum = |of: fn(&Row) -> f64| number(processes.iter().map(of).sum());
+    let is_estimate = processes.iter().any(|row| row.rate_is_estimate);
+    [
         output::count(processes.len(), "process", "processes"),
-        number(sum(|row| row.rate)),
-        number(sum(|row| row.lost)),
-        number(sum(|row| row.bytes)),
-    )
+        about(is_estimate, sum(|row| row.rate)) + " events/s",
+        sum(|row| row.lost) + " lost/s",
+        about(is_estimate, sum(|row| row.bytes)) + " bytes/s",
+    ]
+}
+
+/// As many parts of a line as there is room for.
+fn fitting(parts: &[String], separator: &str, width: usize) -> String {
+    let mut line = String::new();
+    for part in parts {
+        let longer = match line.is_empty() {
+            true => part.clone(),
+            false => format!("{line}{separator}{part}"),
+        };
+        if longer.chars().count() > width && !line.is_empty() {
+            break;
+        }
+        line = longer;
+    }
+    line
 }
 
 fn whole(n: f64) -> String {
@@ -735,7 +747,7 @@ impl Screen {
 
     /// What there is to see, and which line has the titles.
     fn lines(&mut self, width: usize, height: usize) -> (Vec<String>, usize) {
-        let mut lines = vec![self.head()];
+        let mut lines = vec![self.head(width)];
         let room = height.saturating_sub(FRAME);
         if self.help {
             lines.push("keys".to_owned());
@@ -758,26 +770,29 @@ impl Screen {
         lines.resize(lines.len().max(height.saturating_sub(1)), String::new());
         lines.truncate(height.saturating_sub(1).max(1));
         if height > 1 {
-            lines.push(self.foot());
+            lines.push(self.foot(width));
         }
         let lines = lines.iter().map(|line| cut(line, width)).collect();
         (lines, 1)
     }
 
-    fn head(&self) -> String {
-        let mut head = sums(&self.top.rows, short);
-        if self.intervals == 0 {
-            head = "counting".to_owned();
-        }
-        if self.paused {
-            head = format!("paused: {head}");
+    fn head(&self, width: usize) -> String {
+        let state = if self.paused {
+            "paused: "
         } else if self.top.has_ended() {
-            head = format!("ended: {head}");
+            "ended: "
+        } else {
+            ""
+        };
+        let mut parts = sums(&self.top.rows, short);
+        if self.intervals == 0 {
+            return format!("{state}counting");
         }
-        head
+        parts[0].insert_str(0, state);
+        fitting(&parts, ", ", width)
     }
 
-    fn foot(&self) -> String {
+    fn foot(&self, width: usize) -> String {
         let view = &self.top.view;
         if let Some(typed) = &self.typed {
             return format!("show those that have: {typed}_");
@@ -785,15 +800,19 @@ impl Screen {
         let sort = view.sort.to_possible_value();
         let sort = sort.as_ref().map_or("", |value| value.get_name());
         let reverse = if view.reverse { ", reversed" } else { "" };
-        let mut foot = format!("sort: {sort}{reverse}");
+        let mut parts = vec![format!("sort: {sort}{reverse}")];
         if !view.filter.is_empty() {
-            foot += &format!("; shows: {}", view.filter.escape_debug());
+            parts.push(format!("shows: {}", view.filter.escape_debug()));
         }
         match self.top.problems.last() {
-            Some(problem) => foot += &format!("; ! {problem}"),
-            None => foot += "; h: help, q: quit",
+            Some(problem) => parts.push(format!("! {problem}")),
+            None => parts.extend(["q: quit", "h: help"].map(str::to_owned)),
         }
-        foot
+        // What cannot be counted is said as far as there is room; when it is over it is said once more.
+        match self.top.problems.is_empty() {
+            true => fitting(&parts, "; ", width),
+            false => parts.join("; "),
+        }
     }
 }
 
