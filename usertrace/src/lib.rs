@@ -24,6 +24,8 @@ pub mod reader;
 #[cfg(feature = "fast")]
 pub mod ring;
 pub mod runtime;
+#[cfg(feature = "tools")]
+pub mod top;
 pub mod writer;
 
 pub use event::{Callsite, Loglevel, Outcome};

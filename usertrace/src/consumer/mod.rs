@@ -19,6 +19,7 @@ mod session;
 mod signals;
 mod snapshot;
 mod source;
+mod tracepoints;
 
 pub use control_fs::{
     CONTROL_FS, ControlFs, ControlFsError, TraceDir, TraceSetup, consumer_files, event_channels,
@@ -31,5 +32,10 @@ pub use notes::Recorded;
 pub use record::{Options, OutputError, RecordError, Recording, record};
 pub use session::{CONTROL, MAIN, Progress, Session, SessionError, SessionSummary, SoFar};
 pub use snapshot::{Files, SnapshotError, snapshot, snapshot_process};
+pub use tracepoints::{
+    ProcessTracepoints, ToldBy, TraceTracepoints, Tracepoint, TracepointField, programs,
+    tracepoints,
+};
 
 use process::{LiveProcess, ProcessError};
+pub(crate) use source::Source;

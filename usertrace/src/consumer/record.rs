@@ -104,7 +104,10 @@ impl OutputError {
 #[non_exhaustive]
 pub enum RecordError {
     /// There is no program to run.
-    #[error("no program to run")]
+    #[error(
+        "no program to run: usertrace record -- PROGRAM; without one, what runs is recorded, which takes a kernel that has \
+         trace buffers (see usertrace doctor)"
+    )]
     NoProgram,
     /// A process that was started without the fallback does not come to it.
     #[error(

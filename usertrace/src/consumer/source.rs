@@ -10,19 +10,19 @@ use crate::ring::Channel;
 
 /// A file, what it said when it was opened, and room for the positions of its rings.
 #[derive(Debug)]
-pub(super) struct Source<F> {
+pub(crate) struct Source<F> {
     /// Its channel's name.
-    pub(super) name: String,
-    pub(super) file: F,
-    pub(super) info: LttFileInfo,
-    pub(super) channel: Channel,
+    pub(crate) name: String,
+    pub(crate) file: F,
+    pub(crate) info: LttFileInfo,
+    pub(crate) channel: Channel,
     /// As of the last [`update`](Self::update); zeros before it.
-    pub(super) positions: Vec<LttRingPositions>,
+    pub(crate) positions: Vec<LttRingPositions>,
 }
 
 impl<F: ConsumerFile> Source<F> {
     /// The file `file`, of the channel `name`.
-    pub(super) fn new(name: &str, file: F) -> io::Result<Self> {
+    pub(crate) fn new(name: &str, file: F) -> io::Result<Self> {
         let info = file.info()?;
         let channel = Channel::new(&info.channel)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
@@ -39,17 +39,17 @@ impl<F: ConsumerFile> Source<F> {
     }
 
     /// Reads the positions as they are now, and gives the file's flags, `LTT_FILE_*`.
-    pub(super) fn update(&mut self) -> io::Result<u32> {
+    pub(crate) fn update(&mut self) -> io::Result<u32> {
         self.file.positions(&mut self.positions)
     }
 
     /// The ring `ring`.
-    pub(super) fn ring(&self, ring: usize) -> FileRing<'_, F> {
+    pub(crate) fn ring(&self, ring: usize) -> FileRing<'_, F> {
         FileRing::new(&self.file, &self.channel, ring as u32)
     }
 
     /// Whose file it is.
-    pub(super) fn identity(&self, hostname: Option<&str>) -> Identity {
+    pub(crate) fn identity(&self, hostname: Option<&str>) -> Identity {
         let info = &self.info;
         Identity {
             trace: text(&info.trace),

@@ -45,6 +45,11 @@ const PLAIN: [(Kind, &str); 5] = [
 const NAMESPACE: u8 = 32;
 const APP_CODE: u8 = 64;
 
+/// Is it the name of one that any program can tell?
+pub(super) fn is_plain(name: &str) -> bool {
+    PLAIN.iter().any(|(_, plain)| *plain == name) || NAMESPACES.contains(&name)
+}
+
 impl Kind {
     /// The context with a name; `apps` has those that a program defines, and gets a place for one that it may define
     /// later. Nothing if there is no such context, or no place.

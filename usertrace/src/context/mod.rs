@@ -69,6 +69,12 @@ pub fn define(name: &str, read: extern "C" fn() -> u64) -> Result<(), DefineErro
     Ok(())
 }
 
+/// Whether a channel can have a context of this name: one that any program can tell, or `app.NAME`.
+#[must_use]
+pub fn is_context(name: &str) -> bool {
+    kind::is_plain(name) || name.strip_prefix("app.").is_some_and(apps::is_name)
+}
+
 /// Has threads ask anew what they are: names and namespaces are those of the thread's first event that had them since the
 /// last time, or since a trace with contexts came. Async-signal-safe.
 pub fn renew() {

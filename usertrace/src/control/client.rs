@@ -1,5 +1,6 @@
 //! The controller's side.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
-use super::protocol::{ANSWER_MAX, VERSION};
+use super::protocol::{ANSWER_MAX, NAME, VERSION};
 use super::socket;
 
 /// How often a list is begun again because events came or went meanwhile.
@@ -272,6 +273,23 @@ impl Client {
     }
 }
 
+/// The processes that have a control channel in this network namespace, by their ids in their own process namespaces.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn sockets() -> io::Result<BTreeSet<u32>> {
+    Ok(parse_sockets(&std::fs::read_to_string("/proc/net/unix")?))
+}
+
+/// In `/proc/net/unix`, a name that is not in the file system has an `@` for its NUL.
+fn parse_sockets(text: &str) -> BTreeSet<u32> {
+    let names = text
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(7));
+    let pids = names.filter_map(|name| name.strip_prefix('@')?.strip_prefix(NAME)?.parse().ok());
+    pids.collect()
+}
+
 /// A text without what a terminal would take for a command.
 fn printable(text: &str) -> String {
     let escape = |c: char| match c {
@@ -402,6 +420,17 @@ mod tests {
         ] {
             assert_eq!(parse_report(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn sockets_are_found_by_their_names() {
+        let text = "Num RefCount Protocol Flags Type St Inode Path\n\
+                    0: 00000002 00000000 00010000 0005 01 1 @usertrace/control/12\n\
+                    0: 00000003 00000000 00000000 0005 03 2 @usertrace/control/12\n\
+                    0: 00000003 00000000 00000000 0005 03 3\n\
+                    0: 00000002 00000000 00010000 0001 01 4 /run/usertrace/control/13\n\
+                    0: 00000002 00000000 00010000 0005 01 5 @usertrace/control/x\n";
+        assert_eq!(parse_sockets(text), BTreeSet::from([12]));
     }
 
     proptest! {

@@ -39,7 +39,7 @@ use crate::runtime::{env, walk, wiped};
 use crate::writer;
 
 #[cfg(feature = "tools")]
-pub use self::client::{Client, Ending, Listed, ListedProbe, Report};
+pub use self::client::{Client, Ending, Listed, ListedProbe, Report, sockets};
 pub(crate) use self::report::{Change, tell, tell_full};
 
 /// Controllers at a time.

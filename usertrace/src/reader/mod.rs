@@ -29,6 +29,7 @@ mod time;
 mod token;
 mod value;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -46,6 +47,26 @@ pub use value::{Enumeration, List, Number, Value, Values};
 pub fn is_recorded(directory: &Path) -> bool {
     // What cannot be read says nothing.
     matches!(Recorded::of(directory), Ok(Some(_))) || directory.join(RUNNING).exists()
+}
+
+/// Whether anybody may still write to the traces in these directories: who records them, or else their processes.
+/// `was_recorded` is for the next time: whether somebody was seen who records.
+pub fn is_going_on(reader: &Reader, directories: &[PathBuf], was_recorded: &mut bool) -> bool {
+    let traces = reader.traces();
+    let parents = traces.iter().filter_map(|trace| trace.directory().parent());
+    let parents: BTreeSet<&Path> = parents
+        .chain(directories.iter().map(PathBuf::as_path))
+        .collect();
+    if parents.into_iter().any(is_recorded) {
+        *was_recorded = true;
+        return true;
+    }
+    // Who recorded it has come to the end, if processes have or not.
+    if *was_recorded {
+        return false;
+    }
+    let pids = || traces.iter().filter_map(|trace| trace.metadata().pid());
+    traces.is_empty() || pids().any(|pid| Path::new(&format!("/proc/{pid}")).exists())
 }
 
 /// Which events are asked for.

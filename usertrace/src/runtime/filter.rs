@@ -191,8 +191,20 @@ impl Patterns {
     /// # Errors
     /// When one is no pattern, or there are too many.
     pub fn new(patterns: &[impl AsRef<str>]) -> Result<Self, BadPattern> {
+        Self::of(words(patterns))
+    }
+
+    /// Those that the kernel shows of a filter, which accepts nothing but what they say.
+    ///
+    /// # Errors
+    /// When one is no pattern, or there are too many.
+    pub fn as_shown(lines: &[impl AsRef<str>]) -> Result<Self, BadPattern> {
+        Self::of(lines.iter().map(AsRef::as_ref))
+    }
+
+    fn of<'a>(words: impl Iterator<Item = &'a str>) -> Result<Self, BadPattern> {
         let mut filter = LttInfoFilter::default();
-        for word in words(patterns) {
+        for word in words {
             add_rule(&mut filter, word.as_bytes()).ok_or_else(|| BadPattern(word.to_owned()))?;
         }
         let (len, bytes) = (filter.len as usize, filter.rules);

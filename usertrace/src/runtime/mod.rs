@@ -58,7 +58,7 @@ use self::fast::LEN as FAST_LEN;
 const FAST_LEN: usize = 0;
 
 #[cfg(feature = "tools")]
-pub(crate) use self::fast::clock_sync;
+pub(crate) use self::fast::{DAEMON, clock_sync};
 #[cfg(feature = "fast")]
 #[doc(hidden)]
 pub use self::fast::{RUNNING, parse_summary};

@@ -28,6 +28,7 @@ mod recorder;
 mod remote;
 mod scopes;
 mod seccomp;
+mod sessions;
 mod traces;
 mod update;
 
@@ -80,6 +81,7 @@ const ALL: &[&[Case]] = &[
     flight::CASES,
     recorder::CASES,
     kernel_events::CASES,
+    sessions::CASES,
     fuzz::CASES,
     cycles::CASES,
 ];

@@ -6,7 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
-use usertrace::consumer::{ConsumerFile as _, KernelFile, consumer_files, event_channels};
+use usertrace::Loglevel;
+use usertrace::consumer::{
+    CONTROL_FS, ConsumerFile as _, ControlFsError, KernelFile, ProcessTracepoints, ToldBy,
+    TraceTracepoints, consumer_files, event_channels, programs, tracepoints,
+};
 use usertrace_sys::uapi::{
     LTT_FILE_DEAD, LTT_MODE_BLOCK, LTT_MODE_DISCARD, LTT_MODE_OVERWRITE, LTT_SCOPE_CPU,
     LTT_SCOPE_GLOBAL, LTT_SCOPE_MM_CID, LTT_SCOPE_THREAD, LttRingPositions,
@@ -15,16 +19,36 @@ use usertrace_sys::uapi::{
 use crate::output;
 use crate::root::Root;
 
-/// List traces, their processes, and how full their rings are
+/// List traces, their processes and how full their rings are, or the events of programs
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+Examples:
+  usertrace list
+  usertrace list mine
+  usertrace list --events               all events of all programs that run, whether they are traced or not
+  usertrace list --events mine          those of the processes of a trace, and which of them it wants
+  usertrace list --events --json | jq '.programs[].tracepoints[].name'
+
 Channels are listed with whose their rings are, and with what becomes of events when a ring is full: discard,
 overwrite, or block. Processes are listed, once for each channel, from when they have told the kernel of their buffers, which is when they write their first
 event, or end. RINGS is how many there are, and what of; FILL is how full the fullest ring is that was not read yet;
 LOST is how many events were dropped because a ring was full; SUNK is how many pages there was no memory for.
 
-Exit status: 0, or 1 if traces cannot be listed.")]
+With --events, the events that each process of a trace can write are listed, as it described them in the trace's rings,
+also when it has ended: log level, whether the trace wants it, PROVIDER:NAME, and fields. Without TRACE, programs that run
+and are in no trace are listed, too; these are asked, which takes a control channel: start them with
+USERTRACE_CONTROL=signal or =thread (see usertrace ctl). WANTED is then whether any trace or probe wants the event. On a kernel without trace
+buffers, all programs are asked. Who cannot be asked is named, with the reason.
+
+Exit status: 0, 1 if traces cannot be listed, 2 for a wrong command line, 3 if not all events are known.")]
 pub(crate) struct Args {
+    /// Only these traces [default: all]
+    traces: Vec<String>,
+
+    /// List the events that programs can write
+    #[arg(long)]
+    events: bool,
+
     /// Write the list as JSON, to standard output or to FILE
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     json: Option<PathBuf>,
@@ -124,26 +148,185 @@ struct Process {
 
 impl Args {
     pub(crate) fn run(self) -> ExitCode {
-        output::exit_code(self.try_run().map(|()| 0))
+        output::exit_code(self.try_run())
     }
 
-    fn try_run(self) -> anyhow::Result<()> {
-        let traces: Vec<_> = self
-            .root
-            .open()?
-            .traces()?
-            .iter()
-            .map(|path| trace(path))
-            .collect();
+    fn try_run(self) -> anyhow::Result<u8> {
+        if self.events {
+            return self.events();
+        }
+        let control_fs = self.root.open()?;
+        let paths = match &self.traces[..] {
+            [] => control_fs.traces()?,
+            names => {
+                let traces = names.iter().map(|name| control_fs.trace(name));
+                let paths = traces.map(|trace| Ok(trace?.path().to_owned()));
+                paths.collect::<Result<_, ControlFsError>>()?
+            }
+        };
+        let traces: Vec<_> = paths.iter().map(|path| trace(path)).collect();
         if let Some(to) = &self.json {
-            return output::json(to, &traces);
+            output::json(to, &traces)?;
+        } else if traces.is_empty() {
+            output::print("There is no trace.\n")?;
+        } else {
+            let texts = traces.iter().map(|trace| trace.describe(false));
+            output::print(&texts.collect::<String>())?;
         }
-        if traces.is_empty() {
-            return output::print("There is no trace.\n");
-        }
-        let texts = traces.iter().map(|trace| trace.describe(false));
-        output::print(&texts.collect::<String>())
+        Ok(0)
     }
+
+    /// Lists what programs can write.
+    fn events(&self) -> anyhow::Result<u8> {
+        let mut listed = Listed::default();
+        match self.root.open() {
+            Ok(control_fs) => {
+                let all = || -> Result<Vec<String>, ControlFsError> {
+                    let paths = control_fs.traces()?;
+                    let names = paths.iter().filter_map(|path| path.file_name());
+                    Ok(names.map(|n| n.to_string_lossy().into_owned()).collect())
+                };
+                let names = match &self.traces[..] {
+                    [] => all()?,
+                    names => names.to_vec(),
+                };
+                for name in names {
+                    match tracepoints(&control_fs, &name) {
+                        Ok(trace) => listed.traces.push(trace),
+                        // It was removed meanwhile.
+                        Err(ControlFsError::NoTrace(_)) if self.traces.is_empty() => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+            }
+            // Only if nobody asked for what is there.
+            Err(ControlFsError::Missing(_))
+                if self.traces.is_empty() && self.root.path == Path::new(CONTROL_FS) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if self.traces.is_empty() {
+            let processes = listed.traces.iter().flat_map(|trace| &trace.processes);
+            let alive = processes.filter(|process| !process.dead);
+            let mut known: BTreeSet<_> = alive.map(|process| process.pid).collect();
+            known.insert(std::process::id());
+            (listed.programs, listed.problems) = programs(&known);
+        }
+        if let Some(to) = &self.json {
+            output::json(to, &listed)?;
+        } else {
+            output::print(&listed.describe(self.traces.is_empty()))?;
+        }
+        Ok(if listed.is_complete() { 0 } else { INCOMPLETE })
+    }
+}
+
+/// Exit status if not everything is known that was asked for.
+const INCOMPLETE: u8 = 3;
+
+/// What programs can write.
+#[derive(Default, Serialize)]
+struct Listed {
+    traces: Vec<TraceTracepoints>,
+    /// Those that are in none of these traces.
+    programs: Vec<ProcessTracepoints>,
+    problems: Vec<String>,
+}
+
+impl Listed {
+    fn is_complete(&self) -> bool {
+        let of_traces = self.traces.iter().flat_map(|trace| &trace.processes);
+        let mut processes = of_traces.chain(&self.programs);
+        let mut traces = self.traces.iter();
+        self.problems.is_empty()
+            && traces.all(|trace| trace.problems.is_empty())
+            && processes.all(|process| process.problems.is_empty())
+    }
+
+    /// `programs`: also those that are in no trace.
+    fn describe(&self, programs: bool) -> String {
+        let mut text = String::new();
+        for trace in &self.traces {
+            let processes = output::count(trace.processes.len(), "process", "processes");
+            text += &format!("{}: {processes}\n", trace.trace);
+            text += &trace
+                .processes
+                .iter()
+                .map(process_events)
+                .collect::<String>();
+            text += &problems(&trace.problems);
+        }
+        if programs {
+            let number = output::count(self.programs.len(), "program", "programs");
+            let which = match self.traces.is_empty() {
+                true => "with events",
+                false => "with events in none of these traces",
+            };
+            text += &format!("{number} {which}\n");
+            text += &self.programs.iter().map(process_events).collect::<String>();
+            text += &problems(&self.problems);
+        }
+        text
+    }
+}
+
+fn problems(problems: &[String]) -> String {
+    let lines = problems.iter().map(|problem| format!("  ! {problem}\n"));
+    lines.collect()
+}
+
+/// A process and its events, for people.
+fn process_events(process: &ProcessTracepoints) -> String {
+    let count = process.tracepoints.len();
+    let mut text = format!("  {} ({})", process.comm.escape_debug(), process.pid);
+    if process.told_by != ToldBy::Nobody {
+        text += &format!(": {}", output::count(count, "event", "events"));
+    }
+    if process.dead {
+        text += ", ended";
+    }
+    text += "\n";
+    if count > 0 {
+        let mut rows = vec![["LEVEL", "WANTED", "EVENT", "FIELDS"].map(str::to_owned)];
+        rows.extend(process.tracepoints.iter().map(|event| {
+            let fields = event.fields.iter().map(|field| {
+                let (kind, name) = (&field.kind, &field.name);
+                format!("{kind} {name}")
+            });
+            let mut fields: Vec<_> = fields.collect();
+            fields.extend(event.format.iter().map(|format| format!("{format:?}")));
+            [
+                loglevel(event.loglevel),
+                if event.wanted { "yes" } else { "no" }.to_owned(),
+                event.name.clone(),
+                fields.join(", "),
+            ]
+        }));
+        text += &output::table(&rows);
+    }
+    text + &problems(&process.problems)
+}
+
+/// A log level's name, if it has one.
+fn loglevel(number: u32) -> String {
+    const NAMED: [Loglevel; 15] = [
+        Loglevel::Emergency,
+        Loglevel::Alert,
+        Loglevel::Critical,
+        Loglevel::Error,
+        Loglevel::Warning,
+        Loglevel::Notice,
+        Loglevel::Info,
+        Loglevel::DebugSystem,
+        Loglevel::DebugProgram,
+        Loglevel::DebugProcess,
+        Loglevel::DebugModule,
+        Loglevel::DebugUnit,
+        Loglevel::DebugFunction,
+        Loglevel::DebugLine,
+        Loglevel::Debug,
+    ];
+    let named = NAMED.into_iter().find(|&level| level as u32 == number);
+    named.map_or_else(|| number.to_string(), |level| format!("{level:?}"))
 }
 
 fn table(processes: &[Process]) -> String {

@@ -19,6 +19,8 @@ mod selection;
 mod setup;
 mod snapshot;
 mod start;
+mod terminal;
+mod top;
 mod view;
 
 use std::process::ExitCode;
@@ -47,6 +49,7 @@ enum Command {
     View(view::Args),
     Export(export::Args),
     List(list::Args),
+    Top(top::Args),
     Doctor(doctor::Args),
     Generate(generate::Args),
 }
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Command::View(args) => args.run(),
         Command::Export(args) => args.run(),
         Command::List(args) => args.run(),
+        Command::Top(args) => args.run(),
         Command::Doctor(args) => args.run(),
         Command::Generate(args) => args.run(),
     }

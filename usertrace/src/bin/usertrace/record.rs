@@ -138,6 +138,7 @@ impl Args {
         // A program has the terminal to itself.
         let shows = !self.summary.quiet && options.program.is_empty();
         let mut progress = shows.then(Progress::new);
+        let has_program = !options.program.is_empty();
         let recorded = if fallback {
             record_fallback(&options)
         } else {
@@ -168,6 +169,12 @@ impl Args {
         }
         if !self.summary.quiet {
             output::report(summary(&recording));
+            if has_program && recording.session.processes.is_empty() {
+                output::say(
+                    "nobody wrote an event: are there tracepoints in the program, and does -e name them? --malloc, \
+                     --pthread, --dl and --function make events of what programs do that have none",
+                );
+            }
         }
         if let Some(to) = &self.summary.json
             && let Err(error) = output::json(to, &recording)

@@ -1,12 +1,14 @@
 //! What a trace is to be like, as options of the commands that make one.
 
 use usertrace::consumer::TraceSetup;
+use usertrace::context::is_context;
+use usertrace::reader::Patterns;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Setup {
     /// Only these events: NAME or PROVIDER:NAME, * for any characters, ? for any one, ! in front for those that are not
     /// wanted; several with commas between them, of which the last that matches counts [default: all]
-    #[arg(short, long, value_name = "PATTERNS", value_delimiter = ',')]
+    #[arg(short, long, value_name = "PATTERNS", value_delimiter = ',', value_parser = pattern)]
     event: Vec<String>,
 
     /// Full rings overwrite their oldest events: the trace has the last ones, whatever is read of it meanwhile
@@ -18,12 +20,12 @@ pub(crate) struct Setup {
     subbuf_size: Option<u32>,
 
     /// Sub-buffers in each ring, a power of two [default: the kernel's]
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = count)]
     subbuf_count: Option<u32>,
 
     /// What each event is to say besides its fields: vpid, vtid, procname, cpu_id, ip, cgroup_ns, ipc_ns, mnt_ns, net_ns,
     /// pid_ns, time_ns, user_ns, uts_ns, or app.NAME, which the program defines; several with commas between them
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = context)]
     context: Vec<String>,
 }
 
@@ -47,9 +49,36 @@ fn size(text: &str) -> Result<u32, String> {
         _ => (text, 1),
     };
     let number: u32 = digits.parse().map_err(|_| "not a number".to_owned())?;
-    number
-        .checked_mul(factor)
-        .ok_or_else(|| "too large".to_owned())
+    let size = number.checked_mul(factor).ok_or("too large")?;
+    if size < 4096 || !size.is_power_of_two() {
+        return Err("a power of two from 4096 on".to_owned());
+    }
+    Ok(size)
+}
+
+/// A number of sub-buffers.
+fn count(text: &str) -> Result<u32, String> {
+    let number: u32 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if number < 2 || !number.is_power_of_two() {
+        return Err("a power of two from 2 on".to_owned());
+    }
+    Ok(number)
+}
+
+/// A pattern of events: what is none the kernel refuses without a word, and programs that trace without it record nothing.
+fn pattern(text: &str) -> Result<String, String> {
+    match Patterns::new(&[text]) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(_) => Err("letters, digits, _ - . : * ?, and perhaps ! in front".to_owned()),
+    }
+}
+
+/// A context that there is.
+fn context(text: &str) -> Result<String, String> {
+    match is_context(text) {
+        true => Ok(text.to_owned()),
+        false => Err("no such context".to_owned()),
+    }
 }
 
 #[cfg(test)]
@@ -61,8 +90,24 @@ mod tests {
         assert_eq!(size("4096"), Ok(4096));
         assert_eq!(size("256k"), Ok(256 << 10));
         assert_eq!(size("1M"), Ok(1 << 20));
-        for bad in ["", "k", "-1", "4096M", "1G", "ü"] {
+        for bad in ["", "k", "-1", "4096M", "1G", "ü", "2k", "5000", "0"] {
             assert!(size(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn what_no_trace_can_be_like_is_refused() {
+        assert_eq!(count("16"), Ok(16));
+        for bad in ["", "0", "1", "3", "-2"] {
+            assert!(count(bad).is_err(), "{bad}");
+        }
+        for good in ["shop:*", "!a-b.c_?", "0", "1"] {
+            assert_eq!(pattern(good).as_deref(), Ok(good));
+        }
+        for bad in ["", "!", "a/b", "a b", "ü"] {
+            assert!(pattern(bad).is_err(), "{bad}");
+        }
+        assert!(context("vtid").is_ok() && context("app.request").is_ok());
+        assert!(context("thread").is_err() && context("app.").is_err());
     }
 }

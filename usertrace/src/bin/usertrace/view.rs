@@ -1,14 +1,13 @@
 //! `usertrace view`.
 
-use std::collections::BTreeSet;
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use usertrace::reader::{Item, Lost, Printer, Reader, What, is_recorded};
+use usertrace::reader::{Item, Lost, Printer, Reader, What, is_going_on};
 
 use crate::output;
 use crate::selection::{Selected, WRONG_COMMAND_LINE};
@@ -77,25 +76,6 @@ impl Args {
         };
         view.ended(written)
     }
-}
-
-/// Whether anybody may still write to these traces: who records them, or else their processes.
-fn is_going_on(reader: &Reader, directories: &[PathBuf], was_recorded: &mut bool) -> bool {
-    let traces = reader.traces();
-    let parents = traces.iter().filter_map(|trace| trace.directory().parent());
-    let parents: BTreeSet<&Path> = parents
-        .chain(directories.iter().map(PathBuf::as_path))
-        .collect();
-    if parents.into_iter().any(is_recorded) {
-        *was_recorded = true;
-        return true;
-    }
-    // Who recorded it has come to the end, if processes have or not.
-    if *was_recorded {
-        return false;
-    }
-    let pids = || traces.iter().filter_map(|trace| trace.metadata().pid());
-    traces.is_empty() || pids().any(|pid| Path::new(&format!("/proc/{pid}")).exists())
 }
 
 #[derive(Default)]

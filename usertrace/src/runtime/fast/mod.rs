@@ -26,6 +26,8 @@ mod worker;
 
 #[cfg(feature = "tools")]
 pub(crate) use self::clock::sync as clock_sync;
+#[cfg(feature = "tools")]
+pub(crate) use self::spawn::NAME as DAEMON;
 pub use self::spawn::RUNNING;
 pub use self::summary::parse_summary;
 

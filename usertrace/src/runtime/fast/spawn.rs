@@ -127,7 +127,8 @@ pub(super) fn settle() {
     rename();
 }
 
-const NAME: &std::ffi::CStr = c"usertrace-fast";
+/// What the daemons are called.
+pub(crate) const NAME: &std::ffi::CStr = c"usertrace-fast";
 
 /// Writes the name over the program's arguments, by which people and scripts look for the program's processes.
 fn rename() {

@@ -1,0 +1,464 @@
+//! What a new user types, and what is to be seen then, in a real terminal, with the kernel's buffers (E1, F1); and the commands that
+//! only look: which events there are (B3, E4, E6), and how often they come (E7).
+
+#[path = "../../../../usertrace/tests/support/terminal.rs"]
+#[allow(unreachable_pub, dead_code, reason = "others use it, too")]
+mod terminal;
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use usertrace_tests::control::Trace;
+use usertrace_tests::guest::scaled;
+use usertrace_tests::record::Recorder;
+use usertrace_tests::running::Running;
+use usertrace_tests::{babeltrace, program, wait};
+
+use self::terminal::Terminal;
+use crate::{Case, cases};
+
+pub(crate) const CASES: &[Case] = cases![
+    e1_f1_traces_are_made_and_read_by_hand,
+    f1_a_recording_and_top_are_followed_in_a_terminal,
+    b3_e4_events_of_processes_are_listed,
+    b3_e6_who_found_no_room_for_descriptions_is_asked,
+    e7_top_counts_what_a_recorder_reads_and_takes_nothing,
+    e7_top_says_that_it_estimates,
+];
+
+fn snapshot(name: &str) -> PathBuf {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bin/guest-tests/sessions");
+    directory.join(format!("{name}.txt"))
+}
+
+fn terminal(size: (usize, usize)) -> Terminal {
+    let programs = ["usertrace", "server"].map(|name| (name, program::path(name)));
+    Terminal::new(size, &programs, &[])
+}
+
+fn e1_f1_traces_are_made_and_read_by_hand() {
+    let mut terminal = terminal((120, 40));
+    for command in [
+        "usertrace doctor | head -n 4",
+        "usertrace list",
+        "usertrace start mine -e 'shop:*'",
+        "server 20",
+        "usertrace status mine",
+        "usertrace list",
+        "usertrace list --events mine",
+        "usertrace filter mine 'shop:*' '!shop:tick'",
+        "usertrace filter mine",
+        "server 20",
+        "usertrace list --events mine | grep tick",
+        "usertrace snapshot mine -o now",
+        "usertrace view now | tail -n 1",
+        "usertrace stop mine",
+        "usertrace status mine >/dev/null; echo $?",
+        "usertrace start mine; usertrace status mine >/dev/null; echo $?",
+        "usertrace top -b -n 1 -i 0.2 mine",
+        "usertrace record -o traces --trace mine -- server 20",
+        "usertrace list",
+        "usertrace destroy mine",
+        "usertrace record -o other -- server 3",
+        // What goes wrong.
+        "usertrace status mine",
+        "usertrace stop mine",
+        "usertrace destroy mine yours",
+        "usertrace filter mine 'shop:*'",
+        "usertrace snapshot mine",
+        "usertrace list mine",
+        "usertrace list --events mine",
+        "usertrace top mine",
+        "usertrace start a/b",
+        "usertrace start -e 'a/b' mine",
+        "usertrace start --subbuf-size 5000 mine",
+        "usertrace start --context nothing mine",
+        "usertrace list",
+        "usertrace start mine && usertrace start --subbuf-size 64k mine",
+        "usertrace filter mine 'a/b'",
+        "usertrace record -o traces -- server 3",
+        "usertrace record -p 4194305",
+        "usertrace record -- ./nothing",
+        "usertrace destroy mine",
+    ] {
+        terminal.run(command);
+    }
+    terminal.check(&snapshot("hand"));
+}
+
+/// The screen of `top` has a row for each of these events, with a rate.
+fn has_rates(screen: &str, events: &[&str]) -> bool {
+    let is_rate = |event: &&str| {
+        screen.lines().any(|line| {
+            let words: Vec<_> = line.split_whitespace().collect();
+            words.last() == Some(event) && words.get(1).is_some_and(|rate| *rate != "0")
+        })
+    };
+    events.iter().all(is_rate)
+}
+
+fn f1_a_recording_and_top_are_followed_in_a_terminal() {
+    let mut terminal = terminal((80, 24));
+    terminal.run("server &");
+    terminal.enter("usertrace record -o traces");
+    let line = |screen: &str| {
+        screen
+            .lines()
+            .find(|line| line.contains(" events ("))
+            .map(str::to_owned)
+    };
+    terminal.until("it says how far it is", |screen| line(screen).is_some());
+    terminal.keep_screen("a line that changes");
+    let first = line(&terminal.screen());
+    terminal.until("it says so again", |screen| line(screen) != first);
+    terminal.press(&["C-c"]);
+    let is_over = |screen: &str| screen.trim_end().ends_with("\n$");
+    terminal.until("it ends", is_over);
+    // There is nothing left of that line.
+    assert_eq!(line(&terminal.screen()), None);
+    terminal.keep_screen("the end of a recording");
+
+    terminal.run("clear; usertrace start mine; usertrace record -q --trace mine -o more &");
+    let state = terminal.run("stty -g");
+    terminal.enter("usertrace top -i 0.5 mine");
+    let both = ["shop:served", "shop:tick"];
+    terminal.until("there are rates", |screen| has_rates(screen, &both));
+    terminal.keep_screen("top");
+    terminal.press(&["e"]);
+    terminal.until("it is sorted", |screen| screen.contains("sort: event"));
+    terminal.press(&["/"]);
+    terminal.until("a filter is asked for", |screen| {
+        screen.contains("those that have: _")
+    });
+    terminal.press(&["t", "i", "c", "k", "Enter"]);
+    terminal.until("it is filtered", |screen| {
+        has_rates(screen, &both[1..]) && !screen.contains("served")
+    });
+    terminal.resize(40, 10);
+    terminal.until("it is small", |screen| {
+        screen.lines().count() <= 10 && has_rates(screen, &both[1..]) && !screen.contains("MEAN")
+    });
+    terminal.keep_screen("40 columns, 10 rows");
+    assert!(
+        terminal
+            .screen()
+            .lines()
+            .all(|line| line.chars().count() <= 40)
+    );
+    terminal.press(&["q"]);
+    terminal.until("it ends", is_over);
+    assert!(terminal.is_plain());
+    assert_eq!(terminal.run("stty -g"), state);
+    terminal.resize(80, 24);
+    terminal.run("kill %2; wait %2; usertrace destroy mine; kill %1");
+    terminal.check(&snapshot("follow"));
+}
+
+fn usertrace(arguments: &[&str]) -> (Option<i32>, Value) {
+    let mut command = Command::new(program::path("usertrace"));
+    let output = command
+        .args(arguments)
+        .arg("--json")
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    let json = serde_json::from_slice(&output.stdout);
+    (
+        output.status.code(),
+        json.unwrap_or_else(|error| panic!("{error}: {said}")),
+    )
+}
+
+/// Name and whether it is wanted, of the events of a process.
+fn wanted(process: &Value) -> Vec<(&str, bool)> {
+    let events = process["tracepoints"].as_array().expect("events").iter();
+    events
+        .map(|event| {
+            (
+                event["name"].as_str().expect("text"),
+                event["wanted"] == true,
+            )
+        })
+        .collect()
+}
+
+fn server(variables: &[(&str, &str)], arguments: &[&str]) -> Running {
+    let mut command = Command::new(program::path("server"));
+    command
+        .args(arguments)
+        .envs(variables.iter().copied())
+        .stdout(Stdio::null());
+    Running::start(&mut command)
+}
+
+fn b3_e4_events_of_processes_are_listed() {
+    // Nobody is in a trace: who can be asked, and who cannot.
+    let asked = server(&[("USERTRACE_CONTROL", "thread")], &[]);
+    let silent = server(&[], &[]);
+    let of = |list: &Value, running: &Running| -> Value {
+        let programs = list["programs"].as_array().expect("programs").iter();
+        let mut of_it = programs.filter(|program| program["pid"] == running.0.id());
+        of_it.next().cloned().unwrap_or_default()
+    };
+    let list = wait::until_some("it can be asked", || {
+        let (status, list) = usertrace(&["list", "--events"]);
+        assert_eq!(status, Some(3), "{list}");
+        (of(&list, &asked)["told_by"] == "process" && !of(&list, &silent).is_null()).then_some(list)
+    });
+    assert_eq!(
+        wanted(&of(&list, &asked)),
+        [("shop:served", false), ("shop:tick", false)]
+    );
+    let problem = of(&list, &silent)["problems"][0]
+        .as_str()
+        .expect("a problem")
+        .to_owned();
+    assert!(
+        problem.contains("has no control channel; USERTRACE_CONTROL=signal"),
+        "{problem}"
+    );
+    // What they described is there, whatever was read meanwhile, and when one has ended.
+    let trace = Trace::create("listed");
+    trace.write("filter", "!shop:tick").expect("a filter");
+    trace.write("filter", "shop:served").expect("a filter");
+    trace.start();
+    let directory = tempfile::tempdir().expect("a directory");
+    let recorder = Recorder::start(&trace, &directory.path().join("trace"));
+    let consumed = || trace.stats().rings.iter().any(|ring| ring.consumed > 0);
+    wait::until("it reads", consumed);
+    let processes = || {
+        let (status, list) = usertrace(&["list", "--events", "listed"]);
+        (
+            status,
+            list["traces"][0]["processes"]
+                .as_array()
+                .expect("processes")
+                .clone(),
+        )
+    };
+    let (status, before) = processes();
+    assert_eq!((status, before.len()), (Some(0), 2), "{before:?}");
+    for process in &before {
+        assert_eq!(process["told_by"], "trace");
+        assert_eq!(
+            wanted(process),
+            [("shop:served", true), ("shop:tick", false)]
+        );
+        let fields = &process["tracepoints"][0]["fields"];
+        assert_eq!(
+            fields[2],
+            serde_json::json!({ "type": "str", "name": "path" })
+        );
+        assert_eq!(process["tracepoints"][0]["loglevel"], 6);
+    }
+    // Nothing of it was consumed or lost by looking.
+    trace.write("filter_mask", "0x4000").expect("a mask");
+    trace.write("filter", "1").expect("a filter");
+    let (_, masked) = processes();
+    assert_eq!(
+        wanted(&masked[0]),
+        [("shop:served", false), ("shop:tick", true)]
+    );
+    trace.write("filter_mask", "0xffffffff").expect("a mask");
+    drop(recorder);
+    drop((asked, silent));
+    wait::until("they have ended", || {
+        let (status, list) = processes();
+        status == Some(0) && list.len() == 2 && list.iter().all(|process| process["dead"] == true)
+    });
+    let (_, list) = usertrace(&["list", "--events"]);
+    let pids: Vec<_> = list["programs"]
+        .as_array()
+        .expect("programs")
+        .iter()
+        .map(|p| &p["comm"])
+        .collect();
+    assert!(!pids.iter().any(|comm| **comm == "server"), "{list}");
+}
+
+/// A channel that is too small for all descriptions.
+fn b3_e6_who_found_no_room_for_descriptions_is_asked() {
+    let trace = Trace::create("small");
+    trace.set_geometry("control", 4096, 2);
+    trace.start();
+    let crowd = |variables: &[(&str, &str)]| {
+        // A CPU has a ring: all descriptions are to be in one.
+        let mut command = Command::new("taskset");
+        let command = command.args(["-c", "0"]).arg(program::path("crowd"));
+        let command = command
+            .envs(variables.iter().copied())
+            .stdin(Stdio::piped());
+        Running::start(command)
+    };
+    let (asked, silent) = (crowd(&[("USERTRACE_CONTROL", "thread")]), crowd(&[]));
+    let process = |running: &Running| {
+        let (status, list) = usertrace(&["list", "--events", "small"]);
+        let processes = list["traces"][0]["processes"]
+            .as_array()
+            .expect("processes")
+            .iter();
+        let mut of_it = processes.filter(|process| process["pid"] == running.0.id());
+        (status, of_it.next().cloned())
+    };
+    let told = wait::until_some("all is told", || {
+        process(&asked).1.filter(|p| p["told_by"] == "both")
+    });
+    assert_eq!(told["problems"].as_array().map(Vec::len), Some(0), "{told}");
+    assert_eq!(wanted(&told).len(), 48);
+    let (status, part) = wait::until_some("it is there", || match process(&silent) {
+        (status, Some(part)) => Some((status, part)),
+        _ => None,
+    });
+    assert_eq!(status, Some(3));
+    assert!((1..48).contains(&wanted(&part).len()), "{part}");
+    let problems = part["problems"].to_string();
+    assert!(
+        problems.contains("no control channel") && problems.contains("no room"),
+        "{problems}"
+    );
+}
+
+/// What `top --json` says in the end of events of this name, of all processes: how many, and whether that is an estimate.
+fn totals(lines: &str, event: &str) -> (u64, bool) {
+    let last = lines.lines().last().expect("a line");
+    let json: Value = serde_json::from_str(last).expect("JSON");
+    let rows = json["rows"].as_array().expect("rows").iter();
+    let rows = rows.filter(|row| row["event"] == event);
+    rows.fold((0, false), |(total, estimate), row| {
+        let more = row["total"].as_u64().expect("a number");
+        (total + more, estimate || row["total_is_estimate"] == true)
+    })
+}
+
+fn e7_top_counts_what_a_recorder_reads_and_takes_nothing() {
+    for (scope, subbufs) in [("cpu", 16), ("thread", 16), ("global", 16)] {
+        let trace = Trace::started_of("counted", scope, 65536, subbufs);
+        let directory = tempfile::tempdir().expect("a directory");
+        let output = directory.path().join("trace");
+        let recorder = Recorder::start(&trace, &output);
+        let top = Top::start("counted");
+        // One that is there when it begins is counted from then on.
+        wait::until("it has looked", || {
+            std::fs::read_link(format!("/proc/{}/exe", top.0.0.id())).is_ok()
+        });
+        std::thread::sleep(Duration::from_millis(300));
+        let count = scaled(20_000);
+        let mut numbered = Command::new(program::path("numbered"));
+        numbered
+            .args(["--events", &count.to_string(), "--threads", "2"])
+            .stdout(Stdio::piped());
+        let written = written_by(Running::start(&mut numbered));
+        wait::until("it was read", || trace.stats().processes.is_empty());
+        // Who has ended is let go of.
+        wait::until("it has nothing open", || !top.has_open(&trace));
+        std::thread::sleep(Duration::from_millis(300));
+        recorder.finish(&trace);
+        let lines = top.end(&trace);
+        let read = babeltrace::read(&output);
+        assert_eq!(
+            (read.events.len() as u64, read.discarded),
+            (written, 2 * count - written),
+            "{scope}"
+        );
+        let (total, is_estimate) = totals(&lines, "test:numbered");
+        if is_estimate {
+            let error = total.abs_diff(written) as f64 / written as f64;
+            assert!(error < 0.2, "{scope}: {total} of {written}");
+        } else {
+            assert_eq!(total, written, "{scope}: {lines}");
+        }
+        println!("{scope}: {total} of {written}, estimated: {is_estimate}");
+    }
+}
+
+/// How many events it recorded.
+fn written_by(mut numbered: Running) -> u64 {
+    let mut said = String::new();
+    let mut output = numbered.0.stdout.take().expect("piped");
+    output.read_to_string(&mut said).expect("text");
+    let _ = numbered.wait();
+    let mut words = said.split_whitespace().skip(1);
+    words
+        .next()
+        .and_then(|word| word.parse().ok())
+        .unwrap_or_else(|| panic!("{said}"))
+}
+
+/// A ring that is overwritten faster than anybody looks: `top` is stopped meanwhile.
+fn e7_top_says_that_it_estimates() {
+    let trace = Trace::create("fast");
+    trace.write("main/scope", "global").expect("a scope");
+    trace.set_geometry("main", 4096, 4);
+    trace.write("main/flight", "1").expect("flight");
+    trace.start();
+    let top = Top::start("fast");
+    let pid = Pid::from_raw(top.0.0.id().cast_signed());
+    let server = server(&[], &[]);
+    let head = || {
+        trace
+            .stats()
+            .rings
+            .iter()
+            .map(|ring| ring.head)
+            .max()
+            .unwrap_or(0)
+    };
+    wait::until("it writes", || head() > 2 * 4096);
+    std::thread::sleep(Duration::from_millis(500));
+    kill(pid, Signal::SIGSTOP).expect("stopped");
+    // Some rounds of the ring.
+    let before = head();
+    wait::until("it is overwritten", || head() > before + 10 * 4 * 4096);
+    kill(pid, Signal::SIGCONT).expect("it goes on");
+    std::thread::sleep(Duration::from_millis(700));
+    let least = head();
+    drop(server);
+    let lines = top.end(&trace);
+    let (total, is_estimate) = totals(&lines, "shop:served");
+    assert!(is_estimate, "{lines}");
+    // A record of it has 56 bytes, and there are those of ticks, headers, and padding.
+    let expected = least / 56;
+    assert!(
+        total > expected / 2 && total < 2 * expected,
+        "{total}, and {expected} fit"
+    );
+    println!("{total} estimated, {expected} fit");
+}
+
+/// `top --json`, until the trace is gone.
+struct Top(Running);
+
+impl Top {
+    fn start(trace: &str) -> Self {
+        let mut top = Command::new(program::path("usertrace"));
+        top.args(["top", "--json", "--interval", "0.2", trace])
+            .stdout(Stdio::piped());
+        Self(Running::start(&mut top))
+    }
+
+    /// Does it have a file of the trace open?
+    fn has_open(&self, trace: &Trace) -> bool {
+        let fds = std::fs::read_dir(format!("/proc/{}/fd", self.0.0.id()))
+            .into_iter()
+            .flatten();
+        let mut links = fds
+            .flatten()
+            .filter_map(|fd| std::fs::read_link(fd.path()).ok());
+        links.any(|link| link.starts_with(trace.path()))
+    }
+
+    /// What it said.
+    fn end(mut self, trace: &Trace) -> String {
+        trace.try_remove().expect("removed");
+        let mut lines = String::new();
+        let mut said = self.0.0.stdout.take().expect("piped");
+        said.read_to_string(&mut lines).expect("text");
+        assert!(self.0.wait().success());
+        lines
+    }
+}

@@ -1,0 +1,8 @@
+//! The program that tests in a terminal trace, by itself.
+
+#[path = "../../../usertrace/tests/terminal/server.rs"]
+mod server;
+
+fn main() {
+    server::run();
+}

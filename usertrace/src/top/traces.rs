@@ -1,0 +1,204 @@
+//! Counting the events of all processes of traces.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::{Counted, Counter, ProcessCounter};
+use crate::consumer::{
+    CONTROL, ControlFs, ControlFsError, KernelFile, TraceDir, consumer_files, event_channels,
+};
+
+/// How often it is looked for new processes.
+const SCAN: Duration = Duration::from_millis(100);
+
+/// Processes that have ended are told of so much longer.
+const LINGER: Duration = Duration::from_secs(10);
+
+/// Counts the events of all processes of some traces, or of all.
+#[derive(Debug)]
+pub struct Traces {
+    control_fs: ControlFs,
+    /// None: all that there are.
+    names: Option<Vec<String>>,
+    traces: BTreeMap<String, Trace>,
+    scanned: Option<Instant>,
+    problems: Vec<String>,
+    /// Which one is looked at first.
+    turn: usize,
+}
+
+#[derive(Debug, Default)]
+struct Trace {
+    /// By the names of their files.
+    processes: BTreeMap<String, Process>,
+    /// It was looked at once: what comes now is new.
+    is_known: bool,
+}
+
+#[derive(Debug)]
+struct Process {
+    counter: ProcessCounter<KernelFile>,
+    /// When it had ended.
+    ended: Option<Instant>,
+    /// Its files cannot be read.
+    failed: bool,
+}
+
+impl Traces {
+    /// The traces of these names; none: all that there are, and that come. What is in the rings already does not count.
+    ///
+    /// # Errors
+    /// When there is no trace of such a name.
+    pub fn new(control_fs: ControlFs, names: Option<Vec<String>>) -> Result<Self, ControlFsError> {
+        for name in names.iter().flatten() {
+            control_fs.trace(name)?;
+        }
+        let mut traces = Self {
+            control_fs,
+            names,
+            traces: BTreeMap::new(),
+            scanned: None,
+            problems: Vec::new(),
+            turn: 0,
+        };
+        traces.scan();
+        Ok(traces)
+    }
+
+    /// Finds traces and processes.
+    fn scan(&mut self) {
+        let is_first = self.scanned.is_none();
+        self.scanned = Some(Instant::now());
+        let names = match &self.names {
+            Some(names) => names.clone(),
+            None => {
+                let paths = self.control_fs.traces().unwrap_or_default();
+                let names = paths.iter().filter_map(|path| path.file_name()?.to_str());
+                names.map(str::to_owned).collect()
+            }
+        };
+        for trace in self.traces.values_mut() {
+            trace.is_known |= !is_first;
+        }
+        for name in &names {
+            let Ok(directory) = self.control_fs.trace(name) else {
+                continue;
+            };
+            let trace = self.traces.entry(name.clone());
+            let trace = trace.or_insert_with(|| Trace {
+                is_known: !is_first,
+                ..Trace::default()
+            });
+            trace.scan(name, &directory, &mut self.problems);
+        }
+        for (name, trace) in &mut self.traces {
+            if !names.contains(name) || self.control_fs.trace(name).is_err() {
+                // What is left of it, nobody can read any more.
+                trace.processes.values_mut().for_each(Process::end);
+            }
+            let lingers = |ended: Option<Instant>| ended.is_none_or(|at| at.elapsed() < LINGER);
+            trace.processes.retain(|_, process| lingers(process.ended));
+        }
+    }
+}
+
+impl Process {
+    fn end(&mut self) {
+        if self.ended.is_none() {
+            self.counter.close();
+            self.ended = Some(Instant::now());
+        }
+    }
+}
+
+impl Trace {
+    fn scan(&mut self, name: &str, directory: &TraceDir, problems: &mut Vec<String>) {
+        // Events of a channel that is seen first are described by then.
+        let channels = event_channels(directory.path()).unwrap_or_default();
+        let channels = channels.iter().map(String::as_str);
+        for channel in channels.chain([CONTROL]) {
+            let path = directory.channel(channel);
+            for file in consumer_files(&path).unwrap_or_default() {
+                let process = self.processes.entry(file.clone());
+                let process = process.or_insert_with(|| Process {
+                    counter: ProcessCounter::new(name, &file),
+                    ended: None,
+                    failed: false,
+                });
+                if process.failed || process.counter.has(channel) {
+                    continue;
+                }
+                if let Err(error) = open(process, channel, &path.join(&file), !self.is_known) {
+                    process.failed = true;
+                    problems.push(format!("{name}/{channel}/{file}: {error}"));
+                }
+            }
+        }
+    }
+}
+
+fn open(process: &mut Process, channel: &str, path: &Path, from_now: bool) -> io::Result<()> {
+    match KernelFile::open(path) {
+        Ok(file) => process.counter.add(channel, file, from_now),
+        // It has ended, and was read to its end.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+impl Counter for Traces {
+    fn step(&mut self, until: Instant) -> Duration {
+        if self.scanned.is_none_or(|scanned| scanned.elapsed() >= SCAN) {
+            self.scan();
+        }
+        let mut wait = SCAN;
+        let traces = self.traces.values_mut();
+        let mut processes: Vec<_> = traces
+            .flat_map(|trace| trace.processes.values_mut())
+            .collect();
+        let count = processes.len();
+        if count > 0 {
+            // So that there is time for each one now and then.
+            self.turn = (self.turn + 1) % count;
+            processes.rotate_left(self.turn);
+        }
+        for process in processes {
+            if process.ended.is_some() || process.failed {
+                continue;
+            }
+            match process.counter.step(until) {
+                Ok(soon) => wait = wait.min(soon),
+                Err(error) => {
+                    process.failed = true;
+                    let counted = process.counter.counted();
+                    self.problems.push(format!("{}: {error}", counted.key));
+                }
+            }
+            if process.counter.has_ended() {
+                process.end();
+            }
+        }
+        wait
+    }
+
+    fn counted(&mut self) -> Vec<Counted> {
+        let traces = self.traces.values_mut();
+        let processes = traces.flat_map(|trace| trace.processes.values_mut());
+        processes.map(|process| process.counter.counted()).collect()
+    }
+
+    fn problems(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.problems)
+    }
+
+    fn has_ended(&self) -> bool {
+        let Some(names) = &self.names else {
+            return false;
+        };
+        names
+            .iter()
+            .all(|name| self.control_fs.trace(name).is_err())
+    }
+}

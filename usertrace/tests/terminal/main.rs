@@ -1,0 +1,28 @@
+//! What a new user types, and what is to be seen then, in a real terminal (F1), without the kernel's buffers (D, F3). The
+//! guest's tests have those with them.
+
+mod fallback;
+mod server;
+#[path = "../support/terminal.rs"]
+#[allow(unreachable_pub, dead_code, reason = "others use it, too")]
+mod terminal;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+
+fn main() -> ExitCode {
+    let own = std::env::args_os().next().unwrap_or_default();
+    if Path::new(&own).file_name() == Some(server::NAME.as_ref()) {
+        server::run();
+        return ExitCode::SUCCESS;
+    }
+    let trials = fallback::ALL.iter().map(|&(name, test)| {
+        Trial::test(name, move || {
+            test();
+            Ok(())
+        })
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+}
