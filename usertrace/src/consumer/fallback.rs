@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 
 use super::record::{OutputError, create_output, exit_status, system};
 use super::signals::{Came, Signals};
-use super::{Options, RecordError, Recording, SessionSummary};
+use super::{Limits, Options, RecordError, Recording, SessionSummary};
 use crate::runtime::{RUNNING, parse_summary};
 
 /// Milliseconds between two looks whether the daemons are done.
@@ -28,6 +28,9 @@ const WAIT: u16 = 5;
 pub fn record_fallback(options: &Options) -> Result<Recording, RecordError> {
     if !options.pids.is_empty() {
         return Err(RecordError::RunsAlready);
+    }
+    if options.limits != Limits::default() {
+        return Err(RecordError::NoChunks);
     }
     let (program, arguments) = options
         .program

@@ -20,7 +20,7 @@ mod stream;
 mod trace;
 
 pub use clock::Clock;
-pub use process::{Identity, ProcessSummary, ProcessWriter, RingState};
+pub use process::{Identity, ProcessSummary, ProcessWriter, RingCounts, RingState};
 #[cfg(feature = "tools")]
 pub(crate) use process::{file_name, text};
 pub use stream::{StreamChannel, StreamOf, StreamState, StreamWriter};

@@ -8,6 +8,7 @@ mod doctor;
 mod extract;
 mod filter;
 mod generate;
+mod limits;
 mod list;
 mod output;
 mod preload;

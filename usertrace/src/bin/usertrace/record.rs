@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use usertrace::consumer::{
-    CONTROL_FS, ControlFs, Options, RecordError, Recorded, Recording, record, record_fallback,
+    CONTROL_FS, ControlFs, Options, RecordError, Recorded, Recording, Tell, record, record_fallback,
 };
 
+use crate::limits::{self, Limits};
 use crate::output::{self, Totals};
 use crate::preload::{Preload, Wanted};
 use crate::progress::Progress;
@@ -34,6 +35,7 @@ Examples:
   usertrace record --context vtid,procname -- ./server    each event with its thread and that one's name
   usertrace record -p 4711                    a program that runs, without its children
   usertrace record --trace mine -o trace      a trace that was set up by hand, until SIGINT
+  usertrace record --rotate-size 100M --keep 10 -o trace -- ./server      the last gigabyte, in parts
 
 The trace is a directory with a CTF trace for each process, for babeltrace2 and Trace Compass. The program's
 input and output are left alone, and signals are passed on to it; two of SIGINT, SIGTERM or SIGHUP end the
@@ -43,6 +45,14 @@ standard error.
 
 A recording that was killed goes on when it is started again with the same directory, while its trace is there:
 nothing that was read is missing then, and nothing is there twice. One program at a time can read a trace.
+
+With --rotate-size or --rotate-time the directory has chunks, each with complete traces, whose names sort by time. The one that
+is written is called *.current; the others may be read, moved and removed by anybody, and usertrace view on the directory
+prints them all as one. This needs the kernel's buffers, and so does --max-size.
+
+When the disk is full, nothing is read until there is room: events stay in the rings, as far as these go, and what finds no room
+there is counted, as always. If it is full to the end, recording fails; what is in the rings stays there, and usertrace record
+with the same directory goes on.
 
 Exit status: the program's, 128+N if signal N ended it; 125 if recording failed, 126 if the program cannot be
 executed, 127 if there is none, 130 if it was left running.")]
@@ -72,6 +82,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     preload: Wanted,
+
+    #[command(flatten)]
+    limits: Limits,
 
     #[command(flatten)]
     summary: output::Summary,
@@ -109,6 +122,7 @@ impl Args {
             program: self.program,
             environment: preload.iter().map(Preload::variable).collect(),
             pids: self.pid,
+            limits: self.limits.into(),
         };
         // Only if nobody asked for a place where the kernel's are: then that is what is wrong.
         let fallback =
@@ -119,10 +133,15 @@ impl Args {
         let recorded = if fallback {
             record_fallback(&options)
         } else {
-            record(&options, &mut |so_far| {
-                progress
+            let quiet = self.summary.quiet;
+            record(&options, &mut |tell| match tell {
+                Tell::SoFar(so_far) => progress
                     .iter_mut()
-                    .for_each(|progress| progress.tell(so_far));
+                    .for_each(|progress| progress.tell(so_far)),
+                Tell::News(news) => {
+                    progress.iter_mut().for_each(Progress::make_room);
+                    limits::say(news, quiet);
+                }
             })
         };
         progress.into_iter().for_each(Progress::end);
@@ -177,6 +196,16 @@ fn summary(recording: &Recording) -> String {
         text.push_str(&format!(
             "usertrace: the programs' first writes to {} found no memory\n",
             output::count(totals.sunk as usize, "page", "pages")
+        ));
+    }
+    if totals.overwritten > 0 {
+        text.push_str(&format!(
+            "usertrace: {} overwritten before they were read\n",
+            output::count(
+                totals.overwritten as usize,
+                "sub-buffer was",
+                "sub-buffers were"
+            )
         ));
     }
     let mut busiest = processes.clone();
