@@ -7,6 +7,7 @@
 
 mod chunks;
 mod control_fs;
+mod daemon;
 mod fallback;
 mod file;
 mod kernel_file;
@@ -24,6 +25,7 @@ pub use chunks::{Limits, finished_chunks};
 pub use control_fs::{
     CONTROL_FS, ControlFs, ControlFsError, TraceDir, TraceSetup, consumer_files, event_channels,
 };
+pub use daemon::{DaemonOptions, DaemonTell, daemon};
 pub use fallback::record_fallback;
 pub use file::{ConsumerFile, FileRing};
 pub use kernel_file::KernelFile;

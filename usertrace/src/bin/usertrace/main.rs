@@ -4,12 +4,14 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod ctl;
+mod daemon;
 mod doctor;
 mod extract;
 mod filter;
 mod generate;
 mod limits;
 mod list;
+mod notify;
 mod output;
 mod preload;
 mod progress;
@@ -35,6 +37,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Record(record::Args),
+    Daemon(daemon::Args),
     Ctl(ctl::Args),
     Start(start::Start),
     Stop(start::Stop),
@@ -52,6 +55,7 @@ enum Command {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Record(args) => args.run(),
+        Command::Daemon(args) => args.run(),
         Command::Ctl(args) => args.run(),
         Command::Start(args) => args.run(),
         Command::Stop(args) => args.run(),
