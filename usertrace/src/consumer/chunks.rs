@@ -97,6 +97,17 @@ impl Chunk {
     }
 }
 
+/// Where something will be, or is already, when the chunk that it is in is finished.
+pub(crate) fn finished(path: &Path) -> PathBuf {
+    let name = |part: &std::ffi::OsStr| {
+        let name = part.to_str()?.strip_suffix(CURRENT)?;
+        Chunk::number_of(name).map(|_| name.into())
+    };
+    path.iter()
+        .map(|part| name(part).unwrap_or_else(|| part.to_owned()))
+        .collect()
+}
+
 /// The finished chunks in a directory, the oldest first.
 ///
 /// # Errors
@@ -158,13 +169,13 @@ fn chunks(output: &Path) -> io::Result<Vec<(u64, String, bool)>> {
     Ok(chunks)
 }
 
-/// Removes a finished chunk: nobody who reads the directory sees a part of it.
+/// Removes a finished chunk, by the directory of the notes: nobody who reads that of the recording sees a part of it.
 pub(super) fn remove_chunk(output: &Path, chunk: &Path) -> io::Result<()> {
     let name = chunk.file_name().unwrap_or_default().to_string_lossy();
     let removed = output.join(DIRECTORY).join(format!("{REMOVED}{name}"));
     match fs::rename(chunk, &removed) {
         // Others took it away.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(_) if !chunk.exists() => return Ok(()),
         renamed => renamed?,
     }
     fs::remove_dir_all(removed)
@@ -185,7 +196,7 @@ pub(super) fn remove_rest(notes: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes of all files below a directory; 0 if it is not there. Files that go meanwhile do not count.
+/// Bytes of all files below a directory, but for notes; 0 if it is not there. Files that go meanwhile do not count.
 pub(super) fn size(directory: &Path) -> io::Result<u64> {
     let (mut bytes, mut todo) = (0, vec![directory.to_owned()]);
     while let Some(directory) = todo.pop() {
@@ -197,6 +208,7 @@ pub(super) fn size(directory: &Path) -> io::Result<u64> {
         for entry in entries {
             let entry = entry?;
             match entry.metadata() {
+                Ok(_) if entry.file_name() == DIRECTORY => {}
                 Ok(file) if file.is_dir() => todo.push(entry.path()),
                 Ok(file) => bytes += file.len(),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -245,6 +257,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let output = directory.path();
         fs::create_dir(output.join(DIRECTORY)).unwrap();
+        fs::write(output.join(DIRECTORY).join("trace"), "12345").unwrap();
         assert_eq!(last_number(output).unwrap(), 0);
         let chunks: Vec<_> = (0..3)
             .map(|n| Chunk::after(n, SystemTime::UNIX_EPOCH))
@@ -274,6 +287,17 @@ mod tests {
         fs::create_dir(output.join(Chunk::after(3, SystemTime::UNIX_EPOCH).current())).unwrap();
         finish_others(output, 0).unwrap();
         assert_eq!(last_number(output).unwrap(), 3);
+    }
+
+    #[test]
+    fn paths_in_chunks_are_known_when_these_are_finished() {
+        let name = "20261122T150347Z-000001";
+        let current = format!("/x.current/{name}.current/prog-1-1/main_0");
+        let path = format!("/x.current/{name}/prog-1-1/main_0");
+        assert_eq!(finished(Path::new(&current)), Path::new(&path));
+        for other in [&path[..], "a.current", "./.", "/"] {
+            assert_eq!(finished(Path::new(other)), Path::new(other));
+        }
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod signals;
 mod snapshot;
 mod source;
 
+pub(crate) use chunks::finished;
 pub use chunks::{Limits, finished_chunks};
 pub use control_fs::{
     CONTROL_FS, ControlFs, ControlFsError, TraceDir, TraceSetup, consumer_files, event_channels,

@@ -327,7 +327,7 @@ impl Notes {
     pub(super) fn remove(&self) -> io::Result<()> {
         // First what says that there are notes: without it, the rest means nothing.
         match fs::remove_file(self.directory.join("trace")) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => fs::remove_dir_all(&self.directory),
         }
     }

@@ -424,12 +424,17 @@ impl TraceRecorder {
         for (what, error) in std::mem::take(&mut self.refused) {
             self.session.problem(&what, &error);
         }
-        let finished = self.session.finish().map(Some);
-        let finished = self.unless_full(finished)?;
-        if finished.is_some() {
-            self.remove_old();
-        }
-        Ok(finished)
+        let finished = self.try_finish().map(Some);
+        self.unless_full(finished)
+    }
+
+    fn try_finish(&mut self) -> Result<SessionSummary, SessionError> {
+        self.session.drain(true, Instant::now())?;
+        let finished = self.session.rotate()?;
+        self.news.extend(finished.map(News::Finished));
+        // As long as there are notes, whose directory this needs.
+        self.remove_old();
+        self.session.finish()
     }
 
     /// Writes what readers need, and is not in the files: the recording is left as it is, to go on later.

@@ -330,10 +330,9 @@ impl<F: ConsumerFile> Session<F> {
         };
         for slot in self.processes.values_mut() {
             if let Slot::Live(process) = slot {
-                match process.rest(to) {
-                    Err(ProcessError::Write(error)) => return Err(error.into()),
-                    // What is wrong with its files the next look at them tells.
-                    _ => {}
+                // What else is wrong with its files the next look at them tells.
+                if let Err(ProcessError::Write(error)) = process.rest(to) {
+                    return Err(error.into());
                 }
             }
         }

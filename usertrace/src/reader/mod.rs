@@ -26,10 +26,11 @@ mod text;
 mod time;
 mod token;
 
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::consumer::Recorded;
+use crate::consumer::{Recorded, finished};
 use crate::runtime::RUNNING;
 pub use crate::runtime::filter::{BadPattern, Patterns};
 pub use merge::{Event, Item, Lost, Reader, Trace, What};
@@ -42,6 +43,16 @@ pub use time::Time;
 pub fn is_recorded(directory: &Path) -> bool {
     // What cannot be read says nothing.
     matches!(Recorded::of(directory), Ok(Some(_))) || directory.join(RUNNING).exists()
+}
+
+/// Opens a file of a trace, also if its chunk was finished meanwhile, and so has another name.
+fn open(path: &Path) -> io::Result<File> {
+    match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            File::open(finished(path)).map_err(|_| error)
+        }
+        opened => opened,
+    }
 }
 
 /// Which events are asked for.

@@ -27,6 +27,7 @@ mod recorder;
 mod remote;
 mod scopes;
 mod seccomp;
+mod stays;
 mod traces;
 mod update;
 
@@ -78,6 +79,7 @@ const ALL: &[&[Case]] = &[
     contexts::CASES,
     flight::CASES,
     recorder::CASES,
+    stays::CASES,
     fuzz::CASES,
     cycles::CASES,
 ];

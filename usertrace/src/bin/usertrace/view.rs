@@ -119,7 +119,12 @@ impl Args {
 /// Whether anybody may still write to these traces: who records them, or else their processes.
 fn is_going_on(reader: &Reader, directories: &[PathBuf], was_recorded: &mut bool) -> bool {
     let traces = reader.traces();
-    let parents = traces.iter().filter_map(|trace| trace.directory().parent());
+    // What records may do so in chunks: then it is one level higher.
+    let above = |directory: &Path| directory.parent().map(Path::to_owned);
+    let parents = traces.iter().filter_map(|trace| above(trace.directory()));
+    let parents: Vec<PathBuf> = parents.collect();
+    let chunks = parents.iter().filter_map(|parent| parent.parent());
+    let parents = parents.iter().map(PathBuf::as_path).chain(chunks);
     let parents: BTreeSet<&Path> = parents
         .chain(directories.iter().map(PathBuf::as_path))
         .collect();
