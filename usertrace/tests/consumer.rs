@@ -292,7 +292,7 @@ impl Run {
         self.session.drain(false, now).unwrap();
     }
 
-    fn finish(self) -> (SessionSummary, babeltrace::Read, tempfile::TempDir) {
+    fn finish(mut self) -> (SessionSummary, babeltrace::Read, tempfile::TempDir) {
         let summary = self.session.finish().unwrap();
         let read = babeltrace::read(self.directory.path());
         (summary, read, self.directory)
@@ -733,7 +733,9 @@ fn f1_ctf_2_is_recorded() {
         look(snapshot.path());
         run.drain();
         let Run {
-            directory, session, ..
+            directory,
+            mut session,
+            ..
         } = run;
         assert_eq!(session.finish().unwrap().processes[0].events, 9);
         look(directory.path());
@@ -929,7 +931,7 @@ fn a_recording_is_not_disturbed_by_others() {
         let error = open(&recorded).err().unwrap().to_string();
         assert!(error.contains("of another trace"), "{error}");
     }
-    let session = open(&Recorded::default()).unwrap();
+    let mut session = open(&Recorded::default()).unwrap();
     session.finish().unwrap();
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     assert_eq!(Recorded::of(directory.path()).unwrap(), None);
@@ -943,9 +945,14 @@ fn notes_that_are_damaged_are_refused() {
     for (file, text) in [
         ("trace", "nothing"),
         ("7.3.trace", ""),
-        ("7.3.trace", "directory ../x\nuuid 0\nended false\n"),
-        ("7.3.trace", "directory \nuuid 0\nended false\n"),
-        ("7.3.trace", "directory x\nuuid zz\nended false\n"),
+        (
+            "7.3.trace",
+            "directory ../x\nuuid 0\nchunk 0\nended false\n",
+        ),
+        ("7.3.trace", "directory \nuuid 0\nchunk 0\nended false\n"),
+        ("7.3.trace", "directory x\nuuid zz\nchunk 0\nended false\n"),
+        ("7.3.trace", "directory x\nuuid 0\nended false\n"),
+        ("chunk", "number 0\nbegin 1\n"),
         ("7.3.descriptions", "nothing\n"),
         ("7.3.descriptions", "@1 what\n"),
     ] {
@@ -956,7 +963,10 @@ fn notes_that_are_damaged_are_refused() {
         let refused = open().is_err() || {
             let run = Run::new();
             let file = run.file(&process, MAIN);
-            open().unwrap().add(MAIN, "7.3", file).is_err()
+            let mut session = open().unwrap();
+            let added = session.add(MAIN, "7.3", file);
+            // Nothing is written before there is something to read.
+            added.is_err() || session.drain(false, Instant::now()).is_err()
         };
         assert!(refused, "{file}: {text}");
     }

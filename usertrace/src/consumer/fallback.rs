@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 
 use super::record::{OutputError, create_output, exit_status, kernel_events, system};
 use super::signals::{Came, Signals};
-use super::{KernelEvents, Options, RecordError, Recording, SessionSummary};
+use super::{KernelEvents, Limits, Options, RecordError, Recording, SessionSummary};
 use crate::ctf::Version;
 use crate::runtime::{RUNNING, parse_summary};
 
@@ -30,6 +30,9 @@ const WAIT: u16 = 5;
 pub fn record_fallback(options: &Options) -> Result<Recording, RecordError> {
     if !options.pids.is_empty() {
         return Err(RecordError::RunsAlready);
+    }
+    if options.limits != Limits::default() {
+        return Err(RecordError::NoChunks);
     }
     let (program, arguments) = options
         .program

@@ -5,7 +5,9 @@
 //! then events, which are given back to the writer only when they are in the trace's files. [`record`] is all of it,
 //! with a program to run.
 
+mod chunks;
 mod control_fs;
+mod daemon;
 mod fallback;
 mod file;
 mod ftrace;
@@ -15,22 +17,29 @@ mod notes;
 mod only;
 mod process;
 mod record;
+mod recorder;
 mod session;
 mod signals;
 mod snapshot;
 mod source;
 mod tracepoints;
 
+pub(crate) use chunks::finished;
+pub use chunks::{Limits, finished_chunks};
 pub use control_fs::{
     CONTROL_FS, ControlFs, ControlFsError, TraceDir, TraceSetup, consumer_files, event_channels,
 };
+pub use daemon::{DaemonOptions, DaemonTell, daemon};
 pub use fallback::record_fallback;
 pub use file::{ConsumerFile, FileRing};
 pub use ftrace::{FtraceError, KernelEvents, KernelOptions, KernelSummary, KernelTrace, Tracefs};
 pub use kernel_file::KernelFile;
 pub use notes::Recorded;
-pub use record::{Options, OutputError, RecordError, Recording, record};
-pub use session::{CONTROL, MAIN, Progress, Session, SessionError, SessionSummary, SoFar};
+pub use record::{Options, OutputError, RecordError, Recording, Tell, record};
+pub use recorder::News;
+pub use session::{
+    CONTROL, MAIN, Progress, Session, SessionError, SessionSummary, SoFar, close_recording,
+};
 pub use snapshot::{Files, SnapshotError, snapshot, snapshot_process};
 pub use tracepoints::{
     ProcessTracepoints, ToldBy, TraceTracepoints, Tracepoint, TracepointField, programs,

@@ -4,29 +4,37 @@
 //!
 //! | file | |
 //! |---|---|
-//! | `trace` | which trace is recorded ([`Recorded`]); whoever records holds its lock |
+//! | `trace` | which trace is recorded ([`Recorded`]); whoever records holds the lock of the directory |
+//! | `chunk` | which chunk is written, if there are chunks ([`chunks`](super::chunks)) |
 //! | `PID.NUMBER.trace` | where the trace of that process is ([`Begun`]); it comes before that trace |
 //! | `PID.NUMBER.descriptions` | what is declared there: events, and contexts of channels, each a line; before an event is written |
 //! | `PID.NUMBER.rings` | for each ring, where it was read to, and where its stream file stood then ([`RingNote`]) |
 //!
 //! What was read is written, then noted, then consumed. So what was consumed is in the files, and what is in them beyond
 //! the note is cut off and read again.
+//!
+//! A chunk ends in this order: all that is to be said of what was read is written and noted; `chunk` names the next one; the old
+//! one's directory gets its final name. From then on nothing is written there, whatever notes say of it. A process comes into the next
+//! chunk when there is something of it: a new [`Begun`], as a whole, after which what rings' notes say of streams counts no more, as
+//! these are of the chunk before, and only their positions do.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use usertrace_sys::uapi::LTT_MAX_CHANNELS;
 
-use crate::ctf::{RingState, mend};
+use super::chunks::{self, Chunk};
+use crate::ctf::{RingCounts, RingState, mend};
 use crate::metadata::Description;
 use crate::ring::MAX_RINGS;
 
-const DIRECTORY: &str = ".usertrace";
+pub(super) const DIRECTORY: &str = ".usertrace";
 
 /// Which trace a directory has a recording of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,6 +58,13 @@ impl Recorded {
         read(&output.join(DIRECTORY).join("trace"), Self::from_text)
     }
 
+    /// Is it recorded there in chunks?
+    #[must_use]
+    pub fn has_chunks(output: &Path) -> bool {
+        let directory = output.join(DIRECTORY);
+        directory.join("trace").exists() && directory.join("chunk").exists()
+    }
+
     fn to_text(&self) -> String {
         format!(
             "name {}\ngeneration {}\nboot {}\ncreated {}\n",
@@ -66,7 +81,7 @@ impl Recorded {
         })
     }
 
-    fn is_same(&self, other: &Self) -> bool {
+    pub(super) fn is_same(&self, other: &Self) -> bool {
         (&self.name, self.generation, &self.boot) == (&other.name, other.generation, &other.boot)
     }
 }
@@ -92,33 +107,43 @@ pub(super) fn forget(output: &Path) {
 /// The notes of a recording.
 #[derive(Debug)]
 pub(super) struct Notes {
+    output: PathBuf,
     directory: PathBuf,
+    /// The chunk that is written; none: there are no chunks.
+    chunk: Option<Chunk>,
     _lock: Flock<File>,
 }
 
 impl Notes {
-    /// Begins to record a trace to the directory `output`, or goes on with it.
-    pub(super) fn open(output: &Path, of: &Recorded) -> io::Result<Self> {
+    /// Begins to record a trace to the directory `output`, in chunks if that is asked for; or goes on with it.
+    pub(super) fn open(output: &Path, of: &Recorded, in_chunks: bool) -> io::Result<Self> {
         let directory = output.join(DIRECTORY);
         fs::create_dir_all(&directory)?;
-        let path = directory.join("trace");
+        let lock = lock(&directory)?;
         let before = Recorded::of(output)?;
         if before.is_none() {
-            write_whole(&path, &of.to_text())?;
-        }
-        let lock = Flock::lock(File::open(&path)?, FlockArg::LockExclusiveNonblock);
-        let lock = lock.map_err(|(_, error)| match error {
-            Errno::EWOULDBLOCK => {
-                io::Error::new(io::ErrorKind::ResourceBusy, "another program records there")
+            // What is left of notes that were not removed to the end is about nothing.
+            for entry in fs::read_dir(&directory)? {
+                let path = entry?.path();
+                if path.is_dir() {
+                    fs::remove_dir_all(path)?;
+                } else {
+                    fs::remove_file(path)?;
+                }
             }
-            error => error.into(),
-        })?;
-        let notes = Self {
-            directory,
-            _lock: lock,
-        };
+            if in_chunks {
+                let chunk = Chunk::after(chunks::last_number(output)?, SystemTime::now());
+                write_whole(&directory.join("chunk"), &chunk.to_text())?;
+            }
+            write_whole(&directory.join("trace"), &of.to_text())?;
+        }
+        let notes = Self::of(output, lock)?;
+        if in_chunks && notes.chunk.is_none() {
+            let error = "a recording without chunks, which cannot get any, was begun there";
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, error));
+        }
         if let Some(before) = before {
-            notes.mend(output)?;
+            notes.mend()?;
             if !before.is_same(of) {
                 // What there is of it can be read now.
                 let name = before.name;
@@ -131,9 +156,32 @@ impl Notes {
         Ok(notes)
     }
 
+    /// The notes of a recording that was begun.
+    fn of(output: &Path, lock: Flock<File>) -> io::Result<Self> {
+        let directory = output.join(DIRECTORY);
+        Ok(Self {
+            output: output.to_owned(),
+            chunk: read(&directory.join("chunk"), Chunk::from_text)?,
+            directory,
+            _lock: lock,
+        })
+    }
+
+    /// Ends a recording whose recorder was killed, and whose trace is gone: what there is of it is all that there will be.
+    /// Nothing happens if there is none.
+    pub(super) fn close(output: &Path) -> io::Result<()> {
+        if Recorded::of(output)?.is_none() {
+            return Ok(());
+        }
+        let mut notes = Self::of(output, lock(&output.join(DIRECTORY))?)?;
+        notes.mend()?;
+        notes.next_chunk()?;
+        notes.remove()
+    }
+
     /// Takes away what a recorder that was killed left half written. Processes that the kernel still knows will be read
     /// again from where the notes end; of the others, this is all that there will be.
-    fn mend(&self, output: &Path) -> io::Result<()> {
+    fn mend(&self) -> io::Result<()> {
         for entry in fs::read_dir(&self.directory)? {
             let path = entry?.path();
             if path
@@ -143,11 +191,65 @@ impl Notes {
                 continue;
             }
             let begun = read(&path, Begun::from_text)?;
-            if let Some(begun) = begun.filter(|begun| !begun.ended) {
-                mend(&begun.path(output)?)?;
+            if let Some(begun) = begun.filter(|begun| !begun.ended && self.is_current(begun)) {
+                mend(&self.path(&begun)?)?;
             }
         }
-        Ok(())
+        chunks::remove_rest(&self.directory)?;
+        match &self.chunk {
+            Some(chunk) => chunks::finish_others(&self.output, chunk.number),
+            None => Ok(()),
+        }
+    }
+
+    /// The directory of the chunk that is written.
+    pub(super) fn chunk_directory(&self) -> Option<PathBuf> {
+        let chunk = self.chunk.as_ref()?;
+        Some(self.output.join(chunk.current()))
+    }
+
+    /// When that chunk was begun.
+    pub(super) fn chunk_begin(&self) -> Option<u64> {
+        self.chunk.map(|chunk| chunk.begin)
+    }
+
+    /// The number of the chunk that is written; 0: there are no chunks.
+    pub(super) fn chunk_number(&self) -> u64 {
+        self.chunk.map_or(0, |chunk| chunk.number)
+    }
+
+    /// Ends a chunk, to which everything was written. Gives where it is; none: there was nothing in it.
+    pub(super) fn next_chunk(&mut self) -> io::Result<Option<PathBuf>> {
+        let Some(chunk) = self.chunk else {
+            return Ok(None);
+        };
+        // If the last time was not that lucky.
+        chunks::finish_others(&self.output, chunk.number)?;
+        let next = Chunk::after(chunk.number, SystemTime::now());
+        // Names are to sort by time also when somebody sets that back.
+        let next = Chunk {
+            begin: next.begin.max(chunk.begin),
+            ..next
+        };
+        write_whole(&self.directory.join("chunk"), &next.to_text())?;
+        self.chunk = Some(next);
+        chunks::finish_chunk(&self.output, &chunk)
+    }
+
+    /// Is it of the chunk that is written?
+    pub(super) fn is_current(&self, begun: &Begun) -> bool {
+        begun.chunk == self.chunk_number()
+    }
+
+    /// Where the trace of a process is that is written now. Not elsewhere, whatever was noted.
+    pub(super) fn path(&self, begun: &Begun) -> io::Result<PathBuf> {
+        let is_name = !begun.directory.starts_with('.') && !begun.directory.contains('/');
+        if !is_name || begun.directory.is_empty() || !self.is_current(begun) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let parent = self.chunk_directory();
+        let parent = parent.as_deref().unwrap_or(&self.output);
+        Ok(parent.join(&begun.directory))
     }
 
     /// What is noted of a process, by the name of its files.
@@ -155,17 +257,66 @@ impl Notes {
         read(&self.file(name, "trace"), Begun::from_text)
     }
 
-    /// Notes that the trace of a process begins, or goes on.
-    pub(super) fn process(&self, name: &str, begun: Begun) -> io::Result<ProcessNotes> {
-        write_whole(&self.file(name, "trace"), &begun.to_text())?;
+    /// Notes that the trace of a process begins, or goes on in another chunk.
+    pub(super) fn begin(&self, name: &str, begun: &Begun) -> io::Result<()> {
+        write_whole(&self.file(name, "trace"), &begun.to_text())
+    }
+
+    /// Notes that everything of a process is in the trace, if there is one.
+    pub(super) fn end(&self, name: &str) -> io::Result<()> {
+        match self.begun(name)? {
+            Some(begun) => {
+                let ended = true;
+                self.begin(name, &Begun { ended, ..begun })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The notes of a process that was begun.
+    pub(super) fn process(&self, name: &str) -> io::Result<ProcessNotes> {
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false);
         Ok(ProcessNotes {
             rings: options.open(self.file(name, "rings"))?,
             descriptions: self.file(name, "descriptions"),
-            of: self.file(name, "trace"),
-            begun,
+            chunk: self.chunk_number(),
         })
+    }
+
+    /// What is noted of these rings of the channel of index `channel`.
+    pub(super) fn rings(&self, name: &str, channel: u32, nr: u32) -> io::Result<Vec<RingNote>> {
+        let file = match File::open(self.file(name, "rings")) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(vec![RingNote::default(); nr as usize]);
+            }
+            Err(error) => return Err(error),
+        };
+        (0..nr).map(|n| ring(&file, channel, n)).collect()
+    }
+
+    /// Takes away the notes of processes that have ended, and of which the kernel has nothing any more.
+    pub(super) fn forget(&self, exists: &dyn Fn(&str) -> bool) -> io::Result<()> {
+        for entry in fs::read_dir(&self.directory)? {
+            let path = entry?.path();
+            let name = path.file_stem().unwrap_or_default().to_string_lossy();
+            let is_begun = path.extension().is_some_and(|of| of == "trace");
+            if !is_begun || exists(&name) {
+                continue;
+            }
+            if read(&path, Begun::from_text)?.is_some_and(|begun| begun.ended) {
+                // First what the others belong to.
+                fs::remove_file(&path)?;
+                for what in ["rings", "descriptions"] {
+                    match fs::remove_file(self.file(&name, what)) {
+                        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     fn file(&self, name: &str, what: &str) -> PathBuf {
@@ -173,11 +324,24 @@ impl Notes {
     }
 
     /// The recording has come to its end.
-    pub(super) fn remove(self) -> io::Result<()> {
+    pub(super) fn remove(&self) -> io::Result<()> {
         // First what says that there are notes: without it, the rest means nothing.
-        fs::remove_file(self.directory.join("trace"))?;
-        fs::remove_dir_all(&self.directory)
+        match fs::remove_file(self.directory.join("trace")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => fs::remove_dir_all(&self.directory),
+        }
     }
+}
+
+/// Makes this process the one that records there.
+fn lock(notes: &Path) -> io::Result<Flock<File>> {
+    let lock = Flock::lock(File::open(notes)?, FlockArg::LockExclusiveNonblock);
+    lock.map_err(|(_, error)| match error {
+        Errno::EWOULDBLOCK => {
+            io::Error::new(io::ErrorKind::ResourceBusy, "another program records there")
+        }
+        error => error.into(),
+    })
 }
 
 /// The trace of a process.
@@ -186,15 +350,18 @@ pub(super) struct Begun {
     /// The name of its directory.
     directory: String,
     pub(super) uuid: [u8; 16],
+    /// The number of its chunk; 0: there are no chunks.
+    chunk: u64,
     /// Everything is in it.
     pub(super) ended: bool,
 }
 
 impl Begun {
-    pub(super) fn new(directory: String, uuid: [u8; 16]) -> Self {
+    pub(super) fn new(directory: String, uuid: [u8; 16], chunk: u64) -> Self {
         Self {
             directory,
             uuid,
+            chunk,
             ended: false,
         }
     }
@@ -202,8 +369,8 @@ impl Begun {
     fn to_text(&self) -> String {
         let uuid = u128::from_be_bytes(self.uuid);
         format!(
-            "directory {}\nuuid {uuid:032x}\nended {}\n",
-            self.directory, self.ended
+            "directory {}\nuuid {uuid:032x}\nchunk {}\nended {}\n",
+            self.directory, self.chunk, self.ended
         )
     }
 
@@ -212,27 +379,30 @@ impl Begun {
         Some(Self {
             directory: value(text, "directory")?.to_owned(),
             uuid: uuid.to_be_bytes(),
+            chunk: value(text, "chunk")?.parse().ok()?,
             ended: value(text, "ended")?.parse().ok()?,
         })
     }
+}
 
-    /// Its directory below `output`: not elsewhere, whatever was noted.
-    pub(super) fn path(&self, output: &Path) -> io::Result<PathBuf> {
-        let is_name = !self.directory.starts_with('.') && !self.directory.contains('/');
-        if !is_name || self.directory.is_empty() {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        Ok(output.join(&self.directory))
+impl Chunk {
+    fn to_text(self) -> String {
+        format!("number {}\nbegin {}\n", self.number, self.begin)
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        let number = |key| value(text, key)?.parse().ok();
+        let (number, begin) = (number("number")?, number("begin")?);
+        (number != 0).then_some(Self { number, begin })
     }
 }
 
 /// The notes of one process.
 #[derive(Debug)]
 pub(super) struct ProcessNotes {
-    of: PathBuf,
     descriptions: PathBuf,
     rings: File,
-    begun: Begun,
+    chunk: u64,
 }
 
 /// What is noted of a ring.
@@ -242,7 +412,10 @@ pub(super) struct RingNote {
     turn: u64,
     /// Everything below is in the files, or was told to be missing.
     position: u64,
-    pub(super) state: RingState,
+    /// The chunk that it was written to; 0: there are no chunks.
+    chunk: u64,
+    state: RingState,
+    pub(super) counted: RingCounts,
 }
 
 impl RingNote {
@@ -251,14 +424,26 @@ impl RingNote {
         (self.turn != 0).then_some(self.position)
     }
 
-    const WORDS: usize = 16;
+    /// Where its stream stands in this chunk.
+    pub(super) fn state(&self, chunk: u64) -> RingState {
+        RingState {
+            stream: self.state.stream.filter(|_| self.chunk == chunk),
+            ..self.state
+        }
+    }
+
+    const WORDS: usize = 32;
+    const STATE: usize = 3;
+    const COUNTED: usize = Self::STATE + RingState::WORDS;
     const LEN: usize = Self::WORDS * 8;
 
     fn to_bytes(self) -> [u8; Self::LEN] {
         let mut words = [0; Self::WORDS];
         words[0] = self.turn;
         words[1] = self.position;
-        words[2..2 + RingState::WORDS].copy_from_slice(&self.state.to_words());
+        words[2] = self.chunk;
+        words[Self::STATE..][..RingState::WORDS].copy_from_slice(&self.state.to_words());
+        words[Self::COUNTED..][..RingCounts::WORDS].copy_from_slice(&self.counted.to_words());
         words[Self::WORDS - 1] = sum(&words[..Self::WORDS - 1]);
         let mut bytes = [0; Self::LEN];
         for (bytes, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -278,11 +463,12 @@ impl RingNote {
         if sums != [sum(summed)] {
             return None;
         }
-        let state = summed[2..].first_chunk()?;
         Some(Self {
             turn: summed[0],
             position: summed[1],
-            state: RingState::from_words(state),
+            chunk: summed[2],
+            state: RingState::from_words(summed[Self::STATE..].first_chunk()?),
+            counted: RingCounts::from_words(summed[Self::COUNTED..].first_chunk()?),
         })
     }
 }
@@ -341,28 +527,6 @@ impl ProcessNotes {
         file.write_all(lines.as_bytes())
     }
 
-    /// What is noted of a ring of the channel of index `channel`.
-    pub(super) fn ring(&self, channel: u32, ring: u32) -> io::Result<RingNote> {
-        let mut newest = RingNote::default();
-        for copy in 0..2 {
-            let mut bytes = [0; RingNote::LEN];
-            match self
-                .rings
-                .read_exact_at(&mut bytes, place(channel, ring, copy))
-            {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => continue,
-                Err(error) => return Err(error),
-            }
-            if let Some(note) = RingNote::from_bytes(&bytes)
-                && note.turn > newest.turn
-            {
-                newest = note;
-            }
-        }
-        Ok(newest)
-    }
-
     /// Notes how far a ring was written, if that is new.
     pub(super) fn set_ring(
         &self,
@@ -371,28 +535,44 @@ impl ProcessNotes {
         note: &mut RingNote,
         position: u64,
         state: RingState,
+        counted: RingCounts,
     ) -> io::Result<()> {
-        if note.turn != 0 && (note.position, note.state) == (position, state) {
-            return Ok(());
-        }
         // Beside the one that holds, which remains if this one is not written as a whole.
         let turn = note.turn + 1;
         let new = RingNote {
             turn,
             position,
+            chunk: self.chunk,
             state,
+            counted,
         };
+        if note.turn != 0 && (RingNote { turn, ..*note }) == new {
+            return Ok(());
+        }
         let at = place(channel, ring, turn & 1);
         self.rings.write_all_at(&new.to_bytes(), at)?;
         *note = new;
         Ok(())
     }
+}
 
-    /// Notes that everything is in the trace.
-    pub(super) fn end(mut self) -> io::Result<()> {
-        self.begun.ended = true;
-        write_whole(&self.of, &self.begun.to_text())
+/// What is noted of a ring of the channel of index `channel`.
+fn ring(rings: &File, channel: u32, ring: u32) -> io::Result<RingNote> {
+    let mut newest = RingNote::default();
+    for copy in 0..2 {
+        let mut bytes = [0; RingNote::LEN];
+        match rings.read_exact_at(&mut bytes, place(channel, ring, copy)) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => continue,
+            Err(error) => return Err(error),
+        }
+        if let Some(note) = RingNote::from_bytes(&bytes)
+            && note.turn > newest.turn
+        {
+            newest = note;
+        }
     }
+    Ok(newest)
 }
 
 /// Where a ring's notes are: the file has holes where there are no rings.
@@ -424,6 +604,10 @@ fn read<T>(path: &Path, parse: impl Fn(&str) -> Option<T>) -> io::Result<Option<
 fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
-    fs::write(&new, text)?;
-    fs::rename(&new, path)
+    let written = fs::write(&new, text).and_then(|()| fs::rename(&new, path));
+    if written.is_err() {
+        // If this fails too, there is no better error to tell. What is left is written over.
+        let _ = fs::remove_file(&new);
+    }
+    written
 }

@@ -1,6 +1,5 @@
 //! Running a program and recording it.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -12,29 +11,27 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::Serialize;
 
-use super::control_fs::{consumer_files, is_consumer_file};
 use super::notes::{forget, is_empty};
 use super::only::Only;
+use super::recorder::TraceRecorder;
 use super::signals::{Came, Signals};
 use super::{
-    CONTROL, ControlFs, ControlFsError, FtraceError, KernelEvents, KernelFile, KernelOptions,
-    KernelSummary, KernelTrace, Progress, Recorded, Session, SessionError, SessionSummary, SoFar,
-    TraceDir, TraceSetup,
+    ControlFs, ControlFsError, FtraceError, KernelEvents, KernelOptions, KernelSummary,
+    KernelTrace, Limits, News, Recorded, Session, SessionSummary, SoFar, TraceSetup,
 };
 use crate::ctf::Version;
 
 /// Milliseconds between two looks at the rings: fewest, when they fill fast, and most. In the latter, a program that
 /// begins to write 200 MB a second does not fill a ring of the usual size.
-const WAIT: std::ops::RangeInclusive<u64> = 1..=16;
+pub(super) const WAIT: std::ops::RangeInclusive<u64> = 1..=16;
 /// How often to tell how far it is.
-const TELLING: Duration = Duration::from_secs(1);
+pub(super) const TELLING: Duration = Duration::from_secs(1);
 /// How long to look for files of processes that have ended: the kernel makes them a little later.
-const LINGER: Duration = Duration::from_millis(100);
+pub(super) const LINGER: Duration = Duration::from_millis(100);
 /// How long to read from processes that go on to write after the trace was stopped.
 const STOPPING: Duration = Duration::from_secs(2);
 
@@ -59,6 +56,17 @@ pub struct Options {
     pub pids: Vec<u32>,
     /// The kernel's own events that are recorded beside, if there are to be some.
     pub kernel: Option<KernelOptions>,
+    /// When chunks end, and how much there may be.
+    pub limits: Limits,
+}
+
+/// What who waits for a recording is told.
+#[derive(Clone, Copy, Debug)]
+pub enum Tell<'a> {
+    /// How far it is.
+    SoFar(&'a SoFar),
+    /// Something happened.
+    News(&'a News),
 }
 
 /// What was recorded.
@@ -129,6 +137,26 @@ pub enum RecordError {
         /// The file of a process and a channel.
         path: PathBuf,
     },
+    /// The disk was full to the end.
+    #[error(
+        "{bytes} bytes of {processes} processes are in their rings and not in {}, where there is no room: they stay there; when there \
+         is, usertrace record -o {} goes on",
+        path.display(),
+        path.display()
+    )]
+    NoRoom {
+        /// The directory.
+        path: PathBuf,
+        /// How many processes have something that is not in the files.
+        processes: usize,
+        /// How much that is.
+        bytes: u64,
+    },
+    /// Chunks are made of the kernel's traces only.
+    #[error(
+        "only what a kernel with trace buffers has can be recorded in chunks, or up to a size (see usertrace doctor)"
+    )]
+    NoChunks,
     /// The program cannot be run.
     #[error("cannot run {program}")]
     Program {
@@ -198,11 +226,11 @@ pub(super) fn system<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -
 /// Creates a trace, runs a program, records what it and all others write to the trace until it ends, and removes the
 /// trace. A trace of that name that is there already is joined: it is started if need be, and in the end stopped, and
 /// stays. Where the directory has a recording of this trace that was killed, it goes on with that: with nothing that was
-/// consumed missing, and nothing twice. `tell` is called once a second with what there is so far. To be called in a process of one thread, as it takes signals.
+/// consumed missing, and nothing twice. `tell` is called once a second with what there is so far, and when there is news. To be called in a process of one thread, as it takes signals.
 ///
 /// # Errors
 /// When that cannot be done, or another program consumes the trace. The program, if it was started, has ended nevertheless, other than when waiting for it fails.
-pub fn record(options: &Options, tell: &mut dyn FnMut(&SoFar)) -> Result<Recording, RecordError> {
+pub fn record(options: &Options, tell: &mut dyn FnMut(Tell<'_>)) -> Result<Recording, RecordError> {
     let control_fs = ControlFs::open(&options.root)?;
     let output_error = OutputError::at(&options.output);
     let before = Recorded::of(&options.output).map_err(&output_error)?;
@@ -211,7 +239,9 @@ pub fn record(options: &Options, tell: &mut dyn FnMut(&SoFar)) -> Result<Recordi
         None => create_output(&options.output).map_err(&output_error)?,
     };
     let recording = record_to(options, &control_fs, before.as_ref(), tell);
-    if recording.is_err() && before.is_none() {
+    // What there was no room for is to be written yet.
+    let is_to_go_on = matches!(recording, Err(RecordError::NoRoom { .. }));
+    if recording.is_err() && before.is_none() && !is_to_go_on {
         // If nothing was recorded.
         forget(&options.output);
         if created {
@@ -226,7 +256,7 @@ fn record_to(
     options: &Options,
     control_fs: &ControlFs,
     before: Option<&Recorded>,
-    tell: &mut dyn FnMut(&SoFar),
+    tell: &mut dyn FnMut(Tell<'_>),
 ) -> Result<Recording, RecordError> {
     let only = match &options.pids[..] {
         [] => None,
@@ -242,33 +272,29 @@ fn record_to(
         None => &options.setup,
     };
     let trace = control_fs.create(&options.trace, asked)?;
+    // First the notes, which another recorder may have.
     let recorded = trace.recorded()?;
-    let mut session = Session::open(&options.output, &recorded, hostname())
-        .map_err(OutputError::at(&options.output))?;
+    let session = match options.limits.rotates() || Recorded::has_chunks(&options.output) {
+        true => Session::open_in_chunks(&options.output, &recorded, hostname()),
+        false => Session::open(&options.output, &recorded, hostname()),
+    };
+    let mut session = session.map_err(OutputError::at(&options.output))?;
+    session.set_version(options.version);
     let kernel = kernel_events(options)?;
-    // From here on there will be no other channels.
     trace.start()?;
     if let Some(kernel) = &kernel {
         kernel.start()?;
     }
-    let channels = trace.channels()?;
-    let watch = Watch::new(&trace, &channels).map_err(system("watch the trace for processes"))?;
-    session.set_channels(channels);
-    session.set_version(options.version);
+    let recorder = TraceRecorder::new(trace, session, &options.output, only, options.limits)?;
     let mut recorder = Recorder {
-        session,
-        watch,
-        trace,
+        recorder,
         signals,
-        only,
         kernel,
-        output: &options.output,
         adopts: before.is_some_and(|before| before.created),
-        refused: BTreeMap::new(),
         failed: None,
     };
-    // Nobody tells of files that were there before.
-    recorder.take_files(true)?;
+    recorder.recorder.round(true, false)?;
+    recorder.tell_news(tell);
 
     let started = Instant::now();
     let mut child = match options.program.split_first() {
@@ -288,7 +314,7 @@ fn record_to(
     };
     let status = recorder.run(child.as_mut(), tell)?;
     let seconds = started.elapsed().as_secs_f64();
-    let (session, kernel) = recorder.stop()?;
+    let (session, kernel) = recorder.stop(tell)?;
     Ok(Recording {
         trace: options.trace.clone(),
         directory: options.output.clone(),
@@ -307,6 +333,9 @@ pub(super) fn kernel_events(options: &Options) -> Result<Option<KernelEvents>, F
     let Some(kernel) = &options.kernel else {
         return Ok(None);
     };
+    if options.limits.rotates() {
+        return Err(FtraceError::InChunks);
+    }
     let hostname = hostname();
     let to = KernelTrace {
         name: &options.trace,
@@ -341,15 +370,6 @@ pub(super) fn exit_status(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(signal)
 }
 
-fn failed(trace: &TraceDir, output: &Path, error: SessionError) -> RecordError {
-    match error {
-        SessionError::Write(error) => OutputError::at(output)(error).into(),
-        SessionError::Busy { channel, name } => RecordError::Busy {
-            path: trace.channel(&channel).join(name),
-        },
-    }
-}
-
 /// An error with what caused it.
 fn describe(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -361,32 +381,25 @@ fn describe(error: &dyn std::error::Error) -> String {
     text
 }
 
-struct Recorder<'a> {
-    session: Session<KernelFile>,
-    watch: Watch,
-    trace: TraceDir,
+struct Recorder {
+    recorder: TraceRecorder,
     signals: Signals,
-    /// Whose files are read, if not all.
-    only: Option<Only>,
     /// The kernel's own events, if they are recorded too.
     kernel: Option<KernelEvents>,
-    output: &'a Path,
     /// The trace was created to be recorded, by one that was killed.
     adopts: bool,
-    /// Files and directories that could not be opened, and why. They are tried again in the end.
-    refused: BTreeMap<String, io::Error>,
     /// Why nothing is recorded any more.
     failed: Option<RecordError>,
 }
 
-impl Recorder<'_> {
+impl Recorder {
     /// Records until the program ends, or until somebody insists to stop. None: it still runs. When recording fails,
     /// the program goes on nevertheless, and who waits for it waits for its end. Without a program, records until somebody
     /// asks to stop, or removes the trace, or the last of the processes ends that are recorded.
     fn run(
         &mut self,
         mut child: Option<&mut Child>,
-        tell: &mut dyn FnMut(&SoFar),
+        tell: &mut dyn FnMut(Tell<'_>),
     ) -> Result<Option<ExitStatus>, RecordError> {
         let mut told = Instant::now();
         let mut wait = *WAIT.start();
@@ -420,24 +433,34 @@ impl Recorder<'_> {
             };
             let mut fill = 0;
             if self.failed.is_none() {
-                match self.round(false) {
-                    Ok((_, progress)) => fill = progress.fill,
+                let was_too_large = self.recorder.is_too_large;
+                match self.recorder.round(false, false) {
+                    Ok(round) => fill = round.progress.fill,
                     Err(error) => {
                         // The first error is the one to tell. A trace that another program consumes is not this one's.
                         if !matches!(error, RecordError::Busy { .. }) {
-                            let _ = self.trace.stop();
+                            let _ = self.recorder.trace.stop();
                         }
                         self.failed = Some(error);
                     }
                 }
+                if self.recorder.is_too_large && !was_too_large {
+                    // What is in the rings comes yet, and nothing else.
+                    let _ = self.recorder.trace.stop();
+                }
+                self.share_clock();
+                self.tell_news(tell);
             }
             let is_over = child.is_none()
-                && (self.failed.is_some() || !self.trace.path().exists() || self.have_ended()?);
+                && (self.failed.is_some()
+                    || self.recorder.is_too_large
+                    || !self.recorder.trace.path().exists()
+                    || self.recorder.have_ended()?);
             if status.is_some() || is_over {
                 return Ok(status);
             }
             if told.elapsed() >= TELLING {
-                tell(&self.session.so_far());
+                tell(Tell::SoFar(&self.recorder.session.so_far()));
                 told = Instant::now();
             }
             // Often enough that a ring gets no fuller than a quarter, and no more often than that takes.
@@ -450,19 +473,22 @@ impl Recorder<'_> {
         }
     }
 
-    /// Have all processes ended, if only some are recorded?
-    fn have_ended(&self) -> Result<bool, RecordError> {
-        let ended = self.only.as_ref().map_or(Ok(false), Only::have_ended);
-        ended.map_err(system("look at processes"))
+    fn tell_news(&mut self, tell: &mut dyn FnMut(Tell<'_>)) {
+        for news in self.recorder.take_news() {
+            tell(Tell::News(&news));
+        }
     }
 
     /// Stops the trace, and reads what is left of it.
-    fn stop(mut self) -> Result<(SessionSummary, Option<KernelSummary>), RecordError> {
+    fn stop(
+        mut self,
+        tell: &mut dyn FnMut(Tell<'_>),
+    ) -> Result<(SessionSummary, Option<KernelSummary>), RecordError> {
         if let Some(error) = self.failed {
             return Err(error);
         }
         // What was recorded is written in any case.
-        let stopped = self.trace.stop();
+        let stopped = self.recorder.trace.stop();
         if let Some(kernel) = &self.kernel {
             kernel.stop()?;
         }
@@ -479,21 +505,35 @@ impl Recorder<'_> {
                 .map_err(system("read a signal"))?
                 .is_some()
             {}
-            let (files, progress) = self.round(true)?;
-            if files > 0 || progress.bytes > 0 {
+            let round = self.recorder.round(true, false)?;
+            self.share_clock();
+            self.tell_news(tell);
+            if round.files > 0 || round.progress.bytes > 0 {
                 quiet = Instant::now();
             }
         }
-        for (what, error) in &self.refused {
-            self.session.problem(what, error);
-        }
-        let finished = self.session.finish();
-        let mut summary = finished.map_err(|error| failed(&self.trace, self.output, error))?;
+        // If the disk was full a moment ago, it is looked once more.
+        self.recorder.round(true, true)?;
+        let finished = match self.recorder.is_full() {
+            true => None,
+            false => self.recorder.finish()?,
+        };
+        self.tell_news(tell);
+        let Some(mut summary) = finished else {
+            // What is in the rings stays there, as if this had been killed.
+            self.recorder.trace.keep();
+            if let Some(kernel) = self.kernel {
+                kernel.keep();
+            }
+            return Err(self.recorder.no_room());
+        };
         if self.adopts {
-            self.trace.adopt();
+            self.recorder.trace.adopt();
         }
         // Only now, when its files are closed.
-        for result in [stopped, self.trace.remove()] {
+        let TraceRecorder { session, trace, .. } = self.recorder;
+        drop(session);
+        for result in [stopped, trace.remove()] {
             if let Err(error) = result {
                 summary.problems.push(describe(&error));
             }
@@ -502,116 +542,25 @@ impl Recorder<'_> {
         Ok((summary, kernel))
     }
 
+    /// The kernel's events have the clock of the traces, as soon as there is one.
+    fn share_clock(&mut self) {
+        if let Some(kernel) = self.kernel.as_mut().filter(|kernel| !kernel.has_clock())
+            && let Some(clock) = self.recorder.session.clock()
+        {
+            kernel.set_clock(clock);
+        }
+    }
+
     /// Waits for a signal, a new file, or so many milliseconds.
     fn wait(&self, ms: u64) -> Result<(), RecordError> {
         let mut fds = [
             PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
-            PollFd::new(self.watch.inotify.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.recorder.watched(), PollFlags::POLLIN),
         ];
         let timeout = PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX);
         match poll(&mut fds, timeout) {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
             Err(error) => Err(system("wait")(error)),
-        }
-    }
-
-    /// Takes the files that have come, and reads what there is. Gives how many files there were.
-    fn round(&mut self, all: bool) -> Result<(usize, Progress), RecordError> {
-        let files = self.take_files(all)?;
-        if let Some(kernel) = self.kernel.as_mut().filter(|kernel| !kernel.has_clock())
-            && let Some(clock) = self.session.clock()
-        {
-            kernel.set_clock(clock);
-        }
-        let progress = self.session.drain(false, Instant::now());
-        let progress = progress.map_err(|error| failed(&self.trace, self.output, error))?;
-        Ok((files, progress))
-    }
-
-    /// Takes the files that have come, of those that the kernel told of, or of all. Gives how many there were.
-    fn take_files(&mut self, all: bool) -> Result<usize, RecordError> {
-        let files = match self.watch.new_files() {
-            Ok(Some(files)) if !all => files,
-            // Some were not told of, as there were too many.
-            _ => self.all_files(),
-        };
-        let mut taken = 0;
-        for (channel, name) in files {
-            let is_other = self.only.as_ref().is_some_and(|only| !only.has(&name));
-            if is_other || !self.session.wants(&channel, &name) {
-                continue;
-            }
-            let what = format!("{channel}/{name}");
-            match KernelFile::open(&self.trace.channel(&channel).join(&name)) {
-                Ok(file) => {
-                    taken += 1;
-                    self.refused.remove(&what);
-                    let added = self.session.add(&channel, &name, file);
-                    added.map_err(|error| failed(&self.trace, self.output, error))?;
-                }
-                Err(error) => {
-                    self.refused.insert(what, error);
-                }
-            }
-        }
-        Ok(taken)
-    }
-
-    fn all_files(&mut self) -> Vec<(String, String)> {
-        let mut files = Vec::new();
-        for (_, channel) in &self.watch.channels {
-            match consumer_files(&self.trace.channel(channel)) {
-                Ok(names) => files.extend(names.into_iter().map(|name| (channel.clone(), name))),
-                Err(error) => {
-                    self.refused.insert(channel.clone(), error);
-                }
-            }
-        }
-        files
-    }
-}
-
-/// Tells of new files in the channels' directories (C4).
-struct Watch {
-    inotify: Inotify,
-    channels: Vec<(WatchDescriptor, String)>,
-}
-
-impl Watch {
-    /// Watches the channel that describes events, and these.
-    fn new(trace: &TraceDir, names: &[String]) -> nix::Result<Self> {
-        let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
-        let mut channels = Vec::new();
-        for channel in std::iter::once(CONTROL).chain(names.iter().map(String::as_str)) {
-            let flags = AddWatchFlags::IN_CREATE | AddWatchFlags::IN_ONLYDIR;
-            let watch = inotify.add_watch(&trace.channel(channel), flags)?;
-            channels.push((watch, channel.to_owned()));
-        }
-        Ok(Self { inotify, channels })
-    }
-
-    /// The files that were created since the last time. None: there were too many to tell.
-    fn new_files(&self) -> nix::Result<Option<Vec<(String, String)>>> {
-        let mut files = Vec::new();
-        loop {
-            let events = match self.inotify.read_events() {
-                Ok(events) => events,
-                Err(Errno::EAGAIN) => return Ok(Some(files)),
-                Err(Errno::EINTR) => continue,
-                Err(error) => return Err(error),
-            };
-            for event in events {
-                if event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
-                    return Ok(None);
-                }
-                let channel = self.channels.iter().find(|(watch, _)| *watch == event.wd);
-                let name = event.name.and_then(|name| name.into_string().ok());
-                if let (Some((_, channel)), Some(name)) = (channel, name)
-                    && is_consumer_file(&name)
-                {
-                    files.push((channel.clone(), name));
-                }
-            }
         }
     }
 }

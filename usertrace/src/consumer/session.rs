@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
+use super::chunks;
 use super::notes::Notes;
 use super::process::To;
 use super::{ConsumerFile, LiveProcess, ProcessError, Recorded};
@@ -66,10 +67,18 @@ pub enum SessionError {
     },
 }
 
+/// Ends a recording whose recorder was killed, and whose trace is gone: what there is of it is all that there will be, and can be
+/// read. Nothing happens where there is none.
+///
+/// # Errors
+/// When another one records there, or something cannot be written.
+pub fn close_recording(output: &Path) -> io::Result<()> {
+    Notes::close(output)
+}
+
 /// Records the processes of one trace.
 #[derive(Debug)]
 pub struct Session<F> {
-    output: PathBuf,
     notes: Notes,
     hostname: Option<String>,
     version: Version,
@@ -98,9 +107,24 @@ impl<F: ConsumerFile> Session<F> {
     /// # Errors
     /// When another one writes there, or another trace was recorded, or nothing can be written.
     pub fn open(output: &Path, of: &Recorded, hostname: Option<String>) -> io::Result<Self> {
+        Self::new(Notes::open(output, of, false)?, hostname)
+    }
+
+    /// Likewise, in chunks: see [`rotate`](Self::rotate). There may be finished ones of other recordings in the directory.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), or when what goes on there has no chunks.
+    pub fn open_in_chunks(
+        output: &Path,
+        of: &Recorded,
+        hostname: Option<String>,
+    ) -> io::Result<Self> {
+        Self::new(Notes::open(output, of, true)?, hostname)
+    }
+
+    fn new(notes: Notes, hostname: Option<String>) -> io::Result<Self> {
         Ok(Self {
-            output: output.to_owned(),
-            notes: Notes::open(output, of)?,
+            notes,
             hostname,
             version: Version::default(),
             channels: vec![MAIN.to_owned()],
@@ -143,24 +167,30 @@ impl<F: ConsumerFile> Session<F> {
         if !self.wants(channel, name) {
             return Ok(());
         }
-        let (slot, added) = match (self.processes.remove(name), channel) {
+        let before = self.processes.remove(name);
+        let to = self.to();
+        let (slot, added) = match (before, channel) {
             (None, CONTROL) => (Some(Slot::Described(file)), Ok(())),
             (Some(Slot::Live(mut process)), channel) => {
                 let added = match channel {
-                    CONTROL => process.set_control(file),
-                    channel => process.add_channel(channel, file),
+                    CONTROL => process.set_control(to, file),
+                    channel => process.add_channel(to, channel, file),
                 };
                 (Some(Slot::Live(process)), added)
             }
-            (before, channel) => match (self.begin(name, channel, file), before) {
-                (Ok(Some(mut process)), Some(Slot::Described(control))) => {
-                    let added = process.set_control(control);
-                    (Some(Slot::Live(process)), added)
+            (before, channel) => {
+                let nr_channels = self.channels.len();
+                let process = LiveProcess::new(to, name, channel, file, nr_channels);
+                match (process, before) {
+                    (Ok(Some(mut process)), Some(Slot::Described(control))) => {
+                        let added = process.set_control(to, control);
+                        (Some(Slot::Live(Box::new(process))), added)
+                    }
+                    (Ok(Some(process)), _) => (Some(Slot::Live(Box::new(process))), Ok(())),
+                    (Ok(None), _) => (Some(Slot::Done), Ok(())),
+                    (Err(error), before) => (before, Err(error)),
                 }
-                (Ok(Some(process)), _) => (Some(Slot::Live(process)), Ok(())),
-                (Ok(None), _) => (Some(Slot::Done), Ok(())),
-                (Err(error), before) => (before, Err(error)),
-            },
+            }
         };
         if let Some(slot) = slot {
             self.processes.insert(name.to_owned(), slot);
@@ -178,33 +208,31 @@ impl<F: ConsumerFile> Session<F> {
         }
     }
 
-    fn begin(
-        &self,
-        name: &str,
-        channel: &str,
-        file: F,
-    ) -> Result<Option<Box<LiveProcess<F>>>, ProcessError> {
-        let to = To {
-            output: &self.output,
+    fn to(&self) -> To<'_> {
+        To {
             notes: &self.notes,
             hostname: self.hostname.as_deref(),
             version: self.version,
-        };
-        let process = LiveProcess::new(to, name, channel, file, self.channels.len())?;
-        Ok(process.map(Box::new))
+        }
     }
 
     /// Reads what there is. `last`: there will be no more. `now` is what the time is.
     ///
     /// # Errors
-    /// When a trace cannot be written, or another program consumes it.
+    /// When a trace cannot be written, or another program consumes it. In the first case, it may be tried again: what was not
+    /// written as a whole is taken away then, and what was not written stays in the rings until it is.
     pub fn drain(&mut self, last: bool, now: Instant) -> Result<Progress, SessionError> {
         let mut progress = Progress::default();
+        let to = To {
+            notes: &self.notes,
+            hostname: self.hostname.as_deref(),
+            version: self.version,
+        };
         for (name, slot) in &mut self.processes {
             let Slot::Live(process) = slot else {
                 continue;
             };
-            let ended = match process.drain(last, now) {
+            let ended = match process.drain(to, last, now) {
                 Ok(drained) => {
                     progress.bytes += drained.bytes;
                     progress.fill = progress.fill.max(drained.fill);
@@ -217,14 +245,20 @@ impl<F: ConsumerFile> Session<F> {
                 Err(ProcessError::Busy(channel)) => return Err(busy(channel, name)),
                 Err(ProcessError::Write(error)) => return Err(error.into()),
             };
-            if ended && let Slot::Live(process) = std::mem::replace(slot, Slot::Done) {
+            if ended {
+                let summary = match process.finish(to) {
+                    Err(ProcessError::Write(error)) => return Err(error.into()),
+                    // It touches files of the process no more.
+                    finished => finished.unwrap_or_default(),
+                };
                 if process.has_undescribed() {
                     self.summary.problems.push(format!(
                         "{name}: not all events could be described, as there was no room in the channel {CONTROL}: give it \
                          more or larger sub-buffers before the trace starts"
                     ));
                 }
-                self.summary.processes.push(process.finish()?);
+                self.summary.processes.push(summary);
+                *slot = Slot::Done;
             }
         }
         Ok(progress)
@@ -273,14 +307,97 @@ impl<F: ConsumerFile> Session<F> {
             .any(|slot| matches!(slot, Slot::Live(_)))
     }
 
-    /// Reads what there is for the last time.
+    /// Processes whose rings have something that is in no file yet, and how many bytes that is, as of the last look at them.
+    #[must_use]
+    pub fn unwritten(&self) -> (usize, u64) {
+        let live = self.processes.values().filter_map(|slot| match slot {
+            Slot::Live(process) => Some(process.unwritten()),
+            Slot::Described(_) | Slot::Done => None,
+        });
+        let with = live.filter(|&bytes| bytes > 0);
+        with.fold((0, 0), |(processes, sum), bytes| {
+            (processes + 1, sum + bytes)
+        })
+    }
+
+    /// Ends the chunk that is written, with what was read so far: from now on, nothing is written there. Gives where it is; none if
+    /// there is nothing in it, or there are no chunks. Whoever is killed meanwhile has ended it, or has not.
     ///
     /// # Errors
-    /// When a trace cannot be written, or another program consumes it.
-    pub fn finish(mut self) -> Result<SessionSummary, SessionError> {
+    /// When something cannot be written. It may be tried again, and events may be read before.
+    pub fn rotate(&mut self) -> Result<Option<PathBuf>, SessionError> {
+        let Some(directory) = self.notes.chunk_directory() else {
+            return Ok(None);
+        };
+        self.rest()?;
+        if !directory.exists() {
+            return Ok(None);
+        }
+        Ok(self.notes.next_chunk()?)
+    }
+
+    /// Writes all that is to be said of what was read: nothing that readers need is missing in the files then.
+    ///
+    /// # Errors
+    /// When something cannot be written.
+    pub fn rest(&mut self) -> Result<(), SessionError> {
+        let to = To {
+            notes: &self.notes,
+            hostname: self.hostname.as_deref(),
+            version: self.version,
+        };
+        for slot in self.processes.values_mut() {
+            if let Slot::Live(process) = slot {
+                // What else is wrong with its files the next look at them tells.
+                if let Err(ProcessError::Write(error)) = process.rest(to) {
+                    return Err(error.into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of the chunk that is written; 0 if there are no chunks.
+    ///
+    /// # Errors
+    /// When it cannot be looked at.
+    pub fn chunk_size(&self) -> io::Result<u64> {
+        let directory = self.notes.chunk_directory();
+        directory.map_or(Ok(0), |directory| chunks::size(&directory))
+    }
+
+    /// When the chunk that is written was begun, in seconds since 1970; none: there are no chunks.
+    #[must_use]
+    pub fn chunk_begin(&self) -> Option<u64> {
+        self.notes.chunk_begin()
+    }
+
+    /// Takes the summaries of the processes that have ended since the last time, and what went wrong: for recordings that do not
+    /// end.
+    pub fn take_summary(&mut self) -> SessionSummary {
+        std::mem::take(&mut self.summary)
+    }
+
+    /// Forgets processes that have ended, and of which the kernel has nothing any more: for recordings that do not end.
+    ///
+    /// # Errors
+    /// When notes cannot be read, or removed.
+    pub fn forget(&mut self, exists: &dyn Fn(&str) -> bool) -> io::Result<()> {
+        self.processes
+            .retain(|name, slot| !matches!(slot, Slot::Done) || exists(name));
+        self.failed.retain(|(_, name)| exists(name));
+        self.notes.forget(exists)
+    }
+
+    /// Reads what there is for the last time. Nothing is to be done with it after that.
+    ///
+    /// # Errors
+    /// When a trace cannot be written, which may be tried again, or another program consumes it.
+    pub fn finish(&mut self) -> Result<SessionSummary, SessionError> {
         self.drain(true, Instant::now())?;
+        self.notes.next_chunk()?;
         self.notes.remove()?;
-        Ok(self.summary)
+        Ok(self.take_summary())
     }
 
     /// Something went wrong with a file.

@@ -42,6 +42,8 @@ impl Signals {
     pub(super) fn new() -> nix::Result<Self> {
         let mut mask = SigSet::empty();
         mask.add(Signal::SIGCHLD);
+        // It comes with the error that says the same: that a file may get no larger.
+        mask.add(Signal::SIGXFSZ);
         for signal in FORWARDED {
             mask.add(signal);
         }
@@ -68,6 +70,7 @@ impl Signals {
             };
             match Signal::try_from(info.ssi_signo as i32) {
                 Ok(Signal::SIGCHLD) => return Ok(Some(Came::Child)),
+                Ok(Signal::SIGXFSZ) => {}
                 Ok(signal) => {
                     return Ok(Some(Came::Forward {
                         signal,

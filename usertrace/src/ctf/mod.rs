@@ -27,7 +27,7 @@ mod version;
 pub use clock::Clock;
 #[cfg(feature = "tools")]
 pub(crate) use json::{LOGLEVELS, OF_READER};
-pub use process::{Identity, ProcessSummary, ProcessWriter, RingState};
+pub use process::{Identity, ProcessSummary, ProcessWriter, RingCounts, RingState};
 #[cfg(feature = "tools")]
 pub(crate) use process::{file_name, text};
 pub use stream::{StreamChannel, StreamOf, StreamState, StreamWriter};

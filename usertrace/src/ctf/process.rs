@@ -157,8 +157,92 @@ struct EventRing {
     stream: Lazy,
     /// Lost records that the stream was told of.
     lost: u64,
+    /// What was counted before `reader` began.
+    before: Counts,
     /// Times of the first and last event.
     span: Option<(u64, u64)>,
+}
+
+/// What was counted of a ring, by all who read it one after the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingCounts {
+    /// What readers have seen.
+    pub counts: Counts,
+    /// Times of the first and last event.
+    pub span: Option<(u64, u64)>,
+}
+
+impl RingCounts {
+    /// How many words it is.
+    pub const WORDS: usize = 13;
+
+    /// As words, to be noted.
+    #[must_use]
+    pub fn to_words(self) -> [u64; Self::WORDS] {
+        let Counts {
+            events,
+            unfinished,
+            holes,
+            hole_bytes,
+            corrupted,
+            damaged,
+            damaged_bytes,
+            overwritten,
+            overwritten_bytes,
+            skipped,
+        } = self.counts;
+        let (first, last) = self.span.unwrap_or_default();
+        [
+            events,
+            unfinished,
+            holes,
+            hole_bytes,
+            corrupted,
+            damaged,
+            damaged_bytes,
+            overwritten,
+            overwritten_bytes,
+            skipped,
+            self.span.is_some().into(),
+            first,
+            last,
+        ]
+    }
+
+    /// What was noted so.
+    #[must_use]
+    pub fn from_words(words: &[u64; Self::WORDS]) -> Self {
+        let [
+            events,
+            unfinished,
+            holes,
+            hole_bytes,
+            corrupted,
+            damaged,
+            damaged_bytes,
+            overwritten,
+            overwritten_bytes,
+            skipped,
+            has_span,
+            first,
+            last,
+        ] = *words;
+        Self {
+            counts: Counts {
+                events,
+                unfinished,
+                holes,
+                hole_bytes,
+                corrupted,
+                damaged,
+                damaged_bytes,
+                overwritten,
+                overwritten_bytes,
+                skipped,
+            },
+            span: (has_span != 0).then_some((first, last)),
+        }
+    }
 }
 
 /// What was written of a ring: what another writer needs to go on with it.
@@ -342,7 +426,7 @@ impl ProcessWriter {
 
     /// Goes on with a trace that another writer left in `directory`, or begins it: that one may have got no further. It
     /// had declared these: events of different ids, contexts of different channels; its streams go on where the states say that
-    /// [`ProcessWriter::add_channel`] is given. What it counted, [`ProcessWriter::summary`] does not know.
+    /// [`ProcessWriter::add_channel`] is given. What it counted, [`ProcessWriter::set_ring_counts`] is to be told.
     ///
     /// # Errors
     /// When its files cannot be opened.
@@ -404,6 +488,7 @@ impl ProcessWriter {
                 reader,
                 stream,
                 lost: state.lost,
+                before: Counts::default(),
                 span: None,
             });
         }
@@ -420,6 +505,12 @@ impl ProcessWriter {
         }
         self.channels.push(channel);
         Ok(self.channels.len() - 1)
+    }
+
+    /// How many channels of events it has.
+    #[must_use]
+    pub fn nr_channels(&self) -> usize {
+        self.channels.len()
     }
 
     /// What was written of a ring, after [`ProcessWriter::read`] or [`ProcessWriter::end_ring`].
@@ -439,6 +530,54 @@ impl ProcessWriter {
                 begin,
             }
         })
+    }
+
+    /// What was counted of a ring, by all who have read it.
+    #[must_use]
+    pub fn ring_counts(&self, channel: usize, ring: usize) -> RingCounts {
+        let channel = self.channels.get(channel);
+        let ring = channel.and_then(|channel| channel.rings.get(ring));
+        ring.map_or_else(RingCounts::default, |ring| {
+            let mut counts = ring.before;
+            counts += ring.reader.counts();
+            RingCounts {
+                counts,
+                span: ring.span,
+            }
+        })
+    }
+
+    /// This was counted of a ring by those who read it before. To be said before it is read.
+    pub fn set_ring_counts(&mut self, channel: usize, ring: usize, counted: RingCounts) {
+        let channel = self.channels.get_mut(channel);
+        if let Some(ring) = channel.and_then(|channel| channel.rings.get_mut(ring)) {
+            (ring.before, ring.span) = (counted.counts, counted.span);
+        }
+    }
+
+    /// Writes what there is to say of what was read: discarded events, and lost packets. There may be more to read.
+    ///
+    /// # Errors
+    /// When the trace cannot be written.
+    pub fn rest(&mut self) -> io::Result<()> {
+        let rings = self.channels.iter_mut();
+        for ring in rings.flat_map(|channel| &mut channel.rings) {
+            if let Some(stream) = &mut ring.stream.stream {
+                stream.finish()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the clock in the metadata, if this is another one.
+    ///
+    /// # Errors
+    /// When the metadata cannot be written.
+    pub fn set_clock(&mut self, clock: Clock) -> io::Result<()> {
+        if clock == *self.trace.clock() {
+            return Ok(());
+        }
+        self.trace.set_clock(clock)
     }
 
     /// What was declared so far, in this order.
@@ -541,6 +680,7 @@ impl ProcessWriter {
             stream,
             lost,
             span,
+            before: _,
         } = ring;
         reader.read(memory, head, patience, &lengths, &mut |item| {
             match item {
@@ -588,17 +728,9 @@ impl ProcessWriter {
     /// # Errors
     /// When the trace cannot be written.
     pub fn finish(mut self, clock: Option<Clock>) -> io::Result<ProcessSummary> {
-        for ring in self
-            .channels
-            .iter_mut()
-            .flat_map(|channel| &mut channel.rings)
-        {
-            if let Some(stream) = &mut ring.stream.stream {
-                stream.finish()?;
-            }
-        }
-        if let Some(clock) = clock.filter(|clock| clock != self.trace.clock()) {
-            self.trace.set_clock(clock)?;
+        self.rest()?;
+        if let Some(clock) = clock {
+            self.set_clock(clock)?;
         }
         Ok(self.summary())
     }
@@ -614,6 +746,7 @@ impl ProcessWriter {
         let (mut lost, mut bytes) = (0u64, self.trace.metadata_len());
         let rings = || self.channels.iter().flat_map(|channel| &channel.rings);
         for ring in rings() {
+            counts += ring.before;
             counts += ring.reader.counts();
             lost = lost.saturating_add(ring.lost);
             bytes += ring.stream.written();

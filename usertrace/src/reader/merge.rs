@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet, VecDeque};
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use super::metadata::{EventClass, Metadata, StreamClass};
 use super::stream::{Fault, NextPacket, Stream};
 use super::{Problem, Selection};
+use crate::consumer::finished;
 use crate::ctf::RECORD_SEPARATOR;
 
 /// Memory for what is read of all streams, as long as each has enough.
@@ -78,7 +79,7 @@ fn stamp(file: &fs::Metadata) -> Stamp {
 fn read_metadata(directory: &Path, selection: &Selection) -> Result<(Stamp, Metadata), Problem> {
     let path = directory.join("metadata");
     let read = || {
-        let mut file = File::open(&path)?;
+        let mut file = super::open(&path)?;
         // Before they are read: what is added meanwhile makes them others.
         let stamp = stamp(&file.metadata()?);
         let mut text = Vec::new();
@@ -321,8 +322,15 @@ impl Reader {
         // Not by recursion: directories may be as deep as they like, and links may lead back.
         let (mut todo, mut seen) = (vec![root.to_owned()], HashSet::new());
         while let Some(directory) = todo.pop() {
+            // It may have got its other name since it was found.
+            let is_there = directory.exists();
+            let directory = match is_there {
+                true => directory,
+                false => finished(&directory),
+            };
             let canonical = match directory.canonicalize() {
-                Ok(canonical) => canonical,
+                // By one name, whether its chunk is finished or not.
+                Ok(canonical) => finished(&canonical),
                 Err(error) if directory == root => return Err(error),
                 // It is gone meanwhile.
                 Err(_) => continue,
@@ -384,6 +392,7 @@ impl Reader {
         if let Some(current) = self.current.take() {
             self.step(current as usize);
         }
+        self.find_finished();
         for place in &mut self.places {
             if let Ok(file) = fs::metadata(&place.stream.path) {
                 place.stream.len = place.stream.len.max(file.len());
@@ -426,6 +435,21 @@ impl Reader {
         self.chosen = None;
         let keys = (0..self.places.len()).filter_map(|index| self.key(index));
         self.heap = keys.map(Reverse).collect();
+    }
+
+    /// Finds traces again whose chunk was finished.
+    fn find_finished(&mut self) {
+        for (index, trace) in self.traces.iter_mut().enumerate() {
+            let directory = finished(&trace.directory);
+            if directory == trace.directory || trace.directory.exists() || !directory.exists() {
+                continue;
+            }
+            trace.directory = directory;
+            let places = self.places.iter_mut();
+            for place in places.filter(|place| place.stream.trace == index) {
+                place.stream.path = finished(&place.stream.path);
+            }
+        }
     }
 
     /// Orders streams, for when they have something at the same time.
@@ -588,13 +612,16 @@ impl Trace {
     /// Its stream files that are not known yet.
     fn find_streams(&mut self, index: usize) -> io::Result<Vec<Place>> {
         let mut places = Vec::new();
-        for entry in fs::read_dir(&self.directory)? {
+        // Its chunk may be finished at any moment.
+        let entries =
+            fs::read_dir(&self.directory).or_else(|_| fs::read_dir(finished(&self.directory)))?;
+        for entry in entries {
             let entry = entry?;
             let (name, path) = (entry.file_name(), entry.path());
             if name == "metadata" || is_hidden(&path) || self.files.contains(&name) {
                 continue;
             }
-            let file = fs::metadata(&path)?;
+            let file = fs::metadata(&path).or_else(|_| fs::metadata(finished(&path)))?;
             if !file.is_file() {
                 continue;
             }

@@ -30,10 +30,11 @@ mod token;
 mod value;
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::consumer::Recorded;
+use crate::consumer::{Recorded, finished};
 use crate::runtime::RUNNING;
 pub use crate::runtime::filter::{BadPattern, Patterns};
 pub use merge::{Event, Item, Lost, Reader, Trace, What};
@@ -53,8 +54,11 @@ pub fn is_recorded(directory: &Path) -> bool {
 /// `was_recorded` is for the next time: whether somebody was seen who records.
 pub fn is_going_on(reader: &Reader, directories: &[PathBuf], was_recorded: &mut bool) -> bool {
     let traces = reader.traces();
+    // What records may do so in chunks: then it is one level higher.
     let parents = traces.iter().filter_map(|trace| trace.directory().parent());
+    let chunks = parents.clone().filter_map(Path::parent);
     let parents: BTreeSet<&Path> = parents
+        .chain(chunks)
         .chain(directories.iter().map(PathBuf::as_path))
         .collect();
     if parents.into_iter().any(is_recorded) {
@@ -67,6 +71,16 @@ pub fn is_going_on(reader: &Reader, directories: &[PathBuf], was_recorded: &mut 
     }
     let pids = || traces.iter().filter_map(|trace| trace.metadata().pid());
     traces.is_empty() || pids().any(|pid| Path::new(&format!("/proc/{pid}")).exists())
+}
+
+/// Opens a file of a trace, also if its chunk was finished meanwhile, and so has another name.
+fn open(path: &Path) -> io::Result<File> {
+    match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            File::open(finished(path)).map_err(|_| error)
+        }
+        opened => opened,
+    }
 }
 
 /// Which events are asked for.

@@ -177,7 +177,7 @@ impl Stream {
             })
         };
         let mut header = [0; HEADER_LEN + MAX_PACKET_CONTEXT];
-        let read = read_at(&File::open(&self.path)?, &mut header, start)?;
+        let read = read_at(&super::open(&self.path)?, &mut header, start)?;
         if read < HEADER_LEN {
             return damage("the file was cut while it was read");
         }
@@ -299,7 +299,7 @@ impl Stream {
             return self.damage("an event is longer than one can be");
         }
         let want = chunk.max(2 * there) as u64;
-        let read = File::open(&self.path)
+        let read = super::open(&self.path)
             .and_then(|file| self.window.read(&file, self.at, want.min(rest) as usize));
         if let Err(error) = read {
             self.at = self.end;

@@ -1,4 +1,4 @@
-//! Runs a program up to one of its calls by which it changes files, and kills it there.
+//! Runs a program up to one of its calls by which it changes files, and kills it there, or lets the disk be full.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
@@ -19,12 +19,25 @@ pub(crate) enum End {
     Exited(i32),
 }
 
-/// Runs it up to its call number `last`, from 1 on.
+/// Runs it up to its call number `last`, from 1 on, and kills it.
+pub(crate) fn run_up_to(command: Command, last: u32, done: Done) -> End {
+    run(command, last, done, None)
+}
+
+/// Runs it, and has its calls from number `first` on, `full` of them, find a disk that is full: of the first one half is done,
+/// if it writes and that is asked for. Gives its exit status; none if there were not so many such calls.
+pub(crate) fn run_full(command: Command, first: u32, done: Done, mut full: u32) -> Option<i32> {
+    match run(command, first, done, Some(&mut full)) {
+        End::Exited(status) => (full == 0).then_some(status),
+        End::Killed => unreachable!(),
+    }
+}
+
 #[expect(
     clippy::zombie_processes,
     reason = "it is waited for by its number, as ptrace wants it"
 )]
-pub(crate) fn run_up_to(mut command: Command, last: u32, done: Done) -> End {
+fn run(mut command: Command, last: u32, done: Done, mut full: Option<&mut u32>) -> End {
     // SAFETY: ptrace takes no lock and no memory.
     unsafe {
         command.pre_exec(|| match libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) {
@@ -38,6 +51,8 @@ pub(crate) fn run_up_to(mut command: Command, last: u32, done: Done) -> End {
     let options = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_EXITKILL;
     ptrace(libc::PTRACE_SETOPTIONS, pid, options as usize);
     let (mut calls, mut inside, mut signal) = (0, false, 0);
+    // This call fails.
+    let mut fails = false;
     loop {
         ptrace(libc::PTRACE_SYSCALL, pid, signal as usize);
         signal = match wait(pid) {
@@ -53,7 +68,12 @@ pub(crate) fn run_up_to(mut command: Command, last: u32, done: Done) -> End {
         }
         inside = !inside;
         if !inside {
-            if calls == last {
+            if std::mem::take(&mut fails) {
+                let mut registers = registers(pid);
+                registers.rax = -i64::from(libc::ENOSPC) as u64;
+                ptrace(libc::PTRACE_SETREGS, pid, (&raw mut registers) as usize);
+            }
+            if calls == last && full.is_none() {
                 // SAFETY: a child of this process, that was not waited for.
                 assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0);
                 while wait(pid).is_ok() {}
@@ -67,11 +87,24 @@ pub(crate) fn run_up_to(mut command: Command, last: u32, done: Done) -> End {
         }
         calls += 1;
         let call = registers.orig_rax as i64;
-        if calls == last
-            && done == Done::Half
-            && matches!(call, libc::SYS_write | libc::SYS_pwrite64)
-        {
+        let writes = matches!(call, libc::SYS_write | libc::SYS_pwrite64);
+        let takes_away = matches!(
+            call,
+            libc::SYS_unlink | libc::SYS_unlinkat | libc::SYS_rmdir
+        );
+        if calls == last && done == Done::Half && writes {
             registers.rdx /= 2;
+            let at = (&raw mut registers) as usize;
+            ptrace(libc::PTRACE_SETREGS, pid, at);
+        } else if let Some(full) = &mut full
+            && calls >= last
+            && **full > 0
+            && !takes_away
+        {
+            **full -= 1;
+            fails = true;
+            // No call at all.
+            registers.orig_rax = u64::MAX;
             let at = (&raw mut registers) as usize;
             ptrace(libc::PTRACE_SETREGS, pid, at);
         }

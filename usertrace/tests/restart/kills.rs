@@ -1,22 +1,39 @@
 //! The tests.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::kill::{Done, End, run_up_to};
-use crate::recorder::DIRECTORY;
+use crate::kill::{Done, End, run_full, run_up_to};
+use crate::recorder::{DIRECTORY, ROTATES};
 use crate::support::babeltrace;
 
-pub(crate) const ALL: [(&str, fn()); 2] = [
-    ("killed_once_at_each_write", killed_once_at_each_write),
-    ("killed_again_and_again", killed_again_and_again),
+pub(crate) const ALL: [(&str, fn()); 6] = [
+    ("killed_once_at_each_write", || {
+        killed_once_at_each_write(false)
+    }),
+    ("killed_once_at_each_write_with_chunks", || {
+        killed_once_at_each_write(true)
+    }),
+    ("killed_again_and_again", || killed_again_and_again(false)),
+    ("killed_again_and_again_with_chunks", || {
+        killed_again_and_again(true)
+    }),
+    ("the_disk_is_full_at_each_write", || {
+        full_at_each_write(false)
+    }),
+    ("the_disk_is_full_at_each_write_with_chunks", || {
+        full_at_each_write(true)
+    }),
 ];
 
-fn recorder(directory: &Path) -> Command {
+fn recorder(directory: &Path, rotates: bool) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.env(DIRECTORY, directory);
+    if rotates {
+        command.env(ROTATES, "");
+    }
     command
 }
 
@@ -41,13 +58,20 @@ fn contents(directory: &Path) -> Contents {
     let output = directory.join("out");
     let read = babeltrace::read(&output);
     let mut files = BTreeMap::new();
-    for process in fs::read_dir(&output).unwrap() {
-        let process = process.unwrap();
-        for file in fs::read_dir(process.path()).unwrap() {
+    let mut todo = vec![(output, String::new())];
+    while let Some((directory, name)) = todo.pop() {
+        for file in fs::read_dir(directory).unwrap() {
             let file = file.unwrap();
-            let name = format!("{:?}/{:?}", process.file_name(), file.file_name());
+            let of_file = file.file_name().into_string().unwrap();
+            // Chunks have numbers, and times.
+            let number = of_file.split_once("Z-").map(|(_, number)| number);
+            let name = format!("{name}/{}", number.unwrap_or(&of_file));
+            if file.file_type().unwrap().is_dir() {
+                todo.push((file.path(), name));
+                continue;
+            }
             // As long as the clock is well known.
-            let is_metadata = file.file_name() == "metadata";
+            let is_metadata = of_file == "metadata";
             let len = file.metadata().unwrap().len();
             files.insert(name, if is_metadata { 0 } else { len });
         }
@@ -67,26 +91,38 @@ fn contents(directory: &Path) -> Contents {
 }
 
 /// A recorder that is not killed.
-fn finish(directory: &Path, what: &str) -> Contents {
-    let status = recorder(directory).status().unwrap();
+fn finish(directory: &Path, rotates: bool, what: &str) -> Contents {
+    let status = recorder(directory, rotates).status().unwrap();
     assert!(status.success(), "{what}: {status}");
     contents(directory)
 }
 
-fn undisturbed() -> Contents {
+/// What it counted.
+fn counts(directory: &Path) -> String {
+    fs::read_to_string(directory.join("counts")).unwrap()
+}
+
+fn undisturbed(rotates: bool) -> (Contents, String) {
     let directory = new();
-    let contents = finish(directory.path(), "undisturbed");
+    let contents = finish(directory.path(), rotates, "undisturbed");
     assert!(contents.events.len() > 3000, "{}", contents.events.len());
     assert!(contents.discarded > 1 && contents.discarded_packets > 1);
     // Without notes, and with all kinds of streams.
+    let chunk = |name: &str| name.split_once("/prog-").unwrap().0.to_owned();
+    let chunks: BTreeSet<_> = contents.files.keys().map(|name| chunk(name)).collect();
+    let all: &[_] = match rotates {
+        true => &["/000001", "/000002", "/000003", "/000004"],
+        false => &[""],
+    };
+    assert_eq!(Vec::from_iter(&chunks), Vec::from_iter(all));
     assert!(
-        contents
-            .files
-            .keys()
-            .all(|name| name.starts_with("\"prog-"))
+        contents.files.len() > 12 + 8 * (all.len() - 1),
+        "{:?}",
+        contents.files
     );
-    assert!(contents.files.len() > 12, "{:?}", contents.files);
-    contents
+    let counts = counts(directory.path());
+    assert_eq!(counts.lines().count(), 2);
+    (contents, counts)
 }
 
 fn same(got: &Contents, want: &Contents, what: &str) {
@@ -103,26 +139,27 @@ fn same(got: &Contents, want: &Contents, what: &str) {
     assert_eq!(got.files, want.files, "{what}");
 }
 
-fn killed_once_at_each_write() {
-    let want = undisturbed();
+fn killed_once_at_each_write(rotates: bool) {
+    let (want, _) = undisturbed(rotates);
     let mut last = 1;
     loop {
         for done in [Done::Half, Done::All] {
             let directory = new();
             let what = format!("killed at its write {last}, done: {done:?}");
-            if run_up_to(recorder(directory.path()), last, done) != End::Killed {
+            let recorder = recorder(directory.path(), rotates);
+            if run_up_to(recorder, last, done) != End::Killed {
                 assert!(last > 100, "there are but {last} writes");
                 return;
             }
-            same(&finish(directory.path(), &what), &want, &what);
+            same(&finish(directory.path(), rotates, &what), &want, &what);
         }
         last += 1;
     }
 }
 
 /// Also while it looks for where it was.
-fn killed_again_and_again() {
-    let want = undisturbed();
+fn killed_again_and_again(rotates: bool) {
+    let (want, _) = undisturbed(rotates);
     for (every, done) in [
         (9, Done::Half),
         (14, Done::Half),
@@ -131,12 +168,36 @@ fn killed_again_and_again() {
     ] {
         let directory = new();
         let mut kills = 0;
+        let recorder = || recorder(directory.path(), rotates);
         // Something is done each time, so it comes to an end.
-        while run_up_to(recorder(directory.path()), every + kills, done) == End::Killed {
+        while run_up_to(recorder(), every + kills, done) == End::Killed {
             kills += 1;
         }
         assert!(kills > 2, "{every}");
         let what = format!("killed {kills} times");
         same(&contents(directory.path()), &want, &what);
+    }
+}
+
+/// It goes on when there is room again, and then nothing is missing, nothing is twice, and nothing was counted twice.
+fn full_at_each_write(rotates: bool) {
+    let (want, counted) = undisturbed(rotates);
+    // Each write is among those that fail.
+    for (full, done) in [(2, Done::All), (7, Done::Half)] {
+        // Before that this test's own file is made.
+        let mut first = 3;
+        loop {
+            let directory = new();
+            let what = format!("full at its write {first}, for {full}, done: {done:?}");
+            let recorder = recorder(directory.path(), rotates);
+            let Some(status) = run_full(recorder, first, done, full) else {
+                assert!(first > 100, "there are but {first} writes");
+                break;
+            };
+            assert_eq!(status, 0, "{what}");
+            same(&contents(directory.path()), &want, &what);
+            assert_eq!(counts(directory.path()), counted, "{what}");
+            first += full;
+        }
     }
 }

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Instant;
 
-use usertrace::consumer::{Recorded, Session};
+use usertrace::consumer::{Recorded, Session, SessionError};
+use usertrace::ctf::ProcessSummary;
 
 use crate::kernel::{COUNT, Channel, File, Process, START, SUBBUF, Words, names};
 use crate::support::RingWriter;
@@ -18,6 +19,14 @@ const STAGES: u64 = 6;
 
 /// Where it is kept how often that was.
 const STAGE: usize = 0;
+/// And how many chunks it has ended.
+const ROTATED: usize = 120;
+
+/// Has it make chunks?
+pub(crate) const ROTATES: &str = "USERTRACE_TEST_ROTATES";
+
+/// Before these stages it ends a chunk.
+const ROTATIONS: [u64; 3] = [1, 3, 4];
 
 fn ring(cpu: u32) -> RingWriter {
     RingWriter::new(SUBBUF, COUNT, cpu)
@@ -124,6 +133,16 @@ fn write(process: &mut Process, stage: u64, n: &mut u64) {
     }
 }
 
+/// Tries until there is room on the disk.
+fn until_there_is_room<T>(mut body: impl FnMut() -> Result<T, SessionError>) -> T {
+    loop {
+        match body() {
+            Err(SessionError::Write(error)) if error.raw_os_error() == Some(libc::ENOSPC) => {}
+            done => return done.unwrap(),
+        }
+    }
+}
+
 /// Records from where the one before this one was killed.
 pub(crate) fn run(directory: &Path) {
     let words = Rc::new(Words::open(&directory.join("words")));
@@ -134,7 +153,13 @@ pub(crate) fn run(directory: &Path) {
         created: false,
     };
     let output = directory.join("out");
-    let mut session = Session::open(&output, &recorded, None).unwrap();
+    let rotates = std::env::var_os(ROTATES).is_some();
+    let mut session = until_there_is_room(|| {
+        Ok(match rotates {
+            true => Session::open_in_chunks(&output, &recorded, None)?,
+            false => Session::open(&output, &recorded, None)?,
+        })
+    });
     let mut processes: Vec<Rc<RefCell<Process>>> = Vec::new();
     for stage in stages().into_iter().skip(words.get(STAGE) as usize) {
         if processes.is_empty() {
@@ -151,14 +176,16 @@ pub(crate) fn run(directory: &Path) {
                     continue;
                 }
                 for (channel, of) in names {
-                    let (process, words) = (process.clone(), words.clone());
-                    let file = File {
-                        process,
-                        channel,
-                        words,
-                        asked: Cell::new(false),
-                    };
-                    session.add(of, &name, file).unwrap();
+                    until_there_is_room(|| {
+                        let (process, words) = (process.clone(), words.clone());
+                        let file = File {
+                            process,
+                            channel,
+                            words,
+                            asked: Cell::new(false),
+                        };
+                        session.add(of, &name, file)
+                    });
                 }
             }
         } else {
@@ -166,9 +193,31 @@ pub(crate) fn run(directory: &Path) {
                 process.replace(now);
             }
         }
-        session.drain(false, Instant::now()).unwrap();
+        // One that was killed may have ended a chunk and not come to say so; there is nothing in the next one then.
+        let due = ROTATIONS.iter().filter(|&&at| at <= words.get(STAGE));
+        let due = due.count() as u64;
+        while rotates && words.get(ROTATED) < due {
+            until_there_is_room(|| session.rotate());
+            words.set(ROTATED, words.get(ROTATED) + 1);
+        }
+        until_there_is_room(|| session.drain(false, Instant::now()));
         words.set(STAGE, words.get(STAGE) + 1);
     }
     assert!(!session.is_live());
-    session.finish().unwrap();
+    let summary = until_there_is_room(|| session.finish());
+    assert_eq!(summary.problems, [""; 0]);
+    let mut counted: Vec<_> = summary.processes.iter().map(counts).collect();
+    counted.sort();
+    let path = directory.join("counts");
+    until_there_is_room(|| Ok(std::fs::write(&path, counted.concat())?));
+}
+
+/// What was counted of a process.
+fn counts(process: &ProcessSummary) -> String {
+    let mut counted = serde_json::to_value(process).unwrap();
+    // Metadata are written more often, and of what was before the disk was full the size is not known.
+    for differs in ["directory", "bytes"] {
+        counted.as_object_mut().unwrap().remove(differs);
+    }
+    format!("{counted}\n")
 }

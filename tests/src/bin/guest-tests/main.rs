@@ -29,6 +29,7 @@ mod remote;
 mod scopes;
 mod seccomp;
 mod sessions;
+mod stays;
 mod traces;
 mod update;
 
@@ -82,6 +83,7 @@ const ALL: &[&[Case]] = &[
     recorder::CASES,
     kernel_events::CASES,
     sessions::CASES,
+    stays::CASES,
     fuzz::CASES,
     cycles::CASES,
 ];

@@ -4,12 +4,15 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod ctl;
+mod daemon;
 mod doctor;
 mod export;
 mod extract;
 mod filter;
 mod generate;
+mod limits;
 mod list;
+mod notify;
 mod output;
 mod preload;
 mod progress;
@@ -38,6 +41,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Record(record::Args),
+    Daemon(daemon::Args),
     Ctl(ctl::Args),
     Start(start::Start),
     Stop(start::Stop),
@@ -57,6 +61,7 @@ enum Command {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Record(args) => args.run(),
+        Command::Daemon(args) => args.run(),
         Command::Ctl(args) => args.run(),
         Command::Start(args) => args.run(),
         Command::Stop(args) => args.run(),

@@ -141,6 +141,7 @@ pub(crate) struct Totals {
     pub(crate) holes: u64,
     pub(crate) sunk: u64,
     pub(crate) damaged: u64,
+    pub(crate) overwritten: u64,
     pub(crate) bytes: u64,
 }
 
@@ -152,6 +153,7 @@ impl Totals {
             holes: 0,
             sunk: 0,
             damaged: 0,
+            overwritten: 0,
             bytes: 0,
         };
         for process in processes {
@@ -160,6 +162,7 @@ impl Totals {
             totals.holes += process.holes;
             totals.sunk = totals.sunk.saturating_add(process.sunk);
             totals.damaged += process.damaged;
+            totals.overwritten += process.overwritten;
             totals.bytes += process.bytes;
         }
         totals

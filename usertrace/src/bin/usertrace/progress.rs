@@ -49,7 +49,12 @@ impl Progress {
     }
 
     /// It is over: there is room for what is to be said then.
-    pub(crate) fn end(self) {
+    pub(crate) fn end(mut self) {
+        self.make_room();
+    }
+
+    /// Something else is said.
+    pub(crate) fn make_room(&mut self) {
         if self.terminal {
             output::report("\r\x1b[K");
         }

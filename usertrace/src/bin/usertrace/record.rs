@@ -7,11 +7,11 @@ use std::process::ExitCode;
 
 use usertrace::consumer::{
     CONTROL_FS, ControlFs, KernelOptions, KernelSummary, Options, RecordError, Recorded, Recording,
-    record, record_fallback,
+    Tell, record, record_fallback,
 };
-
 use usertrace::ctf::Version;
 
+use crate::limits::{self, Limits};
 use crate::output::{self, Totals};
 use crate::preload::{Preload, Wanted};
 use crate::progress::Progress;
@@ -38,6 +38,7 @@ Examples:
   usertrace record --kernel 'sched:sched_switch,irq:*' -- ./server    with what the kernel did meanwhile, as root
   usertrace record -p 4711                    a program that runs, without its children
   usertrace record --trace mine -o trace      a trace that was set up by hand, until SIGINT
+  usertrace record --rotate-size 100M --keep 10 -o trace -- ./server      the last gigabyte, in parts
 
 The trace is a directory with a CTF trace for each process, for babeltrace2 and Trace Compass. The program's
 input and output are left alone, and signals are passed on to it; two of SIGINT, SIGTERM or SIGHUP end the
@@ -47,6 +48,14 @@ standard error.
 
 A recording that was killed goes on when it is started again with the same directory, while its trace is there:
 nothing that was read is missing then, and nothing is there twice. One program at a time can read a trace.
+
+With --rotate-size or --rotate-time the directory has chunks, each with complete traces, whose names sort by time. The one that
+is written is called *.current; the others may be read, moved and removed by anybody, and usertrace view on the directory
+prints them all as one. This needs the kernel's buffers, and so does --max-size.
+
+When the disk is full, nothing is read until there is room: events stay in the rings, as far as these go, and what finds no room
+there is counted, as always. If it is full to the end, recording fails; what is in the rings stays there, and usertrace record
+with the same directory goes on.
 
 Exit status: the program's, 128+N if signal N ended it; 125 if recording failed, 126 if the program cannot be
 executed, 127 if there is none, 130 if it was left running.")]
@@ -91,6 +100,9 @@ pub(crate) struct Args {
     preload: Wanted,
 
     #[command(flatten)]
+    limits: Limits,
+
+    #[command(flatten)]
     summary: output::Summary,
 
     #[command(flatten)]
@@ -131,6 +143,7 @@ impl Args {
                 events: self.kernel,
                 buffer_kib: self.kernel_buffer,
             }),
+            limits: self.limits.into(),
         };
         // Only if nobody asked for a place where the kernel's are: then that is what is wrong.
         let fallback =
@@ -142,10 +155,15 @@ impl Args {
         let recorded = if fallback {
             record_fallback(&options)
         } else {
-            record(&options, &mut |so_far| {
-                progress
+            let quiet = self.summary.quiet;
+            record(&options, &mut |tell| match tell {
+                Tell::SoFar(so_far) => progress
                     .iter_mut()
-                    .for_each(|progress| progress.tell(so_far));
+                    .for_each(|progress| progress.tell(so_far)),
+                Tell::News(news) => {
+                    progress.iter_mut().for_each(Progress::make_room);
+                    limits::say(news, quiet);
+                }
             })
         };
         progress.into_iter().for_each(Progress::end);
@@ -211,6 +229,16 @@ fn summary(recording: &Recording) -> String {
     }
     if let Some(kernel) = &recording.kernel {
         text.push_str(&of_kernel(kernel));
+    }
+    if totals.overwritten > 0 {
+        text.push_str(&format!(
+            "usertrace: {} overwritten before they were read\n",
+            output::count(
+                totals.overwritten as usize,
+                "sub-buffer was",
+                "sub-buffers were"
+            )
+        ));
     }
     let mut busiest = processes.clone();
     busiest.sort_by_key(|process| std::cmp::Reverse(process.events));

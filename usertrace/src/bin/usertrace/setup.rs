@@ -4,7 +4,7 @@ use usertrace::consumer::TraceSetup;
 use usertrace::context::is_context;
 use usertrace::reader::Patterns;
 
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Setup {
     /// Only these events: NAME or PROVIDER:NAME, * for any characters, ? for any one, ! in front for those that are not
     /// wanted; several with commas between them, of which the last that matches counts [default: all]

@@ -66,6 +66,11 @@ pub enum FtraceError {
         /// The file.
         list: PathBuf,
     },
+    /// They are in one trace as long as they are recorded.
+    #[error(
+        "the kernel's own events cannot be recorded in chunks: leave out what makes chunks, or --kernel"
+    )]
+    InChunks,
     /// Their trace cannot be written.
     #[error("cannot write {}", path.display())]
     Write {

@@ -214,6 +214,12 @@ impl KernelEvents {
         self.join().unwrap_or_default()
     }
 
+    /// Ends, and leaves to a recording that goes on with this one what could not be written.
+    pub fn keep(mut self) {
+        self.instance.stays = true;
+        self.join();
+    }
+
     fn join(&mut self) -> Option<KernelSummary> {
         let thread = self.thread.take()?;
         // Pairs with the thread's acquiring load: it sees that the instance was stopped.

@@ -28,6 +28,8 @@ pub(super) struct Instance {
     pub(super) clock: Clock,
     /// Somebody else's recording left it.
     pub(super) is_old: bool,
+    /// It is left to the next one.
+    pub(super) stays: bool,
 }
 
 /// What times of the kernel's records are in.
@@ -145,6 +147,7 @@ impl Tracefs {
             path,
             clock,
             is_old,
+            stays: false,
         };
         if !is_old {
             instance.set("tracing_on", "0")?;
@@ -209,7 +212,9 @@ impl Drop for Instance {
     fn drop(&mut self) {
         // If this fails, somebody else uses it too; `doctor` names it.
         let _ = self.set("tracing_on", "0");
-        let _ = fs::remove_dir(&self.path);
+        if !self.stays {
+            let _ = fs::remove_dir(&self.path);
+        }
     }
 }
 

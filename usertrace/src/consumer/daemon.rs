@@ -1,0 +1,506 @@
+//! A recorder that stays: of all traces, or of some, as they come and go.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::sys::signal::Signal;
+
+use super::control_fs::consumer_files;
+use super::record::{LINGER, OutputError, RecordError, TELLING, WAIT, system};
+use super::recorder::TraceRecorder;
+use super::signals::{Came, Signals};
+use super::{
+    CONTROL, ControlFs, Limits, MAIN, News, Recorded, SessionSummary, SoFar, TraceDir,
+    close_recording,
+};
+use crate::ctf::ProcessSummary;
+
+/// How long to leave a trace alone that cannot be recorded.
+const RETRY: Duration = Duration::from_secs(10);
+/// How often to look which processes are gone.
+const SWEEP: Duration = Duration::from_secs(60);
+
+/// What to record.
+#[derive(Clone, Debug)]
+pub struct DaemonOptions {
+    /// Where the control file system is.
+    pub root: PathBuf,
+    /// Names of the traces; all that there are and will be, if none is named.
+    pub traces: Vec<String>,
+    /// Where to write: each trace has a directory of its name, with chunks.
+    pub output: PathBuf,
+    /// When chunks end, and how much of each trace there may be.
+    pub limits: Limits,
+}
+
+/// What who waits for a daemon is told.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum DaemonTell<'a> {
+    /// It looked for traces for the first time, and reads those that there are; or it did so again, as it was asked to.
+    Ready,
+    /// It was asked to begin new chunks.
+    Reloading,
+    /// It was asked to end.
+    Stopping,
+    /// A trace is recorded from now on.
+    Begun {
+        /// Its name.
+        trace: &'a str,
+        /// Where it is.
+        directory: &'a Path,
+    },
+    /// Something happened to a trace's files.
+    News {
+        /// The trace's name.
+        trace: &'a str,
+        /// What.
+        news: &'a News,
+    },
+    /// A trace was removed, and recorded to its end.
+    Ended {
+        /// Its name.
+        trace: &'a str,
+        /// What was recorded.
+        so_far: &'a SoFar,
+    },
+    /// Something is wrong with a process.
+    Problem {
+        /// The trace's name.
+        trace: &'a str,
+        /// What.
+        problem: &'a str,
+    },
+    /// A trace cannot be recorded. It is tried again.
+    Failed {
+        /// Its name.
+        trace: &'a str,
+        /// Why not.
+        error: &'a RecordError,
+    },
+    /// Once a second: what there is so far, and of how many traces.
+    SoFar {
+        /// How many are recorded now.
+        traces: usize,
+        /// What there is of all.
+        so_far: &'a SoFar,
+    },
+}
+
+/// A trace that is recorded.
+struct Recording {
+    recorder: TraceRecorder,
+    /// By which it is told from another one of its name.
+    inode: u64,
+    /// Of the processes that have ended.
+    ended: SoFar,
+    /// It was removed; since then nothing came.
+    quiet: Option<Instant>,
+}
+
+impl Recording {
+    fn so_far(&self) -> SoFar {
+        let mut so_far = self.recorder.session.so_far();
+        add(&mut so_far, &self.ended);
+        so_far
+    }
+
+    /// What is kept of processes that have ended is no more than their sum. Gives what went wrong.
+    fn fold(&mut self) -> Vec<String> {
+        let SessionSummary {
+            processes,
+            problems,
+        } = self.recorder.session.take_summary();
+        self.fold_processes(&processes);
+        problems
+    }
+
+    fn fold_processes(&mut self, processes: &[ProcessSummary]) {
+        for process in processes {
+            let of = SoFar {
+                processes: 0,
+                events: process.events,
+                bytes: process.bytes,
+                lost: process.lost,
+            };
+            add(&mut self.ended, &of);
+        }
+    }
+}
+
+fn add(sum: &mut SoFar, of: &SoFar) {
+    sum.processes += of.processes;
+    sum.events += of.events;
+    sum.bytes += of.bytes;
+    sum.lost = sum.lost.saturating_add(of.lost);
+}
+
+struct Daemon<'a> {
+    options: &'a DaemonOptions,
+    control_fs: ControlFs,
+    recordings: BTreeMap<String, Recording>,
+    /// Traces that cannot be recorded, since when, and why.
+    failed: BTreeMap<String, (Instant, String)>,
+    /// Of recordings that have ended.
+    ended: SoFar,
+    tell: &'a mut dyn FnMut(DaemonTell<'_>),
+}
+
+/// Records traces as they come, until SIGTERM or SIGINT. The traces go on then: what is written to them stays in their rings until
+/// the next daemon reads it, to the same directory, with nothing missing and nothing twice; so it is when this one is killed. SIGHUP
+/// has all begin a new chunk. To be called in a process of one thread, as it takes signals.
+///
+/// # Errors
+/// When there is no control file system, or nothing can be written to the directory. What is wrong with a trace is told, and tried
+/// again.
+pub fn daemon(
+    options: &DaemonOptions,
+    tell: &mut dyn FnMut(DaemonTell<'_>),
+) -> Result<SoFar, RecordError> {
+    let control_fs = ControlFs::open(&options.root)?;
+    let output_error = OutputError::at(&options.output);
+    fs::create_dir_all(&options.output).map_err(&output_error)?;
+    let signals = Signals::new().map_err(system("take signals"))?;
+    let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)
+        .map_err(system("watch for traces"))?;
+    let flags = AddWatchFlags::IN_CREATE | AddWatchFlags::IN_DELETE | AddWatchFlags::IN_ONLYDIR;
+    inotify
+        .add_watch(&options.root, flags)
+        .map_err(system("watch for traces"))?;
+    let mut daemon = Daemon {
+        options,
+        control_fs,
+        recordings: BTreeMap::new(),
+        failed: BTreeMap::new(),
+        ended: SoFar::default(),
+        tell,
+    };
+    daemon.close_gone().map_err(&output_error)?;
+    daemon.look()?;
+    daemon.round();
+    (daemon.tell)(DaemonTell::Ready);
+    let (mut told, mut swept) = (Instant::now(), Instant::now());
+    let mut wait = *WAIT.start();
+    loop {
+        daemon.wait(&signals, &inotify, wait)?;
+        while let Some(came) = signals.next().map_err(system("read a signal"))? {
+            match came {
+                Came::Forward {
+                    signal: Signal::SIGTERM | Signal::SIGINT,
+                    ..
+                } => return Ok(daemon.leave()),
+                Came::Forward {
+                    signal: Signal::SIGHUP,
+                    ..
+                } => daemon.reload()?,
+                Came::Forward { .. } | Came::Child => {}
+            }
+        }
+        let mut is_to_look = told.elapsed() >= TELLING;
+        loop {
+            match inotify.read_events() {
+                Ok(_) => is_to_look = true,
+                Err(Errno::EINTR) => {}
+                Err(_) => break,
+            }
+        }
+        if is_to_look {
+            daemon.look()?;
+        }
+        let fill = daemon.round();
+        if told.elapsed() >= TELLING {
+            let so_far = daemon.so_far();
+            let traces = daemon.recordings.len();
+            (daemon.tell)(DaemonTell::SoFar {
+                traces,
+                so_far: &so_far,
+            });
+            told = Instant::now();
+        }
+        if swept.elapsed() >= SWEEP {
+            daemon.sweep();
+            swept = Instant::now();
+        }
+        wait = match fill {
+            250.. => *WAIT.start(),
+            62..250 => wait,
+            _ => wait * 2,
+        };
+        wait = wait.clamp(*WAIT.start(), *WAIT.end());
+        // There is nothing that could fill.
+        if daemon.recordings.is_empty() {
+            wait = TELLING.as_millis() as u64;
+        }
+    }
+}
+
+impl Daemon<'_> {
+    fn wait(&self, signals: &Signals, inotify: &Inotify, ms: u64) -> Result<(), RecordError> {
+        let mut fds = vec![
+            PollFd::new(signals.as_fd(), PollFlags::POLLIN),
+            PollFd::new(inotify.as_fd(), PollFlags::POLLIN),
+        ];
+        let watched = self.recordings.values();
+        fds.extend(watched.map(|of| PollFd::new(of.recorder.watched(), PollFlags::POLLIN)));
+        let timeout = PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX);
+        match poll(&mut fds, timeout) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(error) => Err(system("wait")(error)),
+        }
+    }
+
+    /// The traces that there are and that are to be recorded, by their names.
+    fn traces(&self) -> Result<Vec<String>, RecordError> {
+        let there = self.control_fs.traces()?;
+        let names = there.iter().filter_map(|path| path.file_name()?.to_str());
+        let wanted = &self.options.traces;
+        let is_wanted = |name: &&str| wanted.is_empty() || wanted.iter().any(|of| of == name);
+        Ok(names.filter(is_wanted).map(str::to_owned).collect())
+    }
+
+    fn directory(&self, trace: &str) -> PathBuf {
+        self.options.output.join(trace)
+    }
+
+    /// Ends recordings of traces that are gone, as after a restart of the machine.
+    fn close_gone(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.options.output)? {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().into_string() else {
+                continue;
+            };
+            let is_wanted = self.options.traces.is_empty() || self.options.traces.contains(&name);
+            if is_wanted && entry.file_type()?.is_dir() && self.control_fs.trace(&name).is_err() {
+                close_recording(&entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks which traces have come, and which are gone.
+    fn look(&mut self) -> Result<(), RecordError> {
+        for recording in self.recordings.values_mut() {
+            let path = recording.recorder.trace.path();
+            let is_there = fs::metadata(path).is_ok_and(|file| file.ino() == recording.inode);
+            if !is_there && recording.quiet.is_none() {
+                recording.quiet = Some(Instant::now());
+            }
+        }
+        let names = self.traces()?;
+        let is_there: BTreeSet<&String> = names.iter().collect();
+        self.failed.retain(|name, _| is_there.contains(name));
+        for name in &names {
+            let waits = |(since, _): &(Instant, String)| since.elapsed() < RETRY;
+            if self.recordings.contains_key(name) || self.failed.get(name).is_some_and(waits) {
+                continue;
+            }
+            match self.open(name) {
+                Ok(None) => {}
+                Ok(Some(recording)) => {
+                    self.failed.remove(name);
+                    (self.tell)(DaemonTell::Begun {
+                        trace: name,
+                        directory: &recording.recorder.output,
+                    });
+                    self.recordings.insert(name.clone(), recording);
+                }
+                Err(error) => self.fail(name, &error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins to record a trace. None: it was not started yet, and may get other channels.
+    fn open(&self, name: &str) -> Result<Option<Recording>, RecordError> {
+        let trace = self.control_fs.trace(name)?;
+        if !is_started(&trace) {
+            return Ok(None);
+        }
+        let output = self.directory(name);
+        let output_error = OutputError::at(&output);
+        fs::create_dir_all(&output).map_err(&output_error)?;
+        let inode = fs::metadata(trace.path()).map_or(0, |file| file.ino());
+        let recorded = trace.recorded()?;
+        let before = Recorded::of(&output).map_err(&output_error)?;
+        if before.is_some_and(|before| !before.is_same(&recorded)) {
+            close_recording(&output).map_err(&output_error)?;
+        }
+        let recorder = TraceRecorder::open(trace, &output, None, self.options.limits, true)?;
+        Ok(Some(Recording {
+            recorder,
+            inode,
+            ended: SoFar::default(),
+            quiet: None,
+        }))
+    }
+
+    /// A trace cannot be recorded, which is said once as long as it is for the same reason.
+    fn fail(&mut self, name: &str, error: &RecordError) {
+        let why = format!("{error:?}");
+        let before = self
+            .failed
+            .insert(name.to_owned(), (Instant::now(), why.clone()));
+        if before.is_none_or(|(_, before)| before != why) {
+            (self.tell)(DaemonTell::Failed { trace: name, error });
+        }
+    }
+
+    /// Reads what there is. Gives how full the fullest ring was, in 1/1000.
+    fn round(&mut self) -> u64 {
+        let mut fill = 0;
+        let (mut failed, mut over) = (Vec::new(), Vec::new());
+        for (name, recording) in &mut self.recordings {
+            let is_gone = recording.quiet.is_some();
+            let round = recording.recorder.round(is_gone, false);
+            for news in recording.recorder.take_news() {
+                (self.tell)(DaemonTell::News {
+                    trace: name,
+                    news: &news,
+                });
+            }
+            for problem in recording.fold() {
+                (self.tell)(DaemonTell::Problem {
+                    trace: name,
+                    problem: &problem,
+                });
+            }
+            match round {
+                Ok(round) => {
+                    fill = fill.max(round.progress.fill);
+                    if is_gone && (round.files > 0 || round.progress.bytes > 0) {
+                        recording.quiet = Some(Instant::now());
+                    }
+                }
+                Err(error) => failed.push((name.clone(), error)),
+            }
+            if recording
+                .quiet
+                .is_some_and(|since| since.elapsed() >= LINGER)
+                && !recording.recorder.is_full()
+            {
+                over.push(name.clone());
+            }
+        }
+        for (name, error) in failed {
+            let recording = self.recordings.remove(&name);
+            add_ended(&mut self.ended, recording);
+            self.fail(&name, &error);
+        }
+        for name in over {
+            self.end(&name);
+        }
+        fill
+    }
+
+    /// A trace is gone, and all of it was read.
+    fn end(&mut self, name: &str) {
+        let Some(recording) = self.recordings.get_mut(name) else {
+            return;
+        };
+        let finished = recording.recorder.finish();
+        for news in recording.recorder.take_news() {
+            (self.tell)(DaemonTell::News {
+                trace: name,
+                news: &news,
+            });
+        }
+        match finished {
+            // There is no room for it: later.
+            Ok(None) => return,
+            Ok(Some(summary)) => {
+                recording.fold_processes(&summary.processes);
+                let so_far = recording.so_far();
+                (self.tell)(DaemonTell::Ended {
+                    trace: name,
+                    so_far: &so_far,
+                });
+            }
+            Err(error) => self.fail(name, &error),
+        }
+        let recording = self.recordings.remove(name);
+        add_ended(&mut self.ended, recording);
+    }
+
+    /// New chunks.
+    fn reload(&mut self) -> Result<(), RecordError> {
+        (self.tell)(DaemonTell::Reloading);
+        for recording in self.recordings.values_mut() {
+            recording.recorder.rotates_now = true;
+        }
+        self.failed.clear();
+        self.look()?;
+        self.round();
+        (self.tell)(DaemonTell::Ready);
+        Ok(())
+    }
+
+    /// Forgets processes that are gone.
+    fn sweep(&mut self) {
+        let mut failed = Vec::new();
+        for (name, recording) in &mut self.recordings {
+            if let Err(error) = recording.recorder.forget() {
+                failed.push((name.clone(), error));
+            }
+        }
+        for (name, error) in failed {
+            self.recordings.remove(&name);
+            self.fail(&name, &error);
+        }
+    }
+
+    fn so_far(&self) -> SoFar {
+        let mut sum = self.ended;
+        for recording in self.recordings.values() {
+            add(&mut sum, &recording.so_far());
+        }
+        sum
+    }
+
+    /// Ends, and leaves what comes from now on to the next one.
+    fn leave(mut self) -> SoFar {
+        (self.tell)(DaemonTell::Stopping);
+        for (name, recording) in &mut self.recordings {
+            let mut left = recording.recorder.leave();
+            for news in recording.recorder.take_news() {
+                (self.tell)(DaemonTell::News {
+                    trace: name,
+                    news: &news,
+                });
+            }
+            if left.is_ok() && recording.recorder.is_full() {
+                left = Err(recording.recorder.no_room());
+            }
+            if let Err(error) = &left {
+                (self.tell)(DaemonTell::Failed { trace: name, error });
+            }
+        }
+        self.so_far()
+    }
+}
+
+fn add_ended(sum: &mut SoFar, recording: Option<Recording>) {
+    if let Some(recording) = recording {
+        add(sum, &recording.so_far());
+    }
+}
+
+/// Was it started, so that it gets no other channels? Then it may have been stopped, too.
+fn is_started(trace: &TraceDir) -> bool {
+    let is_one = |file: &str| {
+        let text = fs::read_to_string(trace.path().join(file));
+        text.is_ok_and(|text| text.trim() == "1")
+    };
+    let has_files = |channel: &str| {
+        let files = consumer_files(&trace.channel(channel));
+        files.is_ok_and(|files| !files.is_empty())
+    };
+    is_one("start") || is_one("allocate") || has_files(MAIN) || has_files(CONTROL)
+}

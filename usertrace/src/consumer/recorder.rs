@@ -1,0 +1,527 @@
+//! The recording of one trace of the kernel's: which files there are, when chunks end, and what becomes of it when the disk is full.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use nix::errno::Errno;
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
+
+use super::chunks::{self, Limits};
+use super::control_fs::{consumer_files, is_consumer_file};
+use super::only::Only;
+use super::record::{OutputError, RecordError, hostname, system};
+use super::{
+    CONTROL, KernelFile, Progress, Session, SessionError, SessionSummary, TraceDir, finished_chunks,
+};
+
+/// How often it is looked whether there is room again on a disk that is full.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Shortest time between two looks at how large the files are.
+const MEASURING: Duration = Duration::from_millis(100);
+
+/// Something that who waits for a recording is to be told.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum News {
+    /// There is no room for what is to be written. Until there is, nothing is read: it stays in the rings, as far as these go.
+    Full {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// There is room again, after so long.
+    Room {
+        /// Where.
+        path: PathBuf,
+        /// How long there was none.
+        after: Duration,
+    },
+    /// This chunk is finished.
+    Finished(PathBuf),
+    /// This chunk was removed, as there may be no more.
+    Removed(PathBuf),
+    /// The recording ends, as there are as many bytes as there may be.
+    TooLarge {
+        /// Where.
+        path: PathBuf,
+        /// How many that are.
+        limit: u64,
+    },
+    /// A chunk that should have been removed was not.
+    NotRemoved(OutputError),
+}
+
+impl News {
+    /// Is something wrong?
+    #[must_use]
+    pub fn is_trouble(&self) -> bool {
+        matches!(
+            self,
+            Self::Full { .. } | Self::TooLarge { .. } | Self::NotRemoved(_)
+        )
+    }
+}
+
+impl std::fmt::Display for News {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Full { path, error } => write!(
+                f,
+                "cannot write to {}: {error}; nothing is read from the rings until that can be done",
+                path.display()
+            ),
+            Self::Room { path, after } => write!(
+                f,
+                "there is room again in {}, after {:.1} s: the recording goes on",
+                path.display(),
+                after.as_secs_f64()
+            ),
+            Self::Finished(path) => write!(f, "{} is finished", path.display()),
+            Self::Removed(path) => write!(f, "{} was removed, as the oldest", path.display()),
+            Self::TooLarge { path, limit } => write!(
+                f,
+                "{} has {limit} bytes, which is as many as there may be: the recording ends",
+                path.display()
+            ),
+            Self::NotRemoved(error) => {
+                write!(f, "an old chunk is not removed: {error}: {}", error.source)
+            }
+        }
+    }
+}
+
+/// Is it that there is no room, which may pass?
+pub(super) fn is_no_room(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG)
+    )
+}
+
+/// A disk that is full.
+#[derive(Debug)]
+struct Full {
+    since: Instant,
+    tried: Instant,
+}
+
+/// What a round came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Round {
+    /// New files.
+    pub(super) files: usize,
+    pub(super) progress: Progress,
+}
+
+/// How large files are that are written.
+#[derive(Debug)]
+struct Measure {
+    /// When and as what they were found, if they were.
+    last: Option<(Instant, u64)>,
+    /// Bytes that were read from rings since then.
+    read: u64,
+}
+
+impl Measure {
+    const NEW: Self = Self {
+        last: None,
+        read: 0,
+    };
+
+    /// Have they got so large?
+    fn is_up_to(&mut self, limit: u64, measure: impl Fn() -> io::Result<u64>) -> io::Result<bool> {
+        // Records are no more than twice as long in files.
+        let upper = |of: &Self| of.last.map(|(_, bytes)| bytes.saturating_add(2 * of.read));
+        let is_new = self.last.is_some_and(|(at, _)| at.elapsed() < MEASURING);
+        if is_new || upper(self).is_some_and(|bytes| bytes < limit) {
+            return Ok(false);
+        }
+        let bytes = measure()?;
+        (self.last, self.read) = (Some((Instant::now(), bytes)), 0);
+        Ok(bytes >= limit)
+    }
+}
+
+/// Records a trace to a directory.
+#[derive(Debug)]
+pub(super) struct TraceRecorder {
+    pub(super) session: Session<KernelFile>,
+    pub(super) trace: TraceDir,
+    pub(super) output: PathBuf,
+    watch: Watch,
+    /// Whose files are read, if not all.
+    only: Option<Only>,
+    limits: Limits,
+    in_chunks: bool,
+    /// A chunk is to end.
+    pub(super) rotates_now: bool,
+    /// When the chunk was begun that is written.
+    begun: Instant,
+    measure: Measure,
+    /// Nothing more is to be recorded.
+    pub(super) is_too_large: bool,
+    full: Option<Full>,
+    /// Files that were told of were not taken.
+    untaken: bool,
+    /// Files and directories that could not be opened, and why. They are tried again in the end.
+    refused: BTreeMap<String, io::Error>,
+    news: Vec<News>,
+}
+
+impl TraceRecorder {
+    /// Records a trace, in chunks or not. From here on it has no other channels.
+    pub(super) fn new(
+        trace: TraceDir,
+        session: Session<KernelFile>,
+        output: &Path,
+        only: Option<Only>,
+        limits: Limits,
+    ) -> Result<Self, RecordError> {
+        let channels = trace.channels()?;
+        let watch =
+            Watch::new(&trace, &channels).map_err(system("watch the trace for processes"))?;
+        let mut session = session;
+        session.set_channels(channels);
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let begin = session.chunk_begin();
+        let age = begin.map(|begin| now.map_or(0, |now| now.as_secs()).saturating_sub(begin));
+        let age = Duration::from_secs(age.unwrap_or(0));
+        let now = Instant::now();
+        Ok(Self {
+            in_chunks: begin.is_some(),
+            session,
+            trace,
+            output: output.to_owned(),
+            watch,
+            only,
+            limits,
+            rotates_now: false,
+            begun: now.checked_sub(age).unwrap_or(now),
+            measure: Measure::NEW,
+            is_too_large: false,
+            full: None,
+            // Nobody tells of files that were there before.
+            untaken: true,
+            refused: BTreeMap::new(),
+            news: Vec::new(),
+        })
+    }
+
+    /// Likewise, of a trace that is there, to where there may be a recording of it.
+    pub(super) fn open(
+        trace: TraceDir,
+        output: &Path,
+        only: Option<Only>,
+        limits: Limits,
+        in_chunks: bool,
+    ) -> Result<Self, RecordError> {
+        let recorded = trace.recorded()?;
+        let session = match in_chunks {
+            true => Session::open_in_chunks(output, &recorded, hostname()),
+            false => Session::open(output, &recorded, hostname()),
+        };
+        let session = session.map_err(OutputError::at(output))?;
+        Self::new(trace, session, output, only, limits)
+    }
+
+    /// What is readable when there are new files.
+    pub(super) fn watched(&self) -> BorrowedFd<'_> {
+        self.watch.inotify.as_fd()
+    }
+
+    /// What happened since the last time.
+    pub(super) fn take_news(&mut self) -> Vec<News> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// Have all processes ended, if only some are recorded?
+    pub(super) fn have_ended(&self) -> Result<bool, RecordError> {
+        let ended = self.only.as_ref().map_or(Ok(false), Only::have_ended);
+        ended.map_err(system("look at processes"))
+    }
+
+    /// Is the disk full, as far as it was tried?
+    pub(super) fn is_full(&self) -> bool {
+        self.full.is_some()
+    }
+
+    /// Takes the files that have come, or all that there are, and reads what there is. If the disk is full, it is tried each second
+    /// whether it still is, or now if somebody insists.
+    pub(super) fn round(&mut self, all: bool, insist: bool) -> Result<Round, RecordError> {
+        let waits = |full: &Full| full.tried.elapsed() < AGAIN && !insist;
+        if self.full.as_ref().is_some_and(waits) {
+            return Ok(Round::default());
+        }
+        let round = self.try_round(all);
+        self.unless_full(round)
+    }
+
+    /// The same, or nothing if there was no room for it.
+    fn unless_full<T: Default>(
+        &mut self,
+        result: Result<T, SessionError>,
+    ) -> Result<T, RecordError> {
+        let now = Instant::now();
+        match result {
+            Ok(done) => {
+                if let Some(full) = self.full.take() {
+                    self.news.push(News::Room {
+                        path: self.output.clone(),
+                        after: full.since.elapsed(),
+                    });
+                }
+                Ok(done)
+            }
+            Err(SessionError::Write(error)) if is_no_room(&error) => {
+                match &mut self.full {
+                    Some(full) => full.tried = now,
+                    none => {
+                        *none = Some(Full {
+                            since: now,
+                            tried: now,
+                        });
+                        self.news.push(News::Full {
+                            path: self.output.clone(),
+                            error,
+                        });
+                    }
+                }
+                Ok(T::default())
+            }
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    fn failed(&self, error: SessionError) -> RecordError {
+        match error {
+            SessionError::Write(error) => OutputError::at(&self.output)(error).into(),
+            SessionError::Busy { channel, name } => RecordError::Busy {
+                path: self.trace.channel(&channel).join(name),
+            },
+        }
+    }
+
+    fn try_round(&mut self, all: bool) -> Result<Round, SessionError> {
+        let files = self.take_files(all)?;
+        let progress = self.session.drain(false, Instant::now())?;
+        self.measure.read += progress.bytes;
+        self.keep_limits()?;
+        Ok(Round { files, progress })
+    }
+
+    /// Ends the chunk if it is time for that, and keeps to what there may be.
+    fn keep_limits(&mut self) -> Result<(), SessionError> {
+        if !self.in_chunks {
+            if let Some(limit) = self.limits.max_size
+                && !self.is_too_large
+                && self
+                    .measure
+                    .is_up_to(limit, || chunks::size(&self.output))?
+            {
+                self.is_too_large = true;
+                let path = self.output.clone();
+                self.news.push(News::TooLarge { path, limit });
+            }
+            return Ok(());
+        }
+        let is_large = match self.limits.chunk_size() {
+            Some(limit) => self.measure.is_up_to(limit, || self.session.chunk_size())?,
+            None => false,
+        };
+        let age = self.begun.elapsed();
+        let is_old = self.limits.rotate_time.is_some_and(|time| age >= time);
+        if is_large || is_old || self.rotates_now {
+            self.rotate()?;
+        }
+        Ok(())
+    }
+
+    fn rotate(&mut self) -> Result<(), SessionError> {
+        let finished = self.session.rotate()?;
+        self.news.extend(finished.map(News::Finished));
+        (self.begun, self.measure, self.rotates_now) = (Instant::now(), Measure::NEW, false);
+        self.remove_old();
+        Ok(())
+    }
+
+    /// Removes the chunks of which there are too many.
+    pub(super) fn remove_old(&mut self) {
+        let removed = remove_old(&self.output, &self.limits, &mut self.news);
+        if let Err(error) = removed.map_err(OutputError::at(&self.output)) {
+            self.news.push(News::NotRemoved(error));
+        }
+    }
+
+    /// Takes the files that have come, of those that the kernel told of, or of all. Gives how many there were.
+    fn take_files(&mut self, all: bool) -> Result<usize, SessionError> {
+        let files = match self.watch.new_files() {
+            Ok(Some(files)) if !all && !self.untaken => files,
+            // Some were not told of, as there were too many; or were not taken then.
+            _ => self.all_files(),
+        };
+        self.untaken = true;
+        let mut taken = 0;
+        for (channel, name) in files {
+            let is_other = self.only.as_ref().is_some_and(|only| !only.has(&name));
+            if is_other || !self.session.wants(&channel, &name) {
+                continue;
+            }
+            let what = format!("{channel}/{name}");
+            match KernelFile::open(&self.trace.channel(&channel).join(&name)) {
+                Ok(file) => {
+                    taken += 1;
+                    self.refused.remove(&what);
+                    self.session.add(&channel, &name, file)?;
+                }
+                Err(error) => {
+                    self.refused.insert(what, error);
+                }
+            }
+        }
+        self.untaken = false;
+        Ok(taken)
+    }
+
+    fn all_files(&mut self) -> Vec<(String, String)> {
+        let mut files = Vec::new();
+        for (_, channel) in &self.watch.channels {
+            match consumer_files(&self.trace.channel(channel)) {
+                Ok(names) => files.extend(names.into_iter().map(|name| (channel.clone(), name))),
+                Err(error) => {
+                    self.refused.insert(channel.clone(), error);
+                }
+            }
+        }
+        files
+    }
+
+    /// Forgets processes of which the kernel has nothing any more.
+    pub(super) fn forget(&mut self) -> Result<(), RecordError> {
+        let (mut names, mut failed) = (std::collections::BTreeSet::new(), false);
+        for (_, channel) in &self.watch.channels {
+            match consumer_files(&self.trace.channel(channel)) {
+                Ok(files) => names.extend(files),
+                Err(_) => failed = true,
+            }
+        }
+        if failed {
+            return Ok(());
+        }
+        self.refused.retain(|what, _| {
+            what.split_once('/')
+                .is_none_or(|(_, name)| names.contains(name))
+        });
+        let forgotten = self.session.forget(&|name| names.contains(name));
+        forgotten.map_err(|error| OutputError::at(&self.output)(error).into())
+    }
+
+    /// Ends the recording. None: there is no room for the rest.
+    pub(super) fn finish(&mut self) -> Result<Option<SessionSummary>, RecordError> {
+        for (what, error) in std::mem::take(&mut self.refused) {
+            self.session.problem(&what, &error);
+        }
+        let finished = self.try_finish().map(Some);
+        self.unless_full(finished)
+    }
+
+    fn try_finish(&mut self) -> Result<SessionSummary, SessionError> {
+        self.session.drain(true, Instant::now())?;
+        let finished = self.session.rotate()?;
+        self.news.extend(finished.map(News::Finished));
+        // As long as there are notes, whose directory this needs.
+        self.remove_old();
+        self.session.finish()
+    }
+
+    /// Writes what readers need, and is not in the files: the recording is left as it is, to go on later.
+    pub(super) fn leave(&mut self) -> Result<(), RecordError> {
+        self.round(false, true)?;
+        let rested = self.session.rest();
+        self.unless_full(rested)
+    }
+
+    /// Why there is something that is in no file.
+    pub(super) fn no_room(&self) -> RecordError {
+        let (processes, bytes) = self.session.unwritten();
+        RecordError::NoRoom {
+            path: self.output.clone(),
+            processes,
+            bytes,
+        }
+    }
+}
+
+fn remove_old(output: &Path, limits: &Limits, news: &mut Vec<News>) -> io::Result<()> {
+    if limits.keep.is_none() && limits.max_size.is_none() {
+        return Ok(());
+    }
+    let chunks = finished_chunks(output)?;
+    let sizes: io::Result<Vec<u64>> = chunks.iter().map(|chunk| chunks::size(chunk)).collect();
+    let sizes = sizes?;
+    // With room for the one that is written.
+    let room = limits
+        .max_size
+        .map(|size| size.saturating_sub(limits.chunk_size().unwrap_or(0)));
+    let (mut left, mut bytes) = (chunks.len(), sizes.iter().sum::<u64>());
+    for (chunk, size) in chunks.iter().zip(sizes) {
+        let is_one_too_many = limits.keep.is_some_and(|keep| left > keep);
+        if !is_one_too_many && room.is_none_or(|room| bytes <= room) {
+            break;
+        }
+        chunks::remove_chunk(output, chunk)?;
+        news.push(News::Removed(chunk.clone()));
+        left -= 1;
+        bytes -= size;
+    }
+    Ok(())
+}
+
+/// Tells of new files in the channels' directories (C4).
+#[derive(Debug)]
+struct Watch {
+    inotify: Inotify,
+    channels: Vec<(WatchDescriptor, String)>,
+}
+
+impl Watch {
+    /// Watches the channel that describes events, and these.
+    fn new(trace: &TraceDir, names: &[String]) -> nix::Result<Self> {
+        let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
+        let mut channels = Vec::new();
+        for channel in std::iter::once(CONTROL).chain(names.iter().map(String::as_str)) {
+            let flags = AddWatchFlags::IN_CREATE | AddWatchFlags::IN_ONLYDIR;
+            let watch = inotify.add_watch(&trace.channel(channel), flags)?;
+            channels.push((watch, channel.to_owned()));
+        }
+        Ok(Self { inotify, channels })
+    }
+
+    /// The files that were created since the last time. None: there were too many to tell.
+    fn new_files(&self) -> nix::Result<Option<Vec<(String, String)>>> {
+        let mut files = Vec::new();
+        loop {
+            let events = match self.inotify.read_events() {
+                Ok(events) => events,
+                Err(Errno::EAGAIN) => return Ok(Some(files)),
+                Err(Errno::EINTR) => continue,
+                Err(error) => return Err(error),
+            };
+            for event in events {
+                if event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
+                    return Ok(None);
+                }
+                let channel = self.channels.iter().find(|(watch, _)| *watch == event.wd);
+                let name = event.name.and_then(|name| name.into_string().ok());
+                if let (Some((_, channel)), Some(name)) = (channel, name)
+                    && is_consumer_file(&name)
+                {
+                    files.push((channel.clone(), name));
+                }
+            }
+        }
+    }
+}

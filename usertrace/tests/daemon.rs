@@ -1,0 +1,260 @@
+//! The daemon, as far as it needs no kernel with trace buffers: what it tells systemd, and when it cannot work (C5, F3).
+//! What it records, the tests in the guest look at.
+
+use std::fs::{self, File};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn daemon(directory: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_usertrace"));
+    command
+        .args(["daemon", "--root", "root"])
+        .current_dir(directory)
+        .stderr(File::create(directory.join("said")).unwrap())
+        .stdin(Stdio::null());
+    for name in [
+        "NOTIFY_SOCKET",
+        "WATCHDOG_USEC",
+        "WATCHDOG_PID",
+        "STATE_DIRECTORY",
+    ] {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn said(directory: &Path) -> String {
+    fs::read_to_string(directory.join("said")).unwrap()
+}
+
+/// A directory with a control file system that has no traces.
+fn directory() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir(directory.path().join("root")).unwrap();
+    fs::write(directory.path().join("root/abi"), "").unwrap();
+    directory
+}
+
+struct Listener(UnixDatagram);
+
+impl Listener {
+    fn new(socket: UnixDatagram) -> Self {
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self(socket)
+    }
+
+    /// What is told next.
+    fn next(&self) -> String {
+        let mut bytes = [0; 1000];
+        let len = self.0.recv(&mut bytes).expect("something is told");
+        String::from_utf8(bytes[..len].to_vec()).unwrap()
+    }
+
+    /// What is told next that begins like this.
+    fn hear(&self, begin: &str) -> String {
+        let begun = Instant::now();
+        loop {
+            let told = self.next();
+            if told.starts_with(begin) {
+                return told;
+            }
+            assert!(begun.elapsed() < PATIENCE, "waited in vain for {begin}");
+        }
+    }
+}
+
+fn signal(child: &Child, signal: i32) {
+    // SAFETY: a child of this process that was not waited for.
+    assert_eq!(unsafe { libc::kill(child.id().cast_signed(), signal) }, 0);
+}
+
+/// C5: who started it knows when traces are read, that it is alive, and that it ends.
+#[test]
+fn systemd_is_told_how_it_is() {
+    for is_abstract in [false, true] {
+        let directory = directory();
+        let path = directory.path();
+        let (name, socket) = if is_abstract {
+            let name = format!("usertrace-test-{}", std::process::id());
+            let address = SocketAddr::from_abstract_name(&name).unwrap();
+            (
+                format!("@{name}"),
+                UnixDatagram::bind_addr(&address).unwrap(),
+            )
+        } else {
+            let name = path.join("notify");
+            (
+                name.to_str().unwrap().to_owned(),
+                UnixDatagram::bind(&name).unwrap(),
+            )
+        };
+        let listener = Listener::new(socket);
+        let mut command = daemon(path);
+        command
+            .env("NOTIFY_SOCKET", &name)
+            .env("WATCHDOG_USEC", "2000000")
+            .env("STATE_DIRECTORY", path.join("state"));
+        let mut child = command.spawn().unwrap();
+        assert_eq!(listener.next(), "READY=1");
+        assert_eq!(
+            listener.hear("STATUS="),
+            "STATUS=0 traces: 0 events of 0 processes, 0 bytes, 0 lost"
+        );
+        for _ in 0..2 {
+            let begun = Instant::now();
+            listener.hear("WATCHDOG=1");
+            assert!(begun.elapsed() < Duration::from_secs(10));
+        }
+        signal(&child, libc::SIGHUP);
+        let reloading = listener.hear("RELOADING=1\nMONOTONIC_USEC=");
+        let (_, time) = reloading.rsplit_once('=').unwrap();
+        assert!(time.parse::<u64>().unwrap() > 0);
+        assert_eq!(listener.hear("READY"), "READY=1");
+        signal(&child, libc::SIGTERM);
+        assert_eq!(listener.hear("STOPPING"), "STOPPING=1");
+        assert!(child.wait().unwrap().success(), "{}", said(path));
+        assert!(path.join("state").is_dir());
+    }
+}
+
+/// A watchdog that is for another process is none of its.
+#[test]
+fn nobody_has_to_listen() {
+    let directory = directory();
+    let path = directory.path();
+    let listener = Listener::new(UnixDatagram::bind(path.join("notify")).unwrap());
+    let mut command = daemon(path);
+    command
+        .args(["--output", "out"])
+        .env("NOTIFY_SOCKET", path.join("notify"))
+        .env("WATCHDOG_USEC", "2000000")
+        .env("WATCHDOG_PID", std::process::id().to_string());
+    let mut child = command.spawn().unwrap();
+    assert_eq!(listener.next(), "READY=1");
+    for _ in 0..3 {
+        assert!(listener.next().starts_with("STATUS="));
+    }
+    drop(listener);
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!(child.try_wait().unwrap().is_none());
+    signal(&child, libc::SIGINT);
+    assert!(child.wait().unwrap().success());
+    assert_eq!(
+        said(path),
+        "usertrace: ended: 0 events of 0 processes, 0 bytes, 0 lost; the traces go on\n"
+    );
+}
+
+/// In the journal, lines have a level.
+#[test]
+fn lines_in_the_journal_have_a_level() {
+    use std::os::unix::fs::MetadataExt as _;
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = daemon(directory.path());
+    let file = fs::metadata(directory.path().join("said")).unwrap();
+    let stream = |inode: u64| format!("{}:{inode}", file.dev());
+    let status = command.env("JOURNAL_STREAM", stream(file.ino())).status();
+    assert_eq!(status.unwrap().code(), Some(1));
+    let journal = said(directory.path());
+    assert!(
+        journal.starts_with("<3>root has no trace buffers"),
+        "{journal}"
+    );
+
+    let mut command = daemon(directory.path());
+    let status = command
+        .env("JOURNAL_STREAM", stream(file.ino() + 1))
+        .status();
+    assert_eq!(status.unwrap().code(), Some(1));
+    assert!(said(directory.path()).starts_with("usertrace: root has no"));
+}
+
+/// F3: without the kernel's buffers there is nothing for it to do.
+#[test]
+fn without_the_kernel_it_says_what_records_there() {
+    assert!(
+        usertrace_sys::Calls::discover().is_err(),
+        "this test is for a kernel without trace buffers; what the daemon does with them, guest-tests look at"
+    );
+    let directory = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_usertrace"))
+        .args(["daemon", "--output", "out"])
+        .current_dir(directory.path())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    for part in [
+        "this one keeps nothing",
+        "usertrace doctor",
+        "USERTRACE_OUTPUT",
+        "built without them (CONFIG_LTT)",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+/// F3: the fallback's daemons write for themselves, and make no chunks.
+#[test]
+fn without_the_kernel_there_are_no_chunks() {
+    assert!(usertrace_sys::Calls::discover().is_err(), "as above");
+    let directory = tempfile::tempdir().unwrap();
+    for option in [["--rotate-size", "1M"], ["--max-size", "1M"]] {
+        let output = Command::new(env!("CARGO_BIN_EXE_usertrace"))
+            .arg("record")
+            .args(option)
+            .args(["-o", "out", "--", "true"])
+            .current_dir(directory.path())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(125));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("kernel with trace buffers"), "{said}");
+    }
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+/// The unit that comes with the package is one, and leaves little that could be done by it.
+#[test]
+fn the_unit_is_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/systemd");
+    for name in ["usertrace.service", "sys-kernel-ltt.mount"] {
+        let unit = fs::read_to_string(units.join(name)).unwrap();
+        // The command is where it was built, and manual pages are elsewhere.
+        let unit = unit
+            .replace("/usr/bin/usertrace", env!("CARGO_BIN_EXE_usertrace"))
+            .replace("Documentation=", "#");
+        fs::write(directory.path().join(name), unit).unwrap();
+    }
+    let analyze = |arguments: &[&str]| {
+        let output = Command::new("systemd-analyze")
+            .args(arguments)
+            .args(["usertrace.service", "sys-kernel-ltt.mount"])
+            .current_dir(directory.path())
+            .output()
+            .expect("systemd-analyze (Debian package systemd) must be installed to run this test");
+        let said = [&output.stdout[..], &output.stderr].concat();
+        (output.status.success(), String::from_utf8(said).unwrap())
+    };
+    let (is_good, said) = analyze(&["verify"]);
+    assert!(is_good && said.is_empty(), "{said}");
+    let output = Command::new("systemd-analyze")
+        .args([
+            "security",
+            "--offline=true",
+            "--threshold=20",
+            "usertrace.service",
+        ])
+        .current_dir(directory.path())
+        .env("SYSTEMD_UNIT_PATH", directory.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
