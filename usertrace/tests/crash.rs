@@ -82,7 +82,7 @@ fn extract_file(bytes: &[u8]) -> Result<Extracted, ExtractError> {
     let dump = ElfDump::open(&path).unwrap();
     let output = directory.path().join("out");
     fs::create_dir(&output).unwrap();
-    let extraction = extract(&dump, dump.vmcoreinfo().root.unwrap(), &output)?;
+    let extraction = extract(&dump, dump.vmcoreinfo().root.unwrap(), None, &output)?;
     Ok(Extracted {
         directory,
         extraction,
@@ -296,7 +296,7 @@ fn a_dump_that_was_cut_short_has_what_is_before_the_cut() {
         assert!(dump.is_cut_short());
         let output = directory.path().join("out");
         fs::create_dir(&output).unwrap();
-        match extract(&dump, dump.vmcoreinfo().root.unwrap(), &output) {
+        match extract(&dump, dump.vmcoreinfo().root.unwrap(), None, &output) {
             Ok(extraction) => {
                 let read = babeltrace::read(&output);
                 assert_eq!(read.lines.len() as u64, extraction.events());
@@ -548,7 +548,7 @@ fn only_what_is_needed_is_read() {
     save(&path, &machine, Style::Runs);
     let dump = ElfDump::open(&path).unwrap();
     let counting = Counting(&dump, Cell::new(0));
-    let extraction = extract(&counting, machine.root, directory.path()).unwrap();
+    let extraction = extract(&counting, machine.root, None, directory.path()).unwrap();
     assert_eq!(extraction.events(), 100);
     assert!(counting.1.get() < 100 * PAGE, "{}", counting.1.get());
 }
@@ -566,7 +566,7 @@ fn survive(bytes: &[u8], read: bool) {
     let Some(root) = dump.vmcoreinfo().root else {
         return;
     };
-    if let Ok(extraction) = extract(&dump, root, &output)
+    if let Ok(extraction) = extract(&dump, root, None, &output)
         && read
     {
         let read = babeltrace::read(&output);

@@ -13,7 +13,7 @@ use usertrace_sys::uapi::{
 use zerocopy::IntoBytes;
 
 use super::{Directory, DirectoryError, PageTree, PhysicalMemory, Problems};
-use crate::ctf::{Clock, Identity, ProcessSummary, ProcessWriter, file_name, text};
+use crate::ctf::{Clock, Crash, Identity, ProcessSummary, ProcessWriter, file_name, text};
 use crate::ring::{Channel, Patience, Positions, RingReader};
 
 /// Why nothing was extracted.
@@ -72,13 +72,15 @@ impl Extraction {
 }
 
 /// Extracts all traces of the directory whose root page is at `root`, each to a directory of its own below `output`,
-/// which must exist, with a CTF trace for each process.
+/// which must exist, with a CTF trace for each process. Those say that they are from a dump, and when the kernel crashed, if
+/// that is known: in seconds since 1970.
 ///
 /// # Errors
 /// When there is no directory, or a trace cannot be written.
 pub fn extract(
     memory: &impl PhysicalMemory,
     root: u64,
+    crash_time: Option<i64>,
     output: &Path,
 ) -> Result<Extraction, ExtractError> {
     let mut extraction = Extraction::default();
@@ -117,6 +119,7 @@ pub fn extract(
                 trace,
                 name: &name,
                 buffer,
+                crash: Crash { time: crash_time },
             };
             processes.extend(from.extract(&path, &mut extraction.problems)?);
         }
@@ -137,6 +140,7 @@ struct Source<'a, M> {
     trace: Option<&'a LttCrashTrace>,
     name: &'a str,
     buffer: &'a LttCrashBuffer,
+    crash: Crash,
 }
 
 /// A ring, as its process left it.
@@ -224,6 +228,7 @@ impl<M: PhysicalMemory> Source<'_, M> {
         let of_events: Vec<_> = channels.iter().map(|(_, rings)| readers(rings)).collect();
         let write = || -> io::Result<ProcessSummary> {
             let mut writer = ProcessWriter::create(output, identity, clock)?;
+            writer.set_crash(self.crash);
             let mut numbers = Vec::new();
             for ((index, (channel, _)), readers) in channels.iter().zip(of_events) {
                 let name = self.channel_name(*index);

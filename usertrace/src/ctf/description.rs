@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use super::{Clock, TraceInfo, field};
+use super::{Clock, Crash, TraceInfo, field};
 use crate::metadata::{Contexts, Event, Field};
 use crate::writer::Scope;
 
@@ -11,7 +11,12 @@ use crate::writer::Scope;
 const MAX_LOGLEVEL: u32 = 14;
 
 /// Everything up to the classes of streams.
-pub(super) fn preamble(uuid: &[u8; 16], info: &TraceInfo, clock: &Clock) -> String {
+pub(super) fn preamble(
+    uuid: &[u8; 16],
+    info: &TraceInfo,
+    crash: Option<Crash>,
+    clock: &Clock,
+) -> String {
     let uuid = format_uuid(uuid);
     let byte_order = if cfg!(target_endian = "little") {
         "le"
@@ -61,6 +66,12 @@ env {{
     );
     if let Some(hostname) = &info.hostname {
         let _ = writeln!(text, "\thostname = {};", string(hostname));
+    }
+    if let Some(crash) = crash {
+        text.push_str("\torigin = \"dump\";\n");
+        if let Some(time) = crash.time.filter(|&time| time >= 0) {
+            let _ = writeln!(text, "\tcrash_time = {time};");
+        }
     }
     let _ = write!(
         text,

@@ -26,4 +26,4 @@ pub(crate) use process::{file_name, text};
 pub use stream::{StreamChannel, StreamOf, StreamState, StreamWriter};
 #[cfg(feature = "tools")]
 pub(crate) use trace::mend;
-pub use trace::{TraceInfo, TraceWriter, new_uuid};
+pub use trace::{Crash, TraceInfo, TraceWriter, new_uuid};

@@ -23,12 +23,20 @@ pub struct TraceInfo {
     pub hostname: Option<String>,
 }
 
+/// The trace is from the dump of a kernel that crashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crash {
+    /// When that was, in seconds since 1970, if it is known.
+    pub time: Option<i64>,
+}
+
 /// Writes one trace.
 #[derive(Debug)]
 pub struct TraceWriter {
     directory: PathBuf,
     uuid: [u8; 16],
     info: TraceInfo,
+    crash: Option<Crash>,
     clock: Clock,
     /// None: there is nothing in it that could be read yet.
     metadata: Option<File>,
@@ -75,6 +83,7 @@ impl TraceWriter {
             directory: directory.to_owned(),
             uuid,
             info,
+            crash: None,
             clock,
             metadata: None,
             metadata_len: 0,
@@ -87,6 +96,12 @@ impl TraceWriter {
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// Says that it is from a dump. To be done before anything is declared.
+    #[cfg(feature = "tools")]
+    pub(crate) fn set_crash(&mut self, crash: Crash) {
+        self.crash = Some(crash);
     }
 
     /// Its UUID.
@@ -200,7 +215,7 @@ impl TraceWriter {
 
     /// Writes the metadata as a whole, or not at all: whoever reads them, or goes on with them, finds no half.
     fn write_metadata(&mut self) -> io::Result<()> {
-        let mut text = description::preamble(&self.uuid, &self.info, &self.clock);
+        let mut text = description::preamble(&self.uuid, &self.info, self.crash, &self.clock);
         for class in &self.classes {
             text += &of_class(class, &self.descriptions);
         }

@@ -25,6 +25,7 @@ mod stream;
 mod text;
 mod time;
 mod token;
+pub mod value;
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -8,6 +8,7 @@ use std::io::Write as _;
 use super::merge::Event;
 use super::metadata::{EnvValue, Field, Metadata};
 use super::time;
+use super::value::load;
 use crate::metadata::{Element, FieldType, Integer, Label, Scalar};
 
 const NS: u64 = 1_000_000_000;
@@ -63,6 +64,12 @@ impl Printer {
         out.extend_from_slice(event.trace.head.as_bytes());
         out.extend_from_slice(event.class.name.as_bytes());
         out.extend_from_slice(b": ");
+        self.values(out, event);
+        out.push(b'\n');
+    }
+
+    /// Appends what stands behind an event's name in its line: whose ring it was in, contexts, and fields.
+    pub fn values(&self, out: &mut Vec<u8>, event: &Event<'_>) {
         if !event.stream.packet.is_empty() {
             fields(out, &event.stream.packet, event.packet);
             out.extend_from_slice(b", ");
@@ -72,7 +79,6 @@ impl Printer {
             out.extend_from_slice(b", ");
         }
         fields(out, &event.class.fields, event.payload);
-        out.push(b'\n');
     }
 
     /// Appends a time, in ns since 1970: the time of day.
@@ -245,29 +251,6 @@ fn scalar(out: &mut Vec<u8>, kind: Scalar, bytes: &[u8]) -> usize {
             float(out, number, number.is_sign_negative());
             8
         }
-    }
-}
-
-/// An integer's bits, with its sign in all that are above it.
-#[inline]
-fn load(kind: Integer, bytes: &[u8]) -> u64 {
-    fn first<const N: usize>(bytes: &[u8], swap: bool) -> [u8; N] {
-        let mut bytes = *bytes.first_chunk().unwrap_or(&[0; N]);
-        if swap {
-            bytes.reverse();
-        }
-        bytes
-    }
-    // Marked are those only that are not in this machine's order.
-    let swap = kind.big_endian;
-    match (kind.len, kind.signed) {
-        (1, false) => u8::from_ne_bytes(first(bytes, false)).into(),
-        (2, false) => u16::from_ne_bytes(first(bytes, swap)).into(),
-        (4, false) => u32::from_ne_bytes(first(bytes, swap)).into(),
-        (1, true) => i64::from(i8::from_ne_bytes(first(bytes, false))).cast_unsigned(),
-        (2, true) => i64::from(i16::from_ne_bytes(first(bytes, swap))).cast_unsigned(),
-        (4, true) => i64::from(i32::from_ne_bytes(first(bytes, swap))).cast_unsigned(),
-        _ => u64::from_ne_bytes(first(bytes, swap)),
     }
 }
 

@@ -13,7 +13,9 @@ mod output;
 mod preload;
 mod progress;
 mod record;
+mod report;
 mod root;
+mod select;
 mod setup;
 mod snapshot;
 mod start;
@@ -43,6 +45,7 @@ enum Command {
     Snapshot(snapshot::Args),
     Extract(extract::Args),
     View(view::Args),
+    Report(report::Args),
     List(list::Args),
     Doctor(doctor::Args),
     Generate(generate::Args),
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Command::Snapshot(args) => args.run(),
         Command::Extract(args) => args.run(),
         Command::View(args) => args.run(),
+        Command::Report(args) => args.run(),
         Command::List(args) => args.run(),
         Command::Doctor(args) => args.run(),
         Command::Generate(args) => args.run(),

@@ -8,15 +8,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use usertrace::reader::{
-    Item, Lost, Patterns, Printer, Reader, Selection, Time, What, is_recorded,
-};
+use usertrace::reader::{Item, Lost, Printer, Reader, What, is_recorded};
 
 use crate::output;
-
-const WRONG_COMMAND_LINE: u8 = 2;
-/// Something of what was to be read is damaged.
-const DAMAGED: u8 = 3;
+use crate::select::{DAMAGED, Select, WRONG_COMMAND_LINE};
 
 /// Bytes to write at once.
 const CHUNK: usize = 128 << 10;
@@ -49,26 +44,8 @@ up to nine decimals.
 Exit status: 0, or 1 if there is no trace or it cannot be read, 2 for a wrong command line, 3 if something of them is
 damaged, and the rest was printed.")]
 pub(crate) struct Args {
-    /// Directories with traces
-    #[arg(required = true, value_name = "DIR")]
-    directories: Vec<PathBuf>,
-
-    /// Only these events: NAME or PROVIDER:NAME, * for any characters, ? for any one, ! in front for those that are not
-    /// wanted; several with commas between them, of which the last that matches counts [default: all]
-    #[arg(short, long, value_name = "PATTERNS", value_delimiter = ',')]
-    event: Vec<String>,
-
-    /// Only those of these processes; several with commas between them
-    #[arg(long, value_name = "PID", value_delimiter = ',')]
-    pid: Vec<i64>,
-
-    /// Only those from this time on
-    #[arg(long, value_name = "TIME")]
-    from: Option<Time>,
-
-    /// Only those up to this time
-    #[arg(long, value_name = "TIME")]
-    to: Option<Time>,
+    #[command(flatten)]
+    select: Select,
 
     /// Go on with what is recorded meanwhile, also of processes that begin later
     #[arg(long, conflicts_with_all = ["from", "to"])]
@@ -81,36 +58,21 @@ impl Args {
     }
 
     fn try_run(self) -> anyhow::Result<u8> {
-        let events = match &self.event[..] {
-            [] => None,
-            patterns => match Patterns::new(patterns) {
-                Ok(patterns) => Some(patterns),
-                Err(bad) => {
-                    output::say(bad);
-                    return Ok(WRONG_COMMAND_LINE);
-                }
-            },
-        };
-        let selection = Selection {
-            events,
-            pids: self.pid,
-            ..Selection::default()
+        let selection = match self.select.selection() {
+            Ok(selection) => selection,
+            Err(bad) => {
+                output::say(bad);
+                return Ok(WRONG_COMMAND_LINE);
+            }
         };
         let mut view = View::default();
         if self.follow {
-            let mut reader = Reader::follow(&self.directories, selection)?;
-            let written = view.follow(&mut reader, &self.directories);
+            let directories = &self.select.directories;
+            let mut reader = Reader::follow(directories, selection)?;
+            let written = view.follow(&mut reader, directories);
             return view.ended(written);
         }
-        let mut reader = Reader::open(&self.directories, selection)?;
-        if self.from.is_some() || self.to.is_some() {
-            let times = [self.from, self.to];
-            let is_of_day = |time: &Option<Time>| matches!(time, Some(Time::OfDay { .. }));
-            let span = times.iter().any(is_of_day).then(|| reader.span());
-            let span = span.flatten().unwrap_or_default();
-            let within = |time: Option<Time>| time.map(|time| time.within(span));
-            reader.set_times(within(self.from), within(self.to));
-        }
+        let mut reader = self.select.open(selection)?;
         let written = view.print(&mut reader);
         view.ended(written)
     }
