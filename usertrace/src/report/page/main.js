@@ -171,7 +171,6 @@ async function start() {
   Crash.find();
   header();
   Tables.start();
-  Tables.draw();
   View.listeners.push(drawAll);
   Detail.changed = () => View.changed();
   document.addEventListener("keydown", keys);
@@ -191,6 +190,7 @@ async function start() {
   Panel.select(null);
   View.fit();
   drawAll();
+  Tables.draw();
   Timeline.box.focus({ preventScroll: true });
   document.documentElement.dataset.ready = String(Math.round(performance.now()));
 }

@@ -23,10 +23,10 @@ const Overview = {
     }
     paint.fillStyle = css("--bad");
     for (const loss of Data.losses) {
-      const left = (loss.begin - begin) / perPixel;
-      paint.fillRect(left, height - 5, Math.max(2, (loss.end - loss.begin) / perPixel), 5);
+      const left = Math.round((loss.begin - begin) / perPixel);
+      paint.fillRect(left, height - 5, Math.max(2, Math.round((loss.end - loss.begin) / perPixel)), 5);
     }
-    if (Crash.at !== null) paint.fillRect((Crash.at - begin) / perPixel - 1, 0, 2, height);
+    if (Crash.at !== null) paint.fillRect(Math.round((Crash.at - begin) / perPixel) - 1, 0, 2, height);
     const [left, right] = [View.begin, View.end].map((time) => (time - begin) / perPixel);
     paint.fillStyle = css("--front");
     paint.globalAlpha = 0.12;

@@ -317,7 +317,7 @@ const Timeline = {
     const { paint, colors } = this;
     for (const loss of Data.losses) {
       if (!isOne(loss) || loss.end < View.begin || loss.begin > View.end) continue;
-      const left = Math.max(this.x(loss.begin), GUTTER), right = Math.max(Math.min(this.x(loss.end), this.width), left + 3);
+      const left = Math.round(Math.max(this.x(loss.begin), GUTTER)), right = Math.max(Math.min(this.x(loss.end), this.width), left + 3);
       paint.fillStyle = colors.bad;
       paint.globalAlpha = 0.35;
       paint.fillRect(left, y, right - left, row.height);
@@ -386,7 +386,7 @@ const Timeline = {
 
   drawCrash() {
     if (Crash.at === null) return;
-    const x = this.x(Crash.at), { paint } = this;
+    const x = Math.round(this.x(Crash.at)), { paint } = this;
     if (x < GUTTER || x > this.width) return;
     paint.fillStyle = this.colors.bad;
     paint.fillRect(x - 1, 0, 2, this.canvasHeight);
