@@ -559,7 +559,9 @@ fn write_many(directory: &Path, events: u64) {
     let mut streams: Vec<_> = (0..4).map(stream).collect();
     let mut random = 1u64;
     for n in 0..events {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
         let thread = (n / 64 % 8) as u32;
         let contexts = of(100 + thread, "worker");
         let stream = &mut streams[(random >> 20) as usize % 4];
@@ -590,7 +592,10 @@ fn e8_large_traces_take_bounded_time_and_memory() {
     let began = Instant::now();
     let mut command = Command::new(env!("CARGO_BIN_EXE_usertrace"));
     let command = command.args(["report", ".", "-o", "page.html"]);
-    #[allow(clippy::zombie_processes, reason = "it is waited for, with what it has used")]
+    #[allow(
+        clippy::zombie_processes,
+        reason = "it is waited for, with what it has used"
+    )]
     let child = command.current_dir(directory.path()).spawn().unwrap();
     // SAFETY: all bytes zero is a value of it.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };

@@ -236,7 +236,7 @@ const Timeline = {
     paint.fillStyle = colorOf(Data.classes.length + span.pair);
     paint.fillRect(left, y, width, height);
     paint.globalAlpha = 1;
-    if (span.isOpen) {
+    if (span.isOpen && span.begin + span.duration <= View.end) {
       paint.fillStyle = this.colors.bad;
       paint.fillRect(right - 3, y, 3, height);
     }
