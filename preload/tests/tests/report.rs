@@ -96,9 +96,7 @@ fn e8_redis_server_is_shown() {
     browser.wait("document.querySelectorAll('#fields tr').length > 3");
     let fields = browser.text("document.getElementById('fields').innerText");
     // The table is drawn when all else stands still.
-    browser.wait(
-        "document.querySelector('#classes tbody td:last-child').textContent.length < 5",
-    );
+    browser.wait("document.querySelector('#classes tbody td:last-child').textContent.length < 5");
     assert!(
         fields.contains("vtid") && fields.contains("procname"),
         "{fields}"

@@ -152,9 +152,9 @@ impl Report {
 
     fn write_detail(&self, to: &mut impl Write) -> io::Result<()> {
         for part in &self.detail.parts {
-            write!(
+            writeln!(
                 to,
-                "<script type=\"application/octet-stream\" id=\"part-{}\">{}</script>\n",
+                "<script type=\"application/octet-stream\" id=\"part-{}\">{}</script>",
                 part.number,
                 base64(&part.bytes)
             )?;
