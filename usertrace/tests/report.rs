@@ -135,6 +135,11 @@ fn red(browser: &mut Browser, canvas: &str) -> u64 {
     counted.as_u64().unwrap()
 }
 
+/// What is drawn.
+fn picture(browser: &mut Browser) -> String {
+    browser.text("Timeline.canvas.toDataURL()")
+}
+
 /// A row of a table: its cells.
 fn row(browser: &mut Browser, table: &str, name: &str) -> Vec<String> {
     let found = browser.value(&format!(
@@ -204,12 +209,16 @@ fn e8_a_page_shows_what_is_in_the_trace() {
         lanes,
         r#"["process","first 40","second 41","level","lives","host","CPU 0","CPU 1"]"#
     );
-    // Nearer to the event in the middle, by keys.
+    // Nearer to the event in the middle, by keys; what is drawn and said follows.
     let whole = span(&mut browser);
+    let (picture, status) = (picture(&mut browser), inner(&mut browser, "status"));
+    assert!(status.contains("(3.059 s): about 8002 events"), "{status}");
     for _ in 0..14 {
         browser.press("w");
     }
     browser.wait("View.end - View.begin < 1e7");
+    browser.wait("document.getElementById('status').textContent.match(/[(][0-9.]+ ms[)]: about [0-9]{2} events, all/)");
+    assert_ne!(self::picture(&mut browser), picture);
     let near = span(&mut browser);
     let middle = |(begin, end): (f64, f64)| (begin + end) / 2.0;
     assert!(
@@ -241,7 +250,7 @@ fn e8_a_page_shows_what_is_in_the_trace() {
         "22:13:21.500250000",
         "prog (40)",
         r#""it\'s, \"here\" }""#,
-        "first",
+        "first 40",
     ] {
         assert!(panel.contains(part), "{part}: {panel}");
     }
@@ -252,9 +261,17 @@ fn e8_a_page_shows_what_is_in_the_trace() {
     let cells = row(&mut browser, "classes", "t:text");
     assert_eq!([&*cells[1], &*cells[3]], ["2", "2"]);
     browser.press("n");
-    browser.wait("document.getElementById('panel').innerText.includes('second')");
+    browser.wait("document.getElementById('panel').innerText.includes('second 41')");
     browser.press("p");
-    browser.wait("document.getElementById('panel').innerText.includes('first')");
+    browser.wait("document.getElementById('panel').innerText.includes('first 40')");
+    // Without the filter, the last event of all.
+    browser.press("/");
+    browser.press("Escape");
+    browser.wait("View.wanted.every(Boolean)");
+    browser.press("End");
+    browser.value("Panel.select(null)");
+    browser.press("p");
+    browser.wait("document.getElementById('panel').innerText.includes('22:13:22.999500000')");
     screenshot(&mut browser, directory.path());
     no_complaints(&browser);
 }
