@@ -508,6 +508,42 @@ fn e7_what_is_left_out_is_said() {
     no_complaints(&browser);
 }
 
+/// E6: a page of nothing, and one of centuries, can be looked at like any other.
+#[test]
+fn e6_a_trace_may_have_nothing_and_last_for_ever() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_trace, [mut stream, _]) = trace(directory.path(), "prog", 40);
+    for time in [0, 1, 1 << 40, 1 << 62, (1 << 62) + 5000] {
+        let payload = 7u64.to_ne_bytes();
+        stream.event(1, time, &of(40, "x"), &payload).unwrap();
+        stream.event(2, time, &of(40, "x"), &payload).unwrap();
+    }
+    stream.finish().unwrap();
+    let walk = |browser: &mut Browser| {
+        for key in [
+            "w", "d", "End", "n", "p", "l", "a", "s", "Home", "n", "PageDown",
+        ] {
+            browser.press(key);
+        }
+        for _ in 0..80 {
+            browser.press("w");
+        }
+        browser.press("End");
+        // Twice: it is drawn behind what was asked for.
+        browser
+            .value("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))");
+        browser.value("new Promise(done => setTimeout(done, 150))");
+        no_complaints(browser);
+    };
+    let mut browser = open(directory.path(), &["."]);
+    assert_eq!(browser.value("Data.events"), 10);
+    walk(&mut browser);
+    assert!(browser.value("View.end > View.begin").as_bool().unwrap());
+    let mut browser = open(directory.path(), &["-e", "none", "."]);
+    assert!(inner(&mut browser, "notes").contains("There are no events"));
+    walk(&mut browser);
+}
+
 #[test]
 fn c7_the_command_says_how_it_ended() {
     let directory = tempfile::tempdir().unwrap();

@@ -182,7 +182,7 @@ impl Report {
         let lanes = self.lanes.all.iter().map(|lane| {
             let (kind, of, id) = match lane.of {
                 Of::Thread(process, tid) => ("thread", process, tid.to_string()),
-                Of::Handle(process, thread) => ("handle", process, format!("{thread:#X}")),
+                Of::Handle(process, thread) => ("handle", process, format!("0x{thread:X}")),
                 Of::Process(process) => ("process", process, String::new()),
                 Of::Rest(process) => ("rest", process, String::new()),
                 Of::Cpu(host, cpu) => ("cpu", host, cpu.to_string()),

@@ -29,7 +29,8 @@ Counts are exact, and the longest durations are there, however large the trace i
 page as far as there is room (--detail); where there are none, the page says so, and report --from --to of that time
 has them.
 
-TIME is as for view.
+TIME is HH:MM:SS as in the page, which is looked for within the traces; YYYY-MM-DD HH:MM:SS; or seconds since 1970; all with
+up to nine decimals.
 
 Exit status: 0, or 1 if there is no trace or it cannot be read or written, 2 for a wrong command line, 3 if something of
 them is damaged, and the page has the rest.")]

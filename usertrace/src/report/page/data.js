@@ -84,6 +84,7 @@ const Model = {
   depth: new Uint16Array(Data.lanes.length),
 
   async load() {
+    this.group();
     const numbers = new Numbers(await inflate("counts"));
     for (let n = numbers.next(); n > 0; n--) {
       const lane = numbers.next(), event = numbers.next(), len = numbers.next();
@@ -121,6 +122,18 @@ const Model = {
   addSpan(span) {
     this.spans[span.lane].push(span);
     this.depth[span.lane] = Math.max(this.depth[span.lane], Math.min(span.depth + 1, 8));
+  },
+
+  // Lanes of each process, and CPUs of each host, in their order.
+  group() {
+    const order = Data.lanes.map((_, lane) => lane).sort((a, b) => Number(Data.lanes[a].id) - Number(Data.lanes[b].id));
+    this.ofProcess = Data.processes.map(() => []);
+    this.ofHost = Data.hosts.map(() => []);
+    for (const lane of order) {
+      const { kind, of } = Data.lanes[lane];
+      (kind === "cpu" ? this.ofHost : this.ofProcess)[of].push(lane);
+    }
+    this.hasLost = new Set(Data.losses.map((loss) => loss.process));
   },
 
   // Lanes in which each event is once.

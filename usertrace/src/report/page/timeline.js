@@ -22,15 +22,12 @@ const Timeline = {
       rows.push({ ...row, y, height });
       y += height;
     };
-    const lanesOf = (isOne) => Data.lanes.map((lane, n) => n).filter((n) => isOne(Data.lanes[n]));
-    const byId = (a, b) => Number(Data.lanes[a].id) - Number(Data.lanes[b].id);
     Data.processes.forEach((process, of) => {
-      if (process.events === 0 && !Data.losses.some((loss) => loss.process === of)) return;
+      if (process.events === 0 && !Model.hasLost.has(of)) return;
       const key = `process-${of}`;
       add({ kind: "process", process: of, key }, 22);
       if (this.hidden.has(key)) return;
-      const lanes = lanesOf((lane) => lane.kind !== "cpu" && lane.of === of).sort(byId);
-      for (const lane of lanes) {
+      for (const lane of Model.ofProcess[of]) {
         add({ kind: "lane", lane, process: of }, 26 + 14 * Model.depth[lane]);
       }
       if (Model.levels.has(of)) add({ kind: "level", process: of }, 40);
@@ -38,7 +35,7 @@ const Timeline = {
       if (hasLives) add({ kind: "lives", process: of }, 46);
     });
     Data.hosts.forEach((host, of) => {
-      const lanes = lanesOf((lane) => lane.kind === "cpu" && lane.of === of).sort(byId);
+      const lanes = Model.ofHost[of];
       if (lanes.length === 0) return;
       const key = `host-${of}`;
       add({ kind: "host", host: of, key }, 22);
@@ -373,7 +370,8 @@ const Timeline = {
     const offset = Number(first % BigInt(Math.round(step)));
     let time = Math.ceil((View.begin + offset) / step) * step - offset;
     paint.fillStyle = colors.front;
-    for (; time <= View.end; time += step) {
+    // Numbers are not exact in traces of years: it ends nevertheless.
+    for (let n = 0; time <= View.end && n < 100; n++, time += step) {
       const x = this.x(time);
       paint.fillRect(x, RULER - 6, 1, 6);
       paint.fillText(timeOfDay(time, decimals), x + 4, 11);

@@ -4,6 +4,8 @@
 const View = {
   begin: 0,
   end: 1,
+  // The shortest time that is shown: of traces of years, not less than what numbers can tell apart.
+  nearest: Math.max(50, Data.end / 2 ** 46),
   // Of each class, and of each pair.
   wanted: Data.classes.map(() => true),
   wantedPairs: Data.pairs.map(() => true),
@@ -24,7 +26,7 @@ const View = {
 
   show(begin, end) {
     const [least, most] = this.whole();
-    const length = Math.min(Math.max(end - begin, 50), most - least);
+    const length = Math.min(Math.max(end - begin, this.nearest), most - least);
     begin = Math.min(Math.max((begin + end - length) / 2, least), most - length);
     [this.begin, this.end] = [begin, begin + length];
     this.changed();
@@ -32,7 +34,7 @@ const View = {
 
   // By a factor around a time; below 1 it is nearer.
   zoom(factor, at = (this.begin + this.end) / 2) {
-    const length = Math.max((this.end - this.begin) * factor, 50);
+    const length = Math.max((this.end - this.begin) * factor, this.nearest);
     const part = (at - this.begin) / (this.end - this.begin);
     this.show(at - length * part, at + length * (1 - part));
   },
