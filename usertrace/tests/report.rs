@@ -209,6 +209,11 @@ fn e8_a_page_shows_what_is_in_the_trace() {
         lanes,
         r#"["process","first 40","second 41","level","lives","host","CPU 0","CPU 1"]"#
     );
+    // Without the lanes of the process, and with them again.
+    for rows in [4, 8] {
+        browser.press("c");
+        browser.wait(&format!("Timeline.rows.length === {rows}"));
+    }
     // Nearer to the event in the middle, by keys; what is drawn and said follows.
     let whole = span(&mut browser);
     let (picture, status) = (picture(&mut browser), inner(&mut browser, "status"));

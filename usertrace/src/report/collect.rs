@@ -358,10 +358,18 @@ impl Report {
         self.detail.end_part();
         let mut open: Vec<Span> = Vec::new();
         for (&lane, of_lane) in &self.pairs.open {
+            // What its process did behind its last event, nobody knows.
+            let process = match self.lanes.all[lane as usize].of {
+                Of::Thread(process, _) | Of::Handle(process, _) => process,
+                Of::Process(process) | Of::Rest(process) => process,
+                Of::Cpu(..) => continue,
+            };
+            let process = self.processes.get(process as usize);
+            let end = process.and_then(|process| process.last).unwrap_or(self.end);
             open.extend(of_lane.iter().map(|open| Span {
                 lane,
                 begin: open.begin,
-                duration: self.end - open.begin,
+                duration: end.saturating_sub(open.begin),
                 pair: open.pair,
                 depth: open.depth,
             }));

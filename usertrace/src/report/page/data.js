@@ -133,6 +133,8 @@ const Model = {
       const { kind, of } = Data.lanes[lane];
       (kind === "cpu" ? this.ofHost : this.ofProcess)[of].push(lane);
     }
+    // Those that did most come first.
+    this.processes = Data.processes.map((_, of) => of).sort((a, b) => Data.processes[b].events - Data.processes[a].events);
     this.hasLost = new Set(Data.losses.map((loss) => loss.process));
   },
 

@@ -89,6 +89,7 @@ function keys(event) {
     e: toEnd, End: toEnd,
     ArrowUp: () => box.scrollBy(0, -40), ArrowDown: () => box.scrollBy(0, 40),
     PageUp: () => box.scrollBy(0, -box.clientHeight), PageDown: () => box.scrollBy(0, box.clientHeight),
+    c: fold,
     n: () => step(true), p: () => step(false), l: nextLoss,
     "/": () => filter.select(), "?": () => help.showModal(),
   };
@@ -96,6 +97,14 @@ function keys(event) {
   if (!Object.hasOwn(actions, event.key) || (isButton && event.key.length > 1 && !event.key.startsWith("Arrow"))) return;
   event.preventDefault();
   actions[event.key]();
+}
+
+// Hides the lanes of all processes, or shows all that are hidden.
+function fold() {
+  const { hidden } = Timeline;
+  if (hidden.size > 0) hidden.clear();
+  else Data.processes.forEach((_, of) => hidden.add(`process-${of}`));
+  View.changed();
 }
 
 function toEnd() {

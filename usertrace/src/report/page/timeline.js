@@ -22,18 +22,19 @@ const Timeline = {
       rows.push({ ...row, y, height });
       y += height;
     };
-    Data.processes.forEach((process, of) => {
-      if (process.events === 0 && !Model.hasLost.has(of)) return;
+    for (const of of Model.processes) {
+      const process = Data.processes[of];
+      if (process.events === 0 && !Model.hasLost.has(of)) continue;
       const key = `process-${of}`;
       add({ kind: "process", process: of, key }, 22);
-      if (this.hidden.has(key)) return;
+      if (this.hidden.has(key)) continue;
       for (const lane of Model.ofProcess[of]) {
         add({ kind: "lane", lane, process: of }, 26 + 14 * Model.depth[lane]);
       }
       if (Model.levels.has(of)) add({ kind: "level", process: of }, 40);
       const hasLives = Model.lives[of].length > 0;
       if (hasLives) add({ kind: "lives", process: of }, 46);
-    });
+    }
     Data.hosts.forEach((host, of) => {
       const lanes = Model.ofHost[of];
       if (lanes.length === 0) return;
@@ -114,13 +115,18 @@ const Timeline = {
       draw();
       paint.restore();
     };
-    if (row.kind === "process" || row.kind === "host") {
+    if (row.key !== undefined) {
       paint.fillStyle = colors.soft;
       paint.fillRect(0, y, this.width, row.height);
       const mark = this.hidden.has(row.key) ? "▸" : "▾";
       const name = row.kind === "process" ? processName(row.process) : `CPUs of ${Data.hosts[row.host] || "the machine"}`;
       this.label(`${mark} ${name}`, y, row.height, "600");
-      if (row.kind === "process") within(() => this.drawLosses(row, y, (loss) => loss.process === row.process));
+      if (row.kind === "process") {
+        within(() => {
+          if (this.hidden.has(row.key)) this.drawCounts(Model.ofProcess[row.process], y, y + row.height - 1);
+          this.drawLosses(row, y, (loss) => loss.process === row.process);
+        });
+      }
     } else if (row.kind === "lane") {
       this.label(laneName(row.lane), y, row.height);
       within(() => this.drawLane(row, y));
@@ -137,7 +143,7 @@ const Timeline = {
 
   drawLane(row, y) {
     const { lane } = row, bottom = y + 25;
-    if (!this.drawEvents(lane, y, bottom)) this.drawCounts(lane, y, bottom);
+    if (!this.drawEvents(lane, y, bottom)) this.drawCounts([lane], y, bottom);
     if (Model.isThread(lane)) this.drawSpans(lane, y + 26);
     if (row.cpu !== undefined) {
       const isOne = (loss) => loss.cpu === row.cpu && Data.processes[loss.process]?.host === row.host;
@@ -147,12 +153,12 @@ const Timeline = {
 
   // How many events there were: per pixel, with the colour of the class that has most. They are stacked by nothing else, so that
   // a rare event beside many others is found by the filter.
-  drawCounts(lane, y, bottom) {
+  drawCounts(lanes, y, bottom) {
     const width = Math.ceil(this.width - GUTTER), perPixel = (View.end - View.begin) / width;
     const level = Math.max(0, Math.floor(Math.log2(perPixel / Model.bin)));
     const length = Model.bin * 2 ** level;
     const total = new Float64Array(width), most = new Float64Array(width), which = new Int32Array(width).fill(-1);
-    for (const series of Model.ofLane[lane]) {
+    for (const series of lanes.flatMap((lane) => Model.ofLane[lane])) {
       if (!View.wanted[series.event]) continue;
       const { bins, counts } = series.level(level);
       let at = lowerBound(bins, Math.floor(View.begin / length));
@@ -197,7 +203,7 @@ const Timeline = {
       }
     }
     // Of what was left out, there are counts.
-    if (detail.state === "left out") this.drawCounts(lane, y, bottom);
+    if (detail.state === "left out") this.drawCounts([lane], y, bottom);
     if (count > width / 2) {
       if ((View.end - View.begin) / width > Model.bin) return detail.state === "left out";
       const total = new Float64Array(width), which = new Int32Array(width);
@@ -302,7 +308,8 @@ const Timeline = {
         most = Math.max(most, highest[at]);
         value = last[at++];
       }
-      if (View.begin + x * perPixel > Data.end) break;
+      // Of what comes behind its last event, nobody knows.
+      if (View.begin + x * perPixel > Data.processes[row.process].last) break;
       paint.fillRect(GUTTER + x, bottom - height(most), 1, height(most));
     }
     paint.globalAlpha = 1;
