@@ -19,6 +19,7 @@ pub mod accounts;
 pub mod areas;
 pub mod babeltrace;
 pub mod balance;
+pub mod browser;
 pub mod bystander;
 pub mod child;
 pub mod consumer;

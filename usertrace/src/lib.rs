@@ -21,6 +21,8 @@ pub mod metadata;
 pub mod probe;
 #[cfg(feature = "tools")]
 pub mod reader;
+#[cfg(feature = "tools")]
+pub mod report;
 #[cfg(feature = "fast")]
 pub mod ring;
 pub mod runtime;

@@ -86,6 +86,7 @@ fn extract_file(bytes: &[u8]) -> Result<Extracted, ExtractError> {
     let extraction = extract(
         &dump,
         dump.vmcoreinfo().root.unwrap(),
+        None,
         &output,
         Version::default(),
     )?;
@@ -305,6 +306,7 @@ fn a_dump_that_was_cut_short_has_what_is_before_the_cut() {
         match extract(
             &dump,
             dump.vmcoreinfo().root.unwrap(),
+            None,
             &output,
             Version::default(),
         ) {
@@ -562,6 +564,7 @@ fn only_what_is_needed_is_read() {
     let extraction = extract(
         &counting,
         machine.root,
+        None,
         directory.path(),
         Version::default(),
     )
@@ -583,7 +586,7 @@ fn survive(bytes: &[u8], read: bool) {
     let Some(root) = dump.vmcoreinfo().root else {
         return;
     };
-    if let Ok(extraction) = extract(&dump, root, &output, Version::default())
+    if let Ok(extraction) = extract(&dump, root, None, &output, Version::default())
         && read
     {
         let read = babeltrace::read(&output);

@@ -13,7 +13,7 @@ use usertrace_sys::uapi::{
 use zerocopy::IntoBytes;
 
 use super::{Directory, DirectoryError, PageTree, PhysicalMemory, Problems};
-use crate::ctf::{Clock, Identity, ProcessSummary, ProcessWriter, Version, file_name, text};
+use crate::ctf::{Clock, Crash, Identity, ProcessSummary, ProcessWriter, Version, file_name, text};
 use crate::ring::{Channel, Patience, Positions, RingReader};
 
 /// Why nothing was extracted.
@@ -72,13 +72,15 @@ impl Extraction {
 }
 
 /// Extracts all traces of the directory whose root page is at `root`, each to a directory of its own below `output`,
-/// which must exist, with a trace for each process, in this version of CTF.
+/// which must exist, with a trace for each process, in this version of CTF. Those say that they are from a dump, and when the
+/// kernel crashed, if that is known: in seconds since 1970.
 ///
 /// # Errors
 /// When there is no directory, or a trace cannot be written.
 pub fn extract(
     memory: &impl PhysicalMemory,
     root: u64,
+    crash_time: Option<i64>,
     output: &Path,
     version: Version,
 ) -> Result<Extraction, ExtractError> {
@@ -119,6 +121,7 @@ pub fn extract(
                 name: &name,
                 buffer,
                 version,
+                crash: Crash { time: crash_time },
             };
             processes.extend(from.extract(&path, &mut extraction.problems)?);
         }
@@ -140,6 +143,7 @@ struct Source<'a, M> {
     name: &'a str,
     buffer: &'a LttCrashBuffer,
     version: Version,
+    crash: Crash,
 }
 
 /// A ring, as its process left it.
@@ -228,6 +232,7 @@ impl<M: PhysicalMemory> Source<'_, M> {
         let write = || -> io::Result<ProcessSummary> {
             let mut writer = ProcessWriter::create(output, identity, clock)?;
             writer.set_version(self.version);
+            writer.set_crash(self.crash);
             let mut numbers = Vec::new();
             for ((index, (channel, _)), readers) in channels.iter().zip(of_events) {
                 let name = self.channel_name(*index);

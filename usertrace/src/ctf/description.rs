@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{Clock, TraceInfo, TraceOf};
+use super::{Clock, Crash, TraceInfo, TraceOf};
 use crate::metadata::{Contexts, Element, Field, FieldType};
 use crate::writer::Scope;
 
@@ -18,12 +18,16 @@ pub(super) const CLOCK_DESCRIPTION: &str =
 /// A value of the trace's environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {
-    Number(u32),
+    Number(i64),
     Text(String),
 }
 
 /// Where a trace comes from, and what has written it.
-pub(super) fn environment(info: &TraceInfo, clock: &Clock) -> Vec<(&'static str, Value)> {
+pub(super) fn environment(
+    info: &TraceInfo,
+    crash: Option<Crash>,
+    clock: &Clock,
+) -> Vec<(&'static str, Value)> {
     let text = |text: &str| Value::Text(printable(text));
     // The manifest has nothing but numbers there.
     let version = |part: &str| Value::Number(part.parse().unwrap_or(0));
@@ -44,9 +48,9 @@ pub(super) fn environment(info: &TraceInfo, clock: &Clock) -> Vec<(&'static str,
     values.extend(match &info.of {
         TraceOf::Process { name, pid } => [
             ("tracer_buffering_scheme", text("pid")),
-            ("tracer_buffering_id", Value::Number(*pid)),
+            ("tracer_buffering_id", Value::Number((*pid).into())),
             ("procname", text(name)),
-            ("vpid", Value::Number(*pid)),
+            ("vpid", Value::Number((*pid).into())),
         ]
         .to_vec(),
         TraceOf::Kernel { release, version } => [
@@ -58,6 +62,12 @@ pub(super) fn environment(info: &TraceInfo, clock: &Clock) -> Vec<(&'static str,
     });
     if let Some(hostname) = &info.hostname {
         values.push(("hostname", text(hostname)));
+    }
+    if let Some(crash) = crash {
+        values.push(("origin", text("dump")));
+        if let Some(time) = crash.time.filter(|&time| time >= 0) {
+            values.push(("crash_time", Value::Number(time)));
+        }
     }
     values
 }

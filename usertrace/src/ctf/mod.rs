@@ -33,7 +33,7 @@ pub(crate) use process::{file_name, text};
 pub use stream::{StreamChannel, StreamOf, StreamState, StreamWriter};
 #[cfg(feature = "tools")]
 pub(crate) use trace::mend;
-pub use trace::{TraceInfo, TraceOf, TraceWriter, new_uuid};
+pub use trace::{Crash, TraceInfo, TraceOf, TraceWriter, new_uuid};
 #[cfg(feature = "tools")]
 pub(crate) use version::RECORD_SEPARATOR;
 pub use version::{UnknownVersion, Version};

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+#[cfg(feature = "tools")]
+use super::Crash;
 use super::{
     Clock, StreamChannel, StreamOf, StreamState, StreamWriter, TraceInfo, TraceOf, TraceWriter,
     Version,
@@ -422,6 +424,12 @@ impl ProcessWriter {
             resumed: false,
             bad_descriptions: 0,
         })
+    }
+
+    /// Says that it is from a dump. To be done before channels are added.
+    #[cfg(feature = "tools")]
+    pub(crate) fn set_crash(&mut self, crash: Crash) {
+        self.trace.set_crash(crash);
     }
 
     /// Goes on with a trace that another writer left in `directory`, or begins it: that one may have got no further. It

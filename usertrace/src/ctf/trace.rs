@@ -42,6 +42,13 @@ pub enum TraceOf {
     },
 }
 
+/// The trace is from the dump of a kernel that crashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crash {
+    /// When that was, in seconds since 1970, if it is known.
+    pub time: Option<i64>,
+}
+
 /// Writes one trace.
 #[derive(Debug)]
 pub struct TraceWriter {
@@ -49,6 +56,7 @@ pub struct TraceWriter {
     uuid: [u8; 16],
     info: TraceInfo,
     version: Version,
+    crash: Option<Crash>,
     clock: Clock,
     /// None: there is nothing in it that could be read yet.
     metadata: Option<File>,
@@ -96,6 +104,7 @@ impl TraceWriter {
             uuid,
             info,
             version: Version::default(),
+            crash: None,
             clock,
             metadata: None,
             metadata_len: 0,
@@ -113,6 +122,12 @@ impl TraceWriter {
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// Says that it is from a dump. To be done before anything is declared.
+    #[cfg(feature = "tools")]
+    pub(crate) fn set_crash(&mut self, crash: Crash) {
+        self.crash = Some(crash);
     }
 
     /// Its UUID.
@@ -226,7 +241,9 @@ impl TraceWriter {
 
     /// Writes the metadata as a whole, or not at all: whoever reads them, or goes on with them, finds no half.
     fn write_metadata(&mut self) -> io::Result<()> {
-        let mut text = self.version.preamble(&self.uuid, &self.info, &self.clock);
+        let mut text = self
+            .version
+            .preamble(&self.uuid, &self.info, self.crash, &self.clock);
         for class in &self.classes {
             text += &self.of_class(class);
         }

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use super::description::Class;
-use super::{Clock, TraceInfo, json, tsdl};
+use super::{Clock, Crash, TraceInfo, json, tsdl};
 use crate::metadata::Event;
 
 /// What each declaration of CTF 2 begins with, and none of CTF 1.8.
@@ -38,10 +38,16 @@ impl FromStr for Version {
 }
 
 impl Version {
-    pub(super) fn preamble(self, uuid: &[u8; 16], info: &TraceInfo, clock: &Clock) -> String {
+    pub(super) fn preamble(
+        self,
+        uuid: &[u8; 16],
+        info: &TraceInfo,
+        crash: Option<Crash>,
+        clock: &Clock,
+    ) -> String {
         match self {
-            Self::V1_8 => tsdl::preamble(uuid, info, clock),
-            Self::V2 => json::preamble(uuid, info, clock),
+            Self::V1_8 => tsdl::preamble(uuid, info, crash, clock),
+            Self::V2 => json::preamble(uuid, info, crash, clock),
         }
     }
 

@@ -23,6 +23,7 @@ const MAX_CHUNK: usize = 256 << 10;
 /// One trace: that of a process.
 #[derive(Debug)]
 pub struct Trace {
+    number: usize,
     directory: PathBuf,
     metadata: Metadata,
     /// Of its metadata, when they were read.
@@ -40,12 +41,19 @@ impl Trace {
     fn open(directory: PathBuf, selection: &Selection) -> Result<Self, Problem> {
         let (stamp, metadata) = read_metadata(&directory, selection)?;
         Ok(Self {
+            number: 0,
             head: super::text::head(&metadata),
             directory,
             metadata,
             stamp,
             files: HashSet::new(),
         })
+    }
+
+    /// Its place among [`Reader::traces`].
+    #[must_use]
+    pub fn number(&self) -> usize {
+        self.number
     }
 
     /// Its directory.
@@ -137,6 +145,8 @@ pub struct Lost {
     pub trace: usize,
     /// The stream's file.
     pub path: PathBuf,
+    /// The CPU whose ring it was, if it was one's.
+    pub cpu: Option<u32>,
     /// What.
     pub what: What,
     /// It is missing since then, in ns since 1970.
@@ -371,7 +381,7 @@ impl Reader {
     }
 
     fn add_trace(&mut self, directory: PathBuf, canonical: PathBuf) {
-        let trace = match Trace::open(directory, &self.selection) {
+        let mut trace = match Trace::open(directory, &self.selection) {
             Ok(trace) => trace,
             // It may be whole the next time.
             Err(_) if self.follows => return,
@@ -383,6 +393,7 @@ impl Reader {
         self.known.insert(canonical);
         let (pid, pids) = (trace.metadata.pid(), &self.selection.pids);
         if pids.is_empty() || pid.is_some_and(|pid| pids.contains(&pid)) {
+            trace.number = self.traces.len();
             self.traces.push(trace);
         }
     }
@@ -708,9 +719,12 @@ impl Place {
         let last = self.last.replace((end, packet.number, packet.discarded));
         // Of what was before the first packet that there is, its number does not tell.
         let (since, number, discarded) = last.unwrap_or((begin, packet.number, 0));
+        let class = metadata.classes().get(packet.class);
+        let cpu = class.and_then(|class| class.cpu(packet.context()));
         let lost = |what, end| Lost {
             trace: self.stream.trace,
             path: self.stream.path.clone(),
+            cpu,
             what,
             begin: since,
             end,

@@ -27,7 +27,7 @@ mod stream;
 mod text;
 mod time;
 mod token;
-mod value;
+pub(crate) mod value;
 
 use std::collections::BTreeSet;
 use std::fs::File;

@@ -64,6 +64,12 @@ impl Printer {
         out.extend_from_slice(event.trace.head.as_bytes());
         out.extend_from_slice(event.class.name.as_bytes());
         out.extend_from_slice(b": ");
+        self.values(out, event);
+        out.push(b'\n');
+    }
+
+    /// Appends what stands behind an event's name in its line: whose ring it was in, contexts, and fields.
+    pub fn values(&self, out: &mut Vec<u8>, event: &Event<'_>) {
         if !event.stream.packet.is_empty() {
             fields(out, &event.stream.packet, event.packet);
             out.extend_from_slice(b", ");
@@ -73,7 +79,6 @@ impl Printer {
             out.extend_from_slice(b", ");
         }
         fields(out, &event.class.fields, event.payload);
-        out.push(b'\n');
     }
 
     /// Appends a time, in ns since 1970: the time of day.

@@ -84,7 +84,7 @@ impl Args {
         };
         let directory = self.output.unwrap_or_else(output::default_directory);
         create(&directory).with_context(|| format!("cannot write to {}", directory.display()))?;
-        let extraction = extract(&dump, root, &directory, self.ctf)
+        let extraction = extract(&dump, root, crash_time, &directory, self.ctf)
             .with_context(|| format!("cannot extract the traces of {name}"))?;
         report(&extraction, release.as_deref(), crash_time);
         if let Some(to) = &self.json {

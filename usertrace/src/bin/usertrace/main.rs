@@ -17,6 +17,7 @@ mod output;
 mod preload;
 mod progress;
 mod record;
+mod report;
 mod root;
 mod selection;
 mod setup;
@@ -52,6 +53,7 @@ enum Command {
     Extract(extract::Args),
     View(view::Args),
     Export(export::Args),
+    Report(report::Args),
     List(list::Args),
     Top(top::Args),
     Doctor(doctor::Args),
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Command::Extract(args) => args.run(),
         Command::View(args) => args.run(),
         Command::Export(args) => args.run(),
+        Command::Report(args) => args.run(),
         Command::List(args) => args.run(),
         Command::Top(args) => args.run(),
         Command::Doctor(args) => args.run(),

@@ -7,6 +7,8 @@ use usertrace::reader::{Patterns, Reader, Selection, Time};
 use crate::output;
 
 pub(crate) const WRONG_COMMAND_LINE: u8 = 2;
+/// Something of what was to be read is damaged.
+pub(crate) const DAMAGED: u8 = 3;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Selected {

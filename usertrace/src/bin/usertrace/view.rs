@@ -10,10 +10,7 @@ use anyhow::Context as _;
 use usertrace::reader::{Item, Lost, Printer, Reader, What, is_going_on};
 
 use crate::output;
-use crate::selection::{Selected, WRONG_COMMAND_LINE};
-
-/// Something of what was to be read is damaged.
-const DAMAGED: u8 = 3;
+use crate::selection::{DAMAGED, Selected, WRONG_COMMAND_LINE};
 
 /// Bytes to write at once.
 const CHUNK: usize = 128 << 10;

@@ -1,0 +1,106 @@
+//! The page of a recording of somebody else's threaded program, in a browser (E8, F2).
+//!
+//! With `USERTRACE_WRITE_DOCS=1`, its screenshots become those in `docs/`.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use usertrace::reader::{Item, Reader, Selection};
+use usertrace::report::Report;
+use usertrace_tests::browser::Browser;
+use usertrace_tests::redis;
+use usertrace_tests_preload::{Libraries, Traces};
+
+/// A picture of what is to be seen, which is not an empty one. In `docs/` it is, if that was asked for.
+fn screenshot(browser: &mut Browser, directory: &Path, name: &str) {
+    let path = directory.join(name);
+    browser.screenshot(&path);
+    let bytes = fs::read(&path).unwrap();
+    assert!(
+        bytes.starts_with(b"\x89PNG") && bytes.len() > 30_000,
+        "{}",
+        bytes.len()
+    );
+    if std::env::var_os("USERTRACE_WRITE_DOCS").is_some() {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+        fs::copy(path, docs.join(name)).unwrap();
+    }
+}
+
+/// How many events a trace has, by another reader's count.
+fn count(traces: &Path) -> u64 {
+    let mut reader = Reader::open(&[traces.to_owned()], Selection::default()).unwrap();
+    let mut events = 0;
+    while let Some(item) = reader.next() {
+        match item {
+            Item::Event(_) => events += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    events
+}
+
+#[test]
+fn e8_redis_server_is_shown() {
+    let (traces, libraries) = (Traces::new(), Libraries::all());
+    let _ = redis::serve(1500, |command| {
+        traces
+            .of(libraries.of(command))
+            .env("USERTRACE_MODE", "block")
+            .env("USERTRACE_CONTEXTS", "vtid,procname");
+    });
+    traces.wait();
+    let directory = tempfile::tempdir().unwrap();
+    let page = directory.path().join("page.html");
+    let mut reader = Reader::open(&[traces.path().to_owned()], Selection::default()).unwrap();
+    let report = Report::collect(&mut reader, Report::DETAIL);
+    report
+        .write("redis-server", &mut File::create(&page).unwrap())
+        .unwrap();
+    assert_eq!(report.events(), count(traces.path()));
+    assert!(report.events() > 20_000 && report.lost() == 0 && report.problems().is_empty());
+
+    let mut browser = Browser::start(1400, 900);
+    browser.open(&page);
+    browser.wait("document.documentElement.dataset.ready");
+    let events = browser.value("Data.events");
+    assert_eq!(events, report.events());
+    // Each event is in one lane of a thread, and in one of a CPU.
+    for kind in ["=== 'thread'", "=== 'cpu'"] {
+        let sum = browser.value(&format!(
+            "Data.lanes.filter(lane => lane.kind {kind}).reduce((sum, lane) => sum + lane.events, 0)"
+        ));
+        assert_eq!(sum, events, "{kind}");
+    }
+    let lanes = browser.text("Data.lanes.map((_, lane) => laneName(lane)).join()");
+    assert!(lanes.contains("redis-check-rdb "), "{lanes}");
+    assert!(lanes.split(',').count() >= 8, "{lanes}");
+    let is_some = |browser: &mut Browser, pair: &str| {
+        browser.wait(&format!(
+            "Data.pairs.some(pair => pair.name === '{pair}' && pair.count > 10 && pair.min <= pair.mean && pair.p99 <= pair.max)"
+        ));
+    };
+    is_some(&mut browser, "pthread:mutex_lock_req → mutex_lock_acq");
+    is_some(&mut browser, "pthread:mutex held");
+    is_some(&mut browser, "libc:malloc → free");
+    browser.wait("document.querySelectorAll('#classes tbody tr').length > 5");
+    screenshot(&mut browser, directory.path(), "report.png");
+
+    // To where most threads do something, until single events are there; and to one of these.
+    browser.value(
+        "(() => { const counts = Overview.counts(2000, 0, Data.end / 2000), most = counts.indexOf(Math.max(...counts));
+            const at = (most + 0.5) * Data.end / 2000; View.show(at - 3e5, at + 3e5); })()",
+    );
+    browser.wait("Timeline.detail.state === 'all' && Timeline.detail.parts.length > 0");
+    browser.press("n");
+    browser.wait("document.querySelectorAll('#fields tr').length > 3");
+    let fields = browser.text("document.getElementById('fields').innerText");
+    // The table is drawn when all else stands still.
+    browser.wait("document.querySelector('#classes tbody td:last-child').textContent.length < 5");
+    assert!(
+        fields.contains("vtid") && fields.contains("procname"),
+        "{fields}"
+    );
+    screenshot(&mut browser, directory.path(), "report-events.png");
+    assert_eq!(browser.complaints, Vec::<String>::new());
+}

@@ -1,0 +1,134 @@
+//! `usertrace report`.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use usertrace::report::Report;
+
+use crate::output;
+use crate::selection::{DAMAGED, Selected, WRONG_COMMAND_LINE};
+
+/// Make one HTML page of traces, to look at in a browser
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  usertrace report traces -o page.html
+  usertrace report -e 'shop:*,!shop:tick' --from 15:03:47.2 --to 15:03:48 traces
+  usertrace record --pthread --malloc --context vtid,procname -o traces -- ./server; usertrace report traces
+
+The page needs nothing but itself: no server, no network, no other file. It shows how many events there were, when, of which
+thread and on which CPU; what lasted, where events belong together (X_entry and X_exit, _begin and _end, _req and _acq,
+spans of tracing, malloc and free, mutexes that are held); what was lost; and, of traces that extract took out of a dump, where
+they end. ? in the page says which keys it has. Threads have lanes of their own if the trace tells threads apart: record
+--context vtid,procname.
+
+Counts are exact, and the longest durations are there, however large the trace is. Single events, with their fields, are in the
+page as far as there is room (--detail); where there are none, the page says so, and report --from --to of that time
+has them.
+
+TIME is HH:MM:SS as in the page, which is looked for within the traces; YYYY-MM-DD HH:MM:SS; or seconds since 1970; all with
+up to nine decimals.
+
+Exit status: 0, or 1 if there is no trace or it cannot be read or written, 2 for a wrong command line, 3 if something of
+them is damaged, and the page has the rest.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    selected: Selected,
+
+    /// The page, in place of one that is there; - for standard output [default: usertrace-TIME.html]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// MiB for single events, compressed: the page becomes a third larger than that
+    #[arg(long, value_name = "MIB", default_value_t = (Report::DETAIL >> 20) as u32)]
+    detail: u32,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> ExitCode {
+        output::exit_code(self.try_run())
+    }
+
+    fn try_run(self) -> anyhow::Result<u8> {
+        let Some(mut reader) = self.selected.open()? else {
+            return Ok(WRONG_COMMAND_LINE);
+        };
+        let report = Report::collect(&mut reader, (self.detail as usize) << 20);
+        for problem in report.problems() {
+            output::say(problem);
+        }
+        let names: Vec<String> = self
+            .selected
+            .directories
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
+        let path = self.output.unwrap_or_else(|| {
+            let mut path = output::default_directory();
+            path.set_extension("html");
+            path
+        });
+        let title = names.join(" ");
+        let len = write(&report, &title, &path)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        let lost = match (report.lost(), report.lost_packets()) {
+            (events, 0) => format!("{events} lost"),
+            (events, packets) => format!("{events} and {packets} packets lost"),
+        };
+        output::say(format_args!(
+            "{}: {} events of {}, {lost}; {} of them one by one; {len} bytes",
+            path.display(),
+            report.events(),
+            output::count(report.processes(), "process", "processes"),
+            report.detailed(),
+        ));
+        Ok(if report.is_damaged() { DAMAGED } else { 0 })
+    }
+}
+
+/// Writes the page, as a whole or not at all, and says how long it is.
+fn write(report: &Report, title: &str, path: &Path) -> io::Result<u64> {
+    if path == Path::new("-") {
+        let mut counter = Counter(io::stdout().lock(), 0);
+        return match report.write(title, &mut counter) {
+            // Who reads it has read enough.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(counter.1),
+            written => written.map(|()| counter.1),
+        };
+    }
+    // Beside it, so that it can be put into its place.
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    let new = PathBuf::from(new);
+    let put = || {
+        let mut file = BufWriter::with_capacity(1 << 20, File::create(&new)?);
+        report.write(title, &mut file)?;
+        let len = file.into_inner()?.metadata()?.len();
+        fs::rename(&new, path)?;
+        Ok(len)
+    };
+    let written = put();
+    if written.is_err() {
+        // If this fails too, there is no better error to tell.
+        let _ = fs::remove_file(&new);
+    }
+    written
+}
+
+/// Counts what goes through it.
+struct Counter<W>(W, u64);
+
+impl<W: io::Write> io::Write for Counter<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let len = self.0.write(bytes)?;
+        self.1 += len as u64;
+        Ok(len)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}

@@ -1,0 +1,314 @@
+//! The page: its code and its data.
+//!
+//! All data are inert: numbers and names are JSON, in which `<` is written otherwise; all else is compressed, in base64. The
+//! page's own code makes text of names, never HTML, and a policy in the page forbids all code but that, and all that is not in the page.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::Report;
+use super::binary::{base64, deflate, number};
+use super::lanes::Of;
+use super::spans::Span;
+
+const HTML: &str = include_str!("page/page.html");
+const STYLE: &str = include_str!("page/style.css");
+const SCRIPTS: &[&str] = &[
+    include_str!("page/data.js"),
+    include_str!("page/format.js"),
+    include_str!("page/detail.js"),
+    include_str!("page/view.js"),
+    include_str!("page/timeline.js"),
+    include_str!("page/overview.js"),
+    include_str!("page/tables.js"),
+    include_str!("page/panel.js"),
+    include_str!("page/main.js"),
+];
+
+#[derive(Serialize)]
+struct Data<'a> {
+    title: &'a str,
+    version: &'static str,
+    /// Decimal: numbers of JavaScript are not long enough.
+    begin: Option<String>,
+    end: u64,
+    events: u64,
+    detailed: u64,
+    lost_events: u64,
+    lost_packets: u64,
+    shift: u32,
+    span_threshold: u64,
+    life_threshold: u64,
+    hosts: &'a [String],
+    processes: Vec<Process<'a>>,
+    lanes: Vec<Lane>,
+    classes: Vec<Class<'a>>,
+    pairs: Vec<Pair<'a>>,
+    losses: Vec<Loss>,
+    parts: Vec<[u64; 4]>,
+    problems: &'a [String],
+    nr_problems: u64,
+}
+
+#[derive(Serialize)]
+struct Process<'a> {
+    name: &'a str,
+    pid: Option<i64>,
+    host: u32,
+    trace: &'a str,
+    is_dump: bool,
+    crash_time: Option<i64>,
+    events: u64,
+    last: Option<u64>,
+    /// Memory in use at the end.
+    blocks: Option<u64>,
+    bytes: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Lane {
+    kind: &'static str,
+    /// The process's index, or the host's.
+    of: u32,
+    id: String,
+    name: String,
+    events: u64,
+}
+
+#[derive(Serialize)]
+struct Class<'a> {
+    name: &'a str,
+    loglevel: Option<u32>,
+    events: u64,
+}
+
+#[derive(Serialize)]
+struct Pair<'a> {
+    name: &'a str,
+    is_async: bool,
+    count: u64,
+    min: u64,
+    mean: u64,
+    p99: u64,
+    max: u64,
+    unbegun: u64,
+    unended: u64,
+}
+
+#[derive(Serialize)]
+struct Loss {
+    process: u32,
+    cpu: Option<u32>,
+    begin: i64,
+    end: i64,
+    events: u64,
+    packets: u64,
+}
+
+impl Report {
+    /// Writes the page.
+    ///
+    /// # Errors
+    /// When `to` does not take it.
+    pub fn write(&self, title: &str, to: &mut impl Write) -> io::Result<()> {
+        let data = serde_json::to_string(&self.data(title))?;
+        // Nothing in it ends the element that it is in.
+        let data = data.replace('<', "\\u003c");
+        let mut nonce = String::new();
+        for byte in crate::ctf::new_uuid()? {
+            let _ = write!(nonce, "{byte:02x}");
+        }
+        let mut rest = HTML;
+        let mut parts = Vec::new();
+        while let Some((before, (name, behind))) = rest
+            .split_once("{{")
+            .and_then(|(before, rest)| Some((before, rest.split_once("}}")?)))
+        {
+            parts.push((before, name));
+            rest = behind;
+        }
+        for (before, name) in parts {
+            to.write_all(before.as_bytes())?;
+            match name {
+                "title" => to.write_all(escape(title).as_bytes())?,
+                "nonce" => to.write_all(nonce.as_bytes())?,
+                "style" => to.write_all(STYLE.as_bytes())?,
+                "data" => to.write_all(data.as_bytes())?,
+                "counts" => to.write_all(base64(&deflate(&self.counts())).as_bytes())?,
+                "scripts" => {
+                    for script in SCRIPTS {
+                        write!(to, "<script nonce=\"{nonce}\">\n{script}</script>\n")?;
+                    }
+                }
+                "detail" => self.write_detail(to)?,
+                _ => {}
+            }
+        }
+        to.write_all(rest.as_bytes())?;
+        to.flush()
+    }
+
+    fn write_detail(&self, to: &mut impl Write) -> io::Result<()> {
+        for part in &self.detail.parts {
+            writeln!(
+                to,
+                "<script type=\"application/octet-stream\" id=\"part-{}\">{}</script>",
+                part.number,
+                base64(&part.bytes)
+            )?;
+        }
+        Ok(())
+    }
+
+    fn data<'a>(&'a self, title: &'a str) -> Data<'a> {
+        let begin = self.begin.unwrap_or(0);
+        let processes = self.processes.iter().enumerate().map(|(n, process)| {
+            let in_use = self.pairs.in_use.get(&(n as u32));
+            Process {
+                name: &process.name,
+                pid: process.pid,
+                host: process.host,
+                trace: &process.trace,
+                is_dump: process.crash.is_some(),
+                crash_time: process.crash.flatten(),
+                events: process.events,
+                last: process.last,
+                blocks: in_use.map(|used| used.blocks),
+                bytes: in_use.map(|used| used.bytes),
+            }
+        });
+        let lanes = self.lanes.all.iter().map(|lane| {
+            let (kind, of, id) = match lane.of {
+                Of::Thread(process, tid) => ("thread", process, tid.to_string()),
+                Of::Handle(process, thread) => ("handle", process, format!("0x{thread:X}")),
+                Of::Process(process) => ("process", process, String::new()),
+                Of::Rest(process) => ("rest", process, String::new()),
+                Of::Cpu(host, cpu) => ("cpu", host, cpu.to_string()),
+            };
+            Lane {
+                kind,
+                of,
+                id,
+                name: String::from_utf8_lossy(&lane.name).into_owned(),
+                events: lane.events,
+            }
+        });
+        let classes = self.classes.iter().map(|class| Class {
+            name: &class.name,
+            loglevel: class.loglevel,
+            events: class.events,
+        });
+        let pairs = self.pairs.all.iter().map(|pair| Pair {
+            name: &pair.name,
+            is_async: pair.is_async,
+            count: pair.durations.count,
+            min: pair.durations.min,
+            mean: pair.durations.mean(),
+            p99: pair.durations.percentile(99),
+            max: pair.durations.max,
+            unbegun: pair.unbegun,
+            unended: pair.unended,
+        });
+        let losses = self.losses.all.iter().map(|loss| Loss {
+            process: loss.process,
+            cpu: loss.cpu,
+            begin: loss.begin.saturating_sub(begin),
+            end: loss.end.saturating_sub(begin),
+            events: loss.events,
+            packets: loss.packets,
+        });
+        let parts = self.detail.parts.iter();
+        Data {
+            title,
+            version: env!("CARGO_PKG_VERSION"),
+            begin: self.begin.map(|ns| ns.to_string()),
+            end: self.end,
+            events: self.events,
+            detailed: self.detailed(),
+            lost_events: self.losses.events,
+            lost_packets: self.losses.packets,
+            shift: self.pyramid.shift,
+            span_threshold: self.spans.threshold,
+            life_threshold: self.lives.threshold,
+            hosts: &self.hosts,
+            processes: processes.collect(),
+            lanes: lanes.collect(),
+            classes: classes.collect(),
+            pairs: pairs.collect(),
+            losses: losses.collect(),
+            parts: parts
+                .map(|part| [part.number, part.begin, part.end, part.events])
+                .collect(),
+            problems: &self.problems,
+            nr_problems: self.nr_problems,
+        }
+    }
+
+    /// Counts, levels and spans, as `data.js` takes them apart.
+    fn counts(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        number(&mut out, self.pyramid.series.len() as u64);
+        for series in &self.pyramid.series {
+            number(&mut out, series.lane.into());
+            number(&mut out, series.class.into());
+            number(&mut out, series.cells.len() as u64);
+            let mut last = 0;
+            for &(bin, count) in &series.cells {
+                number(&mut out, (bin - last).into());
+                number(&mut out, count.into());
+                last = bin;
+            }
+        }
+        let mut levels: Vec<_> = self.pyramid.levels.iter().collect();
+        levels.sort_by_key(|&(process, _)| process);
+        number(&mut out, levels.len() as u64);
+        for (&process, level) in levels {
+            number(&mut out, process.into());
+            number(&mut out, level.cells.len() as u64);
+            let mut last = 0;
+            for &(bin, highest, value) in &level.cells {
+                number(&mut out, (bin - last).into());
+                number(&mut out, highest);
+                number(&mut out, value);
+                last = bin;
+            }
+        }
+        for spans in [&self.spans.all, &self.lives.all, &self.open] {
+            write_spans(&mut out, spans);
+        }
+        out
+    }
+}
+
+fn write_spans(out: &mut Vec<u8>, spans: &[Span]) {
+    let mut spans = spans.to_vec();
+    spans.sort_unstable_by_key(|span| (span.begin, span.lane, span.depth));
+    number(out, spans.len() as u64);
+    let mut last = 0;
+    for span in spans {
+        number(out, span.lane.into());
+        number(out, span.begin - last);
+        number(out, span.duration);
+        number(out, span.pair.into());
+        number(out, span.depth.into());
+        last = span.begin;
+    }
+}
+
+/// Text in HTML.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '&' => out.push_str("&amp;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+    out
+}

@@ -1,0 +1,331 @@
+//! What has begun, until it ends.
+
+use std::collections::HashMap;
+
+use super::durations::Durations;
+use super::rules::{self, HeapUse};
+
+/// What one thread is in the middle of at most: calls that never return would be more and more.
+const MAX_OPEN: usize = 256;
+/// What is open beyond threads, and memory that was not given back, at most.
+const MAX_KEYS: usize = 1 << 20;
+
+/// A kind of what begins and ends.
+#[derive(Debug)]
+pub(super) struct Pair {
+    pub(super) name: String,
+    pub(super) is_async: bool,
+    pub(super) durations: Durations,
+    /// Ends whose beginning was not seen, and beginnings whose end was not.
+    pub(super) unbegun: u64,
+    pub(super) unended: u64,
+}
+
+/// What an event does, with the pair's number for its name.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Action {
+    pub(super) pair: u32,
+    pub(super) is_end: bool,
+    pub(super) is_async: bool,
+    pub(super) key: Option<usize>,
+    pub(super) only_if: Option<usize>,
+}
+
+/// It has begun in a thread.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Open {
+    pub(super) pair: u32,
+    key: u64,
+    pub(super) begin: u64,
+    pub(super) depth: u32,
+}
+
+/// Something has ended: when it had begun, and how deep in others it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ended {
+    pub(super) pair: u32,
+    pub(super) begin: u64,
+    pub(super) depth: u32,
+}
+
+/// Memory that is in use.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    pair: u32,
+    begin: u64,
+    size: u64,
+}
+
+/// How much memory of a process is in use, as far as was seen.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct InUse {
+    pub(super) blocks: u64,
+    pub(super) bytes: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Pairs {
+    pub(super) all: Vec<Pair>,
+    by_name: HashMap<String, u32>,
+    /// By lane.
+    pub(super) open: HashMap<u32, Vec<Open>>,
+    /// By process, pair and key.
+    elsewhere: HashMap<(u32, u32, u64), u64>,
+    blocks: HashMap<(u32, u64), Block>,
+    pub(super) in_use: HashMap<u32, InUse>,
+}
+
+impl Pairs {
+    pub(super) fn action(&mut self, rule: rules::Action) -> Action {
+        Action {
+            pair: self.pair(rule.pair, rule.is_async),
+            is_end: rule.is_end,
+            is_async: rule.is_async,
+            key: rule.key,
+            only_if: rule.only_if,
+        }
+    }
+
+    pub(super) fn pair(&mut self, name: String, is_async: bool) -> u32 {
+        let next = self.all.len() as u32;
+        *self.by_name.entry(name).or_insert_with_key(|name| {
+            self.all.push(Pair {
+                name: name.clone(),
+                is_async,
+                durations: Durations::default(),
+                unbegun: 0,
+                unended: 0,
+            });
+            next
+        })
+    }
+
+    /// Something begins, or ends.
+    pub(super) fn act(
+        &mut self,
+        action: &Action,
+        [process, lane]: [u32; 2],
+        key: u64,
+        time: u64,
+    ) -> Option<Ended> {
+        let pair = action.pair;
+        let ended = match (action.is_async, action.is_end) {
+            (false, false) => {
+                self.begin(lane, pair, key, time);
+                return None;
+            }
+            (true, false) => {
+                let place = (process, pair, key);
+                if self.elsewhere.len() == MAX_KEYS && !self.elsewhere.contains_key(&place)
+                    || self.elsewhere.insert(place, time).is_some()
+                {
+                    self.all[pair as usize].unended += 1;
+                }
+                return None;
+            }
+            (false, true) => self.end(lane, pair, key),
+            (true, true) => {
+                let begin = self.elsewhere.remove(&(process, pair, key));
+                begin.map(|begin| Ended {
+                    pair,
+                    begin,
+                    depth: 0,
+                })
+            }
+        };
+        match ended {
+            Some(ended) => self.all[pair as usize].durations.add(time - ended.begin),
+            None => self.all[pair as usize].unbegun += 1,
+        }
+        ended
+    }
+
+    fn begin(&mut self, lane: u32, pair: u32, key: u64, begin: u64) {
+        let open = self.open.entry(lane).or_default();
+        if open.len() == MAX_OPEN {
+            let first = open.remove(0);
+            self.all[first.pair as usize].unended += 1;
+        }
+        let depth = open.iter().map(|open| open.depth + 1).max().unwrap_or(0);
+        open.push(Open {
+            pair,
+            key,
+            begin,
+            // Those that are never left do not push others down for ever.
+            depth: depth.min(MAX_OPEN as u32),
+        });
+    }
+
+    fn end(&mut self, lane: u32, pair: u32, key: u64) -> Option<Ended> {
+        let open = self.open.get_mut(&lane)?;
+        // Mutexes are not given back in the order in which they were taken.
+        let at = open
+            .iter()
+            .rposition(|open| open.pair == pair && open.key == key)?;
+        let Open { begin, depth, .. } = open.remove(at);
+        Some(Ended { pair, begin, depth })
+    }
+
+    /// The allocator gives memory, or takes it back. `value` is what a field of the event is; `pair`, what its life is called.
+    pub(super) fn heap(
+        &mut self,
+        used: HeapUse,
+        pair: u32,
+        process: u32,
+        time: u64,
+        value: impl Fn(Option<usize>) -> Option<u64>,
+    ) -> Option<Ended> {
+        let given = value(used.gives).filter(|&ptr| ptr != 0);
+        let size = value(used.size).unwrap_or(0);
+        let size = size.saturating_mul(value(used.times).unwrap_or(1));
+        let is_done = used.gives.is_none() || given.is_some() || size == 0;
+        let freed = value(used.frees).filter(|&ptr| ptr != 0 && is_done);
+        let ended = freed.and_then(|ptr| {
+            let block = self.forget(process, ptr);
+            match block {
+                Some(block) => {
+                    let pair = &mut self.all[block.pair as usize];
+                    pair.durations.add(time - block.begin);
+                }
+                None => self.all[pair as usize].unbegun += 1,
+            }
+            block.map(|block| Ended {
+                pair: block.pair,
+                begin: block.begin,
+                depth: 0,
+            })
+        });
+        if let Some(ptr) = given
+            && value(used.result).unwrap_or(0) == 0
+        {
+            let before = self.forget(process, ptr);
+            let is_full = self.blocks.len() == MAX_KEYS;
+            self.all[pair as usize].unended += u64::from(before.is_some()) + u64::from(is_full);
+            if !is_full {
+                let begin = time;
+                self.blocks
+                    .insert((process, ptr), Block { pair, begin, size });
+                let in_use = self.in_use.entry(process).or_default();
+                in_use.blocks += 1;
+                in_use.bytes = in_use.bytes.saturating_add(size);
+            }
+        }
+        ended
+    }
+
+    fn forget(&mut self, process: u32, ptr: u64) -> Option<Block> {
+        let block = self.blocks.remove(&(process, ptr))?;
+        let in_use = self.in_use.entry(process).or_default();
+        in_use.blocks = in_use.blocks.saturating_sub(1);
+        in_use.bytes = in_use.bytes.saturating_sub(block.size);
+        Some(block)
+    }
+
+    /// There is nothing more: what is open did not end.
+    pub(super) fn finish(&mut self) {
+        let open = self.open.values().flatten().map(|open| open.pair);
+        let elsewhere = self.elsewhere.keys().map(|&(_, pair, _)| pair);
+        let blocks = self.blocks.values().map(|block| block.pair);
+        for pair in open.chain(elsewhere).chain(blocks) {
+            self.all[pair as usize].unended += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn action(pairs: &mut Pairs, name: &str, is_end: bool, is_async: bool) -> Action {
+        let pair = pairs.pair(name.to_owned(), is_async);
+        Action {
+            pair,
+            is_end,
+            is_async,
+            key: None,
+            only_if: None,
+        }
+    }
+
+    #[test]
+    fn what_begins_in_a_thread_ends_there() {
+        let mut pairs = Pairs::default();
+        let begin = action(&mut pairs, "x", false, false);
+        let end = action(&mut pairs, "x", true, false);
+        for (lane, time) in [(1, 10), (1, 20), (2, 25)] {
+            assert_eq!(pairs.act(&begin, [0, lane], 0, time), None);
+        }
+        let ended = |begin, depth| {
+            Some(Ended {
+                pair: 0,
+                begin,
+                depth,
+            })
+        };
+        assert_eq!(pairs.act(&end, [0, 1], 0, 30), ended(20, 1));
+        assert_eq!(pairs.act(&end, [0, 1], 0, 40), ended(10, 0));
+        assert_eq!(pairs.act(&end, [0, 1], 0, 50), None);
+        pairs.finish();
+        let pair = &pairs.all[0];
+        assert_eq!(
+            (pair.durations.count, pair.unbegun, pair.unended),
+            (2, 1, 1)
+        );
+        assert_eq!((pair.durations.min, pair.durations.max), (10, 30));
+    }
+
+    #[test]
+    fn locks_end_in_any_order_and_what_is_asynchronous_in_any_thread() {
+        let mut pairs = Pairs::default();
+        let [begin, end] = [false, true].map(|is_end| action(&mut pairs, "lock", is_end, false));
+        for key in 0..3 {
+            pairs.act(&begin, [0, 1], key, key);
+        }
+        assert_eq!(pairs.act(&end, [0, 1], 0, 9).unwrap().depth, 0);
+        assert_eq!(pairs.act(&end, [0, 1], 2, 9).unwrap().depth, 2);
+        let [begin, end] = [false, true].map(|is_end| action(&mut pairs, "span", is_end, true));
+        pairs.act(&begin, [0, 1], 7, 3);
+        assert_eq!(pairs.act(&end, [1, 1], 7, 9), None);
+        assert_eq!(pairs.act(&end, [0, 2], 7, 9).unwrap().begin, 3);
+    }
+
+    #[test]
+    fn memory_lives_from_malloc_to_free() {
+        let mut pairs = Pairs::default();
+        let pair = pairs.pair("malloc".into(), true);
+        let used = |frees, gives, size| HeapUse {
+            frees,
+            gives,
+            size,
+            times: None,
+            result: None,
+        };
+        let mut act = |used, time, fields: &[u64]| {
+            let ended = pairs.heap(used, pair, 5, time, |index| Some(fields[index?]));
+            (
+                ended.map(|ended| ended.begin),
+                pairs.in_use[&5].bytes,
+                pairs.in_use[&5].blocks,
+            )
+        };
+        let (malloc, free) = (used(None, Some(1), Some(0)), used(Some(0), None, None));
+        let realloc = used(Some(0), Some(2), Some(1));
+        assert_eq!(act(malloc, 1, &[100, 0xa]), (None, 100, 1));
+        assert_eq!(act(malloc, 2, &[50, 0xb]), (None, 150, 2));
+        assert_eq!(act(realloc, 3, &[0xa, 10, 0xc]), (Some(1), 60, 2));
+        // There was no memory.
+        assert_eq!(act(realloc, 4, &[0xc, 1 << 40, 0]), (None, 60, 2));
+        assert_eq!(act(malloc, 4, &[1 << 40, 0]), (None, 60, 2));
+        assert_eq!(act(free, 5, &[0xc]), (Some(3), 50, 1));
+        assert_eq!(act(free, 6, &[0xc]), (None, 50, 1));
+        assert_eq!(act(free, 6, &[0]), (None, 50, 1));
+        // The free was not seen.
+        assert_eq!(act(malloc, 7, &[8, 0xb]), (None, 8, 1));
+        pairs.finish();
+        let pair = &pairs.all[0];
+        assert_eq!(
+            (pair.durations.count, pair.unbegun, pair.unended),
+            (2, 1, 2)
+        );
+    }
+}
