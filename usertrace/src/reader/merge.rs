@@ -22,6 +22,7 @@ const MAX_CHUNK: usize = 256 << 10;
 /// One trace: that of a process.
 #[derive(Debug)]
 pub struct Trace {
+    number: usize,
     directory: PathBuf,
     metadata: Metadata,
     /// Of its metadata, when they were read.
@@ -36,15 +37,22 @@ pub struct Trace {
 type Stamp = (u64, u64, i64, i64);
 
 impl Trace {
-    fn open(directory: PathBuf, selection: &Selection) -> Result<Self, Problem> {
+    fn open(directory: PathBuf, number: usize, selection: &Selection) -> Result<Self, Problem> {
         let (stamp, metadata) = read_metadata(&directory, selection)?;
         Ok(Self {
+            number,
             head: super::text::head(&metadata),
             directory,
             metadata,
             stamp,
             files: HashSet::new(),
         })
+    }
+
+    /// Its place in [`Reader::traces`].
+    #[must_use]
+    pub fn number(&self) -> usize {
+        self.number
     }
 
     /// Its directory.
@@ -363,7 +371,7 @@ impl Reader {
     }
 
     fn add_trace(&mut self, directory: PathBuf, canonical: PathBuf) {
-        let trace = match Trace::open(directory, &self.selection) {
+        let trace = match Trace::open(directory, self.traces.len(), &self.selection) {
             Ok(trace) => trace,
             // It may be whole the next time.
             Err(_) if self.follows => return,
