@@ -471,7 +471,7 @@ fn arguments_of(rows: &[Vec<Value>]) -> BTreeMap<String, BTreeMap<String, String
 
 proptest! {
     // Each starts the trace processor, which takes a second or more.
-    #![proptest_config(ProptestConfig { cases: 8, max_shrink_iters: 10, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 5, max_shrink_iters: 10, ..ProptestConfig::default() })]
 
     /// Each event is there at its time, in its process, on the track of its ring or thread, with all that it has; so is what
     /// was lost.

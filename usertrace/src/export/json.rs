@@ -206,7 +206,7 @@ fn string(out: &mut Vec<u8>, mut text: &[u8]) {
     out.push(b'"');
     // DEL need not be, but shows as nothing.
     let is_special = |byte: &u8| matches!(byte, 0..0x20 | b'"' | b'\\' | 0x7f);
-    while let Some(at) = text.iter().position(|byte| is_special(byte)) {
+    while let Some(at) = text.iter().position(is_special) {
         let (plain, rest) = text.split_at(at);
         out.extend_from_slice(plain);
         let Some((&byte, rest)) = rest.split_first() else {
