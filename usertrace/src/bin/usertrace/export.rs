@@ -38,7 +38,7 @@ or of what is missing in a trace, when that was noticed: lost is \"events\" or \
 first of them may have been, and file the stream that they are missing in.
 Times, integers of 64 bits and counts are strings of digits, as most readers of JSON round larger numbers than 2^53. Those that
 are shown in hexadecimal are strings, too: \"0x1F\". An enumeration is {\"labels\": [...], \"value\": ...}; a text that is not
-UTF-8, {\"text\": ..., \"hex\": ...}.
+UTF-8, {\"text\": ..., \"hex\": ...}; what is no number, \"NaN\", \"Infinity\" or \"-Infinity\".
 
 With --perfetto, it is a file for Perfetto: of each process a track, and below it one for each thread, if the trace knows
 threads (record --context vtid,procname), or else one for each CPU. Fields are arguments, by their names; contexts are below
@@ -46,7 +46,10 @@ context, and the ring's below packet. Events of one thread that say that somethi
 _enter, .enter; _begin, _start and _end; _req and _acq) make a slice, all others are instants. What is missing is a slice,
 on a track of the stream that it is missing in. Times are those that view prints.
 
-What cannot be read is said on standard error, and the rest is written. Patterns and times are those of usertrace view.
+What cannot be read is said on standard error, and the rest is written.
+
+TIME is HH:MM:SS as usertrace view prints it, which is looked for within the traces; YYYY-MM-DD HH:MM:SS; or seconds since 1970;
+all with up to nine decimals.
 
 Exit status: 0, or 1 if there is no trace, or it cannot be read, or FILE not be written; 2 for a wrong command line; 3 if
 something of the traces is damaged, and the rest was written.")]
