@@ -201,6 +201,93 @@ fn f1_what_is_declared_is_the_same() {
     }
 }
 
+/// Events line up with those of a kernel's trace, whose clock is another one: `lttng-modules` has nanoseconds since the machine
+/// was started, and says how far that is from 1970.
+#[test]
+fn f1_events_line_up_with_a_kernel_s_trace() {
+    for version in BOTH {
+        let directory = tempfile::tempdir().unwrap();
+        // Both are of the same moment: of 4 ns at a time, ours are at 0, 4, ..., the kernel's at 2, 6, ...
+        for (name, freq, cycles, first) in [
+            ("ours", 2_500_000_000, 1_000_000, 0),
+            ("kernel", 1_000_000_000, 77_000, 2),
+        ] {
+            let is_kernel = name == "kernel";
+            let path = directory.path().join(name);
+            let clock = clock_at(freq, cycles);
+            let mut trace = TraceWriter::resume(
+                &path,
+                info(name, 1, None),
+                clock,
+                [first as u8; 16],
+                Vec::new(),
+            )
+            .unwrap();
+            if !is_kernel {
+                trace.set_version(version);
+            }
+            trace.declare_class(Scope::Cpu).unwrap();
+            trace
+                .declare(&event(&format!("1 t:{name} 6 u64 n")))
+                .unwrap();
+            let mut stream = trace
+                .stream(&StreamChannel::new("main", 1), StreamOf::Cpu(0))
+                .unwrap();
+            for n in 0..50u64 {
+                let ns = first + 4 * n;
+                stream
+                    .event(1, cycles + ns * freq / 1_000_000_000, &[], &n.to_ne_bytes())
+                    .unwrap();
+            }
+            stream.finish().unwrap();
+            if is_kernel {
+                let metadata = path.join("metadata");
+                let mut text = fs::read_to_string(&metadata).unwrap();
+                for (from, to) in [
+                    ("domain = \"ust\"", "domain = \"kernel\""),
+                    (
+                        "tracer_name = \"usertrace\"",
+                        "tracer_name = \"lttng-modules\"",
+                    ),
+                    (
+                        "tracer_major = 0;\n\ttracer_minor = 1",
+                        "tracer_major = 2;\n\ttracer_minor = 13",
+                    ),
+                    (
+                        "name = \"ltt\";",
+                        "name = \"monotonic\";\n\tuuid = \"b9e0a45c-8d3c-4f0e-9d5a-1d1f2f9f5a10\";",
+                    ),
+                    ("\tabsolute = true;\n", ""),
+                    ("clock.ltt.value", "clock.monotonic.value"),
+                ] {
+                    assert!(text.contains(from), "{from}");
+                    text = text.replace(from, to);
+                }
+                fs::write(metadata, text).unwrap();
+            }
+        }
+        let mut read = vec![new(&["--clock-seconds"], directory.path())];
+        if version == Version::V1_8 {
+            read.push(old(&["--clock-seconds"], directory.path()));
+        }
+        for (text, said) in read {
+            assert!(said.is_empty(), "{said:?}");
+            let events: Vec<_> = text
+                .lines()
+                .map(|line| {
+                    let time = &line[..line.find(']').unwrap()];
+                    let name = line.split_once(" t:").unwrap().1.split(':').next().unwrap();
+                    format!("{} {name}", time.trim_start_matches("[1700000000."))
+                })
+                .collect();
+            let expected: Vec<_> = (0..100)
+                .map(|n| format!("{:09} {}", 2 * n, ["ours", "kernel"][n % 2]))
+                .collect();
+            assert_eq!(events, expected);
+        }
+    }
+}
+
 /// A trace of `t:e` with a number in CTF 2, and its metadata.
 fn simple(directory: &Path) -> (TraceWriter, StreamWriter, PathBuf) {
     let path = directory.join("t");

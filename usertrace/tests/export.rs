@@ -6,7 +6,11 @@ mod fields;
 #[path = "support/processes.rs"]
 #[allow(dead_code, unreachable_pub, reason = "other tests use more of it")]
 mod processes;
+#[path = "support/tools.rs"]
+#[allow(dead_code, unreachable_pub, reason = "other tests use more of it")]
+mod tools;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -15,8 +19,8 @@ use processes::{clock, event, info, processes, write};
 use proptest::prelude::*;
 use serde_json::Value;
 use usertrace::ctf::{StreamChannel, StreamOf, StreamWriter, TraceWriter};
-use usertrace::metadata::{Element, FieldType, Integer, Scalar};
-use usertrace::reader::{Field, Item, Printer, Reader, Selection, What};
+use usertrace::metadata::{Contexts, Description, Element, FieldType, Integer, Scalar};
+use usertrace::reader::{self, Field, Item, Number, Printer, Reader, Selection, Values, What};
 use usertrace::writer::Scope;
 
 fn command(directory: &Path, arguments: &[&str]) -> Output {
@@ -92,11 +96,7 @@ fn scalar(value: &Value, kind: Scalar) -> String {
             assert!(value.is_f64(), "{value}");
             six_digits(value.as_f64().unwrap())
         }
-        (Scalar::Bool, Value::Bool(is)) => u8::from(*is).to_string(),
-        (Scalar::Bool, value) => {
-            assert!(value.as_u64().unwrap() > 1);
-            value.to_string()
-        }
+        (Scalar::Bool, _) => panic!("a trace has none"),
     }
 }
 
@@ -360,4 +360,320 @@ fn who_has_read_enough_may_go() {
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+}
+
+/// Exports all traces of a directory, and asks Perfetto's trace processor, which must have nothing to complain of.
+fn ask(directory: &Path, arguments: &[&str], queries: &[&str]) -> Vec<Vec<Vec<Value>>> {
+    let all = [&["export", "--perfetto", "-o", "out", "."], arguments].concat();
+    let output = command(directory, &all);
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+    let complaints =
+        "select name, value from stats where severity in ('error', 'data_loss') and value > 0";
+    let queries = [&[complaints], queries].concat();
+    let mut answers = tools::trace_processor(&directory.join("out"), &queries);
+    assert!(answers.remove(0).is_empty());
+    answers
+}
+
+/// Each slice: its time, duration, name, depth, process, thread, track, and id.
+const SLICES: &str = "select s.ts, s.dur, s.name, s.depth, p.pid, t.tid, track.name, s.id, s.category \
+    from slice s join track on s.track_id = track.id \
+    left join thread_track tt on tt.id = s.track_id left join thread t using (utid) \
+    left join process_track pt on pt.id = s.track_id \
+    left join process p on p.upid = coalesce(pt.upid, t.upid) order by s.ts, s.id";
+
+const ARGUMENTS: &str = "select s.id, substr(a.key, 7), a.value_type, a.string_value, a.int_value, a.real_value \
+    from slice s join args a using (arg_set_id) where a.key glob 'debug.*'";
+
+fn string(value: &Value) -> Option<&str> {
+    value.as_str()
+}
+
+/// What arguments a field is, by their names.
+fn arguments(all: &mut BTreeMap<String, String>, name: &str, value: reader::Value<'_>) {
+    let number = |number| match number {
+        Number::Integer(Integer { hex: true, .. }, bits) => {
+            format!("pointer {}", bits.cast_signed())
+        }
+        Number::Integer(Integer { signed: true, .. }, bits) => {
+            format!("int {}", bits.cast_signed())
+        }
+        Number::Integer(_, bits) => format!("uint {}", bits.cast_signed()),
+        Number::F32(number) => real(f64::from(number)),
+        Number::F64(number) => real(number),
+        Number::Bool(_) => panic!("a trace has none"),
+    };
+    match value {
+        reader::Value::Scalar(value) => drop(all.insert(name.to_owned(), number(value))),
+        reader::Value::Text(bytes) => match std::str::from_utf8(bytes) {
+            Ok(text) => drop(all.insert(name.to_owned(), format!("string {text}"))),
+            Err(_) => {
+                let text = String::from_utf8_lossy(bytes);
+                all.insert(format!("{name}.text"), format!("string {text}"));
+                let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+                all.insert(format!("{name}.hex"), format!("string {hex}"));
+            }
+        },
+        reader::Value::Enum(value) => {
+            let labels: Vec<_> = value.names().collect();
+            if !labels.is_empty() {
+                all.insert(
+                    format!("{name}.label"),
+                    format!("string {}", labels.join(", ")),
+                );
+            }
+            let value = number(Number::Integer(value.kind, value.bits));
+            all.insert(format!("{name}.value"), value);
+        }
+        reader::Value::List(elements) => {
+            for (n, element) in elements.enumerate() {
+                all.insert(format!("{name}[{n}]"), number(element));
+            }
+        }
+    }
+}
+
+fn real(number: f64) -> String {
+    // SQL has no such number.
+    if number.is_nan() {
+        "real none".to_owned()
+    } else {
+        format!("real {}", number + 0.0)
+    }
+}
+
+/// The arguments of each slice, as [`arguments`] has them.
+fn arguments_of(rows: &[Vec<Value>]) -> BTreeMap<String, BTreeMap<String, String>> {
+    let mut all: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
+    for row in rows {
+        let kind = string(&row[2]).unwrap();
+        let value = match kind {
+            "string" => string(&row[3]).unwrap().to_owned(),
+            "real" => match string(&row[5]) {
+                Some(number) => (number.parse::<f64>().unwrap() + 0.0).to_string(),
+                None => "none".to_owned(),
+            },
+            _ => string(&row[4]).unwrap().to_owned(),
+        };
+        let of = all.entry(string(&row[0]).unwrap().to_owned()).or_default();
+        let before = of.insert(
+            string(&row[1]).unwrap().to_owned(),
+            format!("{kind} {value}"),
+        );
+        assert_eq!(before, None);
+    }
+    all
+}
+
+proptest! {
+    // Each starts the trace processor, which takes a second or more.
+    #![proptest_config(ProptestConfig { cases: 5, max_shrink_iters: 10, ..ProptestConfig::default() })]
+
+    /// Each event is there at its time, in its process, on the track of its ring or thread, with all that it has; so is what
+    /// was lost.
+    #[test]
+    fn e8_perfetto_reads_all_that_is_printed(
+        processes in prop::collection::vec(processes(), 1..4),
+    ) {
+        let directory = tempfile::tempdir().unwrap();
+        for (pid, process) in (1..).zip(&processes) {
+            write(directory.path(), pid, process);
+        }
+        let answers = ask(directory.path(), &[], &[SLICES, ARGUMENTS, "select pid, name from process where pid > 0"]);
+        let arguments_of = arguments_of(&answers[1]);
+        let mut read: Vec<_> = answers[0].iter().map(|row| {
+            let of = |n: usize| string(&row[n]).unwrap_or("-").to_owned();
+            let place = match (string(&row[5]), string(&row[6])) {
+                (Some(tid), _) => format!("thread {tid}"),
+                (None, name) => name.unwrap_or("-").to_owned(),
+            };
+            (of(0), of(1), of(2), of(4), place, arguments_of.get(&of(7)).cloned().unwrap_or_default())
+        }).collect();
+
+        let mut reader = Reader::open(&[directory.path().to_owned()], Selection::default()).unwrap();
+        let (mut expected, mut names) = (Vec::new(), BTreeMap::new());
+        while let Some(item) = reader.next() {
+            match item {
+                Item::Event(event) => {
+                    let pid = event.trace.metadata().pid().unwrap();
+                    names.insert(pid.to_string(), event.trace.metadata().env_text("procname").unwrap().to_owned());
+                    let (mut all, mut place) = (BTreeMap::new(), "-".to_owned());
+                    for (field, value) in Values::new(&event.class.fields, event.payload) {
+                        arguments(&mut all, &field.name, value);
+                    }
+                    let contexts = event.stream.contexts.as_deref().unwrap_or_default();
+                    for (field, value) in Values::new(contexts, event.contexts) {
+                        arguments(&mut all, &format!("context.{}", field.name), value);
+                    }
+                    for (field, value) in Values::new(&event.stream.packet, event.packet) {
+                        let reader::Value::Scalar(Number::Integer(_, number)) = value else { panic!("{value:?}") };
+                        place = match (&field.name[..], number) {
+                            ("cpu_id", cpu) => format!("CPU {cpu}"),
+                            ("tid", 1..) => format!("thread {number}"),
+                            (name, _) => format!("{name} {number}"),
+                        };
+                        arguments(&mut all, &format!("packet.{}", field.name), value);
+                    }
+                    all.insert("loglevel".into(), format!("uint {}", event.class.loglevel.unwrap()));
+                    expected.push((event.ns.to_string(), "0".to_owned(), event.class.name.clone(), pid.to_string(), place, all));
+                }
+                Item::Lost(lost) => {
+                    let (what, count) = match lost.what {
+                        What::Events(n) => ("events", n),
+                        What::Packets(n) => ("packets", n),
+                    };
+                    let pid = reader.traces()[lost.trace].metadata().pid().unwrap();
+                    let place = format!("lost in {}", lost.path.file_name().unwrap().to_str().unwrap());
+                    let all = [(what.to_owned(), format!("uint {count}"))].into();
+                    let duration = (lost.end - lost.begin).to_string();
+                    expected.push((lost.begin.to_string(), duration, format!("{count} {what} lost"), pid.to_string(), place, all));
+                }
+                Item::Problem(problem) => panic!("{problem}"),
+            }
+        }
+        read.sort();
+        expected.sort();
+        prop_assert_eq!(read.len(), expected.len());
+        for (read, expected) in read.iter().zip(&expected) {
+            prop_assert_eq!(read, expected);
+        }
+        for row in &answers[2] {
+            let name = names.get(string(&row[0]).unwrap());
+            // A name that is empty is none.
+            let read = string(&row[1]).unwrap_or_default();
+            prop_assert!(name.is_none_or(|name| name == read), "{:?} {:?}", row, name);
+        }
+    }
+}
+
+/// What begins and ends on a thread is a slice, whichever CPUs' rings it was in; ends that are missing are made up for.
+#[test]
+fn e8_perfetto_has_slices_of_threads() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("prog");
+    let mut trace =
+        TraceWriter::create(&path, info("prog", 50, Some("h")), clock(1_000_000_000)).unwrap();
+    let line = "@1 u32 vtid;c8[16] procname";
+    let Ok(Description::Contexts(contexts)) = Description::parse(line.as_bytes()) else {
+        panic!("{line}");
+    };
+    let _: &Contexts = &contexts;
+    trace.declare_class(Scope::Cpu).unwrap();
+    trace.declare_contexts(Scope::Cpu, &contexts).unwrap();
+    let names = [
+        "f:entry",
+        "f:exit",
+        "p:lock_req",
+        "p:lock_acq",
+        "p:tick",
+        "p:open_req",
+        "p:open",
+        "p:half_begin",
+    ];
+    for (n, name) in (1..).zip(names) {
+        trace
+            .declare(&event(&format!("{n} {name} 6 x64 at")))
+            .unwrap();
+    }
+    let mut channel = StreamChannel::new("main", 1);
+    channel.set_contexts();
+    let other = StreamChannel::new("other", 2);
+    let mut streams = [0, 1].map(|cpu| trace.stream(&channel, StreamOf::Cpu(cpu)).unwrap());
+    let mut without = trace.stream(&other, StreamOf::Cpu(0)).unwrap();
+    let base = 1_000_000;
+    for (cpu, time, thread, name, at) in [
+        (0, 1, 50, "f:entry", 0xa),
+        (1, 2, 51, "f:entry", 0xb),
+        (0, 3, 50, "f:entry", 0xc),
+        (1, 4, 50, "p:lock_req", 1),
+        (0, 5, 51, "p:tick", 0),
+        (1, 6, 50, "p:lock_acq", 1),
+        (1, 7, 50, "f:exit", 0xc),
+        (0, 8, 51, "f:exit", 0xb),
+        // The end of this one is missing, and the beginning of that one.
+        (0, 9, 50, "p:open_req", 0),
+        (1, 10, 50, "f:exit", 0xa),
+        (0, 11, 50, "p:open", 0),
+        // Whose other half is no event.
+        (0, 12, 51, "p:half_begin", 0),
+        // What has not ended.
+        (1, 13, 51, "p:open_req", 0),
+    ] {
+        let mut context = [0; 20];
+        context[..4].copy_from_slice(&u32::to_ne_bytes(thread));
+        let comm = if thread == 50 { "first" } else { "second" };
+        context[4..][..comm.len()].copy_from_slice(comm.as_bytes());
+        let id = 1 + names.iter().position(|known| *known == name).unwrap() as u16;
+        streams[cpu]
+            .event(id, base + time, &context, &u64::to_ne_bytes(at))
+            .unwrap();
+    }
+    for (time, id) in [(20, 1), (21, 2)] {
+        without.event(id, base + time, &[], &[0; 8]).unwrap();
+    }
+    for stream in streams.iter_mut().chain([&mut without]) {
+        stream.finish().unwrap();
+    }
+    let threads = "select tid, thread.name, pid, process.name from thread join process using (upid) where pid > 0";
+    let at = "select s.id, a.key, a.int_value from slice s join args a using (arg_set_id) where a.key glob 'debug.at*'";
+    let answers = ask(directory.path(), &[], &[SLICES, threads, at]);
+    let start = 1_700_000_000_000_000_000i64;
+    let slice = |row: &Vec<Value>| {
+        let of = |n: usize| string(&row[n]).unwrap_or("-");
+        let ts = of(0).parse::<i64>().unwrap() - start;
+        format!("{ts} {} {} {} {} {}", of(1), of(2), of(3), of(5), of(6))
+    };
+    let read: Vec<_> = answers[0].iter().map(slice).collect();
+    // The time, the duration, the name, the depth, the thread, and the track.
+    let mut expected = [
+        "1 9 f 0xA 0 50 -",
+        "2 6 f 0xB 0 51 -",
+        "3 4 f 0xC 1 50 -",
+        "4 2 p:lock 2 50 -",
+        "5 0 p:tick 1 51 -",
+        "9 1 p:open 1 50 -",
+        "11 0 p:open 0 50 -",
+        "12 0 p:half_begin 0 51 -",
+        "13 -1 p:open 0 51 -",
+        "20 0 f:entry 0 - CPU 0",
+        "21 0 f:exit 0 - CPU 0",
+    ];
+    let by_time = |line: &&str| line.split(' ').next().unwrap().parse::<i64>().unwrap();
+    expected.sort_by_key(by_time);
+    assert_eq!(read, expected);
+    let mut threads: Vec<_> = answers[1]
+        .iter()
+        .map(|row| {
+            row.iter()
+                .map(|cell| string(cell).unwrap_or("-"))
+                .collect::<Vec<_>>()
+                .join(" ")
+        })
+        .collect();
+    threads.sort();
+    assert_eq!(threads, ["50 first 50 prog", "51 second 50 prog"]);
+    // If ends are not asked for, there are no slices without them.
+    let answers = ask(directory.path(), &["-e", "f:entry,lock_req"], &[SLICES]);
+    let read: Vec<_> = answers[0].iter().map(slice).collect();
+    assert_eq!(read.len(), 5);
+    assert!(
+        read.iter()
+            .all(|line| line.contains(" 0 f:entry 0 ") || line.contains(" 0 p:lock_req 0 ")),
+        "{read:?}"
+    );
+}
+
+/// What the judge says of what is no trace.
+#[test]
+fn the_trace_processor_complains() {
+    let directory = tempfile::tempdir().unwrap();
+    twelve(directory.path(), 1);
+    let count = &["select count(*) from slice"];
+    let answers = ask(directory.path(), &[], count);
+    assert_eq!(answers[0], [[Value::from("12")]]);
+    let file = directory.path().join("out");
+    let bytes = fs::read(&file).unwrap();
+    fs::write(&file, &bytes[..bytes.len() - 40]).unwrap();
+    let said = std::panic::catch_unwind(|| tools::trace_processor(&file, count));
+    assert!(said.map_or(true, |answers| answers[0] != [[Value::from("12")]]));
 }

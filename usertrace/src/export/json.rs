@@ -17,7 +17,7 @@ use crate::reader::{Event, Field, Lost, Number, Trace, Value, Values, What};
 /// | integer of 64 bits | string of its digits |
 /// | integer that is shown in hexadecimal | string, `0x` and its digits |
 /// | floating point | the number, all digits of it; what is none: `"NaN"`, `"Infinity"`, `"-Infinity"` |
-/// | `bool` | `true` or `false`; the number if it is another one |
+/// | `bool` | number: traces have it as an integer of 8 bits |
 /// | text | string; if it is not UTF-8: an object of `text`, with U+FFFD for what is none, and `hex`, all its bytes |
 /// | enumeration | an object of `labels`, all that there are for it, and `value` |
 /// | array, sequence | array |
@@ -146,8 +146,6 @@ fn fields(out: &mut Vec<u8>, fields: &[Field], bytes: &[u8]) {
 fn number(out: &mut Vec<u8>, number: Number) {
     match number {
         Number::Integer(kind, bits) => integer(out, kind, bits),
-        Number::Bool(0) => out.extend_from_slice(b"false"),
-        Number::Bool(1) => out.extend_from_slice(b"true"),
         Number::Bool(byte) => decimal(out, byte),
         // As it is: the fewest digits that tell it from others of single precision are another number.
         Number::F32(number) => float(out, number.into()),

@@ -2,5 +2,9 @@
 //! with no more in memory than that event.
 
 mod json;
+mod pairs;
+mod perfetto;
+mod proto;
 
 pub use json::Json;
+pub use perfetto::Perfetto;

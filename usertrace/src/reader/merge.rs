@@ -38,10 +38,10 @@ pub struct Trace {
 type Stamp = (u64, u64, i64, i64);
 
 impl Trace {
-    fn open(directory: PathBuf, selection: &Selection) -> Result<Self, Problem> {
+    fn open(directory: PathBuf, number: usize, selection: &Selection) -> Result<Self, Problem> {
         let (stamp, metadata) = read_metadata(&directory, selection)?;
         Ok(Self {
-            number: 0,
+            number,
             head: super::text::head(&metadata),
             directory,
             metadata,
@@ -50,7 +50,7 @@ impl Trace {
         })
     }
 
-    /// Its place among [`Reader::traces`].
+    /// Its place in [`Reader::traces`].
     #[must_use]
     pub fn number(&self) -> usize {
         self.number
@@ -381,7 +381,7 @@ impl Reader {
     }
 
     fn add_trace(&mut self, directory: PathBuf, canonical: PathBuf) {
-        let mut trace = match Trace::open(directory, &self.selection) {
+        let trace = match Trace::open(directory, self.traces.len(), &self.selection) {
             Ok(trace) => trace,
             // It may be whole the next time.
             Err(_) if self.follows => return,
@@ -393,7 +393,6 @@ impl Reader {
         self.known.insert(canonical);
         let (pid, pids) = (trace.metadata.pid(), &self.selection.pids);
         if pids.is_empty() || pid.is_some_and(|pid| pids.contains(&pid)) {
-            trace.number = self.traces.len();
             self.traces.push(trace);
         }
     }

@@ -134,6 +134,14 @@ fn ns_of(freq: u64, cycles: u64) -> u64 {
     }
 }
 
+impl EventClass {
+    /// Was it asked for?
+    #[must_use]
+    pub fn is_wanted(&self) -> bool {
+        self.is_wanted
+    }
+}
+
 impl StreamClass {
     pub(super) fn new(
         id: u32,

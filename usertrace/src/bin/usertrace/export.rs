@@ -1,13 +1,13 @@
 //! `usertrace export`.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use usertrace::export::Json;
-use usertrace::reader::{Item, Reader};
+use usertrace::export::{Json, Perfetto};
+use usertrace::reader::{Event, Item, Lost, Reader, Trace};
 
 use crate::output;
 use crate::selection::{DAMAGED, Selected, WRONG_COMMAND_LINE};
@@ -21,6 +21,7 @@ const CHUNK: usize = 128 << 10;
 Examples:
   usertrace export --json traces | jq -r 'select(.event == \"libc:malloc\") | .fields.size'
   usertrace export --json -e 'shop:*' --pid 4710 -o events.json traces
+  usertrace export --perfetto -o traces.perfetto-trace traces         to open at ui.perfetto.dev
 
 With --json, each line is an object, of an event, in the order of time:
   time       nanoseconds since 1970
@@ -34,9 +35,18 @@ or of what is missing in a trace, when that was noticed: lost is \"events\" or \
 first of them may have been, and file the stream that they are missing in.
 Times, integers of 64 bits and counts are strings of digits, as most readers of JSON round larger numbers than 2^53. Those that
 are shown in hexadecimal are strings, too: \"0x1F\". An enumeration is {\"labels\": [...], \"value\": ...}; a text that is not
-UTF-8, {\"text\": ..., \"hex\": ...}.
+UTF-8, {\"text\": ..., \"hex\": ...}; what is no number, \"NaN\", \"Infinity\" or \"-Infinity\".
 
-What cannot be read is said on standard error, and the rest is written. Patterns and times are those of usertrace view.
+With --perfetto, it is a file for Perfetto: of each process a track, and below it one for each thread, if the trace knows
+threads (record --context vtid,procname), or else one for each CPU. Fields are arguments, by their names; contexts are below
+context, and the ring's below packet. Events of one thread that say that something begins and ends (NAME_entry and NAME_exit, or
+_enter, .enter; _begin, _start and _end; _req and _acq) make a slice, all others are instants. What is missing is a slice,
+on a track of the stream that it is missing in. Times are those that view prints.
+
+What cannot be read is said on standard error, and the rest is written.
+
+TIME is HH:MM:SS as usertrace view prints it, which is looked for within the traces; YYYY-MM-DD HH:MM:SS; or seconds since 1970;
+all with up to nine decimals.
 
 Exit status: 0, or 1 if there is no trace, or it cannot be read, or FILE not be written; 2 for a wrong command line; 3 if
 something of the traces is damaged, and the rest was written.")]
@@ -45,6 +55,10 @@ pub(crate) struct Args {
     /// As JSON, an object in each line
     #[arg(long, group = "format")]
     json: bool,
+
+    /// As a trace of Perfetto
+    #[arg(long, group = "format")]
+    perfetto: bool,
 
     #[command(flatten)]
     selected: Selected,
@@ -60,20 +74,28 @@ impl Args {
     }
 
     fn try_run(self) -> anyhow::Result<u8> {
+        if self.perfetto && self.output.is_none() && io::stdout().is_terminal() {
+            output::say("--perfetto is nothing to look at: it wants -o FILE, or a pipe");
+            return Ok(WRONG_COMMAND_LINE);
+        }
         // Before the file is made: there may be something of worth in it.
         let Some(mut reader) = self.selected.open()? else {
             return Ok(WRONG_COMMAND_LINE);
+        };
+        let format = match self.perfetto {
+            true => Format::Perfetto(Box::default()),
+            false => Format::Json(Json::new()),
         };
         let (to, written, is_damaged) = match &self.output {
             Some(path) => {
                 let to = path.display().to_string();
                 let file = File::create(path).with_context(|| format!("cannot write {to}"))?;
-                let mut export = Export::new(file);
+                let mut export = Export::new(file, format);
                 let written = export.write(&mut reader);
                 (to, written, export.is_damaged)
             }
             None => {
-                let mut export = Export::new(io::stdout().lock());
+                let mut export = Export::new(io::stdout().lock(), format);
                 let written = export.write(&mut reader);
                 ("to standard output".to_owned(), written, export.is_damaged)
             }
@@ -89,29 +111,51 @@ impl Args {
     }
 }
 
+enum Format {
+    Json(Json),
+    Perfetto(Box<Perfetto>),
+}
+
+impl Format {
+    fn event(&mut self, out: &mut Vec<u8>, event: &Event<'_>) {
+        match self {
+            Self::Json(json) => json.event(out, event),
+            Self::Perfetto(perfetto) => perfetto.event(out, event),
+        }
+    }
+
+    fn lost(&mut self, out: &mut Vec<u8>, lost: &Lost, trace: &Trace) {
+        match self {
+            Self::Json(json) => json.lost(out, lost, trace),
+            Self::Perfetto(perfetto) => perfetto.lost(out, lost, trace),
+        }
+    }
+}
+
 struct Export<W> {
     to: W,
+    format: Format,
     bytes: Vec<u8>,
     is_damaged: bool,
 }
 
 impl<W: Write> Export<W> {
-    fn new(to: W) -> Self {
+    fn new(to: W, format: Format) -> Self {
         Self {
             to,
+            format,
             bytes: Vec::new(),
             is_damaged: false,
         }
     }
 
     fn write(&mut self, reader: &mut Reader) -> io::Result<()> {
-        let mut json = Json::new();
         while let Some(item) = reader.next() {
             match item {
-                Item::Event(event) => json.event(&mut self.bytes, &event),
+                Item::Event(event) => self.format.event(&mut self.bytes, &event),
                 Item::Lost(lost) => {
                     if let Some(trace) = reader.traces().get(lost.trace) {
-                        json.lost(&mut self.bytes, &lost, trace);
+                        self.format.lost(&mut self.bytes, &lost, trace);
                     }
                 }
                 Item::Problem(problem) => {

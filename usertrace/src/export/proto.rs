@@ -1,0 +1,136 @@
+//! Writes Protocol Buffers: of their wire format, what one trace's messages need.
+
+/// A message that is being written.
+#[derive(Debug, Default)]
+pub(super) struct Message {
+    pub(super) bytes: Vec<u8>,
+}
+
+/// Where a message within another one begins.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Begun(usize);
+
+const VARINT: u32 = 0;
+const FIXED64: u32 = 1;
+const LEN: u32 = 2;
+
+impl Message {
+    fn varint(&mut self, mut number: u64) {
+        while number > 127 {
+            self.bytes.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        self.bytes.push(number as u8);
+    }
+
+    fn key(&mut self, field: u32, wire: u32) {
+        self.varint(u64::from(field << 3 | wire));
+    }
+
+    /// Of any type whose numbers are varints, other than `sint`.
+    pub(super) fn number(&mut self, field: u32, number: u64) {
+        self.key(field, VARINT);
+        self.varint(number);
+    }
+
+    /// `int32`, `int64`: the sign goes up to the top.
+    pub(super) fn signed(&mut self, field: u32, number: i64) {
+        self.number(field, number.cast_unsigned());
+    }
+
+    pub(super) fn double(&mut self, field: u32, number: f64) {
+        self.key(field, FIXED64);
+        self.bytes.extend_from_slice(&number.to_le_bytes());
+    }
+
+    pub(super) fn text(&mut self, field: u32, text: &str) {
+        self.key(field, LEN);
+        self.varint(text.len() as u64);
+        self.bytes.extend_from_slice(text.as_bytes());
+    }
+
+    /// A message within this one goes from here up to [`Message::end`].
+    pub(super) fn begin(&mut self, field: u32) -> Begun {
+        self.key(field, LEN);
+        // Room for a length below 128, as most are.
+        self.bytes.push(0);
+        Begun(self.bytes.len())
+    }
+
+    /// Ends it; if there is nothing in it, it is left out. For fields below 16, whose key is one byte.
+    pub(super) fn end_or_drop(&mut self, begun: Begun) {
+        if self.bytes.len() > begun.0 {
+            return self.end(begun);
+        }
+        self.bytes.truncate(begun.0 - 2);
+    }
+
+    pub(super) fn end(&mut self, begun: Begun) {
+        let mut rest = self.bytes.len() - begun.0;
+        let mut at = begun.0 - 1;
+        while rest > 127 {
+            self.bytes[at] = rest as u8 | 0x80;
+            at += 1;
+            self.bytes.insert(at, 0);
+            rest >>= 7;
+        }
+        self.bytes[at] = rest as u8;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// As the encoding's description has them (`protobuf.dev/programming-guides/encoding`).
+    #[test]
+    fn fields_are_encoded_by_the_book() {
+        let encoded = |write: fn(&mut Message)| {
+            let mut message = Message::default();
+            write(&mut message);
+            message.bytes
+        };
+        assert_eq!(encoded(|m| m.number(1, 150)), [0x08, 0x96, 0x01]);
+        let all_ones = [[0x10].as_slice(), &[0xff; 9], &[0x01]].concat();
+        assert_eq!(encoded(|m| m.signed(2, -1)), all_ones);
+        assert_eq!(
+            encoded(|m| m.text(2, "testing")),
+            [b"\x12\x07".as_slice(), b"testing"].concat()
+        );
+        let nested = encoded(|m| {
+            let begun = m.begin(3);
+            m.number(1, 150);
+            m.end(begun);
+        });
+        assert_eq!(nested, [0x1a, 0x03, 0x08, 0x96, 0x01]);
+        let double = encoded(|m| m.double(5, 1.0));
+        assert_eq!(double, [0x29, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f]);
+        assert_eq!(encoded(|m| m.number(300, 0)), [0xe0, 0x12, 0]);
+    }
+
+    proptest! {
+        /// Lengths of any number of digits.
+        #[test]
+        fn messages_are_as_long_as_they_say(len in 0usize..40_000) {
+            let text = "x".repeat(len);
+            let mut message = Message::default();
+            let begun = message.begin(1);
+            let within = message.begin(2);
+            message.bytes.extend_from_slice(text.as_bytes());
+            message.end(within);
+            message.end(begun);
+            let (mut inner, mut outer) = (Message::default(), Message::default());
+            inner.text(2, &text);
+            outer.text(1, std::str::from_utf8(&inner.bytes).unwrap_or_default());
+            // A length of more than 127 is no text.
+            if len < 100 {
+                prop_assert_eq!(&message.bytes, &outer.bytes);
+            }
+            prop_assert!(message.bytes.ends_with(&inner.bytes));
+            prop_assert!(message.bytes.len() <= inner.bytes.len() + 4);
+        }
+    }
+}
