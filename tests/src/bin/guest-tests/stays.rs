@@ -533,7 +533,7 @@ fn c5_e8_a_daemon_that_is_ended_killed_and_told_to_rotate_loses_and_repeats_noth
     let mut second = None;
     let mut writing = None;
     let mut random = Random::new();
-    for turn in 0..scaled(20) {
+    for turn in 0..scaled(12) {
         let mut daemon = Daemon::start(&["--rotate-size", "100k"], directory.path());
         if turn == 0 {
             // One that comes later.
