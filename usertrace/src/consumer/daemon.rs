@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -183,7 +182,7 @@ pub fn daemon(
         ended: SoFar::default(),
         tell,
     };
-    daemon.close_gone().map_err(&output_error)?;
+    daemon.close_gone()?;
     daemon.look()?;
     daemon.round();
     (daemon.tell)(DaemonTell::Ready);
@@ -271,15 +270,20 @@ impl Daemon<'_> {
     }
 
     /// Ends recordings of traces that are gone, as after a restart of the machine.
-    fn close_gone(&self) -> io::Result<()> {
-        for entry in fs::read_dir(&self.options.output)? {
-            let entry = entry?;
-            let Ok(name) = entry.file_name().into_string() else {
-                continue;
-            };
+    fn close_gone(&mut self) -> Result<(), OutputError> {
+        let output_error = OutputError::at(&self.options.output);
+        for entry in fs::read_dir(&self.options.output).map_err(&output_error)? {
+            let entry = entry.map_err(&output_error)?;
+            let (path, name) = (entry.path(), entry.file_name().into_string());
+            let Ok(name) = name else { continue };
             let is_wanted = self.options.traces.is_empty() || self.options.traces.contains(&name);
-            if is_wanted && entry.file_type()?.is_dir() && self.control_fs.trace(&name).is_err() {
-                close_recording(&entry.path())?;
+            if !is_wanted || !path.is_dir() || self.control_fs.trace(&name).is_ok() {
+                continue;
+            }
+            if let Err(error) = close_recording(&path).map_err(OutputError::at(&path)) {
+                // It is as readable as it was.
+                let (trace, error) = (&name[..], &error.into());
+                (self.tell)(DaemonTell::Failed { trace, error });
             }
         }
         Ok(())
@@ -390,9 +394,7 @@ impl Daemon<'_> {
             }
         }
         for (name, error) in failed {
-            let recording = self.recordings.remove(&name);
-            add_ended(&mut self.ended, recording);
-            self.fail(&name, &error);
+            self.drop_failed(&name, &error);
         }
         for name in over {
             self.end(&name);
@@ -414,19 +416,27 @@ impl Daemon<'_> {
         }
         match finished {
             // There is no room for it: later.
-            Ok(None) => return,
+            Ok(None) => {}
             Ok(Some(summary)) => {
                 recording.fold_processes(&summary.processes);
                 let so_far = recording.so_far();
+                add(&mut self.ended, &so_far);
+                self.recordings.remove(name);
                 (self.tell)(DaemonTell::Ended {
                     trace: name,
                     so_far: &so_far,
                 });
             }
-            Err(error) => self.fail(name, &error),
+            Err(error) => self.drop_failed(name, &error),
         }
-        let recording = self.recordings.remove(name);
-        add_ended(&mut self.ended, recording);
+    }
+
+    /// A trace cannot be recorded any more. What was counted of processes that go on, is in the notes, for the next time.
+    fn drop_failed(&mut self, name: &str, error: &RecordError) {
+        if let Some(recording) = self.recordings.remove(name) {
+            add(&mut self.ended, &recording.ended);
+        }
+        self.fail(name, error);
     }
 
     /// New chunks.
@@ -451,8 +461,7 @@ impl Daemon<'_> {
             }
         }
         for (name, error) in failed {
-            self.recordings.remove(&name);
-            self.fail(&name, &error);
+            self.drop_failed(&name, &error);
         }
     }
 
@@ -483,12 +492,6 @@ impl Daemon<'_> {
             }
         }
         self.so_far()
-    }
-}
-
-fn add_ended(sum: &mut SoFar, recording: Option<Recording>) {
-    if let Some(recording) = recording {
-        add(sum, &recording.so_far());
     }
 }
 

@@ -139,9 +139,9 @@ pub enum RecordError {
     },
     /// The disk was full to the end.
     #[error(
-        "{bytes} bytes of {processes} processes are in their rings and not in {}, where there is no room: they stay there; when there \
-         is, usertrace record -o {} goes on",
-        path.display(),
+        "{bytes} bytes of {processes} {} are in the rings and not in {}, where there is no room; they stay there, and the next \
+         recorder with that directory goes on with them",
+        if *processes == 1 { "process" } else { "processes" },
         path.display()
     )]
     NoRoom {

@@ -88,6 +88,8 @@ pub struct Session<F> {
     processes: BTreeMap<String, Slot<F>>,
     /// Channels and files that cannot be recorded.
     failed: BTreeSet<(String, String)>,
+    /// How many processes it has forgotten.
+    forgotten: usize,
     summary: SessionSummary,
 }
 
@@ -130,6 +132,7 @@ impl<F: ConsumerFile> Session<F> {
             channels: vec![MAIN.to_owned()],
             processes: BTreeMap::new(),
             failed: BTreeSet::new(),
+            forgotten: 0,
             summary: SessionSummary::default(),
         })
     }
@@ -282,7 +285,7 @@ impl<F: ConsumerFile> Session<F> {
     #[must_use]
     pub fn so_far(&self) -> SoFar {
         let mut so_far = SoFar {
-            processes: self.processes.len(),
+            processes: self.forgotten + self.processes.len(),
             ..SoFar::default()
         };
         let mut add = |process: &ProcessSummary| {
@@ -383,8 +386,10 @@ impl<F: ConsumerFile> Session<F> {
     /// # Errors
     /// When notes cannot be read, or removed.
     pub fn forget(&mut self, exists: &dyn Fn(&str) -> bool) -> io::Result<()> {
+        let before = self.processes.len();
         self.processes
             .retain(|name, slot| !matches!(slot, Slot::Done) || exists(name));
+        self.forgotten += before - self.processes.len();
         self.failed.retain(|(_, name)| exists(name));
         self.notes.forget(exists)
     }

@@ -122,6 +122,14 @@ fn undisturbed(rotates: bool) -> (Contents, String) {
     );
     let counts = counts(directory.path());
     assert_eq!(counts.lines().count(), 2);
+    if rotates {
+        // Chunks change where something is, and nothing else.
+        let (whole, counted) = undisturbed(false);
+        assert_eq!(contents.events, whole.events);
+        let discarded = |of: &Contents| (of.discarded, of.discarded_packets);
+        assert_eq!(discarded(&contents), discarded(&whole));
+        assert_eq!(counts, counted);
+    }
     (contents, counts)
 }
 

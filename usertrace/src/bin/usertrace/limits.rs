@@ -27,6 +27,13 @@ pub(crate) struct Limits {
     max_size: Option<u64>,
 }
 
+impl Limits {
+    /// Is there a number of chunks to keep, and are none made?
+    pub(crate) fn keeps_nothing(&self) -> bool {
+        self.keep.is_some() && self.rotate_size.is_none() && self.rotate_time.is_none()
+    }
+}
+
 impl From<Limits> for Wanted {
     fn from(limits: Limits) -> Self {
         Self {

@@ -20,6 +20,7 @@ use crate::setup::Setup;
 
 /// Exit status when recording failed, as `env`, `nohup` and `timeout` have it.
 const FAILED: u8 = 125;
+const WRONG_COMMAND_LINE: u8 = 2;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 /// Exit status when somebody insisted to stop while the program still ran, as after SIGINT.
@@ -58,7 +59,7 @@ there is counted, as always. If it is full to the end, recording fails; what is 
 with the same directory goes on.
 
 Exit status: the program's, 128+N if signal N ended it; 125 if recording failed, 126 if the program cannot be
-executed, 127 if there is none, 130 if it was left running.")]
+executed, 127 if there is none, 130 if it was left running; 2 for a wrong command line.")]
 pub(crate) struct Args {
     /// Directory for the trace; must be new or empty, or have a recording that was killed [default: usertrace-TIME]
     #[arg(short, long, value_name = "DIR")]
@@ -118,6 +119,10 @@ const SHOWN: usize = 20;
 
 impl Args {
     pub(crate) fn run(self) -> ExitCode {
+        if self.limits.keeps_nothing() {
+            output::say("--keep is for chunks: it needs --rotate-size or --rotate-time");
+            return WRONG_COMMAND_LINE.into();
+        }
         // To be dropped after the program has ended.
         let preload = match Preload::new(&self.preload) {
             Ok(preload) => preload,
