@@ -1,7 +1,7 @@
 //! A terminal in which somebody types, as a new user would: `tmux`, with a server of the test's own, which ends with the test.
 //!
 //! What is to be seen is kept in files, with everything taken out that is not the same each time. Where it differs, the test
-//! fails and says how; with `USERTRACE_KEEP=1` in the environment, what is seen becomes what is kept.
+//! fails and says how; with `USERTRACE_KEEP=DIR` in the environment, what is seen is written there, to be looked at, and kept.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -252,14 +252,14 @@ impl Terminal {
 
     /// What was seen must be what is kept in this file.
     pub fn check(self, kept: &Path) {
-        if std::env::var_os("USERTRACE_KEEP").is_some_and(|value| value == "1") {
-            fs::write(kept, &self.seen).unwrap();
-            return;
+        if let Some(directory) = std::env::var_os("USERTRACE_KEEP") {
+            let name = kept.file_name().unwrap();
+            fs::write(Path::new(&directory).join(name), &self.seen).unwrap();
         }
         let expected = fs::read_to_string(kept).unwrap_or_default();
         assert!(
             self.seen == expected,
-            "not what is kept in {} (USERTRACE_KEEP=1 keeps this one):\n{}",
+            "not what is kept in {} (with USERTRACE_KEEP=DIR, this one is kept there):\n{}",
             kept.display(),
             difference(&expected, &self.seen)
         );

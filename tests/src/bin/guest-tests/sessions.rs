@@ -123,7 +123,7 @@ fn f1_a_recording_and_top_are_followed_in_a_terminal() {
     assert_eq!(line(&terminal.screen()), None);
     terminal.keep_screen("the end of a recording");
 
-    terminal.run("clear; usertrace start mine; usertrace record -q --trace mine -o more &");
+    terminal.run("usertrace start mine; usertrace record -q --trace mine -o more &");
     let state = terminal.run("stty -g");
     terminal.enter("usertrace top -i 0.5 mine");
     let both = ["shop:served", "shop:tick"];
