@@ -13,7 +13,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// How long anything may take. Only a failing test waits so long.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 
 const STEP: Duration = Duration::from_millis(20);
 
@@ -76,22 +76,12 @@ impl Terminal {
             seen: String::new(),
         };
         let begun = Instant::now();
-        while !terminal.directory.path().join("socket").exists() {
-            assert!(begun.elapsed() < LIMIT, "tmux makes no socket");
+        while let Err(error) = terminal.ask(&["set-option", "-g", "status", "off"]) {
+            assert!(begun.elapsed() < LIMIT, "tmux does not begin: {error}");
             sleep(STEP);
         }
+        terminal.tmux(&["set-option", "-g", "history-limit", "5000"]);
         let (columns, rows) = (columns.to_string(), rows.to_string());
-        terminal.tmux(&[
-            "set-option",
-            "-g",
-            "status",
-            "off",
-            ";",
-            "set-option",
-            "-g",
-            "history-limit",
-            "5000",
-        ]);
         terminal.tmux(&[
             "new-session",
             "-d",
@@ -113,6 +103,12 @@ impl Terminal {
     }
 
     fn tmux(&self, arguments: &[&str]) -> String {
+        let said = self.ask(arguments);
+        said.unwrap_or_else(|error| panic!("tmux {arguments:?}: {error}"))
+    }
+
+    /// What the server says, or why it does not do it.
+    fn ask(&self, arguments: &[&str]) -> Result<String, String> {
         let output = Command::new("tmux")
             // What a client has is what its session gets.
             .env("PATH", path(self.directory.path()))
@@ -120,10 +116,11 @@ impl Terminal {
             .arg(self.directory.path().join("socket"))
             .args(arguments)
             .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "tmux {arguments:?}: {said}");
-        String::from_utf8(output.stdout).unwrap()
+            .map_err(|error| error.to_string())?;
+        match output.status.success() {
+            true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+            false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+        }
     }
 
     /// What is on the screen.

@@ -379,7 +379,8 @@ impl Top {
 /// All of them in one line.
 fn sums(rows: &[Row], number: fn(f64) -> String) -> [String; 4] {
     let processes = by_process(rows);
-    let sum = |of: fn(&Row) -> f64| number(processes.iter().map(of).sum());
+    // (The sum of none is -0.)
+    let sum = |of: fn(&Row) -> f64| number(processes.iter().map(of).fold(0.0, |a, b| a + b));
     let is_estimate = processes.iter().any(|row| row.rate_is_estimate);
     [
         output::count(processes.len(), "process", "processes"),
