@@ -25,8 +25,8 @@ use crate::root::Root;
 Examples:
   usertrace list
   usertrace list mine
-  usertrace list --events               all events of all programs that run, whether they are traced or not
-  usertrace list --events mine          those of the processes of a trace, and which of them it wants
+  usertrace list --events               # all events of all programs that run, whether they are traced or not
+  usertrace list --events mine          # those of the processes of a trace, and which of them it wants
   usertrace list --events --json | jq '.programs[].tracepoints[].name'
 
 Channels are listed with whose their rings are, and with what becomes of events when a ring is full: discard,

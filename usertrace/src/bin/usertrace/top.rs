@@ -23,10 +23,10 @@ const WRONG_COMMAND_LINE: u8 = 2;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  usertrace top                         all traces, in the terminal, until q
-  usertrace top mine -e 'shop:*'        the events of one provider in one trace
+  usertrace top                         # all traces, in the terminal, until q
+  usertrace top mine -e 'shop:*'        # the events of one provider in one trace
   usertrace record -o traces -- ./server & sleep 1; usertrace top traces
-  usertrace top -b -i 10 -n 6 mine      six times, after ten seconds each, as lines
+  usertrace top -b -i 10 -n 6 mine      # six times, after ten seconds each, as lines
   usertrace top --json mine | jq -c '.rows[] | [.event, .rate]'
 
 An argument is the name of a trace, or a directory that record, or a program without the patched kernel, is writing to: what
