@@ -21,10 +21,15 @@ pub enum ControlFsError {
     )]
     Missing(PathBuf),
     /// There is no such trace.
-    #[error("there is no trace {0}")]
+    #[error(
+        "there is no trace {0}: usertrace list says which there are, usertrace start makes one"
+    )]
     NoTrace(PathBuf),
+    /// No trace can be called so.
+    #[error("{0:?} is no name of a trace: that has up to 31 letters, digits and _ - . : + @")]
+    BadName(String),
     /// The kernel takes no such value. Its log says which word is wrong.
-    #[error("cannot write {value:?} to {path}")]
+    #[error("cannot write {value:?} to {path}{}", remedy(source))]
     Refused {
         /// What was written.
         value: String,
@@ -43,6 +48,23 @@ pub enum ControlFsError {
         /// Why not.
         source: io::Error,
     },
+}
+
+/// What to do about something that the kernel refused.
+fn remedy(refused: &io::Error) -> &'static str {
+    match refused.kind() {
+        io::ErrorKind::ResourceBusy => {
+            ", which is fixed since the trace was started (usertrace destroy; or another name)"
+        }
+        io::ErrorKind::InvalidInput => " (the end of dmesg says what is wrong with it)",
+        _ => "",
+    }
+}
+
+/// Whether a trace can be called so.
+fn is_name(name: &str) -> bool {
+    let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:+@".contains(&byte);
+    (1..=31).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(is_good)
 }
 
 fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ControlFsError {
@@ -114,6 +136,9 @@ impl ControlFs {
     /// # Errors
     /// When the kernel does not like it: a name, or what is asked for, which is fixed in a trace that was started.
     pub fn create(&self, name: &str, asked: &TraceSetup) -> Result<TraceDir, ControlFsError> {
+        if !is_name(name) {
+            return Err(ControlFsError::BadName(name.to_owned()));
+        }
         let path = self.root.join(name);
         let created = match fs::create_dir(&path) {
             Ok(()) => true,
@@ -399,6 +424,10 @@ mod tests {
         assert!(error.to_string().contains("t/main/subbuf_size"), "{error}");
         assert!(!directory.path().join("t").exists());
 
+        for name in ["", "a/b", ".", "..", "a b", &"x".repeat(32)] {
+            let error = control.create(name, &TraceSetup::default()).unwrap_err();
+            assert!(error.to_string().contains("is no name"), "{error}");
+        }
         let trace = control.create("t", &TraceSetup::default()).unwrap();
         assert_eq!(control.traces().unwrap(), [trace.path()]);
         assert_eq!(control.trace("t").unwrap().path(), trace.path());

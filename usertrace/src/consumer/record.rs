@@ -354,7 +354,8 @@ pub(super) fn create_output(path: &Path) -> io::Result<bool> {
     if is_empty(path)? {
         Ok(new)
     } else {
-        Err(io::ErrorKind::DirectoryNotEmpty.into())
+        let why = "it is not empty, and traces in it would be read together: name another one (-o)";
+        Err(io::Error::new(io::ErrorKind::DirectoryNotEmpty, why))
     }
 }
 

@@ -57,7 +57,8 @@ pub struct ProcessCounter<F> {
     control_stall: Stall,
     events: EventTable,
     contexts: Vec<Contexts>,
-    ended: bool,
+    /// What was counted in the end.
+    last: Option<Counted>,
     pid: u32,
     comm: String,
     /// Which ring is looked at first.
@@ -76,7 +77,7 @@ impl<F: ConsumerFile> ProcessCounter<F> {
             control_stall: Stall::default(),
             events: EventTable::default(),
             contexts: Vec::new(),
-            ended: false,
+            last: None,
             pid: 0,
             comm: String::new(),
             turn: 0,
@@ -92,7 +93,7 @@ impl<F: ConsumerFile> ProcessCounter<F> {
             .iter()
             .map(|channel| &channel.source)
             .chain(control);
-        self.ended || sources.any(|source| source.name == channel)
+        self.last.is_some() || sources.any(|source| source.name == channel)
     }
 
     /// Gives it its file of a channel. `from_now`: what is in its rings already does not count.
@@ -134,7 +135,7 @@ impl<F: ConsumerFile> ProcessCounter<F> {
     /// # Errors
     /// When its files cannot be read any more.
     pub fn step(&mut self, until: Instant) -> io::Result<Duration> {
-        if self.ended {
+        if self.last.is_some() {
             return Ok(*WAIT.end());
         }
         let mut dead = self.update()?;
@@ -173,19 +174,24 @@ impl<F: ConsumerFile> ProcessCounter<F> {
         })
     }
 
-    /// There are no files any more, or will not be: what was counted stays.
+    /// There are no files any more, or will not be: what was counted stays, and the files are let go of.
     pub fn close(&mut self) {
-        self.ended = true;
-        for channel in &mut self.channels {
-            channel.settle();
+        if self.last.is_none() {
+            let last = Counted {
+                ended: true,
+                fill: None,
+                ..self.counted()
+            };
+            self.last = Some(last);
         }
+        self.channels.clear();
         self.control = None;
     }
 
     /// All of it was read, and there will be no more.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.ended
+        self.last.is_some()
     }
 
     /// Reads all positions of events. True: the process is gone.
@@ -236,6 +242,9 @@ impl<F: ConsumerFile> ProcessCounter<F> {
 
     /// What was counted so far.
     pub fn counted(&mut self) -> Counted {
+        if let Some(last) = &self.last {
+            return last.clone();
+        }
         let mut by_name: BTreeMap<&str, (Amount, Amount)> = BTreeMap::new();
         let (mut lost, mut fill) = (0u64, None);
         for channel in &mut self.channels {
@@ -260,11 +269,11 @@ impl<F: ConsumerFile> ProcessCounter<F> {
             source: self.source.clone(),
             pid: self.pid,
             comm: self.comm.clone(),
-            ended: self.ended,
+            ended: false,
             backlog: false,
             events: by_name.into_iter().map(event).collect(),
             lost,
-            fill: fill.filter(|_| !self.ended),
+            fill,
         }
     }
 }

@@ -186,7 +186,10 @@ impl Counter for Traces {
     fn counted(&mut self) -> Vec<Counted> {
         let traces = self.traces.values_mut();
         let processes = traces.flat_map(|trace| trace.processes.values_mut());
-        processes.map(|process| process.counter.counted()).collect()
+        let counted = processes.map(|process| process.counter.counted());
+        // Who had ended before anybody looked is not there.
+        let is_nothing = |of: &Counted| of.ended && of.events.is_empty() && of.lost == 0;
+        counted.filter(|counted| !is_nothing(counted)).collect()
     }
 
     fn problems(&mut self) -> Vec<String> {

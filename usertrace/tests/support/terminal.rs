@@ -1,7 +1,7 @@
 //! A terminal in which somebody types, as a new user would: `tmux`, with a server of the test's own, which ends with the test.
 //!
 //! What is to be seen is kept in files, with everything taken out that is not the same each time. Where it differs, the test
-//! fails and says how; with `USERTRACE_KEEP=1` in the environment, what is seen becomes what is kept.
+//! fails and says how; with `USERTRACE_KEEP=DIR` in the environment, what is seen is written there, to be looked at, and kept.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,7 +13,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// How long anything may take. Only a failing test waits so long.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 
 const STEP: Duration = Duration::from_millis(20);
 
@@ -76,22 +76,12 @@ impl Terminal {
             seen: String::new(),
         };
         let begun = Instant::now();
-        while !terminal.directory.path().join("socket").exists() {
-            assert!(begun.elapsed() < LIMIT, "tmux makes no socket");
+        while let Err(error) = terminal.ask(&["set-option", "-g", "status", "off"]) {
+            assert!(begun.elapsed() < LIMIT, "tmux does not begin: {error}");
             sleep(STEP);
         }
+        terminal.tmux(&["set-option", "-g", "history-limit", "5000"]);
         let (columns, rows) = (columns.to_string(), rows.to_string());
-        terminal.tmux(&[
-            "set-option",
-            "-g",
-            "status",
-            "off",
-            ";",
-            "set-option",
-            "-g",
-            "history-limit",
-            "5000",
-        ]);
         terminal.tmux(&[
             "new-session",
             "-d",
@@ -113,6 +103,12 @@ impl Terminal {
     }
 
     fn tmux(&self, arguments: &[&str]) -> String {
+        let said = self.ask(arguments);
+        said.unwrap_or_else(|error| panic!("tmux {arguments:?}: {error}"))
+    }
+
+    /// What the server says, or why it does not do it.
+    fn ask(&self, arguments: &[&str]) -> Result<String, String> {
         let output = Command::new("tmux")
             // What a client has is what its session gets.
             .env("PATH", path(self.directory.path()))
@@ -120,10 +116,11 @@ impl Terminal {
             .arg(self.directory.path().join("socket"))
             .args(arguments)
             .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "tmux {arguments:?}: {said}");
-        String::from_utf8(output.stdout).unwrap()
+            .map_err(|error| error.to_string())?;
+        match output.status.success() {
+            true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+            false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+        }
     }
 
     /// What is on the screen.
@@ -252,14 +249,14 @@ impl Terminal {
 
     /// What was seen must be what is kept in this file.
     pub fn check(self, kept: &Path) {
-        if std::env::var_os("USERTRACE_KEEP").is_some_and(|value| value == "1") {
-            fs::write(kept, &self.seen).unwrap();
-            return;
+        if let Some(directory) = std::env::var_os("USERTRACE_KEEP") {
+            let name = kept.file_name().unwrap();
+            fs::write(Path::new(&directory).join(name), &self.seen).unwrap();
         }
         let expected = fs::read_to_string(kept).unwrap_or_default();
         assert!(
             self.seen == expected,
-            "not what is kept in {} (USERTRACE_KEEP=1 keeps this one):\n{}",
+            "not what is kept in {} (with USERTRACE_KEEP=DIR, this one is kept there):\n{}",
             kept.display(),
             difference(&expected, &self.seen)
         );

@@ -1,12 +1,14 @@
 //! Sessions on a kernel without trace buffers.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use crate::server;
 use crate::terminal::Terminal;
+use crate::{examples, server};
 
 pub(crate) const ALL: &[(&str, fn())] = &[
+    ("f1_f3_examples_of_the_manual_work", manual),
     (
         "f1_f3_a_program_is_recorded_and_its_trace_is_viewed",
         recorded,
@@ -297,4 +299,82 @@ fn batch() {
     // Who reads enough ends it.
     terminal.run("usertrace top -b -i 0.1 traces | head -n 1");
     terminal.check(&snapshot("batch"));
+}
+
+/// F1, F3: what stands in the manual is typed as it stands there, and works, or says that it takes another kernel.
+fn manual() {
+    let mut done = 0;
+    for command in examples::COMMANDS {
+        for line in examples::of(Path::new(env!("CARGO_BIN_EXE_usertrace")), command) {
+            // There is no dump, and the libraries to preload are not built with this: the guest has them.
+            let preloads = ["--malloc", "--pthread"]
+                .iter()
+                .any(|option| line.contains(option));
+            if !line.contains("vmcore") && !preloads {
+                example(command, &line);
+                done += 1;
+            }
+        }
+    }
+    assert!(done > 35, "{done}");
+}
+
+fn example(command: &str, line: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    fs::create_dir(at("bin")).unwrap();
+    symlink(env!("CARGO_BIN_EXE_usertrace"), at("bin/usertrace")).unwrap();
+    symlink(std::env::current_exe().unwrap(), at("server")).unwrap();
+    fs::write(at("Makefile"), "all:\n\t./server 3\n").unwrap();
+    let run = |line: &str| examples::run(line, directory.path(), &[]);
+    if command == "view" && !line.contains("record") {
+        let (status, said) = run(
+            "usertrace record -q -o traces -- ./server 3 && cp -r traces usertrace-20261122T150347Z",
+        );
+        assert_eq!(status, Some(0), "{said}");
+    }
+    let mut line = line.to_owned();
+    // Not into the system's directories.
+    for (system, own) in [
+        ("/usr/local/share/man/man1", "man1"),
+        ("/etc/bash_completion.d/usertrace", "completion"),
+    ] {
+        line = line.replace(system, own);
+    }
+    let takes_kernel = line.contains("mine")
+        || line.contains("-p 4711")
+        || line == "usertrace list"
+        || line.starts_with("usertrace top  ");
+    if line.contains("ctl 4711") {
+        // As typed, in one go: the program runs meanwhile.
+        line = format!(
+            "USERTRACE_CONTROL=thread USERTRACE_BACKEND=fast USERTRACE_OUTPUT=null ./server & sleep 1; {}",
+            line.replace("4711", "$!")
+        );
+    }
+    let (status, said) = run(&line);
+    if takes_kernel {
+        assert!(said.contains("trace buffers"), "{line}: {said}");
+        return;
+    }
+    let goes_on = ["-- ./server", " watch"]
+        .iter()
+        .any(|part| line.contains(part));
+    let expected: &[i32] = match (goes_on, line.contains("list --events"), command) {
+        (true, _, _) => &[124],
+        // Some programs cannot be asked, and this machine lacks something.
+        (_, true, _) => &[0, 3],
+        (_, _, "doctor") => &[0, 1],
+        _ => &[0],
+    };
+    assert!(
+        status.is_some_and(|status| expected.contains(&status)),
+        "{line}: {status:?}: {said}"
+    );
+    for wrong in ["error:", "panicked", "not found", "usertrace: cannot"] {
+        assert!(
+            !said.contains(wrong) || command == "doctor",
+            "{line}: {said}"
+        );
+    }
 }

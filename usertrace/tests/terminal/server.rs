@@ -32,9 +32,8 @@ pub(crate) const NAME: &str = "server";
 /// enough.
 pub(crate) fn run() {
     usertrace::init();
-    let count = std::env::args()
-        .nth(1)
-        .map(|count| count.parse::<u32>().unwrap());
+    let count = std::env::args().nth(1);
+    let count = count.and_then(|count| count.parse::<u32>().ok());
     // Only a test that fails lets it run so long.
     let until = Instant::now() + Duration::from_secs(180);
     let mut n = 0;

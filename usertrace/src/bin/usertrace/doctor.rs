@@ -18,6 +18,10 @@ const LITTLE: u64 = 16 << 20;
 /// Say what this machine can do, what is missing, and how to get it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+Examples:
+  usertrace doctor
+  usertrace doctor --json | jq -r '.[] | select(.remedy) | .remedy'      # what there is to do
+
 Each line is about one thing that tracing uses: \"ok\", \"no\" if something that programs or commands need is missing, and
 \"--\" if it is missing and the rest works without it. Below what is missing stands what to do about it.
 

@@ -20,8 +20,8 @@ const NO_TRACE: u8 = 4;
 #[command(after_help = "\
 Examples:
   usertrace extract /var/crash/vmcore
-  usertrace extract /proc/vmcore -o /var/crash/traces      in the crash kernel
-  usertrace extract vmcore -o traces && babeltrace2 traces | tail
+  usertrace extract /proc/vmcore -o /var/crash/traces      # in the crash kernel
+  usertrace extract vmcore -o traces && usertrace view traces | tail
 
 The dump is an ELF file: /proc/vmcore, or what makedumpfile -E or QEMU's dump-guest-memory made of one. Neither
 symbols nor debug information are needed. For each trace there will be a directory, with a CTF trace for each

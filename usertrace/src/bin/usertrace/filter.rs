@@ -9,12 +9,12 @@ use crate::root::Root;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  usertrace filter mine                              what it has
-  usertrace filter mine 'shop:*' '!shop:tick'        all events of a provider but one, and no others
-  usertrace filter mine '!shop:tick'                 all events but one
-  usertrace filter --add mine 'db:*'                 those of another provider, too
-  usertrace filter mine 0                            none; 1: all
-  usertrace filter --channel slow mine 'disk:*'      what goes to a channel of its own rather than to main
+  usertrace filter mine                              # what it has
+  usertrace filter mine 'shop:*' '!shop:tick'        # all events of a provider but one, and no others
+  usertrace filter mine '!shop:tick'                 # all events but one
+  usertrace filter --add mine 'db:*'                 # those of another provider, too
+  usertrace filter mine 0                            # none; 1: all
+  usertrace filter --channel slow mine 'disk:*'      # what goes to a channel of its own rather than to main
 
 NAME or PROVIDER:NAME, * for any characters, ? for any one, ! in front for those that are not wanted; the last that
 matches counts. Programs that run follow at once. What the kernel refuses, its log names (dmesg).

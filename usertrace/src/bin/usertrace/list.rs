@@ -25,8 +25,8 @@ use crate::root::Root;
 Examples:
   usertrace list
   usertrace list mine
-  usertrace list --events               all events of all programs that run, whether they are traced or not
-  usertrace list --events mine          those of the processes of a trace, and which of them it wants
+  usertrace list --events               # all events of all programs that run, whether they are traced or not
+  usertrace list --events mine          # those of the processes of a trace, and which of them it wants
   usertrace list --events --json | jq '.programs[].tracepoints[].name'
 
 Channels are listed with whose their rings are, and with what becomes of events when a ring is full: discard,
@@ -35,10 +35,10 @@ event, or end. RINGS is how many there are, and what of; FILL is how full the fu
 LOST is how many events were dropped because a ring was full; SUNK is how many pages there was no memory for.
 
 With --events, the events that each process of a trace can write are listed, as it described them in the trace's rings,
-also when it has ended: log level, whether the trace wants it, PROVIDER:NAME, and fields. Without TRACE, programs that run
-and are in no trace are listed, too; these are asked, which takes a control channel: start them with
-USERTRACE_CONTROL=signal or =thread (see usertrace ctl). WANTED is then whether any trace or probe wants the event. On a kernel without trace
-buffers, all programs are asked. Who cannot be asked is named, with the reason.
+also when it has ended: log level, whether the trace wants it, PROVIDER:NAME, and fields. Without TRACE, programs that
+run and are in no trace are listed, too; these are asked, which takes a control channel: start them with
+USERTRACE_CONTROL=signal or =thread (see usertrace ctl). WANTED is then whether any trace or probe wants the event. On a
+kernel without trace buffers, all programs are asked. Who cannot be asked is named behind a !, with the reason.
 
 Exit status: 0, 1 if traces cannot be listed, 2 for a wrong command line, 3 if not all events are known.")]
 pub(crate) struct Args {

@@ -30,18 +30,18 @@ const INTERRUPTED: u8 = 130;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  usertrace record -- ./server --port 80      a program that has tracepoints
-  usertrace record --malloc -- sqlite3 db     the use of memory of one that has none
-  usertrace record --pthread --dl -- ./server its locks and conditions, and the libraries that it loads
-  usertrace record -o trace -- make -j4 && babeltrace2 trace
-  usertrace record -e 'shop:*,!shop:tick' -- ./server     all events of a provider but one
-  usertrace record --context vtid,procname -- ./server    each event with its thread and that one's name
-  usertrace record --kernel 'sched:sched_switch,irq:*' -- ./server    with what the kernel did meanwhile, as root
-  usertrace record -p 4711                    a program that runs, without its children
-  usertrace record --trace mine -o trace      a trace that was set up by hand, until SIGINT
-  usertrace record --rotate-size 100M --keep 10 -o trace -- ./server      the last gigabyte, in parts
+  usertrace record -- ./server --port 80      # a program that has tracepoints
+  usertrace record --malloc -- sqlite3 db     # the use of memory of one that has none
+  usertrace record --pthread --dl -- ./server # its locks and conditions, and the libraries that it loads
+  usertrace record -o trace -- make -j4 && usertrace view trace
+  usertrace record -e 'shop:*,!shop:tick' -- ./server     # all events of a provider but one
+  usertrace record --context vtid,procname -- ./server    # each event with its thread and that one's name
+  usertrace record --kernel 'sched:sched_switch,irq:*' -- ./server    # with what the kernel did meanwhile, as root
+  usertrace record -p 4711                    # a program that runs, without its children
+  usertrace record --trace mine -o trace      # a trace that was set up by hand, until SIGINT
+  usertrace record --rotate-size 100M --keep 10 -o trace -- ./server      # the last gigabyte, in parts
 
-The trace is a directory with a CTF trace for each process, for babeltrace2 and Trace Compass. The program's
+The trace is a directory with a CTF trace for each process, for usertrace view, babeltrace2 and Trace Compass. The program's
 input and output are left alone, and signals are passed on to it; two of SIGINT, SIGTERM or SIGHUP end the
 recording even if the program does not end. Without a program, everything that is traced is recorded until one of
 these signals comes; how far it is, is shown in a terminal, or else said every ten seconds. A summary is printed on

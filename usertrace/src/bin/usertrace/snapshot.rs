@@ -17,7 +17,7 @@ const PROBLEMS: u8 = 3;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  usertrace snapshot mine -o before && babeltrace2 before | tail
+  usertrace snapshot mine -o before && usertrace view before | tail
 
 In a channel that overwrites (echo 1 >CHANNEL/flight), these are the last events; in another one, those that nobody
 has consumed yet. Programs are not stopped, and nothing is consumed: what is overwritten while it is read counts as

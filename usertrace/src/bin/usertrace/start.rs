@@ -13,7 +13,7 @@ use crate::setup::Setup;
 #[command(after_help = "\
 Examples:
   usertrace start mine
-  usertrace start --flight -e 'shop:*' mine    the last events of a provider, for a snapshot or a dump
+  usertrace start --flight -e 'shop:*' mine    # the last events of a provider, for a snapshot or a dump
   usertrace snapshot mine && usertrace destroy mine
 
 All programs that have tracepoints write to it from now on, also those that run already. It stays until it is
@@ -36,7 +36,7 @@ pub(crate) struct Start {
 #[command(after_help = "\
 Examples:
   usertrace stop mine
-  usertrace start mine          it goes on
+  usertrace start mine          # it goes on
 
 Exit status: 0, 1 if there is no such trace, 2 for a wrong command line.")]
 pub(crate) struct Stop {

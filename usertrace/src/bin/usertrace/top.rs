@@ -23,20 +23,20 @@ const WRONG_COMMAND_LINE: u8 = 2;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  usertrace top                         all traces, in the terminal, until q
-  usertrace top mine -e 'shop:*'        the events of one provider in one trace
+  usertrace top                         # all traces, in the terminal, until q
+  usertrace top mine -e 'shop:*'        # the events of one provider in one trace
   usertrace record -o traces -- ./server & sleep 1; usertrace top traces
-  usertrace top -b -i 10 -n 6 mine      six times, after ten seconds each, as lines
+  usertrace top -b -i 10 -n 6 mine      # six times, after ten seconds each, as lines
   usertrace top --json mine | jq -c '.rows[] | [.event, .rate]'
 
-An argument is the name of a trace, or a directory that record, or a program without the patched kernel, is writing to: what
-is there counts, too, but makes no rate. (A directory that is called like a trace: ./NAME.) Without an argument it is all traces. Nothing is taken
-away from who records a trace, and nobody waits. Without the patched kernel, programs write when a sub-buffer is full, so
-rates jump.
+An argument is the name of a trace, or a directory that record, or a program without the patched kernel, is writing to:
+what is there already counts, too, but makes no rate. (A directory that is called like a trace: ./NAME.) Without an
+argument it is all traces. Nothing is taken away from who records a trace, and nobody waits. Without the patched kernel,
+programs write when a sub-buffer is full, so rates jump.
 
-EVENTS/S, BYTES/S and LOST/S are of the last interval; MEAN and TOTAL since top saw the process first. LOST/S and FILL, which is how full the
-fullest ring is that was not recorded yet, are of the process, the same for all of its events. Where events come faster than they can be counted, a part
-of them is: ~ is in front of what is estimated by that.
+EVENTS/S, BYTES/S and LOST/S are of the last interval; MEAN and TOTAL since top saw the process first. LOST/S, and FILL,
+which is how full the fullest ring is of what was not recorded, are the process's, the same for all of its events. Where
+events come faster than they can be counted, a part of them is: ~ is in front of what is estimated by that.
 
 Keys: n, m, t, l, b, f, c, i, e sort by EVENTS/S, MEAN, TOTAL, LOST/S, BYTES/S, FILL, PROCESS, PID, EVENT; r in the other order;
 g a line for each process; / shows those whose process, pid or event has a text; space pauses; arrows, page keys, home and end
@@ -385,7 +385,8 @@ impl Top {
 /// All of them in one line.
 fn sums(rows: &[Row], number: fn(f64) -> String) -> [String; 4] {
     let processes = by_process(rows);
-    let sum = |of: fn(&Row) -> f64| number(processes.iter().map(of).sum());
+    // (The sum of none is -0.)
+    let sum = |of: fn(&Row) -> f64| number(processes.iter().map(of).fold(0.0, |a, b| a + b));
     let is_estimate = processes.iter().any(|row| row.rate_is_estimate);
     [
         output::count(processes.len(), "process", "processes"),

@@ -1,0 +1,72 @@
+//! The examples of the manual, each as it stands there.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// The commands that have a page.
+pub const COMMANDS: [&str; 15] = [
+    "record",
+    "ctl",
+    "start",
+    "stop",
+    "destroy",
+    "filter",
+    "status",
+    "snapshot",
+    "extract",
+    "view",
+    "list",
+    "top",
+    "doctor",
+    "generate",
+    "generate man",
+];
+
+/// The examples of a command.
+pub fn of(usertrace: &Path, command: &str) -> Vec<String> {
+    let help = Command::new(usertrace)
+        .args(command.split(' '))
+        .arg("--help")
+        .output()
+        .unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let examples = help.lines().skip_while(|line| *line != "Examples:").skip(1);
+    let lines = examples.take_while(|line| !line.is_empty());
+    lines.map(|line| line.trim_start().to_owned()).collect()
+}
+
+/// Has a shell run it in a directory, which has the programs, and stops what goes on after some seconds, as it says by the status
+/// 124. Gives the status, and what was said.
+pub fn run(line: &str, directory: &Path, variables: &[(&str, &str)]) -> (Option<i32>, String) {
+    let bin = directory.join("bin");
+    let path = format!(
+        "{}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+        bin.display()
+    );
+    // Not a pipe, whose end somebody who is left in the background would keep back.
+    let said = directory.join("said");
+    let file = || {
+        File::options()
+            .create(true)
+            .append(true)
+            .open(&said)
+            .unwrap()
+    };
+    let _ = fs::remove_file(&said);
+    let mut child = Command::new("timeout")
+        .args(["--kill-after=20", "4", "sh", "-c", line])
+        .env("PATH", path)
+        .envs(variables.iter().copied())
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .stdout(file())
+        .stderr(file())
+        .spawn()
+        .unwrap();
+    let status = child.wait().unwrap();
+    // `timeout` makes a process group of its own, which has who is left in the background.
+    // SAFETY: no memory is involved; the group is this function's.
+    unsafe { libc::kill(-child.id().cast_signed(), libc::SIGKILL) };
+    (status.code(), fs::read_to_string(said).unwrap())
+}
