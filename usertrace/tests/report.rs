@@ -666,6 +666,9 @@ fn e8_large_traces_take_bounded_time_and_memory() {
     let waited = unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) };
     assert_eq!((waited, status), (pid, 0));
     let (elapsed, rss) = (began.elapsed(), usage.ru_maxrss >> 10);
+    // What a busy machine adds to the time is not the command's.
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    let worked = seconds(usage.ru_utime) + seconds(usage.ru_stime);
     let mut browser = Browser::start(1280, 900);
     let opened = Instant::now();
     browser.open(&page);
@@ -683,13 +686,13 @@ fn e8_large_traces_take_bounded_time_and_memory() {
     );
     let len = fs::metadata(&page).unwrap().len() >> 20;
     println!(
-        "{events} events: report {elapsed:.1?}, {rss} MiB; page {len} MiB, {} bins of 2^{} ns; open after {opened:.1?}, \
+        "{events} events: report {elapsed:.1?} ({worked:.1} s of a processor), {rss} MiB; page {len} MiB, {} bins of 2^{} ns; open after {opened:.1?}, \
          interactive {interactive} ms after its start, {frame} ms for a step of zoom, single events after {detail} ms",
         browser.text("Math.ceil(Data.end / Model.bin)"),
         browser.text("Data.shift"),
     );
     assert!(rss < 500, "{rss} MiB");
-    assert!(elapsed < Duration::from_secs(30), "{elapsed:?}");
+    assert!(worked < 30.0, "{worked}");
     let cells = row(&mut browser, "classes", "libc:free");
     assert_eq!(cells[1], (events / 4).to_string());
     let cells = row(&mut browser, "pairs", "t:work_entry → work_exit");

@@ -270,8 +270,8 @@ mod tests {
     fn b1_values_are_found_behind_what_varies() {
         let fields: Vec<Field> = [
             "str s",
-            "i16 n",
-            "[u8] bytes",
+            "s16 n",
+            "u8[] bytes",
             "u16be b",
             "bool yes",
             "f64 f",
