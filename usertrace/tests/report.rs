@@ -8,7 +8,7 @@ mod support;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use browser::Browser;
 use support::dump::{Process, SYNC, Style, Trace, elf, machine};
