@@ -221,17 +221,25 @@ fn without_the_kernel_there_are_no_chunks() {
 }
 
 #[test]
-fn chunks_are_kept_only_where_there_are_any() {
+fn options_that_would_mean_nothing_are_refused() {
     let directory = tempfile::tempdir().unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_usertrace"))
-        .args(["record", "--keep", "3", "-o", "out", "--", "true"])
-        .current_dir(directory.path())
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("it needs --rotate-size"), "{said}");
-    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    for (arguments, expected) in [
+        (
+            &["record", "--keep", "3", "-o", "out", "--", "true"][..],
+            "it needs --rotate-size",
+        ),
+        (&["daemon", "-e", "shop:*", "-o", "out"], "--start NAME"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_usertrace"))
+            .args(arguments)
+            .current_dir(directory.path())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains(expected), "{said}");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
 }
 
 /// The unit that comes with the package is one, and leaves little that could be done by it.

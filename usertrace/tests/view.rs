@@ -264,3 +264,50 @@ fn what_is_recorded_meanwhile_is_followed() {
     assert_eq!(lines.count(), 1);
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
+
+/// E8: what is followed may be in chunks, which get another name when they are finished, and is printed once.
+#[test]
+fn chunks_that_are_finished_meanwhile_are_followed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, notes) = (directory.path(), directory.path().join(".usertrace"));
+    fs::create_dir(&notes).unwrap();
+    fs::write(
+        notes.join("trace"),
+        "name t\ngeneration 1\nboot b\ncreated true\n",
+    )
+    .unwrap();
+    let chunk = |n: u64| {
+        let finished = path.join(format!("20261122T150347Z-{n:06}"));
+        (finished.with_extension("current"), finished)
+    };
+    let mut child = command(path, &["--follow", "."])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = |n: u64| {
+        let line = lines.next().unwrap().unwrap();
+        assert!(line.ends_with(&format!("{{ n = {n} }}")), "{line}");
+    };
+    for n in 1..4u64 {
+        let (current, finished) = chunk(n);
+        fs::create_dir(&current).unwrap();
+        let (_trace, mut stream) = trace(&current, 1);
+        stream
+            .event(1, 10 * n, &[], &(10 * n).to_ne_bytes())
+            .unwrap();
+        stream.finish().unwrap();
+        next(10 * n);
+        // What comes last comes with the new name.
+        stream
+            .event(1, 10 * n + 1, &[], &(10 * n + 1).to_ne_bytes())
+            .unwrap();
+        stream.finish().unwrap();
+        fs::rename(current, finished).unwrap();
+        next(10 * n + 1);
+    }
+    fs::remove_file(notes.join("trace")).unwrap();
+    assert_eq!(lines.count(), 0);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(text(&view(path, &["."]).stdout).lines().count(), 6);
+}

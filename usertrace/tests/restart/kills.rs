@@ -151,7 +151,13 @@ fn killed_once_at_each_write(rotates: bool) {
     let (want, _) = undisturbed(rotates);
     let mut last = 1;
     loop {
-        for done in [Done::Half, Done::All] {
+        // With chunks there are twice as many writes, of which each is done or half done: most are those of the other test.
+        let all = [Done::Half, Done::All];
+        let turns = match rotates {
+            true => &all[last as usize % 2..][..1],
+            false => &all[..],
+        };
+        for &done in turns {
             let directory = new();
             let what = format!("killed at its write {last}, done: {done:?}");
             let recorder = recorder(directory.path(), rotates);

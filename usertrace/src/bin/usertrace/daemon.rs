@@ -15,6 +15,7 @@ use crate::output;
 use crate::root::Root;
 use crate::setup::Setup;
 
+const WRONG_COMMAND_LINE: u8 = 2;
 /// Where traces are if nobody says that.
 const OUTPUT: &str = "/var/lib/usertrace";
 /// Between two lines that say how many events were lost.
@@ -75,6 +76,13 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self) -> ExitCode {
         let mut log = Log::new();
+        if self.start.is_none() && TraceSetup::from(self.setup.clone()) != TraceSetup::default() {
+            log.say(
+                Level::Error,
+                "what a trace is to be like is for one that is started: --start NAME",
+            );
+            return WRONG_COMMAND_LINE.into();
+        }
         match self.try_run(&mut log) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {

@@ -6,24 +6,26 @@ use usertrace::consumer::{Limits as Wanted, News};
 
 use crate::output;
 
+/// Where help has them.
+const HEADING: &str = "Rotation and limits";
+
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Rotation and limits")]
 pub(crate) struct Limits {
     /// Begin a new chunk, a directory with traces of its own, when one has SIZE bytes; k, M and G are understood
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = HEADING)]
     rotate_size: Option<u64>,
 
     /// Begin a new chunk when one is so old: 90s, 15min, 1h, 1day
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = HEADING)]
     rotate_time: Option<Duration>,
 
     /// Remove the oldest of more than N finished chunks
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = HEADING)]
     keep: Option<usize>,
 
     /// Let all files have no more than SIZE bytes: where chunks are made, the oldest are removed, and one ends at the latest
     /// with a quarter of SIZE; else the recording ends
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = HEADING)]
     max_size: Option<u64>,
 }
 
