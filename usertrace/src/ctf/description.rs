@@ -18,7 +18,7 @@ pub(super) const CLOCK_DESCRIPTION: &str =
 /// A value of the trace's environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {
-    Number(u32),
+    Number(i64),
     Text(String),
 }
 
@@ -34,12 +34,12 @@ pub(super) fn environment(info: &TraceInfo, clock: &Clock) -> Vec<(&'static str,
         ("tracer_major", version(env!("CARGO_PKG_VERSION_MAJOR"))),
         ("tracer_minor", version(env!("CARGO_PKG_VERSION_MINOR"))),
         ("tracer_buffering_scheme", text("pid")),
-        ("tracer_buffering_id", Value::Number(info.pid)),
+        ("tracer_buffering_id", Value::Number(info.pid.into())),
         ("architecture_bit_width", Value::Number(64)),
         ("trace_name", text(&info.trace_name)),
         ("trace_creation_datetime", text(&created)),
         ("procname", text(&info.procname)),
-        ("vpid", Value::Number(info.pid)),
+        ("vpid", Value::Number(info.pid.into())),
     ];
     if let Some(hostname) = &info.hostname {
         values.push(("hostname", text(hostname)));
