@@ -66,8 +66,14 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
-    /// By what lines are sorted
-    #[arg(short, long, value_name = "COLUMN", default_value = "rate")]
+    /// By what lines are sorted: rate, mean, total, lost, bytes, fill, process, pid, or event
+    #[arg(
+        short,
+        long,
+        value_name = "COLUMN",
+        default_value = "rate",
+        hide_possible_values = true
+    )]
     sort: Sort,
 
     /// Only these events: NAME or PROVIDER:NAME, * for any characters, ? for any one, ! in front for those that are not
