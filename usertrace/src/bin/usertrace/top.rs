@@ -68,11 +68,11 @@ pub(crate) struct Args {
 
     /// By what lines are sorted: rate, mean, total, lost, bytes, fill, process, pid, or event
     #[arg(
-        hide_possible_values = true,
         short,
         long,
         value_name = "COLUMN",
-        default_value = "rate"
+        default_value = "rate",
+        hide_possible_values = true
     )]
     sort: Sort,
 
