@@ -139,6 +139,11 @@ fn red(browser: &mut Browser, canvas: &str) -> u64 {
     counted.as_u64().unwrap()
 }
 
+/// Waits until what was asked for is drawn, with all that is loaded for it.
+fn settle(browser: &mut Browser) {
+    browser.wait("!View.waits && Timeline.detail.state !== 'loading'");
+}
+
 /// What is drawn.
 fn picture(browser: &mut Browser) -> String {
     browser.text("Timeline.canvas.toDataURL()")
@@ -279,6 +284,7 @@ fn e8_a_page_shows_what_is_in_the_trace() {
     browser.wait("View.wanted.every(Boolean)");
     browser.press("End");
     browser.value("Panel.select(null)");
+    settle(&mut browser);
     browser.press("p");
     browser.wait("document.getElementById('panel').innerText.includes('22:13:22.999500000')");
     screenshot(&mut browser, directory.path());
@@ -326,6 +332,7 @@ fn f1_mouse_wheel_and_buttons_work() {
         browser.press("+");
     }
     browser.value("View.show(1500e6, 1502e6)");
+    settle(&mut browser);
     browser.wait("Timeline.detail.state === 'all' && Timeline.drawn.some(drawn => drawn.part && drawn.part.events[drawn.n] === 1)");
     let place = browser.value(
         "(() => { const { x, y } = Timeline.drawn.find(drawn => drawn.part && Data.classes[drawn.part.events[drawn.n]].name === 't:text');
@@ -538,10 +545,8 @@ fn e6_a_trace_may_have_nothing_and_last_for_ever() {
             browser.press("w");
         }
         browser.press("End");
-        // Twice: it is drawn behind what was asked for.
-        browser
-            .value("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))");
-        browser.value("new Promise(done => setTimeout(done, 150))");
+        // Now, rather than with the next frame.
+        browser.value("drawAll(), Tables.draw()");
         no_complaints(browser);
     };
     let mut browser = open(directory.path(), &["."]);
