@@ -1,16 +1,6 @@
-//! Events that say that something begins, or that it has ended.
+//! Events that say that something begins, or that it has ended, in one thread.
 
-/// What events say in pairs, by the ends of their names: the beginning, and the end. As preloaded libraries, the layer for
-/// `tracing`, and most programs that are instrumented for other tracers call them.
-const PAIRS: [(&str, &str); 6] = [
-    ("entry", "exit"),
-    ("enter", "exit"),
-    ("begin", "end"),
-    ("start", "end"),
-    ("req", "acq"),
-    // `dlopen_req`, and `dlopen` when it is done.
-    ("req", ""),
-];
+use crate::reader::pairs;
 
 /// What an event says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,43 +10,19 @@ pub(super) enum Part {
     Neither,
 }
 
-/// What an event says, and how what it says that of is called: `libc:read` of `libc:read_entry`, `function` of
-/// `function:entry`. Only if its other half is an event, too, as `is_event` says.
-pub(super) fn part(name: &str, is_event: impl Fn(&str) -> bool) -> (Part, &str) {
-    // Up to the last word of it, and what keeps that apart.
-    for (begin, end) in PAIRS {
-        if let Some(stem) = stem(name, begin)
-            && is_event(&other(name, begin, end))
-        {
-            return (Part::Begin, stem);
+/// What an event says, and how what it says that of is called. Only if its other half is an event, too, as `is_event` says, and
+/// what it says that of is in one thread.
+pub(super) fn part(name: &str, is_event: &dyn Fn(&str) -> bool) -> (Part, String) {
+    let (part, begin) = match pairs::begin_of(name, is_event) {
+        Some(begin) => (Part::End, begin),
+        None if pairs::end_of(name, is_event).is_some() => (Part::Begin, name.to_owned()),
+        None => (Part::Neither, String::new()),
+    };
+    match part {
+        Part::Begin | Part::End if !pairs::is_async(&begin) => {
+            (part, pairs::stem(&begin).to_owned())
         }
-        if end.is_empty() {
-            if ["_", "."]
-                .iter()
-                .any(|sign| is_event(&format!("{name}{sign}{begin}")))
-            {
-                return (Part::End, name);
-            }
-        } else if let Some(stem) = stem(name, end)
-            && is_event(&other(name, end, begin))
-        {
-            return (Part::End, stem);
-        }
-    }
-    (Part::Neither, name)
-}
-
-/// What is left of a name that ends with this word.
-fn stem<'a>(name: &'a str, word: &str) -> Option<&'a str> {
-    name.strip_suffix(word)?.strip_suffix(['_', '.', ':'])
-}
-
-/// The name with another last word.
-fn other(name: &str, word: &str, other: &str) -> String {
-    let before = &name[..name.len() - word.len()];
-    match other {
-        "" => before[..before.len() - 1].to_owned(),
-        other => format!("{before}{other}"),
+        _ => (Part::Neither, name.to_owned()),
     }
 }
 
@@ -93,50 +59,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn halves_are_known_by_their_names() {
+    fn what_begins_and_ends_in_a_thread_has_one_name() {
         let events = [
-            "function:entry",
-            "function:exit",
             "sys:read_entry",
             "sys:read_exit",
-            "a:b.enter",
-            "a:b.exit",
-            "dl:dlopen_req",
-            "dl:dlopen",
-            "m:lock_req",
-            "m:lock_acq",
-            "m:lock",
-            "t:start",
-            "t:end",
-            "x:tick_begin",
-            "x:carry",
+            "span.new",
+            "span.close",
             "x:exit",
-            "x:weekend",
         ];
+        let is_event = |name: &str| events.contains(&name);
         for (name, expected) in [
-            ("function:entry", (Part::Begin, "function")),
-            ("function:exit", (Part::End, "function")),
             ("sys:read_entry", (Part::Begin, "sys:read")),
             ("sys:read_exit", (Part::End, "sys:read")),
-            ("a:b.enter", (Part::Begin, "a:b")),
-            ("a:b.exit", (Part::End, "a:b")),
-            ("dl:dlopen_req", (Part::Begin, "dl:dlopen")),
-            ("dl:dlopen", (Part::End, "dl:dlopen")),
-            ("m:lock_req", (Part::Begin, "m:lock")),
-            ("m:lock_acq", (Part::End, "m:lock")),
-            ("t:start", (Part::Begin, "t")),
-            ("t:end", (Part::End, "t")),
-            // Its end is no event; nor is what only looks like a half one.
-            ("x:tick_begin", (Part::Neither, "x:tick_begin")),
+            ("span.new", (Part::Neither, "span.new")),
+            ("span.close", (Part::Neither, "span.close")),
             ("x:exit", (Part::Neither, "x:exit")),
-            ("x:weekend", (Part::Neither, "x:weekend")),
-            ("x:carry", (Part::Neither, "x:carry")),
         ] {
-            assert_eq!(
-                part(name, |name| events.contains(&name)),
-                expected,
-                "{name}"
-            );
+            let (part, called) = part(name, &is_event);
+            assert_eq!((part, called.as_str()), expected, "{name}");
         }
     }
 

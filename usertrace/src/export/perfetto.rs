@@ -141,8 +141,9 @@ struct Class {
     name: u64,
     category: u64,
     part: Part,
-    /// Of a beginning or an end: how what it is of is called.
+    /// Of a beginning or an end: how what it is of is called, and the number of that name.
     slice: u64,
+    stem: String,
     /// It is called by its first field, too, which is an address: all functions are one event.
     is_of_address: bool,
     /// Numbers of the names of its fields.
@@ -241,8 +242,7 @@ impl Perfetto {
                 Some((_, Value::Scalar(Number::Integer(_, bits))))
                     if class.is_of_address && kind == of_event::SLICE_BEGIN =>
                 {
-                    let (_, stem) = part_of(event);
-                    message.text(of_event::NAME, &format!("{stem} 0x{bits:X}"));
+                    message.text(of_event::NAME, &format!("{} 0x{bits:X}", class.stem));
                 }
                 _ => message.number(of_event::NAME_IID, name),
             }
@@ -346,8 +346,9 @@ impl Perfetto {
             name: self.names.number(name),
             category: self.categories.number(provider),
             part,
-            slice: self.names.number(stem),
+            slice: self.names.number(&stem),
             is_of_address: is_address && stem == provider,
+            stem,
             packet: self.annotations.numbers_of(&event.stream.packet),
             contexts: self
                 .annotations
@@ -477,13 +478,13 @@ fn owner<'a>(event: &Event<'a>) -> (Owner, Option<Cow<'a, str>>) {
 }
 
 /// Whether an event is one half of something, of which the other one was asked for, too.
-fn part_of<'a>(event: &Event<'a>) -> (Part, &'a str) {
+fn part_of(event: &Event<'_>) -> (Part, String) {
     let events = event.stream.events();
     let is_event = |name: &str| {
         let is = |class: &EventClass| class.name == name && class.is_wanted();
         events.iter().any(is)
     };
-    part(&event.class.name, is_event)
+    part(&event.class.name, &is_event)
 }
 
 /// Times before 1970 cannot be said.

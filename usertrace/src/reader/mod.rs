@@ -22,6 +22,7 @@ mod declared;
 mod fragments;
 mod merge;
 mod metadata;
+pub(crate) mod pairs;
 mod parser;
 mod stream;
 mod text;

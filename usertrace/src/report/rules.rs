@@ -1,23 +1,7 @@
 //! Which events belong together, by their names and fields.
 
 use crate::metadata::{FieldType, Scalar};
-use crate::reader::Field;
-
-/// Last words of names: of what begins something, and of what ends it.
-const WORDS: &[(&str, &str)] = &[
-    ("entry", "exit"),
-    ("enter", "exit"),
-    ("begin", "end"),
-    ("start", "end"),
-    ("start", "stop"),
-    ("start", "done"),
-    ("req", "acq"),
-    ("req", "done"),
-    // Spans of `tracing`, which last longer than threads are in them.
-    ("new", "close"),
-    // `dlopen_req`, `dlopen`
-    ("req", ""),
-];
+use crate::reader::{Field, pairs};
 
 /// What a mutex is held from, if the event has the result 0.
 const ACQUIRED: &[&str] = &[
@@ -72,7 +56,7 @@ pub(super) fn actions(name: &str, fields: &[Field], exists: &dyn Fn(&str) -> boo
     let mut actions = Vec::new();
     let span = field(fields, "span");
     let mut add = |begin: &str, end: &str, is_end| {
-        let is_async = begin.ends_with(".new");
+        let is_async = pairs::is_async(begin);
         // That of something else.
         if is_async && span.is_none() {
             return;
@@ -86,14 +70,10 @@ pub(super) fn actions(name: &str, fields: &[Field], exists: &dyn Fn(&str) -> boo
             only_if: None,
         });
     };
-    let begin = WORDS.iter().find_map(|&(first, last)| {
-        let begin = replace(name, last, first)?;
-        (exists(&begin) && end_of(&begin, exists).as_deref() == Some(name)).then_some(begin)
-    });
-    if let Some(begin) = begin {
+    if let Some(begin) = pairs::begin_of(name, exists) {
         add(&begin, name, true);
     }
-    if let Some(end) = end_of(name, exists) {
+    if let Some(end) = pairs::end_of(name, exists) {
         add(name, &end, false);
     }
     if let Some(mutex) = field(fields, "mutex") {
@@ -119,31 +99,6 @@ pub(super) fn actions(name: &str, fields: &[Field], exists: &dyn Fn(&str) -> boo
     }
     actions.sort_by_key(|action| !action.is_end);
     actions
-}
-
-/// The event that ends what this one begins.
-fn end_of(name: &str, exists: &dyn Fn(&str) -> bool) -> Option<String> {
-    let mut ends = WORDS
-        .iter()
-        .filter_map(|&(first, last)| replace(name, first, last));
-    ends.find(|end| exists(end))
-}
-
-/// The name with another last word; an empty one has nothing before it that separates it.
-fn replace(name: &str, from: &str, to: &str) -> Option<String> {
-    let separators = ['_', '.', '-', ':'];
-    if from.is_empty() {
-        return Some(format!("{name}_{to}"));
-    }
-    let stem = name.strip_suffix(from)?;
-    if !stem.is_empty() && !stem.ends_with(separators) {
-        return None;
-    }
-    if to.is_empty() {
-        let stem = stem.strip_suffix(separators)?;
-        return (!stem.is_empty()).then(|| stem.to_owned());
-    }
-    Some(format!("{stem}{to}"))
 }
 
 /// What an event of the C library's allocator does.

@@ -1,0 +1,127 @@
+//! Events of which one says that something begins, and another one that it has ended: by their names.
+
+/// Last words of names: of what begins something, and of what ends it. As preloaded libraries, the layer for `tracing`, and
+/// most programs that are instrumented for other tracers call them.
+const WORDS: &[(&str, &str)] = &[
+    ("entry", "exit"),
+    ("enter", "exit"),
+    ("begin", "end"),
+    ("start", "end"),
+    ("start", "stop"),
+    ("start", "done"),
+    ("req", "acq"),
+    ("req", "done"),
+    (NEW, "close"),
+    // `dlopen_req`, and `dlopen` when it is done.
+    ("req", ""),
+];
+
+/// Spans of `tracing`, which last longer than threads are in them.
+const NEW: &str = "new";
+
+/// What keeps a name's last word apart.
+const SEPARATORS: [char; 4] = ['_', '.', '-', ':'];
+
+/// The event that ends what this one begins, among those for which `exists` says that they exist.
+pub(crate) fn end_of(name: &str, exists: &dyn Fn(&str) -> bool) -> Option<String> {
+    let mut ends = WORDS
+        .iter()
+        .filter_map(|&(first, last)| replace(name, first, last));
+    ends.find(|end| exists(end))
+}
+
+/// The event that begins what this one ends.
+pub(crate) fn begin_of(name: &str, exists: &dyn Fn(&str) -> bool) -> Option<String> {
+    WORDS.iter().find_map(|&(first, last)| {
+        let begin = replace(name, last, first)?;
+        (exists(&begin) && end_of(&begin, exists).as_deref() == Some(name)).then_some(begin)
+    })
+}
+
+/// Can it end in another thread than it has begun in, and after what began later? As the event's name says that begins it.
+pub(crate) fn is_async(begin: &str) -> bool {
+    stem_of(begin, NEW).is_some()
+}
+
+/// What it is called that such an event begins: `libc:read` of `libc:read_entry`, `function` of `function:entry`.
+pub(crate) fn stem(begin: &str) -> &str {
+    let mut stems = WORDS.iter().filter_map(|(first, _)| stem_of(begin, first));
+    stems.next().unwrap_or(begin)
+}
+
+fn stem_of<'a>(name: &'a str, word: &str) -> Option<&'a str> {
+    let stem = name.strip_suffix(word)?.strip_suffix(SEPARATORS)?;
+    (!stem.is_empty()).then_some(stem)
+}
+
+/// The name with another last word; an empty one has nothing before it that separates it.
+fn replace(name: &str, from: &str, to: &str) -> Option<String> {
+    if from.is_empty() {
+        return Some(format!("{name}_{to}"));
+    }
+    let stem = name.strip_suffix(from)?;
+    if !stem.is_empty() && !stem.ends_with(SEPARATORS) {
+        return None;
+    }
+    if to.is_empty() {
+        return stem_of(name, from).map(str::to_owned);
+    }
+    Some(format!("{stem}{to}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_are_known_by_their_names() {
+        let events = [
+            "function:entry",
+            "function:exit",
+            "sys:read_entry",
+            "sys:read_exit",
+            "a:b.enter",
+            "a:b.exit",
+            "dl:dlopen_req",
+            "dl:dlopen",
+            "m:lock_req",
+            "m:lock_acq",
+            "m:lock",
+            "t:start",
+            "t:end",
+            "span.new",
+            "span.close",
+            "x:tick_begin",
+            "x:carry",
+            "x:exit",
+            "x:weekend",
+        ];
+        let exists = |name: &str| events.contains(&name);
+        for (begin, end, called) in [
+            ("function:entry", "function:exit", "function"),
+            ("sys:read_entry", "sys:read_exit", "sys:read"),
+            ("a:b.enter", "a:b.exit", "a:b"),
+            ("dl:dlopen_req", "dl:dlopen", "dl:dlopen"),
+            ("m:lock_req", "m:lock_acq", "m:lock"),
+            ("t:start", "t:end", "t"),
+            ("span.new", "span.close", "span"),
+        ] {
+            assert_eq!(end_of(begin, &exists).as_deref(), Some(end));
+            assert_eq!(begin_of(end, &exists).as_deref(), Some(begin));
+            assert_eq!(
+                (begin_of(begin, &exists), end_of(end, &exists)),
+                (None, None)
+            );
+            assert_eq!(stem(begin), called);
+            assert_eq!(is_async(begin), begin == "span.new");
+        }
+        // Their other half is no event; nor is what only looks like a half one.
+        for name in ["x:tick_begin", "x:exit", "x:weekend", "x:carry", "m:lock"] {
+            assert_eq!(
+                (begin_of(name, &exists), end_of(name, &exists)),
+                (None, None),
+                "{name}"
+            );
+        }
+    }
+}
