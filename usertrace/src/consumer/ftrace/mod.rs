@@ -10,11 +10,13 @@
 //!
 //! [instances]: https://docs.kernel.org/trace/ftrace.html#instances
 
+mod cpu;
 mod format;
 mod page;
 mod recorder;
 mod ring;
 mod tracefs;
+mod worker;
 
 use std::io;
 use std::path::PathBuf;

@@ -1,0 +1,160 @@
+//! One CPU's events, and their stream.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::io;
+
+use usertrace_sys::uapi::LTT_CHANNEL_MAIN;
+
+use super::format::Format;
+use super::page;
+use super::ring::{Lost, Part, Ring};
+use crate::ctf::{StreamChannel, StreamOf, StreamState, StreamWriter, TraceWriter};
+
+/// What the names of streams' files begin with.
+const CHANNEL: &str = "cpu";
+/// Where a record has its thread's id. Its event's id is what it begins with.
+const PID: usize = 4;
+
+/// Where the files stand that there are, by their names.
+pub(super) type Streams = HashMap<OsString, StreamState>;
+
+/// A CPU, and its stream.
+#[derive(Debug)]
+pub(super) struct Cpu {
+    pub(super) number: u32,
+    pub(super) ring: Ring,
+    /// None: there was no event yet, and it has no file.
+    pub(super) stream: Option<StreamWriter>,
+    /// Where that stands, for who has to begin a packet again.
+    pub(super) state: Option<StreamState>,
+    /// What is not after this time is in the file already.
+    known: Option<u64>,
+    /// A page that could not be written yet.
+    held: Option<Part>,
+    pub(super) events: u64,
+    pub(super) lost: u64,
+}
+
+impl Cpu {
+    pub(super) fn new(number: u32, ring: Ring, streams: &Streams) -> Self {
+        let file = stream_of(number).file_name(&channel());
+        let state = streams.get(OsStr::new(&file)).copied();
+        Self {
+            number,
+            ring,
+            stream: None,
+            known: state.map(|state| state.time),
+            lost: state.map_or(0, |state| state.discarded),
+            state,
+            held: None,
+            events: 0,
+        }
+    }
+
+    /// Writes what there is in the ring. Was there something?
+    pub(super) fn drain(
+        &mut self,
+        trace: &TraceWriter,
+        formats: &HashMap<u16, Format>,
+    ) -> io::Result<bool> {
+        let mut some = false;
+        // No more than it may have now: what is written meanwhile is for the next time.
+        for _ in 0..self.ring.nr_pages() {
+            let part = match self.held.take() {
+                Some(part) => part,
+                None => match self.ring.next()? {
+                    Some(part) => part,
+                    None => break,
+                },
+            };
+            some = true;
+            if let Err(error) = self.write(trace, formats, part) {
+                // From the end of the last packet, when there is room again.
+                self.stream = None;
+                self.held = Some(part);
+                return Err(error);
+            }
+        }
+        Ok(some)
+    }
+
+    /// Writes a part of a page. A recorder that is killed leaves whole packets, and the next one finds the page again.
+    fn write(
+        &mut self,
+        trace: &TraceWriter,
+        formats: &HashMap<u16, Format>,
+        part: Part,
+    ) -> io::Result<()> {
+        self.lose(trace, part.lost)?;
+        let known = self.known;
+        let mut events = 0;
+        let mut stream = self.stream(trace)?;
+        let mut payload = Vec::new();
+        for record in page::records(self.ring.page(), part.to) {
+            let is_known =
+                record.offset < part.from || known.is_some_and(|known| record.time <= known);
+            let id = record.bytes.first_chunk().map(|id| u16::from_ne_bytes(*id));
+            let Some(format) = id.and_then(|id| formats.get(&id)).filter(|_| !is_known) else {
+                continue;
+            };
+            let pid = record
+                .bytes
+                .get(PID..)
+                .and_then(|bytes| bytes.first_chunk());
+            payload.clear();
+            format.payload(record.bytes, &mut payload);
+            stream.event(
+                format.event.id,
+                record.time,
+                pid.unwrap_or(&[0; 4]),
+                &payload,
+            )?;
+            events += 1;
+        }
+        stream.flush()?;
+        self.state = Some(stream.state());
+        self.stream = Some(stream);
+        self.events += events;
+        Ok(())
+    }
+
+    /// Tells of events that are missing here.
+    pub(super) fn lose(&mut self, trace: &TraceWriter, lost: Lost) -> io::Result<()> {
+        let more = match lost {
+            Lost::InAll(count) => count.saturating_sub(self.lost),
+            Lost::More(count) => count,
+            Lost::Some => {
+                let mut stream = self.stream(trace)?;
+                stream.overwrite(1)?;
+                self.stream = Some(stream);
+                return Ok(());
+            }
+        };
+        if more > 0 {
+            let mut stream = self.stream(trace)?;
+            stream.discard(more);
+            self.lost += more;
+            self.stream = Some(stream);
+        }
+        Ok(())
+    }
+
+    /// The stream: a file that is begun now, or where it stood.
+    fn stream(&mut self, trace: &TraceWriter) -> io::Result<StreamWriter> {
+        match self.stream.take() {
+            Some(stream) => Ok(stream),
+            None => trace.resume_stream(&channel(), stream_of(self.number), self.state.as_ref()),
+        }
+    }
+}
+
+fn channel() -> StreamChannel {
+    let mut channel = StreamChannel::new(CHANNEL, LTT_CHANNEL_MAIN as u32);
+    channel.set_contexts();
+    channel
+}
+
+fn stream_of(cpu: u32) -> StreamOf {
+    StreamOf::Cpu(cpu)
+}
