@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::symlink;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -247,11 +248,14 @@ fn options_that_would_mean_nothing_are_refused() {
 fn the_unit_is_one() {
     let directory = tempfile::tempdir().unwrap();
     let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/systemd");
+    // Where it was built, there may be spaces in the path.
+    let command = directory.path().join("usertrace");
+    symlink(env!("CARGO_BIN_EXE_usertrace"), &command).unwrap();
     for name in ["usertrace.service", "sys-kernel-ltt.mount"] {
         let unit = fs::read_to_string(units.join(name)).unwrap();
-        // The command is where it was built, and manual pages are elsewhere.
+        // Manual pages are elsewhere.
         let unit = unit
-            .replace("/usr/bin/usertrace", env!("CARGO_BIN_EXE_usertrace"))
+            .replace("/usr/bin/usertrace", command.to_str().unwrap())
             .replace("Documentation=", "#");
         fs::write(directory.path().join(name), unit).unwrap();
     }

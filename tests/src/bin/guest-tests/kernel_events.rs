@@ -30,6 +30,7 @@ pub(crate) const CASES: &[Case] = cases![
     f9_what_the_kernel_did_is_between_the_events_of_programs,
     f9_fields_of_the_kernels_events_are_what_the_kernel_prints,
     f9_a_recorder_that_is_killed_repeats_and_omits_no_event_of_the_kernel,
+    f9_what_a_killed_recorder_left_is_nobody_elses,
     f9_events_of_the_kernel_that_were_overwritten_are_counted,
     f9_f3_without_trace_buffers_the_kernels_events_are_recorded_too,
 ];
@@ -311,6 +312,34 @@ fn f9_a_recorder_that_is_killed_repeats_and_omits_no_event_of_the_kernel() {
     }
     assert_eq!(numbers.len() as u64, count);
     println!("{count} events");
+}
+
+/// Who records the trace to another directory has what was asked for, and nothing of what the kernel recorded before.
+fn f9_what_a_killed_recorder_left_is_nobody_elses() {
+    mount_tracefs();
+    let trace = Trace::create("kernel-left");
+    let directory = tempfile::tempdir().expect("a directory");
+    let killed = recorder(trace.name(), &[RENAME], &directory.path().join("killed"));
+    wait_until_it_records(&trace);
+    drop(killed);
+    assert_eq!(instances().len(), 1);
+    rename(1);
+    let other = directory.path().join("other");
+    let options = [
+        "--trace",
+        trace.name(),
+        "--kernel",
+        "sched:sched_process_exec",
+    ];
+    let run = record::command(&options, &other)
+        .args(["--", "true"])
+        .output();
+    let run = run.expect("it runs");
+    assert!(run.status.success(), "{run:?}");
+    let read = babeltrace::read(&other);
+    let names: BTreeSet<_> = read.events.iter().map(|event| &event.name[..]).collect();
+    assert_eq!(names, BTreeSet::from(["sched:sched_process_exec"]));
+    assert_eq!(instances(), Vec::<PathBuf>::new());
 }
 
 fn f9_events_of_the_kernel_that_were_overwritten_are_counted() {

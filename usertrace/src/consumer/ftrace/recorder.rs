@@ -88,7 +88,8 @@ impl KernelEvents {
                 list: tracefs.path().join("available_events"),
             });
         }
-        let instance = tracefs.instance(to.name)?;
+        let directory = to.output.join(DIRECTORY);
+        let instance = tracefs.instance(to.name, directory.exists())?;
         if instance.is_old {
             // Those that it has enabled are what its files have.
             events = instance.enabled()?;
@@ -97,7 +98,6 @@ impl KernelEvents {
         }
         let formats = events.iter().map(|event| instance.format(event));
         let formats = formats.collect::<Result<Vec<_>, _>>()?;
-        let directory = to.output.join(DIRECTORY);
         let writing = |source| FtraceError::Write {
             path: directory.clone(),
             source,

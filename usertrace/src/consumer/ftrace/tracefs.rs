@@ -125,9 +125,18 @@ impl Tracefs {
         lines(&self.path.join("available_events"))
     }
 
-    /// An instance for the trace of this name: a new one, which is not on, or that of a recording that was killed.
-    pub(super) fn instance(&self, trace: &str) -> Result<Instance, FtraceError> {
+    /// An instance for the trace of this name: a new one, which is not on, or that of a recording that was killed, if this one
+    /// goes on with that.
+    pub(super) fn instance(&self, trace: &str, goes_on: bool) -> Result<Instance, FtraceError> {
         let path = self.path.join("instances").join(format!("{PREFIX}{trace}"));
+        if !goes_on {
+            // What is there is of another recording, and only as long as that one is there, it cannot be removed.
+            match fs::remove_dir(&path) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(source) => return Err(FtraceError::File { path, source }),
+            }
+        }
         let is_old = match fs::create_dir(&path) {
             Ok(()) => false,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => true,
