@@ -479,6 +479,57 @@ fn e6_names_are_text_whatever_they_are() {
     );
 }
 
+/// F9: what the kernel did is beside what programs did, in lanes of threads and CPUs.
+#[test]
+fn f9_the_kernels_events_are_in_the_same_page() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    write(path, "prog", 40);
+    let info = TraceInfo {
+        trace_name: "mine".into(),
+        of: TraceOf::Kernel {
+            release: "7.3.4".into(),
+            version: "#1".into(),
+        },
+        hostname: Some("host".into()),
+    };
+    let sync = LttClockSync {
+        realtime: 1_700_000_000_000_000_000,
+        freq: 1_000_000_000,
+        ..LttClockSync::default()
+    };
+    let clock = Clock::new(&sync, &[]);
+    let mut kernel = TraceWriter::create(&path.join("kernel"), info, clock).unwrap();
+    let Ok(Description::Contexts(contexts)) = Description::parse(b"@1 s32 tid") else {
+        panic!("contexts");
+    };
+    kernel.declare_contexts(Scope::Cpu, &contexts).unwrap();
+    let event = Event::parse(b"9 task:task_rename 6 str newcomm").unwrap();
+    kernel.declare(&event).unwrap();
+    let mut channel = StreamChannel::new("cpu", 1);
+    channel.set_contexts();
+    let mut stream = kernel.stream(&channel, StreamOf::Cpu(1)).unwrap();
+    let tid = 4711i32.to_ne_bytes();
+    stream.event(9, 5 * MS, &tid, b"other\0").unwrap();
+    stream.finish().unwrap();
+
+    let mut browser = open(path, &["."]);
+    assert_eq!(row(&mut browser, "classes", "task:task_rename")[1], "1");
+    let lanes = browser.value(
+        "Data.lanes.map((lane, n) => lane.kind === 'thread' ? processName(lane.of) + ': ' + laneName(n) : laneName(n))",
+    );
+    let lanes: Vec<_> = lanes.as_array().unwrap().iter().collect();
+    for expected in ["kernel: thread 4711", "CPU 1"] {
+        assert!(lanes.iter().any(|lane| *lane == expected), "{lanes:?}");
+    }
+    assert!(
+        lanes
+            .iter()
+            .any(|lane| lane.as_str().unwrap().starts_with("prog (40): "))
+    );
+    no_complaints(&browser);
+}
+
 /// E7: what there is no room for is left out of the page, and it says so; counts are those of all.
 #[test]
 fn e7_what_is_left_out_is_said() {

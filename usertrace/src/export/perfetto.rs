@@ -390,7 +390,7 @@ impl Perfetto {
         }
         match owner {
             Owner::Process => {
-                let name = metadata.env_text("procname");
+                let name = metadata.whose();
                 let labels = [("hostname", "host"), ("trace_name", "trace")];
                 let labels = labels.into_iter().filter_map(|(key, label)| {
                     Some(format!("{label} {}", metadata.env_text(key)?))

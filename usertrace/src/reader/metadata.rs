@@ -256,6 +256,14 @@ impl Metadata {
         }
     }
 
+    /// Whose events these are: the process's name, or `kernel` for the kernel's own.
+    #[must_use]
+    pub fn whose(&self) -> Option<&str> {
+        let is_kernel = self.env_text("domain") == Some("kernel");
+        self.env_text("procname")
+            .or_else(|| is_kernel.then_some("kernel"))
+    }
+
     /// The process's id.
     #[must_use]
     pub fn pid(&self) -> Option<i64> {

@@ -77,7 +77,7 @@ impl Process {
             _ => None,
         };
         Self {
-            name: text("procname"),
+            name: metadata.whose().unwrap_or_default().to_owned(),
             pid: metadata.pid(),
             host: host as u32,
             trace: text("trace_name"),
@@ -388,7 +388,8 @@ impl StreamUse {
         Self {
             cpu: position(packet, "cpu_id"),
             tid: position(packet, "tid"),
-            vtid: position(contexts, "vtid"),
+            // The kernel's own events say it by the other one.
+            vtid: position(contexts, "vtid").or_else(|| position(contexts, "tid")),
             procname: position(contexts, "procname"),
         }
     }

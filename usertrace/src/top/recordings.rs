@@ -120,7 +120,7 @@ impl Process {
     fn name(&mut self, metadata: &crate::reader::Metadata) {
         let pid = metadata.pid().and_then(|pid| u32::try_from(pid).ok());
         self.pid = pid.unwrap_or_default();
-        self.comm = metadata.env_text("procname").unwrap_or("?").to_owned();
+        self.comm = metadata.whose().unwrap_or("?").to_owned();
     }
 
     fn place(&mut self, name: &str) -> usize {

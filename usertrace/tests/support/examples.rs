@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// The commands that have a page.
-pub const COMMANDS: [&str; 15] = [
+pub const COMMANDS: [&str; 17] = [
     "record",
     "ctl",
     "start",
@@ -16,6 +16,8 @@ pub const COMMANDS: [&str; 15] = [
     "snapshot",
     "extract",
     "view",
+    "report",
+    "export",
     "list",
     "top",
     "doctor",

@@ -5,6 +5,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use crate::terminal::Terminal;
+use usertrace::consumer::Tracefs;
+
 use crate::{examples, server};
 
 pub(crate) const ALL: &[(&str, fn())] = &[
@@ -327,7 +329,7 @@ fn example(command: &str, line: &str) {
     symlink(std::env::current_exe().unwrap(), at("server")).unwrap();
     fs::write(at("Makefile"), "all:\n\t./server 3\n").unwrap();
     let run = |line: &str| examples::run(line, directory.path(), &[]);
-    if command == "view" && !line.contains("record") {
+    if ["view", "report", "export"].contains(&command) && !line.contains("record") {
         let (status, said) = run(
             "usertrace record -q -o traces -- ./server 3 && cp -r traces usertrace-20261122T150347Z",
         );
@@ -342,6 +344,7 @@ fn example(command: &str, line: &str) {
         line = line.replace(system, own);
     }
     let takes_kernel = line.contains("mine")
+        || line.contains("--rotate-size")
         || line.contains("-p 4711")
         || line == "usertrace list"
         || line.starts_with("usertrace top  ");
@@ -355,6 +358,12 @@ fn example(command: &str, line: &str) {
     let (status, said) = run(&line);
     if takes_kernel {
         assert!(said.contains("trace buffers"), "{line}: {said}");
+        return;
+    }
+    if line.contains("--kernel") && Tracefs::find().is_err() {
+        // Or this user may not use it.
+        assert_eq!(status, Some(125), "{line}: {said}");
+        assert!(said.contains("trac"), "{line}: {said}");
         return;
     }
     let goes_on = ["-- ./server", " watch"]

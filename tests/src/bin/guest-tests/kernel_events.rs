@@ -41,7 +41,7 @@ const RENAME: &str = "task:task_rename";
 const KILLS: u64 = 20;
 const MORE: &str = "USERTRACE_TEST_KILLS";
 
-fn mount_tracefs() {
+pub(crate) fn mount_tracefs() {
     if Path::new(TRACEFS).join("trace_clock").exists() {
         return;
     }

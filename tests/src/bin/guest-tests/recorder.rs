@@ -201,7 +201,7 @@ fn f1_a_terminal_shows_how_far_it_is() {
     let writers = writers(&stop, &recorded, &lost);
     let directory = tempfile::tempdir().expect("a directory");
     // Not in the command, which has the words of a shell.
-    let record = "exec \"$USERTRACE\" record -o trace";
+    let record = "exec \"$USERTRACE\" record -a -o trace";
     let mut terminal = Command::new("script");
     // Without a program: everything, until it is told to stop.
     terminal

@@ -517,13 +517,16 @@ fn example(command: &str, line: &str) {
         assert_eq!(status, Some(0), "{line}: {said}");
     };
     // What the examples are about is there.
+    if line.contains("--kernel") {
+        crate::kernel_events::mount_tracefs();
+    }
     if line.contains("--channel slow") {
         prepare("mkdir /sys/kernel/ltt/mine /sys/kernel/ltt/mine/slow");
     }
     if line.contains("mine") && !line.starts_with("usertrace start --flight") {
         prepare("usertrace start mine && ./server 3");
     }
-    if command == "view" && !line.contains("record") {
+    if ["view", "report", "export"].contains(&command) && !line.contains("record") {
         prepare(
             "usertrace record -q -o traces -- ./server 3 && cp -r traces usertrace-20261122T150347Z",
         );

@@ -25,12 +25,12 @@ const LOST: Duration = Duration::from_secs(60);
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  usertrace daemon                             all traces that there are, and will be
-  usertrace daemon --trace web --trace db      these, also if they come later
-  usertrace daemon --start web -e 'shop:*' --rotate-time 1h --keep 48      two days of a trace that it starts itself
-  systemctl enable --now usertrace             as a service, where the package usertrace is installed
-  usertrace view /var/lib/usertrace/web        what there is, all chunks as one
-  kill -HUP PID                                all begin a new chunk
+  usertrace daemon                             # all traces that there are, and will be
+  usertrace daemon --trace web --trace db      # these, also if they come later
+  usertrace daemon --start web -e 'shop:*' --rotate-time 1h --keep 48      # two days of a trace that it starts itself
+  systemctl enable --now usertrace             # as a service, where the package usertrace is installed
+  usertrace view /var/lib/usertrace/web        # what there is, all chunks as one
+  kill -HUP PID                                # all begin a new chunk
 
 Each trace has a directory of its name, and in there chunks, whose names sort by time. The one that is written is called
 *.current; the others may be read, moved and removed by anybody. Limits are those of each trace. Without --rotate-size and

@@ -21,7 +21,7 @@ const CHUNK: usize = 128 << 10;
 Examples:
   usertrace export --json traces | jq -r 'select(.event == \"libc:malloc\") | .fields.size'
   usertrace export --json -e 'shop:*' --pid 4710 -o events.json traces
-  usertrace export --perfetto -o traces.perfetto-trace traces         to open at ui.perfetto.dev
+  usertrace export --perfetto -o traces.perfetto-trace traces         # to open at ui.perfetto.dev
 
 With --json, each line is an object, of an event, in the order of time:
   time       nanoseconds since 1970

@@ -70,6 +70,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     trace: Option<String>,
 
+    /// Record all processes that are traced, also beside a program: as it is anyway without -p
+    #[arg(short, long, conflicts_with = "pid")]
+    all: bool,
+
     /// Record processes that run, and no others, until the last of them ends or SIGINT comes; several with commas between
     /// them
     #[arg(

@@ -61,8 +61,9 @@ function element(name, text, parent) {
 }
 
 function processName(index) {
-  const process = Data.processes[index];
-  return `${process.name || "process"} (${process.pid ?? "?"})`;
+  const { name, pid } = Data.processes[index];
+  if (name && pid === null) return name;
+  return `${name || "process"} (${pid ?? "?"})`;
 }
 
 function laneName(lane) {
