@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use support::babeltrace;
 use support::dump::{Machine, PAGE, Process, SYNC, Style, Trace, elf, file, machine, save};
 use usertrace::crash::{
-    Directory, DirectoryError, DumpError, ElfDump, ExtractError, Extraction, PhysicalMemory,
+    Directory, DirectoryError, Dump, DumpError, ElfDump, ExtractError, Extraction, PhysicalMemory,
     Presence, Problems, extract,
 };
 use usertrace::ctf::Version;
@@ -496,22 +496,25 @@ fn memory_is_found_however_the_segments_lie() {
     }
 }
 
-fn open(bytes: &[u8]) -> Result<ElfDump, DumpError> {
+fn open(bytes: &[u8]) -> Result<Dump, DumpError> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("vmcore");
     fs::write(&path, bytes).unwrap();
-    ElfDump::open(&path)
+    Dump::open(&path)
 }
 
 #[test]
 fn what_is_no_dump_is_refused() {
     let good = elf(&one(1), Style::Runs);
     assert!(open(&good).is_ok());
-    assert!(matches!(open(b""), Err(DumpError::NotElf)));
-    assert!(matches!(open(b"not a dump at all"), Err(DumpError::NotElf)));
+    assert!(matches!(open(b""), Err(DumpError::Unknown)));
+    assert!(matches!(
+        open(b"not a dump at all"),
+        Err(DumpError::Unknown)
+    ));
     assert!(matches!(
         open(&[b"KDUMP   ".as_slice(), &[0; 99]].concat()),
-        Err(DumpError::Compressed)
+        Err(DumpError::Io { .. })
     ));
     assert!(matches!(open(&good[..30]), Err(DumpError::Io { .. })));
     assert!(matches!(open(&good[..100]), Err(DumpError::Io { .. })));

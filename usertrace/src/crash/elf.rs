@@ -1,8 +1,6 @@
 //! Dumps that are ELF files: `/proc/vmcore`, `makedumpfile -E`, and QEMU's `dump-guest-memory`.
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use object::LittleEndian;
@@ -13,41 +11,13 @@ use object::elf::{
 use object::pod::{Pod, from_bytes, slice_from_bytes};
 use object::read::elf::NoteIterator;
 
-use super::{PhysicalMemory, Presence, Vmcoreinfo};
+use super::dump_file::DumpFile;
+use super::{DumpError, PhysicalMemory, Presence, Vmcoreinfo};
 
 /// Segments that a dump may have: one for each piece of memory, and there are machines with many.
 const MAX_SEGMENTS: u32 = 1 << 18;
 /// Bytes of notes that a dump may have: some hundred for each CPU.
 const MAX_NOTES: u64 = 16 << 20;
-
-/// A file that is no dump which can be read.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum DumpError {
-    /// It cannot be read.
-    #[error("cannot read {what}")]
-    Io {
-        /// Which part.
-        what: &'static str,
-        /// Why.
-        source: io::Error,
-    },
-    /// It is `makedumpfile`'s own format.
-    #[error(
-        "this is a dump in the compressed format of kdump; only ELF can be read: make it with makedumpfile -E, or \
-         convert it"
-    )]
-    Compressed,
-    /// It is not an ELF file at all.
-    #[error("this is not an ELF file")]
-    NotElf,
-    /// It is an ELF file for another kind of machine, or not a dump.
-    #[error("this is an ELF file, but not a dump of a 64-bit little-endian machine")]
-    NotADump,
-    /// It says that it has more than can be.
-    #[error("{0} segments are more than a dump has")]
-    Segments(u32),
-}
 
 /// Bytes that follow each other, in memory and in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +31,7 @@ struct Piece {
 /// A dump, of which only what is asked for is read.
 #[derive(Debug)]
 pub struct ElfDump {
-    file: File,
+    file: DumpFile,
     /// What the file has, by address, without overlaps.
     present: Vec<Piece>,
     /// What memory there was, likewise.
@@ -76,19 +46,19 @@ impl ElfDump {
     /// # Errors
     /// When it cannot be read, or is none.
     pub fn open(path: &Path) -> Result<Self, DumpError> {
-        let io = |what| move |source| DumpError::Io { what, source };
-        let file = File::open(path).map_err(io("the file"))?;
-        let len = file.metadata().map_err(io("the file"))?.len();
+        let file = DumpFile::open(path).map_err(io("the file"))?;
+        Self::of(file)
+    }
 
-        let mut magic = [0; 8];
-        let magic_len = read_up_to(&file, 0, &mut magic).map_err(io("the file"))?;
-        if magic == *b"KDUMP   " || magic == *b"DISKDUMP" {
-            return Err(DumpError::Compressed);
+    pub(super) fn of(file: DumpFile) -> Result<Self, DumpError> {
+        let len = file.len();
+        let mut magic = [0; ELFMAG.len()];
+        let magic_len = file.read_up_to(0, &mut magic).map_err(io("the file"))?;
+        if magic_len < magic.len() || magic != ELFMAG {
+            return Err(DumpError::Unknown);
         }
-        if magic_len < magic.len() || magic[..4] != ELFMAG {
-            return Err(DumpError::NotElf);
-        }
-        let header = read_vec(&file, 0, size_of::<FileHeader64<LittleEndian>>())
+        let header = file
+            .read_vec(0, size_of::<FileHeader64<LittleEndian>>())
             .map_err(io("the ELF header"))?;
         let header: &FileHeader64<LittleEndian> = pod(&header)?;
         if header.e_ident.class != ELFCLASS64
@@ -103,22 +73,23 @@ impl ElfDump {
         if count > MAX_SEGMENTS {
             return Err(DumpError::Segments(count));
         }
-        let segments = read_vec(
-            &file,
-            header.e_phoff.get(LittleEndian),
-            count as usize * size_of::<ProgramHeader64<LittleEndian>>(),
-        )
-        .map_err(io("the program headers"))?;
+        let segments = file
+            .read_vec(
+                header.e_phoff.get(LittleEndian),
+                count as usize * size_of::<ProgramHeader64<LittleEndian>>(),
+            )
+            .map_err(io("the program headers"))?;
         let (segments, _) =
             slice_from_bytes::<ProgramHeader64<LittleEndian>>(&segments, count as usize)
                 .map_err(|()| DumpError::NotADump)?;
 
+        let cut_short = file.is_cut_short();
         let mut dump = Self {
             file,
             present: Vec::new(),
             memory: Vec::new(),
             vmcoreinfo: Vmcoreinfo::default(),
-            cut_short: false,
+            cut_short,
         };
         for segment in segments {
             let offset = segment.p_offset.get(LittleEndian);
@@ -162,7 +133,7 @@ impl ElfDump {
     /// Takes the notes of use from a segment. One that cannot be read, or is none, has none.
     fn read_notes(&mut self, offset: u64, size: u64, align: u64) {
         let mut bytes = vec![0; size.min(MAX_NOTES) as usize];
-        let len = read_up_to(&self.file, offset, &mut bytes).unwrap_or(0);
+        let len = self.file.read_up_to(offset, &mut bytes).unwrap_or(0);
         type Notes<'a> = NoteIterator<'a, FileHeader64<LittleEndian>>;
         // Dumps say 0 and 1 as well, and mean 4.
         let align = if align == 8 { 8 } else { 4 };
@@ -193,7 +164,7 @@ impl PhysicalMemory for ElfDump {
                     let len = rest.len().min((piece.end - at) as usize);
                     // No overflow that matters: an offset that no file has reads as its end.
                     let offset = piece.offset.saturating_add(at - piece.start);
-                    let read = read_up_to(&self.file, offset, &mut rest[..len]).unwrap_or(0);
+                    let read = self.file.read_up_to(offset, &mut rest[..len]).unwrap_or(0);
                     if read < len {
                         rest[read..len].fill(0);
                         presence = Presence::Missing;
@@ -251,14 +222,13 @@ fn flatten(pieces: &mut Vec<Piece>) {
     });
 }
 
-fn segment_count(file: &File, header: &FileHeader64<LittleEndian>) -> io::Result<u32> {
+fn segment_count(file: &DumpFile, header: &FileHeader64<LittleEndian>) -> io::Result<u32> {
     let count = header.e_phnum.get(LittleEndian);
     if count != PN_XNUM {
         return Ok(u32::from(count));
     }
     // There are more than the field can say: then the first section header says it.
-    let section = read_vec(
-        file,
+    let section = file.read_vec(
         header.e_shoff.get(LittleEndian),
         size_of::<SectionHeader64<LittleEndian>>(),
     )?;
@@ -267,36 +237,11 @@ fn segment_count(file: &File, header: &FileHeader64<LittleEndian>) -> io::Result
     Ok(section.sh_info.get(LittleEndian))
 }
 
+fn io(what: &'static str) -> impl FnOnce(io::Error) -> DumpError {
+    move |source| DumpError::Io { what, source }
+}
+
 fn pod<T: Pod>(bytes: &[u8]) -> Result<&T, DumpError> {
     let (value, _) = from_bytes(bytes).map_err(|()| DumpError::NotADump)?;
     Ok(value)
-}
-
-fn read_vec(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; len];
-    if read_up_to(file, offset, &mut bytes)? < len {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    Ok(bytes)
-}
-
-/// Reads as much as there is.
-fn read_up_to(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut done = 0;
-    while done < buffer.len() {
-        // The kernel takes offsets as signed numbers, and refuses the others.
-        let Some(at) = offset
-            .checked_add(done as u64)
-            .filter(|&at| i64::try_from(at).is_ok())
-        else {
-            break;
-        };
-        match file.read_at(&mut buffer[done..], at) {
-            Ok(0) => break,
-            Ok(read) => done += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(done)
 }

@@ -8,16 +8,21 @@
 //! and does not keep the rest from being read.
 
 mod directory;
+mod dump;
+mod dump_file;
 mod elf;
 mod extract;
+mod kdump;
 mod memory;
 mod problems;
 mod tree;
 mod vmcoreinfo;
 
 pub use directory::{Directory, DirectoryError};
-pub use elf::{DumpError, ElfDump};
+pub use dump::{Dump, DumpError};
+pub use elf::ElfDump;
 pub use extract::{ExtractError, Extraction, TraceSummary, extract};
+pub use kdump::KdumpDump;
 pub use memory::{PhysicalMemory, Presence};
 pub use problems::Problems;
 pub use tree::{PageTree, TreeError};

@@ -101,6 +101,23 @@ impl Crashed {
         );
     }
 
+    /// The dump must have the same traces in each format that `makedumpfile` has, at the lowest level and at the highest.
+    pub(crate) fn is_the_same_in_each_format(&self) {
+        let whole = Dump::extract(&self.vmcore, &self.directory.path().join("as-it-is"));
+        for (name, format) in FORMATS {
+            for level in ["0", "31"] {
+                let name = format!("{name}-{level}");
+                let dump = self.directory.path().join(&name);
+                makedumpfile(&[&["-d", level][..], format].concat(), &self.vmcore, &dump);
+                let extracted =
+                    Dump::extract(&dump, &self.directory.path().join(name.clone() + "-traces"));
+                assert_eq!(extracted, whole, "{name}");
+                // Each has as many bytes as the guest has memory.
+                std::fs::remove_file(&dump).expect("a dump");
+            }
+        }
+    }
+
     /// There must be one trace with one process, which wrote this.
     pub(crate) fn expect(&self, expected: &Expected) {
         self.check(|dump| dump.check(expected));
@@ -130,22 +147,43 @@ impl Drop for Crashed {
     }
 }
 
+/// What `makedumpfile` is told for a format.
+const FORMATS: [(&str, &[&str]); 7] = [
+    ("elf", &["-E"]),
+    ("zlib", &["-c"]),
+    ("lzo", &["-l"]),
+    ("snappy", &["-p"]),
+    ("zstd", &["-z"]),
+    ("flattened-elf", &["-E", "-F"]),
+    ("flattened-zlib", &["-c", "-F"]),
+];
+
 /// Leaves out all pages that are free, zero, cached, or a user's.
 fn filter(from: &Path, to: &Path) {
-    let output = Command::new("makedumpfile")
-        .args(["-d", "31", "-E"])
-        .args([from, to])
-        .output()
-        .expect("makedumpfile (Debian package makedumpfile) must be installed to run this test");
-    assert!(
-        output.status.success(),
-        "makedumpfile: {}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
+    makedumpfile(&["-d", "31", "-E"], from, to);
     let bytes = |path: &Path| {
         use std::os::unix::fs::MetadataExt;
         std::fs::metadata(path).expect("a dump").blocks() * 512
     };
     assert!(bytes(to) < bytes(from), "it did filter");
+}
+
+fn makedumpfile(options: &[&str], from: &Path, to: &Path) {
+    let mut command = Command::new("makedumpfile");
+    command.args(options).arg(from);
+    if options.contains(&"-F") {
+        // Flattened ones are written to pipes.
+        command.stdout(std::fs::File::create(to).expect("a file"));
+    } else {
+        command.arg(to);
+    }
+    let output = command
+        .output()
+        .expect("makedumpfile (Debian package makedumpfile) must be installed to run this test");
+    assert!(
+        output.status.success(),
+        "makedumpfile {options:?}: {}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
 }

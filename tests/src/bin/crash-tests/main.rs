@@ -79,18 +79,20 @@ fn c7_panic_in_the_middle_of_an_event() {
         .expect_at_least(&[Writer::exactly(0, 20_000), Writer::at_least(1, 1)]);
 }
 
-/// A process that was killed before, and not read, is in the dump as well; and so is a trace that was stopped.
+/// A process that was killed before, and not read, is in the dump as well; and so is a trace that was stopped. All that is so in
+/// each format that a dump may have.
 fn c7_panic_with_a_dead_process_and_a_stopped_trace() {
-    Crash::of(DEFAULT)
+    let crashed = Crash::of(DEFAULT)
         .before("mkdir $ltt/other; echo 1 > $ltt/other/start")
         .before("\"$numbered\" --events 500")
         .before("echo 0 > $ltt/other/start")
-        .numbered(&["--panic", "--events", "300"])
-        .expect_traces(&[
-            ("crash", true, &[500, 300]),
-            // The second process was given a buffer of it, and had nothing to write there.
-            ("other", false, &[500]),
-        ]);
+        .numbered(&["--panic", "--events", "300"]);
+    crashed.expect_traces(&[
+        ("crash", true, &[500, 300]),
+        // The second process was given a buffer of it, and had nothing to write there.
+        ("other", false, &[500]),
+    ]);
+    crashed.is_the_same_in_each_format();
 }
 
 fn c7_panic_without_any_trace() {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use serde::Serialize;
-use usertrace::crash::{ElfDump, Extraction, Vmcoreinfo, extract};
+use usertrace::crash::{Dump, Extraction, Vmcoreinfo, extract};
 use usertrace::ctf::Version;
 
 use crate::output::{self, Totals};
@@ -23,8 +23,9 @@ Examples:
   usertrace extract /proc/vmcore -o /var/crash/traces      # in the crash kernel
   usertrace extract vmcore -o traces && usertrace view traces | tail
 
-The dump is an ELF file: /proc/vmcore, or what makedumpfile -E or QEMU's dump-guest-memory made of one. Neither
-symbols nor debug information are needed. For each trace there will be a directory, with a CTF trace for each
+The dump is an ELF file (/proc/vmcore, or what makedumpfile -E or QEMU's dump-guest-memory made of one), or in the compressed format
+of kdump (makedumpfile -c, -l, -p, -z, and QEMU's); flattened ones (makedumpfile -F) are read as well. Neither symbols nor
+debug information are needed. For each trace there will be a directory, with a CTF trace for each
 process. A summary, and what could not be read, is printed on standard error.
 
 Exit status: 0 if all traces were extracted, 1 if that failed, 2 for a wrong command line, 3 if something of them
@@ -64,7 +65,7 @@ impl Args {
 
     fn try_run(self) -> anyhow::Result<u8> {
         let name = self.vmcore.display();
-        let dump = ElfDump::open(&self.vmcore).with_context(|| format!("cannot read {name}"))?;
+        let dump = Dump::open(&self.vmcore).with_context(|| format!("cannot read {name}"))?;
         let Vmcoreinfo {
             root,
             release,

@@ -1,0 +1,438 @@
+//! Dumps in the compressed format of kdump: `makedumpfile -c`, `-l`, `-p` and `-z`, and QEMU's
+//! `dump-guest-memory -z`, `-l` and `-s`.
+//!
+//! The format is makedumpfile's (its sources: `diskdump_mod.h`, `IMPLEMENTATION`): a header, another one, two bitmaps with a bit for
+//! each page (whether there was such memory; whether the dump has it), for each page of the second a descriptor, and the pages.
+
+use std::cell::RefCell;
+
+use object::LittleEndian;
+use object::elf::FileHeader64;
+use object::read::elf::NoteIterator;
+
+use super::dump_file::DumpFile;
+use super::{DumpError, PhysicalMemory, Presence, Vmcoreinfo};
+
+/// What the file begins with.
+pub(super) const MAGIC: &[u8; 8] = b"KDUMP   ";
+/// `struct disk_dump_header`, and where its fields are that are of use.
+const HEADER: usize = 464;
+const VERSION: usize = 8;
+const STATUS: usize = 424;
+const BLOCK_SIZE: usize = 428;
+const SUB_HEADER_BLOCKS: usize = 432;
+const BITMAP_BLOCKS: usize = 436;
+const MAX_PFN: usize = 440;
+/// The dump was not finished, as there was no room for it.
+const INCOMPLETE: u32 = 8;
+/// `struct kdump_sub_header`, which is in the second block; of older versions, less of it is true.
+const SUB_HEADER: usize = 104;
+const SPLIT: usize = 12;
+const VMCOREINFO: usize = 32;
+const NOTES: usize = 48;
+const MAX_PFN_64: usize = 96;
+/// Bytes of vmcoreinfo or notes that a dump may have.
+const MAX_NOTES: u64 = 16 << 20;
+/// Bytes of the bitmap that are looked at together, and have their rank known.
+const CHUNK: usize = 4096;
+/// Bytes of both bitmaps that a dump may have: enough for 64 TiB in pages of 4 KiB.
+const MAX_BITMAPS: u64 = 4 << 30;
+/// A page's descriptor: where it is, how long, and how it is compressed.
+const DESCRIPTOR: usize = 24;
+const ZLIB: u32 = 1;
+const LZO: u32 = 2;
+const SNAPPY: u32 = 4;
+const ZSTD: u32 = 0x20;
+
+/// A dump, of which only the pages are read that are asked for.
+#[derive(Debug)]
+pub struct KdumpDump {
+    file: DumpFile,
+    block_size: u64,
+    /// Where the bitmaps are, and how long one is.
+    memory: u64,
+    present: u64,
+    bitmap_len: u64,
+    /// Pages beyond it there are not.
+    max_pfn: u64,
+    /// How many pages the dump has before each chunk of the bitmap.
+    ranks: Vec<u64>,
+    descriptors: u64,
+    vmcoreinfo: Vmcoreinfo,
+    cut_short: bool,
+    /// The page that was read last: most are asked for in parts.
+    last: RefCell<Option<(u64, Vec<u8>)>>,
+}
+
+impl KdumpDump {
+    pub(super) fn open(file: DumpFile) -> Result<Self, DumpError> {
+        let io = |what| move |source| DumpError::Io { what, source };
+        let header = file.read_vec(0, HEADER).map_err(io("the header"))?;
+        let version = half(&header, VERSION);
+        let block_size = u64::from(half(&header, BLOCK_SIZE));
+        let is_good = block_size.is_power_of_two() && (4096..=1 << 20).contains(&block_size);
+        if header[..8] != *MAGIC || !is_good {
+            return Err(DumpError::Kdump("its header is none"));
+        }
+        let sub = file
+            .read_vec(block_size, SUB_HEADER)
+            .map_err(io("the second header"))?;
+        if version >= 2 && half(&sub, SPLIT) != 0 {
+            return Err(DumpError::Kdump(
+                "it is one part of several: put them together by makedumpfile --reassemble",
+            ));
+        }
+        let max_pfn = match version {
+            6.. => word(&sub, MAX_PFN_64),
+            _ => u64::from(half(&header, MAX_PFN)),
+        };
+        let memory = block_size * (1 + u64::from(half(&header, SUB_HEADER_BLOCKS)));
+        let bitmaps_len = block_size * u64::from(half(&header, BITMAP_BLOCKS));
+        if bitmaps_len > MAX_BITMAPS {
+            return Err(DumpError::Kdump(
+                "its bitmaps are larger than those of any machine",
+            ));
+        }
+        let (bitmap_len, descriptors) = (bitmaps_len / 2, memory + bitmaps_len);
+        if descriptors > file.len() {
+            return Err(DumpError::Kdump("it ends before its pages"));
+        }
+        let cut_short = file.is_cut_short() || half(&header, STATUS) & INCOMPLETE != 0;
+        let mut dump = Self {
+            file,
+            block_size,
+            memory,
+            present: memory + bitmap_len,
+            bitmap_len,
+            max_pfn: max_pfn.min(bitmap_len * 8),
+            ranks: Vec::new(),
+            descriptors,
+            vmcoreinfo: Vmcoreinfo::default(),
+            cut_short,
+            last: RefCell::default(),
+        };
+        dump.count().map_err(io("the bitmap"))?;
+        if version >= 3 {
+            let (offset, size) = (word(&sub, VMCOREINFO), word(&sub, VMCOREINFO + 8));
+            let text = dump.part(offset, size);
+            dump.vmcoreinfo.merge(&text);
+        }
+        if version >= 4 {
+            let (offset, size) = (word(&sub, NOTES), word(&sub, NOTES + 8));
+            let notes = dump.part(offset, size);
+            dump.read_notes(&notes);
+        }
+        Ok(dump)
+    }
+
+    /// What the dump's kernel says of itself.
+    #[must_use]
+    pub fn vmcoreinfo(&self) -> &Vmcoreinfo {
+        &self.vmcoreinfo
+    }
+
+    /// Does it have less than it should?
+    #[must_use]
+    pub fn is_cut_short(&self) -> bool {
+        self.cut_short
+    }
+
+    /// What there is of a part of the file.
+    fn part(&self, offset: u64, size: u64) -> Vec<u8> {
+        let mut bytes = vec![0; size.min(MAX_NOTES) as usize];
+        let len = self.file.read_up_to(offset, &mut bytes).unwrap_or(0);
+        bytes.truncate(len);
+        bytes
+    }
+
+    fn read_notes(&mut self, bytes: &[u8]) {
+        type Notes<'a> = NoteIterator<'a, FileHeader64<LittleEndian>>;
+        let Ok(mut notes) = Notes::new(LittleEndian, 4, bytes) else {
+            return;
+        };
+        while let Ok(Some(note)) = notes.next() {
+            if note.name() == b"VMCOREINFO" {
+                self.vmcoreinfo.merge(note.desc());
+            }
+        }
+    }
+
+    /// Counts the pages that the dump has.
+    fn count(&mut self) -> std::io::Result<()> {
+        let (mut rank, mut at) = (0, 0);
+        let mut chunk = [0; CHUNK];
+        while at < self.bitmap_len {
+            self.ranks.push(rank);
+            let len = (self.bitmap_len - at).min(CHUNK as u64) as usize;
+            let read = self.file.read_up_to(self.present + at, &mut chunk[..len])?;
+            let bits = chunk[..read]
+                .iter()
+                .map(|byte| u64::from(byte.count_ones()));
+            rank += bits.sum::<u64>();
+            at += len as u64;
+        }
+        // The last descriptor is there, if all are.
+        let end = self.descriptors.saturating_add(rank * DESCRIPTOR as u64);
+        self.cut_short |= end > self.file.len();
+        Ok(())
+    }
+
+    /// Whether a page's bit is set in the bitmap at `start`, and how many are before it in its chunk.
+    fn bit(&self, start: u64, pfn: u64) -> Option<(bool, u64)> {
+        let (byte, mask) = (pfn / 8, 1u8 << (pfn % 8));
+        let first = byte / CHUNK as u64 * CHUNK as u64;
+        let mut bytes = vec![0; (byte - first + 1) as usize];
+        let read = self.file.read_up_to(start + first, &mut bytes).ok()?;
+        let (last, before) = bytes.get(..read)?.split_last()?;
+        if read < bytes.len() {
+            return None;
+        }
+        let ones: u64 = before.iter().map(|byte| u64::from(byte.count_ones())).sum();
+        let ones = ones + u64::from((last & (mask - 1)).count_ones());
+        Some((last & mask != 0, ones))
+    }
+
+    /// A page's bytes; or why they are not there.
+    fn page(&self, pfn: u64) -> Result<Vec<u8>, Presence> {
+        if pfn >= self.max_pfn {
+            return Err(Presence::Missing);
+        }
+        let (is_present, before) = self.bit(self.present, pfn).ok_or(Presence::Missing)?;
+        if !is_present {
+            let was_memory = self.bit(self.memory, pfn).is_some_and(|(was, _)| was);
+            return Err(match was_memory {
+                true => Presence::Excluded,
+                false => Presence::Missing,
+            });
+        }
+        let chunk = (pfn / 8 / CHUNK as u64) as usize;
+        let rank = self.ranks.get(chunk).ok_or(Presence::Missing)? + before;
+        self.read_page(rank).ok_or(Presence::Missing)
+    }
+
+    /// The page that has so many before it in the file. None: it is not there, or damaged.
+    fn read_page(&self, rank: u64) -> Option<Vec<u8>> {
+        let at = self
+            .descriptors
+            .checked_add(rank.checked_mul(DESCRIPTOR as u64)?)?;
+        let descriptor = self.file.read_vec(at, DESCRIPTOR).ok()?;
+        let (offset, size) = (word(&descriptor, 0), half(&descriptor, 8));
+        let (flags, len) = (half(&descriptor, 12), self.block_size as usize);
+        // What would be longer compressed is not.
+        if size as usize > len {
+            return None;
+        }
+        let data = self.file.read_vec(offset, size as usize).ok()?;
+        let mut page = vec![0; len];
+        let written = match flags & (ZLIB | LZO | SNAPPY | ZSTD) {
+            0 => return Some(data).filter(|data| data.len() == len),
+            ZLIB => {
+                use miniz_oxide::inflate::decompress_slice_iter_to_slice;
+                let data = std::iter::once(&data[..]);
+                decompress_slice_iter_to_slice(&mut page, data, true, false).ok()?
+            }
+            LZO => lzokay::decompress::decompress(&data, &mut page).ok()?,
+            SNAPPY => snap::raw::Decoder::new()
+                .decompress(&data, &mut page)
+                .ok()?,
+            ZSTD => ruzstd::decoding::FrameDecoder::new()
+                .decode_all(&data, &mut page)
+                .ok()?,
+            _ => return None,
+        };
+        (written == len).then_some(page)
+    }
+}
+
+impl PhysicalMemory for KdumpDump {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> Presence {
+        let mut presence = Presence::Whole;
+        let mut done = 0;
+        while done < buffer.len() {
+            let Some(at) = address.checked_add(done as u64) else {
+                buffer[done..].fill(0);
+                return Presence::Missing;
+            };
+            let (pfn, within) = (at / self.block_size, (at % self.block_size) as usize);
+            let len = (buffer.len() - done).min(self.block_size as usize - within);
+            let to = &mut buffer[done..done + len];
+            let mut last = self.last.borrow_mut();
+            if last.as_ref().is_none_or(|(of, _)| *of != pfn) {
+                match self.page(pfn) {
+                    Ok(page) => *last = Some((pfn, page)),
+                    Err(why) => {
+                        to.fill(0);
+                        presence = presence.max(why);
+                        done += len;
+                        continue;
+                    }
+                }
+            }
+            if let Some((_, page)) = &*last {
+                to.copy_from_slice(&page[within..within + len]);
+            }
+            done += len;
+        }
+        presence
+    }
+}
+
+fn half(bytes: &[u8], at: usize) -> u32 {
+    let bytes = bytes.get(at..).and_then(|bytes| bytes.first_chunk());
+    bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    let bytes = bytes.get(at..).and_then(|bytes| bytes.first_chunk());
+    bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BLOCK: usize = 4096;
+    /// Pages of memory that there were; those whose number is divisible by 3 were left out.
+    const PAGES: u64 = 40_000;
+    /// Of these, the dump has 64 only, so that it is not large.
+    const KEPT: [u64; 6] = [0, 1, 7, 32_767, 32_769, 39_998];
+
+    fn page(pfn: u64) -> Vec<u8> {
+        (0..BLOCK as u64).map(|at| (pfn + at / 64) as u8).collect()
+    }
+
+    /// A dump of version 6, with pages in the formats for which there is a compressor here.
+    fn dump() -> Vec<u8> {
+        let bitmap = (PAGES as usize).div_ceil(8).next_multiple_of(BLOCK);
+        let mut bytes = vec![0; BLOCK * 2];
+        bytes[..8].copy_from_slice(MAGIC);
+        let mut put =
+            |at: usize, value: u32| bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        put(VERSION, 6);
+        put(BLOCK_SIZE, BLOCK as u32);
+        put(SUB_HEADER_BLOCKS, 1);
+        put(BITMAP_BLOCKS, (2 * bitmap / BLOCK) as u32);
+        put(BLOCK + MAX_PFN_64, PAGES as u32);
+        let mut bitmaps = vec![0u8; 2 * bitmap];
+        for pfn in 0..PAGES as usize {
+            bitmaps[pfn / 8] |= 1 << (pfn % 8);
+        }
+        for pfn in KEPT.map(|pfn| pfn as usize) {
+            bitmaps[bitmap + pfn / 8] |= 1 << (pfn % 8);
+        }
+        bytes.extend(bitmaps);
+        let mut at = bytes.len() + KEPT.len() * DESCRIPTOR;
+        let mut data = Vec::new();
+        for (n, pfn) in KEPT.into_iter().enumerate() {
+            let page = page(pfn);
+            let (flags, packed) = match n % 3 {
+                0 => (0, page),
+                1 => (ZLIB, miniz_oxide::deflate::compress_to_vec_zlib(&page, 1)),
+                _ => (
+                    SNAPPY,
+                    snap::raw::Encoder::new().compress_vec(&page).unwrap(),
+                ),
+            };
+            bytes.extend((at as u64).to_le_bytes());
+            bytes.extend((packed.len() as u32).to_le_bytes());
+            bytes.extend(flags.to_le_bytes());
+            bytes.extend([0; 8]);
+            at += packed.len();
+            data.extend(packed);
+        }
+        bytes.extend(data);
+        let info = b"NUMBER(ltt_root)=0x7000\nOSRELEASE=7.3.4\n";
+        bytes[BLOCK + VMCOREINFO..][..8].copy_from_slice(&(at as u64).to_le_bytes());
+        bytes[BLOCK + VMCOREINFO + 8..][..8].copy_from_slice(&(info.len() as u64).to_le_bytes());
+        bytes.extend(info);
+        bytes
+    }
+
+    fn open(bytes: &[u8]) -> Result<KdumpDump, DumpError> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        KdumpDump::open(DumpFile::open(file.path()).unwrap())
+    }
+
+    /// C7.
+    #[test]
+    fn pages_are_found_and_unpacked() {
+        let dump = open(&dump()).unwrap();
+        assert_eq!(dump.vmcoreinfo().root, Some(0x7000));
+        assert!(!dump.is_cut_short());
+        let mut buffer = vec![0; BLOCK];
+        for pfn in KEPT {
+            assert_eq!(dump.read(pfn * BLOCK as u64, &mut buffer), Presence::Whole);
+            assert!(buffer == page(pfn), "{pfn}");
+        }
+        // Over the border of two pages, of which the second was left out.
+        let mut buffer = [1; 8];
+        assert_eq!(
+            dump.read(2 * BLOCK as u64 - 4, &mut buffer),
+            Presence::Excluded
+        );
+        assert_eq!(buffer[..4], page(1)[BLOCK - 4..]);
+        assert_eq!(buffer[4..], [0; 4]);
+        assert_eq!(
+            dump.read(PAGES * BLOCK as u64, &mut buffer),
+            Presence::Missing
+        );
+        assert_eq!(dump.read(u64::MAX - 3, &mut buffer), Presence::Missing);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let good = dump();
+        let mut split = good.clone();
+        split[BLOCK + SPLIT] = 1;
+        assert!(
+            open(&split)
+                .unwrap_err()
+                .to_string()
+                .contains("--reassemble")
+        );
+        let mut block = good.clone();
+        block[BLOCK_SIZE] = 1;
+        assert!(open(&block).unwrap_err().to_string().contains("header"));
+        assert!(
+            open(&good[..BLOCK * 3])
+                .unwrap_err()
+                .to_string()
+                .contains("ends before")
+        );
+        assert!(matches!(open(&good[..100]), Err(DumpError::Io { .. })));
+        let mut large = good.clone();
+        large[BITMAP_BLOCKS + 3] = 0xff;
+        assert!(open(&large).unwrap_err().to_string().contains("bitmaps"));
+        let cut = open(&good[..good.len() - 8000]).unwrap();
+        assert_eq!(
+            cut.read(39_998 * BLOCK as u64, &mut [0; 8]),
+            Presence::Missing
+        );
+        let mut incomplete = good;
+        incomplete[STATUS] = INCOMPLETE as u8;
+        assert!(open(&incomplete).unwrap().is_cut_short());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// F4: whatever it says, it is read, or refused, and what cannot be there is not.
+        #[test]
+        fn no_dump_is_too_strange(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20), in_headers in any::<bool>()) {
+            let mut bytes = dump();
+            for (at, value) in changes {
+                let len = if in_headers { BLOCK + SUB_HEADER } else { bytes.len() };
+                let at = at.index(len);
+                bytes[at] = value;
+            }
+            if let Ok(dump) = open(&bytes) {
+                for pfn in KEPT {
+                    dump.read(pfn * BLOCK as u64 + 7, &mut [0; 5000]);
+                }
+            }
+        }
+    }
+}
