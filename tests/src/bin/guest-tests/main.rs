@@ -35,6 +35,7 @@ mod update;
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Trial};
 use usertrace_tests::guest;
@@ -88,6 +89,12 @@ const ALL: &[&[Case]] = &[
     cycles::CASES,
 ];
 
+/// What is about the command alone, takes minutes, and is the same on each kernel: not for the debug kernel.
+const ON_ONE_KERNEL: &[&[Case]] = &[sessions::MANUAL];
+
+/// Tests that take longer say so, for those who wonder what takes so long.
+const LONG: Duration = Duration::from_secs(10);
+
 /// What says which back end a program takes.
 const BACKEND: &str = "USERTRACE_BACKEND";
 
@@ -117,13 +124,23 @@ fn main() -> ExitCode {
     }
     // They fork, and the traces and slots of the system are there once.
     arguments.test_threads = Some(1);
+    let once = if guest::is_debug() {
+        &[]
+    } else {
+        ON_ONE_KERNEL
+    };
     let trials = ALL
         .iter()
+        .chain(once)
         .flat_map(|cases| cases.iter())
         .map(|&(name, test)| {
             Trial::test(name, move || {
                 usertrace_tests::control::remove_all();
+                let begun = Instant::now();
                 test();
+                if begun.elapsed() > LONG {
+                    println!("{} s", begun.elapsed().as_secs());
+                }
                 Ok(())
             })
         })
