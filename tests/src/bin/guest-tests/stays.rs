@@ -547,7 +547,8 @@ fn c5_e8_a_daemon_that_is_ended_killed_and_told_to_rotate_loses_and_repeats_noth
     let mut second = None;
     let mut writing = None;
     let mut random = Random::new();
-    for turn in 0..scaled(12) {
+    // With each kind of end at least once, and both after a new chunk was asked for.
+    for turn in 0..scaled(12).max(6) {
         let mut daemon = Daemon::start(&["--rotate-size", "100k"], directory.path());
         if turn == 0 {
             // One that comes later.
@@ -601,7 +602,8 @@ fn c5_e8_a_daemon_that_is_ended_killed_and_told_to_rotate_loses_and_repeats_noth
         let names = chunks.map(|entry| entry.expect("an entry").file_name().into_string());
         let mut names: Vec<_> = names.map(|name| name.expect("UTF-8")).collect();
         names.retain(|name| name != ".usertrace");
-        assert!(names.len() > 5, "{names:?}");
+        let fewest = if is_debug() { 2 } else { 6 };
+        assert!(names.len() >= fewest, "{names:?}");
         let current = names.iter().filter(|name| name.ends_with(".current"));
         assert!(
             current.count() <= usize::from(name == "second"),
