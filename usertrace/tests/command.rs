@@ -148,7 +148,10 @@ fn what_cannot_be_read_is_named() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("text"), "some text").unwrap();
     for (vmcore, message) in [
-        ("text", "cannot read text: this is not an ELF file"),
+        (
+            "text",
+            "cannot read text: this is neither an ELF file nor a dump",
+        ),
         (
             "nothing",
             "cannot read nothing: cannot read the file: No such file",
