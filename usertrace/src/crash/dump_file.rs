@@ -123,6 +123,14 @@ impl DumpFile {
         Ok(done)
     }
 
+    /// What there is of so many bytes.
+    pub(super) fn read_at_most(&self, offset: u64, len: u64) -> Vec<u8> {
+        let mut bytes = vec![0; len as usize];
+        let read = self.read_up_to(offset, &mut bytes).unwrap_or(0);
+        bytes.truncate(read);
+        bytes
+    }
+
     /// So many bytes, or an error.
     pub(super) fn read_vec(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; len];

@@ -9,15 +9,13 @@ use object::elf::{
     ProgramHeader64, SectionHeader64,
 };
 use object::pod::{Pod, from_bytes, slice_from_bytes};
-use object::read::elf::NoteIterator;
 
 use super::dump_file::DumpFile;
+use super::vmcoreinfo::MAX_NOTES;
 use super::{DumpError, PhysicalMemory, Presence, Vmcoreinfo};
 
 /// Segments that a dump may have: one for each piece of memory, and there are machines with many.
 const MAX_SEGMENTS: u32 = 1 << 18;
-/// Bytes of notes that a dump may have: some hundred for each CPU.
-const MAX_NOTES: u64 = 16 << 20;
 
 /// Bytes that follow each other, in memory and in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +107,15 @@ impl ElfDump {
                         offset,
                     });
                 }
-                PT_NOTE => dump.read_notes(offset, size, segment.p_align.get(LittleEndian)),
+                PT_NOTE => {
+                    let notes = dump.file.read_at_most(offset, size.min(MAX_NOTES));
+                    // Dumps say 0 and 1 as well, and mean 4.
+                    let align = match segment.p_align.get(LittleEndian) {
+                        8 => 8,
+                        _ => 4,
+                    };
+                    dump.vmcoreinfo.merge_notes(&notes, align);
+                }
                 _ => {}
             }
         }
@@ -128,23 +134,6 @@ impl ElfDump {
     #[must_use]
     pub fn is_cut_short(&self) -> bool {
         self.cut_short
-    }
-
-    /// Takes the notes of use from a segment. One that cannot be read, or is none, has none.
-    fn read_notes(&mut self, offset: u64, size: u64, align: u64) {
-        let mut bytes = vec![0; size.min(MAX_NOTES) as usize];
-        let len = self.file.read_up_to(offset, &mut bytes).unwrap_or(0);
-        type Notes<'a> = NoteIterator<'a, FileHeader64<LittleEndian>>;
-        // Dumps say 0 and 1 as well, and mean 4.
-        let align = if align == 8 { 8 } else { 4 };
-        let Ok(mut notes) = Notes::new(LittleEndian, align, &bytes[..len]) else {
-            return;
-        };
-        while let Ok(Some(note)) = notes.next() {
-            if note.name() == b"VMCOREINFO" {
-                self.vmcoreinfo.merge(note.desc());
-            }
-        }
     }
 }
 

@@ -6,11 +6,8 @@
 
 use std::cell::RefCell;
 
-use object::LittleEndian;
-use object::elf::FileHeader64;
-use object::read::elf::NoteIterator;
-
 use super::dump_file::DumpFile;
+use super::vmcoreinfo::MAX_NOTES;
 use super::{DumpError, PhysicalMemory, Presence, Vmcoreinfo};
 
 /// What the file begins with.
@@ -31,8 +28,6 @@ const SPLIT: usize = 12;
 const VMCOREINFO: usize = 32;
 const NOTES: usize = 48;
 const MAX_PFN_64: usize = 96;
-/// Bytes of vmcoreinfo or notes that a dump may have.
-const MAX_NOTES: u64 = 16 << 20;
 /// Bytes of the bitmap that are looked at together, and have their rank known.
 const CHUNK: usize = 4096;
 /// Bytes of both bitmaps that a dump may have: enough for 64 TiB in pages of 4 KiB.
@@ -114,13 +109,13 @@ impl KdumpDump {
         dump.count().map_err(io("the bitmap"))?;
         if version >= 3 {
             let (offset, size) = (word(&sub, VMCOREINFO), word(&sub, VMCOREINFO + 8));
-            let text = dump.part(offset, size);
+            let text = dump.file.read_at_most(offset, size.min(MAX_NOTES));
             dump.vmcoreinfo.merge(&text);
         }
         if version >= 4 {
             let (offset, size) = (word(&sub, NOTES), word(&sub, NOTES + 8));
-            let notes = dump.part(offset, size);
-            dump.read_notes(&notes);
+            let notes = dump.file.read_at_most(offset, size.min(MAX_NOTES));
+            dump.vmcoreinfo.merge_notes(&notes, 4);
         }
         Ok(dump)
     }
@@ -135,26 +130,6 @@ impl KdumpDump {
     #[must_use]
     pub fn is_cut_short(&self) -> bool {
         self.cut_short
-    }
-
-    /// What there is of a part of the file.
-    fn part(&self, offset: u64, size: u64) -> Vec<u8> {
-        let mut bytes = vec![0; size.min(MAX_NOTES) as usize];
-        let len = self.file.read_up_to(offset, &mut bytes).unwrap_or(0);
-        bytes.truncate(len);
-        bytes
-    }
-
-    fn read_notes(&mut self, bytes: &[u8]) {
-        type Notes<'a> = NoteIterator<'a, FileHeader64<LittleEndian>>;
-        let Ok(mut notes) = Notes::new(LittleEndian, 4, bytes) else {
-            return;
-        };
-        while let Ok(Some(note)) = notes.next() {
-            if note.name() == b"VMCOREINFO" {
-                self.vmcoreinfo.merge(note.desc());
-            }
-        }
     }
 
     /// Counts the pages that the dump has.

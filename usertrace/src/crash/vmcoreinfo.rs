@@ -1,5 +1,12 @@
 //! The lines of text by which a kernel describes itself to who reads its dump.
 
+use object::LittleEndian;
+use object::elf::FileHeader64;
+use object::read::elf::NoteIterator;
+
+/// Bytes of notes, or of these lines, that a dump may have: some hundred for each CPU.
+pub(super) const MAX_NOTES: u64 = 16 << 20;
+
 /// What is of use here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Vmcoreinfo {
@@ -12,6 +19,19 @@ pub struct Vmcoreinfo {
 }
 
 impl Vmcoreinfo {
+    /// Takes what is in the dump's notes, unless it was known before. Those that cannot be read, or are none, have nothing.
+    pub(super) fn merge_notes(&mut self, notes: &[u8], align: u64) {
+        type Notes<'a> = NoteIterator<'a, FileHeader64<LittleEndian>>;
+        let Ok(mut notes) = Notes::new(LittleEndian, align, notes) else {
+            return;
+        };
+        while let Ok(Some(note)) = notes.next() {
+            if note.name() == b"VMCOREINFO" {
+                self.merge(note.desc());
+            }
+        }
+    }
+
     /// Takes what is in `text`, unless it was known before.
     pub fn merge(&mut self, text: &[u8]) {
         for line in String::from_utf8_lossy(text).lines() {
