@@ -10,6 +10,8 @@ use crate::uapi::{LTT_COMM_LEN, LTT_NAME_LEN, LttClockSync, LttInfoChannel};
 pub const LTT_CRASH_MAGIC: u64 = 0x544f_4f52_5454_4cab;
 /// [`LttCrashPage::magic`].
 pub const LTT_CRASH_PAGE_MAGIC: u64 = 0x4745_5249_44ab_544c;
+/// [`LttCrashReserved::magic`].
+pub const LTT_CRASH_RESERVED_MAGIC: u64 = 0x5345_5253_44ab_544c;
 /// [`LttCrashRoot::version`].
 pub const LTT_CRASH_VERSION: u32 = 1;
 
@@ -35,6 +37,29 @@ pub struct LttCrashRoot {
     pub directory: u64,
     /// When the root was made.
     pub boot: LttClockSync,
+}
+
+/// The first page of a part of the memory that was reserved for traces at boot, and that a reset leaves alone. All that its root
+/// page leads to is in the same part.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct LttCrashReserved {
+    /// [`LTT_CRASH_RESERVED_MAGIC`].
+    pub magic: u64,
+    /// Physical address of this page.
+    pub start: u64,
+    /// Of the part, in bytes, this page included.
+    pub size: u64,
+    /// Grows with each boot.
+    pub boot: u64,
+    /// Makes the 64-bit words before it, and itself, add up to 0.
+    pub sum: u64,
+    /// Zero.
+    pub reserved: [u64; 3],
+    /// Its root page.
+    pub root: LttCrashRoot,
 }
 
 /// Header of a page of the directory; entries follow up to the page's end.

@@ -88,6 +88,9 @@ fn facts() -> Facts {
     structure!(f, LttPositions = "ltt_positions" { rings, nr_rings, flags });
     structure!(f, LttConsume = "ltt_consume" { ring, reserved, position });
     structure!(f, LttEndSubbuf = "ltt_end_subbuf" { ring, reserved });
+    structure!(f, LttCrashReserved = "ltt_crash_reserved" {
+        magic, start, size, boot, sum, reserved, root,
+    });
     structure!(f, LttCrashRoot = "ltt_crash_root" {
         magic, version, page_size, entry_size, clock, sum, directory, boot,
     });
@@ -111,7 +114,7 @@ fn facts() -> Facts {
         LTT_LONG_ID_MASK, LTT_LONG_DONE, LTT_LONG_BUSY, LTT_META_MAX, LTT_FILE_DEAD,
         LTT_FILE_STOPPED, LTT_FILE_REMOVED, LTT_IOC_INFO, LTT_IOC_POSITIONS, LTT_IOC_CONSUME,
         LTT_IOC_END_SUBBUF, LTT_RING_ALL,
-        LTT_CRASH_MAGIC, LTT_CRASH_PAGE_MAGIC, LTT_CRASH_VERSION, LTT_CRASH_FREE, LTT_CRASH_TRACE,
+        LTT_CRASH_MAGIC, LTT_CRASH_PAGE_MAGIC, LTT_CRASH_RESERVED_MAGIC, LTT_CRASH_VERSION, LTT_CRASH_FREE, LTT_CRASH_TRACE,
         LTT_CRASH_CHANNEL, LTT_CRASH_PROCESS, LTT_CRASH_BUFFER, LTT_CRASH_PRESENT, LTT_CRASH_LOST,
         LTT_CRASH_ADDRESS);
     f

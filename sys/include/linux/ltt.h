@@ -299,6 +299,13 @@ struct ltt_subbuf {
  *	cgroup_ns, ipc_ns, mnt_ns, net_ns, pid_ns, time_ns, user_ns, uts_ns
  *			the inode numbers of the thread's namespaces
  *	app.NAME	what the program says
+ *
+ * There may be a line with the command line, its arguments with spaces between
+ * them, as far as the program knew it at its start:
+ *
+ *	$ TEXT
+ *
+ * in which bytes are %XX as in those of LABEL. Of several, the first counts.
  */
 #define LTT_META_MAX		2048	/* with the NUL */
 

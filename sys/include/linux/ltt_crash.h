@@ -14,6 +14,7 @@
 
 #define LTT_CRASH_MAGIC		0x544f4f5254544cabULL	/* also to be found by scanning */
 #define LTT_CRASH_PAGE_MAGIC	0x4745524944ab544cULL
+#define LTT_CRASH_RESERVED_MAGIC 0x5345525344ab544cULL
 #define LTT_CRASH_VERSION	1
 
 /*
@@ -30,6 +31,21 @@ struct ltt_crash_root {
 	__u64 sum;
 	__u64 directory;	/* physical address of a struct ltt_crash_page */
 	struct ltt_clock_sync boot;	/* when the root was made */
+};
+
+/*
+ * The first page of a part of the memory that was reserved for traces at boot,
+ * and that a reset leaves alone. All that its root page leads to is in the same
+ * part. sum makes the words before it, and itself, add up to 0.
+ */
+struct ltt_crash_reserved {
+	__u64 magic;		/* LTT_CRASH_RESERVED_MAGIC */
+	__u64 start;		/* physical address of this page */
+	__u64 size;		/* of the part, in bytes, this page included */
+	__u64 boot;		/* grows with each boot */
+	__u64 sum;
+	__u64 reserved[3];
+	struct ltt_crash_root root;
 };
 
 /* A page of the directory: this header, and entries up to its end. */
