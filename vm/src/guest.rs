@@ -16,6 +16,8 @@ use usertrace_init::{
 };
 
 use crate::console::Console;
+use crate::gdb::Debugger;
+use crate::image::{ImageFormat, Monitor};
 use crate::monitor::{self, Event, Limits};
 use crate::outcome::Outcome;
 use crate::paths::{KernelConfig, cache_dir, kernel_image, repository, target_dir};
@@ -24,6 +26,11 @@ use crate::shell::RawTerminal;
 use crate::splat::Scanner;
 use crate::streams::{Output, Sink, Streams, start_input};
 use crate::{initramfs, shell};
+
+/// The 9p share that an initramfs of somebody else's mounts as its root, in a crash kernel.
+pub const CRASH_ROOT: &str = "crash-root";
+/// That initramfs, beside the harness's own.
+const CRASH_INITRAMFS: &str = "crash-initramfs";
 
 /// How many runs' directories are kept.
 const KEPT_RUNS: usize = 60;
@@ -39,8 +46,17 @@ pub struct Guest {
     kernel: PathBuf,
     smp: u32,
     memory_mib: Option<u64>,
+    memory_file: Option<PathBuf>,
+    restarts: bool,
     time: Time,
     crash: bool,
+    crash_argv: Vec<OsString>,
+    crash_memory_mib: Option<u64>,
+    crash_initramfs: Option<CrashInitramfs>,
+    images: Vec<(ImageFormat, PathBuf)>,
+    has_vmcoreinfo: bool,
+    give_monitor: Option<Sender<Monitor>>,
+    give_debugger: Option<Sender<Debugger>>,
     timeout: Option<Duration>,
     silence: Option<Duration>,
     out: Option<PathBuf>,
@@ -49,6 +65,14 @@ pub struct Guest {
     argv: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
     cwd: PathBuf,
+}
+
+/// What a crash kernel boots.
+#[derive(Clone, Debug)]
+struct CrashInitramfs {
+    initramfs: PathBuf,
+    root: PathBuf,
+    append: String,
 }
 
 /// How a guest's run went.
@@ -121,8 +145,17 @@ impl Guest {
             kernel,
             smp: 2,
             memory_mib: None,
+            memory_file: None,
+            restarts: false,
             time: Time::Host,
             crash: false,
+            crash_argv: Vec::new(),
+            crash_memory_mib: None,
+            crash_initramfs: None,
+            images: Vec::new(),
+            has_vmcoreinfo: false,
+            give_monitor: None,
+            give_debugger: None,
             timeout: None,
             silence: None,
             out: None,
@@ -148,6 +181,22 @@ impl Guest {
         self
     }
 
+    /// Keeps its memory in this file, byte by byte from address 0 on, if it has less than 2 GiB. A guest that is started with what
+    /// another one has left there finds it, as after a reset of the machine.
+    #[must_use]
+    pub fn memory_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.memory_file = Some(path.into());
+        self
+    }
+
+    /// Whether a reset starts it again, with its memory as it is: the command runs once more. Before that it must say nothing,
+    /// as what comes through the streams is compared with what the last one says that it wrote.
+    #[must_use]
+    pub fn restarts(mut self, yes: bool) -> Self {
+        self.restarts = yes;
+        self
+    }
+
     /// Whether the guest's time-stamp counter counts instructions, one by one, rather than time.
     #[must_use]
     pub fn count_instructions(mut self, yes: bool) -> Self {
@@ -159,6 +208,65 @@ impl Guest {
     #[must_use]
     pub fn crash(mut self, armed: bool) -> Self {
         self.crash = armed;
+        self
+    }
+
+    /// What runs in the crash kernel, before the dump is saved. What it says will be in `/out`; if it fails, there is no dump.
+    #[must_use]
+    pub fn in_crash_kernel<A: Into<OsString>>(mut self, argv: impl IntoIterator<Item = A>) -> Self {
+        self.crash_argv = argv.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// How much memory the crash kernel has.
+    #[must_use]
+    pub fn crash_memory_mib(mut self, size: u64) -> Self {
+        self.crash_memory_mib = Some(size);
+        self
+    }
+
+    /// Boots another initramfs in the crash kernel than the harness's own, with more on its command line. That has to mount the share
+    /// [`CRASH_ROOT`], which is this directory of the host's, as its root, and to start the init there, which saves the dump.
+    #[must_use]
+    pub fn crash_initramfs(
+        mut self,
+        initramfs: impl Into<PathBuf>,
+        root: impl Into<PathBuf>,
+        append: &str,
+    ) -> Self {
+        self.crash_initramfs = Some(CrashInitramfs {
+            initramfs: initramfs.into(),
+            root: root.into(),
+            append: append.into(),
+        });
+        self
+    }
+
+    /// When the kernel panics, and no crash kernel takes over, QEMU saves the guest's memory to these files.
+    #[must_use]
+    pub fn save_memory(mut self, images: impl IntoIterator<Item = (ImageFormat, PathBuf)>) -> Self {
+        self.images = images.into_iter().collect();
+        self
+    }
+
+    /// Whether the guest has QEMU's `vmcoreinfo` device, by which QEMU's dumps have what the kernel says of itself.
+    #[must_use]
+    pub fn vmcoreinfo_device(mut self, yes: bool) -> Self {
+        self.has_vmcoreinfo = yes;
+        self
+    }
+
+    /// Gives QEMU's monitor to somebody else, when the guest is started.
+    #[must_use]
+    pub fn give_monitor(mut self, to: Sender<Monitor>) -> Self {
+        self.give_monitor = Some(to);
+        self
+    }
+
+    /// Gives QEMU's debugger stub to somebody else. The guest does not even boot before it is told to.
+    #[must_use]
+    pub fn give_debugger(mut self, to: Sender<Debugger>) -> Self {
+        self.give_debugger = Some(to);
         self
     }
 
@@ -262,6 +370,19 @@ impl Guest {
         let stdin = machine.port(PORT_STDIN)?;
         let stdout = machine.port(PORT_STDOUT)?;
         let stderr = machine.port(PORT_STDERR)?;
+        if !self.restarts {
+            machine.no_reboot();
+        }
+        if let Some(path) = &self.memory_file {
+            machine.memory_file(path, self.memory());
+        }
+        if self.has_vmcoreinfo {
+            machine.vmcoreinfo();
+        }
+        let stub = match self.give_debugger {
+            Some(_) => Some(machine.debugger()?),
+            None => None,
+        };
         machine.share(ROOT_TAG, Path::new("/"), false);
         machine.share(OUT_TAG, out, true);
         for share in &job.shares {
@@ -274,6 +395,13 @@ impl Guest {
         }
         if self.crash {
             fs::copy(&self.kernel, boot.join("kernel")).context("copying the kernel")?;
+        }
+        if let Some(crash) = &self.crash_initramfs {
+            fs::copy(&crash.initramfs, boot.join(CRASH_INITRAMFS))
+                .context("copying the crash kernel's initramfs")?;
+            initramfs::lay_out(&job, &crash.root)
+                .with_context(|| format!("making a root of {}", crash.root.display()))?;
+            machine.share(CRASH_ROOT, &crash.root, true);
         }
 
         let console = Console::start(
@@ -294,6 +422,13 @@ impl Guest {
         ];
         start_reports(status.try_clone()?, events.clone())?;
         let qemu = machine.start(&dir.join("qemu.log"))?;
+        if let Some(to) = &self.give_monitor {
+            // Who does not want it any more gets none.
+            let _ = to.send(Monitor::new(hmp.try_clone()?, self.memory())?);
+        }
+        if let (Some(to), Some(stub)) = (&self.give_debugger, stub) {
+            let _ = to.send(Debugger::new(stub)?);
+        }
         let (give_terminal, terminal) = channel();
         let mut idle_stdin = None;
         if self.argv.is_empty() {
@@ -366,6 +501,14 @@ impl Guest {
             fs::write(dir.join("processors"), processors(&hmp))
                 .context("writing where the processors are")?;
         }
+        if matches!(verdict.outcome, Outcome::Panicked(_)) && !self.images.is_empty() {
+            let monitor = Monitor::new(hmp, self.memory())?;
+            monitor.stop()?;
+            for (format, path) in &self.images {
+                monitor.save(*format, path)?;
+            }
+            qemu.kill();
+        }
         let died = qemu.wait(Duration::from_secs(5))?;
         qemu.kill();
         // The shell has it no more.
@@ -435,10 +578,19 @@ impl Guest {
                 path: boot.clone(),
                 writable: false,
             });
+            let mut cmdline = crash_cmdline();
+            let initramfs = match &self.crash_initramfs {
+                Some(crash) => {
+                    cmdline = format!("{cmdline} {}", crash.append);
+                    CRASH_INITRAMFS
+                }
+                None => "initramfs",
+            };
             Dump {
                 kernel: boot.join("kernel"),
-                initramfs: boot.join("initramfs"),
-                cmdline: crash_cmdline(),
+                initramfs: boot.join(initramfs),
+                cmdline,
+                argv: self.crash_argv.clone(),
             }
         });
         Job {
@@ -460,15 +612,22 @@ impl Guest {
     }
 
     fn cmdline(&self) -> String {
-        let mut line = String::from("console=ttyS0 panic=-1 oops=panic");
+        let mut line = String::from("console=ttyS0 oops=panic");
+        // A guest whose memory is to be saved stays where it is.
+        line += if self.images.is_empty() {
+            " panic=-1"
+        } else {
+            " panic=0"
+        };
         // The emulated time-stamp counters are one clock of the host's. On a busy host the watchdog, which compares them
         // with a device that is read slowly, would call them unstable all the same.
         line += " tsc=reliable";
         if self.crash {
-            line += match self.config {
-                KernelConfig::Release => " crashkernel=160M",
-                KernelConfig::Debug => " crashkernel=512M",
-            };
+            let size = self.crash_memory_mib.unwrap_or(match self.config {
+                KernelConfig::Release => 160,
+                KernelConfig::Debug => 512,
+            });
+            line += &format!(" crashkernel={size}M");
         }
         if self.config == KernelConfig::Debug {
             line += " kmemleak=on";
@@ -492,7 +651,8 @@ impl Guest {
             total: self.timeout.unwrap_or(seconds(600)),
             silence: self.silence.unwrap_or(seconds(45)),
             beat: self.silence.unwrap_or(seconds(30)),
-            grace: seconds(15),
+            // What comes after a panic, if it does not restart: the rest of what it prints, and that the other processors stop.
+            grace: seconds(if self.images.is_empty() { 15 } else { 2 }),
         }
     }
 }

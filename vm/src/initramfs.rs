@@ -1,12 +1,12 @@
 //! Builds the guest's first process, and packs it with its job.
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail};
-use usertrace_init::{JOB_PATH, Job};
+use usertrace_init::{JOB_PATH, Job, OUT_PATH};
 
 use crate::cpio::Archive;
 use crate::paths::{repository, target_dir};
@@ -83,4 +83,22 @@ pub(crate) fn pack(job: &Job, cmdline: &str) -> Result<Vec<u8>> {
     }
     archive.file(JOB_PATH.trim_start_matches('/'), 0o600, &job.encode()?);
     Ok(archive.finish())
+}
+
+/// The same as a root file system, in this directory, with the init where it is looked for.
+pub(crate) fn lay_out(job: &Job, root: &Path) -> Result<()> {
+    let job_path = root.join(JOB_PATH.trim_start_matches('/'));
+    for name in [
+        "dev",
+        "proc",
+        "sys",
+        "run",
+        "sbin",
+        OUT_PATH.trim_start_matches('/'),
+    ] {
+        std::fs::create_dir_all(root.join(name))?;
+    }
+    std::fs::copy(programs()?.join("usertrace-init"), root.join("sbin/init"))?;
+    std::fs::write(job_path, job.encode()?)?;
+    Ok(())
 }

@@ -15,7 +15,9 @@
 
 mod console;
 mod cpio;
+mod gdb;
 mod guest;
+mod image;
 mod initramfs;
 mod monitor;
 mod outcome;
@@ -26,7 +28,9 @@ mod splat;
 mod streams;
 pub mod tally;
 
-pub use guest::{Guest, Run};
+pub use gdb::{Debugger, Registers};
+pub use guest::{CRASH_ROOT, Guest, Run};
+pub use image::{ImageFormat, Monitor};
 pub use outcome::Outcome;
 pub use paths::{KernelConfig, cache_dir, kernel_image, repository, target_dir};
 pub use streams::Streams;

@@ -1,5 +1,6 @@
 //! The command behind `scripts/guest` and the sums of `scripts/test`.
 
+mod lane;
 mod suite;
 
 use std::ffi::OsString;
@@ -120,7 +121,7 @@ fn main() -> ExitCode {
     let done = match cli.what {
         What::Guest(args) => guest(args),
         What::Test { sections } => suite::check_place()
-            .and_then(|()| suite::catch_signals())
+            .and_then(|()| lane::catch_signals())
             .and_then(|()| suite::run(&sections))
             .map(|well| ExitCode::from(u8::from(!well))),
         What::Tally { format } => tally(format),

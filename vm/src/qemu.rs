@@ -64,7 +64,6 @@ impl Machine {
         machine.options([
             "-nodefaults",
             "-no-user-config",
-            "-no-reboot",
             "-display",
             "none",
             "-machine",
@@ -126,6 +125,13 @@ impl Machine {
         Ok(stream)
     }
 
+    /// Gives the caller the debugger's stub. The guest stands until it is told to go on.
+    pub(crate) fn debugger(&mut self) -> Result<UnixStream> {
+        let stream = self.stream("debugger")?;
+        self.options(["-gdb", "chardev:debugger", "-S"]);
+        Ok(stream)
+    }
+
     /// A socket pair rather than a socket in the file system: no limit of a path's length, and when QEMU is gone the
     /// stream ends.
     fn stream(&mut self, id: &str) -> Result<UnixStream> {
@@ -136,6 +142,27 @@ impl Machine {
         ]);
         self.inherited.push(theirs);
         Ok(ours)
+    }
+
+    /// Gives the guest the device by which its kernel says where its vmcoreinfo is.
+    pub(crate) fn vmcoreinfo(&mut self) {
+        self.options(["-device", "vmcoreinfo"]);
+    }
+
+    /// A reset ends it, rather than to start it again with the memory as it is.
+    pub(crate) fn no_reboot(&mut self) {
+        self.options(["-no-reboot"]);
+    }
+
+    /// Keeps the guest's memory in a file: the next machine that has the same begins with what this one leaves there, as after a
+    /// reset.
+    pub(crate) fn memory_file(&mut self, path: &Path, memory_mib: u64) {
+        let mut object = OsString::from(format!(
+            "memory-backend-file,id=memory,share=on,size={memory_mib}M,mem-path="
+        ));
+        object.push(double_commas(path.as_os_str()));
+        self.args.extend(["-object".into(), object]);
+        self.options(["-machine", "memory-backend=memory"]);
     }
 
     /// Shares a directory of the host's.

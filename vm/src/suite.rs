@@ -2,20 +2,18 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use nix::sys::signal::{SigHandler, Signal, killpg};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use usertrace_vm::tally::Tally;
 use usertrace_vm::{Guest, KernelConfig, Outcome, Streams, cache_dir, repository, target_dir};
+
+use crate::lane::{LIMIT, Lane};
 
 /// A part of the tests that can be asked for by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -72,22 +70,32 @@ pub(crate) fn run(sections: &[Section]) -> Result<bool> {
     } else {
         sections
     };
-    let mut suite = Suite {
-        debug_follows: sections.contains(&Section::Debug),
-        ..Suite::default()
+    let of = |steps: &[Section]| -> Vec<_> {
+        let wanted = |step: &&Section| sections.contains(step);
+        steps.iter().filter(wanted).copied().collect()
     };
-    for &section in sections {
-        match section {
-            Section::Host => suite.host(),
-            Section::Series => suite.series(),
-            Section::Harness => suite.harness(),
-            Section::Guest => suite.guest(KernelConfig::Release),
-            Section::Crash => suite.crash(),
-            Section::Debug => suite.guest(KernelConfig::Debug),
-            Section::Cross => suite.cross(),
-            Section::Compare => suite.compare(),
-        }
+    let guests = of(&[Section::Guest, Section::Crash]);
+    let debug = of(&[Section::Debug]);
+    let mut kernels = Vec::new();
+    if !guests.is_empty() || sections.contains(&Section::Harness) {
+        kernels.push(KernelConfig::Release);
     }
+    if !debug.is_empty() {
+        kernels.push(KernelConfig::Debug);
+    }
+    if !has_own_kernel() {
+        build_meanwhile(kernels);
+    }
+    let lane = Lane::shown();
+    let mut suite = Suite::new(&lane);
+    suite.sections(&of(&[Section::Host, Section::Series, Section::Harness]));
+    if guests.is_empty() || debug.is_empty() {
+        suite.sections(&guests);
+        suite.sections(&debug);
+    } else {
+        suite.beside(&guests, &debug);
+    }
+    suite.sections(&of(&[Section::Cross, Section::Compare]));
     let sum = suite.sum();
     println!("\nsections left out: {}", left_out(sections));
     suite.table();
@@ -109,14 +117,61 @@ fn left_out(sections: &[Section]) -> String {
     }
 }
 
-#[derive(Debug, Default)]
-struct Suite {
+#[derive(Debug)]
+struct Suite<'a> {
+    lane: &'a Lane,
     done: Vec<Done>,
-    /// The tests on the debug kernel are asked for.
-    debug_follows: bool,
 }
 
-impl Suite {
+impl<'a> Suite<'a> {
+    fn new(lane: &'a Lane) -> Self {
+        Self {
+            lane,
+            done: Vec::new(),
+        }
+    }
+
+    fn sections(&mut self, sections: &[Section]) {
+        for section in sections {
+            match section {
+                Section::Host => self.host(),
+                Section::Series => self.series(),
+                Section::Harness => self.harness(),
+                Section::Guest => self.guest(KernelConfig::Release),
+                Section::Crash => self.crash(),
+                Section::Debug => self.guest(KernelConfig::Debug),
+                Section::Cross => self.cross(),
+                Section::Compare => self.compare(),
+            }
+        }
+    }
+
+    /// Some sections, and others beside them: a guest leaves a processor half idle.
+    fn beside(&mut self, here: &[Section], there: &[Section]) {
+        // What both use must not change under either: it is built before.
+        if !self.kernel(KernelConfig::Release)
+            || !self.programs()
+            || self.build_kselftest().is_none()
+        {
+            return;
+        }
+        let lane = Lane::held();
+        let other = std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                let mut other = Suite::new(&lane);
+                other.sections(there);
+                other.done
+            });
+            self.sections(here);
+            lane.show();
+            other.join()
+        });
+        match other {
+            Ok(done) => self.done.extend(done),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+
     fn host(&mut self) {
         self.step("format", cargo(["fmt", "--all", "--check"]), Says::Nothing);
         let clippy = [
@@ -148,6 +203,7 @@ impl Suite {
             "--bins",
         ];
         self.step("the harness's unit tests", cargo(units), Says::Libtest);
+        self.step("fuzzing", script("fuzz", &[]), Says::Nothing);
     }
 
     fn series(&mut self) {
@@ -175,9 +231,6 @@ impl Suite {
     fn guest(&mut self, config: KernelConfig) {
         if !self.kernel(config) || !self.programs() {
             return;
-        }
-        if config == KernelConfig::Release && self.debug_follows {
-            build_meanwhile(KernelConfig::Debug);
         }
         self.kunit(config);
         self.kselftest(config);
@@ -227,13 +280,20 @@ impl Suite {
         self.step("instructions of an event", command, Says::Nothing);
     }
 
-    /// The series' own test program in C, built from the patched tree.
     fn kselftest(&mut self, config: KernelConfig) {
-        let kernels = match cache_dir() {
-            Ok(cache) => cache.join("kernel"),
-            // Then there is no kernel either, which was said before.
-            Err(_) => return,
-        };
+        if let Some(built) = self.build_kselftest() {
+            self.step(
+                &format!("kselftest, {config} kernel"),
+                in_guest(config, &built),
+                Says::Ktap,
+            );
+        }
+    }
+
+    /// The series' own test program in C, from the patched tree.
+    fn build_kselftest(&mut self) -> Option<PathBuf> {
+        // Without a cache there is no kernel either, which was said before.
+        let kernels = cache_dir().ok()?.join("kernel");
         let built = kernels.join("selftest");
         let mut output = OsString::from("OUTPUT=");
         output.push(&built);
@@ -244,14 +304,8 @@ impl Suite {
             .arg("LDFLAGS=-static");
         // Where that fails, so does make, and says it.
         let _ = fs::create_dir_all(&built);
-        if !self.prepare("kselftest", make) {
-            return;
-        }
-        self.step(
-            &format!("kselftest, {config} kernel"),
-            in_guest(config, &built.join("ltt_test")),
-            Says::Ktap,
-        );
+        self.prepare("kselftest", make)
+            .then(|| built.join("ltt_test"))
     }
 
     fn crash(&mut self) {
@@ -267,7 +321,9 @@ impl Suite {
 
     fn cross(&mut self) {
         let start = Instant::now();
-        let (output, possible) = tee("aarch64", script("cross", &["possible"]), LIMIT);
+        let (output, possible) = self
+            .lane
+            .run("aarch64", script("cross", &["possible"]), LIMIT);
         if possible.is_err() {
             let tally = Tally {
                 skipped: 1,
@@ -315,7 +371,7 @@ impl Suite {
 
     /// The kernel, which is no test unless it cannot be built.
     fn kernel(&mut self, config: KernelConfig) -> bool {
-        if std::env::var_os("USERTRACE_KERNEL").is_some_and(|v| !v.is_empty()) {
+        if has_own_kernel() {
             return true;
         }
         let build = script("kernel", &["build", "--config", &config.to_string()]);
@@ -338,7 +394,7 @@ impl Suite {
     /// Something that later steps need.
     fn prepare(&mut self, name: &str, command: Command) -> bool {
         let start = Instant::now();
-        let (_, outcome) = tee(name, command, LIMIT);
+        let (_, outcome) = self.lane.run(name, command, LIMIT);
         let Err(why) = outcome else { return true };
         let tally = Tally {
             failed: 1,
@@ -350,7 +406,7 @@ impl Suite {
 
     fn step(&mut self, name: &str, command: Command, says: Says) {
         let start = Instant::now();
-        let (output, outcome) = tee(name, command, LIMIT);
+        let (output, outcome) = self.lane.run(name, command, LIMIT);
         let (tally, note) = judge(&output, outcome, says);
         self.note(name, tally, start, note);
     }
@@ -359,7 +415,7 @@ impl Suite {
     fn kunit(&mut self, config: KernelConfig) {
         let name = format!("KUnit, {config} kernel");
         let start = Instant::now();
-        println!("\n=== {name}");
+        self.lane.print(format!("\n=== {name}\n").as_bytes());
         let run = || -> Result<(String, Outcome)> {
             let guest = Guest::new(config)?
                 .append("kunit.enable=1 kunit.autorun=1")
@@ -378,7 +434,7 @@ impl Suite {
             ),
             Ok((console, outcome)) => {
                 for line in console.lines().filter(|line| line.contains("not ok ")) {
-                    println!("{line}");
+                    self.lane.print(format!("{line}\n").as_bytes());
                 }
                 let tally = Tally::of_ktap(&console);
                 let outcome = if outcome == Outcome::Passed {
@@ -389,7 +445,7 @@ impl Suite {
                 complete(tally, outcome)
             }
         };
-        println!("{tally}");
+        self.lane.print(format!("{tally}\n").as_bytes());
         self.note(&name, tally, start, note);
     }
 
@@ -481,20 +537,31 @@ fn in_guest(config: KernelConfig, path: &Path) -> Command {
     command
 }
 
-/// Begins to build a kernel, as a guest leaves a processor idle: who needs it later waits for its lock, and says what went
-/// wrong if it could not be built.
-fn build_meanwhile(config: KernelConfig) {
-    let mut build = script("kernel", &["build", "--config", &config.to_string()]);
-    build
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    // SAFETY: a system call, which is all that is done between fork and exec.
-    unsafe {
-        build.pre_exec(|| Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGTERM)?));
-    }
-    // What cannot be begun, is begun later.
-    drop(build.spawn());
+/// Somebody's kernel is used, for which nothing is built.
+fn has_own_kernel() -> bool {
+    std::env::var_os("USERTRACE_KERNEL").is_some_and(|path| !path.is_empty())
+}
+
+/// Begins to build kernels, one after the other: who needs one waits for its lock, and says what went wrong if it could
+/// not be built.
+fn build_meanwhile(kernels: Vec<KernelConfig>) {
+    let build = move || {
+        for config in kernels {
+            let mut build = script("kernel", &["build", "--config", &config.to_string()]);
+            build
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
+            // SAFETY: a system call, which is all that is done between fork and exec.
+            unsafe {
+                build.pre_exec(|| Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGTERM)?));
+            }
+            // What cannot be begun, is begun later.
+            let _ = build.status();
+        }
+    };
+    // It lives as long as this process: what it waits for ends with it.
+    drop(std::thread::spawn(build));
 }
 
 fn script(name: &str, args: &[&str]) -> Command {
@@ -505,117 +572,6 @@ fn script(name: &str, args: &[&str]) -> Command {
 
 fn program(name: &str) -> PathBuf {
     target_dir().join("debug").join(name)
-}
-
-/// Runs the command in the repository. What it prints is shown as it comes, and returned; with its status, or why it
-/// has none.
-fn tee(name: &str, mut command: Command, limit: Duration) -> (String, Result<(), String>) {
-    let line: Vec<OsString> = std::iter::once(command.get_program())
-        .chain(command.get_args())
-        .map(Into::into)
-        .collect();
-    println!(
-        "\n=== {name}: {}",
-        line.join(" ".as_ref()).to_string_lossy()
-    );
-    let spawned = command
-        .current_dir(repository())
-        .stdin(Stdio::null())
-        .process_group(0)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn();
-    let mut child = match spawned {
-        Ok(child) => child,
-        Err(e) => return (String::new(), Err(e.to_string())),
-    };
-    let group = Group::of(&child);
-    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let (over, rest) = channel::<()>();
-    let mut late = false;
-    let output = std::thread::scope(|scope| {
-        scope.spawn(|| stderr.map(show));
-        let group = &group;
-        let watch = scope.spawn(move || {
-            let late = rest.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
-            if late {
-                group.kill();
-            }
-            late
-        });
-        // The summaries are on standard output; what a test writes to standard error cannot pass for one.
-        let output = stdout.map(show).unwrap_or_default();
-        drop(over);
-        late = watch.join().unwrap_or(false);
-        output
-    });
-    let outcome = match child.wait() {
-        _ if late => Err(format!("not over after {} s", limit.as_secs())),
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(status.to_string()),
-        Err(e) => Err(e.to_string()),
-    };
-    (String::from_utf8_lossy(&output).into_owned(), outcome)
-}
-
-/// How long one step may take: a test that hangs must not take the sum of all others along. The longest step is the
-/// debug kernel's build.
-const LIMIT: Duration = Duration::from_secs(30 * 60);
-
-/// The process group of the running step; 0 between steps.
-static GROUP: AtomicI32 = AtomicI32::new(0);
-
-/// The processes of a step. They are a group of their own, so that they can be ended together.
-struct Group(Pid);
-
-impl Group {
-    fn of(child: &Child) -> Self {
-        let pid = child.id().cast_signed();
-        // Relaxed: the handler runs on a thread of this process, and needs no other store.
-        GROUP.store(pid, Ordering::Relaxed);
-        Self(Pid::from_raw(pid))
-    }
-
-    fn kill(&self) {
-        let _ = killpg(self.0, Signal::SIGKILL);
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        GROUP.store(0, Ordering::Relaxed);
-    }
-}
-
-/// Ends the running step, then this process: Ctrl-C does not reach the step's group by itself.
-extern "C" fn end(signal: libc::c_int) {
-    let group = GROUP.load(Ordering::Relaxed);
-    if group > 0 {
-        let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
-    }
-    // SAFETY: _exit may be called in a signal handler, and does not return.
-    unsafe { libc::_exit(128 + signal) }
-}
-
-/// Makes Ctrl-C and a polite kill end the running step, too.
-pub(crate) fn catch_signals() -> Result<()> {
-    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
-        // SAFETY: the handler only calls functions that may be called in one.
-        unsafe { nix::sys::signal::signal(signal, SigHandler::Handler(end)) }
-            .context("catching signals")?;
-    }
-    Ok(())
-}
-
-fn show(mut from: impl Read) -> Vec<u8> {
-    let mut all = Vec::new();
-    let mut buf = vec![0; 16 << 10];
-    while let Ok(n @ 1..) = from.read(&mut buf) {
-        let mut out = std::io::stdout().lock();
-        let _ = out.write_all(&buf[..n]).and_then(|()| out.flush());
-        all.extend_from_slice(&buf[..n]);
-    }
-    all
 }
 
 /// Whether the cache can be made, before an hour's work depends on it.
@@ -666,33 +622,5 @@ mod tests {
     fn a_step_without_tests_is_one() {
         assert_eq!(judge("", Ok(()), Says::Nothing).0, tally(1, 0, 0));
         assert_eq!(judge(TWO, Err("x".into()), Says::Nothing).0, tally(0, 1, 0));
-    }
-
-    #[test]
-    fn a_program_that_cannot_be_started_fails() {
-        let (_, outcome) = tee("nothing", Command::new("/no/such/program"), LIMIT);
-        assert!(outcome.is_err());
-        let (output, outcome) = tee("sh", sh("echo a; echo b >&2; exit 3"), LIMIT);
-        assert_eq!((output.as_str(), outcome.is_err()), ("a\n", true));
-    }
-
-    #[test]
-    fn a_step_that_hangs_is_ended_with_all_its_processes() {
-        // The inner shell holds the pipe: the output would not end before it.
-        let (output, outcome) = tee(
-            "sh",
-            sh("echo a; sh -c 'sleep 1000; true'; true"),
-            Duration::from_millis(300),
-        );
-        assert_eq!(
-            (output.as_str(), outcome),
-            ("a\n", Err("not over after 0 s".into()))
-        );
-    }
-
-    fn sh(script: &str) -> Command {
-        let mut command = Command::new("sh");
-        command.args(["-c", script]);
-        command
     }
 }

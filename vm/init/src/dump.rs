@@ -1,17 +1,29 @@
 //! Saves the dead kernel's memory, in the crash kernel.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
 
-use anyhow::{Context, Result};
-use usertrace_init::{DUMP_BLOCK, DUMP_NAME, Job, OUT_PATH};
+use anyhow::{Context, Result, bail};
+use usertrace_init::{CRASH_LOG_NAME, DUMP_BLOCK, DUMP_NAME, Job, OUT_PATH};
 
+use crate::command::prepare;
 use crate::mounts;
 
-/// Copies `/proc/vmcore` as it is, with holes for blocks of zeros; gives its size.
-pub(crate) fn save(_job: &Job) -> Result<u64> {
-    mounts::mount_share(Path::new("/"), &mounts::out_share())?;
+/// Runs what is to run first, and copies `/proc/vmcore` as it is, with holes for blocks of zeros; gives its size.
+pub(crate) fn save(job: &Job) -> Result<u64> {
+    let argv = job.dump.as_ref().map_or(&[][..], |dump| &dump.argv);
+    if let Some((program, args)) = argv.split_first() {
+        mounts::enter_root(job)?;
+        let status = run_to_its_end(job, program, args)?;
+        if !status.success() {
+            bail!("{} in the crash kernel: {status}", program.display());
+        }
+    } else {
+        mounts::mount_share(Path::new("/"), &mounts::out_share())?;
+    }
     let from = File::open("/proc/vmcore").context("opening /proc/vmcore")?;
     // A dump that is not whole never has the name of one.
     let (path, part) = (
@@ -24,6 +36,20 @@ pub(crate) fn save(_job: &Job) -> Result<u64> {
     to.sync_all().context("syncing the dump")?;
     std::fs::rename(&part, &path).context("naming the dump")?;
     Ok(bytes)
+}
+
+fn run_to_its_end(job: &Job, program: &OsStr, args: &[OsString]) -> Result<ExitStatus> {
+    let path = Path::new(OUT_PATH).join(CRASH_LOG_NAME);
+    let log = File::create(&path).with_context(|| format!("making {}", path.display()))?;
+    let mut command = Command::new(program);
+    command
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log);
+    prepare(&mut command, job);
+    let status = command.status();
+    status.with_context(|| format!("running {}", program.display()))
 }
 
 fn copy_sparse(mut from: impl Read, mut to: impl Write + Seek) -> Result<u64> {

@@ -28,6 +28,8 @@ pub struct Dump {
     pub initramfs: PathBuf,
     /// The crash kernel's command line.
     pub cmdline: String,
+    /// What runs in the crash kernel, as the job's command does in the first one, before the dump is saved. Empty: nothing.
+    pub argv: Vec<OsString>,
 }
 
 /// What the guest shall do.
@@ -103,6 +105,9 @@ impl Job {
             put("dump-kernel", dump.kernel.as_os_str().as_bytes())?;
             put("dump-initramfs", dump.initramfs.as_os_str().as_bytes())?;
             put("dump-cmdline", dump.cmdline.as_bytes())?;
+            for arg in &dump.argv {
+                put("dump-arg", arg.as_bytes())?;
+            }
         }
         put("nonce", self.nonce.as_bytes())?;
         Ok(out)
@@ -115,6 +120,7 @@ impl Job {
     pub fn decode(bytes: &[u8]) -> Result<Self, JobError> {
         let mut job = Self::default();
         let (mut kernel, mut initramfs, mut cmdline) = (None, None, None);
+        let mut argv = Vec::new();
         let Some(fields) = bytes.strip_suffix(&[0]) else {
             return Err(JobError("it does not end with a NUL byte".into()));
         };
@@ -142,6 +148,7 @@ impl Job {
                 b"dump-kernel" => kernel = Some(os().into()),
                 b"dump-initramfs" => initramfs = Some(os().into()),
                 b"dump-cmdline" => cmdline = Some(text(value)?),
+                b"dump-arg" => argv.push(os()),
                 b"nonce" => job.nonce = text(value)?,
                 _ => {
                     return Err(JobError(format!(
@@ -152,11 +159,12 @@ impl Job {
             }
         }
         job.dump = match (kernel, initramfs, cmdline) {
-            (None, None, None) => None,
+            (None, None, None) if argv.is_empty() => None,
             (Some(kernel), Some(initramfs), Some(cmdline)) => Some(Dump {
                 kernel,
                 initramfs,
                 cmdline,
+                argv,
             }),
             _ => return Err(JobError("half a dump".into())),
         };
@@ -205,6 +213,7 @@ mod tests {
                 kernel: "/k".into(),
                 initramfs: "/i".into(),
                 cmdline: "a=b c".into(),
+                argv: vec!["look".into(), "".into()],
             }),
             nonce: "n1".into(),
         }
@@ -224,6 +233,7 @@ mod tests {
         assert!(Job::decode(b"nonsense=1\0").is_err());
         assert!(Job::decode(b"arg\0").is_err());
         assert!(Job::decode(b"dump-kernel=/k\0").is_err());
+        assert!(Job::decode(b"dump-arg=a\0").is_err());
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub const OUT_TAG: &str = "out";
 pub const OUT_PATH: &str = "/out";
 /// Name of the dump in [`OUT_PATH`].
 pub const DUMP_NAME: &str = "vmcore";
+/// Name of what a command in the crash kernel said, in [`OUT_PATH`].
+pub const CRASH_LOG_NAME: &str = "crash-kernel.log";
 
 /// The virtio-serial port of the command's standard input.
 pub const PORT_STDIN: &str = "usertrace.stdin";

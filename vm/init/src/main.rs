@@ -83,7 +83,7 @@ fn first_boot(job: &Job, status: &Status) -> Result<()> {
 fn power_off() -> ! {
     nix::unistd::sync();
     let _ = reboot(RebootMode::RB_POWER_OFF);
-    // No power-off on this machine: QEMU runs with -no-reboot, so a reboot ends it as well.
+    // No power-off on this machine: where QEMU runs with -no-reboot, a reboot ends it as well.
     let _ = reboot(RebootMode::RB_AUTOBOOT);
     loop {
         std::thread::park();

@@ -9,6 +9,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::unistd::{chdir, chroot, sethostname};
 use usertrace_init::{Job, OUT_PATH, OUT_TAG, ROOT_TAG, Share};
@@ -89,14 +90,18 @@ fn mount_one(root: &Path, one: &Mount) -> Result<()> {
     if !path.is_dir() {
         fs::create_dir_all(&path).with_context(|| format!("making {}", path.display()))?;
     }
-    mount(
+    let done = mount(
         Some(one.kind),
         &path,
         Some(one.kind),
         MsFlags::empty(),
         Some(one.options),
-    )
-    .with_context(|| format!("mounting {} at {}", one.kind, path.display()))
+    );
+    match done {
+        // Where another initramfs has become this process, it is there.
+        Err(Errno::EBUSY) => Ok(()),
+        done => done.with_context(|| format!("mounting {} at {}", one.kind, path.display())),
+    }
 }
 
 /// Mounts the share over 9p, making its directory where that is possible.

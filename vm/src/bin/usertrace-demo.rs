@@ -103,6 +103,20 @@ fn main() -> Result<()> {
     let text = read(&extracted_dir, &extracted)?;
     show_end(&text);
 
+    title("The report, with the crash marked");
+    let began = Instant::now();
+    let page = out.join("crash.html");
+    let status = Command::new(cli.programs.join("usertrace"))
+        .arg("report")
+        .arg(&extracted_dir)
+        .arg("-o")
+        .arg(&page)
+        .status()
+        .context("running usertrace report")?;
+    ensure!(status.success(), "usertrace report: {status}");
+    println!("{}", page.display());
+    timed("report", began);
+
     title("Summary");
     println!("{:<28} {:>12} {:>8} {:>12}", "", "events", "lost", "bytes");
     for (name, counts) in [("recorded", &recorded), ("extracted", &extracted)] {
