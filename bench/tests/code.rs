@@ -22,6 +22,12 @@ use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget};
 /// Instructions of an event that is recorded, at most.
 const MOST: usize = 60;
 
+/// Where release builds go: others need most of what is built here, too.
+fn target() -> &'static Path {
+    let here = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    here.parent().expect("it is below the target directory")
+}
+
 /// The optimised program.
 struct Program {
     file: Vec<u8>,
@@ -35,20 +41,19 @@ impl Program {
     }
 
     fn build_it() -> Self {
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("code");
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let status = Command::new(cargo)
             .args(["build", "--quiet", "--release", "--locked"])
             .args(["--package", "usertrace-bench", "--bin", "instrumented"])
             .arg("--target-dir")
-            .arg(&target)
+            .arg(target())
             // What measures this test's coverage, or checks its memory, is no part of the program.
             .env_remove("RUSTFLAGS")
             .env_remove("CARGO_ENCODED_RUSTFLAGS")
             .status()
             .expect("cargo");
         assert!(status.success(), "building the program: {status}");
-        let file = std::fs::read(target.join("release/instrumented")).expect("it was built");
+        let file = std::fs::read(target().join("release/instrumented")).expect("it was built");
         Self { file }
     }
 
@@ -63,10 +68,7 @@ impl Program {
         run(Command::new(here.join("../scripts/c-library"))
             .arg("--prefix")
             .arg(&prefix)
-            .env(
-                "CARGO_TARGET_DIR",
-                Path::new(env!("CARGO_TARGET_TMPDIR")).join("code"),
-            )
+            .env("CARGO_TARGET_DIR", target())
             .env_remove("RUSTFLAGS")
             .env_remove("CARGO_ENCODED_RUSTFLAGS"));
         let library = prefix.join("lib/libusertrace.so.1");

@@ -1,6 +1,7 @@
 //! F7: the Debian packages that `scripts/package` builds, unpacked: what is in them works together, from there.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -90,8 +91,17 @@ fn f7_packages_work_together_and_are_the_same_each_time() {
         "usr/share/man/man2/ltt_update.2.gz",
         "usr/share/bash-completion/completions/usertrace",
         "usr/share/doc/usertrace/copyright",
+        "usr/lib/systemd/system/usertrace-crash.service",
     ] {
         assert!(root.join(file).is_file(), "{file}");
+    }
+    // dracut runs what it finds there.
+    for script in ["module-setup.sh", "pre-pivot.sh", "usertrace-crash.sh"] {
+        let script = root
+            .join("usr/lib/dracut/modules.d/90usertrace")
+            .join(script);
+        let mode = fs::metadata(&script).map(|metadata| metadata.permissions().mode());
+        assert_eq!(mode.unwrap() & 0o777, 0o755, "{script:?}");
     }
 
     // The command, with a library that it preloads.

@@ -354,7 +354,7 @@ fn reader(subbufs: u64, from: u64) -> RingReader {
 fn read(reader: &mut RingReader, mut ring: &Ring, patience: Patience) -> Vec<u64> {
     let head = ring.positions().head;
     let mut numbers = Vec::new();
-    let Ok(()) = reader.read(&mut ring, head, patience, &Word, &mut |item| {
+    let Ok(()) = reader.read(&mut ring, head, patience, &Word, &mut |item: Item<'_>| {
         if let Item::Record {
             time,
             payload: bytes,

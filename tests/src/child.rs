@@ -9,10 +9,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
+use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{ForkResult, Pid, fork, pipe};
+use nix::unistd::{ForkResult, Pid, fork, pipe2};
 
 use crate::wait::{self, LIMIT};
 
@@ -100,9 +101,9 @@ impl Child {
     /// If there can't be one.
     #[must_use]
     pub fn spawn(body: impl FnOnce(&mut Link)) -> Self {
-        let (message_read, message_write) = pipe().expect("a pipe");
-        let (to_child, from_parent) = pipe().expect("a pipe");
-        let (to_parent, from_child) = pipe().expect("a pipe");
+        let (message_read, message_write) = pipe2(OFlag::O_CLOEXEC).expect("a pipe");
+        let (to_child, from_parent) = pipe2(OFlag::O_CLOEXEC).expect("a pipe");
+        let (to_parent, from_child) = pipe2(OFlag::O_CLOEXEC).expect("a pipe");
         // SAFETY: this process has one thread, so the child is as complete as it is.
         match unsafe { fork() }.expect("a process") {
             ForkResult::Child => {

@@ -12,7 +12,8 @@
 //! The names of tests begin with the requirement that they are for. They wait for conditions, never for a time to pass.
 //! `USERTRACE_TEST_SCALE=N` divides the large counts by N; on the debug kernel N is 10 unless it is set.
 //! `USERTRACE_FUZZ_SECONDS`, `USERTRACE_TEST_PROCESSES`, `USERTRACE_TEST_KILLS`, and on the host `USERTRACE_TEST_ROUNDS` (how often
-//! libraries are loaded) ask for as many of what takes minutes.
+//! libraries are loaded), `USERTRACE_INSTANTS`, `USERTRACE_PANICS` and `USERTRACE_SWEEP` (how often a busy guest is stopped, how many
+//! panic, and how often all is stepped through) ask for as many of what takes minutes.
 //! (`usertrace-vm guest --env NAME=N` hands them on.)
 
 pub mod accounts;
@@ -28,6 +29,7 @@ pub mod cpu;
 pub mod directory;
 pub mod event;
 pub mod guest;
+pub mod instants;
 pub mod libraries;
 pub mod looks;
 pub mod lttng;
@@ -44,3 +46,6 @@ pub mod seccomp;
 pub mod shared;
 pub mod wait;
 pub mod waits;
+
+/// Functions for scripts that start systemd in a guest.
+pub const SYSTEMD: &str = include_str!("systemd.sh");

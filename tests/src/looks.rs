@@ -1,12 +1,13 @@
 //! What can be seen of a program from outside.
 
-use std::fs;
+use std::fs::{self, DirEntry};
+use std::io;
 use std::path::Path;
 
 /// How a program that runs is to look the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Looks {
-    /// How many are open.
+    /// How many are open, but for one in which it looks at itself.
     pub descriptors: usize,
     /// That live, or were not waited for.
     pub children: usize,
@@ -21,14 +22,18 @@ impl Looks {
     /// If it is not there.
     #[must_use]
     pub fn of(pid: u32) -> Self {
-        let entries = |name: &str| {
-            let directory = Path::new("/proc").join(pid.to_string()).join(name);
-            fs::read_dir(directory).expect("a process").count()
+        let process = Path::new("/proc").join(pid.to_string());
+        let entries = |name: &str| fs::read_dir(process.join(name)).expect("a process");
+        // Some programs look at their own memory now and then: redis-server does so ten times a second.
+        let stat = process.join("stat");
+        let stays = |entry: io::Result<DirEntry>| {
+            let target = entry.and_then(|entry| fs::read_link(entry.path()));
+            target.is_ok_and(|target| target != stat)
         };
         Self {
-            descriptors: entries("fd"),
+            descriptors: entries("fd").map(stays).filter(|stays| *stays).count(),
             children: children(pid),
-            threads: entries("task"),
+            threads: entries("task").count(),
         }
     }
 }
@@ -81,6 +86,7 @@ mod tests {
             ..plain
         };
         assert_eq!(after("exec 9</dev/null;"), expected);
+        assert_eq!(after("exec 9</proc/$$/stat;"), plain);
         let expected = Looks {
             children: 1,
             ..plain

@@ -87,15 +87,20 @@ impl Reader {
         for (ring, reader) in self.rings.iter_mut().enumerate() {
             let at = self.positions[ring];
             let mut memory = FileRing::new(&self.file, &channel, ring as u32);
-            let read: Result<(), std::convert::Infallible> =
-                reader.read(&mut memory, at.head, patience, &Numbered, &mut |item| {
+            let read: Result<(), std::convert::Infallible> = reader.read(
+                &mut memory,
+                at.head,
+                patience,
+                &Numbered,
+                &mut |item: Item<'_>| {
                     match item {
                         Item::Record { payload, .. } => tell(ring, event::read(payload)),
                         Item::Gap { kind } => gap(ring, kind),
                         Item::SubBuffer { .. } | Item::Overwritten { .. } => {}
                     }
                     Ok(())
-                });
+                },
+            );
             let Ok(()) = read;
         }
         dead

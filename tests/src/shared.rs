@@ -3,6 +3,9 @@
 use std::ptr;
 use std::sync::atomic::AtomicU64;
 
+const PAGE: usize = 4096;
+const WORDS: usize = PAGE / size_of::<AtomicU64>();
+
 /// A number that more than one process sees: this one, and those that it forks.
 #[derive(Debug)]
 pub struct Shared(ptr::NonNull<AtomicU64>);
@@ -22,7 +25,7 @@ impl Shared {
         let at = unsafe {
             libc::mmap(
                 ptr::null_mut(),
-                4096,
+                PAGE,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED | libc::MAP_ANONYMOUS,
                 -1,
@@ -36,8 +39,14 @@ impl Shared {
     /// The number.
     #[must_use]
     pub fn get(&self) -> &AtomicU64 {
-        // SAFETY: mapped for as long as this lives, and used as an atomic only.
-        unsafe { self.0.as_ref() }
+        &self.words()[0]
+    }
+
+    /// All numbers that its page has room for, this one first.
+    #[must_use]
+    pub fn words(&self) -> &[AtomicU64] {
+        // SAFETY: a page, mapped for as long as this lives, and used as atomics only.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr(), WORDS) }
     }
 }
 
@@ -49,6 +58,6 @@ unsafe impl Sync for Shared {}
 impl Drop for Shared {
     fn drop(&mut self) {
         // SAFETY: the mapping is this object's own.
-        unsafe { libc::munmap(self.0.as_ptr().cast(), 4096) };
+        unsafe { libc::munmap(self.0.as_ptr().cast(), PAGE) };
     }
 }

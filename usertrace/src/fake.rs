@@ -644,7 +644,7 @@ impl Fake {
         let events = self.descriptions(process, slot).into_iter();
         let events = events.filter_map(|description| match description {
             Description::Event(event) => Some(event),
-            Description::Contexts(_) => None,
+            Description::Contexts(_) | Description::Cmdline(_) => None,
         });
         let mut table = EventTable::default();
         for event in events {
@@ -756,23 +756,29 @@ impl Fake {
             let mut reader = RingReader::live(format, consumed.load(Ordering::Relaxed), u64::MAX);
             let mut writer = 0;
             reader
-                .read(&mut memory, head, Patience::Last, lengths, &mut |item| {
-                    match item {
-                        Item::SubBuffer { cpu, .. } => {
-                            let is_index = matches!(scope, Scope::Cpu | Scope::MmCid);
-                            assert!(!is_index || cpu as usize == ring);
-                            writer = cpu;
+                .read(
+                    &mut memory,
+                    head,
+                    Patience::Last,
+                    lengths,
+                    &mut |item: Item<'_>| {
+                        match item {
+                            Item::SubBuffer { cpu, .. } => {
+                                let is_index = matches!(scope, Scope::Cpu | Scope::MmCid);
+                                assert!(!is_index || cpu as usize == ring);
+                                writer = cpu;
+                            }
+                            Item::Record { id, time, payload } => {
+                                each(ring as u32, writer, id, time, payload);
+                            }
+                            Item::Overwritten { .. } if overwrote => {}
+                            Item::Gap { .. } | Item::Overwritten { .. } => {
+                                return Err(format!("{item:?}"));
+                            }
                         }
-                        Item::Record { id, time, payload } => {
-                            each(ring as u32, writer, id, time, payload);
-                        }
-                        Item::Overwritten { .. } if overwrote => {}
-                        Item::Gap { .. } | Item::Overwritten { .. } => {
-                            return Err(format!("{item:?}"));
-                        }
-                    }
-                    Ok(())
-                })
+                        Ok(())
+                    },
+                )
                 .expect("no gap");
         }
     }

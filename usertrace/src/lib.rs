@@ -28,6 +28,8 @@ pub mod ring;
 pub mod runtime;
 #[cfg(feature = "tools")]
 pub mod top;
+#[cfg(feature = "tools")]
+mod varint;
 pub mod writer;
 
 pub use event::{Callsite, Loglevel, Outcome};

@@ -34,6 +34,43 @@ fn dump() -> support::dump::Machine {
     }])
 }
 
+/// C7: when and where the kernel crashed, by the clock of the events; one that the dump cannot mean is not believed.
+#[test]
+fn c7_a_dump_says_when_and_where_the_kernel_crashed() {
+    let directory = tempfile::tempdir().unwrap();
+    for (cycles, at) in [
+        (SYNC[0] + 1234, "2023-11-14T22:13:20.000000617Z"),
+        (0, "2023-11-14T22:13:21Z"),
+        (u64::MAX, "2023-11-14T22:13:21Z"),
+    ] {
+        let mut dump = dump();
+        dump.crash = Some((cycles, 3, 77));
+        fs::write(directory.path().join("vmcore"), elf(&dump, Style::Runs)).unwrap();
+        let out = format!("out-{cycles}");
+        let output = usertrace(
+            &["extract", "vmcore", "-o", &out, "--json"],
+            directory.path(),
+        );
+        let stderr = text(&output.stderr);
+        let expected = format!("kernel 7.3.4-test, crashed at {at} on CPU 3, in thread 77\n");
+        assert!(stderr.contains(&expected), "{stderr}");
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let is_known = cycles == SYNC[0] + 1234;
+        let ns = is_known.then_some(1_700_000_000_000_000_617i64);
+        assert_eq!(json["crash_ns"].as_i64(), ns);
+        assert_eq!(
+            (json["crash_cpu"].as_u64(), json["crash_thread"].as_u64()),
+            (Some(3), Some(77))
+        );
+        let metadata =
+            fs::read_to_string(directory.path().join(out).join("mine/prog-101-1/metadata"));
+        let said = metadata
+            .unwrap()
+            .contains("crash_ns = 1700000000000000617;");
+        assert_eq!(said, is_known);
+    }
+}
+
 #[test]
 fn a_dump_is_extracted() {
     let directory = tempfile::tempdir().unwrap();

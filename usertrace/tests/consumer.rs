@@ -21,6 +21,7 @@ use usertrace_sys::uapi::{LttClockSync, LttFileInfo, LttInfoChannel, LttRingPosi
 const SUBBUF: u64 = 4096;
 const COUNT: u64 = 4;
 const START: u64 = 1_000_000;
+const FREQ: u64 = 1_000_000_000;
 
 /// A process as the kernel sees it.
 struct Process {
@@ -38,6 +39,8 @@ struct Process {
     broken: bool,
     /// Another program consumes.
     busy: bool,
+    /// As the kernel knows it by now, in Hz.
+    clock_freq: u64,
 }
 
 /// A channel beside `main`.
@@ -61,6 +64,7 @@ impl Process {
             during_copy: None,
             broken: false,
             busy: false,
+            clock_freq: FREQ,
         }))
     }
 
@@ -117,7 +121,7 @@ impl ConsumerFile for File {
             cycles: START,
             monotonic: 0,
             realtime: 1_700_000_000_000_000_000,
-            freq: 1_000_000_000,
+            freq: FREQ,
         };
         let mut info = LttFileInfo {
             pid: process.pid,
@@ -134,7 +138,11 @@ impl ConsumerFile for File {
                 _ => 2 + self.further(&process) as u32,
             },
             start: sync,
-            now: sync,
+            now: LttClockSync {
+                cycles: START + 1,
+                freq: process.clock_freq,
+                ..sync
+            },
             channel: LttInfoChannel {
                 subbuf_size: SUBBUF as u32,
                 subbuf_count: COUNT as u32,
@@ -311,6 +319,33 @@ fn numbers(read: &babeltrace::Read) -> Vec<u64> {
         .iter()
         .map(|line| number(line).unwrap())
         .collect()
+}
+
+/// The kernel found its frequency out better meanwhile. What is recorded beside the traces goes by the same clock.
+#[test]
+fn the_clock_is_what_it_is_known_to_be_at_the_end() {
+    let processes = [7, 8].map(|pid| Process::new(pid, 1));
+    let mut run = Run::new();
+    assert_eq!(run.session.clock(), None);
+    for process in &processes {
+        process.borrow_mut().describe();
+        assert!(process.borrow_mut().number(1));
+        run.add(process, CONTROL);
+        run.add(process, MAIN);
+    }
+    run.drain();
+    assert_eq!(run.session.clock().unwrap().freq(), FREQ);
+    for process in &processes {
+        process.borrow_mut().clock_freq = 2 * FREQ;
+    }
+    let summary = run.session.finish().unwrap();
+    assert_eq!(run.session.clock().unwrap().freq(), 2 * FREQ);
+    assert_eq!(summary.processes.len(), 2);
+    for process in summary.processes {
+        let metadata = fs::read(process.directory.join("metadata")).unwrap();
+        let metadata = String::from_utf8_lossy(&metadata);
+        assert!(metadata.contains("freq = 2000000000;"), "{metadata}");
+    }
 }
 
 #[test]

@@ -5,15 +5,19 @@ mod support;
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use support::babeltrace;
-use support::dump::{Machine, PAGE, Process, SYNC, Style, Trace, elf, file, machine, save};
-use usertrace::crash::{
-    Directory, DirectoryError, Dump, DumpError, ElfDump, ExtractError, Extraction, PhysicalMemory,
-    Presence, Problems, extract,
+use support::dump::{
+    Machine, PAGE, Process, SYNC, Style, Trace, elf, file, machine, save, save_raw, save_reserved,
 };
-use usertrace::ctf::Version;
+use usertrace::crash::{
+    Directory, DirectoryError, Dump, DumpError, ElfDump, ExtractError, ExtractOptions, Extraction,
+    PhysicalMemory, Presence, Problems, extract,
+};
+use usertrace::ctf::Crash;
+use usertrace_sys::crash::LttCrashRoot;
 
 fn at(ns: u64) -> u64 {
     SYNC[0] + 2 * ns
@@ -53,6 +57,21 @@ fn f7_contexts_are_extracted() {
     assert!(read.lines.iter().all(|line| line.contains(contexts)));
 }
 
+#[test]
+fn c7_command_lines_are_extracted() {
+    let mut process = process(1, 2, 10);
+    process.control[0].meta(at(2), "$ .%2Fserver%20--port%2080");
+    // Another library of the process says something else.
+    process.control[1].meta(at(3), "$ other");
+    let extracted = extract_machine(&machine(&[trace(7, "mine", vec![process])]));
+    assert!(!extracted.extraction.is_damaged());
+    let process = &extracted.extraction.traces[0].processes[0];
+    assert_eq!(process.cmdline.as_deref(), Some("./server --port 80"));
+    let metadata = fs::read_to_string(process.directory.join("metadata")).unwrap();
+    assert!(metadata.contains("cmdline = \"./server --port 80\";"));
+    assert_eq!(numbers(&extracted.read()), (0..10).collect::<Vec<_>>());
+}
+
 fn trace(generation: u64, name: &str, processes: Vec<Process>) -> Trace {
     Trace {
         generation,
@@ -86,9 +105,8 @@ fn extract_file(bytes: &[u8]) -> Result<Extracted, ExtractError> {
     let extraction = extract(
         &dump,
         dump.vmcoreinfo().root.unwrap(),
-        None,
+        &ExtractOptions::default(),
         &output,
-        Version::default(),
     )?;
     Ok(Extracted {
         directory,
@@ -249,6 +267,45 @@ fn a_page_that_is_not_in_the_dump_costs_its_own_events() {
 }
 
 /// F2, C7: pages that there was no memory for cost what was in them, which is counted, and nothing is damaged.
+/// C7: pages that whoever made the dump left out are told from those that should be there; and which ring it was.
+#[test]
+fn c7_pages_that_were_left_out_are_said_to_be() {
+    let whole = one(1000);
+    let extracted = extract_machine(&whole);
+    let rings = &extracted.extraction.traces[0].processes[0].rings;
+    let events: u64 = rings.iter().map(|ring| ring.events).sum();
+    assert_eq!(
+        (events, rings.iter().any(|ring| ring.damaged > 0)),
+        (1000, false)
+    );
+    assert!(rings.iter().all(|ring| ring.channel == "main"));
+
+    let (mut told, mut of_control) = (0, 0);
+    for out in whole.memory.pages.keys().copied() {
+        let Ok(extracted) = extract_file(&elf(&whole, Style::LeavingOut(out))) else {
+            continue;
+        };
+        let messages = extracted.extraction.problems.messages.join("\n");
+        let is_told =
+            messages.contains("1 pages of its areas were left out when the dump was made");
+        let processes = || {
+            let traces = extracted.extraction.traces.iter();
+            traces.flat_map(|trace| &trace.processes)
+        };
+        let is_cut = processes().any(|process| process.damaged + process.holes > 0);
+        assert_eq!(is_told, is_cut, "{out:#x}: {messages}");
+        of_control += u32::from(messages.contains("rings end was left out when the dump was made"));
+        // Nothing is missing without a word.
+        let is_whole = extracted.extraction.events() == 1000;
+        assert!(
+            is_whole || extracted.extraction.is_damaged(),
+            "{out:#x}: {messages}"
+        );
+        told += u32::from(is_told && extracted.extraction.events() > 0);
+    }
+    assert!(told > 0 && of_control > 0);
+}
+
 #[test]
 fn f2_a_page_without_memory_costs_its_own_events() {
     let whole = one(1000);
@@ -306,9 +363,8 @@ fn a_dump_that_was_cut_short_has_what_is_before_the_cut() {
         match extract(
             &dump,
             dump.vmcoreinfo().root.unwrap(),
-            None,
+            &ExtractOptions::default(),
             &output,
-            Version::default(),
         ) {
             Ok(extraction) => {
                 let read = babeltrace::read(&output);
@@ -466,6 +522,30 @@ fn hostile_trees_are_refused_or_end() {
     );
 }
 
+/// F4: trees that lead to the same pages again and again make no more of a dump than there is in it.
+#[test]
+fn f4_a_page_is_at_one_place() {
+    let mut machine = one(1000);
+    // Two levels: the table of pages has another page in the place of the second one, which is the first one again.
+    let table = machine.memory.load(machine.trees[0][0] & !0xfff) & !0xfff;
+    let used: Vec<_> = (0..512)
+        .map(|n| table + n * 8)
+        .filter(|&at| machine.memory.load(at) & 1 != 0)
+        .collect();
+    let first = machine.memory.load(used[0]);
+    for at in &used[1..] {
+        machine.memory.store(*at, first);
+    }
+    let extraction = extract_machine(&machine).extraction;
+    let messages = extraction.problems.messages.join("\n");
+    let expected = format!(
+        "{} pages of its write area are at another place, too",
+        used.len() - 1
+    );
+    assert!(messages.contains(&expected), "{messages}");
+    assert!(extraction.events() < 1000);
+}
+
 #[test]
 fn memory_is_found_however_the_segments_lie() {
     let directory = tempfile::tempdir().unwrap();
@@ -508,6 +588,11 @@ fn what_is_no_dump_is_refused() {
     let good = elf(&one(1), Style::Runs);
     assert!(open(&good).is_ok());
     assert!(matches!(open(b""), Err(DumpError::Unknown)));
+    assert!(matches!(open(b"QEV"), Err(DumpError::Unknown)));
+    for saved in ["QEVM\0\0\0\x03", "LibvirtQemudSave", "LibvirtQemudPart"] {
+        let refused = open(saved.as_bytes());
+        assert!(matches!(refused, Err(DumpError::Machine)), "{saved}");
+    }
     assert!(matches!(
         open(b"not a dump at all"),
         Err(DumpError::Unknown)
@@ -544,6 +629,229 @@ fn a_dump_may_have_more_segments_than_its_header_can_say() {
     assert!(matches!(open(&bytes), Err(DumpError::Segments(u32::MAX))));
 }
 
+/// C7: memory without any header, or with none that says where the directory is.
+#[test]
+fn the_root_page_is_found_where_nothing_says_where_it_is() {
+    let machine = one(100);
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("image");
+    let without = directory.path().join("without-notes");
+    save_raw(&image, &machine);
+    fs::write(&without, elf(&machine, Style::WithoutNotes)).unwrap();
+    for (name, dump) in [
+        ("image", Dump::open_raw(&image).unwrap()),
+        ("without-notes", Dump::open(&without).unwrap()),
+    ] {
+        assert!(dump.vmcoreinfo().is_none());
+        assert_eq!(dump.find_roots(), [machine.root], "{name}");
+        let output = directory.path().join(format!("{name}-traces"));
+        fs::create_dir(&output).unwrap();
+        let extraction = extract(&dump, machine.root, &ExtractOptions::default(), &output).unwrap();
+        assert_eq!(
+            numbers(&babeltrace::read(&output)),
+            (0..100).collect::<Vec<_>>()
+        );
+        assert!(!extraction.is_damaged());
+    }
+    assert!(matches!(Dump::open(&image), Err(DumpError::Unknown)));
+
+    // What only looks like one, and one of a kernel that ran before.
+    let mut before = machine;
+    let page = before.memory.copy(before.root);
+    let other = before.memory.page(&page);
+    let mut damaged = page.clone();
+    damaged[16] ^= 1;
+    before.memory.page(&damaged);
+    let mut leads_nowhere = page;
+    let at = std::mem::offset_of!(LttCrashRoot, directory);
+    leads_nowhere[at..at + 8].copy_from_slice(&other.to_le_bytes());
+    before.memory.page(&leads_nowhere);
+    save_raw(&image, &before);
+    let mut both = [before.root, other];
+    both.sort_unstable();
+    let mut found = Dump::open_raw(&image).unwrap().find_roots();
+    found.sort_unstable();
+    assert_eq!(found, both);
+}
+
+/// F4: a search for root pages looks at what the file has, whatever its headers say.
+#[test]
+fn f4_a_search_ends_where_the_file_does() {
+    let mut bytes = elf(&one(10), Style::WithoutNotes);
+    let count = usize::from(u16::from_le_bytes([bytes[56], bytes[57]]));
+    for segment in 0..count {
+        // Its size in the file.
+        let at = 64 + 56 * segment + 32;
+        bytes[at..at + 8].copy_from_slice(&(1u64 << 60).to_le_bytes());
+    }
+    let begun = std::time::Instant::now();
+    let dump = open(&bytes).unwrap();
+    assert!(dump.is_cut_short());
+    assert!(dump.find_roots().len() < 2);
+    assert!(begun.elapsed().as_secs() < 60);
+}
+
+/// C7: what a boot has left in reserved memory, wherever that was.
+#[test]
+fn reserved_memory_of_a_previous_boot_is_extracted() {
+    let machine = one(100);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("previous_boot");
+    save_reserved(&path, &machine);
+    let Dump::Reserved(dump) = Dump::open(&path).unwrap() else {
+        panic!("it is something else");
+    };
+    assert_eq!(dump.boot(), 7);
+    assert!(!dump.is_cut_short());
+    let output = directory.path().join("traces");
+    fs::create_dir(&output).unwrap();
+    let extraction = extract(&*dump, dump.root(), &ExtractOptions::default(), &output).unwrap();
+    assert!(!extraction.is_damaged(), "{:?}", extraction.problems);
+    assert_eq!(
+        numbers(&babeltrace::read(&output)),
+        (0..100).collect::<Vec<_>>()
+    );
+
+    // A part of it only.
+    let whole = fs::read(&path).unwrap();
+    fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    assert!(Dump::open(&path).unwrap().is_cut_short());
+    // Each bit of the words that its sum is of, but for the number by which it is known.
+    for bit in 64..5 * 64 {
+        let mut damaged = whole[..PAGE as usize].to_vec();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        fs::write(&path, damaged).unwrap();
+        assert!(matches!(Dump::open(&path), Err(DumpError::Reserved(_))));
+    }
+    // A place that cannot be.
+    let mut high = whole[..PAGE as usize].to_vec();
+    let start = u64::from_le_bytes(*high[8..].first_chunk().unwrap());
+    let sum = u64::from_le_bytes(*high[32..].first_chunk().unwrap());
+    high[8..16].copy_from_slice(&u64::MAX.to_le_bytes());
+    high[32..40].copy_from_slice(&sum.wrapping_add(start).wrapping_add(1).to_le_bytes());
+    fs::write(&path, high).unwrap();
+    assert!(matches!(Dump::open(&path), Err(DumpError::Reserved(_))));
+    // What has no room for the first page.
+    fs::write(&path, &whole[..40]).unwrap();
+    assert!(matches!(Dump::open(&path), Err(DumpError::Io { .. })));
+}
+
+#[test]
+fn only_what_is_asked_for_is_extracted() {
+    let machine = machine(&[
+        trace(1, "net-in", vec![process(1, 1, 10), process(2, 1, 20)]),
+        trace(2, "disk", vec![process(1, 1, 30)]),
+        trace(3, "net-out", vec![process(2, 1, 40)]),
+    ]);
+    let asked = |traces: &[&str], processes: &[&str]| {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("vmcore");
+        save(&path, &machine, Style::Runs);
+        let dump = ElfDump::open(&path).unwrap();
+        let strings = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        let options = ExtractOptions {
+            traces: strings(traces),
+            processes: strings(processes),
+            ..ExtractOptions::default()
+        };
+        let output = directory.path().join("out");
+        fs::create_dir(&output).unwrap();
+        let extraction = extract(&dump, machine.root, &options, &output).unwrap();
+        let directories = fs::read_dir(&output).unwrap().count();
+        assert_eq!(directories, extraction.traces.len());
+        let events = extraction.traces.iter().map(|trace| {
+            let counts = trace.processes.iter().map(|process| process.events);
+            (trace.name.clone(), counts.collect::<Vec<_>>())
+        });
+        (events.collect::<Vec<_>>(), extraction.others)
+    };
+    let all = |traces: &[(&str, &[u64])]| {
+        let traces = traces.iter();
+        traces
+            .map(|(name, counts)| ((*name).to_owned(), counts.to_vec()))
+            .collect::<Vec<_>>()
+    };
+    let (found, others) = asked(&["net*"], &[]);
+    assert_eq!(found, all(&[("net-in", &[10, 20]), ("net-out", &[40])]));
+    assert_eq!(others, ["disk"]);
+    let pid = process(2, 1, 0).pid.to_string();
+    let (found, others) = asked(&[], &[&pid]);
+    assert_eq!(
+        found,
+        all(&[("net-in", &[20]), ("disk", &[]), ("net-out", &[40])])
+    );
+    assert!(others.is_empty());
+    let comm = process(1, 1, 0).comm;
+    let pattern = format!("{}*", &comm[..2]);
+    assert_eq!(asked(&["disk"], &[&pattern]).0, all(&[("disk", &[30])]));
+    assert_eq!(asked(&["none"], &[]).1.len(), 3);
+}
+
+/// What was lost before is counted, but is of no interest to who looks at the end.
+#[test]
+fn c7_only_the_last_before_the_crash_is_extracted() {
+    const EVENTS: u64 = 1600;
+    let mut process = process(1, 2, 0);
+    for n in 0..EVENTS {
+        let ring = &mut process.main[(n % 2) as usize];
+        ring.event(1, at(10 * n), &n.to_le_bytes());
+        ring.lost += match n {
+            100 => 5,
+            1400 => 3,
+            _ => 0,
+        };
+    }
+    // The other one has nothing.
+    let machine = machine(&[trace(1, "mine", vec![process, self::process(2, 1, 20)])]);
+    let crash = |cycles| Crash {
+        cycles,
+        ..Crash::default()
+    };
+    let extracted = |last, crash| {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("vmcore");
+        save(&path, &machine, Style::Runs);
+        let dump = ElfDump::open(&path).unwrap();
+        let options = ExtractOptions {
+            crash,
+            last: Some(Duration::from_nanos(last)),
+            ..ExtractOptions::default()
+        };
+        let output = directory.path().join("out");
+        fs::create_dir(&output).unwrap();
+        let extraction = extract(&dump, machine.root, &options, &output)?;
+        Ok::<_, ExtractError>(Extracted {
+            directory,
+            extraction,
+        })
+    };
+    let check = |last, first, discarded| {
+        let extracted = extracted(last, crash(Some(at(10 * EVENTS)))).unwrap();
+        assert!(!extracted.extraction.is_damaged());
+        let read = extracted.read();
+        assert_eq!(numbers(&read), (first..EVENTS).collect::<Vec<_>>());
+        assert_eq!(read.discarded, discarded);
+        let [process, other] = &extracted.extraction.traces[0].processes[..] else {
+            panic!("{:?}", extracted.extraction);
+        };
+        assert_eq!((process.events, process.earlier), (EVENTS - first, first));
+        assert_eq!((other.events, other.earlier), (0, 20));
+        // In all, whenever that was.
+        assert_eq!(process.lost, 8);
+        let rings: u64 = process.rings.iter().map(|ring| ring.events).sum();
+        assert_eq!(rings, EVENTS - first);
+        let ns = SYNC[2] as i64 + 10 * first as i64;
+        assert_eq!(process.first_event_ns, Some(ns));
+    };
+    check(3000, 1300, 3);
+    check(15_800, 20, 8);
+    let error = extracted(3000, crash(None)).err().unwrap();
+    assert!(matches!(error, ExtractError::NoInstant), "{error}");
+    // An instant that the clock cannot have had.
+    let error = extracted(3000, crash(Some(1))).err().unwrap();
+    assert!(matches!(error, ExtractError::NoInstant), "{error}");
+}
+
 /// C7: what an extraction costs depends on what was traced.
 #[test]
 fn only_what_is_needed_is_read() {
@@ -567,9 +875,8 @@ fn only_what_is_needed_is_read() {
     let extraction = extract(
         &counting,
         machine.root,
-        None,
+        &ExtractOptions::default(),
         directory.path(),
-        Version::default(),
     )
     .unwrap();
     assert_eq!(extraction.events(), 100);
@@ -589,7 +896,7 @@ fn survive(bytes: &[u8], read: bool) {
     let Some(root) = dump.vmcoreinfo().root else {
         return;
     };
-    if let Ok(extraction) = extract(&dump, root, None, &output, Version::default())
+    if let Ok(extraction) = extract(&dump, root, &ExtractOptions::default(), &output)
         && read
     {
         let read = babeltrace::read(&output);

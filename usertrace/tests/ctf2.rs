@@ -152,6 +152,7 @@ fn f1_what_is_declared_is_the_same() {
             let mut trace = TraceWriter::resume(&path, info, clock, [5; 16], Vec::new()).unwrap();
             trace.set_version(version);
             trace.declare_class(Scope::Thread).unwrap();
+            trace.declare_cmdline("./a \"b\" \\ü\n".into()).unwrap();
             for level in 0..17 {
                 let line = format!("{} t:e{level} {level} fmt a%20%22%7Bx%7D;u32 x", level + 1);
                 trace.declare(&event(&line)).unwrap();
@@ -190,6 +191,7 @@ fn f1_what_is_declared_is_the_same() {
         assert_eq!(one, two);
         let text = [
             "procname: a \"\\ü\u{fffd}",
+            "cmdline: ./a \"b\" \\ü\u{fffd}",
             "Frequency (Hz): 999,999,937",
             "hostname: h",
         ];

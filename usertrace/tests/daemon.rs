@@ -243,15 +243,21 @@ fn options_that_would_mean_nothing_are_refused() {
     }
 }
 
-/// The unit that comes with the package is one, and leaves little that could be done by it.
+const UNITS: [&str; 3] = [
+    "usertrace.service",
+    "usertrace-crash.service",
+    "sys-kernel-ltt.mount",
+];
+
+/// The units that come with the package are such ones, and that of the daemon leaves little that could be done by it.
 #[test]
-fn the_unit_is_one() {
+fn the_units_are_such_ones() {
     let directory = tempfile::tempdir().unwrap();
     let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/systemd");
     // Where it was built, there may be spaces in the path.
     let command = directory.path().join("usertrace");
     symlink(env!("CARGO_BIN_EXE_usertrace"), &command).unwrap();
-    for name in ["usertrace.service", "sys-kernel-ltt.mount"] {
+    for name in UNITS {
         let unit = fs::read_to_string(units.join(name)).unwrap();
         // Manual pages are elsewhere.
         let unit = unit
@@ -262,7 +268,7 @@ fn the_unit_is_one() {
     let analyze = |arguments: &[&str]| {
         let output = Command::new("systemd-analyze")
             .args(arguments)
-            .args(["usertrace.service", "sys-kernel-ltt.mount"])
+            .args(UNITS)
             .current_dir(directory.path())
             .output()
             .expect("systemd-analyze (Debian package systemd) must be installed to run this test");

@@ -416,6 +416,24 @@ fn f1_the_end_of_a_dump_is_marked() {
     assert_eq!(red(&mut browser, "timeline"), 0);
     no_complaints(&browser);
 
+    let mut dump = dump;
+    dump.crash = Some((SYNC[0] + 2 * 5099, 1, 101));
+    fs::write(directory.path().join("vmcore"), elf(&dump, Style::Runs)).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_usertrace"));
+    let command = command.current_dir(directory.path());
+    let output = command
+        .args(["extract", "vmcore", "-o", "exactly"])
+        .output();
+    assert_eq!(output.unwrap().status.code(), Some(0));
+    let mut browser = open(directory.path(), &["exactly"]);
+    let notes = inner(&mut browser, "notes");
+    let said = "The last event is of 22:13:20.000000099; the kernel crashed 5 µs after it on CPU 1, in thread 101.";
+    assert!(notes.contains(said), "{notes}");
+    assert_eq!(browser.value("Crash.at"), 5099.0);
+    assert_eq!(browser.value("Data.end"), 5099.0);
+    browser.wait("Timeline.drawn.some(drawn => drawn.crash)");
+    no_complaints(&browser);
+
     write(directory.path(), "prog", 40);
     let mut browser = open(directory.path(), &["prog-40"]);
     assert_eq!(browser.value("Crash.at"), serde_json::Value::Null);

@@ -2,11 +2,10 @@
 
 mod support;
 
-use std::convert::Infallible;
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
-use support::RingWriter;
+use support::{RingWriter, read_each};
 use usertrace::metadata::EventTable;
 use usertrace::ring::{
     Counts, Format, Frozen, GapKind, Geometry, Item, Patience, PayloadLengths, Positions,
@@ -59,8 +58,13 @@ struct Got {
 fn read(reader: &mut RingReader, bytes: &[u8], head: u64, patience: Patience) -> Got {
     let mut got = Got::default();
     let mut memory = Frozen::new(bytes, Positions { head, claimed: 0 });
-    let Ok(()) = reader.read(&mut memory, head, patience, events(), &mut |item| {
-        match item {
+    read_each(
+        reader,
+        &mut memory,
+        head,
+        patience,
+        events(),
+        |item| match item {
             Item::SubBuffer { lost, cpu, .. } => {
                 got.lost = lost;
                 got.cpus.push(cpu);
@@ -68,9 +72,8 @@ fn read(reader: &mut RingReader, bytes: &[u8], head: u64, patience: Patience) ->
             Item::Record { id, time, payload } => got.records.push((id, time, payload.to_vec())),
             Item::Gap { kind } => got.gaps.push(kind),
             Item::Overwritten { subbuffers } => got.overwritten += subbuffers,
-        }
-        Ok::<_, Infallible>(())
-    });
+        },
+    );
     got
 }
 
@@ -87,17 +90,21 @@ fn tell(
     patience: Patience,
     told: &mut Vec<Told>,
 ) {
-    let Ok(()) = reader.read(memory, head, patience, events(), &mut |item| {
-        match item {
+    read_each(
+        reader,
+        memory,
+        head,
+        patience,
+        events(),
+        |item| match item {
             Item::Record { id, time, payload } => {
                 told.push(Told::Record((id, time, payload.to_vec())));
             }
             Item::Overwritten { subbuffers } => told.push(Told::Overwritten(subbuffers)),
             Item::Gap { kind } => panic!("{kind:?}"),
             Item::SubBuffer { .. } => {}
-        }
-        Ok::<_, Infallible>(())
-    });
+        },
+    );
 }
 
 fn dump(ring: &RingWriter) -> (Got, Counts) {
@@ -528,17 +535,21 @@ fn a_reader_that_is_overtaken_while_it_copies_drops_the_copy() {
                 } else {
                     (before.head, Patience::Wait)
                 };
-                let Ok(()) = reader.read(&mut memory, head, patience, events(), &mut |item| {
-                    match item {
+                read_each(
+                    &mut reader,
+                    &mut memory,
+                    head,
+                    patience,
+                    events(),
+                    |item| match item {
                         Item::SubBuffer { .. } => {}
                         Item::Record { id, time, payload } => {
                             records.push((id, time, payload.to_vec()));
                         }
                         Item::Gap { kind } => panic!("{kind:?}"),
                         Item::Overwritten { subbuffers } => overwritten += subbuffers,
-                    }
-                    Ok::<_, Infallible>(())
-                });
+                    },
+                );
             }
             let counts = reader.counts();
             let what = format!("{more} more, {claim_only}, at copy {when}");
@@ -660,12 +671,11 @@ fn check_bounds(bytes: &[u8], head: u64, consumed: u64) -> Result<(), TestCaseEr
     ] {
         let mut total = 0;
         let start = reader.position();
-        let Ok(()) = reader.read(&mut memory, head, patience, events(), &mut |item| {
+        read_each(&mut reader, &mut memory, head, patience, events(), |item| {
             if let Item::Record { id, payload, .. } = item {
                 total += 8 + payload.len() as u64;
                 assert_eq!(events().payload_len(id, payload), Some(payload.len()));
             }
-            Ok::<_, Infallible>(())
         });
         let counts = reader.counts();
         prop_assert!(total <= geometry.ring_size());

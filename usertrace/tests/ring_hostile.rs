@@ -158,7 +158,9 @@ fn check(
         let before = reader.position();
         let (mut told, mut wrong) = (0u64, None);
         let mut count = reader.counts().events;
-        let Ok(()) = reader.read(&mut &*ring, head, patience, events(), &mut |item| {
+        let Ok(()) = reader.read(&mut &*ring, head, patience, events(), &mut |item: Item<
+            '_,
+        >| {
             if let Item::Record { id, payload, .. } = item {
                 told += 8 + payload.len() as u64;
                 count += 1;

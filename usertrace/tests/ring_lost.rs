@@ -3,11 +3,9 @@
 
 mod support;
 
-use std::convert::Infallible;
-
 use proptest::prelude::*;
 use support::shared::SharedRing;
-use support::{RingWriter, events};
+use support::{RingWriter, events, read_each};
 use usertrace::ring::{
     Counts, Format, Frozen, GapKind, Geometry, Item, Patience, Positions, RingReader,
 };
@@ -102,7 +100,22 @@ impl LostPages {
     }
 }
 
+/// By pages, and as much as there is at once.
 fn read(
+    reader: &mut RingReader,
+    bytes: &[u8],
+    positions: Positions,
+    patience: Patience,
+) -> Vec<Event> {
+    let mut by_pages = reader.clone();
+    by_pages.set_window(PAGE);
+    let got = read_once(reader, bytes, positions, patience);
+    assert_eq!(read_once(&mut by_pages, bytes, positions, patience), got);
+    assert_eq!(by_pages.counts(), reader.counts());
+    got
+}
+
+fn read_once(
     reader: &mut RingReader,
     bytes: &[u8],
     positions: Positions,
@@ -110,18 +123,16 @@ fn read(
 ) -> Vec<Event> {
     let mut got = Vec::new();
     let mut memory = Frozen::new(bytes, positions);
-    let Ok(()) = reader.read(
+    read_each(
+        reader,
         &mut memory,
         positions.head,
         patience,
         events(),
-        &mut |item| {
-            match item {
-                Item::Record { id, time, payload } => got.push((id, time, payload.to_vec())),
-                Item::Gap { kind } => assert_ne!(kind, GapKind::Damaged),
-                Item::SubBuffer { .. } | Item::Overwritten { .. } => {}
-            }
-            Ok::<_, Infallible>(())
+        |item| match item {
+            Item::Record { id, time, payload } => got.push((id, time, payload.to_vec())),
+            Item::Gap { kind } => assert_ne!(kind, GapKind::Damaged),
+            Item::SubBuffer { .. } | Item::Overwritten { .. } => {}
         },
     );
     got

@@ -3,11 +3,9 @@
 
 mod support;
 
-use std::convert::Infallible;
-
 use proptest::prelude::*;
-use support::events;
 use support::shared::{SharedRing, Writer};
+use support::{events, read_each};
 use usertrace::ring::{
     Counts, Format, Frozen, GapKind, Geometry, Item, Patience, Positions, RingReader,
 };
@@ -40,8 +38,13 @@ fn memory(ring: &SharedRing) -> Frozen<'_> {
 fn read(reader: &mut RingReader, ring: &SharedRing, patience: Patience) -> Got {
     let mut got = Got::default();
     let mut memory = memory(ring);
-    let Ok(()) = reader.read(&mut memory, ring.head, patience, events(), &mut |item| {
-        match item {
+    read_each(
+        reader,
+        &mut memory,
+        ring.head,
+        patience,
+        events(),
+        |item| match item {
             Item::SubBuffer { cpu, .. } => {
                 assert_eq!(cpu, 77);
                 got.subbuffers += 1;
@@ -49,9 +52,8 @@ fn read(reader: &mut RingReader, ring: &SharedRing, patience: Patience) -> Got {
             Item::Record { id, time, payload } => got.records.push((id, time, payload.to_vec())),
             Item::Gap { kind } => got.gaps.push(kind),
             Item::Overwritten { subbuffers } => got.overwritten += subbuffers,
-        }
-        Ok::<_, Infallible>(())
-    });
+        },
+    );
     got
 }
 
@@ -172,6 +174,24 @@ fn two_writers_may_die_at_each_step() {
                 assert!(unfinished == 0 || counts.unfinished > 0, "{what}");
                 assert_eq!((counts.corrupted, counts.damaged), (0, 0), "{what}");
             }
+        }
+    }
+}
+
+/// The first one of all, with nobody behind it: whatever it was at, nothing was committed, and nothing else is missing.
+#[test]
+fn the_first_writer_may_die_at_each_step() {
+    for step in 0.. {
+        let mut ring = ring(false);
+        let mut writer = reserve(&mut ring, 0).unwrap();
+        let steps = writer.steps.len();
+        ring.run(&mut writer, step);
+        let (got, counts) = dump(&ring);
+        assert_eq!(got.records, ring.done_from(0), "step {step}");
+        assert_eq!(counts.unfinished, ring.unfinished_from(0), "step {step}");
+        assert_eq!((counts.corrupted, counts.damaged), (0, 0), "step {step}");
+        if step == steps {
+            break;
         }
     }
 }

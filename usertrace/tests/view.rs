@@ -146,6 +146,13 @@ fn events_are_selected() {
         3
     );
     assert_eq!(lines(&["--from", "00:00:00"]), 24);
+    assert_eq!(lines(&["--last", "1s"]), 3);
+    assert_eq!(lines(&["--last", "1500ms"]), 4);
+    assert_eq!(
+        lines(&["--last", "1500ms", "--to", "22:13:30.000000001"]),
+        1
+    );
+    assert_eq!(lines(&["--last", "1y"]), 24);
 }
 
 #[test]
@@ -203,6 +210,7 @@ fn what_cannot_be_read_is_said_by_the_status() {
     assert_eq!(fails(&[], 2, "required"), 0);
     assert_eq!(fails(&["-e", "a/b", "."], 2, "\"a/b\" is no pattern"), 0);
     assert_eq!(fails(&["--from", "noon", "."], 2, "HH:MM:SS"), 0);
+    assert_eq!(fails(&["--last", "a while", "."], 2, "--last"), 0);
     // A trace that is named twice is one.
     assert_eq!(fails(&["prog-1", ".", "prog-2/../prog-1"], 0, ""), 24);
 

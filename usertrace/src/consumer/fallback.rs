@@ -14,6 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use super::open_files;
 use super::record::{OutputError, create_output, exit_status, kernel_events, system};
 use super::signals::{Came, Signals};
 use super::{KernelEvents, Limits, Options, RecordError, Recording, SessionSummary};
@@ -72,6 +73,7 @@ pub fn record_fallback(options: &Options) -> Result<Recording, RecordError> {
     let more = options.environment.iter();
     command.envs(more.map(|(name, value)| (name, value)));
     signals.not_in(&mut command);
+    open_files::not_in(&mut command);
     let begun = kernel_events(options).and_then(|kernel| {
         kernel.as_ref().map_or(Ok(()), KernelEvents::start)?;
         Ok(kernel)

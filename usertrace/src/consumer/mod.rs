@@ -15,6 +15,7 @@ mod kernel_file;
 mod mapping;
 mod notes;
 mod only;
+mod open_files;
 mod process;
 mod record;
 mod recorder;
@@ -35,7 +36,8 @@ pub use file::{ConsumerFile, FileRing};
 pub use ftrace::{FtraceError, KernelEvents, KernelOptions, KernelSummary, KernelTrace, Tracefs};
 pub use kernel_file::KernelFile;
 pub use notes::Recorded;
-pub use record::{Options, OutputError, RecordError, Recording, Tell, record};
+pub use open_files::raise_open_files;
+pub use record::{Options, OutputError, RecordError, Recording, Tell, describe, record};
 pub use recorder::News;
 pub use session::{
     CONTROL, MAIN, Progress, Session, SessionError, SessionSummary, SoFar, close_recording,

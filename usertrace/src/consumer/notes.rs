@@ -500,6 +500,7 @@ impl ProcessNotes {
             file.set_len(whole as u64)?;
         }
         let (mut ids, mut channels) = (HashSet::new(), HashSet::new());
+        let mut has_cmdline = false;
         let lines = text.split(|&b| b == b'\n').filter(|line| !line.is_empty());
         let descriptions: Result<Vec<_>, _> = lines.map(Description::parse).collect();
         let mut descriptions =
@@ -507,6 +508,7 @@ impl ProcessNotes {
         descriptions.retain(|description| match description {
             Description::Event(event) => ids.insert(event.id),
             Description::Contexts(contexts) => channels.insert(contexts.channel),
+            Description::Cmdline(_) => !std::mem::replace(&mut has_cmdline, true),
         });
         Ok(descriptions)
     }

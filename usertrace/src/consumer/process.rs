@@ -139,8 +139,8 @@ impl<F: ConsumerFile> LiveProcess<F> {
     }
 
     /// The clock of its trace.
-    pub(super) fn clock(&self) -> &Clock {
-        &self.clock
+    pub(super) fn clock(&self) -> Clock {
+        self.clock
     }
 
     /// Gives it its file of another channel of events.
@@ -336,6 +336,7 @@ impl<F: ConsumerFile> LiveProcess<F> {
     fn write_rest(&mut self, writing: &mut Writing) -> io::Result<()> {
         writing.writer.rest()?;
         if let Some(clock) = self.newest_clock() {
+            self.clock = clock;
             writing.writer.set_clock(clock)?;
         }
         for (number, channel) in self.channels.iter_mut().enumerate() {
@@ -355,7 +356,7 @@ impl<F: ConsumerFile> LiveProcess<F> {
         Ok(())
     }
 
-    /// The clock, as well as it is known now.
+    /// The clock, as well as it is known now: the kernel may find its frequency out better while it runs.
     fn newest_clock(&self) -> Option<Clock> {
         let mut infos = self.channels.iter().map(|of| of.source.file.info().ok());
         let info = infos.find_map(|info| info)?;
@@ -373,16 +374,22 @@ impl<F: ConsumerFile> LiveProcess<F> {
 
     /// What there is of it so far.
     pub(super) fn summary(&self) -> ProcessSummary {
-        let channels = self.channels.iter();
-        let rings = channels.flat_map(|channel| &channel.source.positions);
         // The writer learns that of a ring when there will be no more.
-        let lost = rings.fold(0, |lost, ring| ring.lost.saturating_add(lost));
+        let channels = self.channels.iter();
+        let lost = channels.fold(0u64, |lost, of| lost.saturating_add(of.source.lost()));
+        ProcessSummary {
+            lost,
+            ..self.written_summary()
+        }
+    }
+
+    /// What there is of it in files.
+    fn written_summary(&self) -> ProcessSummary {
         let summary = match &self.writing {
             Some(writing) => writing.writer.summary(),
             None => self.noted_summary(),
         };
         ProcessSummary {
-            lost,
             bytes: summary.bytes + self.bytes_before,
             ..summary
         }
@@ -422,9 +429,8 @@ impl<F: ConsumerFile> LiveProcess<F> {
     /// Were there events that could not be described when they came? As long as that was so, they were not recorded, and
     /// nothing counted them.
     pub(super) fn has_undescribed(&self) -> bool {
-        let control = self.control.iter();
-        let mut rings = control.flat_map(|control| &control.source.positions);
-        rings.any(|ring| ring.lost > 0)
+        let mut control = self.control.iter();
+        control.any(|control| control.source.lost() > 0)
     }
 
     /// Ends the recording, without reading more. When that fails, it goes on as if that had not been tried.
@@ -437,16 +443,9 @@ impl<F: ConsumerFile> LiveProcess<F> {
         let channels = self.channels.iter();
         let infos = channels.filter_map(|channel| channel.source.file.info().ok());
         let sunk = infos.fold(0u64, |sunk, info| sunk.saturating_add(info.sunk));
-        let summary = match &self.writing {
-            Some(writing) => writing.writer.summary(),
-            None => self.noted_summary(),
-        };
+        let summary = self.written_summary();
         to.notes.end(&self.name).map_err(ProcessError::Write)?;
-        Ok(ProcessSummary {
-            sunk,
-            bytes: summary.bytes + self.bytes_before,
-            ..summary
-        })
+        Ok(ProcessSummary { sunk, ..summary })
     }
 }
 

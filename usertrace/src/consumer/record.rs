@@ -17,6 +17,7 @@ use serde::Serialize;
 
 use super::notes::{forget, is_empty};
 use super::only::Only;
+use super::open_files;
 use super::recorder::TraceRecorder;
 use super::signals::{Came, Signals};
 use super::{
@@ -305,6 +306,7 @@ fn record_to(
             let environment = options.environment.iter();
             command.envs(environment.map(|(name, value)| (name, value)));
             recorder.signals.not_in(&mut command);
+            open_files::not_in(&mut command);
             let child = command.spawn().map_err(|source| RecordError::Program {
                 program: program.to_string_lossy().into_owned(),
                 source,
@@ -371,8 +373,9 @@ pub(super) fn exit_status(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(signal)
 }
 
-/// An error with what caused it.
-fn describe(error: &dyn std::error::Error) -> String {
+/// An error with what caused it, in one line.
+#[must_use]
+pub fn describe(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
@@ -519,6 +522,7 @@ impl Recorder {
             true => None,
             false => self.recorder.finish()?,
         };
+        self.share_clock();
         self.tell_news(tell);
         let Some(mut summary) = finished else {
             // What is in the rings stays there, as if this had been killed.
@@ -543,9 +547,9 @@ impl Recorder {
         Ok((summary, kernel))
     }
 
-    /// The kernel's events have the clock of the traces, as soon as there is one.
+    /// The kernel's events have the clock of the traces, as soon as there is one, and what it is known to be at the end.
     fn share_clock(&mut self) {
-        if let Some(kernel) = self.kernel.as_mut().filter(|kernel| !kernel.has_clock())
+        if let Some(kernel) = &mut self.kernel
             && let Some(clock) = self.recorder.session.clock()
         {
             kernel.set_clock(clock);

@@ -90,6 +90,8 @@ pub struct Session<F> {
     failed: BTreeSet<(String, String)>,
     /// How many processes it has forgotten.
     forgotten: usize,
+    /// As the last process had it that has ended.
+    last_clock: Option<Clock>,
     summary: SessionSummary,
 }
 
@@ -133,6 +135,7 @@ impl<F: ConsumerFile> Session<F> {
             processes: BTreeMap::new(),
             failed: BTreeSet::new(),
             forgotten: 0,
+            last_clock: None,
             summary: SessionSummary::default(),
         })
     }
@@ -261,18 +264,21 @@ impl<F: ConsumerFile> Session<F> {
                     ));
                 }
                 self.summary.processes.push(summary);
+                self.last_clock = Some(process.clock());
                 *slot = Slot::Done;
             }
         }
         Ok(progress)
     }
 
-    /// The clock of the traces, as soon as there is one.
-    pub(super) fn clock(&self) -> Option<&Clock> {
-        self.processes.values().find_map(|slot| match slot {
+    /// The clock of the traces, as soon as there is one, as well as it is known by now.
+    #[must_use]
+    pub fn clock(&self) -> Option<Clock> {
+        let live = self.processes.values().find_map(|slot| match slot {
             Slot::Live(process) => Some(process.clock()),
             _ => None,
-        })
+        });
+        live.or(self.last_clock)
     }
 
     /// How many processes there were, and are.

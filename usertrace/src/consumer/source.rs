@@ -43,6 +43,12 @@ impl<F: ConsumerFile> Source<F> {
         self.file.positions(&mut self.positions)
     }
 
+    /// Events that its rings had no room for, as of the last look.
+    pub(crate) fn lost(&self) -> u64 {
+        let rings = self.positions.iter();
+        rings.fold(0, |lost, ring| ring.lost.saturating_add(lost))
+    }
+
     /// The ring `ring`.
     pub(crate) fn ring(&self, ring: usize) -> FileRing<'_, F> {
         FileRing::new(&self.file, &self.channel, ring as u32)

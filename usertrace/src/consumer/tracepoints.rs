@@ -201,7 +201,7 @@ fn of_file(file: impl ConsumerFile, filter: Option<&Filter>) -> io::Result<Proce
                         let event = Event { id: 0, ..event };
                         events.insert(event.line(), event);
                     }
-                    Ok(Description::Contexts(_)) => {}
+                    Ok(Description::Contexts(_) | Description::Cmdline(_)) => {}
                     Err(_) => bad += 1,
                 },
                 Item::Gap { .. } => bad += 1,
@@ -221,10 +221,7 @@ fn of_file(file: impl ConsumerFile, filter: Option<&Filter>) -> io::Result<Proce
         let problem = "it is in the middle of a description: more may come";
         process.problems.push(problem.to_owned());
     }
-    let lost = source
-        .positions
-        .iter()
-        .fold(0u64, |lost, ring| lost.saturating_add(ring.lost));
+    let lost = source.lost();
     if lost > 0 && !dead {
         match ask(process.pid) {
             Ok(listed) => {

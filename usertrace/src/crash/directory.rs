@@ -10,6 +10,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::tree::PAGE_SIZES;
 use super::{PhysicalMemory, Presence, Problems};
+use crate::ctf::Clock;
 
 /// Pages that a directory may have: half a million entries.
 const MAX_PAGES: usize = 1 << 15;
@@ -149,7 +150,16 @@ impl Directory {
         &self.root
     }
 
-    /// All traces.
+    /// How the clock of a trace runs, or of one that is not known.
+    #[must_use]
+    pub fn clock(&self, trace: Option<&LttCrashTrace>) -> Clock {
+        match trace {
+            Some(trace) => Clock::new(&trace.start, &[self.root.boot]),
+            None => Clock::new(&self.root.boot, &[]),
+        }
+    }
+
+    /// All traces, in the order in which they were made.
     pub fn traces(&self) -> impl Iterator<Item = &LttCrashTrace> {
         self.traces.values().map(|(_, trace)| trace)
     }
@@ -174,7 +184,18 @@ impl Directory {
     }
 }
 
-fn read_root(memory: &impl PhysicalMemory, address: u64) -> Result<LttCrashRoot, DirectoryError> {
+/// Are the words of this, of which one is there for that, 0 in all?
+pub(super) fn adds_up(words: &[u8]) -> bool {
+    let words = words.chunks_exact(8).filter_map(|word| word.first_chunk());
+    words.fold(0, |sum: u64, word| {
+        sum.wrapping_add(u64::from_le_bytes(*word))
+    }) == 0
+}
+
+pub(super) fn read_root(
+    memory: &impl PhysicalMemory,
+    address: u64,
+) -> Result<LttCrashRoot, DirectoryError> {
     let mut bytes = [0; size_of::<LttCrashRoot>()];
     // A page of the dump that was left out is none of zeros here.
     if memory.read(address, &mut bytes) != Presence::Whole {
@@ -189,13 +210,7 @@ fn read_root(memory: &impl PhysicalMemory, address: u64) -> Result<LttCrashRoot,
         return Err(DirectoryError::Version(root.version));
     }
     let summed = &root.as_bytes()[..std::mem::offset_of!(LttCrashRoot, directory)];
-    let sum = summed
-        .chunks_exact(8)
-        .filter_map(|word| word.first_chunk())
-        .fold(0u64, |sum, word| {
-            sum.wrapping_add(u64::from_le_bytes(*word))
-        });
-    if sum != 0 {
+    if !adds_up(summed) {
         return Err(DirectoryError::Sum(address));
     }
     let room = (root.page_size as usize).saturating_sub(size_of::<LttCrashPage>());

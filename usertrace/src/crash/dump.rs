@@ -5,7 +5,8 @@ use std::path::Path;
 
 use super::dump_file::DumpFile;
 use super::kdump::{self, KdumpDump};
-use super::{ElfDump, PhysicalMemory, Presence, Vmcoreinfo};
+use super::reserved;
+use super::{ElfDump, PhysicalMemory, Presence, RawDump, ReservedDump, Vmcoreinfo, find_roots};
 
 /// A file that is no dump which can be read.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +23,15 @@ pub enum DumpError {
     /// It has the compressed format of kdump, and cannot be read.
     #[error("this is a dump in the compressed format of kdump, but {0}")]
     Kdump(&'static str),
+    /// It is what a boot has left in reserved memory, and cannot be read.
+    #[error("this is reserved memory of a previous boot, but {0}")]
+    Reserved(&'static str),
+    /// It is a virtual machine that was saved, to be restored.
+    #[error(
+        "this is a machine that QEMU or libvirt saved to restore it, not its memory: dump-guest-memory, or virsh dump with \
+         --memory-only, makes a dump"
+    )]
+    Machine,
     /// It is none of the formats that can be read.
     #[error("this is neither an ELF file nor a dump in the compressed format of kdump")]
     Unknown,
@@ -33,6 +43,10 @@ pub enum DumpError {
     Segments(u32),
 }
 
+/// What files of QEMU's that have a machine begin with (`QEMU_VM_FILE_MAGIC` in `migration/savevm.h`, version 7.2), and libvirt's
+/// (`QEMU_SAVE_MAGIC`, `QEMU_SAVE_PARTIAL` in `src/qemu/qemu_saveimage.h`, version 9.0).
+const MACHINES: [&[u8]; 2] = [b"QEVM", b"LibvirtQ"];
+
 /// A dump, of which only what is asked for is read.
 #[derive(Debug)]
 pub enum Dump {
@@ -40,6 +54,10 @@ pub enum Dump {
     Elf(ElfDump),
     /// In the compressed format of kdump.
     Kdump(Box<KdumpDump>),
+    /// Memory as it was, and nothing else.
+    Raw(RawDump),
+    /// Of a boot before this one.
+    Reserved(Box<ReservedDump>),
 }
 
 impl Dump {
@@ -56,16 +74,43 @@ impl Dump {
             kdump::MAGIC if len == magic.len() => {
                 KdumpDump::open(file).map(|dump| Self::Kdump(Box::new(dump)))
             }
+            &reserved::MAGIC if len == magic.len() => {
+                ReservedDump::of(file).map(|dump| Self::Reserved(Box::new(dump)))
+            }
+            magic if MACHINES.iter().any(|machine| magic.starts_with(machine)) => {
+                Err(DumpError::Machine)
+            }
             _ => ElfDump::of(file).map(Self::Elf),
         }
     }
 
-    /// What the dump's kernel says of itself.
+    /// Opens an image of memory, from address 0 on, that has no header.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn open_raw(path: &Path) -> Result<Self, DumpError> {
+        RawDump::open(path).map(Self::Raw)
+    }
+
+    /// What the dump's kernel says of itself. None: it does not say anything.
     #[must_use]
-    pub fn vmcoreinfo(&self) -> &Vmcoreinfo {
-        match self {
+    pub fn vmcoreinfo(&self) -> Option<&Vmcoreinfo> {
+        let said = match self {
             Self::Elf(dump) => dump.vmcoreinfo(),
             Self::Kdump(dump) => dump.vmcoreinfo(),
+            Self::Raw(_) | Self::Reserved(_) => return None,
+        };
+        Some(said).filter(|said| **said != Vmcoreinfo::default())
+    }
+
+    /// The addresses of all root pages in it, found by looking at each page: see [`find_roots`].
+    #[must_use]
+    pub fn find_roots(&self) -> Vec<u64> {
+        match self {
+            Self::Elf(dump) => find_roots(self, dump.ranges()),
+            Self::Kdump(dump) => find_roots(self, dump.ranges()),
+            Self::Raw(dump) => find_roots(self, std::iter::once(0..dump.len())),
+            Self::Reserved(dump) => find_roots(self, std::iter::once(dump.range())),
         }
     }
 
@@ -75,6 +120,8 @@ impl Dump {
         match self {
             Self::Elf(dump) => dump.is_cut_short(),
             Self::Kdump(dump) => dump.is_cut_short(),
+            Self::Raw(_) => false,
+            Self::Reserved(dump) => dump.is_cut_short(),
         }
     }
 }
@@ -84,6 +131,8 @@ impl PhysicalMemory for Dump {
         match self {
             Self::Elf(dump) => dump.read(address, buffer),
             Self::Kdump(dump) => dump.read(address, buffer),
+            Self::Raw(dump) => dump.read(address, buffer),
+            Self::Reserved(dump) => dump.read(address, buffer),
         }
     }
 }

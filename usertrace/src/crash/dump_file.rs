@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use super::Presence;
+
 /// What a flattened file begins with (makedumpfile, `makedumpfile.h`: `struct makedumpfile_header`), 16 bytes with its NULs.
 const FLATTENED: &[u8; 16] = b"makedumpfile\0\0\0\0";
 /// Where its first record is: a position in the file that was flattened, and a length, each a big-endian `i64`, and the bytes.
@@ -19,6 +21,7 @@ const END: i64 = -1;
 pub(super) struct DumpFile {
     file: File,
     len: u64,
+    stored: u64,
     /// Of a flattened file: what there is, by where it begins.
     pieces: Option<BTreeMap<u64, Piece>>,
     cut_short: bool,
@@ -39,6 +42,7 @@ impl DumpFile {
         let mut dump = Self {
             file,
             len,
+            stored: len,
             pieces: None,
             cut_short: false,
         };
@@ -52,6 +56,11 @@ impl DumpFile {
     /// How long it is, or would be.
     pub(super) fn len(&self) -> u64 {
         self.len
+    }
+
+    /// How many bytes there can be of it that are no hole: what is looked at all over must not be more.
+    pub(super) fn stored(&self) -> u64 {
+        self.stored
     }
 
     /// Does a flattened file end before it says that it does?
@@ -125,7 +134,8 @@ impl DumpFile {
 
     /// What there is of so many bytes.
     pub(super) fn read_at_most(&self, offset: u64, len: u64) -> Vec<u8> {
-        let mut bytes = vec![0; len as usize];
+        let there = self.len.saturating_sub(offset);
+        let mut bytes = vec![0; len.min(there) as usize];
         let read = self.read_up_to(offset, &mut bytes).unwrap_or(0);
         bytes.truncate(read);
         bytes
@@ -138,6 +148,18 @@ impl DumpFile {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         Ok(bytes)
+    }
+}
+
+/// Fills a buffer; zeros where the file cannot be read, or has ended.
+pub(super) fn read_with_zeros(file: &DumpFile, offset: u64, buffer: &mut [u8]) -> Presence {
+    let read = file.read_up_to(offset, buffer).unwrap_or(0);
+    let behind = &mut buffer[read..];
+    behind.fill(0);
+    if behind.is_empty() {
+        Presence::Whole
+    } else {
+        Presence::Missing
     }
 }
 

@@ -1,6 +1,7 @@
 //! Dumps that are ELF files: `/proc/vmcore`, `makedumpfile -E`, and QEMU's `dump-guest-memory`.
 
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
 use object::LittleEndian;
@@ -10,7 +11,7 @@ use object::elf::{
 };
 use object::pod::{Pod, from_bytes, slice_from_bytes};
 
-use super::dump_file::DumpFile;
+use super::dump_file::{DumpFile, read_with_zeros};
 use super::vmcoreinfo::MAX_NOTES;
 use super::{DumpError, PhysicalMemory, Presence, Vmcoreinfo};
 
@@ -89,6 +90,7 @@ impl ElfDump {
             vmcoreinfo: Vmcoreinfo::default(),
             cut_short,
         };
+        let mut notes_left = MAX_NOTES;
         for segment in segments {
             let offset = segment.p_offset.get(LittleEndian);
             let size = segment.p_filesz.get(LittleEndian);
@@ -108,7 +110,8 @@ impl ElfDump {
                     });
                 }
                 PT_NOTE => {
-                    let notes = dump.file.read_at_most(offset, size.min(MAX_NOTES));
+                    let notes = dump.file.read_at_most(offset, size.min(notes_left));
+                    notes_left -= notes.len() as u64;
                     // Dumps say 0 and 1 as well, and mean 4.
                     let align = match segment.p_align.get(LittleEndian) {
                         8 => 8,
@@ -128,6 +131,17 @@ impl ElfDump {
     #[must_use]
     pub fn vmcoreinfo(&self) -> &Vmcoreinfo {
         &self.vmcoreinfo
+    }
+
+    /// What memory the dump has: no more than the file has bytes, whatever its headers say.
+    pub(super) fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
+        let mut left = self.file.stored();
+        self.present.iter().map(move |piece| {
+            let in_file = self.file.len().saturating_sub(piece.offset).min(left);
+            let len = (piece.end - piece.start).min(in_file);
+            left -= len;
+            piece.start..piece.start + len
+        })
     }
 
     /// Does the file end before it should?
@@ -153,11 +167,8 @@ impl PhysicalMemory for ElfDump {
                     let len = rest.len().min((piece.end - at) as usize);
                     // No overflow that matters: an offset that no file has reads as its end.
                     let offset = piece.offset.saturating_add(at - piece.start);
-                    let read = self.file.read_up_to(offset, &mut rest[..len]).unwrap_or(0);
-                    if read < len {
-                        rest[read..len].fill(0);
-                        presence = Presence::Missing;
-                    }
+                    let there = read_with_zeros(&self.file, offset, &mut rest[..len]);
+                    presence = presence.max(there);
                     done += len;
                 }
                 following => {

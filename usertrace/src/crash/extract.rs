@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Serialize;
 use usertrace_sys::crash::{LttCrashBuffer, LttCrashTrace};
@@ -12,9 +13,10 @@ use usertrace_sys::uapi::{
 };
 use zerocopy::IntoBytes;
 
-use super::{Directory, DirectoryError, PageTree, PhysicalMemory, Problems};
-use crate::ctf::{Clock, Crash, Identity, ProcessSummary, ProcessWriter, Version, file_name, text};
+use super::{Directory, DirectoryError, Owners, PageTree, PhysicalMemory, Problems};
+use crate::ctf::{Crash, Identity, ProcessSummary, ProcessWriter, Version, file_name, text};
 use crate::ring::{Channel, Patience, Positions, RingReader};
+use crate::runtime::filter::matches;
 
 /// Why nothing was extracted.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +25,9 @@ pub enum ExtractError {
     /// The directory has no root.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
+    /// Only what was shortly before the crash was asked for.
+    #[error("the dump does not say at which instant the kernel crashed, from which to count back")]
+    NoInstant,
     /// A trace cannot be written.
     #[error("cannot write to {path}")]
     Write {
@@ -51,6 +56,10 @@ pub struct TraceSummary {
 pub struct Extraction {
     /// The traces, in the order in which they were made.
     pub traces: Vec<TraceSummary>,
+    /// Names of those that were not asked for.
+    pub others: Vec<String>,
+    /// When the kernel crashed, in ns since 1970, by the clock of the latest trace.
+    pub crash_ns: Option<i64>,
     /// What could not be read.
     pub problems: Problems,
 }
@@ -71,21 +80,57 @@ impl Extraction {
     }
 }
 
-/// Extracts all traces of the directory whose root page is at `root`, each to a directory of its own below `output`,
-/// which must exist, with a trace for each process, in this version of CTF. Those say that they are from a dump, and when the
-/// kernel crashed, if that is known: in seconds since 1970.
+/// What is to be extracted, and how.
+#[derive(Clone, Debug, Default)]
+pub struct ExtractOptions {
+    /// What is known of the crash: traces say it.
+    pub crash: Crash,
+    /// In which version of CTF.
+    pub version: Version,
+    /// Only traces of these names; `*` and `?` stand for others. None: all.
+    pub traces: Vec<String>,
+    /// Only processes of these ids, or names, as above. None: all.
+    pub processes: Vec<String>,
+    /// Only events of so long before the crash. None: all.
+    pub last: Option<Duration>,
+}
+
+impl ExtractOptions {
+    fn has_trace(&self, name: &str) -> bool {
+        let is = |pattern: &String| matches(pattern.as_bytes(), name.as_bytes());
+        self.traces.is_empty() || self.traces.iter().any(is)
+    }
+
+    fn has_process(&self, pid: u32, comm: &str) -> bool {
+        let is = |pattern: &String| {
+            pattern.parse() == Ok(pid) || matches(pattern.as_bytes(), comm.as_bytes())
+        };
+        self.processes.is_empty() || self.processes.iter().any(is)
+    }
+}
+
+/// Extracts traces of the directory whose root page is at `root`, each to a directory of its own below `output`, which must
+/// exist, with a trace for each process. Those say that they are from a dump.
 ///
 /// # Errors
-/// When there is no directory, or a trace cannot be written.
+/// When there is no directory, or a trace cannot be written, or it is not known when the crash was, and that matters.
 pub fn extract(
     memory: &impl PhysicalMemory,
     root: u64,
-    crash_time: Option<i64>,
+    options: &ExtractOptions,
     output: &Path,
-    version: Version,
 ) -> Result<Extraction, ExtractError> {
     let mut extraction = Extraction::default();
     let directory = Directory::read(memory, root, &mut extraction.problems)?;
+    let clock = directory.clock(directory.traces().last());
+    extraction.crash_ns = options.crash.unix_ns(&clock);
+    let since = match options.last {
+        None => 0,
+        Some(last) => {
+            let since = options.crash.cycles_before(&clock, last);
+            since.ok_or(ExtractError::NoInstant)?
+        }
+    };
     let mut buffers: BTreeMap<u64, Vec<&LttCrashBuffer>> = BTreeMap::new();
     for trace in directory.traces() {
         buffers.entry(trace.generation).or_default();
@@ -94,6 +139,7 @@ pub fn extract(
         buffers.entry(buffer.trace).or_default().push(buffer);
     }
     let traces: HashMap<_, _> = directory.traces().map(|t| (t.generation, t)).collect();
+    let owners = Owners::default();
     let mut names = HashSet::new();
     for (generation, buffers) in buffers {
         let trace = traces.get(&generation).copied();
@@ -102,6 +148,10 @@ pub fn extract(
             extraction.problems.add(format_args!(
                 "the directory does not have trace {generation}, of which there are buffers"
             ));
+        }
+        if !options.has_trace(&name) {
+            extraction.others.push(name);
+            continue;
         }
         let mut path_name = file_name(&name);
         while !names.insert(path_name.clone()) {
@@ -116,12 +166,13 @@ pub fn extract(
         for buffer in buffers {
             let from = Source {
                 memory,
+                owners: &owners,
                 directory: &directory,
                 trace,
                 name: &name,
                 buffer,
-                version,
-                crash: Crash { time: crash_time },
+                options,
+                since,
             };
             processes.extend(from.extract(&path, &mut extraction.problems)?);
         }
@@ -138,18 +189,29 @@ pub fn extract(
 /// The buffers of one process for one trace, and what is known of them.
 struct Source<'a, M> {
     memory: &'a M,
+    owners: &'a Owners,
     directory: &'a Directory,
     trace: Option<&'a LttCrashTrace>,
     name: &'a str,
     buffer: &'a LttCrashBuffer,
-    version: Version,
-    crash: Crash,
+    options: &'a ExtractOptions,
+    /// Only events from this time on.
+    since: u64,
 }
 
 /// A ring, as its process left it.
 struct Ring {
     offset: u64,
     control: LttRingControl,
+}
+
+/// Rings whose control blocks are not known.
+#[derive(Default)]
+struct Unknown {
+    /// There was no memory for them.
+    lost: u32,
+    /// They were left out when the dump was made.
+    left_out: u32,
 }
 
 impl Ring {
@@ -168,13 +230,16 @@ impl<M: PhysicalMemory> Source<'_, M> {
         problems: &mut Problems,
     ) -> Result<Option<ProcessSummary>, ExtractError> {
         let identity = self.identity(problems);
+        if !self.options.has_process(identity.pid, &identity.comm) {
+            return Ok(None);
+        }
         let what = format!(
             "process {} ({}, buffers {}) in trace {}",
             identity.pid, identity.comm, identity.process, self.name
         );
         let page_size = self.directory.root().page_size;
         let tree = |tree, area, problems: &mut Problems| {
-            PageTree::new(self.memory, tree, page_size)
+            PageTree::new(self.memory, self.owners, tree, page_size)
                 .map_err(|error| problems.add(format_args!("{what}: the {area}'s pages: {error}")))
                 .ok()
         };
@@ -186,12 +251,19 @@ impl<M: PhysicalMemory> Source<'_, M> {
         };
         let mut channel = |index: usize| {
             let (channel, rings, unknown) = self
-                .rings(index as u32, &buffers, &mut control)
+                .rings(index as u32, &mut buffers, &mut control)
                 .map_err(|error| problems.add(format_args!("{what}: {error}")))
                 .ok()??;
-            if unknown > 0 {
+            if unknown.lost > 0 {
                 problems.add(format_args!(
-                    "{what}: channel {index}: there was no memory for what says where {unknown} rings end"
+                    "{what}: channel {index}: there was no memory for what says where {} rings end",
+                    unknown.lost
+                ));
+            }
+            if unknown.left_out > 0 {
+                problems.add(format_args!(
+                    "{what}: channel {index}: what says where {} rings end was left out when the dump was made",
+                    unknown.left_out
                 ));
             }
             Some((channel, rings))
@@ -204,11 +276,7 @@ impl<M: PhysicalMemory> Source<'_, M> {
             return Ok(None);
         }
 
-        let boot = self.directory.root().boot;
-        let clock = match self.trace {
-            Some(trace) => Clock::new(&trace.start, &[boot]),
-            None => Clock::new(&boot, &[]),
-        };
+        let clock = self.directory.clock(self.trace);
         if clock.is_guessed() {
             problems.add(format_args!(
                 "{what}: the frequency of its clock is not known, and taken to be 1 GHz"
@@ -231,8 +299,9 @@ impl<M: PhysicalMemory> Source<'_, M> {
         let of_events: Vec<_> = channels.iter().map(|(_, rings)| readers(rings)).collect();
         let write = || -> io::Result<ProcessSummary> {
             let mut writer = ProcessWriter::create(output, identity, clock)?;
-            writer.set_version(self.version);
-            writer.set_crash(self.crash);
+            writer.set_version(self.options.version);
+            writer.set_crash(self.options.crash);
+            writer.set_since(self.since);
             let mut numbers = Vec::new();
             for ((index, (channel, _)), readers) in channels.iter().zip(of_events) {
                 let name = self.channel_name(*index);
@@ -259,10 +328,22 @@ impl<M: PhysicalMemory> Source<'_, M> {
             path: output.to_owned(),
             source,
         })?;
-        for (area, missing) in [("write", buffers.missing()), ("control", control.missing())] {
+        let left_out = buffers.left_out() + control.left_out();
+        if summary.damaged + summary.holes > 0 && left_out > 0 {
+            problems.add(format_args!(
+                "{what}: {left_out} pages of its areas were left out when the dump was made, and counted as zeros"
+            ));
+        }
+        for (area, tree) in [("write", &buffers), ("control", &control)] {
+            let (missing, elsewhere) = (tree.missing(), tree.elsewhere());
             if missing > 0 {
                 problems.add(format_args!(
                     "{what}: {missing} pages of its {area} area are not in the dump"
+                ));
+            }
+            if elsewhere > 0 {
+                problems.add(format_args!(
+                    "{what}: {elsewhere} pages of its {area} area are at another place, too"
                 ));
             }
         }
@@ -301,14 +382,13 @@ impl<M: PhysicalMemory> Source<'_, M> {
             .unwrap_or_else(|| format!("channel-{index}"))
     }
 
-    /// The rings of a channel, if it has any; and how many of them nothing is known of, as there was no memory for their
-    /// control blocks.
+    /// The rings of a channel, if it has any; and those that nothing is known of.
     fn rings(
         &self,
         index: u32,
-        buffers: &PageTree<'_, M>,
+        buffers: &mut PageTree<'_, M>,
         control: &mut PageTree<'_, M>,
-    ) -> Result<Option<(Channel, Vec<Ring>, u32)>, String> {
+    ) -> Result<Option<(Channel, Vec<Ring>, Unknown)>, String> {
         let Some(info) = self.directory.channel(self.buffer.trace, index) else {
             return if index as usize <= LTT_CHANNEL_MAIN {
                 Err(format!(
@@ -331,17 +411,22 @@ impl<M: PhysicalMemory> Source<'_, M> {
                 return Err(format!("channel {index} is larger than its areas"));
             }
         }
-        let mut unknown = 0;
+        let mut unknown = Unknown::default();
         let rings = (0..channel.nr_rings())
             .map(|ring| {
                 let mut block = LttRingControl::default();
-                control.read(channel.control_offset(ring), block.as_mut_bytes());
+                let at = channel.control_offset(ring);
+                let offset = channel.ring_offset(ring);
+                control.read(at, block.as_mut_bytes());
                 if block.head == LTT_LOST_WORD {
                     block = LttRingControl::default();
-                    unknown += 1;
+                    unknown.lost += 1;
+                } else if control.is_left_out(at) && !buffers.is_never_written(offset) {
+                    // A writer says where it is before it writes there: these were no zeros.
+                    unknown.left_out += 1;
                 }
                 Ring {
-                    offset: channel.ring_offset(ring),
+                    offset,
                     control: block,
                 }
             })

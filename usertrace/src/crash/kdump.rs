@@ -5,8 +5,10 @@
 //! each page (whether there was such memory; whether the dump has it), for each page of the second a descriptor, and the pages.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use super::dump_file::DumpFile;
+use super::tree::PAGE_SIZES;
 use super::vmcoreinfo::MAX_NOTES;
 use super::{DumpError, PhysicalMemory, Presence, Vmcoreinfo};
 
@@ -39,6 +41,9 @@ const LZO: u32 = 2;
 const SNAPPY: u32 = 4;
 const ZSTD: u32 = 0x20;
 
+/// A page's bytes; or why they are not there.
+type Page = Result<Vec<u8>, Presence>;
+
 /// A dump, of which only the pages are read that are asked for.
 #[derive(Debug)]
 pub struct KdumpDump {
@@ -55,8 +60,8 @@ pub struct KdumpDump {
     descriptors: u64,
     vmcoreinfo: Vmcoreinfo,
     cut_short: bool,
-    /// The page that was read last: most are asked for in parts.
-    last: RefCell<Option<(u64, Vec<u8>)>>,
+    /// The page that was asked for last, or why it is not there: most are asked for in parts.
+    last: RefCell<Option<(u64, Page)>>,
 }
 
 impl KdumpDump {
@@ -65,7 +70,8 @@ impl KdumpDump {
         let header = file.read_vec(0, HEADER).map_err(io("the header"))?;
         let version = half(&header, VERSION);
         let block_size = u64::from(half(&header, BLOCK_SIZE));
-        let is_good = block_size.is_power_of_two() && (4096..=1 << 20).contains(&block_size);
+        let is_good =
+            block_size.is_power_of_two() && PAGE_SIZES.contains(&half(&header, BLOCK_SIZE));
         if header[..8] != *MAGIC || !is_good {
             return Err(DumpError::Kdump("its header is none"));
         }
@@ -89,7 +95,7 @@ impl KdumpDump {
             ));
         }
         let (bitmap_len, descriptors) = (bitmaps_len / 2, memory + bitmaps_len);
-        if descriptors > file.len() {
+        if descriptors > file.len().min(file.stored()) {
             return Err(DumpError::Kdump("it ends before its pages"));
         }
         let cut_short = file.is_cut_short() || half(&header, STATUS) & INCOMPLETE != 0;
@@ -124,6 +130,24 @@ impl KdumpDump {
     #[must_use]
     pub fn vmcoreinfo(&self) -> &Vmcoreinfo {
         &self.vmcoreinfo
+    }
+
+    /// What memory the dump has, page by page.
+    pub(super) fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
+        let pages = |start: u64| {
+            let len = (self.bitmap_len - start).min(CHUNK as u64);
+            let chunk = self.file.read_at_most(self.present + start, len);
+            let bits = (0..).zip(chunk).flat_map(move |(n, byte)| {
+                let first = (start + n) * 8;
+                (0..8u64)
+                    .filter(move |bit| byte & 1 << bit != 0)
+                    .map(move |bit| first + bit)
+            });
+            bits.take_while(|&pfn| pfn < self.max_pfn)
+                .map(|pfn| pfn * self.block_size..(pfn + 1) * self.block_size)
+        };
+        let chunks = (0..self.bitmap_len).step_by(CHUNK);
+        chunks.flat_map(pages)
     }
 
     /// Does it have less than it should?
@@ -167,8 +191,8 @@ impl KdumpDump {
         Some((last & mask != 0, ones))
     }
 
-    /// A page's bytes; or why they are not there.
-    fn page(&self, pfn: u64) -> Result<Vec<u8>, Presence> {
+    /// The page of this number.
+    fn page(&self, pfn: u64) -> Page {
         if pfn >= self.max_pfn {
             return Err(Presence::Missing);
         }
@@ -233,18 +257,15 @@ impl PhysicalMemory for KdumpDump {
             let to = &mut buffer[done..done + len];
             let mut last = self.last.borrow_mut();
             if last.as_ref().is_none_or(|(of, _)| *of != pfn) {
-                match self.page(pfn) {
-                    Ok(page) => *last = Some((pfn, page)),
-                    Err(why) => {
-                        to.fill(0);
-                        presence = presence.max(why);
-                        done += len;
-                        continue;
-                    }
-                }
+                *last = Some((pfn, self.page(pfn)));
             }
-            if let Some((_, page)) = &*last {
-                to.copy_from_slice(&page[within..within + len]);
+            match &*last {
+                Some((_, Ok(page))) => to.copy_from_slice(&page[within..within + len]),
+                Some((_, Err(why))) => {
+                    to.fill(0);
+                    presence = presence.max(*why);
+                }
+                None => {}
             }
             done += len;
         }
@@ -368,9 +389,12 @@ mod tests {
                 .to_string()
                 .contains("--reassemble")
         );
-        let mut block = good.clone();
-        block[BLOCK_SIZE] = 1;
-        assert!(open(&block).unwrap_err().to_string().contains("header"));
+        // No power of two, and no page of any kernel.
+        for size in [4097u32, 2048, 128 << 10] {
+            let mut block = good.clone();
+            block[BLOCK_SIZE..BLOCK_SIZE + 4].copy_from_slice(&size.to_le_bytes());
+            assert!(open(&block).unwrap_err().to_string().contains("header"));
+        }
         assert!(
             open(&good[..BLOCK * 3])
                 .unwrap_err()

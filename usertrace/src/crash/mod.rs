@@ -1,6 +1,6 @@
 //! The last events before a kernel crash, out of a dump of its memory (C7).
 //!
-//! A line of the dump's vmcoreinfo leads to the root page, that to the directory, and that to the pages of every
+//! A line of the dump's vmcoreinfo leads to the root page, or else a search for it (`scan.rs`), that to the directory, and that to the pages of every
 //! process's buffers, as `sys/include/linux/ltt_crash.h` says: no symbols, no debug information, no virtual addresses.
 //! What it costs depends on what was traced, and not on how much memory the machine had.
 //!
@@ -15,15 +15,21 @@ mod extract;
 mod kdump;
 mod memory;
 mod problems;
+mod raw;
+mod reserved;
+mod scan;
 mod tree;
 mod vmcoreinfo;
 
 pub use directory::{Directory, DirectoryError};
 pub use dump::{Dump, DumpError};
 pub use elf::ElfDump;
-pub use extract::{ExtractError, Extraction, TraceSummary, extract};
+pub use extract::{ExtractError, ExtractOptions, Extraction, TraceSummary, extract};
 pub use kdump::KdumpDump;
 pub use memory::{PhysicalMemory, Presence};
 pub use problems::Problems;
-pub use tree::{PageTree, TreeError};
+pub use raw::RawDump;
+pub use reserved::ReservedDump;
+pub use scan::find_roots;
+pub use tree::{Owners, PageTree, TreeError};
 pub use vmcoreinfo::Vmcoreinfo;

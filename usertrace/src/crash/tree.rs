@@ -1,6 +1,7 @@
 //! Trees of pages: from the pages of an area to their physical addresses.
 
-use std::collections::HashSet;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashSet};
 
 use usertrace_sys::crash::{LTT_CRASH_ADDRESS, LTT_CRASH_LOST, LTT_CRASH_PRESENT, LttCrashTree};
 use usertrace_sys::uapi::LTT_LOST_WORD;
@@ -33,10 +34,70 @@ pub enum TreeError {
     },
 }
 
+/// Whose each page is. A page is at one place of one area: trees that lead to the same pages again and again are damaged, and would
+/// make more of a dump than there is in it.
+#[derive(Debug, Default)]
+pub struct Owners {
+    trees: Cell<u32>,
+    /// By the physical address of the first one: pages that lie behind each other in memory and in their tree.
+    runs: RefCell<BTreeMap<u64, Run>>,
+}
+
+#[derive(Debug)]
+struct Run {
+    tree: u32,
+    /// The number of the first one in the tree.
+    page: u64,
+    /// How many bytes they have.
+    len: u64,
+}
+
+impl Owners {
+    fn new_tree(&self) -> u32 {
+        self.trees.set(self.trees.get() + 1);
+        self.trees.get()
+    }
+
+    /// Is the page at this place, and at no other one?
+    fn has(&self, address: u64, tree: u32, page: u64, page_bits: u32) -> bool {
+        let page_size = 1 << page_bits;
+        let mut runs = self.runs.borrow_mut();
+        if let Some((start, run)) = runs.range_mut(..=address).next_back() {
+            let behind = address - start;
+            let is_next = run.tree == tree
+                && behind.is_multiple_of(page_size)
+                && run.page.checked_add(behind >> page_bits) == Some(page);
+            if behind < run.len {
+                return is_next;
+            }
+            if behind == run.len && is_next {
+                run.len += page_size;
+                return true;
+            }
+        }
+        let len = page_size;
+        runs.insert(address, Run { tree, page, len });
+        true
+    }
+}
+
+/// Pages that are remembered of each kind that is told of: a tree that is damaged can have any number of them.
+const MOST_TOLD: usize = 1 << 20;
+
+fn note(pages: &mut HashSet<u64>, page: u64) {
+    if pages.len() < MOST_TOLD {
+        pages.insert(page);
+    }
+}
+
 /// Where a page of an area is.
 enum Page {
     At(u64),
+    /// It is at another place, too.
+    Elsewhere,
     NeverWritten,
+    /// A table that leads to it was left out when the dump was made.
+    LeftOut,
     /// There was no memory for what was written.
     Lost,
     /// The tables that lead to it are not in the dump.
@@ -47,6 +108,8 @@ enum Page {
 #[derive(Debug)]
 pub struct PageTree<'a, M> {
     memory: &'a M,
+    owners: &'a Owners,
+    number: u32,
     root: u64,
     pages: u64,
     depth: u32,
@@ -55,6 +118,10 @@ pub struct PageTree<'a, M> {
     tables: Vec<Option<(u64, Vec<u8>)>>,
     /// Pages that should be in the dump, and are not.
     missing: HashSet<u64>,
+    /// Pages, and tables, that were left out when the dump was made: as they were zeros, or as they were not wanted.
+    left_out: HashSet<u64>,
+    /// Pages that are at another place, too.
+    elsewhere: HashSet<u64>,
 }
 
 impl<'a, M: PhysicalMemory> PageTree<'a, M> {
@@ -62,7 +129,12 @@ impl<'a, M: PhysicalMemory> PageTree<'a, M> {
     ///
     /// # Errors
     /// When no tree of a kernel is so.
-    pub fn new(memory: &'a M, tree: &LttCrashTree, page_size: u32) -> Result<Self, TreeError> {
+    pub fn new(
+        memory: &'a M,
+        owners: &'a Owners,
+        tree: &LttCrashTree,
+        page_size: u32,
+    ) -> Result<Self, TreeError> {
         if !page_size.is_power_of_two() || !PAGE_SIZES.contains(&page_size) {
             return Err(TreeError::PageSize(page_size));
         }
@@ -79,12 +151,16 @@ impl<'a, M: PhysicalMemory> PageTree<'a, M> {
         }
         Ok(Self {
             memory,
+            owners,
+            number: owners.new_tree(),
             root: tree.root,
             pages: tree.pages,
             depth: tree.depth,
             page_bits,
             tables: (0..tree.depth).map(|_| None).collect(),
             missing: HashSet::new(),
+            left_out: HashSet::new(),
+            elsewhere: HashSet::new(),
         })
     }
 
@@ -107,6 +183,35 @@ impl<'a, M: PhysicalMemory> PageTree<'a, M> {
         self.missing.len() as u64
     }
 
+    /// Pages that were read, or tables of them, and were left out when the dump was made. They count as zeros, which they may
+    /// have been.
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        self.left_out.len() as u64
+    }
+
+    /// Pages that were asked for, and are at another place, too. They count as zeros.
+    #[must_use]
+    pub fn elsewhere(&self) -> u64 {
+        self.elsewhere.len() as u64
+    }
+
+    /// Was the page at this offset, which was read, left out when the dump was made?
+    #[must_use]
+    pub fn is_left_out(&mut self, offset: u64) -> bool {
+        match self.find(offset >> self.page_bits) {
+            Page::At(address) => self.left_out.contains(&address),
+            Page::LeftOut => true,
+            Page::NeverWritten | Page::Lost | Page::Unknown | Page::Elsewhere => false,
+        }
+    }
+
+    /// Is it known that nobody wrote to the page at this offset?
+    #[must_use]
+    pub fn is_never_written(&mut self, offset: u64) -> bool {
+        matches!(self.find(offset >> self.page_bits), Page::NeverWritten)
+    }
+
     /// Copies bytes of the area; zeros where there is nothing, and `LTT_LOST_WORD` where there was no memory for what was
     /// written.
     pub fn read(&mut self, offset: u64, buffer: &mut [u8]) {
@@ -115,11 +220,25 @@ impl<'a, M: PhysicalMemory> PageTree<'a, M> {
         while done < buffer.len() {
             let at = offset.saturating_add(done as u64);
             let within = at % page_size;
-            let len = (buffer.len() - done).min((page_size - within) as usize);
-            let piece = &mut buffer[done..done + len];
             let page = at >> self.page_bits;
-            match self.find(page) {
-                Page::NeverWritten => piece.fill(0),
+            let found = self.find(page);
+            let rest = buffer.len() - done;
+            let len = rest.min((page_size - within) as usize);
+            if let Page::At(address) = found {
+                // Pages that lie behind each other in memory, too, are read at once, if all of them is there.
+                let run = self.run(page, address, within.saturating_add(rest as u64));
+                let all = rest.min((run - within) as usize);
+                let whole = &mut buffer[done..done + all];
+                if all > len
+                    && self.memory.read(address.saturating_add(within), whole) == Presence::Whole
+                {
+                    done += all;
+                    continue;
+                }
+            }
+            let piece = &mut buffer[done..done + len];
+            match found {
+                Page::NeverWritten | Page::LeftOut => piece.fill(0),
                 Page::Lost => {
                     let word = LTT_LOST_WORD.to_ne_bytes();
                     for (byte, lost) in piece
@@ -131,18 +250,39 @@ impl<'a, M: PhysicalMemory> PageTree<'a, M> {
                 }
                 Page::At(address) => {
                     // Zeros may have been left out of a dump; that a page with a header is not zeros, its reader sees.
-                    if self.memory.read(address.saturating_add(within), piece) == Presence::Missing
-                    {
-                        self.missing.insert(page);
+                    match self.memory.read(address.saturating_add(within), piece) {
+                        Presence::Whole => {}
+                        Presence::Excluded => note(&mut self.left_out, address),
+                        Presence::Missing => note(&mut self.missing, page),
                     }
                 }
                 Page::Unknown => {
                     piece.fill(0);
-                    self.missing.insert(page);
+                    note(&mut self.missing, page);
+                }
+                Page::Elsewhere => {
+                    piece.fill(0);
+                    note(&mut self.elsewhere, page);
                 }
             }
             done += len;
         }
+    }
+
+    /// How many bytes from the start of a page on, which is at this address, lie behind each other in memory: as many as are
+    /// wanted, or some more or less.
+    fn run(&mut self, page: u64, address: u64, wanted: u64) -> u64 {
+        let page_size = 1u64 << self.page_bits;
+        let mut len = page_size;
+        let mut next = page;
+        while len < wanted {
+            next += 1;
+            match self.find(next) {
+                Page::At(at) if Some(at) == address.checked_add(len) => len += page_size,
+                _ => break,
+            }
+        }
+        len
     }
 
     /// The part of the area from `offset` on, as a ring whose process left it at `positions`.
@@ -166,12 +306,19 @@ impl<'a, M: PhysicalMemory> PageTree<'a, M> {
             }
             let index = page >> (word_bits * level) & ((1 << word_bits) - 1);
             match self.table_word(level, word & LTT_CRASH_ADDRESS, index as usize) {
+                Some(_) if self.left_out.contains(&(word & LTT_CRASH_ADDRESS)) => {
+                    return Page::LeftOut;
+                }
                 Some(next) => word = next,
                 None => return Page::Unknown,
             }
         }
         if word & LTT_CRASH_PRESENT != 0 {
-            Page::At(word & LTT_CRASH_ADDRESS)
+            let address = word & LTT_CRASH_ADDRESS;
+            match self.owners.has(address, self.number, page, self.page_bits) {
+                true => Page::At(address),
+                false => Page::Elsewhere,
+            }
         } else if word & LTT_CRASH_LOST != 0 {
             Page::Lost
         } else {
@@ -185,6 +332,9 @@ impl<'a, M: PhysicalMemory> PageTree<'a, M> {
         if cached.as_ref().is_none_or(|(at, _)| *at != address) {
             let mut table = vec![0; 1 << self.page_bits];
             let presence = self.memory.read(address, &mut table);
+            if presence == Presence::Excluded {
+                note(&mut self.left_out, address);
+            }
             *cached = (presence != Presence::Missing).then_some((address, table));
         }
         let (_, table) = cached.as_ref()?;

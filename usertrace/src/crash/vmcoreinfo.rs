@@ -1,8 +1,12 @@
 //! The lines of text by which a kernel describes itself to who reads its dump.
 
+use std::str::FromStr;
+
 use object::LittleEndian;
 use object::elf::FileHeader64;
 use object::read::elf::NoteIterator;
+
+use crate::ctf::Crash;
 
 /// Bytes of notes, or of these lines, that a dump may have: some hundred for each CPU.
 pub(super) const MAX_NOTES: u64 = 16 << 20;
@@ -14,8 +18,8 @@ pub struct Vmcoreinfo {
     pub root: Option<u64>,
     /// Version of the kernel.
     pub release: Option<String>,
-    /// When it crashed, in seconds since 1970.
-    pub crash_time: Option<i64>,
+    /// When and where it crashed: the line `CRASHTIME=`, and those that begin with `NUMBER(ltt_crash_`.
+    pub crash: Crash,
 }
 
 impl Vmcoreinfo {
@@ -44,10 +48,20 @@ impl Vmcoreinfo {
                 "OSRELEASE" => {
                     self.release.get_or_insert_with(|| value.to_owned());
                 }
-                "CRASHTIME" => self.crash_time = self.crash_time.or_else(|| value.parse().ok()),
+                "CRASHTIME" => take(&mut self.crash.time, value),
+                "NUMBER(ltt_crash_cycles)" => take(&mut self.crash.cycles, value),
+                "NUMBER(ltt_crash_cpu)" => take(&mut self.crash.cpu, value),
+                "NUMBER(ltt_crash_thread)" => take(&mut self.crash.thread, value),
                 _ => {}
             }
         }
+    }
+}
+
+/// Takes a decimal number, unless it was known before.
+fn take<T: FromStr>(known: &mut Option<T>, text: &str) {
+    if known.is_none() {
+        *known = text.parse().ok();
     }
 }
 
@@ -70,9 +84,19 @@ mod tests {
     fn lines_are_found() {
         let mut info = Vmcoreinfo::default();
         info.merge(b"OSRELEASE=7.3.4\nPAGESIZE=4096\nNUMBER(ltt_root)=0x12345000\nCRASHTIME=1700000000\n\0\0");
+        info.merge(
+            b"NUMBER(ltt_crash_cycles)=18446744073709551615\nNUMBER(ltt_crash_cpu)=3\nNUMBER(ltt_crash_thread)=0\n\
+              NUMBER(ltt_crash_cpu)=4\n",
+        );
         assert_eq!(info.root, Some(0x1234_5000));
         assert_eq!(info.release.as_deref(), Some("7.3.4"));
-        assert_eq!(info.crash_time, Some(1_700_000_000));
+        let crash = Crash {
+            time: Some(1_700_000_000),
+            cycles: Some(u64::MAX),
+            cpu: Some(3),
+            thread: Some(0),
+        };
+        assert_eq!(info.crash, crash);
         info.merge(b"NUMBER(ltt_root)=7\n");
         assert_eq!(info.root, Some(0x1234_5000));
         for (text, root) in [

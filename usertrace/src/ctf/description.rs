@@ -25,6 +25,7 @@ pub(super) enum Value {
 /// Where a trace comes from, and what has written it.
 pub(super) fn environment(
     info: &TraceInfo,
+    cmdline: Option<&str>,
     crash: Option<Crash>,
     clock: &Clock,
 ) -> Vec<(&'static str, Value)> {
@@ -60,6 +61,9 @@ pub(super) fn environment(
         ]
         .to_vec(),
     });
+    if let Some(cmdline) = cmdline {
+        values.push(("cmdline", text(cmdline)));
+    }
     if let Some(hostname) = &info.hostname {
         values.push(("hostname", text(hostname)));
     }
@@ -68,6 +72,13 @@ pub(super) fn environment(
         if let Some(time) = crash.time.filter(|&time| time >= 0) {
             values.push(("crash_time", Value::Number(time)));
         }
+        let known = [
+            ("crash_ns", crash.unix_ns(clock)),
+            ("crash_cpu", crash.cpu.map(i64::from)),
+            ("crash_thread", crash.thread.map(i64::from)),
+        ];
+        let known = known.into_iter();
+        values.extend(known.filter_map(|(name, value)| Some((name, Value::Number(value?)))));
     }
     values
 }

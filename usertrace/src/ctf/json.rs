@@ -3,10 +3,10 @@
 
 use std::fmt::Write as _;
 
+use super::Clock;
 use super::description::{
     self, CLOCK, CLOCK_DESCRIPTION, Class, Kind, Member, Role, Value, format_uuid, printable,
 };
-use super::{Clock, Crash, TraceInfo};
 use crate::metadata::{Element, Event, FieldType, Integer, Label, Scalar};
 
 /// The attributes that are `babeltrace2`'s, and those that are our own.
@@ -33,16 +33,11 @@ pub(crate) const LOGLEVELS: [&str; 15] = [
 ];
 
 /// Everything up to the classes of streams.
-pub(super) fn preamble(
-    uuid: &[u8; 16],
-    info: &TraceInfo,
-    crash: Option<Crash>,
-    clock: &Clock,
-) -> String {
+pub(super) fn preamble(uuid: &[u8; 16], environment: Vec<(&str, Value)>, clock: &Clock) -> String {
     let bytes: Vec<_> = uuid.iter().map(u8::to_string).collect();
     let bytes = bytes.join(",");
-    let environment = description::environment(info, crash, clock).into_iter();
     let environment: Vec<_> = environment
+        .into_iter()
         .map(|(name, value)| match value {
             Value::Number(number) => format!("{}:{number}", string(name)),
             Value::Text(value) => format!("{}:{}", string(name), string(&value)),

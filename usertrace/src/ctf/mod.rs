@@ -17,7 +17,9 @@
 
 mod clock;
 mod description;
+mod file;
 mod json;
+mod packet;
 mod process;
 mod stream;
 mod trace;
@@ -27,7 +29,7 @@ mod version;
 pub use clock::Clock;
 #[cfg(feature = "tools")]
 pub(crate) use json::{LOGLEVELS, OF_READER};
-pub use process::{Identity, ProcessSummary, ProcessWriter, RingCounts, RingState};
+pub use process::{Identity, ProcessSummary, ProcessWriter, RingCounts, RingState, RingSummary};
 #[cfg(feature = "tools")]
 pub(crate) use process::{file_name, text};
 pub use stream::{StreamChannel, StreamOf, StreamState, StreamWriter};

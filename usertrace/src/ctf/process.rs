@@ -12,7 +12,7 @@ use super::{
     Version,
 };
 use crate::metadata::{Contexts, Description, EventTable, InChannel};
-use crate::ring::{Channel, Counts, Item, MetaLengths, Patience, RingMemory, RingReader};
+use crate::ring::{Channel, Counts, Item, MetaLengths, Patience, RingMemory, RingReader, Sink};
 use crate::writer::Scope;
 
 /// Whose buffers they are.
@@ -73,6 +73,9 @@ pub struct ProcessSummary {
     pub comm: String,
     /// Its id.
     pub pid: u32,
+    /// Its command line, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cmdline: Option<String>,
     /// Number of its buffers.
     pub process: u64,
     /// Where its CTF trace is.
@@ -81,6 +84,9 @@ pub struct ProcessSummary {
     pub event_kinds: usize,
     /// Events that were read.
     pub events: u64,
+    /// Events that were left out, as they were earlier than what was asked for.
+    #[serde(skip_serializing_if = "is_none")]
+    pub earlier: u64,
     /// Events that it dropped because a ring was full.
     pub lost: u64,
     /// Events that were lost because their writer died, or gave up, in the middle.
@@ -101,6 +107,31 @@ pub struct ProcessSummary {
     pub first_event_ns: Option<i64>,
     /// Time of the last event, in ns since 1970.
     pub last_event_ns: Option<i64>,
+    /// The rings, once all of them was read; none that had nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rings: Vec<RingSummary>,
+}
+
+/// A ring, of which all was read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RingSummary {
+    /// Name of its channel.
+    pub channel: String,
+    /// Its number in the channel: of a CPU, or of a thread.
+    pub ring: usize,
+    /// Events that were read.
+    pub events: u64,
+    /// Events that were dropped because it was full.
+    pub lost: u64,
+    /// Sub-buffers that were overwritten before they were read.
+    pub overwritten: u64,
+    /// Places that could not be understood.
+    pub damaged: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 impl ProcessSummary {
@@ -124,6 +155,8 @@ pub struct ProcessWriter {
     contexts: Vec<Contexts>,
     /// There may be files of streams already.
     resumed: bool,
+    /// Events before this time are left out.
+    since: u64,
     bad_descriptions: u64,
 }
 
@@ -139,6 +172,22 @@ struct EventChannel {
 }
 
 impl EventChannel {
+    /// Its rings that had something.
+    fn summaries(&self) -> impl Iterator<Item = RingSummary> {
+        let rings = self.rings.iter().enumerate().map(|(number, ring)| {
+            let counts = ring.counts();
+            RingSummary {
+                channel: self.of.name().to_owned(),
+                ring: number,
+                events: counts.events,
+                lost: ring.lost,
+                overwritten: counts.overwritten,
+                damaged: counts.damaged,
+            }
+        });
+        rings.filter(|ring| ring.events + ring.overwritten + ring.damaged > 0 || ring.lost > 0)
+    }
+
     /// Its payloads begin with these.
     fn set_contexts(&mut self, trace: &mut TraceWriter, contexts: &Contexts) -> io::Result<()> {
         trace.declare_contexts(self.scope, contexts)?;
@@ -161,9 +210,24 @@ struct EventRing {
     lost: u64,
     /// What was counted before `reader` began.
     before: Counts,
+    /// Of what `reader` read, events that were left out.
+    earlier: u64,
     /// Times of the first and last event.
     span: Option<(u64, u64)>,
 }
+
+impl EventRing {
+    /// What was counted in all.
+    fn counts(&self) -> Counts {
+        let mut counts = self.before;
+        counts += self.reader.counts();
+        counts.events -= self.earlier;
+        counts
+    }
+}
+
+/// Words of [`Counts`].
+const COUNTS: usize = size_of::<Counts>() / size_of::<u64>();
 
 /// What was counted of a ring, by all who read it one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -176,72 +240,27 @@ pub struct RingCounts {
 
 impl RingCounts {
     /// How many words it is.
-    pub const WORDS: usize = 13;
+    pub const WORDS: usize = COUNTS + 3;
 
     /// As words, to be noted.
     #[must_use]
     pub fn to_words(self) -> [u64; Self::WORDS] {
-        let Counts {
-            events,
-            unfinished,
-            holes,
-            hole_bytes,
-            corrupted,
-            damaged,
-            damaged_bytes,
-            overwritten,
-            overwritten_bytes,
-            skipped,
-        } = self.counts;
+        let counts: [u64; COUNTS] = zerocopy::transmute!(self.counts);
         let (first, last) = self.span.unwrap_or_default();
-        [
-            events,
-            unfinished,
-            holes,
-            hole_bytes,
-            corrupted,
-            damaged,
-            damaged_bytes,
-            overwritten,
-            overwritten_bytes,
-            skipped,
-            self.span.is_some().into(),
-            first,
-            last,
-        ]
+        let mut words = [0; Self::WORDS];
+        words[..COUNTS].copy_from_slice(&counts);
+        words[COUNTS..].copy_from_slice(&[self.span.is_some().into(), first, last]);
+        words
     }
 
     /// What was noted so.
     #[must_use]
     pub fn from_words(words: &[u64; Self::WORDS]) -> Self {
-        let [
-            events,
-            unfinished,
-            holes,
-            hole_bytes,
-            corrupted,
-            damaged,
-            damaged_bytes,
-            overwritten,
-            overwritten_bytes,
-            skipped,
-            has_span,
-            first,
-            last,
-        ] = *words;
+        let mut counts = [0; COUNTS];
+        counts.copy_from_slice(&words[..COUNTS]);
+        let [.., has_span, first, last] = *words;
         Self {
-            counts: Counts {
-                events,
-                unfinished,
-                holes,
-                hole_bytes,
-                corrupted,
-                damaged,
-                damaged_bytes,
-                overwritten,
-                overwritten_bytes,
-                skipped,
-            },
+            counts: zerocopy::transmute!(counts),
             span: (has_span != 0).then_some((first, last)),
         }
     }
@@ -351,19 +370,20 @@ impl Lazy {
         }
     }
 
+    #[inline]
     fn get(&mut self, to: To<'_>) -> io::Result<&mut StreamWriter> {
         match &mut self.stream {
             Some(stream) => Ok(stream),
-            none if self.resumed => {
-                let stream = to.trace.resume_stream(to.channel, self.of, None)?;
+            none => {
+                let stream = begin(self.of, self.resumed, to)?;
                 Ok(none.insert(stream))
             }
-            none => Ok(none.insert(to.trace.stream(to.channel, self.of)?)),
         }
     }
 
     /// A sub-buffer is begun at `time`, with `writer` as its header has it. `lost` is what the ring had lost by then,
     /// and `told` what streams were told of that.
+    #[inline(never)]
     fn begin_subbuf(
         &mut self,
         to: To<'_>,
@@ -406,6 +426,15 @@ impl Lazy {
     }
 }
 
+#[cold]
+fn begin(of: StreamOf, resumed: bool, to: To<'_>) -> io::Result<StreamWriter> {
+    if resumed {
+        to.trace.resume_stream(to.channel, of, None)
+    } else {
+        to.trace.stream(to.channel, of)
+    }
+}
+
 impl ProcessWriter {
     /// Creates the trace, in a directory of its own below `parent`.
     ///
@@ -422,6 +451,7 @@ impl ProcessWriter {
             channels: Vec::new(),
             contexts: Vec::new(),
             resumed: false,
+            since: 0,
             bad_descriptions: 0,
         })
     }
@@ -430,6 +460,12 @@ impl ProcessWriter {
     #[cfg(feature = "tools")]
     pub(crate) fn set_crash(&mut self, crash: Crash) {
         self.trace.set_crash(crash);
+    }
+
+    /// Leaves out events before this time, and what is to be said of what happened then. Each ring is to be read at once.
+    #[cfg(feature = "tools")]
+    pub(crate) fn set_since(&mut self, since: u64) {
+        self.since = since;
     }
 
     /// Goes on with a trace that another writer left in `directory`, or begins it: that one may have got no further. It
@@ -450,6 +486,7 @@ impl ProcessWriter {
             match description {
                 Description::Event(event) => events.push(event.clone()),
                 Description::Contexts(of_channel) => contexts.push(of_channel.clone()),
+                Description::Cmdline(_) => {}
             }
         }
         let info = trace_info(&identity);
@@ -461,6 +498,7 @@ impl ProcessWriter {
             channels: Vec::new(),
             contexts,
             resumed: true,
+            since: 0,
             bad_descriptions: 0,
         })
     }
@@ -497,6 +535,7 @@ impl ProcessWriter {
                 stream,
                 lost: state.lost,
                 before: Counts::default(),
+                earlier: 0,
                 span: None,
             });
         }
@@ -545,13 +584,9 @@ impl ProcessWriter {
     pub fn ring_counts(&self, channel: usize, ring: usize) -> RingCounts {
         let channel = self.channels.get(channel);
         let ring = channel.and_then(|channel| channel.rings.get(ring));
-        ring.map_or_else(RingCounts::default, |ring| {
-            let mut counts = ring.before;
-            counts += ring.reader.counts();
-            RingCounts {
-                counts,
-                span: ring.span,
-            }
+        ring.map_or_else(RingCounts::default, |ring| RingCounts {
+            counts: ring.counts(),
+            span: ring.span,
         })
     }
 
@@ -651,14 +686,15 @@ impl ProcessWriter {
             channels: &mut self.channels,
         };
         let bad = &mut self.bad_descriptions;
-        reader.read(memory, head, patience, &MetaLengths, &mut |item| {
+        let mut take = |item: Item<'_>| {
             if let Item::Record { payload, .. } = item
                 && !descriptions.take(payload)?
             {
                 *bad += 1;
             }
             Ok::<_, io::Error>(())
-        })?;
+        };
+        reader.read(memory, head, patience, &MetaLengths, &mut take)?;
         Ok(reader.position())
     }
 
@@ -688,28 +724,28 @@ impl ProcessWriter {
             stream,
             lost,
             span,
+            earlier,
             before: _,
         } = ring;
-        reader.read(memory, head, patience, &lengths, &mut |item| {
-            match item {
-                Item::SubBuffer {
-                    time,
-                    lost: now,
-                    cpu,
-                } => stream.begin_subbuf(to, time, cpu, lost, now)?,
-                Item::Record { id, time, payload } => {
-                    // The reader found the payload whole.
-                    let split = contexts.and_then(|contexts| contexts.split(payload));
-                    let (contexts, payload) = split.unwrap_or((&[], payload));
-                    stream.get(to)?.event(id, time, contexts, payload)?;
-                    *span = Some((span.map_or(time, |(first, _)| first), time));
-                }
-                // Of how many events, only their writer knew.
-                Item::Gap { .. } => stream.get(to)?.discard(1),
-                Item::Overwritten { subbuffers } => stream.get(to)?.overwrite(subbuffers)?,
-            }
-            Ok::<_, io::Error>(())
-        })?;
+        let mut events = Events {
+            to,
+            contexts,
+            stream,
+            lost,
+            span,
+        };
+        if self.since == 0 {
+            reader.read(memory, head, patience, &lengths, &mut events)?;
+        } else {
+            let mut since = Since {
+                time: self.since,
+                subbuf: None,
+                begun: false,
+                earlier,
+                events,
+            };
+            reader.read(memory, head, patience, &lengths, &mut since)?;
+        }
         if let Some(stream) = &mut stream.stream {
             stream.flush()?;
         }
@@ -740,7 +776,15 @@ impl ProcessWriter {
         if let Some(clock) = clock {
             self.set_clock(clock)?;
         }
-        Ok(self.summary())
+        let rings = self
+            .channels
+            .iter()
+            .flat_map(EventChannel::summaries)
+            .collect();
+        Ok(ProcessSummary {
+            rings,
+            ..self.summary()
+        })
     }
 
     /// What was read so far.
@@ -752,12 +796,13 @@ impl ProcessWriter {
             control += reader.counts();
         }
         let (mut lost, mut bytes) = (0u64, self.trace.metadata_len());
+        let mut earlier = 0;
         let rings = || self.channels.iter().flat_map(|channel| &channel.rings);
         for ring in rings() {
-            counts += ring.before;
-            counts += ring.reader.counts();
+            counts += ring.counts();
             lost = lost.saturating_add(ring.lost);
             bytes += ring.stream.written();
+            earlier += ring.earlier;
         }
         let spans = || rings().filter_map(|ring| ring.span);
         let ns = |time| self.trace.clock().unix_ns(time);
@@ -765,10 +810,12 @@ impl ProcessWriter {
             trace: self.identity.trace.clone(),
             comm: self.identity.comm.clone(),
             pid: self.identity.pid,
+            cmdline: self.trace.cmdline().map(str::to_owned),
             process: self.identity.process,
             directory: self.trace.directory().to_owned(),
             event_kinds: self.events.len(),
             events: counts.events,
+            earlier,
             lost,
             unfinished: counts.unfinished + control.unfinished,
             holes: counts.holes + control.holes,
@@ -779,6 +826,7 @@ impl ProcessWriter {
             bytes,
             first_event_ns: spans().map(|(first, _)| first).min().map(ns),
             last_event_ns: spans().map(|(_, last)| last).max().map(ns),
+            rings: Vec::new(),
         }
     }
 }
@@ -811,6 +859,91 @@ fn ring_of<'a>(
     Some((to, channel.contexts.as_ref(), ring))
 }
 
+/// Where what is read of a ring goes.
+struct Events<'a> {
+    to: To<'a>,
+    contexts: Option<&'a Contexts>,
+    stream: &'a mut Lazy,
+    lost: &'a mut u64,
+    span: &'a mut Option<(u64, u64)>,
+}
+
+impl Sink for Events<'_> {
+    type Error = io::Error;
+
+    #[inline(always)]
+    fn record(&mut self, id: u16, time: u64, payload: &[u8]) -> io::Result<()> {
+        // The reader found the payload whole.
+        let split = self.contexts.and_then(|contexts| contexts.split(payload));
+        let (contexts, payload) = split.unwrap_or((&[], payload));
+        let stream = self.stream.get(self.to)?;
+        stream.event(id, time, contexts, payload)?;
+        match &mut *self.span {
+            Some((_, last)) => *last = time,
+            none => *none = Some((time, time)),
+        }
+        Ok(())
+    }
+
+    fn item(&mut self, item: Item<'_>) -> io::Result<()> {
+        match item {
+            Item::SubBuffer { time, lost, cpu } => self
+                .stream
+                .begin_subbuf(self.to, time, cpu, self.lost, lost),
+            Item::Record { id, time, payload } => self.record(id, time, payload),
+            // Of how many events, only their writer knew.
+            Item::Gap { .. } => {
+                self.stream.get(self.to)?.discard(1);
+                Ok(())
+            }
+            Item::Overwritten { subbuffers } => self.stream.get(self.to)?.overwrite(subbuffers),
+        }
+    }
+}
+
+/// Leaves out what was before some time.
+struct Since<'a> {
+    time: u64,
+    /// The sub-buffer in which nothing was of interest yet: when it was begun, what was lost by then, and its writer.
+    subbuf: Option<(u64, u64, u32)>,
+    /// There was an event that was not left out.
+    begun: bool,
+    /// Counts those that were.
+    earlier: &'a mut u64,
+    events: Events<'a>,
+}
+
+impl Sink for Since<'_> {
+    type Error = io::Error;
+
+    fn record(&mut self, id: u16, time: u64, payload: &[u8]) -> io::Result<()> {
+        if time < self.time {
+            *self.earlier += 1;
+            return Ok(());
+        }
+        self.begun = true;
+        if let Some((time, lost, cpu)) = self.subbuf.take() {
+            self.events.item(Item::SubBuffer { time, lost, cpu })?;
+        }
+        self.events.record(id, time, payload)
+    }
+
+    fn item(&mut self, item: Item<'_>) -> io::Result<()> {
+        match item {
+            Item::Record { id, time, payload } => self.record(id, time, payload),
+            _ if self.begun => self.events.item(item),
+            Item::SubBuffer { time, lost, cpu } => {
+                // What was lost before the one that ends here is of no interest.
+                if let Some((_, before, _)) = self.subbuf.replace((time, lost, cpu)) {
+                    *self.events.lost = before;
+                }
+                Ok(())
+            }
+            Item::Gap { .. } | Item::Overwritten { .. } => Ok(()),
+        }
+    }
+}
+
 /// What descriptions are about.
 struct Descriptions<'a> {
     trace: &'a mut TraceWriter,
@@ -829,6 +962,9 @@ impl Descriptions<'_> {
                 Err(_) => return Ok(false),
             },
             Ok(Description::Contexts(contexts)) => return self.take_contexts(contexts),
+            // Several libraries in a process may say it.
+            Ok(Description::Cmdline(_)) if self.trace.cmdline().is_some() => {}
+            Ok(Description::Cmdline(cmdline)) => self.trace.declare_cmdline(cmdline)?,
             Err(_) => return Ok(false),
         }
         Ok(true)

@@ -2,12 +2,15 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+#[cfg(feature = "tools")]
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use usertrace_sys::uapi::{LTT_CHANNEL_MAIN, LTT_MAX_CHANNELS};
 
 use super::description::{class_of_channel, plain_class};
+use super::file::StreamFile;
+use super::packet::{Packet, PacketMemory};
 use super::process::file_name;
 use crate::ring::MAX_RINGS;
 use crate::writer::Scope;
@@ -24,8 +27,6 @@ const SHORT_HEADER_LEN: usize = PACKET_HEADER_LEN - 4;
 const PACKET_SIZE: usize = 4 + 16 + 4 + 8 + 3 * 8;
 /// Header of an event: its id, and its time.
 const EVENT_HEADER_LEN: usize = 2 + 8;
-/// Packets are written when they are longer than this.
-const PACKET_LEN: usize = 256 << 10;
 
 /// The channel that a stream is of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +40,12 @@ pub struct StreamChannel {
 }
 
 impl StreamChannel {
+    /// What it is called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The channel `name`, of index `index`.
     #[must_use]
     pub fn new(name: &str, index: u32) -> Self {
@@ -147,10 +154,28 @@ impl StreamOf {
     }
 }
 
+/// Copies bytes, of which there are as many: mostly a few words, for which a call costs more than they do.
+#[inline(always)]
+fn copy(to: &mut [u8], from: &[u8]) {
+    let len = from.len();
+    if len > 64 {
+        to.copy_from_slice(from);
+        return;
+    }
+    let (to_words, to_rest) = to.as_chunks_mut::<8>();
+    let (from_words, from_rest) = from.as_chunks::<8>();
+    for (to, from) in to_words.iter_mut().zip(from_words) {
+        *to = *from;
+    }
+    for (to, from) in to_rest.iter_mut().zip(from_rest) {
+        *to = *from;
+    }
+}
+
 /// Writes one stream file.
 #[derive(Debug)]
 pub struct StreamWriter {
-    file: File,
+    file: StreamFile,
     uuid: [u8; 16],
     /// Numbers of its class, and of itself.
     class: u32,
@@ -162,8 +187,8 @@ pub struct StreamWriter {
     /// Discarded events that the file tells of.
     discarded_written: u64,
     discarded: u64,
-    /// Events of the packet that is being filled.
-    content: Vec<u8>,
+    /// The one that is being filled.
+    packet: Packet,
     begin: u64,
     /// Time of the last event or packet.
     time: u64,
@@ -193,8 +218,9 @@ impl StreamWriter {
     ///
     /// # Errors
     /// When the file exists, or cannot be created.
-    pub fn create(
+    pub(super) fn create(
         directory: &Path,
+        memory: PacketMemory,
         uuid: [u8; 16],
         channel: &StreamChannel,
         of: StreamOf,
@@ -206,15 +232,16 @@ impl StreamWriter {
             time: begin,
             ..StreamState::default()
         };
-        Ok(Self::at(file, uuid, channel, of, &state))
+        Ok(Self::at(file, memory, uuid, channel, of, &state))
     }
 
     /// Goes on with a file that another writer left so, or begins it; what is behind the last whole packet is dropped.
     ///
     /// # Errors
     /// When it cannot be opened and cut.
-    pub fn resume(
+    pub(super) fn resume(
         directory: &Path,
+        memory: PacketMemory,
         uuid: [u8; 16],
         channel: &StreamChannel,
         of: StreamOf,
@@ -228,18 +255,19 @@ impl StreamWriter {
             .truncate(false)
             .open(path)?;
         file.set_len(state.written)?;
-        Ok(Self::at(file, uuid, channel, of, state))
+        Ok(Self::at(file, memory, uuid, channel, of, state))
     }
 
     fn at(
         file: File,
+        memory: PacketMemory,
         uuid: [u8; 16],
         channel: &StreamChannel,
         of: StreamOf,
         state: &StreamState,
     ) -> Self {
         Self {
-            file,
+            file: StreamFile::new(file),
             uuid,
             class: channel.class(of.scope()),
             instance: of.instance(channel),
@@ -248,7 +276,7 @@ impl StreamWriter {
             packets: state.packets,
             discarded_written: state.discarded_written,
             discarded: state.discarded,
-            content: Vec::new(),
+            packet: Packet::new(memory),
             begin: state.time,
             time: state.time,
             gap: state.gap,
@@ -278,30 +306,39 @@ impl StreamWriter {
     ///
     /// # Errors
     /// When the file cannot be written.
-    #[inline]
+    #[inline(always)]
     pub fn event(&mut self, id: u16, time: u64, contexts: &[u8], payload: &[u8]) -> io::Result<()> {
-        let first = self.packets == 0 && self.content.is_empty();
-        let time = if first { time } else { time.max(self.time) };
+        let first = || self.packets == 0 && self.packet.is_empty();
+        let time = if time < self.time && !first() {
+            self.time
+        } else {
+            time
+        };
         if self.discarded != self.discarded_written {
-            self.flush()?;
             self.tell_discarded(time)?;
         }
-        if self.content.is_empty() {
-            self.begin = time;
+        let len = EVENT_HEADER_LEN + contexts.len() + payload.len();
+        // There is none in a packet that was not begun.
+        if !self.packet.has_room(len) {
+            self.begin_packet(time, len)?;
         }
         self.time = time;
-        let mut header = [0; EVENT_HEADER_LEN];
+        let room = self.packet.add(len);
+        let (header, rest) = room.split_at_mut(EVENT_HEADER_LEN);
         header[..2].copy_from_slice(&id.to_ne_bytes());
         header[2..].copy_from_slice(&time.to_ne_bytes());
-        // Once for all.
-        self.content
-            .reserve(header.len() + contexts.len() + payload.len());
-        self.content.extend_from_slice(&header);
-        self.content.extend_from_slice(contexts);
-        self.content.extend_from_slice(payload);
-        if self.content.len() > PACKET_LEN {
-            self.flush()?;
-        }
+        let (of_contexts, of_payload) = rest.split_at_mut(contexts.len());
+        copy(of_contexts, contexts);
+        copy(of_payload, payload);
+        Ok(())
+    }
+
+    /// Begins a packet with room for so many bytes of an event.
+    #[cold]
+    fn begin_packet(&mut self, time: u64, len: usize) -> io::Result<()> {
+        self.flush()?;
+        self.begin = time;
+        self.packet.begin(self.written, self.header_len(), len);
         Ok(())
     }
 
@@ -318,7 +355,7 @@ impl StreamWriter {
         self.flush()?;
         if self.packets == 0 {
             // A reader compares numbers of two packets, and so cannot make anything of the first one's.
-            self.packet(self.time, &[])?;
+            self.write_empty(self.time)?;
         }
         self.packets = self.packets.saturating_add(subbuffers);
         self.gap = true;
@@ -330,14 +367,10 @@ impl StreamWriter {
     /// # Errors
     /// When the file cannot be written; it ends with a whole packet then, if that can be had.
     pub fn flush(&mut self) -> io::Result<()> {
-        if self.content.is_empty() {
+        if self.packet.is_empty() {
             return Ok(());
         }
-        let content = std::mem::take(&mut self.content);
-        let result = self.packet(self.begin, &content);
-        self.content = content;
-        self.content.clear();
-        result
+        self.write_packet(self.begin)
     }
 
     /// Writes what is not in the file yet, discarded events and lost packets included.
@@ -350,7 +383,7 @@ impl StreamWriter {
             self.tell_discarded(self.time)?;
         }
         if self.gap {
-            self.packet(self.time, &[])?;
+            self.write_empty(self.time)?;
         }
         Ok(())
     }
@@ -362,52 +395,60 @@ impl StreamWriter {
     }
 
     /// An empty packet up to `time`, between whose end and that of the packet before it the events were discarded.
+    #[cold]
     fn tell_discarded(&mut self, time: u64) -> io::Result<()> {
+        self.flush()?;
         if self.packets == 0 {
             // A reader compares counts of two packets, and so cannot make anything of the first one's.
             self.time = time.min(self.time);
-            self.packet(self.time, &[])?;
+            self.write_empty(self.time)?;
         }
         let begin = self.time;
         self.time = time.max(begin);
         self.discarded_written = self.discarded;
-        self.packet(begin, &[])
+        self.write_empty(begin)
     }
 
-    fn packet(&mut self, begin: u64, content: &[u8]) -> io::Result<()> {
-        let context = self.of.context();
-        let header_len = PACKET_HEADER_LEN - if context.is_none() { 4 } else { 0 };
-        let len = header_len + content.len();
+    /// Writes a packet without events.
+    fn write_empty(&mut self, begin: u64) -> io::Result<()> {
+        self.packet.begin(self.written, self.header_len(), 0);
+        self.write_packet(begin)
+    }
+
+    fn header_len(&self) -> usize {
+        PACKET_HEADER_LEN - if self.of.context().is_none() { 4 } else { 0 }
+    }
+
+    /// Writes the packet that was begun.
+    fn write_packet(&mut self, begin: u64) -> io::Result<()> {
+        let content = self.packet.len();
+        let padding = self.file.padding(self.written, content);
+        let len = content + padding.unwrap_or(0);
         let mut header = Vec::with_capacity(PACKET_HEADER_LEN);
         header.extend_from_slice(&MAGIC.to_ne_bytes());
         header.extend_from_slice(&self.uuid);
         header.extend_from_slice(&self.class.to_ne_bytes());
         header.extend_from_slice(&self.instance.to_ne_bytes());
-        let bits = len as u64 * 8;
         for word in [
             begin,
             self.time,
-            bits, // content_size
-            bits, // packet_size
+            content as u64 * 8, // content_size
+            len as u64 * 8,     // packet_size
             self.packets,
             self.discarded_written,
         ] {
             header.extend_from_slice(&word.to_ne_bytes());
         }
-        if let Some(context) = context {
+        if let Some(context) = self.of.context() {
             header.extend_from_slice(&context.to_ne_bytes());
         }
-        debug_assert_eq!(header.len(), header_len);
-        let written = self
-            .file
-            .write_all_at(&header, self.written)
-            .and_then(|()| {
-                let at = self.written + header_len as u64;
-                self.file.write_all_at(content, at)
-            });
+        debug_assert_eq!(header.len(), self.header_len());
+        let bytes = self.packet.bytes(&header, padding.unwrap_or(0));
+        let written = self.file.write(bytes, self.written, padding.is_some());
+        self.packet.clear();
         if let Err(error) = written {
             // Readers refuse a trace that ends within a packet. If this fails too, there is no better error to tell.
-            let _ = self.file.set_len(self.written);
+            let _ = self.file.cut(self.written);
             return Err(error);
         }
         self.written += len as u64;
@@ -531,7 +572,9 @@ mod tests {
             let directory = directory.path().join(name);
             std::fs::create_dir(&directory).unwrap();
             let (uuid, channel, of) = ([7; 16], StreamChannel::new("main", 1), StreamOf::Cpu(0));
-            let mut stream = StreamWriter::create(&directory, uuid, &channel, of, 10).unwrap();
+            let memory = PacketMemory::default;
+            let mut stream =
+                StreamWriter::create(&directory, memory(), uuid, &channel, of, 10).unwrap();
             stream.event(1, 11, &[], &[1; 8]).unwrap();
             stream.overwrite(3).unwrap();
             if killed {
@@ -543,11 +586,65 @@ mod tests {
                     let of_file = StreamState::of_file(&directory.join("main_0")).unwrap();
                     assert_eq!(of_file, Some((uuid, stream.state())));
                 }
-                stream = StreamWriter::resume(&directory, uuid, &channel, of, &state).unwrap();
+                stream =
+                    StreamWriter::resume(&directory, memory(), uuid, &channel, of, &state).unwrap();
             }
             stream.finish().unwrap();
             std::fs::read(directory.join("main_0")).unwrap()
         };
         assert_eq!(write("killed", true), write("whole", false));
+    }
+
+    /// A10: what is written around the page cache is what would be written through it, and what another writer goes on with.
+    #[test]
+    fn long_packets_are_whole_whichever_way_they_are_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let (uuid, channel, of) = ([7; 16], StreamChannel::new("main", 1), StreamOf::Cpu(0));
+        let path = directory.path().join("main_0");
+        let memory = PacketMemory::default();
+        let create = |state: &StreamState| {
+            let memory = memory.clone();
+            StreamWriter::resume(directory.path(), memory, uuid, &channel, of, state).unwrap()
+        };
+        let mut stream = create(&StreamState::default());
+        let mut want = Vec::new();
+        // Several long ones, one that is short, one with an event that is longer than any other, and long ones again.
+        for (count, len) in [(90_000, 32), (3, 8), (1, 3 << 20), (40_000, 33)] {
+            for _ in 0..count {
+                let n = want.len() as u64;
+                let payload = vec![n as u8; len];
+                stream.event(3, 1000 + n, &[], &payload).unwrap();
+                want.push((3, 1000 + n, payload));
+            }
+            stream.flush().unwrap();
+            // Nobody has it between two packets.
+            assert!(stream.packet.is_empty());
+            let state = stream.state();
+            assert_eq!(std::fs::metadata(&path).unwrap().len(), state.written);
+            #[cfg(feature = "tools")]
+            assert_eq!(StreamState::of_file(&path).unwrap(), Some((uuid, state)));
+            stream = create(&state);
+        }
+        let bytes = std::fs::read(&path).unwrap();
+        let word = |at: usize| u64::from_ne_bytes(*bytes[at..].first_chunk().unwrap()) as usize;
+        let (mut got, mut at, mut padded) = (Vec::new(), 0, 0);
+        while at < bytes.len() {
+            let (content, packet) = (at + word(at + 48) / 8, at + word(at + 56) / 8);
+            let mut next = at + PACKET_HEADER_LEN;
+            while next < content {
+                let payload = next + EVENT_HEADER_LEN;
+                let id = u16::from_ne_bytes(*bytes[next..].first_chunk().unwrap());
+                let time = word(next + 2) as u64;
+                let len = want[got.len()].2.len();
+                got.push((id, time, bytes[payload..payload + len].to_vec()));
+                next = payload + len;
+            }
+            assert_eq!(next, content);
+            assert!(bytes[content..packet].iter().all(|&byte| byte == 0));
+            padded += usize::from(packet > content && packet % 4096 == 0);
+            at = packet;
+        }
+        assert!(got == want, "{} of {} events", got.len(), want.len());
+        assert!(padded > 0);
     }
 }

@@ -5,7 +5,8 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-use super::description::Class;
+use super::description::{Class, environment};
+use super::packet::PacketMemory;
 #[cfg(feature = "tools")]
 use super::version::RECORD_SEPARATOR;
 use super::{Clock, StreamChannel, StreamOf, StreamState, StreamWriter, Version};
@@ -42,11 +43,40 @@ pub enum TraceOf {
     },
 }
 
-/// The trace is from the dump of a kernel that crashed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The trace is from the dump of a kernel that crashed: what is known of that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Crash {
-    /// When that was, in seconds since 1970, if it is known.
+    /// When, in seconds since 1970.
     pub time: Option<i64>,
+    /// When, by the clock of the events.
+    pub cycles: Option<u64>,
+    /// The CPU that crashed.
+    pub cpu: Option<u32>,
+    /// The thread that ran there, in the initial namespace; 0 if that CPU was idle.
+    pub thread: Option<u32>,
+}
+
+impl Crash {
+    /// When the kernel crashed, in ns since 1970, by the clock of the events: so that the last event and the crash line up.
+    #[must_use]
+    pub fn unix_ns(&self, clock: &Clock) -> Option<i64> {
+        let cycles = self.cycles_of(clock)?;
+        clock.is_dated().then(|| clock.unix_ns(cycles))
+    }
+
+    /// Likewise, as the clock has it, if that can be.
+    fn cycles_of(&self, clock: &Clock) -> Option<u64> {
+        let is_of_clock = |cycles: &u64| (clock.start()..=clock.max_time()).contains(cycles);
+        self.cycles.filter(is_of_clock)
+    }
+
+    /// What the clock had so long before the kernel crashed, if it is known when that was.
+    #[must_use]
+    pub fn cycles_before(&self, clock: &Clock, time: Duration) -> Option<u64> {
+        let cycles = u128::from(clock.freq()) * time.as_nanos() / 1_000_000_000;
+        let cycles = u64::try_from(cycles).unwrap_or(u64::MAX);
+        Some(self.cycles_of(clock)?.saturating_sub(cycles))
+    }
 }
 
 /// Writes one trace.
@@ -64,6 +94,8 @@ pub struct TraceWriter {
     /// Classes of streams.
     classes: Vec<Class>,
     descriptions: Vec<Description>,
+    /// Where packets of its streams are put together.
+    packets: PacketMemory,
 }
 
 impl TraceWriter {
@@ -110,6 +142,7 @@ impl TraceWriter {
             metadata_len: 0,
             classes: Vec::new(),
             descriptions,
+            packets: PacketMemory::default(),
         }
     }
 
@@ -199,13 +232,40 @@ impl TraceWriter {
         Ok(())
     }
 
+    /// Says what the command line of the process is.
+    ///
+    /// # Errors
+    /// When the metadata cannot be written; the old ones remain then.
+    pub fn declare_cmdline(&mut self, cmdline: String) -> io::Result<()> {
+        self.descriptions.push(Description::Cmdline(cmdline));
+        if self.metadata.is_none() {
+            return Ok(());
+        }
+        let written = self.write_metadata();
+        if written.is_err() {
+            self.descriptions.pop();
+        }
+        written
+    }
+
+    /// The command line of the process, if it is known.
+    #[must_use]
+    pub fn cmdline(&self) -> Option<&str> {
+        self.descriptions
+            .iter()
+            .find_map(|described| match described {
+                Description::Cmdline(cmdline) => Some(&cmdline[..]),
+                _ => None,
+            })
+    }
+
     /// Creates a stream.
     ///
     /// # Errors
     /// When its file cannot be created.
     pub fn stream(&self, channel: &StreamChannel, of: StreamOf) -> io::Result<StreamWriter> {
-        let start = self.clock.start();
-        StreamWriter::create(&self.directory, self.uuid, channel, of, start)
+        let (memory, start) = (self.packets.clone(), self.clock.start());
+        StreamWriter::create(&self.directory, memory, self.uuid, channel, of, start)
     }
 
     /// Goes on with a stream, or creates it.
@@ -222,8 +282,8 @@ impl TraceWriter {
             time: self.clock.start(),
             ..StreamState::default()
         };
-        let state = state.unwrap_or(&new);
-        StreamWriter::resume(&self.directory, self.uuid, channel, of, state)
+        let (memory, state) = (self.packets.clone(), state.unwrap_or(&new));
+        StreamWriter::resume(&self.directory, memory, self.uuid, channel, of, state)
     }
 
     /// Writes the metadata once more, with a clock that is known better.
@@ -241,9 +301,8 @@ impl TraceWriter {
 
     /// Writes the metadata as a whole, or not at all: whoever reads them, or goes on with them, finds no half.
     fn write_metadata(&mut self) -> io::Result<()> {
-        let mut text = self
-            .version
-            .preamble(&self.uuid, &self.info, self.crash, &self.clock);
+        let environment = environment(&self.info, self.cmdline(), self.crash, &self.clock);
+        let mut text = self.version.preamble(&self.uuid, environment, &self.clock);
         for class in &self.classes {
             text += &self.of_class(class);
         }
@@ -264,7 +323,7 @@ impl TraceWriter {
         let described = self.descriptions.iter();
         let events = described.filter_map(|described| match described {
             Description::Event(event) => Some(self.version.event(event, class)),
-            Description::Contexts(_) => None,
+            Description::Contexts(_) | Description::Cmdline(_) => None,
         });
         std::iter::once(self.version.class(class))
             .chain(events)

@@ -2,22 +2,17 @@
 
 use std::fmt::Write as _;
 
+use super::Clock;
 use super::description::{
     self, CLOCK, CLOCK_DESCRIPTION, Class, Kind, Member, Role, Value, format_uuid, printable,
 };
-use super::{Clock, Crash, TraceInfo};
 use crate::metadata::{Element, Event, FieldType, Integer, Label, Scalar};
 
 /// What texts are made of.
 const CHAR: &str = "integer { size = 8; align = 8; signed = false; encoding = UTF8; }";
 
 /// Everything up to the classes of streams.
-pub(super) fn preamble(
-    uuid: &[u8; 16],
-    info: &TraceInfo,
-    crash: Option<Crash>,
-    clock: &Clock,
-) -> String {
+pub(super) fn preamble(uuid: &[u8; 16], environment: Vec<(&str, Value)>, clock: &Clock) -> String {
     let byte_order = if cfg!(target_endian = "little") {
         "le"
     } else {
@@ -44,7 +39,7 @@ env {{
         uuid = format_uuid(uuid),
         header = structure(&description::packet_header()),
     );
-    for (name, value) in description::environment(info, crash, clock) {
+    for (name, value) in environment {
         let _ = match value {
             Value::Number(number) => writeln!(text, "\t{name} = {number};"),
             Value::Text(value) => writeln!(text, "\t{name} = {};", string(&value)),

@@ -2,8 +2,8 @@
 
 use std::str::FromStr;
 
-use super::description::Class;
-use super::{Clock, Crash, TraceInfo, json, tsdl};
+use super::description::{Class, Value};
+use super::{Clock, json, tsdl};
 use crate::metadata::Event;
 
 /// What each declaration of CTF 2 begins with, and none of CTF 1.8.
@@ -41,13 +41,12 @@ impl Version {
     pub(super) fn preamble(
         self,
         uuid: &[u8; 16],
-        info: &TraceInfo,
-        crash: Option<Crash>,
+        environment: Vec<(&str, Value)>,
         clock: &Clock,
     ) -> String {
         match self {
-            Self::V1_8 => tsdl::preamble(uuid, info, crash, clock),
-            Self::V2 => json::preamble(uuid, info, crash, clock),
+            Self::V1_8 => tsdl::preamble(uuid, environment, clock),
+            Self::V2 => json::preamble(uuid, environment, clock),
         }
     }
 

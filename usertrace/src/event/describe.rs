@@ -210,16 +210,13 @@ impl<const LEN: usize> Line<LEN> {
 
     /// Any text, so that it is one word without separators.
     const fn put_encoded(&mut self, text: &str) {
-        const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
         let (bytes, mut at) = (text.as_bytes(), 0);
         while at < bytes.len() {
-            let byte = bytes[at];
-            if byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-') {
-                self.put_byte(byte);
-            } else {
-                self.put_byte(b'%');
-                self.put_byte(DIGITS[byte as usize / 16]);
-                self.put_byte(DIGITS[byte as usize % 16]);
+            let (encoded, len) = encoded(bytes[at]);
+            let mut n = 0;
+            while n < len {
+                self.put_byte(encoded[n]);
+                n += 1;
             }
             at += 1;
         }
@@ -307,6 +304,16 @@ const fn has_field(event: &Description, format: &[u8], start: usize, end: usize)
         field += 1;
     }
     false
+}
+
+/// A byte of a word: itself, or `%XX` unless it is a letter, a digit or one of `_ . -`. How many bytes that are.
+pub(crate) const fn encoded(byte: u8) -> ([u8; 3], usize) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    if byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-') {
+        return ([byte, 0, 0], 1);
+    }
+    let (high, low) = (DIGITS[byte as usize / 16], DIGITS[byte as usize % 16]);
+    ([b'%', high, low], 3)
 }
 
 #[cfg(test)]

@@ -73,6 +73,7 @@ mod text;
 pub use self::callsite::{Callsite, Loglevel};
 pub use self::declare::{BadDescription, declare, register, unregister};
 #[doc(hidden)]
+pub(crate) use self::describe::encoded;
 pub use self::describe::{DescribedField, Description, Kind, Label, unraw};
 pub use self::field::{Buffer, Field, Payload, Room, Short};
 pub use self::here::{here, note};

@@ -52,6 +52,7 @@ mod field {
         pub(crate) const THREAD: u32 = 4;
         pub(crate) const PARENT_UUID: u32 = 5;
         pub(crate) const PROCESS_PID: u32 = 1;
+        pub(crate) const PROCESS_CMDLINE: u32 = 2;
         pub(crate) const PROCESS_NAME: u32 = 6;
         pub(crate) const PROCESS_LABELS: u32 = 8;
         pub(crate) const THREAD_PID: u32 = 1;
@@ -402,6 +403,9 @@ impl Perfetto {
                         message.signed(track::PROCESS_PID, pid);
                         name.into_iter()
                             .for_each(|name| message.text(track::PROCESS_NAME, name));
+                        if let Some(cmdline) = metadata.env_text("cmdline") {
+                            message.text(track::PROCESS_CMDLINE, cmdline);
+                        }
                         labels.for_each(|label| message.text(track::PROCESS_LABELS, &label));
                         message.end(process);
                     }

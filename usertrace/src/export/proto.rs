@@ -1,5 +1,7 @@
 //! Writes Protocol Buffers: of their wire format, what one trace's messages need.
 
+use crate::varint;
+
 /// A message that is being written.
 #[derive(Debug, Default)]
 pub(super) struct Message {
@@ -16,12 +18,8 @@ const FIXED64: u32 = 1;
 const LEN: u32 = 2;
 
 impl Message {
-    fn varint(&mut self, mut number: u64) {
-        while number > 127 {
-            self.bytes.push(number as u8 | 0x80);
-            number >>= 7;
-        }
-        self.bytes.push(number as u8);
+    fn varint(&mut self, number: u64) {
+        varint::put(&mut self.bytes, number);
     }
 
     fn key(&mut self, field: u32, wire: u32) {

@@ -73,7 +73,7 @@ pub struct InChannel<'a> {
 }
 
 impl PayloadLengths for InChannel<'_> {
-    #[inline]
+    #[inline(always)]
     fn payload_len(&self, id: u16, bytes: &[u8]) -> Option<usize> {
         let Some(contexts) = self.contexts else {
             return self.events.payload_len(id, bytes);

@@ -2,7 +2,7 @@
 
 use usertrace_sys::uapi::LTT_META_MAX;
 
-use super::{Contexts, DescriptionError, Event};
+use super::{Contexts, DescriptionError, Event, cmdline};
 
 /// What a process described.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +11,8 @@ pub enum Description {
     Event(Event),
     /// What the payloads of a channel begin with.
     Contexts(Contexts),
+    /// The command line of the process: arguments with spaces between them, and cut if it is long.
+    Cmdline(String),
 }
 
 impl Description {
@@ -30,6 +32,9 @@ impl Description {
         if Contexts::is_described_by(line) {
             return Contexts::parse(line).map(Self::Contexts);
         }
+        if cmdline::is_described_by(line) {
+            return cmdline::parse(line).map(Self::Cmdline);
+        }
         Event::of_line(line).map(Self::Event)
     }
 
@@ -39,6 +44,7 @@ impl Description {
         match self {
             Self::Event(event) => event.line(),
             Self::Contexts(contexts) => contexts.line(),
+            Self::Cmdline(text) => cmdline::line(text),
         }
     }
 }

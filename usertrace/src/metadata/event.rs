@@ -35,6 +35,9 @@ pub enum DescriptionError {
     /// It is one of contexts, and says of no channel, or not which, what its payloads begin with.
     #[error("bad contexts of a channel")]
     Channel,
+    /// It is one of a command line, and that is none.
+    #[error("bad command line")]
+    Cmdline,
     /// The id has another description.
     #[error("event id {0} has another description")]
     Conflict(u16),
@@ -63,7 +66,7 @@ impl Event {
     pub fn parse(line: &[u8]) -> Result<Self, DescriptionError> {
         match Description::parse(line)? {
             Description::Event(event) => Ok(event),
-            Description::Contexts(_) => Err(DescriptionError::Id),
+            Description::Contexts(_) | Description::Cmdline(_) => Err(DescriptionError::Id),
         }
     }
 

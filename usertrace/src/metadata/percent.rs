@@ -17,6 +17,11 @@ pub(super) fn encode(text: &str) -> String {
 
 /// The text of such a word. None: it is no such word, or of bytes that are not UTF-8.
 pub(super) fn decode(word: &str) -> Option<String> {
+    String::from_utf8(decode_bytes(word)?).ok()
+}
+
+/// The bytes of such a word. None: it is no such word.
+pub(super) fn decode_bytes(word: &str) -> Option<Vec<u8>> {
     let mut text = Vec::with_capacity(word.len());
     let mut rest = word.as_bytes();
     while let [first, behind @ ..] = rest {
@@ -30,7 +35,7 @@ pub(super) fn decode(word: &str) -> Option<String> {
             byte => Some(byte).filter(|&byte| is_plain(byte))?,
         });
     }
-    String::from_utf8(text).ok()
+    Some(text)
 }
 
 fn is_plain(byte: u8) -> bool {

@@ -93,7 +93,7 @@ fn note_length(lengths: &mut Vec<Length>, event: &Event) {
 }
 
 impl PayloadLengths for EventTable {
-    #[inline]
+    #[inline(always)]
     fn payload_len(&self, id: u16, bytes: &[u8]) -> Option<usize> {
         match *self.lengths.get(usize::from(id))? {
             Length::Unknown => None,

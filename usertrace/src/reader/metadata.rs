@@ -177,17 +177,10 @@ impl StreamClass {
     /// The CPU that a packet of such a stream says that it is of.
     #[must_use]
     pub fn cpu(&self, packet: &[u8]) -> Option<u32> {
-        self.of_packet("cpu_id", packet)
-    }
-
-    /// The thread that a packet of such a stream says that it is of.
-    #[must_use]
-    pub fn thread(&self, packet: &[u8]) -> Option<u32> {
-        self.of_packet("tid", packet)
-    }
-
-    fn of_packet(&self, name: &str, packet: &[u8]) -> Option<u32> {
-        let index = self.packet.iter().position(|field| field.name == name)?;
+        let index = self
+            .packet
+            .iter()
+            .position(|field| field.name == "cpu_id")?;
         u32::try_from(super::value::integer(&self.packet, index, packet)?).ok()
     }
 

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use serde::Serialize;
+
 use super::detail::{self, Detail};
 use super::lanes::{Lanes, Of};
 use super::losses::Losses;
@@ -50,6 +52,17 @@ pub(super) struct Class {
     pub(super) events: u64,
 }
 
+/// What a trace says of the crash of its kernel.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Crash {
+    /// Seconds since 1970.
+    time: Option<i64>,
+    /// ns since 1970. Decimal: numbers of JavaScript are not long enough.
+    ns: Option<String>,
+    cpu: Option<i64>,
+    thread: Option<i64>,
+}
+
 /// A process: that of a trace.
 #[derive(Debug)]
 pub(super) struct Process {
@@ -57,8 +70,10 @@ pub(super) struct Process {
     pub(super) pid: Option<i64>,
     pub(super) host: u32,
     pub(super) trace: String,
-    /// It is from a dump; the second since 1970 in which the kernel crashed, if that is known.
-    pub(super) crash: Option<Option<i64>>,
+    /// Its command line, if the trace has it.
+    pub(super) cmdline: String,
+    /// It is from the dump of a kernel that crashed.
+    pub(super) crash: Option<Crash>,
     pub(super) events: u64,
     pub(super) last: Option<u64>,
 }
@@ -72,16 +87,23 @@ impl Process {
             hosts.push(host);
             hosts.len() - 1
         });
-        let crash_time = match metadata.env("crash_time") {
-            Some(EnvValue::Number(time)) => Some(*time),
+        let number = |name| match metadata.env(name) {
+            Some(EnvValue::Number(number)) => Some(*number),
             _ => None,
+        };
+        let crash = Crash {
+            time: number("crash_time"),
+            ns: number("crash_ns").map(|ns| ns.to_string()),
+            cpu: number("crash_cpu"),
+            thread: number("crash_thread"),
         };
         Self {
             name: metadata.whose().unwrap_or_default().to_owned(),
             pid: metadata.pid(),
             host: host as u32,
             trace: text("trace_name"),
-            crash: (metadata.env_text("origin") == Some("dump")).then_some(crash_time),
+            cmdline: text("cmdline"),
+            crash: (metadata.env_text("origin") == Some("dump")).then_some(crash),
             events: 0,
             last: None,
         }

@@ -3,7 +3,8 @@
 //! There is room for so many bytes. What is beyond that is left out, and the page says where: kept are the last events, in half
 //! of the room, and of those before them every second part, or every fourth one, and so on, so that there is something to see everywhere.
 
-use super::binary::{deflate, number};
+use super::binary::deflate;
+use crate::varint;
 
 /// Events of a part.
 const EVENTS: usize = 4096;
@@ -86,16 +87,16 @@ impl Detail {
             (self.begin, self.end) = (time, time);
         }
         let columns = &mut self.columns;
-        number(&mut columns[TIME], time - self.end);
-        number(&mut columns[LANE], lane.into());
-        number(&mut columns[CPU], cpu.into());
-        number(&mut columns[CLASS], class.into());
+        varint::put(&mut columns[TIME], time - self.end);
+        varint::put(&mut columns[LANE], lane.into());
+        varint::put(&mut columns[CPU], cpu.into());
+        varint::put(&mut columns[CLASS], class.into());
         match ended {
             None => columns[ENDED].push(0),
             Some(ended) => {
-                number(&mut columns[ENDED], u64::from(ended.pair) + 1);
-                number(&mut columns[ENDED], ended.duration);
-                number(&mut columns[ENDED], ended.depth.into());
+                varint::put(&mut columns[ENDED], u64::from(ended.pair) + 1);
+                varint::put(&mut columns[ENDED], ended.duration);
+                varint::put(&mut columns[ENDED], ended.depth.into());
             }
         }
         let text = &mut columns[TEXT];
@@ -107,7 +108,7 @@ impl Detail {
             text.extend_from_slice(format!("… ({} bytes more)", len - MAX_TEXT).as_bytes());
         }
         let len = text.len() - before;
-        number(&mut columns[LENGTH], len as u64);
+        varint::put(&mut columns[LENGTH], len as u64);
         self.end = time;
         self.events += 1;
         if self.events == EVENTS || self.columns[TEXT].len() > BYTES {
@@ -121,9 +122,9 @@ impl Detail {
             return;
         }
         let mut bytes = Vec::new();
-        number(&mut bytes, self.events as u64);
+        varint::put(&mut bytes, self.events as u64);
         for column in &self.columns {
-            number(&mut bytes, column.len() as u64);
+            varint::put(&mut bytes, column.len() as u64);
         }
         for column in &mut self.columns {
             bytes.append(column);

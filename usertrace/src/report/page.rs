@@ -9,9 +9,11 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::Report;
-use super::binary::{base64, deflate, number};
+use super::binary::{base64, deflate};
+use super::collect::Crash;
 use super::lanes::Of;
 use super::spans::Span;
+use crate::varint;
 
 const HTML: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/style.css");
@@ -58,8 +60,8 @@ struct Process<'a> {
     pid: Option<i64>,
     host: u32,
     trace: &'a str,
-    is_dump: bool,
-    crash_time: Option<i64>,
+    cmdline: &'a str,
+    crash: Option<&'a Crash>,
     events: u64,
     last: Option<u64>,
     /// Memory in use at the end.
@@ -171,8 +173,8 @@ impl Report {
                 pid: process.pid,
                 host: process.host,
                 trace: &process.trace,
-                is_dump: process.crash.is_some(),
-                crash_time: process.crash.flatten(),
+                cmdline: &process.cmdline,
+                crash: process.crash.as_ref(),
                 events: process.events,
                 last: process.last,
                 blocks: in_use.map(|used| used.blocks),
@@ -249,29 +251,29 @@ impl Report {
     /// Counts, levels and spans, as `data.js` takes them apart.
     fn counts(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        number(&mut out, self.pyramid.series.len() as u64);
+        varint::put(&mut out, self.pyramid.series.len() as u64);
         for series in &self.pyramid.series {
-            number(&mut out, series.lane.into());
-            number(&mut out, series.class.into());
-            number(&mut out, series.cells.len() as u64);
+            varint::put(&mut out, series.lane.into());
+            varint::put(&mut out, series.class.into());
+            varint::put(&mut out, series.cells.len() as u64);
             let mut last = 0;
             for &(bin, count) in &series.cells {
-                number(&mut out, (bin - last).into());
-                number(&mut out, count.into());
+                varint::put(&mut out, (bin - last).into());
+                varint::put(&mut out, count.into());
                 last = bin;
             }
         }
         let mut levels: Vec<_> = self.pyramid.levels.iter().collect();
         levels.sort_by_key(|&(process, _)| process);
-        number(&mut out, levels.len() as u64);
+        varint::put(&mut out, levels.len() as u64);
         for (&process, level) in levels {
-            number(&mut out, process.into());
-            number(&mut out, level.cells.len() as u64);
+            varint::put(&mut out, process.into());
+            varint::put(&mut out, level.cells.len() as u64);
             let mut last = 0;
             for &(bin, highest, value) in &level.cells {
-                number(&mut out, (bin - last).into());
-                number(&mut out, highest);
-                number(&mut out, value);
+                varint::put(&mut out, (bin - last).into());
+                varint::put(&mut out, highest);
+                varint::put(&mut out, value);
                 last = bin;
             }
         }
@@ -285,14 +287,14 @@ impl Report {
 fn write_spans(out: &mut Vec<u8>, spans: &[Span]) {
     let mut spans = spans.to_vec();
     spans.sort_unstable_by_key(|span| (span.begin, span.lane, span.depth));
-    number(out, spans.len() as u64);
+    varint::put(out, spans.len() as u64);
     let mut last = 0;
     for span in spans {
-        number(out, span.lane.into());
-        number(out, span.begin - last);
-        number(out, span.duration);
-        number(out, span.pair.into());
-        number(out, span.depth.into());
+        varint::put(out, span.lane.into());
+        varint::put(out, span.begin - last);
+        varint::put(out, span.duration);
+        varint::put(out, span.pair.into());
+        varint::put(out, span.depth.into());
         last = span.begin;
     }
 }

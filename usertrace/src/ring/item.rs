@@ -1,5 +1,7 @@
 //! What a reader tells.
 
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
 /// Why something in a ring was passed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GapKind {
@@ -48,7 +50,8 @@ pub enum Item<'a> {
 }
 
 /// What a reader has seen of a ring.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes)]
+#[repr(C)]
 pub struct Counts {
     /// Records of events.
     pub events: u64,

@@ -131,7 +131,7 @@ impl SharedBytes<'_> {
         behind.fill(0);
         let words = if offset % 8 == 0 { there.len() / 8 } else { 0 };
         let (of_words, of_bytes) = there.split_at_mut(words * 8);
-        for (n, word) in of_words.chunks_exact_mut(8).enumerate() {
+        let load = |n: usize| {
             // Acquire: pairs with the store that says that a long record is done. Its payload is read after that, and
             // so is there, if the record is done in the copy. What all else needs, whoever asks has from `load`, or
             // from a call of the kernel's.
@@ -140,7 +140,18 @@ impl SharedBytes<'_> {
                 let word = self.start.as_ptr().add(offset + n * 8);
                 AtomicU64::from_ptr(word.cast()).load(Ordering::Acquire)
             };
-            word.copy_from_slice(&value.to_ne_bytes());
+            value.to_ne_bytes()
+        };
+        // By lines of the cache: compilers do not unroll loops of atomics.
+        let (each, _) = of_words.as_chunks_mut::<8>();
+        let (lines, rest) = each.as_chunks_mut::<8>();
+        for (line, of_line) in lines.iter_mut().enumerate() {
+            for (n, word) in of_line.iter_mut().enumerate() {
+                *word = load(line * 8 + n);
+            }
+        }
+        for (n, word) in (lines.len() * 8..).zip(rest) {
+            *word = load(n);
         }
         for (n, byte) in of_bytes.iter_mut().enumerate() {
             // SAFETY: as above; bytes are always aligned.

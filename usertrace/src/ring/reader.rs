@@ -4,7 +4,7 @@ use usertrace_sys::uapi::{LTT_ID_NONE, LTT_ID_PAD, LTT_LOST_WORD, LTT_SUBBUF_MAG
 use zerocopy::FromBytes;
 
 use super::geometry::MAX_POSITION;
-use super::record::{Payload, Record, before_lost_page, id, short, word};
+use super::record::{PAGE, Payload, Record, before_lost_page, id, short, word};
 use super::shared::{Look, Place, Remains};
 use super::walk::{Tile, Walk};
 use super::{Counts, Format, GapKind, Geometry, Item, Patience, PayloadLengths, RingMemory};
@@ -12,6 +12,40 @@ use crate::writer::Protocol;
 
 /// Length of the header of a sub-buffer.
 pub const SUBBUF_HEADER_LEN: u64 = size_of::<LttSubbuf>() as u64;
+
+/// So much of a sub-buffer is copied at once, at most, unless a record is longer: what is copied is parsed while it is in
+/// the first or second level of the cache. A multiple of the size of a page.
+const WINDOW: u64 = 64 << 10;
+
+/// Takes what a reader finds, in order. Any function of an [`Item`] does.
+pub trait Sink {
+    /// Why it takes no more.
+    type Error;
+
+    /// Takes an item.
+    ///
+    /// # Errors
+    /// When it takes no more.
+    fn item(&mut self, item: Item<'_>) -> Result<(), Self::Error>;
+
+    /// Takes an [`Item::Record`]. Nearly all items are such ones, and they come from one loop, into which this may be compiled.
+    ///
+    /// # Errors
+    /// When it takes no more.
+    #[inline]
+    fn record(&mut self, id: u16, time: u64, payload: &[u8]) -> Result<(), Self::Error> {
+        self.item(Item::Record { id, time, payload })
+    }
+}
+
+impl<E, F: FnMut(Item<'_>) -> Result<(), E>> Sink for F {
+    type Error = E;
+
+    #[inline]
+    fn item(&mut self, item: Item<'_>) -> Result<(), E> {
+        self(item)
+    }
+}
 
 /// What to do with the rest of the sub-buffer that the reader is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,9 +60,20 @@ enum Rest {
     PassedOver,
 }
 
+/// What is behind a piece of a sub-buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Behind {
+    /// Nothing that can be read.
+    Nothing,
+    /// More of it.
+    More,
+    /// A page that there was no memory for.
+    Lost,
+}
+
 /// How the parsing of a piece ended.
 enum End {
-    /// At its end.
+    /// At its end, or at what does not end in it, and there is more of the sub-buffer.
     Piece,
     /// At a record whose writer may still be busy with it.
     Wait,
@@ -59,6 +104,8 @@ pub struct RingReader {
     rest: Rest,
     /// The last head that was refused, so that it is counted once.
     refused: Option<u64>,
+    /// How much is copied at once.
+    window: u64,
     counts: Counts,
 }
 
@@ -77,6 +124,7 @@ impl RingReader {
             timed: 0,
             rest: Rest::Records,
             refused: None,
+            window: WINDOW,
             counts: Counts::default(),
         }
     }
@@ -117,6 +165,12 @@ impl RingReader {
         self.max_time = max_time;
     }
 
+    /// Changes how many bytes of a sub-buffer are copied at once, unless a record is longer: whole pages, and at least one. What
+    /// is told does not depend on it.
+    pub fn set_window(&mut self, window: u64) {
+        self.window = (window - window % PAGE).max(PAGE);
+    }
+
     /// Reads up to `head`, and gives what is there to `emit`. Ends before `head` where something is waited for.
     ///
     /// # Errors
@@ -127,14 +181,15 @@ impl RingReader {
         head: u64,
         patience: Patience,
         lengths: &impl PayloadLengths,
-        emit: &mut impl FnMut(Item<'_>) -> Result<(), E>,
+        emit: &mut impl Sink<Error = E>,
     ) -> Result<(), E> {
         let head = self.check_head(head, emit)?;
         let mut copy = Vec::new();
-        // Each turn moves the position, or is the last one.
+        let mut window = self.window;
+        // Each turn moves the position, makes the window larger, or is the last one.
         while self.position < head {
             if self.rest == Rest::Records {
-                let look = self.copy(memory, head, patience, &mut copy);
+                let look = self.copy(memory, head, window, patience, &mut copy);
                 if let Some(valid_from) = self.overtaken(memory) {
                     self.jump(valid_from, emit)?;
                     continue;
@@ -142,9 +197,20 @@ impl RingReader {
                 // Nothing in a page that there was no memory for can be told, nor what follows.
                 let there = before_lost_page(&copy, self.position);
                 let (piece, is_cut) = (&copy[..there], there < copy.len());
+                let begin = self.position;
+                let piece_end = begin + copy.len() as u64;
                 let end = match look {
                     _ if piece.is_empty() && is_cut => HOLE,
-                    Look::Whole(_) => self.parse(piece, is_cut, head, patience, lengths, emit)?,
+                    Look::Whole(up_to) => {
+                        let behind = if is_cut {
+                            Behind::Lost
+                        } else if piece_end < up_to {
+                            Behind::More
+                        } else {
+                            Behind::Nothing
+                        };
+                        self.parse(piece, behind, head, patience, lengths, emit)?
+                    }
                     Look::Broken(remains) => {
                         self.parse_broken(piece, is_cut, remains, lengths, emit)?
                     }
@@ -153,7 +219,12 @@ impl RingReader {
                     Look::Wait => End::Wait,
                 };
                 match end {
-                    End::Piece => continue,
+                    End::Piece => {
+                        // What begins there is longer than the window.
+                        let is_longer = self.position == begin && piece_end < head;
+                        window = if is_longer { u64::MAX } else { self.window };
+                        continue;
+                    }
                     End::Wait => return Ok(()),
                     End::Rest(rest) => self.rest = rest,
                 }
@@ -161,7 +232,7 @@ impl RingReader {
                     Rest::Gap(_) if self.position < self.told => {}
                     Rest::Gap(kind) => {
                         self.counts.add_gap(kind);
-                        emit(Item::Gap { kind })?;
+                        emit.item(Item::Gap { kind })?;
                     }
                     Rest::PassedOver => self.counts.skipped += 1,
                     Rest::Records | Rest::Padding => {}
@@ -186,11 +257,12 @@ impl RingReader {
         geometry.subbuf_start(self.position) + geometry.subbuf_size()
     }
 
-    /// Copies what can be read of the sub-buffer.
+    /// Copies what can be read of the sub-buffer, as far as it is in the window, or all if a writer died in it.
     fn copy(
         &self,
         memory: &mut impl RingMemory,
         head: u64,
+        window: u64,
         patience: Patience,
         copy: &mut Vec<u8>,
     ) -> Look {
@@ -203,7 +275,11 @@ impl RingReader {
             }
         };
         let up_to = match look {
-            Look::Whole(up_to) => up_to,
+            Look::Whole(up_to) => {
+                let end = position.saturating_add(window);
+                // Whole pages, as one that there was no memory for is told by all of it.
+                up_to.min(end - end % PAGE)
+            }
             Look::Broken(_) => limit,
             Look::PassedOver | Look::Lost | Look::Wait => return look,
         };
@@ -217,11 +293,7 @@ impl RingReader {
     }
 
     /// The head up to which can be read: never below `position`, and never more than a ring above it.
-    fn check_head<E>(
-        &mut self,
-        head: u64,
-        emit: &mut impl FnMut(Item<'_>) -> Result<(), E>,
-    ) -> Result<u64, E> {
+    fn check_head<E>(&mut self, head: u64, emit: &mut impl Sink<Error = E>) -> Result<u64, E> {
         let usable = head & !7;
         let believed = usable == head && head <= MAX_POSITION && head >= self.position();
         let refused_before = self.refused == Some(head);
@@ -248,11 +320,7 @@ impl RingReader {
     }
 
     /// Goes on at `position`, the start of a sub-buffer, as everything below was overwritten.
-    fn jump<E>(
-        &mut self,
-        position: u64,
-        emit: &mut impl FnMut(Item<'_>) -> Result<(), E>,
-    ) -> Result<(), E> {
+    fn jump<E>(&mut self, position: u64, emit: &mut impl Sink<Error = E>) -> Result<(), E> {
         let unread = self.position();
         self.position = position;
         self.rest = Rest::Records;
@@ -263,46 +331,35 @@ impl RingReader {
         let subbuffers = (position - geometry.subbuf_start(unread)) / geometry.subbuf_size();
         self.counts.overwritten += subbuffers;
         self.counts.overwritten_bytes += position - unread;
-        emit(Item::Overwritten { subbuffers })
+        emit.item(Item::Overwritten { subbuffers })
     }
 
-    /// Parses a piece of one sub-buffer, that begins at `position`, and moves `position` to where that ended. `is_cut`: behind
-    /// it is a page that there was no memory for.
+    /// Parses a piece of one sub-buffer, that begins at `position`, and moves `position` to where that ended.
     fn parse<E>(
         &mut self,
         piece: &[u8],
-        is_cut: bool,
+        behind: Behind,
         head: u64,
         patience: Patience,
         lengths: &impl PayloadLengths,
-        emit: &mut impl FnMut(Item<'_>) -> Result<(), E>,
+        emit: &mut impl Sink<Error = E>,
     ) -> Result<End, E> {
         let base = self.position;
         if base == self.format.geometry.subbuf_start(base) {
             match self.parse_subbuf(piece, base, head) {
-                Ok(item) => emit(item)?,
+                Ok(item) => emit.item(item)?,
                 Err(rest) => return Ok(End::Rest(rest)),
             }
         }
         loop {
+            self.parse_short(piece, base, lengths, emit)?;
             let bytes = &piece[(self.position - base) as usize..];
             let Some(word) = word(bytes, 0) else {
-                return Ok(if is_cut { HOLE } else { End::Piece });
+                return Ok(match behind {
+                    Behind::Lost => HOLE,
+                    Behind::Nothing | Behind::More => End::Piece,
+                });
             };
-            // Nearly all are of this kind.
-            if let Some((time, len, payload)) =
-                short(word, bytes, self.time, self.max_time, lengths)
-            {
-                self.time = time;
-                let position = self.position;
-                self.position += len;
-                if position >= self.told {
-                    self.counts.events += 1;
-                    let id = id(word);
-                    emit(Item::Record { id, time, payload })?;
-                }
-                continue;
-            }
             match id(word) {
                 LTT_ID_NONE => return Ok(HOLE),
                 LTT_ID_PAD => return Ok(End::Rest(Rest::Padding)),
@@ -310,13 +367,12 @@ impl RingReader {
             }
             let record = Record::parse(word, bytes, self.time, self.max_time, lengths);
             let Some(record) = record else {
-                // It may be one that ends in the page that is not there.
-                let kind = if is_cut {
-                    GapKind::Hole
-                } else {
-                    GapKind::Damaged
-                };
-                return Ok(End::Rest(Rest::Gap(kind)));
+                return Ok(match behind {
+                    Behind::Nothing => End::Rest(Rest::Gap(GapKind::Damaged)),
+                    // It may be one that ends behind the piece, or in the page that is not there.
+                    Behind::More => End::Piece,
+                    Behind::Lost => HOLE,
+                });
             };
             // In a ring of the shared protocol, it was looked at already whether all of the piece is committed.
             let committed = self.format.protocol == Protocol::Shared;
@@ -327,6 +383,37 @@ impl RingReader {
         }
     }
 
+    /// Parses short records, which nearly all are, in a piece that begins at `base`, from `position` on, up to what is none.
+    #[inline]
+    fn parse_short<E>(
+        &mut self,
+        piece: &[u8],
+        base: u64,
+        lengths: &impl PayloadLengths,
+        emit: &mut impl Sink<Error = E>,
+    ) -> Result<(), E> {
+        let (mut position, mut time, mut events) = (self.position, self.time, 0);
+        loop {
+            let bytes = &piece[(position - base) as usize..];
+            let Some(word) = word(bytes, 0) else {
+                break;
+            };
+            let Some((of_this, len, payload)) = short(word, bytes, time, self.max_time, lengths)
+            else {
+                break;
+            };
+            if position >= self.told {
+                events += 1;
+                emit.record(id(word), of_this, payload)?;
+            }
+            time = of_this;
+            position += len;
+        }
+        (self.position, self.time) = (position, time);
+        self.counts.events += events;
+        Ok(())
+    }
+
     /// Parses all that there is of a sub-buffer that is not whole, and moves `position` to where that ended. `is_cut`: as in
     /// `parse`.
     fn parse_broken<E>(
@@ -335,7 +422,7 @@ impl RingReader {
         is_cut: bool,
         remains: Remains,
         lengths: &impl PayloadLengths,
-        emit: &mut impl FnMut(Item<'_>) -> Result<(), E>,
+        emit: &mut impl Sink<Error = E>,
     ) -> Result<End, E> {
         let base = self.position;
         let mut header = 0;
@@ -343,9 +430,13 @@ impl RingReader {
             header = SUBBUF_HEADER_LEN;
             if remains.begun {
                 match self.parse_subbuf(piece, base, base) {
-                    Ok(item) => emit(item)?,
+                    Ok(item) => emit.item(item)?,
                     Err(rest) => return Ok(End::Rest(rest)),
                 }
+            } else if !is_cut && remains.uncommitted == Some(piece.len() as u64) {
+                // Who took the place got no further, and nobody else had anything there.
+                self.tell(&self.unfinished(piece.len() as u64), emit)?;
+                return Ok(End::Piece);
             } else if !self.knows_earlier_rounds() || (piece.len() as u64) < header {
                 return Ok(End::Rest(Rest::Gap(GapKind::Corrupted)));
             } else {
@@ -378,16 +469,18 @@ impl RingReader {
                 Some(Tile::Hole(_)) if !believed => {
                     return Ok(End::Rest(Rest::Gap(GapKind::Corrupted)));
                 }
-                Some(Tile::Hole(len)) => {
-                    let hole = Record {
-                        time: self.time,
-                        len,
-                        busy: true,
-                        payload: Payload::Gap(GapKind::Unfinished),
-                    };
-                    self.tell(&hole, emit)?;
-                }
+                Some(Tile::Hole(len)) => self.tell(&self.unfinished(len), emit)?,
             }
+        }
+    }
+
+    /// What somebody reserved, and did not get so far as to say how long it is.
+    fn unfinished(&self, len: u64) -> Record<'static> {
+        Record {
+            time: self.time,
+            len,
+            busy: true,
+            payload: Payload::Gap(GapKind::Unfinished),
         }
     }
 
@@ -398,11 +491,7 @@ impl RingReader {
     }
 
     /// Tells of a record at `position`, and moves behind it.
-    fn tell<E>(
-        &mut self,
-        record: &Record<'_>,
-        emit: &mut impl FnMut(Item<'_>) -> Result<(), E>,
-    ) -> Result<(), E> {
+    fn tell<E>(&mut self, record: &Record<'_>, emit: &mut impl Sink<Error = E>) -> Result<(), E> {
         let told = self.position < self.told;
         self.time = record.time;
         self.timed = self.format.geometry.subbuf_start(self.position);
@@ -414,7 +503,7 @@ impl RingReader {
             Payload::None => Ok(()),
             Payload::Event(id, payload) => {
                 self.counts.events += 1;
-                emit(Item::Record {
+                emit.item(Item::Record {
                     id,
                     time: record.time,
                     payload,
@@ -423,7 +512,7 @@ impl RingReader {
             Payload::Gap(kind) => {
                 self.counts.add_gap(kind);
                 self.counts.add_gap_bytes(kind, record.len);
-                emit(Item::Gap { kind })
+                emit.item(Item::Gap { kind })
             }
         }
     }

@@ -12,7 +12,7 @@ use super::GapKind;
 const TIME_MASK: u64 = u64::MAX >> LTT_ID_BITS;
 
 /// Pages are no smaller, and begin at multiples of this.
-const PAGE: u64 = 4096;
+pub(super) const PAGE: u64 = 4096;
 
 /// Length of the header of a long record.
 pub(super) const LONG_HEADER_LEN: usize = 16;

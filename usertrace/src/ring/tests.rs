@@ -231,7 +231,9 @@ fn run(scope: Scope, protocol: Protocol, mode: Mode, changes: bool) {
             let mut ring = rings.ring(n);
             let head = ring.positions().head;
             let (reader, read) = (&mut readers[n as usize], &mut read[n as usize]);
-            let Ok(()) = reader.read(&mut ring, head, patience, &Lengths, &mut |item| {
+            let Ok(()) = reader.read(&mut ring, head, patience, &Lengths, &mut |item: Item<
+                '_,
+            >| {
                 read.item(item);
                 Ok::<_, Infallible>(())
             });

@@ -12,6 +12,7 @@
 //! acknowledgement of either for that of both then (A9): a thread that the other one did not wait for may still write a
 //! record into a slot that has another trace by then.
 
+mod cmdline;
 pub(crate) mod env;
 #[cfg(feature = "fast")]
 mod fast;
@@ -34,6 +35,7 @@ mod update;
 pub(crate) mod walk;
 pub(crate) mod wiped;
 
+use std::ffi::{c_char, c_int};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -95,12 +97,17 @@ struct Setup {
 /// Runs before `main`, in each program and library that this crate is linked into.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static START: extern "C" fn() = start;
+static START: extern "C" fn(c_int, *const *const c_char) = start;
 
 /// Does what [`init`] does if there are events, so that the program need not do it, and all is ready in time.
-extern "C" fn start() {
+extern "C" fn start(argc: c_int, argv: *const *const c_char) {
     // SAFETY: this module does not go while its constructor runs.
     if unsafe { event::own().callsites() }.next().is_some() {
+        // Other libraries pass nothing.
+        if cfg!(target_env = "gnu") {
+            // SAFETY: glibc passes the arguments of `main`, also to libraries that are loaded later.
+            unsafe { cmdline::keep(argc, argv) };
+        }
         // A program may expect it to begin with 0.
         let _errno = errno::keep();
         // It is quiet where it cannot trace.

@@ -1,5 +1,7 @@
 //! Where the payload of a metadata record is put together: a line, and a NUL.
 
+use crate::event::encoded;
+
 /// A line that grows. What there is no room for makes it none.
 #[derive(Debug)]
 pub(super) struct Text<'a> {
@@ -23,6 +25,14 @@ impl<'a> Text<'a> {
                 *word = 0;
             }
             *word |= u64::from(byte) << (at % 8 * 8);
+        }
+    }
+
+    /// Any bytes as one word: those other than letters, digits and `_ . -` as `%XX`, as descriptions have it.
+    pub(super) fn put_word(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            let (encoded, len) = encoded(byte);
+            self.put(&encoded[..len]);
         }
     }
 
@@ -51,6 +61,16 @@ impl<'a> Text<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn any_bytes_are_a_word() {
+        let mut words = [0; 4];
+        let mut text = Text::new(&mut words);
+        text.put_word(b"a_Z.9-/ \xff\0");
+        let bytes = text.finish().unwrap().iter();
+        let bytes: Vec<u8> = bytes.flat_map(|word| word.to_le_bytes()).collect();
+        assert_eq!(bytes.trim_ascii_end(), b"a_Z.9-%2F%20%FF%00\0\0\0\0\0\0");
+    }
 
     #[test]
     fn descriptions_are_lines_with_an_id() {

@@ -13,6 +13,7 @@ use usertrace_sys::uapi::{
     LTT_SCOPE_THREAD, LttInfoChannel, LttInfoSlot, LttRingControl, LttTracebuf,
 };
 
+use super::cmdline;
 use super::filter::Accepted;
 use super::info::{INFO_LEN, INFO_LEN_WITH_RULES, Info, is_laid_out};
 use super::kernel::Kernel;
@@ -325,6 +326,8 @@ impl Updater {
             .ok_or(Refused::Layout)?;
         // SAFETY: the caller's promise.
         unsafe { self.describe_all(slot, now.generation) };
+        // SAFETY: likewise.
+        unsafe { self.describe_process(slot) };
         for index in LTT_CHANNEL_MAIN + 1..LTT_MAX_CHANNELS {
             // One that cannot be written is as good as none: its events go where they would go without it.
             self.open_channel(slot, index, now, info);
@@ -614,6 +617,25 @@ impl Updater {
         }
         let at = &self.state.slots[slot];
         at.undescribed.store(undescribed, Ordering::Relaxed);
+    }
+
+    /// Says in a slot's trace what the command line is, if it is known. Without room, the trace does without it.
+    ///
+    /// # Safety
+    /// The caller must hold the state's lock.
+    unsafe fn describe_process(&self, slot: usize) {
+        let Some(cmdline) = cmdline::get() else {
+            return;
+        };
+        // SAFETY: the caller's promise; there is no other one in this function.
+        let mut text = Text::new(unsafe { self.state.text() });
+        text.put(b"$ ");
+        text.put_word(cmdline);
+        if let Some(words) = text.finish() {
+            let channel = self.state.control(slot);
+            // SAFETY: as in `describe`.
+            let _ = unsafe { writer::write_words(self.rseq, channel, &META, words) };
+        }
     }
 
     /// Gives an event an id in a slot's trace, and writes its metadata there.

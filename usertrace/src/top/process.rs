@@ -118,7 +118,7 @@ impl<F: ConsumerFile> ProcessCounter<F> {
             .map(|ring| RingReader::live(format, from(ring), u64::MAX))
             .collect();
         self.channels.push(Channel {
-            lost_before: if from_now { lost(&source) } else { 0 },
+            lost_before: if from_now { source.lost() } else { 0 },
             stalls: vec![Stall::default(); readers.len()],
             readers,
             source,
@@ -226,7 +226,7 @@ impl<F: ConsumerFile> ProcessCounter<F> {
                                 contexts.push(new);
                             }
                         }
-                        Err(_) => {}
+                        Ok(Description::Cmdline(_)) | Err(_) => {}
                     }
                 }
                 Ok::<_, std::convert::Infallible>(())
@@ -249,7 +249,7 @@ impl<F: ConsumerFile> ProcessCounter<F> {
         let (mut lost, mut fill) = (0u64, None);
         for channel in &mut self.channels {
             channel.settle();
-            let now = self::lost(&channel.source);
+            let now = channel.source.lost();
             lost = lost.saturating_add(now.saturating_sub(channel.lost_before));
             fill = fill.max(Some(channel.fill()));
             for (&id, tally) in &channel.tallies {
@@ -276,11 +276,6 @@ impl<F: ConsumerFile> ProcessCounter<F> {
             fill,
         }
     }
-}
-
-fn lost<F>(source: &Source<F>) -> u64 {
-    let rings = source.positions.iter();
-    rings.fold(0, |lost, ring| ring.lost.saturating_add(lost))
 }
 
 impl<F: ConsumerFile> Channel<F> {

@@ -300,6 +300,10 @@ pub(crate) fn f1_the_command_records_ctf_2() {
         for directory in trace::directories(&traces) {
             let metadata = fs::read(directory.join("metadata")).unwrap();
             assert_eq!(metadata[0] == 0x1e, version == "2");
+            let metadata = String::from_utf8_lossy(&metadata);
+            let program = std::env::current_exe().unwrap();
+            assert!(metadata.contains("cmdline"), "{metadata}");
+            assert!(metadata.contains(program.to_str().unwrap()), "{metadata}");
         }
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_usertrace"));
         let output = command.arg("view").arg(&traces).output().unwrap();

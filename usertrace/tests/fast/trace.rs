@@ -78,8 +78,10 @@ fn read_stream(mut bytes: &[u8], trace: &mut Trace) {
         assert_eq!(bytes[..4], 0xc1fc_1fc1u32.to_le_bytes());
         let [begin, end, content, packet, seq, lost] =
             [0, 1, 2, 3, 4, 5].map(|n| u64_at(bytes, 32 + 8 * n));
-        assert_eq!(content, packet);
-        let len = packet as usize / 8;
+        // Long packets are filled up to whole blocks.
+        assert!(content <= packet && packet - content < 8 * 4096);
+        let (len, packet) = (content as usize / 8, packet as usize / 8);
+        assert!(bytes[len..packet].iter().all(|&byte| byte == 0));
         trace.packets_lost += number.map_or(0, |before: u64| seq.checked_sub(before + 1).unwrap());
         number = Some(seq);
         assert!(lost >= discarded && begin >= time && end >= begin);
@@ -97,7 +99,7 @@ fn read_stream(mut bytes: &[u8], trace: &mut Trace) {
         }
         assert_eq!(at, len);
         time = end;
-        bytes = &bytes[len..];
+        bytes = &bytes[packet..];
     }
     trace.discarded += discarded;
 }

@@ -72,6 +72,11 @@ fn contents(directory: &Path) -> Contents {
             }
             // As long as the clock is well known.
             let is_metadata = of_file == "metadata";
+            if is_metadata {
+                let said = fs::read(file.path()).unwrap();
+                let said = String::from_utf8_lossy(&said);
+                assert!(said.contains("\"prog -x\""), "{said}");
+            }
             let len = file.metadata().unwrap().len();
             files.insert(name, if is_metadata { 0 } else { len });
         }

@@ -86,6 +86,7 @@ fn write(process: &mut Process, stage: u64, n: &mut u64) {
     let id = stage as u16 / 2 + 1;
     if stage == 0 {
         process.channels[0].rings[0].meta(START, "@3 u32 vtid");
+        process.channels[0].rings[0].meta(START, "$ prog%20-x");
     }
     if stage.is_multiple_of(2) {
         process.channels[0].rings[0].meta(START, &format!("{id} t:e{id} 6 u64 n"));

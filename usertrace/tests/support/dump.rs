@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use super::{RingWriter, words};
@@ -36,6 +37,10 @@ impl Memory {
         let page = self.pages.get_mut(&(address & !(PAGE - 1))).unwrap();
         let at = (address % PAGE) as usize;
         page[at..at + 8].copy_from_slice(&word.to_le_bytes());
+    }
+
+    pub fn copy(&self, address: u64) -> Vec<u8> {
+        self.pages[&address].clone()
     }
 
     pub fn load(&self, address: u64) -> u64 {
@@ -148,6 +153,8 @@ pub struct Machine {
     pub directory: Vec<u64>,
     /// For each process of each trace: roots of the trees of its write and control areas.
     pub trees: Vec<[u64; 2]>,
+    /// What its kernel said when it crashed: clock, CPU and thread.
+    pub crash: Option<(u64, u32, u32)>,
 }
 
 pub fn machine(traces: &[Trace]) -> Machine {
@@ -244,6 +251,7 @@ pub fn machine(traces: &[Trace]) -> Machine {
         root,
         directory,
         trees,
+        crash: None,
     }
 }
 
@@ -260,6 +268,10 @@ pub enum Style {
     Tail,
     /// Each page in two segments that overlap.
     Overlapping,
+    /// Nothing of what the kernel says of itself.
+    WithoutNotes,
+    /// All but the page at this address, which was left out when the dump was made.
+    LeavingOut(u64),
 }
 
 /// A segment of the file: address, bytes, and length in memory.
@@ -278,6 +290,9 @@ pub fn elf(machine: &Machine, style: Style) -> Vec<u8> {
                 segments.push((address, page[..3000].to_vec(), 3000));
                 segments.push((address + 1000, page[1000..].to_vec(), PAGE - 1000));
             }
+            (_, Style::LeavingOut(out)) if out == address => {
+                segments.push((address, Vec::new(), PAGE));
+            }
             // Zeros follow, which the file does not have.
             (_, Style::Tail) => segments.push((address, page.clone(), 3 * PAGE)),
             _ => segments.push((address, page.clone(), PAGE)),
@@ -287,14 +302,45 @@ pub fn elf(machine: &Machine, style: Style) -> Vec<u8> {
         // In no order.
         segments.reverse();
     }
-    let info = format!(
+    let mut info = format!(
         "OSRELEASE=7.3.4-test\nPAGESIZE=4096\nNUMBER(ltt_root)={:#x}\nCRASHTIME=1700000001\n",
         machine.root
     );
-    file(
-        &[("CORE", 1, &[0; 336]), ("VMCOREINFO", 0, info.as_bytes())],
-        &segments,
-    )
+    if let Some((cycles, cpu, thread)) = machine.crash {
+        info += &format!(
+            "NUMBER(ltt_crash_cycles)={cycles}\nNUMBER(ltt_crash_cpu)={cpu}\nNUMBER(ltt_crash_thread)={thread}\n"
+        );
+    }
+    let notes: &[(&str, u32, &[u8])] =
+        &[("CORE", 1, &[0; 336]), ("VMCOREINFO", 0, info.as_bytes())];
+    let kept = if style == Style::WithoutNotes { 1 } else { 2 };
+    file(&notes[..kept], &segments)
+}
+
+/// Memory as it is, from address 0 on.
+pub fn save_raw(path: &Path, machine: &Machine) {
+    let file = fs::File::create(path).unwrap();
+    for (&address, page) in &machine.memory.pages {
+        file.write_all_at(page, address).unwrap();
+    }
+}
+
+/// All of it as reserved memory that a boot has left: with a page in front that says so, and leads to what the root page does.
+pub fn save_reserved(path: &Path, machine: &Machine) {
+    let first = machine.memory.pages.keys().next().unwrap() - PAGE;
+    let last = machine.memory.pages.keys().next_back().unwrap();
+    let mut head = vec![0x5345_5253_44ab_544c, first, last + PAGE - first, 7];
+    head.push(head.iter().fold(0u64, |sum, word| sum.wrapping_sub(*word)));
+    head.extend([0; 3]);
+    let mut bytes = Vec::new();
+    words(&mut bytes, &head);
+    bytes.extend(machine.memory.copy(machine.root));
+    bytes.truncate(PAGE as usize);
+    let file = fs::File::create(path).unwrap();
+    file.write_all_at(&bytes, 0).unwrap();
+    for (&address, page) in &machine.memory.pages {
+        file.write_all_at(page, address - first).unwrap();
+    }
 }
 
 pub fn file(notes: &[(&str, u32, &[u8])], segments: &[Segment]) -> Vec<u8> {

@@ -38,6 +38,13 @@ pub fn of(usertrace: &Path, command: &str) -> Vec<String> {
     lines.map(|line| line.trim_start().to_owned()).collect()
 }
 
+/// Does it take a machine that has crashed, or was reset? The crash tests have those.
+pub fn needs_crash(line: &str) -> bool {
+    ["vmcore", "--previous-boot"]
+        .iter()
+        .any(|word| line.contains(word))
+}
+
 /// Has a shell run it in a directory, which has the programs, and stops what goes on after some seconds, as it says by the status
 /// 124. Gives the status, and what was said.
 pub fn run(line: &str, directory: &Path, variables: &[(&str, &str)]) -> (Option<i32>, String) {

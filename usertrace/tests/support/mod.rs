@@ -6,9 +6,11 @@ pub mod babeltrace;
 pub mod dump;
 pub mod shared;
 
+use std::convert::Infallible;
 use std::sync::LazyLock;
 
 use usertrace::metadata::EventTable;
+use usertrace::ring::{Item, Patience, PayloadLengths, RingMemory, RingReader};
 
 /// One event without a payload, one with a number, and one with a text: ids 1 to 3.
 pub fn events() -> &'static EventTable {
@@ -20,6 +22,21 @@ pub fn events() -> &'static EventTable {
         events
     });
     &EVENTS
+}
+
+/// Reads a ring up to this head; `take` gets each item.
+pub fn read_each(
+    reader: &mut RingReader,
+    memory: &mut impl RingMemory,
+    head: u64,
+    patience: Patience,
+    lengths: &impl PayloadLengths,
+    mut take: impl FnMut(Item<'_>),
+) {
+    let Ok(()) = reader.read(memory, head, patience, lengths, &mut |item: Item<'_>| {
+        take(item);
+        Ok::<_, Infallible>(())
+    });
 }
 
 /// Appends words.

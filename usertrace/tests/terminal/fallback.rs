@@ -308,11 +308,11 @@ fn manual() {
     let mut done = 0;
     for command in examples::COMMANDS {
         for line in examples::of(Path::new(env!("CARGO_BIN_EXE_usertrace")), command) {
-            // There is no dump, and the libraries to preload are not built with this: the guest has them.
+            // The libraries to preload are not built with this: the guest has them.
             let preloads = ["--malloc", "--pthread"]
                 .iter()
                 .any(|option| line.contains(option));
-            if !line.contains("vmcore") && !preloads {
+            if !examples::needs_crash(&line) && !preloads {
                 example(command, &line);
                 done += 1;
             }

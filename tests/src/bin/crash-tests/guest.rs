@@ -1,19 +1,46 @@
 //! A guest that panics, and its dump.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use usertrace_tests::program;
-use usertrace_vm::{Guest, KernelConfig, Outcome, Streams};
+use usertrace_tests::{babeltrace, program};
+use usertrace_vm::{Guest, ImageFormat, KernelConfig, Outcome, Run, Streams};
 
+use crate::corrupt;
+use crate::drgn;
 use crate::traces::{Dump, Expected, Writer};
 
 /// How a kernel is to be panicked.
 #[derive(Debug)]
 pub(crate) struct Crash {
     script: String,
+    options: &'static str,
+}
+
+/// What QEMU's own dumps of a panicked guest are extracted from: a format, and whether the dump says where the directory is.
+const IMAGES: [(&str, ImageFormat, &[&str]); 3] = [
+    ("qemu-elf", ImageFormat::Elf, &[]),
+    ("qemu-zlib", ImageFormat::KdumpZlib, &[]),
+    ("qemu-raw", ImageFormat::Raw, &["--raw"]),
+];
+
+/// How the name of what `usertrace extract` makes begins.
+pub(crate) const EXTRACTION: &str = "usertrace-";
+
+/// Bytes of memory that an extraction may have for its data.
+const EXTRACTION_MEMORY: u64 = 64 << 20;
+
+/// What an extraction takes.
+#[derive(Default)]
+pub(crate) struct Cost {
+    /// Bytes that were read.
+    pub(crate) read: u64,
+    /// For people: machines are busy.
+    pub(crate) time: Duration,
+    pub(crate) events: usize,
 }
 
 /// What a panicked guest left.
@@ -41,7 +68,14 @@ impl Crash {
     pub(crate) fn without_trace() -> Self {
         Self {
             script: "set -e; numbered=$1; ltt=/sys/kernel/ltt; shift\n".into(),
+            options: "",
         }
+    }
+
+    /// With this on its kernel's command line.
+    pub(crate) fn on_kernel_with(mut self, options: &'static str) -> Self {
+        self.options = options;
+        self
     }
 
     /// Something that the shell is to do before.
@@ -53,44 +87,185 @@ impl Crash {
 
     /// Runs `numbered`, which must panic the kernel.
     pub(crate) fn numbered(self, arguments: &[&str]) -> Crashed {
-        let numbered = program::path("numbered");
+        self.saved(arguments, |guest| guest)
+    }
+
+    /// Likewise, but the crash kernel boots this initramfs, with more on its command line; its root is this directory.
+    pub(crate) fn numbered_and_then(
+        self,
+        initramfs: &Path,
+        root: &Path,
+        append: &str,
+        arguments: &[&str],
+    ) -> Crashed {
+        self.saved(arguments, |guest| {
+            guest.crash_initramfs(initramfs, root, append)
+        })
+    }
+
+    /// Likewise, but this runs in the crash kernel, before memory is saved.
+    pub(crate) fn numbered_and_first(
+        self,
+        command: impl IntoIterator<Item = PathBuf>,
+        arguments: &[&str],
+    ) -> Crashed {
+        self.saved(arguments, |guest| guest.in_crash_kernel(command))
+    }
+
+    fn saved(self, arguments: &[&str], set_up: impl FnOnce(Guest) -> Guest) -> Crashed {
         let directory = tempfile::tempdir().expect("a directory");
-        let script = self.script + "exec \"$numbered\" \"$@\"";
-        let mut command = vec!["sh".into(), "-c".into(), script.into(), "sh".into()];
-        command.push(numbered.into_os_string());
-        command.extend(arguments.iter().map(Into::into));
-        let run = Guest::new(KernelConfig::Release)
-            .expect("a kernel")
-            .crash(true)
-            .memory_mib(512)
-            .timeout(Duration::from_secs(300))
-            .out(directory.path())
-            .command(command)
-            .run(Streams::capture())
-            .expect("a guest");
-        let said = format!(
-            "{}{}{}",
-            String::from_utf8_lossy(&run.stdout),
-            String::from_utf8_lossy(&run.stderr),
-            run.explain()
-        );
-        assert!(matches!(run.outcome, Outcome::Panicked(_)), "{said}");
-        let vmcore = match run.dump {
-            Some(Ok(vmcore)) => vmcore,
-            _ => panic!("there is no dump: {said}"),
-        };
+        let run = self.run(arguments, |guest| {
+            set_up(guest).crash(true).out(directory.path())
+        });
+        let vmcore = dump(&run);
         Crashed {
             directory,
             vmcore,
             console: run.console,
         }
     }
+
+    /// Likewise, and extracts the traces in the crash kernel, which has that much memory: they must be those of the dump.
+    pub(crate) fn extracted_in_crash_kernel(self, memory_mib: u64, arguments: &[&str]) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let usertrace = program::path("usertrace").into_os_string();
+        let extract = [
+            "extract",
+            "/proc/vmcore",
+            "-o",
+            "/out/in-crash-kernel",
+            "--json=/out/in-crash-kernel.json",
+        ];
+        let command = std::iter::once(usertrace).chain(extract.map(OsString::from));
+        let run = self.run(arguments, |guest| {
+            let guest = guest.crash(true).crash_memory_mib(memory_mib);
+            guest.in_crash_kernel(command).out(directory.path())
+        });
+        let vmcore = dump(&run);
+        let there = Dump::extracted(0, &directory.path().join("in-crash-kernel"));
+        let here = Dump::extract(&vmcore, &directory.path().join("from-the-dump"));
+        assert_eq!(there, here);
+        assert!(here.events() > 0);
+    }
+
+    /// Likewise, but there is no crash kernel: QEMU saves the guest's memory, in each way that it can, with its vmcoreinfo device
+    /// or without, and each must have these traces: name, whether it is active, and the events of each process that has any.
+    pub(crate) fn saved_by_qemu(
+        self,
+        has_vmcoreinfo: bool,
+        arguments: &[&str],
+        traces: &[(&str, bool, &[u64])],
+    ) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| directory.path().join(name);
+        self.run(arguments, |guest| {
+            guest
+                .vmcoreinfo_device(has_vmcoreinfo)
+                .save_memory(IMAGES.map(|(name, format, _)| (format, path(name))))
+        });
+        for (name, format, options) in IMAGES {
+            let to = path(&format!("{name}-traces"));
+            let (dump, said) = Dump::extract_as(options, &path(name), &to);
+            let says_where = has_vmcoreinfo && format != ImageFormat::Raw;
+            assert_eq!(
+                said.contains("looking at each page"),
+                !says_where,
+                "{name}: {said}"
+            );
+            dump.check_traces(traces);
+            // Each has as many bytes as the guest has memory.
+            std::fs::remove_file(path(name)).expect("a dump");
+        }
+    }
+
+    /// Runs `numbered`, which must panic the kernel, in a guest with that much memory, and says what it costs to extract the
+    /// traces of what QEMU saves of it.
+    pub(crate) fn cost(self, memory_mib: u64, arguments: &[&str]) -> Cost {
+        let directory = tempfile::tempdir().expect("a directory");
+        let dump = directory.path().join("dump");
+        self.run(arguments, |guest| {
+            guest
+                .memory_mib(memory_mib)
+                .vmcoreinfo_device(true)
+                .save_memory([(ImageFormat::KdumpZlib, dump.clone())])
+        });
+        let mut cost = Cost::default();
+        // The first run warms the cache.
+        for run in ["cold", "warm"] {
+            let to = directory.path().join(run);
+            let begun = Instant::now();
+            // The shell's counts have those of what it waited for.
+            let output = Command::new("prlimit")
+                .arg(format!("--data={EXTRACTION_MEMORY}"))
+                .args(["sh", "-c", "\"$@\" && cat /proc/$$/io", "sh"])
+                .arg(program::path("usertrace"))
+                .arg("extract")
+                .args([&dump, Path::new("-o"), &to])
+                .output()
+                .expect("prlimit");
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{said}");
+            let counts = String::from_utf8_lossy(&output.stdout).into_owned();
+            let read = counts.lines().find_map(|line| line.strip_prefix("rchar: "));
+            cost = Cost {
+                read: read.expect("rchar").parse().expect("a number"),
+                time: begun.elapsed(),
+                events: babeltrace::read(&to).events.len(),
+            };
+        }
+        cost
+    }
+
+    /// Runs `numbered` in a guest, which must panic.
+    fn run(self, arguments: &[&str], set_up: impl FnOnce(Guest) -> Guest) -> Run {
+        let numbered = program::path("numbered");
+        let script = self.script.clone() + "exec \"$numbered\" \"$@\"";
+        let mut command = vec!["sh".into(), "-c".into(), script.into(), "sh".into()];
+        command.push(numbered.into_os_string());
+        command.extend(arguments.iter().map(Into::into));
+        let guest = Guest::new(KernelConfig::Release)
+            .expect("a kernel")
+            .memory_mib(512)
+            .append(self.options)
+            .timeout(Duration::from_secs(300))
+            .command(command);
+        let run = set_up(guest).run(Streams::capture()).expect("a guest");
+        assert!(
+            matches!(run.outcome, Outcome::Panicked(_)),
+            "{}",
+            said(&run)
+        );
+        run
+    }
+}
+
+/// Where the dump of a guest is.
+fn dump(run: &Run) -> PathBuf {
+    match &run.dump {
+        Some(Ok(vmcore)) => vmcore.clone(),
+        _ => {
+            // What a command in the crash kernel said, if there was one.
+            let log = std::fs::read_to_string(run.out.join("crash-kernel.log"));
+            panic!("there is no dump: {}{}", log.unwrap_or_default(), said(run))
+        }
+    }
+}
+
+/// All that a guest said.
+pub(crate) fn said(run: &Run) -> String {
+    format!(
+        "{}{}{}",
+        String::from_utf8_lossy(&run.stdout),
+        String::from_utf8_lossy(&run.stderr),
+        run.explain()
+    )
 }
 
 impl Crashed {
     /// Checks the dump, and the same after `makedumpfile` has filtered it as far as it can.
     fn check(&self, check: impl Fn(&Dump)) {
         let whole = Dump::extract(&self.vmcore, &self.directory.path().join("whole"));
+        whole.check_crash();
         check(&whole);
         let filtered = self.directory.path().join("vmcore-filtered");
         filter(&self.vmcore, &filtered);
@@ -101,21 +276,80 @@ impl Crashed {
         );
     }
 
-    /// The dump must have the same traces in each format that `makedumpfile` has, at the lowest level and at the highest.
+    /// The dump must have the same traces in each format that each `makedumpfile` has, at the lowest level and at the highest.
     pub(crate) fn is_the_same_in_each_format(&self) {
         let whole = Dump::extract(&self.vmcore, &self.directory.path().join("as-it-is"));
-        for (name, format) in FORMATS {
-            for level in ["0", "31"] {
-                let name = format!("{name}-{level}");
-                let dump = self.directory.path().join(&name);
-                makedumpfile(&[&["-d", level][..], format].concat(), &self.vmcore, &dump);
-                let extracted =
-                    Dump::extract(&dump, &self.directory.path().join(name.clone() + "-traces"));
-                assert_eq!(extracted, whole, "{name}");
-                // Each has as many bytes as the guest has memory.
-                std::fs::remove_file(&dump).expect("a dump");
+        for maker in Makedumpfile::all() {
+            for (name, format) in FORMATS {
+                if !maker.has(name) {
+                    println!("{}: has no {name}", maker.version);
+                    continue;
+                }
+                for level in ["0", "31"] {
+                    let name = format!("{}-{name}-{level}", maker.version);
+                    let dump = self.directory.path().join(&name);
+                    maker.run(&[&["-d", level][..], format].concat(), &self.vmcore, &dump);
+                    let extracted =
+                        Dump::extract(&dump, &self.directory.path().join(name.clone() + "-traces"));
+                    assert_eq!(extracted, whole, "{name}");
+                    // Each has as many bytes as the guest has memory.
+                    std::fs::remove_file(&dump).expect("a dump");
+                }
             }
         }
+    }
+
+    /// With `--last` there must be the later half of the events of the latest trace, whose clock the crash is told by.
+    pub(crate) fn is_cut_by_time(&self, trace: &str) {
+        let extract = |name: &str, options: &[&str]| {
+            let to = self.directory.path().join(name);
+            Dump::extract_as(options, &self.vmcore, &to)
+        };
+        let (whole, _) = extract("uncut", &["--trace", trace]);
+        let (last, later) = whole.later_half();
+        let last = format!("{last}ns");
+        let (cut, said) = extract("cut", &["--trace", trace, "--last", &last]);
+        assert_eq!(cut.printed(), later);
+        assert!(said.contains("earlier ones left out"), "{said}");
+    }
+
+    /// There must be one directory `usertrace-TIME` in this one, with the traces of the dump. Gives it.
+    pub(crate) fn is_extracted_below(&self, parent: &Path) -> PathBuf {
+        let extractions = entries(parent, EXTRACTION);
+        let [extracted] = &extractions[..] else {
+            panic!("{}: not one extraction", parent.display());
+        };
+        let here = Dump::extract(&self.vmcore, &self.out().join("for-comparison"));
+        assert!(here.events() > 0);
+        here.has_the_events_of(extracted);
+        extracted.clone()
+    }
+
+    /// This dump of the same kernel must have the same traces.
+    pub(crate) fn is_the_same_in(&self, dump: &Path) {
+        let [there, here] = [(dump, "of-another-dump"), (&self.vmcore, "of-the-dump")]
+            .map(|(dump, to)| Dump::extract(dump, &self.out().join(to)));
+        assert_eq!(there, here);
+    }
+
+    /// What the guest wrote, and the dump.
+    pub(crate) fn out(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// A script of drgn must find the same events of this trace.
+    pub(crate) fn is_what_drgn_finds(&self, trace: &str) {
+        let to = self.directory.path().join("for-drgn");
+        Dump::extract(&self.vmcore, &to);
+        drgn::agrees(&self.vmcore, trace, &to.join(trace));
+    }
+
+    /// Whatever is damaged of the dump, which has two traces of these names, the rest is extracted. It was filtered, which makes
+    /// it small.
+    pub(crate) fn survives_corruption(&self, names: [&str; 2]) {
+        let small = self.directory.path().join("vmcore-small");
+        filter(&self.vmcore, &small);
+        corrupt::survives(&small, names);
     }
 
     /// There must be one trace with one process, which wrote this.
@@ -139,6 +373,18 @@ impl Crashed {
     }
 }
 
+/// The entries of a directory whose names begin so; none, if there is no such directory.
+pub(crate) fn entries(directory: &Path, prefix: &str) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return Vec::new();
+    };
+    let entries = entries.map(|entry| entry.expect("an entry"));
+    entries
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix))
+        .map(|entry| entry.path())
+        .collect()
+}
+
 impl Drop for Crashed {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -160,7 +406,7 @@ const FORMATS: [(&str, &[&str]); 7] = [
 
 /// Leaves out all pages that are free, zero, cached, or a user's.
 fn filter(from: &Path, to: &Path) {
-    makedumpfile(&["-d", "31", "-E"], from, to);
+    Makedumpfile::installed().run(&["-d", "31", "-E"], from, to);
     let bytes = |path: &Path| {
         use std::os::unix::fs::MetadataExt;
         std::fs::metadata(path).expect("a dump").blocks() * 512
@@ -168,22 +414,70 @@ fn filter(from: &Path, to: &Path) {
     assert!(bytes(to) < bytes(from), "it did filter");
 }
 
-fn makedumpfile(options: &[&str], from: &Path, to: &Path) {
-    let mut command = Command::new("makedumpfile");
-    command.args(options).arg(from);
-    if options.contains(&"-F") {
-        // Flattened ones are written to pipes.
-        command.stdout(std::fs::File::create(to).expect("a file"));
-    } else {
-        command.arg(to);
+/// A `makedumpfile`, which was built with some formats.
+struct Makedumpfile {
+    program: PathBuf,
+    version: String,
+    /// All that it says of itself.
+    said: String,
+}
+
+impl Makedumpfile {
+    /// The machine's own.
+    fn installed() -> Self {
+        Self::of("makedumpfile".into())
     }
-    let output = command
-        .output()
-        .expect("makedumpfile (Debian package makedumpfile) must be installed to run this test");
-    assert!(
-        output.status.success(),
-        "makedumpfile {options:?}: {}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
+
+    /// That, and the one of Debian 13, which `scripts/setup` fetches where the machine's own is older.
+    fn all() -> Vec<Self> {
+        let cache = usertrace_vm::cache_dir().expect("a cache");
+        let fetched = cache.join("tools/makedumpfile-1.7.6/makedumpfile");
+        let mut all = vec![Self::installed()];
+        if fetched.exists() {
+            all.push(Self::of(fetched));
+        }
+        assert!(
+            all.iter().any(|maker| maker.version.starts_with("1.7.6")),
+            "makedumpfile 1.7.6 (of Debian 13, fetched by scripts/setup) must be there to run this test"
+        );
+        all
+    }
+
+    fn of(program: PathBuf) -> Self {
+        let output = Command::new(&program).arg("-v").output();
+        let output = output.expect(
+            "makedumpfile (Debian package makedumpfile) must be installed to run this test",
+        );
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let version = said.strip_prefix("makedumpfile: version ");
+        let version = version.and_then(|rest| rest.split(' ').next());
+        Self {
+            version: version.expect("its version").to_owned(),
+            program,
+            said,
+        }
+    }
+
+    fn has(&self, format: &str) -> bool {
+        !self.said.contains(&format!("{format}\tdisabled"))
+    }
+
+    fn run(&self, options: &[&str], from: &Path, to: &Path) {
+        let mut command = Command::new(&self.program);
+        command.args(options).arg(from);
+        if options.contains(&"-F") {
+            // Flattened ones are written to pipes.
+            command.stdout(std::fs::File::create(to).expect("a file"));
+        } else {
+            command.arg(to);
+        }
+        let output = command.output().expect("makedumpfile");
+        assert!(
+            output.status.success(),
+            "makedumpfile {} {options:?}: {}{}",
+            self.version,
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
 }

@@ -3,14 +3,26 @@
 //! This runs on the host. Each case is a panic of its own, right after the program's last event, and what is read from
 //! the dump must be what the rings had accepted: all of it, in order, and nothing else.
 
+mod corrupt;
+mod dracut;
+mod drgn;
 mod guest;
+mod instants;
+mod kdump_tools;
+mod load;
+mod reset;
+mod standing;
+mod stepped;
+mod sweep;
+mod symbols;
 mod traces;
+mod writers;
 
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
 
-use crate::guest::Crash;
+use crate::guest::{Crash, Crashed};
 use crate::traces::{Expected, Writer};
 
 /// The capacity of rings without a reader, for `numbered`'s events.
@@ -79,20 +91,83 @@ fn c7_panic_in_the_middle_of_an_event() {
         .expect_at_least(&[Writer::exactly(0, 20_000), Writer::at_least(1, 1)]);
 }
 
-/// A process that was killed before, and not read, is in the dump as well; and so is a trace that was stopped. All that is so in
-/// each format that a dump may have.
-fn c7_panic_with_a_dead_process_and_a_stopped_trace() {
-    let crashed = Crash::of(DEFAULT)
+/// Two traces, one of them stopped, and two processes, one of them dead.
+fn two_traces() -> Crashed {
+    Crash::of(DEFAULT)
         .before("mkdir $ltt/other; echo 1 > $ltt/other/start")
         .before("\"$numbered\" --events 500")
         .before("echo 0 > $ltt/other/start")
-        .numbered(&["--panic", "--events", "300"]);
+        .numbered(&["--panic", "--events", "300"])
+}
+
+/// A process that was killed before, and not read, is in the dump as well; and so is a trace that was stopped. All that is so in
+/// each format that a dump may have.
+fn c7_panic_with_a_dead_process_and_a_stopped_trace() {
+    let crashed = two_traces();
     crashed.expect_traces(&[
         ("crash", true, &[500, 300]),
         // The second process was given a buffer of it, and had nothing to write there.
         ("other", false, &[500]),
     ]);
     crashed.is_the_same_in_each_format();
+    crashed.is_what_drgn_finds("crash");
+    crashed.is_cut_by_time("other");
+}
+
+fn f4_whatever_is_damaged_the_rest_is_extracted() {
+    two_traces().survives_corruption(["crash", "other"]);
+}
+
+/// Without a crash kernel, what QEMU saves of the guest has the same.
+fn saved_by_qemu(has_vmcoreinfo: bool) {
+    Crash::of(DEFAULT)
+        .before("mkdir $ltt/other; echo 1 > $ltt/other/start")
+        .before("\"$numbered\" --events 500")
+        .before("echo 0 > $ltt/other/start")
+        .saved_by_qemu(
+            has_vmcoreinfo,
+            &["--panic", "--events", "300"],
+            &[("crash", true, &[500, 300]), ("other", false, &[500])],
+        );
+}
+
+fn c7_memory_saved_by_qemu() {
+    saved_by_qemu(true);
+}
+
+fn c7_memory_saved_by_qemu_without_its_vmcoreinfo_device() {
+    saved_by_qemu(false);
+}
+
+/// Without a dump that is saved first: traces are written by the crash kernel, in as little memory as one may have.
+fn c7_extraction_in_the_crash_kernel() {
+    Crash::of(DEFAULT)
+        .before("\"$numbered\" --events 500")
+        .extracted_in_crash_kernel(64, &["--panic", "--threads", "2", "--events", "20000"]);
+}
+
+/// The same trace costs the same out of a small machine's dump and out of a large one's, and little memory.
+/// `USERTRACE_LARGE_MIB` sets how large that is.
+fn c7_extraction_costs_by_trace_not_by_memory() {
+    let large = std::env::var("USERTRACE_LARGE_MIB").map_or(4096, |text| {
+        text.parse().expect("USERTRACE_LARGE_MIB: a number")
+    });
+    let [small, large] = [512, large].map(|memory_mib| {
+        Crash::of(DEFAULT).cost(
+            memory_mib,
+            &["--panic", "--threads", "2", "--events", "50000"],
+        )
+    });
+    println!(
+        "{} and {} bytes read, {:?} and {:?}",
+        small.read, large.read, small.time, large.time
+    );
+    assert_eq!((small.events, large.events), (100_000, 100_000));
+    // A bit for each page of memory is all that there is more.
+    assert!(
+        large.read * 2 < small.read * 3,
+        "what is read grows with memory"
+    );
 }
 
 fn c7_panic_without_any_trace() {
@@ -132,7 +207,77 @@ const CASES: &[(&str, fn())] = &[
         "c7_panic_with_a_dead_process_and_a_stopped_trace",
         c7_panic_with_a_dead_process_and_a_stopped_trace,
     ),
+    (
+        "f4_whatever_is_damaged_the_rest_is_extracted",
+        f4_whatever_is_damaged_the_rest_is_extracted,
+    ),
+    ("c7_memory_saved_by_qemu", c7_memory_saved_by_qemu),
+    (
+        "c7_memory_saved_by_qemu_without_its_vmcoreinfo_device",
+        c7_memory_saved_by_qemu_without_its_vmcoreinfo_device,
+    ),
+    (
+        "c7_extraction_in_the_crash_kernel",
+        c7_extraction_in_the_crash_kernel,
+    ),
+    (
+        "c7_dracut_in_the_root_file_system",
+        dracut::in_the_root_file_system,
+    ),
+    (
+        "c7_dracut_where_kdump_saves_memory",
+        dracut::where_kdump_saves_memory,
+    ),
+    (
+        "c7_kdump_tools_its_crash_kernel_takes_traces_out_first",
+        kdump_tools::its_crash_kernel_takes_traces_out_first,
+    ),
+    (
+        "c7_kdump_tools_its_units_and_ours_are_in_some_order",
+        kdump_tools::its_units_and_ours_are_in_some_order,
+    ),
+    (
+        "c7_extraction_costs_by_trace_not_by_memory",
+        c7_extraction_costs_by_trace_not_by_memory,
+    ),
+    (
+        "c7_a10_memory_at_any_instant",
+        instants::c7_a10_memory_at_any_instant,
+    ),
+    (
+        "c7_a10_panic_at_any_instant",
+        instants::c7_a10_panic_at_any_instant,
+    ),
+    (
+        "c7_a10_memory_at_each_instruction_of_the_directorys_changes",
+        sweep::c7_a10_memory_at_each_instruction_of_the_directorys_changes,
+    ),
+    (
+        "c7_a10_memory_at_each_instruction_of_writers",
+        writers::c7_a10_memory_at_each_instruction_of_writers,
+    ),
     ("c7_panic_without_any_trace", c7_panic_without_any_trace),
+    (
+        "c7_reset_each_boot_finds_the_one_before",
+        reset::each_boot_finds_the_one_before,
+    ),
+    (
+        "c7_reset_a_machine_that_resets_itself",
+        reset::a_machine_that_resets_itself,
+    ),
+    (
+        "c7_reset_without_a_previous_boot_it_says_why",
+        reset::without_a_previous_boot_it_says_why,
+    ),
+    (
+        "c7_reset_what_is_not_intact_is_said",
+        reset::what_is_not_intact_is_said,
+    ),
+    (
+        "c7_reset_what_does_not_fit_is_lost",
+        reset::what_does_not_fit_is_lost,
+    ),
+    ("c7_reset_a_dump_has_it_too", reset::a_dump_has_it_too),
 ];
 
 fn main() -> ExitCode {

@@ -46,9 +46,18 @@ pub(crate) struct Expected {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Dump {
     status: i32,
+    crash: CrashPoint,
     traces: Vec<Trace>,
     /// What babeltrace2 reads, if there is anything.
     read: babeltrace::Read,
+}
+
+/// When and where the kernel crashed, as far as the dump says it.
+#[derive(Debug, PartialEq, Eq)]
+struct CrashPoint {
+    ns: Option<i64>,
+    cpu: Option<u64>,
+    thread: Option<u64>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -68,35 +77,49 @@ struct Process {
 impl Dump {
     /// Extracts a dump to a directory.
     pub(crate) fn extract(vmcore: &Path, to: &Path) -> Self {
+        Self::extract_as(&[], vmcore, to).0
+    }
+
+    /// Likewise, with options; and what was said on standard error.
+    pub(crate) fn extract_as(options: &[&str], vmcore: &Path, to: &Path) -> (Self, String) {
         let json = to.with_extension("json");
         let output = Command::new(program::path("usertrace"))
             .arg("extract")
+            .args(options)
             .arg("--output")
             .arg(to)
             .arg(format!("--json={}", json.display()))
             .arg(vmcore)
             .output()
             .expect("usertrace runs");
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        let summary = std::fs::read(&json).unwrap_or_else(|e| panic!("no summary: {e}: {stderr}"));
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(json.exists(), "no summary: {stderr}");
+        let status = output.status.code().expect("it ended by itself");
+        (Self::extracted(status, to), stderr)
+    }
+
+    /// What was extracted to a directory, with its summary beside that.
+    pub(crate) fn extracted(status: i32, to: &Path) -> Self {
+        let summary = std::fs::read(to.with_extension("json")).expect("a summary");
         let summary: Value = serde_json::from_slice(&summary).expect("JSON");
         let traces: Vec<_> = list(&summary["traces"]).iter().map(Trace::new).collect();
         let any = traces.iter().any(|trace| !trace.processes.is_empty());
         let read = if any {
-            let mut read = babeltrace::read(to);
-            // In which order those of one nanosecond come is not the same each time.
-            let place = |event: &Printed| (event.time, event.fields.clone());
-            read.events.sort_by_key(place);
-            read
+            read_sorted(to)
         } else {
             babeltrace::Read::default()
         };
         let dump = Self {
-            status: output.status.code().expect("it ended by itself"),
+            status,
+            crash: CrashPoint {
+                ns: summary["crash_ns"].as_i64(),
+                cpu: summary["crash_cpu"].as_u64(),
+                thread: summary["crash_thread"].as_u64(),
+            },
             traces,
             read,
         };
-        assert_eq!(summary["problems"]["count"], 0, "{stderr}");
+        assert_eq!(summary["problems"]["count"], 0, "{summary}");
         // What the summary counts is what babeltrace2 does.
         let sum = |number: fn(&Process) -> u64| -> u64 {
             dump.traces
@@ -108,6 +131,58 @@ impl Dump {
         assert_eq!(sum(|process| process.events), dump.read.events.len() as u64);
         assert_eq!(sum(|process| process.lost), dump.read.discarded);
         dump
+    }
+
+    /// What was extracted to that directory must have the same events.
+    pub(crate) fn has_the_events_of(&self, directory: &Path) {
+        assert_eq!(read_sorted(directory), self.read);
+    }
+
+    /// The crash must be where the events end, on one of two CPUs, which was not idle.
+    pub(crate) fn check_crash(&self) {
+        let CrashPoint { ns, cpu, thread } = self.crash;
+        assert!(cpu.is_some_and(|cpu| cpu < 2), "{:?}", self.crash);
+        assert!(thread.is_some_and(|thread| thread > 0), "{:?}", self.crash);
+        let crashed = ns.expect("when it crashed");
+        let Some(last) = self.read.events.last() else {
+            return;
+        };
+        // Other CPUs go on until they are stopped, and the kernel first prints why it panics.
+        let since = i128::from(crashed) - i128::from(last.time);
+        assert!(
+            (-1_000_000_000..10_000_000_000).contains(&since),
+            "{since} ns"
+        );
+    }
+
+    /// When the first and the last event was, in nanoseconds since 1970.
+    pub(crate) fn times(&self) -> Option<(u64, u64)> {
+        let times = || self.read.events.iter().map(|event| event.time);
+        Some((times().min()?, times().max()?))
+    }
+
+    /// The later half of the events, and how many nanoseconds before the crash it begins.
+    pub(crate) fn later_half(&self) -> (i64, &[Printed]) {
+        let events = self.printed();
+        let mut pairs = events.windows(2).enumerate().skip(events.len() / 2);
+        // The clock of the traces and nanoseconds are rounded to each other.
+        let (at, time) = pairs
+            .find_map(|(at, pair)| {
+                let apart = pair[1].time - pair[0].time > 10;
+                apart.then_some((at + 1, pair[1].time - 5))
+            })
+            .expect("two events that are some time apart");
+        let crashed = self.crash.ns.expect("when it crashed");
+        (crashed - time as i64, &events[at..])
+    }
+
+    /// What babeltrace2 prints, in the order of time.
+    pub(crate) fn printed(&self) -> &[Printed] {
+        &self.read.events
+    }
+
+    pub(crate) fn events(&self) -> usize {
+        self.read.events.len()
     }
 
     /// The one trace, of the one process.
@@ -216,12 +291,28 @@ impl Process {
                 .unwrap_or_else(|| panic!("{name}: {json}"))
         };
         assert_eq!((number("holes"), number("damaged")), (0, 0));
+        let comm = json["comm"].as_str().expect("a name");
+        let events = number("events");
+        // Nothing is said to a trace that is not active.
+        let cmdline = json["cmdline"].as_str();
+        assert!(
+            events == 0 || cmdline.is_some_and(|said| said.contains(comm)),
+            "{json}"
+        );
         Self {
-            comm: json["comm"].as_str().expect("a name").into(),
-            events: number("events"),
+            comm: comm.into(),
+            events,
             lost: number("lost"),
         }
     }
+}
+
+fn read_sorted(directory: &Path) -> babeltrace::Read {
+    let mut read = babeltrace::read(directory);
+    // In which order those of one nanosecond come is not the same each time.
+    let place = |event: &Printed| (event.time, event.fields.clone());
+    read.events.sort_by_key(place);
+    read
 }
 
 fn list(json: &Value) -> &[Value] {

@@ -125,6 +125,7 @@ limit_process
 limit_total
 limit_user
 memory
+reserved
 "#;
 
 /// What was typed of it, and what was to be seen.

@@ -28,7 +28,7 @@ const TURN: Duration = Duration::from_secs(2);
 /// Few, so that workers get into each other's way.
 const TRACES: [&str; 5] = ["a", "b", "c", "a.b-c_d", "x"];
 const CHANNELS: [&str; 6] = ["main", "control", "one", "two", "three", "a"];
-const FILES: [&str; 20] = [
+const FILES: [&str; 21] = [
     "start",
     "allocate",
     "stats",
@@ -43,6 +43,7 @@ const FILES: [&str; 20] = [
     "global",
     "abi",
     "memory",
+    "reserved",
     "limit_total",
     "limit_user",
     "limit_process",

@@ -128,6 +128,23 @@ fn f9_kernel_events_want_tracefs_and_what_there_is_not_is_named() {
     assert_eq!(instances(), Vec::<PathBuf>::new());
 }
 
+/// How the clocks of these traces run, as their metadata have it.
+fn clocks_of(recorded: &Path) -> BTreeSet<String> {
+    let mut clocks = BTreeSet::new();
+    for entry in fs::read_dir(recorded).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            clocks.append(&mut clocks_of(&path));
+        } else if path.ends_with("metadata") {
+            let text = fs::read(&path).expect("metadata");
+            let text = String::from_utf8_lossy(&text);
+            let (_, clock) = text.split_once("clock {").expect("a clock");
+            clocks.insert(clock.split_once('}').expect("its end").0.to_owned());
+        }
+    }
+    clocks
+}
+
 /// One clock: each event of the one kind is where it belongs among those of the other, and `view` says the same.
 fn f9_what_the_kernel_did_is_between_the_events_of_programs() {
     mount_tracefs();
@@ -150,7 +167,7 @@ fn f9_what_the_kernel_did_is_between_the_events_of_programs() {
     let read = babeltrace::read(&output);
     assert_eq!((read.discarded, read.discarded_packets), (0, 0));
     let mut next = 0;
-    for event in &read.events {
+    for (at, event) in read.events.iter().enumerate() {
         let number = if event.name == RENAME {
             // Others may do that, too.
             if event.field("tid") != tid {
@@ -160,7 +177,14 @@ fn f9_what_the_kernel_did_is_between_the_events_of_programs() {
         } else {
             Some(2 * event.numbered().1)
         };
-        assert_eq!(number, Some(next), "{event:?}");
+        let around = at.saturating_sub(5)..read.events.len().min(at + 5);
+        assert_eq!(
+            number,
+            Some(next),
+            "{:#?}\n{:?}",
+            &read.events[around],
+            clocks_of(&output)
+        );
         next += 1;
     }
     assert_eq!(next, 2 * count);

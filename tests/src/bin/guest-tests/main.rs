@@ -20,6 +20,7 @@ mod isolation;
 mod kernel_events;
 mod layer;
 mod lifecycle;
+mod live_memory;
 mod mappings;
 mod memory;
 mod preload;
@@ -30,6 +31,7 @@ mod scopes;
 mod seccomp;
 mod sessions;
 mod stays;
+mod systemd;
 mod traces;
 mod update;
 
@@ -73,6 +75,7 @@ const ALL: &[&[Case]] = &[
     remote::CASES,
     scopes::CASES,
     lifecycle::CASES,
+    live_memory::CASES,
     mappings::CASES,
     seccomp::CASES,
     hotplug::CASES,
@@ -85,6 +88,7 @@ const ALL: &[&[Case]] = &[
     kernel_events::CASES,
     sessions::CASES,
     stays::CASES,
+    systemd::CASES,
     fuzz::CASES,
     cycles::CASES,
 ];

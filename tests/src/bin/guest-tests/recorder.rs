@@ -26,6 +26,7 @@ pub(crate) const CASES: &[Case] = cases![
     c5_a_recorder_that_is_killed_again_and_again_loses_nothing_and_repeats_nothing,
     c5_a_second_recorder_is_told_that_there_is_one,
     c4_some_processes_are_recorded_until_they_end,
+    c4_more_processes_are_recorded_than_files_may_be_open_at_first,
     f1_a_terminal_shows_how_far_it_is,
     d7_writers_wait_for_a_reader_and_for_nobody_else,
     e3_a_snapshot_has_the_newest_and_stops_nobody,
@@ -196,6 +197,48 @@ fn c4_some_processes_are_recorded_until_they_end() {
 }
 
 /// In one line, which changes, until a key ends it; then it makes room for the summary.
+/// Each takes some files of the recorder. As long as it may have more of them, it takes more; what it runs does not.
+fn c4_more_processes_are_recorded_than_files_may_be_open_at_first() {
+    const PROCESSES: u32 = 60;
+    const FILES: u64 = 64;
+    let trace = Trace::started("many");
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = directory.path().join("trace");
+    let mut writers: Vec<_> = (0..PROCESSES)
+        .map(|writer| {
+            Child::spawn(move |link| {
+                event::attach();
+                assert_eq!(event::write(writer, 0), Outcome::Recorded);
+                link.tell(0);
+                link.hear();
+            })
+        })
+        .collect();
+    writers.iter_mut().for_each(|writer| {
+        writer.link.hear();
+    });
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit -Sn {FILES}; exec \"$@\""), "sh"]);
+    command.arg(program::path("usertrace"));
+    command.args(["record", "--quiet", "--trace", trace.name(), "--output"]);
+    command.arg(&output);
+    command.args(["--", "sh", "-c", "ulimit -Sn"]);
+    let recorded = command.output().expect("it runs");
+    let said = String::from_utf8_lossy(&recorded.stderr);
+    assert!(recorded.status.success() && said.is_empty(), "{said}");
+    let limit = String::from_utf8_lossy(&recorded.stdout);
+    assert_eq!(limit.trim(), FILES.to_string(), "what it runs has");
+    let read = babeltrace::read(&output);
+    let mut all: Vec<_> = read.events.iter().map(Printed::numbered).collect();
+    all.sort_unstable();
+    let expected: Vec<_> = (0..PROCESSES).map(|writer| (writer, 0)).collect();
+    assert_eq!(all, expected);
+    for mut writer in writers {
+        writer.link.tell(0);
+        writer.wait();
+    }
+}
+
 fn f1_a_terminal_shows_how_far_it_is() {
     let (stop, recorded, lost) = (Shared::new(), shared(), Shared::new());
     let writers = writers(&stop, &recorded, &lost);

@@ -224,8 +224,10 @@ fn a10_sigkill_loses_no_committed_event_of_any_scope() {
             let witness: [Shared; THREADS] = std::array::from_fn(|_| Shared::new());
             let mut child = Child::spawn(|_| {
                 attach();
+                let both = Barrier::new(THREADS);
                 std::thread::scope(|threads| {
                     for (thread, witness) in (0..).zip(&witness) {
+                        let both = &both;
                         threads.spawn(move || {
                             for number in 0.. {
                                 match event::write(thread, number) {
@@ -235,6 +237,10 @@ fn a10_sigkill_loses_no_committed_event_of_any_scope() {
                                     }
                                     // The ring is full.
                                     _ => break,
+                                }
+                                // Before one of them has filled a ring that they share.
+                                if number == 0 {
+                                    both.wait();
                                 }
                             }
                             loop {

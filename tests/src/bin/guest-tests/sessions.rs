@@ -479,8 +479,7 @@ fn e1_f1_examples_of_the_manual_work() {
     let mut done = 0;
     for command in examples::COMMANDS {
         for line in examples::of(&usertrace, command) {
-            // The crash tests have dumps.
-            if line.contains("vmcore") {
+            if examples::needs_crash(&line) {
                 assert_eq!(command, "extract", "{line}");
                 continue;
             }

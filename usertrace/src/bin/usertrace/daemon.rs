@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use usertrace::consumer::{
-    CONTROL_FS, ControlFs, DaemonOptions, DaemonTell, SoFar, TraceSetup, daemon,
+    CONTROL_FS, ControlFs, DaemonOptions, DaemonTell, SoFar, TraceSetup, daemon, describe,
 };
 
 use crate::limits::Limits;
@@ -14,8 +14,8 @@ use crate::notify::{Level, Log, Notify};
 use crate::output;
 use crate::root::Root;
 use crate::setup::Setup;
+use crate::status::WRONG_COMMAND_LINE;
 
-const WRONG_COMMAND_LINE: u8 = 2;
 /// Where traces are if nobody says that.
 const OUTPUT: &str = "/var/lib/usertrace";
 /// Between two lines that say how many events were lost.
@@ -208,13 +208,8 @@ impl Teller<'_> {
                     .say(Level::Warning, format_args!("{trace}: {problem}"));
             }
             DaemonTell::Failed { trace, error } => {
-                let mut text = format!("{trace}: {error}");
-                let mut source = std::error::Error::source(error);
-                while let Some(error) = source {
-                    text += &format!(": {error}");
-                    source = error.source();
-                }
-                self.log.say(Level::Error, text);
+                let why = describe(error);
+                self.log.say(Level::Error, format_args!("{trace}: {why}"));
             }
             DaemonTell::SoFar { traces, so_far } => {
                 let traces = output::count(*traces, "trace", "traces");

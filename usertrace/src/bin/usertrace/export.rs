@@ -10,7 +10,8 @@ use usertrace::export::{Json, Perfetto};
 use usertrace::reader::{Event, Item, Lost, Reader, Trace};
 
 use crate::output;
-use crate::selection::{DAMAGED, Selected, WRONG_COMMAND_LINE};
+use crate::selection::Selected;
+use crate::status::{DAMAGED, WRONG_COMMAND_LINE};
 
 /// Bytes to write at once.
 const CHUNK: usize = 128 << 10;

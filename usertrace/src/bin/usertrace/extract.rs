@@ -4,15 +4,17 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use serde::Serialize;
-use usertrace::crash::{Dump, Extraction, Vmcoreinfo, extract};
-use usertrace::ctf::Version;
+use usertrace::consumer::{CONTROL_FS, ControlFs};
+use usertrace::crash::{Dump, ExtractOptions, Extraction, Vmcoreinfo, extract};
+use usertrace::ctf::{Crash, Version};
 
 use crate::output::{self, Totals};
+use crate::status::DAMAGED;
 
-const DAMAGED: u8 = 3;
 const NO_TRACE: u8 = 4;
 
 /// Take the traces out of the dump of a kernel that crashed
@@ -22,17 +24,51 @@ Examples:
   usertrace extract /var/crash/vmcore
   usertrace extract /proc/vmcore -o /var/crash/traces      # in the crash kernel
   usertrace extract vmcore -o traces && usertrace view traces | tail
+  usertrace extract vmcore --trace 'net*' --process nginx,1234 --last 10s
+  usertrace extract --raw vmcore.raw                        # QEMU: pmemsave 0 SIZE vmcore.raw
+  usertrace extract --previous-boot -o traces               # after a reset, without any dump
 
 The dump is an ELF file (/proc/vmcore, or what makedumpfile -E or QEMU's dump-guest-memory made of one), or in the compressed format
-of kdump (makedumpfile -c, -l, -p, -z, and QEMU's); flattened ones (makedumpfile -F) are read as well. Neither symbols nor
-debug information are needed. For each trace there will be a directory, with a CTF trace for each
+of kdump (makedumpfile -c, -l, -p, -z, and QEMU's); flattened ones (makedumpfile -F) are read as well. /proc/kcore is
+the running machine. With --raw it is memory from address 0 on, without any header. Neither symbols nor debug
+information are needed. Where a dump does not say where the directory of traces is (an image of memory; QEMU's,
+without its vmcoreinfo device), each page is looked at. With --previous-boot it is what the boot before this one has left in memory
+that was reserved for traces (reserve_mem=SIZE:4096:ltt on the kernel's command line); a copy of that file,
+/sys/kernel/ltt/previous_boot, is read as a dump is. For each trace there will be a directory, with a CTF trace for each
 process. A summary, and what could not be read, is printed on standard error.
 
 Exit status: 0 if all traces were extracted, 1 if that failed, 2 for a wrong command line, 3 if something of them
 is damaged or missing, 4 if there is no trace in the dump.")]
 pub(crate) struct Args {
     /// The dump
-    vmcore: PathBuf,
+    #[arg(required_unless_present = "previous_boot")]
+    vmcore: Option<PathBuf>,
+
+    /// What the previous boot has left in reserved memory
+    #[arg(long, conflicts_with_all = ["vmcore", "raw", "root_page"])]
+    previous_boot: bool,
+
+    /// The dump is memory as it was, from address 0 on, without a header
+    #[arg(long)]
+    raw: bool,
+
+    /// Physical address of the root page, where the dump does not say it, or has several [default: what the dump says; if it
+    /// says nothing, each page is looked at]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    root_page: Option<u64>,
+
+    /// Only these traces: NAME, * for any characters, ? for any one; several with commas between them
+    #[arg(short, long, value_name = "NAME", value_delimiter = ',')]
+    trace: Vec<String>,
+
+    /// Only these processes: PID, or NAME, as above
+    #[arg(short, long, value_name = "PROCESS", value_delimiter = ',')]
+    process: Vec<String>,
+
+    /// Only events of so long before the crash: 10s, 200ms. Where the dump does not say when that was, `usertrace view --last`
+    /// counts from the last event
+    #[arg(short, long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    last: Option<Duration>,
 
     /// Directory for the traces; must be new or empty [default: usertrace-TIME]
     #[arg(short, long, value_name = "DIR")]
@@ -54,6 +90,8 @@ struct Summary<'a> {
     directory: &'a Path,
     kernel: Option<&'a str>,
     crash_time: Option<i64>,
+    crash_cpu: Option<u32>,
+    crash_thread: Option<u32>,
     #[serde(flatten)]
     extraction: &'a Extraction,
 }
@@ -64,36 +102,52 @@ impl Args {
     }
 
     fn try_run(self) -> anyhow::Result<u8> {
-        let name = self.vmcore.display();
-        let dump = Dump::open(&self.vmcore).with_context(|| format!("cannot read {name}"))?;
-        let Vmcoreinfo {
-            root,
-            release,
-            crash_time,
-        } = dump.vmcoreinfo().clone();
+        let vmcore = match &self.vmcore {
+            Some(vmcore) => vmcore.clone(),
+            None => match previous_boot(Path::new(CONTROL_FS))? {
+                Some(memory) => memory,
+                None => return Ok(NO_TRACE),
+            },
+        };
+        let name = vmcore.display();
+        let open = if self.raw { Dump::open_raw } else { Dump::open };
+        let dump = open(&vmcore).with_context(|| format!("cannot read {name}"))?;
         if dump.is_cut_short() {
             output::say(format_args!(
                 "{name} is cut short: it has less than its headers say"
             ));
         }
-        let Some(root) = root else {
-            output::say(format_args!(
-                "{name} has no trace: its kernel has no trace buffers (there is no ltt_root in the dump's \
-                 vmcoreinfo)"
-            ));
+        let Some(root) = self.root(&vmcore, &dump)? else {
             return Ok(NO_TRACE);
+        };
+        let Vmcoreinfo { release, crash, .. } = dump.vmcoreinfo().cloned().unwrap_or_default();
+        let options = ExtractOptions {
+            crash,
+            version: self.ctf,
+            traces: self.trace.clone(),
+            processes: self.process.clone(),
+            last: self.last,
         };
         let directory = self.output.unwrap_or_else(output::default_directory);
         create(&directory).with_context(|| format!("cannot write to {}", directory.display()))?;
-        let extraction = extract(&dump, root, crash_time, &directory, self.ctf)
+        let extraction = extract(&dump, root, &options, &directory)
             .with_context(|| format!("cannot extract the traces of {name}"))?;
-        report(&extraction, release.as_deref(), crash_time);
+        let kernel = match &dump {
+            Dump::Reserved(memory) => format!("boot {} of this machine", memory.boot()),
+            _ => format!(
+                "kernel {}",
+                release.as_deref().unwrap_or("of unknown version")
+            ),
+        };
+        report(&extraction, &kernel, &crash);
         if let Some(to) = &self.json {
             let summary = Summary {
-                vmcore: &self.vmcore,
+                vmcore: &vmcore,
                 directory: &directory,
                 kernel: release.as_deref(),
-                crash_time,
+                crash_time: crash.time,
+                crash_cpu: crash.cpu,
+                crash_thread: crash.thread,
                 extraction: &extraction,
             };
             output::json(to, &summary)?;
@@ -106,6 +160,90 @@ impl Args {
             0
         })
     }
+
+    /// Where the root page is. None: there is none, which was said.
+    fn root(&self, vmcore: &Path, dump: &Dump) -> anyhow::Result<Option<u64>> {
+        let name = vmcore.display();
+        if self.root_page.is_some() {
+            return Ok(self.root_page);
+        }
+        if let Dump::Reserved(memory) = dump {
+            return Ok(Some(memory.root()));
+        }
+        if let Some(said) = dump.vmcoreinfo() {
+            if said.root.is_none() {
+                output::say(format_args!(
+                    "{name} has no trace: its kernel has no trace buffers (there is no ltt_root in the dump's \
+                     vmcoreinfo)"
+                ));
+            }
+            return Ok(said.root);
+        }
+        output::say(format_args!(
+            "{name} does not say where the directory of traces is: looking at each page"
+        ));
+        match dump.find_roots()[..] {
+            [] => {
+                output::say(format_args!(
+                    "{name} has no trace: there is no root page in it"
+                ));
+                Ok(None)
+            }
+            [root] => Ok(Some(root)),
+            ref several => {
+                let several: Vec<_> = several.iter().map(|root| format!("{root:#x}")).collect();
+                anyhow::bail!(
+                    "{name} has several root pages, of this kernel and of others before it: say by --root-page which one \
+                     is meant: {}",
+                    several.join(", ")
+                )
+            }
+        }
+    }
+}
+
+/// Where this kernel offers what the previous boot has left. None: it has left nothing, which was said.
+fn previous_boot(control_fs: &Path) -> anyhow::Result<Option<PathBuf>> {
+    ControlFs::open(control_fs)?;
+    let path = control_fs.join("reserved");
+    let said = match fs::read_to_string(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            anyhow::bail!("this kernel has no buffers in reserved memory: it is older than that")
+        }
+        said => said.with_context(|| format!("cannot read {}", path.display()))?,
+    };
+    let value = |name: &str| {
+        let mut lines = said.lines().filter_map(|line| line.split_once(' '));
+        lines.find_map(|(key, value)| (key == name).then_some(value))
+    };
+    if value("size") == Some("0") {
+        anyhow::bail!(
+            "no memory was reserved for traces when this kernel was booted: reserve_mem=SIZE:4096:ltt on its command \
+             line does that, for the boot before and this one"
+        );
+    }
+    match value("previous_boot") {
+        Some("none") => {
+            output::say(
+                "the previous boot has left nothing: it had no memory reserved for traces, or the machine has lost its \
+                 memory since",
+            );
+            Ok(None)
+        }
+        Some(said) if said.starts_with("not intact") => {
+            anyhow::bail!(
+                "what the previous boot has left in reserved memory is {said} ({})",
+                control_fs.join("previous_boot").display()
+            )
+        }
+        _ => Ok(Some(control_fs.join("previous_boot"))),
+    }
+}
+
+/// An address, in hexadecimal digits.
+fn address(text: &str) -> Result<u64, String> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    u64::from_str_radix(digits, 16).map_err(|error| error.to_string())
 }
 
 /// The directory for the traces: it may be there, but must be empty, so that what is in it then belongs together.
@@ -118,7 +256,28 @@ fn create(directory: &Path) -> io::Result<()> {
     }
 }
 
-fn report(extraction: &Extraction, release: Option<&str>, crash_time: Option<i64>) {
+/// When and where the kernel crashed, as far as that is known.
+fn said(extraction: &Extraction, crash: &Crash) -> String {
+    let since_1970 = |since: Option<Duration>| UNIX_EPOCH.checked_add(since?);
+    let exactly = extraction.crash_ns.and_then(|ns| u64::try_from(ns).ok());
+    let to_the_second = crash.time.and_then(|time| u64::try_from(time).ok());
+    let mut said = if let Some(time) = since_1970(exactly.map(Duration::from_nanos)) {
+        format!(", crashed at {}", humantime::format_rfc3339_nanos(time))
+    } else if let Some(time) = since_1970(to_the_second.map(Duration::from_secs)) {
+        format!(", crashed at {}", humantime::format_rfc3339_seconds(time))
+    } else {
+        String::new()
+    };
+    if let Some(cpu) = crash.cpu {
+        said += &format!(" on CPU {cpu}");
+    }
+    if let Some(thread) = crash.thread {
+        said += &format!(", in thread {thread}");
+    }
+    said
+}
+
+fn report(extraction: &Extraction, kernel: &str, crash: &Crash) {
     let problems = &extraction.problems;
     for problem in &problems.messages {
         output::say(problem);
@@ -131,20 +290,23 @@ fn report(extraction: &Extraction, release: Option<&str>, crash_time: Option<i64
         output::say(format_args!("and {more} more of that"));
     }
     if extraction.traces.is_empty() {
-        output::say("there was no trace when the kernel crashed");
+        if extraction.others.is_empty() {
+            output::say("there was no trace when the kernel crashed");
+        } else {
+            let others = extraction.others.join(", ");
+            output::say(format_args!("no such trace: there are {others}"));
+        }
         return;
     }
-    let release = release.unwrap_or("of unknown version");
-    let when = crash_time.map_or_else(String::new, |time| {
-        let time = u64::try_from(time).unwrap_or(0);
-        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(time);
-        format!(", crashed at {}", humantime::format_rfc3339_seconds(time))
-    });
-    output::say(format_args!("kernel {release}{when}"));
+    output::say(format_args!("{kernel}{}", said(extraction, crash)));
     for trace in &extraction.traces {
         let totals = Totals::of(&trace.processes);
+        let earlier = match totals.earlier {
+            0 => String::new(),
+            earlier => format!(", {earlier} earlier ones left out"),
+        };
         output::report(format_args!(
-            "trace {}{}: {} events of {}, {} lost, {} holes, {} damaged; {} bytes\n",
+            "trace {}{}: {} events of {}{earlier}, {} lost, {} holes, {} damaged; {} bytes\n",
             trace.name,
             if trace.active { "" } else { " (not active)" },
             totals.events,

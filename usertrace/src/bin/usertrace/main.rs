@@ -23,6 +23,7 @@ mod selection;
 mod setup;
 mod snapshot;
 mod start;
+mod status;
 mod terminal;
 mod top;
 mod view;
@@ -30,6 +31,7 @@ mod view;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use usertrace::consumer::raise_open_files;
 
 /// Trace programs into buffers that the kernel owns, and read the traces, after a crash too.
 #[derive(Debug, Parser)]
@@ -61,6 +63,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    raise_open_files();
     match Cli::parse().command {
         Command::Record(args) => args.run(),
         Command::Daemon(args) => args.run(),

@@ -137,6 +137,7 @@ pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
 /// Sums over processes.
 pub(crate) struct Totals {
     pub(crate) events: u64,
+    pub(crate) earlier: u64,
     pub(crate) lost: u64,
     pub(crate) holes: u64,
     pub(crate) sunk: u64,
@@ -149,6 +150,7 @@ impl Totals {
     pub(crate) fn of<'a>(processes: impl IntoIterator<Item = &'a ProcessSummary>) -> Self {
         let mut totals = Self {
             events: 0,
+            earlier: 0,
             lost: 0,
             holes: 0,
             sunk: 0,
@@ -158,6 +160,7 @@ impl Totals {
         };
         for process in processes {
             totals.events += process.events;
+            totals.earlier += process.earlier;
             totals.lost = totals.lost.saturating_add(process.lost);
             totals.holes += process.holes;
             totals.sunk = totals.sunk.saturating_add(process.sunk);

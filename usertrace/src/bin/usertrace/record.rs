@@ -17,10 +17,10 @@ use crate::preload::{Preload, Wanted};
 use crate::progress::Progress;
 use crate::root::Root;
 use crate::setup::Setup;
+use crate::status::WRONG_COMMAND_LINE;
 
 /// Exit status when recording failed, as `env`, `nohup` and `timeout` have it.
 const FAILED: u8 = 125;
-const WRONG_COMMAND_LINE: u8 = 2;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 /// Exit status when somebody insisted to stop while the program still ran, as after SIGINT.

@@ -9,7 +9,8 @@ use anyhow::Context as _;
 use usertrace::report::Report;
 
 use crate::output;
-use crate::selection::{DAMAGED, Selected, WRONG_COMMAND_LINE};
+use crate::selection::Selected;
+use crate::status::{DAMAGED, WRONG_COMMAND_LINE};
 
 /// Make one HTML page of traces, to look at in a browser
 #[derive(Debug, clap::Args)]

@@ -1,14 +1,11 @@
 //! Which traces and events are asked for, as all commands that read traces have it.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use usertrace::reader::{Patterns, Reader, Selection, Time};
 
 use crate::output;
-
-pub(crate) const WRONG_COMMAND_LINE: u8 = 2;
-/// Something of what was to be read is damaged.
-pub(crate) const DAMAGED: u8 = 3;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Selected {
@@ -32,24 +29,18 @@ pub(crate) struct Selected {
     /// Only those up to this time
     #[arg(long, value_name = "TIME")]
     to: Option<Time>,
+
+    /// Only those of the last so long, up to the end of the last one: 10s, 200ms
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, conflicts_with = "from")]
+    last: Option<Duration>,
 }
 
 impl Selected {
     /// What the reader is to be told, but for times, which depend on the traces. None: a pattern is none, which was said;
-    /// the status is [`WRONG_COMMAND_LINE`] then.
+    /// the status is [`WRONG_COMMAND_LINE`](crate::status::WRONG_COMMAND_LINE) then.
     pub(crate) fn selection(&self) -> Option<Selection> {
-        let events = match &self.event[..] {
-            [] => None,
-            patterns => match Patterns::new(patterns) {
-                Ok(patterns) => Some(patterns),
-                Err(bad) => {
-                    output::say(bad);
-                    return None;
-                }
-            },
-        };
         Some(Selection {
-            events,
+            events: patterns(&self.event)?,
             pids: self.pid.clone(),
             ..Selection::default()
         })
@@ -61,14 +52,32 @@ impl Selected {
             return Ok(None);
         };
         let mut reader = Reader::open(&self.directories, selection)?;
-        if self.from.is_some() || self.to.is_some() {
+        if self.from.is_some() || self.to.is_some() || self.last.is_some() {
             let times = [self.from, self.to];
             let is_of_day = |time: &Option<Time>| matches!(time, Some(Time::OfDay { .. }));
-            let span = times.iter().any(is_of_day).then(|| reader.span());
+            let needs_span = self.last.is_some() || times.iter().any(is_of_day);
+            let span = needs_span.then(|| reader.span());
             let span = span.flatten().unwrap_or_default();
             let within = |time: Option<Time>| time.map(|time| time.within(span));
-            reader.set_times(within(self.from), within(self.to));
+            let before_end = self.last.map(|last| {
+                let last = i64::try_from(last.as_nanos()).unwrap_or(i64::MAX);
+                span.1.saturating_sub(last)
+            });
+            reader.set_times(before_end.or(within(self.from)), within(self.to));
         }
         Ok(Some(reader))
     }
+}
+
+/// Patterns of events; none: all. None: one is none, which was said.
+#[allow(
+    clippy::option_option,
+    reason = "whether there are patterns, and whether they are such"
+)]
+pub(crate) fn patterns(events: &[String]) -> Option<Option<Patterns>> {
+    if events.is_empty() {
+        return Some(None);
+    }
+    let patterns = Patterns::new(events);
+    patterns.map_err(output::say).ok().map(Some)
 }

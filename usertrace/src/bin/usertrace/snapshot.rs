@@ -10,8 +10,7 @@ use usertrace::ctf::Version;
 
 use crate::output::{self, Totals};
 use crate::root::Root;
-
-const PROBLEMS: u8 = 3;
+use crate::status::DAMAGED;
 
 /// Write what is in the rings of a trace now, and let it go on
 #[derive(Debug, clap::Args)]
@@ -94,7 +93,7 @@ impl Args {
         Ok(if session.problems.is_empty() {
             0
         } else {
-            PROBLEMS
+            DAMAGED
         })
     }
 }

@@ -69,7 +69,8 @@ pub struct KernelEvents {
     shared: Arc<Shared>,
     instance: Instance,
     directory: PathBuf,
-    has_clock: bool,
+    /// That of the traces, if it was told.
+    clock: Option<Clock>,
 }
 
 impl KernelEvents {
@@ -145,7 +146,7 @@ impl KernelEvents {
             shared,
             instance,
             directory,
-            has_clock: false,
+            clock: None,
         })
     }
 
@@ -158,20 +159,18 @@ impl KernelEvents {
     }
 
     /// The clock of the traces beside this one: what has the same time there is to have it here.
-    pub fn set_clock(&mut self, clock: &Clock) {
-        self.has_clock = true;
+    /// What was told last counts, as the frequency may be known better by then.
+    pub fn set_clock(&mut self, clock: Clock) {
+        if self.clock == Some(clock) {
+            return;
+        }
+        self.clock = Some(clock);
         let mut of_others = self
             .shared
             .clock
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        *of_others = Some(*clock);
-    }
-
-    /// Was it told?
-    #[must_use]
-    pub fn has_clock(&self) -> bool {
-        self.has_clock
+        *of_others = Some(clock);
     }
 
     /// From now on events are not recorded; what there was before will be, by [`KernelEvents::finish`].

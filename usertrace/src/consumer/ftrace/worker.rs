@@ -30,7 +30,7 @@ const STOPPING: Duration = Duration::from_secs(2);
 pub(super) struct Shared {
     /// The kernel records no more.
     pub(super) stop: AtomicBool,
-    /// The clock of the traces beside it, as soon as it is known.
+    /// The clock of the traces beside it, as well as it is known.
     pub(super) clock: Mutex<Option<Clock>>,
 }
 
@@ -85,7 +85,7 @@ impl Worker {
 
     /// Has the clock of the other traces, if they have one by now.
     fn take_clock(&mut self) -> io::Result<()> {
-        if self.is_dated || self.clock != tracefs::Clock::Counter {
+        if self.clock != tracefs::Clock::Counter {
             return Ok(());
         }
         let clock = *self
@@ -94,7 +94,9 @@ impl Worker {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         if let Some(clock) = clock {
-            self.trace.set_clock(clock)?;
+            if clock != *self.trace.clock() {
+                self.trace.set_clock(clock)?;
+            }
             self.is_dated = true;
         }
         Ok(())

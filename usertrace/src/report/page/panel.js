@@ -20,11 +20,12 @@ const Panel = {
       const { loss } = found, cpu = loss.cpu === null ? "" : ` on CPU ${loss.cpu}`;
       return [`${lossText(loss)}${cpu}`, processName(loss.process), `between ${timeOfDay(loss.begin)} and ${timeOfDay(loss.end)}`];
     }
-    if (found.crash) return [Crash.label, timeOfDay(Crash.at), ...crashLines()];
+    if (found.crash) return [Crash.label, timeOfDay(Crash.at), `the last event is of ${timeOfDay(Crash.last)}`, ...crashLines()];
     if (found.row?.lane !== undefined && x >= GUTTER) return this.counts(found.row, x);
     if (found.row?.kind === "process") {
       const process = Data.processes[found.row.process];
       const lines = [processName(found.row.process), `${integer(process.events)} events`];
+      if (process.cmdline) lines.push(process.cmdline);
       if (process.trace) lines.push(`trace ${process.trace}`);
       if (process.blocks !== null) lines.push(`at the end ${integer(process.blocks)} blocks of memory, ${bytes(process.bytes)}, were in use`);
       return lines;
@@ -103,6 +104,12 @@ const Panel = {
 };
 
 function crashLines() {
+  if (Crash.isExact) {
+    const where = Crash.cpu === null ? "" : ` on CPU ${Crash.cpu}`, who = Crash.thread === null ? "" : `, in thread ${Crash.thread}`;
+    // Other CPUs go on for some microseconds.
+    const after = Crash.at - Crash.last, order = after < 0 ? "before" : "after";
+    return [`the kernel crashed ${duration(Math.abs(after))} ${order} it${where}${who}`];
+  }
   if (Crash.time === null) return ["when the kernel crashed, the dump does not say"];
   const ns = Number(BigInt(Crash.time) * 1000000000n - first);
   return [`the kernel crashed at ${timeOfDay(ns, 0)}, as the dump says to the second`];

@@ -426,11 +426,16 @@ const Crash = {
   at: null,
   label: "",
   find() {
-    const dumps = Data.processes.filter((process) => process.is_dump && process.last !== null);
+    const dumps = Data.processes.filter((process) => process.crash && process.last !== null);
     if (dumps.length === 0) return;
-    this.at = dumps.reduce((last, process) => Math.max(last, process.last), 0);
-    this.time = dumps.find((process) => process.crash_time !== null)?.crash_time ?? null;
-    this.label = "end of the dump: last event before the crash";
+    this.last = dumps.reduce((last, process) => Math.max(last, process.last), 0);
+    const said = (name) => dumps.find((process) => process.crash[name] !== null)?.crash[name] ?? null;
+    this.time = said("time"), this.cpu = said("cpu"), this.thread = said("thread");
+    const ns = said("ns");
+    this.isExact = ns !== null;
+    this.at = this.isExact ? Number(BigInt(ns) - first) : this.last;
+    this.label = this.isExact ? "the kernel crashed" : "end of the dump: last event before the crash";
+    Data.end = Math.max(Data.end, this.at);
   },
 };
 

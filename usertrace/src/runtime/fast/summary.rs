@@ -60,10 +60,12 @@ pub fn parse_summary(directory: &Path, line: &str) -> Option<ProcessSummary> {
         trace: "fast".to_owned(),
         comm: comm.to_owned(),
         pid: u32::try_from(numbers[0]).ok()?,
+        cmdline: None,
         process: count(1)?,
         directory: directory.join(name),
         event_kinds: usize::try_from(numbers[2]).ok()?,
         events: count(3)?,
+        earlier: 0,
         lost: count(4)?,
         unfinished: count(5)?,
         holes: count(6)?,
@@ -75,6 +77,7 @@ pub fn parse_summary(directory: &Path, line: &str) -> Option<ProcessSummary> {
         bytes: count(10)?,
         first_event_ns: time(11),
         last_event_ns: time(12),
+        rings: Vec::new(),
     })
 }
 
@@ -88,10 +91,12 @@ mod tests {
             trace: "fast".into(),
             comm: "a b".into(),
             pid: 1,
+            cmdline: None,
             process: u64::MAX,
             directory: "/traces/a_b-1-7".into(),
             event_kinds: 3,
             events: 4,
+            earlier: 0,
             lost: 5,
             unfinished: 6,
             holes: 7,
@@ -102,6 +107,7 @@ mod tests {
             bytes: 11,
             first_event_ns: Some(-12),
             last_event_ns: None,
+            rings: Vec::new(),
         };
         let parse = |line: &str| parse_summary(Path::new("/traces"), line);
         assert_eq!(parse(line(&summary).trim_end_matches('\n')), Some(summary));

@@ -18,10 +18,9 @@ use usertrace::top::{Counter, Rates, Recordings, Row, STEP, Traces};
 use self::screen::Screen;
 use self::table::{sums, table, whole};
 use self::view::{Sort, View};
-use crate::output;
 use crate::root::Root;
-
-const WRONG_COMMAND_LINE: u8 = 2;
+use crate::status::WRONG_COMMAND_LINE;
+use crate::{output, selection};
 
 /// Show how often events come, by process and event, while they come
 #[derive(Debug, clap::Args)]
@@ -116,15 +115,8 @@ impl Args {
     }
 
     fn try_run(self) -> anyhow::Result<u8> {
-        let events = match &self.event[..] {
-            [] => None,
-            patterns => match Patterns::new(patterns) {
-                Ok(patterns) => Some(patterns),
-                Err(bad) => {
-                    output::say(bad);
-                    return Ok(WRONG_COMMAND_LINE);
-                }
-            },
+        let Some(events) = selection::patterns(&self.event) else {
+            return Ok(WRONG_COMMAND_LINE);
         };
         let counters = self.counters()?;
         let is_terminal = io::stdout().is_terminal() && io::stdin().is_terminal();

@@ -808,13 +808,18 @@ fn killed_at_each_step() {
                     let mut memory = Frozen::new(&bytes, Positions { head, claimed: 0 });
                     let mut reader = RingReader::live(format, start, u64::MAX);
                     let mut ids = Vec::new();
-                    let Ok(()) =
-                        reader.read(&mut memory, head, Patience::Last, &Any, &mut |item| {
+                    let Ok(()) = reader.read(
+                        &mut memory,
+                        head,
+                        Patience::Last,
+                        &Any,
+                        &mut |item: Item<'_>| {
                             if let Item::Record { id, .. } = item {
                                 ids.push(id);
                             }
                             Ok::<_, Infallible>(())
-                        });
+                        },
+                    );
                     ids.retain(|&id| id != 1);
                     let counts = reader.counts();
                     let what = format!(

@@ -236,7 +236,9 @@ impl Reader<'_> {
         let head = self.memory.positions().head;
         let Ok(()) = self
             .reader
-            .read(&mut self.memory, head, patience, &Any, &mut |item| {
+            .read(&mut self.memory, head, patience, &Any, &mut |item: Item<
+                '_,
+            >| {
                 match item {
                     Item::SubBuffer { cpu, .. } => writer = Some(cpu),
                     Item::Record { id, time, payload } => found.push(Found {

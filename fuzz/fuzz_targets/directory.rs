@@ -1,0 +1,119 @@
+//! The memory of a kernel that had two traces, with words of it changed: what is extracted can be read, and the first
+//! trace is whole where nothing of it, nor of the directory, was changed.
+//!
+//! The input is a list of changes, each of 12 bytes: see `Change`.
+#![no_main]
+
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+use usertrace::crash::{ExtractOptions, TraceSummary};
+use usertrace_fuzz::extraction::extract_all;
+use usertrace_fuzz::support::dump::{Machine, PAGE};
+use usertrace_fuzz::{Memory, scratch, traced};
+
+/// Changes that are made at most.
+const MOST: usize = 64;
+
+/// The machine before it is changed.
+struct Whole {
+    machine: Machine,
+    /// Its pages, in the order in which changes count them: the root, the directory's, and all others.
+    pages: Vec<u64>,
+    /// Where the pages begin that only the second trace has.
+    second: usize,
+    /// The first trace, as it is extracted.
+    first: TraceSummary,
+}
+
+static WHOLE: LazyLock<Whole> = LazyLock::new(|| {
+    let (one, machine) = (traced(1), traced(2));
+    let is_data =
+        |machine: &Machine, page: &u64| *page != machine.root && !machine.directory.contains(page);
+    let mut pages = vec![machine.root];
+    pages.extend(&machine.directory);
+    pages.extend(one.memory.pages.keys().filter(|page| is_data(&one, page)));
+    let second = pages.len();
+    let others = machine.memory.pages.keys().copied();
+    let others: Vec<_> = others.filter(|page| !pages.contains(page)).collect();
+    pages.extend(others);
+    let extracted = extract(&Memory(machine.memory.pages.clone()), machine.root);
+    let traces = extracted.expect("nothing was changed");
+    let first = traces.into_iter().next().expect("there are two");
+    Whole {
+        machine,
+        pages,
+        second,
+        first,
+    }
+});
+
+/// The traces, without where they are.
+fn extract(memory: &Memory, root: u64) -> Option<Vec<TraceSummary>> {
+    let output = scratch();
+    let mut extraction = extract_all(memory, root, &ExtractOptions::default(), output.path())?;
+    for process in extraction
+        .traces
+        .iter_mut()
+        .flat_map(|trace| &mut trace.processes)
+    {
+        process.directory.clear();
+    }
+    Some(extraction.traces)
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let Whole {
+        machine,
+        pages,
+        second,
+        first,
+    } = &*WHOLE;
+    let mut memory = Memory(machine.memory.pages.clone());
+    let mut is_first_whole = true;
+    let (changes, _) = bytes.as_chunks::<12>();
+    for change in changes.iter().take(MOST) {
+        let [page, kind, low, high, value @ ..] = *change;
+        let index = usize::from(page) % pages.len();
+        is_first_whole &= index >= *second;
+        let word = usize::from(u16::from_le_bytes([low, high])) % (PAGE as usize / 8);
+        let value = u64::from_le_bytes(value);
+        let other = pages[value as usize % pages.len()];
+        let value = match kind % 8 {
+            // Numbers, small ones, and such as differ little from what is there.
+            0 => value,
+            1 => value % 256,
+            2 => old(&memory, pages[index], word).wrapping_add_signed(value as i64 % 256),
+            3 => old(&memory, pages[index], word) ^ 1 << (value % 64),
+            // Addresses, of this page or another, with the bits that words of trees have.
+            4 => pages[index] | 1,
+            5 => other | value >> 8 & 3,
+            // The page is not in the dump; or it is another one as well.
+            6 => {
+                memory.0.remove(&pages[index]);
+                continue;
+            }
+            _ => {
+                let copy = machine.memory.pages[&other].clone();
+                memory.0.insert(pages[index], copy);
+                continue;
+            }
+        };
+        if let Some(page) = memory.0.get_mut(&pages[index]) {
+            page[word * 8..][..8].copy_from_slice(&value.to_le_bytes());
+        }
+    }
+    let extracted = extract(&memory, machine.root);
+    if is_first_whole {
+        assert_eq!(
+            extracted.expect("its directory is whole").first(),
+            Some(first)
+        );
+    }
+});
+
+fn old(memory: &Memory, page: u64, word: usize) -> u64 {
+    let page = memory.0.get(&page);
+    let bytes = page.and_then(|page| page[word * 8..].first_chunk());
+    bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}

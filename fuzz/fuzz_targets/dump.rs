@@ -1,0 +1,33 @@
+//! A file that may be a dump: it is opened as what it begins with, or as an image of memory, searched for root pages, and
+//! what those lead to is extracted.
+#![no_main]
+
+use std::fs;
+
+use libfuzzer_sys::fuzz_target;
+use usertrace::crash::{Dump, DumpError, ExtractOptions};
+use usertrace_fuzz::extraction::{check_error, extract_all};
+use usertrace_fuzz::scratch;
+
+fuzz_target!(|bytes: &[u8]| {
+    let directory = scratch();
+    let path = directory.path().join("vmcore");
+    fs::write(&path, bytes).expect("a file in memory");
+    let dump = match Dump::open(&path) {
+        Err(DumpError::Unknown) => Dump::open_raw(&path),
+        opened => opened,
+    };
+    let dump = match dump {
+        Ok(dump) => dump,
+        Err(error) => return check_error(&error),
+    };
+    let said = dump.vmcoreinfo().and_then(|said| said.root);
+    let mut roots = dump.find_roots();
+    roots.truncate(2);
+    roots.extend(said);
+    for (n, root) in roots.into_iter().enumerate() {
+        let output = directory.path().join(format!("traces-{n}"));
+        fs::create_dir(&output).expect("a directory in memory");
+        extract_all(&dump, root, &ExtractOptions::default(), &output);
+    }
+});

@@ -1,0 +1,99 @@
+//! A ring whose bytes and positions may be anything: descriptions of events are read from it, and then events, as those
+//! describe them. Reading ends at the head or before, copies no more than a few times what there is, and tells of nothing
+//! twice.
+//!
+//! The input is a byte that says how the ring is read, its two positions, and its bytes; behind them are zeros.
+#![no_main]
+
+use std::cell::Cell;
+use std::convert::Infallible;
+
+use libfuzzer_sys::fuzz_target;
+use usertrace::metadata::EventTable;
+use usertrace::ring::{
+    Format, Frozen, Geometry, Item, MetaLengths, Patience, PayloadLengths, Positions, RingMemory,
+    RingReader,
+};
+use usertrace::writer::Protocol;
+use usertrace_fuzz::extraction::check_error;
+use usertrace_fuzz::support::events;
+
+/// Counts what is copied.
+struct Counting<'a>(Frozen<'a>, &'a Cell<u64>);
+
+impl RingMemory for Counting<'_> {
+    fn read(&mut self, offset: u64, buffer: &mut [u8]) {
+        self.1.set(self.1.get() + buffer.len() as u64);
+        self.0.read(offset, buffer);
+    }
+
+    fn load(&mut self, offset: u64) -> u64 {
+        self.1.set(self.1.get() + 8);
+        self.0.load(offset)
+    }
+
+    fn positions(&mut self) -> Positions {
+        self.0.positions()
+    }
+}
+
+/// Reads it all, and again, when there is nothing more.
+fn read(
+    format: Format,
+    bytes: &[u8],
+    positions: Positions,
+    patience: Patience,
+    lengths: &impl PayloadLengths,
+    mut record: impl FnMut(&[u8]),
+) {
+    let copied = Cell::new(0);
+    let mut memory = Counting(Frozen::new(bytes, positions), &copied);
+    let limit = 1 << 62;
+    let mut reader = RingReader::dump(format, &mut memory, limit);
+    let mut told = 0u64;
+    let mut emit = |item: Item<'_>| -> Result<(), Infallible> {
+        told += 1;
+        if let Item::Record { time, payload, .. } = item {
+            assert!(time <= limit);
+            record(payload);
+        }
+        Ok(())
+    };
+    let Ok(()) = reader.read(&mut memory, positions.head, patience, lengths, &mut emit);
+    let position = reader.position();
+    assert!(position <= positions.head.max(position.min(positions.claimed)));
+    let Ok(()) = reader.read(&mut memory, positions.head, patience, lengths, &mut emit);
+    assert_eq!(reader.position(), position);
+    let size = format.geometry.ring_size();
+    assert!(told <= size / 8 + 16, "{told} items");
+    assert!(copied.get() <= 16 * size, "{} bytes", copied.get());
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Some((&[how, ref rest @ ..], bytes)) = input.split_first_chunk::<17>() else {
+        return;
+    };
+    let (words, _) = rest.as_chunks::<8>();
+    let [head, claimed] = [words[0], words[1]].map(u64::from_le_bytes);
+    let bit = |n: u32| u32::from(how >> n & 1);
+    let geometry = Geometry::new(4096 << bit(0), 2 << bit(1)).expect("a ring may be so");
+    let protocol = [Protocol::Rseq, Protocol::Shared][bit(2) as usize];
+    let format = Format { geometry, protocol };
+    let patience = match how >> 3 & 3 {
+        0 => Patience::Wait,
+        1 => Patience::GiveUp { below: claimed },
+        _ => Patience::Last,
+    };
+    let positions = Positions { head, claimed };
+    let mut ring = bytes.to_vec();
+    ring.resize(geometry.ring_size() as usize, 0);
+
+    let mut described = EventTable::default();
+    read(format, &ring, positions, patience, &MetaLengths, |line| {
+        if let Err(error) = described.describe(line.strip_suffix(&[0]).unwrap_or(line)) {
+            check_error(&error);
+        }
+    });
+    read(format, &ring, positions, patience, events(), |_| {});
+    read(format, &ring, positions, patience, &described, |_| {});
+});

@@ -1,0 +1,183 @@
+//! Writes inputs to begin with, each to a file in a directory of its target: `seeds DIRECTORY`.
+//!
+//! They are not what the corpus has, which is what was found from them.
+
+use std::fs;
+use std::path::Path;
+
+use miniz_oxide::deflate::compress_to_vec_zlib;
+use usertrace::crash::ExtractOptions;
+use usertrace_fuzz::extraction::extract_all;
+use usertrace_fuzz::support::RingWriter;
+use usertrace_fuzz::support::dump::{Machine, PAGE, Process, SYNC, Trace, file, machine};
+use usertrace_fuzz::{BETWEEN, Memory, scratch, traced};
+use usertrace_sys::crash::LttCrashRoot;
+
+fn main() {
+    let directory = std::env::args_os().nth(1).expect("a directory");
+    let directory = Path::new(&directory);
+    let write = |target: &str, name: &str, bytes: &[u8]| {
+        let of_target = directory.join(target);
+        fs::create_dir_all(&of_target).expect("a directory");
+        fs::write(of_target.join(name), bytes).expect("a file");
+    };
+
+    let small = small();
+    write("dump", "elf", &elf(&small, true));
+    write("dump", "elf-without-notes", &elf(&small, false));
+    write("dump", "flattened", &flattened(&elf(&small, true)));
+    write("dump", "kdump", &kdump(&small));
+    // An image of a root page that leads nowhere.
+    let at = std::mem::offset_of!(LttCrashRoot, directory);
+    let mut root = small.memory.copy(small.root);
+    root[at..at + 8].fill(0);
+    write("dump", "raw", &root);
+
+    let page = |page: u8, kind: u8, word: u16, value: u64| {
+        [&[page, kind][..], &word.to_le_bytes(), &value.to_le_bytes()].concat()
+    };
+    write("directory", "unchanged", &[]);
+    for kind in 0..8 {
+        let changes: Vec<_> = (0..8)
+            .map(|n| page(n * 5 + kind, kind, u16::from(n) * 3, u64::from(n) << 6))
+            .collect();
+        write("directory", &format!("changes-{kind}"), &changes.concat());
+    }
+    let cycle = page(1, 4, 1, 0);
+    write("directory", "cycle", &cycle);
+
+    for (how, protocol) in [(0x10u8, "rseq"), (0x14, "shared"), (0, "waiting")] {
+        let mut ring = RingWriter::new(4096, 2, 0);
+        ring.meta(10, "1 t:number 6 u64 n");
+        ring.meta(11, "2 t:text 6 str s;u64 n;seq u8 bytes");
+        for n in 0..40u64 {
+            ring.event(2, 20 + n, &n.to_le_bytes());
+        }
+        ring.long(2, 99, &[7; 24], 62);
+        ring.long(2, 100, &[7; 24], 63);
+        let positions = [ring.head, ring.claimed].map(u64::to_le_bytes).concat();
+        write(
+            "ring",
+            protocol,
+            &[&[how][..], &positions, &ring.bytes].concat(),
+        );
+    }
+
+    // What is extracted of a machine, process by process.
+    let output = scratch();
+    let machine = traced(1);
+    let memory = Memory(machine.memory.pages);
+    let extraction = extract_all(
+        &memory,
+        machine.root,
+        &ExtractOptions::default(),
+        output.path(),
+    )
+    .expect("it is whole");
+    for process in extraction.traces.iter().flat_map(|trace| &trace.processes) {
+        let file = |name: &str| fs::read(process.directory.join(name)).expect("a file");
+        let files = [file("metadata"), file("main_0"), file("main_1")];
+        write("trace", &process.comm, &files.join(BETWEEN));
+    }
+}
+
+/// A machine with one process, that wrote a few events.
+fn small() -> Machine {
+    let mut process = Process::new(1, 100, "prog", 1);
+    process.control[0].meta(SYNC[0], "1 t:number 6 u64 n;str s");
+    for n in 0..4u64 {
+        process.main[0].event(1, SYNC[0] + n, &[&n.to_le_bytes()[..], b"text\0"].concat());
+    }
+    machine(&[Trace {
+        generation: 1,
+        name: "small".into(),
+        processes: vec![process],
+    }])
+}
+
+/// Its pages, without the zeros at the end of those that may be left out.
+fn elf(machine: &Machine, notes: bool) -> Vec<u8> {
+    let pages = machine.memory.pages.iter().map(|(&address, page)| {
+        let used = page
+            .iter()
+            .rposition(|&byte| byte != 0)
+            .map_or(0, |last| last + 1);
+        let is_whole = machine.directory.contains(&address);
+        let len = if is_whole { page.len() } else { used.max(256) };
+        (address, page[..len].to_vec(), PAGE)
+    });
+    let info = format!(
+        "NUMBER(ltt_root)={:#x}\nCRASHTIME=1700000001\n",
+        machine.root
+    );
+    let notes: &[(&str, u32, &[u8])] = match notes {
+        true => &[("VMCOREINFO", 0, info.as_bytes())],
+        false => &[],
+    };
+    file(notes, &pages.collect::<Vec<_>>())
+}
+
+/// In the compressed format of kdump: see `usertrace/src/crash/kdump.rs`.
+fn kdump(machine: &Machine) -> Vec<u8> {
+    let block = PAGE as usize;
+    let pfns: Vec<_> = machine
+        .memory
+        .pages
+        .keys()
+        .map(|address| address / PAGE)
+        .collect();
+    let pages = pfns.last().map_or(0, |last| last + 1);
+    let bitmap = (pages as usize).div_ceil(8).next_multiple_of(block);
+    let mut bytes = vec![0; block * 2 + bitmap * 2];
+    bytes[..8].copy_from_slice(b"KDUMP   ");
+    let mut put = |at: usize, value: u64, len: usize| {
+        bytes[at..at + len].copy_from_slice(&value.to_le_bytes()[..len]);
+    };
+    put(8, 6, 4);
+    put(428, PAGE, 4);
+    put(432, 1, 4);
+    put(436, (2 * bitmap / block) as u64, 4);
+    put(block + 96, pages, 8);
+    for pfn in pfns.iter().map(|&pfn| pfn as usize) {
+        for bitmap in [0, bitmap] {
+            bytes[block * 2 + bitmap + pfn / 8] |= 1 << (pfn % 8);
+        }
+    }
+    let mut at = bytes.len() + pfns.len() * 24;
+    let mut data = Vec::new();
+    for (n, page) in machine.memory.pages.values().enumerate() {
+        let (flags, packed) = match n % 2 {
+            0 => (1u32, compress_to_vec_zlib(page, 6)),
+            _ => (
+                4,
+                snap::raw::Encoder::new()
+                    .compress_vec(page)
+                    .expect("a page"),
+            ),
+        };
+        bytes.extend((at as u64).to_le_bytes());
+        bytes.extend((packed.len() as u32).to_le_bytes());
+        bytes.extend(flags.to_le_bytes());
+        bytes.extend([0; 8]);
+        at += packed.len();
+        data.extend(packed);
+    }
+    bytes.extend(data);
+    bytes
+}
+
+/// In the flattened form, by records of some pages.
+fn flattened(bytes: &[u8]) -> Vec<u8> {
+    let mut flat = b"makedumpfile".to_vec();
+    flat.resize(16, 0);
+    flat.extend([1u64, 1].iter().flat_map(|word| word.to_be_bytes()));
+    flat.resize(4096, 0);
+    let records = bytes.chunks(9000).enumerate().rev();
+    for (n, record) in records {
+        flat.extend((n as u64 * 9000).to_be_bytes());
+        flat.extend((record.len() as u64).to_be_bytes());
+        flat.extend(record);
+    }
+    flat.extend([0xff; 16]);
+    flat
+}

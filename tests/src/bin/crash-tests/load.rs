@@ -1,0 +1,205 @@
+//! A guest that is busy with traces, and what its memory must have whenever it stops (C7, A10).
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use usertrace::crash::{Dump, ExtractOptions, Extraction, PhysicalMemory, extract};
+use usertrace::reader::{Item, Reader, Selection};
+use usertrace_tests::instants::{HANDLER, READ, SCOPES, TAG, THREADS};
+use usertrace_tests::{event, program, wait};
+use usertrace_vm::{Guest, KernelConfig};
+
+const PAGE: usize = 4096;
+/// What the dead may hold, in bytes: each image has it.
+const LIMIT_DEAD: u64 = 4 << 20;
+
+/// The memory of a guest, which can be read while the guest runs, or stands.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    /// It is there for as long as somebody has it open.
+    _file: OwnedFd,
+    path: PathBuf,
+}
+
+impl Memory {
+    pub(crate) fn new() -> Self {
+        let file = memfd_create("guest", MFdFlags::MFD_CLOEXEC).expect("memory");
+        let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+        Self {
+            path: path.into(),
+            _file: file,
+        }
+    }
+
+    /// Where others find it.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What it is when the guest stands.
+    pub(crate) fn dump(&self) -> Dump {
+        Dump::open_raw(&self.path).expect("its memory")
+    }
+}
+
+/// A guest that is busy until the file `stop` is in the directory, which is its `/out`.
+pub(crate) fn guest(directory: &Path) -> Guest {
+    let traces = SCOPES.map(|scope| {
+        format!(
+            "mkdir {scope}; echo {scope} > {scope}/main/scope; echo 1 > {scope}/main/flight
+             echo 4096 > {scope}/main/subbuf_size; echo 1 > {scope}/start"
+        )
+    });
+    let read = READ.map(|mode| {
+        format!(
+            "mkdir {mode}; echo {mode} > {mode}/main/mode
+             echo 4096 > {mode}/main/subbuf_size; echo 1 > {mode}/start"
+        )
+    });
+    let script = format!(
+        "set -e; cd /sys/kernel/ltt; echo {LIMIT_DEAD} > limit_dead; {}; {}; exec \"$1\" /out",
+        traces.join("; "),
+        read.join("; ")
+    );
+    let mut command = vec!["sh".into(), "-c".into(), script.into(), "sh".into()];
+    command.push(program::path("busy").into_os_string());
+    Guest::new(KernelConfig::Release)
+        .expect("a kernel")
+        .smp(THREADS + 1)
+        // It has no heart while it is stopped.
+        .timeout(Duration::from_secs(3600))
+        .silence(Duration::from_secs(600))
+        .out(directory)
+        .command(command)
+}
+
+/// Waits until it is busy, or over.
+pub(crate) fn wait_until_busy<T>(directory: &Path, run: &std::thread::JoinHandle<T>) {
+    let is_ready = || directory.join("ready").exists() || run.is_finished();
+    wait::until("the guest is busy", is_ready);
+}
+
+/// What was found in all images of a guest.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// Where the root page is, and the page of the program: the same all the time.
+    places: Option<(u64, u64)>,
+    events: usize,
+    /// Processes that had buffers, the busy one and the brief ones.
+    processes: usize,
+    /// Events that were committed, and not yet counted by who wrote them.
+    pub(crate) in_flight: usize,
+    /// Records that were reserved, and not committed.
+    unfinished: u64,
+    /// Events of the traces that are read, which were not yet.
+    unread: usize,
+}
+
+impl Seen {
+    /// Extracts an image of so much memory, called `what`, to a new directory, and checks it.
+    pub(crate) fn check(&mut self, dump: &Dump, memory_mib: u64, traces: &Path, what: &str) {
+        let (root, page) = *self
+            .places
+            .get_or_insert_with(|| (root(dump), page(dump, memory_mib)));
+        let of = |thread| word(dump, page, 2 + thread);
+        let counts: Vec<_> = (0..=HANDLER as usize).map(of).collect();
+        std::fs::create_dir(traces).expect("a directory");
+        let extraction = extract(dump, root, &ExtractOptions::default(), traces);
+        let extraction = extraction.expect("traces");
+        self.is_whole(&extraction, what);
+        for scope in SCOPES {
+            let threads = numbers(&traces.join(scope));
+            for thread in 0..=HANDLER {
+                let what = format!("{what}: {scope}, thread {thread}");
+                let Some(numbers) = threads.get(&thread) else {
+                    // The others may have overwritten all that it wrote before its processor was given to another one, or
+                    // before it came once more.
+                    let may_miss = scope == "global" || thread == HANDLER;
+                    assert!(may_miss, "{what}: no event");
+                    continue;
+                };
+                self.events += numbers.len();
+                let next = |pair: &[u64]| pair[0] + 1 == pair[1];
+                assert!(numbers.windows(2).all(next), "{what}: {numbers:?}");
+                let recorded = counts[thread as usize];
+                let found = numbers.last().map_or(0, |last| last + 1);
+                // The one that it is at may be there; the one before must be.
+                assert!(
+                    found == recorded || found == recorded + 1,
+                    "{what}: {found} in the dump, {recorded} recorded"
+                );
+                self.in_flight += usize::from(found > recorded);
+            }
+        }
+        for mode in READ {
+            for (thread, numbers) in numbers(&traces.join(mode)) {
+                let what = format!("{what}: {mode}, thread {thread}");
+                self.unread += numbers.len();
+                if thread <= HANDLER {
+                    let recorded = counts[thread as usize];
+                    assert!(numbers.iter().all(|&number| number <= recorded), "{what}");
+                    assert!(numbers.is_sorted_by(|a, b| a < b), "{what}: {numbers:?}");
+                }
+            }
+        }
+    }
+
+    /// Nothing is damaged at any instant.
+    fn is_whole(&mut self, extraction: &Extraction, what: &str) {
+        let problems = &extraction.problems;
+        assert!(problems.is_empty(), "{what}: {problems:?}");
+        for process in extraction.traces.iter().flat_map(|trace| &trace.processes) {
+            self.processes += 1;
+            self.unfinished += process.unfinished;
+            let bad = (process.damaged, process.corrupted, process.holes);
+            assert_eq!(bad, (0, 0, 0), "{what}: {process:?}");
+            // Each thread is in the middle of one event at most, and so is the handler.
+            assert!(process.unfinished <= u64::from(THREADS) + 1, "{process:?}");
+        }
+    }
+}
+
+/// Where the root page is.
+pub(crate) fn root(dump: &Dump) -> u64 {
+    let [root] = dump.find_roots()[..] else {
+        panic!("not one root page");
+    };
+    root
+}
+
+/// Where the page is in which the program says how far it is.
+pub(crate) fn page(dump: &Dump, memory_mib: u64) -> u64 {
+    let is_it = |&page: &u64| word(dump, page, 0) == TAG && word(dump, page, 1) == !TAG;
+    let mut pages = (0..memory_mib << 20).step_by(PAGE);
+    pages
+        .find(is_it)
+        .expect("the page of the program is in the image")
+}
+
+/// A word of it.
+pub(crate) fn word(dump: &Dump, page: u64, index: usize) -> u64 {
+    let mut bytes = [0; 8];
+    // Where there is nothing, there are zeros.
+    let _ = dump.read(page + 8 * index as u64, &mut bytes);
+    u64::from_le_bytes(bytes)
+}
+
+/// The numbers of each thread's events, in the order in which they are read.
+pub(crate) fn numbers(trace: &Path) -> BTreeMap<u32, Vec<u64>> {
+    let mut reader = Reader::open(&[trace.to_owned()], Selection::default()).expect("a trace");
+    let mut threads: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+    while let Some(item) = reader.next() {
+        match item {
+            Item::Event(event) => {
+                let (thread, number) = event::read(event.payload);
+                threads.entry(thread).or_default().push(number);
+            }
+            Item::Lost(_) => {}
+            Item::Problem(problem) => panic!("{problem}"),
+        }
+    }
+    threads
+}

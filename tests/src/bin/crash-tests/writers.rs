@@ -1,0 +1,513 @@
+//! The memory of a guest at each instruction of a program that writes an event (A10, C7): into rings of each scope and mode, and
+//! whatever the event finds there. A debugger has the guest go on instruction by instruction, and its memory, which lies in a
+//! file, is extracted at each: what was committed is there, what is not is not, and one instruction makes the difference.
+
+use std::collections::BTreeMap;
+
+use usertrace_tests::instants::{Kind, writers as words};
+use usertrace_tests::program;
+use usertrace_vm::Registers;
+
+use crate::standing::{KERNEL, Standing, Threads, vmlinux};
+use crate::symbols::{Function, Functions, address};
+
+const MEMORY_MIB: u64 = 192;
+/// Whose rings, what becomes of events that find them full, and of which kinds events are gone through. What is not there would
+/// take most of the time, as programs are not optimised for tests.
+const PLANS: &[(&str, &[Kind])] = &[
+    (
+        "cpu:flight",
+        &[
+            Kind::First,
+            Kind::Ordinary,
+            Kind::Long,
+            Kind::AtEnd,
+            Kind::Full,
+            Kind::AfterFull,
+            Kind::Interrupted,
+            Kind::InterruptedAtEnd,
+        ],
+    ),
+    ("global:discard", &[Kind::Ordinary, Kind::AtEnd, Kind::Full]),
+];
+/// All, if `USERTRACE_SWEEP` is set.
+const ALL_PLANS: &[(&str, &[Kind])] = &[
+    ("cpu:flight", &Kind::ALL),
+    ("cpu:discard", &Kind::ALL),
+    ("cpu:block", &Kind::ALL),
+    ("mm_cid:flight", &Kind::ALL),
+    ("mm_cid:discard", &Kind::ALL),
+    ("mm_cid:block", &Kind::ALL),
+    ("thread:flight", &Kind::ALL),
+    ("thread:discard", &Kind::ALL),
+    ("thread:block", &Kind::ALL),
+    ("global:flight", &Kind::ALL),
+    ("global:discard", &Kind::ALL),
+    ("global:block", &Kind::ALL),
+];
+/// How often a signal comes in the middle of an event, and of one that begins a sub-buffer; and how many instructions sooner it
+/// comes each time.
+const SIGNALS: [(usize, usize); 2] = [(30, 1), (15, 9)];
+const ALL_SIGNALS: [(usize, usize); 2] = [(120, 1), (120, 3)];
+/// How many instructions after the one that commits it comes the first time, if there are so many.
+const AFTER: usize = 4;
+/// How large a stack may become.
+const STACK: u64 = 1 << 20;
+/// Where the kernel returns to programs: from system calls, and from all else.
+const RETURNS: [&str; 2] = [
+    "entry_SYSRETQ_unsafe_stack",
+    "swapgs_restore_regs_and_return_to_usermode",
+];
+/// How many instructions it takes at most from there to the program's.
+const RETURN: u32 = 64;
+/// Events of a plan whose end QEMU may pass, of some fifty.
+const MOST_PASSED: usize = 2;
+/// The instruction that calls the kernel.
+const SYSCALL: u64 = 0x050f;
+/// The processor traps after each instruction.
+const TRAP_FLAG: u32 = 1 << 8;
+
+pub(crate) fn c7_a10_memory_at_each_instruction_of_writers() {
+    let (plans, signals) = match std::env::var_os("USERTRACE_SWEEP") {
+        None => (PLANS, SIGNALS),
+        Some(_) => (ALL_PLANS, ALL_SIGNALS),
+    };
+    let mut sweep = Sweep::boot(plans, signals);
+    while let Some(event) = sweep.next() {
+        // Events that went the same way.
+        let like = if event.plan.ends_with("block") {
+            [Kind::Ordinary, Kind::AtEnd]
+        } else {
+            [Kind::AfterFull, Kind::Full]
+        };
+        match event.kind {
+            _ if !event.is_gone_through => sweep.pass(&event),
+            Kind::Interrupted => sweep.interrupt(&event, like[0], signals[0].1),
+            Kind::InterruptedAtEnd => sweep.interrupt(&event, like[1], signals[1].1),
+            _ => sweep.walk(&event),
+        }
+    }
+    sweep.guest.end();
+    for ((plan, kind), seen) in &sweep.seen {
+        println!("{plan} {kind:?}: {seen}");
+    }
+    println!("QEMU passed the end of {} events", sweep.passed);
+    assert!(sweep.passed as usize <= MOST_PASSED * plans.len());
+    for (plan, gone_through) in plans {
+        for kind in Kind::ALL {
+            let what = format!("{plan} {kind:?}");
+            let seen = sweep.seen.get(&(*plan, kind));
+            let seen = seen.unwrap_or_else(|| panic!("{what}: never"));
+            // Where it was full, and nothing is overwritten or read.
+            let is_lost = plan.ends_with("discard") && kind >= Kind::Full;
+            assert!(
+                if is_lost { seen.recorded } else { seen.lost } == 0,
+                "{what}: {seen}"
+            );
+            let is_walked = gone_through.contains(&kind) && kind < Kind::Interrupted;
+            assert_eq!(seen.commits.is_empty(), !is_walked, "{what}: {seen}");
+            let is_interrupted = gone_through.contains(&kind) && kind >= Kind::Interrupted;
+            assert_eq!(
+                seen.interrupted * 2 > seen.events,
+                is_interrupted,
+                "{what}: {seen}"
+            );
+        }
+    }
+}
+
+type Plans = &'static [(&'static str, &'static [Kind])];
+
+/// An event that is about to be written.
+struct Event {
+    plan: &'static str,
+    kind: Kind,
+    is_gone_through: bool,
+    entry: Registers,
+    /// Where it is written when the program comes here.
+    back: u64,
+}
+
+/// What a look sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sight {
+    /// Events that the trace has and that were not yet counted, and such that it says were lost.
+    recorded: u64,
+    lost: u64,
+    /// Records that were reserved, and not committed.
+    unfinished: u64,
+}
+
+impl Sight {
+    fn is_done(&self) -> bool {
+        self.recorded + self.lost > 0
+    }
+}
+
+/// What was seen of all events of a kind.
+#[derive(Debug, Default)]
+struct Seen {
+    events: u64,
+    looks: u64,
+    recorded: u64,
+    lost: u64,
+    /// The instruction that made the difference.
+    commits: BTreeMap<String, u64>,
+    /// How many events a signal came in the middle of.
+    interrupted: u64,
+    /// All instructions of the last event up to the one that made the difference, and some more.
+    path: Vec<u64>,
+}
+
+impl std::fmt::Display for Seen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            events,
+            looks,
+            recorded,
+            lost,
+            commits,
+            interrupted,
+            path: _,
+        } = self;
+        write!(
+            f,
+            "{events} events, {looks} looks, {recorded} recorded, {lost} lost, {interrupted} interrupted"
+        )?;
+        for (place, times) in commits {
+            write!(f, "; {times} by {place}")?;
+        }
+        Ok(())
+    }
+}
+
+struct Sweep {
+    guest: Standing,
+    plans: Plans,
+    /// Of the program, where it is.
+    program: Functions,
+    /// Where the kernel returns to programs.
+    returns: [u64; 2],
+    seen: BTreeMap<(&'static str, Kind), Seen>,
+    /// It stands where the next event is about to be written.
+    is_at_next: bool,
+    /// How many events had an end that QEMU has passed.
+    passed: u32,
+}
+
+impl Sweep {
+    fn boot(plans: Plans, signals: [(usize, usize); 2]) -> Self {
+        let mut arguments = vec!["--signals".to_owned()];
+        arguments.extend(signals.map(|(times, _)| times.to_string()));
+        arguments.push("--".to_owned());
+        arguments.extend(plans.iter().map(|(plan, _)| (*plan).to_owned()));
+        let guest = Standing::boot(MEMORY_MIB, "", "stepped-writer", &arguments);
+        let program = Functions::of(&program::path("stepped-writer"), |_| true);
+        let name = "stepped_writer::looked_at";
+        let looked_at = program.iter().find(|function| function.name == name);
+        let linked = looked_at.expect("the function that is looked at").start;
+        let program = program.moved(guest.word(words::LOOKED_AT).wrapping_sub(linked));
+        let returns = RETURNS.map(|name| address(&vmlinux(), name));
+        let mut sweep = Self {
+            guest,
+            plans,
+            program,
+            returns,
+            seen: BTreeMap::new(),
+            is_at_next: false,
+            passed: 0,
+        };
+        let place = sweep.guest.word(words::LOOKED_AT);
+        sweep.break_at(place, true);
+        sweep.guest.tell("go");
+        sweep
+    }
+
+    /// Runs to the next event that is to be looked at, if there is one.
+    fn next(&mut self) -> Option<Event> {
+        let entry = if std::mem::take(&mut self.is_at_next) {
+            self.registers()
+        } else {
+            self.run()
+        };
+        let place = self.guest.word(words::LOOKED_AT);
+        assert_eq!(entry.rip, place, "it stops at an event");
+        let Some(kind) = Kind::of(self.guest.word(words::KIND)) else {
+            self.break_at(place, false);
+            return None;
+        };
+        let (plan, gone_through) = self.plans[self.guest.word(words::PLAN) as usize];
+        let back = self.guest.debugger.read(entry.rsp).expect("its stack");
+        self.seen.entry((plan, kind)).or_default().events += 1;
+        Some(Event {
+            plan,
+            kind,
+            is_gone_through: gone_through.contains(&kind),
+            entry,
+            back,
+        })
+    }
+
+    fn break_at(&mut self, address: u64, is_set: bool) {
+        let done = self.guest.debugger.set_breakpoint(address, is_set);
+        done.expect("a breakpoint");
+    }
+
+    fn registers(&mut self) -> Registers {
+        self.guest.debugger.registers().expect("registers")
+    }
+
+    /// Runs to a breakpoint.
+    fn run(&mut self) -> Registers {
+        self.guest.debugger.run().expect("a breakpoint");
+        self.registers()
+    }
+
+    /// Runs to this instruction, or to one of others where it stops.
+    fn run_to(&mut self, address: u64, others: &[u64]) -> Registers {
+        self.break_at(address, true);
+        let at = self.run();
+        self.break_at(address, false);
+        let is_there = at.rip == address || others.contains(&at.rip);
+        let (found, expected) = (self.name(at.rip), self.name(address));
+        assert!(is_there, "it comes to {found}, not {expected}");
+        at
+    }
+
+    /// Runs to where the event is written, or to others. Nothing comes back where QEMU has passed that breakpoint, as it has been
+    /// seen to do now and then: it stands where the next event is about to be written, and all is counted.
+    fn run_back(&mut self, event: &Event, others: &[u64]) -> Option<Registers> {
+        let next = self.guest.word(words::LOOKED_AT);
+        let at = self.run_to(event.back, &[others, &[next]].concat());
+        if at.rip != next {
+            return Some(at);
+        }
+        self.is_at_next = true;
+        self.passed += 1;
+        let sight = self.look(event, &at);
+        assert!(!sight.is_done() && sight.unfinished == 0, "{sight:?}");
+        None
+    }
+
+    /// Does one instruction of the program, and all that the kernel does for it.
+    fn step(&mut self, event: &Event) -> Registers {
+        self.guest.debugger.step().expect("a step");
+        let at = self.registers();
+        if at.rip < KERNEL {
+            return at;
+        }
+        let returns = self.returns;
+        returns.iter().for_each(|at| self.break_at(*at, true));
+        let at = loop {
+            self.run();
+            let at = (0..RETURN).find_map(|_| {
+                self.guest.debugger.step().expect("a step");
+                Some(self.registers()).filter(|at| at.rip < KERNEL)
+            });
+            // It may be another thread that goes on.
+            let is_it = |at: &Registers| at.rsp.abs_diff(event.entry.rsp) < STACK;
+            if let Some(at) = at.filter(is_it) {
+                break at;
+            }
+        };
+        returns.iter().for_each(|at| self.break_at(*at, false));
+        at
+    }
+
+    fn is_over(event: &Event, at: &Registers) -> bool {
+        at.rip == event.back && at.rsp == event.entry.rsp + 8
+    }
+
+    /// Goes on to where the event is written, and looks before and after.
+    fn pass(&mut self, event: &Event) {
+        let before = self.look(event, &event.entry);
+        assert!(
+            !before.is_done(),
+            "{} {:?}: {before:?}",
+            event.plan,
+            event.kind
+        );
+        // It stands at a breakpoint.
+        self.step(event);
+        let Some(at) = self.run_back(event, &[]) else {
+            return;
+        };
+        let after = self.look(event, &at);
+        self.finish(event, after);
+    }
+
+    /// Goes on to where the event is written, and looks at each instruction.
+    fn walk(&mut self, event: &Event) {
+        let mut at = event.entry;
+        let (mut path, mut is_left) = (Vec::new(), AFTER);
+        let mut before = self.look(event, &at);
+        assert!(!before.is_done() && before.unfinished == 0, "{before:?}");
+        while !Self::is_over(event, &at) {
+            let last = at;
+            at = self.step(event);
+            let now = self.look(event, &at);
+            if before.is_done() {
+                self.stays(event, before, now);
+            } else if now.is_done() {
+                let place = self.name(last.rip);
+                let seen = self.seen.entry((event.plan, event.kind)).or_default();
+                *seen.commits.entry(place).or_default() += 1;
+            }
+            if !before.is_done() || is_left > 0 {
+                is_left -= usize::from(before.is_done());
+                path.push(last.rip);
+            }
+            before = now;
+        }
+        let seen = self.seen.entry((event.plan, event.kind)).or_default();
+        seen.path = path;
+        self.finish(event, before);
+    }
+
+    /// What was done once is not undone.
+    fn stays(&self, event: &Event, before: Sight, now: Sight) {
+        assert_eq!(
+            (before.recorded, before.lost),
+            (now.recorded, now.lost),
+            "{} {:?}",
+            event.plan,
+            event.kind
+        );
+    }
+
+    /// The event is written.
+    fn finish(&mut self, event: &Event, sight: Sight) {
+        let what = format!("{} {:?}: {sight:?}", event.plan, event.kind);
+        assert!(sight.is_done() && sight.unfinished == 0, "{what}");
+        let seen = self.seen.entry((event.plan, event.kind)).or_default();
+        seen.recorded += sight.recorded;
+        seen.lost += sight.lost;
+    }
+
+    /// Has a signal come in the middle of the event, each time that many instructions sooner, the first time after what committed
+    /// one `like` this. Looks before it is handled, after that, and at the end.
+    fn interrupt(&mut self, event: &Event, like: Kind, sooner: usize) {
+        let so_far = self.seen[&(event.plan, event.kind)].events as usize - 1;
+        let path = &self.seen[&(event.plan, like)].path;
+        // Those in loops are not told apart.
+        let is_single = |place: &&u64| path.iter().filter(|other| other == place).count() == 1;
+        let mut places = path.iter().rev().filter(is_single);
+        let Some(&place) = places
+            .nth(so_far * sooner)
+            .filter(|at| **at != event.entry.rip)
+        else {
+            return self.pass(event);
+        };
+        // It stands at a breakpoint.
+        let mut at = self.step(event);
+        if at.rip != place {
+            self.break_at(place, true);
+            let there = self.run_back(event, &[place]);
+            self.break_at(place, false);
+            let Some(there) = there else { return };
+            at = there;
+        }
+        if Self::is_over(event, &at) {
+            // This one had another way.
+            let sight = self.look(event, &at);
+            return self.finish(event, sight);
+        }
+        // The kernel is not trapped.
+        while self.guest.debugger.read(at.rip).expect("its code") & 0xffff == SYSCALL {
+            at = self.step(event);
+        }
+        let before = self.look(event, &at);
+        let trapped = self.guest.debugger.set_eflags(at.eflags | TRAP_FLAG);
+        trapped.expect("its flags are set");
+        let handler = self.run_to(self.guest.word(words::ON_TRAP), &[]);
+        let interrupted = self.look(event, &handler);
+        let end = self.guest.debugger.read(handler.rsp).expect("its stack");
+        let handled = self.guest.word(words::HANDLED) + self.guest.word(words::LOST);
+        at = self.run_to(end, &[]);
+        let now = self.guest.word(words::HANDLED) + self.guest.word(words::LOST);
+        assert_eq!(now, handled + 1, "the signal handler's event is counted");
+        let after = self.look(event, &at);
+        let Some(at) = self.run_back(event, &[]) else {
+            return;
+        };
+        let end = self.look(event, &at);
+        self.seen
+            .entry((event.plan, event.kind))
+            .or_default()
+            .interrupted += 1;
+        for pair in [before, interrupted, after, end].windows(2) {
+            if pair[0].is_done() {
+                self.stays(event, pair[0], pair[1]);
+            }
+        }
+        self.finish(event, end);
+    }
+
+    /// Where an instruction is.
+    fn name(&self, place: u64) -> String {
+        match self.program.at(place) {
+            Some(Function { name, start, .. }) => format!("{name}+{:#x}", place - start),
+            None => format!("{place:#x}"),
+        }
+    }
+
+    /// Looks at the memory.
+    fn look(&mut self, event: &Event, at: &Registers) -> Sight {
+        let what = format!(
+            "{} {:?}, before {}",
+            event.plan,
+            event.kind,
+            self.name(at.rip)
+        );
+        let extracted = self.guest.extract();
+        let extraction = &extracted.extraction;
+        assert!(
+            extraction.problems.is_empty(),
+            "{what}: {:?}",
+            extraction.problems
+        );
+        let [trace] = &extraction.traces[..] else {
+            panic!("{what}: not one trace: {extraction:?}");
+        };
+        let (mut threads, mut lost, mut unfinished) = (Threads::new(), 0, 0);
+        if let [process, others @ ..] = &trace.processes[..] {
+            assert!(others.is_empty(), "{what}: {others:?}");
+            let bad = (process.damaged, process.corrupted, process.holes);
+            assert_eq!(bad, (0, 0, 0), "{what}: {process:?}");
+            threads = self.guest.numbers(&process.directory);
+            (lost, unfinished) = (process.lost, process.unfinished);
+        }
+        for numbers in threads.values() {
+            let next = |pair: &[u64]| pair[0] + 1 == pair[1];
+            assert!(numbers.windows(2).all(next), "{what}: {numbers:?}");
+        }
+        let own = threads.get(&0).map_or(&[][..], |numbers| numbers);
+        let oldest = self.guest.word(words::OLDEST);
+        assert!(
+            own.first().is_none_or(|first| *first <= oldest),
+            "{what}: {oldest}, {own:?}"
+        );
+        // How many more there are than were counted.
+        let more = |numbers: &[u64], counted: u64| {
+            let found = numbers.last().map_or(0, |last| last + 1);
+            let more = found.checked_sub(counted).filter(|more| *more <= 1);
+            more.unwrap_or_else(|| panic!("{what}: {found} in the dump, {counted} counted"))
+        };
+        let recorded = more(own, self.guest.word(words::RECORDED));
+        // Those of the handler may have been overwritten.
+        if let Some(numbers) = threads.get(&1) {
+            more(numbers, self.guest.word(words::HANDLED));
+        }
+        let counted = self.guest.word(words::LOST);
+        let lost = lost
+            .checked_sub(counted)
+            .filter(|more| recorded + *more <= 1);
+        let lost = lost.unwrap_or_else(|| panic!("{what}: {trace:?}, {counted} counted as lost"));
+        self.seen.entry((event.plan, event.kind)).or_default().looks += 1;
+        Sight {
+            recorded,
+            lost,
+            unfinished,
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! A machine that does one thing with traces after the other, so that each instruction of that can be looked at. It says in a page
+//! of memory how far it is. Until the file `stop` is in the directory that is named.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clap::Parser;
+use usertrace::Outcome;
+use usertrace_tests::instants::{CHILD_EVENTS, SUBBUF_SIZE, TAG, words};
+use usertrace_tests::shared::Shared;
+use usertrace_tests::{child, event};
+
+/// How often all is done before it is ready: so often that there is more of the dead than is kept.
+const WARM_UP: u64 = 6;
+
+#[derive(Debug, Parser)]
+struct Args {
+    /// Where the file `ready` is made, and `stop` is looked for
+    directory: PathBuf,
+}
+
+fn page() -> &'static [AtomicU64] {
+    let page = Box::leak(Box::new(Shared::new())).words();
+    page[1].store(!TAG, Ordering::Relaxed);
+    // Release: who finds the tag finds the rest.
+    page[0].store(TAG, Ordering::Release);
+    page
+}
+
+/// What a child does.
+fn write(recorded: &AtomicU64) {
+    for number in 0..CHILD_EVENTS {
+        assert_eq!(event::write(1, number), Outcome::Recorded);
+        // Release: whoever stops the machine here finds the event.
+        recorded.store(number + 1, Ordering::Release);
+    }
+}
+
+fn main() {
+    let args = Args::parse();
+    event::attach();
+    let page = page();
+    let set = |word: usize, value: u64| page[word].store(value, Ordering::Release);
+    let brief = PathBuf::from(usertrace::consumer::CONTROL_FS).join("brief");
+    let tell = |file: &str, text: &str| fs::write(brief.join(file), text).expect("it is told");
+    let mut number = 0;
+    let mut write_some = || {
+        for _ in 0..CHILD_EVENTS {
+            assert_eq!(event::write(0, number), Outcome::Recorded);
+            number += 1;
+            set(words::RECORDED, number);
+        }
+    };
+    write_some();
+    for turn in 0.. {
+        set(words::TURNS, turn);
+        if turn == WARM_UP {
+            fs::write(args.directory.join("ready"), "").expect("a file");
+        }
+        if args.directory.join("stop").exists() {
+            return;
+        }
+        // The child of the turn before has written nothing to the trace of this one.
+        set(words::CHILD, 0);
+        set(words::CHILD_RECORDED, 0);
+        set(words::BRIEF, 0);
+        fs::create_dir(&brief).expect("a trace is made");
+        tell("main/subbuf_size", &SUBBUF_SIZE.to_string());
+        tell("start", "1");
+        set(words::BRIEF, words::THERE);
+        write_some();
+        child::run(|| {
+            set(words::CHILD, std::process::id().into());
+            write(&page[words::CHILD_RECORDED]);
+        });
+        tell("start", "0");
+        set(words::BRIEF, 0);
+        fs::remove_dir(&brief).expect("a trace is removed");
+        set(words::BRIEF, words::GONE);
+    }
+}

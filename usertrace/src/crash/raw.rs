@@ -1,0 +1,34 @@
+//! Images of memory without any header: a byte of the file is the byte of memory at the same address, as QEMU's `pmemsave 0
+//! SIZE` writes it, and as a virtual machine's memory lies in a file if it has less of it than fits below its devices.
+
+use std::path::Path;
+
+use super::dump_file::{DumpFile, read_with_zeros};
+use super::{DumpError, PhysicalMemory, Presence};
+
+/// An image.
+#[derive(Debug)]
+pub struct RawDump {
+    file: DumpFile,
+}
+
+impl RawDump {
+    pub(super) fn open(path: &Path) -> Result<Self, DumpError> {
+        let file = DumpFile::open(path).map_err(|source| DumpError::Io {
+            what: "the file",
+            source,
+        })?;
+        Ok(Self { file })
+    }
+
+    /// How much memory it is of.
+    pub(super) fn len(&self) -> u64 {
+        self.file.len().min(self.file.stored())
+    }
+}
+
+impl PhysicalMemory for RawDump {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> Presence {
+        read_with_zeros(&self.file, address, buffer)
+    }
+}

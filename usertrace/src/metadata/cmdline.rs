@@ -1,0 +1,56 @@
+//! The command line of a process, as its tracing library found it.
+
+use super::event::DescriptionError;
+use super::percent;
+
+/// What its description begins with, in place of an event's id.
+const MARK: &str = "$ ";
+
+/// Whether a description is one of a command line.
+pub(super) fn is_described_by(line: &str) -> bool {
+    line.starts_with(MARK)
+}
+
+/// Its text, of a description without the NUL at its end.
+pub(super) fn parse(line: &str) -> Result<String, DescriptionError> {
+    let word = line.strip_prefix(MARK).filter(|word| !word.is_empty());
+    let bytes = word.and_then(percent::decode_bytes);
+    let bytes = bytes.ok_or(DescriptionError::Cmdline)?;
+    // Arguments may be any bytes.
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Its description, as it is parsed.
+pub(super) fn line(text: &str) -> String {
+    format!("{MARK}{}", percent::encode(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use crate::metadata::{Description, DescriptionError};
+
+    #[test]
+    fn command_lines_are_parsed() {
+        let parse = |line: &str| Description::parse(line.as_bytes());
+        for (line, text) in [
+            ("$ .%2Fserver%20--port%2080", "./server --port 80"),
+            ("$ a%0Ab\0", "a\nb"),
+            ("$ %FFa", "\u{fffd}a"),
+        ] {
+            assert_eq!(parse(line), Ok(Description::Cmdline(text.to_owned())));
+        }
+        for line in ["$ ", "$ a b", "$ /", "$ %2", "$ %zz"] {
+            assert_eq!(parse(line), Err(DescriptionError::Cmdline), "{line}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_comes_back(text in ".{1,200}") {
+            let description = Description::Cmdline(text);
+            prop_assert_eq!(Description::parse(description.line().as_bytes()), Ok(description));
+        }
+    }
+}

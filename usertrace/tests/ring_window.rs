@@ -1,0 +1,87 @@
+//! A sub-buffer is copied and parsed window by window: whatever is in it, what is told does not depend on their size (F4).
+
+mod support;
+
+use proptest::prelude::*;
+use support::{RingWriter, events, read_each};
+use usertrace::ring::{Counts, Format, Frozen, Geometry, Patience, Positions, RingReader};
+use usertrace::writer::Protocol;
+
+const PAGE: u64 = 4096;
+const SUBBUF: u64 = 8 * PAGE;
+const COUNT: u64 = 2;
+/// In the place of pages that there was no memory for.
+const LOST: u64 = 0x4c54_544c_4f53_fffb;
+
+fn format() -> Format {
+    Format {
+        geometry: Geometry::new(SUBBUF as u32, COUNT as u32).unwrap(),
+        protocol: Protocol::Rseq,
+    }
+}
+
+/// What is told, and counted, and where the reader stands then.
+fn read(ring: &RingWriter, window: u64, patience: Patience) -> (Vec<String>, Counts, u64) {
+    let mut reader = RingReader::live(format(), 0, u64::MAX);
+    reader.set_window(window);
+    let positions = Positions {
+        head: ring.head,
+        claimed: 0,
+    };
+    let mut memory = Frozen::new(&ring.bytes, positions);
+    let mut told = Vec::new();
+    read_each(
+        &mut reader,
+        &mut memory,
+        ring.head,
+        patience,
+        events(),
+        |item| {
+            told.push(format!("{item:?}"));
+        },
+    );
+    (told, reader.counts(), reader.position())
+}
+
+proptest! {
+    #[test]
+    fn f4_what_is_told_does_not_depend_on_the_window(
+        // Some are longer than a window, some longer than two.
+        records in prop::collection::vec((0usize..3, 0usize..9000, any::<bool>()), 0..60),
+        small in 0usize..2000,
+        changes in prop::collection::vec(
+            (0..SUBBUF * COUNT, prop_oneof![any::<u64>(), 0u64..4, Just(0xffff), Just(LOST), Just(2 | 1 << 62)]),
+            0..4,
+        ),
+        lost_page in prop::option::of(0..COUNT * SUBBUF / PAGE),
+        last: bool,
+    ) {
+        let mut ring = RingWriter::new(SUBBUF, COUNT, 3);
+        let short = (0..small).map(|n| (n % 3, n % 90, n % 7 == 0));
+        for (time, (kind, len, long)) in (1..).zip(records.into_iter().chain(short)) {
+            let (id, payload) = match kind {
+                0 => (1, vec![]),
+                1 => (2, vec![7; 8]),
+                _ => (3, format!("{}\0", "x".repeat(len)).into()),
+            };
+            if long {
+                ring.long(id, time, &payload, 62);
+            } else {
+                ring.event(id, time, &payload);
+            }
+        }
+        for (at, word) in changes {
+            ring.store(at & !7, word);
+        }
+        if let Some(page) = lost_page {
+            for word in 0..PAGE / 8 {
+                ring.store(page * PAGE + word * 8, LOST);
+            }
+        }
+        let patience = if last { Patience::Last } else { Patience::Wait };
+        let whole = read(&ring, u64::MAX, patience);
+        for window in [PAGE, 3 * PAGE] {
+            prop_assert_eq!(&read(&ring, window, patience), &whole, "{}", window);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What must be so of every extraction, and of every trace that is read, whatever the dump or the trace says (F4).
+#![allow(
+    unreachable_pub,
+    reason = "programs of this and of other crates use it"
+)]
+
+use std::error::Error;
+use std::path::Path;
+
+use usertrace::crash::{ExtractError, ExtractOptions, Extraction, PhysicalMemory, extract};
+use usertrace::reader::{Item, Printer, Reader, Selection};
+
+/// An error says something, and so does what caused it.
+pub fn check_error(error: &dyn Error) {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        assert!(
+            !error.to_string().trim().is_empty(),
+            "no message: {error:?}"
+        );
+        next = error.source();
+    }
+}
+
+/// Extracts to a directory, which must exist, and reads what was written: nothing of it is damaged, and it has the events that were
+/// counted. None: nothing can be extracted.
+pub fn extract_all(
+    memory: &impl PhysicalMemory,
+    root: u64,
+    options: &ExtractOptions,
+    output: &Path,
+) -> Option<Extraction> {
+    let extraction = match extract(memory, root, options, output) {
+        Ok(extraction) => extraction,
+        Err(error) => {
+            check_error(&error);
+            // Whatever a dump says, what is extracted can be written.
+            assert!(matches!(error, ExtractError::Directory(_)), "{error:?}");
+            return None;
+        }
+    };
+    let messages = &extraction.problems.messages;
+    assert!(messages.iter().all(|message| !message.is_empty()));
+    assert_eq!(messages.is_empty(), extraction.problems.count == 0);
+    let mut traces = extraction.traces.iter();
+    if traces.any(|trace| !trace.processes.is_empty()) {
+        let (events, problems) = read_all(output);
+        assert_eq!(problems, [""; 0]);
+        assert_eq!(events, extraction.events());
+    }
+    Some(extraction)
+}
+
+/// Reads all traces below a directory, and prints them: how many events there are, and what could not be read.
+pub fn read_all(directory: &Path) -> (u64, Vec<String>) {
+    let mut reader = match Reader::open(&[directory.to_owned()], Selection::default()) {
+        Ok(reader) => reader,
+        Err(problem) => {
+            check_error(&problem);
+            return (0, vec![problem.to_string()]);
+        }
+    };
+    let (mut printer, mut line) = (Printer::new(), Vec::new());
+    let (mut events, mut problems) = (0, Vec::new());
+    while let Some(item) = reader.next() {
+        match item {
+            Item::Event(event) => {
+                events += 1;
+                line.clear();
+                printer.event(&mut line, &event);
+                assert_eq!(line.last(), Some(&b'\n'));
+            }
+            Item::Lost(_) => {}
+            Item::Problem(problem) => {
+                check_error(&problem);
+                problems.push(problem.to_string());
+            }
+        }
+    }
+    (events, problems)
+}
