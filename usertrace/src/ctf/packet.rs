@@ -68,19 +68,13 @@ impl Packet {
         self.end = self.content;
     }
 
-    /// Has it room for so many more bytes?
+    /// So many more bytes of its events. None: it has no room for them.
     #[inline]
-    pub(super) fn has_room(&self, len: usize) -> bool {
+    pub(super) fn add(&mut self, len: usize) -> Option<&mut [u8]> {
         // There is always room for what it is filled up with.
-        self.memory.len() - self.end >= len + BLOCK
-    }
-
-    /// So many more bytes of its events, for which it has room.
-    #[inline]
-    pub(super) fn add(&mut self, len: usize) -> &mut [u8] {
-        let room = &mut self.memory[self.end..][..len];
+        let room = self.memory.get_mut(self.end..)?.get_mut(..len + BLOCK)?;
         self.end += len;
-        room
+        Some(&mut room[..len])
     }
 
     /// How long it is.

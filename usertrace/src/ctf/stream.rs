@@ -157,17 +157,28 @@ impl StreamOf {
 /// Copies bytes, of which there are as many: mostly a few words, for which a call costs more than they do.
 #[inline(always)]
 fn copy(to: &mut [u8], from: &[u8]) {
-    let len = from.len();
-    if len > 64 {
-        to.copy_from_slice(from);
-        return;
+    match from.len() {
+        8..=16 => copy_ends::<8>(to, from),
+        17..=32 => copy_ends::<16>(to, from),
+        33..=64 => copy_ends::<32>(to, from),
+        4..=7 => copy_ends::<4>(to, from),
+        1..=3 => {
+            for (to, from) in to.iter_mut().zip(from) {
+                *to = *from;
+            }
+        }
+        0 => {}
+        _ => to.copy_from_slice(from),
     }
-    let (to_words, to_rest) = to.as_chunks_mut::<8>();
-    let (from_words, from_rest) = from.as_chunks::<8>();
-    for (to, from) in to_words.iter_mut().zip(from_words) {
+}
+
+/// Copies the first `N` bytes and the last `N`, of which some may be the same.
+#[inline(always)]
+fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) {
+    if let (Some(to), Some(from)) = (to.first_chunk_mut::<N>(), from.first_chunk()) {
         *to = *from;
     }
-    for (to, from) in to_rest.iter_mut().zip(from_rest) {
+    if let (Some(to), Some(from)) = (to.last_chunk_mut::<N>(), from.last_chunk()) {
         *to = *from;
     }
 }
@@ -318,19 +329,22 @@ impl StreamWriter {
             self.tell_discarded(time)?;
         }
         let len = EVENT_HEADER_LEN + contexts.len() + payload.len();
-        // There is none in a packet that was not begun.
-        if !self.packet.has_room(len) {
+        loop {
+            // There is none in a packet that was not begun.
+            if let Some(room) = self.packet.add(len) {
+                let (header, rest) = room.split_at_mut(EVENT_HEADER_LEN);
+                header[..2].copy_from_slice(&id.to_ne_bytes());
+                header[2..].copy_from_slice(&time.to_ne_bytes());
+                let (of_contexts, of_payload) = rest.split_at_mut(contexts.len());
+                if !contexts.is_empty() {
+                    of_contexts.copy_from_slice(contexts);
+                }
+                copy(of_payload, payload);
+                self.time = time;
+                return Ok(());
+            }
             self.begin_packet(time, len)?;
         }
-        self.time = time;
-        let room = self.packet.add(len);
-        let (header, rest) = room.split_at_mut(EVENT_HEADER_LEN);
-        header[..2].copy_from_slice(&id.to_ne_bytes());
-        header[2..].copy_from_slice(&time.to_ne_bytes());
-        let (of_contexts, of_payload) = rest.split_at_mut(contexts.len());
-        copy(of_contexts, contexts);
-        copy(of_payload, payload);
-        Ok(())
     }
 
     /// Begins a packet with room for so many bytes of an event.

@@ -384,7 +384,8 @@ impl RingReader {
     }
 
     /// Parses short records, which nearly all are, in a piece that begins at `base`, from `position` on, up to what is none.
-    #[inline]
+    // By itself, so that what its loop needs is in registers.
+    #[inline(never)]
     fn parse_short<E>(
         &mut self,
         piece: &[u8],

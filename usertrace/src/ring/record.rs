@@ -83,12 +83,8 @@ pub(super) fn id(header: u64) -> u16 {
 
 /// The full time, at or after `time`, whose low 48 bits are those of a record's header word.
 fn later(time: u64, header: u64) -> Option<u64> {
-    let same_high = time & !TIME_MASK | header >> LTT_ID_BITS;
-    if same_high >= time {
-        Some(same_high)
-    } else {
-        same_high.checked_add(TIME_MASK + 1)
-    }
+    let passed = (header >> LTT_ID_BITS).wrapping_sub(time) & TIME_MASK;
+    time.checked_add(passed)
 }
 
 /// Like [`later`], in a sub-buffer in which the high bits of the time do not change.
@@ -112,12 +108,12 @@ pub(super) fn short<'a>(
         return None;
     }
     let time = later(time, header).filter(|&time| time <= max_time)?;
-    let len = lengths.payload_len(id, &bytes[8..])?;
-    let padded = len.checked_next_multiple_of(8)?.checked_add(8)?;
-    if padded > bytes.len() {
-        return None;
-    }
-    Some((time, padded as u64, bytes.get(8..8 + len)?))
+    let room = bytes.get(8..)?;
+    let len = lengths.payload_len(id, room)?;
+    let payload = room.get(..len)?;
+    // No overflow: no slice is nearly so long.
+    let padded = (len + 7) & !7;
+    (padded <= room.len()).then_some((time, 8 + padded as u64, payload))
 }
 
 impl<'a> Record<'a> {
