@@ -326,7 +326,7 @@ impl StreamWriter {
             time
         };
         if self.discarded != self.discarded_written {
-            self.tell_discarded(time)?;
+            return self.event_after_discarded(id, time, contexts, payload);
         }
         let len = EVENT_HEADER_LEN + contexts.len() + payload.len();
         loop {
@@ -345,6 +345,35 @@ impl StreamWriter {
             }
             self.begin_packet(time, len)?;
         }
+    }
+
+    /// Adds an event before which some are missing. It is in a packet of its own, between whose end and that of the packet
+    /// before it they were discarded. A packet without events would say the same, but Trace Compass reads up to the first
+    /// one only, unless the file begins with it.
+    #[cold]
+    fn event_after_discarded(
+        &mut self,
+        id: u16,
+        time: u64,
+        contexts: &[u8],
+        payload: &[u8],
+    ) -> io::Result<()> {
+        self.flush()?;
+        self.begin_file(time)?;
+        let begin = self.time;
+        self.discarded_written = self.discarded;
+        self.event(id, time, contexts, payload)?;
+        self.write_packet(begin)
+    }
+
+    /// Begins the file with a packet without events, if it has none: a reader compares what two packets say, and so cannot
+    /// make anything of the first one.
+    fn begin_file(&mut self, time: u64) -> io::Result<()> {
+        if self.packets == 0 {
+            self.time = time.min(self.time);
+            self.write_empty(self.time)?;
+        }
+        Ok(())
     }
 
     /// Begins a packet with room for so many bytes of an event.
@@ -367,10 +396,7 @@ impl StreamWriter {
     /// When the file cannot be written.
     pub fn overwrite(&mut self, subbuffers: u64) -> io::Result<()> {
         self.flush()?;
-        if self.packets == 0 {
-            // A reader compares numbers of two packets, and so cannot make anything of the first one's.
-            self.write_empty(self.time)?;
-        }
+        self.begin_file(self.time)?;
         self.packets = self.packets.saturating_add(subbuffers);
         self.gap = true;
         Ok(())
@@ -394,7 +420,9 @@ impl StreamWriter {
     pub fn finish(&mut self) -> io::Result<()> {
         self.flush()?;
         if self.discarded != self.discarded_written {
-            self.tell_discarded(self.time)?;
+            self.begin_file(self.time)?;
+            self.discarded_written = self.discarded;
+            self.write_empty(self.time)?;
         }
         if self.gap {
             self.write_empty(self.time)?;
@@ -406,21 +434,6 @@ impl StreamWriter {
     #[must_use]
     pub fn written(&self) -> u64 {
         self.written
-    }
-
-    /// An empty packet up to `time`, between whose end and that of the packet before it the events were discarded.
-    #[cold]
-    fn tell_discarded(&mut self, time: u64) -> io::Result<()> {
-        self.flush()?;
-        if self.packets == 0 {
-            // A reader compares counts of two packets, and so cannot make anything of the first one's.
-            self.time = time.min(self.time);
-            self.write_empty(self.time)?;
-        }
-        let begin = self.time;
-        self.time = time.max(begin);
-        self.discarded_written = self.discarded;
-        self.write_empty(begin)
     }
 
     /// Writes a packet without events.
@@ -607,6 +620,50 @@ mod tests {
             std::fs::read(directory.join("main_0")).unwrap()
         };
         assert_eq!(write("killed", true), write("whole", false));
+    }
+
+    /// F1: Trace Compass takes a packet without events for the end of the file, unless the file begins with it
+    /// (`StreamInputPacketIndex.append`, since 2017): what is lost is told by the packet of the event after it.
+    #[test]
+    fn a_packet_without_events_is_the_first_or_the_last_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let (channel, of) = (StreamChannel::new("main", 1), StreamOf::Process(0));
+        let memory = PacketMemory::default();
+        let mut stream =
+            StreamWriter::create(directory.path(), memory, [7; 16], &channel, of, 10).unwrap();
+        stream.discard(2);
+        for time in [11, 12, 5, 13] {
+            stream.event(1, time, &[], &[1; 8]).unwrap();
+            stream.event(1, time + 1, &[], &[2; 8]).unwrap();
+            stream.discard(3);
+            stream.overwrite(4).unwrap();
+        }
+        stream.finish().unwrap();
+        let bytes = std::fs::read(directory.path().join("main_0")).unwrap();
+        let word = |at: usize| u64::from_ne_bytes(*bytes[at..].first_chunk().unwrap());
+        let (mut packets, mut at, mut end) = (Vec::new(), 0, 0);
+        while at < bytes.len() {
+            let words: [u64; 6] = std::array::from_fn(|n| word(at + 32 + 8 * n));
+            let [begin, this_end, content, size, number, discarded] = words;
+            assert!(end <= begin && begin <= this_end, "{words:?}");
+            packets.push((content / 8 - stream.header_len() as u64, number, discarded));
+            end = this_end;
+            at += size as usize / 8;
+        }
+        // The header of an event has 10 bytes. The first one after a loss is alone, as its packet's end is where the loss ends.
+        let want = [
+            (0, 0, 0),
+            (18, 1, 2),
+            (18, 2, 2),
+            (18, 7, 5),
+            (18, 8, 5),
+            (18, 13, 8),
+            (18, 14, 8),
+            (18, 19, 11),
+            (18, 20, 11),
+            (0, 25, 14),
+        ];
+        assert_eq!(packets, want);
     }
 
     /// A10: what is written around the page cache is what would be written through it, and what another writer goes on with.
