@@ -52,8 +52,17 @@ pub(crate) fn directories(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Reads the trace of one process.
+/// What takes the place of the metadata as soon as it is whole.
+const NEW_METADATA: &str = ".metadata.new";
+
+/// Reads the trace of one process, which is written no more.
 pub(crate) fn read(directory: &Path) -> Trace {
+    assert!(!directory.join(NEW_METADATA).exists());
+    read_so_far(directory)
+}
+
+/// Reads what there is of the trace of one process.
+pub(crate) fn read_so_far(directory: &Path) -> Trace {
     let mut trace = Trace::default();
     let metadata = fs::read_to_string(directory.join("metadata")).unwrap();
     assert!(metadata.starts_with("/* CTF 1.8 */"));
@@ -65,7 +74,7 @@ pub(crate) fn read(directory: &Path) -> Trace {
             read_stream(&fs::read(&path).unwrap(), &mut trace);
             trace.streams.push(path);
         } else {
-            assert_eq!(name, "metadata");
+            assert!(["metadata", NEW_METADATA].contains(&name), "{name}");
         }
     }
     trace
