@@ -88,13 +88,16 @@ const ALL: &[&[Case]] = &[
     kernel_events::CASES,
     sessions::CASES,
     stays::CASES,
-    systemd::CASES,
     fuzz::CASES,
     cycles::CASES,
 ];
 
 /// What is about the command alone, takes minutes, and is the same on each kernel: not for the debug kernel.
-const ON_ONE_KERNEL: &[&[Case]] = &[sessions::MANUAL];
+const ON_ONE_KERNEL: &[&[Case]] = &[
+    sessions::OF_THE_COMMAND,
+    stays::OF_THE_COMMAND,
+    systemd::OF_THE_COMMAND,
+];
 
 /// Tests that take longer say so, for those who wonder what takes so long.
 const LONG: Duration = Duration::from_secs(10);
