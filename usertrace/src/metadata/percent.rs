@@ -1,16 +1,13 @@
 //! Any text as one word: bytes other than letters, digits and `_ . -` are `%` and two hexadecimal digits (RFC 3986).
 
-use std::fmt::Write as _;
+use crate::event::encoded;
 
 /// The text as such a word.
 pub(super) fn encode(text: &str) -> String {
     let mut word = String::new();
     for byte in text.bytes() {
-        if is_plain(byte) {
-            word.push(char::from(byte));
-        } else {
-            let _ = write!(word, "%{byte:02X}");
-        }
+        let (encoded, len) = encoded(byte);
+        word.extend(encoded[..len].iter().copied().map(char::from));
     }
     word
 }
@@ -39,7 +36,7 @@ pub(super) fn decode_bytes(word: &str) -> Option<Vec<u8>> {
 }
 
 fn is_plain(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-')
+    encoded(byte).1 == 1
 }
 
 /// The value of a digit. Letters are upper case.
