@@ -218,7 +218,6 @@ fn a10_sigkill_loses_no_committed_event_of_any_scope() {
     const THREADS: usize = 2;
     let mut random = Random::new();
     for scope in SCOPES {
-        let mut total = 0;
         for round in 0..scaled(4) {
             let trace = Trace::started_of("killed", scope, 16384, 8);
             let witness: [Shared; THREADS] = std::array::from_fn(|_| Shared::new());
@@ -255,7 +254,11 @@ fn a10_sigkill_loses_no_committed_event_of_any_scope() {
                     .each_ref()
                     .map(|seen| seen.get().load(Ordering::Acquire))
             };
-            wait::until("both write", || seen().iter().all(|&seen| seen > 0));
+            // Both have a first event, and somebody is past the barrier: of a ring that they share one may fill the rest.
+            wait::until("both write", || {
+                let seen = seen();
+                seen.iter().all(|&seen| seen > 0) && seen.iter().any(|&seen| seen > 1)
+            });
             spin(Duration::from_micros(random.below(500)));
             child.signal(Signal::SIGKILL);
             child.wait();
@@ -271,10 +274,8 @@ fn a10_sigkill_loses_no_committed_event_of_any_scope() {
                     recorded == seen || recorded == seen + 1,
                     "{recorded} recorded, {seen} witnessed, {scope}, round {round}, {random:?}"
                 );
-                total += recorded;
             }
         }
-        assert!(total > 2 * scaled(4), "they did write: {total}");
     }
 }
 
