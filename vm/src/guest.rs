@@ -22,6 +22,7 @@ use crate::monitor::{self, Event, Limits};
 use crate::outcome::Outcome;
 use crate::paths::{KernelConfig, cache_dir, kernel_image, repository, target_dir};
 use crate::qemu::{Machine, Qemu, Time, processors};
+use crate::run_dir::RunDir;
 use crate::shell::RawTerminal;
 use crate::splat::Scanner;
 use crate::streams::{Output, Sink, Streams, start_input};
@@ -31,9 +32,6 @@ use crate::{initramfs, shell};
 pub const CRASH_ROOT: &str = "crash-root";
 /// That initramfs, beside the harness's own.
 const CRASH_INITRAMFS: &str = "crash-initramfs";
-
-/// How many runs' directories are kept.
-const KEPT_RUNS: usize = 60;
 /// How many of the console's last lines are shown.
 const END_LINES: usize = 25;
 
@@ -332,7 +330,8 @@ impl Guest {
     /// # Errors
     /// The guest could not be started. Everything that goes wrong later is an [`Outcome`].
     pub fn run(self, streams: Streams) -> Result<Run> {
-        let dir = new_run_dir()?;
+        let run_dir = RunDir::new(&cache_dir()?.join("runs"))?;
+        let dir = run_dir.path().to_owned();
         let out = match &self.out {
             Some(out) => out.clone(),
             None => dir.join("out"),
@@ -711,22 +710,4 @@ fn start_reports(from: UnixStream, events: Sender<Event>) -> Result<()> {
         }
     })?;
     Ok(())
-}
-
-/// A new directory for a run; the oldest ones go.
-fn new_run_dir() -> Result<PathBuf> {
-    let runs = cache_dir()?.join("runs");
-    fs::create_dir_all(&runs).with_context(|| format!("making {}", runs.display()))?;
-    let mut old: Vec<_> = fs::read_dir(&runs)?
-        .flatten()
-        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
-        .collect();
-    old.sort();
-    for (_, path) in old.iter().rev().skip(KEPT_RUNS) {
-        let _ = fs::remove_dir_all(path);
-    }
-    Ok(tempfile::Builder::new()
-        .prefix("run-")
-        .tempdir_in(&runs)?
-        .keep())
 }

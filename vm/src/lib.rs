@@ -23,6 +23,7 @@ mod monitor;
 mod outcome;
 mod paths;
 mod qemu;
+mod run_dir;
 mod shell;
 mod splat;
 mod streams;
