@@ -195,12 +195,12 @@ impl ConsumerFile for File {
         self.consumed_calls.set(self.consumed_calls.get() + 1);
         // What was claimed was overwritten, perhaps before it was read.
         if described && ring.claimed == 0 {
-            // Each event takes 18 bytes there, and at least 16 in the ring, other than headers and padding.
+            // Each event takes 16 bytes there, and at least as many in the ring, other than headers and padding.
             let subbufs = position / SUBBUF - ring.consumed / SUBBUF + 1;
             let events = (position - ring.consumed).saturating_sub(subbufs * (64 + 16)) / 16;
             let bytes = stream_bytes(&self.output);
             assert!(
-                bytes - self.stream_bytes.get() >= events * 18,
+                bytes - self.stream_bytes.get() >= events * 16,
                 "consumed before it was written"
             );
             self.stream_bytes.set(bytes);

@@ -254,12 +254,13 @@ fn f4_damage_in_a_packet_is_its_own() {
     let directory = tempfile::tempdir().unwrap();
     let (path, ends) = four_packets(directory.path());
     let whole = fs::read(&path).unwrap();
-    // The fifth event of the second packet, which is of 18 bytes: its id, and its time.
-    let event = ends[0] as usize + 84 + 5 * 18;
+    // The fifth event of the second packet, which is of 16 bytes: its id, and its time.
+    let event = ends[0] as usize + 88 + 5 * 16;
+    let not_of_it = "an event of a time that is not its packet's";
     for (at, bytes, what) in [
         (event, &[9, 0][..], "event id 9 is not declared"),
-        (event + 2, &[0; 8][..], "an event of the time before"),
-        (event + 2, &[0xff; 8][..], "a time beyond what can be said"),
+        (event + 2, &[0; 6][..], not_of_it),
+        (event + 2, &[0xff; 6][..], not_of_it),
     ] {
         let mut damaged = whole.clone();
         damaged[at..at + bytes.len()].copy_from_slice(bytes);
@@ -299,6 +300,13 @@ fn f4_damage_in_a_packet_is_its_own() {
         );
         assert_eq!(read.events, 20, "{what}");
     }
+    let mut damaged = whole.clone();
+    damaged[packet + 32..][..16].fill(0xff);
+    fs::write(&path, damaged).unwrap();
+    let of_no_time = read(directory.path());
+    assert_eq!(of_no_time.events, 20);
+    let said = of_no_time.problems[0].to_string();
+    assert!(said.contains("a time beyond what can be said"), "{said}");
     // An event that goes beyond its packet.
     let mut damaged = whole.clone();
     let bits = (ends[1] - ends[0] - 1) * 8;
@@ -341,11 +349,13 @@ fn metadata_of_others_are_refused_by_line() {
             "line 14: a header other than of magic, uuid",
         ),
         (
+            "ltt_event_id_t id",
             "uint16_t id",
-            "uint32_t id",
             "a header other than of id, timestamp",
         ),
         ("string", "strange", ""),
+        ("align = 64", "align = 32", "an alignment of 32"),
+        ("size = 48", "size = 40", "an integer of 40 bits"),
         ("base = 10", "base = 8", "an integer of base 8"),
         (
             "size = 64; align = 8; signed = false; base",

@@ -159,9 +159,10 @@ pub(super) fn packet_header() -> Vec<Member<'static>> {
     header.into_iter().map(own).collect()
 }
 
-/// What events begin with, before their contexts.
+/// What events begin with, before their contexts: the first word of a record, as it is in a ring (see `ltt.h`) of a
+/// little-endian machine, which all are that have a writer.
 pub(super) fn event_header() -> Vec<Member<'static>> {
-    let header = [("id", Role::EventId), ("timestamp", Role::Time)];
+    let header = [("id", Role::EventId), ("timestamp", Role::EventTime)];
     header.into_iter().map(own).collect()
 }
 
@@ -205,7 +206,8 @@ pub(super) enum Role {
     Owner,
     /// Of an event.
     EventId,
-    Time,
+    /// Its low 48 bits.
+    EventTime,
 }
 
 impl Role {
@@ -213,6 +215,7 @@ impl Role {
     pub(super) fn len(self) -> u32 {
         match self {
             Self::EventId => 2,
+            Self::EventTime => 6,
             Self::Magic | Self::Class | Self::Owner => 4,
             Self::Uuid => 16,
             Self::Instance
@@ -221,14 +224,22 @@ impl Role {
             | Self::ContentSize
             | Self::PacketSize
             | Self::PacketNumber
-            | Self::Discarded
-            | Self::Time => 8,
+            | Self::Discarded => 8,
         }
     }
 
-    /// Is it a time of the trace's clock?
+    /// Where it may begin, in bits.
+    pub(super) fn alignment(self) -> u32 {
+        match self {
+            // So is the whole event.
+            Self::EventId => 64,
+            _ => 8,
+        }
+    }
+
+    /// Is it a whole time of the trace's clock?
     pub(super) fn is_time(self) -> bool {
-        matches!(self, Self::Begin | Self::End | Self::Time)
+        matches!(self, Self::Begin | Self::End)
     }
 }
 

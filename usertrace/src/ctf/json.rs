@@ -176,7 +176,7 @@ fn own(role: Role) -> String {
         Role::Magic => "packet-magic-number",
         Role::Class => "data-stream-class-id",
         Role::Instance => "data-stream-id",
-        Role::Begin | Role::Time => "default-clock-timestamp",
+        Role::Begin | Role::EventTime => "default-clock-timestamp",
         Role::End => "packet-end-default-clock-timestamp",
         Role::ContentSize => "packet-content-length",
         Role::PacketSize => "packet-total-length",
@@ -185,11 +185,8 @@ fn own(role: Role) -> String {
         Role::Owner => return integer(UINT32, ""),
         Role::EventId => "event-record-class-id",
     };
-    let kind = Integer {
-        len: role.len() as u8,
-        ..UINT32
-    };
-    integer(kind, &format!(",\"roles\":[\"{name}\"]"))
+    let layout = layout(role.len() as u8, false, role.alignment());
+    format!("{{\"type\":\"fixed-length-unsigned-integer\",{layout},\"roles\":[\"{name}\"]}}")
 }
 
 /// An array or a sequence, of this length.
@@ -207,7 +204,7 @@ fn scalar(kind: Scalar) -> String {
     match kind {
         Scalar::Integer(kind) => integer(kind, ""),
         Scalar::Float { len } => {
-            let layout = layout(len, false);
+            let layout = layout(len, false, 8);
             format!("{{\"type\":\"fixed-length-floating-point-number\",{layout}}}")
         }
         // Readers would show another thing than they do in CTF 1.8 if it were a boolean.
@@ -215,14 +212,14 @@ fn scalar(kind: Scalar) -> String {
     }
 }
 
-fn layout(len: u8, big_endian: bool) -> String {
+fn layout(len: u8, big_endian: bool, alignment: u32) -> String {
     let order = if big_endian || cfg!(target_endian = "big") {
         "big-endian"
     } else {
         "little-endian"
     };
     let bits = 8 * u32::from(len);
-    format!("\"length\":{bits},\"byte-order\":\"{order}\",\"alignment\":8")
+    format!("\"length\":{bits},\"byte-order\":\"{order}\",\"alignment\":{alignment}")
 }
 
 /// `more`: other properties, each behind a comma.
@@ -233,7 +230,7 @@ fn integer(kind: Integer, more: &str) -> String {
     } else {
         ""
     };
-    let layout = layout(kind.len, kind.big_endian);
+    let layout = layout(kind.len, kind.big_endian, 8);
     format!("{{\"type\":\"fixed-length-{sign}-integer\",{layout}{base}{more}}}")
 }
 

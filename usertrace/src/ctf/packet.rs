@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(super) const BLOCK: usize = 4096;
 /// Room for a packet, unless one event alone needs more. Half of a second-level cache or less, on most machines.
 const ROOM: usize = 1 << 20;
+/// Events begin at multiples of so many bytes, counted from where their packet begins.
+const ALIGN: usize = 8;
 
 /// Memory for packets, which the streams of a trace have in turns: one has it only while it has a packet.
 #[derive(Clone, Debug, Default)]
@@ -29,8 +31,11 @@ pub(super) struct Packet {
     /// Empty: there is no packet.
     memory: Vec<u8>,
     start: usize,
+    /// Where the first event is to be.
     content: usize,
+    /// Where the next one is to be, and how much of what is before that is not the last one's.
     end: usize,
+    padding: usize,
 }
 
 impl Packet {
@@ -41,6 +46,7 @@ impl Packet {
             start: 0,
             content: 0,
             end: 0,
+            padding: 0,
         }
     }
 
@@ -52,7 +58,8 @@ impl Packet {
 
     /// Begins it, for a place in the file, with room for its header, and for that many bytes of events at least.
     pub(super) fn begin(&mut self, at: u64, header_len: usize, content_len: usize) {
-        let len = ROOM.max(header_len + content_len);
+        let to_content = header_len.next_multiple_of(ALIGN);
+        let len = ROOM.max(to_content + content_len.next_multiple_of(ALIGN));
         // Blocks before, for where it begins, and behind, for where it ends.
         let needed = len + 3 * BLOCK;
         if self.memory.is_empty() {
@@ -64,34 +71,53 @@ impl Packet {
         }
         let aligned = self.memory.as_ptr().addr().wrapping_neg() % BLOCK;
         self.start = aligned + (at % BLOCK as u64) as usize;
-        self.content = self.start + header_len;
+        self.content = self.start + to_content;
         self.end = self.content;
+        self.padding = to_content - header_len;
     }
 
-    /// So many more bytes of its events. None: it has no room for them.
+    /// So many more bytes of its events, and what is behind them up to where the next one is to be. None: it has no room for them.
     #[inline]
     pub(super) fn add(&mut self, len: usize) -> Option<&mut [u8]> {
-        // There is always room for what it is filled up with.
-        let room = self.memory.get_mut(self.end..)?.get_mut(..len + BLOCK)?;
-        self.end += len;
-        Some(&mut room[..len])
+        let padded = (len + (ALIGN - 1)) & !(ALIGN - 1);
+        self.add_padded(padded, padded - len)
     }
 
-    /// How long it is.
+    /// The same, where the last so many bytes are not of the last one.
+    #[inline]
+    pub(super) fn add_padded(&mut self, padded: usize, padding: usize) -> Option<&mut [u8]> {
+        debug_assert!(padded.is_multiple_of(ALIGN) && padding < ALIGN);
+        // There is always room for what it is filled up with.
+        let room = self.memory.get_mut(self.end..)?.get_mut(..padded + BLOCK)?;
+        self.end += padded;
+        self.padding = padding;
+        Some(&mut room[..padded])
+    }
+
+    /// How long it is, up to the end of its last event.
     pub(super) fn len(&self) -> usize {
-        self.end - self.start
+        self.end - self.padding - self.start
     }
 
     /// All of it, with its header, and filled up with so many zeros.
     pub(super) fn bytes(&mut self, header: &[u8], zeros: usize) -> &[u8] {
-        self.memory[self.start..self.content].copy_from_slice(header);
-        self.memory[self.end..][..zeros].fill(0);
-        &self.memory[self.start..self.end + zeros]
+        let content = &mut self.memory[self.start..self.content];
+        let (to, padding) = content.split_at_mut(header.len());
+        to.copy_from_slice(header);
+        padding.fill(0);
+        let end = self.start + self.len();
+        self.memory[end..][..zeros].fill(0);
+        &self.memory[self.start..end + zeros]
+    }
+
+    /// How many zeros there are to be behind a packet that need not end where a block does.
+    pub(super) fn zeros(&self) -> usize {
+        self.padding
     }
 
     /// There is none any more.
     pub(super) fn clear(&mut self) {
         self.pool.give(std::mem::take(&mut self.memory));
-        (self.start, self.content, self.end) = (0, 0, 0);
+        (self.start, self.content, self.end, self.padding) = (0, 0, 0, 0);
     }
 }

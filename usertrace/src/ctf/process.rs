@@ -12,7 +12,9 @@ use super::{
     Version,
 };
 use crate::metadata::{Contexts, Description, EventTable, InChannel};
-use crate::ring::{Channel, Counts, Item, MetaLengths, Patience, RingMemory, RingReader, Sink};
+use crate::ring::{
+    Channel, Counts, Item, MetaLengths, Patience, RingMemory, RingReader, Run, Sink,
+};
 use crate::writer::Scope;
 
 /// Whose buffers they are.
@@ -882,6 +884,21 @@ impl Sink for Events<'_> {
             Some((_, last)) => *last = time,
             none => *none = Some((time, time)),
         }
+        Ok(())
+    }
+
+    #[inline]
+    fn takes_run(&self, time: u64) -> bool {
+        // Behind contexts there is padding.
+        self.contexts.is_none()
+            && matches!(&self.stream.stream, Some(stream) if stream.takes_run(time))
+    }
+
+    fn run(&mut self, run: &Run<'_>) -> io::Result<()> {
+        let [first, last] = run.times;
+        let stream = self.stream.get(self.to)?;
+        stream.run(run.bytes, run.padding, run.times)?;
+        self.span.get_or_insert((first, last)).1 = last;
         Ok(())
     }
 

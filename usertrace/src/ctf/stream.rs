@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use usertrace_sys::uapi::{LTT_CHANNEL_MAIN, LTT_MAX_CHANNELS};
+use usertrace_sys::uapi::{LTT_CHANNEL_MAIN, LTT_ID_BITS, LTT_MAX_CHANNELS};
 
 use super::description::{class_of_channel, plain_class};
 use super::file::StreamFile;
@@ -25,8 +25,10 @@ const SHORT_HEADER_LEN: usize = PACKET_HEADER_LEN - 4;
 /// Where it says how long the packet is.
 #[cfg(feature = "tools")]
 const PACKET_SIZE: usize = 4 + 16 + 4 + 8 + 3 * 8;
-/// Header of an event: its id, and its time.
-const EVENT_HEADER_LEN: usize = 2 + 8;
+/// Header of an event: its id, and the low bits of its time.
+const EVENT_HEADER_LEN: usize = 8;
+/// All times that such bits can tell are within so many cycles of the event before, or of where the packet begins.
+const TIME_MASK: u64 = u64::MAX >> LTT_ID_BITS;
 
 /// The channel that a stream is of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -329,21 +331,50 @@ impl StreamWriter {
             return self.event_after_discarded(id, time, contexts, payload);
         }
         let len = EVENT_HEADER_LEN + contexts.len() + payload.len();
+        if time.wrapping_sub(self.time) > TIME_MASK {
+            self.flush()?;
+        }
         loop {
             // There is none in a packet that was not begun.
             if let Some(room) = self.packet.add(len) {
+                if let Some(last) = room.last_chunk_mut::<8>() {
+                    *last = [0; 8];
+                }
                 let (header, rest) = room.split_at_mut(EVENT_HEADER_LEN);
-                header[..2].copy_from_slice(&id.to_ne_bytes());
-                header[2..].copy_from_slice(&time.to_ne_bytes());
-                let (of_contexts, of_payload) = rest.split_at_mut(contexts.len());
+                let word = time << LTT_ID_BITS | u64::from(id);
+                header.copy_from_slice(&word.to_ne_bytes());
+                let (of_contexts, rest) = rest.split_at_mut(contexts.len());
                 if !contexts.is_empty() {
                     of_contexts.copy_from_slice(contexts);
                 }
-                copy(of_payload, payload);
+                copy(&mut rest[..payload.len()], payload);
                 self.time = time;
                 return Ok(());
             }
             self.begin_packet(time, len)?;
+        }
+    }
+
+    /// Can records that begin at `time` be written as they are in the ring?
+    #[inline]
+    pub fn takes_run(&self, time: u64) -> bool {
+        time.wrapping_sub(self.time) <= TIME_MASK && self.discarded == self.discarded_written
+    }
+
+    /// Adds short records as they are in the ring, with headers and padding, of which `padding` bytes are the last one's, after
+    /// [`StreamWriter::takes_run`]. They begin and end at these times, and each is after the one before.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn run(&mut self, records: &[u8], padding: usize, times: [u64; 2]) -> io::Result<()> {
+        let [first, last] = times;
+        loop {
+            if let Some(room) = self.packet.add_padded(records.len(), padding) {
+                room.copy_from_slice(records);
+                self.time = last;
+                return Ok(());
+            }
+            self.begin_packet(first, records.len())?;
         }
     }
 
@@ -360,7 +391,7 @@ impl StreamWriter {
     ) -> io::Result<()> {
         self.flush()?;
         self.begin_file(time)?;
-        let begin = self.time;
+        let begin = self.time.max(time.saturating_sub(TIME_MASK));
         self.discarded_written = self.discarded;
         self.event(id, time, contexts, payload)?;
         self.write_packet(begin)
@@ -450,7 +481,8 @@ impl StreamWriter {
     fn write_packet(&mut self, begin: u64) -> io::Result<()> {
         let content = self.packet.len();
         let padding = self.file.padding(self.written, content);
-        let len = content + padding.unwrap_or(0);
+        let zeros = padding.unwrap_or(self.packet.zeros());
+        let len = content + zeros;
         let mut header = Vec::with_capacity(PACKET_HEADER_LEN);
         header.extend_from_slice(&MAGIC.to_ne_bytes());
         header.extend_from_slice(&self.uuid);
@@ -470,7 +502,7 @@ impl StreamWriter {
             header.extend_from_slice(&context.to_ne_bytes());
         }
         debug_assert_eq!(header.len(), self.header_len());
-        let bytes = self.packet.bytes(&header, padding.unwrap_or(0));
+        let bytes = self.packet.bytes(&header, zeros);
         let written = self.file.write(bytes, self.written, padding.is_some());
         self.packet.clear();
         if let Err(error) = written {
@@ -650,21 +682,47 @@ mod tests {
             end = this_end;
             at += size as usize / 8;
         }
-        // The header of an event has 10 bytes. The first one after a loss is alone, as its packet's end is where the loss ends.
+        // The header of an event has 8 bytes. The first one after a loss is alone, as its packet's end is where the loss ends.
         let want = [
             (0, 0, 0),
-            (18, 1, 2),
-            (18, 2, 2),
-            (18, 7, 5),
-            (18, 8, 5),
-            (18, 13, 8),
-            (18, 14, 8),
-            (18, 19, 11),
-            (18, 20, 11),
+            (16, 1, 2),
+            (16, 2, 2),
+            (16, 7, 5),
+            (16, 8, 5),
+            (16, 13, 8),
+            (16, 14, 8),
+            (16, 19, 11),
+            (16, 20, 11),
             (0, 25, 14),
         ];
         assert_eq!(packets, want);
     }
+
+    /// What a stream file has: for each packet its size, and the id, the time, and all bytes of each event.
+    fn packets(bytes: &[u8], header_len: usize, lens: &[usize]) -> Vec<(usize, Vec<Parsed>)> {
+        let word = |at: usize| u64::from_ne_bytes(*bytes[at..].first_chunk().unwrap());
+        let (mut packets, mut at, mut lens) = (Vec::new(), 0, lens.iter());
+        while at < bytes.len() {
+            let size = |n: usize| (word(at + 32 + 8 * n) / 8) as usize;
+            let (content, packet) = (at + size(2), at + size(3));
+            let (mut end, mut time) = (at + header_len, word(at + 32));
+            let mut events = Vec::new();
+            while end < content {
+                let next = at + (end - at).next_multiple_of(8);
+                time += (word(next) >> 16).wrapping_sub(time) & (u64::MAX >> 16);
+                end = next + 8 + lens.next().unwrap();
+                events.push((word(next) as u16, time, bytes[next + 8..end].to_vec()));
+            }
+            assert_eq!(end, content);
+            assert_eq!(events.last().map_or(time, |event| event.1), word(at + 40));
+            assert!(bytes[content..packet].iter().all(|&byte| byte == 0));
+            packets.push((packet - at, events));
+            at = packet;
+        }
+        packets
+    }
+
+    type Parsed = (u16, u64, Vec<u8>);
 
     /// A10: what is written around the page cache is what would be written through it, and what another writer goes on with.
     #[test]
@@ -681,11 +739,33 @@ mod tests {
         let mut want = Vec::new();
         // Several long ones, one that is short, one with an event that is longer than any other, and long ones again.
         for (count, len) in [(90_000, 32), (3, 8), (1, 3 << 20), (40_000, 33)] {
+            // Some as they come from a ring, with something behind them that is nothing's.
+            let mut run = (Vec::new(), 0, [0, 0]);
             for _ in 0..count {
                 let n = want.len() as u64;
-                let payload = vec![n as u8; len];
-                stream.event(3, 1000 + n, &[], &payload).unwrap();
-                want.push((3, 1000 + n, payload));
+                let (time, payload) = (1000 + n, vec![n as u8; len]);
+                if n % 100 < 90 {
+                    let (records, padding, times) = &mut run;
+                    if records.is_empty() {
+                        times[0] = time;
+                    }
+                    times[1] = time;
+                    records.extend_from_slice(&(time << 16 | 3).to_ne_bytes());
+                    records.extend_from_slice(&payload);
+                    *padding = payload.len().next_multiple_of(8) - payload.len();
+                    records.extend_from_slice(&[0xee; 7][..*padding]);
+                } else {
+                    let (records, padding, times) = std::mem::take(&mut run);
+                    if !records.is_empty() {
+                        assert!(stream.takes_run(times[0]));
+                        stream.run(&records, padding, times).unwrap();
+                    }
+                    stream.event(3, time, &[], &payload).unwrap();
+                }
+                want.push((3, time, payload));
+            }
+            if let (records @ [_, ..], padding, times) = (&run.0[..], run.1, run.2) {
+                stream.run(records, padding, times).unwrap();
             }
             stream.flush().unwrap();
             // Nobody has it between two packets.
@@ -697,25 +777,45 @@ mod tests {
             stream = create(&state);
         }
         let bytes = std::fs::read(&path).unwrap();
-        let word = |at: usize| u64::from_ne_bytes(*bytes[at..].first_chunk().unwrap()) as usize;
-        let (mut got, mut at, mut padded) = (Vec::new(), 0, 0);
-        while at < bytes.len() {
-            let (content, packet) = (at + word(at + 48) / 8, at + word(at + 56) / 8);
-            let mut next = at + PACKET_HEADER_LEN;
-            while next < content {
-                let payload = next + EVENT_HEADER_LEN;
-                let id = u16::from_ne_bytes(*bytes[next..].first_chunk().unwrap());
-                let time = word(next + 2) as u64;
-                let len = want[got.len()].2.len();
-                got.push((id, time, bytes[payload..payload + len].to_vec()));
-                next = payload + len;
-            }
-            assert_eq!(next, content);
-            assert!(bytes[content..packet].iter().all(|&byte| byte == 0));
-            padded += usize::from(packet > content && packet % 4096 == 0);
-            at = packet;
-        }
+        let lens: Vec<_> = want.iter().map(|(_, _, payload)| payload.len()).collect();
+        let packets = packets(&bytes, stream.header_len(), &lens);
+        let padded = packets.iter().filter(|(len, _)| len % 4096 == 0);
+        let padded = padded.count();
+        let got: Vec<_> = packets.into_iter().flat_map(|(_, events)| events).collect();
         assert!(got == want, "{} of {} events", got.len(), want.len());
         assert!(padded > 0);
+    }
+
+    /// A word has 48 bits of an event's time: where more passed since the event before, a packet begins, which has all of them.
+    #[test]
+    fn events_that_are_days_apart_are_in_packets_of_their_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let (channel, of) = (StreamChannel::new("main", 1), StreamOf::Process(0));
+        let memory = PacketMemory::default();
+        let mut stream =
+            StreamWriter::create(directory.path(), memory, [7; 16], &channel, of, 10).unwrap();
+        let far = 1 << 48;
+        let times = [11, 10 + far, 10 + 2 * far, 11 + 3 * far, 12 + 4 * far];
+        for time in times {
+            stream.event(1, time, &[], &[1; 8]).unwrap();
+        }
+        assert!(stream.takes_run(11 + 5 * far) && !stream.takes_run(12 + 5 * far));
+        assert!(!stream.takes_run(11 + 4 * far));
+        // What is lost is told by a packet that begins where the one before ended, unless that is too far away.
+        stream.discard(1);
+        assert!(!stream.takes_run(11 + 5 * far));
+        stream.event(1, 20 + 6 * far, &[], &[1; 8]).unwrap();
+        stream.finish().unwrap();
+        let bytes = std::fs::read(directory.path().join("main_0")).unwrap();
+        let packets = packets(&bytes, stream.header_len(), &[8; 6]);
+        let got: Vec<Vec<_>> = packets
+            .iter()
+            .map(|(_, events)| events.iter().map(|&(_, time, _)| time).collect())
+            .collect();
+        let [a, b, c, d, e] = times;
+        assert_eq!(
+            got,
+            [vec![a, b], vec![c], vec![d], vec![e], vec![20 + 6 * far]]
+        );
     }
 }

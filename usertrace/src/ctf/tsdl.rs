@@ -62,12 +62,18 @@ typealias integer {{
 	size = 64; align = 8; signed = false;
 	map = clock.{CLOCK}.value;
 }} := ltt_time_t;
+typealias integer {{ size = 16; align = {id_align}; signed = false; }} := ltt_event_id_t;
+typealias integer {{
+	size = 48; align = 8; signed = false;
+	map = clock.{CLOCK}.value;
+}} := ltt_event_time_t;
 ",
         name = string(CLOCK),
         description = string(CLOCK_DESCRIPTION),
         freq = clock.freq(),
         offset_s = clock.offset_s(),
         offset = clock.offset(),
+        id_align = Role::EventId.alignment(),
     );
     text
 }
@@ -123,6 +129,8 @@ fn declaration(member: &Member<'_>) -> String {
     let name = format!("_{}", member.name);
     match &member.kind {
         Kind::Own(Role::Uuid) => format!("uint8_t {}[{}]", member.name, Role::Uuid.len()),
+        Kind::Own(Role::EventId) => format!("ltt_event_id_t {}", member.name),
+        Kind::Own(Role::EventTime) => format!("ltt_event_time_t {}", member.name),
         Kind::Own(role) if role.is_time() => format!("ltt_time_t {}", member.name),
         Kind::Own(role) => format!("uint{}_t {}", 8 * role.len(), member.name),
         Kind::Length => format!("uint32_t {name}"),

@@ -82,6 +82,13 @@ impl PayloadLengths for InChannel<'_> {
         let len = self.events.payload_len(id, rest)?;
         Some(bytes.len() - rest.len() + len)
     }
+
+    fn record_lens(&self) -> &[u32] {
+        match self.contexts {
+            None => self.events.record_lens(),
+            Some(_) => &[],
+        }
+    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,14 @@ use crate::ring::PayloadLengths;
 pub struct EventTable {
     events: HashMap<u16, Event>,
     /// By id, how long payloads are: a reader asks for each record. Ids are given one after the other, so they are low.
-    lengths: Vec<Length>,
+    lengths: Lengths,
+}
+
+/// Lengths of payloads, and of records that are always of one length: 0 is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Lengths {
+    payloads: Vec<Length>,
+    records: Vec<u32>,
 }
 
 /// How long payloads of an event are.
@@ -43,7 +50,7 @@ impl EventTable {
         use std::collections::hash_map::Entry;
         match self.events.entry(event.id) {
             Entry::Vacant(entry) => {
-                note_length(&mut self.lengths, &event);
+                self.lengths.note(&event);
                 Ok(Some(entry.insert(event)))
             }
             // Threads on two CPUs may describe the same event.
@@ -76,30 +83,39 @@ impl FromIterator<Event> for EventTable {
     fn from_iter<I: IntoIterator<Item = Event>>(events: I) -> Self {
         let mut table = Self::default();
         for event in events {
-            note_length(&mut table.lengths, &event);
+            table.lengths.note(&event);
             table.events.insert(event.id, event);
         }
         table
     }
 }
 
-fn note_length(lengths: &mut Vec<Length>, event: &Event) {
-    let id = usize::from(event.id);
-    if lengths.len() <= id {
-        lengths.resize(id + 1, Length::Unknown);
+impl Lengths {
+    fn note(&mut self, event: &Event) {
+        let id = usize::from(event.id);
+        if self.payloads.len() <= id {
+            self.payloads.resize(id + 1, Length::Unknown);
+            self.records.resize(id + 1, 0);
+        }
+        let fixed = event.fixed_len().and_then(|len| u32::try_from(len).ok());
+        self.payloads[id] = fixed.map_or(Length::Variable, Length::Fixed);
+        let padded = fixed.and_then(|len| len.checked_next_multiple_of(8)?.checked_add(8));
+        self.records[id] = padded.unwrap_or(0);
     }
-    let fixed = event.fixed_len().and_then(|len| u32::try_from(len).ok());
-    lengths[id] = fixed.map_or(Length::Variable, Length::Fixed);
 }
 
 impl PayloadLengths for EventTable {
     #[inline(always)]
     fn payload_len(&self, id: u16, bytes: &[u8]) -> Option<usize> {
-        match *self.lengths.get(usize::from(id))? {
+        match *self.lengths.payloads.get(usize::from(id))? {
             Length::Unknown => None,
             Length::Fixed(len) => Some(len as usize).filter(|&len| len <= bytes.len()),
             Length::Variable => self.get(id)?.payload_len(bytes),
         }
+    }
+
+    fn record_lens(&self) -> &[u32] {
+        &self.lengths.records
     }
 }
 
@@ -126,6 +142,7 @@ mod tests {
         assert!(table.describe(b"9 a:d 0 u8 x;str s\0").unwrap().is_some());
         assert_eq!(table.payload_len(9, b"xyz\0zy"), Some(4));
         assert_eq!(table.payload_len(9, b"xyz"), None);
+        assert_eq!(table.record_lens()[7..], [16, 0, 0]);
         let events = [7, 9].map(|id| table.get(id).unwrap().clone());
         let again: EventTable = events.into_iter().collect();
         assert_eq!(again.lengths, table.lengths);

@@ -10,6 +10,9 @@ use crate::metadata::{Element, FieldType, Integer, Scalar};
 pub(super) enum Type {
     /// Of 64 bits, by the trace's clock.
     Time,
+    /// The low 48 bits of such a one, and the id before it.
+    EventTime,
+    EventId,
     /// A byte of a text.
     Char,
     Field(FieldType),
@@ -184,7 +187,9 @@ pub(super) fn fields(
                 }
                 kind
             }
-            (Of::One, Type::Char | Type::Time) => return Err(wrong("of a strange type")),
+            (Of::One, Type::Char | Type::Time | Type::EventTime | Type::EventId) => {
+                return Err(wrong("of a strange type"));
+            }
             (Of::Array(len), kind) => {
                 let len = u16::try_from(len).ok().filter(|&len| len > 0);
                 let len = len.ok_or_else(|| wrong("an array of a strange length"))?;

@@ -284,7 +284,7 @@ fn declare(declared: &mut Declared, fragment: Fragment) -> Result<(), String> {
                 &mut header,
                 &[
                     ("id", 2, "event-record-class-id"),
-                    ("timestamp", 8, "default-clock-timestamp"),
+                    ("timestamp", 6, "default-clock-timestamp"),
                 ],
             )?;
             is_all(&header)?;
@@ -321,7 +321,7 @@ fn members(structure: Class) -> Result<Vec<MemberClass>, String> {
     }
 }
 
-/// Takes the first members off, which are to be these, of so many bytes.
+/// Takes the first members off, which are to be these, of so many bytes. An event's id begins a word, and so its event does.
 fn own(members: &mut Vec<MemberClass>, expected: &[(&str, u64, &str)]) -> Result<(), String> {
     let rest = members.split_off(members.len().min(expected.len()));
     let first = std::mem::replace(members, rest);
@@ -331,9 +331,15 @@ fn own(members: &mut Vec<MemberClass>, expected: &[(&str, u64, &str)]) -> Result
             Class::FixedLengthUnsignedInteger {
                 length,
                 byte_order,
+                alignment,
                 roles,
                 ..
-            } if *length == 8 * len && byte_order == BYTE_ORDERS[0] => roles,
+            } if *length == 8 * len
+                && byte_order == BYTE_ORDERS[0]
+                && *alignment == if name == "id" { 64 } else { 8 } =>
+            {
+                roles
+            }
             _ => return false,
         };
         member.name == name && *roles == [role]

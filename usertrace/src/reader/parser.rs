@@ -183,7 +183,8 @@ impl<'a> Parser<'a> {
 
     fn typealias(&mut self) -> Result<(), Fault> {
         let kind = self.type_()?;
-        if !matches!(kind, Type::Time | Type::Field(FieldType::Scalar(_))) {
+        let is_own = matches!(kind, Type::Time | Type::EventTime | Type::EventId);
+        if !is_own && !matches!(kind, Type::Field(FieldType::Scalar(_))) {
             return Err(self.tokens.fault("an alias of what is no number"));
         }
         self.expect(&Token::Is)?;
@@ -306,8 +307,10 @@ impl<'a> Parser<'a> {
                     packet = Some(self.fields(own)?);
                 }
                 "event.header" => {
-                    let u16 = Type::Field(unsigned(2));
-                    self.layout(&[("id", &u16, Of::One), ("timestamp", &Type::Time, Of::One)])?;
+                    self.layout(&[
+                        ("id", &Type::EventId, Of::One),
+                        ("timestamp", &Type::EventTime, Of::One),
+                    ])?;
                     has_header = true;
                 }
                 "event.context" => {
@@ -448,12 +451,12 @@ impl<'a> Parser<'a> {
 
     fn integer(&mut self) -> Result<Type, Fault> {
         let (mut size, mut signed, mut base, mut order) = (0, false, 10, BYTE_ORDERS[0]);
-        let (mut is_char, mut is_time) = (false, false);
+        let (mut is_char, mut is_time, mut align) = (false, false, 8);
         self.sign('{')?;
         while let Some(name) = self.attribute()? {
             match &name[..] {
                 "size" => size = self.number()?,
-                "align" => self.alignment()?,
+                "align" => align = self.number()?,
                 "base" => base = self.number()?,
                 "signed" => {
                     signed = match self.word()? {
@@ -491,6 +494,15 @@ impl<'a> Parser<'a> {
             Some(1) if order == "be" => true,
             _ => return Err(self.unknown(order)),
         };
+        // What events begin with: the two parts of a word.
+        if !signed && base == 10 && !is_char && !big_endian {
+            match (size, align, is_time) {
+                (16, 64, false) => return Ok(Type::EventId),
+                (48, 8, true) => return Ok(Type::EventTime),
+                _ => {}
+            }
+        }
+        self.is_aligned(align)?;
         let integer = Integer {
             len: match size {
                 8 => 1,
@@ -516,9 +528,9 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Everything begins at a byte.
-    fn alignment(&mut self) -> Result<(), Fault> {
-        match self.number()? {
+    /// Everything else begins at a byte.
+    fn is_aligned(&self, align: i128) -> Result<(), Fault> {
+        match align {
             8 => Ok(()),
             other => Err(self.tokens.fault(format!("an alignment of {other}"))),
         }
@@ -531,7 +543,10 @@ impl<'a> Parser<'a> {
             match &name[..] {
                 "exp_dig" => exponent = self.number()?,
                 "mant_dig" => mantissa = self.number()?,
-                "align" => self.alignment()?,
+                "align" => {
+                    let align = self.number()?;
+                    self.is_aligned(align)?;
+                }
                 _ => return Err(self.unknown(&name)),
             }
             self.sign(';')?;

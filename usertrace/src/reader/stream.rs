@@ -16,8 +16,10 @@ const MAGIC: u32 = 0xc1fc_1fc1;
 const HEADER_LEN: usize = 4 + 16 + 4 + 8 + 6 * 8;
 /// Longest fields of that kind.
 pub(super) const MAX_PACKET_CONTEXT: usize = 256;
-/// What events begin with: id, and time.
-const EVENT_HEADER_LEN: usize = 2 + 8;
+/// What events begin with, at a multiple of as many bytes in their packet: id, and the low 48 bits of the time.
+const EVENT_HEADER_LEN: usize = 8;
+const ID_BITS: u32 = 16;
+const TIME_MASK: u64 = u64::MAX >> ID_BITS;
 /// No event is longer: a ring has no room for it.
 const MAX_EVENT: usize = crate::ring::MAX_RING_SIZE as usize;
 
@@ -132,7 +134,8 @@ pub(super) struct Stream {
     next: u64,
     /// The packet that is read, or will be next.
     pub(super) packet: Option<Packet>,
-    /// Where the next event is, and where the packet's end.
+    /// Where the packet is, where what was read of it ends, and where its end is.
+    start: u64,
     at: u64,
     end: u64,
     found: Found,
@@ -147,6 +150,7 @@ impl Stream {
             len: 0,
             next: 0,
             packet: None,
+            start: 0,
             at: 0,
             end: 0,
             found: Found::default(),
@@ -214,6 +218,7 @@ impl Stream {
         let mut context = [0; MAX_PACKET_CONTEXT];
         context[..context_len].copy_from_slice(&header[HEADER_LEN..][..context_len]);
         self.next = start + packet;
+        self.start = start;
         self.at = start + header_len;
         self.end = start + content;
         self.found = Found {
@@ -247,13 +252,18 @@ impl Stream {
         }
         let packet = self.packet.as_ref();
         let class = packet.and_then(|packet| metadata.classes().get(packet.class));
-        let Some(class) = class else {
+        let (Some(class), Some(packet)) = (class, packet) else {
             return Ok(None);
         };
+        let last = packet.end;
+        self.at += self.start.wrapping_sub(self.at) % EVENT_HEADER_LEN as u64;
+        if self.at >= self.end {
+            return self.damage("an event goes beyond the end of its packet");
+        }
         loop {
             let bytes = self.window.get(self.at, self.end);
-            match look(class, bytes) {
-                Look::Is(found) if found.time >= self.found.time => {
+            match look(class, bytes, self.found.time) {
+                Look::Is(found) if found.time <= last => {
                     self.found = Found {
                         at: self.at,
                         ..found
@@ -261,7 +271,9 @@ impl Stream {
                     self.at += (EVENT_HEADER_LEN + found.contexts_len + found.len) as u64;
                     return Ok(Some(found.time));
                 }
-                Look::Is(_) => return self.damage("an event of the time before"),
+                Look::Is(_) => {
+                    return self.damage("an event of a time that is not its packet's");
+                }
                 Look::Unknown(id) => return self.damage(&format!("event id {id} is not declared")),
                 Look::TooShort => self.read_more(chunk)?,
             }
@@ -348,13 +360,17 @@ enum Look {
     TooShort,
 }
 
+/// What follows an event of the time `before`, or begins a packet of that time.
 #[inline]
-fn look(class: &StreamClass, bytes: &[u8]) -> Look {
+fn look(class: &StreamClass, bytes: &[u8], before: u64) -> Look {
     let Some((header, rest)) = bytes.split_first_chunk::<EVENT_HEADER_LEN>() else {
         return Look::TooShort;
     };
-    let id = u16::from_ne_bytes([header[0], header[1]]);
-    let time = u64::from_ne_bytes(*header.last_chunk().unwrap_or(&[0; 8]));
+    let word = u64::from_ne_bytes(*header);
+    let id = (word & ((1 << ID_BITS) - 1)) as u16;
+    // Beyond the last time that there is: it is damage.
+    let passed = (word >> ID_BITS).wrapping_sub(before) & TIME_MASK;
+    let time = before.saturating_add(passed);
     let Some(event) = class.event(id) else {
         return Look::Unknown(id);
     };

@@ -27,7 +27,7 @@ pub use geometry::{Geometry, GeometryError, MAX_RING_SIZE, MIN_SUBBUF_SIZE};
 pub use item::{Counts, GapKind, Item};
 pub use memory::{Frozen, Positions, RingMemory, SharedBytes};
 pub use patience::{Patience, Stall};
-pub use reader::{RingReader, SUBBUF_HEADER_LEN, Sink};
+pub use reader::{RingReader, Run, SUBBUF_HEADER_LEN, Sink};
 pub use record::{MetaLengths, PayloadLengths};
 
 #[cfg(all(test, target_arch = "x86_64"))]

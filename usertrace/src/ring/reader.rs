@@ -4,7 +4,7 @@ use usertrace_sys::uapi::{LTT_ID_NONE, LTT_ID_PAD, LTT_LOST_WORD, LTT_SUBBUF_MAG
 use zerocopy::FromBytes;
 
 use super::geometry::MAX_POSITION;
-use super::record::{PAGE, Payload, Record, before_lost_page, id, short, word};
+use super::record::{PAGE, Payload, Record, before_lost_page, id, later, short, word};
 use super::shared::{Look, Place, Remains};
 use super::walk::{Tile, Walk};
 use super::{Counts, Format, GapKind, Geometry, Item, Patience, PayloadLengths, RingMemory};
@@ -36,6 +36,32 @@ pub trait Sink {
     fn record(&mut self, id: u16, time: u64, payload: &[u8]) -> Result<(), Self::Error> {
         self.item(Item::Record { id, time, payload })
     }
+
+    /// Would it take the records from here on, of which the first one was written at `time`, as they are? No other item comes
+    /// before they do.
+    #[inline]
+    fn takes_run(&self, _time: u64) -> bool {
+        false
+    }
+
+    /// Takes records as they are: in place of [`Sink::record`] for each, if [`Sink::takes_run`] says so.
+    ///
+    /// # Errors
+    /// When it takes no more.
+    fn run(&mut self, _run: &Run<'_>) -> Result<(), Self::Error> {
+        Ok(())
+    }
+}
+
+/// Short records, one behind the other, that are whole, and of events that are known.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    /// With their headers and their padding.
+    pub bytes: &'a [u8],
+    /// How much of that is the last one's padding.
+    pub padding: usize,
+    /// Full times of the first and the last one. Each is at or after the one before, and less than 2^48 after it.
+    pub times: [u64; 2],
 }
 
 impl<E, F: FnMut(Item<'_>) -> Result<(), E>> Sink for F {
@@ -394,6 +420,7 @@ impl RingReader {
         emit: &mut impl Sink<Error = E>,
     ) -> Result<(), E> {
         let (mut position, mut time, mut events) = (self.position, self.time, 0);
+        let mut first = None;
         loop {
             let bytes = &piece[(position - base) as usize..];
             let Some(word) = word(bytes, 0) else {
@@ -404,6 +431,10 @@ impl RingReader {
                 break;
             };
             if position >= self.told {
+                if emit.takes_run(of_this) {
+                    first = Some(of_this);
+                    break;
+                }
                 events += 1;
                 emit.record(id(word), of_this, payload)?;
             }
@@ -412,7 +443,55 @@ impl RingReader {
         }
         (self.position, self.time) = (position, time);
         self.counts.events += events;
-        Ok(())
+        match first {
+            Some(first) => self.parse_run(piece, base, first, lengths, emit),
+            None => Ok(()),
+        }
+    }
+
+    /// The same, where the next one is there, was written at `first`, and they are taken as they are.
+    #[inline(never)]
+    fn parse_run<E>(
+        &mut self,
+        piece: &[u8],
+        base: u64,
+        first: u64,
+        lengths: &impl PayloadLengths,
+        emit: &mut impl Sink<Error = E>,
+    ) -> Result<(), E> {
+        let piece = &piece[(self.position - base) as usize..];
+        let (mut rest, mut time, max_time) = (piece, self.time, self.max_time);
+        let (mut last, mut events) = (rest, 0);
+        let lens = lengths.record_lens();
+        loop {
+            // Events of one length are looked up once.
+            while let Some(word) = word(rest, 0)
+                && let Some(&len @ 1..) = lens.get(usize::from(id(word)))
+                && let Some(of_this) = later(time, word).filter(|&time| time <= max_time)
+                && let Some(behind) = rest.get(len as usize..)
+            {
+                (last, time, rest, events) = (rest, of_this, behind, events + 1);
+            }
+            let Some(word) = word(rest, 0) else {
+                break;
+            };
+            let Some((of_this, len, _)) = short(word, rest, time, max_time, lengths) else {
+                break;
+            };
+            (last, time, rest, events) = (rest, of_this, &rest[len as usize..], events + 1);
+        }
+        let len = last.len() - rest.len();
+        let of_last =
+            word(last, 0).and_then(|word| lengths.payload_len(id(word), last.get(8..len)?));
+        let bytes = &piece[..piece.len() - rest.len()];
+        self.position += bytes.len() as u64;
+        self.time = time;
+        self.counts.events += events;
+        emit.run(&Run {
+            bytes,
+            padding: of_last.map_or(0, |payload| len - 8 - payload),
+            times: [first, time],
+        })
     }
 
     /// Parses all that there is of a sub-buffer that is not whole, and moves `position` to where that ended. `is_cut`: as in

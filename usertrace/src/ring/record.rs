@@ -22,6 +22,12 @@ pub trait PayloadLengths {
     /// Length of the payload, at the start of `bytes`, of an event of this id. None when the id is unknown, or when
     /// no payload of that event begins so; `bytes` may end early, and may be longer.
     fn payload_len(&self, id: u16, bytes: &[u8]) -> Option<usize>;
+
+    /// By id, how long short records of an event are, with header and padding, if all are of one length. 0, or no number: ask
+    /// [`PayloadLengths::payload_len`].
+    fn record_lens(&self) -> &[u32] {
+        &[]
+    }
 }
 
 /// The lengths in a control channel: it has descriptions of events only.
@@ -82,7 +88,8 @@ pub(super) fn id(header: u64) -> u16 {
 }
 
 /// The full time, at or after `time`, whose low 48 bits are those of a record's header word.
-fn later(time: u64, header: u64) -> Option<u64> {
+#[inline(always)]
+pub(super) fn later(time: u64, header: u64) -> Option<u64> {
     let passed = (header >> LTT_ID_BITS).wrapping_sub(time) & TIME_MASK;
     time.checked_add(passed)
 }

@@ -96,15 +96,18 @@ fn read_stream(mut bytes: &[u8], trace: &mut Trace) {
         assert!(lost >= discarded && begin >= time && end >= begin);
         discarded = lost;
         let mut at = HEADER_LEN;
+        time = begin;
         while at < len {
-            time = u64_at(bytes, at + 2);
-            assert!(time >= begin && time <= end);
+            // Each begins at a multiple of 8, with its id, and the low 48 bits of its time.
+            at = at.next_multiple_of(8);
+            time += (u64_at(bytes, at) >> 16).wrapping_sub(time) & (u64::MAX >> 16);
+            assert!(time <= end);
             trace.events.push(Seen {
                 time,
-                thread: u32::from_le_bytes(bytes[at + 10..at + 14].try_into().unwrap()),
-                n: u64_at(bytes, at + 14),
+                thread: u32::from_le_bytes(bytes[at + 8..at + 12].try_into().unwrap()),
+                n: u64_at(bytes, at + 12),
             });
-            at += 22;
+            at += 20;
         }
         assert_eq!(at, len);
         time = end;
