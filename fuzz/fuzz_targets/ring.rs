@@ -1,6 +1,6 @@
 //! A ring whose bytes and positions may be anything: descriptions of events are read from it, and then events, as those
 //! describe them. Reading ends at the head or before, copies no more than a few times what there is, and tells of nothing
-//! twice.
+//! twice; and who takes records as they are gets the same.
 //!
 //! The input is a byte that says how the ring is read, its two positions, and its bytes; behind them are zeros.
 #![no_main]
@@ -17,6 +17,7 @@ use usertrace::ring::{
 use usertrace::writer::Protocol;
 use usertrace_fuzz::extraction::check_error;
 use usertrace_fuzz::support::events;
+use usertrace_fuzz::support::runs::{self, Runs};
 
 /// Counts what is copied.
 struct Counting<'a>(Frozen<'a>, &'a Cell<u64>);
@@ -50,9 +51,12 @@ fn read(
     let mut memory = Counting(Frozen::new(bytes, positions), &copied);
     let limit = 1 << 62;
     let mut reader = RingReader::dump(format, &mut memory, limit);
+    let mut as_they_are = (reader.clone(), Runs::new(lengths, 3, true));
+    let mut items = Vec::new();
     let mut told = 0u64;
     let mut emit = |item: Item<'_>| -> Result<(), Infallible> {
         told += 1;
+        items.push(runs::told(item));
         if let Item::Record { time, payload, .. } = item {
             assert!(time <= limit);
             record(payload);
@@ -67,6 +71,11 @@ fn read(
     let size = format.geometry.ring_size();
     assert!(told <= size / 8 + 16, "{told} items");
     assert!(copied.get() <= 16 * size, "{} bytes", copied.get());
+    let (other, taken) = &mut as_they_are;
+    let Ok(()) = other.read(&mut memory, positions.head, patience, lengths, taken);
+    let Ok(()) = other.read(&mut memory, positions.head, patience, lengths, taken);
+    assert_eq!(taken.items, items);
+    assert_eq!(other.position(), position);
 }
 
 fuzz_target!(|input: &[u8]| {

@@ -7,10 +7,11 @@ use std::cell::RefCell;
 use std::convert::Infallible;
 
 use proptest::prelude::*;
-use support::events;
+use support::runs::{Runs, told};
 use support::shared::SharedRing;
+use support::{RingWriter, events};
 use usertrace::ring::{
-    Format, Geometry, Item, Patience, PayloadLengths, Positions, RingMemory, RingReader,
+    Format, Frozen, Geometry, Item, Patience, PayloadLengths, Positions, RingMemory, RingReader,
 };
 use usertrace::writer::Protocol;
 
@@ -208,6 +209,166 @@ fn shared(bytes: Vec<u8>, changes: Vec<Change>, positions: Positions) -> Shared 
         accesses: 0,
         last_copy: Vec::new(),
     }))
+}
+
+/// Nearly all records are taken as they are, where nothing else is between them: of the page in which a sub-buffer begins, too.
+#[test]
+fn records_are_taken_as_they_are() {
+    const SUBBUF: u64 = 16 << 10;
+    let mut ring = RingWriter::new(SUBBUF, 4, 0);
+    while ring.event(2, 1000, &[7; 8]) {}
+    let format = Format {
+        geometry: Geometry::new(SUBBUF as u32, 4).unwrap(),
+        protocol: Protocol::Rseq,
+    };
+    let positions = Positions {
+        head: ring.head,
+        claimed: 0,
+    };
+    for has_room in [false, true] {
+        let mut memory = Frozen::new(&ring.bytes, positions);
+        let mut reader = RingReader::live(format, 0, u64::MAX);
+        let mut runs = Runs::new(events(), u64::MAX, has_room);
+        let Ok(()) = reader.read(&mut memory, ring.head, Patience::Wait, events(), &mut runs);
+        assert_eq!(runs.taken, ring.accepted.len() as u64);
+        // All but what is in that page, and in the last one, where less than a page is left.
+        let in_room = if has_room {
+            runs.taken - 4 * 2 * 256
+        } else {
+            0
+        };
+        assert!(
+            runs.taken_in_room >= in_room,
+            "{} in room",
+            runs.taken_in_room
+        );
+        assert_eq!(has_room, runs.taken_in_room > 0);
+    }
+}
+
+/// A ring whose oldest sub-buffer is overwritten while its second page is copied.
+struct Overtaken<'a> {
+    bytes: &'a [u8],
+    positions: Positions,
+}
+
+impl RingMemory for Overtaken<'_> {
+    fn read(&mut self, offset: u64, buffer: &mut [u8]) {
+        buffer.copy_from_slice(&self.bytes[offset as usize..][..buffer.len()]);
+        if offset == 4096 {
+            self.positions.claimed = 16 << 10;
+        }
+    }
+
+    fn load(&mut self, _offset: u64) -> u64 {
+        unreachable!("a ring of this protocol has no counts");
+    }
+
+    fn positions(&mut self) -> Positions {
+        self.positions
+    }
+}
+
+/// E3: what was copied to its place, and overwritten meanwhile, is not taken.
+#[test]
+fn records_that_were_overtaken_are_not_taken() {
+    const SUBBUF: u64 = 16 << 10;
+    let mut ring = RingWriter::new(SUBBUF, 2, 0);
+    // What is before the second page, where one begins.
+    while ring.event(2, 1000, &[7; 8]) {}
+    let format = Format {
+        geometry: Geometry::new(SUBBUF as u32, 2).unwrap(),
+        protocol: Protocol::Rseq,
+    };
+    let mut memory = Overtaken {
+        bytes: &ring.bytes,
+        positions: Positions {
+            head: ring.head,
+            claimed: 0,
+        },
+    };
+    let mut reader = RingReader::live(format, 0, u64::MAX);
+    let mut runs = Runs::new(events(), u64::MAX, true);
+    let Ok(()) = reader.read(&mut memory, ring.head, Patience::Wait, events(), &mut runs);
+    assert_eq!(memory.positions.claimed, SUBBUF);
+    let lost = told(Item::Overwritten { subbuffers: 1 });
+    let at = runs.items.iter().position(|item| *item == lost);
+    assert_eq!(at, Some(1 + (4096 - 64) / 16));
+    assert_eq!(reader.counts().overwritten, 1);
+    assert!(runs.taken_in_room > 500, "{}", runs.taken_in_room);
+}
+
+/// Of a piece of a ring, in pages: what is copied at once.
+const WINDOWS: [u64; 3] = [1, 3, 16];
+
+proptest! {
+    /// What takes records as they are gets those that it would be told of one by one, and all else in between.
+    #[test]
+    fn records_that_are_taken_as_they_are_are_the_same(
+        events in prop::collection::vec((1u16..=3, 0u64..3, 0usize..60), 1..64),
+        written in 1u64..4000,
+        rare in 1u64..1000,
+        changes in prop::collection::vec((any::<u64>(), word()), 0..3),
+        lost in 0u16..0x1000,
+        overwrites: bool,
+        consumed in any::<prop::sample::Index>(),
+        window in prop::sample::select(&WINDOWS),
+        (refuses, has_room) in (2u64..9, any::<bool>()),
+    ) {
+        const SUBBUF: u64 = 16 << 10;
+        const COUNT: u64 = 4;
+        let mut ring = RingWriter::new(SUBBUF, COUNT, 0);
+        ring.overwrites = overwrites;
+        let mut time = 1000;
+        for (n, (id, passed, len)) in (0..written).zip(events.iter().cycle()) {
+            time += passed;
+            let payload = match id {
+                1 => Vec::new(),
+                2 => n.to_le_bytes().to_vec(),
+                _ => format!("{}\0", "x".repeat(*len)).into_bytes(),
+            };
+            match (n + 1).is_multiple_of(rare) {
+                true => ring.long(*id, time, &payload, 62 + u32::from(n % 3 == 0)),
+                false => ring.event(*id, time, &payload),
+            };
+        }
+        for (at, word) in changes {
+            ring.store((at % ring.head) & !7, word);
+        }
+        // Few: with each, all behind it in its sub-buffer is lost.
+        for (page, bytes) in ring.bytes.chunks_mut(4096).enumerate() {
+            if lost & 0xff == page as u16 {
+                bytes.as_chunks_mut().0.fill(LOST.to_le_bytes());
+            }
+        }
+        let format = Format {
+            geometry: Geometry::new(SUBBUF as u32, COUNT as u32).unwrap(),
+            protocol: Protocol::Rseq,
+        };
+        let positions = Positions { head: ring.head, claimed: ring.claimed };
+        let from = consumed.index(ring.places.len().max(1));
+        let from = ring.places.get(from).copied().unwrap_or(0);
+        for dump in [true, false] {
+            let mut memory = Frozen::new(&ring.bytes, positions);
+            let mut reader = match dump {
+                true => RingReader::dump(format, &mut memory, u64::MAX),
+                false => RingReader::live(format, from, u64::MAX),
+            };
+            reader.set_window(window << 12);
+            let mut other = reader.clone();
+            let mut items = Vec::new();
+            let patience = Patience::Last;
+            let Ok(()) = reader.read(&mut memory, ring.head, patience, support::events(), &mut |item: Item<'_>| {
+                items.push(told(item));
+                Ok::<_, Infallible>(())
+            });
+            let mut runs = Runs::new(support::events(), refuses, has_room);
+            let Ok(()) = other.read(&mut memory, ring.head, patience, support::events(), &mut runs);
+            prop_assert_eq!(&runs.items, &items);
+            prop_assert_eq!(other.position(), reader.position());
+            prop_assert_eq!(other.counts(), reader.counts());
+        }
+    }
 }
 
 proptest! {

@@ -80,18 +80,24 @@ impl Packet {
     #[inline]
     pub(super) fn add(&mut self, len: usize) -> Option<&mut [u8]> {
         let padded = (len + (ALIGN - 1)) & !(ALIGN - 1);
-        self.add_padded(padded, padded - len)
-    }
-
-    /// The same, where the last so many bytes are not of the last one.
-    #[inline]
-    pub(super) fn add_padded(&mut self, padded: usize, padding: usize) -> Option<&mut [u8]> {
-        debug_assert!(padded.is_multiple_of(ALIGN) && padding < ALIGN);
         // There is always room for what it is filled up with.
         let room = self.memory.get_mut(self.end..)?.get_mut(..padded + BLOCK)?;
         self.end += padded;
-        self.padding = padding;
+        self.padding = padded - len;
         Some(&mut room[..padded])
+    }
+
+    /// Room for so many more bytes of its events. None: there is not as much.
+    pub(super) fn room(&mut self, len: usize) -> Option<&mut [u8]> {
+        let room = self.memory.get_mut(self.end..)?.get_mut(..len + BLOCK)?;
+        Some(&mut room[..len])
+    }
+
+    /// Of what was room for them so many bytes are events now; so many of these are behind the last one.
+    pub(super) fn add_from_room(&mut self, len: usize, padding: usize) {
+        debug_assert!(len.is_multiple_of(ALIGN) && padding < ALIGN);
+        self.end += len;
+        self.padding = padding;
     }
 
     /// How long it is, up to the end of its last event.

@@ -889,17 +889,32 @@ impl Sink for Events<'_> {
 
     #[inline]
     fn takes_run(&self, time: u64) -> bool {
-        // Behind contexts there is padding.
         self.contexts.is_none()
             && matches!(&self.stream.stream, Some(stream) if stream.takes_run(time))
     }
 
-    fn run(&mut self, run: &Run<'_>) -> io::Result<()> {
-        let [first, last] = run.times;
-        let stream = self.stream.get(self.to)?;
-        stream.run(run.bytes, run.padding, run.times)?;
-        self.span.get_or_insert((first, last)).1 = last;
+    fn run(&mut self, run: &Run, records: &[u8]) -> io::Result<()> {
+        if let Some(room) = self.room(records.len())? {
+            room.copy_from_slice(records);
+            self.run_in_room(run);
+        }
         Ok(())
+    }
+
+    fn room(&mut self, len: usize) -> io::Result<Option<&mut [u8]>> {
+        match &mut self.stream.stream {
+            // Behind contexts there is padding.
+            Some(stream) if self.contexts.is_none() => stream.room(len).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    fn run_in_room(&mut self, run: &Run) {
+        if let Some(stream) = &mut self.stream.stream {
+            stream.run_in_room(run);
+            let [first, last] = run.times;
+            self.span.get_or_insert((first, last)).1 = last;
+        }
     }
 
     fn item(&mut self, item: Item<'_>) -> io::Result<()> {

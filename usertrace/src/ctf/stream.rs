@@ -12,7 +12,7 @@ use super::description::{class_of_channel, plain_class};
 use super::file::StreamFile;
 use super::packet::{Packet, PacketMemory};
 use super::process::file_name;
-use crate::ring::MAX_RINGS;
+use crate::ring::{MAX_RINGS, Run};
 use crate::writer::Scope;
 
 const MAGIC: u32 = 0xc1fc_1fc1;
@@ -335,6 +335,9 @@ impl StreamWriter {
             self.flush()?;
         }
         loop {
+            if self.packet.is_empty() {
+                self.begin = time;
+            }
             // There is none in a packet that was not begun.
             if let Some(room) = self.packet.add(len) {
                 if let Some(last) = room.last_chunk_mut::<8>() {
@@ -351,7 +354,7 @@ impl StreamWriter {
                 self.time = time;
                 return Ok(());
             }
-            self.begin_packet(time, len)?;
+            self.begin_packet(len)?;
         }
     }
 
@@ -361,21 +364,25 @@ impl StreamWriter {
         time.wrapping_sub(self.time) <= TIME_MASK && self.discarded == self.discarded_written
     }
 
-    /// Adds short records as they are in the ring, with headers and padding, of which `padding` bytes are the last one's, after
-    /// [`StreamWriter::takes_run`]. They begin and end at these times, and each is after the one before.
+    /// Room for so many bytes of records as they are in the ring, behind the events that there are.
     ///
     /// # Errors
-    /// When the file cannot be written.
-    pub fn run(&mut self, records: &[u8], padding: usize, times: [u64; 2]) -> io::Result<()> {
-        let [first, last] = times;
-        loop {
-            if let Some(room) = self.packet.add_padded(records.len(), padding) {
-                room.copy_from_slice(records);
-                self.time = last;
-                return Ok(());
-            }
-            self.begin_packet(first, records.len())?;
+    /// When what there is so far cannot be written.
+    pub fn room(&mut self, len: usize) -> io::Result<&mut [u8]> {
+        if self.packet.room(len).is_none() {
+            self.begin_packet(len)?;
         }
+        Ok(self.packet.room(len).unwrap_or_default())
+    }
+
+    /// Adds short records that are where what [`StreamWriter::room`] gave last begins, if [`StreamWriter::takes_run`] says so.
+    pub fn run_in_room(&mut self, run: &Run) {
+        let [first, last] = run.times;
+        if self.packet.is_empty() {
+            self.begin = first;
+        }
+        self.packet.add_from_room(run.len, run.padding);
+        self.time = last;
     }
 
     /// Adds an event before which some are missing. It is in a packet of its own, between whose end and that of the packet
@@ -409,9 +416,8 @@ impl StreamWriter {
 
     /// Begins a packet with room for so many bytes of an event.
     #[cold]
-    fn begin_packet(&mut self, time: u64, len: usize) -> io::Result<()> {
+    fn begin_packet(&mut self, len: usize) -> io::Result<()> {
         self.flush()?;
-        self.begin = time;
         self.packet.begin(self.written, self.header_len(), len);
         Ok(())
     }
@@ -439,6 +445,8 @@ impl StreamWriter {
     /// When the file cannot be written; it ends with a whole packet then, if that can be had.
     pub fn flush(&mut self) -> io::Result<()> {
         if self.packet.is_empty() {
+            // It may have been begun for what was none in the end.
+            self.packet.clear();
             return Ok(());
         }
         self.write_packet(self.begin)
@@ -738,35 +746,45 @@ mod tests {
         let mut stream = create(&StreamState::default());
         let mut want = Vec::new();
         // Several long ones, one that is short, one with an event that is longer than any other, and long ones again.
-        for (count, len) in [(90_000, 32), (3, 8), (1, 3 << 20), (40_000, 33)] {
+        for (count, len) in [(90_000, 32_usize), (3, 8), (1, 3 << 20), (40_000, 33)] {
             // Some as they come from a ring, with something behind them that is nothing's.
-            let mut run = (Vec::new(), 0, [0, 0]);
+            let mut run = Run {
+                len: 0,
+                padding: len.next_multiple_of(8) - len,
+                events: 0,
+                times: [0, 0],
+            };
+            let mut records = Vec::new();
+            let take = |stream: &mut StreamWriter, run: &mut Run, records: &mut Vec<u8>| {
+                if run.events > 0 {
+                    run.len = records.len();
+                    let room = stream.room(run.len + 100).unwrap();
+                    room[..run.len].copy_from_slice(records);
+                    room[run.len..].fill(0xdd);
+                    assert!(stream.takes_run(run.times[0]));
+                    stream.run_in_room(run);
+                    (run.events, *records) = (0, Vec::new());
+                }
+            };
             for _ in 0..count {
                 let n = want.len() as u64;
                 let (time, payload) = (1000 + n, vec![n as u8; len]);
                 if n % 100 < 90 {
-                    let (records, padding, times) = &mut run;
-                    if records.is_empty() {
-                        times[0] = time;
-                    }
-                    times[1] = time;
+                    run.times = match run.events {
+                        0 => [time, time],
+                        _ => [run.times[0], time],
+                    };
+                    run.events += 1;
                     records.extend_from_slice(&(time << 16 | 3).to_ne_bytes());
                     records.extend_from_slice(&payload);
-                    *padding = payload.len().next_multiple_of(8) - payload.len();
-                    records.extend_from_slice(&[0xee; 7][..*padding]);
+                    records.extend_from_slice(&[0xee; 7][..run.padding]);
                 } else {
-                    let (records, padding, times) = std::mem::take(&mut run);
-                    if !records.is_empty() {
-                        assert!(stream.takes_run(times[0]));
-                        stream.run(&records, padding, times).unwrap();
-                    }
+                    take(&mut stream, &mut run, &mut records);
                     stream.event(3, time, &[], &payload).unwrap();
                 }
                 want.push((3, time, payload));
             }
-            if let (records @ [_, ..], padding, times) = (&run.0[..], run.1, run.2) {
-                stream.run(records, padding, times).unwrap();
-            }
+            take(&mut stream, &mut run, &mut records);
             stream.flush().unwrap();
             // Nobody has it between two packets.
             assert!(stream.packet.is_empty());

@@ -48,20 +48,69 @@ pub trait Sink {
     ///
     /// # Errors
     /// When it takes no more.
-    fn run(&mut self, _run: &Run<'_>) -> Result<(), Self::Error> {
+    fn run(&mut self, _run: &Run, _records: &[u8]) -> Result<(), Self::Error> {
         Ok(())
     }
+
+    /// So many bytes, into which records may be copied from a ring before anybody has looked at them. None: there are none.
+    ///
+    /// # Errors
+    /// When it takes no more.
+    #[inline]
+    fn room(&mut self, _len: usize) -> Result<Option<&mut [u8]>, Self::Error> {
+        Ok(None)
+    }
+
+    /// Takes records that are where what [`Sink::room`] gave last begins: like [`Sink::run`].
+    #[inline]
+    fn run_in_room(&mut self, _run: &Run) {}
 }
 
 /// Short records, one behind the other, that are whole, and of events that are known.
-#[derive(Clone, Copy, Debug)]
-pub struct Run<'a> {
-    /// With their headers and their padding.
-    pub bytes: &'a [u8],
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// How many bytes they have, with their headers and their padding.
+    pub len: usize,
     /// How much of that is the last one's padding.
     pub padding: usize,
+    /// How many there are.
+    pub events: u64,
     /// Full times of the first and the last one. Each is at or after the one before, and less than 2^48 after it.
     pub times: [u64; 2],
+}
+
+impl Run {
+    /// All such ones that `piece` begins with, and that follow one of `time`. None: it begins with another one.
+    // By itself, so that what its loop needs is in registers.
+    #[inline(never)]
+    fn find(piece: &[u8], time: u64, max_time: u64, lengths: &impl PayloadLengths) -> Option<Self> {
+        let (mut rest, mut last, mut time, mut events) = (piece, piece, time, 0);
+        let mut first = None;
+        let lens = lengths.record_lens();
+        while let Some(header) = word(rest, 0)
+            && let Some((of_this, len, _)) = short(header, rest, time, max_time, lengths)
+        {
+            first.get_or_insert(of_this);
+            (last, time, rest, events) = (rest, of_this, &rest[len as usize..], events + 1);
+            // The next one is mostly as long, which a processor can predict: it need not wait for what is in one before it looks
+            // at the next.
+            while let Some(header) = word(rest, 0)
+                && lens.get(usize::from(id(header))) == Some(&(len as u32))
+                && let Some(of_this) = later(time, header).filter(|&time| time <= max_time)
+                && let Some(behind) = rest.get(len as usize..)
+            {
+                (last, time, rest, events) = (rest, of_this, behind, events + 1);
+            }
+        }
+        let len_of_last = last.len() - rest.len();
+        let payload = lengths.payload_len(id(word(last, 0)?), last.get(8..len_of_last)?)?;
+        Some(Self {
+            len: piece.len() - rest.len(),
+            padding: len_of_last - 8 - payload,
+            events,
+            times: [first?, time],
+        })
+    }
 }
 
 impl<E, F: FnMut(Item<'_>) -> Result<(), E>> Sink for F {
@@ -212,9 +261,14 @@ impl RingReader {
         let head = self.check_head(head, emit)?;
         let mut copy = Vec::new();
         let mut window = self.window;
+        // The sub-buffer that has something that cannot be taken as it is.
+        let mut mixed = None;
         // Each turn moves the position, makes the window larger, or is the last one.
         while self.position < head {
             if self.rest == Rest::Records {
+                if self.read_in_place(memory, head, &mut mixed, lengths, emit)? {
+                    continue;
+                }
                 let look = self.copy(memory, head, window, patience, &mut copy);
                 if let Some(valid_from) = self.overtaken(memory) {
                     self.jump(valid_from, emit)?;
@@ -277,6 +331,63 @@ impl RingReader {
         Ok(())
     }
 
+    /// Copies records, as far as they are in the window, to where they are to be in the end, and looks at them there. False: what is
+    /// next is to be read in the usual way, which tells of anything that there may be.
+    fn read_in_place<E>(
+        &mut self,
+        memory: &mut impl RingMemory,
+        head: u64,
+        mixed: &mut Option<u64>,
+        lengths: &impl PayloadLengths,
+        emit: &mut impl Sink<Error = E>,
+    ) -> Result<bool, E> {
+        let position = self.position;
+        let subbuf = self.format.geometry.subbuf_start(position);
+        let len = (self.window_end(head, self.window) - position) as usize;
+        if self.format.protocol != Protocol::Rseq
+            || position == subbuf
+            || position < self.told
+            || len < PAGE as usize
+            || *mixed == Some(subbuf)
+        {
+            return Ok(false);
+        }
+        let Some(room) = emit.room(len)? else {
+            return Ok(false);
+        };
+        let room = &mut room[..len];
+        memory.read(self.format.geometry.offset(position), room);
+        if let Some(valid_from) = self.overtaken(memory) {
+            self.jump(valid_from, emit)?;
+            return Ok(true);
+        }
+        let there = &room[..before_lost_page(room, position)];
+        let run = Run::find(there, self.time, self.max_time, lengths);
+        let run = run.filter(|run| emit.takes_run(run.times[0]));
+        // What is copied and left is copied again.
+        if run.is_none_or(|run| len - run.len >= PAGE as usize) {
+            *mixed = Some(subbuf);
+        }
+        let Some(run) = run else {
+            return Ok(false);
+        };
+        emit.run_in_room(&run);
+        self.position += run.len as u64;
+        self.time = run.times[1];
+        self.counts.events += run.events;
+        Ok(true)
+    }
+
+    /// Up to where is to be copied of what is there up to `head`: whole pages, as one that there was no memory for is told by all of
+    /// it. Of a sub-buffer that begins little: its header is not where the records are to be.
+    fn window_end(&self, head: u64, window: u64) -> u64 {
+        let is_begun = self.position != self.format.geometry.subbuf_start(self.position);
+        let is_usual = window == self.window && self.format.protocol == Protocol::Rseq;
+        let window = if is_usual && !is_begun { PAGE } else { window };
+        let end = self.position.saturating_add(window);
+        self.end().min(head).min(end - end % PAGE)
+    }
+
     /// End of the sub-buffer that is being read.
     fn end(&self) -> u64 {
         let geometry = self.format.geometry;
@@ -301,11 +412,7 @@ impl RingReader {
             }
         };
         let up_to = match look {
-            Look::Whole(up_to) => {
-                let end = position.saturating_add(window);
-                // Whole pages, as one that there was no memory for is told by all of it.
-                up_to.min(end - end % PAGE)
-            }
+            Look::Whole(up_to) => self.window_end(up_to, window),
             Look::Broken(_) => limit,
             Look::PassedOver | Look::Lost | Look::Wait => return look,
         };
@@ -420,7 +527,6 @@ impl RingReader {
         emit: &mut impl Sink<Error = E>,
     ) -> Result<(), E> {
         let (mut position, mut time, mut events) = (self.position, self.time, 0);
-        let mut first = None;
         loop {
             let bytes = &piece[(position - base) as usize..];
             let Some(word) = word(bytes, 0) else {
@@ -431,8 +537,13 @@ impl RingReader {
                 break;
             };
             if position >= self.told {
-                if emit.takes_run(of_this) {
-                    first = Some(of_this);
+                if emit.takes_run(of_this)
+                    && let Some(run) = Run::find(bytes, time, self.max_time, lengths)
+                {
+                    emit.run(&run, &bytes[..run.len])?;
+                    events += run.events;
+                    time = run.times[1];
+                    position += run.len as u64;
                     break;
                 }
                 events += 1;
@@ -443,55 +554,7 @@ impl RingReader {
         }
         (self.position, self.time) = (position, time);
         self.counts.events += events;
-        match first {
-            Some(first) => self.parse_run(piece, base, first, lengths, emit),
-            None => Ok(()),
-        }
-    }
-
-    /// The same, where the next one is there, was written at `first`, and they are taken as they are.
-    #[inline(never)]
-    fn parse_run<E>(
-        &mut self,
-        piece: &[u8],
-        base: u64,
-        first: u64,
-        lengths: &impl PayloadLengths,
-        emit: &mut impl Sink<Error = E>,
-    ) -> Result<(), E> {
-        let piece = &piece[(self.position - base) as usize..];
-        let (mut rest, mut time, max_time) = (piece, self.time, self.max_time);
-        let (mut last, mut events) = (rest, 0);
-        let lens = lengths.record_lens();
-        loop {
-            // Events of one length are looked up once.
-            while let Some(word) = word(rest, 0)
-                && let Some(&len @ 1..) = lens.get(usize::from(id(word)))
-                && let Some(of_this) = later(time, word).filter(|&time| time <= max_time)
-                && let Some(behind) = rest.get(len as usize..)
-            {
-                (last, time, rest, events) = (rest, of_this, behind, events + 1);
-            }
-            let Some(word) = word(rest, 0) else {
-                break;
-            };
-            let Some((of_this, len, _)) = short(word, rest, time, max_time, lengths) else {
-                break;
-            };
-            (last, time, rest, events) = (rest, of_this, &rest[len as usize..], events + 1);
-        }
-        let len = last.len() - rest.len();
-        let of_last =
-            word(last, 0).and_then(|word| lengths.payload_len(id(word), last.get(8..len)?));
-        let bytes = &piece[..piece.len() - rest.len()];
-        self.position += bytes.len() as u64;
-        self.time = time;
-        self.counts.events += events;
-        emit.run(&Run {
-            bytes,
-            padding: of_last.map_or(0, |payload| len - 8 - payload),
-            times: [first, time],
-        })
+        Ok(())
     }
 
     /// Parses all that there is of a sub-buffer that is not whole, and moves `position` to where that ended. `is_cut`: as in

@@ -4,6 +4,7 @@
 
 pub mod babeltrace;
 pub mod dump;
+pub mod runs;
 pub mod shared;
 
 use std::convert::Infallible;
