@@ -209,6 +209,21 @@ fn a_ring_whose_first_header_is_missing_is_corrupted() {
     assert_eq!(got.records, ring.done_from(SUBBUF));
 }
 
+/// The same, where nothing was counted as committed: a record that is done is not passed over as if nobody had been there.
+#[test]
+fn a_record_that_is_done_and_not_counted_is_not_passed_over() {
+    let mut ring = ring(false);
+    let _dead = reserve(&mut ring, 0).unwrap();
+    let mut other = reserve(&mut ring, 1).unwrap();
+    // All but that it is counted.
+    let steps = other.steps.len();
+    ring.run(&mut other, steps - 1);
+    assert_eq!(ring.done_from(0).len(), 1);
+    let (got, counts) = dump(&ring);
+    assert_eq!(got.gaps, [GapKind::Corrupted]);
+    assert_eq!((counts.corrupted, counts.unfinished), (1, 0));
+}
+
 /// D3: counts that do not agree with what is there.
 #[test]
 fn a_hole_that_does_not_agree_with_the_counts_is_corrupted() {

@@ -576,12 +576,16 @@ impl RingReader {
                     Ok(item) => emit.item(item)?,
                     Err(rest) => return Ok(End::Rest(rest)),
                 }
-            } else if !is_cut && remains.uncommitted == Some(piece.len() as u64) {
-                // Who took the place got no further, and nobody else had anything there.
+            } else if !self.knows_earlier_rounds() || (piece.len() as u64) < header {
+                let records = piece.get(header as usize..).unwrap_or_default();
+                let is_untouched = || records.iter().all(|&byte| byte == 0);
+                if is_cut || remains.uncommitted != Some(piece.len() as u64) || !is_untouched() {
+                    return Ok(End::Rest(Rest::Gap(GapKind::Corrupted)));
+                }
+                // Who took the place got no further, and nobody else had anything there: not even a record that is done, and that its
+                // writer died too early to count.
                 self.tell(&self.unfinished(piece.len() as u64), emit)?;
                 return Ok(End::Piece);
-            } else if !self.knows_earlier_rounds() || (piece.len() as u64) < header {
-                return Ok(End::Rest(Rest::Gap(GapKind::Corrupted)));
             } else {
                 self.position += header;
             }
