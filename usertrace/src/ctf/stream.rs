@@ -12,7 +12,7 @@ use super::description::{class_of_channel, plain_class};
 use super::file::StreamFile;
 use super::packet::{Packet, PacketMemory};
 use super::process::file_name;
-use crate::ring::{MAX_RINGS, Run};
+use crate::ring::{MAX_RINGS, Run, TIME_MASK};
 use crate::writer::Scope;
 
 const MAGIC: u32 = 0xc1fc_1fc1;
@@ -27,8 +27,6 @@ const SHORT_HEADER_LEN: usize = PACKET_HEADER_LEN - 4;
 const PACKET_SIZE: usize = 4 + 16 + 4 + 8 + 3 * 8;
 /// Header of an event: its id, and the low bits of its time.
 const EVENT_HEADER_LEN: usize = 8;
-/// All times that such bits can tell are within so many cycles of the event before, or of where the packet begins.
-const TIME_MASK: u64 = u64::MAX >> LTT_ID_BITS;
 
 /// The channel that a stream is of.
 #[derive(Clone, Debug, PartialEq, Eq)]

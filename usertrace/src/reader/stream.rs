@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
 use super::metadata::{EventClass, Metadata, StreamClass};
+use crate::ring::{id, later};
 
 const MAGIC: u32 = 0xc1fc_1fc1;
 /// What packets begin with, up to the fields of their context that tell of whose they are.
@@ -18,8 +19,6 @@ const HEADER_LEN: usize = 4 + 16 + 4 + 8 + 6 * 8;
 pub(super) const MAX_PACKET_CONTEXT: usize = 256;
 /// What events begin with, at a multiple of as many bytes in their packet: id, and the low 48 bits of the time.
 const EVENT_HEADER_LEN: usize = 8;
-const ID_BITS: u32 = 16;
-const TIME_MASK: u64 = u64::MAX >> ID_BITS;
 /// No event is longer: a ring has no room for it.
 const MAX_EVENT: usize = crate::ring::MAX_RING_SIZE as usize;
 
@@ -367,10 +366,9 @@ fn look(class: &StreamClass, bytes: &[u8], before: u64) -> Look {
         return Look::TooShort;
     };
     let word = u64::from_ne_bytes(*header);
-    let id = (word & ((1 << ID_BITS) - 1)) as u16;
+    let id = id(word);
     // Beyond the last time that there is: it is damage.
-    let passed = (word >> ID_BITS).wrapping_sub(before) & TIME_MASK;
-    let time = before.saturating_add(passed);
+    let time = later(before, word).unwrap_or(u64::MAX);
     let Some(event) = class.event(id) else {
         return Look::Unknown(id);
     };

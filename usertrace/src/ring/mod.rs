@@ -28,7 +28,10 @@ pub use item::{Counts, GapKind, Item};
 pub use memory::{Frozen, Positions, RingMemory, SharedBytes};
 pub use patience::{Patience, Stall};
 pub use reader::{RingReader, Run, SUBBUF_HEADER_LEN, Sink};
+pub(crate) use record::TIME_MASK;
 pub use record::{MetaLengths, PayloadLengths};
+#[cfg(feature = "tools")]
+pub(crate) use record::{id, later};
 
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests;

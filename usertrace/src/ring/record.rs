@@ -8,8 +8,8 @@ use usertrace_sys::uapi::{
 
 use super::GapKind;
 
-/// Bits of a full time that a record's header word has.
-const TIME_MASK: u64 = u64::MAX >> LTT_ID_BITS;
+/// Bits of a full time that a record's header word has, and the most that may pass between two records without another one that has it all.
+pub(crate) const TIME_MASK: u64 = u64::MAX >> LTT_ID_BITS;
 
 /// Pages are no smaller, and begin at multiples of this.
 pub(super) const PAGE: u64 = 4096;
@@ -83,13 +83,13 @@ pub(super) fn before_lost_page(piece: &[u8], position: u64) -> usize {
 }
 
 /// The id in a record's header word.
-pub(super) fn id(header: u64) -> u16 {
+pub(crate) fn id(header: u64) -> u16 {
     (header & ((1 << LTT_ID_BITS) - 1)) as u16
 }
 
 /// The full time, at or after `time`, whose low 48 bits are those of a record's header word.
 #[inline(always)]
-pub(super) fn later(time: u64, header: u64) -> Option<u64> {
+pub(crate) fn later(time: u64, header: u64) -> Option<u64> {
     let passed = (header >> LTT_ID_BITS).wrapping_sub(time) & TIME_MASK;
     time.checked_add(passed)
 }
