@@ -23,6 +23,7 @@ mod description;
 mod file;
 mod json;
 mod packet;
+mod pages;
 mod process;
 mod stream;
 mod trace;

@@ -10,7 +10,7 @@ use usertrace_sys::uapi::{LTT_CHANNEL_MAIN, LTT_ID_BITS, LTT_MAX_CHANNELS};
 
 use super::description::{class_of_channel, plain_class};
 use super::file::StreamFile;
-use super::packet::{Packet, PacketMemory};
+use super::packet::Packet;
 use super::process::file_name;
 use crate::ring::{MAX_RINGS, Run, TIME_MASK};
 use crate::writer::Scope;
@@ -231,7 +231,6 @@ impl StreamWriter {
     /// When the file exists, or cannot be created.
     pub(super) fn create(
         directory: &Path,
-        memory: PacketMemory,
         uuid: [u8; 16],
         channel: &StreamChannel,
         of: StreamOf,
@@ -243,7 +242,7 @@ impl StreamWriter {
             time: begin,
             ..StreamState::default()
         };
-        Ok(Self::at(file, memory, uuid, channel, of, &state))
+        Ok(Self::at(file, uuid, channel, of, &state))
     }
 
     /// Goes on with a file that another writer left so, or begins it; what is behind the last whole packet is dropped.
@@ -252,7 +251,6 @@ impl StreamWriter {
     /// When it cannot be opened and cut.
     pub(super) fn resume(
         directory: &Path,
-        memory: PacketMemory,
         uuid: [u8; 16],
         channel: &StreamChannel,
         of: StreamOf,
@@ -266,12 +264,11 @@ impl StreamWriter {
             .truncate(false)
             .open(path)?;
         file.set_len(state.written)?;
-        Ok(Self::at(file, memory, uuid, channel, of, state))
+        Ok(Self::at(file, uuid, channel, of, state))
     }
 
     fn at(
         file: File,
-        memory: PacketMemory,
         uuid: [u8; 16],
         channel: &StreamChannel,
         of: StreamOf,
@@ -287,7 +284,7 @@ impl StreamWriter {
             packets: state.packets,
             discarded_written: state.discarded_written,
             discarded: state.discarded,
-            packet: Packet::new(memory),
+            packet: Packet::new(),
             begin: state.time,
             time: state.time,
             gap: state.gap,
@@ -637,9 +634,7 @@ mod tests {
             let directory = directory.path().join(name);
             std::fs::create_dir(&directory).unwrap();
             let (uuid, channel, of) = ([7; 16], StreamChannel::new("main", 1), StreamOf::Cpu(0));
-            let memory = PacketMemory::default;
-            let mut stream =
-                StreamWriter::create(&directory, memory(), uuid, &channel, of, 10).unwrap();
+            let mut stream = StreamWriter::create(&directory, uuid, &channel, of, 10).unwrap();
             stream.event(1, 11, &[], &[1; 8]).unwrap();
             stream.overwrite(3).unwrap();
             if killed {
@@ -651,8 +646,7 @@ mod tests {
                     let of_file = StreamState::of_file(&directory.join("main_0")).unwrap();
                     assert_eq!(of_file, Some((uuid, stream.state())));
                 }
-                stream =
-                    StreamWriter::resume(&directory, memory(), uuid, &channel, of, &state).unwrap();
+                stream = StreamWriter::resume(&directory, uuid, &channel, of, &state).unwrap();
             }
             stream.finish().unwrap();
             std::fs::read(directory.join("main_0")).unwrap()
@@ -666,9 +660,7 @@ mod tests {
     fn a_packet_without_events_is_the_first_or_the_last_one() {
         let directory = tempfile::tempdir().unwrap();
         let (channel, of) = (StreamChannel::new("main", 1), StreamOf::Process(0));
-        let memory = PacketMemory::default();
-        let mut stream =
-            StreamWriter::create(directory.path(), memory, [7; 16], &channel, of, 10).unwrap();
+        let mut stream = StreamWriter::create(directory.path(), [7; 16], &channel, of, 10).unwrap();
         stream.discard(2);
         for time in [11, 12, 5, 13] {
             stream.event(1, time, &[], &[1; 8]).unwrap();
@@ -736,10 +728,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (uuid, channel, of) = ([7; 16], StreamChannel::new("main", 1), StreamOf::Cpu(0));
         let path = directory.path().join("main_0");
-        let memory = PacketMemory::default();
         let create = |state: &StreamState| {
-            let memory = memory.clone();
-            StreamWriter::resume(directory.path(), memory, uuid, &channel, of, state).unwrap()
+            StreamWriter::resume(directory.path(), uuid, &channel, of, state).unwrap()
         };
         let mut stream = create(&StreamState::default());
         let mut want = Vec::new();
@@ -807,9 +797,7 @@ mod tests {
     fn events_that_are_days_apart_are_in_packets_of_their_own() {
         let directory = tempfile::tempdir().unwrap();
         let (channel, of) = (StreamChannel::new("main", 1), StreamOf::Process(0));
-        let memory = PacketMemory::default();
-        let mut stream =
-            StreamWriter::create(directory.path(), memory, [7; 16], &channel, of, 10).unwrap();
+        let mut stream = StreamWriter::create(directory.path(), [7; 16], &channel, of, 10).unwrap();
         let far = 1 << 48;
         let times = [11, 10 + far, 10 + 2 * far, 11 + 3 * far, 12 + 4 * far];
         for time in times {

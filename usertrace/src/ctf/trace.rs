@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::description::{Class, environment};
-use super::packet::PacketMemory;
 #[cfg(feature = "tools")]
 use super::version::RECORD_SEPARATOR;
 use super::{Clock, StreamChannel, StreamOf, StreamState, StreamWriter, Version};
@@ -94,8 +93,6 @@ pub struct TraceWriter {
     /// Classes of streams.
     classes: Vec<Class>,
     descriptions: Vec<Description>,
-    /// Where packets of its streams are put together.
-    packets: PacketMemory,
 }
 
 impl TraceWriter {
@@ -142,7 +139,6 @@ impl TraceWriter {
             metadata_len: 0,
             classes: Vec::new(),
             descriptions,
-            packets: PacketMemory::default(),
         }
     }
 
@@ -264,8 +260,8 @@ impl TraceWriter {
     /// # Errors
     /// When its file cannot be created.
     pub fn stream(&self, channel: &StreamChannel, of: StreamOf) -> io::Result<StreamWriter> {
-        let (memory, start) = (self.packets.clone(), self.clock.start());
-        StreamWriter::create(&self.directory, memory, self.uuid, channel, of, start)
+        let start = self.clock.start();
+        StreamWriter::create(&self.directory, self.uuid, channel, of, start)
     }
 
     /// Goes on with a stream, or creates it.
@@ -282,8 +278,8 @@ impl TraceWriter {
             time: self.clock.start(),
             ..StreamState::default()
         };
-        let (memory, state) = (self.packets.clone(), state.unwrap_or(&new));
-        StreamWriter::resume(&self.directory, memory, self.uuid, channel, of, state)
+        let state = state.unwrap_or(&new);
+        StreamWriter::resume(&self.directory, self.uuid, channel, of, state)
     }
 
     /// Writes the metadata once more, with a clock that is known better.
