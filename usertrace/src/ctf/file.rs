@@ -17,8 +17,9 @@ use super::packet::BLOCK;
 const SHORTEST: usize = 256 << 10;
 /// Bytes in a microsecond: with a disk that takes fewer, rings would fill while it is waited for.
 const SLOWEST: u128 = 256;
-/// After a write that was slow, so many packets go through the page cache before the next one is tried.
-const PAUSE: u32 = 64;
+/// After a write that was slow, so many packets go through the page cache before the next one is tried: few, as even a fast disk
+/// is slow now and then, and after each slow one twice as many, up to the other number.
+const PAUSES: [u32; 2] = [4, 256];
 
 /// Which way long packets go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,8 @@ pub(super) struct StreamFile {
     /// It has `O_DIRECT`.
     is_direct: bool,
     way: Way,
+    /// How many packets go through the page cache after the next slow write.
+    pause: u32,
 }
 
 impl StreamFile {
@@ -46,6 +49,7 @@ impl StreamFile {
             file,
             is_direct: false,
             way: Way::Direct,
+            pause: PAUSES[0],
         }
     }
 
@@ -105,7 +109,10 @@ impl StreamFile {
     /// So long it took to write that many bytes.
     fn note(&mut self, bytes: usize, took: Duration) {
         if bytes as u128 / took.as_micros().max(1) < SLOWEST {
-            self.way = Way::Cached(PAUSE);
+            self.way = Way::Cached(self.pause);
+            self.pause = (2 * self.pause).min(PAUSES[1]);
+        } else {
+            self.pause = PAUSES[0];
         }
     }
 
@@ -147,11 +154,16 @@ mod tests {
         assert_eq!(file.padding(100, SHORTEST), Some(BLOCK - 100));
         file.note(1 << 20, Duration::from_millis(1));
         assert_eq!(file.way, Way::Direct);
-        file.note(1 << 20, Duration::from_millis(100));
-        for _ in 0..PAUSE {
-            assert_eq!(file.padding(0, SHORTEST), None);
-        }
-        assert_eq!(file.padding(0, SHORTEST), Some(0));
+        let cached = |file: &mut StreamFile| {
+            file.note(1 << 20, Duration::from_millis(100));
+            (0..).find(|_| file.padding(0, SHORTEST).is_some()).unwrap()
+        };
+        assert_eq!(
+            [(); 8].map(|()| cached(&mut file)),
+            [4, 8, 16, 32, 64, 128, 256, 256]
+        );
+        file.note(1 << 20, Duration::from_millis(1));
+        assert_eq!(cached(&mut file), 4);
     }
 
     /// Of what cannot be written directly, as it does not lie so in memory, nothing is missing.
