@@ -63,6 +63,8 @@ pub(crate) struct Verdict {
     pub(crate) splats: Vec<String>,
     /// How the command itself ended, where that is known.
     pub(crate) status: Option<u8>,
+    /// Whether the first process was there.
+    pub(crate) was_up: bool,
 }
 
 #[derive(Debug, Default)]
@@ -235,6 +237,7 @@ fn verdict(seen: Seen, stopped: Option<Outcome>, crash: bool, guest: &impl Guest
         dump,
         splats: seen.splats,
         status,
+        was_up: seen.hello,
     }
 }
 

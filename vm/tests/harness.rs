@@ -5,6 +5,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -285,6 +286,44 @@ fn a_broken_harness_is_told() {
         "{}",
         run.explain()
     );
+}
+
+/// QEMU's own mistakes are not the guest's: one at the start is told, and it is started again, once.
+#[test]
+fn a_qemu_that_gives_up_at_the_start_is_started_once_more() {
+    let dir = TempDir::new().unwrap();
+    let [qemu, count] = ["qemu", "count"].map(|name| dir.path().join(name));
+    let run = |aborts: usize| {
+        let script = format!(
+            "#!/bin/sh\necho x >>'{0}'\n[ \"$(wc -l <'{0}')\" -gt {aborts} ] || kill -ABRT $$\nexec qemu-system-x86_64 \"$@\"\n",
+            count.display()
+        );
+        let _ = fs::remove_file(&count);
+        fs::write(&qemu, script).unwrap();
+        fs::set_permissions(&qemu, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut child = Command::new(PROGRAM)
+            .args(["guest", "--", "sh", "-c", "cat; exit 7"])
+            .env("USERTRACE_QEMU", &qemu)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(b"input").unwrap();
+        let output = child.wait_with_output().unwrap();
+        let starts = fs::read_to_string(&count).unwrap().lines().count();
+        (output, starts)
+    };
+    let again = "it is started once more";
+    let (output, starts) = run(1);
+    assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
+    assert_eq!(output.stdout, b"input");
+    assert!(stderr(&output).contains(again), "{}", stderr(&output));
+    assert_eq!(starts, 2);
+
+    let (output, starts) = run(2);
+    assert_eq!(output.status.code(), Some(120), "{}", stderr(&output));
+    assert_eq!(starts, 2);
 }
 
 #[test]
