@@ -20,6 +20,8 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(30 * 60);
 
 /// The process group of each lane's running step; 0 between steps.
 static GROUPS: [AtomicI32; 2] = [AtomicI32::new(0), AtomicI32::new(0)];
+/// That of the kernel's build beside them.
+static BUILD: AtomicI32 = AtomicI32::new(0);
 
 /// Steps that run one after the other.
 #[derive(Debug)]
@@ -131,6 +133,20 @@ impl Lane {
     }
 }
 
+/// Runs a build beside the lanes. What it says, and how it ended, whoever needs it finds out by building again.
+pub(crate) fn build(mut command: Command) {
+    let spawned = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn();
+    if let Ok(mut child) = spawned {
+        let _group = Group::of(&child, &BUILD);
+        let _ = child.wait();
+    }
+}
+
 /// Whoever reads may be gone: the tests go on.
 fn to_stdout(bytes: &[u8]) {
     let mut out = std::io::stdout().lock();
@@ -165,13 +181,18 @@ impl Drop for Group {
     }
 }
 
-/// Ends the running steps, then this process: Ctrl-C does not reach the steps' groups by itself.
+/// Ends the running steps, and the build, then this process: Ctrl-C does not reach the steps' groups by itself.
 extern "C" fn end(signal: libc::c_int) {
     for group in &GROUPS {
         let group = group.load(Ordering::Relaxed);
         if group > 0 {
             let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
         }
+    }
+    let build = BUILD.load(Ordering::Relaxed);
+    if build > 0 {
+        // Politely: then make removes what is half written, which would be taken for whole.
+        let _ = killpg(Pid::from_raw(build), Signal::SIGTERM);
     }
     // SAFETY: _exit may be called in a signal handler, and does not return.
     unsafe { libc::_exit(128 + signal) }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 use usertrace_vm::tally::Tally;
 use usertrace_vm::{Guest, KernelConfig, Outcome, Streams, cache_dir, repository, target_dir};
 
-use crate::lane::{LIMIT, Lane};
+use crate::lane::{self, LIMIT, Lane};
 
 /// A part of the tests that can be asked for by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -548,16 +548,11 @@ fn build_meanwhile(kernels: Vec<KernelConfig>) {
     let build = move || {
         for config in kernels {
             let mut build = script("kernel", &["build", "--config", &config.to_string()]);
-            build
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(Stdio::null());
             // SAFETY: a system call, which is all that is done between fork and exec.
             unsafe {
                 build.pre_exec(|| Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGTERM)?));
             }
-            // What cannot be begun, is begun later.
-            let _ = build.status();
+            lane::build(build);
         }
     };
     // It lives as long as this process: what it waits for ends with it.
