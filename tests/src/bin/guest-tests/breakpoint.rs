@@ -4,6 +4,7 @@
 
 use std::ptr;
 
+use iced_x86::{Decoder, DecoderOptions, Instruction};
 use nix::sys::signal::Signal;
 use nix::sys::wait::WaitStatus;
 use usertrace_tests::child::Child;
@@ -32,6 +33,27 @@ unsafe extern "C" {
 pub(crate) struct Sequence {
     pub(crate) start: u64,
     pub(crate) len: u64,
+}
+
+impl Sequence {
+    /// Where its instructions begin, and the one behind it.
+    pub(crate) fn instructions(&self) -> Vec<u64> {
+        // SAFETY: code of this program's, which nobody writes.
+        let code = unsafe {
+            std::slice::from_raw_parts(
+                ptr::with_exposed_provenance(self.start as usize),
+                self.len as usize,
+            )
+        };
+        let decoder = Decoder::with_ip(64, code, self.start, DecoderOptions::NONE);
+        let decoded: Vec<Instruction> = decoder.into_iter().collect();
+        assert!(
+            decoded.iter().all(|instruction| !instruction.is_invalid()),
+            "{self:?}: {decoded:?}"
+        );
+        let begins = decoded.iter().map(Instruction::ip);
+        begins.chain([self.start + self.len]).collect()
+    }
 }
 
 /// All sequences of this program.

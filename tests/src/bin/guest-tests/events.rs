@@ -133,7 +133,7 @@ fn a10_death_at_any_instruction_loses_no_committed_event() {
     let mut reached = 0;
     for sequence in breakpoint::sequences() {
         let mut instructions = 0;
-        for address in sequence.start..=sequence.start + sequence.len {
+        for address in sequence.instructions() {
             let trace = Trace::started_with("breakpoint", 4096, 4);
             let witness = Shared::new();
             let mut child = Child::spawn(|_| {
@@ -157,7 +157,7 @@ fn a10_death_at_any_instruction_loses_no_committed_event() {
                     // One that this event does not need.
                     break;
                 }
-                // Not the first byte of an instruction.
+                // It goes another way there.
                 continue;
             }
             child.signal(Signal::SIGKILL);
