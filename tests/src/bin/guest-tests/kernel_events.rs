@@ -28,11 +28,14 @@ use crate::{Case, cases};
 pub(crate) const CASES: &[Case] = cases![
     f9_kernel_events_want_tracefs_and_what_there_is_not_is_named,
     f9_what_the_kernel_did_is_between_the_events_of_programs,
-    f9_fields_of_the_kernels_events_are_what_the_kernel_prints,
-    f9_a_recorder_that_is_killed_repeats_and_omits_no_event_of_the_kernel,
     f9_what_a_killed_recorder_left_is_nobody_elses,
     f9_events_of_the_kernel_that_were_overwritten_are_counted,
     f9_f3_without_trace_buffers_the_kernels_events_are_recorded_too,
+];
+
+pub(crate) const ON_ONE_KERNEL: &[Case] = cases![
+    f9_fields_of_the_kernels_events_are_what_the_kernel_prints,
+    f9_a_recorder_that_is_killed_repeats_and_omits_no_event_of_the_kernel,
 ];
 
 const TRACEFS: &str = "/sys/kernel/tracing";

@@ -27,11 +27,12 @@ pub(crate) const CASES: &[Case] = cases![
     c5_a_second_recorder_is_told_that_there_is_one,
     c4_some_processes_are_recorded_until_they_end,
     c4_more_processes_are_recorded_than_files_may_be_open_at_first,
-    f1_a_terminal_shows_how_far_it_is,
     d7_writers_wait_for_a_reader_and_for_nobody_else,
     e3_a_snapshot_has_the_newest_and_stops_nobody,
     e6_d3_events_that_cannot_be_described_are_told_of,
 ];
+
+pub(crate) const ON_ONE_KERNEL: &[Case] = cases![f1_a_terminal_shows_how_far_it_is];
 
 const THREADS: usize = 3;
 /// A hundred take two minutes, and are asked for.

@@ -25,14 +25,12 @@ use usertrace_tests::{babeltrace, program, wait};
 use self::terminal::Terminal;
 use crate::{Case, cases};
 
-pub(crate) const CASES: &[Case] = cases![
+pub(crate) const CASES: &[Case] = cases![b3_e6_who_found_no_room_for_descriptions_is_asked];
+
+pub(crate) const ON_ONE_KERNEL: &[Case] = cases![
     b3_e4_events_of_processes_are_listed,
-    b3_e6_who_found_no_room_for_descriptions_is_asked,
     e7_top_counts_what_a_recorder_reads_and_takes_nothing,
     e7_top_says_that_it_estimates,
-];
-
-pub(crate) const OF_THE_COMMAND: &[Case] = cases![
     e1_f1_traces_are_made_and_read_by_hand,
     f1_a_recording_and_top_are_followed_in_a_terminal,
     e1_f1_examples_of_the_manual_work,

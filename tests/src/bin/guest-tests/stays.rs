@@ -24,13 +24,12 @@ use usertrace_tests::{cpu, program, wait};
 
 use crate::{Case, cases};
 
-pub(crate) const CASES: &[Case] = cases![
-    e7_d7_e3_a_recorder_that_stands_still_for_a_minute_loses_what_the_mode_says,
+pub(crate) const CASES: &[Case] =
+    cases![e7_d7_e3_a_recorder_that_stands_still_for_a_minute_loses_what_the_mode_says];
+
+pub(crate) const ON_ONE_KERNEL: &[Case] = cases![
     c5_e8_a_daemon_that_is_ended_killed_and_told_to_rotate_loses_and_repeats_nothing,
     c5_e8_what_the_kernel_records_is_followed_at_once,
-];
-
-pub(crate) const OF_THE_COMMAND: &[Case] = cases![
     e7_c5_a_disk_that_is_full_loses_nothing_silently,
     c5_a_disk_that_is_full_to_the_end_is_said_and_the_rest_comes_later,
     c5_files_that_may_get_no_larger_are_a_full_disk,

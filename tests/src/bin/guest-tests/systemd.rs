@@ -9,7 +9,7 @@ use usertrace_vm::repository;
 
 use crate::{Case, cases};
 
-pub(crate) const OF_THE_COMMAND: &[Case] =
+pub(crate) const ON_ONE_KERNEL: &[Case] =
     cases![c5_f1_systemd_starts_restarts_rotates_and_stops_the_daemon];
 
 /// Killed, it is there again at once, and nothing that was written meanwhile is lost.
