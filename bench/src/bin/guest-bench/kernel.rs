@@ -152,13 +152,24 @@ fn register(signo: u32) -> Result<(Calls, LttTracebuf)> {
     Ok((calls, areas))
 }
 
+/// The least of several passes, each in a process of its own: a timer that comes meanwhile is no cost of theirs.
+fn least<const N: usize>(pass: impl Fn() -> Result<[f64; N]>) -> Result<[f64; N]> {
+    let mut least = [f64::INFINITY; N];
+    for _ in 0..5 {
+        for (least, count) in least.iter_mut().zip(apart(&pass)?) {
+            *least = least.min(count);
+        }
+    }
+    Ok(least)
+}
+
 /// First writes to pages: of a file that is in memory, and of a ring.
 pub(crate) fn faults() -> Result<Faults> {
-    let [memfd, memfd_in_order] = apart(|| {
+    let [memfd, memfd_in_order] = least(|| {
         let alone = first_touch(memfd()?, backwards())?;
         Ok([alone.count, first_touch(memfd()?, 0..PAGES)?.count])
     })?;
-    let [alone] = apart(|| {
+    let [alone] = least(|| {
         let _trace = Trace::started_with("faults", (PAGES * PAGE) as u32 / SUBBUFS, SUBBUFS)?;
         let touched = first_touch(Traced::new()?.ring(), backwards())?;
         ensure!(
@@ -168,7 +179,7 @@ pub(crate) fn faults() -> Result<Faults> {
         );
         Ok([touched.count])
     })?;
-    let [in_order] = apart(|| {
+    let [in_order] = least(|| {
         let _trace = Trace::started_with("faults", (PAGES * PAGE) as u32 / SUBBUFS, SUBBUFS)?;
         Ok([first_touch(Traced::new()?.ring(), 0..PAGES)?.count])
     })?;
