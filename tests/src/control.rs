@@ -4,6 +4,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use nix::unistd::Pid;
+
+use crate::wait;
+
 /// Where it is mounted.
 pub const ROOT: &str = "/sys/kernel/ltt";
 
@@ -139,6 +143,19 @@ impl Trace {
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats::parse(&self.read("stats"))
+    }
+
+    /// Waits until a process that runs has buffers here: a program that was told of a change while it was leaving its handler
+    /// of the one before is told again a moment later.
+    ///
+    /// # Panics
+    /// If it gets none.
+    pub fn wait_for(&self, process: Pid) {
+        let prefix = format!("{process}.");
+        wait::until("the process has buffers", || {
+            let processes = self.stats().processes;
+            processes.iter().any(|p| p.name.starts_with(&prefix))
+        });
     }
 
     /// The consumer files of a channel.

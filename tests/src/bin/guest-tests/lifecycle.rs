@@ -415,6 +415,7 @@ fn a10_the_first_threads_exit_ends_nothing() {
     assert_eq!(scene.state(child.pid()).as_deref(), Some("alive"));
     // It follows what happens to traces.
     let later = Bystander::trace("later");
+    later.wait_for(child.pid());
     go_on.get().store(1, Ordering::Release);
     assert_eq!(child.wait(), WaitStatus::Exited(child.pid(), 0));
     let threads = only(scene.end());
@@ -742,6 +743,7 @@ fn f2_a_program_that_changes_where_it_is_goes_on() {
         });
         child.link.hear();
         let later = Bystander::trace("later");
+        later.wait_for(child.pid());
         child.link.tell(0);
         let pid = child.pid();
         child.join();
