@@ -314,12 +314,15 @@ proptest! {
         consumed in any::<prop::sample::Index>(),
         window in prop::sample::select(&WINDOWS),
         (refuses, has_room) in (2u64..9, any::<bool>()),
+        // The high bits of the time may change, and some of it may be later than is believed.
+        first in prop::sample::select(&[1000, (1 << 48) - 1000]),
+        believed in prop_oneof![Just(u64::MAX >> 1), 0u64..4000],
     ) {
         const SUBBUF: u64 = 16 << 10;
         const COUNT: u64 = 4;
         let mut ring = RingWriter::new(SUBBUF, COUNT, 0);
         ring.overwrites = overwrites;
-        let mut time = 1000;
+        let mut time = first;
         for (n, (id, passed, len)) in (0..written).zip(events.iter().cycle()) {
             time += passed;
             let payload = match id {
@@ -351,8 +354,8 @@ proptest! {
         for dump in [true, false] {
             let mut memory = Frozen::new(&ring.bytes, positions);
             let mut reader = match dump {
-                true => RingReader::dump(format, &mut memory, u64::MAX),
-                false => RingReader::live(format, from, u64::MAX),
+                true => RingReader::dump(format, &mut memory, first + believed),
+                false => RingReader::live(format, from, first + believed),
             };
             reader.set_window(window << 12);
             let mut other = reader.clone();

@@ -1,10 +1,12 @@
 //! The reader of a ring.
 
-use usertrace_sys::uapi::{LTT_ID_NONE, LTT_ID_PAD, LTT_LOST_WORD, LTT_SUBBUF_MAGIC, LttSubbuf};
+use usertrace_sys::uapi::{
+    LTT_ID_BITS, LTT_ID_NONE, LTT_ID_PAD, LTT_LOST_WORD, LTT_SUBBUF_MAGIC, LttSubbuf,
+};
 use zerocopy::FromBytes;
 
 use super::geometry::MAX_POSITION;
-use super::record::{PAGE, Payload, Record, before_lost_page, id, later, short, word};
+use super::record::{PAGE, Payload, Record, TIME_MASK, before_lost_page, id, short, word};
 use super::shared::{Look, Place, Remains};
 use super::walk::{Tile, Walk};
 use super::{Counts, Format, GapKind, Geometry, Item, Patience, PayloadLengths, RingMemory};
@@ -92,14 +94,25 @@ impl Run {
         {
             first.get_or_insert(of_this);
             (last, time, rest, events) = (rest, of_this, &rest[len as usize..], events + 1);
-            // The next one is mostly as long, which a processor can predict: it need not wait for what is in one before it looks
-            // at the next.
-            while let Some(header) = word(rest, 0)
-                && lens.get(usize::from(id(header))) == Some(&(len as u32))
-                && let Some(of_this) = later(time, header).filter(|&time| time <= max_time)
-                && let Some(behind) = rest.get(len as usize..)
-            {
-                (last, time, rest, events) = (rest, of_this, behind, events + 1);
+            // The next ones are mostly as long, which a processor can predict: it need not wait for what is in one before it looks
+            // at the next. Where the high bits of the time change, the outer loop looks.
+            let len = len as usize;
+            let (high, mut low) = (time & !TIME_MASK, time & TIME_MASK);
+            let latest = (max_time - high).min(TIME_MASK);
+            let mut as_long = 0;
+            for record in rest.chunks_exact(len) {
+                let Some(header) = word(record, 0) else { break };
+                let of_this = header >> LTT_ID_BITS;
+                let is_as_long = lens.get(usize::from(id(header))) == Some(&(len as u32));
+                if !is_as_long || of_this < low || of_this > latest {
+                    break;
+                }
+                (low, as_long) = (of_this, as_long + 1);
+            }
+            if as_long > 0 {
+                let behind = as_long * len;
+                (last, time, rest) = (&rest[behind - len..], high | low, &rest[behind..]);
+                events += as_long as u64;
             }
         }
         let len_of_last = last.len() - rest.len();
