@@ -14,10 +14,10 @@ use anyhow::{Context as _, Result, ensure};
 use usertrace_bench::lttng::{self, Session};
 use usertrace_bench::{Disk, ToDisk, median, now};
 
-/// Turns of each.
-const ROUNDS: usize = 7;
-/// Events of 32 bytes in a turn: some seconds.
-const EVENTS: u64 = 10_000_000;
+/// Turns of each: half a minute, as neighbours on the machine are noisy for seconds.
+const ROUNDS: usize = 9;
+/// Events of 32 bytes in a turn: a gigabyte, so that what a start takes is little of it.
+const EVENTS: u64 = 30_000_000;
 /// Each ring has as many sub-buffers as LTTng-UST's, of the same size.
 const SUBBUF_SIZE: &str = "1048576";
 const SUBBUF_COUNT: &str = "16";
