@@ -26,6 +26,9 @@ use crate::{counts, last_error, mean, no, turn};
 /// Pages of the ring, and of the file it is compared with.
 const PAGES: usize = 1024;
 const PAGE: usize = 4096;
+/// Pages that are counted together: more than one fault may bring, and as many as the kernel counts for a control group before it
+/// writes that down. The median of these groups is taken, as a timer that comes meanwhile is no cost of theirs.
+const GROUP: usize = 32;
 /// So many sub-buffers make a ring of that size.
 const SUBBUFS: u32 = 64;
 
@@ -152,24 +155,13 @@ fn register(signo: u32) -> Result<(Calls, LttTracebuf)> {
     Ok((calls, areas))
 }
 
-/// The least of several passes, each in a process of its own: a timer that comes meanwhile is no cost of theirs.
-fn least<const N: usize>(pass: impl Fn() -> Result<[f64; N]>) -> Result<[f64; N]> {
-    let mut least = [f64::INFINITY; N];
-    for _ in 0..5 {
-        for (least, count) in least.iter_mut().zip(apart(&pass)?) {
-            *least = least.min(count);
-        }
-    }
-    Ok(least)
-}
-
 /// First writes to pages: of a file that is in memory, and of a ring.
 pub(crate) fn faults() -> Result<Faults> {
-    let [memfd, memfd_in_order] = least(|| {
+    let [memfd, memfd_in_order] = apart(|| {
         let alone = first_touch(memfd()?, backwards())?;
         Ok([alone.count, first_touch(memfd()?, 0..PAGES)?.count])
     })?;
-    let [alone] = least(|| {
+    let [alone] = apart(|| {
         let _trace = Trace::started_with("faults", (PAGES * PAGE) as u32 / SUBBUFS, SUBBUFS)?;
         let touched = first_touch(Traced::new()?.ring(), backwards())?;
         ensure!(
@@ -179,7 +171,7 @@ pub(crate) fn faults() -> Result<Faults> {
         );
         Ok([touched.count])
     })?;
-    let [in_order] = least(|| {
+    let [in_order] = apart(|| {
         let _trace = Trace::started_with("faults", (PAGES * PAGE) as u32 / SUBBUFS, SUBBUFS)?;
         Ok([first_touch(Traced::new()?.ring(), 0..PAGES)?.count])
     })?;
@@ -204,21 +196,27 @@ struct Touched {
     faults: usize,
 }
 
-fn first_touch(at: *mut u8, pages: impl Iterator<Item = usize> + Clone) -> Result<Touched> {
-    let touch = || {
-        let begin = cycles();
-        for page in pages.clone() {
-            // SAFETY: within the mapping, where no Rust object lies.
-            unsafe { at.add(page * PAGE).cast::<u64>().write_volatile(1) };
+fn first_touch(at: *mut u8, pages: impl Iterator<Item = usize>) -> Result<Touched> {
+    let pages: Vec<usize> = pages.collect();
+    let touch = |counts: &mut [f64]| {
+        for (group, count) in pages.chunks(GROUP).zip(counts) {
+            let begin = cycles();
+            for page in group {
+                // SAFETY: within the mapping, where no Rust object lies.
+                unsafe { at.add(page * PAGE).cast::<u64>().write_volatile(1) };
+            }
+            *count = (cycles() - begin) as f64;
         }
-        (cycles() - begin) as f64
     };
+    // Not zeros, of which the first write would be a fault, too.
+    let [mut first, mut second] = [(); 2].map(|()| vec![1.0; PAGES / GROUP]);
     let before = minor_faults()?;
-    let first = touch();
+    touch(&mut first);
     let faults = minor_faults()? - before;
+    touch(&mut second);
     Ok(Touched {
         // Without what the loop takes.
-        count: (first - touch()) / PAGES as f64,
+        count: (median(&first) - median(&second)) / GROUP as f64,
         faults,
     })
 }
