@@ -16,8 +16,9 @@ use crate::writer::Protocol;
 pub const SUBBUF_HEADER_LEN: u64 = size_of::<LttSubbuf>() as u64;
 
 /// So much of a sub-buffer is copied at once, at most, unless a record is longer: what is copied is parsed while it is in
-/// the first or second level of the cache. A multiple of the size of a page.
-const WINDOW: u64 = 64 << 10;
+/// the second level of the cache. Shorter ones cost more, as a processor that reads on and on fetches ahead, and begins anew after
+/// each pause. A multiple of the size of a page.
+const WINDOW: u64 = 256 << 10;
 
 /// Takes what a reader finds, in order. Any function of an [`Item`] does.
 pub trait Sink {
