@@ -755,31 +755,40 @@ impl Fake {
             let mut memory = Frozen::new(&bytes, Positions { head, claimed });
             let mut reader = RingReader::live(format, consumed.load(Ordering::Relaxed), u64::MAX);
             let mut writer = 0;
-            reader
-                .read(
-                    &mut memory,
-                    head,
-                    Patience::Last,
-                    lengths,
-                    &mut |item: Item<'_>| {
-                        match item {
-                            Item::SubBuffer { cpu, .. } => {
-                                let is_index = matches!(scope, Scope::Cpu | Scope::MmCid);
-                                assert!(!is_index || cpu as usize == ring);
-                                writer = cpu;
-                            }
-                            Item::Record { id, time, payload } => {
-                                each(ring as u32, writer, id, time, payload);
-                            }
-                            Item::Overwritten { .. } if overwrote => {}
-                            Item::Gap { .. } | Item::Overwritten { .. } => {
-                                return Err(format!("{item:?}"));
-                            }
+            let read = reader.read(
+                &mut memory,
+                head,
+                Patience::Last,
+                lengths,
+                &mut |item: Item<'_>| {
+                    match item {
+                        Item::SubBuffer { cpu, .. } => {
+                            let is_index = matches!(scope, Scope::Cpu | Scope::MmCid);
+                            assert!(!is_index || cpu as usize == ring);
+                            writer = cpu;
                         }
-                        Ok(())
-                    },
-                )
-                .expect("no gap");
+                        Item::Record { id, time, payload } => {
+                            each(ring as u32, writer, id, time, payload);
+                        }
+                        Item::Overwritten { .. } if overwrote => {}
+                        Item::Gap { .. } | Item::Overwritten { .. } => {
+                            return Err(format!("{item:?}"));
+                        }
+                    }
+                    Ok(())
+                },
+            );
+            if let Err(item) = read {
+                let position = reader.position();
+                let of_ring = |n: u64| {
+                    let at = (position + 8 * n) as usize % bytes.len() / 8;
+                    u64::from_ne_bytes(bytes.as_chunks().0[at])
+                };
+                let words: Vec<String> = (0..8).map(|n| format!("{:#x}", of_ring(n))).collect();
+                panic!(
+                    "{item} in ring {ring} of slot {slot} at {position:#x}, head {head:#x}: {words:?}"
+                );
+            }
         }
     }
 
