@@ -145,16 +145,25 @@ impl Trace {
         Stats::parse(&self.read("stats"))
     }
 
+    /// What `stats` says of a process, if it has buffers here.
+    ///
+    /// # Panics
+    /// If it is not what it should be.
+    #[must_use]
+    pub fn process(&self, process: Pid) -> Option<ProcessStats> {
+        let prefix = format!("{process}.");
+        let mut processes = self.stats().processes.into_iter();
+        processes.find(|process| process.name.starts_with(&prefix))
+    }
+
     /// Waits until a process that runs has buffers here: a program that was told of a change while it was leaving its handler
     /// of the one before is told again a moment later.
     ///
     /// # Panics
     /// If it gets none.
     pub fn wait_for(&self, process: Pid) {
-        let prefix = format!("{process}.");
         wait::until("the process has buffers", || {
-            let processes = self.stats().processes;
-            processes.iter().any(|p| p.name.starts_with(&prefix))
+            self.process(process).is_some()
         });
     }
 

@@ -79,12 +79,7 @@ impl Scene {
 
     /// What `stats` says of a process.
     pub(crate) fn state(&self, pid: Pid) -> Option<String> {
-        let prefix = format!("{pid}.");
-        let processes = self.trace.stats().processes;
-        let mut found = processes
-            .into_iter()
-            .filter(|process| process.name.starts_with(&prefix));
-        found.next().map(|process| process.state)
+        self.trace.process(pid).map(|process| process.state)
     }
 }
 
