@@ -3,14 +3,17 @@
 //! Each test is a process of its own, so that each has a fresh runtime, and may fork, be killed and change signals.
 
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use usertrace::fake::process::{child, wait};
 use usertrace::fake::{Fake, Seen, Sizes};
-use usertrace::runtime::{Refused, init_with};
-use usertrace::writer::{Mode, Scope};
+use usertrace::runtime::{Kernel, Refused, init_with};
+use usertrace::writer::{Mode, Prefault, Scope};
 use usertrace::{Errno, Outcome, Status, event};
+use usertrace_sys::Update;
+use usertrace_sys::uapi::LttTracebuf;
 
 usertrace::tracepoint! {
     /// All types.
@@ -823,6 +826,60 @@ fn traces_come_and_go_under_load() {
     assert!(usertrace::stats().count() >= 4);
 }
 
+/// A kernel on which a trace goes at the worst moment: its control channel describes the events, and main is not open yet.
+struct GoesInTheMiddle {
+    fake: &'static Fake,
+    /// The trace's slot, and 1; 0: it went.
+    goes: AtomicUsize,
+}
+
+// SAFETY: the fake kernel keeps the promises; destroying a trace is what the kernel does at any time.
+unsafe impl Kernel for GoesInTheMiddle {
+    fn alloc_tracebuf(&self, signo: u32) -> Result<LttTracebuf, Errno> {
+        self.fake.alloc_tracebuf(signo)
+    }
+
+    fn update(&self, buffer: &mut Option<NonNull<u8>>) -> Result<Update, Errno> {
+        self.fake.update(buffer)
+    }
+
+    fn switch(&self, buffer: NonNull<u8>) -> Result<(), Errno> {
+        self.fake.switch(buffer)
+    }
+
+    /// Asked for each channel but control; main comes last.
+    fn prefault(&self) -> Prefault {
+        if let Some(slot) = self.goes.swap(0, Ordering::Relaxed).checked_sub(1) {
+            self.fake.destroy(slot);
+        }
+        Prefault::Never
+    }
+}
+
+/// E6: what a trace told of its events, which went before it was open, does not count for the next one in its slot.
+fn e6_a_trace_that_goes_as_it_is_opened_leaves_no_ids() {
+    let cpu = Some(Scope::Cpu);
+    let fake = Fake::with_channels(small(), &[cpu, cpu]);
+    let kernel: &GoesInTheMiddle = Box::leak(Box::new(GoesInTheMiddle {
+        fake,
+        goes: AtomicUsize::new(0),
+    }));
+    assert_eq!(init_with(|| Ok(kernel)), Status::Attached);
+    let slot = fake.create().unwrap();
+    fake.start(slot);
+    kernel.goes.store(slot + 1, Ordering::Relaxed);
+    update();
+    assert_eq!(kernel.goes.load(Ordering::Relaxed), 0, "it went");
+    assert_eq!(event!(numbered, 1), Outcome::Off);
+    assert_eq!(usertrace::stats().count(), 0);
+
+    assert_eq!(fake.create(), Some(slot));
+    fake.start(slot);
+    update();
+    assert_eq!(event!(numbered, 2), Outcome::Recorded);
+    assert_eq!(numbers(&fake.events(0, slot)), [2]);
+}
+
 /// A9: a trace's memory is not given away while a writer is in the middle of a long record, which the barrier that
 /// restarts sequences does not wait for.
 fn traces_go_in_the_middle_of_long_records() {
@@ -1570,6 +1627,7 @@ fn main() -> ExitCode {
         a_full_control_channel,
         no_system_call_for_an_event,
         traces_come_and_go_under_load,
+        e6_a_trace_that_goes_as_it_is_opened_leaves_no_ids,
         traces_go_in_the_middle_of_long_records,
         traces_of_unknown_kinds_are_left_alone,
         e4_a_trace_has_the_events_that_it_names,

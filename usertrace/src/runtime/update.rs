@@ -333,7 +333,10 @@ impl Updater {
             self.open_channel(slot, index, now, info);
         }
         let Some(scope) = self.open_channel(slot, LTT_CHANNEL_MAIN, now, info) else {
-            state.all(slot).for_each(Channel::close);
+            // The trace may just have gone. What its control channel was told of the events counts for no other trace, and
+            // somebody may be in one of the further channels already.
+            // SAFETY: the caller's promise.
+            unsafe { self.retire(slot) };
             return Err(Refused::Layout);
         };
         at.generation.store(now.generation, Ordering::Relaxed);
