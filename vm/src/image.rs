@@ -75,6 +75,15 @@ impl Monitor {
         self.tell("nmi").map(drop)
     }
 
+    /// Resets the machine, as its button does: nothing is told before, and its memory stays as it is. A guest that stands does so
+    /// until it is to go on.
+    ///
+    /// # Errors
+    /// When QEMU is gone, or does not answer.
+    pub fn reset(&self) -> Result<()> {
+        self.tell("system_reset").map(drop)
+    }
+
     /// Saves its memory, in the place of what the file had.
     ///
     /// # Errors

@@ -74,10 +74,10 @@ fn interrupt(thread: Pthread) -> ! {
 fn consume(trace: &str) -> ! {
     let channel = Path::new(CONTROL_FS).join(trace).join("main");
     let names = consumer_files(&channel).expect("files");
-    let own = format!("{}", std::process::id());
+    let own = format!("{}.", std::process::id());
     let files: Vec<_> = names
         .iter()
-        .filter(|name| name.split('-').any(|part| part == own))
+        .filter(|name| name.starts_with(&own))
         .map(|name| Consumer::open(&channel.join(name)))
         .collect();
     assert!(!files.is_empty(), "no file of {own}: {names:?}");
@@ -131,7 +131,17 @@ fn write_briefly() {
     }
 }
 
+/// A thread that panics ends the program: what it was to do would be missing.
+fn end_on_panic() {
+    let say = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panicked| {
+        say(panicked);
+        std::process::abort();
+    }));
+}
+
 fn main() -> ExitCode {
+    end_on_panic();
     let args = Args::parse();
     if args.press {
         press();

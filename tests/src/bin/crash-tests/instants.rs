@@ -1,11 +1,13 @@
 //! The memory of a busy guest, at any instant (C7, A10): it is stopped between two instructions, whatever its processors and its
-//! kernel are at, again and again; or it panics there, and the crash kernel saves the memory.
+//! kernel are at, again and again; or it panics there, and the crash kernel saves the memory; or the machine is reset, and the next
+//! boot has what was in reserved memory.
 
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use usertrace::crash::Dump;
 use usertrace_tests::random::Random;
+use usertrace_tests::wait;
 use usertrace_vm::{Outcome, Streams};
 
 use crate::load::{self, Memory, Seen};
@@ -17,6 +19,14 @@ const INSTANTS: u32 = 25;
 const CRASH_MEMORY_MIB: u64 = 512;
 /// How often a guest panics, if `USERTRACE_PANICS` does not say it.
 const PANICS: u32 = 2;
+/// How often a guest is reset, if `USERTRACE_RESETS` does not say it.
+const RESETS: u32 = 3;
+/// Half of it is one boot's: more than all rings have.
+const RESERVE: &str = "reserve_mem=96M:4096:ltt nokaslr";
+/// Gives what the boot before has left, if there was one.
+const COPY: &str = "if grep -q '^previous_boot none' reserved; then :
+                    elif grep -q '^previous_boot not' reserved; then cat reserved >&2; exit 1
+                    else cp previous_boot /out/copying; mv /out/copying /out/previous-boot; fi";
 
 /// A number that the environment may have.
 pub(crate) fn times(name: &str, default: u32) -> u32 {
@@ -57,6 +67,7 @@ pub(crate) fn c7_a10_memory_at_any_instant() {
         seen.in_flight > 0,
         "an event was told before its thread was: {seen:?}"
     );
+    assert!(seen.turned > 0, "nothing was read: {seen:?}");
 }
 
 pub(crate) fn c7_a10_panic_at_any_instant() {
@@ -87,4 +98,54 @@ pub(crate) fn c7_a10_panic_at_any_instant() {
         seen.check(&dump, CRASH_MEMORY_MIB, &traces, &what);
         println!("{what}: {seen:?}");
     }
+}
+
+pub(crate) fn c7_a10_reset_at_any_instant() {
+    let resets = times("USERTRACE_RESETS", RESETS);
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name);
+    let (give, monitor) = channel();
+    let memory = Memory::new();
+    let guest = load::guest_that_first(COPY, directory.path())
+        .memory_mib(MEMORY_MIB)
+        .memory_file(memory.path())
+        .append(RESERVE)
+        .restarts(true)
+        .give_monitor(give);
+    let run = std::thread::spawn(move || guest.run(Streams::capture()).expect("a guest"));
+    let monitor = monitor.recv().expect("QEMU's monitor");
+    let mut random = Random::new();
+    let mut seen = Seen::default();
+    for reset in 0..resets {
+        let what = format!("reset {reset}");
+        load::wait_until_busy(directory.path(), &run);
+        std::thread::sleep(Duration::from_micros(random.below(300_000)));
+        monitor.stop().expect("it stops");
+        let counts = {
+            let image = memory.dump();
+            let page = load::page(&image, MEMORY_MIB);
+            let counts = load::counts(&image, page);
+            // The next boot has one of its own.
+            memory.clear(page);
+            counts
+        };
+        std::fs::remove_file(path("ready")).expect("it was busy");
+        monitor.reset().expect("it is reset");
+        monitor.resume().expect("it boots");
+        let has_copied = || path("previous-boot").exists() || run.is_finished();
+        wait::until("the next boot has copied", has_copied);
+        let dump = Dump::open(&path("previous-boot")).expect("what a boot has left");
+        let Dump::Reserved(left) = &dump else {
+            panic!("{what}: not reserved memory: {dump:?}");
+        };
+        assert_eq!(left.boot(), u64::from(reset) + 1, "{what}");
+        seen.check_traces(&dump, left.root(), &counts, &path("traces"), &what);
+        std::fs::remove_dir_all(path("traces")).expect("traces");
+        std::fs::remove_file(path("previous-boot")).expect("a copy");
+    }
+    load::wait_until_busy(directory.path(), &run);
+    std::fs::write(path("stop"), "").expect("a file");
+    let run = run.join().expect("a guest");
+    assert_eq!(run.outcome, Outcome::Passed, "{}", run.explain());
+    println!("{resets} resets: {seen:?}");
 }

@@ -1,7 +1,9 @@
 //! A guest that is busy with traces, and what its memory must have whenever it stops (C7, A10).
 
 use std::collections::BTreeMap;
+use std::fs::OpenOptions;
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -43,10 +45,22 @@ impl Memory {
     pub(crate) fn dump(&self) -> Dump {
         Dump::open_raw(&self.path).expect("its memory")
     }
+
+    /// Forgets a page.
+    pub(crate) fn clear(&self, page: u64) {
+        let file = OpenOptions::new().write(true).open(&self.path);
+        let file = file.expect("its memory");
+        file.write_all_at(&[0; PAGE], page).expect("a page");
+    }
 }
 
 /// A guest that is busy until the file `stop` is in the directory, which is its `/out`.
 pub(crate) fn guest(directory: &Path) -> Guest {
+    guest_that_first("", directory)
+}
+
+/// Likewise, after it has done something.
+pub(crate) fn guest_that_first(script: &str, directory: &Path) -> Guest {
     let traces = SCOPES.map(|scope| {
         format!(
             "mkdir {scope}; echo {scope} > {scope}/main/scope; echo 1 > {scope}/main/flight
@@ -60,7 +74,8 @@ pub(crate) fn guest(directory: &Path) -> Guest {
         )
     });
     let script = format!(
-        "set -e; cd /sys/kernel/ltt; echo {LIMIT_DEAD} > limit_dead; {}; {}; exec \"$1\" /out",
+        "set -e; cd /sys/kernel/ltt; {script}
+         echo {LIMIT_DEAD} > limit_dead; {}; {}; exec \"$1\" /out",
         traces.join("; "),
         read.join("; ")
     );
@@ -94,8 +109,10 @@ pub(crate) struct Seen {
     pub(crate) in_flight: usize,
     /// Records that were reserved, and not committed.
     unfinished: u64,
-    /// Events of the traces that are read, which were not yet.
-    unread: usize,
+    /// Events of the traces that are read, be they read or not.
+    of_read: usize,
+    /// How often the first ones of a thread were not there any more, as they were read.
+    pub(crate) turned: usize,
 }
 
 impl Seen {
@@ -104,8 +121,18 @@ impl Seen {
         let (root, page) = *self
             .places
             .get_or_insert_with(|| (root(dump), page(dump, memory_mib)));
-        let of = |thread| word(dump, page, 2 + thread);
-        let counts: Vec<_> = (0..=HANDLER as usize).map(of).collect();
+        self.check_traces(dump, root, &counts(dump, page), traces, what);
+    }
+
+    /// Likewise, of a root page; these are the events that each thread has recorded, and the handler.
+    pub(crate) fn check_traces(
+        &mut self,
+        dump: &Dump,
+        root: u64,
+        counts: &[u64],
+        traces: &Path,
+        what: &str,
+    ) {
         std::fs::create_dir(traces).expect("a directory");
         let extraction = extract(dump, root, &ExtractOptions::default(), traces);
         let extraction = extraction.expect("traces");
@@ -137,7 +164,8 @@ impl Seen {
         for mode in READ {
             for (thread, numbers) in numbers(&traces.join(mode)) {
                 let what = format!("{what}: {mode}, thread {thread}");
-                self.unread += numbers.len();
+                self.of_read += numbers.len();
+                self.turned += usize::from(numbers.first().is_some_and(|&first| first > 0));
                 if thread <= HANDLER {
                     let recorded = counts[thread as usize];
                     assert!(numbers.iter().all(|&number| number <= recorded), "{what}");
@@ -177,6 +205,12 @@ pub(crate) fn page(dump: &Dump, memory_mib: u64) -> u64 {
     pages
         .find(is_it)
         .expect("the page of the program is in the image")
+}
+
+/// What the program says there: the events that each thread has recorded, and the handler.
+pub(crate) fn counts(dump: &Dump, page: u64) -> Vec<u64> {
+    let of = |thread| word(dump, page, 2 + thread);
+    (0..=HANDLER as usize).map(of).collect()
 }
 
 /// A word of it.

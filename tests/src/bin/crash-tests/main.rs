@@ -249,6 +249,10 @@ const CASES: &[(&str, fn())] = &[
         instants::c7_a10_panic_at_any_instant,
     ),
     (
+        "c7_a10_reset_at_any_instant",
+        instants::c7_a10_reset_at_any_instant,
+    ),
+    (
         "c7_a10_memory_at_each_instruction_of_the_directorys_changes",
         sweep::c7_a10_memory_at_each_instruction_of_the_directorys_changes,
     ),
