@@ -21,10 +21,9 @@ fuzz_target!(|bytes: &[u8]| {
         Ok(dump) => dump,
         Err(error) => return check_error(&error),
     };
-    let said = dump.vmcoreinfo().and_then(|said| said.root);
     let mut roots = dump.find_roots();
     roots.truncate(2);
-    roots.extend(said);
+    roots.extend(dump.root());
     for (n, root) in roots.into_iter().enumerate() {
         let output = directory.path().join(format!("traces-{n}"));
         fs::create_dir(&output).expect("a directory in memory");

@@ -6,10 +6,13 @@ use std::fs;
 use std::path::Path;
 
 use miniz_oxide::deflate::compress_to_vec_zlib;
+use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use usertrace::crash::ExtractOptions;
 use usertrace_fuzz::extraction::extract_all;
 use usertrace_fuzz::support::RingWriter;
-use usertrace_fuzz::support::dump::{Machine, PAGE, Process, SYNC, Trace, file, machine};
+use usertrace_fuzz::support::dump::{
+    self, Machine, PAGE, Process, SYNC, Trace, file, machine_with, save_reserved,
+};
 use usertrace_fuzz::{BETWEEN, Memory, scratch, traced};
 use usertrace_sys::crash::LttCrashRoot;
 
@@ -22,14 +25,15 @@ fn main() {
         fs::write(of_target.join(name), bytes).expect("a file");
     };
 
-    let small = small();
-    write("dump", "elf", &elf(&small, true));
-    write("dump", "elf-without-notes", &elf(&small, false));
-    write("dump", "flattened", &flattened(&elf(&small, true)));
-    write("dump", "kdump", &kdump(&small));
+    let machine = small(dump::Memory::default());
+    write("dump", "elf", &elf(&machine, true));
+    write("dump", "elf-without-notes", &elf(&machine, false));
+    write("dump", "flattened", &flattened(&elf(&machine, true)));
+    write("dump", "kdump", &kdump(&machine));
+    save_reserved(&directory.join("dump/reserved"), &small(dump::Memory::reserved()));
     // An image of a root page that leads nowhere.
     let at = std::mem::offset_of!(LttCrashRoot, directory);
-    let mut root = small.memory.copy(small.root);
+    let mut root = machine.memory.copy(machine.root);
     root[at..at + 8].fill(0);
     write("dump", "raw", &root);
 
@@ -81,18 +85,19 @@ fn main() {
     }
 }
 
-/// A machine with one process, that wrote a few events.
-fn small() -> Machine {
+/// A machine with one process, that wrote a few events to this memory.
+fn small(memory: dump::Memory) -> Machine {
     let mut process = Process::new(1, 100, "prog", 1);
     process.control[0].meta(SYNC[0], "1 t:number 6 u64 n;str s");
     for n in 0..4u64 {
         process.main[0].event(1, SYNC[0] + n, &[&n.to_le_bytes()[..], b"text\0"].concat());
     }
-    machine(&[Trace {
+    let trace = Trace {
         generation: 1,
         name: "small".into(),
         processes: vec![process],
-    }])
+    };
+    machine_with(memory, &[trace])
 }
 
 /// Its pages, without the zeros at the end of those that may be left out.
@@ -146,14 +151,16 @@ fn kdump(machine: &Machine) -> Vec<u8> {
     let mut at = bytes.len() + pfns.len() * 24;
     let mut data = Vec::new();
     for (n, page) in machine.memory.pages.values().enumerate() {
-        let (flags, packed) = match n % 2 {
+        let (flags, packed) = match n % 4 {
             0 => (1u32, compress_to_vec_zlib(page, 6)),
-            _ => (
+            1 => (2, lzokay::compress::compress(page).expect("a page")),
+            2 => (
                 4,
                 snap::raw::Encoder::new()
                     .compress_vec(page)
                     .expect("a page"),
             ),
+            _ => (0x20, compress_to_vec(&page[..], CompressionLevel::Fastest)),
         };
         bytes.extend((at as u64).to_le_bytes());
         bytes.extend((packed.len() as u32).to_le_bytes());

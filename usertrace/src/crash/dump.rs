@@ -103,6 +103,15 @@ impl Dump {
         Some(said).filter(|said| **said != Vmcoreinfo::default())
     }
 
+    /// Where the root page is, as the dump itself says. None: it does not say it.
+    #[must_use]
+    pub fn root(&self) -> Option<u64> {
+        match self {
+            Self::Reserved(dump) => Some(dump.root()),
+            _ => self.vmcoreinfo()?.root,
+        }
+    }
+
     /// The addresses of all root pages in it, found by looking at each page: see [`find_roots`].
     #[must_use]
     pub fn find_roots(&self) -> Vec<u64> {

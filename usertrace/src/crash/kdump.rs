@@ -286,6 +286,7 @@ fn word(bytes: &[u8], at: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
     use super::*;
 
@@ -299,7 +300,7 @@ mod tests {
         (0..BLOCK as u64).map(|at| (pfn + at / 64) as u8).collect()
     }
 
-    /// A dump of version 6, with pages in the formats for which there is a compressor here.
+    /// A dump of version 6, with pages in each format.
     fn dump() -> Vec<u8> {
         let bitmap = (PAGES as usize).div_ceil(8).next_multiple_of(BLOCK);
         let mut bytes = vec![0; BLOCK * 2];
@@ -323,13 +324,15 @@ mod tests {
         let mut data = Vec::new();
         for (n, pfn) in KEPT.into_iter().enumerate() {
             let page = page(pfn);
-            let (flags, packed) = match n % 3 {
+            let (flags, packed) = match n % 5 {
                 0 => (0, page),
                 1 => (ZLIB, miniz_oxide::deflate::compress_to_vec_zlib(&page, 1)),
-                _ => (
+                2 => (
                     SNAPPY,
                     snap::raw::Encoder::new().compress_vec(&page).unwrap(),
                 ),
+                3 => (LZO, lzokay::compress::compress(&page).unwrap()),
+                _ => (ZSTD, compress_to_vec(&page[..], CompressionLevel::Fastest)),
             };
             bytes.extend((at as u64).to_le_bytes());
             bytes.extend((packed.len() as u32).to_le_bytes());

@@ -20,13 +20,26 @@ const STRIDE: u64 = 128;
 pub struct Memory {
     pub pages: BTreeMap<u64, Vec<u8>>,
     next: u64,
+    is_reserved: bool,
 }
 
 impl Memory {
-    /// Takes a page somewhere: neighbours in time are none in memory.
+    /// Memory that was reserved for this: nothing else is between its pages.
+    pub fn reserved() -> Self {
+        Self {
+            is_reserved: true,
+            ..Self::default()
+        }
+    }
+
+    /// Takes a page somewhere: neighbours in time are none in memory, unless it is reserved.
     pub fn page(&mut self, bytes: &[u8]) -> u64 {
         self.next += 1;
-        let address = 0x10_0000 + (self.next * 7919 % 65521) * PAGE;
+        let number = match self.is_reserved {
+            true => self.next,
+            false => self.next * 7919 % 65521,
+        };
+        let address = 0x10_0000 + number * PAGE;
         let mut page = bytes.to_vec();
         page.resize(PAGE as usize, 0);
         assert!(self.pages.insert(address, page).is_none());
@@ -158,7 +171,11 @@ pub struct Machine {
 }
 
 pub fn machine(traces: &[Trace]) -> Machine {
-    let mut memory = Memory::default();
+    machine_with(Memory::default(), traces)
+}
+
+/// One whose traces are in this memory.
+pub fn machine_with(mut memory: Memory, traces: &[Trace]) -> Machine {
     let mut entries = Vec::new();
     let mut trees = Vec::new();
     let mut serial = 1;

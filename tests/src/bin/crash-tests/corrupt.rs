@@ -86,10 +86,7 @@ fn extracted(memory: &impl PhysicalMemory, root: u64, trace: &str) -> Option<Ext
 /// Corrupts a dump that has two traces of these names.
 pub(crate) fn survives(vmcore: &Path, names: [&str; 2]) {
     let dump = Dump::open(vmcore).expect("a dump");
-    let root = dump
-        .vmcoreinfo()
-        .and_then(|said| said.root)
-        .expect("a root page");
+    let root = dump.root().expect("a root page");
     let whole = extracted(&dump, root, "*").expect("traces");
     assert!(!whole.is_damaged());
 
@@ -200,7 +197,7 @@ fn cut(vmcore: &Path, whole: &Extraction, random: &mut Random) {
             }
         };
         assert!(dump.is_cut_short(), "{len} bytes");
-        let Some(root) = dump.vmcoreinfo().and_then(|said| said.root) else {
+        let Some(root) = dump.root() else {
             continue;
         };
         if let Some(extraction) = extracted(&dump, root, "*") {

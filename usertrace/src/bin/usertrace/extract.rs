@@ -164,20 +164,15 @@ impl Args {
     /// Where the root page is. None: there is none, which was said.
     fn root(&self, vmcore: &Path, dump: &Dump) -> anyhow::Result<Option<u64>> {
         let name = vmcore.display();
-        if self.root_page.is_some() {
-            return Ok(self.root_page);
+        let said = self.root_page.or_else(|| dump.root());
+        if said.is_some() {
+            return Ok(said);
         }
-        if let Dump::Reserved(memory) = dump {
-            return Ok(Some(memory.root()));
-        }
-        if let Some(said) = dump.vmcoreinfo() {
-            if said.root.is_none() {
-                output::say(format_args!(
-                    "{name} has no trace: its kernel has no trace buffers (there is no ltt_root in the dump's \
-                     vmcoreinfo)"
-                ));
-            }
-            return Ok(said.root);
+        if dump.vmcoreinfo().is_some() {
+            output::say(format_args!(
+                "{name} has no trace: its kernel has no trace buffers (there is no ltt_root in the dump's vmcoreinfo)"
+            ));
+            return Ok(None);
         }
         output::say(format_args!(
             "{name} does not say where the directory of traces is: looking at each page"
