@@ -276,19 +276,19 @@ impl Crashed {
         );
     }
 
-    /// The dump must have the same traces in each format that each `makedumpfile` has, at the lowest level and at the highest.
+    /// The dump must have the same traces in each format that each `makedumpfile` has, at each level.
     pub(crate) fn is_the_same_in_each_format(&self) {
         let whole = Dump::extract(&self.vmcore, &self.directory.path().join("as-it-is"));
         for maker in Makedumpfile::all() {
-            for (name, format) in FORMATS {
-                if !maker.has(name) {
-                    println!("{}: has no {name}", maker.version);
+            for (format, options) in FORMATS {
+                if !maker.has(format) {
+                    println!("{}: has no {format}", maker.version);
                     continue;
                 }
-                for level in ["0", "31"] {
-                    let name = format!("{}-{name}-{level}", maker.version);
+                for level in LEVELS {
+                    let name = format!("{}-{format}-{level}", maker.version);
                     let dump = self.directory.path().join(&name);
-                    maker.run(&[&["-d", level][..], format].concat(), &self.vmcore, &dump);
+                    maker.run(&[&["-d", level][..], options].concat(), &self.vmcore, &dump);
                     let extracted =
                         Dump::extract(&dump, &self.directory.path().join(name.clone() + "-traces"));
                     assert_eq!(extracted, whole, "{name}");
@@ -403,6 +403,10 @@ const FORMATS: [(&str, &[&str]); 7] = [
     ("flattened-elf", &["-E", "-F"]),
     ("flattened-zlib", &["-c", "-F"]),
 ];
+
+/// What `makedumpfile` leaves out: nothing; zeros, the cache (what has no private data, and what has), users' pages, and free ones,
+/// each by itself; or all of these.
+const LEVELS: [&str; 7] = ["0", "1", "2", "4", "8", "16", "31"];
 
 /// Leaves out all pages that are free, zero, cached, or a user's.
 fn filter(from: &Path, to: &Path) {

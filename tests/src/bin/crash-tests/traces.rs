@@ -1,6 +1,6 @@
 //! What is extracted from a dump, and what should be.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -82,7 +82,7 @@ impl Dump {
 
     /// Likewise, with options; and what was said on standard error.
     pub(crate) fn extract_as(options: &[&str], vmcore: &Path, to: &Path) -> (Self, String) {
-        let json = to.with_extension("json");
+        let json = summary(to);
         let output = Command::new(program::path("usertrace"))
             .arg("extract")
             .args(options)
@@ -100,7 +100,7 @@ impl Dump {
 
     /// What was extracted to a directory, with its summary beside that.
     pub(crate) fn extracted(status: i32, to: &Path) -> Self {
-        let summary = std::fs::read(to.with_extension("json")).expect("a summary");
+        let summary = std::fs::read(summary(to)).expect("a summary");
         let summary: Value = serde_json::from_slice(&summary).expect("JSON");
         let traces: Vec<_> = list(&summary["traces"]).iter().map(Trace::new).collect();
         let any = traces.iter().any(|trace| !trace.processes.is_empty());
@@ -313,6 +313,13 @@ fn read_sorted(directory: &Path) -> babeltrace::Read {
     let place = |event: &Printed| (event.time, event.fields.clone());
     read.events.sort_by_key(place);
     read
+}
+
+/// Where the summary of an extraction to this directory is: beside it. (Names of directories may have dots.)
+fn summary(to: &Path) -> PathBuf {
+    let mut path = to.as_os_str().to_owned();
+    path.push(".json");
+    path.into()
 }
 
 fn list(json: &Value) -> &[Value] {
