@@ -7,6 +7,7 @@
 //! - `extraction` measures what it takes to extract traces of dumps (`scripts/bench crash`).
 //! - `bench-report` makes `docs/bench` of what the others found. `scripts/bench` runs them all.
 
+mod ended;
 pub mod lttng;
 mod machine;
 mod picture;
@@ -16,6 +17,7 @@ mod results;
 mod statistics;
 mod targets;
 
+pub use self::ended::{Ended, reap, size};
 pub use self::machine::Machine;
 pub use self::picture::picture;
 pub use self::program::{begun, now, wait};

@@ -5,13 +5,13 @@
 //! Standard output has a line for each dump, with medians. `scripts/bench crash` makes the dumps.
 
 use std::env;
+use std::ffi::OsString;
 use std::fs;
-use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, Result, bail, ensure};
-use usertrace_bench::{median, now};
+use anyhow::{Context as _, Result, ensure};
+use usertrace_bench::{median, now, reap, size};
 
 /// Turns that count; one more comes first.
 const ROUNDS: usize = 21;
@@ -90,12 +90,12 @@ fn turns(usertrace: &Path, dumps: &mut [Dump], directory: &Path) -> Result<()> {
                 .arg("-o")
                 .arg(&traces);
             let extract = run(&mut command)?;
-            dump.bytes = bytes(&traces)?;
+            dump.bytes = size(&traces)?;
             fs::remove_dir_all(&traces)?;
 
             fs::write(&from, vec![1; usize::try_from(dump.bytes)?])?;
             let operand = |name: &str, path: &Path| {
-                let mut operand = std::ffi::OsString::from(name);
+                let mut operand = OsString::from(name);
                 operand.push(path);
                 operand
             };
@@ -113,19 +113,6 @@ fn turns(usertrace: &Path, dumps: &mut [Dump], directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of all files below a directory.
-fn bytes(directory: &Path) -> Result<u64> {
-    let mut sum = 0;
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        sum += match entry.file_type()?.is_dir() {
-            true => bytes(&entry.path())?,
-            false => entry.metadata()?.len(),
-        };
-    }
-    Ok(sum)
-}
-
 fn run(command: &mut Command) -> Result<Run> {
     let begun = now();
     let child = command
@@ -134,24 +121,11 @@ fn run(command: &mut Command) -> Result<Run> {
         .stderr(Stdio::null())
         .spawn()
         .with_context(|| format!("{command:?}"))?;
-    let (mut status, mut usage) = (0, MaybeUninit::<libc::rusage>::uninit());
-    // SAFETY: it is a child of ours that nobody has waited for, and `wait4` fills what it is given.
-    let pid = unsafe {
-        libc::wait4(
-            child.id().cast_signed(),
-            &raw mut status,
-            0,
-            usage.as_mut_ptr(),
-        )
-    };
+    let ended = reap(Some(child.id()))?.context("somebody else waited for it")?;
     let ms = (now() - begun).as_secs_f64() * 1e3;
-    if pid != child.id().cast_signed() || status != 0 {
-        bail!("{command:?}: status {status:#x}");
-    }
-    // SAFETY: it was filled.
-    let usage = unsafe { usage.assume_init() };
+    ensure!(ended.status.success(), "{command:?}: {}", ended.status);
     Ok(Run {
         ms,
-        peak_kib: usage.ru_maxrss as f64,
+        peak_kib: ended.peak_kib as f64,
     })
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use usertrace_bench::lttng::{self, Session};
-use usertrace_bench::{Disk, ToDisk, median, now};
+use usertrace_bench::{Disk, ToDisk, median, now, reap, size};
 
 /// Turns of each: half a minute, as neighbours on the machine are noisy for seconds.
 const ROUNDS: usize = 9;
@@ -74,8 +74,9 @@ fn ours(output: &Path) -> Result<Disk> {
             .env("USERTRACE_SUBBUF_COUNT", SUBBUF_COUNT);
     })?;
     let mut consumer = Duration::ZERO;
-    while let Some(time) = reap()? {
-        consumer += time;
+    // Those that were left to this one.
+    while let Some(daemon) = reap(None)? {
+        consumer += daemon.processor;
     }
     measured(begun, consumer, &directory)
 }
@@ -130,39 +131,6 @@ fn measured(begun: Duration, consumer: Duration, directory: &Path) -> Result<Dis
         consumer_ns: consumer.as_secs_f64() * 1e9 / EVENTS as f64,
         bytes: bytes as f64 / EVENTS as f64,
     })
-}
-
-fn size(path: &Path) -> Result<u64> {
-    let metadata = fs::metadata(path)?;
-    if !metadata.is_dir() {
-        return Ok(metadata.len());
-    }
-    let mut sum = 0;
-    for entry in fs::read_dir(path)? {
-        sum += size(&entry?.path())?;
-    }
-    Ok(sum)
-}
-
-/// Waits for a process that was left to this one: how much time of a processor it had. None: there is no more.
-fn reap() -> Result<Option<Duration>> {
-    let mut status = 0;
-    // SAFETY: all zeros is such a structure.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: both are this function's.
-    let pid = unsafe { libc::wait4(-1, &raw mut status, 0, &raw mut usage) };
-    if pid < 0 {
-        let error = std::io::Error::last_os_error();
-        return match error.raw_os_error() {
-            Some(libc::ECHILD) => Ok(None),
-            _ => Err(error).context("wait4"),
-        };
-    }
-    let time = |time: libc::timeval| {
-        Duration::from_secs(time.tv_sec.unsigned_abs())
-            + Duration::from_micros(time.tv_usec.unsigned_abs())
-    };
-    Ok(Some(time(usage.ru_utime) + time(usage.ru_stime)))
 }
 
 /// How much time of a processor LTTng's consumer daemons had so far; 0: there is none yet.
