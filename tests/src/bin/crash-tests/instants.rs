@@ -10,6 +10,7 @@ use usertrace_tests::random::Random;
 use usertrace_tests::wait;
 use usertrace_vm::{Outcome, Streams};
 
+use crate::guest::said;
 use crate::load::{self, Memory, Seen};
 
 const MEMORY_MIB: u64 = 384;
@@ -134,6 +135,9 @@ pub(crate) fn c7_a10_reset_at_any_instant() {
         monitor.resume().expect("it boots");
         let has_copied = || path("previous-boot").exists() || run.is_finished();
         wait::until("the next boot has copied", has_copied);
+        if !path("previous-boot").exists() {
+            panic!("{what}: {}", said(&run.join().expect("a guest")));
+        }
         let dump = Dump::open(&path("previous-boot")).expect("what a boot has left");
         let Dump::Reserved(left) = &dump else {
             panic!("{what}: not reserved memory: {dump:?}");
@@ -146,6 +150,6 @@ pub(crate) fn c7_a10_reset_at_any_instant() {
     load::wait_until_busy(directory.path(), &run);
     std::fs::write(path("stop"), "").expect("a file");
     let run = run.join().expect("a guest");
-    assert_eq!(run.outcome, Outcome::Passed, "{}", run.explain());
+    assert_eq!(run.outcome, Outcome::Passed, "{}", said(&run));
     println!("{resets} resets: {seen:?}");
 }
