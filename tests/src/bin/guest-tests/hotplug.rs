@@ -51,7 +51,7 @@ fn f2_e8_no_event_is_lost_while_a_cpu_goes_and_comes() {
     /// One that goes where it likes, and one for each CPU.
     const THREADS: usize = 3;
     /// Of each thread in each round.
-    const EVENTS: u64 = 1000;
+    const EVENTS: u64 = 2000;
     let rounds = scaled(30).max(6).next_multiple_of(2);
     let trace = Trace::started_with("hotplug", SUBBUF, 256);
     // The round that is on, and what each thread is through with.
@@ -87,12 +87,17 @@ fn f2_e8_no_event_is_lost_while_a_cpu_goes_and_comes() {
     let second = SecondCpu;
     for number in 1..=rounds {
         // They begin to write, and meanwhile the CPU goes, or comes.
+        let head = || consumer.positions()[1].head;
+        let before = head();
         round.get().store(number, Ordering::Release);
         let comes = number % 2 == 0;
+        if !comes {
+            wait::until("somebody writes there", || head() > before);
+        }
         second.set(comes);
         if !comes {
             // A sub-buffer can be ended for a CPU that is off (D4): nobody writes there.
-            let begun = || consumer.positions()[1].head % u64::from(SUBBUF);
+            let begun = || head() % u64::from(SUBBUF);
             let before = begun();
             files::end_subbuf(consumer.file().as_fd(), 1).expect("an end");
             assert!(begun() <= HEADER, "{} since {before}", begun());
