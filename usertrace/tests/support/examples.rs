@@ -45,8 +45,21 @@ pub fn needs_crash(line: &str) -> bool {
         .any(|word| line.contains(word))
 }
 
+/// Does it go on until somebody stops it?
+pub fn goes_on(line: &str) -> bool {
+    let parts = [
+        "-- ./server",
+        "-p ",
+        "--trace mine -o",
+        " watch",
+        "usertrace top",
+    ];
+    // A number is how many seconds the server is there.
+    !line.contains("./server 3") && parts.iter().any(|part| line.contains(part))
+}
+
 /// Has a shell run it in a directory, which has the programs, and stops what goes on after some seconds, as it says by the status
-/// 124. Gives the status, and what was said.
+/// 124. What ends by itself has a minute, as others may work on this machine. Gives the status, and what was said.
 pub fn run(line: &str, directory: &Path, variables: &[(&str, &str)]) -> (Option<i32>, String) {
     let bin = directory.join("bin");
     let path = format!(
@@ -63,8 +76,9 @@ pub fn run(line: &str, directory: &Path, variables: &[(&str, &str)]) -> (Option<
             .unwrap()
     };
     let _ = fs::remove_file(&said);
+    let seconds = if goes_on(line) { "3" } else { "60" };
     let mut child = Command::new("timeout")
-        .args(["--kill-after=20", "4", "sh", "-c", line])
+        .args(["--kill-after=20", seconds, "sh", "-c", line])
         .env("PATH", path)
         .envs(variables.iter().copied())
         .current_dir(directory)

@@ -366,10 +366,11 @@ fn example(command: &str, line: &str) {
         assert!(said.contains("trac"), "{line}: {said}");
         return;
     }
-    let goes_on = ["-- ./server", " watch"]
-        .iter()
-        .any(|part| line.contains(part));
-    let expected: &[i32] = match (goes_on, line.contains("list --events"), command) {
+    let expected: &[i32] = match (
+        examples::goes_on(&line),
+        line.contains("list --events"),
+        command,
+    ) {
         (true, _, _) => &[124],
         // Some programs cannot be asked, and this machine lacks something.
         (_, true, _) => &[0, 3],

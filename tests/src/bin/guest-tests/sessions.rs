@@ -548,18 +548,13 @@ fn example(command: &str, line: &str) {
     ] {
         line = line.replace(system, own);
     }
-    // Those that go on until somebody stops them, and so are to go on.
-    let goes_on = [
-        "-- ./server",
-        "-p ",
-        "--trace mine -o",
-        " watch",
-        "usertrace top",
-    ];
-    let goes_on = goes_on.iter().any(|part| line.contains(part));
     let (status, said) = run(&line);
     // That some programs cannot be asked is what `list --events` says by 3; as for `doctor`, not all is there.
-    let expected: &[i32] = match (goes_on, line.contains("list --events"), command) {
+    let expected: &[i32] = match (
+        examples::goes_on(&line),
+        line.contains("list --events"),
+        command,
+    ) {
         (true, _, _) => &[124],
         (_, true, _) => &[0, 3],
         (_, _, "doctor") => &[0, 1],
