@@ -653,6 +653,9 @@ impl Guest {
         }
         if self.config == KernelConfig::Debug {
             line += " kmemleak=on";
+            // While the kernel asks the first processor what it can, it forgets for a moment that it uses page tables of
+            // five levels, of which KASAN computes where its shadow begins: an interrupt then is called a wild access.
+            line += " no5lvl";
         }
         if self.time == Time::Instructions {
             // Each repetition of a string instruction counts. The kernel is to clear a page in steps of 8 bytes, not by
