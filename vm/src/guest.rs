@@ -51,6 +51,7 @@ pub struct Guest {
     memory_file: Option<PathBuf>,
     restarts: bool,
     time: Time,
+    turns: bool,
     crash: bool,
     crash_argv: Vec<OsString>,
     crash_memory_mib: Option<u64>,
@@ -150,6 +151,7 @@ impl Guest {
             memory_file: None,
             restarts: false,
             time: Time::Host,
+            turns: false,
             crash: false,
             crash_argv: Vec::new(),
             crash_memory_mib: None,
@@ -203,6 +205,14 @@ impl Guest {
     #[must_use]
     pub fn count_instructions(mut self, yes: bool) -> Self {
         self.time = if yes { Time::Instructions } else { Time::Host };
+        self
+    }
+
+    /// Whether emulated processors take turns on one of the host's: slower, and without those of QEMU's mistakes that take
+    /// two at once.
+    #[must_use]
+    pub fn take_turns(mut self, yes: bool) -> Self {
+        self.turns = yes;
         self
     }
 
@@ -379,7 +389,7 @@ impl Guest {
             .context("writing the initramfs")?;
 
         let (events, seen) = channel();
-        let mut machine = Machine::new(self.smp, self.memory(), self.time);
+        let mut machine = Machine::new(self.smp, self.memory(), self.time, self.turns);
         machine.boot(&self.kernel, &initramfs, &self.cmdline());
         let console_stream = machine.serial()?;
         let hmp = machine.monitor()?;

@@ -82,6 +82,10 @@ struct GuestArgs {
     /// Let the guest's time-stamp counter count instructions: the same work takes the same count on every host
     #[arg(long)]
     icount: bool,
+    /// Let the guest's processors take turns: slower, but the kernel's changes to its own code as it runs are emulated right
+    /// by QEMU before 8.1, too
+    #[arg(long)]
+    turns: bool,
     /// Arm kdump: a panic leaves the dump `vmcore` in the directory of --out
     #[arg(long)]
     crash: bool,
@@ -138,6 +142,7 @@ fn guest(args: GuestArgs) -> Result<ExitCode> {
     let mut guest = Guest::new(args.config)?
         .smp(args.smp)
         .count_instructions(args.icount)
+        .take_turns(args.turns)
         .crash(args.crash)
         .command(args.command);
     if let Some(size) = args.memory {

@@ -32,15 +32,16 @@ pub(crate) enum Time {
     Instructions,
 }
 
-/// What emulates the processors.
+/// What emulates the processors; where they take turns, on one of the host's.
 ///
 /// KVM is never taken on trust: a machine may have `/dev/kvm` and yet not run an ordinary guest. TCG runs everywhere, and
 /// `USERTRACE_ACCEL=kvm` asks for the other.
-fn accelerator(time: Time) -> &'static str {
+fn accelerator(time: Time, turns: bool) -> &'static str {
     match std::env::var_os("USERTRACE_ACCEL") {
         // Only TCG counts, and only in one thread.
         _ if time == Time::Instructions => "tcg,thread=single",
         Some(v) if v == "kvm" => "kvm",
+        _ if turns => "tcg,thread=single",
         _ => "tcg,thread=multi",
     }
 }
@@ -55,7 +56,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    pub(crate) fn new(smp: u32, memory_mib: u64, time: Time) -> Self {
+    pub(crate) fn new(smp: u32, memory_mib: u64, time: Time, turns: bool) -> Self {
         let mut machine = Self {
             args: Vec::new(),
             inherited: Vec::new(),
@@ -71,7 +72,7 @@ impl Machine {
             "-cpu",
             "max",
         ]);
-        machine.options(["-accel", accelerator(time)]);
+        machine.options(["-accel", accelerator(time, turns)]);
         if time == Time::Instructions {
             // Without sleep: an idle guest's time jumps to its next timer, rather than to wait for the host's.
             machine.options(["-icount", "shift=0,sleep=off"]);

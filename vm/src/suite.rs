@@ -236,26 +236,30 @@ impl<'a> Suite<'a> {
         self.kselftest(config);
         self.step(
             &format!("guest tests, {config} kernel"),
-            in_guest(config, &program("guest-tests")),
+            in_guest(config, &[], &program("guest-tests")),
             Says::Libtest,
         );
         self.boot_trace(config);
-        // The debug kernel's checkers take most of its instructions.
+        // Those ask nothing of the series, and the debug kernel's checkers take most of its instructions.
         if config == KernelConfig::Release {
+            self.kernel_events();
             self.instructions();
         }
     }
 
     /// A trace that the kernel starts before the first process, which is traced.
     fn boot_trace(&mut self, config: KernelConfig) {
-        let mut command = Command::new(program("usertrace-vm"));
-        command
-            .args(["guest", "--config", &config.to_string(), "--append"])
-            .arg("ltt.boot=early,flight,subbuf_size=8192,subbuf_count=4 rdinit=/first")
-            .arg("--")
-            .arg(program("boot-tests"));
+        let boot = "ltt.boot=early,flight,subbuf_size=8192,subbuf_count=4 rdinit=/first";
+        let command = in_guest(config, &["--append", boot], &program("boot-tests"));
         let name = format!("trace from boot, {config} kernel");
         self.step(&name, command, Says::Libtest);
+    }
+
+    /// Recordings of the kernel's own events, whose tracepoints are changes of its code.
+    fn kernel_events(&mut self) {
+        let mut command = in_guest(KernelConfig::Release, &["--turns"], &program("guest-tests"));
+        command.arg("f9_");
+        self.step("guest tests, events of the kernel", command, Says::Libtest);
     }
 
     /// That an event takes as few instructions as it must, beside the kernel's other ways to take events.
@@ -284,7 +288,7 @@ impl<'a> Suite<'a> {
         if let Some(built) = self.build_kselftest() {
             self.step(
                 &format!("kselftest, {config} kernel"),
-                in_guest(config, &built),
+                in_guest(config, &[], &built),
                 Says::Ktap,
             );
         }
@@ -527,12 +531,14 @@ fn cargo<const N: usize>(args: [&str; N]) -> Command {
 }
 
 /// A program to be run in a guest, by this program as it was built last.
-fn in_guest(config: KernelConfig, path: &Path) -> Command {
+fn in_guest(config: KernelConfig, options: &[&str], path: &Path) -> Command {
     let mut command = Command::new(program("usertrace-vm"));
     command
         .args(["guest", "--config", &config.to_string()])
         // What hangs is silent, which ends the step; all tests take as long as the machine's other work lets them.
-        .args(["--timeout", "7200", "--"])
+        .args(["--timeout", "7200"])
+        .args(options)
+        .arg("--")
         .arg(path);
     command
 }

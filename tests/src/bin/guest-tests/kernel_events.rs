@@ -25,15 +25,12 @@ use usertrace_tests::{program, wait};
 
 use crate::{Case, cases};
 
-pub(crate) const CASES: &[Case] = cases![
+pub(crate) const CHANGE_CODE: &[Case] = cases![
     f9_kernel_events_want_tracefs_and_what_there_is_not_is_named,
     f9_what_the_kernel_did_is_between_the_events_of_programs,
     f9_what_a_killed_recorder_left_is_nobody_elses,
     f9_events_of_the_kernel_that_were_overwritten_are_counted,
     f9_f3_without_trace_buffers_the_kernels_events_are_recorded_too,
-];
-
-pub(crate) const ON_ONE_KERNEL: &[Case] = cases![
     f9_fields_of_the_kernels_events_are_what_the_kernel_prints,
     f9_a_recorder_that_is_killed_repeats_and_omits_no_event_of_the_kernel,
 ];
@@ -41,7 +38,7 @@ pub(crate) const ON_ONE_KERNEL: &[Case] = cases![
 const TRACEFS: &str = "/sys/kernel/tracing";
 /// An event for each name that a thread gives itself.
 const RENAME: &str = "task:task_rename";
-const KILLS: u64 = 20;
+const KILLS: u64 = 10;
 const MORE: &str = "USERTRACE_TEST_KILLS";
 
 pub(crate) fn mount_tracefs() {

@@ -85,7 +85,6 @@ const ALL: &[&[Case]] = &[
     contexts::CASES,
     flight::CASES,
     recorder::CASES,
-    kernel_events::CASES,
     sessions::CASES,
     stays::CASES,
     fuzz::CASES,
@@ -97,11 +96,15 @@ const ALL: &[&[Case]] = &[
 const ON_ONE_KERNEL: &[&[Case]] = &[
     preload::ON_ONE_KERNEL,
     recorder::ON_ONE_KERNEL,
-    kernel_events::ON_ONE_KERNEL,
     sessions::ON_ONE_KERNEL,
     stays::ON_ONE_KERNEL,
     systemd::ON_ONE_KERNEL,
 ];
+
+/// What turns events of the kernel on and off, for which the kernel changes its own code as it runs. QEMU before 8.1 may keep
+/// its translation of what a processor read in the middle of that (seen with 7.2: a breakpoint that was no more stopped the
+/// kernel), unless processors take turns. By name only, in a guest where they do (`scripts/guest --turns -- guest-tests f9_`).
+const CHANGE_CODE: &[&[Case]] = &[kernel_events::CHANGE_CODE];
 
 /// Tests that take longer say so, for those who wonder what takes so long.
 const LONG: Duration = Duration::from_secs(10);
@@ -135,14 +138,14 @@ fn main() -> ExitCode {
     }
     // They fork, and the traces and slots of the system are there once.
     arguments.test_threads = Some(1);
-    let once = if guest::is_debug() && arguments.filter.is_none() {
-        &[]
-    } else {
-        ON_ONE_KERNEL
-    };
-    let trials = ALL
-        .iter()
+    let by_name = arguments.filter.is_some();
+    let once = (by_name || !guest::is_debug()).then_some(ON_ONE_KERNEL);
+    let change_code = by_name.then_some(CHANGE_CODE);
+    let trials = [ALL]
+        .into_iter()
         .chain(once)
+        .chain(change_code)
+        .flatten()
         .flat_map(|cases| cases.iter())
         .map(|&(name, test)| {
             Trial::test(name, move || {
