@@ -27,7 +27,7 @@ pub fn check() -> Result<(), String> {
 
 /// `count`, or fewer on a slow kernel; at least one.
 ///
-/// `USERTRACE_TEST_SCALE` says how much fewer; without it the debug kernel gets a tenth.
+/// `USERTRACE_TEST_SCALE` says how much fewer; without it the debug kernel gets a twentieth.
 #[must_use]
 pub fn scaled(count: u64) -> u64 {
     (count / scale()).max(1)
@@ -60,7 +60,7 @@ fn scale() -> u64 {
             .ok()
             .filter(|&scale| scale > 0)
             .unwrap_or_else(|| panic!("{SCALE} is {text:?}, which is no number above 0")),
-        Err(_) if is_debug() => 10,
+        Err(_) if is_debug() => 20,
         Err(_) => 1,
     }
 }

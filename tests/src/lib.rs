@@ -10,7 +10,7 @@
 //! ```
 //!
 //! The names of tests begin with the requirement that they are for. They wait for conditions, never for a time to pass.
-//! `USERTRACE_TEST_SCALE=N` divides the large counts by N; on the debug kernel N is 10 unless it is set.
+//! `USERTRACE_TEST_SCALE=N` divides the large counts by N; on the debug kernel N is 20 unless it is set.
 //! `USERTRACE_FUZZ_SECONDS`, `USERTRACE_TEST_PROCESSES`, `USERTRACE_TEST_KILLS`, and on the host `USERTRACE_TEST_ROUNDS` (how often
 //! libraries are loaded), `USERTRACE_INSTANTS`, `USERTRACE_PANICS` and `USERTRACE_SWEEP` (how often a busy guest is stopped, how many
 //! panic, and how often all is stepped through) ask for as many of what takes minutes.

@@ -3,6 +3,7 @@
 //! One test, as there is one runtime in a process.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use usertrace::event::{Callsite, Entry, declare, record_parts, register, unregister};
 use usertrace::fake::{Fake, Sizes};
@@ -159,6 +160,8 @@ fn b1_events_of_libraries_that_come_and_go() {
                 usertrace::init();
                 fake.start(other);
                 usertrace::init();
+                // The lock is not fair: who takes it again at once keeps others out, for minutes on a busy machine.
+                std::thread::sleep(Duration::from_micros(100));
             }
         });
         for _ in 0..100 {

@@ -14,7 +14,7 @@ use usertrace_tests::{program, record};
 
 use crate::{Case, cases};
 
-pub(crate) const CASES: &[Case] = cases![
+pub(crate) const ON_ONE_KERNEL: &[Case] = cases![
     f7_each_event_has_the_contexts_of_its_channel,
     f7_e4_an_event_that_goes_elsewhere_has_the_contexts_there,
     f7_e4_the_recorder_asks_for_events_and_contexts,

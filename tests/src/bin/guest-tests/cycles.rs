@@ -25,7 +25,7 @@ pub(crate) const CASES: &[Case] = cases![
 ];
 
 const THREADS: usize = 8;
-/// A tenth of that on the debug kernel, unless all are asked for: see [`scaled`].
+/// A twentieth of that on the debug kernel, unless all are asked for: see [`scaled`].
 const CYCLES: u64 = 10_000;
 /// Before what there is is counted: caches and pages of the directory stay.
 const WARM_UP: u64 = 200;
@@ -171,7 +171,7 @@ fn come_and_go(link: &mut Link) {
 }
 
 /// Traces that come into the one slot that is free.
-const SUCCESSORS: u64 = 200;
+const SUCCESSORS: u64 = 60;
 
 /// Writers of rings that no restartable sequence writes are interrupted anywhere, also between two of their stores. Were one
 /// still there when the slot has the next trace, it would store into that one's rings.

@@ -82,7 +82,6 @@ const ALL: &[&[Case]] = &[
     isolation::CASES,
     commands::CASES,
     channels::CASES,
-    contexts::CASES,
     flight::CASES,
     recorder::CASES,
     sessions::CASES,
@@ -95,6 +94,8 @@ const ALL: &[&[Case]] = &[
 /// name only.
 const ON_ONE_KERNEL: &[&[Case]] = &[
     preload::ON_ONE_KERNEL,
+    commands::ON_ONE_KERNEL,
+    contexts::ON_ONE_KERNEL,
     recorder::ON_ONE_KERNEL,
     sessions::ON_ONE_KERNEL,
     stays::ON_ONE_KERNEL,

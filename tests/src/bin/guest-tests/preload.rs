@@ -15,14 +15,14 @@ use usertrace_tests::{program, redis, waits};
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
-    f2_sqlite3_is_not_changed_by_being_traced,
-    f2_ls_is_not_changed_by_being_traced,
-    f2_a_shell_and_its_children_are_not_changed_by_being_traced,
     f2_a_preloaded_program_without_a_trace_is_not_changed,
     e6_a_library_that_is_loaded_later_describes_its_events,
 ];
 
 pub(crate) const ON_ONE_KERNEL: &[Case] = cases![
+    f2_sqlite3_is_not_changed_by_being_traced,
+    f2_ls_is_not_changed_by_being_traced,
+    f2_a_shell_and_its_children_are_not_changed_by_being_traced,
     f2_python_with_threads_is_not_changed_by_all_libraries_at_once,
     f2_redis_server_under_load_is_not_changed_by_all_libraries_at_once,
 ];

@@ -26,17 +26,19 @@ pub(crate) const CASES: &[Case] = cases![
     c5_a_recorder_that_is_killed_again_and_again_loses_nothing_and_repeats_nothing,
     c5_a_second_recorder_is_told_that_there_is_one,
     c4_some_processes_are_recorded_until_they_end,
-    c4_more_processes_are_recorded_than_files_may_be_open_at_first,
     d7_writers_wait_for_a_reader_and_for_nobody_else,
     e3_a_snapshot_has_the_newest_and_stops_nobody,
-    e6_d3_events_that_cannot_be_described_are_told_of,
 ];
 
-pub(crate) const ON_ONE_KERNEL: &[Case] = cases![f1_a_terminal_shows_how_far_it_is];
+pub(crate) const ON_ONE_KERNEL: &[Case] = cases![
+    c4_more_processes_are_recorded_than_files_may_be_open_at_first,
+    e6_d3_events_that_cannot_be_described_are_told_of,
+    f1_a_terminal_shows_how_far_it_is,
+];
 
 const THREADS: usize = 3;
 /// A hundred take two minutes, and are asked for.
-const KILLS: u64 = 30;
+const KILLS: u64 = 20;
 const MORE: &str = "USERTRACE_TEST_KILLS";
 
 fn usertrace(arguments: &[&str], output: &Path) -> Command {
@@ -96,7 +98,7 @@ fn c5_a_recorder_that_is_killed_again_and_again_loses_nothing_and_repeats_nothin
         let rings = trace.stats().rings;
         rings.iter().map(|ring| ring.consumed).sum()
     };
-    for _ in 0..asked(MORE, scaled(KILLS)) {
+    for _ in 0..asked(MORE, scaled(KILLS).max(3)) {
         let recorder = Recorder::start(&trace, &output);
         let before = consumed();
         wait::until("it reads", || consumed() > before);
