@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::Signal;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::{SndBuf, SndBufForce};
 
 /// The emulator's name, or `USERTRACE_QEMU`.
 fn program() -> OsString {
@@ -43,6 +45,16 @@ fn accelerator(time: Time, turns: bool) -> &'static str {
         Some(v) if v == "kvm" => "kvm",
         _ if turns => "tcg,thread=single",
         _ => "tcg,thread=multi",
+    }
+}
+
+/// Lets a stream hold much that is not read yet. QEMU throws away what a serial port says while its stream is full, and a byte
+/// that is sent by itself takes most of a kilobyte of that: a console whose reader waits for a processor would miss characters.
+fn hold_more(stream: &UnixStream) {
+    const SIZE: usize = 16 << 20;
+    // More than the system's limit is for root; others get that limit.
+    if setsockopt(stream, SndBufForce, &SIZE).is_err() {
+        let _ = setsockopt(stream, SndBuf, &SIZE);
     }
 }
 
@@ -105,6 +117,9 @@ impl Machine {
     /// Gives the guest a serial port, and the caller its other end.
     pub(crate) fn serial(&mut self) -> Result<UnixStream> {
         let stream = self.stream("console")?;
+        if let Some(theirs) = self.inherited.last() {
+            hold_more(theirs);
+        }
         self.options(["-serial", "chardev:console"]);
         Ok(stream)
     }
@@ -309,7 +324,20 @@ impl Drop for Qemu {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
+
+    #[test]
+    fn a_console_that_is_not_read_holds_a_screen() {
+        let mut machine = Machine::new(1, 64, Time::Host, false);
+        let _console = machine.serial().expect("a stream");
+        let mut theirs = &machine.inherited[0];
+        theirs.set_nonblocking(true).expect("a flag");
+        let held = std::iter::from_fn(|| theirs.write(b"x").ok()).take(10_000);
+        // By default it is not 300.
+        assert!(held.count() > 400);
+    }
 
     #[test]
     fn a_comma_in_a_path_is_doubled() {
