@@ -46,7 +46,7 @@ pub fn needs_crash(line: &str) -> bool {
 }
 
 /// Does it go on until somebody stops it?
-pub fn goes_on(line: &str) -> bool {
+fn goes_on(line: &str) -> bool {
     let parts = [
         "-- ./server",
         "-p ",
@@ -56,6 +56,17 @@ pub fn goes_on(line: &str) -> bool {
     ];
     // A number is how many seconds the server is there.
     !line.contains("./server 3") && parts.iter().any(|part| line.contains(part))
+}
+
+/// The statuses with which an example of a command may end. That some programs cannot be asked is what `list --events` says by 3;
+/// as for `doctor`, not all is there.
+pub fn statuses(command: &str, line: &str) -> &'static [i32] {
+    match (goes_on(line), line.contains("list --events"), command) {
+        (true, _, _) => &[124],
+        (_, true, _) => &[0, 3],
+        (_, _, "doctor") => &[0, 1],
+        _ => &[0],
+    }
 }
 
 /// Has a shell run it in a directory, which has the programs, and stops what goes on after some seconds, as it says by the status

@@ -549,17 +549,7 @@ fn example(command: &str, line: &str) {
         line = line.replace(system, own);
     }
     let (status, said) = run(&line);
-    // That some programs cannot be asked is what `list --events` says by 3; as for `doctor`, not all is there.
-    let expected: &[i32] = match (
-        examples::goes_on(&line),
-        line.contains("list --events"),
-        command,
-    ) {
-        (true, _, _) => &[124],
-        (_, true, _) => &[0, 3],
-        (_, _, "doctor") => &[0, 1],
-        _ => &[0],
-    };
+    let expected = examples::statuses(command, &line);
     assert!(
         status.is_some_and(|status| expected.contains(&status)),
         "{line}: {status:?}: {said}"
