@@ -82,8 +82,7 @@ struct GuestArgs {
     /// Let the guest's time-stamp counter count instructions: the same work takes the same count on every host
     #[arg(long)]
     icount: bool,
-    /// Let the guest's processors take turns: slower, but the kernel's changes to its own code as it runs are emulated right
-    /// by QEMU before 8.1, too
+    /// Let the guest's processors take turns: slower, and without those of QEMU's mistakes that take two at once
     #[arg(long)]
     turns: bool,
     /// Arm kdump: a panic leaves the dump `vmcore` in the directory of --out

@@ -240,7 +240,7 @@ impl<'a> Suite<'a> {
             Says::Libtest,
         );
         self.boot_trace(config);
-        // Those ask nothing of the series, and the debug kernel's checkers take most of its instructions.
+        // Events of the kernel ask nothing of the series, and the debug kernel's checkers take most of its instructions.
         if config == KernelConfig::Release {
             self.kernel_events();
             self.instructions();

@@ -9,7 +9,7 @@ use usertrace_tests::program;
 
 use crate::{Case, cases};
 
-pub(crate) const CASES: &[Case] = cases![e1_e2_e3_e4_commands_do_what_they_say,];
+pub(crate) const CASES: &[Case] = cases![e1_e2_e3_e4_commands_do_what_they_say];
 
 pub(crate) const ON_ONE_KERNEL: &[Case] = cases![
     e1_e4_traces_outlive_their_commands,

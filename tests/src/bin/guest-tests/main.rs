@@ -102,9 +102,9 @@ const ON_ONE_KERNEL: &[&[Case]] = &[
     systemd::ON_ONE_KERNEL,
 ];
 
-/// What turns events of the kernel on and off, for which the kernel changes its own code as it runs. QEMU before 8.1 may keep
-/// its translation of what a processor read in the middle of that (seen with 7.2: a breakpoint that was no more stopped the
-/// kernel), unless processors take turns. By name only, in a guest where they do (`scripts/guest --turns -- guest-tests f9_`).
+/// What turns events of the kernel on and off, for which the kernel changes its own code as it runs. Under QEMU 7.2 a breakpoint
+/// that it had taken back stopped it once: we take that for QEMU's keeping what another processor was just translating. By name
+/// only, in a guest whose processors take turns (`scripts/guest --turns -- guest-tests f9_`).
 const CHANGE_CODE: &[&[Case]] = &[kernel_events::CHANGE_CODE];
 
 /// Tests that take longer say so, for those who wonder what takes so long.
