@@ -18,11 +18,11 @@ use usertrace_init::{
 
 use crate::console::Console;
 use crate::gdb::Debugger;
-use crate::image::{ImageFormat, Monitor};
+use crate::image::{ImageFormat, Monitor, processors};
 use crate::monitor::{self, Event, Limits};
 use crate::outcome::Outcome;
 use crate::paths::{KernelConfig, cache_dir, kernel_image, repository, target_dir};
-use crate::qemu::{Machine, Qemu, Time, processors};
+use crate::qemu::{Machine, Qemu, Time};
 use crate::run_dir::RunDir;
 use crate::shell::RawTerminal;
 use crate::splat::Scanner;

@@ -245,26 +245,6 @@ impl Machine {
     }
 }
 
-/// What the monitor tells about a guest's processors: where each is, and whether it is halted.
-pub(crate) fn processors(mut monitor: &UnixStream) -> String {
-    use std::io::{Read, Write};
-    let limit = Duration::from_millis(500);
-    let mut text = Vec::new();
-    // Twice, so that one that moves is told from one that stands.
-    for _ in 0..2 {
-        if monitor.write_all(b"info registers -a\n").is_err()
-            || monitor.set_read_timeout(Some(limit)).is_err()
-        {
-            break;
-        }
-        let mut buf = [0; 4096];
-        while let Ok(n @ 1..) = monitor.read(&mut buf) {
-            text.extend_from_slice(&buf[..n]);
-        }
-    }
-    String::from_utf8_lossy(&text).into_owned()
-}
-
 /// In QEMU's options a comma within a value is doubled.
 fn double_commas(value: &OsStr) -> OsString {
     let mut out = Vec::new();
