@@ -387,8 +387,10 @@ fn without_a_command_a_person_has_a_shell() {
         .unwrap();
     session.exp_string("sum=42 tty=/dev/ttyS0").unwrap();
     // Ctrl-C reaches the guest's program, and ends neither the shell nor the guest.
-    session.send_line("sleep 1000").unwrap();
-    std::thread::sleep(Duration::from_millis(500));
+    session
+        .send_line("sh -c 'echo is=$((2 * 21)); exec sleep 1000'")
+        .unwrap();
+    session.exp_string("is=42").unwrap();
     session.send_control('c').unwrap();
     session.send_line("exit 9").unwrap();
     session.exp_eof().unwrap();
@@ -425,7 +427,8 @@ fn a_guest_dies_with_its_harness() {
     assert!(!qemu.is_empty());
     child.kill().unwrap();
     child.wait().unwrap();
-    for _ in 0..500 {
+    // Only a failing test waits so long.
+    for _ in 0..12_000 {
         // A zombie has no command line.
         if fs::read(format!("/proc/{qemu}/cmdline"))
             .unwrap_or_default()
