@@ -227,6 +227,8 @@ fn conditions() {
 struct Shared {
     mutex: *mut libc::pthread_mutex_t,
     cond: *mut libc::pthread_cond_t,
+    /// The other thread holds the mutex, and releases it only to wait.
+    waits: AtomicBool,
     /// Of those who hold the mutex.
     ready: AtomicBool,
     /// Wait by the function that came last, and has one version.
@@ -246,6 +248,7 @@ extern "C" fn waits(shared: *mut c_void) -> *mut c_void {
     // SAFETY: what is there does not change, but for what is atomic.
     unsafe {
         libc::pthread_mutex_lock((*shared).mutex);
+        (*shared).waits.store(true, Ordering::Relaxed);
         while !(*shared).ready.load(Ordering::Relaxed) {
             match (*shared).by_clock {
                 false => libc::pthread_cond_wait((*shared).cond, (*shared).mutex),
@@ -274,6 +277,7 @@ fn two_threads(by_clock: bool) {
     let shared = Box::into_raw(Box::new(Shared {
         mutex: mutex(),
         cond: Box::into_raw(Box::new(libc::PTHREAD_COND_INITIALIZER)),
+        waits: AtomicBool::new(false),
         ready: AtomicBool::new(false),
         by_clock,
     }));
@@ -287,8 +291,9 @@ fn two_threads(by_clock: bool) {
             libc::pthread_create(&raw mut thread, null(), waits, shared.cast()),
             0
         );
-        // So that the other one waits first, most of the time.
-        libc::usleep(50_000);
+        while !(*shared).waits.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
         libc::pthread_mutex_lock(mutex);
         (*shared).ready.store(true, Ordering::Relaxed);
         libc::pthread_cond_broadcast(cond);
