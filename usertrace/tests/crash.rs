@@ -684,11 +684,11 @@ fn f4_a_search_ends_where_the_file_does() {
         let at = 64 + 56 * segment + 32;
         bytes[at..at + 8].copy_from_slice(&(1u64 << 60).to_le_bytes());
     }
-    let begun = std::time::Instant::now();
     let dump = open(&bytes).unwrap();
     assert!(dump.is_cut_short());
-    assert!(dump.find_roots().len() < 2);
-    assert!(begun.elapsed().as_secs() < 60);
+    // A search through all that the headers claim would take years.
+    let roots = dump.find_roots();
+    assert!(roots.len() < 2, "{roots:x?}");
 }
 
 /// C7: what a boot has left in reserved memory, wherever that was.
