@@ -4,7 +4,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout};
 
 use super::run::Run;
+use super::trace;
 use super::victims::Random;
+use super::wait::{self, until};
 
 struct Steps {
     run: Run,
@@ -24,13 +26,7 @@ fn is_alive(pid: i32) -> bool {
 fn kill(pid: i32) {
     // SAFETY: a daemon that this test's program started.
     unsafe { libc::kill(pid, libc::SIGKILL) };
-    while is_alive(pid) {
-        std::thread::yield_now();
-    }
-}
-
-fn sleep(ms: u64) {
-    std::thread::sleep(std::time::Duration::from_millis(ms));
+    until("a killed daemon is gone", || !is_alive(pid));
 }
 
 impl Steps {
@@ -67,6 +63,28 @@ impl Steps {
         [own[0], own[1]]
     }
 
+    /// The program's CPU time in user space, in clock ticks.
+    fn processor_time(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        let (_, rest) = stat.rsplit_once(')').unwrap();
+        rest.split_whitespace().nth(11).unwrap().parse().unwrap()
+    }
+
+    /// Waits until the daemons have made a trace.
+    fn until_written(&self) {
+        until("the daemons write", || {
+            !trace::directories(self.run.path()).is_empty()
+        });
+    }
+
+    /// Waits until both daemons live, and returns their process IDs.
+    fn until_both_live(&self) -> [i32; 2] {
+        wait::until_some("two daemons live", || {
+            let daemons = self.now();
+            daemons.iter().all(|pid| *pid != 0).then_some(daemons)
+        })
+    }
+
     /// Ends the program, and compares what it wrote with its traces.
     fn check(mut self) {
         self.child.stdin.take().unwrap().write_all(b"q").unwrap();
@@ -80,9 +98,10 @@ impl Steps {
         let trace = self.run.trace();
         for (thread, numbers) in trace.threads() {
             let count = numbers.len() as u64;
+            let wrong = (0..count).find(|&n| numbers[n as usize] != n);
             assert!(
-                numbers.iter().copied().eq(0..count),
-                "thread {thread}: gaps or repetitions"
+                wrong.is_none(),
+                "thread {thread}: gaps or repetitions from event {wrong:?} of {count} on"
             );
         }
         assert_eq!(
@@ -111,18 +130,18 @@ fn sizes(more: &[(&'static str, &'static str)]) -> Vec<(&'static str, &'static s
 pub(crate) fn the_worker_is_replaced() {
     for rings in ["cpu", "thread"] {
         let steps = Steps::start(&sizes(&[("USERTRACE_RINGS", rings)]));
-        sleep(20);
+        steps.until_written();
         kill(steps.daemons[1]);
-        sleep(20);
+        steps.until_both_live();
         steps.check();
     }
 }
 
 pub(crate) fn the_guardian_is_replaced() {
     let steps = Steps::start(SMALL);
-    sleep(20);
+    steps.until_written();
     kill(steps.daemons[0]);
-    sleep(20);
+    steps.until_both_live();
     // The end of the program is noticed by another one.
     steps.check();
 }
@@ -133,13 +152,7 @@ pub(crate) fn either_one_again_and_again() {
     for mode in ["discard", "block"] {
         let steps = Steps::start(&sizes(&[("USERTRACE_MODE", mode)]));
         for _ in 0..60 {
-            let daemons = loop {
-                let daemons = steps.now();
-                if daemons.iter().all(|pid| *pid != 0) {
-                    break daemons;
-                }
-                std::thread::yield_now();
-            };
+            let daemons = steps.until_both_live();
             std::thread::sleep(std::time::Duration::from_micros(random.below(5000)));
             kill(daemons[random.below(2) as usize]);
         }
@@ -150,7 +163,6 @@ pub(crate) fn either_one_again_and_again() {
 /// The program goes on, and when it exits, what is left in the rings is written.
 pub(crate) fn both_are_killed() {
     let steps = Steps::start(&[("USERTRACE_SUBBUF_SIZE", "1M")]);
-    sleep(20);
     // Neither is to have the time to replace the other one.
     for pid in steps.daemons {
         // SAFETY: daemons that this test's program started.
@@ -158,37 +170,31 @@ pub(crate) fn both_are_killed() {
     }
     steps.daemons.into_iter().for_each(kill);
     assert_eq!(steps.now(), [0, 0]);
-    sleep(20);
+    // The program writes more meanwhile. No daemon reads, so the rings must have room for it.
+    std::thread::sleep(std::time::Duration::from_millis(20));
     steps.check();
 }
 
 /// D7: with nobody left to read, a program that waits goes on, and counts what is lost.
 pub(crate) fn nobody_waits_for_the_dead() {
-    let steps = Steps::start(&sizes(&[("USERTRACE_MODE", "block")]));
-    sleep(20);
+    let mut steps = Steps::start(&sizes(&[("USERTRACE_MODE", "block")]));
+    steps.until_written();
     for pid in steps.daemons {
         // SAFETY: daemons that this test's program started.
         unsafe { libc::kill(pid, libc::SIGSTOP) };
     }
-    sleep(20);
+    let mut before = 0;
+    until("the program waits", || {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let now = steps.processor_time();
+        std::mem::replace(&mut before, now) == now
+    });
     steps.daemons.into_iter().for_each(kill);
-    let mut child = steps.child;
     // Events that are lost are tried again, for ever: it is killed in the end.
-    sleep(200);
-    assert!(child.try_wait().unwrap().is_none());
-    let busy = || {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
-        let (_, rest) = stat.rsplit_once(')').unwrap();
-        rest.split_whitespace()
-            .nth(11)
-            .unwrap()
-            .parse::<u64>()
-            .unwrap()
-    };
-    let before = busy();
-    while busy() < before + 5 {
-        sleep(10);
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    until("the program goes on", || {
+        steps.processor_time() >= before + 5
+    });
+    assert_eq!(steps.child.try_wait().unwrap(), None);
+    steps.child.kill().unwrap();
+    steps.child.wait().unwrap();
 }

@@ -8,6 +8,7 @@ use std::process::Child;
 use super::babeltrace;
 use super::run::Run;
 use super::trace;
+use super::wait::until;
 
 /// D6
 pub(crate) fn nothing_is_made_for_nothing() {
@@ -39,13 +40,6 @@ fn is_there(directory: &Path) -> bool {
     fs::metadata(directory.join("metadata")).is_ok_and(|file| file.len() > 100)
 }
 
-/// Waits for something that another process is about to do.
-fn until(mut there: impl FnMut() -> bool) {
-    while !there() {
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-}
-
 /// D4, D6: nothing is there before the first switch; then what was written is, and the rest comes at the end.
 pub(crate) fn files_come_with_the_first_switch() {
     for (rings, mode) in [
@@ -62,9 +56,10 @@ pub(crate) fn files_come_with_the_first_switch() {
         tell(&mut child, b's');
         tell(&mut child, b'e');
         tell(&mut child, b'e');
-        assert!(trace::directories(run.path()).is_empty());
+        let directories = trace::directories(run.path());
+        assert!(directories.is_empty(), "{directories:?}");
         tell(&mut child, b's');
-        until(|| {
+        until("a trace has two events", || {
             let directories = trace::directories(run.path());
             directories.len() == 1
                 && is_there(&directories[0])
@@ -202,7 +197,7 @@ pub(crate) fn losses_are_told() {
             .parse()
             .unwrap();
         let trace = run.trace();
-        assert!(lost > 0);
+        assert!(lost > 0, "{rings}");
         assert_eq!(
             (trace.discarded, trace.events.len()),
             (lost, 200_000),
@@ -238,14 +233,16 @@ pub(crate) fn a_full_disk() {
     fs::write(disk.join("other"), vec![0; 128 << 10]).unwrap_err();
     tell(&mut child, b'e');
     tell(&mut child, b's');
-    until(|| disk.join("usertrace.log").exists() || trace::directories(&disk).len() == 1);
+    until("the daemons begin to write", || {
+        disk.join("usertrace.log").exists() || trace::directories(&disk).len() == 1
+    });
     std::thread::sleep(std::time::Duration::from_millis(50));
     fs::remove_file(disk.join("other")).unwrap();
     tell(&mut child, b'e');
     drop(child.stdin.take());
     assert!(child.wait().unwrap().success());
     let mut events = 0;
-    until(|| {
+    until("both events are written", || {
         events = trace::directories(&disk)
             .iter()
             .filter(|directory| is_there(directory))
