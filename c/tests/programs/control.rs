@@ -69,7 +69,7 @@ impl Program {
     }
 
     fn client(&self) -> Client {
-        Client::connect(self.child.id(), Duration::from_secs(20)).unwrap()
+        Client::connect(self.child.id(), Duration::from_secs(120)).unwrap()
     }
 
     /// A shared library of a text.

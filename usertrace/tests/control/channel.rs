@@ -1,11 +1,11 @@
 //! B3: the channel of programs, traced or not.
 
 use std::process::Stdio;
-use std::time::Duration;
 
 use usertrace::control::{Client, Report};
 
 use super::program::{Program, client, command, error};
+use super::wait;
 
 pub(crate) const ALL: &[(&str, fn())] = &[
     ("b3_a_program_that_cannot_be_traced", untraced),
@@ -105,7 +105,7 @@ fn closed(mode: &str, again: &str) {
     assert_eq!(watcher.report().unwrap(), Report::Closed);
     let text = error(other.ask("list 0"));
     assert!(text.contains("the process closed the channel"), "{text}");
-    let text = error(Client::connect(program.pid(), Duration::from_secs(1)));
+    let text = error(Client::connect(program.pid(), wait::LIMIT));
     assert!(text.contains("has no control channel"), "{text}");
     let mut surroundings = program.tell("surroundings");
     // The thread ends by itself after that.
@@ -118,7 +118,7 @@ fn closed(mode: &str, again: &str) {
     assert_eq!(program.client().events().unwrap().len(), 1);
     assert_eq!(program.tell("close"), "Ok(())");
     let child: u32 = program.tell("fork").parse().unwrap();
-    assert!(Client::connect(child, Duration::from_secs(1)).is_err());
+    assert!(Client::connect(child, wait::LIMIT).is_err());
     // SAFETY: the program's child, which waits.
     unsafe { libc::kill(child as i32, libc::SIGKILL) };
     program.kill();
@@ -126,7 +126,7 @@ fn closed(mode: &str, again: &str) {
 
 fn nothing_when_off() {
     let mut off = Program::start(&[]);
-    let error = error(Client::connect(off.pid(), Duration::from_secs(1)));
+    let error = error(Client::connect(off.pid(), wait::LIMIT));
     assert!(error.contains("USERTRACE_CONTROL"), "{error}");
     let nothing = off.tell("surroundings");
     assert!(nothing.starts_with("1 "), "{nothing}");
@@ -149,11 +149,9 @@ fn children(mode: &str) {
     of_parent.ask("connect test:numbered count").unwrap();
     let child: u32 = program.tell("fork").parse().unwrap();
     // It says its number when it may not be there yet.
-    let of_child = (0..1000).find_map(|_| {
-        std::thread::sleep(Duration::from_millis(10));
-        Client::connect(child, Duration::from_secs(20)).ok()
+    let of_child = wait::until_some("the child has a channel", || {
+        Client::connect(child, wait::LIMIT).ok()
     });
-    let of_child = of_child.expect("the child has a channel");
     assert_eq!(of_child.events().unwrap().len(), 1);
     // It has what its parent had, and undoes it for itself.
     assert_eq!(of_child.ask("disconnect test:numbered count").unwrap(), "1");

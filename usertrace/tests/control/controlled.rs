@@ -133,7 +133,7 @@ pub(crate) fn run() {
             "stranger" => {
                 // SAFETY: no memory is involved.
                 assert_eq!(unsafe { libc::setresuid(65534, 65534, 65534) }, 0);
-                let asked = Client::connect(rest.parse().unwrap(), Duration::from_secs(10))
+                let asked = Client::connect(rest.parse().unwrap(), Duration::from_secs(120))
                     .and_then(|client| client.ask("list 0"));
                 println!(
                     "{asked:?}",

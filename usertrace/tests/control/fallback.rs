@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use super::babeltrace;
 use super::running::Output;
+use super::wait::until;
 
 /// Says that this process is the program that is controlled.
 pub(crate) const VARIABLE: &str = "USERTRACE_CONTROL_TEST";
@@ -104,10 +104,6 @@ impl Reader {
 
     /// Waits until it was told that there is something.
     pub(crate) fn wait_until_woken(self) {
-        let limit = Instant::now() + Duration::from_secs(20);
-        while !self.sees() {
-            assert!(Instant::now() < limit, "nothing was read");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        until("something is read", || self.sees());
     }
 }

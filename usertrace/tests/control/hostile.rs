@@ -122,8 +122,9 @@ fn answers() {
         let bound = libc::bind(listener.as_raw_fd(), (&raw const address).cast(), len);
         assert_eq!((bound, libc::listen(listener.as_raw_fd(), 8)), (0, 0));
     }
-    let pair = || {
-        let client = Client::connect(pid, Duration::from_millis(200)).unwrap();
+    let patient = Duration::from_secs(120);
+    let pair = |patience| {
+        let client = Client::connect(pid, patience).unwrap();
         let null = std::ptr::null_mut::<libc::sockaddr>();
         // SAFETY: the address is not asked for.
         let other = unsafe { libc::accept(listener.as_raw_fd(), null, null.cast()) };
@@ -142,17 +143,18 @@ fn answers() {
         (&[b'1'; 20_000], "too long a packet"),
         (b"", "closed the channel"),
     ] {
-        let (client, other) = pair();
+        let (client, other) = pair(patient);
         assert!(send(&other, answer));
         let text = error(client.events());
         assert!(text.contains(expected), "{text}");
     }
-    let (client, _other) = pair();
-    assert!(error(client.events()).contains("does not answer"));
+    let (client, _other) = pair(Duration::from_millis(50));
+    let text = error(client.events());
+    assert!(text.contains("does not answer"), "{text}");
 
     let strategy = prop::collection::vec(any::<u8>(), 1..300);
     let mut runner = TestRunner::new(Config::with_cases(200));
-    let (client, other) = pair();
+    let (client, other) = pair(patient);
     let any = runner.run(&strategy, |mut packet| {
         packet.splice(0..0, *b"1 report ");
         prop_assert!(send(&other, &packet));

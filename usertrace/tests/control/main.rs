@@ -18,6 +18,9 @@ mod babeltrace;
 #[path = "../support/running.rs"]
 #[allow(unreachable_pub, reason = "other tests use it, too")]
 mod running;
+#[path = "../../../tests/src/wait.rs"]
+#[allow(unreachable_pub, dead_code, reason = "other tests use it, too")]
+mod wait;
 
 use std::process::ExitCode;
 

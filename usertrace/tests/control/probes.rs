@@ -122,7 +122,7 @@ fn unloaded() {
     assert_eq!(program.tell("spawn 1000"), "said test:numbered 1000");
     std::thread::scope(|scope| {
         let unloading = scope.spawn(|| client.ask(&unload));
-        // Long enough for it to go wrong: the thread would go on where nothing is.
+        // Gives a wrong `unload` the time to unmap what the thread still executes.
         std::thread::sleep(Duration::from_millis(100));
         assert!(!unloading.is_finished());
         assert!(is_mapped(&program));
@@ -144,7 +144,7 @@ fn loaded_by_serve() {
     let trace = Trace::new();
     let mut program = Program::traced("signal", &trace);
     let load = format!("load {}", library.display());
-    let impatient = Client::connect(program.pid(), Duration::from_millis(300)).unwrap();
+    let impatient = Client::connect(program.pid(), Duration::from_millis(50)).unwrap();
     let text = error(impatient.ask(&load));
     assert!(text.contains("usertrace_control_serve()"), "{text}");
     // Others are served meanwhile.

@@ -83,7 +83,7 @@ impl Program {
 }
 
 pub(crate) fn client(pid: u32) -> Client {
-    Client::connect(pid, Duration::from_secs(20)).unwrap()
+    Client::connect(pid, Duration::from_secs(120)).unwrap()
 }
 
 /// What went wrong, with all that led to it.
