@@ -69,8 +69,17 @@ pub fn statuses(command: &str, line: &str) -> &'static [i32] {
     }
 }
 
+/// The example, with a wait for the program in place of `sleep 1`: a busy machine may need longer.
+fn patient(line: &str) -> String {
+    let ready = match line.contains("usertrace ctl $!") {
+        true => "usertrace ctl $! list >/dev/null 2>&1",
+        false => "[ -d traces ]",
+    };
+    line.replace("sleep 1;", &format!("until {ready}; do sleep 0.1; done;"))
+}
+
 /// Has a shell run it in a directory, which has the programs, and stops what goes on after some seconds, as it says by the status
-/// 124. What ends by itself has a minute, as others may work on this machine. Gives the status, and what was said.
+/// 124. What ends by itself has five minutes. Gives the status, and what was said.
 pub fn run(line: &str, directory: &Path, variables: &[(&str, &str)]) -> (Option<i32>, String) {
     let bin = directory.join("bin");
     let path = format!(
@@ -87,9 +96,9 @@ pub fn run(line: &str, directory: &Path, variables: &[(&str, &str)]) -> (Option<
             .unwrap()
     };
     let _ = fs::remove_file(&said);
-    let seconds = if goes_on(line) { "3" } else { "60" };
+    let seconds = if goes_on(line) { "3" } else { "300" };
     let mut child = Command::new("timeout")
-        .args(["--kill-after=20", seconds, "sh", "-c", line])
+        .args(["--kill-after=120", seconds, "sh", "-c", &patient(line)])
         .env("PATH", path)
         .envs(variables.iter().copied())
         .current_dir(directory)
