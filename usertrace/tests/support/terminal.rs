@@ -13,7 +13,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// How long anything may take. Only a failing test waits so long.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 const STEP: Duration = Duration::from_millis(20);
 
@@ -206,9 +206,8 @@ impl Terminal {
         said
     }
 
-    /// Keeps what is on the screen now, too.
-    pub fn keep_screen(&mut self, what: &str) {
-        let screen = self.screen();
+    /// Keeps a screen, too. Pass the one that [`Self::until`] returned: a later one may differ.
+    pub fn keep_screen(&mut self, what: &str, screen: &str) {
         let screen: String = screen
             .trim_end()
             .lines()

@@ -103,9 +103,11 @@ fn listed() {
     let mut terminal = terminal((120, 40));
     terminal.run("USERTRACE_CONTROL=thread USERTRACE_BACKEND=off server & asked=$!");
     terminal.run("USERTRACE_CONTROL= USERTRACE_BACKEND=off server & silent=$!");
-    // It has its channel before it is asked.
+    // The list is complete when one program has its channel and the other one has begun.
     let said = terminal.run("while ! usertrace ctl $asked list 2>errors; do sleep 0.1; done");
     assert!(said.contains("shop:served"), "{said}");
+    terminal
+        .run("until usertrace list --events | grep -q \"server ($silent)\"; do sleep 0.1; done");
     let mut list = |of: &str| {
         terminal.run(&format!(
             "usertrace list --events | grep -A 4 \"server (${of})\""
@@ -171,57 +173,59 @@ fn shows(screen: &str, events: &[&str], foot: &str) -> bool {
 fn top() {
     let mut terminal = terminal((80, 24));
     record(&mut terminal);
-    terminal.enter("usertrace top -i 0.5 traces");
+    terminal.enter("usertrace top -i 0.2 traces");
     let both = ["shop:served", "shop:tick"];
-    terminal.until("there are rates", |screen| {
+    let screen = terminal.until("there are rates", |screen| {
         shows(screen, &both, "sort: rate")
     });
-    terminal.keep_screen("80 columns, 24 rows");
+    terminal.keep_screen("80 columns, 24 rows", &screen);
     terminal.press(&["e", "r"]);
     let turned = ["shop:tick", "shop:served"];
-    terminal.until("they are sorted", |screen| {
+    let screen = terminal.until("they are sorted", |screen| {
         shows(screen, &turned, "sort: event, reversed")
     });
-    terminal.keep_screen("sorted by event, reversed");
+    terminal.keep_screen("sorted by event, reversed", &screen);
     terminal.press(&["/", "t", "i", "k"]);
     terminal.until("a filter is asked for", |screen| {
         screen.contains("have: tik_")
     });
     terminal.press(&["BSpace", "c", "k", "Enter"]);
-    terminal.until("it is filtered", |screen| {
+    let screen = terminal.until("it is filtered", |screen| {
         shows(screen, &["shop:tick"], "shows: tick")
     });
-    terminal.keep_screen("filtered");
+    terminal.keep_screen("filtered", &screen);
     terminal.resize(40, 10);
-    terminal.until("it is small", |screen| {
+    let screen = terminal.until("it is small", |screen| {
         screen.lines().count() <= 10 && shows(screen, &["shop:tick"], "shows: tick")
     });
-    terminal.keep_screen("40 columns, 10 rows");
+    terminal.keep_screen("40 columns, 10 rows", &screen);
     // No line is longer than the screen: else one would be broken, or cut by the terminal.
     assert!(
-        terminal
-            .screen()
-            .lines()
-            .all(|line| line.chars().count() <= 40)
+        screen.lines().all(|line| line.chars().count() <= 40),
+        "{screen}"
     );
     terminal.press(&["/"]);
     terminal.press(&["BSpace", "BSpace", "BSpace", "BSpace", "Enter"]);
     terminal.resize(120, 30);
-    terminal.until("it is large", |screen| {
+    let screen = terminal.until("it is large", |screen| {
         screen.contains("BYTES/S") && shows(screen, &turned, "q: quit; h: help")
     });
-    terminal.keep_screen("120 columns, 30 rows");
+    terminal.keep_screen("120 columns, 30 rows", &screen);
     terminal.press(&["g"]);
     terminal.until("processes are shown", |screen| screen.contains("2 events"));
     terminal.press(&["Space"]);
-    terminal.until("it pauses", |screen| screen.starts_with("paused: "));
-    let paused = terminal.screen();
-    std::thread::sleep(std::time::Duration::from_millis(1200));
+    let paused = terminal.until("it pauses", |screen| {
+        screen.starts_with("paused: ") && screen.trim_end().ends_with("h: help")
+    });
+    // Longer than two intervals: `top` would have drawn new totals.
+    std::thread::sleep(std::time::Duration::from_millis(500));
     assert_eq!(terminal.screen(), paused);
-    terminal.keep_screen("paused, a line for each process");
+    terminal.keep_screen("paused, a line for each process", &paused);
     terminal.press(&["Space", "h"]);
-    terminal.until("there is help", |screen| screen.contains("go on"));
-    terminal.keep_screen("help");
+    let screen = terminal.until("there is help", |screen| {
+        screen.contains("q Esc Ctrl-C") && screen.trim_end().ends_with("h: help")
+    });
+    terminal.keep_screen("help", &screen);
     terminal.press(&["x", "q"]);
     terminal.until("it ends", |screen| screen.trim_end().ends_with('$'));
     terminal.run("kill %1; wait");
@@ -349,9 +353,10 @@ fn example(command: &str, line: &str) {
         || line == "usertrace list"
         || line.starts_with("usertrace top  ");
     if line.contains("ctl 4711") {
-        // As typed, in one go: the program runs meanwhile.
+        // The example's program runs already. This one opens its channel after it has begun.
         line = format!(
-            "USERTRACE_CONTROL=thread USERTRACE_BACKEND=fast USERTRACE_OUTPUT=null ./server & sleep 1; {}",
+            "USERTRACE_CONTROL=thread USERTRACE_BACKEND=fast USERTRACE_OUTPUT=null ./server & \
+             until usertrace ctl $! list >/dev/null 2>&1; do sleep 0.1; done; {}",
             line.replace("4711", "$!")
         );
     }

@@ -117,16 +117,16 @@ fn f1_a_recording_and_top_are_followed_in_a_terminal() {
             .find(|line| line.contains(" events ("))
             .map(str::to_owned)
     };
-    terminal.until("it says how far it is", |screen| line(screen).is_some());
-    terminal.keep_screen("a line that changes");
-    let first = line(&terminal.screen());
+    let screen = terminal.until("it says how far it is", |screen| line(screen).is_some());
+    terminal.keep_screen("a line that changes", &screen);
+    let first = line(&screen);
     terminal.until("it says so again", |screen| line(screen) != first);
     terminal.press(&["C-c"]);
     let is_over = |screen: &str| screen.trim_end().ends_with("\n$");
-    terminal.until("it ends", is_over);
+    let screen = terminal.until("it ends", is_over);
     // There is nothing left of that line.
-    assert_eq!(line(&terminal.screen()), None);
-    terminal.keep_screen("the end of a recording");
+    assert_eq!(line(&screen), None, "{screen}");
+    terminal.keep_screen("the end of a recording", &screen);
 
     terminal.run("usertrace start mine; usertrace record -q --trace mine -o more &");
     let state = |terminal: &mut Terminal| {
@@ -137,8 +137,10 @@ fn f1_a_recording_and_top_are_followed_in_a_terminal() {
     terminal.resize(80, 24);
     terminal.enter("usertrace top -i 0.5 mine");
     let both = ["shop:served", "shop:tick"];
-    terminal.until("there are rates", |screen| has_rates(screen, &both));
-    terminal.keep_screen("top");
+    let screen = terminal.until("there are rates", |screen| {
+        has_rates(screen, &both) && screen.trim_end().ends_with("h: help")
+    });
+    terminal.keep_screen("top", &screen);
     terminal.press(&["e"]);
     terminal.until("it is sorted", |screen| screen.contains("sort: event"));
     terminal.press(&["/"]);
@@ -150,15 +152,16 @@ fn f1_a_recording_and_top_are_followed_in_a_terminal() {
         has_rates(screen, &both[1..]) && !screen.contains("served")
     });
     terminal.resize(40, 10);
-    terminal.until("it is small", |screen| {
-        screen.lines().count() <= 10 && has_rates(screen, &both[1..]) && !screen.contains("MEAN")
+    let screen = terminal.until("it is small", |screen| {
+        screen.lines().count() <= 10
+            && has_rates(screen, &both[1..])
+            && !screen.contains("MEAN")
+            && screen.trim_end().ends_with("shows: tick; q: quit")
     });
-    terminal.keep_screen("40 columns, 10 rows");
+    terminal.keep_screen("40 columns, 10 rows", &screen);
     assert!(
-        terminal
-            .screen()
-            .lines()
-            .all(|line| line.chars().count() <= 40)
+        screen.lines().all(|line| line.chars().count() <= 40),
+        "{screen}"
     );
     terminal.press(&["q"]);
     terminal.until("it ends", is_over);
