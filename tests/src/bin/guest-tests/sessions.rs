@@ -11,7 +11,6 @@ mod terminal;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -336,16 +335,21 @@ fn b3_e6_who_found_no_room_for_descriptions_is_asked() {
     );
 }
 
-/// What `top --json` says in the end of events of this name, of all processes: how many, and whether that is an estimate.
+/// The last total of this event in the lines of `top --json`, over all processes, and whether any
+/// of it is an estimate.
+///
+/// `top` drops a process ten seconds after its end, so the last line may not have the event.
 fn totals(lines: &str, event: &str) -> (u64, bool) {
-    let last = lines.lines().last().expect("a line");
-    let json: Value = serde_json::from_str(last).expect("JSON");
-    let rows = json["rows"].as_array().expect("rows").iter();
-    let rows = rows.filter(|row| row["event"] == event);
-    rows.fold((0, false), |(total, estimate), row| {
-        let more = row["total"].as_u64().expect("a number");
-        (total + more, estimate || row["total_is_estimate"] == true)
-    })
+    let totals = lines.lines().rev().find_map(|line| {
+        let json: Value = serde_json::from_str(line).expect("JSON");
+        let rows = json["rows"].as_array().expect("rows").iter();
+        let rows = rows.filter(|row| row["event"] == event).map(|row| {
+            let total = row["total"].as_u64().expect("a number");
+            (total, row["total_is_estimate"] == true)
+        });
+        rows.reduce(|(total, estimate), (more, too)| (total + more, estimate || too))
+    });
+    totals.unwrap_or((0, false))
 }
 
 fn e7_top_counts_what_a_recorder_reads_and_takes_nothing() {
@@ -356,10 +360,7 @@ fn e7_top_counts_what_a_recorder_reads_and_takes_nothing() {
         let recorder = Recorder::start(&trace, &output);
         let top = Top::start("counted");
         // One that is there when it begins is counted from then on.
-        wait::until("it has looked", || {
-            std::fs::read_link(format!("/proc/{}/exe", top.0.0.id())).is_ok()
-        });
-        std::thread::sleep(Duration::from_millis(300));
+        top.wait_for_lines(1);
         let count = scaled(20_000);
         let mut numbered = Command::new(program::path("numbered"));
         numbered
@@ -369,7 +370,7 @@ fn e7_top_counts_what_a_recorder_reads_and_takes_nothing() {
         wait::until("it was read", || trace.stats().processes.is_empty());
         // Who has ended is let go of.
         wait::until("it has nothing open", || !top.has_open(&trace));
-        std::thread::sleep(Duration::from_millis(300));
+        top.wait_for_lines(1);
         recorder.finish(&trace);
         let lines = top.end(&trace);
         let read = babeltrace::read(&output);
@@ -410,7 +411,7 @@ fn e7_top_says_that_it_estimates() {
     trace.write("main/flight", "1").expect("flight");
     trace.start();
     let top = Top::start("fast");
-    let pid = Pid::from_raw(top.0.0.id().cast_signed());
+    let pid = |of: &Running| Pid::from_raw(of.0.id().cast_signed());
     let server = server(&[], &[]);
     let head = || {
         trace
@@ -421,21 +422,25 @@ fn e7_top_says_that_it_estimates() {
             .max()
             .unwrap_or(0)
     };
-    wait::until("it writes", || head() > 2 * 4096);
-    std::thread::sleep(Duration::from_millis(500));
-    kill(pid, Signal::SIGSTOP).expect("stopped");
+    wait::until("it is counted", || {
+        totals(&top.lines(), "shop:served").0 > 0
+    });
+    kill(pid(&top.running), Signal::SIGSTOP).expect("stopped");
     // Some rounds of the ring.
     let before = head();
     wait::until("it is overwritten", || head() > before + 10 * 4 * 4096);
-    kill(pid, Signal::SIGCONT).expect("it goes on");
-    std::thread::sleep(Duration::from_millis(700));
-    let least = head();
+    kill(pid(&top.running), Signal::SIGCONT).expect("it goes on");
+    top.wait_for_lines(2);
+    // `top` may have counted the next line before the server stopped. The one after that has all.
+    kill(pid(&server), Signal::SIGSTOP).expect("stopped");
+    let all = head();
+    top.wait_for_lines(2);
     drop(server);
     let lines = top.end(&trace);
     let (total, is_estimate) = totals(&lines, "shop:served");
     assert!(is_estimate, "{lines}");
     // A record of it has 40 bytes, and for each ten there is a tick of 24; headers and padding are few.
-    let expected = least * 10 / 424;
+    let expected = all * 10 / 424;
     assert!(
         total.abs_diff(expected) < expected / 4,
         "{total}, and {expected} fit"
@@ -444,19 +449,41 @@ fn e7_top_says_that_it_estimates() {
 }
 
 /// `top --json`, until the trace is gone.
-struct Top(Running);
+struct Top {
+    running: Running,
+    directory: tempfile::TempDir,
+}
 
 impl Top {
     fn start(trace: &str) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let output = std::fs::File::create(directory.path().join("lines")).expect("a file");
         let mut top = Command::new(program::path("usertrace"));
         top.args(["top", "--json", "--interval", "0.2", trace])
-            .stdout(Stdio::piped());
-        Self(Running::start(&mut top))
+            .stdout(output);
+        Self {
+            running: Running::start(&mut top),
+            directory,
+        }
+    }
+
+    /// The whole lines that `top` has written so far.
+    fn lines(&self) -> String {
+        let text = std::fs::read_to_string(self.directory.path().join("lines")).expect("text");
+        let len = text.rfind('\n').map_or(0, |end| end + 1);
+        text[..len].to_owned()
+    }
+
+    /// Waits until `top` has written `more` lines: it writes one at each interval.
+    fn wait_for_lines(&self, more: usize) {
+        let count = || self.lines().lines().count();
+        let before = count();
+        wait::until("top writes lines", || count() >= before + more);
     }
 
     /// Does it have a file of the trace open?
     fn has_open(&self, trace: &Trace) -> bool {
-        let fds = std::fs::read_dir(format!("/proc/{}/fd", self.0.0.id()))
+        let fds = std::fs::read_dir(format!("/proc/{}/fd", self.running.0.id()))
             .into_iter()
             .flatten();
         let mut links = fds
@@ -468,11 +495,9 @@ impl Top {
     /// What it said.
     fn end(mut self, trace: &Trace) -> String {
         trace.try_remove().expect("removed");
-        let mut lines = String::new();
-        let mut said = self.0.0.stdout.take().expect("piped");
-        said.read_to_string(&mut lines).expect("text");
-        assert!(self.0.wait().success());
-        lines
+        let status = self.running.wait();
+        assert!(status.success(), "{status}: {}", self.lines());
+        self.lines()
     }
 }
 
