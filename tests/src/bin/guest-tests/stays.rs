@@ -169,6 +169,20 @@ impl Said {
     }
 }
 
+/// Waits until a recorder tries again to write to a full disk. It does so once a second.
+fn wait_for_another_try(recorder: &Running) {
+    let path = format!("/proc/{}/io", recorder.0.id());
+    let calls = || -> u64 {
+        let text = fs::read_to_string(&path).expect("its system calls");
+        let line = text.lines().find_map(|line| line.strip_prefix("syscw: "));
+        line.and_then(|calls| calls.parse().ok())
+            .unwrap_or_else(|| panic!("{text}"))
+    };
+    // One call may be that of the recorder's message.
+    let before = calls();
+    wait::until("it tries again", || calls() > before + 1);
+}
+
 fn consumed(trace: &Trace) -> u64 {
     trace.stats().rings.iter().map(|ring| ring.consumed).sum()
 }
@@ -218,7 +232,6 @@ fn e7_d7_e3_a_recorder_that_stands_still_for_a_minute_loses_what_the_mode_says()
     recorders
         .iter()
         .for_each(|recorder| signal(recorder, Signal::SIGSTOP));
-    let begun = Instant::now();
     // Room for some thousand events: that takes seconds.
     let unread = |mode: usize| -> u64 {
         let rings = traces[mode].stats().rings.into_iter();
@@ -228,6 +241,8 @@ fn e7_d7_e3_a_recorder_that_stands_still_for_a_minute_loses_what_the_mode_says()
     wait::until("all rings were full for some time", || {
         Written::get(&written[0].lost) > 1000 && unread(1) > 20 * 4096 && unread(2) > 7 * 4096
     });
+    // The minute begins here: how long the rings took to fill depends on the machine.
+    let begun = Instant::now();
     let mut waits = recorded(2);
     wait::until("who waits writes nothing", || {
         std::thread::sleep(Duration::from_secs(3));
@@ -372,15 +387,14 @@ fn e7_c5_a_disk_that_is_full_loses_nothing_silently() {
         wait::until("what has no room is lost, and counted", || {
             lost() > before + 100
         });
-        // Longer than until it is tried again.
-        std::thread::sleep(Duration::from_secs(2));
-        let read = traces[1]
-            .stats()
-            .rings
-            .iter()
-            .map(|ring| ring.consumed)
-            .sum::<u64>();
-        std::thread::sleep(Duration::from_secs(2));
+        let try_again = || {
+            for (recorder, ..) in &recorders {
+                wait_for_another_try(recorder);
+            }
+        };
+        try_again();
+        let read = consumed(&traces[1]);
+        try_again();
         assert_eq!(consumed(&traces[1]), read, "nothing is read");
         disk.make_room();
         let again = "there is room again";
@@ -432,7 +446,7 @@ fn c5_a_disk_that_is_full_to_the_end_is_said_and_the_rest_comes_later() {
     wait::until("it says that the disk is full", || {
         said.count("No space left") > 0
     });
-    std::thread::sleep(Duration::from_secs(2));
+    wait_for_another_try(&recorder);
     stop.get().store(1, Ordering::Relaxed);
     writers.join();
     signal(&recorder, Signal::SIGINT);
@@ -485,7 +499,7 @@ fn c5_files_that_may_get_no_larger_are_a_full_disk() {
     let (stop, written) = (Shared::new(), [(); 3].map(|()| Written::new()));
     let writers = writers(&stop, &written);
     wait::until("it says so", || said.count("File too large") > 0);
-    std::thread::sleep(Duration::from_secs(2));
+    wait_for_another_try(&recorder);
     limit(libc::RLIM_INFINITY);
     wait::until("it goes on", || said.count("there is room again") > 0);
     stop.get().store(1, Ordering::Relaxed);
@@ -768,19 +782,22 @@ fn f1_only_so_many_chunks_and_bytes_are_kept() {
     writers.join();
 }
 
-/// Events come to who follows without any flush, and chunks that are finished meanwhile do not disturb.
+/// `view --follow` prints events that nothing has flushed, also where chunks end meanwhile.
+///
+/// The program writes the next events only when these were printed, and chunks end by their size.
+/// So no later event and no end of a chunk brings them.
 fn c5_e8_what_the_kernel_records_is_followed_at_once() {
     let directory = tempfile::tempdir().expect("a directory");
     let output = directory.path().join("trace");
-    let trace = Trace::started("followed");
+    let trace = Trace::started_with("followed", 65536, 8);
     let mut command = usertrace(
         &[
             "record",
             "--quiet",
             "--trace",
             "followed",
-            "--rotate-time",
-            "1s",
+            "--rotate-size",
+            "20k",
         ],
         &output,
     );
@@ -788,11 +805,16 @@ fn c5_e8_what_the_kernel_records_is_followed_at_once() {
     let mut child = Child::spawn(|link| {
         event::attach();
         link.tell(0);
-        for number in 0.. {
-            if link.hear() == 0 {
+        let mut number = 0;
+        loop {
+            let count = link.hear();
+            if count == 0 {
                 break;
             }
-            assert_eq!(event::write(0, number), Outcome::Recorded);
+            for _ in 0..count {
+                assert_eq!(event::write(0, number), Outcome::Recorded);
+                number += 1;
+            }
         }
     });
     child.link.hear();
@@ -804,24 +826,32 @@ fn c5_e8_what_the_kernel_records_is_followed_at_once() {
         .stdout(Stdio::piped());
     let mut view = Running::start(view);
     let mut lines = BufReader::new(view.0.stdout.take().expect("piped")).lines();
-    let mut times = Vec::new();
-    for number in 0..30u64 {
-        let begun = Instant::now();
-        child.link.tell(1);
+    let mut next = |number: u64| {
         let line = lines.next().expect("a line").expect("text");
         assert!(
             line.contains(&format!("number = {number} ")),
             "{number}: {line}"
         );
+    };
+    let mut times = Vec::new();
+    let mut number = 0;
+    // Single events first, then as many as end some chunks.
+    for count in [1; 10].into_iter().chain([200; 100]) {
+        let begun = Instant::now();
+        child.link.tell(count);
+        (number..number + count).for_each(&mut next);
+        number += count;
         times.push(begun.elapsed());
-        std::thread::sleep(Duration::from_millis(150));
+        if fs::read_dir(&output).expect("chunks").count() > 4 {
+            break;
+        }
     }
+    let entries = fs::read_dir(&output).expect("chunks");
+    let entries: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
+    assert!(entries.len() > 4, "{number} events: {entries:?}");
     times.sort();
     let (median, most) = (times[times.len() / 2], times[times.len() - 1]);
     println!("median {median:?}, most {most:?}");
-    // Where others leave this machine little time, some take longer.
-    assert!(times[times.len() / 4] < Duration::from_secs(1), "{times:?}");
-    assert!(fs::read_dir(&output).expect("chunks").count() > 3);
     child.link.tell(0);
     child.join();
     wait::until("all was read", || trace.stats().processes.is_empty());
