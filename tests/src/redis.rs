@@ -48,7 +48,7 @@ pub fn serve(requests: u64, prepare: impl FnOnce(&mut Command)) -> Served {
     let ask = |arguments: &[&str]| {
         let command = ["redis-cli", "-s", socket.to_str().expect("UTF-8")];
         let output = Command::new("timeout")
-            .arg("60")
+            .arg("600")
             .args(command)
             .args(arguments)
             .output();
@@ -67,7 +67,7 @@ pub fn serve(requests: u64, prepare: impl FnOnce(&mut Command)) -> Served {
     };
     let before = looks();
     let load = Command::new("timeout")
-        .args(["100", "redis-benchmark", "-q", "-n"])
+        .args(["600", "redis-benchmark", "-q", "-n"])
         .arg(requests.to_string())
         .args(["-c", "30", "-P", "4", "-s"])
         .arg(&socket)

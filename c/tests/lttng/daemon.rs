@@ -59,7 +59,7 @@ impl Daemon {
             .spawn()
             .unwrap();
         let mut daemon = Self { directory, child };
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(120);
         while !daemon.lttng(&["list"]).status.success() {
             let has_ended = daemon.child.try_wait().unwrap().is_some();
             let log = fs::read_to_string(daemon.directory().join("log")).unwrap();

@@ -91,7 +91,7 @@ if child == 0:
     os._exit(7)
 print(os.waitpid(child, 0)[1])
 # A thread that was joined may still be listed for a moment.
-end = time.monotonic() + 10
+end = time.monotonic() + 120
 while len(os.listdir("/proc/self/task")) > 1 and time.monotonic() < end:
     time.sleep(0.01)
 print(sorted(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")))

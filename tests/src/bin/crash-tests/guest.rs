@@ -227,7 +227,7 @@ impl Crash {
             .expect("a kernel")
             .memory_mib(512)
             .append(self.options)
-            .timeout(Duration::from_secs(300))
+            .timeout(Duration::from_secs(1800))
             .command(command);
         let run = set_up(guest).run(Streams::capture()).expect("a guest");
         assert!(

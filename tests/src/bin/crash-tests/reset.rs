@@ -63,7 +63,7 @@ impl Machine {
             .memory_file(self.memory())
             .append(options)
             .out(&out)
-            .timeout(Duration::from_secs(300))
+            .timeout(Duration::from_secs(1800))
             .command(command)
             .run(Streams::capture())
             .expect("a guest");
