@@ -10,6 +10,7 @@
 //! ```
 //!
 //! The names of tests begin with the requirement that they are for. They wait for conditions, never for a time to pass.
+//! `USERTRACE_TEST_COUNTS=full` asks for the full counts of random searches: see [`counts::counts`].
 //! `USERTRACE_TEST_SCALE=N` divides the large counts by N; on the debug kernel N is 20 unless it is set.
 //! `USERTRACE_FUZZ_SECONDS`, `USERTRACE_TEST_PROCESSES`, `USERTRACE_TEST_KILLS`, and on the host `USERTRACE_TEST_ROUNDS` (how often
 //! libraries are loaded), `USERTRACE_INSTANTS`, `USERTRACE_PANICS` and `USERTRACE_SWEEP` (how often a busy guest is stopped, how many
@@ -25,6 +26,7 @@ pub mod bystander;
 pub mod child;
 pub mod consumer;
 pub mod control;
+pub mod counts;
 pub mod cpu;
 pub mod directory;
 pub mod event;

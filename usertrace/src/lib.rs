@@ -5,6 +5,10 @@ pub mod clock;
 pub mod consumer;
 pub mod context;
 pub mod control;
+#[cfg(test)]
+#[path = "../../tests/src/counts.rs"]
+#[allow(unreachable_pub, reason = "other tests use it, too")]
+mod counts;
 #[cfg(feature = "tools")]
 pub mod crash;
 #[cfg(feature = "fast")]

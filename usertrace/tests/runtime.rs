@@ -2,10 +2,15 @@
 //!
 //! Each test is a process of its own, so that each has a fresh runtime, and may fork, be killed and change signals.
 
+#[path = "../../tests/src/counts.rs"]
+#[allow(unreachable_pub, reason = "other tests use it, too")]
+mod counts;
+
 use std::process::ExitCode;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use counts::counts;
 use libtest_mimic::{Arguments, Failed, Trial};
 use usertrace::fake::process::{child, wait};
 use usertrace::fake::{Fake, Seen, Sizes};
@@ -326,7 +331,7 @@ fn a9_slots_go_from_one_trace_to_the_next_in_the_middle_of_long_records() {
         subbuf_count: [2, 4],
     });
     let slot = fake.create().unwrap();
-    replace_under_long_records(fake, slot, 300, |_| ());
+    replace_under_long_records(fake, slot, counts(60, 300), |_| ());
     fake.events(0, slot).iter().for_each(check_long);
 }
 
@@ -334,7 +339,7 @@ const LONG: usize = 65000;
 
 /// Puts traces into a slot, one after the other, while threads write long records there. `prepare` sees each before it is
 /// started.
-fn replace_under_long_records(fake: &Fake, slot: usize, rounds: u16, prepare: impl Fn(u16)) {
+fn replace_under_long_records(fake: &Fake, slot: usize, rounds: u64, prepare: impl Fn(u64)) {
     while_two_write(&"x".repeat(LONG), || {
         for round in 0..rounds {
             fake.replace(slot);
@@ -796,7 +801,7 @@ fn traces_come_and_go_under_load() {
                 receive.recv().unwrap()
             })
             .collect();
-        for round in 0..3000usize {
+        for round in 0..counts(600, 3000) as usize {
             if let Some(slot) = fake.create() {
                 // Each process said that it is out of the slot.
                 for _ in 0..50 {
@@ -888,7 +893,7 @@ fn traces_go_in_the_middle_of_long_records() {
         subbuf_count: [2, 4],
     });
     while_two_write(&"x".repeat(65000), || {
-        for _ in 0..150 {
+        for _ in 0..counts(40, 150) {
             let slot = loop {
                 if let Some(slot) = fake.create() {
                     break slot;
@@ -1246,7 +1251,7 @@ fn a9_long_records_in_further_channels_are_waited_for() {
     let channels = [&[Some(Scope::Cpu)], &further[..]].concat();
     let fake = attach_to(Fake::with_channels(sizes, &channels));
     let slot = fake.create().unwrap();
-    replace_under_long_records(fake, slot, 1000, |round| {
+    replace_under_long_records(fake, slot, counts(200, 1000), |round| {
         fake.set_rules(
             slot,
             &[(0, ACCEPT, "*"), (2 + (round % 2) as u8, ACCEPT, "*")],
@@ -1298,7 +1303,7 @@ fn e3_e4_rules_and_modes_change_under_load() {
             .collect();
         let modes = [Mode::Discard, Mode::Overwrite];
         let patterns = ["*", "n*", "test:text", "x", "?*e*"];
-        for round in 0..5000usize {
+        for round in 0..counts(1000, 5000) as usize {
             let channel = round % 4 + 1;
             let pattern = patterns[round % patterns.len()];
             let rules = [(0, ACCEPT, "*"), (channel as u8, ACCEPT, pattern)];

@@ -64,7 +64,9 @@ impl Program {
         let input = self.child.stdin.as_mut().unwrap();
         input.write_all(format!("{what}\n").as_bytes()).unwrap();
         let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
+        if self.output.read_line(&mut line).unwrap() == 0 {
+            panic!("the program ended: {:?}", self.child.wait());
+        }
         line.trim_end().to_owned()
     }
 

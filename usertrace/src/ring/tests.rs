@@ -10,6 +10,7 @@ use std::thread;
 use usertrace_sys::uapi::LttRingControl;
 
 use super::*;
+use crate::counts::counts;
 use crate::writer::{
     Channel as Writers, Cursor, Geometry as Sizes, Mode, Payload, Protocol, Refusal, Rseq, Scope,
     wake, write_slowly,
@@ -217,7 +218,11 @@ impl Read {
 /// the reader know what it is.
 fn run(scope: Scope, protocol: Protocol, mode: Mode, changes: bool) {
     const WRITERS: u64 = 3;
-    const EVENTS: u64 = if cfg!(miri) { 100 } else { 20_000 };
+    let events = if cfg!(miri) {
+        100
+    } else {
+        counts(4_000, 20_000)
+    };
     let rings = Rings::new(scope, protocol, mode);
     let done = AtomicBool::new(false);
     let (mut read, mut readers): (Vec<_>, Vec<_>) = (0..rings.nr)
@@ -252,7 +257,7 @@ fn run(scope: Scope, protocol: Protocol, mode: Mode, changes: bool) {
                     }
                     accepted
                 };
-                scope.spawn(move || (1..=EVENTS).filter(write).count() as u64)
+                scope.spawn(move || (1..=events).filter(write).count() as u64)
             })
             .collect();
         let done = &done;
@@ -288,7 +293,7 @@ fn run(scope: Scope, protocol: Protocol, mode: Mode, changes: bool) {
         counts += reader.counts();
     }
     let what = format!("{scope:?} {protocol:?} {mode:?}: {accepted} accepted, {counts:?}");
-    assert_eq!(rings.lost() + accepted, WRITERS * EVENTS, "{what}");
+    assert_eq!(rings.lost() + accepted, WRITERS * events, "{what}");
     assert_eq!(
         counts.events,
         read.iter().map(|read| read.events).sum::<u64>(),

@@ -60,7 +60,9 @@ impl Program {
     /// The next line of its output.
     pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
+        if self.output.read_line(&mut line).unwrap() == 0 {
+            panic!("the program ended: {:?}", self.child.wait());
+        }
         line.trim_end().to_owned()
     }
 

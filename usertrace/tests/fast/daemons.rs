@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout};
 
+use super::counts::counts;
 use super::run::Run;
 use super::trace;
 use super::victims::Random;
@@ -151,7 +152,7 @@ pub(crate) fn either_one_again_and_again() {
     let mut random = Random::new();
     for mode in ["discard", "block"] {
         let steps = Steps::start(&sizes(&[("USERTRACE_MODE", mode)]));
-        for _ in 0..60 {
+        for _ in 0..counts(20, 60) {
             let daemons = steps.until_both_live();
             std::thread::sleep(std::time::Duration::from_micros(random.below(5000)));
             kill(daemons[random.below(2) as usize]);

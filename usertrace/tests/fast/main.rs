@@ -17,6 +17,9 @@ mod victims;
 #[path = "../support/babeltrace.rs"]
 #[allow(unreachable_pub, reason = "other tests use it, too")]
 mod babeltrace;
+#[path = "../../../tests/src/counts.rs"]
+#[allow(unreachable_pub, reason = "other tests use it, too")]
+mod counts;
 #[path = "../support/running.rs"]
 #[allow(unreachable_pub, reason = "other tests use it, too")]
 mod running;

@@ -19,6 +19,16 @@ struct Witness {
     recorded: AtomicU64,
     /// Likewise, lost.
     lost: AtomicU64,
+    /// Whether an event was refused: in a burst of children, some find no buffers.
+    is_off: AtomicU64,
+}
+
+impl Witness {
+    /// Whether the thread's first event was recorded, lost, or refused.
+    fn has_tried(&self) -> bool {
+        let all = [&self.recorded, &self.lost, &self.is_off];
+        all.iter().any(|count| count.load(Ordering::Relaxed) > 0)
+    }
 }
 
 /// Numbers that are not the same each time, but need not be random.
@@ -43,9 +53,13 @@ pub(crate) fn serve() {
     let count: usize = std::env::var("COUNT").unwrap().parse().unwrap();
     let mut random = Random::new();
     // Several at once, so that both CPUs have something to do while one dies.
-    for _ in 0..count {
+    for n in 0..count {
         let witnesses: &[Witness; THREADS] = shared();
         let pid = child(|| live(witnesses));
+        // On a busy machine, most children would be killed before their first event. Half are not.
+        while n % 2 == 0 && !witnesses.iter().any(Witness::has_tried) {
+            std::thread::yield_now();
+        }
         let until = Instant::now() + Duration::from_micros(random.below(2500));
         while Instant::now() < until {
             std::hint::spin_loop();
@@ -88,7 +102,7 @@ fn live(witnesses: &'static [Witness; THREADS]) {
                             witness.lost.fetch_add(1, Ordering::Relaxed);
                             (0..200).for_each(|_| std::hint::spin_loop());
                         }
-                        Outcome::Off => {}
+                        Outcome::Off => witness.is_off.store(1, Ordering::Relaxed),
                     }
                 }
             });

@@ -109,7 +109,8 @@ fn killed_in_the_middle() {
 fn killed_anywhere() {
     const LENS: [usize; 3] = [600, 1504, 3000];
     let mut torn = 0;
-    for round in 0..60u64 {
+    let rounds = counts(20, 60);
+    for round in 0..rounds {
         let rings = Rings::new(1 << 16, 64);
         let witness = shared(4096).cast::<AtomicU64>();
         // SAFETY: as in `in_child`; the parent kills the child that it made.
@@ -132,7 +133,7 @@ fn killed_anywhere() {
                     witness.as_ref().store(n + 1, Ordering::Release);
                 }
             }
-            while witness.as_ref().load(Ordering::Acquire) < round * 13 {
+            while witness.as_ref().load(Ordering::Acquire) < round * 780 / rounds {
                 std::hint::spin_loop();
             }
             libc::kill(pid, libc::SIGKILL);
@@ -267,13 +268,13 @@ fn a_closed_channel_is_left_later() {
 #[test]
 fn threads_mix_long_and_short_records() {
     const THREADS: u64 = 4;
-    const EVENTS: u64 = 20_000;
+    let events = counts(4_000, 20_000);
     let rings = Rings::new(1 << 16, 512);
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let rings = &rings;
             scope.spawn(move || {
-                for n in 0..EVENTS {
+                for n in 0..events {
                     if n % 4 == 0 {
                         let len = 520 + (n % 1000) as usize;
                         let bytes = pattern(thread << 32 | n, len);
@@ -307,6 +308,6 @@ fn threads_mix_long_and_short_records() {
     assert_eq!(seen.len(), THREADS as usize);
     for numbers in seen.values_mut() {
         numbers.sort_unstable();
-        assert!(numbers.iter().copied().eq(0..EVENTS));
+        assert!(numbers.iter().copied().eq(0..events));
     }
 }

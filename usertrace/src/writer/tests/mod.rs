@@ -22,6 +22,7 @@ use usertrace_sys::uapi::{
 
 use super::channel::Control;
 use super::*;
+use crate::counts::counts;
 use crate::runtime::membarrier;
 
 /// The rings of a channel, in memory that is shared with children.
@@ -620,13 +621,13 @@ proptest! {
 #[test]
 fn threads_share_the_rings() {
     const THREADS: u64 = 6;
-    const EVENTS: u64 = 100_000;
+    let events = counts(20_000, 100_000);
     let rings = Rings::new(1 << 20, 32);
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let rings = &rings;
             scope.spawn(move || {
-                for n in 0..EVENTS {
+                for n in 0..events {
                     put(rings, 1, &[thread, n, !n]).unwrap();
                 }
             });
@@ -649,7 +650,7 @@ fn threads_share_the_rings() {
     assert_eq!(seen.len(), THREADS as usize);
     for numbers in seen.values_mut() {
         numbers.sort_unstable();
-        assert!(numbers.iter().copied().eq(0..EVENTS));
+        assert!(numbers.iter().copied().eq(0..events));
     }
 }
 
@@ -750,7 +751,7 @@ pub(in crate::writer) unsafe fn interrupted(
 /// D2's nesting, with rseq: a signal handler that traces in the middle of an event is simply first.
 #[test]
 fn a_signal_handler_traces_in_the_middle_of_an_event() {
-    const EVENTS: u64 = 400_000;
+    let count = counts(50_000, 400_000);
     let rings = Rings::new(1 << 20, 32);
     let handled = shared(4096).cast::<AtomicU64>();
     let status = in_child(|| {
@@ -758,7 +759,7 @@ fn a_signal_handler_traces_in_the_middle_of_an_event() {
         // SAFETY: the handler is async-signal-safe, and the process is the test's own.
         unsafe {
             interrupted(trace_in_handler, || {
-                for n in 0..EVENTS {
+                for n in 0..count {
                     put(&rings, 1, &[n, !n]).unwrap();
                 }
             });
@@ -783,7 +784,7 @@ fn a_signal_handler_traces_in_the_middle_of_an_event() {
     }
     events.sort_unstable();
     handlers.sort_unstable();
-    assert!(events.into_iter().eq(0..EVENTS));
+    assert!(events.into_iter().eq(0..count));
     // SAFETY: written by the child, which is gone.
     let handled = unsafe { handled.as_ref() }.load(Ordering::Relaxed);
     assert!(handled > 0, "no signal came");
@@ -793,7 +794,8 @@ fn a_signal_handler_traces_in_the_middle_of_an_event() {
 /// A10: killed at any instruction, a process leaves all events that it had committed, and nothing else.
 #[test]
 fn a_killed_process_leaves_a_prefix() {
-    for round in 0..100u32 {
+    let rounds = counts(25, 100);
+    for round in 0..rounds {
         let rings = Rings::new(1 << 20, 16);
         let witness = shared(4096).cast::<AtomicU64>();
         // SAFETY: as in `in_child`; the parent kills the child that it made.
@@ -811,7 +813,7 @@ fn a_killed_process_leaves_a_prefix() {
                     }
                 }
             }
-            while witness.as_ref().load(Ordering::Acquire) < u64::from(round) * 37 {
+            while witness.as_ref().load(Ordering::Acquire) < round * 3700 / rounds {
                 std::hint::spin_loop();
             }
             libc::kill(pid, libc::SIGKILL);

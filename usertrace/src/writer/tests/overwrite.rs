@@ -106,12 +106,12 @@ proptest! {
 /// The same with a reader on another CPU, who is as fast as the machine likes.
 #[test]
 fn a_reader_beside_the_writer() {
-    const EVENTS: u64 = 1_000_000;
+    let events = counts(100_000, 1_000_000);
     let rings = overwriting(4096, 4);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            for n in 0..EVENTS {
+            for n in 0..events {
                 put(&rings, 1, &[n, !n]).unwrap();
             }
             stop.store(true, Ordering::Release);
@@ -140,7 +140,8 @@ fn a_reader_beside_the_writer() {
 /// A10: killed at any instruction, a process leaves its newest records.
 #[test]
 fn killed_anywhere() {
-    for round in 0..60u64 {
+    let rounds = counts(20, 60);
+    for round in 0..rounds {
         let rings = overwriting(4096, 4);
         let witness = shared(4096).cast::<AtomicU64>();
         // SAFETY: as in `in_child`; the parent kills the child that it made.
@@ -154,7 +155,7 @@ fn killed_anywhere() {
                     witness.as_ref().store(n + 1, Ordering::Release);
                 }
             }
-            while witness.as_ref().load(Ordering::Acquire) < round * 97 {
+            while witness.as_ref().load(Ordering::Acquire) < round * 5820 / rounds {
                 std::hint::spin_loop();
             }
             libc::kill(pid, libc::SIGKILL);

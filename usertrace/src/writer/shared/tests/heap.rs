@@ -13,6 +13,7 @@ use usertrace_sys::uapi::{
 use super::super::protocol::{
     self, HEADER, Lost, RECORD_HEADER, Ring as _, Waited, Word, reserve, write,
 };
+use crate::counts::counts;
 
 thread_local! {
     /// What looks at the ring, as it is before the operation with this number, of all that come after each other.
@@ -575,7 +576,12 @@ fn a_nested_record_at_each_step() {
     const WORDS: [usize; 4] = [0, 1, 3, 14];
     for overwrites in [true, false] {
         for before in 0..40u64 {
-            for (outer, nested) in WORDS.iter().flat_map(|&o| WORDS.map(|n| (o, n))) {
+            // Each pair of lengths meets every third position in the ring, or all.
+            let lengths = WORDS.iter().flat_map(|&o| WORDS.map(|n| (o, n)));
+            let thinned = counts(3, 1);
+            let lengths = (before..).zip(lengths);
+            let lengths = lengths.filter(|(n, _)| n.is_multiple_of(thinned));
+            for (_, (outer, nested)) in lengths {
                 let mut at = 0;
                 loop {
                     let ring = Heap::new(256, 4, overwrites);

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64, Ordering};
 
 use usertrace_sys::uapi::LttSubbuf;
 
+use crate::counts::counts;
 use crate::ring::{
     Counts, Format, GapKind, Geometry as RingGeometry, Item, Patience, PayloadLengths, Positions,
     RingMemory, RingReader, SharedBytes,
@@ -295,7 +296,7 @@ fn by_thread(found: &[Found]) -> BTreeMap<u64, Vec<u64>> {
 #[test]
 fn four_threads_and_a_reader() {
     const THREADS: u64 = 4;
-    const EVENTS: u64 = 50_000;
+    let events = counts(10_000, 50_000);
     for mode in [Mode::Block, Mode::Discard] {
         let rings = Rings::new(4096, 4, 1, Scope::Global, mode);
         let written = AtomicU64::new(0);
@@ -307,7 +308,7 @@ fn four_threads_and_a_reader() {
                 let (rings, written, running) = (&rings, &written, &running);
                 scope.spawn(move || {
                     let lens = [3, 4, 30];
-                    for n in 0..EVENTS {
+                    for n in 0..events {
                         let mut payload = [n; 30];
                         payload[..3].copy_from_slice(&[thread, n, !n]);
                         if rings.put(1, &payload[..lens[n as usize % 3]]).is_ok() {
@@ -325,7 +326,7 @@ fn four_threads_and_a_reader() {
         found.extend(reader.read(Patience::Wait));
         let counts = reader.reader.counts();
         assert_eq!(counts.events, written.load(Ordering::Relaxed));
-        assert_eq!(counts.events + rings.lost(), THREADS * EVENTS);
+        assert_eq!(counts.events + rings.lost(), THREADS * events);
         assert_eq!(mode == Mode::Block, rings.lost() == 0);
         assert_eq!(
             (counts.unfinished, counts.corrupted, counts.damaged),
@@ -346,7 +347,7 @@ fn four_threads_and_a_reader() {
 #[test]
 fn four_threads_overwrite_and_a_reader_looks() {
     const THREADS: u64 = 4;
-    const EVENTS: u64 = 50_000;
+    let events = counts(10_000, 50_000);
     let rings = Rings::new(4096, 4, 1, Scope::Global, Mode::Overwrite);
     let running = AtomicU64::new(THREADS);
     let mut found = Vec::new();
@@ -355,7 +356,7 @@ fn four_threads_overwrite_and_a_reader_looks() {
         for thread in 0..THREADS {
             let (rings, running) = (&rings, &running);
             scope.spawn(move || {
-                for n in 0..EVENTS {
+                for n in 0..events {
                     // Lost only if others sleep in all other places.
                     let _ = rings.put(1, &[thread, n, !n, n, n]);
                 }
@@ -375,9 +376,9 @@ fn four_threads_overwrite_and_a_reader_looks() {
     for numbers in by_thread(&found).values() {
         assert!(numbers.is_sorted_by(|a, b| a < b), "twice, or out of order");
     }
-    rings.put(1, &[0, EVENTS, !EVENTS]).unwrap();
+    rings.put(1, &[0, events, !events]).unwrap();
     let last = reader.read(Patience::Wait);
-    assert_eq!(last.last().unwrap().payload[1], EVENTS);
+    assert_eq!(last.last().unwrap().payload[1], events);
 }
 
 /// D1: each thread has a ring, whose headers name it; those that come when all are taken have one together; and a ring
@@ -646,7 +647,7 @@ fn a5_another_process_in_this_memory_takes_no_ring() {
 /// D2: a signal handler that traces while a thread takes a ring from one that is gone.
 #[test]
 fn d2_a_signal_handler_traces_while_a_ring_is_taken() {
-    const THREADS: u64 = 3000;
+    let most = counts(600, 3000);
     // For as many there is room; where threads are slow to begin, each has more signals, and fewer will do.
     const SIGNALS: u64 = 50_000;
     let rings = Rings::new(1 << 16, 64, 2, Scope::Thread, Mode::Discard);
@@ -658,7 +659,7 @@ fn d2_a_signal_handler_traces_while_a_ring_is_taken() {
         // SAFETY: as in `trace_in_handlers`.
         unsafe {
             interrupted(trace_in_handler, || {
-                while threads < THREADS && HANDLED.load(Ordering::Relaxed) < SIGNALS {
+                while threads < most && HANDLED.load(Ordering::Relaxed) < SIGNALS {
                     in_thread(|| rings.put(1, &[1, threads, !threads]).unwrap());
                     threads += 1;
                 }
@@ -764,7 +765,7 @@ fn a_signal_handler_traces_in_the_middle_of_an_event() {
 }
 
 fn trace_in_handlers(nr_rings: u32) {
-    const EVENTS: u64 = 400_000;
+    let events = counts(50_000, 400_000);
     let rings = Rings::new(1 << 20, 32, nr_rings, Scope::Thread, Mode::Discard);
     let handled = shared_memory(4096).cast::<AtomicU64>();
     let child = fork(|| {
@@ -773,7 +774,7 @@ fn trace_in_handlers(nr_rings: u32) {
         // SAFETY: the handler is async-signal-safe, and the process is the test's own.
         unsafe {
             interrupted(trace_in_handler, || {
-                for n in 0..EVENTS {
+                for n in 0..events {
                     rings.put(1, &[1, n, !n]).unwrap();
                 }
             });
@@ -789,7 +790,7 @@ fn trace_in_handlers(nr_rings: u32) {
         (0, 0, 0)
     );
     let mut numbers = by_thread(&found);
-    assert!(numbers.remove(&1).unwrap().into_iter().eq(0..EVENTS));
+    assert!(numbers.remove(&1).unwrap().into_iter().eq(0..events));
     // SAFETY: written by the child, which is gone.
     let handled = unsafe { handled.as_ref() }.load(Ordering::Relaxed);
     assert!(handled > 0, "no signal came");
@@ -806,7 +807,8 @@ fn killed_writers_leave_a_prefix_of_each_thread() {
         (3, Scope::Thread, Mode::Discard),
         (3, Scope::Global, Mode::Overwrite),
     ] {
-        for round in 0..60u64 {
+        let rounds = counts(15, 60);
+        for round in 0..rounds {
             let count = if mode == Mode::Overwrite { 4 } else { 1 << 9 };
             let rings = Rings::new(4096, count, 3, scope, mode);
             let memory = shared_memory(4096);
@@ -842,7 +844,7 @@ fn killed_writers_leave_a_prefix_of_each_thread() {
                     .map(|w| w.load(Ordering::Acquire))
                     .sum::<u64>()
             };
-            while written() < round * 53 {
+            while written() < round * 3180 / rounds {
                 std::hint::spin_loop();
             }
             // SAFETY: the child is this test's.

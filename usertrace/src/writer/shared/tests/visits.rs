@@ -4,6 +4,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
 use super::mapped::Rings;
+use crate::counts::counts;
 use crate::runtime::{membarrier, wiped};
 use crate::writer::channel::{Geometry, Mode, Scope};
 use crate::writer::tests::{AtEnd, fork, wait_for};
@@ -155,15 +156,15 @@ fn closing_keeps_everybody_out() {
                     }
                 });
             }
-            for _ in 0..500 {
+            for _ in 0..counts(100, 500) {
                 // Somebody is at it, and has two more events to write.
                 while rings.channel().positions().all(|(head, _)| head == 0) {
-                    std::hint::spin_loop();
+                    std::thread::yield_now();
                 }
                 rings.channel().close();
                 membarrier::barrier().unwrap();
                 while !rings.channel().is_left() {
-                    std::hint::spin_loop();
+                    std::thread::yield_now();
                 }
                 let memory = rings.memory();
                 // SAFETY: that nobody writes to it is what is tested.
