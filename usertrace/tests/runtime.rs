@@ -383,6 +383,85 @@ fn a1_a_trace_that_was_never_started_is_not_asked_for() {
     }
 }
 
+/// A kernel that gives no buffers while it is told to refuse. Each time that it is asked for a buffer, it looks at which traces
+/// events go to.
+struct RefusesBuffers {
+    fake: &'static Fake,
+    refuses: AtomicBool,
+    /// The traces that events went to when somebody asked for the next buffer.
+    wanted: AtomicU32,
+}
+
+impl RefusesBuffers {
+    /// Starts another trace, and lets the process follow. Returns the trace's slot.
+    fn start_another(&self) -> usize {
+        let slot = self.fake.create().unwrap();
+        self.fake.start(slot);
+        update();
+        slot
+    }
+
+    /// The traces that events go to after the next update, which gives buffers.
+    fn allow(&self) -> u32 {
+        self.refuses.store(false, Ordering::Relaxed);
+        self.wanted.store(0, Ordering::Relaxed);
+        update();
+        self.refuses.store(true, Ordering::Relaxed);
+        numbered::CALLSITE.wanted()
+    }
+}
+
+// SAFETY: the fake kernel keeps the promises; a refusal is what a kernel without memory answers.
+unsafe impl Kernel for RefusesBuffers {
+    fn alloc_tracebuf(&self, signo: u32) -> Result<LttTracebuf, Errno> {
+        self.fake.alloc_tracebuf(signo)
+    }
+
+    fn update(&self, buffer: &mut Option<NonNull<u8>>) -> Result<Update, Errno> {
+        if buffer.is_none() {
+            let wanted = numbered::CALLSITE.wanted();
+            self.wanted.fetch_or(wanted, Ordering::Relaxed);
+            if self.refuses.load(Ordering::Relaxed) {
+                return Err(Errno::ENOMEM);
+            }
+        }
+        self.fake.update(buffer)
+    }
+
+    fn switch(&self, buffer: NonNull<u8>) -> Result<(), Errno> {
+        self.fake.switch(buffer)
+    }
+}
+
+/// An event goes to a trace only after the kernel gave the buffer of that trace.
+///
+/// Requirements: A6
+fn events_stay_off_until_their_buffer_exists() {
+    let kernel: &'static RefusesBuffers = Box::leak(Box::new(RefusesBuffers {
+        fake: Fake::new(small()),
+        refuses: AtomicBool::new(true),
+        wanted: AtomicU32::new(0),
+    }));
+    let fake = kernel.fake;
+    assert_eq!(init_with(|| Ok(kernel)), Status::Attached);
+    let first = kernel.start_another();
+    assert_eq!(event!(numbered, 1), Outcome::Off);
+    assert!(fake.is_untouched(0, first));
+    assert_eq!(kernel.allow(), 1 << first);
+    assert_eq!(kernel.wanted.load(Ordering::Relaxed), 0);
+    assert_eq!(event!(numbered, 2), Outcome::Recorded);
+    // The same while another trace records already.
+    let second = kernel.start_another();
+    assert_eq!(numbered::CALLSITE.wanted(), 1 << first);
+    assert_eq!(event!(numbered, 3), Outcome::Recorded);
+    assert!(fake.is_untouched(0, second));
+    assert_eq!(kernel.allow(), 1 << first | 1 << second);
+    assert_eq!(kernel.wanted.load(Ordering::Relaxed), 1 << first);
+    assert_eq!(event!(numbered, 4), Outcome::Recorded);
+    assert_eq!(numbers(&fake.events(0, first)), [2, 3, 4]);
+    assert_eq!(numbers(&fake.events(0, second)), [4]);
+}
+
 /// A9: where threads cannot be waited for, a slot is not given back. Those of other traces are taken nevertheless.
 fn without_a_barrier_no_slot_is_used_again() {
     const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
@@ -1616,6 +1695,7 @@ fn main() -> ExitCode {
         a9_a_slot_goes_from_one_trace_to_the_next,
         a9_slots_go_from_one_trace_to_the_next_in_the_middle_of_long_records,
         a1_a_trace_that_was_never_started_is_not_asked_for,
+        events_stay_off_until_their_buffer_exists,
         without_a_barrier_no_slot_is_used_again,
         losses_are_counted,
         a_text_that_is_too_long_is_lost,

@@ -1,9 +1,12 @@
-//! Daemons that are killed: what was committed is written, once (A10).
+//! Daemons that run and that are killed: each committed event is written once (A10).
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout};
 
 use super::counts::counts;
+use super::output::tell;
 use super::run::Run;
 use super::trace;
 use super::victims::Random;
@@ -19,7 +22,7 @@ struct Steps {
 }
 
 fn is_alive(pid: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").map(|(_, rest)| rest.as_bytes()[0]);
     !matches!(state, None | Some(b'Z' | b'X'))
 }
@@ -50,8 +53,8 @@ impl Steps {
 
     /// The daemons that live now, by role.
     fn now(&self) -> [i32; 2] {
-        let comm = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/comm"));
-        let own = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let comm = |pid: i32| fs::read_to_string(format!("/proc/{pid}/comm"));
+        let own = fs::read_dir("/proc").unwrap().filter_map(|entry| {
             let pid: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
             let ours = comm(pid).is_ok_and(|comm| comm == "usertrace-fast\n")
                 && session(pid) == Some(self.session)
@@ -66,7 +69,7 @@ impl Steps {
 
     /// The program's CPU time in user space, in clock ticks.
     fn processor_time(&self) -> u64 {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
         let (_, rest) = stat.rsplit_once(')').unwrap();
         rest.split_whitespace().nth(11).unwrap().parse().unwrap()
     }
@@ -114,7 +117,7 @@ impl Steps {
 
 /// The session of a process.
 fn session(pid: i32) -> Option<i32> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_whitespace().nth(3)?.parse().ok()
 }
@@ -126,6 +129,120 @@ const SMALL: &[(&str, &str)] = &[
 
 fn sizes(more: &[(&'static str, &'static str)]) -> Vec<(&'static str, &'static str)> {
     [SMALL, more].concat()
+}
+
+/// Returns the inodes of the shared anonymous memory that a process maps.
+fn shared_memory(pid: u32) -> BTreeSet<String> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let shared = maps.lines().filter(|line| line.contains(" rw-s "));
+    // The kernel shows shared anonymous memory under this name.
+    let anonymous = shared.filter(|line| line.ends_with("/dev/zero (deleted)"));
+    let inode = |line: &str| line.split_whitespace().nth(4).unwrap().to_owned();
+    anonymous.map(inode).collect()
+}
+
+/// The program shares the memory of its rings with both daemons, which end after the program.
+///
+/// Requirements: D1
+pub(crate) fn daemons_share_the_rings_until_the_program_ends() {
+    let steps = Steps::start(SMALL);
+    let daemons = steps.daemons;
+    let rings = shared_memory(steps.child.id());
+    assert!(!rings.is_empty());
+    for daemon in daemons {
+        assert_eq!(shared_memory(daemon as u32), rings);
+    }
+    steps.check();
+    until("the daemons end", || {
+        !daemons.iter().any(|&daemon| is_alive(daemon))
+    });
+}
+
+/// Returns how often a process has gone to sleep.
+fn sleeps(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let mut lines = status.lines();
+    let count = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    count.unwrap().trim().parse().unwrap()
+}
+
+/// Waits until a worker sleeps until it is woken. One that dozes wakes up each millisecond.
+fn until_asleep(worker: u32) {
+    until("the worker sleeps", || {
+        let before = sleeps(worker);
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        sleeps(worker) == before
+    });
+}
+
+/// The worker sleeps until a writer tells it of a full sub-buffer, and then writes it. It writes the
+/// rest when SIGKILL ends the program.
+///
+/// Requirements: D5
+pub(crate) fn a_full_subbuffer_is_written_while_the_program_runs() {
+    const FULL: usize = (4096 - 64) / 24;
+    let run = Run::new();
+    // The guardian wakes the worker now and then if the rings are those of threads.
+    let mut child = run.start("told", &sizes(&[("USERTRACE_RINGS", "cpu")]));
+    #[expect(clippy::unbuffered_bytes, reason = "`tell` reads the rest")]
+    let bytes = child.stdout.as_mut().unwrap().bytes();
+    let line: Vec<u8> = bytes
+        .map(Result::unwrap)
+        .take_while(|&byte| byte != b'\n')
+        .collect();
+    until_asleep(String::from_utf8(line).unwrap().parse().unwrap());
+    for _ in 0..FULL + 10 {
+        tell(&mut child, b'e');
+    }
+    let events = || {
+        let directories = trace::directories(run.path());
+        let mut written = directories
+            .iter()
+            .filter(|path| path.join("metadata").exists());
+        written
+            .next()
+            .map_or(0, |path| trace::read_so_far(path).events.len())
+    };
+    until("the ring is full", || events() >= FULL);
+    assert!(child.try_wait().unwrap().is_none());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(run.trace().events.len(), FULL + 10);
+}
+
+/// Returns the values in a process's `/proc/PID/io`, by their names.
+fn io(pid: u32) -> BTreeMap<String, u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/io")).unwrap();
+    let lines = text.lines().map(|line| line.split_once(": ").unwrap());
+    lines
+        .map(|(name, value)| (name.to_owned(), value.parse().unwrap()))
+        .collect()
+}
+
+/// The kernel charges the worker's writes to the worker, not to the program. Nor do the program's
+/// times of children contain the worker's time.
+///
+/// Requirements: F10
+pub(crate) fn writing_is_not_charged_to_the_program() {
+    let run = Run::new();
+    let mut child = run.start("much", &[("USERTRACE_MODE", "block")]);
+    let mut line = String::new();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    output.read_line(&mut line).unwrap();
+    let worker = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    // A record: one word of header, a thread, a number, and padding.
+    let least = 200_000 * 24;
+    until("the worker has written", || io(worker)["wchar"] >= least);
+    let of_program = io(child.id());
+    assert!(of_program["wchar"] < 4096, "{of_program:?}");
+    assert_eq!(of_program["write_bytes"], 0, "{of_program:?}");
+    let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+    let (_, fields) = stat.rsplit_once(") ").unwrap();
+    let fields: Vec<_> = fields.split(' ').collect();
+    assert_eq!(fields[13..15], ["0", "0"], "times of children: {stat}");
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    assert_eq!(run.trace().events.len(), 200_000);
 }
 
 pub(crate) fn the_worker_is_replaced() {

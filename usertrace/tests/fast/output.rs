@@ -1,16 +1,17 @@
 //! D4, D6, D7, D8, D3: what is written when, and what is said of what is not.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::path::Path;
-use std::process::Child;
+use std::process::{Child, Stdio};
 
 use super::babeltrace;
 use super::run::Run;
 use super::trace;
 use super::wait::until;
 
-/// D6
+/// Requirements: D6
 pub(crate) fn nothing_is_made_for_nothing() {
     let run = Run::new();
     run.success("idle", &[]);
@@ -23,7 +24,7 @@ pub(crate) fn nothing_is_made_for_nothing() {
     assert!(!output.exists());
 }
 
-fn tell(child: &mut Child, what: u8) {
+pub(crate) fn tell(child: &mut Child, what: u8) {
     child.stdin.as_mut().unwrap().write_all(&[what]).unwrap();
     let mut answer = [0];
     child
@@ -40,7 +41,9 @@ fn is_there(directory: &Path) -> bool {
     fs::metadata(directory.join("metadata")).is_ok_and(|file| file.len() > 100)
 }
 
-/// D4, D6: nothing is there before the first switch; then what was written is, and the rest comes at the end.
+/// The first switch creates the files, with the events so far. The end of the program adds the rest.
+///
+/// Requirements: D4, D6
 pub(crate) fn files_come_with_the_first_switch() {
     for (rings, mode) in [
         ("cpu", "discard"),
@@ -103,23 +106,56 @@ pub(crate) fn pages_that_were_asked_for() {
     assert!((RING..2 * RING).contains(&bytes(&[thread, all])));
 }
 
-/// D8
+/// Daemons without an output read the rings, so that no event is lost, and write no file.
+///
+/// Requirements: D8
 pub(crate) fn null_output() {
     let run = Run::new();
-    let lost: u64 = run
-        .success(
-            "flood",
-            &[("USERTRACE_OUTPUT", "null"), ("USERTRACE_MODE", "block")],
-        )
-        .trim()
-        .parse()
+    let variables = [("USERTRACE_OUTPUT", "null"), ("USERTRACE_MODE", "block")];
+    let mut command = run.command("flood", &variables);
+    let output = command
+        .current_dir(run.path())
+        .stdin(Stdio::null())
+        .output()
         .unwrap();
-    // Somebody reads: otherwise this would not have ended.
-    assert_eq!(lost, 0);
-    assert!(run.directories().is_empty());
+    super::run::assert_success(output.status, &output.stderr);
+    // More events than the rings hold: without a reader the program would wait for ever.
+    assert_eq!(output.stdout, b"0\n");
+    run.wait();
+    let names: Vec<_> = fs::read_dir(run.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert_eq!(names, [".running"]);
 }
 
-/// F3
+/// A thread's file is named after the thread's id and start time. Later threads reuse its ring.
+///
+/// Requirements: D6
+pub(crate) fn each_thread_has_a_file_of_its_own() {
+    let run = Run::new();
+    run.success("many_threads", &[("USERTRACE_RINGS", "thread")]);
+    let (mut own, mut names) = (BTreeSet::new(), BTreeSet::new());
+    for stream in run.trace().streams {
+        let name = stream.file_name().unwrap().to_str().unwrap();
+        let parts: Vec<u64> = name
+            .split('_')
+            .skip(1)
+            .map(|part| part.parse().unwrap())
+            .collect();
+        // The names of rings that several threads share have fewer parts.
+        if let [tid, begin, _ring] = parts[..] {
+            let threads = trace::read_file(&stream).threads();
+            assert_eq!(threads.len(), 1, "{name}");
+            own.extend(threads.into_keys());
+            assert!(names.insert((tid, begin)), "{name}");
+        }
+    }
+    // The first hundred run one after the other.
+    assert!((0..100).all(|thread| own.contains(&thread)), "{own:?}");
+}
+
+/// Requirements: F3
 pub(crate) fn the_report_says_what_was_chosen() {
     let run = Run::new();
     let with = |backend: Option<&str>, output: Option<&str>| {
@@ -160,7 +196,7 @@ pub(crate) fn the_report_says_what_was_chosen() {
     assert_eq!(text, "no fallback: no ring has such a size\n");
 }
 
-/// D7
+/// Requirements: D7
 pub(crate) fn blocking_loses_nothing() {
     for rings in ["cpu", "thread"] {
         let run = Run::new();
@@ -180,7 +216,9 @@ pub(crate) fn blocking_loses_nothing() {
     }
 }
 
-/// D3, E7: each event that is not there is counted.
+/// Each event that is not there is counted.
+///
+/// Requirements: D3, E7
 pub(crate) fn losses_are_told() {
     for rings in ["cpu", "thread"] {
         let run = Run::new();
@@ -282,7 +320,9 @@ pub(crate) fn the_command_records() {
     assert!(!traces.join(".running").exists());
 }
 
-/// F1: what `--ctf` asks for, the daemons write.
+/// What `--ctf` asks for, the daemons write.
+///
+/// Requirements: F1
 pub(crate) fn f1_the_command_records_ctf_2() {
     let printed = ["1.8", "2"].map(|version| {
         let run = Run::new();

@@ -49,6 +49,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("switches", switches),
     ("steps", steps),
     ("flood", flood),
+    ("much", much),
     ("signal_forks", signal_forks),
     ("victims", super::victims::serve),
 ];
@@ -428,15 +429,20 @@ fn switches() {
     }
 }
 
-/// Writes until it is told to end; says first who its daemons are, and last what it wrote.
-fn steps() {
-    let daemons = loop {
+/// The daemons, when both have begun: the guardian and the worker.
+fn daemons() -> [u32; 2] {
+    loop {
         let daemons = report().daemons;
         if daemons.iter().all(|pid| *pid != 0) {
-            break daemons;
+            return daemons;
         }
         std::thread::yield_now();
-    };
+    }
+}
+
+/// Writes until it is told to end; says first who its daemons are, and last what it wrote.
+fn steps() {
+    let daemons = daemons();
     println!("{} {}", daemons[0], daemons[1]);
     let stop = std::sync::atomic::AtomicBool::new(false);
     let done = AtomicU64::new(0);
@@ -479,6 +485,15 @@ fn flood() {
             .sum()
     });
     println!("{lost}");
+}
+
+/// Says who its daemons are, writes many events, and waits until its input ends.
+fn much() {
+    let [guardian, worker] = daemons();
+    println!("{guardian} {worker}");
+    write(1, 0..200_000);
+    assert_eq!(usertrace::switch(), Ok(()));
+    let _ = std::io::stdin().read(&mut [0]);
 }
 
 /// A handler that forks, in the middle of whatever the program is at: the child returns there.

@@ -80,6 +80,13 @@ pub(crate) fn read_so_far(directory: &Path) -> Trace {
     trace
 }
 
+/// Reads one stream.
+pub(crate) fn read_file(path: &Path) -> Trace {
+    let mut trace = Trace::default();
+    read_stream(&fs::read(path).unwrap(), &mut trace);
+    trace
+}
+
 fn read_stream(mut bytes: &[u8], trace: &mut Trace) {
     let mut number = None;
     let (mut discarded, mut time) = (0, 0);
