@@ -114,7 +114,9 @@ fn numbers(events: &[Seen]) -> Vec<u64> {
     numbers
 }
 
-/// F3: on this kernel there is nothing to trace with, and nothing happens.
+/// On this kernel there is nothing to trace with, and nothing happens.
+///
+/// Requirements: F3
 fn a_stock_kernel_is_quiet() {
     if usertrace_sys::Calls::discover().is_ok() {
         return;
@@ -150,7 +152,9 @@ fn no_buffers_no_events() {
     assert_eq!(wait(pid), 0);
 }
 
-/// E6: what was written comes back, by its metadata alone.
+/// What was written comes back, by its metadata alone.
+///
+/// Requirements: E6
 fn all_types_come_back() {
     let (fake, slot) = traced(Sizes::default());
     let outcome = event!(
@@ -223,7 +227,9 @@ fn a_trace_that_is_active_already() {
     assert_eq!(fake.switches(0, slot), 2);
 }
 
-/// A7: several traces, each with its own buffers and its own switch.
+/// Several traces, each with its own buffers and its own switch.
+///
+/// Requirements: A7
 fn several_traces() {
     let fake = attach(small());
     let slots: Vec<usize> = (0..16).map(|_| fake.create().unwrap()).collect();
@@ -324,7 +330,9 @@ fn while_two_write(text: &str, change: impl FnOnce()) {
     });
 }
 
-/// A9: likewise, while threads write long records, which an update does not wait for.
+/// Likewise, while threads write long records, which an update does not wait for.
+///
+/// Requirements: A9
 fn a9_slots_go_from_one_trace_to_the_next_in_the_middle_of_long_records() {
     let fake = attach(Sizes {
         subbuf_size: [4096, 65536],
@@ -383,17 +391,16 @@ fn a1_a_trace_that_was_never_started_is_not_asked_for() {
     }
 }
 
-/// A kernel that gives no buffers while it is told to refuse. Each time that it is asked for a buffer, it looks at which traces
-/// events go to.
+/// A kernel that can refuse buffers. At each request for one it notes the traces that get events.
 struct RefusesBuffers {
     fake: &'static Fake,
     refuses: AtomicBool,
-    /// The traces that events went to when somebody asked for the next buffer.
+    /// The traces that got events at the time of a request.
     wanted: AtomicU32,
 }
 
 impl RefusesBuffers {
-    /// Starts another trace, and lets the process follow. Returns the trace's slot.
+    /// Starts another trace and updates the process. Returns the trace's slot.
     fn start_another(&self) -> usize {
         let slot = self.fake.create().unwrap();
         self.fake.start(slot);
@@ -401,7 +408,7 @@ impl RefusesBuffers {
         slot
     }
 
-    /// The traces that events go to after the next update, which gives buffers.
+    /// Gives buffers during one update. Returns the traces that get events after it.
     fn allow(&self) -> u32 {
         self.refuses.store(false, Ordering::Relaxed);
         self.wanted.store(0, Ordering::Relaxed);
@@ -433,7 +440,7 @@ unsafe impl Kernel for RefusesBuffers {
     }
 }
 
-/// An event goes to a trace only after the kernel gave the buffer of that trace.
+/// An event goes to a trace only after the kernel has given that trace's buffer.
 ///
 /// Requirements: A6
 fn events_stay_off_until_their_buffer_exists() {
@@ -486,7 +493,9 @@ fn without_a_barrier_no_slot_is_used_again() {
     );
 }
 
-/// E7: what does not fit is counted.
+/// What does not fit is counted.
+///
+/// Requirements: E7
 fn losses_are_counted() {
     let (fake, slot) = traced(small());
     let outcomes: Vec<Outcome> = (0..2000).map(|n| event!(numbered, n)).collect();
@@ -549,7 +558,9 @@ fn b1_a_sequence_that_is_too_long_is_lost() {
     );
 }
 
-/// A5: a child never writes into its parent's buffers, and has its own, described anew.
+/// A child never writes into its parent's buffers, and has its own, described anew.
+///
+/// Requirements: A5
 fn a_child_has_its_own_buffers() {
     let (fake, slot) = traced(Sizes::default());
     assert_eq!(event!(numbered, 1), Outcome::Recorded);
@@ -820,7 +831,9 @@ fn forbid_system_calls() {
     );
 }
 
-/// A3: no system call for an event.
+/// No system call for an event.
+///
+/// Requirements: A3
 fn no_system_call_for_an_event() {
     let (fake, slot) = traced(Sizes {
         subbuf_count: [4, 512],
@@ -1034,7 +1047,9 @@ fn traced_with(sizes: Sizes, further: &[Option<Scope>]) -> (&'static Fake, usize
 const ACCEPT: u8 = 0;
 const REFUSE: u8 = 1;
 
-/// E4: a trace has all events, none, or those that are named, from one change to the next.
+/// A trace has all events, none, or those that are named, from one change to the next.
+///
+/// Requirements: E4
 fn e4_a_trace_has_the_events_that_it_names() {
     let (fake, slot) = traced(Sizes::default());
     let put = || (event!(numbered, 1), event!(empty), event!(text, "a"));
@@ -1096,7 +1111,9 @@ fn e4_a_mask_has_a_bit_for_each_log_level() {
     assert_eq!(fake.events(0, slot).len(), 3 + 2);
 }
 
-/// E4, E5: an event goes to the first channel that accepts it, or else to main; to each trace once.
+/// An event goes to the first channel that accepts it, or else to main; to each trace once.
+///
+/// Requirements: E4, E5
 fn e4_e5_events_go_to_the_channel_that_accepts_them() {
     let further = [
         Some(Scope::Cpu),
@@ -1182,7 +1199,9 @@ fn e4_e5_events_go_to_the_channel_that_accepts_them() {
     assert_eq!(lost, fake.lost_of(0, slot, 5));
 }
 
-/// E5, A7: what several traces accept, by rules of each, comes to each of them once.
+/// What several traces accept, by rules of each, comes to each of them once.
+///
+/// Requirements: A7, E5
 fn e5_each_trace_has_rules_of_its_own() {
     let fake = attach(small());
     let slots: Vec<usize> = (0..16).map(|_| fake.create().unwrap()).collect();
@@ -1223,7 +1242,9 @@ fn e4_a_child_follows_the_rules() {
     assert!(fake.events(1, slot).is_empty());
 }
 
-/// E2: buffers may be there before the start; nothing is written to them until then.
+/// Buffers may be there before the start; nothing is written to them until then.
+///
+/// Requirements: E2
 fn e2_buffers_are_allocated_before_the_start() {
     let fake = attach(small());
     let slot = fake.create().unwrap();
@@ -1460,7 +1481,9 @@ fn while_one_waits(fake: &Fake, slot: usize, change: impl FnOnce(libc::pthread_t
     })
 }
 
-/// D7: writers wait for a reader as long as there is one, and nothing is lost.
+/// Writers wait for a reader as long as there is one, and nothing is lost.
+///
+/// Requirements: D7
 fn d7_writers_wait_for_a_reader() {
     for scope in SCOPES {
         let test = || {

@@ -47,6 +47,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("chroot", chroot),
     ("setuid", setuid),
     ("switches", switches),
+    ("told", told),
     ("steps", steps),
     ("flood", flood),
     ("much", much),
@@ -429,7 +430,7 @@ fn switches() {
     }
 }
 
-/// The daemons, when both have begun: the guardian and the worker.
+/// Waits until both daemons have begun. Returns the guardian and the worker.
 fn daemons() -> [u32; 2] {
     loop {
         let daemons = report().daemons;
@@ -438,6 +439,21 @@ fn daemons() -> [u32; 2] {
         }
         std::thread::yield_now();
     }
+}
+
+/// Prints its worker, and then does as [`switches`], on one CPU.
+fn told() {
+    // SAFETY: zeros are a set, which the call reads.
+    unsafe {
+        let mut cpus: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(libc::sched_getcpu() as usize, &mut cpus);
+        assert_eq!(
+            libc::sched_setaffinity(0, size_of_val(&cpus), &raw const cpus),
+            0
+        );
+    }
+    println!("{}", daemons()[1]);
+    switches();
 }
 
 /// Writes until it is told to end; says first who its daemons are, and last what it wrote.
@@ -487,7 +503,7 @@ fn flood() {
     println!("{lost}");
 }
 
-/// Says who its daemons are, writes many events, and waits until its input ends.
+/// Prints its daemons, writes many events, and waits until its input ends.
 fn much() {
     let [guardian, worker] = daemons();
     println!("{guardian} {worker}");

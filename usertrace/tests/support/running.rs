@@ -3,6 +3,10 @@
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long daemons may take to end. Only a failing test waits so long.
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// A directory that the daemons of some programs write to.
 pub struct Output {
@@ -24,10 +28,18 @@ impl Output {
 
     /// Waits until no daemon is left.
     pub fn wait(&self) {
-        for operation in [libc::LOCK_EX, libc::LOCK_UN] {
-            // SAFETY: a descriptor of this process.
-            let done = unsafe { libc::flock(self.running.as_raw_fd(), operation) };
-            assert_eq!(done, 0);
+        let begun = Instant::now();
+        while !self.lock(libc::LOCK_EX | libc::LOCK_NB) {
+            let path = self.path().display();
+            assert!(begun.elapsed() < LIMIT, "a daemon still writes to {path}");
+            std::thread::sleep(Duration::from_millis(1));
         }
+        assert!(self.lock(libc::LOCK_UN));
+    }
+
+    /// Takes or releases the lock. Returns false while a daemon holds it.
+    fn lock(&self, operation: libc::c_int) -> bool {
+        // SAFETY: a descriptor of this process.
+        unsafe { libc::flock(self.running.as_raw_fd(), operation) == 0 }
     }
 }
