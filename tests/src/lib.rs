@@ -36,6 +36,7 @@ pub mod libraries;
 pub mod looks;
 pub mod lttng;
 pub mod maps;
+pub mod page_tables;
 pub mod parse;
 pub mod program;
 pub mod random;

@@ -28,6 +28,7 @@ pub(crate) const CASES: &[Case] = cases![
     c9_rights_of_the_areas_cannot_be_changed,
     c2_areas_cannot_be_split_or_moved,
     f2_writes_without_a_trace_do_no_harm,
+    buffers_come_when_the_program_asks,
     a5_a_fork_child_has_no_areas,
     a5_a_fork_child_gets_its_own,
     a5_exec_ends_the_areas,
@@ -58,6 +59,7 @@ fn sample(areas: &Areas, slot: &Slot) -> Vec<usize> {
     pages
 }
 
+/// Requirements: C3
 fn c3_reading_an_untouched_area_allocates_nothing() {
     child::run(|| {
         let trace = Trace::started("untouched");
@@ -105,6 +107,7 @@ fn with_tree(name: &str) -> (Trace, Slot, u64) {
     (trace, slot, pages)
 }
 
+/// Requirements: C3
 fn c3_the_first_write_to_a_ring_allocates_one_page() {
     child::run(|| {
         let (trace, slot, tree) = with_tree("first");
@@ -128,6 +131,7 @@ fn c3_the_first_write_to_a_ring_allocates_one_page() {
     });
 }
 
+/// Requirements: C3
 fn c3_a_write_inside_a_ring_allocates_the_pages_around() {
     child::run(|| {
         let (trace, slot, tree) = with_tree("inside");
@@ -171,6 +175,7 @@ fn c3_a_write_replaces_the_zero_page_in_every_mapping() {
     });
 }
 
+/// Requirements: F6
 fn f6_pages_are_charged_to_the_programs_cgroup() {
     child::run(|| {
         let trace = Trace::started_with("charged", 1 << 20, 16);
@@ -200,6 +205,7 @@ fn f6_pages_are_charged_to_the_programs_cgroup() {
     });
 }
 
+/// Requirements: C9
 fn c9_the_info_area_cannot_be_written() {
     let _trace = Trace::started("info");
     let mut touched = 0;
@@ -241,6 +247,7 @@ fn mprotect(address: usize, len: usize, rights: i32) -> Result<(), i32> {
     }
 }
 
+/// Requirements: C9
 fn c9_rights_of_the_areas_cannot_be_changed() {
     child::run(|| {
         let _trace = Trace::started("rights");
@@ -266,6 +273,7 @@ fn c9_rights_of_the_areas_cannot_be_changed() {
     });
 }
 
+/// Requirements: C2
 fn c2_areas_cannot_be_split_or_moved() {
     child::run(|| {
         let _trace = Trace::started("split");
@@ -371,6 +379,34 @@ fn f2_writes_without_a_trace_do_no_harm() {
         assert_eq!(ring.head().load(Ordering::Relaxed), 0);
         assert_eq!(slot.ring(0, 0).read(0), 0);
         assert_eq!(trace.stats().pages(), 0);
+    });
+}
+
+/// An active trace gives a process nothing by itself: `alloc_tracebuf` maps the areas, and
+/// `ltt_update` gives the buffer. A write before that reaches no buffer.
+///
+/// Requirements: A6
+fn buffers_come_when_the_program_asks() {
+    child::run(|| {
+        let own = nix::unistd::getpid();
+        let trace = Trace::started("asked");
+        assert_eq!(maps::areas(), []);
+        assert_eq!(trace.process(own), None);
+        let areas = Areas::map(0);
+        assert_eq!(maps::areas().len(), 3);
+        assert_eq!(trace.process(own), None);
+        let slot_len = areas.at.buffers_len as usize / 16;
+        let early = areas.at.buffers as usize + trace.stats().slot * slot_len;
+        // SAFETY: within the write area, where no Rust object is.
+        unsafe { poke(early, 1) };
+        assert_eq!(trace.process(own), None);
+        let slot = areas.must_next();
+        assert_eq!(slot.address, early);
+        assert_eq!(trace.process(own).map(|process| process.pages), Some(0));
+        assert_eq!(slot.ring(0, 0).read(0), 0);
+        slot.ring(1, 0).write(0, 42);
+        assert_eq!(slot.ring(1, 0).read(0), 42);
+        assert!(trace.stats().pages() > 0);
     });
 }
 

@@ -18,6 +18,7 @@ mod hotplug;
 mod info;
 mod isolation;
 mod kernel_events;
+mod kernel_mappings;
 mod layer;
 mod lifecycle;
 mod live_memory;
@@ -60,6 +61,7 @@ const ALL: &[&[Case]] = &[
     c::CASES,
     calls::CASES,
     areas::CASES,
+    kernel_mappings::CASES,
     traces::CASES,
     update::CASES,
     info::CASES,
