@@ -1,7 +1,10 @@
 //! What the kernel charges to a process.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
+
+use nix::unistd::Pid;
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 
@@ -45,6 +48,54 @@ impl Cgroup {
         fs::write(self.path.join("cgroup.procs"), "0").expect("this is root");
     }
 
+    /// Makes a control group for which the kernel also counts input and output.
+    ///
+    /// # Panics
+    /// If that is not possible.
+    #[must_use]
+    pub fn with_io(name: &str) -> Self {
+        fs::write(format!("{CGROUPS}/cgroup.subtree_control"), "+io")
+            .expect("the kernel has CONFIG_BLK_CGROUP");
+        Self::new(name)
+    }
+
+    /// Runs `body`, whose child processes stay in this group. Then moves this process to the root group.
+    ///
+    /// # Panics
+    /// If that is not possible.
+    pub fn around<T>(&self, body: impl FnOnce() -> T) -> T {
+        self.join();
+        let value = body();
+        fs::write(format!("{CGROUPS}/cgroup.procs"), "0").expect("this is root");
+        value
+    }
+
+    /// Returns the bytes that the group wrote to block devices.
+    ///
+    /// # Panics
+    /// If the file is not what it should be.
+    #[must_use]
+    pub fn bytes_to_disk(&self) -> u64 {
+        let text = fs::read_to_string(self.path.join("io.stat")).expect("io.stat");
+        let words = text.split_whitespace();
+        words
+            .filter_map(|word| word.strip_prefix("wbytes="))
+            .map(|bytes| bytes.parse::<u64>().expect("a number"))
+            .sum()
+    }
+
+    /// Returns the CPU time of the group's processes, in microseconds.
+    ///
+    /// # Panics
+    /// If the file is not what it should be.
+    #[must_use]
+    pub fn time(&self) -> u64 {
+        let text = fs::read_to_string(self.path.join("cpu.stat")).expect("cpu.stat");
+        let mut lines = text.lines();
+        let time = lines.find_map(|line| line.strip_prefix("usage_usec ")?.parse().ok());
+        time.expect("a number")
+    }
+
     /// Allows this much more than it has now; None: as much as there is.
     ///
     /// # Panics
@@ -82,6 +133,20 @@ impl Cgroup {
         let (kernel, tables): (u64, u64) = (value("kernel"), value("pagetables"));
         kernel.saturating_sub(tables) / 4096
     }
+}
+
+/// Returns the values in a process's `/proc/PID/io`, by their names.
+///
+/// # Panics
+/// If the file is not what it should be.
+#[must_use]
+pub fn io(pid: Pid) -> BTreeMap<String, u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/io"))
+        .expect("the kernel has CONFIG_TASK_IO_ACCOUNTING");
+    let lines = text.lines().filter_map(|line| line.split_once(": "));
+    lines
+        .map(|(name, value)| (name.to_owned(), value.parse().expect("a number")))
+        .collect()
 }
 
 /// This process's resident memory, in pages.

@@ -66,14 +66,19 @@ impl Recorder {
         Self(Running::start(command.stdin(Stdio::null())))
     }
 
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> Pid {
+        Pid::from_raw(self.0.0.id().cast_signed())
+    }
+
     /// Waits until it has read what all processes wrote, which must have ended or end now, and lets it end.
     ///
     /// # Panics
     /// If it does not succeed.
     pub fn finish(mut self, trace: &Trace) {
         wait::until("all was read", || trace.stats().processes.is_empty());
-        let pid = Pid::from_raw(self.0.0.id().cast_signed());
-        kill(pid, Signal::SIGINT).expect("asked to stop");
+        kill(self.pid(), Signal::SIGINT).expect("asked to stop");
         let status = self.0.wait();
         assert!(status.success(), "{status}");
     }

@@ -5,6 +5,7 @@ mod breakpoint;
 mod c;
 mod calls;
 mod channels;
+mod charges;
 mod commands;
 mod consumer;
 mod contexts;
@@ -66,6 +67,7 @@ const ALL: &[&[Case]] = &[
     update::CASES,
     info::CASES,
     consumer::CASES,
+    charges::CASES,
     events::CASES,
     layer::CASES,
     probes::CASES,
