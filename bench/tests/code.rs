@@ -280,6 +280,7 @@ fn show(path: &[Instruction]) -> String {
         .collect()
 }
 
+/// Requirements: A3, B6
 #[test]
 fn a3_b6_an_event_is_few_instructions_and_none_of_them_locks_or_calls() {
     let program = Program::build();
@@ -307,6 +308,8 @@ fn a3_an_event_that_no_trace_wants_is_one_load_and_one_branch() {
 }
 
 /// It is what it is in Rust, but for a jump into the library.
+///
+/// Requirements: A3, B6, F7
 #[test]
 fn a3_b6_f7_an_event_in_c_is_as_few() {
     let (library, caller) = Program::of_c();

@@ -538,7 +538,9 @@ fn a_ring_that_overwrites_is_followed() {
     }
 }
 
-/// E6: an event is described before it is written, which may be at any time.
+/// An event is described before it is written, which may be at any time.
+///
+/// Requirements: E6
 #[test]
 fn an_event_that_is_described_meanwhile_is_understood() {
     let process = Process::new(7, 1);
@@ -685,7 +687,9 @@ fn events_wait_for_descriptions() {
     assert_eq!(numbers(&read), [1]);
 }
 
-/// A11: heads that lie harm nobody else.
+/// Heads that lie harm nobody else.
+///
+/// Requirements: A11
 #[test]
 fn a_process_that_lies_harms_only_itself() {
     for lie in [0, 8, 17, SUBBUF * COUNT * 100, u64::MAX, u64::MAX - 7] {

@@ -264,7 +264,9 @@ fn any_name_can_be_read() {
     );
 }
 
-/// E7: wherever they were lost, first, between, or last.
+/// Wherever they were lost, first, between, or last.
+///
+/// Requirements: E7
 #[test]
 fn lost_events_are_told_exactly() {
     for (first, between, last) in [
@@ -488,7 +490,9 @@ impl Live {
     }
 }
 
-/// D3: sub-buffers that were overwritten are packets that are missing; wherever that is.
+/// Sub-buffers that were overwritten are packets that are missing; wherever that is.
+///
+/// Requirements: D3
 #[test]
 fn overwritten_sub_buffers_are_discarded_packets() {
     for (first, gap) in [(0, 1300), (300, 1300), (300, 5000), (2000, 0)] {
@@ -530,7 +534,9 @@ fn overwritten_sub_buffers_are_discarded_packets() {
     }
 }
 
-/// D6: a file for each thread, by whose name it is known, as soon as there is something in it.
+/// A file for each thread, by whose name it is known, as soon as there is something in it.
+///
+/// Requirements: D6
 #[test]
 fn each_thread_has_a_file_of_its_own() {
     let channel = channel_of(3, 1, 0);

@@ -107,6 +107,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     /// All types of fields with any bytes, contexts, scopes, losses, and clocks of any offset and frequency.
+    ///
+    /// Requirements: F1
     #[test]
     fn f1_ctf_2_is_read_as_ctf_1_8(all in prop::collection::vec(processes(), 1..4)) {
         let directory = tempfile::tempdir().unwrap();
@@ -205,6 +207,8 @@ fn f1_what_is_declared_is_the_same() {
 
 /// Events line up with those of a kernel's trace, whose clock is another one: `lttng-modules` has nanoseconds since the machine
 /// was started, and says how far that is from 1970.
+///
+/// Requirements: F1, F9
 #[test]
 fn f1_events_line_up_with_a_kernel_s_trace() {
     for version in BOTH {

@@ -19,6 +19,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     /// Two events of one kind: what is read is what was written.
+    ///
+    /// Requirements: B1
     #[test]
     fn b1_fields_are_read_as_they_were_written(
         types in prop::collection::vec(types(), 1..6),

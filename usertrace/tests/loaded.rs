@@ -59,6 +59,7 @@ fn names() -> Vec<String> {
     listed.map(|listed| listed.name().to_owned()).collect()
 }
 
+/// Requirements: B1
 #[test]
 fn b1_events_of_libraries_that_come_and_go() {
     let fake = Fake::new(Sizes::default());

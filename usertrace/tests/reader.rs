@@ -92,7 +92,9 @@ fn discarded(stderr: &str, what: &str) -> u64 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
-    /// E8, B1, F7: all types with any bytes, contexts, scopes, channels and processes.
+    /// All types with any bytes, contexts, scopes, channels and processes.
+    ///
+    /// Requirements: B1, E8, F7
     #[test]
     fn e8_what_is_printed_is_what_babeltrace2_prints(
         processes in prop::collection::vec(processes(), 1..4),
@@ -399,7 +401,9 @@ fn metadata_of_others_are_refused_by_line() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// F4: whatever is in the files, this comes to an end, and says what it has not understood.
+    /// Whatever is in the files, this comes to an end, and says what it has not understood.
+    ///
+    /// Requirements: F4
     #[test]
     fn f4_nothing_in_the_files_is_too_strange(
         process in processes(),
@@ -516,6 +520,8 @@ fn what_is_asked_for_is_selected() {
 }
 
 /// More streams than files may be open, and more than there is memory for at once.
+///
+/// Requirements: E8
 #[test]
 fn e8_thousands_of_streams_are_merged() {
     let directory = tempfile::tempdir().unwrap();

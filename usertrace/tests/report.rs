@@ -497,7 +497,9 @@ fn e6_names_are_text_whatever_they_are() {
     );
 }
 
-/// F9: what the kernel did is beside what programs did, in lanes of threads and CPUs.
+/// What the kernel did is beside what programs did, in lanes of threads and CPUs.
+///
+/// Requirements: F9
 #[test]
 fn f9_the_kernels_events_are_in_the_same_page() {
     let directory = tempfile::tempdir().unwrap();

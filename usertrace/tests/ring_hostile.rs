@@ -375,6 +375,7 @@ proptest! {
 }
 
 proptest! {
+    /// Requirements: F4
     #[test]
     fn no_bytes_are_too_strange(
         words in prop::collection::vec(word(), 509),

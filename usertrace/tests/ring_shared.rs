@@ -224,7 +224,9 @@ fn a_record_that_is_done_and_not_counted_is_not_passed_over() {
     assert_eq!((counts.corrupted, counts.unfinished), (1, 0));
 }
 
-/// D3: counts that do not agree with what is there.
+/// Counts that do not agree with what is there.
+///
+/// Requirements: D3
 #[test]
 fn a_hole_that_does_not_agree_with_the_counts_is_corrupted() {
     for wrong in [8, 4000] {

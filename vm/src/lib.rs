@@ -23,6 +23,8 @@ mod monitor;
 mod outcome;
 mod paths;
 mod qemu;
+#[cfg(test)]
+mod requirements;
 mod run_dir;
 mod shell;
 mod splat;

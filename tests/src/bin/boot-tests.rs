@@ -28,6 +28,7 @@ fn files(of_the_first: bool) -> Vec<std::path::PathBuf> {
         .collect()
 }
 
+/// Requirements: F8
 fn f8_the_trace_is_as_it_was_asked_for() {
     let is = [
         "start",
@@ -39,6 +40,7 @@ fn f8_the_trace_is_as_it_was_asked_for() {
     assert_eq!(is, ["1\n", "overwrite\n", "8192\n", "4\n"]);
 }
 
+/// Requirements: F8
 fn f8_the_first_process_was_traced() {
     // It has executed another program since, which has a file of its own only if it records.
     let file = wait::until_some("it left something", || files(true).pop());

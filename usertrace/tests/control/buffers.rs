@@ -12,6 +12,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("b3_another_user_is_refused", another_user),
 ];
 
+/// Requirements: B3
 fn buffers(mode: &str) {
     let trace = Trace::new();
     let mut program = Program::traced(mode, &trace);

@@ -48,6 +48,7 @@ fn ten_thousand_events() {
     }
 }
 
+/// Requirements: B3
 fn chaining() {
     let mut program = Program::start(&[]);
     assert_eq!(program.tell("handle"), "Ok(())");

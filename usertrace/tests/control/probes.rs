@@ -20,6 +20,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ),
 ];
 
+/// Requirements: B2
 fn connected(mode: &str) {
     let trace = Trace::new();
     let traced = Program::traced(mode, &trace);
@@ -54,6 +55,7 @@ fn connected(mode: &str) {
     }
 }
 
+/// Requirements: B2, B3
 fn loaded() {
     let directory = tempfile::tempdir().unwrap();
     let (good, bad) = (

@@ -21,6 +21,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("b3_the_command_controls", command),
 ];
 
+/// Requirements: B4
 fn events(mode: &str) {
     let trace = Trace::new();
     let mut program = Program::traced(mode, &trace);
@@ -36,6 +37,7 @@ fn events(mode: &str) {
     program.kill();
 }
 
+/// Requirements: B4
 fn full() {
     let trace = Trace::new();
     let mut program = Program::traced("signal", &trace);
@@ -86,6 +88,7 @@ fn who_does_not_read() {
     program.kill();
 }
 
+/// Requirements: B5
 fn ending() {
     let trace = Trace::new();
     let program = Program::traced("signal", &trace);
@@ -113,6 +116,8 @@ fn value(line: &str) -> Value {
 }
 
 /// The controller learns of it, and where the events are: all that were recorded are there.
+///
+/// Requirements: B5
 fn killed() {
     let trace = Trace::new();
     let mut program = Program::traced("signal", &trace);

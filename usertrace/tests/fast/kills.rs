@@ -90,6 +90,7 @@ fn assert_counts(witness: &Witness, trace: &Trace) {
     assert_eq!(trace.packets_lost, 0);
 }
 
+/// Requirements: A10
 pub(crate) fn discard() {
     kill(&[("USERTRACE_MODE", "discard")], |witness, trace| {
         assert_prefixes(witness, &trace);

@@ -22,7 +22,7 @@ fn all_threads(run: &Run) -> Vec<(u32, Vec<u64>)> {
     found
 }
 
-/// D1
+/// Requirements: D1
 pub(crate) fn ready_before_main() {
     let run = Run::new();
     run.success("before_main", &[]);
@@ -51,7 +51,9 @@ pub(crate) fn threads_have_streams() {
     }
 }
 
-/// D1: what a thread leaves when it ends is written, and its ring is another one's.
+/// What a thread leaves when it ends is written, and its ring is another one's.
+///
+/// Requirements: D1
 pub(crate) fn rings_of_threads_are_used_again() {
     let run = Run::new();
     run.success("many_threads", &[("USERTRACE_RINGS", "thread")]);
@@ -62,7 +64,7 @@ pub(crate) fn rings_of_threads_are_used_again() {
     assert_eq!(trace.discarded, 0);
 }
 
-/// A5
+/// Requirements: A5
 pub(crate) fn children_have_traces_of_their_own() {
     for rings in ["cpu", "thread"] {
         let run = Run::new();
@@ -143,7 +145,7 @@ pub(crate) fn a_daemon() {
     assert_eq!(found, [(1, numbers(0..100)), (2, numbers(0..200))]);
 }
 
-/// A10, D5
+/// Requirements: A10, D5
 pub(crate) fn all_ways_to_end() {
     for (name, status) in [
         ("exit_at_once", "exit status: 0"),

@@ -22,6 +22,8 @@ pub(crate) fn surroundings_are_the_same() {
 }
 
 /// The daemons have nothing of the program's: session, terminal, files, directory, name.
+///
+/// Requirements: D5
 pub(crate) fn the_daemons_are_apart() {
     let run = Run::new();
     let mut child = run.start("steps", &[]);

@@ -11,6 +11,7 @@ use usertrace::runtime::init_with;
 
 use written::WRITTEN;
 
+/// Requirements: B2
 #[test]
 fn b2_probes() {
     let fake = Fake::new(Sizes::default());

@@ -65,6 +65,7 @@ fn main() -> ExitCode {
     }
 }
 
+/// Requirements: B6
 fn run() -> Result<()> {
     ensure!(
         std::env::var_os("USERTRACE_GUEST").is_some(),

@@ -55,6 +55,7 @@ fn c7_panic_after_1_event() {
     one_thread(DEFAULT, 1);
 }
 
+/// Requirements: C7
 fn c7_panic_after_1000_events() {
     one_thread(DEFAULT, 1000);
 }
@@ -72,6 +73,7 @@ fn c7_panic_with_a_full_discarding_ring() {
     one_thread(TINY, 3 * capacity(4096, 2) + 7);
 }
 
+/// Requirements: C7
 fn c7_panic_with_threads_on_all_cpus() {
     let events = 3 * capacity(4096, 1) + 5;
     Crash::of(SMALL)
@@ -102,6 +104,8 @@ fn two_traces() -> Crashed {
 
 /// A process that was killed before, and not read, is in the dump as well; and so is a trace that was stopped. All that is so in
 /// each format that a dump may have.
+///
+/// Requirements: C7
 fn c7_panic_with_a_dead_process_and_a_stopped_trace() {
     let crashed = two_traces();
     crashed.expect_traces(&[
@@ -114,6 +118,7 @@ fn c7_panic_with_a_dead_process_and_a_stopped_trace() {
     crashed.is_cut_by_time("other");
 }
 
+/// Requirements: F4
 fn f4_whatever_is_damaged_the_rest_is_extracted() {
     two_traces().survives_corruption(["crash", "other"]);
 }

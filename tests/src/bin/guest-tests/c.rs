@@ -10,6 +10,8 @@ pub(crate) const CASES: &[Case] = cases![
 ];
 
 /// What it writes, `c/tests/programs/events.rs` compares to the letter, as the fallback has it.
+///
+/// Requirements: F7
 fn f7_every_kind_of_field_from_c() {
     let program = program::path("c-program");
     let (output, read) = record::run(&[program.as_os_str(), "argument".as_ref()]);
@@ -53,6 +55,8 @@ fn f7_every_kind_of_field_from_c() {
 }
 
 /// Both spellings, and what LTTng-UST itself writes of them, to the letter.
+///
+/// Requirements: F7
 fn f7_events_of_a_program_that_is_instrumented_for_lttng() {
     let program = program::path("lttng-program");
     let (output, trace) = record::run_into(&[&program]);

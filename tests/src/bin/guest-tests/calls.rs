@@ -30,6 +30,7 @@ pub(crate) const CASES: &[Case] = cases![
     a9_switch_does_not_give_up_a_destroyed_trace,
 ];
 
+/// Requirements: C1
 fn c1_alloc_maps_three_areas() {
     child::run(|| {
         assert_eq!(maps::areas(), []);
@@ -54,6 +55,7 @@ fn c1_alloc_maps_three_areas() {
     });
 }
 
+/// Requirements: C1
 fn c1_alloc_again_gives_the_same_areas() {
     child::run(|| {
         let first = Areas::map(0).at;
@@ -199,6 +201,7 @@ fn try_bad_allocs<T: PartialEq + std::fmt::Debug>(state: impl Fn() -> T) {
     );
 }
 
+/// Requirements: C1
 fn c1_alloc_refuses_bad_arguments_and_maps_nothing() {
     child::run(|| {
         try_bad_allocs(maps::areas);
@@ -255,6 +258,7 @@ fn c1_alloc_refuses_areas_that_are_partly_gone() {
     }
 }
 
+/// Requirements: A1
 fn a1_update_gives_each_trace_once() {
     child::run(|| {
         let traces = ["a", "b", "c"].map(Trace::started);
@@ -336,6 +340,7 @@ fn bad_buffers(areas: &Areas, slot: usize, heap: &u64) -> Vec<(&'static str, usi
     ]
 }
 
+/// Requirements: A1
 fn a1_update_refuses_bad_buffers() {
     child::run(|| {
         let trace = Trace::started("bad-update");
@@ -408,6 +413,7 @@ fn a1_update_refuses_bad_pointers_and_gives_nothing() {
     });
 }
 
+/// Requirements: A1
 fn a1_update_of_a_destroyed_trace_says_so_once() {
     child::run(|| {
         let trace = Trace::started("destroyed");
@@ -420,6 +426,7 @@ fn a1_update_of_a_destroyed_trace_says_so_once() {
     });
 }
 
+/// Requirements: A2
 fn a2_switch_refuses_bad_buffers() {
     child::run(|| {
         let trace = Trace::started("bad-switch");
@@ -441,6 +448,7 @@ fn a2_switch_refuses_bad_buffers() {
     });
 }
 
+/// Requirements: A2
 fn a2_switch_refuses_without_areas() {
     child::run(|| {
         let _trace = Trace::started("none");

@@ -115,6 +115,7 @@ fn read(trace: &Trace, index: usize, seen: &mut Seen) {
     }
 }
 
+/// Requirements: A7, D3, E4, E5
 fn a7_d3_e4_e5_each_event_is_in_the_traces_that_want_it_and_memory_comes_back() {
     wait::until("nothing is held", || control::memory().total == 0);
     let traces: Vec<_> = (0..TRACES).map(create).collect();

@@ -137,6 +137,7 @@ fn steps() -> impl Iterator<Item = (&'static str, &'static str)> {
     })
 }
 
+/// Requirements: E1, E2, E3, E4
 fn e1_e2_e3_e4_commands_do_what_they_say() {
     // The control channel is the same each time, and of no interest here.
     let shell = "numbered() { \"$NUMBERED\" --events $1 >/dev/null; }; \

@@ -106,6 +106,7 @@ fn created(inotify: &Inotify) -> Vec<String> {
     }
 }
 
+/// Requirements: A2, C4
 fn c4_the_first_switch_makes_the_files() {
     child::run(|| {
         let trace = Trace::started("switch");
@@ -131,6 +132,7 @@ fn c4_the_first_switch_makes_the_files() {
     });
 }
 
+/// Requirements: C4
 fn c4_exit_before_a_switch_makes_the_files() {
     let trace = Trace::started("exit");
     let watch = watch(&trace, "main");
@@ -142,6 +144,7 @@ fn c4_exit_before_a_switch_makes_the_files() {
     let _control = Consumer::open(&trace.consumer_files("control")[0]);
 }
 
+/// Requirements: C4
 fn c4_a_process_that_wrote_nothing_leaves_nothing() {
     let trace = Trace::started("nothing");
     for _ in 0..10 {
@@ -209,6 +212,7 @@ fn c5_info_says_whose_file_it_is() {
     );
 }
 
+/// Requirements: C5
 fn c5_positions_of_all_rings_come_in_one_call() {
     let traced = Traced::new("positions", |slot| {
         slot.ring(1, 0).write_records(1);
@@ -234,6 +238,7 @@ fn c5_positions_of_all_rings_come_in_one_call() {
     }
 }
 
+/// Requirements: C5
 fn c5_bad_ioctls_are_refused_and_change_nothing() {
     let traced = Traced::new("bad-ioctls", |slot| slot.ring(1, 0).write_records(4));
     let consumer = traced.open("main");
@@ -328,6 +333,7 @@ fn c5_bad_ioctls_are_refused_and_change_nothing() {
     );
 }
 
+/// Requirements: C5
 fn c5_consumed_moves_forward_only() {
     let mut traced = Traced::with("consume", |slot, link| {
         let ring = slot.ring(1, 0);
@@ -379,6 +385,7 @@ fn c5_the_control_channel_is_not_consumed() {
     assert_eq!(traced.open("main").positions()[0].head, 0);
 }
 
+/// Requirements: C9
 fn c9_the_rings_are_mapped_read_only() {
     let traced = Traced::new("mapped", |slot| {
         slot.ring(1, 0).write_records(3);
@@ -422,6 +429,7 @@ fn c9_the_rings_are_mapped_read_only() {
     assert_eq!(view.read(0), 0);
 }
 
+/// Requirements: C5, C9
 fn c9_only_the_rings_can_be_mapped() {
     let traced = Traced::new("limits", |slot| slot.ring(1, 0).write_records(1));
     let consumer = traced.open("main");
@@ -603,6 +611,7 @@ fn a9_an_open_file_outlives_its_trace() {
     );
 }
 
+/// Requirements: A11
 fn a11_forged_positions_harm_nobody_else() {
     let trace = Trace::started("forged");
     let honest = |link: &mut Link| {

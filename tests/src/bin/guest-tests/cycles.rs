@@ -58,6 +58,7 @@ fn sample(trace: &Trace) -> u64 {
     count
 }
 
+/// Requirements: A9, C8
 fn a9_c8_ten_thousand_traces_come_and_go_while_eight_threads_trace() {
     let mut child = Child::spawn(come_and_go);
     // It takes longer than anything is waited for in one go.

@@ -18,6 +18,7 @@ pub(crate) const CASES: &[Case] = cases![
     f3_the_abi_file_says_the_same,
 ];
 
+/// Requirements: F3
 fn f3_the_prctl_tells_the_abi() {
     let abi = *calls().abi();
     assert_eq!(abi.size as usize, size_of::<LttAbi>());

@@ -52,6 +52,7 @@ fn forbid_system_calls() {
     seccomp::filter(&[end], libc::SECCOMP_RET_KILL_PROCESS);
 }
 
+/// Requirements: A3
 fn a3_an_event_is_no_system_call() {
     let count = scaled(1_000_000);
     let trace = Trace::started_with("million", 4 << 20, 16);
@@ -79,6 +80,7 @@ fn a3_an_event_is_no_system_call() {
     assert!(rings[1..].iter().all(|ring| ring.events.is_empty()));
 }
 
+/// Requirements: A10
 fn a10_sigkill_loses_no_committed_event() {
     let mut random = Random::new();
     let mut totals = (0, 0);
@@ -127,6 +129,8 @@ fn a10_sigkill_loses_no_committed_event() {
 
 /// An emulator looks for interrupts between blocks of instructions only, so no random instant is in the middle of one.
 /// A breakpoint is.
+///
+/// Requirements: A10
 fn a10_death_at_any_instruction_loses_no_committed_event() {
     /// Those of a sub-buffer.
     const EVENTS: u64 = ((4096 - size_of::<LttSubbuf>()) / RECORD_LEN) as u64;
@@ -179,6 +183,7 @@ fn a10_death_at_any_instruction_loses_no_committed_event() {
     );
 }
 
+/// Requirements: A5
 fn a5_a_fork_child_writes_to_its_own_buffers() {
     let trace = Trace::started("forks");
     child::run(|| {
@@ -233,6 +238,7 @@ fn a5_a_child_that_was_forked_before_the_trace_is_traced() {
     });
 }
 
+/// Requirements: A7
 fn a7_each_active_trace_gets_the_event() {
     let (all, some) = (Trace::started("all"), Trace::started("some"));
     child::run(|| {
@@ -251,6 +257,7 @@ fn a7_each_active_trace_gets_the_event() {
     assert_eq!(parse::numbers(&some), expected);
 }
 
+/// Requirements: C8
 fn c8_a_running_program_follows_start_and_stop() {
     child::run(|| {
         attach();
@@ -287,6 +294,7 @@ fn capacity(subbuf_size: usize, subbuf_count: usize) -> u64 {
     ((subbuf_size - size_of::<LttSubbuf>()) / RECORD_LEN * subbuf_count) as u64
 }
 
+/// Requirements: D3
 fn d3_a_full_ring_discards_and_counts() {
     for (size, count) in [(4096, 2), (8192, 4)] {
         let room = capacity(size, count);
@@ -392,6 +400,7 @@ pub(crate) fn record(options: &[&str], program: &Path, arguments: &[&str]) -> Re
     }
 }
 
+/// Requirements: F1
 fn f1_record_gives_exactly_what_was_written() {
     let numbered = program::path("numbered");
     for count in [0, 1, 1000, scaled(50_000)] {
@@ -452,6 +461,7 @@ fn f2_a_vfork_child_leaves_its_parents_rings_alone() {
     assert_eq!(rings.iter().map(|ring| ring.lost).sum::<u64>(), 5);
 }
 
+/// Requirements: E8
 fn e8_rings_are_merged_by_time() {
     let count = scaled(500);
     let arguments = [
@@ -473,6 +483,7 @@ fn e8_rings_are_merged_by_time() {
     }
 }
 
+/// Requirements: E7
 fn e7_what_a_full_ring_discards_is_told() {
     let numbered = program::path("numbered");
     let mut lost_any = 0;

@@ -84,6 +84,7 @@ impl Read {
     }
 }
 
+/// Requirements: D3, E3
 fn e3_d3_ten_thousand_flips_tear_no_record_and_all_is_counted() {
     for scope in SCOPES {
         let flips = scaled(FLIPS / SCOPES.len() as u64);
@@ -146,6 +147,7 @@ fn e3_d3_ten_thousand_flips_tear_no_record_and_all_is_counted() {
     }
 }
 
+/// Requirements: E3
 fn e3_a_flight_recorder_has_the_newest() {
     for scope in SCOPES {
         let trace = Trace::create("newest");

@@ -47,6 +47,7 @@ impl Drop for SecondCpu {
     }
 }
 
+/// Requirements: E8, F2
 fn f2_e8_no_event_is_lost_while_a_cpu_goes_and_comes() {
     /// One that goes where it likes, and one for each CPU.
     const THREADS: usize = 3;

@@ -23,6 +23,7 @@ pub(crate) const CASES: &[Case] = cases![
     c8_info_is_always_consistent,
 ];
 
+/// Requirements: C3
 fn c3_the_info_area_is_zero_until_the_first_trace() {
     child::run(|| {
         let areas = Areas::map(0);
@@ -113,6 +114,7 @@ fn c8_info_says_what_a_trace_is() {
     });
 }
 
+/// Requirements: C8
 fn c8_info_follows_a_running_program() {
     child::run(|| {
         let areas = Areas::map(0);
@@ -162,6 +164,7 @@ fn check_consistent(info: &LttInfo, detail: &LttInfoTrace, slot: usize) {
     );
 }
 
+/// Requirements: C8
 fn c8_info_is_always_consistent() {
     const CHANGES: u64 = 200;
     let slot = Trace::started("s262144-c16").stats().slot;

@@ -182,6 +182,7 @@ fn ask_about(path: &Path, random: &mut Random) {
     let _ = consumer.map().copy(random.below(4096) as usize, 64);
 }
 
+/// Requirements: A11, F4
 fn a11_f4_garbage_in_all_buffers_harms_nobody_else() {
     let mut random = Random::new();
     // One is read by hand in the end, the other by the recorder meanwhile.
@@ -449,6 +450,7 @@ fn inotify(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Requirements: F5
 fn f5_who_has_no_rights_reads_nothing_and_changes_nothing() {
     let trace = Trace::started("private");
     // Of root, and of another user without rights.

@@ -146,6 +146,8 @@ fn clocks_of(recorded: &Path) -> BTreeSet<String> {
 }
 
 /// One clock: each event of the one kind is where it belongs among those of the other, and `view` says the same.
+///
+/// Requirements: F9
 fn f9_what_the_kernel_did_is_between_the_events_of_programs() {
     mount_tracefs();
     let count = scaled(2000);

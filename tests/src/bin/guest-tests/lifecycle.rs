@@ -170,6 +170,7 @@ const KINDS: &[(&str, i32)] = &[
     ),
 ];
 
+/// Requirements: A5
 fn a5_children_of_every_kind_of_clone_have_their_own_buffers() {
     let scene = Scene::new("clones");
     child::run(|| {
@@ -455,6 +456,7 @@ fn kill_itself(signal: Signal) {
     }
 }
 
+/// Requirements: A10
 fn a10_no_way_to_die_loses_a_committed_event() {
     const THREADS: usize = 3;
     let mut random = Random::new();
@@ -722,6 +724,7 @@ fn enter_namespaces() {
     other.wait();
 }
 
+/// Requirements: F2
 fn f2_a_program_that_changes_where_it_is_goes_on() {
     for &(what, change) in CHANGES {
         let scene = Scene::new("changes");

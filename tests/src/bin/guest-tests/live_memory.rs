@@ -14,6 +14,7 @@ pub(crate) const CASES: &[Case] = cases![c7_the_running_machine_is_a_dump_too];
 
 const EVENTS: u64 = 3000;
 
+/// Requirements: C7
 fn c7_the_running_machine_is_a_dump_too() {
     let (trace, other) = (Trace::create("in-memory"), Trace::create("another"));
     trace.start();

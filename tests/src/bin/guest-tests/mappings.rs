@@ -700,6 +700,8 @@ fn f2_proc_shows_the_areas_and_changes_nothing() {
 }
 
 /// Root tries it: whoever has fewer rights is refused earlier.
+///
+/// Requirements: F5
 fn f5_nobody_reaches_an_area_from_outside() {
     let scene = Scene::new("outside");
     let mut child = Child::spawn(|link| {

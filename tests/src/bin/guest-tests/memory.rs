@@ -190,6 +190,7 @@ fn pages_got(trace: &Trace, uid: u32) -> u64 {
     pages
 }
 
+/// Requirements: F6
 fn f6_a_limit_of_a_process_is_kept() {
     wait_for_nothing_held();
     let trace = Trace::started_with("limited", 65536, 16);
@@ -227,6 +228,7 @@ fn f6_a_limit_of_a_user_is_kept_over_its_processes() {
     first.join();
 }
 
+/// Requirements: F6
 fn f6_a_limit_of_all_is_kept_and_can_be_raised() {
     wait_for_nothing_held();
     let trace = Trace::started_with("limited", 65536, 16);
@@ -278,6 +280,8 @@ fn writer() -> Child {
 
 /// A program traces, runs out of memory, and goes on; the reader gets what there was memory for, to the record, and is told
 /// that something is missing; and when there is memory again, and the reader has come there, nothing is lost any more.
+///
+/// Requirements: F2
 fn f2_what_is_lost_is_told_and_ends_with_the_shortage() {
     wait_for_nothing_held();
     let trace = Trace::started_with("shortage", 65536, 4);

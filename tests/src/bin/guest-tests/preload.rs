@@ -188,6 +188,8 @@ fn f2_a_preloaded_program_without_a_trace_is_not_changed() {
 }
 
 /// Its copy of the crate shares the rings with the program's; no id means one event to one, and another to the other.
+///
+/// Requirements: E6
 fn e6_a_library_that_is_loaded_later_describes_its_events() {
     let (program, library) = (
         program::path("numbered"),

@@ -16,6 +16,8 @@ use written::WRITTEN;
 pub(crate) const CASES: &[Case] = cases![b2_probes_are_called_while_the_kernel_traces];
 
 /// What they are to do, the program tells; here, what it wrote meanwhile is in the trace.
+///
+/// Requirements: B2
 fn b2_probes_are_called_while_the_kernel_traces() {
     let trace = Trace::started("probes");
     let directory = tempfile::tempdir().expect("a directory");

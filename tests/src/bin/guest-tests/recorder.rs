@@ -302,6 +302,7 @@ fn f1_a_terminal_shows_how_far_it_is() {
     writers.join();
 }
 
+/// Requirements: D7
 fn d7_writers_wait_for_a_reader_and_for_nobody_else() {
     for scope in ["cpu", "thread", "global"] {
         let trace = Trace::create("blocks");

@@ -24,6 +24,8 @@ pub(crate) const CASES: &[Case] = cases![
 
 /// The kernel changes `head` between any two instructions of a writer's sequence. If that did not start over, it would
 /// store over the padding, or put `head` back.
+///
+/// Requirements: D4
 fn d4_a_sub_buffer_that_ends_loses_no_event_of_a_running_writer() {
     const BATCH: u64 = 200;
     let rounds = scaled(2_000);
@@ -75,6 +77,8 @@ fn d4_a_sub_buffer_that_ends_loses_no_event_of_a_running_writer() {
 }
 
 /// One that sleeps, on a CPU where others run, and one that was killed.
+///
+/// Requirements: D4
 fn d4_a_sub_buffer_of_an_idle_writer_ends() {
     let trace = Trace::started_with("idle", 4096, 16);
     let mut child = Child::spawn(|link| {

@@ -150,6 +150,7 @@ fn mask(how: libc::c_int, signal: libc::c_int) {
     }
 }
 
+/// Requirements: E3
 fn e3_each_scope_records_exactly_what_was_written() {
     const THREADS: u32 = 3;
     let count = scaled(2000);
@@ -286,6 +287,7 @@ fn wait_for_end(thread: u32) {
     });
 }
 
+/// Requirements: A8
 fn a8_rings_of_threads_that_are_gone_are_taken_again() {
     const EACH: u64 = 3;
     let threads = 3 * OWN_RINGS;
@@ -318,6 +320,7 @@ fn a8_rings_of_threads_that_are_gone_are_taken_again() {
     }
 }
 
+/// Requirements: A8
 fn a8_rings_of_threads_that_run_are_theirs() {
     // More than there are rings for.
     let threads = OWN_RINGS + 8;

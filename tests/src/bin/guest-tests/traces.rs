@@ -32,6 +32,7 @@ fn kind(result: std::io::Result<impl Sized>) -> Option<i32> {
     result.err().map(|e| e.raw_os_error().unwrap_or(0))
 }
 
+/// Requirements: E1
 fn e1_mkdir_makes_a_trace_that_is_stopped() {
     let trace = Trace::create("new");
     assert_eq!(trace.read("start"), "0\n");
@@ -57,6 +58,7 @@ fn e1_mkdir_makes_a_trace_that_is_stopped() {
     assert!(again.stats().generation > stats.generation);
 }
 
+/// Requirements: E1
 fn e1_start_and_stop_are_read_back() {
     let trace = Trace::create("start");
     for (text, read) in [("1", "1\n"), (" 1 \n", "1\n"), ("0\n", "0\n"), ("0", "0\n")] {
@@ -137,6 +139,7 @@ fn fill() -> Vec<Trace> {
     }
 }
 
+/// Requirements: C2, E1
 fn e1_there_are_sixteen_slots() {
     let mut traces = fill();
     assert_eq!(traces.len(), 16);
@@ -168,6 +171,7 @@ fn e1_there_are_sixteen_slots() {
     });
 }
 
+/// Requirements: E2
 fn e2_geometry_is_read_back_and_used() {
     child::run(|| {
         let areas = Areas::map(0);
@@ -248,6 +252,7 @@ fn bad_write(text: &str) -> Option<i32> {
     (!text.is_empty()).then_some(libc::EINVAL)
 }
 
+/// Requirements: E2
 fn e2_geometry_is_fixed_by_the_first_start() {
     let trace = Trace::started("fixed");
     for when in ["started", "stopped", "started again"] {
@@ -272,6 +277,7 @@ fn e2_geometry_is_fixed_by_the_first_start() {
     assert_eq!(trace.read("main/subbuf_size"), "262144\n");
 }
 
+/// Requirements: A7
 fn a7_traces_have_buffers_of_their_own() {
     child::run(|| {
         let (a, b) = (Trace::started("a"), Trace::started("b"));
@@ -319,6 +325,7 @@ fn a7_traces_have_buffers_of_their_own() {
     });
 }
 
+/// Requirements: A9
 fn a9_a_writer_survives_the_end_of_its_trace() {
     for round in 0..3 {
         let trace = Trace::started_with("ends", 4096, 1024);
@@ -353,6 +360,8 @@ fn a9_a_writer_survives_the_end_of_its_trace() {
 
 /// The slot of a removed trace is free at once. A process keeps what it has there, and gets nothing else, until it has
 /// acknowledged the removal; others do not wait for it.
+///
+/// Requirements: A9
 fn a9_a_slot_is_given_again_to_those_who_acknowledged() {
     const ACKNOWLEDGE: u64 = 0;
     const WRITE: u64 = 1;
@@ -444,6 +453,7 @@ fn a9_a_process_that_ends_acknowledges() {
     wait::until("nothing is held", || held() == 0);
 }
 
+/// Requirements: F5
 fn f5_only_root_reads_traces() {
     let trace = Trace::started("private");
     child::run(|| {

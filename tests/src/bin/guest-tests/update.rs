@@ -75,6 +75,7 @@ fn ask(child: &mut Child) -> u32 {
     child.link.hear() as u32
 }
 
+/// Requirements: A4
 fn a4_each_change_is_signalled() {
     // Before the first start, nobody is told of anything.
     drop(Trace::started("first"));
@@ -106,6 +107,7 @@ fn a4_each_change_is_signalled() {
     }
 }
 
+/// Requirements: A4
 fn a4_the_handler_runs_before_the_next_instruction() {
     /// What the handler saw last.
     static SEEN: AtomicU32 = AtomicU32::new(0);
@@ -172,6 +174,7 @@ fn a4_a_sleeping_program_is_woken() {
     child.join();
 }
 
+/// Requirements: A4
 fn a4_the_signal_can_be_chosen_and_changed() {
     let (first, second) = (Signal::SIGUSR1 as i32, Signal::SIGUSR2 as i32);
     let trace = Trace::create("chosen");
@@ -198,6 +201,7 @@ fn a4_the_signal_can_be_chosen_and_changed() {
     child.join();
 }
 
+/// Requirements: A4
 fn a4_no_signal_if_none_was_asked_for() {
     let mut child = counting(0, || {
         for signo in 1..=64 {
@@ -252,6 +256,7 @@ fn is_pending(signo: i32) -> bool {
     }
 }
 
+/// Requirements: F2
 fn f2_an_update_kills_nobody() {
     let trace = Trace::create("harmless");
     let mut children = Vec::new();

@@ -570,7 +570,9 @@ fn a_ring_in_which_writers_are_everywhere_works_again_when_one_left() {
     }
 }
 
-/// D2: a signal handler that traces, at each instant of an event, in each state that the ring can be in.
+/// A signal handler that traces, at each instant of an event, in each state that the ring can be in.
+///
+/// Requirements: D2
 #[test]
 fn a_nested_record_at_each_step() {
     const WORDS: [usize; 4] = [0, 1, 3, 14];

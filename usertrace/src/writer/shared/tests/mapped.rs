@@ -292,7 +292,9 @@ fn by_thread(found: &[Found]) -> BTreeMap<u64, Vec<u64>> {
     threads
 }
 
-/// D2, D3: four threads write into one ring, and a reader takes it out on the other side: what was not lost is there.
+/// Four threads write into one ring, and a reader takes it out on the other side: what was not lost is there.
+///
+/// Requirements: D2, D3
 #[test]
 fn four_threads_and_a_reader() {
     const THREADS: u64 = 4;
@@ -531,7 +533,9 @@ fn a8_rings_of_threads_that_are_gone_are_taken() {
     assert!((0..3).any(|ring| owner(&rings, ring) == thread));
 }
 
-/// A8: rings of threads that run are theirs, whether they write or not.
+/// Rings of threads that run are theirs, whether they write or not.
+///
+/// Requirements: A8
 #[test]
 fn a8_rings_of_threads_that_run_are_not_taken() {
     let rings = Rings::new(4096, 16, 4, Scope::Thread, Mode::Discard);
@@ -755,7 +759,9 @@ extern "C" fn trace_in_handler(_: libc::c_int) {
     }
 }
 
-/// D2: a signal handler that traces, at whichever instruction of an event it comes.
+/// A signal handler that traces, at whichever instruction of an event it comes.
+///
+/// Requirements: D2
 #[test]
 fn a_signal_handler_traces_in_the_middle_of_an_event() {
     // With one ring, it is one of all threads; with two, the first is the thread's own.
