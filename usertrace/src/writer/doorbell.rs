@@ -138,7 +138,6 @@ mod tests {
         });
     }
 
-    /// Requirements: D5
     #[test]
     fn a_reader_is_woken_when_it_must_be() {
         check(Doorbell::SLEEPS, Mode::Discard, 2, true);

@@ -152,9 +152,17 @@ fn same(got: &Contents, want: &Contents, what: &str) {
     assert_eq!(got.files, want.files, "{what}");
 }
 
+/// How many writes are passed over from one that is disturbed to the next, and where that begins. The full tier disturbs each
+/// write; other runs disturb a quarter, a different one each time.
+fn sample() -> (u32, u32) {
+    let step = crate::counts::counts(4, 1) as u32;
+    (step, std::process::id() % step)
+}
+
 fn killed_once_at_each_write(rotates: bool) {
     let (want, _) = undisturbed(rotates);
-    let mut last = 1;
+    let (step, begin) = sample();
+    let mut last = 1 + begin;
     loop {
         // With chunks there are twice as many writes, of which each is done or half done: most are those of the other test.
         let all = [Done::Half, Done::All];
@@ -172,7 +180,7 @@ fn killed_once_at_each_write(rotates: bool) {
             }
             same(&finish(directory.path(), rotates, &what), &want, &what);
         }
-        last += 1;
+        last += step;
     }
 }
 
@@ -201,10 +209,11 @@ fn killed_again_and_again(rotates: bool) {
 /// It goes on when there is room again, and then nothing is missing, nothing is twice, and nothing was counted twice.
 fn full_at_each_write(rotates: bool) {
     let (want, counted) = undisturbed(rotates);
+    let (step, begin) = sample();
     // Each write is among those that fail.
     for (full, done) in [(2, Done::All), (7, Done::Half)] {
         // Before that this test's own file is made.
-        let mut first = 3;
+        let mut first = 3 + begin * full;
         loop {
             let directory = new();
             let what = format!("full at its write {first}, for {full}, done: {done:?}");
@@ -216,7 +225,7 @@ fn full_at_each_write(rotates: bool) {
             assert_eq!(status, 0, "{what}");
             same(&contents(directory.path()), &want, &what);
             assert_eq!(counts(directory.path()), counted, "{what}");
-            first += full;
+            first += full * step;
         }
     }
 }

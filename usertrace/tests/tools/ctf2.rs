@@ -1,21 +1,11 @@
 //! CTF 2 says what CTF 1.8 says: `babeltrace2` 2.1 prints of the one what 2.0 prints of the other, and so do we
 //! (F1, E6, E7, E8, B1).
 
-#[path = "support/fields.rs"]
-#[allow(dead_code, unreachable_pub, reason = "other tests use more of it")]
-mod fields;
-#[path = "support/processes.rs"]
-#[allow(dead_code, unreachable_pub, reason = "other tests use more of it")]
-mod processes;
-#[path = "support/tools.rs"]
-#[allow(dead_code, unreachable_pub, reason = "other tests use more of it")]
-mod tools;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use processes::{Process, clock, clock_at, event, info, processes, write_as};
+use crate::processes::{Process, clock, clock_at, event, info, processes, write_as};
 use proptest::prelude::*;
 use usertrace::ctf::{StreamChannel, StreamOf, StreamWriter, TraceWriter, Version};
 use usertrace::reader::{Item, Printer, Problem, Reader, Selection};
@@ -49,7 +39,7 @@ fn old(arguments: &[&str], directory: &Path) -> (String, Vec<String>) {
 }
 
 fn new(arguments: &[&str], directory: &Path) -> (String, Vec<String>) {
-    printed(tools::babeltrace(), arguments, directory)
+    printed(crate::tools::babeltrace(), arguments, directory)
 }
 
 /// What `view` prints, and what was lost.

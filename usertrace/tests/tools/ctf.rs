@@ -1,11 +1,9 @@
 //! What `babeltrace2` makes of the traces: every event, in order, every discarded one, and no complaint (E6, E7, E8,
 //! F1).
 
-mod support;
-
 use std::path::Path;
 
-use support::{RingWriter, babeltrace};
+use crate::support::{RingWriter, babeltrace};
 use usertrace::ctf::{Clock, Identity, ProcessSummary, ProcessWriter};
 use usertrace::ring::{Channel, Frozen, Patience, Positions, RingReader, SUBBUF_HEADER_LEN};
 use usertrace_sys::uapi::{LttClockSync, LttInfoChannel};

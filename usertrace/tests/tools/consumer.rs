@@ -1,7 +1,5 @@
 //! The consumer, on files that behave as the kernel's do, and on such that do not (A10, A11, C5, E6, E7, F4).
 
-mod support;
-
 use std::cell::{Cell, RefCell};
 use std::fs;
 use std::io;
@@ -9,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use support::{RingWriter, babeltrace};
+use crate::support::{RingWriter, babeltrace};
 use usertrace::consumer::{
     CONTROL, ConsumerFile, MAIN, Recorded, Session, SessionSummary, snapshot_process,
 };

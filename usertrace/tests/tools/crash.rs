@@ -1,17 +1,15 @@
 //! The extractor, on the memory of machines that crashed: whole dumps, and such that are cut, thinned out, damaged, or
 //! made to mislead (C7, E6, E7, E8, F1, F4).
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use proptest::prelude::*;
-use support::babeltrace;
-use support::dump::{
+use crate::support::babeltrace;
+use crate::support::dump::{
     Machine, PAGE, Process, SYNC, Style, Trace, elf, file, machine, save, save_raw, save_reserved,
 };
+use proptest::prelude::*;
 use usertrace::crash::{
     Directory, DirectoryError, Dump, DumpError, ElfDump, ExtractError, ExtractOptions, Extraction,
     PhysicalMemory, Presence, Problems, extract,
@@ -202,7 +200,7 @@ fn all_traces_and_processes_are_extracted() {
 fn further_channels_are_extracted() {
     let mut process = process(1, 2, 300);
     for (index, name, rings) in [(2, "net", 2), (5, "net", 1), (6, "main", 1), (9, "", 0)] {
-        let mut rings: Vec<_> = (0..rings).map(support::dump::ring).collect();
+        let mut rings: Vec<_> = (0..rings).map(crate::support::dump::ring).collect();
         for ring in &mut rings {
             for n in 300..400u64 {
                 assert!(ring.event(1, at(n), &n.to_le_bytes()));
@@ -965,7 +963,7 @@ proptest! {
         let mut bytes = Vec::new();
         for (n, word) in words.iter().enumerate() {
             let word = if n < known { machine.memory.load(machine.root + 8 * n as u64) } else { *word };
-            support::words(&mut bytes, &[word]);
+            crate::support::words(&mut bytes, &[word]);
         }
         let _ = Directory::read(&Root(bytes), 0, &mut Problems::default());
     }

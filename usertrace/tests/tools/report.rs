@@ -1,17 +1,12 @@
 //! `usertrace report`: the page, in a browser (E7, E8, F1), and how the command ends (C7).
 
-#[path = "../../tests/src/browser.rs"]
-#[allow(dead_code, unreachable_pub, reason = "a module of its own elsewhere")]
-mod browser;
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Instant;
 
-use browser::Browser;
-use support::dump::{Process, SYNC, Style, Trace, elf, machine};
+use crate::browser::Browser;
+use crate::support::dump::{Process, SYNC, Style, Trace, elf, machine};
 use usertrace::ctf::{
     Clock, StreamChannel, StreamOf, StreamWriter, TraceInfo, TraceOf, TraceWriter,
 };

@@ -1,13 +1,11 @@
 //! Counting events in rings that somebody else consumes, or overwrites (E7), on files that behave as the kernel's do.
 
-mod support;
-
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use support::RingWriter;
+use crate::support::RingWriter;
 use usertrace::consumer::{CONTROL, ConsumerFile, MAIN};
 use usertrace::ring::Positions;
 use usertrace::top::{Counted, ProcessCounter};

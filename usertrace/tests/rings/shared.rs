@@ -1,11 +1,9 @@
 //! The reader of rings of the shared protocol: whatever its writers were doing when they stopped, and in whichever
 //! order they go on (A10, D2, D3, E7).
 
-mod support;
-
+use crate::support::shared::{SharedRing, Writer};
+use crate::support::{events, read_each};
 use proptest::prelude::*;
-use support::shared::{SharedRing, Writer};
-use support::{events, read_each};
 use usertrace::ring::{
     Counts, Format, Frozen, GapKind, Geometry, Item, Patience, Positions, RingReader,
 };

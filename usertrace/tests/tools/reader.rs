@@ -1,19 +1,9 @@
 //! Traces as they are read again: what is printed is what `babeltrace2` prints, byte by byte (E8, F1, B1).
 
-#[path = "support/fields.rs"]
-#[allow(dead_code, unreachable_pub, reason = "other tests use more of it")]
-mod fields;
-#[path = "support/printed.rs"]
-#[allow(unreachable_pub, reason = "a module of its own elsewhere")]
-mod printed;
-#[path = "support/processes.rs"]
-#[allow(dead_code, unreachable_pub, reason = "other tests use more of it")]
-mod processes;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use processes::{START, clock, event, info, processes, write};
+use crate::processes::{START, clock, event, info, processes, write};
 use proptest::prelude::*;
 use usertrace::ctf::{StreamChannel, StreamOf, StreamWriter, TraceWriter};
 use usertrace::reader::{Item, Patterns, Printer, Problem, Reader, Selection, What};
@@ -104,7 +94,7 @@ proptest! {
             write(directory.path(), pid, process);
         }
         let zone = std::env::var("TZ").unwrap_or_default();
-        let (stdout, stderr) = printed::babeltrace(directory.path(), &zone);
+        let (stdout, stderr) = crate::printed::babeltrace(directory.path(), &zone);
         let read = read(directory.path());
         prop_assert!(read.problems.is_empty(), "{:?}", read.problems);
         let expected = String::from_utf8_lossy(&stdout);
@@ -167,7 +157,7 @@ fn b1_labels_of_several_ranges_are_shown_as_babeltrace2_does() {
     let read = read(directory.path());
     assert_eq!(read.events, 14);
     let zone = std::env::var("TZ").unwrap_or_default();
-    let (stdout, _) = printed::babeltrace(directory.path(), &zone);
+    let (stdout, _) = crate::printed::babeltrace(directory.path(), &zone);
     assert_eq!(
         String::from_utf8_lossy(&read.text),
         String::from_utf8_lossy(&stdout)

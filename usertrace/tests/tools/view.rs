@@ -1,9 +1,5 @@
 //! `usertrace view`: what it prints, and how it ends (E8, C7, F1).
 
-#[path = "support/printed.rs"]
-#[allow(unreachable_pub, reason = "a module of its own elsewhere")]
-mod printed;
-
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -91,7 +87,7 @@ fn e8_it_prints_what_babeltrace2_prints_in_each_zone() {
         "Asia/Kolkata",
         "XYZ-1:30ABC,J318/23:30,J365",
     ] {
-        let (expected, _) = printed::babeltrace(directory.path(), zone);
+        let (expected, _) = crate::printed::babeltrace(directory.path(), zone);
         let output = command(directory.path(), &["."]).env("TZ", zone).output();
         let output = output.unwrap();
         assert_eq!(output.status.code(), Some(0));

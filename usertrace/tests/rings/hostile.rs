@@ -1,15 +1,13 @@
 //! The reader of memory that is whatever a process makes of it, while it is read (A11, F4): it ends, in bounded time
 //! and memory, goes forward, and tells of nothing that the bytes do not say.
 
-mod support;
-
 use std::cell::RefCell;
 use std::convert::Infallible;
 
+use crate::support::runs::{Runs, told};
+use crate::support::shared::SharedRing;
+use crate::support::{RingWriter, events};
 use proptest::prelude::*;
-use support::runs::{Runs, told};
-use support::shared::SharedRing;
-use support::{RingWriter, events};
 use usertrace::ring::{
     Format, Frozen, Geometry, Item, Patience, PayloadLengths, Positions, RingMemory, RingReader,
 };
@@ -361,12 +359,12 @@ proptest! {
             let mut other = reader.clone();
             let mut items = Vec::new();
             let patience = Patience::Last;
-            let Ok(()) = reader.read(&mut memory, ring.head, patience, support::events(), &mut |item: Item<'_>| {
+            let Ok(()) = reader.read(&mut memory, ring.head, patience, crate::support::events(), &mut |item: Item<'_>| {
                 items.push(told(item));
                 Ok::<_, Infallible>(())
             });
-            let mut runs = Runs::new(support::events(), refuses, has_room);
-            let Ok(()) = other.read(&mut memory, ring.head, patience, support::events(), &mut runs);
+            let mut runs = Runs::new(crate::support::events(), refuses, has_room);
+            let Ok(()) = other.read(&mut memory, ring.head, patience, crate::support::events(), &mut runs);
             prop_assert_eq!(&runs.items, &items);
             prop_assert_eq!(other.position(), reader.position());
             prop_assert_eq!(other.counts(), reader.counts());

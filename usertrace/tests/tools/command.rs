@@ -1,13 +1,11 @@
 //! The command itself: its exit statuses, and what it prints (C7, F1).
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use support::dump::{PAGE, Process, SYNC, Style, Trace, elf, file, machine};
-use support::{babeltrace, words};
+use crate::support::dump::{PAGE, Process, SYNC, Style, Trace, elf, file, machine};
+use crate::support::{babeltrace, words};
 
 fn usertrace(arguments: &[&str], directory: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_usertrace"))
@@ -21,7 +19,7 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-fn dump() -> support::dump::Machine {
+fn dump() -> crate::support::dump::Machine {
     let mut process = Process::new(1, 101, "prog", 2);
     process.control[0].meta(SYNC[0], "1 t:number 6 u64 n");
     for n in 0..100u64 {

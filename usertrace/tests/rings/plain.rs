@@ -1,11 +1,9 @@
 //! The reader of rings, on rings that are whole, cut off, overtaken, and damaged (A10, C7, E7, F4).
 
-mod support;
-
 use std::sync::LazyLock;
 
+use crate::support::{RingWriter, read_each};
 use proptest::prelude::*;
-use support::{RingWriter, read_each};
 use usertrace::metadata::EventTable;
 use usertrace::ring::{
     Counts, Format, Frozen, GapKind, Geometry, Item, Patience, PayloadLengths, Positions,

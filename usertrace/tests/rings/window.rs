@@ -1,9 +1,7 @@
 //! A sub-buffer is copied and parsed window by window: whatever is in it, what is told does not depend on their size (F4).
 
-mod support;
-
+use crate::support::{RingWriter, events, read_each};
 use proptest::prelude::*;
-use support::{RingWriter, events, read_each};
 use usertrace::ring::{Counts, Format, Frozen, Geometry, Patience, Positions, RingReader};
 use usertrace::writer::Protocol;
 

@@ -1,13 +1,7 @@
 //! B1: fields of any type, with any values, and what `babeltrace2` reads of them.
 
-#[path = "support/babeltrace.rs"]
-#[allow(dead_code, unreachable_pub, reason = "other tests use more of it")]
-mod babeltrace;
-#[path = "support/fields.rs"]
-#[allow(dead_code, unreachable_pub, reason = "other tests use more of it")]
-mod fields;
-
-use fields::{encode, types};
+use crate::fields::{encode, types};
+use crate::support::babeltrace;
 use proptest::prelude::*;
 use usertrace::ctf::{Clock, StreamChannel, StreamOf, TraceInfo, TraceOf, TraceWriter};
 use usertrace::metadata::EventTable;

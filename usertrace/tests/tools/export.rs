@@ -1,21 +1,11 @@
 //! `usertrace export`: what it writes is what `usertrace view` prints, as far as another reader can tell (E8, F1).
 
-#[path = "support/fields.rs"]
-#[allow(dead_code, unreachable_pub, reason = "other tests use more of it")]
-mod fields;
-#[path = "support/processes.rs"]
-#[allow(dead_code, unreachable_pub, reason = "other tests use more of it")]
-mod processes;
-#[path = "support/tools.rs"]
-#[allow(dead_code, unreachable_pub, reason = "other tests use more of it")]
-mod tools;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use processes::{clock, event, info, processes, write};
+use crate::processes::{clock, event, info, processes, write};
 use proptest::prelude::*;
 use serde_json::Value;
 use usertrace::ctf::{StreamChannel, StreamOf, StreamWriter, TraceWriter};
@@ -370,7 +360,7 @@ fn ask(directory: &Path, arguments: &[&str], queries: &[&str]) -> Vec<Vec<Vec<Va
     let complaints =
         "select name, value from stats where severity in ('error', 'data_loss') and value > 0";
     let queries = [&[complaints], queries].concat();
-    let mut answers = tools::trace_processor(&directory.join("out"), &queries);
+    let mut answers = crate::tools::trace_processor(&directory.join("out"), &queries);
     assert!(answers.remove(0).is_empty());
     answers
 }
@@ -674,6 +664,6 @@ fn the_trace_processor_complains() {
     let file = directory.path().join("out");
     let bytes = fs::read(&file).unwrap();
     fs::write(&file, &bytes[..bytes.len() - 40]).unwrap();
-    let said = std::panic::catch_unwind(|| tools::trace_processor(&file, count));
+    let said = std::panic::catch_unwind(|| crate::tools::trace_processor(&file, count));
     assert!(said.map_or(true, |answers| answers[0] != [[Value::from("12")]]));
 }

@@ -1,11 +1,9 @@
 //! The reader of rings in which pages are missing that there was no memory for (F2, F4): what lies before them in their
 //! sub-buffers is told, and nothing else; each hole is counted, and is no damage.
 
-mod support;
-
+use crate::support::shared::SharedRing;
+use crate::support::{RingWriter, events, read_each};
 use proptest::prelude::*;
-use support::shared::SharedRing;
-use support::{RingWriter, events, read_each};
 use usertrace::ring::{
     Counts, Format, Frozen, GapKind, Geometry, Item, Patience, Positions, RingReader,
 };

@@ -1,0 +1,9 @@
+//! The reader of rings: whatever a program wrote, and however far it came (F4, E7).
+
+mod hostile;
+mod lost;
+mod plain;
+mod shared;
+#[path = "../support/mod.rs"]
+mod support;
+mod window;
