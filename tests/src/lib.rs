@@ -39,6 +39,7 @@ pub mod maps;
 pub mod page_tables;
 pub mod parse;
 pub mod program;
+pub mod progress;
 pub mod random;
 pub mod raw;
 pub mod reader;

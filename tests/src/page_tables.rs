@@ -12,7 +12,7 @@ use usertrace_sys::crash::{
     LTT_CRASH_ADDRESS, LTT_CRASH_MAGIC, LTT_CRASH_PRESENT, LttCrashContent, LttCrashEntry,
     LttCrashPage, LttCrashRoot, LttCrashTree,
 };
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 const PAGE: u64 = 4096;
 /// Words in a table.
@@ -58,12 +58,11 @@ impl KernelMemory {
         page
     }
 
-    fn words(&self, address: u64) -> Vec<u64> {
-        let page = self.page(address);
-        let words = page.chunks_exact(8);
+    fn words(&self, address: u64) -> [u64; FANOUT as usize] {
+        let mut words = [0; FANOUT as usize];
+        let presence = self.memory.read(address, words.as_mut_bytes());
+        assert_eq!(presence, Presence::Whole, "{address:#x}");
         words
-            .map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes")))
-            .collect()
     }
 
     /// The value of a line of the vmcoreinfo.
@@ -92,9 +91,14 @@ impl KernelMemory {
     #[must_use]
     pub fn mappings(&self, wanted: &BTreeSet<u64>) -> BTreeMap<u64, Vec<u64>> {
         let has_five = self.line("NUMBER(pgtable_l5_enabled)") == "1";
+        let mut numbers = vec![false; wanted.last().map_or(0, |last| last / PAGE + 1) as usize];
+        for page in wanted {
+            numbers[(page / PAGE) as usize] = true;
+        }
         let mut walk = Walk {
             memory: self,
             wanted,
+            numbers,
             seen: HashSet::new(),
             found: BTreeMap::new(),
         };
@@ -148,6 +152,8 @@ impl KernelMemory {
 struct Walk<'a> {
     memory: &'a KernelMemory,
     wanted: &'a BTreeSet<u64>,
+    /// Whether a page is wanted, by its number: most pages are not, and a look here is quick.
+    numbers: Vec<bool>,
     /// Tables that were read, with their levels. KASAN maps the same tables at many addresses.
     seen: HashSet<(u64, u32)>,
     found: BTreeMap<u64, Vec<u64>>,
@@ -178,6 +184,10 @@ impl Walk<'_> {
                 continue;
             }
             let first = word & ADDRESS & !(len - 1);
+            let is_wanted = |number: u64| self.numbers.get(number as usize) == Some(&true);
+            if level == 0 && !is_wanted(first / PAGE) {
+                continue;
+            }
             for &page in self.wanted.range(first..first + len) {
                 self.found.entry(page).or_default().push(at + page - first);
             }

@@ -6,7 +6,8 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::Arguments;
+use usertrace_tests::progress::{self, Case};
 use usertrace_tests::reader::Reader;
 use usertrace_tests::{control, guest, program, wait};
 
@@ -62,18 +63,17 @@ fn f8_who_comes_later_is_traced_too() {
 }
 
 fn main() -> ExitCode {
-    let mut arguments = Arguments::from_args();
+    let arguments = Arguments::from_args();
     if !arguments.list
         && let Err(why) = guest::check()
     {
         eprintln!("boot-tests: {why}");
         return ExitCode::FAILURE;
     }
-    arguments.test_threads = Some(1);
-    let cases: [(_, fn()); 3] = [
+    let cases = [
         (
             "f8_the_trace_is_as_it_was_asked_for",
-            f8_the_trace_is_as_it_was_asked_for,
+            f8_the_trace_is_as_it_was_asked_for as fn(),
         ),
         (
             "f8_the_first_process_was_traced",
@@ -84,14 +84,10 @@ fn main() -> ExitCode {
             f8_who_comes_later_is_traced_too,
         ),
     ];
-    let trials = cases
-        .into_iter()
-        .map(|(name, test)| {
-            Trial::test(name, move || {
-                test();
-                Ok(())
-            })
-        })
-        .collect();
-    libtest_mimic::run(&arguments, trials).exit_code()
+    let cases = cases.map(|(name, test)| Case {
+        name,
+        kind: "",
+        test,
+    });
+    progress::run(arguments, &cases, || {})
 }

@@ -11,6 +11,7 @@ mod consumer;
 mod contexts;
 mod control;
 mod cycles;
+mod debug;
 mod discovery;
 mod events;
 mod flight;
@@ -39,10 +40,9 @@ mod update;
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
-use std::time::{Duration, Instant};
 
-use libtest_mimic::{Arguments, Trial};
-use usertrace_tests::guest;
+use libtest_mimic::Arguments;
+use usertrace_tests::{guest, progress};
 
 /// A test: its name, which begins with the requirements that it is for, and what it does.
 type Case = (&'static str, fn());
@@ -111,9 +111,6 @@ const ON_ONE_KERNEL: &[&[Case]] = &[
 /// only, in a guest whose processors take turns (`scripts/guest --turns -- guest-tests f9_`).
 const CHANGE_CODE: &[&[Case]] = &[kernel_events::CHANGE_CODE];
 
-/// Tests that take longer say so, for those who wonder what takes so long.
-const LONG: Duration = Duration::from_secs(10);
-
 /// What says which back end a program takes.
 const BACKEND: &str = "USERTRACE_BACKEND";
 
@@ -132,37 +129,47 @@ fn begin_without_buffers() {
     unsafe { std::env::remove_var(BACKEND) };
 }
 
+/// All cases, each with the kind that `scripts/test` selects by.
+fn all() -> Vec<progress::Case> {
+    let lists = [
+        ("", ALL),
+        ("release", ON_ONE_KERNEL),
+        ("turns", CHANGE_CODE),
+    ];
+    let mut all = Vec::new();
+    for (kind, list) in lists {
+        for &(name, test) in list.iter().copied().flatten() {
+            let is_state = kind.is_empty() && debug::CHANGE_STATE.contains(&name);
+            let kind = if is_state { "state" } else { kind };
+            all.push(progress::Case { name, kind, test });
+        }
+    }
+    for name in debug::CHANGE_STATE {
+        let is_there = all
+            .iter()
+            .any(|case| case.name == *name && case.kind == "state");
+        assert!(is_there, "there is no test {name}");
+    }
+    all
+}
+
 fn main() -> ExitCode {
     begin_without_buffers();
-    let mut arguments = Arguments::from_args();
+    let arguments = Arguments::from_args();
     if !arguments.list
         && let Err(why) = guest::check()
     {
         eprintln!("guest-tests: {why}");
         return ExitCode::FAILURE;
     }
-    // They fork, and the traces and slots of the system are there once.
-    arguments.test_threads = Some(1);
-    let by_name = arguments.filter.is_some();
-    let once = (by_name || !guest::is_debug()).then_some(ON_ONE_KERNEL);
-    let change_code = by_name.then_some(CHANGE_CODE);
-    let trials = [ALL]
-        .into_iter()
-        .chain(once)
-        .chain(change_code)
-        .flatten()
-        .flat_map(|cases| cases.iter())
-        .map(|&(name, test)| {
-            Trial::test(name, move || {
-                usertrace_tests::control::remove_all();
-                let begun = Instant::now();
-                test();
-                if begun.elapsed() > LONG {
-                    println!("{} s", begun.elapsed().as_secs());
-                }
-                Ok(())
-            })
-        })
-        .collect();
-    libtest_mimic::run(&arguments, trials).exit_code()
+    let mut cases = all();
+    // By hand, without a name: what this kernel is for.
+    if !arguments.list && arguments.filter.is_none() && !progress::is_driven() {
+        cases.retain(|case| match case.kind {
+            "turns" => false,
+            "release" => !guest::is_debug(),
+            _ => true,
+        });
+    }
+    progress::run(arguments, &cases, usertrace_tests::control::remove_all)
 }

@@ -423,7 +423,9 @@ fn e6_d3_events_that_cannot_be_described_are_told_of() {
     let program = program::path("lttng-program");
     // A CPU has a ring: all descriptions are to be in one.
     let program = program.to_str().expect("UTF-8");
-    let program = ["--pthread", "--dl", "--", "taskset", "-c", "0", program];
+    // Three libraries describe twice what the crowded channel has room for, however long the program's path is.
+    let libraries = ["--malloc", "--pthread", "--dl"];
+    let program = [&libraries[..], &["--", "taskset", "-c", "0", program]].concat();
     let told = "not all events could be described";
 
     let crowded = Trace::create("crowded");
