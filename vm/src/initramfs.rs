@@ -24,6 +24,14 @@ fn programs() -> Result<PathBuf> {
         .map_err(anyhow::Error::msg)
 }
 
+/// Builds the guest's first process, unless that was done before.
+///
+/// # Errors
+/// Cargo cannot build it.
+pub fn build_first_process() -> Result<()> {
+    programs().map(|_| ())
+}
+
 fn build_programs() -> Result<PathBuf> {
     let dir = target_dir().join("guest");
     let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))

@@ -23,8 +23,6 @@ mod monitor;
 mod outcome;
 mod paths;
 mod qemu;
-#[cfg(test)]
-mod requirements;
 mod run_dir;
 mod shell;
 mod splat;
@@ -34,6 +32,7 @@ pub mod tally;
 pub use gdb::{Debugger, Registers};
 pub use guest::{CRASH_ROOT, Guest, Run};
 pub use image::{ImageFormat, Monitor};
+pub use initramfs::build_first_process;
 pub use outcome::Outcome;
 pub use paths::{KernelConfig, cache_dir, kernel_image, repository, target_dir};
 pub use streams::Streams;

@@ -1,6 +1,5 @@
 //! The command behind `scripts/guest` and the sums of `scripts/test`.
 
-mod lane;
 mod suite;
 
 use std::ffi::OsString;
@@ -25,12 +24,8 @@ struct Cli {
 enum What {
     /// Boot the patched kernel and run one command in it, as root
     Guest(GuestArgs),
-    /// Run every test, or those of some sections, and print one sum over all, last
-    Test {
-        /// Sections [default: all]
-        #[arg(value_enum)]
-        sections: Vec<suite::Section>,
-    },
+    /// Run the tests of a tier, and print one sum over all, last
+    Test(suite::Options),
     /// Add up the results of test programs, read from standard input
     Tally {
         /// What prints them
@@ -123,10 +118,7 @@ fn main() -> ExitCode {
     });
     let done = match cli.what {
         What::Guest(args) => guest(args),
-        What::Test { sections } => suite::check_place()
-            .and_then(|()| lane::catch_signals())
-            .and_then(|()| suite::run(&sections))
-            .map(|well| ExitCode::from(u8::from(!well))),
+        What::Test(options) => suite::run(&options).map(|well| ExitCode::from(u8::from(!well))),
         What::Tally { format } => tally(format),
     };
     done.unwrap_or_else(|e| {

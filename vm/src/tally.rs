@@ -96,7 +96,8 @@ impl Tally {
 }
 
 /// The line without the kernel's time stamp and its one space.
-fn without_stamp(line: &str) -> &str {
+#[must_use]
+pub fn without_stamp(line: &str) -> &str {
     match line
         .strip_prefix('[')
         .and_then(|rest| rest.split_once("] "))

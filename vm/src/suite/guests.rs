@@ -1,0 +1,437 @@
+//! Tests that run in a guest: hands it their names, and reads what it wrote down about each.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use usertrace_vm::tally::Tally;
+use usertrace_vm::{Guest, KernelConfig, Outcome, Streams, target_dir};
+
+use crate::suite::process::{self, Finished, TEST_SILENCE};
+use crate::suite::result::{TestResult, Verdict};
+use crate::suite::schedule::Early;
+use crate::suite::tier::Section;
+
+/// Where the guest finds the tests' names, and writes down their progress. `usertrace_tests::progress` reads it, too.
+const DIRECTORY: &str = "USERTRACE_TEST_DIR";
+/// In it: the names of the tests to run, one a line.
+const TESTS: &str = "tests";
+/// In it: a line when a test begins, and one when it ends.
+const PROGRESS: &str = "progress";
+
+/// How often the guest's progress is read.
+const FOLLOW: Duration = Duration::from_millis(500);
+
+/// A guest, and what it runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Visit {
+    /// The section that its results belong to.
+    pub(crate) section: Section,
+    /// What it is called in reports.
+    pub(crate) name: String,
+    /// The kernel.
+    pub(crate) config: KernelConfig,
+    /// More options of `scripts/guest`.
+    pub(crate) options: Vec<String>,
+    /// The test program.
+    pub(crate) program: &'static str,
+    /// The tests, in the order in which they run.
+    pub(crate) tests: Vec<String>,
+    /// Variables of the tests' environment.
+    pub(crate) variables: Vec<(String, String)>,
+}
+
+impl Visit {
+    /// Boots the guest, and runs the tests. Those that pass are told at once; the rest, with what was printed, at the end.
+    pub(crate) fn run(&self, early: &Early) -> Vec<TestResult> {
+        match self.try_run(early) {
+            Ok(results) => results,
+            Err(e) => vec![self.result("", Verdict::Failed(format!("{e:#}")), Duration::ZERO, "")],
+        }
+    }
+
+    fn try_run(&self, early: &Early) -> Result<Vec<TestResult>> {
+        let out = tempfile::tempdir().context("making the guest's /out")?;
+        let names: Vec<_> = self.tests.iter().map(|name| format!("{name}\n")).collect();
+        fs::write(out.path().join(TESTS), names.concat()).context("writing the tests' names")?;
+        let file = out.path().join(PROGRESS);
+        let read = || fs::read_to_string(&file).unwrap_or_default();
+        let (over, is_over) = channel::<()>();
+        let (finished, told) = std::thread::scope(|scope| {
+            let read = &read;
+            let follow = scope.spawn(move || {
+                let mut told = HashSet::new();
+                // Ends when the other end is dropped.
+                while is_over.recv_timeout(FOLLOW) == Err(RecvTimeoutError::Timeout) {
+                    self.tell_passed(&read(), &mut told, early);
+                }
+                told
+            });
+            let finished = process::run(self.command(out.path()), TEST_SILENCE);
+            drop(over);
+            (finished, follow.join().unwrap_or_default())
+        });
+        let progress = read();
+        Ok(self.rest(&finished, &progress, &told))
+    }
+
+    /// Tells of the tests that have passed since the last time.
+    fn tell_passed(&self, progress: &str, told: &mut HashSet<String>, early: &Early) {
+        let ended = ended(progress);
+        for test in &self.tests {
+            if let Some(ended) = ended.get(&**test)
+                && ended.has_passed
+                && told.insert(test.clone())
+            {
+                early.send(self.result(test, Verdict::Passed, ended.time, ""));
+            }
+        }
+    }
+
+    /// The results that were not told yet.
+    fn rest(&self, finished: &Finished, progress: &str, told: &HashSet<String>) -> Vec<TestResult> {
+        let ended = ended(progress);
+        let mut results = Vec::new();
+        for test in self.tests.iter().filter(|test| !told.contains(*test)) {
+            let (verdict, time) = match ended.get(&**test) {
+                Some(Ended { has_passed, time }) => (verdict(*has_passed), *time),
+                None if began(progress, test) => {
+                    let why = "the guest ended during this test".to_owned();
+                    (Verdict::Failed(why), Duration::ZERO)
+                }
+                None => {
+                    let why = "not run: the guest ended before".to_owned();
+                    (Verdict::Skipped(why), Duration::ZERO)
+                }
+            };
+            let output = match verdict {
+                Verdict::Failed(_) => &about(&finished.output, test),
+                _ => "",
+            };
+            results.push(self.result(test, verdict, time, output));
+        }
+        let counted = Tally::of_libtest(&finished.stdout);
+        let passed = ended.values().filter(|ended| ended.has_passed).count() as u64;
+        let why = match &finished.outcome {
+            // A guest that failed for another reason than a test: a kernel splat, a hang, a panic.
+            Err(why) if !results.iter().any(TestResult::has_failed) => Some(why.clone()),
+            Err(_) => None,
+            Ok(()) if passed != self.tests.len() as u64 => Some(format!(
+                "the guest's status is 0, but {passed} of {} tests passed",
+                self.tests.len()
+            )),
+            Ok(()) if counted.passed != passed => Some(format!(
+                "{passed} tests passed, but the program counts {counted}"
+            )),
+            Ok(()) => None,
+        };
+        if let Some(why) = why {
+            let verdict = Verdict::Failed(why);
+            results.push(self.result("", verdict, finished.time, &finished.output));
+        }
+        results
+    }
+
+    fn command(&self, out: &Path) -> Command {
+        let mut command = Command::new(target_dir().join("debug/usertrace-vm"));
+        command
+            .args(["guest", "--config", &self.config.to_string()])
+            // A test that hangs is silent; how long all take depends on the machine.
+            .args(["--timeout", "7200", "--env"])
+            .arg(format!("{DIRECTORY}=/out"))
+            .args(&self.options);
+        for (name, value) in &self.variables {
+            command.arg("--env").arg(format!("{name}={value}"));
+        }
+        command
+            .arg("--out")
+            .arg(out)
+            .arg("--")
+            .arg(target_dir().join("debug").join(self.program));
+        command
+    }
+
+    fn result(&self, name: &str, verdict: Verdict, time: Duration, output: &str) -> TestResult {
+        TestResult {
+            section: self.section,
+            program: if name.is_empty() {
+                self.name.clone()
+            } else {
+                format!("{} [{}]", self.program, self.config)
+            },
+            name: name.into(),
+            verdict,
+            time,
+            output: output.into(),
+        }
+    }
+}
+
+/// How a test ended in the guest.
+#[derive(Debug, PartialEq, Eq)]
+struct Ended {
+    has_passed: bool,
+    time: Duration,
+}
+
+fn verdict(has_passed: bool) -> Verdict {
+    if has_passed {
+        Verdict::Passed
+    } else {
+        Verdict::Failed("failed".into())
+    }
+}
+
+/// The tests that ended: `passed MILLISECONDS NAME` or `failed MILLISECONDS NAME`.
+fn ended(progress: &str) -> HashMap<&str, Ended> {
+    let line = |line| {
+        let mut words = str::splitn(line, 3, ' ');
+        let has_passed = match words.next()? {
+            "passed" => true,
+            "failed" => false,
+            _ => return None,
+        };
+        let time = Duration::from_millis(words.next()?.parse().ok()?);
+        Some((words.next()?, Ended { has_passed, time }))
+    };
+    progress.lines().filter_map(line).collect()
+}
+
+/// Whether the test began: `begins NAME`.
+fn began(progress: &str, test: &str) -> bool {
+    progress
+        .lines()
+        .any(|line| line.strip_prefix("begins ") == Some(test))
+}
+
+/// The part of the output from this test's beginning, which standard error says, to the next one's; and what stands at the end,
+/// from the harness: how the guest ended, and where its console log is.
+fn about(output: &str, test: &str) -> String {
+    let begin = format!("begins {test}\n");
+    let Some((_, rest)) = output.split_once(&begin) else {
+        return output.to_owned();
+    };
+    match rest.split_once("\nbegins ") {
+        None => rest.to_owned(),
+        Some((part, _)) => {
+            let harness = rest.find("--- the end of the console");
+            let harness = harness.and_then(|at| rest.get(at..)).unwrap_or_default();
+            format!("{part}\n{harness}")
+        }
+    }
+}
+
+/// The kernel's own unit tests, which run at boot and report on the console; then the series' test program in C.
+pub(crate) fn kernels_own_tests(
+    section: Section,
+    config: KernelConfig,
+    kselftest: PathBuf,
+) -> Vec<TestResult> {
+    let result = |name: String, verdict: Verdict, output: String| TestResult {
+        section,
+        program: format!("kernel's own tests [{config}]"),
+        name,
+        verdict,
+        time: Duration::ZERO,
+        output,
+    };
+    let run = || -> Result<_> {
+        let guest = Guest::new(config)?
+            .append("kunit.enable=1 kunit.autorun=1")
+            .command([kselftest]);
+        let run = guest.run(Streams::capture())?;
+        let console = fs::read(&run.console).context("reading the console log")?;
+        Ok((String::from_utf8_lossy(&console).into_owned(), run))
+    };
+    let (console, run) = match run() {
+        Ok(ran) => ran,
+        Err(e) => {
+            let why = Verdict::Failed(format!("{e:#}"));
+            return vec![result(String::new(), why, String::new())];
+        }
+    };
+    let output = String::from_utf8_lossy(&run.stdout).into_owned();
+    let mut results = Vec::new();
+    for (suite, text) in [("KUnit", &console), ("kselftest", &output)] {
+        let tests = ktap(text);
+        if tests.is_empty() {
+            let why = Verdict::Failed("no test reported a result".into());
+            results.push(result(suite.into(), why, text.clone()));
+        }
+        for (name, verdict) in tests {
+            let output = match verdict {
+                Verdict::Failed(_) => text.clone(),
+                _ => String::new(),
+            };
+            results.push(result(format!("{suite}::{name}"), verdict, output));
+        }
+    }
+    if run.outcome != Outcome::Passed && !results.iter().any(TestResult::has_failed) {
+        let why = Verdict::Failed(run.outcome.to_string());
+        results.push(result(String::new(), why, run.explain()));
+    }
+    results
+}
+
+/// The innermost tests in KTAP output. A plan, `1..N`, promises N results: those that do not come fail.
+fn ktap(output: &str) -> Vec<(String, Verdict)> {
+    let mut tests: Vec<(String, Verdict)> = Vec::new();
+    // For each depth, the plan, and how many results have come.
+    let mut plans: Vec<(usize, u64, u64)> = Vec::new();
+    let mut inner: Option<usize> = None;
+    for line in output.lines() {
+        let line = usertrace_vm::tally::without_stamp(line);
+        let text = line.trim_start();
+        let depth = line.len() - text.len();
+        if let Some(count) = text
+            .strip_prefix("1..")
+            .and_then(|count| count.parse().ok())
+        {
+            plans.push((depth, count, 0));
+            continue;
+        }
+        let (has_passed, rest) = match (text.strip_prefix("ok "), text.strip_prefix("not ok ")) {
+            (Some(rest), _) => (true, rest),
+            (_, Some(rest)) => (false, rest),
+            _ => continue,
+        };
+        // The plans of deeper levels end here.
+        while let Some(&(of, promised, came)) = plans.last()
+            && of > depth
+        {
+            plans.pop();
+            if came < promised {
+                tests.push(missing(promised - came));
+            }
+        }
+        if let Some((of, _, came)) = plans.last_mut()
+            && *of == depth
+        {
+            *came += 1;
+        }
+        // A suite's own result follows those of its tests, and is less indented.
+        let is_sum = inner.is_some_and(|inner| depth < inner);
+        inner = Some(depth);
+        if is_sum {
+            continue;
+        }
+        let name = rest.split_once(' ').map_or(rest, |(_, name)| name);
+        let (name, comment) = name.split_once('#').unwrap_or((name, ""));
+        let name = name.trim_start_matches("- ").trim().to_owned();
+        let verdict = if comment.trim_start().starts_with("SKIP") {
+            Verdict::Skipped(comment.trim().into())
+        } else {
+            verdict(has_passed)
+        };
+        tests.push((name, verdict));
+    }
+    for (_, promised, came) in plans {
+        if came < promised {
+            tests.push(missing(promised - came));
+        }
+    }
+    tests
+}
+
+fn missing(count: u64) -> (String, Verdict) {
+    let why = format!("{count} promised results did not come");
+    ("plan".into(), Verdict::Failed(why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_tells_how_tests_ended() {
+        let progress = "begins a\npassed 12 a\nbegins b\nfailed 3 b\nbegins c\n";
+        let ended = ended(progress);
+        assert!(ended["a"].has_passed && !ended["b"].has_passed);
+        assert_eq!(ended["a"].time, Duration::from_millis(12));
+        assert!(began(progress, "c") && !ended.contains_key("c") && !began(progress, "d"));
+    }
+
+    #[test]
+    fn failed_test_shows_its_own_output_and_the_harnesss() {
+        let output = "begins a\n1\nbegins b\n2\nbegins c\n3\n--- the end of the console ---\n4\n";
+        let text = about(output, "b");
+        assert!(text.contains('2') && text.contains('4'), "{text}");
+        assert!(!text.contains('1') && !text.contains('3'), "{text}");
+    }
+
+    #[test]
+    fn guest_that_dies_fails_its_test_and_skips_the_rest() {
+        let visit = Visit {
+            section: Section::Guest,
+            name: "guest".into(),
+            config: KernelConfig::Release,
+            options: Vec::new(),
+            program: "guest-tests",
+            tests: ["a", "b", "c"].map(str::to_owned).into(),
+            variables: Vec::new(),
+        };
+        let finished = |outcome| Finished {
+            stdout: String::new(),
+            output: "begins b\nboom\n".into(),
+            outcome,
+            time: Duration::ZERO,
+        };
+        let told = HashSet::from(["a".to_owned()]);
+        let died = finished(Err("panic".into()));
+        let results = visit.rest(&died, "begins a\npassed 1 a\nbegins b\n", &told);
+        assert_eq!(results.len(), 2);
+        assert!(results[0].has_failed() && results[0].output.contains("boom"));
+        assert!(matches!(results[1].verdict, Verdict::Skipped(_)));
+        // All tests passed, and the kernel reported a mistake of its own after that.
+        let all = "passed 1 a\npassed 1 b\npassed 1 c\n";
+        let told = ["a", "b", "c"].map(str::to_owned).into();
+        assert!(visit.rest(&died, all, &told)[0].has_failed());
+        // A status of 0 does not do where tests did not run.
+        let results = visit.rest(&finished(Ok(())), "passed 1 a\n", &HashSet::new());
+        assert!(results.iter().any(TestResult::has_failed));
+        assert!(
+            visit
+                .rest(&finished(Ok(())), "", &HashSet::new())
+                .iter()
+                .any(TestResult::has_failed)
+        );
+    }
+
+    const KUNIT: &str = "[    0.5] KTAP version 1\n\
+        [    0.5] 1..2\n\
+        [    0.5]     KTAP version 1\n\
+        [    0.5]     # Subtest: ltt\n\
+        [    0.5]     1..3\n\
+        [    0.5]     ok 1 one\n\
+        [    0.5]     not ok 2 two\n\
+        [    0.5]     ok 3 three # SKIP no reason\n\
+        [    0.5] # ltt: pass:1 fail:1 skip:1 total:3\n\
+        [    0.5] not ok 1 ltt\n\
+        [    0.5]     1..1\n\
+        [    0.5]     ok 1 other\n\
+        [    0.5] ok 2 others\n";
+
+    #[test]
+    fn innermost_ktap_results_are_tests() {
+        let tests = ktap(KUNIT);
+        let names: Vec<_> = tests.iter().map(|(name, _)| &**name).collect();
+        assert_eq!(names, ["one", "two", "three", "other"]);
+        assert_eq!(tests[0].1, Verdict::Passed);
+        assert!(matches!(tests[1].1, Verdict::Failed(_)));
+        assert!(matches!(tests[2].1, Verdict::Skipped(_)));
+    }
+
+    #[test]
+    fn results_that_ktap_promised_and_did_not_print_fail() {
+        let lines: Vec<_> = KUNIT.lines().filter(|line| !line.contains("one")).collect();
+        let tests = ktap(&lines.join("\n"));
+        assert!(tests.iter().any(|(name, _)| name == "plan"), "{tests:?}");
+        let flat = ktap("TAP version 13\n1..2\nok 1 a.b\n");
+        assert_eq!(flat.len(), 2);
+        assert!(matches!(flat[1].1, Verdict::Failed(_)));
+    }
+}

@@ -1,0 +1,889 @@
+//! What each tier runs: the jobs, and what it leaves out.
+
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use usertrace_vm::tally::Tally;
+use usertrace_vm::{KernelConfig, cache_dir, repository, target_dir};
+
+use crate::suite::guests::{Visit, kernels_own_tests};
+use crate::suite::history::History;
+use crate::suite::process::{self, SILENCE};
+use crate::suite::programs::{self, Listed, Program, cargo, listed};
+use crate::suite::result::{TestResult, Verdict, full_name};
+use crate::suite::schedule::{Done, Early, Job, Need, Task};
+use crate::suite::tier::{Section, Tier};
+
+/// Programs whose tests share something that takes long to set up: all tests run in one process.
+const WHOLE: &[&str] = &[
+    "usertrace-bench::code",
+    "usertrace-c::lttng",
+    "usertrace-c::package",
+    "usertrace-c::programs",
+];
+/// The tests of the harness, which boot guests.
+const HARNESS: &str = "usertrace-vm::harness";
+/// Guest tests for the release kernel only: they take long, and ask nothing of the series that others do not.
+const RELEASE_ONLY: &str = "release";
+/// Guest tests that change the kernel's state in ways of their own: the middle tier runs them on the debug kernel, too.
+const STATE: &str = "state";
+/// Guest tests in which the kernel changes its own code: they run where emulated processors take turns.
+const TURNS: &str = "turns";
+/// Crash tests that stop at each instruction.
+const SWEEPS: &str = "_at_each_instruction_";
+/// By how much the middle tier divides the large counts of guest tests.
+const MIDDLE_SCALE: &str = "20";
+/// How long the middle tier tries strange commands in a guest.
+const MIDDLE_FUZZ_SECONDS: &str = "15";
+/// How many guests share a kernel's guest tests.
+const GUESTS: usize = 2;
+/// The full tier's counts: the test, the variable, how often in one run, and in how many runs.
+const REPEATS: &[(&str, &str, u32, u32)] = &[
+    ("c7_a10_memory_at_any_instant", "USERTRACE_INSTANTS", 50, 4),
+    ("c7_a10_panic_at_any_instant", "USERTRACE_PANICS", 20, 10),
+    ("c7_a10_reset_at_any_instant", "USERTRACE_RESETS", 50, 4),
+];
+/// How long the full tier fuzzes each target.
+const FUZZ_SECONDS: &str = "180";
+/// How long a sweep may print nothing.
+const SWEEP_SILENCE: Duration = Duration::from_secs(6 * 60 * 60);
+
+/// The jobs of a run.
+#[derive(Default)]
+pub(crate) struct Plan {
+    /// All jobs that are known before anything is built.
+    pub(crate) jobs: Vec<Job>,
+    /// What the run does not cover, for the report.
+    pub(crate) left_out: Vec<String>,
+}
+
+/// What the parts of a plan share.
+#[derive(Clone)]
+pub(crate) struct Context {
+    /// The tier.
+    pub(crate) tier: Tier,
+    /// The sections that run.
+    pub(crate) sections: Vec<Section>,
+    /// What earlier runs left.
+    pub(crate) history: Arc<Mutex<History>>,
+    /// Tests that passed in an earlier run, with the same inputs.
+    pub(crate) kept: Arc<Mutex<BTreeMap<Section, u64>>>,
+}
+
+impl Context {
+    fn has(&self, section: Section) -> bool {
+        self.sections.contains(&section)
+    }
+
+    fn expected(&self, name: &str) -> Option<Duration> {
+        let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        history.expected(name)
+    }
+
+    /// Whether a test need not run: it has passed before. Counts it.
+    fn keep(&self, section: Section, name: &str) -> bool {
+        let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_passed = history.has_passed(section, name);
+        if has_passed {
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            *kept.entry(section).or_default() += 1;
+        }
+        has_passed
+    }
+
+    /// The variables of all tests of this tier.
+    fn variables(&self) -> Vec<(String, String)> {
+        if self.tier == Tier::Full {
+            vec![("USERTRACE_TEST_COUNTS".into(), "full".into())]
+        } else {
+            Vec::new()
+        }
+    }
+
+    fn job(&self, section: Section, name: &str, needs: &[Need], weight: usize, task: Task) -> Job {
+        Job {
+            section,
+            name: name.into(),
+            needs: needs.to_vec(),
+            weight,
+            expected: self.expected(name).unwrap_or(Duration::from_secs(20)),
+            is_whole: false,
+            task,
+        }
+    }
+
+    /// A command whose status is its only result: one test.
+    fn status(
+        &self,
+        plan: &mut Plan,
+        section: Section,
+        name: &'static str,
+        needs: &[Need],
+        command: Command,
+    ) {
+        if self.keep(section, name) {
+            return;
+        }
+        let work = move |_: &Early| Done::from(vec![status(section, name, command)]);
+        let task = Task::Test(Box::new(work));
+        plan.jobs.push(self.job(section, name, needs, 2, task));
+    }
+}
+
+/// All jobs of a run, and of what they need, the builds.
+pub(crate) fn plan(context: &Context) -> Plan {
+    let mut plan = Plan::default();
+    for &section in &context.sections {
+        match section {
+            Section::Host => host(context, &mut plan),
+            Section::Fuzz => fuzz(context, &mut plan),
+            Section::Series => series(context, &mut plan),
+            Section::Guest => guest(context, &mut plan, section, KernelConfig::Release),
+            Section::Debug => guest(context, &mut plan, section, KernelConfig::Debug),
+            Section::Cross => cross(context, &mut plan),
+            Section::Compare => compare(context, &mut plan),
+            // Their tests are found when the programs are built.
+            Section::Harness | Section::Crash => {}
+        }
+    }
+    tests_of_programs(context, &mut plan);
+    builds(context, &mut plan);
+    left_out(context, &mut plan);
+    plan
+}
+
+fn host(context: &Context, plan: &mut Plan) {
+    let section = Section::Host;
+    let format = cargo(&["fmt", "--all", "--check"]);
+    context.status(plan, section, "format", &[], format);
+    // One job for both: cargo runs one build at a time. It comes after the programs, and beside the tests.
+    let lints = cargo(&[
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--locked",
+        "--quiet",
+        "--",
+        "-D",
+        "warnings",
+    ]);
+    let documentation = cargo(&["test", "--doc", "--workspace", "--locked", "--no-fail-fast"]);
+    let names = ["lints", "examples in the documentation"];
+    let [skips_lints, skips_documentation] = names.map(|name| context.keep(section, name));
+    if skips_lints && skips_documentation {
+        return;
+    }
+    let work = move |early: &Early| {
+        if !skips_lints {
+            early.send(status(section, names[0], lints));
+        }
+        if !skips_documentation {
+            early.send(counted(section, names[1], documentation));
+        }
+        Done::default()
+    };
+    let task = Task::Test(Box::new(work));
+    let name = names.join(", ");
+    plan.jobs
+        .push(context.job(section, &name, &[Need::Programs], 2, task));
+}
+
+fn fuzz(context: &Context, plan: &mut Plan) {
+    for (name, target) in [
+        ("fuzzing of dumps", "dump"),
+        ("fuzzing of crash directories", "directory"),
+        ("fuzzing of rings", "ring"),
+        ("fuzzing of traces", "trace"),
+    ] {
+        let command = script("fuzz", &[target, "--seconds", FUZZ_SECONDS]);
+        context.status(plan, Section::Fuzz, name, &[], command);
+    }
+}
+
+fn series(context: &Context, plan: &mut Plan) {
+    let section = Section::Series;
+    if context.tier < Tier::Full {
+        let check = script("kernel", &["check", "--no-clippy"]);
+        context.status(plan, section, "the series", &[], check);
+        return;
+    }
+    let check = script("kernel", &["check"]);
+    context.status(plan, section, "the series", &[], check);
+    let each = script("kernel", &["check", "--each"]);
+    context.status(plan, section, "each patch of the series", &[], each);
+}
+
+/// What runs in guests of one kernel, but for the tests of `guest-tests`.
+fn guest(context: &Context, plan: &mut Plan, section: Section, config: KernelConfig) {
+    let kernel = kernel_need(config);
+    let name = format!("kernel's own tests, {config} kernel");
+    if !context.keep(section, &name) {
+        let own = move |_: &Early| {
+            Done::from(match kselftest_program() {
+                Ok(program) => kernels_own_tests(section, config, program),
+                Err(why) => vec![failed(section, "kernel's own tests", why)],
+            })
+        };
+        let needs = [kernel, Need::Init, Need::Kselftest];
+        let task = Task::Test(Box::new(own));
+        plan.jobs.push(context.job(section, &name, &needs, 2, task));
+    }
+    let boot = "ltt.boot=early,flight,subbuf_size=8192,subbuf_count=4 rdinit=/first";
+    let visit = Visit {
+        section,
+        name: format!("trace from boot, {config} kernel"),
+        config,
+        options: vec!["--append".into(), boot.into()],
+        program: "boot-tests",
+        tests: Vec::new(),
+        variables: context.variables(),
+    };
+    let context_ = context.clone();
+    let name = visit.name.clone();
+    let list = move |_: &Early| {
+        Done::found(match list_program("boot-tests") {
+            Ok(tests) => visit_job(&context_, visit, &tests).into_iter().collect(),
+            Err(why) => vec![failing(&context_, section, "boot-tests", why)],
+        })
+    };
+    let mut job = context.job(
+        section,
+        &name,
+        &[Need::Programs],
+        1,
+        Task::Test(Box::new(list)),
+    );
+    // Listing takes no time, and what it finds does.
+    job.expected = Duration::MAX;
+    plan.jobs.push(job);
+    if config == KernelConfig::Release {
+        let mut bench = Command::new(debug_program("usertrace-vm"));
+        bench
+            .args(["guest", "--smp", "1", "--icount", "--"])
+            .arg(target_dir().join("release/guest-bench"));
+        let needs = [kernel, Need::Init, Need::GuestBench];
+        context.status(plan, section, "guest-bench", &needs, bench);
+    }
+}
+
+fn kernel_need(config: KernelConfig) -> Need {
+    match config {
+        KernelConfig::Release => Need::ReleaseKernel,
+        KernelConfig::Debug => Need::DebugKernel,
+    }
+}
+
+fn cross(context: &Context, plan: &mut Plan) {
+    let section = Section::Cross;
+    let name = "code for aarch64 and riscv64";
+    if context.keep(section, name) {
+        return;
+    }
+    let work = move |_: &Early| {
+        let possible = process::run(script("cross", &["possible"]), SILENCE);
+        if possible.outcome.is_err() {
+            let mut result = failed(section, name, String::new());
+            result.verdict = Verdict::Skipped(possible.output.trim().replace('\n', "; "));
+            return Done::from(vec![result]);
+        }
+        let run = |name, args: &[&str]| status(section, name, script("cross", args));
+        let count = |name, args: &[&str]| counted(section, name, script("cross", args));
+        Done::from(vec![
+            run("aarch64 build", &["build"]),
+            run("aarch64, machine code", &["code"]),
+            count("aarch64, without a kernel", &["user"]),
+            count("aarch64, in a guest", &["boot"]),
+            run("the kernel on arm64 and riscv64", &["kernel"]),
+        ])
+    };
+    let task = Task::Test(Box::new(work));
+    let needs = [Need::CrossKernels];
+    plan.jobs.push(context.job(section, name, &needs, 2, task));
+}
+
+fn compare(context: &Context, plan: &mut Plan) {
+    let section = Section::Compare;
+    let needs = [Need::CompareKernels, Need::ReleaseKernel, Need::Init];
+    let images = script("compare", &["images"]);
+    context.status(plan, section, "images without the tracer", &needs, images);
+    let selftests = script("compare", &["selftests"]);
+    context.status(
+        plan,
+        section,
+        "the kernel's own selftests",
+        &needs,
+        selftests,
+    );
+}
+
+/// The tests that are listed once the programs are built.
+fn tests_of_programs(context: &Context, plan: &mut Plan) {
+    let wanted = [
+        Section::Host,
+        Section::Harness,
+        Section::Guest,
+        Section::Crash,
+        Section::Debug,
+    ];
+    if !wanted.iter().any(|section| context.has(*section)) {
+        return;
+    }
+    let found: Arc<Mutex<Vec<Program>>> = Arc::default();
+    let programs = Arc::clone(&found);
+    let build = move || {
+        *programs.lock().unwrap_or_else(PoisonError::into_inner) = programs::build()?;
+        Ok(())
+    };
+    let task = Task::Build(Need::Programs, Box::new(build));
+    let mut job = context.job(Section::Host, "programs", &[], 4, task);
+    job.expected = Duration::MAX;
+    plan.jobs.push(job);
+    let context_ = context.clone();
+    let list = move |_: &Early| {
+        let programs = std::mem::take(&mut *found.lock().unwrap_or_else(PoisonError::into_inner));
+        Done::found(list_all(&context_, programs))
+    };
+    let task = Task::Test(Box::new(list));
+    let mut job = context.job(Section::Host, "list of tests", &[Need::Programs], 1, task);
+    job.expected = Duration::MAX;
+    plan.jobs.push(job);
+}
+
+/// Jobs for the tests of all programs.
+fn list_all(context: &Context, programs: Vec<Program>) -> Vec<Job> {
+    let mut jobs = Vec::new();
+    for program in programs {
+        let section = if program.name == HARNESS {
+            Section::Harness
+        } else {
+            Section::Host
+        };
+        if !context.has(section) {
+            continue;
+        }
+        match program.list() {
+            Ok(tests) if WHOLE.contains(&&*program.name) => {
+                jobs.extend(whole_job(context, section, &program, tests));
+            }
+            Ok(tests) => {
+                let jobs_ = tests.iter().filter_map(|test| {
+                    test_job(context, section, &program, test, &context.variables())
+                });
+                jobs.extend(jobs_);
+            }
+            Err(why) => jobs.push(failing(context, section, &program.name, why)),
+        }
+    }
+    if context.has(Section::Crash) {
+        jobs.extend(crash_jobs(context));
+    }
+    let guests = [
+        (Section::Guest, KernelConfig::Release),
+        (Section::Debug, KernelConfig::Debug),
+    ];
+    for (section, config) in guests {
+        if context.has(section) {
+            match list_program("guest-tests") {
+                Ok(tests) => jobs.extend(guest_jobs(context, section, config, &tests)),
+                Err(why) => jobs.push(failing(context, section, "guest-tests", why)),
+            }
+        }
+    }
+    jobs
+}
+
+fn whole_job(
+    context: &Context,
+    section: Section,
+    program: &Program,
+    mut tests: Vec<Listed>,
+) -> Option<Job> {
+    let all = tests.len();
+    tests.retain(|test| !context.keep(section, &full_name(&program.name, &test.name)));
+    if tests.is_empty() && all > 0 {
+        return None;
+    }
+    let (variables, owned) = (context.variables(), program.clone());
+    let work = move |_: &Early| Done::from(owned.run_whole(section, &tests, &variables));
+    let mut job = context.job(section, &program.name, &[], 2, Task::Test(Box::new(work)));
+    job.is_whole = true;
+    Some(job)
+}
+
+fn test_job(
+    context: &Context,
+    section: Section,
+    program: &Program,
+    test: &Listed,
+    variables: &[(String, String)],
+) -> Option<Job> {
+    let name = full_name(&program.name, &test.name);
+    if context.keep(section, &name) {
+        return None;
+    }
+    let needs: &[Need] = match section {
+        Section::Host => &[],
+        _ => &[Need::ReleaseKernel, Need::Init],
+    };
+    let weight = if section == Section::Host { 1 } else { 2 };
+    let (program, test, variables) = (program.clone(), test.clone(), variables.to_vec());
+    let silence = if test.name.contains(SWEEPS) {
+        SWEEP_SILENCE
+    } else {
+        process::TEST_SILENCE
+    };
+    let work = move |_: &Early| {
+        Done::from(vec![
+            program.run_one(section, &test.name, &variables, silence),
+        ])
+    };
+    let mut job = context.job(section, &name, needs, weight, Task::Test(Box::new(work)));
+    let usual = Duration::from_secs(if section == Section::Host { 1 } else { 10 });
+    job.expected = context.expected(&name).unwrap_or(usual);
+    Some(job)
+}
+
+fn crash_jobs(context: &Context) -> Vec<Job> {
+    let section = Section::Crash;
+    let program = Program {
+        name: "crash-tests".into(),
+        path: debug_program("crash-tests"),
+        directory: repository().join("tests"),
+    };
+    let tests = match program.list() {
+        Ok(tests) => tests,
+        Err(why) => return vec![failing(context, section, "crash-tests", why)],
+    };
+    let mut jobs = Vec::new();
+    for test in &tests {
+        let mut variables = context.variables();
+        if context.tier < Tier::Full {
+            if !test.name.contains(SWEEPS) {
+                jobs.extend(test_job(context, section, &program, test, &variables));
+            }
+            continue;
+        }
+        let repeat = REPEATS.iter().find(|(name, ..)| *name == test.name);
+        let Some(&(_, variable, count, runs)) = repeat else {
+            variables.push(("USERTRACE_SWEEP".into(), "1".into()));
+            jobs.extend(test_job(context, section, &program, test, &variables));
+            continue;
+        };
+        variables.push((variable.into(), count.to_string()));
+        for run in 1..=runs {
+            // Each run has a name of its own, so that a run that was stopped goes on after the last.
+            let numbered = Program {
+                name: format!("crash-tests ({run} of {runs})"),
+                ..program.clone()
+            };
+            jobs.extend(test_job(context, section, &numbered, test, &variables));
+        }
+    }
+    jobs
+}
+
+/// Distributes the guest tests of a kernel over guests.
+fn guest_jobs(
+    context: &Context,
+    section: Section,
+    config: KernelConfig,
+    tests: &[Listed],
+) -> Vec<Job> {
+    let mut variables = context.variables();
+    if context.tier < Tier::Full {
+        variables.push(("USERTRACE_TEST_SCALE".into(), MIDDLE_SCALE.into()));
+        variables.push(("USERTRACE_FUZZ_SECONDS".into(), MIDDLE_FUZZ_SECONDS.into()));
+    }
+    let visit = |name: String, options: Vec<String>| Visit {
+        section,
+        name,
+        config,
+        options,
+        program: "guest-tests",
+        tests: Vec::new(),
+        variables: variables.clone(),
+    };
+    let is_wanted = |test: &&Listed| match (&*test.kind, config) {
+        (TURNS, _) => false,
+        (_, KernelConfig::Release) => true,
+        (RELEASE_ONLY, KernelConfig::Debug) => false,
+        (kind, KernelConfig::Debug) => context.tier == Tier::Full || kind == STATE,
+    };
+    let wanted: Vec<_> = tests.iter().filter(is_wanted).cloned().collect();
+    let program = format!("guest-tests [{config}]");
+    let cost = |test: &Listed| {
+        let expected = context.expected(&full_name(&program, &test.name));
+        expected.unwrap_or(Duration::from_secs(2))
+    };
+    let mut jobs = Vec::new();
+    for (at, share) in share(&wanted, GUESTS, cost).into_iter().enumerate() {
+        let name = format!("guest tests {} of {GUESTS}, {config} kernel", at + 1);
+        jobs.extend(visit_job(context, visit(name, Vec::new()), &share));
+    }
+    if config == KernelConfig::Release {
+        let turns: Vec<_> = tests
+            .iter()
+            .filter(|test| test.kind == TURNS)
+            .cloned()
+            .collect();
+        let name = "guest tests, processors take turns".to_owned();
+        jobs.extend(visit_job(
+            context,
+            visit(name, vec!["--turns".into()]),
+            &turns,
+        ));
+    }
+    jobs
+}
+
+/// Distributes tests over so many guests, by how long they take. Each keeps their order.
+fn share(tests: &[Listed], guests: usize, cost: impl Fn(&Listed) -> Duration) -> Vec<Vec<Listed>> {
+    let mut order: Vec<usize> = (0..tests.len()).collect();
+    order.sort_by_key(|&at| std::cmp::Reverse(cost(&tests[at])));
+    let mut loads = vec![Duration::ZERO; guests];
+    let mut places = vec![0; tests.len()];
+    // The first test looks at a kernel that has had no trace: it must be the first of its guest, which its order sees to.
+    for at in order {
+        let least = (0..guests).min_by_key(|&guest| loads[guest]).unwrap_or(0);
+        loads[least] += cost(&tests[at]);
+        places[at] = least;
+    }
+    let of = |guest| {
+        let tests = tests.iter().zip(&places);
+        let here = tests.filter(|(_, place)| **place == guest);
+        here.map(|(test, _)| test.clone()).collect()
+    };
+    (0..guests).map(of).collect()
+}
+
+/// A guest that runs these tests, if any of them is to run.
+fn visit_job(context: &Context, mut visit: Visit, tests: &[Listed]) -> Option<Job> {
+    let program = format!("{} [{}]", visit.program, visit.config);
+    visit.tests = tests
+        .iter()
+        .map(|test| test.name.clone())
+        .filter(|name| !context.keep(visit.section, &full_name(&program, name)))
+        .collect();
+    if visit.tests.is_empty() {
+        return None;
+    }
+    let cost = |name: &String| {
+        let expected = context.expected(&full_name(&program, name));
+        expected.unwrap_or(Duration::from_secs(2))
+    };
+    let expected = visit.tests.iter().map(cost).sum();
+    let (section, name) = (visit.section, visit.name.clone());
+    let needs = [kernel_need(visit.config), Need::Init, Need::Programs];
+    let work = move |early: &Early| Done::from(visit.run(early));
+    let mut job = context.job(section, &name, &needs, 2, Task::Test(Box::new(work)));
+    job.expected = expected;
+    Some(job)
+}
+
+/// What the jobs need, and what that needs.
+fn builds(context: &Context, plan: &mut Plan) {
+    let mut needs: HashSet<Need> = plan
+        .jobs
+        .iter()
+        .flat_map(|job| job.needs.iter().copied())
+        .collect();
+    // The tests that are found later need these.
+    let boots = [
+        Section::Harness,
+        Section::Guest,
+        Section::Crash,
+        Section::Compare,
+    ];
+    if boots.iter().any(|section| context.has(*section)) {
+        needs.extend([Need::ReleaseKernel, Need::Init]);
+    }
+    if context.has(Section::Debug) {
+        needs.extend([Need::DebugKernel, Need::Init]);
+    }
+    if needs.contains(&Need::Kselftest) {
+        needs.insert(Need::ReleaseKernel);
+    }
+    let mut add = |name: &str, need, needs: &[Need], weight, build: BuildFn| {
+        let task = Task::Build(need, build);
+        let mut job = context.job(Section::Host, name, needs, weight, task);
+        job.expected = Duration::from_secs(3600);
+        plan.jobs.push(job);
+    };
+    for need in needs {
+        match need {
+            // The list of tests comes with it.
+            Need::Programs => {}
+            Need::Init => {
+                let build = || usertrace_vm::build_first_process().map_err(|e| format!("{e:#}"));
+                add("guest's first process", need, &[], 1, Box::new(build));
+            }
+            Need::ReleaseKernel => kernel("release kernel", need, &["release"], &mut add),
+            Need::DebugKernel => kernel("debug kernel", need, &["debug"], &mut add),
+            Need::CrossKernels => {
+                kernel(
+                    "kernels for arm64 and riscv64",
+                    need,
+                    &["arm64", "riscv"],
+                    &mut add,
+                );
+            }
+            Need::CompareKernels => {
+                kernel("kernels to compare", need, &["unpatched", "off"], &mut add);
+            }
+            Need::Kselftest => {
+                let build = || succeed(kselftest_build()?);
+                add(
+                    "kselftest",
+                    need,
+                    &[Need::ReleaseKernel],
+                    1,
+                    Box::new(build),
+                );
+            }
+            Need::GuestBench => {
+                let bench = "usertrace-bench";
+                let arguments = [
+                    "build",
+                    "--package",
+                    bench,
+                    "--locked",
+                    "--quiet",
+                    "--release",
+                ];
+                let mut command = cargo(&arguments);
+                command.args(["--bin", "guest-bench"]);
+                add(
+                    "guest-bench",
+                    need,
+                    &[],
+                    2,
+                    Box::new(move || succeed(command)),
+                );
+            }
+        }
+    }
+}
+
+type BuildFn = Box<dyn FnOnce() -> Result<(), String> + Send>;
+
+/// Builds kernels, one after the other, at a low priority: tests run beside it.
+fn kernel(
+    name: &str,
+    need: Need,
+    configs: &'static [&'static str],
+    add: &mut impl FnMut(&str, Need, &[Need], usize, BuildFn),
+) {
+    let build = move || {
+        if has_own_kernel() {
+            return Ok(());
+        }
+        configs.iter().try_for_each(|config| {
+            let mut command = script("kernel", &["build", "--config", config]);
+            // SAFETY: one system call, which is what may happen between fork and exec.
+            unsafe {
+                command.pre_exec(|| {
+                    libc::setpriority(libc::PRIO_PROCESS, 0, 10);
+                    Ok(())
+                });
+            }
+            succeed(command)
+        })
+    };
+    add(name, need, &[], 2, Box::new(build));
+}
+
+/// Whether the user names a kernel to boot, so that none is built.
+fn has_own_kernel() -> bool {
+    std::env::var_os("USERTRACE_KERNEL").is_some_and(|path| !path.is_empty())
+}
+
+fn kselftest_directory() -> Result<PathBuf, String> {
+    let cache = cache_dir().map_err(|e| format!("{e:#}"))?;
+    Ok(cache.join("kernel/selftest"))
+}
+
+fn kselftest_program() -> Result<PathBuf, String> {
+    Ok(kselftest_directory()?.join("ltt_test"))
+}
+
+/// Builds the series' own test program in C, from the patched tree.
+fn kselftest_build() -> Result<Command, String> {
+    let built = kselftest_directory()?;
+    fs::create_dir_all(&built).map_err(|e| format!("making {}: {e}", built.display()))?;
+    let tree = built.with_file_name("linux");
+    let mut output = OsString::from("OUTPUT=");
+    output.push(&built);
+    let mut make = Command::new("make");
+    make.args(["--silent", "-C"])
+        .arg(tree.join("tools/testing/selftests/ltt"))
+        .arg(output)
+        .arg("LDFLAGS=-static");
+    Ok(make)
+}
+
+/// What this run leaves out.
+fn left_out(context: &Context, plan: &mut Plan) {
+    let others: Vec<_> = ALL_SECTIONS
+        .iter()
+        .filter(|section| !context.has(**section))
+        .map(|section| {
+            let tier = match section.lowest_tier() {
+                Tier::Full => "full ",
+                _ if context.tier == Tier::Full => "full ",
+                _ => "",
+            };
+            format!("section {0} (scripts/test {tier}{0})", section.name())
+        })
+        .collect();
+    plan.left_out.extend(others);
+    if context.tier < Tier::Full {
+        let parts = [
+            (
+                Section::Series,
+                "clippy of the kernel, and a build of each patch",
+            ),
+            (Section::Guest, "the large counts of random searches"),
+            (
+                Section::Crash,
+                "stops at each instruction; 200 panics, 200 stops and 200 resets",
+            ),
+            (
+                Section::Debug,
+                "guest tests that also run on the release kernel",
+            ),
+        ];
+        for (section, what) in parts {
+            if context.has(section) {
+                let name = section.name();
+                plan.left_out
+                    .push(format!("{what} (scripts/test full {name})"));
+            }
+        }
+    }
+}
+
+/// All sections, in the order of reports.
+pub(crate) const ALL_SECTIONS: &[Section] = &[
+    Section::Host,
+    Section::Fuzz,
+    Section::Series,
+    Section::Harness,
+    Section::Guest,
+    Section::Crash,
+    Section::Debug,
+    Section::Cross,
+    Section::Compare,
+];
+
+fn debug_program(name: &str) -> PathBuf {
+    target_dir().join("debug").join(name)
+}
+
+fn script(name: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(repository().join("scripts").join(name));
+    command.args(args);
+    command
+}
+
+/// The tests of a program that was built for guests.
+fn list_program(name: &str) -> Result<Vec<Listed>, String> {
+    let mut command = Command::new(debug_program(name));
+    command.arg("--list");
+    let finished = process::run(command, SILENCE);
+    match finished.outcome {
+        Ok(()) => Ok(listed(&finished.stdout)),
+        Err(why) => Err(format!("{why}\n{}", finished.output)),
+    }
+}
+
+/// Runs a build.
+fn succeed(command: Command) -> Result<(), String> {
+    let finished = process::run(command, SILENCE);
+    finished
+        .outcome
+        .map_err(|why| format!("{why}\n{}", finished.output))
+}
+
+/// Runs a command whose status is its only result.
+fn status(section: Section, name: &str, command: Command) -> TestResult {
+    let finished = process::run(command, SWEEP_SILENCE);
+    let mut result = failed(section, name, finished.output);
+    result.time = finished.time;
+    result.verdict = match finished.outcome {
+        Ok(()) => Verdict::Passed,
+        Err(why) => Verdict::Failed(why),
+    };
+    result
+}
+
+/// Runs a command that prints summaries as libtest does; it is one test here.
+fn counted(section: Section, name: &str, command: Command) -> TestResult {
+    let finished = process::run(command, SILENCE);
+    let tally = Tally::of_libtest(&finished.stdout);
+    let mut result = failed(section, name, finished.output);
+    result.time = finished.time;
+    result.verdict = match finished.outcome {
+        Err(why) => Verdict::Failed(why),
+        Ok(()) if tally.passed == 0 => Verdict::Failed("there was no test".into()),
+        Ok(()) if tally.failed > 0 => Verdict::Failed(tally.to_string()),
+        Ok(()) => Verdict::Passed,
+    };
+    result
+}
+
+fn failed(section: Section, name: &str, output: String) -> TestResult {
+    TestResult {
+        section,
+        program: name.into(),
+        name: String::new(),
+        verdict: Verdict::Failed("failed".into()),
+        time: Duration::ZERO,
+        output,
+    }
+}
+
+/// A job that says why the tests of a program could not be found.
+fn failing(context: &Context, section: Section, name: &str, why: String) -> Job {
+    let mut result = failed(section, name, why);
+    result.verdict = Verdict::Failed("cannot list its tests".into());
+    let task = Task::Test(Box::new(|_: &Early| Done::from(vec![result])));
+    context.job(section, name, &[], 1, task)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum as _;
+
+    use super::*;
+
+    fn test(name: &str) -> Listed {
+        Listed {
+            name: name.into(),
+            kind: String::new(),
+            is_ignored: false,
+        }
+    }
+
+    #[test]
+    fn guests_share_tests_by_time_and_keep_their_order() {
+        let tests: Vec<_> = ["a", "b", "c", "d"].map(test).into();
+        let cost = |test: &Listed| Duration::from_secs(if test.name == "c" { 9 } else { 3 });
+        let shares = share(&tests, 2, cost);
+        let names: Vec<Vec<_>> = shares
+            .iter()
+            .map(|tests| tests.iter().map(|test| &*test.name).collect())
+            .collect();
+        assert_eq!(names, [vec!["c"], vec!["a", "b", "d"]]);
+    }
+
+    #[test]
+    fn all_sections_are_in_the_report() {
+        assert_eq!(ALL_SECTIONS, Section::value_variants());
+    }
+}
