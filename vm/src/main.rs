@@ -63,7 +63,8 @@ each console log tells every run's outcome.
 Environment:
   USERTRACE_CACHE   where kernels and run directories are (default: ~/.cache/usertrace)
   USERTRACE_KERNEL  a bzImage to boot instead of the one that scripts/kernel built
-  USERTRACE_ACCEL   kvm: use KVM; anything else: TCG, which works everywhere")]
+  USERTRACE_ACCEL   kvm: use KVM; anything else: TCG, which works everywhere
+  USERTRACE_RANDOM_ADDRESSES  set: programs are at random addresses, each start of one takes 2.5 times as long")]
 struct GuestArgs {
     /// Number of processors
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]

@@ -5,10 +5,12 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io::{BufRead, BufReader, Write as _};
 use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -22,6 +24,7 @@ pub struct Terminal {
     /// Has the socket, and what is typed about.
     directory: tempfile::TempDir,
     server: Child,
+    client: Client,
     /// What was typed, and what was to be seen.
     seen: String,
 }
@@ -60,39 +63,47 @@ impl Terminal {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        // SAFETY: a call with numbers, which may be made there. However the test ends, its server ends, too.
-        unsafe {
-            server.pre_exec(|| {
-                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
-                Ok(())
-            });
-        }
+        end_with_this_thread(&mut server);
         let server = server.spawn().unwrap_or_else(|error| {
             panic!("tmux: {error} (Debian's package tmux; scripts/setup installs it)")
         });
-        let terminal = Self {
-            directory,
-            server,
-            seen: String::new(),
+        let tmux = |arguments: &[&str]| {
+            let mut command = Command::new("tmux");
+            command
+                // What a client has is what its session gets.
+                .env("PATH", path(directory.path()))
+                .env("LC_ALL", "C.UTF-8")
+                .arg("-S")
+                .arg(directory.path().join("socket"))
+                .args(arguments);
+            command
+        };
+        let (columns, rows) = (columns.to_string(), rows.to_string());
+        let run = |arguments: &[&str]| {
+            let output = tmux(arguments).output().expect("tmux was there before");
+            match output.status.success() {
+                true => Ok(()),
+                false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+            }
         };
         let begun = Instant::now();
-        while let Err(error) = terminal.ask(&["set-option", "-g", "status", "off"]) {
+        // Not by a command that would start a server.
+        while let Err(error) = run(&["set-option", "-g", "status", "off"]) {
             assert!(begun.elapsed() < LIMIT, "tmux does not begin: {error}");
             sleep(STEP);
         }
-        terminal.tmux(&["set-option", "-g", "history-limit", "5000"]);
-        let (columns, rows) = (columns.to_string(), rows.to_string());
-        terminal.tmux(&[
-            "new-session",
-            "-d",
-            "-x",
-            &columns,
-            "-y",
-            &rows,
-            "-c",
-            home.to_str().unwrap(),
-            "exec sh",
-        ]);
+        let home = home.to_str().unwrap();
+        let options = ["set-option", "-g", "history-limit", "5000", ";"];
+        let session = ["new-session", "-d", "-x", &columns, "-y", &rows, "-c", home];
+        run(&[&options[..], &session, &["exec sh"]].concat())
+            .unwrap_or_else(|error| panic!("tmux: {error}"));
+        let client = Client::begin(tmux(&["-C", "attach-session", "-f", "ignore-size"]));
+        let mut terminal = Self {
+            directory,
+            server,
+            client,
+            seen: String::new(),
+        };
         terminal.until("there is a prompt", |screen| screen.trim_end() == "$");
         terminal
     }
@@ -102,34 +113,18 @@ impl Terminal {
         self.directory.path().join("home")
     }
 
-    fn tmux(&self, arguments: &[&str]) -> String {
-        let said = self.ask(arguments);
+    fn tmux(&mut self, arguments: &[&str]) -> String {
+        let said = self.client.ask(arguments);
         said.unwrap_or_else(|error| panic!("tmux {arguments:?}: {error}"))
     }
 
-    /// What the server says, or why it does not do it.
-    fn ask(&self, arguments: &[&str]) -> Result<String, String> {
-        let output = Command::new("tmux")
-            // What a client has is what its session gets.
-            .env("PATH", path(self.directory.path()))
-            .arg("-S")
-            .arg(self.directory.path().join("socket"))
-            .args(arguments)
-            .output()
-            .map_err(|error| error.to_string())?;
-        match output.status.success() {
-            true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-            false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
-        }
-    }
-
     /// What is on the screen.
-    pub fn screen(&self) -> String {
+    pub fn screen(&mut self) -> String {
         self.tmux(&["capture-pane", "-p"])
     }
 
     /// Waits for that, and gives the screen.
-    pub fn until(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
+    pub fn until(&mut self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
         let begun = Instant::now();
         loop {
             let screen = self.screen();
@@ -140,23 +135,23 @@ impl Terminal {
                 begun.elapsed() < LIMIT,
                 "waited in vain until {what}:\n{screen}"
             );
-            sleep(STEP);
+            self.client.wait_for_output();
         }
     }
 
     /// Presses keys, as `tmux` calls them.
-    pub fn press(&self, keys: &[&str]) {
+    pub fn press(&mut self, keys: &[&str]) {
         self.tmux(&[&["send-keys"], keys].concat());
     }
 
     /// Types a line, without waiting for what comes of it.
-    pub fn enter(&self, line: &str) {
+    pub fn enter(&mut self, line: &str) {
         self.tmux(&["send-keys", "-l", line]);
         self.press(&["Enter"]);
     }
 
     /// All that was ever to be seen, but on screens that are gone, with lines that were too long in one piece.
-    fn history(&self) -> String {
+    fn history(&mut self) -> String {
         self.tmux(&["capture-pane", "-p", "-J", "-S", "-"])
     }
 
@@ -187,7 +182,7 @@ impl Terminal {
                 begun.elapsed() < LIMIT,
                 "{command} does not end:\n{history}"
             );
-            sleep(STEP);
+            self.client.wait_for_output();
         };
         let prompt = format!("\n$ {command}");
         let from = format!("\n{history}");
@@ -234,14 +229,14 @@ impl Terminal {
     }
 
     /// Makes the terminal another size.
-    pub fn resize(&self, columns: usize, rows: usize) {
+    pub fn resize(&mut self, columns: usize, rows: usize) {
         let (columns, rows) = (columns.to_string(), rows.to_string());
         self.tmux(&["resize-window", "-x", &columns, "-y", &rows]);
     }
 
     /// Whether it is as a shell has it: not on another screen, with a cursor, and with lines that are broken where they
     /// are too long.
-    pub fn is_plain(&self) -> bool {
+    pub fn is_plain(&mut self) -> bool {
         let format = "#{alternate_on} #{cursor_flag} #{wrap_flag}";
         self.tmux(&["display-message", "-p", format]).trim_end() == "0 1 1"
     }
@@ -260,6 +255,121 @@ impl Terminal {
             difference(&expected, &self.seen)
         );
     }
+}
+
+/// However a test ends, its programs end, too.
+fn end_with_this_thread(command: &mut Command) {
+    // SAFETY: a call with numbers, which may be made there.
+    unsafe {
+        command.pre_exec(|| {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+            Ok(())
+        });
+    }
+}
+
+/// A client of the server, to which commands are said line by line (tmux(1), CONTROL MODE).
+struct Client {
+    process: Child,
+    input: ChildStdin,
+    /// What it says, as a thread reads it.
+    said: Receiver<Said>,
+}
+
+/// What a client says.
+enum Said {
+    /// What a command's result is, or why there is none.
+    Result(Result<String, String>),
+    /// Something was written to the terminal.
+    Output,
+}
+
+impl Client {
+    fn begin(mut command: Command) -> Self {
+        end_with_this_thread(&mut command);
+        let mut process = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("tmux was there before");
+        let input = process.stdin.take().unwrap();
+        let output = process.stdout.take().unwrap();
+        let (to, said) = channel();
+        std::thread::spawn(move || read(BufReader::new(output), &to));
+        let mut client = Self {
+            process,
+            input,
+            said,
+        };
+        client.result().expect("it attaches to the session");
+        client
+    }
+
+    fn ask(&mut self, arguments: &[&str]) -> Result<String, String> {
+        let words: Vec<_> = arguments.iter().map(|word| quoted(word)).collect();
+        writeln!(self.input, "{}", words.join(" ")).map_err(|error| error.to_string())?;
+        self.result()
+    }
+
+    fn result(&mut self) -> Result<String, String> {
+        loop {
+            match self.said.recv_timeout(LIMIT) {
+                Ok(Said::Result(result)) => return result,
+                Ok(Said::Output) => {}
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+    }
+
+    /// Waits until something was written to the terminal, or might have been.
+    fn wait_for_output(&mut self) {
+        let _ = self.said.recv_timeout(Duration::from_secs(1));
+        // What comes in pieces is looked at once.
+        sleep(STEP);
+        while self.said.try_recv().is_ok() {}
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Reads what a client says, to its end.
+fn read(output: impl BufRead, to: &Sender<Said>) {
+    let mut result: Option<String> = None;
+    for line in output.split(b'\n').map_while(Result::ok) {
+        let line = String::from_utf8_lossy(&line);
+        let kind = line.split(' ').next().unwrap_or_default();
+        let said = match (&mut result, kind) {
+            (None, "%begin") => {
+                result = Some(String::new());
+                continue;
+            }
+            (Some(text), "%end") => Said::Result(Ok(std::mem::take(text))),
+            (Some(text), "%error") => Said::Result(Err(std::mem::take(text))),
+            (Some(text), _) => {
+                text.push_str(&line);
+                text.push('\n');
+                continue;
+            }
+            (None, "%output") => Said::Output,
+            (None, _) => continue,
+        };
+        if matches!(said, Said::Result(_)) {
+            result = None;
+        }
+        if to.send(said).is_err() {
+            return;
+        }
+    }
+}
+
+/// A word as tmux reads it from a line.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', "'\"'\"'"))
 }
 
 /// Where programs are.
@@ -312,13 +422,7 @@ fn difference(kept: &str, seen: &str) -> String {
 impl Drop for Terminal {
     fn drop(&mut self) {
         // This server's, and nobody else's; the signal that it gets when this thread ends comes in any case.
-        let socket = self.directory.path().join("socket");
-        let _ = Command::new("tmux")
-            .arg("-S")
-            .arg(socket)
-            .arg("kill-server")
-            .stderr(Stdio::null())
-            .status();
+        let _ = self.client.ask(&["kill-server"]);
         let begun = Instant::now();
         while self.server.try_wait().is_ok_and(|ended| ended.is_none()) {
             if begun.elapsed() > Duration::from_secs(5) {

@@ -145,6 +145,8 @@ impl Visit {
             .arg(format!("{DIRECTORY}=/out"))
             .args(&self.options);
         for (name, value) in &self.variables {
+            // Some are for who boots the guest.
+            command.env(name, value);
             command.arg("--env").arg(format!("{name}={value}"));
         }
         command
