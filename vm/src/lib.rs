@@ -27,7 +27,6 @@ mod run_dir;
 mod shell;
 mod splat;
 mod streams;
-pub mod tally;
 
 pub use gdb::{Debugger, Registers};
 pub use guest::{CRASH_ROOT, Guest, Run};

@@ -1,16 +1,14 @@
-//! The command behind `scripts/guest` and the sums of `scripts/test`.
+//! The command behind `scripts/guest` and `scripts/test`.
 
 mod suite;
 
 use std::ffi::OsString;
-use std::io::Read;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use usertrace_vm::tally::Tally;
+use clap::{Args, Parser, Subcommand};
 use usertrace_vm::{Guest, KernelConfig, Outcome, Streams};
 
 #[derive(Parser)]
@@ -26,20 +24,6 @@ enum What {
     Guest(GuestArgs),
     /// Run the tests of a tier, and print one sum over all, last
     Test(suite::Options),
-    /// Add up the results of test programs, read from standard input
-    Tally {
-        /// What prints them
-        #[arg(value_enum)]
-        format: Format,
-    },
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Format {
-    /// libtest, libtest-mimic
-    Libtest,
-    /// KUnit
-    Ktap,
 }
 
 /// Boot the patched kernel and run one command in it, as root.
@@ -120,7 +104,6 @@ fn main() -> ExitCode {
     let done = match cli.what {
         What::Guest(args) => guest(args),
         What::Test(options) => suite::run(&options).map(|well| ExitCode::from(u8::from(!well))),
-        What::Tally { format } => tally(format),
     };
     done.unwrap_or_else(|e| {
         eprintln!("usertrace-vm: {e:#}");
@@ -170,20 +153,6 @@ fn guest(args: GuestArgs) -> Result<ExitCode> {
         eprint!("{}", run.explain());
     }
     Ok(ExitCode::from(run.outcome.code()))
-}
-
-fn tally(format: Format) -> Result<ExitCode> {
-    let mut bytes = Vec::new();
-    std::io::stdin()
-        .read_to_end(&mut bytes)
-        .context("reading standard input")?;
-    let text = String::from_utf8_lossy(&bytes);
-    let tally = match format {
-        Format::Libtest => Tally::of_libtest(&text),
-        Format::Ktap => Tally::of_ktap(&text),
-    };
-    println!("{tally}");
-    Ok(ExitCode::from(u8::from(tally.failed > 0)))
 }
 
 /// A size in MiB.

@@ -8,12 +8,13 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use usertrace_vm::tally::Tally;
 use usertrace_vm::{Guest, KernelConfig, Outcome, Streams, target_dir};
 
+use crate::suite::ktap;
 use crate::suite::process::{self, Finished, TEST_SILENCE};
 use crate::suite::result::{TestResult, Verdict};
 use crate::suite::schedule::Early;
+use crate::suite::tally::Tally;
 use crate::suite::tier::Section;
 
 /// Where the guest finds the tests' names, and writes down their progress. `usertrace_tests::progress` reads it, too.
@@ -98,7 +99,7 @@ impl Visit {
         let mut results = Vec::new();
         for test in self.tests.iter().filter(|test| !told.contains(*test)) {
             let (verdict, time) = match ended.get(&**test) {
-                Some(Ended { has_passed, time }) => (verdict(*has_passed), *time),
+                Some(Ended { has_passed, time }) => (Verdict::of(*has_passed), *time),
                 None if began(progress, test) => {
                     let why = "the guest ended during this test".to_owned();
                     (Verdict::Failed(why), Duration::ZERO)
@@ -180,14 +181,6 @@ struct Ended {
     time: Duration,
 }
 
-fn verdict(has_passed: bool) -> Verdict {
-    if has_passed {
-        Verdict::Passed
-    } else {
-        Verdict::Failed("failed".into())
-    }
-}
-
 /// The tests that ended: `passed MILLISECONDS NAME` or `failed MILLISECONDS NAME`.
 fn ended(progress: &str) -> HashMap<&str, Ended> {
     let line = |line| {
@@ -259,7 +252,7 @@ pub(crate) fn kernels_own_tests(
     let output = String::from_utf8_lossy(&run.stdout).into_owned();
     let mut results = Vec::new();
     for (suite, text) in [("KUnit", &console), ("kselftest", &output)] {
-        let tests = ktap(text);
+        let tests = ktap::read(text);
         if tests.is_empty() {
             let why = Verdict::Failed("no test reported a result".into());
             results.push(result(suite.into(), why, text.clone()));
@@ -277,71 +270,6 @@ pub(crate) fn kernels_own_tests(
         results.push(result(String::new(), why, run.explain()));
     }
     results
-}
-
-/// The innermost tests in KTAP output. A plan, `1..N`, promises N results: those that do not come fail.
-fn ktap(output: &str) -> Vec<(String, Verdict)> {
-    let mut tests: Vec<(String, Verdict)> = Vec::new();
-    // For each depth, the plan, and how many results have come.
-    let mut plans: Vec<(usize, u64, u64)> = Vec::new();
-    let mut inner: Option<usize> = None;
-    for line in output.lines() {
-        let line = usertrace_vm::tally::without_stamp(line);
-        let text = line.trim_start();
-        let depth = line.len() - text.len();
-        if let Some(count) = text
-            .strip_prefix("1..")
-            .and_then(|count| count.parse().ok())
-        {
-            plans.push((depth, count, 0));
-            continue;
-        }
-        let (has_passed, rest) = match (text.strip_prefix("ok "), text.strip_prefix("not ok ")) {
-            (Some(rest), _) => (true, rest),
-            (_, Some(rest)) => (false, rest),
-            _ => continue,
-        };
-        // The plans of deeper levels end here.
-        while let Some(&(of, promised, came)) = plans.last()
-            && of > depth
-        {
-            plans.pop();
-            if came < promised {
-                tests.push(missing(promised - came));
-            }
-        }
-        if let Some((of, _, came)) = plans.last_mut()
-            && *of == depth
-        {
-            *came += 1;
-        }
-        // A suite's own result follows those of its tests, and is less indented.
-        let is_sum = inner.is_some_and(|inner| depth < inner);
-        inner = Some(depth);
-        if is_sum {
-            continue;
-        }
-        let name = rest.split_once(' ').map_or(rest, |(_, name)| name);
-        let (name, comment) = name.split_once('#').unwrap_or((name, ""));
-        let name = name.trim_start_matches("- ").trim().to_owned();
-        let verdict = if comment.trim_start().starts_with("SKIP") {
-            Verdict::Skipped(comment.trim().into())
-        } else {
-            verdict(has_passed)
-        };
-        tests.push((name, verdict));
-    }
-    for (_, promised, came) in plans {
-        if came < promised {
-            tests.push(missing(promised - came));
-        }
-    }
-    tests
-}
-
-fn missing(count: u64) -> (String, Verdict) {
-    let why = format!("{count} promised results did not come");
-    ("plan".into(), Verdict::Failed(why))
 }
 
 #[cfg(test)]
@@ -401,39 +329,5 @@ mod tests {
                 .iter()
                 .any(TestResult::has_failed)
         );
-    }
-
-    const KUNIT: &str = "[    0.5] KTAP version 1\n\
-        [    0.5] 1..2\n\
-        [    0.5]     KTAP version 1\n\
-        [    0.5]     # Subtest: ltt\n\
-        [    0.5]     1..3\n\
-        [    0.5]     ok 1 one\n\
-        [    0.5]     not ok 2 two\n\
-        [    0.5]     ok 3 three # SKIP no reason\n\
-        [    0.5] # ltt: pass:1 fail:1 skip:1 total:3\n\
-        [    0.5] not ok 1 ltt\n\
-        [    0.5]     1..1\n\
-        [    0.5]     ok 1 other\n\
-        [    0.5] ok 2 others\n";
-
-    #[test]
-    fn innermost_ktap_results_are_tests() {
-        let tests = ktap(KUNIT);
-        let names: Vec<_> = tests.iter().map(|(name, _)| &**name).collect();
-        assert_eq!(names, ["one", "two", "three", "other"]);
-        assert_eq!(tests[0].1, Verdict::Passed);
-        assert!(matches!(tests[1].1, Verdict::Failed(_)));
-        assert!(matches!(tests[2].1, Verdict::Skipped(_)));
-    }
-
-    #[test]
-    fn results_that_ktap_promised_and_did_not_print_fail() {
-        let lines: Vec<_> = KUNIT.lines().filter(|line| !line.contains("one")).collect();
-        let tests = ktap(&lines.join("\n"));
-        assert!(tests.iter().any(|(name, _)| name == "plan"), "{tests:?}");
-        let flat = ktap("TAP version 13\n1..2\nok 1 a.b\n");
-        assert_eq!(flat.len(), 2);
-        assert!(matches!(flat[1].1, Verdict::Failed(_)));
     }
 }

@@ -3,6 +3,7 @@
 mod guests;
 mod history;
 mod junit;
+mod ktap;
 mod plan;
 pub(crate) mod process;
 mod programs;
@@ -10,6 +11,7 @@ mod report;
 mod requirements;
 mod result;
 mod schedule;
+mod tally;
 mod tier;
 
 use std::collections::BTreeMap;
@@ -171,7 +173,7 @@ fn selection(words: &[String]) -> Result<(Tier, Vec<Section>)> {
         sections.push(section);
     }
     if sections.is_empty() {
-        let all = plan::ALL_SECTIONS.iter().copied();
+        let all = Section::value_variants().iter().copied();
         sections = all
             .filter(|section| section.lowest_tier() <= tier)
             .collect();
@@ -200,7 +202,7 @@ mod tests {
         let crash = (Tier::Full, vec![Section::Crash]);
         assert_eq!(select(&["full", "crash"]).unwrap(), crash);
         let (_, sections) = select(&["full"]).unwrap();
-        assert_eq!(sections, plan::ALL_SECTIONS);
+        assert_eq!(sections, Section::value_variants());
     }
 
     #[test]

@@ -9,15 +9,16 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use usertrace_vm::tally::Tally;
+use clap::ValueEnum as _;
 use usertrace_vm::{KernelConfig, cache_dir, repository, target_dir};
 
 use crate::suite::guests::{Visit, kernels_own_tests};
 use crate::suite::history::History;
 use crate::suite::process::{self, SILENCE};
-use crate::suite::programs::{self, Listed, Program, cargo, listed};
+use crate::suite::programs::{self, Listed, Program, cargo};
 use crate::suite::result::{TestResult, Verdict, full_name};
 use crate::suite::schedule::{Done, Early, Job, Need, Task};
+use crate::suite::tally::Tally;
 use crate::suite::tier::{Section, Tier};
 
 /// Programs whose tests share something that takes long to set up: all tests run in one process.
@@ -84,6 +85,12 @@ impl Context {
     fn expected(&self, name: &str) -> Option<Duration> {
         let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
         history.expected(name)
+    }
+
+    /// How long a test in a guest takes.
+    fn guest_cost(&self, program: &str, test: &str) -> Duration {
+        self.expected(&full_name(program, test))
+            .unwrap_or(Duration::from_secs(2))
     }
 
     /// Whether a test need not run: it has passed before. Counts it.
@@ -249,7 +256,7 @@ fn guest(context: &Context, plan: &mut Plan, section: Section, config: KernelCon
     let context_ = context.clone();
     let name = visit.name.clone();
     let list = move |_: &Early| {
-        Done::found(match list_program("boot-tests") {
+        Done::found(match debug_program("boot-tests").list() {
             Ok(tests) => visit_job(&context_, visit, &tests).into_iter().collect(),
             Err(why) => vec![failing(&context_, section, "boot-tests", why)],
         })
@@ -265,7 +272,7 @@ fn guest(context: &Context, plan: &mut Plan, section: Section, config: KernelCon
     job.expected = Duration::MAX;
     plan.jobs.push(job);
     if config == KernelConfig::Release {
-        let mut bench = Command::new(debug_program("usertrace-vm"));
+        let mut bench = Command::new(target_dir().join("debug/usertrace-vm"));
         bench
             .args(["guest", "--smp", "1", "--icount", "--"])
             .arg(target_dir().join("release/guest-bench"));
@@ -391,7 +398,7 @@ fn list_all(context: &Context, programs: Vec<Program>) -> Vec<Job> {
     ];
     for (section, config) in guests {
         if context.has(section) {
-            match list_program("guest-tests") {
+            match debug_program("guest-tests").list() {
                 Ok(tests) => jobs.extend(guest_jobs(context, section, config, &tests)),
                 Err(why) => jobs.push(failing(context, section, "guest-tests", why)),
             }
@@ -453,11 +460,7 @@ fn test_job(
 
 fn crash_jobs(context: &Context) -> Vec<Job> {
     let section = Section::Crash;
-    let program = Program {
-        name: "crash-tests".into(),
-        path: debug_program("crash-tests"),
-        directory: repository().join("tests"),
-    };
+    let program = debug_program("crash-tests");
     let tests = match program.list() {
         Ok(tests) => tests,
         Err(why) => return vec![failing(context, section, "crash-tests", why)],
@@ -519,10 +522,7 @@ fn guest_jobs(
     };
     let wanted: Vec<_> = tests.iter().filter(is_wanted).cloned().collect();
     let program = format!("guest-tests [{config}]");
-    let cost = |test: &Listed| {
-        let expected = context.expected(&full_name(&program, &test.name));
-        expected.unwrap_or(Duration::from_secs(2))
-    };
+    let cost = |test: &Listed| context.guest_cost(&program, &test.name);
     let mut jobs = Vec::new();
     // A debug kernel takes a minute of a processor to boot and to look for leaks.
     let guests = match (context.tier, config) {
@@ -580,10 +580,7 @@ fn visit_job(context: &Context, mut visit: Visit, tests: &[Listed]) -> Option<Jo
     if visit.tests.is_empty() {
         return None;
     }
-    let cost = |name: &String| {
-        let expected = context.expected(&full_name(&program, name));
-        expected.unwrap_or(Duration::from_secs(2))
-    };
+    let cost = |name: &String| context.guest_cost(&program, name);
     let expected = visit.tests.iter().map(cost).sum();
     let (section, name) = (visit.section, visit.name.clone());
     let needs = [kernel_need(visit.config), Need::Init, Need::Programs];
@@ -736,7 +733,7 @@ fn kselftest_build() -> Result<Command, String> {
 
 /// What this run leaves out.
 fn left_out(context: &Context, plan: &mut Plan) {
-    let others: Vec<_> = ALL_SECTIONS
+    let others: Vec<_> = Section::value_variants()
         .iter()
         .filter(|section| !context.has(**section))
         .map(|section| {
@@ -775,38 +772,19 @@ fn left_out(context: &Context, plan: &mut Plan) {
     }
 }
 
-/// All sections, in the order of reports.
-pub(crate) const ALL_SECTIONS: &[Section] = &[
-    Section::Host,
-    Section::Fuzz,
-    Section::Series,
-    Section::Harness,
-    Section::Guest,
-    Section::Crash,
-    Section::Debug,
-    Section::Cross,
-    Section::Compare,
-];
-
-fn debug_program(name: &str) -> PathBuf {
-    target_dir().join("debug").join(name)
+/// A program of `tests/` that is no test target of cargo's.
+fn debug_program(name: &str) -> Program {
+    Program {
+        name: name.into(),
+        path: target_dir().join("debug").join(name),
+        directory: repository().join("tests"),
+    }
 }
 
 fn script(name: &str, args: &[&str]) -> Command {
     let mut command = Command::new(repository().join("scripts").join(name));
     command.args(args);
     command
-}
-
-/// The tests of a program that was built for guests.
-fn list_program(name: &str) -> Result<Vec<Listed>, String> {
-    let mut command = Command::new(debug_program(name));
-    command.arg("--list");
-    let finished = process::run(command, SILENCE);
-    match finished.outcome {
-        Ok(()) => Ok(listed(&finished.stdout)),
-        Err(why) => Err(format!("{why}\n{}", finished.output)),
-    }
 }
 
 /// Runs a build.
@@ -819,28 +797,33 @@ fn succeed(command: Command) -> Result<(), String> {
 
 /// Runs a command whose status is its only result.
 fn status(section: Section, name: &str, command: Command) -> TestResult {
-    let finished = process::run(command, SWEEP_SILENCE);
-    let mut result = failed(section, name, finished.output);
-    result.time = finished.time;
-    result.verdict = match finished.outcome {
-        Ok(()) => Verdict::Passed,
-        Err(why) => Verdict::Failed(why),
-    };
-    result
+    one_test(section, name, command, |_| None)
 }
 
 /// Runs a command that prints summaries as libtest does; it is one test here.
 fn counted(section: Section, name: &str, command: Command) -> TestResult {
-    let finished = process::run(command, SILENCE);
-    let tally = Tally::of_libtest(&finished.stdout);
+    one_test(section, name, command, |stdout| {
+        let tally = Tally::of_libtest(stdout);
+        match (tally.passed, tally.failed) {
+            (0, 0) => Some("there was no test".into()),
+            (_, 0) => None,
+            _ => Some(tally.to_string()),
+        }
+    })
+}
+
+/// Runs a command as one test. `wrong` says what is wrong with the output although its status is 0.
+fn one_test(
+    section: Section,
+    name: &str,
+    command: Command,
+    wrong: impl Fn(&str) -> Option<String>,
+) -> TestResult {
+    let finished = process::run(command, SWEEP_SILENCE);
+    let why = finished.outcome.err().or_else(|| wrong(&finished.stdout));
     let mut result = failed(section, name, finished.output);
     result.time = finished.time;
-    result.verdict = match finished.outcome {
-        Err(why) => Verdict::Failed(why),
-        Ok(()) if tally.passed == 0 => Verdict::Failed("there was no test".into()),
-        Ok(()) if tally.failed > 0 => Verdict::Failed(tally.to_string()),
-        Ok(()) => Verdict::Passed,
-    };
+    result.verdict = why.map_or(Verdict::Passed, Verdict::Failed);
     result
 }
 
@@ -865,8 +848,6 @@ fn failing(context: &Context, section: Section, name: &str, why: String) -> Job 
 
 #[cfg(test)]
 mod tests {
-    use clap::ValueEnum as _;
-
     use super::*;
 
     fn test(name: &str) -> Listed {
@@ -887,10 +868,5 @@ mod tests {
             .map(|tests| tests.iter().map(|test| &*test.name).collect())
             .collect();
         assert_eq!(names, [vec!["c"], vec!["a", "b", "d"]]);
-    }
-
-    #[test]
-    fn all_sections_are_in_the_report() {
-        assert_eq!(ALL_SECTIONS, Section::value_variants());
     }
 }

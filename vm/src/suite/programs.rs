@@ -5,10 +5,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-use usertrace_vm::tally::Tally;
 
 use crate::suite::process::{self, SILENCE};
 use crate::suite::result::{TestResult, Verdict};
+use crate::suite::tally::Tally;
 use crate::suite::tier::Section;
 
 /// A test program that cargo has built.
@@ -210,7 +210,7 @@ impl Program {
 }
 
 /// The tests in the output of `--list`.
-pub(crate) fn listed(output: &str) -> Vec<Listed> {
+fn listed(output: &str) -> Vec<Listed> {
     let test = |line: &str| {
         let line = line.strip_suffix(": test")?;
         let (kind, name) = match line

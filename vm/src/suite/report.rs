@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::time::Duration;
 
-use usertrace_vm::tally::Tally;
-
 use crate::suite::result::{TestResult, Verdict, tally};
 use crate::suite::schedule::Span;
+use crate::suite::tally::Tally;
 use crate::suite::tier::Section;
 
 /// How many of the slowest tests are named.

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use usertrace_vm::tally::Tally;
-
+use crate::suite::tally::Tally;
 use crate::suite::tier::Section;
 
 /// How a test ended.
@@ -15,6 +14,17 @@ pub(crate) enum Verdict {
     Failed(String),
     /// It was not run; why, in one line.
     Skipped(String),
+}
+
+impl Verdict {
+    /// How a test ended of which is known only whether it passed.
+    pub(crate) fn of(has_passed: bool) -> Self {
+        if has_passed {
+            Self::Passed
+        } else {
+            Self::Failed("failed".into())
+        }
+    }
 }
 
 /// One test's result.
