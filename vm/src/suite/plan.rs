@@ -38,8 +38,9 @@ const STATE: &str = "state";
 const TURNS: &str = "turns";
 /// Crash tests that stop at each instruction.
 const SWEEPS: &str = "_at_each_instruction_";
-/// By how much the middle tier divides the large counts of guest tests.
+/// By how much the middle tier divides the large counts of guest tests. On the debug kernel each takes five times as long.
 const MIDDLE_SCALE: &str = "20";
+const MIDDLE_SCALE_DEBUG: &str = "100";
 /// How long the middle tier tries strange commands in a guest.
 const MIDDLE_FUZZ_SECONDS: &str = "15";
 /// How many guests share a kernel's guest tests.
@@ -502,7 +503,11 @@ fn guest_jobs(
 ) -> Vec<Job> {
     let mut variables = context.variables();
     if context.tier < Tier::Full {
-        variables.push(("USERTRACE_TEST_SCALE".into(), MIDDLE_SCALE.into()));
+        let scale = match config {
+            KernelConfig::Release => MIDDLE_SCALE,
+            KernelConfig::Debug => MIDDLE_SCALE_DEBUG,
+        };
+        variables.push(("USERTRACE_TEST_SCALE".into(), scale.into()));
         variables.push(("USERTRACE_FUZZ_SECONDS".into(), MIDDLE_FUZZ_SECONDS.into()));
     }
     let visit = |name: String, options: Vec<String>| Visit {
