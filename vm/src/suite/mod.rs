@@ -76,6 +76,13 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             .unwrap_or_else(PoisonError::into_inner);
         history.note(result);
     });
+    let save = process::run(plan::script("dependencies", &["save"]), process::SILENCE);
+    if let Err(why) = save.outcome {
+        println!(
+            "\nwhat cargo built is not kept for other clones: {why}\n{}",
+            save.output
+        );
+    }
     if tier == Tier::Middle && options.words.is_empty() {
         let result = requirements_result(&results);
         report::show(&result);

@@ -786,7 +786,8 @@ fn debug_program(name: &str) -> Program {
     }
 }
 
-fn script(name: &str, args: &[&str]) -> Command {
+/// One of `scripts/`.
+pub(crate) fn script(name: &str, args: &[&str]) -> Command {
     let mut command = Command::new(repository().join("scripts").join(name));
     command.args(args);
     command
