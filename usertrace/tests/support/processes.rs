@@ -50,6 +50,21 @@ pub fn clock_at(freq: u64, cycles: u64) -> Clock {
     Clock::new(&sync, &[])
 }
 
+/// Begins a trace in this directory, of a machine `host`, whose clock is at 0 at [`START`] and counts ns.
+pub fn trace_in_ns(path: &Path, trace_name: &str, of: TraceOf) -> TraceWriter {
+    let info = TraceInfo {
+        trace_name: trace_name.into(),
+        of,
+        hostname: Some("host".into()),
+    };
+    let sync = LttClockSync {
+        realtime: START as u64,
+        freq: 1_000_000_000,
+        ..LttClockSync::default()
+    };
+    TraceWriter::create(path, info, Clock::new(&sync, &[])).unwrap()
+}
+
 pub fn event(line: &str) -> Event {
     Event::parse(line.as_bytes()).unwrap()
 }

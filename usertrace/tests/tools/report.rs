@@ -6,34 +6,22 @@ use std::process::{Command, Output};
 use std::time::Instant;
 
 use crate::browser::Browser;
+use crate::processes::{event, trace_in_ns};
 use crate::support::dump::{Process, SYNC, Style, Trace, elf, machine};
-use usertrace::ctf::{
-    Clock, StreamChannel, StreamOf, StreamWriter, TraceInfo, TraceOf, TraceWriter,
-};
-use usertrace::metadata::{Description, Event};
+use usertrace::ctf::{StreamChannel, StreamOf, StreamWriter, TraceOf, TraceWriter};
+use usertrace::metadata::Description;
 use usertrace::writer::Scope;
-use usertrace_sys::uapi::LttClockSync;
 
 const MS: u64 = 1_000_000;
 
 /// Begins a trace whose events have threads, and a stream of each of two CPUs. Its clock is at 0 at 2023-11-14 22:13:20
 /// UTC, and counts ns.
 fn trace(directory: &Path, procname: &str, pid: u32) -> (TraceWriter, [StreamWriter; 2]) {
-    let info = TraceInfo {
-        trace_name: "mine".into(),
-        of: TraceOf::Process {
-            name: procname.into(),
-            pid,
-        },
-        hostname: Some("host".into()),
+    let of = TraceOf::Process {
+        name: procname.into(),
+        pid,
     };
-    let sync = LttClockSync {
-        realtime: 1_700_000_000_000_000_000,
-        freq: 1_000_000_000,
-        ..LttClockSync::default()
-    };
-    let path = directory.join(format!("prog-{pid}"));
-    let mut trace = TraceWriter::create(&path, info, Clock::new(&sync, &[])).unwrap();
+    let mut trace = trace_in_ns(&directory.join(format!("prog-{pid}")), "mine", of);
     let contexts = Description::parse(b"@1 u32 vtid;c8[16] procname");
     let Ok(Description::Contexts(contexts)) = contexts else {
         panic!("{contexts:?}");
@@ -46,9 +34,7 @@ fn trace(directory: &Path, procname: &str, pid: u32) -> (TraceWriter, [StreamWri
         "4 libc:malloc 14 u64 size;x64 ptr",
         "5 libc:free 14 x64 ptr",
     ] {
-        trace
-            .declare(&Event::parse(line.as_bytes()).unwrap())
-            .unwrap();
+        trace.declare(&event(line)).unwrap();
     }
     let mut channel = StreamChannel::new("main", 1);
     channel.set_contexts();
@@ -500,26 +486,16 @@ fn f9_the_kernels_events_are_in_the_same_page() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     write(path, "prog", 40);
-    let info = TraceInfo {
-        trace_name: "mine".into(),
-        of: TraceOf::Kernel {
-            release: "7.3.4".into(),
-            version: "#1".into(),
-        },
-        hostname: Some("host".into()),
+    let of = TraceOf::Kernel {
+        release: "7.3.4".into(),
+        version: "#1".into(),
     };
-    let sync = LttClockSync {
-        realtime: 1_700_000_000_000_000_000,
-        freq: 1_000_000_000,
-        ..LttClockSync::default()
-    };
-    let clock = Clock::new(&sync, &[]);
-    let mut kernel = TraceWriter::create(&path.join("kernel"), info, clock).unwrap();
+    let mut kernel = trace_in_ns(&path.join("kernel"), "mine", of);
     let Ok(Description::Contexts(contexts)) = Description::parse(b"@1 s32 tid") else {
         panic!("contexts");
     };
     kernel.declare_contexts(Scope::Cpu, &contexts).unwrap();
-    let event = Event::parse(b"9 task:task_rename 6 str newcomm").unwrap();
+    let event = event("9 task:task_rename 6 str newcomm");
     kernel.declare(&event).unwrap();
     let mut channel = StreamChannel::new("cpu", 1);
     channel.set_contexts();

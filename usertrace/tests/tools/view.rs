@@ -5,35 +5,20 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use usertrace::ctf::{
-    Clock, StreamChannel, StreamOf, StreamWriter, TraceInfo, TraceOf, TraceWriter,
-};
-use usertrace::metadata::Event;
+use crate::processes::{event, trace_in_ns};
+use usertrace::ctf::{StreamChannel, StreamOf, StreamWriter, TraceOf, TraceWriter};
 use usertrace::writer::Scope;
-use usertrace_sys::uapi::LttClockSync;
 
 /// Begins a trace of `t:number` and `t:text`, with a stream. Its clock is at 0 at 2023-11-14 22:13:20 UTC, and counts ns.
 fn trace(directory: &Path, pid: u32) -> (TraceWriter, StreamWriter) {
-    let info = TraceInfo {
-        trace_name: "t".into(),
-        of: TraceOf::Process {
-            name: "prog".into(),
-            pid,
-        },
-        hostname: Some("host".into()),
+    let of = TraceOf::Process {
+        name: "prog".into(),
+        pid,
     };
-    let sync = LttClockSync {
-        realtime: 1_700_000_000_000_000_000,
-        freq: 1_000_000_000,
-        ..LttClockSync::default()
-    };
-    let path = directory.join(format!("prog-{pid}"));
-    let mut trace = TraceWriter::create(&path, info, Clock::new(&sync, &[])).unwrap();
+    let mut trace = trace_in_ns(&directory.join(format!("prog-{pid}")), "t", of);
     trace.declare_class(Scope::Cpu).unwrap();
     for line in ["1 t:number 6 u64 n", "2 t:text 6 str s"] {
-        trace
-            .declare(&Event::parse(line.as_bytes()).unwrap())
-            .unwrap();
+        trace.declare(&event(line)).unwrap();
     }
     let stream = trace.stream(&StreamChannel::new("main", 1), StreamOf::Cpu(0));
     (trace, stream.unwrap())
