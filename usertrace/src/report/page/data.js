@@ -3,13 +3,22 @@
 
 const Data = JSON.parse(document.getElementById("data").textContent);
 
-// The bytes of an inert element.
+// The bytes of an inert element. No Blob and no Response on the way: the browser reads these by its own fetches, outside this
+// page's process, which may fail when it has little memory, with the data all here.
 async function inflate(id) {
   const text = atob(document.getElementById(id).textContent);
   const bytes = new Uint8Array(text.length);
   for (let n = 0; n < text.length; n++) bytes[n] = text.charCodeAt(n);
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
-  return new Uint8Array(await new Response(stream).arrayBuffer());
+  const { readable, writable } = new DecompressionStream("deflate-raw");
+  const writer = writable.getWriter();
+  // A write is done when what it made has been read. What fails here fails in `read`, too.
+  Promise.all([writer.write(bytes), writer.close()]).catch(() => {});
+  const chunks = [], reader = readable.getReader();
+  let len = 0;
+  for (let next; !(next = await reader.read()).done; len += next.value.length) chunks.push(next.value);
+  const whole = new Uint8Array(len);
+  for (let n = 0, at = 0; n < chunks.length; at += chunks[n++].length) whole.set(chunks[n], at);
+  return whole;
 }
 
 // Numbers as `binary.rs` writes them.
