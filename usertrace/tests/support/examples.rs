@@ -78,7 +78,7 @@ fn patient(line: &str) -> String {
     line.replace("sleep 1;", &format!("until {ready}; do sleep 0.1; done;"))
 }
 
-/// Has a shell run it in a directory, which has the programs, and stops what goes on after some seconds, as it says by the status
+/// Has a shell run it in a directory, which has the programs, and stops what goes on after a moment, as it says by the status
 /// 124. What ends by itself has five minutes. Gives the status, and what was said.
 pub fn run(line: &str, directory: &Path, variables: &[(&str, &str)]) -> (Option<i32>, String) {
     let bin = directory.join("bin");
@@ -96,7 +96,7 @@ pub fn run(line: &str, directory: &Path, variables: &[(&str, &str)]) -> (Option<
             .unwrap()
     };
     let _ = fs::remove_file(&said);
-    let seconds = if goes_on(line) { "3" } else { "300" };
+    let seconds = if goes_on(line) { "1.5" } else { "300" };
     let mut child = Command::new("timeout")
         .args(["--kill-after=120", seconds, "sh", "-c", &patient(line)])
         .env("PATH", path)

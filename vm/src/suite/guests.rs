@@ -8,7 +8,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use usertrace_vm::{Guest, KernelConfig, Outcome, Streams, target_dir};
+use usertrace_vm::{KernelConfig, target_dir};
 
 use crate::suite::ktap;
 use crate::suite::process::{self, Finished, TEST_SILENCE};
@@ -23,6 +23,20 @@ const DIRECTORY: &str = "USERTRACE_TEST_DIR";
 const TESTS: &str = "tests";
 /// In it: a line when a test begins, and one when it ends.
 const PROGRESS: &str = "progress";
+
+/// In it: the kernel's log, in which KUnit reports.
+const KUNIT: &str = "kunit";
+/// In it: what the series' own test program in C prints.
+const KSELFTEST: &str = "kselftest";
+/// In it: the reasons of its failures.
+const KSELFTEST_STDERR: &str = "kselftest.stderr";
+/// Runs the tests, and then the kernel's own. There is no trace when these begin.
+const THEN_KSELFTEST: &str = "
+\"$1\"; status=$?
+dmesg >/out/kunit
+for trace in /sys/kernel/ltt/*/; do rmdir \"$trace\"; done
+\"$2\" >/out/kselftest 2>/out/kselftest.stderr || status=$?
+exit $status";
 
 /// How often the guest's progress is read.
 const FOLLOW: Duration = Duration::from_millis(500);
@@ -44,6 +58,8 @@ pub(crate) struct Visit {
     pub(crate) tests: Vec<String>,
     /// Variables of the tests' environment.
     pub(crate) variables: Vec<(String, String)>,
+    /// The series' test program in C, if the kernel's own tests run here, too: KUnit does at boot.
+    pub(crate) kselftest: Option<PathBuf>,
 }
 
 impl Visit {
@@ -77,7 +93,11 @@ impl Visit {
             (finished, follow.join().unwrap_or_default())
         });
         let progress = read();
-        Ok(self.rest(&finished, &progress, &told))
+        let own = match &self.kselftest {
+            Some(_) => kernels_own_tests(self.section, self.config, out.path()),
+            None => Vec::new(),
+        };
+        Ok(self.rest(&finished, &progress, &told, own))
     }
 
     /// Tells of the tests that have passed since the last time.
@@ -93,10 +113,15 @@ impl Visit {
         }
     }
 
-    /// The results that were not told yet.
-    fn rest(&self, finished: &Finished, progress: &str, told: &HashSet<String>) -> Vec<TestResult> {
+    /// The results that were not told yet, behind those that there are already.
+    fn rest(
+        &self,
+        finished: &Finished,
+        progress: &str,
+        told: &HashSet<String>,
+        mut results: Vec<TestResult>,
+    ) -> Vec<TestResult> {
         let ended = ended(progress);
-        let mut results = Vec::new();
         for test in self.tests.iter().filter(|test| !told.contains(*test)) {
             let (verdict, time) = match ended.get(&**test) {
                 Some(Ended { has_passed, time }) => (Verdict::of(*has_passed), *time),
@@ -145,16 +170,22 @@ impl Visit {
             .args(["--timeout", "7200", "--env"])
             .arg(format!("{DIRECTORY}=/out"))
             .args(&self.options);
+        if self.kselftest.is_some() {
+            command.args(["--append", "kunit.enable=1 kunit.autorun=1"]);
+        }
         for (name, value) in &self.variables {
             // Some are for who boots the guest.
             command.env(name, value);
             command.arg("--env").arg(format!("{name}={value}"));
         }
-        command
-            .arg("--out")
-            .arg(out)
-            .arg("--")
-            .arg(target_dir().join("debug").join(self.program));
+        command.arg("--out").arg(out).arg("--");
+        let program = target_dir().join("debug").join(self.program);
+        match &self.kselftest {
+            None => command.arg(program),
+            Some(kselftest) => command
+                .args(["sh", "-c", THEN_KSELFTEST, "sh"])
+                .args([&program, kselftest]),
+        };
         command
     }
 
@@ -220,12 +251,8 @@ fn about(output: &str, test: &str) -> String {
     }
 }
 
-/// The kernel's own unit tests, which run at boot and report on the console; then the series' test program in C.
-pub(crate) fn kernels_own_tests(
-    section: Section,
-    config: KernelConfig,
-    kselftest: PathBuf,
-) -> Vec<TestResult> {
+/// The results of the kernel's own tests, whose reports are in this directory.
+fn kernels_own_tests(section: Section, config: KernelConfig, out: &Path) -> Vec<TestResult> {
     let result = |name: String, verdict: Verdict, output: String| TestResult {
         section,
         program: format!("kernel's own tests [{config}]"),
@@ -234,40 +261,27 @@ pub(crate) fn kernels_own_tests(
         time: Duration::ZERO,
         output,
     };
-    let run = || -> Result<_> {
-        let guest = Guest::new(config)?
-            .append("kunit.enable=1 kunit.autorun=1")
-            .command([kselftest]);
-        let run = guest.run(Streams::capture())?;
-        let console = fs::read(&run.console).context("reading the console log")?;
-        Ok((String::from_utf8_lossy(&console).into_owned(), run))
-    };
-    let (console, run) = match run() {
-        Ok(ran) => ran,
-        Err(e) => {
-            let why = Verdict::Failed(format!("{e:#}"));
-            return vec![result(String::new(), why, String::new())];
-        }
-    };
-    let output = String::from_utf8_lossy(&run.stdout).into_owned();
+    let read = |name| fs::read_to_string(out.join(name)).unwrap_or_default();
+    // kselftest says there what it expected; results are read from standard output only.
+    let reports = [
+        ("KUnit", read(KUNIT), String::new()),
+        ("kselftest", read(KSELFTEST), read(KSELFTEST_STDERR)),
+    ];
     let mut results = Vec::new();
-    for (suite, text) in [("KUnit", &console), ("kselftest", &output)] {
-        let tests = ktap::read(text);
+    for (suite, text, more) in reports {
+        let output = format!("{text}{more}");
+        let tests = ktap::read(&text);
         if tests.is_empty() {
             let why = Verdict::Failed("no test reported a result".into());
-            results.push(result(suite.into(), why, text.clone()));
+            results.push(result(suite.into(), why, output.clone()));
         }
         for (name, verdict) in tests {
             let output = match verdict {
-                Verdict::Failed(_) => text.clone(),
+                Verdict::Failed(_) => output.clone(),
                 _ => String::new(),
             };
             results.push(result(format!("{suite}::{name}"), verdict, output));
         }
-    }
-    if run.outcome != Outcome::Passed && !results.iter().any(TestResult::has_failed) {
-        let why = Verdict::Failed(run.outcome.to_string());
-        results.push(result(String::new(), why, run.explain()));
     }
     results
 }
@@ -303,6 +317,7 @@ mod tests {
             program: "guest-tests",
             tests: ["a", "b", "c"].map(str::to_owned).into(),
             variables: Vec::new(),
+            kselftest: None,
         };
         let finished = |outcome| Finished {
             stdout: String::new(),
@@ -312,20 +327,25 @@ mod tests {
         };
         let told = HashSet::from(["a".to_owned()]);
         let died = finished(Err("panic".into()));
-        let results = visit.rest(&died, "begins a\npassed 1 a\nbegins b\n", &told);
+        let results = visit.rest(&died, "begins a\npassed 1 a\nbegins b\n", &told, Vec::new());
         assert_eq!(results.len(), 2);
         assert!(results[0].has_failed() && results[0].output.contains("boom"));
         assert!(matches!(results[1].verdict, Verdict::Skipped(_)));
         // All tests passed, and the kernel reported a mistake of its own after that.
         let all = "passed 1 a\npassed 1 b\npassed 1 c\n";
         let told = ["a", "b", "c"].map(str::to_owned).into();
-        assert!(visit.rest(&died, all, &told)[0].has_failed());
+        assert!(visit.rest(&died, all, &told, Vec::new())[0].has_failed());
         // A status of 0 does not do where tests did not run.
-        let results = visit.rest(&finished(Ok(())), "passed 1 a\n", &HashSet::new());
+        let results = visit.rest(
+            &finished(Ok(())),
+            "passed 1 a\n",
+            &HashSet::new(),
+            Vec::new(),
+        );
         assert!(results.iter().any(TestResult::has_failed));
         assert!(
             visit
-                .rest(&finished(Ok(())), "", &HashSet::new())
+                .rest(&finished(Ok(())), "", &HashSet::new(), Vec::new())
                 .iter()
                 .any(TestResult::has_failed)
         );

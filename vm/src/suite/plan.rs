@@ -12,7 +12,7 @@ use std::time::Duration;
 use clap::ValueEnum as _;
 use usertrace_vm::{KernelConfig, cache_dir, repository, target_dir};
 
-use crate::suite::guests::{Visit, kernels_own_tests};
+use crate::suite::guests::Visit;
 use crate::suite::history::History;
 use crate::suite::process::{self, SILENCE};
 use crate::suite::programs::{self, Listed, Program, cargo};
@@ -231,36 +231,32 @@ fn series(context: &Context, plan: &mut Plan) {
 
 /// What runs in guests of one kernel, but for the tests of `guest-tests`.
 fn guest(context: &Context, plan: &mut Plan, section: Section, config: KernelConfig) {
-    let kernel = kernel_need(config);
-    let name = format!("kernel's own tests, {config} kernel");
-    if !context.keep(section, &name) {
-        let own = move |_: &Early| {
-            Done::from(match kselftest_program() {
-                Ok(program) => kernels_own_tests(section, config, program),
-                Err(why) => vec![failed(section, "kernel's own tests", why)],
-            })
-        };
-        let needs = [kernel, Need::Init, Need::Kselftest];
-        let task = Task::Test(Box::new(own));
-        plan.jobs.push(context.job(section, &name, &needs, 2, task));
-    }
-    let boot = "ltt.boot=early,flight,subbuf_size=8192,subbuf_count=4 rdinit=/first";
-    let visit = Visit {
-        section,
-        name: format!("trace from boot, {config} kernel"),
-        config,
-        options: vec!["--append".into(), boot.into()],
-        program: "boot-tests",
-        tests: Vec::new(),
-        variables: context.variables(),
-    };
+    let name = format!("trace from boot, and the kernel's own tests, {config} kernel");
     let context_ = context.clone();
-    let name = visit.name.clone();
-    let list = move |_: &Early| {
-        Done::found(match debug_program("boot-tests").list() {
-            Ok(tests) => visit_job(&context_, visit, &tests).into_iter().collect(),
-            Err(why) => vec![failing(&context_, section, "boot-tests", why)],
-        })
+    let program = "boot-tests";
+    let list = {
+        let name = name.clone();
+        move |_: &Early| {
+            let found = debug_program(program)
+                .list()
+                .and_then(|tests| Ok((tests, kselftest_program()?)));
+            let (tests, kselftest) = match found {
+                Ok(found) => found,
+                Err(why) => return Done::found(vec![failing(&context_, section, program, why)]),
+            };
+            let boot = "ltt.boot=early,flight,subbuf_size=8192,subbuf_count=4 rdinit=/first";
+            let visit = Visit {
+                section,
+                name,
+                config,
+                options: vec!["--append".into(), boot.into()],
+                program,
+                tests: Vec::new(),
+                variables: context_.variables(),
+                kselftest: Some(kselftest),
+            };
+            Done::found(visit_job(&context_, visit, &tests).into_iter().collect())
+        }
     };
     let mut job = context.job(
         section,
@@ -277,7 +273,7 @@ fn guest(context: &Context, plan: &mut Plan, section: Section, config: KernelCon
         bench
             .args(["guest", "--smp", "1", "--icount", "--"])
             .arg(target_dir().join("release/guest-bench"));
-        let needs = [kernel, Need::Init, Need::GuestBench];
+        let needs = [kernel_need(config), Need::Init, Need::GuestBench];
         context.status(plan, section, "guest-bench", &needs, bench);
     }
 }
@@ -518,6 +514,7 @@ fn guest_jobs(
         program: "guest-tests",
         tests: Vec::new(),
         variables: variables.clone(),
+        kselftest: None,
     };
     let is_wanted = |test: &&Listed| match (&*test.kind, config) {
         (TURNS, _) => false,
@@ -580,7 +577,10 @@ fn visit_job(context: &Context, mut visit: Visit, tests: &[Listed]) -> Option<Jo
     visit.tests = tests
         .iter()
         .map(|test| test.name.clone())
-        .filter(|name| !context.keep(visit.section, &full_name(&program, name)))
+        // The kernel's own tests have no names before they run, so their guest runs as a whole.
+        .filter(|name| {
+            visit.kselftest.is_some() || !context.keep(visit.section, &full_name(&program, name))
+        })
         .collect();
     if visit.tests.is_empty() {
         return None;
@@ -588,7 +588,10 @@ fn visit_job(context: &Context, mut visit: Visit, tests: &[Listed]) -> Option<Jo
     let cost = |name: &String| context.guest_cost(&program, name);
     let expected = visit.tests.iter().map(cost).sum();
     let (section, name) = (visit.section, visit.name.clone());
-    let needs = [kernel_need(visit.config), Need::Init, Need::Programs];
+    let mut needs = vec![kernel_need(visit.config), Need::Init, Need::Programs];
+    if visit.kselftest.is_some() {
+        needs.push(Need::Kselftest);
+    }
     let work = move |early: &Early| Done::from(visit.run(early));
     let mut job = context.job(section, &name, &needs, 2, Task::Test(Box::new(work)));
     job.expected = expected;
@@ -615,8 +618,9 @@ fn builds(context: &Context, plan: &mut Plan) {
     if context.has(Section::Debug) {
         needs.extend([Need::DebugKernel, Need::Init]);
     }
-    if needs.contains(&Need::Kselftest) {
-        needs.insert(Need::ReleaseKernel);
+    if context.has(Section::Guest) || context.has(Section::Debug) {
+        // It is compiled in the tree that a kernel's build made.
+        needs.extend([Need::Kselftest, Need::ReleaseKernel]);
     }
     let mut add = |name: &str, need, needs: &[Need], weight, build: BuildFn| {
         let task = Task::Build(need, build);

@@ -1,5 +1,6 @@
 //! Runs one program of the suite: its output is captured, and it ends with the runner.
 
+use std::cell::Cell;
 use std::io::Read;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -10,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use nix::sys::signal::{SigHandler, Signal, killpg};
-use nix::unistd::Pid;
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::{Pid, SysconfVar, sysconf};
 use usertrace_vm::repository;
 
 /// How long a build may print nothing before it counts as hung. A bound on the whole time would fail slow machines.
@@ -20,6 +22,16 @@ pub(crate) const TEST_SILENCE: Duration = Duration::from_secs(10 * 60);
 
 /// The process groups of running programs, for the signal handler; 0 where a place is free.
 static GROUPS: [AtomicI32; 64] = [const { AtomicI32::new(0) }; 64];
+
+thread_local! {
+    /// What [`take_cpu_time`] gives.
+    static CPU_TIME: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// The processor time of all programs that ended in this thread since it was last asked, and of their children.
+pub(crate) fn take_cpu_time() -> Duration {
+    CPU_TIME.take()
+}
 
 /// What a program printed, and how it ended.
 #[derive(Debug)]
@@ -97,6 +109,8 @@ pub(crate) fn run(mut command: Command, silence: Duration) -> Finished {
         is_hung = watch.join().unwrap_or(false);
         captured.unwrap_or_default()
     });
+    let used = cpu_time(&child).unwrap_or_default();
+    CPU_TIME.set(CPU_TIME.get() + used);
     let outcome = match child.wait() {
         _ if is_hung => Err(format!("printed nothing for {} s", silence.as_secs())),
         Ok(status) => describe(status),
@@ -109,6 +123,22 @@ pub(crate) fn run(mut command: Command, silence: Duration) -> Finished {
         outcome,
         time: begun.elapsed(),
     }
+}
+
+/// Waits for the end of a program, but leaves its status where it is: its processor time, and that of those children
+/// that it waited for.
+fn cpu_time(child: &Child) -> Option<Duration> {
+    let pid = child.id();
+    let id = Id::Pid(Pid::from_raw(pid.cast_signed()));
+    waitid(id, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).ok()?;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may have spaces and parentheses. Behind it, utime is the 12th; stime, cutime and cstime follow
+    // (proc_pid_stat(5)).
+    let (_, fields) = stat.rsplit_once(')')?;
+    let ticks = fields.split_whitespace().skip(11).take(4);
+    let ticks: u64 = ticks.filter_map(|field| field.parse::<u64>().ok()).sum();
+    let per_second = u64::try_from(sysconf(SysconfVar::CLK_TCK).ok()??).ok()?;
+    Some(Duration::from_millis(ticks * 1000 / per_second.max(1)))
 }
 
 fn describe(status: ExitStatus) -> Result<(), String> {
@@ -215,6 +245,16 @@ mod tests {
         assert_eq!(finished.stdout, "a\n");
         assert!(finished.output.contains("b\n"), "{finished:?}");
         assert!(finished.outcome.unwrap_err().contains('3'));
+    }
+
+    #[test]
+    fn processor_time_of_children_is_counted_once() {
+        let count = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+        run(sh(&format!("sh -c '{count}'; true")), SILENCE);
+        assert!(take_cpu_time() > Duration::ZERO);
+        assert_eq!(take_cpu_time(), Duration::ZERO);
+        run(sh("sleep 0.3"), SILENCE);
+        assert!(take_cpu_time() < Duration::from_millis(200));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What a run prints: each test as it ends, and the summary.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use crate::suite::schedule::Span;
 use crate::suite::tally::Tally;
 use crate::suite::tier::Section;
 
-/// How many of the slowest tests are named.
+/// How many of the slowest tests are named, and of the jobs that took most processor time.
 const SLOWEST: usize = 10;
 /// How much of a failed test's output is printed, from its end: a guest's console may be long.
 const OUTPUT: usize = 64 << 10;
@@ -97,14 +98,20 @@ impl Report<'_> {
         for (time, name) in self.slowest() {
             print(&format!("{:>8.1} s  {name}", time.as_secs_f64()));
         }
-        print("\nsection    tests                                    time");
-        for (section, sum) in self.sections() {
-            let time = self.time_of(|span| span.section == section && !span.is_build);
-            let sum = sum.to_string();
-            print(&format!("{:<10} {sum:<38} {time:>6.0} s", section.name()));
+        print("\nmost processor time, with all children:");
+        for span in self.costliest() {
+            let name = format!("{} ({})", span.name, span.section.name());
+            print(&format!("{:>8.1} s  {name}", span.cpu_time.as_secs_f64()));
         }
-        let builds = self.time_of(|span| span.is_build);
-        print(&format!("{:<49} {builds:>6.0} s", "builds"));
+        print("\nsection    tests                                    time   processor time");
+        for (section, sum) in self.sections() {
+            let (time, cpu) = self.times(|span| span.section == section && !span.is_build);
+            let sum = sum.to_string();
+            let name = section.name();
+            print(&format!("{name:<10} {sum:<38} {time:>6.0} s {cpu:>8.0} s"));
+        }
+        let (time, cpu) = self.times(|span| span.is_build);
+        print(&format!("{:<49} {time:>6.0} s {cpu:>8.0} s", "builds"));
         print(&format!(
             "{:<49} {:>6.0} s",
             "whole run, with jobs beside each other",
@@ -151,9 +158,21 @@ impl Report<'_> {
         sections.into_iter().collect()
     }
 
-    fn time_of(&self, wanted: impl Fn(&Span) -> bool) -> f64 {
+    /// Jobs that took most processor time.
+    fn costliest(&self) -> Vec<&Span> {
+        let mut spans: Vec<_> = self.spans.iter().collect();
+        spans.sort_by_key(|span| Reverse(span.cpu_time));
+        spans.truncate(SLOWEST);
+        spans
+    }
+
+    /// The time of some jobs, and their processor time, in seconds.
+    fn times(&self, wanted: impl Fn(&Span) -> bool) -> (f64, f64) {
         let spans = self.spans.iter().filter(|span| wanted(span));
-        spans.map(|span| span.time.as_secs_f64()).sum()
+        spans.fold((0.0, 0.0), |(time, cpu), span| {
+            let (more, more_cpu) = (span.time.as_secs_f64(), span.cpu_time.as_secs_f64());
+            (time + more, cpu + more_cpu)
+        })
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
+use crate::suite::process;
 use crate::suite::result::{TestResult, Verdict};
 use crate::suite::tier::Section;
 
@@ -94,6 +95,8 @@ pub(crate) struct Span {
     pub(crate) name: String,
     /// How long it ran.
     pub(crate) time: Duration,
+    /// Processor time of the programs that it ran, which does not depend on what ran beside it.
+    pub(crate) cpu_time: Duration,
     /// Whether it built something.
     pub(crate) is_build: bool,
     /// Whether it ran the tests of a program in one process.
@@ -294,6 +297,7 @@ fn execute(job: Job, early: &Early) -> Ended {
             section: job.section,
             name: job.name,
             time: begun.elapsed(),
+            cpu_time: process::take_cpu_time(),
             is_build,
             is_whole: job.is_whole,
         },

@@ -9,6 +9,7 @@ use usertrace::crash::{
     Directory, Dump, ExtractOptions, Extraction, PhysicalMemory, Presence, Problems, TraceSummary,
 };
 use usertrace_sys::crash::{LTT_CRASH_PRESENT, LttCrashRoot};
+use usertrace_tests::counts::counts;
 use usertrace_tests::random::Random;
 
 #[path = "../../../../usertrace/tests/support/extraction.rs"]
@@ -18,8 +19,8 @@ use extraction::{check_error, extract_all};
 
 const PAGE: u64 = 4096;
 const WORDS: u64 = PAGE / 8;
-/// Changes that are tried, unless all are: some ten thousand.
-const SAMPLE: usize = 2000;
+/// Changes that are tried, unless all are, of which there are some ten thousand: on each run, and by the full tier.
+const SAMPLE: (u64, u64) = (700, 2000);
 /// With this in the environment, all are.
 const ALL: &str = "USERTRACE_CORRUPT_ALL";
 /// Places at which the file is cut off.
@@ -135,16 +136,16 @@ pub(crate) fn survives(vmcore: &Path, names: [&str; 2]) {
     }
     let mut random = Random::new();
     if std::env::var_os(ALL).is_none() {
+        let sample = counts(SAMPLE.0, SAMPLE.1) as usize;
         println!(
-            "{} changes of {}, by {random:x?}; {ALL}=1: all",
-            SAMPLE,
+            "{sample} changes of {}, by {random:x?}; {ALL}=1: all",
             changes.len()
         );
-        for at in 0..SAMPLE.min(changes.len()) {
+        for at in 0..sample.min(changes.len()) {
             let other = at as u64 + random.below((changes.len() - at) as u64);
             changes.swap(at, other as usize);
         }
-        changes.truncate(SAMPLE);
+        changes.truncate(sample);
     }
     let of = |extraction: &Extraction, name: &str| -> Option<TraceSummary> {
         extraction

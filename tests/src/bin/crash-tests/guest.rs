@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+use usertrace_tests::counts::counts;
 use usertrace_tests::{babeltrace, program};
 use usertrace_vm::{Guest, ImageFormat, KernelConfig, Outcome, Run, Streams};
 
@@ -285,7 +286,13 @@ impl Crashed {
                     println!("{}: has no {format}", maker.version);
                     continue;
                 }
+                // What is left out says each of the two ways to lay out a dump in its own way; how pages are compressed, or the
+                // file is sent, has no part in that.
+                let is_each = ["elf", "zlib"].contains(&format) || counts(0, 1) == 1;
                 for level in LEVELS {
+                    if !is_each && level != "31" {
+                        continue;
+                    }
                     let name = format!("{}-{format}-{level}", maker.version);
                     let dump = self.directory.path().join(&name);
                     maker.run(&[&["-d", level][..], options].concat(), &self.vmcore, &dump);
