@@ -59,6 +59,7 @@ pub(crate) const CHANGE_STATE: &[&str] = &[
     "c2_areas_cannot_be_grown_copied_or_covered_in_part",
     "a10_unmapped_areas_leave_what_was_written",
     "f2_no_advice_changes_an_area",
+    "f2_no_area_is_mapped_again",
     "f2_the_kernel_takes_no_reference_to_a_page_of_an_area",
     "f2_proc_shows_the_areas_and_changes_nothing",
     "f5_nobody_reaches_an_area_from_outside",

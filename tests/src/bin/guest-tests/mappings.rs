@@ -27,6 +27,7 @@ pub(crate) const CASES: &[Case] = cases![
     f2_no_advice_changes_an_area,
     f2_nothing_locks_an_area,
     f2_calls_for_mapped_files_change_no_area,
+    f2_no_area_is_mapped_again,
     f2_neighbours_of_an_area_do_not_grow_into_it,
     a10_a_stack_does_not_grow_into_an_area,
     f2_a_userfaultfd_cannot_have_an_area,
@@ -405,11 +406,6 @@ fn f2_calls_for_mapped_files_change_no_area() {
                 let invalidate = libc::MS_INVALIDATE as usize;
                 let residency = residency.as_mut_ptr() as usize;
                 let name = c"name".as_ptr() as usize;
-                let part = if what == WHOLE {
-                    Ok(0)
-                } else {
-                    Err(Errno::EINVAL)
-                };
                 let rows: &[(&str, Sysno, [usize; 5], Answer)] = &[
                     // There is nothing behind it that could be written.
                     (
@@ -432,19 +428,22 @@ fn f2_calls_for_mapped_files_change_no_area() {
                         Ok(0),
                     ),
                     (
-                        "remap_file_pages",
-                        Sysno::remap_file_pages,
-                        [start, len, 0, pgoff(start), 0],
-                        part,
-                    ),
-                    (
                         "PR_SET_VMA",
                         Sysno::prctl,
                         [PR_SET_VMA, 0, start, len, name],
                         Err(Errno::EINVAL),
                     ),
                 ];
-                for &(call, number, arguments, expected) in rows {
+                // Of the whole, this takes the area away: see the next test.
+                let arguments = [start, len, 0, pgoff(start), 0];
+                let remap = (
+                    "remap_file_pages",
+                    Sysno::remap_file_pages,
+                    arguments,
+                    Err(Errno::EINVAL),
+                );
+                let remap = (what != WHOLE).then_some(&remap);
+                for &(call, number, arguments, expected) in rows.iter().chain(remap) {
                     // SAFETY: an area has no Rust object in it; `residency` is as long as is told.
                     let ret = unsafe { harmless(number, arguments) };
                     if ret != expected {
@@ -459,6 +458,34 @@ fn f2_calls_for_mapped_files_change_no_area() {
         }
         assert!(wrong.is_empty(), "{wrong:#?}");
     });
+}
+
+/// Only `alloc_tracebuf` maps what is behind the areas. A mapping of it that anybody else makes could come when the process has ended,
+/// and have pages that are somebody else's by then. What was written is there all the same.
+fn f2_no_area_is_mapped_again() {
+    for left in [3, 1] {
+        let scene = Scene::new("again");
+        child::run(|| {
+            attach();
+            Numbers::default().write(10);
+            let areas = maps::areas();
+            let (last, others) = areas.split_last().expect("three");
+            let last = (last.start, last.end - last.start, pgoff(last.start));
+            for area in others.iter().filter(|_| left == 1) {
+                // SAFETY: no Rust object lies in an area.
+                unsafe { call(Sysno::munmap, [area.start, area.end - area.start]) }
+                    .expect("munmap");
+            }
+            let (start, len, pgoff) = last;
+            for pgoff in [pgoff, 0, pgoff] {
+                // SAFETY: as above. The first one takes the area away, as a mapping at a fixed place does that fails.
+                let ret = unsafe { call(Sysno::remap_file_pages, [start, len, 0, pgoff, 0, 0]) };
+                assert!(matches!(ret, Err(Errno::EPERM | Errno::EINVAL)), "{ret:?}");
+            }
+            assert_eq!(maps::areas().len(), left - 1);
+        });
+        assert_eq!(check_prefix(&scene.end_of_one()), 10);
+    }
 }
 
 /// The offset, in pages, that a mapping has there in its file.
