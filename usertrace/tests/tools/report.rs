@@ -564,6 +564,23 @@ fn e7_what_is_left_out_is_said() {
     browser.value("View.show(1e8, 2e8)");
     browser.wait("Math.abs(Tables.inView[0] - 1e5) < 500");
     no_complaints(&browser);
+    // While the page is loading, a part may be there with half of its text: it is waited for.
+    browser.value(
+        "{ const part = document.getElementById(`part-${Data.parts[0][0]}`); \
+           window.half = { part, parent: part.parentNode, text: part.textContent }; \
+           part.textContent = half.text.slice(0, half.text.length >> 3 << 2); \
+           half.parent.append(part); \
+           Object.defineProperty(document, 'readyState', { value: 'loading', configurable: true }); \
+           Detail.parts.clear(); \
+           View.show(Data.parts[0][1], Data.parts[0][2]); }",
+    );
+    browser.wait("Detail.parts.get(0)");
+    browser.value("new Promise((done) => setTimeout(done, 200))");
+    assert_eq!(browser.value("Detail.parts.get(0).state"), "loading");
+    browser.value("half.part.textContent = half.text, half.parent.append(' ')");
+    browser.wait("Detail.parts.get(0).state === 'here'");
+    no_complaints(&browser);
+    browser.value("delete document.readyState");
     // A page that lost its end is told of, and not taken for one with fewer events.
     browser.value(
         "{ const part = document.getElementById(`part-${Data.parts[0][0]}`); \

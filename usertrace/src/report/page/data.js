@@ -3,8 +3,7 @@
 
 const Data = JSON.parse(document.getElementById("data").textContent);
 
-// The bytes of an inert element. No Blob and no Response on the way: the browser reads these by its own fetches, outside this
-// page's process, which may fail when it has little memory, with the data all here.
+// The bytes of an inert element. Not by a Response, which says of all that is wrong that it failed to fetch.
 async function inflate(id) {
   const text = atob(document.getElementById(id).textContent);
   const bytes = new Uint8Array(text.length);

@@ -70,8 +70,9 @@ const Detail = {
     const [number, begin] = Data.parts[place];
     try {
       const id = `part-${number}`;
-      // The page itself may still be loading.
-      while (!document.getElementById(id) && document.readyState === "loading") {
+      // The page itself may still be loading. An element is whole once there is something behind it: before, it may be
+      // there with a part of its text.
+      while (!document.getElementById(id)?.nextSibling && document.readyState === "loading") {
         await new Promise((done) => setTimeout(done, 20));
       }
       Object.assign(part, takeApart(await inflate(id), begin), { state: "here" });
