@@ -30,12 +30,13 @@ const KUNIT: &str = "kunit";
 const KSELFTEST: &str = "kselftest";
 /// In it: the reasons of its failures.
 const KSELFTEST_STDERR: &str = "kselftest.stderr";
-/// Runs the tests, and then the kernel's own. There is no trace when these begin.
+/// Runs the tests, and then the kernel's own. There is no trace when these begin. The arguments are both programs, and where
+/// the reports go.
 const THEN_KSELFTEST: &str = "
 \"$1\"; status=$?
-dmesg >/out/kunit
+dmesg >\"$3\"
 for trace in /sys/kernel/ltt/*/; do rmdir \"$trace\"; done
-\"$2\" >/out/kselftest 2>/out/kselftest.stderr || status=$?
+\"$2\" >\"$4\" 2>\"$5\" || status=$?
 exit $status";
 
 /// How often the guest's progress is read.
@@ -184,7 +185,8 @@ impl Visit {
             None => command.arg(program),
             Some(kselftest) => command
                 .args(["sh", "-c", THEN_KSELFTEST, "sh"])
-                .args([&program, kselftest]),
+                .args([&program, kselftest])
+                .args([KUNIT, KSELFTEST, KSELFTEST_STDERR].map(|name| format!("/out/{name}"))),
         };
         command
     }

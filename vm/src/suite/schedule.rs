@@ -95,7 +95,7 @@ pub(crate) struct Span {
     pub(crate) name: String,
     /// How long it ran.
     pub(crate) time: Duration,
-    /// Processor time of the programs that it ran, which does not depend on what ran beside it.
+    /// Processor time of the programs that it ran, which depends less on what ran beside it.
     pub(crate) cpu_time: Duration,
     /// Whether it built something.
     pub(crate) is_build: bool,

@@ -19,7 +19,7 @@ use extraction::{check_error, extract_all};
 
 const PAGE: u64 = 4096;
 const WORDS: u64 = PAGE / 8;
-/// Changes that are tried, unless all are, of which there are some ten thousand: on each run, and by the full tier.
+/// How many of some ten thousand changes are tried: usually, and in the full tier.
 const SAMPLE: (u64, u64) = (700, 2000);
 /// With this in the environment, all are.
 const ALL: &str = "USERTRACE_CORRUPT_ALL";

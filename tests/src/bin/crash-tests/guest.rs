@@ -286,8 +286,8 @@ impl Crashed {
                     println!("{}: has no {format}", maker.version);
                     continue;
                 }
-                // What is left out says each of the two ways to lay out a dump in its own way; how pages are compressed, or the
-                // file is sent, has no part in that.
+                // A dump has one of two layouts, ELF and kdump's, and each notes in its own way which pages are left out.
+                // Compression and flattening do not change that.
                 let is_each = ["elf", "zlib"].contains(&format) || counts(0, 1) == 1;
                 for level in LEVELS {
                     if !is_each && level != "31" {
