@@ -22,6 +22,9 @@ struct Args {
     /// Let the threads take turns, event by event
     #[arg(long)]
     in_turn: bool,
+    /// Stay, after the last event, until standard input ends
+    #[arg(long)]
+    stay: bool,
     /// Panic the kernel right after the last event of the last thread
     #[arg(long)]
     panic: bool,
@@ -143,5 +146,8 @@ fn main() -> ExitCode {
         recorded.into_inner(),
         lost.into_inner()
     );
+    if args.stay {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+    }
     ExitCode::SUCCESS
 }

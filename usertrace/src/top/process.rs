@@ -96,6 +96,12 @@ impl<F: ConsumerFile> ProcessCounter<F> {
         self.last.is_some() || sources.any(|source| source.name == channel)
     }
 
+    /// Does it have a file of a channel of events, which says when the process ends?
+    #[must_use]
+    pub fn reads_events(&self) -> bool {
+        !self.channels.is_empty()
+    }
+
     /// Gives it its file of a channel. `from_now`: what is in its rings already does not count.
     ///
     /// # Errors

@@ -1,13 +1,13 @@
 //! Counting the events of all processes of traces.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::{Counted, Counter, ProcessCounter};
 use crate::consumer::{
-    CONTROL, ControlFs, ControlFsError, KernelFile, TraceDir, consumer_files, event_channels,
+    CONTROL, ControlFs, ControlFsError, KernelFile, consumer_files, event_channels,
 };
 
 /// How often it is looked for new processes.
@@ -91,7 +91,7 @@ impl Traces {
                 is_known: !is_first,
                 ..Trace::default()
             });
-            trace.scan(name, &directory, &mut self.problems);
+            trace.scan(name, directory.path(), &mut self.problems);
         }
         for (name, trace) in &mut self.traces {
             if !names.contains(name) || self.control_fs.trace(name).is_err() {
@@ -114,13 +114,15 @@ impl Process {
 }
 
 impl Trace {
-    fn scan(&mut self, name: &str, directory: &TraceDir, problems: &mut Vec<String>) {
+    fn scan(&mut self, name: &str, directory: &Path, problems: &mut Vec<String>) {
         // Events of a channel that is seen first are described by then.
-        let channels = event_channels(directory.path()).unwrap_or_default();
+        let channels = event_channels(directory).unwrap_or_default();
         let channels = channels.iter().map(String::as_str);
+        let mut listed = BTreeSet::new();
         for channel in channels.chain([CONTROL]) {
-            let path = directory.channel(channel);
+            let path = directory.join(channel);
             for file in consumer_files(&path).unwrap_or_default() {
+                listed.insert(file.clone());
                 let process = self.processes.entry(file.clone());
                 let process = process.or_insert_with(|| Process {
                     counter: ProcessCounter::new(name, &file),
@@ -136,6 +138,12 @@ impl Trace {
                 }
             }
         }
+        // Whose files went before they were open says nothing of its end itself.
+        for (file, process) in &mut self.processes {
+            if !listed.contains(file) && !process.counter.reads_events() {
+                process.end();
+            }
+        }
     }
 }
 
@@ -146,6 +154,11 @@ fn open(process: &mut Process, channel: &str, path: &Path, from_now: bool) -> io
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     }
+}
+
+/// Had it ended before anybody looked?
+fn is_nothing(of: &Counted) -> bool {
+    of.fill.is_none() && of.events.is_empty() && of.lost == 0
 }
 
 impl Counter for Traces {
@@ -187,8 +200,6 @@ impl Counter for Traces {
         let traces = self.traces.values_mut();
         let processes = traces.flat_map(|trace| trace.processes.values_mut());
         let counted = processes.map(|process| process.counter.counted());
-        // Who had ended before anybody looked is not there.
-        let is_nothing = |of: &Counted| of.ended && of.events.is_empty() && of.lost == 0;
         counted.filter(|counted| !is_nothing(counted)).collect()
     }
 
@@ -203,5 +214,33 @@ impl Counter for Traces {
         names
             .iter()
             .all(|name| self.control_fs.trace(name).is_err())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// E7: a process whose files are listed, and gone when they are opened, is no line of `top`, and not kept for ever.
+    #[test]
+    fn a_process_that_goes_while_it_is_found_is_not_shown() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("main/7.1");
+        std::fs::create_dir(directory.path().join("main")).expect("a directory");
+        symlink(directory.path().join("nothing"), &file).expect("a link");
+        let mut trace = Trace::default();
+        let mut problems = Vec::new();
+        trace.scan("mine", directory.path(), &mut problems);
+        let shown = |trace: &mut Trace| {
+            let counted = trace.processes.values_mut().map(|p| p.counter.counted());
+            counted.filter(|counted| !is_nothing(counted)).count()
+        };
+        assert_eq!((trace.processes.len(), shown(&mut trace)), (1, 0));
+        std::fs::remove_file(&file).expect("removed");
+        trace.scan("mine", directory.path(), &mut problems);
+        assert!(trace.processes.values().all(|p| p.ended.is_some()));
+        assert_eq!(problems, [""; 0]);
     }
 }

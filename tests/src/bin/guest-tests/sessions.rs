@@ -364,9 +364,13 @@ fn e7_top_counts_what_a_recorder_reads_and_takes_nothing() {
         let count = scaled(20_000);
         let mut numbered = Command::new(program::path("numbered"));
         numbered
-            .args(["--events", &count.to_string(), "--threads", "2"])
+            .args(["--events", &count.to_string(), "--threads", "2", "--stay"])
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        let written = written_by(Running::start(&mut numbered));
+        let numbered = Running::start(&mut numbered);
+        // One that ends before `top` looks again is not counted.
+        wait::until("it was found", || top.has_open(&trace));
+        let written = written_by(numbered);
         wait::until("it was read", || trace.stats().processes.is_empty());
         // Who has ended is let go of.
         wait::until("it has nothing open", || !top.has_open(&trace));
@@ -392,6 +396,7 @@ fn e7_top_counts_what_a_recorder_reads_and_takes_nothing() {
 
 /// How many events it recorded.
 fn written_by(mut numbered: Running) -> u64 {
+    drop(numbered.0.stdin.take());
     let mut said = String::new();
     let mut output = numbered.0.stdout.take().expect("piped");
     output.read_to_string(&mut said).expect("text");
