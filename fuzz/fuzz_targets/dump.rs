@@ -21,8 +21,9 @@ fuzz_target!(|bytes: &[u8]| {
         Ok(dump) => dump,
         Err(error) => return check_error(&error),
     };
-    let mut roots = dump.find_roots();
-    roots.truncate(2);
+    let search = dump.find_roots();
+    let candidates = search.best.iter().map(|candidate| candidate.address);
+    let mut roots: Vec<_> = candidates.take(2).collect();
     roots.extend(dump.root());
     for (n, root) in roots.into_iter().enumerate() {
         let output = directory.path().join(format!("traces-{n}"));

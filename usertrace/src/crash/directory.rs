@@ -3,14 +3,17 @@
 use std::collections::{BTreeMap, HashSet};
 
 use usertrace_sys::crash::{
-    LTT_CRASH_MAGIC, LTT_CRASH_PAGE_MAGIC, LTT_CRASH_VERSION, LttCrashBuffer, LttCrashChannel,
-    LttCrashContent, LttCrashEntry, LttCrashPage, LttCrashProcess, LttCrashRoot, LttCrashTrace,
+    LTT_CRASH_ADDRESS, LTT_CRASH_MAGIC, LTT_CRASH_PAGE_MAGIC, LTT_CRASH_PRESENT, LTT_CRASH_VERSION,
+    LttCrashBuffer, LttCrashChannel, LttCrashContent, LttCrashEntry, LttCrashPage, LttCrashProcess,
+    LttCrashRoot, LttCrashTrace, LttCrashTree,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::tree::PAGE_SIZES;
+use super::scan::LeadsTo;
+use super::tree::{Owners, PAGE_SIZES, PageTree};
 use super::{PhysicalMemory, Presence, Problems};
 use crate::ctf::Clock;
+use crate::ring::Channel;
 
 /// Pages that a directory may have: half a million entries.
 const MAX_PAGES: usize = 1 << 15;
@@ -225,4 +228,77 @@ pub(super) fn read_root(
         });
     }
     Ok(root)
+}
+
+/// Trees of one page of the directory at whose roots [`judge`] looks.
+const MOST_TREES: usize = 4;
+
+/// What a root page leads to, by the first page of the directory and at most `more` behind it; and how many it read of those.
+///
+/// A kernel that stops at any instruction leaves a directory that passes. So does one that a program forges with care.
+pub(super) fn judge(
+    memory: &impl PhysicalMemory,
+    root: &LttCrashRoot,
+    more: u64,
+) -> (LeadsTo, u64) {
+    if root.directory == 0 {
+        return (LeadsTo::Nothing, 0);
+    }
+    let mut seen = Vec::new();
+    let mut next = root.directory;
+    let mut page = vec![0; root.page_size as usize];
+    while next != 0 && seen.len() as u64 <= more {
+        let read = seen.len() as u64;
+        let is_page = memory.read(next, &mut page) == Presence::Whole;
+        let header = LttCrashPage::read_from_prefix(&page).ok();
+        let header = header.filter(|(header, _)| is_page && header.magic == LTT_CRASH_PAGE_MAGIC);
+        let Some((header, _)) = header else {
+            let is_first = seen.is_empty();
+            return match is_first {
+                true => (LeadsTo::Nowhere, read),
+                false => (LeadsTo::Damaged, read),
+            };
+        };
+        seen.push(next);
+        let entries = page[size_of::<LttCrashPage>()..].chunks_exact(root.entry_size as usize);
+        let mut trees = MOST_TREES;
+        let is_entry = |bytes: &[u8]| {
+            let entry = LttCrashEntry::read_from_prefix(bytes).ok();
+            entry.is_some_and(|(entry, _)| is_plausible(memory, root, &entry, &mut trees))
+        };
+        let is_aligned = next.is_multiple_of(u64::from(root.page_size));
+        if !is_aligned || seen.contains(&header.next) || !entries.into_iter().all(is_entry) {
+            return (LeadsTo::Damaged, read);
+        }
+        next = header.next;
+    }
+    (LeadsTo::Directory, (seen.len() as u64).saturating_sub(1))
+}
+
+/// Can a kernel have left this entry?
+fn is_plausible(
+    memory: &impl PhysicalMemory,
+    root: &LttCrashRoot,
+    entry: &LttCrashEntry,
+    trees: &mut usize,
+) -> bool {
+    let mut is_tree = |tree: &LttCrashTree| {
+        let known = PageTree::new(memory, &Owners::default(), tree, root.page_size).is_ok();
+        if !known || tree.root & LTT_CRASH_PRESENT == 0 || *trees == 0 {
+            return known;
+        }
+        *trees -= 1;
+        memory.read(tree.root & LTT_CRASH_ADDRESS, &mut [0; 8]) != Presence::Missing
+    };
+    let is_content = match entry.content() {
+        LttCrashContent::Free => return true,
+        LttCrashContent::Trace(trace) => trace.name.contains(&0),
+        LttCrashContent::Channel(channel) => {
+            channel.channel.nr_rings == 0 || Channel::new(&channel.channel).is_ok()
+        }
+        LttCrashContent::Process(process) => process.comm.contains(&0),
+        LttCrashContent::Buffer(buffer) => is_tree(&buffer.buffers) && is_tree(&buffer.control),
+        _ => false,
+    };
+    is_content && entry.serial > 0
 }

@@ -6,7 +6,8 @@ use std::path::Path;
 use super::dump_file::DumpFile;
 use super::kdump::{self, KdumpDump};
 use super::reserved;
-use super::{ElfDump, PhysicalMemory, Presence, RawDump, ReservedDump, Vmcoreinfo, find_roots};
+use super::scan::find_roots;
+use super::{ElfDump, PhysicalMemory, Presence, RawDump, ReservedDump, RootSearch, Vmcoreinfo};
 
 /// A file that is no dump which can be read.
 #[derive(Debug, thiserror::Error)]
@@ -112,14 +113,15 @@ impl Dump {
         }
     }
 
-    /// The addresses of all root pages in it, found by looking at each page: see [`find_roots`].
+    /// Searches for the root page: in the kernel's image, if that can be found, or else in all memory.
     #[must_use]
-    pub fn find_roots(&self) -> Vec<u64> {
+    pub fn find_roots(&self) -> RootSearch {
         match self {
-            Self::Elf(dump) => find_roots(self, dump.ranges()),
-            Self::Kdump(dump) => find_roots(self, dump.ranges()),
-            Self::Raw(dump) => find_roots(self, std::iter::once(0..dump.len())),
-            Self::Reserved(dump) => find_roots(self, std::iter::once(dump.range())),
+            Self::Elf(dump) => find_roots(self, dump.ranges(), dump.is_x86_64()),
+            Self::Kdump(dump) => find_roots(self, dump.ranges(), dump.is_x86_64()),
+            // It does not say of what machine it is.
+            Self::Raw(dump) => find_roots(self, std::iter::once(0..dump.len()), true),
+            Self::Reserved(dump) => find_roots(self, std::iter::once(dump.range()), false),
         }
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use object::LittleEndian;
 use object::elf::{
-    ELFCLASS64, ELFDATA2LSB, ELFMAG, ET_CORE, FileHeader64, PN_XNUM, PT_LOAD, PT_NOTE,
+    ELFCLASS64, ELFDATA2LSB, ELFMAG, EM_X86_64, ET_CORE, FileHeader64, PN_XNUM, PT_LOAD, PT_NOTE,
     ProgramHeader64, SectionHeader64,
 };
 use object::pod::{Pod, from_bytes, slice_from_bytes};
@@ -37,6 +37,7 @@ pub struct ElfDump {
     memory: Vec<Piece>,
     vmcoreinfo: Vmcoreinfo,
     cut_short: bool,
+    machine: u16,
 }
 
 impl ElfDump {
@@ -89,6 +90,7 @@ impl ElfDump {
             memory: Vec::new(),
             vmcoreinfo: Vmcoreinfo::default(),
             cut_short,
+            machine: header.e_machine.get(LittleEndian),
         };
         let mut notes_left = MAX_NOTES;
         for segment in segments {
@@ -131,6 +133,11 @@ impl ElfDump {
     #[must_use]
     pub fn vmcoreinfo(&self) -> &Vmcoreinfo {
         &self.vmcoreinfo
+    }
+
+    /// Is it of an x86-64 machine?
+    pub(super) fn is_x86_64(&self) -> bool {
+        self.machine == EM_X86_64
     }
 
     /// What memory the dump has: no more than the file has bytes, whatever its headers say.

@@ -17,6 +17,8 @@ pub(super) const MAGIC: &[u8; 8] = b"KDUMP   ";
 /// `struct disk_dump_header`, and where its fields are that are of use.
 const HEADER: usize = 464;
 const VERSION: usize = 8;
+/// The machine, of `struct new_utsname`: text with a NUL.
+const MACHINE: Range<usize> = 272..272 + 65;
 const STATUS: usize = 424;
 const BLOCK_SIZE: usize = 428;
 const SUB_HEADER_BLOCKS: usize = 432;
@@ -60,6 +62,7 @@ pub struct KdumpDump {
     descriptors: u64,
     vmcoreinfo: Vmcoreinfo,
     cut_short: bool,
+    is_x86_64: bool,
     /// The page that was asked for last, or why it is not there: most are asked for in parts.
     last: RefCell<Option<(u64, Page)>>,
 }
@@ -110,6 +113,7 @@ impl KdumpDump {
             descriptors,
             vmcoreinfo: Vmcoreinfo::default(),
             cut_short,
+            is_x86_64: header[MACHINE].starts_with(b"x86_64\0"),
             last: RefCell::default(),
         };
         dump.count().map_err(io("the bitmap"))?;
@@ -130,6 +134,11 @@ impl KdumpDump {
     #[must_use]
     pub fn vmcoreinfo(&self) -> &Vmcoreinfo {
         &self.vmcoreinfo
+    }
+
+    /// Is it of an x86-64 machine?
+    pub(super) fn is_x86_64(&self) -> bool {
+        self.is_x86_64
     }
 
     /// What memory the dump has, page by page.

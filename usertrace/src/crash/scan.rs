@@ -1,38 +1,245 @@
 //! The root page of a dump that does not say where it is.
 //!
 //! Images of memory have no notes, and QEMU's `dump-guest-memory` has those of the kernel only if the machine has its
-//! `vmcoreinfo` device. The root page says by a number and a sum what it is, and it begins a page.
+//! `vmcoreinfo` device. The root page says by a number and a sum what it is, and it begins a page. Any program can fill
+//! its memory with pages that say so, and that lead to directories as it likes. So candidates are ranked: first by where
+//! they are (the kernel's image is no program's), then by what they lead to.
+//!
+//! A hostile program must not decide what a search takes. Each candidate costs a bounded number of reads, directories that
+//! many candidates lead to are read once, and only the best candidates are kept.
 
+use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::ops::Range;
 
-use usertrace_sys::crash::{LTT_CRASH_MAGIC, LTT_CRASH_PAGE_MAGIC};
+use serde::Serialize;
+use usertrace_sys::crash::{LTT_CRASH_MAGIC, LttCrashRoot};
 
-use super::directory::read_root;
-use super::{PhysicalMemory, Presence};
+use super::directory::{Directory, judge, read_root};
+use super::image::KernelImage;
+use super::{PhysicalMemory, Presence, Problems};
 
 /// Pages are no smaller.
 const PAGE: u64 = 4096;
+/// Candidates that are kept.
+const KEPT: usize = 16;
+/// Directories that are remembered, so that they are not read for each root page that leads there.
+const REMEMBERED: usize = 1 << 16;
+/// Pages of a directory, behind the first one, at which a search looks for each candidate; and for all of them.
+const PAGES: u64 = 8;
+const ALL_PAGES: u64 = 1 << 18;
 
-/// The addresses of all pages in these ranges that are a root page and lead to a directory. More than one: memory that has been
-/// through a restart may have that of the kernel before.
+/// Where a root page was found. A later one is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// Anywhere: it may be a program's memory.
+    Memory,
+    /// In the kernel's image, where that is writable: a program may have got memory there that was freed at boot.
+    Image,
+    /// In the kernel's image, where that is read-only: nobody but the kernel ever had that memory.
+    ReadOnlyImage,
+}
+
+/// What a root page leads to. A later one is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LeadsTo {
+    /// There is no directory.
+    Nowhere,
+    /// It says that there was no trace yet.
+    Nothing,
+    /// There is a directory, which a kernel does not leave so: it is damaged, or forged.
+    Damaged,
+    /// There is a directory as a kernel leaves it.
+    Directory,
+}
+
+/// A page that says that it is a root page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Candidate {
+    /// Its physical address.
+    pub address: u64,
+    /// Where that is.
+    pub place: Place,
+    /// What it leads to.
+    pub leads_to: LeadsTo,
+    /// Processes that the directory has buffers of: known if a choice had to be made.
+    pub buffers: Option<u64>,
+}
+
+/// What a search for the root page has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RootSearch {
+    /// Pages that say that they are a root page, where it was looked.
+    pub candidates: u64,
+    /// Different directories that they lead to, as a kernel leaves one.
+    pub consistent: u64,
+    /// The best ones, best first, which lead to different directories. One that leads nowhere is among them only if it is
+    /// certain that it is the kernel's.
+    pub best: Vec<Candidate>,
+}
+
+impl RootSearch {
+    /// The root page, if the search has one that is better than all others.
+    #[must_use]
+    pub fn root(&self) -> Option<Candidate> {
+        let mut best = self.best.iter();
+        let first = *best.next()?;
+        let has_rival = best.any(|other| other.rank() == first.rank());
+        let is_chosen = match first.leads_to {
+            // There are no traces, whichever it is.
+            LeadsTo::Nothing => true,
+            // Not all were kept.
+            LeadsTo::Directory => !has_rival && self.consistent == 1,
+            LeadsTo::Nowhere | LeadsTo::Damaged => !has_rival,
+        };
+        is_chosen.then_some(first)
+    }
+}
+
+impl Candidate {
+    /// Is it the kernel's, whatever programs have done?
+    #[must_use]
+    pub fn is_certain(&self) -> bool {
+        self.place == Place::ReadOnlyImage
+    }
+
+    fn rank(&self) -> (Place, LeadsTo) {
+        (self.place, self.leads_to)
+    }
+}
+
+/// What tells apart what candidates lead to: a page is read differently with other sizes.
+type Target = (u64, u32, u32);
+
+fn target(root: &LttCrashRoot) -> Target {
+    (root.directory, root.page_size, root.entry_size)
+}
+
+/// Searches for the root page: in the kernel's image, if the machine may be an x86-64 one and its image is found. If that has
+/// none, or is not found, in all of these ranges.
 #[must_use]
 pub fn find_roots(
     memory: &impl PhysicalMemory,
     ranges: impl IntoIterator<Item = Range<u64>>,
-) -> Vec<u64> {
-    let has = |address: u64, magic: u64| {
-        let mut word = [0; 8];
-        memory.read(address, &mut word) == Presence::Whole && u64::from_le_bytes(word) == magic
-    };
-    let is_root = |&address: &u64| {
-        has(address, LTT_CRASH_MAGIC)
-            && read_root(memory, address)
-                .is_ok_and(|root| root.directory == 0 || has(root.directory, LTT_CRASH_PAGE_MAGIC))
-    };
-    let pages = ranges.into_iter().flat_map(|range| {
-        let first = range.start.checked_next_multiple_of(PAGE);
-        let pages = first.map(|first| (first..range.end).step_by(PAGE as usize));
-        pages.into_iter().flatten()
-    });
-    pages.filter(is_root).collect()
+    may_be_x86_64: bool,
+) -> RootSearch {
+    let image = may_be_x86_64.then(|| KernelImage::find(memory)).flatten();
+    if let Some(image) = image {
+        let mut search = Search::new(memory);
+        let read_only = match image.is_ambiguous {
+            true => Place::Image,
+            false => Place::ReadOnlyImage,
+        };
+        search.look(image.read_only, read_only);
+        // One that is certain needs no comparison.
+        if search.result.best.is_empty() || image.is_ambiguous {
+            search.look(image.writable, Place::Image);
+        }
+        if !search.result.best.is_empty() {
+            return search.finish();
+        }
+    }
+    let mut search = Search::new(memory);
+    search.look(ranges, Place::Memory);
+    search.finish()
+}
+
+struct Search<'a, M> {
+    memory: &'a M,
+    result: RootSearch,
+    known: HashSet<Target>,
+    pages_left: u64,
+}
+
+impl<'a, M: PhysicalMemory> Search<'a, M> {
+    fn new(memory: &'a M) -> Self {
+        Self {
+            memory,
+            result: RootSearch::default(),
+            known: HashSet::new(),
+            pages_left: ALL_PAGES,
+        }
+    }
+
+    /// Looks at each page of these ranges.
+    fn look(&mut self, ranges: impl IntoIterator<Item = Range<u64>>, place: Place) {
+        for range in ranges {
+            let Some(first) = range.start.checked_next_multiple_of(PAGE) else {
+                continue;
+            };
+            for address in (first..range.end).step_by(PAGE as usize) {
+                let mut word = [0; 8];
+                if self.memory.read(address, &mut word) != Presence::Whole
+                    || u64::from_le_bytes(word) != LTT_CRASH_MAGIC
+                {
+                    continue;
+                }
+                if let Ok(root) = read_root(self.memory, address) {
+                    self.add(address, &root, place);
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, address: u64, root: &LttCrashRoot, place: Place) {
+        self.result.candidates += 1;
+        // Others that lead to the same were at places that are no worse.
+        if self.known.contains(&target(root)) {
+            return;
+        }
+        let leads_to = self.leads_to(root);
+        if leads_to == LeadsTo::Nowhere && place != Place::ReadOnlyImage {
+            return;
+        }
+        self.result.consistent += u64::from(leads_to == LeadsTo::Directory);
+        let candidate = Candidate {
+            address,
+            place,
+            leads_to,
+            buffers: None,
+        };
+        let best = &mut self.result.best;
+        // Behind all that are as good.
+        let at = best.partition_point(|other| other.rank() >= candidate.rank());
+        best.insert(at, candidate);
+        best.truncate(KEPT);
+    }
+
+    /// What a root page leads to, as far as the first pages of the directory say.
+    fn leads_to(&mut self, root: &LttCrashRoot) -> LeadsTo {
+        let pages = PAGES.min(self.pages_left);
+        let (leads_to, read) = judge(self.memory, root, pages);
+        self.pages_left -= read.min(pages);
+        if leads_to != LeadsTo::Nowhere && self.known.len() < REMEMBERED {
+            self.known.insert(target(root));
+        }
+        leads_to
+    }
+
+    /// Where there are several as good as the best, looks at all of their directories.
+    fn finish(mut self) -> RootSearch {
+        let best = &mut self.result.best;
+        let rank = best.first().map(Candidate::rank);
+        let rivals = best.partition_point(|other| Some(other.rank()) == rank);
+        if rivals > 1 {
+            for candidate in &mut best[..rivals] {
+                let mut problems = Problems::default();
+                let Ok(directory) = Directory::read(self.memory, candidate.address, &mut problems)
+                else {
+                    continue;
+                };
+                candidate.buffers = Some(directory.buffers().count() as u64);
+                if !problems.is_empty() && candidate.leads_to == LeadsTo::Directory {
+                    candidate.leads_to = LeadsTo::Damaged;
+                    self.result.consistent -= 1;
+                }
+            }
+            best.sort_by_key(|candidate| Reverse(candidate.rank()));
+        }
+        self.result
+    }
 }

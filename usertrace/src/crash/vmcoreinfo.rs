@@ -95,6 +95,7 @@ mod tests {
             cycles: Some(u64::MAX),
             cpu: Some(3),
             thread: Some(0),
+            may_be_forged: false,
         };
         assert_eq!(info.crash, crash);
         info.merge(b"NUMBER(ltt_root)=7\n");

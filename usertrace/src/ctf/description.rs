@@ -69,6 +69,9 @@ pub(super) fn environment(
     }
     if let Some(crash) = crash {
         values.push(("origin", text("dump")));
+        if crash.may_be_forged {
+            values.push(("may_be_forged", Value::Number(1)));
+        }
         if let Some(time) = crash.time.filter(|&time| time >= 0) {
             values.push(("crash_time", Value::Number(time)));
         }

@@ -53,6 +53,8 @@ pub struct Crash {
     pub cpu: Option<u32>,
     /// The thread that ran there, in the initial namespace; 0 if that CPU was idle.
     pub thread: Option<u32>,
+    /// The dump does not say where its traces are, and what a search found may have been made by a program to mislead.
+    pub may_be_forged: bool,
 }
 
 impl Crash {

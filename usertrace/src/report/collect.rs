@@ -61,6 +61,8 @@ pub(super) struct Crash {
     ns: Option<String>,
     cpu: Option<i64>,
     thread: Option<i64>,
+    /// The events may be a program's invention.
+    may_be_forged: bool,
 }
 
 /// A process: that of a trace.
@@ -96,6 +98,7 @@ impl Process {
             ns: number("crash_ns").map(|ns| ns.to_string()),
             cpu: number("crash_cpu"),
             thread: number("crash_thread"),
+            may_be_forged: number("may_be_forged").is_some(),
         };
         Self {
             name: metadata.whose().unwrap_or_default().to_owned(),

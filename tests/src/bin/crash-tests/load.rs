@@ -192,10 +192,9 @@ impl Seen {
 
 /// Where the root page is.
 pub(crate) fn root(dump: &Dump) -> u64 {
-    let [root] = dump.find_roots()[..] else {
-        panic!("not one root page");
-    };
-    root
+    let search = dump.find_roots();
+    assert_eq!(search.candidates, 1, "{search:x?}");
+    search.root().expect("a root page").address
 }
 
 /// Where the page is in which the program says how far it is.

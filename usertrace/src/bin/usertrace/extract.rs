@@ -9,7 +9,9 @@ use std::time::{Duration, UNIX_EPOCH};
 use anyhow::Context as _;
 use serde::Serialize;
 use usertrace::consumer::{CONTROL_FS, ControlFs};
-use usertrace::crash::{Dump, ExtractOptions, Extraction, Vmcoreinfo, extract};
+use usertrace::crash::{
+    Candidate, Dump, ExtractOptions, Extraction, LeadsTo, Place, RootSearch, Vmcoreinfo, extract,
+};
 use usertrace::ctf::{Crash, Version};
 
 use crate::output::{self, Totals};
@@ -31,11 +33,16 @@ Examples:
 The dump is an ELF file (/proc/vmcore, or what makedumpfile -E or QEMU's dump-guest-memory made of one), or in the compressed format
 of kdump (makedumpfile -c, -l, -p, -z, and QEMU's); flattened ones (makedumpfile -F) are read as well. /proc/kcore is
 the running machine. With --raw it is memory from address 0 on, without any header. Neither symbols nor debug
-information are needed. Where a dump does not say where the directory of traces is (an image of memory; QEMU's,
-without its vmcoreinfo device), each page is looked at. With --previous-boot it is what the boot before this one has left in memory
+information are needed. With --previous-boot it is what the boot before this one has left in memory
 that was reserved for traces (reserve_mem=SIZE:4096:ltt on the kernel's command line); a copy of that file,
 /sys/kernel/ltt/previous_boot, is read as a dump is. For each trace there will be a directory, with a CTF trace for each
 process. A summary, and what could not be read, is printed on standard error.
+
+Some dumps do not say where the traces are: an image of memory, and QEMU's without its vmcoreinfo device. Then extract
+searches for the root page. It looks into the kernel's image first, which it finds on x86-64 only, and else at each page.
+A program can fill its memory with forged root pages, which lead to forged events. So the summary says where the root
+page was found, and whether it may be forged; traces that may be forged say so, too (may_be_forged in their environment).
+If several root pages are equally good, extract lists them and stops: --root-page says which one is right.
 
 Exit status: 0 if all traces were extracted, 1 if that failed, 2 for a wrong command line, 3 if something of them
 is damaged or missing, 4 if there is no trace in the dump.")]
@@ -52,8 +59,8 @@ pub(crate) struct Args {
     #[arg(long)]
     raw: bool,
 
-    /// Physical address of the root page, where the dump does not say it, or has several [default: what the dump says; if it
-    /// says nothing, each page is looked at]
+    /// Physical address of the root page, if the dump does not say it and has several [default: what the dump says, or what a
+    /// search finds]. It is that of the kernel's symbol ltt_crash_root
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     root_page: Option<u64>,
 
@@ -92,8 +99,88 @@ struct Summary<'a> {
     crash_time: Option<i64>,
     crash_cpu: Option<u32>,
     crash_thread: Option<u32>,
+    root: &'a Root,
     #[serde(flatten)]
     extraction: &'a Extraction,
+}
+
+/// How a root page was found.
+#[derive(Clone, Copy, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum FoundBy {
+    /// The dump's vmcoreinfo names it.
+    Vmcoreinfo,
+    /// It is in the first page of reserved memory.
+    ReservedMemory,
+    /// The command line names it.
+    Option,
+    /// By a search for it.
+    Search,
+}
+
+/// The root page, and what it is worth.
+#[derive(Serialize)]
+struct Root {
+    address: u64,
+    found_by: FoundBy,
+    /// A program may have made it, to mislead.
+    may_be_forged: bool,
+    /// Of a search: where it was.
+    place: Option<Place>,
+    /// Of a search: pages that say that they are a root page.
+    candidates: Option<u64>,
+    /// Of a search: different directories that they lead to, as a kernel leaves one.
+    consistent: Option<u64>,
+}
+
+impl Root {
+    fn known(address: u64, found_by: FoundBy) -> Self {
+        Self {
+            address,
+            found_by,
+            may_be_forged: false,
+            place: None,
+            candidates: None,
+            consistent: None,
+        }
+    }
+
+    fn found(root: Candidate, search: &RootSearch) -> Self {
+        Self {
+            address: root.address,
+            found_by: FoundBy::Search,
+            may_be_forged: !root.is_certain(),
+            place: Some(root.place),
+            candidates: Some(search.candidates),
+            consistent: Some(search.consistent),
+        }
+    }
+
+    /// How it was found, and what that means.
+    fn report(&self) {
+        let how = match (self.found_by, self.place) {
+            (FoundBy::Vmcoreinfo, _) => "named by the dump's vmcoreinfo".to_owned(),
+            (FoundBy::ReservedMemory, _) => "in the first page of reserved memory".to_owned(),
+            (FoundBy::Option, _) => "named by --root-page".to_owned(),
+            (FoundBy::Search, Some(Place::ReadOnlyImage)) => {
+                "found in the kernel's image, in memory that no program can have had".to_owned()
+            }
+            (FoundBy::Search, place) => {
+                let place = match place {
+                    Some(Place::Image) => " in the kernel's image",
+                    _ => "",
+                };
+                let [candidates, consistent] =
+                    [self.candidates, self.consistent].map(Option::unwrap_or_default);
+                let candidates = output::count(candidates as usize, "candidate", "candidates");
+                format!(
+                    "found by a search{place}: {candidates}, {consistent} consistent; it may be forged by a program of that \
+                     machine"
+                )
+            }
+        };
+        output::say(format_args!("root page at {:#x}: {how}", self.address));
+    }
 }
 
 impl Args {
@@ -120,7 +207,10 @@ impl Args {
         let Some(root) = self.root(&vmcore, &dump)? else {
             return Ok(NO_TRACE);
         };
-        let Vmcoreinfo { release, crash, .. } = dump.vmcoreinfo().cloned().unwrap_or_default();
+        let Vmcoreinfo {
+            release, mut crash, ..
+        } = dump.vmcoreinfo().cloned().unwrap_or_default();
+        crash.may_be_forged = root.may_be_forged;
         let options = ExtractOptions {
             crash,
             version: self.ctf,
@@ -130,7 +220,7 @@ impl Args {
         };
         let directory = self.output.unwrap_or_else(output::default_directory);
         create(&directory).with_context(|| format!("cannot write to {}", directory.display()))?;
-        let extraction = extract(&dump, root, &options, &directory)
+        let extraction = extract(&dump, root.address, &options, &directory)
             .with_context(|| format!("cannot extract the traces of {name}"))?;
         let kernel = match &dump {
             Dump::Reserved(memory) => format!("boot {} of this machine", memory.boot()),
@@ -139,6 +229,7 @@ impl Args {
                 release.as_deref().unwrap_or("of unknown version")
             ),
         };
+        root.report();
         report(&extraction, &kernel, &crash);
         if let Some(to) = &self.json {
             let summary = Summary {
@@ -148,6 +239,7 @@ impl Args {
                 crash_time: crash.time,
                 crash_cpu: crash.cpu,
                 crash_thread: crash.thread,
+                root: &root,
                 extraction: &extraction,
             };
             output::json(to, &summary)?;
@@ -161,12 +253,18 @@ impl Args {
         })
     }
 
-    /// Where the root page is. None: there is none, which was said.
-    fn root(&self, vmcore: &Path, dump: &Dump) -> anyhow::Result<Option<u64>> {
+    /// The root page. None: there is none, which was said.
+    fn root(&self, vmcore: &Path, dump: &Dump) -> anyhow::Result<Option<Root>> {
         let name = vmcore.display();
-        let said = self.root_page.or_else(|| dump.root());
-        if said.is_some() {
-            return Ok(said);
+        if let Some(address) = self.root_page {
+            return Ok(Some(Root::known(address, FoundBy::Option)));
+        }
+        if let Some(address) = dump.root() {
+            let found_by = match dump {
+                Dump::Reserved(_) => FoundBy::ReservedMemory,
+                _ => FoundBy::Vmcoreinfo,
+            };
+            return Ok(Some(Root::known(address, found_by)));
         }
         if dump.vmcoreinfo().is_some() {
             output::say(format_args!(
@@ -175,26 +273,63 @@ impl Args {
             return Ok(None);
         }
         output::say(format_args!(
-            "{name} does not say where the directory of traces is: looking at each page"
+            "{name} does not say where the directory of traces is: searching for its root page"
         ));
-        match dump.find_roots()[..] {
-            [] => {
-                output::say(format_args!(
-                    "{name} has no trace: there is no root page in it"
-                ));
-                Ok(None)
-            }
-            [root] => Ok(Some(root)),
-            ref several => {
-                let several: Vec<_> = several.iter().map(|root| format!("{root:#x}")).collect();
-                anyhow::bail!(
-                    "{name} has several root pages, of this kernel and of others before it: say by --root-page which one \
-                     is meant: {}",
-                    several.join(", ")
-                )
-            }
+        let search = dump.find_roots();
+        if let Some(root) = search.root() {
+            return Ok(Some(Root::found(root, &search)));
         }
+        if search.best.is_empty() {
+            let but = match search.candidates {
+                0 => String::new(),
+                candidates => format!(
+                    " ({} that {} nowhere)",
+                    output::count(
+                        candidates as usize,
+                        "page looks like one",
+                        "pages look like one"
+                    ),
+                    if candidates == 1 { "leads" } else { "lead" },
+                ),
+            };
+            output::say(format_args!(
+                "{name} has no trace: there is no root page in it{but}"
+            ));
+            return Ok(None);
+        }
+        for candidate in &search.best {
+            output::say(describe(candidate));
+        }
+        let candidates = output::count(search.candidates as usize, "page says", "pages say");
+        anyhow::bail!(
+            "{candidates} of {name} that they are the root page, and several are equally good: they are of kernels that ran before, or \
+             forged by programs. Name the right one by --root-page; it has the address of the kernel's symbol ltt_crash_root"
+        )
     }
+}
+
+/// A candidate, for people.
+fn describe(candidate: &Candidate) -> String {
+    let place = match candidate.place {
+        Place::Image | Place::ReadOnlyImage => ", in the kernel's image,",
+        _ => "",
+    };
+    let directory = match candidate.leads_to {
+        LeadsTo::Directory => "a consistent directory",
+        LeadsTo::Damaged => "a damaged directory",
+        LeadsTo::Nothing => "no directory: there was no trace yet",
+        _ => "nowhere",
+    };
+    let buffers = candidate.buffers.map_or_else(String::new, |buffers| {
+        format!(
+            " with {}",
+            output::count(buffers as usize, "buffer", "buffers")
+        )
+    });
+    format!(
+        "candidate {:#x}{place} leads to {directory}{buffers}",
+        candidate.address
+    )
 }
 
 /// Where this kernel offers what the previous boot has left. None: it has left nothing, which was said.

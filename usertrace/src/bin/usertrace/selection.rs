@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use usertrace::reader::{Patterns, Reader, Selection, Time};
+use usertrace::reader::{Patterns, Reader, Selection, Time, Trace};
 
 use crate::output;
 
@@ -52,6 +52,12 @@ impl Selected {
             return Ok(None);
         };
         let mut reader = Reader::open(&self.directories, selection)?;
+        let may_be_forged = |trace: &Trace| trace.metadata().env("may_be_forged").is_some();
+        if reader.traces().iter().any(may_be_forged) {
+            output::say(
+                "a program may have forged some of these traces: they are from a dump that did not say where its traces are",
+            );
+        }
         if self.from.is_some() || self.to.is_some() || self.last.is_some() {
             let times = [self.from, self.to];
             let is_of_day = |time: &Option<Time>| matches!(time, Some(Time::OfDay { .. }));

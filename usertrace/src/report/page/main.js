@@ -18,6 +18,7 @@ function header() {
   if (Data.events === 0) note("There are no events.");
   if (Data.lost_events > 0) note(`${integer(Data.lost_events)} events were lost: marked red, l shows the next place.`);
   if (Data.lost_packets > 0) note(`${integer(Data.lost_packets)} packets were overwritten before they were read; how many events were in them nobody knows.`);
+  if (Data.processes.some((process) => process.crash?.may_be_forged)) note("The dump did not say where its traces are, and a search found them. A program may have forged them.");
   if (Crash.at !== null) note(`Out of the dump of a kernel that crashed. The last event is of ${timeOfDay(Crash.last)}; ${crashLines()[0]}.`);
   const isUnknown = (lane) => lane.kind === "process" && Data.pairs.some((pair) => !pair.is_async);
   if (Data.lanes.some(isUnknown)) note("This trace does not tell all threads apart, so what seems to last may be of two threads: record --context vtid,procname tells them apart.");
