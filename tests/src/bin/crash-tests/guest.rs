@@ -6,12 +6,14 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+use usertrace::crash::find_roots;
 use usertrace_tests::counts::counts;
 use usertrace_tests::{babeltrace, program};
-use usertrace_vm::{Guest, ImageFormat, KernelConfig, Outcome, Run, Streams};
+use usertrace_vm::{Guest, ImageFormat, KernelConfig, Outcome, Run, Streams, kernel_image};
 
 use crate::corrupt;
 use crate::drgn;
+use crate::symbols;
 use crate::traces::{Dump, Expected, Writer};
 
 /// How a kernel is to be panicked.
@@ -30,6 +32,9 @@ const IMAGES: [(&str, ImageFormat, &[&str]); 3] = [
 
 /// How the name of what `usertrace extract` makes begins.
 pub(crate) const EXTRACTION: &str = "usertrace-";
+
+/// Memory of a guest, unless it is said.
+const MEMORY_MIB: u64 = 512;
 
 /// Bytes of memory that an extraction may have for its data.
 const EXTRACTION_MEMORY: u64 = 64 << 20;
@@ -168,14 +173,76 @@ impl Crash {
             let to = path(&format!("{name}-traces"));
             let (dump, said) = Dump::extract_as(options, &path(name), &to);
             let says_where = has_vmcoreinfo && format != ImageFormat::Raw;
-            assert_eq!(
-                said.contains("looking at each page"),
-                !says_where,
-                "{name}: {said}"
-            );
+            let how = match says_where {
+                true => "named by the dump's vmcoreinfo",
+                false => "in the kernel's image",
+            };
+            assert!(said.contains(how), "{name}: {said}");
             dump.check_traces(traces);
             // Each has as many bytes as the guest has memory.
             std::fs::remove_file(path(name)).expect("a dump");
+        }
+    }
+
+    /// Runs `numbered`, which must panic the kernel, beside a program of nobody's that has filled much of the memory with forged
+    /// root pages, directories, and all else by which events could be found. QEMU's dumps do not say where they are. What is
+    /// extracted are the real events.
+    pub(crate) fn found_among_forged(self, arguments: &[&str], traces: &[(&str, bool, &[u64])]) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| directory.path().join(name);
+        let filled = MEMORY_MIB / 2;
+        let crash = self.before(&format!(
+            "\"$(dirname \"$numbered\")/forger\" {filled} {MEMORY_MIB}"
+        ));
+        crash.run(arguments, |guest| {
+            guest
+                .vmcoreinfo_device(false)
+                .save_memory(IMAGES.map(|(name, format, _)| (format, path(name))))
+        });
+        let vmlinux = kernel_image(KernelConfig::Release).expect("a kernel");
+        let vmlinux = vmlinux.with_file_name("vmlinux");
+        let [root, start, end] = ["ltt_crash_root", "__start_rodata", "__end_rodata"]
+            .map(|symbol| symbols::address(&vmlinux, symbol));
+        let is_read_only = (start..end).contains(&root);
+        for (name, format, options) in IMAGES {
+            let (image, to) = (path(name), path(&format!("{name}-traces")));
+            if format == ImageFormat::Raw {
+                // Root pages are much of what the program has, and many lead to what a kernel could have left.
+                let dump = usertrace::crash::Dump::open_raw(&image).expect("a dump");
+                let memory = 0..MEMORY_MIB << 20;
+                let all = find_roots(&dump, std::iter::once(memory), false);
+                println!(
+                    "{} root pages, {} consistent",
+                    all.candidates, all.consistent
+                );
+                assert!(
+                    all.candidates > filled << 6 && all.consistent > 1000,
+                    "{all:x?}"
+                );
+                assert_eq!(all.root(), None);
+            }
+            let begun = Instant::now();
+            let extracted = Dump::try_extract(options, &image, &to);
+            let worth = if is_read_only {
+                "no program can have had"
+            } else {
+                "may be forged"
+            };
+            match extracted {
+                Ok((dump, said)) => {
+                    assert!(said.contains(worth), "{name}: {said}");
+                    dump.check_traces(traces);
+                }
+                // The program has memory of the image that was freed at boot, where this kernel has its root page, too.
+                Err(said) => {
+                    assert!(
+                        !is_read_only && said.contains("several are equally good"),
+                        "{name}: {said}"
+                    );
+                }
+            }
+            println!("{name}: {:?}", begun.elapsed());
+            std::fs::remove_file(image).expect("a dump");
         }
     }
 
@@ -226,7 +293,7 @@ impl Crash {
         command.extend(arguments.iter().map(Into::into));
         let guest = Guest::new(KernelConfig::Release)
             .expect("a kernel")
-            .memory_mib(512)
+            .memory_mib(MEMORY_MIB)
             .append(self.options)
             .timeout(Duration::from_secs(1800))
             .command(command);

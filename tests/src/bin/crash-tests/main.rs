@@ -144,6 +144,18 @@ fn c7_memory_saved_by_qemu_without_its_vmcoreinfo_device() {
     saved_by_qemu(false);
 }
 
+/// Requirements: F4
+fn f4_forged_root_pages_in_a_programs_memory() {
+    Crash::of(DEFAULT)
+        .before("mkdir $ltt/other; echo 1 > $ltt/other/start")
+        .before("\"$numbered\" --events 500")
+        .before("echo 0 > $ltt/other/start")
+        .found_among_forged(
+            &["--panic", "--events", "300"],
+            &[("crash", true, &[500, 300]), ("other", false, &[500])],
+        );
+}
+
 /// Without a dump that is saved first: traces are written by the crash kernel, in as little memory as one may have.
 fn c7_extraction_in_the_crash_kernel() {
     Crash::of(DEFAULT)
@@ -220,6 +232,10 @@ const CASES: &[(&str, fn())] = &[
     (
         "c7_memory_saved_by_qemu_without_its_vmcoreinfo_device",
         c7_memory_saved_by_qemu_without_its_vmcoreinfo_device,
+    ),
+    (
+        "f4_forged_root_pages_in_a_programs_memory",
+        f4_forged_root_pages_in_a_programs_memory,
     ),
     (
         "c7_extraction_in_the_crash_kernel",

@@ -82,6 +82,16 @@ impl Dump {
 
     /// Likewise, with options; and what was said on standard error.
     pub(crate) fn extract_as(options: &[&str], vmcore: &Path, to: &Path) -> (Self, String) {
+        Self::try_extract(options, vmcore, to)
+            .unwrap_or_else(|stderr| panic!("no summary: {stderr}"))
+    }
+
+    /// Likewise; or, if nothing is extracted, what was said on standard error.
+    pub(crate) fn try_extract(
+        options: &[&str],
+        vmcore: &Path,
+        to: &Path,
+    ) -> Result<(Self, String), String> {
         let json = summary(to);
         let output = Command::new(program::path("usertrace"))
             .arg("extract")
@@ -93,9 +103,12 @@ impl Dump {
             .output()
             .expect("usertrace runs");
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(json.exists(), "no summary: {stderr}");
         let status = output.status.code().expect("it ended by itself");
-        (Self::extracted(status, to), stderr)
+        if !json.exists() {
+            assert_eq!(status, 1, "{stderr}");
+            return Err(stderr);
+        }
+        Ok((Self::extracted(status, to), stderr))
     }
 
     /// What was extracted to a directory, with its summary beside that.
