@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashSet};
 
 use usertrace_sys::crash::{
-    LTT_CRASH_ADDRESS, LTT_CRASH_MAGIC, LTT_CRASH_PAGE_MAGIC, LTT_CRASH_PRESENT, LTT_CRASH_VERSION,
-    LttCrashBuffer, LttCrashChannel, LttCrashContent, LttCrashEntry, LttCrashPage, LttCrashProcess,
-    LttCrashRoot, LttCrashTrace, LttCrashTree,
+    LTT_CRASH_ADDRESS, LTT_CRASH_BUFFER, LTT_CRASH_MAGIC, LTT_CRASH_PAGE_MAGIC, LTT_CRASH_PRESENT,
+    LTT_CRASH_VERSION, LttCrashBuffer, LttCrashChannel, LttCrashContent, LttCrashEntry,
+    LttCrashPage, LttCrashProcess, LttCrashRoot, LttCrashTrace, LttCrashTree,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -231,48 +231,62 @@ pub(super) fn read_root(
 }
 
 /// Trees of one page of the directory at whose roots [`judge`] looks.
-const MOST_TREES: usize = 4;
+const MOST_TREES: usize = 2;
 
-/// What a root page leads to, by the first page of the directory and at most `more` behind it; and how many it read of those.
+/// What a root page leads to, as far as [`judge`] has looked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Judgement {
+    pub(super) leads_to: LeadsTo,
+    /// Pages of the directory that were read.
+    pub(super) pages: u64,
+    /// Entries of buffers in them.
+    pub(super) buffers: u64,
+}
+
+/// What a root page leads to, by at most so many pages of the directory.
 ///
 /// A kernel that stops at any instruction leaves a directory that passes. So does one that a program forges with care.
-pub(super) fn judge(
-    memory: &impl PhysicalMemory,
-    root: &LttCrashRoot,
-    more: u64,
-) -> (LeadsTo, u64) {
+pub(super) fn judge(memory: &impl PhysicalMemory, root: &LttCrashRoot, most: u64) -> Judgement {
+    let mut judgement = Judgement {
+        leads_to: LeadsTo::Directory,
+        pages: 0,
+        buffers: 0,
+    };
     if root.directory == 0 {
-        return (LeadsTo::Nothing, 0);
+        judgement.leads_to = LeadsTo::Nothing;
+        return judgement;
     }
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     let mut next = root.directory;
     let mut page = vec![0; root.page_size as usize];
-    while next != 0 && seen.len() as u64 <= more {
-        let read = seen.len() as u64;
-        let is_page = memory.read(next, &mut page) == Presence::Whole;
-        let header = LttCrashPage::read_from_prefix(&page).ok();
-        let header = header.filter(|(header, _)| is_page && header.magic == LTT_CRASH_PAGE_MAGIC);
-        let Some((header, _)) = header else {
-            let is_first = seen.is_empty();
-            return match is_first {
-                true => (LeadsTo::Nowhere, read),
-                false => (LeadsTo::Damaged, read),
-            };
-        };
-        seen.push(next);
-        let entries = page[size_of::<LttCrashPage>()..].chunks_exact(root.entry_size as usize);
-        let mut trees = MOST_TREES;
-        let is_entry = |bytes: &[u8]| {
-            let entry = LttCrashEntry::read_from_prefix(bytes).ok();
-            entry.is_some_and(|(entry, _)| is_plausible(memory, root, &entry, &mut trees))
-        };
+    while next != 0 && judgement.pages < most {
         let is_aligned = next.is_multiple_of(u64::from(root.page_size));
-        if !is_aligned || seen.contains(&header.next) || !entries.into_iter().all(is_entry) {
-            return (LeadsTo::Damaged, read);
+        let is_there = seen.insert(next) && memory.read(next, &mut page) == Presence::Whole;
+        let header = LttCrashPage::read_from_prefix(&page).ok();
+        let header = header.filter(|(header, _)| is_there && header.magic == LTT_CRASH_PAGE_MAGIC);
+        let Some((header, _)) = header else {
+            judgement.leads_to = match judgement.pages {
+                0 => LeadsTo::Nowhere,
+                _ => LeadsTo::Damaged,
+            };
+            return judgement;
+        };
+        judgement.pages += 1;
+        let mut trees = MOST_TREES;
+        let mut are_plausible = is_aligned;
+        for bytes in page[size_of::<LttCrashPage>()..].chunks_exact(root.entry_size as usize) {
+            if let Ok((entry, _)) = LttCrashEntry::read_from_prefix(bytes) {
+                are_plausible &= is_plausible(memory, root, &entry, &mut trees);
+                judgement.buffers += u64::from(entry.kind == LTT_CRASH_BUFFER);
+            }
+        }
+        if !are_plausible {
+            judgement.leads_to = LeadsTo::Damaged;
+            return judgement;
         }
         next = header.next;
     }
-    (LeadsTo::Directory, (seen.len() as u64).saturating_sub(1))
+    judgement
 }
 
 /// Can a kernel have left this entry?

@@ -36,16 +36,22 @@ struct Piece {
 }
 
 impl DumpFile {
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
+    /// Opens a file as it is, whatever it begins with.
+    pub(super) fn open_plain(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         let len = file.metadata()?.len();
-        let mut dump = Self {
+        Ok(Self {
             file,
             len,
             stored: len,
             pieces: None,
             cut_short: false,
-        };
+        })
+    }
+
+    /// Opens a file, flattened or not.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let mut dump = Self::open_plain(path)?;
         let mut magic = [0; FLATTENED.len()];
         if dump.read_up_to(0, &mut magic)? == magic.len() && magic == *FLATTENED {
             dump.find_pieces()?;

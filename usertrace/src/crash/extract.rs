@@ -14,7 +14,9 @@ use usertrace_sys::uapi::{
 use zerocopy::IntoBytes;
 
 use super::{Directory, DirectoryError, Owners, PageTree, PhysicalMemory, Problems};
-use crate::ctf::{Crash, Identity, ProcessSummary, ProcessWriter, Version, file_name, text};
+use crate::ctf::{
+    Crash, Identity, ProcessSummary, ProcessWriter, Version, file_name, printable, text,
+};
 use crate::ring::{Channel, Patience, Positions, RingReader};
 use crate::runtime::filter::matches;
 
@@ -143,7 +145,10 @@ pub fn extract(
     let mut names = HashSet::new();
     for (generation, buffers) in buffers {
         let trace = traces.get(&generation).copied();
-        let name = trace.map_or_else(|| format!("trace-{generation}"), |t| text(&t.name));
+        let name = trace.map_or_else(
+            || format!("trace-{generation}"),
+            |t| printable(&text(&t.name)),
+        );
         if trace.is_none() {
             extraction.problems.add(format_args!(
                 "the directory does not have trace {generation}, of which there are buffers"
@@ -233,10 +238,11 @@ impl<M: PhysicalMemory> Source<'_, M> {
         if !self.options.has_process(identity.pid, &identity.comm) {
             return Ok(None);
         }
-        let what = format!(
+        // A process may have any name, and messages go to terminals.
+        let what = printable(&format!(
             "process {} ({}, buffers {}) in trace {}",
             identity.pid, identity.comm, identity.process, self.name
-        );
+        ));
         let page_size = self.directory.root().page_size;
         let tree = |tree, area, problems: &mut Problems| {
             PageTree::new(self.memory, self.owners, tree, page_size)

@@ -14,7 +14,8 @@ pub struct RawDump {
 
 impl RawDump {
     pub(super) fn open(path: &Path) -> Result<Self, DumpError> {
-        let file = DumpFile::open(path).map_err(|source| DumpError::Io {
+        // What it begins with may be a program's memory, and means nothing.
+        let file = DumpFile::open_plain(path).map_err(|source| DumpError::Io {
             what: "the file",
             source,
         })?;

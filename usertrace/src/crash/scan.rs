@@ -15,9 +15,9 @@ use std::ops::Range;
 use serde::Serialize;
 use usertrace_sys::crash::{LTT_CRASH_MAGIC, LttCrashRoot};
 
-use super::directory::{Directory, judge, read_root};
+use super::directory::{Judgement, judge, read_root};
 use super::image::KernelImage;
-use super::{PhysicalMemory, Presence, Problems};
+use super::{PhysicalMemory, Presence};
 
 /// Pages are no smaller.
 const PAGE: u64 = 4096;
@@ -25,9 +25,11 @@ const PAGE: u64 = 4096;
 const KEPT: usize = 16;
 /// Directories that are remembered, so that they are not read for each root page that leads there.
 const REMEMBERED: usize = 1 << 16;
-/// Pages of a directory, behind the first one, at which a search looks for each candidate; and for all of them.
+/// Pages of a directory at which a search looks for each candidate; those behind the first one, for all candidates; and those for
+/// each that is kept, if a choice has to be made.
 const PAGES: u64 = 8;
-const ALL_PAGES: u64 = 1 << 18;
+const ALL_PAGES: u64 = 1 << 16;
+const PAGES_OF_BEST: u64 = 1 << 10;
 
 /// Where a root page was found. A later one is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -65,8 +67,8 @@ pub struct Candidate {
     pub place: Place,
     /// What it leads to.
     pub leads_to: LeadsTo,
-    /// Processes that the directory has buffers of: known if a choice had to be made.
-    pub buffers: Option<u64>,
+    /// Buffers that the directory has, as far as the search looked at it.
+    pub buffers: u64,
 }
 
 /// What a search for the root page has found.
@@ -191,7 +193,8 @@ impl<'a, M: PhysicalMemory> Search<'a, M> {
         if self.known.contains(&target(root)) {
             return;
         }
-        let leads_to = self.leads_to(root);
+        let judgement = self.judge(root);
+        let leads_to = judgement.leads_to;
         if leads_to == LeadsTo::Nowhere && place != Place::ReadOnlyImage {
             return;
         }
@@ -200,7 +203,7 @@ impl<'a, M: PhysicalMemory> Search<'a, M> {
             address,
             place,
             leads_to,
-            buffers: None,
+            buffers: judgement.buffers,
         };
         let best = &mut self.result.best;
         // Behind all that are as good.
@@ -210,31 +213,31 @@ impl<'a, M: PhysicalMemory> Search<'a, M> {
     }
 
     /// What a root page leads to, as far as the first pages of the directory say.
-    fn leads_to(&mut self, root: &LttCrashRoot) -> LeadsTo {
-        let pages = PAGES.min(self.pages_left);
-        let (leads_to, read) = judge(self.memory, root, pages);
-        self.pages_left -= read.min(pages);
-        if leads_to != LeadsTo::Nowhere && self.known.len() < REMEMBERED {
+    fn judge(&mut self, root: &LttCrashRoot) -> Judgement {
+        let judgement = judge(self.memory, root, PAGES.min(1 + self.pages_left));
+        self.pages_left -= judgement.pages.saturating_sub(1);
+        if judgement.leads_to != LeadsTo::Nowhere && self.known.len() < REMEMBERED {
             self.known.insert(target(root));
         }
-        leads_to
+        judgement
     }
 
-    /// Where there are several as good as the best, looks at all of their directories.
+    /// Where there are several as good as the best, looks at more of their directories.
     fn finish(mut self) -> RootSearch {
         let best = &mut self.result.best;
         let rank = best.first().map(Candidate::rank);
         let rivals = best.partition_point(|other| Some(other.rank()) == rank);
         if rivals > 1 {
             for candidate in &mut best[..rivals] {
-                let mut problems = Problems::default();
-                let Ok(directory) = Directory::read(self.memory, candidate.address, &mut problems)
-                else {
+                let Ok(root) = read_root(self.memory, candidate.address) else {
                     continue;
                 };
-                candidate.buffers = Some(directory.buffers().count() as u64);
-                if !problems.is_empty() && candidate.leads_to == LeadsTo::Directory {
-                    candidate.leads_to = LeadsTo::Damaged;
+                let judgement = judge(self.memory, &root, PAGES_OF_BEST);
+                candidate.buffers = judgement.buffers;
+                if candidate.leads_to == LeadsTo::Directory
+                    && judgement.leads_to != candidate.leads_to
+                {
+                    candidate.leads_to = judgement.leads_to;
                     self.result.consistent -= 1;
                 }
             }

@@ -87,7 +87,7 @@ pub(super) fn environment(
 }
 
 /// A process may have any name: readers print it to a terminal, one event on a line.
-pub(super) fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.replace(char::is_control, "\u{fffd}")
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use crate::support::dump::{PAGE, Process, SYNC, Style, Trace, elf, file, machine};
+use crate::support::dump::{Machine, PAGE, Process, SYNC, Style, Trace, elf, file, machine};
 use crate::support::{babeltrace, words};
 
 fn usertrace(arguments: &[&str], directory: &Path) -> Output {
@@ -19,7 +19,7 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-fn dump() -> crate::support::dump::Machine {
+fn dump() -> Machine {
     let mut process = Process::new(1, 101, "prog", 2);
     process.control[0].meta(SYNC[0], "1 t:number 6 u64 n");
     for n in 0..100u64 {
@@ -136,6 +136,106 @@ fn a_dump_is_extracted() {
     let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
     let made = json["directory"].as_str().unwrap();
     assert!(made.starts_with("usertrace-2") && directory.path().join(made).is_dir());
+}
+
+/// F4: how the root page was found, and what that is worth, is in the summary, in JSON, and in the traces.
+#[test]
+fn f4_it_says_what_a_root_page_is_worth() {
+    let directory = tempfile::tempdir().unwrap();
+    let extract = |options: &[&str], machine: &Machine, style: Style| {
+        fs::write(directory.path().join("vmcore"), elf(machine, style)).unwrap();
+        let _ = fs::remove_dir_all(directory.path().join("out"));
+        let arguments = ["extract", "vmcore", "-o", "out", "--json"];
+        let output = usertrace(&[&arguments[..], options].concat(), directory.path());
+        let stderr = text(&output.stderr).to_owned();
+        let json = serde_json::from_slice(&output.stdout).unwrap_or(serde_json::Value::Null);
+        (output.status.code().unwrap(), stderr, json)
+    };
+    let may_be_forged = |out: &str| {
+        let metadata =
+            fs::read_to_string(directory.path().join(out).join("mine/prog-101-1/metadata"));
+        let view = usertrace(&["view", out], directory.path());
+        let said = text(&view.stderr).contains("a program may have forged some of these traces");
+        assert_eq!(metadata.unwrap().contains("may_be_forged = 1;"), said);
+        assert_eq!(text(&view.stdout).lines().count(), 100);
+        said
+    };
+    let machine = dump();
+    let address = format!("{:#x}", machine.root);
+    for (options, style, found_by, how) in [
+        (
+            &[][..],
+            Style::Runs,
+            "vmcoreinfo",
+            "named by the dump's vmcoreinfo",
+        ),
+        (
+            &["--root-page", &address],
+            Style::WithoutNotes,
+            "option",
+            "named by --root-page",
+        ),
+    ] {
+        let (status, stderr, json) = extract(options, &machine, style);
+        assert_eq!(status, 0, "{stderr}");
+        assert!(
+            stderr.contains(&format!("root page at {address}: {how}\n")),
+            "{stderr}"
+        );
+        let root = serde_json::json!({
+            "address": machine.root, "found_by": found_by, "may_be_forged": false,
+            "place": null, "candidates": null, "consistent": null,
+        });
+        assert_eq!(json["root"], root);
+        assert!(!may_be_forged("out"));
+    }
+
+    // By a search, among one that leads nowhere.
+    let mut searched = dump();
+    let page = searched.memory.copy(searched.root);
+    let other = searched.memory.page(&page);
+    searched.memory.store(other + 32, 77 << 12);
+    let (status, stderr, json) = extract(&[], &searched, Style::WithoutNotes);
+    assert_eq!(status, 0, "{stderr}");
+    let how = "found by a search: 2 candidates, 1 consistent; it may be forged by a program of that machine";
+    assert!(
+        stderr.contains(&format!("root page at {address}: {how}\n")),
+        "{stderr}"
+    );
+    let root = serde_json::json!({
+        "address": machine.root, "found_by": "search", "may_be_forged": true,
+        "place": "memory", "candidates": 2, "consistent": 1,
+    });
+    assert_eq!(json["root"], root);
+    assert!(may_be_forged("out"));
+
+    // As good as the real one.
+    let directory_page = searched.memory.copy(searched.directory[0]);
+    let copy = searched.memory.page(&directory_page);
+    searched.memory.store(other + 32, copy);
+    let (status, stderr, json) = extract(&[], &searched, Style::WithoutNotes);
+    assert_eq!((status, json), (1, serde_json::Value::Null), "{stderr}");
+    for candidate in [searched.root, other] {
+        let said =
+            format!("candidate {candidate:#x} leads to a consistent directory with 1 buffer\n");
+        assert!(stderr.contains(&said), "{stderr}");
+    }
+    assert!(
+        stderr.contains("several are equally good") && stderr.contains("--root-page"),
+        "{stderr}"
+    );
+    assert!(!directory.path().join("out").exists());
+
+    // Neither leads anywhere.
+    for root in [searched.root, other] {
+        searched.memory.store(root + 32, 77 << 12);
+    }
+    let (status, stderr, _) = extract(&[], &searched, Style::WithoutNotes);
+    assert_eq!(status, 4, "{stderr}");
+    assert!(
+        stderr.contains("there is no root page in it (2 pages look like one that lead nowhere)"),
+        "{stderr}"
+    );
 }
 
 #[test]

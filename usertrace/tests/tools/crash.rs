@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
@@ -846,12 +847,7 @@ fn f4_forged_root_pages_are_told_from_the_real_one() {
                 assert_eq!((found.root(), found.consistent), (None, 2));
                 let mut best = found.best.iter();
                 assert!(best.any(|candidate| candidate.address == machine.root));
-                assert!(
-                    found
-                        .best
-                        .iter()
-                        .all(|candidate| candidate.buffers == Some(1))
-                );
+                assert!(found.best.iter().all(|candidate| candidate.buffers == 1));
                 continue;
             }
             let root = found.root().unwrap();
@@ -1057,6 +1053,57 @@ fn f4_page_tables_of_a_program_are_not_believed() {
     map_image(&mut machine, LOW - PAGE, 4, &[(root, READ_ONLY)]);
     let found = search(&machine).root().unwrap();
     assert_eq!((found.address, found.is_certain()), (machine.root, false));
+}
+
+/// F4: the first bytes of an image are memory, which a program may have made look like a dump's format.
+#[test]
+fn f4_an_image_is_read_as_it_is() {
+    let machine = one(20);
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("image");
+    for magic in [
+        &b"makedumpfile\0\0\0\0"[..],
+        b"KDUMP   ",
+        b"\x7fELF",
+        &0x5345_5253_44ab_544cu64.to_le_bytes(),
+    ] {
+        save_raw(&image, &machine);
+        let file = fs::File::options().write(true).open(&image).unwrap();
+        file.write_all_at(magic, 0).unwrap();
+        let search = Dump::open_raw(&image).unwrap().find_roots();
+        assert_eq!(
+            search.root().unwrap().address,
+            machine.root,
+            "{}",
+            magic.escape_ascii()
+        );
+    }
+}
+
+/// F4: a process may have a name that means something to a terminal.
+#[test]
+fn f4_names_in_messages_have_no_control_characters() {
+    let mut hostile = process(1, 1, 100);
+    hostile.comm = "\x1b[2J\x1b]0;x\x07".into();
+    let mut machine = machine(&[trace(7, "mine", vec![hostile])]);
+    let table = machine.trees[0][0] & !(PAGE - 1);
+    machine
+        .memory
+        .pages
+        .remove(&(machine.memory.load(table) & !(PAGE - 1)));
+    let messages = extract_machine(&machine).extraction.problems.messages;
+    assert!(
+        messages
+            .iter()
+            .any(|message| message.contains("not in the dump")),
+        "{messages:?}"
+    );
+    assert!(
+        !messages
+            .iter()
+            .any(|message| message.contains(char::is_control)),
+        "{messages:?}"
+    );
 }
 
 /// F4: a search for root pages looks at what the file has, whatever its headers say.

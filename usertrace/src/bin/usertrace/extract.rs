@@ -302,7 +302,7 @@ impl Args {
         }
         let candidates = output::count(search.candidates as usize, "page says", "pages say");
         anyhow::bail!(
-            "{candidates} of {name} that they are the root page, and several are equally good: they are of kernels that ran before, or \
+            "{candidates} that they are the root page of {name}, and several are equally good: they are of kernels that ran before, or \
              forged by programs. Name the right one by --root-page; it has the address of the kernel's symbol ltt_crash_root"
         )
     }
@@ -320,12 +320,13 @@ fn describe(candidate: &Candidate) -> String {
         LeadsTo::Nothing => "no directory: there was no trace yet",
         _ => "nowhere",
     };
-    let buffers = candidate.buffers.map_or_else(String::new, |buffers| {
-        format!(
+    let buffers = match candidate.buffers {
+        0 => String::new(),
+        buffers => format!(
             " with {}",
             output::count(buffers as usize, "buffer", "buffers")
-        )
-    });
+        ),
+    };
     format!(
         "candidate {:#x}{place} leads to {directory}{buffers}",
         candidate.address
