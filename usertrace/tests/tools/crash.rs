@@ -15,8 +15,9 @@ use crate::support::dump::{
 };
 use proptest::prelude::*;
 use usertrace::crash::{
-    Directory, DirectoryError, Dump, DumpError, ElfDump, ExtractError, ExtractOptions, Extraction,
-    LeadsTo, PhysicalMemory, Place, Presence, Problems, RootSearch, extract, find_roots,
+    Candidate, Directory, DirectoryError, Dump, DumpError, ElfDump, ExtractError, ExtractOptions,
+    Extraction, LeadsTo, PhysicalMemory, Place, Presence, Problems, RootSearch, extract,
+    find_roots,
 };
 use usertrace::ctf::Crash;
 use usertrace_sys::crash::LttCrashRoot;
@@ -882,6 +883,30 @@ fn f4_the_real_directory_is_not_lost_among_forged_ones_without_a_word() {
     assert_eq!(found.consistent, flooded.roots + 1);
     assert_eq!(found.root(), None);
     assert!(found.best.len() < 20);
+
+    // All but one of those that are kept turn out to go in circles, further on than a search looks at first.
+    let (first, others) = (BEHIND.start, BEHIND.start + (1 << 20));
+    let chain = |n: u64| others + n % 12 * PAGE;
+    for n in 0..12 {
+        flooded
+            .forged
+            .insert(chain(n), (page.clone(), 8, chain(n + 1)));
+    }
+    let pages: Vec<_> = flooded
+        .forged
+        .range(first + 1..others)
+        .map(|(at, _)| *at)
+        .collect();
+    for at in pages {
+        flooded.forged.insert(at, (page.clone(), 8, chain(0)));
+    }
+    let found = flooded.search();
+    assert!(found.consistent > 1);
+    assert_eq!(found.root(), None);
+    let is_consistent = |candidate: &&Candidate| candidate.leads_to == LeadsTo::Directory;
+    let consistent: Vec<_> = found.best.iter().filter(is_consistent).collect();
+    assert_eq!(consistent.len(), 1, "{consistent:x?}");
+    assert_ne!(consistent[0].address, machine.root);
 }
 
 /// F4: hundreds of thousands of forged root pages, before the real one and behind it, cost a search a few reads each.
@@ -1028,7 +1053,7 @@ fn f4_page_tables_of_a_program_are_not_believed() {
     for top in [0xa_0000, 0xb_8000, 0xf_f000, BEHIND.start] {
         is_ignored(&|machine, copy| map_image(machine, top, 4, &[(copy, READ_ONLY)]));
     }
-    // Programs have no access to the kernel's image.
+    // The kernel's image is none that programs have access to, and has text.
     is_ignored(&|machine, copy| {
         const USER: u64 = 1 << 2;
         map_image(machine, LOW, 4, &[(copy, READ_ONLY | USER)]);
@@ -1038,6 +1063,14 @@ fn f4_page_tables_of_a_program_are_not_believed() {
             machine.memory.store(table + 8 * at, entry | USER);
             table = entry & !(PAGE - 1);
         }
+    });
+    is_ignored(&|machine, copy| {
+        map_image(machine, LOW, 4, &[(copy, READ_ONLY)]);
+        let pages = [511, 510, 8].into_iter().fold(LOW, |table, at| {
+            machine.memory.load(table + 8 * at) & !(PAGE - 1)
+        });
+        let text = machine.memory.load(pages + 8 * 3);
+        machine.memory.store(pages + 8 * 3, text | NO_EXECUTE);
     });
     is_ignored(&|machine, _| map_image(machine, LOW, 4, &[]));
     // A table that is not there.

@@ -415,6 +415,24 @@ fn f1_the_end_of_a_dump_is_marked() {
     browser.wait("Timeline.drawn.some(drawn => drawn.crash)");
     no_complaints(&browser);
 
+    // A dump that does not say where its traces are.
+    fs::write(
+        directory.path().join("vmcore"),
+        elf(&dump, Style::WithoutNotes),
+    )
+    .unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_usertrace"));
+    let command = command.current_dir(directory.path());
+    let output = command
+        .args(["extract", "vmcore", "-o", "searched"])
+        .output();
+    assert_eq!(output.unwrap().status.code(), Some(0));
+    let said = "A program may have forged them.";
+    assert!(!notes.contains(said), "{notes}");
+    let mut browser = open(directory.path(), &["searched"]);
+    let notes = inner(&mut browser, "notes");
+    assert!(notes.contains(said), "{notes}");
+
     write(directory.path(), "prog", 40);
     let mut browser = open(directory.path(), &["prog-40"]);
     assert_eq!(browser.value("Crash.at"), serde_json::Value::Null);
