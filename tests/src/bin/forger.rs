@@ -16,6 +16,7 @@ use usertrace_tests::random::Random;
 use zerocopy::{Immutable, IntoBytes};
 
 const PAGE: usize = 4096;
+
 /// A page of this program, which is one of physical memory.
 #[derive(Clone)]
 #[repr(align(4096))]

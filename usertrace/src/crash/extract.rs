@@ -238,11 +238,10 @@ impl<M: PhysicalMemory> Source<'_, M> {
         if !self.options.has_process(identity.pid, &identity.comm) {
             return Ok(None);
         }
-        // A process may have any name, and messages go to terminals.
-        let what = printable(&format!(
+        let what = format!(
             "process {} ({}, buffers {}) in trace {}",
             identity.pid, identity.comm, identity.process, self.name
-        ));
+        );
         let page_size = self.directory.root().page_size;
         let tree = |tree, area, problems: &mut Problems| {
             PageTree::new(self.memory, self.owners, tree, page_size)

@@ -4,6 +4,8 @@ use std::fmt::Display;
 
 use serde::Serialize;
 
+use crate::ctf::printable;
+
 /// What could not be read, and where. There may be more of it than anybody wants to read: messages beyond a limit are
 /// counted only.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -22,7 +24,8 @@ impl Problems {
     pub fn add(&mut self, message: impl Display) {
         self.count += 1;
         if self.messages.len() < Self::LIMIT {
-            self.messages.push(message.to_string());
+            // They go to terminals, and a dump may have any name in it.
+            self.messages.push(printable(&message.to_string()));
         }
     }
 

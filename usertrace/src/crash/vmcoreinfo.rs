@@ -6,7 +6,7 @@ use object::LittleEndian;
 use object::elf::FileHeader64;
 use object::read::elf::NoteIterator;
 
-use crate::ctf::Crash;
+use crate::ctf::{Crash, printable};
 
 /// Bytes of notes, or of these lines, that a dump may have: some hundred for each CPU.
 pub(super) const MAX_NOTES: u64 = 16 << 20;
@@ -46,7 +46,8 @@ impl Vmcoreinfo {
             match key {
                 "NUMBER(ltt_root)" => self.root = self.root.or_else(|| number(value)),
                 "OSRELEASE" => {
-                    self.release.get_or_insert_with(|| value.to_owned());
+                    // It goes to terminals, and the dump may be anybody's.
+                    self.release.get_or_insert_with(|| printable(value));
                 }
                 "CRASHTIME" => take(&mut self.crash.time, value),
                 "NUMBER(ltt_crash_cycles)" => take(&mut self.crash.cycles, value),
@@ -79,6 +80,17 @@ fn number(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// F4: a dump that somebody made to mislead says nothing to the terminal.
+    #[test]
+    fn a_release_has_no_control_characters() {
+        let mut info = Vmcoreinfo::default();
+        info.merge(b"OSRELEASE=7.3.4\x1b]0;mine\x07\n");
+        assert_eq!(
+            info.release.as_deref(),
+            Some("7.3.4\u{fffd}]0;mine\u{fffd}")
+        );
+    }
 
     #[test]
     fn lines_are_found() {

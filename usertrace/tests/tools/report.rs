@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::browser::Browser;
 use crate::processes::{event, trace_in_ns};
-use crate::support::dump::{Process, SYNC, Style, Trace, elf, machine};
+use crate::support::dump::{Machine, Process, SYNC, Style, Trace, elf, machine};
 use usertrace::ctf::{StreamChannel, StreamOf, StreamWriter, TraceOf, TraceWriter};
 use usertrace::metadata::Description;
 use usertrace::writer::Scope;
@@ -375,11 +375,14 @@ fn f1_the_end_of_a_dump_is_marked() {
         name: "mine".into(),
         processes: vec![process],
     }]);
-    fs::write(directory.path().join("vmcore"), elf(&dump, Style::Runs)).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_usertrace"));
-    let command = command.current_dir(directory.path());
-    let output = command.args(["extract", "vmcore", "-o", "out"]).output();
-    assert_eq!(output.unwrap().status.code(), Some(0));
+    let extract = |dump: &Machine, style: Style, to: &str| {
+        fs::write(directory.path().join("vmcore"), elf(dump, style)).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_usertrace"));
+        let command = command.current_dir(directory.path());
+        let output = command.args(["extract", "vmcore", "-o", to]).output();
+        assert_eq!(output.unwrap().status.code(), Some(0));
+    };
+    extract(&dump, Style::Runs, "out");
     let mut browser = open(directory.path(), &["out"]);
     let notes = inner(&mut browser, "notes");
     assert!(
@@ -399,13 +402,7 @@ fn f1_the_end_of_a_dump_is_marked() {
 
     let mut dump = dump;
     dump.crash = Some((SYNC[0] + 2 * 5099, 1, 101));
-    fs::write(directory.path().join("vmcore"), elf(&dump, Style::Runs)).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_usertrace"));
-    let command = command.current_dir(directory.path());
-    let output = command
-        .args(["extract", "vmcore", "-o", "exactly"])
-        .output();
-    assert_eq!(output.unwrap().status.code(), Some(0));
+    extract(&dump, Style::Runs, "exactly");
     let mut browser = open(directory.path(), &["exactly"]);
     let notes = inner(&mut browser, "notes");
     let said = "The last event is of 22:13:20.000000099; the kernel crashed 5 µs after it on CPU 1, in thread 101.";
@@ -416,17 +413,7 @@ fn f1_the_end_of_a_dump_is_marked() {
     no_complaints(&browser);
 
     // A dump that does not say where its traces are.
-    fs::write(
-        directory.path().join("vmcore"),
-        elf(&dump, Style::WithoutNotes),
-    )
-    .unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_usertrace"));
-    let command = command.current_dir(directory.path());
-    let output = command
-        .args(["extract", "vmcore", "-o", "searched"])
-        .output();
-    assert_eq!(output.unwrap().status.code(), Some(0));
+    extract(&dump, Style::WithoutNotes, "searched");
     let said = "A program may have forged them.";
     assert!(!notes.contains(said), "{notes}");
     let mut browser = open(directory.path(), &["searched"]);

@@ -9,10 +9,11 @@ use tempfile::TempDir;
 use usertrace::crash::find_roots;
 use usertrace_tests::counts::counts;
 use usertrace_tests::{babeltrace, program};
-use usertrace_vm::{Guest, ImageFormat, KernelConfig, Outcome, Run, Streams, kernel_image};
+use usertrace_vm::{Guest, ImageFormat, KernelConfig, Outcome, Run, Streams};
 
 use crate::corrupt;
 use crate::drgn;
+use crate::standing;
 use crate::symbols;
 use crate::traces::{Dump, Expected, Writer};
 
@@ -203,8 +204,7 @@ impl Crash {
                 .vmcoreinfo_device(false)
                 .save_memory(IMAGES.map(|(name, format, _)| (format, path(name))))
         });
-        let vmlinux = kernel_image(KernelConfig::Release).expect("a kernel");
-        let vmlinux = vmlinux.with_file_name("vmlinux");
+        let vmlinux = standing::vmlinux();
         let [root, start, end] = ["ltt_crash_root", "__start_rodata", "__end_rodata"]
             .map(|symbol| symbols::address(&vmlinux, symbol));
         let is_read_only = (start..end).contains(&root);
