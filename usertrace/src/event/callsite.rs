@@ -221,9 +221,15 @@ impl Callsite {
         usize::from(self.channels[slot].load(Ordering::Relaxed)) % LTT_MAX_CHANNELS
     }
 
+    /// Likewise; nothing if the slot's trace does not want the event.
+    pub(crate) fn wanted_channel(&self, slot: usize) -> Option<usize> {
+        let channel = self.channels[slot].load(Ordering::Relaxed);
+        (channel & UNWANTED == 0).then(|| usize::from(channel) % LTT_MAX_CHANNELS)
+    }
+
     /// A slot's trace wants the event.
     pub(crate) fn is_wanted(&self, slot: usize) -> bool {
-        self.channels[slot].load(Ordering::Relaxed) & UNWANTED == 0
+        self.wanted_channel(slot).is_some()
     }
 
     /// The channel that the event is to go to in a slot's trace; nothing if that does not want it.
@@ -351,6 +357,20 @@ mod tests {
     #[repr(align(4096))]
     #[derive(Clone)]
     struct Page(#[allow(dead_code, reason = "for its length")] [u8; 4096]);
+
+    /// E4: an event that a slot's trace does not want has no channel there, whoever saw an older mask.
+    #[test]
+    fn what_is_not_wanted_has_no_channel() {
+        let callsite = Callsite::new("test", "wanted", "test:wanted 6");
+        assert_eq!(callsite.wanted_channel(3), None);
+        callsite.set_channel(3, Some(5));
+        assert_eq!(
+            (callsite.channel(3), callsite.wanted_channel(3)),
+            (5, Some(5))
+        );
+        callsite.forget(3);
+        assert_eq!(callsite.wanted_channel(3), None);
+    }
 
     /// One of one ring.
     fn channel() -> &'static Channel {

@@ -193,8 +193,10 @@ fn record_slowly(
     }
     // Updates come by signal, but not to everybody: this is where the others learn of them.
     runtime::refresh_if_stale();
-    // It may be given another one meanwhile.
-    let index = callsite.channel(slot);
+    // It may be given another one meanwhile. Or none, if the slot has another trace than when the mask was read.
+    let Some(index) = callsite.wanted_channel(slot) else {
+        return Some(Err(Dropped::Closed));
+    };
     // SAFETY: as in `record_each`.
     let (rseq, channel) = unsafe { runtime::place(slot, index) };
     let id = callsite.id(slot);
