@@ -155,7 +155,7 @@ fn take_files(session: &mut Session<KernelFile>, trace: &Trace) {
         let directory = trace.path().join(channel);
         for name in consumer_files(&directory).expect("a directory") {
             if session.wants(channel, &name) {
-                match KernelFile::open(&directory.join(&name)) {
+                match KernelFile::open_to_consume(&directory.join(&name)) {
                     Ok(file) => session
                         .add(channel, &name, file)
                         .expect("its trace can be written"),
