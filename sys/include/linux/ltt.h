@@ -50,7 +50,7 @@ struct ltt_tracebuf {
 	__u64 control_len;
 	__u64 info;		/* out: the read-only area: struct ltt_info */
 	__u64 info_len;
-	__u32 signo;		/* in: signal that tells of updates, 0: none */
+	__u32 signo;		/* in: signal that tells its handler of updates, 0: none */
 	__u32 flags;		/* in: 0 */
 };
 
