@@ -6,7 +6,12 @@ use std::time::{Duration, Instant};
 /// How long anything may take, on the slowest kernel and a busy host. Only a failing test waits so long.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
-/// Waits until `condition` gives something.
+/// Between two questions.
+const SHORTEST: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_millis(50);
+
+/// Waits until `condition` gives something. It is asked less often the longer that takes: an emulated processor needs most of a
+/// millisecond for many a question.
 ///
 /// # Panics
 /// If it does not within [`LIMIT`].
@@ -17,7 +22,7 @@ pub fn until_some<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T 
             return found;
         }
         assert!(begun.elapsed() < LIMIT, "waited in vain until {what}");
-        sleep(Duration::from_millis(1));
+        sleep((begun.elapsed() / 16).clamp(SHORTEST, LONGEST));
     }
 }
 

@@ -42,6 +42,8 @@ struct Channel<F> {
     /// Bytes of rings that were read, and that were not, since estimates were settled.
     seen: u64,
     missed: u64,
+    /// Bytes that were read until estimates were settled.
+    seen_before: u64,
     /// In the last step there was no time for these rings.
     late: bool,
 }
@@ -131,6 +133,7 @@ impl<F: ConsumerFile> ProcessCounter<F> {
             tallies: HashMap::new(),
             seen: 0,
             missed: 0,
+            seen_before: 0,
             late: false,
         });
         Ok(())
@@ -336,10 +339,13 @@ impl<F: ConsumerFile> Channel<F> {
         fill
     }
 
-    /// What was not seen is taken to be like what was seen since the last time. If nothing was, that has to wait.
+    /// Estimates what was not seen from what was seen since the last time, or, if nothing was, from all that was ever seen: a
+    /// writer that stops may never give a newer sample.
     fn settle(&mut self) {
-        let sampled = self.seen > 0 && self.missed > 0;
-        let factor = self.missed as f64 / self.seen.max(1) as f64;
+        self.seen_before += self.seen;
+        let has_new = self.seen > 0;
+        let sample = if has_new { self.seen } else { self.seen_before };
+        let factor = self.missed as f64 / sample.max(1) as f64;
         for tally in self.tallies.values_mut() {
             let new = (
                 std::mem::take(&mut tally.new_events),
@@ -347,12 +353,11 @@ impl<F: ConsumerFile> Channel<F> {
             );
             for (amount, new) in [(&mut tally.events, new.0), (&mut tally.bytes, new.1)] {
                 amount.seen += new;
-                if sampled {
-                    amount.estimated += new as f64 * factor;
-                }
+                let sampled = if has_new { new } else { amount.seen };
+                amount.estimated += sampled as f64 * factor;
             }
         }
-        if self.seen > 0 {
+        if sample > 0 {
             (self.seen, self.missed) = (0, 0);
         }
     }

@@ -290,3 +290,23 @@ fn e7_without_time_rates_are_estimates() {
         "{all}"
     );
 }
+
+/// A writer that stops right after it was too fast leaves no newer sample.
+///
+/// Requirements: E7
+#[test]
+fn missed_events_of_a_stopped_writer_are_estimated_from_earlier_ones() {
+    let mut run = Run::new(0, true);
+    run.write(100);
+    run.step();
+    assert_eq!(run.counted(), (100, 0.0));
+    run.write(600);
+    // No time at all, and then it is too much.
+    run.counter.step(Instant::now()).unwrap();
+    run.step();
+    for _ in 0..2 {
+        let (seen, estimated) = run.counted();
+        assert_eq!(seen, 100);
+        assert!((estimated - 600.0).abs() < 30.0, "{estimated}");
+    }
+}

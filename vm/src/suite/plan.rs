@@ -25,9 +25,11 @@ use crate::suite::tier::{Section, Tier};
 const WHOLE: &[&str] = &[
     "usertrace-bench::code",
     "usertrace-c::lttng",
-    "usertrace-c::package",
+    PACKAGES,
     "usertrace-c::programs",
 ];
+/// Builds everything once more, as a release: more work than all else that the quick tier compiles.
+const PACKAGES: &str = "usertrace-c::package";
 /// The tests of the harness, which boot guests.
 const HARNESS: &str = "usertrace-vm::harness";
 /// Guest tests for the release kernel only: they take long, and ask nothing of the series that others do not.
@@ -36,6 +38,8 @@ const RELEASE_ONLY: &str = "release";
 const STATE: &str = "state";
 /// Guest tests in which the kernel changes its own code: they run where emulated processors take turns.
 const TURNS: &str = "turns";
+/// Crash tests of one state each, which another test has all in one: the full tier's.
+const FULL: &str = "full";
 /// Crash tests that stop at each instruction.
 const SWEEPS: &str = "_at_each_instruction_";
 /// By how much the middle tier divides the large counts of guest tests. On the debug kernel each takes five times as long.
@@ -370,7 +374,8 @@ fn list_all(context: &Context, programs: Vec<Program>) -> Vec<Job> {
         } else {
             Section::Host
         };
-        if !context.has(section) {
+        let is_left_out = context.tier == Tier::Quick && program.name == PACKAGES;
+        if !context.has(section) || is_left_out {
             continue;
         }
         match program.list() {
@@ -466,7 +471,7 @@ fn crash_jobs(context: &Context) -> Vec<Job> {
     for test in &tests {
         let mut variables = context.variables();
         if context.tier < Tier::Full {
-            if !test.name.contains(SWEEPS) {
+            if !test.name.contains(SWEEPS) && test.kind != FULL {
                 jobs.extend(test_job(context, section, &program, test, &variables));
             }
             continue;
@@ -755,6 +760,10 @@ fn left_out(context: &Context, plan: &mut Plan) {
         })
         .collect();
     plan.left_out.extend(others);
+    if context.tier == Tier::Quick {
+        let packages = "the Debian packages (scripts/test host)".to_owned();
+        plan.left_out.push(packages);
+    }
     if context.tier < Tier::Full {
         let parts = [
             (
@@ -764,7 +773,7 @@ fn left_out(context: &Context, plan: &mut Plan) {
             (Section::Guest, "the large counts of random searches"),
             (
                 Section::Crash,
-                "stops at each instruction; 200 panics, 200 stops and 200 resets",
+                "stops at each instruction; a panic for each state of a ring; 200 panics, 200 stops and 200 resets",
             ),
             (
                 Section::Debug,

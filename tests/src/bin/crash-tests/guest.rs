@@ -59,10 +59,14 @@ pub(crate) struct Crashed {
 
 impl Crash {
     /// In a guest with an active trace `crash`, whose main channel has this size and count of sub-buffers.
-    pub(crate) fn of((subbuf_size, subbuf_count): (u64, u64)) -> Self {
-        let crash = Self::without_trace();
-        crash.before(&format!(
-            "mkdir $ltt/crash; cd $ltt/crash
+    pub(crate) fn of(geometry: (u64, u64)) -> Self {
+        Self::without_trace().with_trace("crash", geometry)
+    }
+
+    /// With another active trace.
+    pub(crate) fn with_trace(self, name: &str, (subbuf_size, subbuf_count): (u64, u64)) -> Self {
+        self.before(&format!(
+            "mkdir $ltt/{name}; cd $ltt/{name}
              echo 4096 > main/subbuf_size
              echo {subbuf_count} > main/subbuf_count
              echo {subbuf_size} > main/subbuf_size
@@ -439,6 +443,11 @@ impl Crashed {
     /// There must be these traces: name, whether it is active, and the events of each process that has any.
     pub(crate) fn expect_traces(&self, traces: &[(&str, bool, &[u64])]) {
         self.check(|dump| dump.check_traces(traces));
+    }
+
+    /// There must be these active traces, in which one process has the first so many of its events, and has lost the others.
+    pub(crate) fn expect_rings(&self, written: u64, traces: &[(&str, u64)]) {
+        self.check(|dump| dump.check_rings(written, traces));
     }
 
     /// There must be no trace.

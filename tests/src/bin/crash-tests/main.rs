@@ -73,6 +73,29 @@ fn c7_panic_with_a_full_discarding_ring() {
     one_thread(TINY, 3 * capacity(4096, 2) + 7);
 }
 
+/// A trace for each state that a ring may be in; the full tier has a panic for each.
+///
+/// Requirements: C7
+fn c7_panic_with_rings_in_each_state() {
+    let events = 5 * capacity(4096, 1);
+    // At the end of a sub-buffer, full, and in the middle of the third one.
+    let rings = [
+        ("end", (4096, 16)),
+        ("full", (4096, 2)),
+        ("part", (8192, 16)),
+    ];
+    let crash = rings
+        .iter()
+        .fold(Crash::of(DEFAULT), |crash, &(name, geometry)| {
+            crash.with_trace(name, geometry)
+        });
+    let accepted = rings.map(|(name, (size, count))| (name, events.min(capacity(size, count))));
+    let all: Vec<_> = [("crash", events)].into_iter().chain(accepted).collect();
+    crash
+        .numbered(&["--panic", "--events", &events.to_string()])
+        .expect_rings(events, &all);
+}
+
 /// Requirements: C7
 fn c7_panic_with_threads_on_all_cpus() {
     let events = 3 * capacity(4096, 1) + 5;
@@ -193,6 +216,14 @@ fn c7_panic_without_any_trace() {
         .expect_nothing();
 }
 
+/// Panics in one state each, which the middle tier has all in one.
+const ONE_STATE: &[&str] = &[
+    "c7_panic_after_1_event",
+    "c7_panic_after_several_sub_buffers",
+    "c7_panic_at_the_end_of_a_sub_buffer",
+    "c7_panic_with_a_full_discarding_ring",
+];
+
 const CASES: &[(&str, fn())] = &[
     (
         "c7_panic_before_the_first_event",
@@ -211,6 +242,10 @@ const CASES: &[(&str, fn())] = &[
     (
         "c7_panic_with_a_full_discarding_ring",
         c7_panic_with_a_full_discarding_ring,
+    ),
+    (
+        "c7_panic_with_rings_in_each_state",
+        c7_panic_with_rings_in_each_state,
     ),
     (
         "c7_panic_with_threads_on_all_cpus",
@@ -316,10 +351,16 @@ fn main() -> ExitCode {
     let trials = CASES
         .iter()
         .map(|&(name, test)| {
-            Trial::test(name, move || {
+            let kind = if ONE_STATE.contains(&name) {
+                "full"
+            } else {
+                ""
+            };
+            let run = move || {
                 test();
                 Ok(())
-            })
+            };
+            Trial::test(name, run).with_kind(kind)
         })
         .collect();
     libtest_mimic::run(&arguments, trials).exit_code()

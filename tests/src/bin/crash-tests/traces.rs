@@ -269,15 +269,40 @@ impl Dump {
             .collect();
         assert_eq!(found, expected);
         assert_eq!(self.read.discarded, 0);
+        let counts = expected.iter().flat_map(|(_, _, counts)| counts);
+        self.check_numbers(counts.copied());
+    }
+
+    /// The events must be so many first ones of some processes.
+    fn check_numbers(&self, counts: impl Iterator<Item = u64>) {
         let mut numbers: Vec<_> = self.read.events.iter().map(Printed::numbered).collect();
         numbers.sort_unstable();
-        let mut expected: Vec<_> = expected
-            .iter()
-            .flat_map(|(_, _, counts)| counts)
-            .flat_map(|&count| (0..count).map(|number| (0, number)))
+        let mut expected: Vec<_> = counts
+            .flat_map(|count| (0..count).map(|number| (0, number)))
             .collect();
         expected.sort_unstable();
         assert_eq!(numbers, expected);
+    }
+
+    pub(crate) fn check_rings(&self, written: u64, traces: &[(&str, u64)]) {
+        assert_eq!(self.status, 0);
+        let found: Vec<_> = self
+            .traces
+            .iter()
+            .map(|trace| {
+                let counts = trace.processes.iter();
+                let counts: Vec<_> = counts
+                    .map(|process| (process.events, process.lost))
+                    .collect();
+                (trace.name.as_str(), trace.active, counts)
+            })
+            .collect();
+        let expected: Vec<_> = traces
+            .iter()
+            .map(|&(name, events)| (name, true, vec![(events, written - events)]))
+            .collect();
+        assert_eq!(found, expected);
+        self.check_numbers(traces.iter().map(|&(_, events)| events));
     }
 
     pub(crate) fn check_nothing(&self) {

@@ -58,6 +58,9 @@ fn a_while() -> Duration {
     Duration::from_secs(counts(20, if is_debug() { 20 } else { 60 }))
 }
 
+/// How many events a thread writes before it sleeps.
+const AT_ONCE: u64 = 4;
+
 /// What a thread has written so far.
 struct Written {
     recorded: Shared,
@@ -79,13 +82,14 @@ impl Written {
         of.get().load(Ordering::Relaxed)
     }
 
-    /// Writes two events in each millisecond until told to stop. Numbers are of those that were recorded.
+    /// Writes an event in each millisecond until told to stop, several at a time: on an emulated processor a sleep costs as much as
+    /// many events. Numbers are of those that were recorded.
     fn write(&self, stop: &AtomicU64, event: impl Fn(u64) -> Outcome) {
         // All into the same ring of their trace.
         cpu::pin(0);
         let mut number = 0;
         while stop.load(Ordering::Relaxed) == 0 {
-            for _ in 0..2 {
+            for _ in 0..AT_ONCE {
                 let begun = Instant::now();
                 match event(number) {
                     Outcome::Recorded => number += 1,
@@ -98,7 +102,7 @@ impl Written {
                 self.longest.get().fetch_max(took, Ordering::Relaxed);
             }
             self.recorded.get().store(number, Ordering::Relaxed);
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(AT_ONCE));
         }
     }
 }
@@ -323,20 +327,17 @@ fn e7_d7_e3_a_recorder_that_stands_still_for_a_minute_loses_what_the_mode_says()
 struct Disk(PathBuf);
 
 impl Disk {
-    /// Of this size, with a file that leaves `room` bytes.
-    fn new(path: PathBuf, size: u64, room: u64) -> Self {
+    /// A disk with room for a trace's beginning.
+    fn new(path: PathBuf) -> Self {
         fs::create_dir(&path).expect("a directory");
-        let options = format!("size={size}");
-        mount(
-            Some("none"),
-            &path,
-            Some("tmpfs"),
-            MsFlags::empty(),
-            Some(&options[..]),
-        )
-        .expect("tmpfs");
-        fs::write(path.join("other"), vec![1; (size - room) as usize]).expect("there is room");
-        Self(path)
+        let disk = Self(path);
+        disk.mount(MsFlags::empty(), "size=256k");
+        disk
+    }
+
+    fn mount(&self, flags: MsFlags, options: &str) {
+        let mounted = mount(Some("none"), &self.0, Some("tmpfs"), flags, Some(options));
+        mounted.expect("tmpfs");
     }
 
     fn path(&self) -> PathBuf {
@@ -344,7 +345,7 @@ impl Disk {
     }
 
     fn make_room(&self) {
-        fs::remove_file(self.0.join("other")).expect("the file");
+        self.mount(MsFlags::MS_REMOUNT, "size=64m");
     }
 }
 
@@ -354,12 +355,10 @@ impl Drop for Disk {
     }
 }
 
-const MIB: u64 = 1 << 20;
-
 fn e7_c5_a_disk_that_is_full_loses_nothing_silently() {
     let directory = tempfile::tempdir().expect("a directory");
     for chunks in [false, true] {
-        let disk = Disk::new(directory.path().join("disk"), 64 * MIB, MIB / 2);
+        let disk = Disk::new(directory.path().join("disk"));
         // In one there is room for what comes meanwhile, in the other not.
         let traces = [("small", 4096, 4), ("large", 65536, 64)];
         let traces = traces.map(|(name, size, count)| Trace::started_with(name, size, count));
@@ -372,6 +371,10 @@ fn e7_c5_a_disk_that_is_full_loses_nothing_silently() {
             let mut command = usertrace(&arguments, &output);
             let said = Said::by(&mut command, directory.path().join(trace.name()));
             (Running::start(&mut command), said, output)
+        });
+        // The disk is not to be full before both have begun.
+        wait::until("both record", || {
+            recorders.iter().all(|(.., output)| output.exists())
         });
         let (stop, written) = (Shared::new(), [(); 3].map(|()| Written::new()));
         let writers = writers(&stop, &written);
@@ -439,7 +442,7 @@ fn e7_c5_a_disk_that_is_full_loses_nothing_silently() {
 
 fn c5_a_disk_that_is_full_to_the_end_is_said_and_the_rest_comes_later() {
     let directory = tempfile::tempdir().expect("a directory");
-    let disk = Disk::new(directory.path().join("disk"), 64 * MIB, MIB / 2);
+    let disk = Disk::new(directory.path().join("disk"));
     let trace = Trace::started_with("full", 65536, 64);
     let record = ["record", "--quiet", "--trace", "full"];
     let mut command = usertrace(&record, &disk.path());
