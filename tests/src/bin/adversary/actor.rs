@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use syscalls::{Errno, Sysno, raw};
 use usertrace_tests::random::Random;
 
+use crate::history;
 use crate::kinds::Kind;
 use crate::ledger::{Ledger, millis};
 use crate::plan::{Plan, Who};
@@ -48,6 +49,17 @@ impl Actor {
 
     /// A call of this kind, which is counted, and seen while it lasts.
     pub(crate) fn around(&self, kind: Kind, call: impl FnOnce() -> Called) -> Called {
+        self.with(kind, &[], call)
+    }
+
+    /// Likewise, with arguments that the history shows.
+    pub(crate) fn with(
+        &self,
+        kind: Kind,
+        arguments: &[usize],
+        call: impl FnOnce() -> Called,
+    ) -> Called {
+        let at = history::begin(kind, self.who.thread, arguments);
         let now = &self.ledger.now[self.who.actor][self.who.thread];
         if !self.is_child {
             now.since.store(millis(), Ordering::Relaxed);
@@ -58,6 +70,7 @@ impl Actor {
             now.kind.store(0, Ordering::Release);
         }
         self.ledger.count(kind, result);
+        history::end(at, result);
         result
     }
 
@@ -68,19 +81,23 @@ impl Actor {
         name: Sysno,
         arguments: [usize; N],
     ) -> Called {
-        self.around(kind, || call(name, arguments))
+        self.with(kind, &arguments, || call(name, arguments))
     }
 
-    /// What only one kind of calls asks for again and again, at the most this often: something else goes on meanwhile.
+    /// Something is wrong.
     pub(crate) fn find(&self, text: &str) {
         let Who {
             actor,
             round,
             thread,
         } = self.who;
-        self.ledger.find(&format!(
-            "actor {actor}, round {round}, thread {thread}: {text}"
-        ));
+        let who = format!(
+            "actor {actor}, round {round}, thread {thread}{}",
+            if self.is_child { ", a child" } else { "" }
+        );
+        if self.ledger.find(&format!("{who}: {text}")) {
+            history::tell(&who, text);
+        }
     }
 
     /// The step begins: waits until it is this actor's turn, if they take turns. False at the end of the run.

@@ -124,11 +124,11 @@ impl Ledger {
         self.stop.load(Ordering::Relaxed) != 0
     }
 
-    /// Something is wrong. What does not fit any more is dropped: the first findings count.
-    pub(crate) fn find(&self, text: &str) {
+    /// Something is wrong. What does not fit any more is dropped, as the first findings count; whether this was kept.
+    pub(crate) fn find(&self, text: &str) -> bool {
         let at = self.findings.fetch_add(1, Ordering::Relaxed) as usize;
         let Some(finding) = self.finding.get(at) else {
-            return;
+            return false;
         };
         for (place, byte) in finding.text.iter().zip(text.bytes()) {
             place.store(byte, Ordering::Relaxed);
@@ -137,6 +137,7 @@ impl Ledger {
         finding.len.store(len, Ordering::Relaxed);
         // Pairs with the acquire in `findings`.
         finding.ready.store(1, Ordering::Release);
+        true
     }
 
     /// Forgets all that was counted, found and done.

@@ -18,6 +18,7 @@ mod actor;
 mod actors;
 mod calls;
 mod files;
+mod history;
 mod kinds;
 mod ledger;
 mod oracle;

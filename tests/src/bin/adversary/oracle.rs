@@ -8,7 +8,7 @@ use usertrace_tests::{control, directory};
 use crate::actor::Actor;
 use crate::pattern;
 use crate::probe;
-use crate::scene::{PAGE, SCENE, is_area};
+use crate::scene::{PAGE, SCENE, is_write_area};
 
 /// Judges a word that a traced program read in its own write area.
 ///
@@ -21,14 +21,14 @@ pub(crate) fn judge_own(actor: &Actor, address: usize, word: u64) {
     }
     let mut what = String::new();
     for _ in 0..3 {
-        let before = is_area(address);
+        let before = is_write_area(address);
         let Ok(word) = probe::read(address) else {
             return;
         };
         let Some(foreign) = pattern::foreign(word, family) else {
             return;
         };
-        if !before || !is_area(address) {
+        if !before || !is_write_area(address) {
             return;
         }
         what = foreign;

@@ -18,8 +18,11 @@ pub(crate) const PAGE: usize = 4096;
 /// The length of the memory that calls copy from, and may write.
 pub(crate) const SPARE: usize = 16 * PAGE;
 
+/// The largest ring.
+const RING: usize = 64 << 20;
+
 /// One of the areas, or where it was.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Range {
     pub(crate) start: usize,
     pub(crate) len: usize,
@@ -195,18 +198,18 @@ impl Scene {
         let count = word(offset_of!(LttInfoChannel, subbuf_count))? as usize;
         let rings = u64::from(word(offset_of!(LttInfoChannel, nr_rings))?);
         let stride = word(offset_of!(LttInfoChannel, control_stride))? as usize;
-        if rings == 0 || size == 0 || count == 0 {
+        // The info area is the kernel's, but something else may lie where it was.
+        if rings == 0 || !(PAGE..=RING).contains(&size) || !(1..=RING / size).contains(&count) {
             return None;
         }
         let ring = (which % rings) as usize;
         let len = size * count;
         let start = slot * (buffers.len / LTT_MAX_TRACES)
-            + long(offset_of!(LttInfoChannel, buffers_offset))? as usize
+            + long(offset_of!(LttInfoChannel, buffers_offset))? as u32 as usize
             + ring * len;
         let block = slot * (control.len / LTT_MAX_TRACES)
-            + long(offset_of!(LttInfoChannel, control_offset))? as usize
+            + long(offset_of!(LttInfoChannel, control_offset))? as u32 as usize
             + ring * stride;
-        // The info area is the kernel's, but something else may lie where it was.
         let is_inside = start + len <= buffers.len && block + PAGE <= control.len;
         is_inside.then_some(RingAt {
             start: buffers.start + start,
@@ -291,22 +294,38 @@ impl Scene {
     }
 }
 
-/// The mapping at an address, as `/proc/self/maps` has it: its name.
-pub(crate) fn name_at(address: usize) -> Option<String> {
+/// The mapping at an address, as `/proc/self/maps` has it: its name, and where in its file it begins.
+fn mapping_at(address: usize) -> Option<(String, usize)> {
     let text = std::fs::read_to_string("/proc/self/maps").ok()?;
     for line in text.lines() {
         let (range, rest) = line.split_once(' ')?;
         let (start, end) = range.split_once('-')?;
         let number = |text| usize::from_str_radix(text, 16).ok();
         if (number(start)?..number(end)?).contains(&address) {
-            let name = rest.splitn(5, ' ').nth(4).unwrap_or_default();
-            return Some(name.trim_start().to_owned());
+            let mut words = rest.splitn(5, ' ');
+            let offset = number(words.nth(1)?)?;
+            let name = words.nth(2).unwrap_or_default().trim_start();
+            return Some((name.to_owned(), offset));
         }
     }
     None
 }
 
-/// Whether an address is in one of the areas, whichever program's they are.
+/// The name of the mapping at an address.
+pub(crate) fn name_at(address: usize) -> Option<String> {
+    mapping_at(address).map(|(name, _)| name)
+}
+
+/// Whether an address is in one of the areas.
 pub(crate) fn is_area(address: usize) -> bool {
     name_at(address).is_some_and(|name| name.contains("[ltt]"))
+}
+
+/// Whether an address is in a write area: in the file, that follows the others.
+pub(crate) fn is_write_area(address: usize) -> bool {
+    let Some([info, control, _]) = SCENE.areas() else {
+        return false;
+    };
+    mapping_at(address)
+        .is_some_and(|(name, offset)| name.contains("[ltt]") && offset >= info.len + control.len)
 }

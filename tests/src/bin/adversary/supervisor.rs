@@ -380,9 +380,24 @@ impl Supervisor {
         }
     }
 
+    /// Gives back what holds traces and processes when all actors have ended.
+    fn clear(&self) {
+        files::drain(&Actor {
+            ledger: self.ledger,
+            plan: self.plan,
+            who: Who {
+                actor: 0,
+                round: 0,
+                thread: 0,
+            },
+            is_child: true,
+        });
+        control::remove_all();
+    }
+
     /// Waits until everything is as it was.
     fn settle(&self, before: &Account) {
-        control::remove_all();
+        self.clear();
         let begun = Instant::now();
         loop {
             let wrong = Account::take().differences(before);
@@ -410,7 +425,7 @@ impl Supervisor {
         drop(Trace::started("warm"));
         self.run_together();
         self.stop();
-        control::remove_all();
+        self.clear();
         self.reset(seconds);
     }
 

@@ -174,7 +174,7 @@ pub(crate) fn access<T>(
 ) -> Option<T> {
     let mut value = None;
     let was_intact = SCENE.is_intact();
-    let _ = actor.around(kind, || match access() {
+    let _ = actor.with(kind, &[address], || match access() {
         Ok(found) => {
             value = Some(found);
             Ok(0)
@@ -184,9 +184,10 @@ pub(crate) fn access<T>(
     });
     if value.is_none() && was_intact && SCENE.is_intact() {
         actor.find(&format!(
-            "{}: a fault at {address:#x}, in an area, where there is {:?} now",
+            "{}: a fault at {address:#x}, in an area, where there is {:?} now; areas {:x?}",
             kind.name(),
-            name_at(address)
+            name_at(address),
+            SCENE.areas().unwrap_or_default()
         ));
     }
     value
