@@ -333,7 +333,12 @@ impl Reader {
             return;
         };
         // Packed: events, and the user's word.
-        let mut event = [0xffff_ffff_u32, 0, 0, 0];
+        let mut event = [
+            (libc::EPOLLIN | libc::EPOLLHUP | libc::EPOLLET).cast_unsigned(),
+            0,
+            0,
+            0,
+        ];
         let at = event.as_mut_ptr() as usize;
         let done = actor.call(
             Kind::Epoll,

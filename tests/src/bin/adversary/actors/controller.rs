@@ -49,7 +49,18 @@ const STEPS: &[Weighted<Step>] = &[
 #[derive(Default)]
 struct Controller {
     held: Vec<File>,
+    /// The trace that it is just making.
+    making: Option<PathBuf>,
 }
+
+/// What can be changed in a trace before it is started.
+const CHANGES: &[Weighted<Step>] = &[
+    (6, Controller::make_channel),
+    (3, Controller::remove_channel),
+    (6, Controller::geometry),
+    (3, Controller::rules),
+    (1, Controller::mode),
+];
 
 /// What the file system said.
 fn called<T>(result: io::Result<T>) -> Called {
@@ -61,14 +72,6 @@ fn called<T>(result: io::Result<T>) -> Called {
 fn write(path: &Path, text: &str) -> Called {
     let file = OpenOptions::new().write(true).open(path);
     called(file.and_then(|mut file| file.write_all(text.as_bytes())))
-}
-
-fn trace(random: &mut Random) -> PathBuf {
-    Path::new(ROOT).join(format!("t{}", random.below(TRACES)))
-}
-
-fn channel(random: &mut Random) -> PathBuf {
-    trace(random).join(pick(random, &["main", "main", "main", "a", "b", "control"]))
 }
 
 /// A traced program, another reader, or nobody.
@@ -104,8 +107,20 @@ fn area_of(pid: usize, random: &mut Random) -> Option<Range> {
 }
 
 impl Controller {
+    fn trace(&self, random: &mut Random) -> PathBuf {
+        match &self.making {
+            Some(path) => path.clone(),
+            None => Path::new(ROOT).join(format!("t{}", random.below(TRACES))),
+        }
+    }
+
+    fn channel(&self, random: &mut Random) -> PathBuf {
+        let name = pick(random, &["main", "main", "main", "a", "b", "control"]);
+        self.trace(random).join(name)
+    }
+
     fn make(&mut self, actor: &Actor, random: &mut Random) {
-        let path = trace(random);
+        let path = self.trace(random);
         let made = actor.around(Kind::Mkdir, || called(fs::create_dir(&path)));
         if made.is_ok() {
             // So small that thousands of programs can have some.
@@ -116,6 +131,12 @@ impl Controller {
                 let _ = write(&path.join(channel).join("subbuf_count"), count);
                 let _ = write(&path.join(channel).join("subbuf_size"), size);
             }
+            self.making = Some(path.clone());
+            for _ in 0..random.below(8) {
+                let (_, change) = choose(random, CHANGES);
+                change(self, actor, random);
+            }
+            self.making = None;
             if one_in(random, 2) {
                 let _ = actor.around(Kind::Start, || write(&path.join("start"), "1"));
             }
@@ -139,12 +160,12 @@ impl Controller {
     }
 
     fn remove(&mut self, actor: &Actor, random: &mut Random) {
-        let path = trace(random);
+        let path = self.trace(random);
         let _ = actor.around(Kind::Rmdir, || called(fs::remove_dir(&path)));
     }
 
     fn make_channel(&mut self, actor: &Actor, random: &mut Random) {
-        let path = trace(random).join(pick(random, &["a", "b"]));
+        let path = self.trace(random).join(pick(random, &["a", "b"]));
         let made = actor.around(Kind::MkdirChannel, || called(fs::create_dir(&path)));
         if made.is_ok() {
             let _ = write(&path.join("subbuf_size"), "4096");
@@ -153,12 +174,12 @@ impl Controller {
     }
 
     fn remove_channel(&mut self, actor: &Actor, random: &mut Random) {
-        let path = trace(random).join(pick(random, &["a", "b"]));
+        let path = self.trace(random).join(pick(random, &["a", "b"]));
         let _ = actor.around(Kind::RmdirChannel, || called(fs::remove_dir(&path)));
     }
 
     fn geometry(&mut self, actor: &Actor, random: &mut Random) {
-        let path = channel(random);
+        let path = self.channel(random);
         let (kind, file, text) = match random.below(5) {
             0 => (
                 Kind::Geometry,
@@ -187,9 +208,9 @@ impl Controller {
 
     fn rules(&mut self, actor: &Actor, random: &mut Random) {
         let directory = if one_in(random, 2) {
-            trace(random)
+            self.trace(random)
         } else {
-            channel(random)
+            self.channel(random)
         };
         let (kind, file, text) = match random.below(4) {
             0 => (
@@ -220,7 +241,7 @@ impl Controller {
             ),
         };
         let directory = if kind == Kind::Contexts {
-            channel(random)
+            self.channel(random)
         } else {
             directory
         };
@@ -228,7 +249,7 @@ impl Controller {
     }
 
     fn mode(&mut self, actor: &Actor, random: &mut Random) {
-        let path = channel(random);
+        let path = self.channel(random);
         let (file, text) = match random.below(3) {
             0 => ("flight", pick(random, &["0", "1"])),
             _ => ("mode", pick(random, &["discard", "overwrite", "block"])),
@@ -237,7 +258,7 @@ impl Controller {
     }
 
     fn start(&mut self, actor: &Actor, random: &mut Random) {
-        let path = trace(random).join("start");
+        let path = self.trace(random).join("start");
         if random.below(3) == 0 {
             let _ = actor.around(Kind::Stop, || write(&path, "0"));
         } else {
@@ -246,7 +267,7 @@ impl Controller {
     }
 
     fn allocate(&mut self, actor: &Actor, random: &mut Random) {
-        let path = trace(random).join("allocate");
+        let path = self.trace(random).join("allocate");
         let _ = actor.around(Kind::Allocate, || write(&path, "1"));
     }
 
@@ -256,19 +277,19 @@ impl Controller {
                 random,
                 &["abi", "memory", "reserved", "limit_user", "limit_dead"],
             )),
-            1..4 => trace(random).join("stats"),
-            4 => trace(random).join(pick(
+            1..4 => self.trace(random).join("stats"),
+            4 => self.trace(random).join(pick(
                 random,
                 &["start", "allocate", "filter", "filter_mask"],
             )),
             5 => {
-                let path = channel(random);
+                let path = self.channel(random);
                 let _ = actor.around(Kind::ControlRead, || {
                     called(fs::read_dir(&path).map(Iterator::count))
                 });
                 return;
             }
-            _ => channel(random).join(pick(
+            _ => self.channel(random).join(pick(
                 random,
                 &[
                     "subbuf_size",
@@ -296,8 +317,8 @@ impl Controller {
     /// Bytes that no such file should take, or hardly.
     fn wrong(&mut self, actor: &Actor, random: &mut Random) {
         let directory = match random.below(3) {
-            0 => trace(random),
-            _ => channel(random),
+            0 => self.trace(random),
+            _ => self.channel(random),
         };
         let file = pick(
             random,
@@ -356,9 +377,9 @@ impl Controller {
 
     fn change_mode(&mut self, actor: &Actor, random: &mut Random) {
         let path = if one_in(random, 2) {
-            trace(random)
+            self.trace(random)
         } else {
-            channel(random)
+            self.channel(random)
         };
         let mut name = path.into_os_string().into_encoded_bytes();
         name.push(0);
@@ -372,8 +393,8 @@ impl Controller {
     }
 
     fn odd(&mut self, actor: &Actor, random: &mut Random) {
-        let (from, to) = (trace(random), trace(random));
-        let channel = channel(random);
+        let (from, to) = (self.trace(random), self.trace(random));
+        let channel = self.channel(random);
         let _ = actor.around(Kind::ControlOdd, || {
             called(match random.below(5) {
                 0 => fs::rename(&from, &to),
@@ -391,9 +412,9 @@ impl Controller {
             self.held.clear();
         }
         let path = match random.below(3) {
-            0 => trace(random),
-            1 => channel(random),
-            _ => trace(random).join("stats"),
+            0 => self.trace(random),
+            1 => self.channel(random),
+            _ => self.trace(random).join("stats"),
         };
         self.held.extend(File::open(path));
         for file in &self.held {

@@ -194,10 +194,7 @@ fn end(actor: &Actor, random: &mut Random) {
         },
         1 => {
             // With everything unmapped before.
-            for area in SCENE.areas().iter().flatten() {
-                SCENE.meddle();
-                let _ = actor.call(Kind::Unmap, Sysno::munmap, [area.start, area.len]);
-            }
+            mm::unmap_all(actor);
             if one_in(random, 2) {
                 nap(random.below(10));
                 ltt::check(actor, random);

@@ -8,6 +8,7 @@ use usertrace_tests::random::Random;
 use usertrace_tests::raw::KERNEL_ADDRESS;
 
 use crate::actor::{Actor, Called, system};
+use crate::calls::mm;
 use crate::kinds::Kind;
 use crate::oracle;
 use crate::plan::{one_in, pick};
@@ -55,9 +56,14 @@ pub(crate) fn alloc(actor: &Actor, random: &mut Random) {
     let done = actor.around(Kind::Alloc, || {
         alloc_raw(&raw mut args as usize, size_of::<LttTracebuf>(), 0)
     });
-    if done.is_ok() {
-        SCENE.signo.store(signo, Ordering::Relaxed);
-        SCENE.mapped(&args);
+    match done {
+        Ok(_) => {
+            SCENE.signo.store(signo, Ordering::Relaxed);
+            SCENE.mapped(&args);
+        }
+        // Some are unmapped: there are no others before all are.
+        Err(libc::EBUSY) if one_in(random, 2) => mm::unmap_all(actor),
+        Err(_) => {}
     }
 }
 

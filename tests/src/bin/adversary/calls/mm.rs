@@ -36,6 +36,14 @@ pub(crate) fn unmap(actor: &Actor, random: &mut Random) {
     let _ = actor.call(Kind::Unmap, Sysno::munmap, [start, len]);
 }
 
+/// Unmaps all areas, one after the other.
+pub(crate) fn unmap_all(actor: &Actor) {
+    for area in SCENE.areas().iter().flatten() {
+        SCENE.meddle();
+        let _ = actor.call(Kind::Unmap, Sysno::munmap, [area.start, area.len]);
+    }
+}
+
 /// Unmaps what may be a part.
 pub(crate) fn unmap_part(actor: &Actor, random: &mut Random) {
     let Some((part, is_whole)) = SCENE.part(random) else {
