@@ -100,18 +100,24 @@ impl Actor {
         }
     }
 
-    /// The step begins: waits until it is this actor's turn, if they take turns. False at the end of the run.
-    pub(crate) fn begin_step(&self, step: u64) -> bool {
+    /// Waits until it is this actor's turn, if they take turns. False at the end of the run.
+    pub(crate) fn wait_for_turn(&self) -> bool {
         let turn = self.who.actor as u32 + 1;
-        if self.plan.turns {
-            while self.ledger.turn.load(Ordering::Acquire) != turn {
-                if self.ledger.stops() {
-                    return false;
-                }
-                std::thread::yield_now();
+        loop {
+            if self.ledger.stops() {
+                return false;
             }
+            let now = self.ledger.turn.load(Ordering::Acquire);
+            if !self.plan.turns || now == turn {
+                return true;
+            }
+            self.ledger.sleep_while(now);
         }
-        if self.ledger.stops() {
+    }
+
+    /// A step begins. False at the end of the run.
+    pub(crate) fn begin_step(&self) -> bool {
+        if !self.wait_for_turn() {
             return false;
         }
         let steps = self.ledger.steps.fetch_add(1, Ordering::Relaxed);
@@ -119,7 +125,6 @@ impl Actor {
             self.ledger.stop.store(1, Ordering::Relaxed);
             return false;
         }
-        let _ = step;
         true
     }
 
@@ -135,7 +140,7 @@ impl Actor {
                     .rotate_left(23)
             });
             self.ledger.sum.store(sum, Ordering::Relaxed);
-            self.ledger.turn.store(0, Ordering::Release);
+            self.ledger.set_turn(0);
         }
     }
 }

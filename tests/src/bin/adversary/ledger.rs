@@ -6,6 +6,9 @@ use std::ffi::CStr;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use syscalls::Sysno;
+
+use crate::actor::call;
 use crate::kinds::{KINDS, Kind};
 
 /// Actors at most.
@@ -120,6 +123,35 @@ impl Ledger {
         };
     }
 
+    /// Gives the turn to somebody.
+    pub(crate) fn set_turn(&self, turn: u32) {
+        self.turn.store(turn, Ordering::Release);
+        let word = self.turn.as_ptr() as usize;
+        let all = i32::MAX as usize;
+        let _ = call(
+            Sysno::futex,
+            [word, libc::FUTEX_WAKE as usize, all, 0, 0, 0],
+        );
+    }
+
+    /// Sleeps until it is somebody else's turn, or for a moment.
+    pub(crate) fn sleep_while(&self, turn: u32) {
+        let word = self.turn.as_ptr() as usize;
+        let moment = [0_i64, 20_000_000];
+        let _ = call(
+            Sysno::futex,
+            [
+                word,
+                libc::FUTEX_WAIT as usize,
+                turn as usize,
+                moment.as_ptr() as usize,
+                0,
+                0,
+            ],
+        );
+    }
+
+    /// Whether the run is over.
     pub(crate) fn stops(&self) -> bool {
         self.stop.load(Ordering::Relaxed) != 0
     }

@@ -315,22 +315,24 @@ impl Supervisor {
             let mut random = self.plan.stream(who, turn);
             turn += 1;
             let at = random.below(self.roles.len() as u64) as usize;
+            // Those that were killed in the last turn.
+            self.reap();
             if self.ledger.pids[at].load(Ordering::Relaxed) == 0 {
                 self.spawn(at);
             }
-            self.ledger.turn.store(at as u32 + 1, Ordering::Release);
+            self.ledger.set_turn(at as u32 + 1);
             while self.ledger.turn.load(Ordering::Acquire) != 0 {
                 self.reap();
                 if self.ledger.pids[at].load(Ordering::Relaxed) == 0 {
                     // It has ended, after its last step or in the middle of one.
-                    self.ledger.turn.store(0, Ordering::Relaxed);
+                    self.ledger.set_turn(0);
                     break;
                 }
                 if let Some(hang) = self.hang() {
                     self.ledger.find(&hang);
                     break;
                 }
-                std::thread::yield_now();
+                self.ledger.sleep_while(at as u32 + 1);
             }
             if beat.elapsed() >= BEAT {
                 beat = Instant::now();

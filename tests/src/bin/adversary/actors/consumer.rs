@@ -716,7 +716,7 @@ pub(crate) fn run(actor: &Actor) {
     let mut reader = Reader::default();
     let mut random = actor.stream(u64::MAX);
     for number in 0..200 + random.below(1500) {
-        if !actor.begin_step(number) {
+        if !actor.begin_step() {
             break;
         }
         let mut random = actor.stream(number);
@@ -724,6 +724,7 @@ pub(crate) fn run(actor: &Actor) {
         step(&mut reader, actor, &mut random);
         actor.end_step(number, which);
     }
+    let _ = actor.wait_for_turn();
     // Half of the time everything is closed by the exit.
     if one_in(&mut random, 2) {
         for open in &reader.open {

@@ -614,7 +614,7 @@ pub(crate) fn run(actor: &Actor) {
     let mut controller = Controller::default();
     let mut random = actor.stream(u64::MAX);
     for number in 0..200 + random.below(2000) {
-        if !actor.begin_step(number) {
+        if !actor.begin_step() {
             break;
         }
         let mut random = actor.stream(number);
@@ -626,5 +626,6 @@ pub(crate) fn run(actor: &Actor) {
             crate::actor::nap(random.below(4));
         }
     }
+    let _ = actor.wait_for_turn();
     exit(0);
 }

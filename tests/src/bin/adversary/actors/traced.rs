@@ -146,7 +146,7 @@ fn step(actor: &Actor, step: u64) -> u64 {
 
 fn steps(actor: &Actor, count: u64) {
     for number in 0..count {
-        if !actor.begin_step(number) {
+        if !actor.begin_step() {
             return;
         }
         let what = step(actor, number);
@@ -182,6 +182,8 @@ pub(crate) fn run(actor: &Actor) {
         });
     }
     steps(actor, count);
+    // Whoever ends does so in a turn: the order of all that follows depends on it.
+    let _ = actor.wait_for_turn();
     end(actor, &mut random);
 }
 

@@ -70,7 +70,7 @@ impl Piece {
 pub(crate) fn run(actor: &Actor) {
     let mut pieces: Vec<Piece> = Vec::new();
     for step in 0..400 {
-        if !actor.begin_step(step) {
+        if !actor.begin_step() {
             break;
         }
         let mut random = actor.stream(step);
@@ -89,6 +89,7 @@ pub(crate) fn run(actor: &Actor) {
         actor.end_step(step, 0);
         nap(1);
     }
+    let _ = actor.wait_for_turn();
     for piece in &pieces {
         piece.check(actor);
     }

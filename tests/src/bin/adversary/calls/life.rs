@@ -10,7 +10,7 @@ use usertrace_tests::child::no_core_dump;
 use usertrace_tests::random::Random;
 
 use crate::actor::{Actor, Called, call, exit, nap, reap};
-use crate::actors::traced;
+use crate::actors::{environment, traced};
 use crate::calls::ltt;
 use crate::kinds::Kind;
 use crate::plan::pick;
@@ -396,8 +396,11 @@ pub(crate) fn sender(actor: &Actor, random: &mut Random) {
     if pid <= 1 || other == actor.who.actor {
         return;
     }
-    let signal = pick(random, &[libc::SIGCONT, libc::SIGURG, libc::SIGKILL]);
-    let _ = actor.call(Kind::Sender, Sysno::kill, [pid as usize, signal as usize]);
+    let signal = pick(random, &[libc::SIGCONT, libc::SIGKILL]);
+    let done = actor.call(Kind::Sender, Sysno::kill, [pid as usize, signal as usize]);
+    if done.is_ok() && signal != libc::SIGCONT && actor.plan.turns {
+        environment::await_death(pid);
+    }
 }
 
 /// `ptrace()` of a child that has areas.
