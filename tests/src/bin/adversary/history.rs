@@ -37,7 +37,7 @@ pub(crate) fn begin(kind: Kind, thread: usize, arguments: &[usize]) -> usize {
     entry
         .result
         .store(NOT_OVER.cast_unsigned(), Ordering::Relaxed);
-    let word = (kind as u64) << 8 | thread as u64 + 1;
+    let word = ((kind as u64) << 8) | (thread as u64 + 1);
     entry.kind.store(word, Ordering::Relaxed);
     at
 }
@@ -72,5 +72,5 @@ pub(crate) fn tell(who: &str, what: &str) {
         let thread = (word & 0xff).wrapping_sub(1);
         text += &format!("  {thread} {kind} {arguments:x?} = {result}\n");
     }
-    eprint!("{text}---\n");
+    eprintln!("{text}---");
 }

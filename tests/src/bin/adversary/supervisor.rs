@@ -540,7 +540,7 @@ fn become_actor(actor: &Actor, role: Role) {
     }
     if role == Role::Traced {
         let _ = fs::write(Path::new(CGROUP).join("cgroup.procs"), "0");
-        if actor.who.round % 2 == 0 {
+        if actor.who.round.is_multiple_of(2) {
             let _ = fs::write("/proc/self/make-it-fail", "1");
         }
     }

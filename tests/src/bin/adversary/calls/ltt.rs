@@ -252,7 +252,7 @@ pub(crate) fn commit(actor: &Actor, random: &mut Random) {
     access(actor, Kind::Commit, ring.start, || {
         let at = probe::read(head)? as usize;
         for word in 0..count {
-            let offset = (at + 8 * word) % ring.len & !7;
+            let offset = ((at + 8 * word) % ring.len) & !7;
             probe::write(ring.start + offset, SCENE.word())?;
         }
         probe::write(head, ((at + 8 * count) & !7) as u64)

@@ -122,7 +122,7 @@ pub(crate) fn remap(actor: &Actor, random: &mut Random) {
     let new = match random.below(4) {
         0 | 1 => len,
         2 => len + PAGE,
-        _ => (len / 2 & !(PAGE - 1)).max(PAGE),
+        _ => ((len / 2) & !(PAGE - 1)).max(PAGE),
     };
     let maymove = libc::MREMAP_MAYMOVE as usize;
     let fixed = maymove | libc::MREMAP_FIXED as usize;
@@ -286,7 +286,9 @@ pub(crate) fn protect(actor: &Actor, random: &mut Random) {
                 Sysno::mprotect,
                 [part.start, part.len, rights],
             );
-            if rights & EXEC != 0 {
+            let is_info = (areas[0].start..areas[0].start + areas[0].len).contains(&part.start);
+            let now = if is_info { READ } else { READ | WRITE };
+            if rights != now {
                 must_fail(actor, Kind::ProtectOther, part, done, was_intact);
             }
         }
@@ -341,6 +343,21 @@ pub(crate) fn others(actor: &Actor, random: &mut Random) {
     };
 }
 
+/// What the kernel never does to an area: it would free, copy, dump or touch pages that are not the program's.
+const REFUSED_ADVICE: &[Kind] = &[
+    Kind::AdviseCollapse,
+    Kind::AdviseDoDump,
+    Kind::AdviseDoFork,
+    Kind::AdviseDontNeed,
+    Kind::AdviseDontNeedLocked,
+    Kind::AdviseFree,
+    Kind::AdviseGuardInstall,
+    Kind::AdvisePopulateRead,
+    Kind::AdvisePopulateWrite,
+    Kind::AdviseRemove,
+    Kind::AdviseWipeOnFork,
+];
+
 /// `madvise()`.
 pub(crate) fn advise(actor: &Actor, random: &mut Random) {
     let Some((part, _)) = SCENE.part(random) else {
@@ -352,7 +369,11 @@ pub(crate) fn advise(actor: &Actor, random: &mut Random) {
         Kind::AdvisePopulateRead | Kind::AdvisePopulateWrite => part.len.min(64 * PAGE),
         _ => part.len,
     };
-    let _ = actor.call(kind, Sysno::madvise, [part.start, len, advice as usize]);
+    let was_intact = SCENE.is_intact();
+    let done = actor.call(kind, Sysno::madvise, [part.start, len, advice as usize]);
+    if REFUSED_ADVICE.contains(&kind) {
+        must_fail(actor, kind, Range { len, ..part }, done, was_intact);
+    }
 }
 
 /// `process_madvise()` of this program by itself.
