@@ -72,7 +72,8 @@ pub fn positions(fd: BorrowedFd<'_>, rings: &mut [LttRingPositions]) -> Result<P
 /// Tells the kernel, and through it the writer, that everything of `ring` below `position` was consumed.
 ///
 /// # Errors
-/// The kernel's: `EINVAL` if there is no such ring, or if `position` is not between what was consumed and `head`.
+/// The kernel's: `EBADF` if the file is not open for writing; `EINVAL` if there is no such ring, or if `position` is not
+/// between what was consumed and `head`.
 pub fn consume(fd: BorrowedFd<'_>, ring: u32, position: u64) -> Result<(), Errno> {
     let mut arg = LttConsume {
         ring,
@@ -87,7 +88,8 @@ pub fn consume(fd: BorrowedFd<'_>, ring: u32, position: u64) -> Result<(), Errno
 /// the next record begins another one.
 ///
 /// # Errors
-/// The kernel's: `EINVAL` if there is no such ring, `EOPNOTSUPP` if the rings are not those of CPUs.
+/// The kernel's: `EBADF` if the file is not open for writing, `EINVAL` if there is no such ring, `EOPNOTSUPP` if the rings
+/// are not those of CPUs.
 pub fn end_subbuf(fd: BorrowedFd<'_>, ring: u32) -> Result<(), Errno> {
     let mut arg = LttEndSubbuf { ring, reserved: 0 };
     // SAFETY: LTT_IOC_END_SUBBUF reads `arg` alone.

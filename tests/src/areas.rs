@@ -28,7 +28,7 @@ pub fn calls() -> Calls {
 }
 
 impl Areas {
-    /// Maps the areas. `signo`: the update signal, or 0.
+    /// Maps the areas. `signo`: the update signal, whose handler is installed, or 0.
     ///
     /// # Panics
     /// If the kernel refuses.

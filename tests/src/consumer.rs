@@ -1,6 +1,6 @@
 //! A consumer file, used by hand.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
@@ -50,7 +50,7 @@ impl Consumer {
     /// The kernel's.
     pub fn try_open(path: &Path) -> io::Result<Self> {
         Ok(Self {
-            file: File::open(path)?,
+            file: OpenOptions::new().read(true).write(true).open(path)?,
         })
     }
 

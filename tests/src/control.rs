@@ -279,6 +279,7 @@ impl Stats {
                     .unwrap_or_else(|_| panic!("no number {at} in: {line}"))
             };
             match words[..] {
+                ["version", _] => assert_eq!(number(1), 1, "the version of stats"),
                 ["generation", _] => stats.generation = number(1),
                 ["slot", _] => stats.slot = number(1) as usize,
                 ["sunk", _] => stats.sunk = number(1),

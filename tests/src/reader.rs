@@ -36,7 +36,7 @@ impl Reader {
     /// # Panics
     /// If the kernel says of it what cannot be.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = KernelFile::open(path)?;
+        let file = KernelFile::open_to_consume(path)?;
         let channel = Channel::new(&file.info()?.channel).expect("a channel");
         let mut positions = vec![LttRingPositions::default(); channel.nr_rings() as usize];
         file.positions(&mut positions)?;

@@ -50,7 +50,7 @@ struct ltt_tracebuf {
 	__u64 control_len;
 	__u64 info;		/* out: the read-only area: struct ltt_info */
 	__u64 info_len;
-	__u32 signo;		/* in: signal that tells of updates, 0: none */
+	__u32 signo;		/* in: signal that tells its handler of updates, 0: none */
 	__u32 flags;		/* in: 0 */
 };
 
@@ -362,7 +362,8 @@ struct ltt_positions {
 /*
  * The first file of a channel that consumes owns what is consumed until it is
  * closed; others read as they like, and are told EBUSY if they consume. To the
- * present position is a way to own it before there is anything.
+ * present position is a way to own it before there is anything. EBADF unless the
+ * file is open for writing.
  */
 struct ltt_consume {
 	__u32 ring;
@@ -373,7 +374,8 @@ struct ltt_consume {
 /*
  * Has the current sub-buffer of a ring end here, if it has records: the next
  * record begins another one. The kernel does it on the ring's CPU, and restarts
- * a sequence that it interrupts. EOPNOTSUPP for other rings than those of CPUs.
+ * a sequence that it interrupts. EOPNOTSUPP for other rings than those of CPUs,
+ * EBADF unless the file is open for writing.
  */
 #define LTT_RING_ALL		0xffffffff
 

@@ -1,6 +1,6 @@
 //! The kernel's consumer files.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -22,12 +22,24 @@ pub struct KernelFile {
 }
 
 impl KernelFile {
-    /// Opens a file and maps its rings.
+    /// Opens a file for reading and maps its rings. [`consume`](ConsumerFile::consume) fails with `EBADF`.
     ///
     /// # Errors
     /// When that cannot be done, or when it is of a channel that this program cannot read.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
+        Self::open_with(path, OpenOptions::new().read(true))
+    }
+
+    /// Opens a file whose events are to be consumed, which takes permission to write it, and maps its rings.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_to_consume(path: &Path) -> io::Result<Self> {
+        Self::open_with(path, OpenOptions::new().read(true).write(true))
+    }
+
+    fn open_with(path: &Path, options: &OpenOptions) -> io::Result<Self> {
+        let file = options.open(path)?;
         let info = files::file_info(file.as_fd()).map_err(io_error)?;
         let channel = Channel::new(&info.channel)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
@@ -97,5 +109,6 @@ mod tests {
     fn other_files_are_refused() {
         assert!(KernelFile::open(Path::new("/dev/null")).is_err());
         assert!(KernelFile::open(Path::new("/nonexistent")).is_err());
+        assert!(KernelFile::open_to_consume(Path::new("/dev/null")).is_err());
     }
 }

@@ -557,8 +557,8 @@ impl<F: ConsumerFile> LiveChannel<F> {
             notes
                 .set_ring(index, n as u32, noted, position, state, counted)
                 .map_err(ProcessError::Write)?;
-            // Not beyond the head: it may have been impossible, or moved back.
-            let position = position.min(ring.head);
+            // Not beyond the head: it may have been impossible, or moved back. What is between words is never consumed.
+            let position = position.min(ring.head) & !7;
             if position > ring.consumed {
                 drained.bytes += position - ring.consumed;
                 consume(source, n as u32, position)?;

@@ -371,7 +371,13 @@ impl TraceRecorder {
                 continue;
             }
             let what = format!("{channel}/{name}");
-            match KernelFile::open(&self.trace.channel(&channel).join(&name)) {
+            let path = self.trace.channel(&channel).join(&name);
+            // Descriptions are read, and never consumed.
+            let file = match channel.as_str() {
+                CONTROL => KernelFile::open(&path),
+                _ => KernelFile::open_to_consume(&path),
+            };
+            match file {
                 Ok(file) => {
                     taken += 1;
                     self.refused.remove(&what);

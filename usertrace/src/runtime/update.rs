@@ -98,7 +98,14 @@ impl Updater {
     }
 
     fn attach(&self) -> Result<(), Errno> {
-        let areas = self.kernel.alloc_tracebuf(self.signo)?;
+        let areas = match self.kernel.alloc_tracebuf(self.signo) {
+            // The signal is not to be had: another library has one that it handles (EEXIST), this is a child that shares
+            // its parent's memory (EPERM), or the program has replaced the handler (EINVAL). Events find updates, too.
+            Err(Errno::EEXIST | Errno::EPERM | Errno::EINVAL) if self.signo != 0 => {
+                self.kernel.alloc_tracebuf(0)
+            }
+            areas => areas,
+        }?;
         let state = self.state;
         let slots = self.kernel.slots() as u64;
         let (buffers, control, info) = addresses(&areas, slots).ok_or(Errno::EPROTO)?;

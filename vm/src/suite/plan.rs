@@ -57,6 +57,46 @@ const REPEATS: &[(&str, &str, u32, u32)] = &[
 ];
 /// How long the full tier fuzzes each target.
 const FUZZ_SECONDS: &str = "180";
+/// The runs of the adversary: the tier that they begin with, the kernel, the processors, how long, and what they are called.
+const ADVERSARY: &[(Tier, KernelConfig, &str, &str, &str)] = &[
+    (
+        Tier::Middle,
+        KernelConfig::Debug,
+        "2",
+        "60",
+        "adversary, debug kernel",
+    ),
+    (
+        Tier::Full,
+        KernelConfig::Debug,
+        "2",
+        "1800",
+        "adversary, 2 processors, debug kernel",
+    ),
+    (
+        Tier::Full,
+        KernelConfig::Debug,
+        "8",
+        "1800",
+        "adversary, 8 processors, debug kernel",
+    ),
+    (
+        Tier::Full,
+        KernelConfig::Release,
+        "2",
+        "1800",
+        "adversary, 2 processors, release kernel",
+    ),
+    (
+        Tier::Full,
+        KernelConfig::Release,
+        "8",
+        "1800",
+        "adversary, 8 processors, release kernel",
+    ),
+];
+/// How much longer than the adversary its guest may live: it boots, looks whether all is as it was, and perhaps for leaks.
+const ADVERSARY_TIMEOUT: u64 = 2400;
 /// How long a sweep may print nothing.
 const SWEEP_SILENCE: Duration = Duration::from_secs(6 * 60 * 60);
 
@@ -272,6 +312,7 @@ fn guest(context: &Context, plan: &mut Plan, section: Section, config: KernelCon
     // Listing takes no time, and what it finds does.
     job.expected = Duration::MAX;
     plan.jobs.push(job);
+    adversary(context, plan, section, config);
     if config == KernelConfig::Release {
         let mut bench = Command::new(target_dir().join("debug/usertrace-vm"));
         bench
@@ -279,6 +320,28 @@ fn guest(context: &Context, plan: &mut Plan, section: Section, config: KernelCon
             .arg(target_dir().join("release/guest-bench"));
         let needs = [kernel_need(config), Need::Init, Need::GuestBench];
         context.status(plan, section, "guest-bench", &needs, bench);
+    }
+}
+
+/// The random adversary, in guests of one kernel. Freed pages are poisoned, or at least cleared.
+fn adversary(context: &Context, plan: &mut Plan, section: Section, config: KernelConfig) {
+    for &(tier, kernel, processors, seconds, name) in ADVERSARY {
+        if tier != context.tier || kernel != config {
+            continue;
+        }
+        let mut command = Command::new(target_dir().join("debug/usertrace-vm"));
+        let timeout = seconds.parse().unwrap_or(0) + ADVERSARY_TIMEOUT;
+        command
+            .args(["guest", "--config", &config.to_string()])
+            .args(["--smp", processors, "--timeout", &timeout.to_string()])
+            // What it does to processors and memory hits the harness's own process in the guest, too.
+            .args(["--silence", "300"])
+            .args(["--append", "page_poison=1 init_on_free=1", "--"])
+            .arg(target_dir().join("debug/adversary"))
+            .args(["--seconds", seconds])
+            .envs(context.variables());
+        let needs = [kernel_need(config), Need::Init, Need::Programs];
+        context.status(plan, section, name, &needs, command);
     }
 }
 
@@ -770,14 +833,17 @@ fn left_out(context: &Context, plan: &mut Plan) {
                 Section::Series,
                 "clippy of the kernel, and a build of each patch",
             ),
-            (Section::Guest, "the large counts of random searches"),
+            (
+                Section::Guest,
+                "the large counts of random searches, and the adversary",
+            ),
             (
                 Section::Crash,
                 "stops at each instruction; a panic for each state of a ring; 200 panics, 200 stops and 200 resets",
             ),
             (
                 Section::Debug,
-                "guest tests that also run on the release kernel",
+                "guest tests that also run on the release kernel; the adversary for 30 minutes, and with 8 processors",
             ),
         ];
         for (section, what) in parts {

@@ -13,7 +13,7 @@ mod kernel;
 mod volume;
 
 use std::arch::{asm, global_asm};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::hint::black_box;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::CommandExt;
@@ -204,7 +204,7 @@ fn consume(channel: &Path) -> Result<()> {
         .map(|entry| entry.path())
         .filter(|path| path.extension().is_some());
     let path = files.next().context("no consumer file")?;
-    let file = File::open(&path)?;
+    let file = OpenOptions::new().read(true).write(true).open(&path)?;
     let mut rings = vec![LttRingPositions::default(); 64];
     let found = files::positions(file.as_fd(), &mut rings).map_err(no)?;
     for (ring, at) in rings[..found.rings].iter().enumerate() {

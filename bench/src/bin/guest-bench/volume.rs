@@ -116,7 +116,7 @@ fn ours() -> Result<(f64, f64)> {
     for channel in [CONTROL, MAIN] {
         let directory = trace.channel(channel);
         for name in consumer_files(&directory)? {
-            let file = KernelFile::open(&directory.join(&name))?;
+            let file = KernelFile::open_to_consume(&directory.join(&name))?;
             session.add(channel, &name, file)?;
         }
     }

@@ -60,8 +60,8 @@ fn c1_alloc_again_gives_the_same_areas() {
     child::run(|| {
         let first = Areas::map(0).at;
         let mappings = maps::areas();
-        let second = Areas::map(10).at;
-        assert_eq!(LttTracebuf { signo: 0, ..second }, first);
+        let second = Areas::map(0).at;
+        assert_eq!(second, first);
         assert_eq!(maps::areas(), mappings);
     });
 }
@@ -215,12 +215,12 @@ fn c1_alloc_refuses_bad_arguments_and_maps_nothing() {
 fn c1_alloc_refuses_bad_arguments_and_changes_nothing() {
     child::run(|| {
         let trace = Trace::started("bad-alloc");
-        let areas = Areas::map(10);
+        let areas = Areas::map(0);
         let slot = areas.must_next();
         slot.ring(1, 0).write_records(3);
         let before = trace.stats();
         try_bad_allocs(|| (maps::areas(), trace.stats()));
-        assert_eq!(Areas::map(10).at, areas.at);
+        assert_eq!(Areas::map(0).at, areas.at);
         assert_eq!(trace.stats(), before);
         assert_eq!(slot.ring(1, 0).read(0), 0);
         assert_eq!(slot.ring(1, 0).read(28), 0x53, "the magic is still there");

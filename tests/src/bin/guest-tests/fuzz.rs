@@ -274,7 +274,8 @@ fn disturb(seed: u64, until: Instant) {
                 }
             }
             11 => {
-                let opened = consumer_file(&mut random).and_then(|path| File::open(path).ok());
+                let opened = consumer_file(&mut random)
+                    .and_then(|path| OpenOptions::new().read(true).write(true).open(path).ok());
                 if let Some(file) = opened {
                     files.push(file);
                 }

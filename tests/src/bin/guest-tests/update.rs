@@ -52,11 +52,15 @@ fn counter() -> libc::sighandler_t {
     count as *const () as libc::sighandler_t
 }
 
-/// A process with areas that tells its count when asked. `prepare` sets up its signals.
+/// A process with areas that tells its count when asked. It has asked for a signal that it counts, if that is not 0;
+/// `prepare` does what else it does with signals, afterwards.
 fn counting(signo: i32, prepare: impl FnOnce()) -> Child {
     let mut child = Child::spawn(move |link: &mut Link| {
-        prepare();
+        if signo != 0 {
+            handle(signo, counter(), libc::SA_RESTART);
+        }
         let areas = Areas::map(signo as u32);
+        prepare();
         link.tell(0);
         while let Some(_asked) = link.try_hear() {
             // The generation, and how often the handler ran.
@@ -79,9 +83,7 @@ fn ask(child: &mut Child) -> u32 {
 fn a4_each_change_is_signalled() {
     // Before the first start, nobody is told of anything.
     drop(Trace::started("first"));
-    let mut child = counting(realtime(), || {
-        handle(realtime(), counter(), libc::SA_RESTART)
-    });
+    let mut child = counting(realtime(), || ());
     let mut last = ask(&mut child);
     assert_eq!(last, 0, "nothing to be told yet");
     let trace = Trace::create("signals");
@@ -180,9 +182,10 @@ fn a4_the_signal_can_be_chosen_and_changed() {
     let trace = Trace::create("chosen");
     let mut child = Child::spawn(|link| {
         for signo in [first, second] {
-            let areas = Areas::map(signo as u32);
-            handle(first + second - signo, libc::SIG_DFL, 0);
             handle(signo, counter(), libc::SA_RESTART);
+            // The other one is given up first.
+            handle(first + second - signo, libc::SIG_DFL, 0);
+            let areas = Areas::map(signo as u32);
             let before = UPDATES.load(Ordering::Relaxed);
             link.tell(0);
             link.hear();

@@ -1,0 +1,7 @@
+//! What a traced program does, in steps of one or a few calls.
+
+pub(crate) mod access;
+pub(crate) mod life;
+pub(crate) mod ltt;
+pub(crate) mod mm;
+pub(crate) mod ring;

@@ -1,0 +1,144 @@
+//! Who may see what: the words of pages, and at the end what is left of everything.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use usertrace_tests::{control, directory, guest};
+
+use crate::actor::Actor;
+use crate::pattern;
+use crate::probe;
+use crate::scene::{PAGE, SCENE, is_write_area};
+
+/// Judges a word that a traced program read in its own write area.
+///
+/// What may be there is nothing, its own, and the kernel's. Another thread may have mapped something else there meanwhile, so
+/// a word that is foreign counts only if it is one still, in a mapping of an area.
+pub(crate) fn judge_own(actor: &Actor, address: usize, word: u64) {
+    let family = Some(SCENE.family());
+    if pattern::foreign(word, family).is_none() {
+        return;
+    }
+    let mut what = String::new();
+    for _ in 0..3 {
+        let before = is_write_area(address);
+        let Ok(word) = probe::read(address) else {
+            return;
+        };
+        let Some(foreign) = pattern::foreign(word, family) else {
+            return;
+        };
+        if !before || !is_write_area(address) {
+            return;
+        }
+        what = foreign;
+    }
+    actor.find(&format!(
+        "a page of a buffer is reachable after its end: {address:#x} of this program's areas has {what}"
+    ));
+}
+
+/// Looks at the pages that this program wrote, some words of each.
+pub(crate) fn check_touched(actor: &Actor, every: bool) {
+    for page in SCENE.touched() {
+        for word in (0..PAGE / 8).step_by(if every { 8 } else { 128 }) {
+            let address = page + 8 * word;
+            if let Ok(word) = probe::read(address) {
+                judge_own(actor, address, word);
+            }
+        }
+    }
+}
+
+/// Judges a word that a consumer read. `pid` is the process that its file is of.
+pub(crate) fn judge_consumed(actor: &Actor, pid: u32, offset: usize, word: u64) {
+    if let Some(foreign) = pattern::foreign(word, actor.ledger.family(pid)) {
+        actor.find(&format!(
+            "a page of a buffer is reachable after its end, or another program's: a consumer file of process {pid} has \
+             {foreign} at {offset:#x}"
+        ));
+    }
+}
+
+/// What is to be the same before and after a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Account {
+    memory: control::Memory,
+    entries: BTreeMap<u32, usize>,
+    files: u64,
+    /// In KiB.
+    slab: u64,
+    free: u64,
+    total: u64,
+}
+
+/// How much slab may differ, in KiB: the kernel keeps some for later, and the more, the more CPUs there are. KASAN keeps a 32nd of
+/// the memory back, in which it looks for late accesses; that kernel has kmemleak, too.
+fn slab_tolerance(total: u64) -> u64 {
+    (24 << 10) + if guest::is_debug() { total / 16 } else { 0 }
+}
+/// How much memory may differ: what the run's files and the kernel's caches take.
+const FREE: u64 = 96 << 10;
+
+impl Account {
+    /// As it is now.
+    pub(crate) fn take() -> Self {
+        // What can be given back is.
+        let _ = fs::write("/proc/sys/vm/drop_caches", "3");
+        let text = fs::read_to_string("/proc/meminfo").expect("/proc is mounted");
+        let field = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            let number = line.and_then(|rest| rest.split_whitespace().next());
+            number.and_then(|text| text.parse().ok()).unwrap_or(0)
+        };
+        let files = fs::read_to_string("/proc/sys/fs/file-nr").unwrap_or_default();
+        Self {
+            memory: control::memory(),
+            entries: directory::entries(),
+            files: files
+                .split_whitespace()
+                .next()
+                .and_then(|text| text.parse().ok())
+                .unwrap_or(0),
+            slab: field("SUnreclaim:"),
+            free: field("MemFree:"),
+            total: field("MemTotal:"),
+        }
+    }
+
+    /// What has not come back to what it was; nothing if all has.
+    pub(crate) fn differences(&self, before: &Self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        if self.memory != before.memory {
+            wrong.push(format!(
+                "the control file \"memory\" says {:?}, and said {:?}",
+                self.memory, before.memory
+            ));
+        }
+        if self.entries != before.entries {
+            wrong.push(format!(
+                "the crash directory has {:?}, and had {:?}",
+                self.entries, before.entries
+            ));
+        }
+        if self.files > before.files + 64 {
+            wrong.push(format!(
+                "{} files are open, and {} were",
+                self.files, before.files
+            ));
+        }
+        if self.slab > before.slab + slab_tolerance(self.total) {
+            wrong.push(format!(
+                "the kernel's slab has {} KiB, and had {} KiB",
+                self.slab, before.slab
+            ));
+        }
+        if self.free + FREE + slab_tolerance(self.total) < before.free {
+            wrong.push(format!(
+                "{} KiB are free, and {} KiB were",
+                self.free, before.free
+            ));
+        }
+        wrong
+    }
+}

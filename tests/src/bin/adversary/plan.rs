@@ -1,0 +1,83 @@
+//! What a run is: its seed, and the stream of random numbers of each step.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use usertrace_tests::random::Random;
+
+/// What the person asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    /// All random numbers follow from it.
+    pub(crate) seed: u64,
+    /// How long it runs.
+    pub(crate) seconds: u64,
+    /// How many steps all actors together make at most; 0: no limit.
+    pub(crate) calls: u64,
+    /// One actor of one thread at a time, in an order that follows from the seed.
+    pub(crate) turns: bool,
+    /// Whether CPUs go and come.
+    pub(crate) hotplug: bool,
+}
+
+/// Who makes a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Who {
+    /// The actor, of which there is one process at a time.
+    pub(crate) actor: usize,
+    /// Which of its processes.
+    pub(crate) round: u64,
+    /// Which thread of that.
+    pub(crate) thread: usize,
+}
+
+/// A seed that nobody has chosen.
+pub(crate) fn any_seed() -> u64 {
+    // Short enough to be typed.
+    RandomState::new().build_hasher().finish() & 0xffff_ffff
+}
+
+/// Mixes the bits (splitmix64).
+fn mix(word: u64) -> u64 {
+    let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+impl Plan {
+    /// The numbers of one step. Each step has a stream of its own: how many numbers an earlier one took, which can depend on
+    /// what the kernel answered, changes nothing.
+    pub(crate) fn stream(&self, who: Who, step: u64) -> Random {
+        let words = [who.actor as u64, who.round, who.thread as u64, step];
+        Random::with(
+            words
+                .iter()
+                .fold(mix(self.seed), |seed, word| mix(seed ^ word)),
+        )
+    }
+
+    /// How to run it again.
+    pub(crate) fn again(&self) -> String {
+        let mut text = format!("adversary --seed {} --seconds {}", self.seed, self.seconds);
+        if self.calls != 0 {
+            text += &format!(" --calls {}", self.calls);
+        }
+        if self.turns {
+            text += " --turns";
+        }
+        if !self.hotplug {
+            text += " --no-hotplug";
+        }
+        text
+    }
+}
+
+/// One of them.
+pub(crate) fn pick<T: Copy>(random: &mut Random, all: &[T]) -> T {
+    all[random.below(all.len() as u64) as usize]
+}
+
+/// True once in so many times.
+pub(crate) fn one_in(random: &mut Random, count: u64) -> bool {
+    random.below(count) == 0
+}

@@ -1,0 +1,331 @@
+//! What the threads of a traced program know of its areas.
+
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use usertrace_sys::Calls;
+use usertrace_sys::uapi::{
+    LTT_INFO_PAGE, LTT_MAX_TRACES, LttInfoChannel, LttInfoTrace, LttTracebuf,
+};
+use usertrace_tests::random::Random;
+
+use crate::pattern;
+use crate::probe;
+
+/// Pages that are remembered, to be looked at again.
+const TOUCHED: usize = 256;
+pub(crate) const PAGE: usize = 4096;
+/// The length of the memory that calls copy from, and may write.
+pub(crate) const SPARE: usize = 16 * PAGE;
+
+/// The largest ring.
+const RING: usize = 64 << 20;
+
+/// One of the areas, or where it was.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Range {
+    pub(crate) start: usize,
+    pub(crate) len: usize,
+}
+
+/// A ring of a buffer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RingAt {
+    pub(crate) start: usize,
+    pub(crate) len: usize,
+    pub(crate) control: usize,
+}
+
+pub(crate) struct Scene {
+    /// Who the words are of that this program writes.
+    family: AtomicU32,
+    number: AtomicU64,
+    /// As `alloc_tracebuf` said last: info, control, buffers, each with its length. 0: never.
+    areas: [AtomicUsize; 6],
+    touched: [AtomicUsize; TOUCHED],
+    next: AtomicUsize,
+    /// The buffer that `ltt_update` gave last, for each slot.
+    pub(crate) buffers: [AtomicUsize; LTT_MAX_TRACES],
+    /// The areas are mapped, all of them, and nobody has changed that since.
+    intact: AtomicBool,
+    /// The program has one thread, and shares its memory with nobody.
+    pub(crate) alone: AtomicBool,
+    /// Memory that no Rust object lies in.
+    spare: AtomicUsize,
+    /// The update signal that was asked for last.
+    pub(crate) signo: AtomicU32,
+}
+
+/// This process's.
+pub(crate) static SCENE: Scene = Scene {
+    family: AtomicU32::new(0),
+    number: AtomicU64::new(0),
+    areas: [const { AtomicUsize::new(0) }; 6],
+    touched: [const { AtomicUsize::new(0) }; TOUCHED],
+    next: AtomicUsize::new(0),
+    buffers: [const { AtomicUsize::new(0) }; LTT_MAX_TRACES],
+    intact: AtomicBool::new(false),
+    alone: AtomicBool::new(true),
+    spare: AtomicUsize::new(0),
+    signo: AtomicU32::new(0),
+};
+
+/// The calls of this kernel.
+pub(crate) fn calls() -> Calls {
+    Calls::discover().expect("this is the patched kernel")
+}
+
+impl Scene {
+    /// A child of this program begins, which writes words of its own.
+    pub(crate) fn fork(&self, family: u32) {
+        self.family.store(family, Ordering::Relaxed);
+        self.intact.store(false, Ordering::Relaxed);
+        self.alone.store(true, Ordering::Relaxed);
+        for page in &self.touched {
+            page.store(0, Ordering::Relaxed);
+        }
+        for buffer in &self.buffers {
+            buffer.store(0, Ordering::Relaxed);
+        }
+        self.fill();
+    }
+
+    /// A new program begins.
+    pub(crate) fn begin(&self, family: u32) {
+        // SAFETY: A new mapping, at an address of the kernel's choice.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                2 * SPARE,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(at, libc::MAP_FAILED, "memory");
+        self.spare.store(at as usize, Ordering::Relaxed);
+        self.fork(family);
+    }
+
+    /// All that calls may copy into an area.
+    fn fill(&self) {
+        for at in (0..SPARE).step_by(8) {
+            let _ = probe::write(self.spare() + at, self.word());
+        }
+    }
+
+    pub(crate) fn family(&self) -> u32 {
+        self.family.load(Ordering::Relaxed)
+    }
+
+    /// Another word of this program.
+    pub(crate) fn word(&self) -> u64 {
+        pattern::traced(self.family(), self.number.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Where memory is that calls may read: this program's words.
+    pub(crate) fn spare(&self) -> usize {
+        self.spare.load(Ordering::Relaxed)
+    }
+
+    /// Where memory is that calls may write anything to.
+    pub(crate) fn scratch(&self) -> usize {
+        self.spare() + SPARE
+    }
+
+    /// The areas are there.
+    pub(crate) fn mapped(&self, at: &LttTracebuf) {
+        let words = [
+            at.info,
+            at.info_len,
+            at.control,
+            at.control_len,
+            at.buffers,
+            at.buffers_len,
+        ];
+        for (place, word) in self.areas.iter().zip(words) {
+            place.store(word as usize, Ordering::Relaxed);
+        }
+        self.intact.store(true, Ordering::Relaxed);
+    }
+
+    /// Something may have changed what is mapped where the areas are.
+    pub(crate) fn meddle(&self) {
+        self.intact.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether all areas are certainly there, as the kernel made them.
+    pub(crate) fn is_intact(&self) -> bool {
+        self.alone.load(Ordering::Relaxed) && self.intact.load(Ordering::Relaxed)
+    }
+
+    /// Where the areas are, or were.
+    pub(crate) fn areas(&self) -> Option<[Range; 3]> {
+        let range = |at: usize| Range {
+            start: self.areas[at].load(Ordering::Relaxed),
+            len: self.areas[at + 1].load(Ordering::Relaxed),
+        };
+        let areas = [range(0), range(2), range(4)];
+        areas.iter().all(|area| area.start != 0).then_some(areas)
+    }
+
+    /// A slot of the write area that `ltt_update` has given.
+    pub(crate) fn slot(&self, random: &mut Random) -> usize {
+        let first = random.below(LTT_MAX_TRACES as u64) as usize;
+        (0..LTT_MAX_TRACES)
+            .map(|at| (first + at) % LTT_MAX_TRACES)
+            .find(|&slot| self.buffers[slot].load(Ordering::Relaxed) != 0)
+            .unwrap_or(first)
+    }
+
+    /// A ring of a buffer, by what the info area says now.
+    pub(crate) fn ring(&self, random: &mut Random) -> Option<RingAt> {
+        let [info, control, buffers] = self.areas()?;
+        let slot = self.slot(random);
+        let channel = random.below(3) as usize;
+        let which = random.below(64);
+        let at = info.start
+            + (1 + slot) * LTT_INFO_PAGE
+            + offset_of!(LttInfoTrace, channel)
+            + channel * size_of::<LttInfoChannel>();
+        let long = |offset: usize| probe::read(at + offset).ok();
+        let word = |offset: usize| {
+            let whole = long(offset & !7)?;
+            Some((whole >> (8 * (offset & 4))) as u32)
+        };
+        let size = word(offset_of!(LttInfoChannel, subbuf_size))? as usize;
+        let count = word(offset_of!(LttInfoChannel, subbuf_count))? as usize;
+        let rings = u64::from(word(offset_of!(LttInfoChannel, nr_rings))?);
+        let stride = word(offset_of!(LttInfoChannel, control_stride))? as usize;
+        // The info area is the kernel's, but something else may lie where it was.
+        if rings == 0 || !(PAGE..=RING).contains(&size) || !(1..=RING / size).contains(&count) {
+            return None;
+        }
+        let ring = (which % rings) as usize;
+        let len = size * count;
+        let start = slot * (buffers.len / LTT_MAX_TRACES)
+            + long(offset_of!(LttInfoChannel, buffers_offset))? as u32 as usize
+            + ring * len;
+        let block = slot * (control.len / LTT_MAX_TRACES)
+            + long(offset_of!(LttInfoChannel, control_offset))? as u32 as usize
+            + ring * stride;
+        let is_inside = start + len <= buffers.len && block + PAGE <= control.len;
+        is_inside.then_some(RingAt {
+            start: buffers.start + start,
+            len,
+            control: control.start + block,
+        })
+    }
+
+    /// A word of a ring, with preference for the first pages.
+    pub(crate) fn address(&self, random: &mut Random) -> Option<usize> {
+        let ring = self.ring(random)?;
+        let pages = ring.len as u64 / PAGE as u64;
+        let page = match random.below(3) {
+            0 => random.below(pages),
+            _ => random.below(pages.min(20)),
+        };
+        Some(ring.start + page as usize * PAGE + 8 * random.below(PAGE as u64 / 8) as usize)
+    }
+
+    /// Remembers a page that was written.
+    pub(crate) fn touch(&self, address: usize) {
+        let at = self.next.fetch_add(1, Ordering::Relaxed) % TOUCHED;
+        self.touched[at].store(address & !(PAGE - 1), Ordering::Relaxed);
+    }
+
+    /// Pages that were written.
+    pub(crate) fn touched(&self) -> impl Iterator<Item = usize> {
+        let pages = self.touched.iter().map(|page| page.load(Ordering::Relaxed));
+        pages.filter(|&page| page != 0)
+    }
+
+    /// A part of an area, or all of it, of which it says so.
+    pub(crate) fn part(&self, random: &mut Random) -> Option<(Range, bool)> {
+        let areas = self.areas()?;
+        let area = areas[random.below(3) as usize];
+        let pages = (area.len / PAGE) as u64;
+        let part = match random.below(8) {
+            0 | 1 => area,
+            // A page that was written.
+            2 | 3 => {
+                let at = random.below(TOUCHED as u64) as usize;
+                match self.touched[at].load(Ordering::Relaxed) {
+                    // Something else may lie where other areas were.
+                    page if !(area.start..area.start + area.len).contains(&page) => area,
+                    page => Range {
+                        start: page,
+                        len: PAGE * (1 + random.below(4) as usize),
+                    },
+                }
+            }
+            // From the start, to the end, in the middle, over the end.
+            4 => Range {
+                len: PAGE * (1 + random.below(pages) as usize),
+                ..area
+            },
+            5 => {
+                let len = PAGE * (1 + random.below(pages.min(64)) as usize);
+                Range {
+                    start: area.start + area.len - len,
+                    len,
+                }
+            }
+            6 => {
+                let first = random.below(pages) as usize;
+                let most = pages as usize - first;
+                Range {
+                    start: area.start + first * PAGE,
+                    len: PAGE * (1 + random.below(most.min(64) as u64) as usize),
+                }
+            }
+            _ => {
+                // A slot.
+                let len = (area.len / LTT_MAX_TRACES) & !(PAGE - 1);
+                Range {
+                    start: area.start + len * self.slot(random),
+                    len: len.max(PAGE),
+                }
+            }
+        };
+        let is_whole = part.start == area.start && part.len == area.len;
+        Some((part, is_whole))
+    }
+}
+
+/// The mapping at an address, as `/proc/self/maps` has it: its name, and where in its file it begins.
+fn mapping_at(address: usize) -> Option<(String, usize)> {
+    let text = std::fs::read_to_string("/proc/self/maps").ok()?;
+    for line in text.lines() {
+        let (range, rest) = line.split_once(' ')?;
+        let (start, end) = range.split_once('-')?;
+        let number = |text| usize::from_str_radix(text, 16).ok();
+        if (number(start)?..number(end)?).contains(&address) {
+            let mut words = rest.splitn(5, ' ');
+            let offset = number(words.nth(1)?)?;
+            let name = words.nth(2).unwrap_or_default().trim_start();
+            return Some((name.to_owned(), offset));
+        }
+    }
+    None
+}
+
+/// The name of the mapping at an address.
+pub(crate) fn name_at(address: usize) -> Option<String> {
+    mapping_at(address).map(|(name, _)| name)
+}
+
+/// Whether an address is in one of the areas.
+pub(crate) fn is_area(address: usize) -> bool {
+    name_at(address).is_some_and(|name| name.contains("[ltt]"))
+}
+
+/// Whether an address is in a write area: in the file, that follows the others.
+pub(crate) fn is_write_area(address: usize) -> bool {
+    let Some([info, control, _]) = SCENE.areas() else {
+        return false;
+    };
+    mapping_at(address)
+        .is_some_and(|(name, offset)| name.contains("[ltt]") && offset >= info.len + control.len)
+}
