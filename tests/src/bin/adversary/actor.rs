@@ -7,7 +7,7 @@ use usertrace_tests::random::Random;
 
 use crate::history;
 use crate::kinds::Kind;
-use crate::ledger::{Ledger, millis};
+use crate::ledger::{Ledger, millis, nanos};
 use crate::plan::{Plan, Who};
 
 /// What a call came to: a value, or an error number.
@@ -65,11 +65,13 @@ impl Actor {
             now.since.store(millis(), Ordering::Relaxed);
             now.kind.store(kind as u32 + 1, Ordering::Release);
         }
+        let begun = nanos();
         let result = call();
+        let time = nanos() - begun;
         if !self.is_child {
             now.kind.store(0, Ordering::Release);
         }
-        self.ledger.count(kind, result);
+        self.ledger.count(kind, result, time);
         history::end(at, result);
         result
     }

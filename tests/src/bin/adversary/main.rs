@@ -60,14 +60,35 @@ struct Options {
 /// What says which back end a program takes.
 const BACKEND: &str = "USERTRACE_BACKEND";
 
+/// Where this program is while it runs, in memory.
+const COPY: &str = "/tmp/adversary-program";
+
 fn main() -> ExitCode {
-    if std::env::args().nth(1).as_deref() == Some(calls::life::EXECUTED) {
-        executed();
-        return ExitCode::SUCCESS;
+    let first = std::env::args_os().nth(1);
+    for (argument, by_sharer) in [
+        (calls::life::EXECUTED, false),
+        (calls::life::EXECUTED_BY_SHARER, true),
+    ] {
+        if first
+            .as_ref()
+            .is_some_and(|first| first.as_encoded_bytes() == argument.to_bytes())
+        {
+            executed(by_sharer);
+            return ExitCode::SUCCESS;
+        }
+    }
+    if let Err(why) = guest::check() {
+        eprintln!("adversary: {why}");
+        return ExitCode::FAILURE;
     }
     if std::env::var_os(BACKEND).is_none() {
-        // The library would get this program areas before `main`.
-        let error = Command::new("/proc/self/exe")
+        // The library would get this program areas before `main`. And its actors execute it again and again, which takes long from
+        // the host's file system.
+        if let Err(error) = std::fs::copy("/proc/self/exe", COPY) {
+            eprintln!("adversary: {COPY}: {error}");
+            return ExitCode::FAILURE;
+        }
+        let error = Command::new(COPY)
             .args(std::env::args_os().skip(1))
             .env(BACKEND, "off")
             .exec();
@@ -75,10 +96,6 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let options = Options::parse();
-    if let Err(why) = guest::check() {
-        eprintln!("adversary: {why}");
-        return ExitCode::FAILURE;
-    }
     let plan = Plan {
         seed: options.seed.unwrap_or_else(plan::any_seed),
         seconds: options.seconds,
@@ -94,7 +111,7 @@ fn main() -> ExitCode {
 }
 
 /// What this program does when an actor executes it.
-fn executed() {
+fn executed(by_sharer: bool) {
     // A signal that another program has asked for would end this one now.
     // SAFETY: The set is whole, and nothing runs but by default.
     unsafe {
@@ -119,5 +136,5 @@ fn executed() {
         },
         is_child: true,
     };
-    calls::life::executed(&actor);
+    calls::life::executed(&actor, by_sharer);
 }

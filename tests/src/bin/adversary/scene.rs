@@ -16,7 +16,7 @@ use crate::probe;
 const TOUCHED: usize = 256;
 pub(crate) const PAGE: usize = 4096;
 /// The length of the memory that calls copy from, and may write.
-pub(crate) const SPARE: usize = 16 * PAGE;
+pub(crate) const SPARE: usize = 4 * PAGE;
 
 /// The largest ring.
 const RING: usize = 64 << 20;

@@ -180,6 +180,8 @@ impl Supervisor {
         for (file, bytes) in LIMITS {
             write(root.join(file), &bytes.to_string());
         }
+        // A number that is used again could be that of another program's words.
+        write("/proc/sys/kernel/pid_max", "4194304");
         environment::calm();
     }
 
