@@ -55,6 +55,9 @@ struct Options {
     /// Leave all CPUs on
     #[arg(long)]
     no_hotplug: bool,
+    /// Overlook lines of the kernel's log with this text; the guest needs it as --allow-splat
+    #[arg(long, value_name = "TEXT")]
+    allow: Vec<String>,
 }
 
 /// What says which back end a program takes.
@@ -103,7 +106,7 @@ fn main() -> ExitCode {
         turns: options.turns,
         hotplug: !options.no_hotplug,
     };
-    if supervisor::watch(plan) {
+    if supervisor::watch(plan, options.allow) {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
