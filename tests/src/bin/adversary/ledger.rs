@@ -89,7 +89,8 @@ fn map(fd: RawFd) -> &'static Ledger {
         )
     };
     assert_ne!(at, libc::MAP_FAILED, "the ledger cannot be mapped");
-    // SAFETY: Of that size, page-aligned, never unmapped, and all of it atomics, which any bytes are.
+    // SAFETY: Of that size, page-aligned, never unmapped, and all of it atomics, which any bytes
+    // are.
     unsafe { &*at.cast() }
 }
 
@@ -162,7 +163,8 @@ impl Ledger {
         self.stop.load(Ordering::Relaxed) != 0
     }
 
-    /// Something is wrong. What does not fit any more is dropped, as the first findings count; whether this was kept.
+    /// Something is wrong. What does not fit any more is dropped, as the first findings count;
+    /// whether this was kept.
     pub(crate) fn find(&self, text: &str) -> bool {
         let at = self.findings.fetch_add(1, Ordering::Relaxed) as usize;
         let Some(finding) = self.finding.get(at) else {
@@ -210,7 +212,8 @@ impl Ledger {
         self.finding.iter().filter(ready).map(text).collect()
     }
 
-    /// A process, by its number, writes words of this family: its own, or, if it shares another one's memory, that one's.
+    /// A process, by its number, writes words of this family: its own, or, if it shares another
+    /// one's memory, that one's.
     pub(crate) fn join_family(&self, pid: i32, family: u32) {
         let word = u64::from(pid.unsigned_abs()) << 32 | u64::from(family);
         self.families[pid.unsigned_abs() as usize % FAMILIES].store(word, Ordering::Relaxed);

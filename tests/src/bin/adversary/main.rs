@@ -1,14 +1,17 @@
-//! A random adversary for the kernel's side of tracing. It runs in the guest, as root, and starts unprivileged actors.
+//! A random adversary for the kernel's side of tracing. It runs in the guest, as root, and starts
+//! unprivileged actors.
 //!
-//! Several traced programs make the three calls, and do to their areas all that a program can do to its memory; readers of the
-//! group that may trace do the same to consumer files; root creates, changes and removes traces; memory, CPUs and programs come
-//! and go; and allocations fail. All that is written anywhere says who wrote it: whoever reads something else has found a page
-//! that is reachable after its end. When all is over, everything must be as it was before.
+//! Several traced programs make the three calls, and do to their areas all that a program can do to
+//! its memory; readers of the group that may trace do the same to consumer files; root creates,
+//! changes and removes traces; memory, CPUs and programs come and go; and allocations fail. All
+//! that is written anywhere says who wrote it: whoever reads something else has found a page that
+//! is reachable after its end. When all is over, everything must be as it was before.
 //!
-//! All random numbers follow from the seed, in a stream for each step of each thread of each process. How the steps of several
-//! processes interleave follows from nothing: a run with the same seed makes the same steps, in another order among processes.
-//! `--turns` has one actor of one thread make one step at a time, in an order that follows from the seed, too: two such runs make the
-//! same steps in the same order, and print the same sum.
+//! All random numbers follow from the seed, in a stream for each step of each thread of each
+//! process. How the steps of several processes interleave follows from nothing: a run with the same
+//! seed makes the same steps, in another order among processes. `--turns` has one actor of one
+//! thread make one step at a time, in an order that follows from the seed, too: two such runs make
+//! the same steps in the same order, and print the same sum.
 //!
 //! ```sh
 //! cargo build --workspace && scripts/guest --config debug -- "$PWD/target/debug/adversary" --seconds 60
@@ -49,7 +52,8 @@ struct Options {
     /// How many steps all actors make at most [default: no limit]
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     calls: u64,
-    /// Let one actor of one thread make one step at a time, so that a seed reproduces the run exactly
+    /// Let one actor of one thread make one step at a time, so that a seed reproduces the run
+    /// exactly
     #[arg(long)]
     turns: bool,
     /// Leave all CPUs on
@@ -85,8 +89,8 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     if std::env::var_os(BACKEND).is_none() {
-        // The library would get this program areas before `main`. And its actors execute it again and again, which takes long from
-        // the host's file system.
+        // The library would get this program areas before `main`. And its actors execute it again
+        // and again, which takes long from the host's file system.
         if let Err(error) = std::fs::copy("/proc/self/exe", COPY) {
             eprintln!("adversary: {COPY}: {error}");
             return ExitCode::FAILURE;

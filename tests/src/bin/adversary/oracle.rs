@@ -13,8 +13,9 @@ use crate::scene::{PAGE, SCENE, is_write_area};
 
 /// Judges a word that a traced program read in its own write area.
 ///
-/// What may be there is nothing, its own, and the kernel's. Another thread may have mapped something else there meanwhile, so
-/// a word that is foreign counts only if it is one still, in a mapping of an area.
+/// What may be there is nothing, its own, and the kernel's. Another thread may have mapped
+/// something else there meanwhile, so a word that is foreign counts only if it is one still, in a
+/// mapping of an area.
 pub(crate) fn judge_own(actor: &Actor, address: usize, word: u64) {
     let family = Some(SCENE.family());
     if pattern::foreign(word, family).is_none() {
@@ -77,8 +78,9 @@ pub(crate) struct Account {
     total: u64,
 }
 
-/// How much slab may differ, in KiB: the kernel keeps some for later, and the more, the more CPUs there are. KASAN keeps a 32nd of
-/// the memory back, in which it looks for late accesses; that kernel has kmemleak, too.
+/// How much slab may differ, in KiB: the kernel keeps some for later, and the more, the more CPUs
+/// there are. KASAN keeps a 32nd of the memory back, in which it looks for late accesses; that
+/// kernel has kmemleak, too.
 fn slab_tolerance(total: u64) -> u64 {
     (24 << 10) + if guest::is_debug() { total / 16 } else { 0 }
 }

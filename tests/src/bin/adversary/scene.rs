@@ -294,7 +294,8 @@ impl Scene {
     }
 }
 
-/// The mapping at an address, as `/proc/self/maps` has it: its name, and where in its file it begins.
+/// The mapping at an address, as `/proc/self/maps` has it: its name, and where in its file it
+/// begins.
 fn mapping_at(address: usize) -> Option<(String, usize)> {
     let text = std::fs::read_to_string("/proc/self/maps").ok()?;
     for line in text.lines() {

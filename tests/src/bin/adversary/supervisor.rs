@@ -59,8 +59,8 @@ const SPLATS: &[&str] = &[
     "pagealloc: ",
 ];
 
-/// How long a call, or the end of a killed process, may take. On a busy host a guest's clock can run several times too fast: the
-/// kernel measures it at boot, beside whatever else runs.
+/// How long a call, or the end of a killed process, may take. On a busy host a guest's clock can
+/// run several times too fast: the kernel measures it at boot, beside whatever else runs.
 fn patience() -> Duration {
     Duration::from_secs(if guest::is_debug() { 480 } else { 180 })
 }

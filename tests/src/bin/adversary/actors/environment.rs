@@ -1,4 +1,5 @@
-//! What goes on around programs: memory pressure, CPUs that go and come, kills, and allocations that fail.
+//! What goes on around programs: memory pressure, CPUs that go and come, kills, and allocations
+//! that fail.
 
 use std::fs;
 use std::ops::Range;
@@ -165,7 +166,8 @@ fn tracer() -> Option<Range<u64>> {
     Some(run[0].0..run[run.len() - 1].0)
 }
 
-/// Whether the kernel can let calls fail, and only those below the tracer's functions: failures elsewhere are not the subject.
+/// Whether the kernel can let calls fail, and only those below the tracer's functions: failures
+/// elsewhere are not the subject.
 pub(crate) fn can_fail() -> bool {
     // Asked first by the supervisor: only root sees the files.
     static CAN: OnceLock<bool> = OnceLock::new();

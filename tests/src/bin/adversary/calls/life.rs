@@ -36,7 +36,8 @@ fn child_of(actor: &Actor) -> Actor {
 /// Forks; in the child, runs `body` and ends.
 fn fork(actor: &Actor, kind: Kind, body: impl FnOnce(&Actor)) -> Called {
     actor.around(kind, || {
-        // SAFETY: libc's fork leaves the child an allocator that it can use, and `body` takes no other lock of this program's.
+        // SAFETY: libc's fork leaves the child an allocator that it can use, and `body` takes no
+        // other lock of this program's.
         match unsafe { libc::fork() } {
             -1 => Err(libc::EAGAIN),
             0 => {
@@ -142,8 +143,8 @@ extern "C" fn share(argument: *mut libc::c_void) -> libc::c_int {
         random,
         executes,
     } = unsafe { &mut *argument.cast::<Sharer<'_>>() };
-    // What it calls first makes it the one that the kernel says the areas are of. A program that it executes writes words of its
-    // own under the same number.
+    // What it calls first makes it the one that the kernel says the areas are of. A program that it
+    // executes writes words of its own under the same number.
     let pid = std::process::id().cast_signed();
     let family = if *executes { ANYBODY } else { SCENE.family() };
     actor.ledger.join_family(pid, family);
@@ -173,8 +174,9 @@ pub(crate) fn sharers(actor: &Actor, random: &mut Random) {
         executes,
     };
     let _ = actor.around(kind, || {
-        // SAFETY: The stack and the argument stay until the child has ended, which `reap` waits for. The child uses this
-        // thread's local storage, and this thread does nothing meanwhile but wait.
+        // SAFETY: The stack and the argument stay until the child has ended, which `reap` waits
+        // for. The child uses this thread's local storage, and this thread does nothing meanwhile
+        // but wait.
         let pid = unsafe {
             libc::clone(
                 share,
