@@ -7,7 +7,7 @@ use usertrace_tests::random::Random;
 
 use crate::history;
 use crate::kinds::Kind;
-use crate::ledger::{Ledger, millis};
+use crate::ledger::{Ledger, millis, nanos};
 use crate::plan::{Plan, Who};
 
 /// What a call came to: a value, or an error number.
@@ -25,8 +25,9 @@ pub(crate) struct Actor {
 
 /// Any system call, by its number.
 ///
-/// It is safe to call in this program only: each address given to it is 0, lies in the areas, in a mapping of the caller's that
-/// no Rust object lies in, where one of them was, or is that of an object which the call may write.
+/// It is safe to call in this program only: each address given to it is 0, lies in the areas, in a
+/// mapping of the caller's that no Rust object lies in, where one of them was, or is that of an
+/// object which the call may write.
 pub(crate) fn system<const N: usize>(number: usize, arguments: [usize; N]) -> Called {
     let mut all = [0; 6];
     all[..N].copy_from_slice(&arguments);
@@ -65,11 +66,13 @@ impl Actor {
             now.since.store(millis(), Ordering::Relaxed);
             now.kind.store(kind as u32 + 1, Ordering::Release);
         }
+        let begun = nanos();
         let result = call();
+        let time = nanos() - begun;
         if !self.is_child {
             now.kind.store(0, Ordering::Release);
         }
-        self.ledger.count(kind, result);
+        self.ledger.count(kind, result, time);
         history::end(at, result);
         result
     }
@@ -156,7 +159,8 @@ pub(crate) fn exit(status: i32) -> ! {
     unsafe { libc::_exit(status) }
 }
 
-/// Waits for the end of a child. It is killed when it does not end, and what the wait came to is its status.
+/// Waits for the end of a child. It is killed when it does not end, and what the wait came to is
+/// its status.
 pub(crate) fn reap(pid: usize) -> Called {
     let begun = millis();
     loop {

@@ -23,11 +23,16 @@ const ERRORS: usize = 134;
 /// Families that are known at a time, see [`Ledger::join_family`].
 const FAMILIES: usize = 4096;
 
+/// The family of a process that several programs' words can be of.
+pub(crate) const ANYBODY: u32 = 0;
+
 /// How often one kind of call was made.
 #[repr(C)]
 pub(crate) struct Count {
     pub(crate) tried: AtomicU64,
     pub(crate) succeeded: AtomicU64,
+    /// How long all of them took together, in nanoseconds.
+    pub(crate) time: AtomicU64,
     pub(crate) errors: [AtomicU32; ERRORS],
 }
 
@@ -84,7 +89,8 @@ fn map(fd: RawFd) -> &'static Ledger {
         )
     };
     assert_ne!(at, libc::MAP_FAILED, "the ledger cannot be mapped");
-    // SAFETY: Of that size, page-aligned, never unmapped, and all of it atomics, which any bytes are.
+    // SAFETY: Of that size, page-aligned, never unmapped, and all of it atomics, which any bytes
+    // are.
     unsafe { &*at.cast() }
 }
 
@@ -111,9 +117,10 @@ impl Ledger {
     }
 
     /// Counts a call.
-    pub(crate) fn count(&self, kind: Kind, result: Result<usize, i32>) {
+    pub(crate) fn count(&self, kind: Kind, result: Result<usize, i32>, time: u64) {
         let count = &self.counts[kind as usize];
         count.tried.fetch_add(1, Ordering::Relaxed);
+        count.time.fetch_add(time, Ordering::Relaxed);
         match result {
             Ok(_) => count.succeeded.fetch_add(1, Ordering::Relaxed),
             Err(errno) => {
@@ -156,7 +163,8 @@ impl Ledger {
         self.stop.load(Ordering::Relaxed) != 0
     }
 
-    /// Something is wrong. What does not fit any more is dropped, as the first findings count; whether this was kept.
+    /// Something is wrong. What does not fit any more is dropped, as the first findings count;
+    /// whether this was kept.
     pub(crate) fn find(&self, text: &str) -> bool {
         let at = self.findings.fetch_add(1, Ordering::Relaxed) as usize;
         let Some(finding) = self.finding.get(at) else {
@@ -177,6 +185,7 @@ impl Ledger {
         for count in &self.counts {
             count.tried.store(0, Ordering::Relaxed);
             count.succeeded.store(0, Ordering::Relaxed);
+            count.time.store(0, Ordering::Relaxed);
             for error in &count.errors {
                 error.store(0, Ordering::Relaxed);
             }
@@ -203,7 +212,8 @@ impl Ledger {
         self.finding.iter().filter(ready).map(text).collect()
     }
 
-    /// A process, by its number, writes words of this family: its own, or, if it shares another one's memory, that one's.
+    /// A process, by its number, writes words of this family: its own, or, if it shares another
+    /// one's memory, that one's.
     pub(crate) fn join_family(&self, pid: i32, family: u32) {
         let word = u64::from(pid.unsigned_abs()) << 32 | u64::from(family);
         self.families[pid.unsigned_abs() as usize % FAMILIES].store(word, Ordering::Relaxed);
@@ -212,17 +222,23 @@ impl Ledger {
     /// The family of a process, if it is known.
     pub(crate) fn family(&self, pid: u32) -> Option<u32> {
         let word = self.families[pid as usize % FAMILIES].load(Ordering::Relaxed);
-        ((word >> 32) as u32 == pid).then_some(word as u32)
+        let family = word as u32;
+        ((word >> 32) as u32 == pid && family != ANYBODY).then_some(family)
     }
 }
 
 /// Milliseconds of CLOCK_MONOTONIC.
 pub(crate) fn millis() -> u64 {
+    nanos() / 1_000_000
+}
+
+/// Nanoseconds of CLOCK_MONOTONIC.
+pub(crate) fn nanos() -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
     // SAFETY: It writes the structure.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use usertrace_tests::random::Random;
 use usertrace_tests::{control, directory, guest};
 
 use crate::actor::Actor;
@@ -12,8 +13,9 @@ use crate::scene::{PAGE, SCENE, is_write_area};
 
 /// Judges a word that a traced program read in its own write area.
 ///
-/// What may be there is nothing, its own, and the kernel's. Another thread may have mapped something else there meanwhile, so
-/// a word that is foreign counts only if it is one still, in a mapping of an area.
+/// What may be there is nothing, its own, and the kernel's. Another thread may have mapped
+/// something else there meanwhile, so a word that is foreign counts only if it is one still, in a
+/// mapping of an area.
 pub(crate) fn judge_own(actor: &Actor, address: usize, word: u64) {
     let family = Some(SCENE.family());
     if pattern::foreign(word, family).is_none() {
@@ -38,14 +40,18 @@ pub(crate) fn judge_own(actor: &Actor, address: usize, word: u64) {
     ));
 }
 
-/// Looks at the pages that this program wrote, some words of each.
-pub(crate) fn check_touched(actor: &Actor, every: bool) {
-    for page in SCENE.touched() {
-        for word in (0..PAGE / 8).step_by(if every { 8 } else { 128 }) {
+/// Looks at some of the pages that this program wrote, some words of each. `every`: at all of them.
+pub(crate) fn check_touched(actor: &Actor, random: &mut Random, every: bool) {
+    let most = if every { usize::MAX } else { 32 };
+    let first = random.below(8) as usize;
+    for page in SCENE.touched().skip(first).take(most) {
+        for word in (0..PAGE / 8).step_by(128) {
             let address = page + 8 * word;
-            if let Ok(word) = probe::read(address) {
-                judge_own(actor, address, word);
-            }
+            // Where nothing is mapped there is nothing to look at.
+            let Ok(word) = probe::read(address) else {
+                break;
+            };
+            judge_own(actor, address, word);
         }
     }
 }
@@ -72,8 +78,9 @@ pub(crate) struct Account {
     total: u64,
 }
 
-/// How much slab may differ, in KiB: the kernel keeps some for later, and the more, the more CPUs there are. KASAN keeps a 32nd of
-/// the memory back, in which it looks for late accesses; that kernel has kmemleak, too.
+/// How much slab may differ, in KiB: the kernel keeps some for later, and the more, the more CPUs
+/// there are. KASAN keeps a 32nd of the memory back, in which it looks for late accesses; that
+/// kernel has kmemleak, too.
 fn slab_tolerance(total: u64) -> u64 {
     (24 << 10) + if guest::is_debug() { total / 16 } else { 0 }
 }

@@ -45,8 +45,8 @@ fn mix(word: u64) -> u64 {
 }
 
 impl Plan {
-    /// The numbers of one step. Each step has a stream of its own: how many numbers an earlier one took, which can depend on
-    /// what the kernel answered, changes nothing.
+    /// The numbers of one step. Each step has a stream of its own: how many numbers an earlier one
+    /// took, which can depend on what the kernel answered, changes nothing.
     pub(crate) fn stream(&self, who: Who, step: u64) -> Random {
         let words = [who.actor as u64, who.round, who.thread as u64, step];
         Random::with(

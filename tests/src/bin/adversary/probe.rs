@@ -35,7 +35,8 @@ extern "C" fn store(address: usize, word: u64) -> Accessed {
 /// Faults that were met, so that the handler need not look at what it interrupted.
 static FAULTS: AtomicU32 = AtomicU32::new(0);
 
-/// Where the access is in [`load`] and [`store`], from their beginnings: behind a `xor` of two bytes.
+/// Where the access is in [`load`] and [`store`], from their beginnings: behind a `xor` of two
+/// bytes.
 const ACCESS: i64 = 2;
 /// Its length, in both.
 const LEN: i64 = 3;
@@ -61,8 +62,8 @@ extern "C" fn handle(signal: libc::c_int, _info: *mut libc::siginfo_t, context: 
 
 /// Installs the handlers in this process.
 pub(crate) fn init() {
-    // SAFETY: Zeros are a sigaction without flags; the handler is of the type that SA_SIGINFO asks for, and touches nothing
-    // but registers of its context.
+    // SAFETY: Zeros are a sigaction without flags; the handler is of the type that SA_SIGINFO asks
+    // for, and touches nothing but registers of its context.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handle as *const () as usize;

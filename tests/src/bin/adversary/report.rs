@@ -32,7 +32,10 @@ pub(crate) fn print(supervisor: &Supervisor, ledger: &Ledger, plan: &Plan, took:
     let steps = ledger.steps.load(Ordering::Relaxed);
     let mut calls = 0;
     let mut missing = Vec::new();
-    println!("{:>9} {:>9}  calls of this kind", "tried", "succeeded");
+    println!(
+        "{:>9} {:>9} {:>9}  calls of this kind",
+        "tried", "succeeded", "ms"
+    );
     for kind in Kind::all() {
         let count = &ledger.counts[kind as usize];
         let tried = count.tried.load(Ordering::Relaxed);
@@ -50,7 +53,8 @@ pub(crate) fn print(supervisor: &Supervisor, ledger: &Ledger, plan: &Plan, took:
             .map(|(count, error)| format!("{count} {:?}", nix::errno::Errno::from_raw(*error)))
             .collect();
         println!(
-            "{tried:>9} {succeeded:>9}  {}{}{}",
+            "{tried:>9} {succeeded:>9} {:>9}  {}{}{}",
+            count.time.load(Ordering::Relaxed) / 1_000_000,
             kind.name(),
             if errors.is_empty() { "" } else { ": " },
             errors.join(", ")

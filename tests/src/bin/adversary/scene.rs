@@ -16,7 +16,7 @@ use crate::probe;
 const TOUCHED: usize = 256;
 pub(crate) const PAGE: usize = 4096;
 /// The length of the memory that calls copy from, and may write.
-pub(crate) const SPARE: usize = 16 * PAGE;
+pub(crate) const SPARE: usize = 4 * PAGE;
 
 /// The largest ring.
 const RING: usize = 64 << 20;
@@ -294,7 +294,8 @@ impl Scene {
     }
 }
 
-/// The mapping at an address, as `/proc/self/maps` has it: its name, and where in its file it begins.
+/// The mapping at an address, as `/proc/self/maps` has it: its name, and where in its file it
+/// begins.
 fn mapping_at(address: usize) -> Option<(String, usize)> {
     let text = std::fs::read_to_string("/proc/self/maps").ok()?;
     for line in text.lines() {

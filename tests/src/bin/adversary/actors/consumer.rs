@@ -1,4 +1,5 @@
-//! A reader without rights of its own, but of the group that may trace. It does all that a program can do to consumer files.
+//! A reader without rights of its own, but of the group that may trace. It does all that a program
+//! can do to consumer files.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;

@@ -1,7 +1,10 @@
-//! What goes on around programs: memory pressure, CPUs that go and come, kills, and allocations that fail.
+//! What goes on around programs: memory pressure, CPUs that go and come, kills, and allocations
+//! that fail.
 
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use syscalls::Sysno;
@@ -133,11 +136,6 @@ fn fail(actor: &Actor, random: &mut Random) {
     let directory = Path::new(DEBUG).join(pick(random, INJECTED));
     let probability = pick(random, &["1", "5", "20"]);
     let done = actor.around(Kind::FailRate, || {
-        write(directory.join("task-filter"), "Y")?;
-        write(directory.join("verbose"), "0")?;
-        // The kernel's name for allocations that may wait: most of them.
-        let _ = write(directory.join("ignore-gfp-wait"), "N");
-        let _ = write(directory.join("min-order"), "0");
         write(directory.join("times"), "100")?;
         write(directory.join("probability"), probability)
     });
@@ -147,19 +145,68 @@ fn fail(actor: &Actor, random: &mut Random) {
     }
 }
 
-/// Whether the kernel can let calls fail.
-pub(crate) fn can_fail() -> bool {
-    Path::new(DEBUG).join(INJECTED[0]).exists()
+/// Where the tracer's functions are, but those that the linker has put elsewhere.
+fn tracer() -> Option<Range<u64>> {
+    let text = fs::read_to_string("/proc/kallsyms").ok()?;
+    let mut functions: Vec<(u64, bool)> = Vec::new();
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        let (Some(address), Some("t" | "T"), Some(name)) =
+            (words.next(), words.next(), words.next())
+        else {
+            continue;
+        };
+        let address = u64::from_str_radix(address, 16).ok()?;
+        functions.push((address, name.contains("ltt_main")));
+    }
+    functions.sort_unstable();
+    // The longest run of them.
+    let runs = functions.chunk_by(|one, other| one.1 == other.1);
+    let run = runs.filter(|run| run[0].1).max_by_key(|run| run.len())?;
+    Some(run[0].0..run[run.len() - 1].0)
 }
 
-/// Whether it can do so by `/proc/PID/fail-nth`; and has it forget what is asked of it by a rate.
-pub(crate) fn calm() {
+/// Whether the kernel can let calls fail, and only those below the tracer's functions: failures
+/// elsewhere are not the subject.
+pub(crate) fn can_fail() -> bool {
+    // Asked first by the supervisor: only root sees the files.
+    static CAN: OnceLock<bool> = OnceLock::new();
+    *CAN.get_or_init(|| {
+        Path::new(DEBUG)
+            .join(INJECTED[0])
+            .join("require-start")
+            .exists()
+    })
+}
+
+/// Says what may fail, when something is to.
+pub(crate) fn prepare_failures() {
+    if !can_fail() {
+        return;
+    }
+    let tracer = tracer().expect("/proc/kallsyms has the tracer's functions");
     for name in INJECTED {
         let directory = Path::new(DEBUG).join(name);
-        let _ = write(directory.join("probability"), "0");
-        let _ = write(directory.join("verbose"), "0");
-        let _ = write(directory.join("ignore-gfp-wait"), "N");
+        let set = |file: &str, text: &str| {
+            let path = directory.join(file);
+            fs::write(&path, text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        };
+        set("require-start", &format!("{:#x}", tracer.start));
+        set("require-end", &format!("{:#x}", tracer.end));
+        set("task-filter", "Y");
+        set("verbose", "0");
+        // Allocations that may wait, which most are, and those of one page fail, too.
+        for file in ["ignore-gfp-wait", "ignore-gfp-highmem"] {
+            let _ = write(directory.join(file), "N");
+        }
         let _ = write(directory.join("min-order"), "0");
+    }
+}
+
+/// Takes all of that back but what may fail.
+pub(crate) fn calm() {
+    for name in INJECTED {
+        let _ = write(Path::new(DEBUG).join(name).join("probability"), "0");
     }
     for file in ["memory.high", "memory.max"] {
         let _ = write(Path::new(CGROUP).join(file), "max");

@@ -1,5 +1,5 @@
-//! A program that is not traced. It fills memory with words that nobody else has, and looks whether they stay: a page that is
-//! freed while somebody can still reach it is soon one of these.
+//! A program that is not traced. It fills memory with words that nobody else has, and looks whether
+//! they stay: a page that is freed while somebody can still reach it is soon one of these.
 
 use syscalls::Sysno;
 use usertrace_tests::random::Random;

@@ -1,6 +1,6 @@
 //! How processes with areas come and go: forks, sharers of memory, exec, deaths.
 
-use std::ffi::CString;
+use std::ffi::CStr;
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,12 +13,15 @@ use crate::actor::{Actor, Called, call, exit, nap, reap};
 use crate::actors::{environment, traced};
 use crate::calls::ltt;
 use crate::kinds::Kind;
+use crate::ledger::ANYBODY;
 use crate::plan::pick;
 use crate::probe;
 use crate::scene::{SCENE, is_area};
 
 /// Tells this program that another one executed it.
-pub(crate) const EXECUTED: &str = "--executed";
+pub(crate) const EXECUTED: &CStr = c"--executed";
+/// Likewise, and that this one shared its memory with its parent.
+pub(crate) const EXECUTED_BY_SHARER: &CStr = c"--executed-by-sharer";
 /// The stack of a child that shares its parent's memory.
 const STACK: usize = 256 << 10;
 
@@ -33,7 +36,8 @@ fn child_of(actor: &Actor) -> Actor {
 /// Forks; in the child, runs `body` and ends.
 fn fork(actor: &Actor, kind: Kind, body: impl FnOnce(&Actor)) -> Called {
     actor.around(kind, || {
-        // SAFETY: libc's fork leaves the child an allocator that it can use, and `body` takes no other lock of this program's.
+        // SAFETY: libc's fork leaves the child an allocator that it can use, and `body` takes no
+        // other lock of this program's.
         match unsafe { libc::fork() } {
             -1 => Err(libc::EAGAIN),
             0 => {
@@ -139,9 +143,14 @@ extern "C" fn share(argument: *mut libc::c_void) -> libc::c_int {
         random,
         executes,
     } = unsafe { &mut *argument.cast::<Sharer<'_>>() };
+    // What it calls first makes it the one that the kernel says the areas are of. A program that it
+    // executes writes words of its own under the same number.
+    let pid = std::process::id().cast_signed();
+    let family = if *executes { ANYBODY } else { SCENE.family() };
+    actor.ledger.join_family(pid, family);
     if *executes {
         ltt::alloc(actor, random);
-        execute();
+        execute(EXECUTED_BY_SHARER);
         return 1;
     }
     for _ in 0..1 + random.below(6) {
@@ -164,11 +173,11 @@ pub(crate) fn sharers(actor: &Actor, random: &mut Random) {
         random,
         executes,
     };
-    let mut pid = 0;
     let _ = actor.around(kind, || {
-        // SAFETY: The stack and the argument stay until the child has ended, which `reap` waits for. The child uses this
-        // thread's local storage, and this thread does nothing meanwhile but wait.
-        pid = unsafe {
+        // SAFETY: The stack and the argument stay until the child has ended, which `reap` waits
+        // for. The child uses this thread's local storage, and this thread does nothing meanwhile
+        // but wait.
+        let pid = unsafe {
             libc::clone(
                 share,
                 top as *mut libc::c_void,
@@ -179,24 +188,14 @@ pub(crate) fn sharers(actor: &Actor, random: &mut Random) {
         if pid < 0 {
             return Err(libc::EAGAIN);
         }
-        // What it calls first makes it the one that the kernel says the areas are of.
-        actor.ledger.join_family(pid, SCENE.family());
         reap(pid as usize)
     });
     drop(stack);
 }
 
 /// Executes this program again, which looks at what it finds. Returns if that fails.
-fn execute() {
-    let arguments = [
-        c"adversary".to_owned(),
-        CString::new(EXECUTED).unwrap_or_default(),
-    ];
-    let pointers = [
-        arguments[0].as_ptr(),
-        arguments[1].as_ptr(),
-        std::ptr::null(),
-    ];
+fn execute(how: &'static CStr) {
+    let pointers = [c"adversary".as_ptr(), how.as_ptr(), std::ptr::null()];
     let variables = [c"USERTRACE_BACKEND=off".as_ptr(), std::ptr::null()];
     // SAFETY: All are C strings, and both lists end with NULL.
     unsafe {
@@ -209,13 +208,15 @@ fn execute() {
 }
 
 /// What the executed program does: it has no areas, and no signal that another program asked for.
-pub(crate) fn executed(actor: &Actor) {
+pub(crate) fn executed(actor: &Actor, by_sharer: bool) {
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     if maps.contains("[ltt]") {
         actor.find("an executed program has areas of the one before");
     }
     let family = std::process::id();
-    actor.ledger.join_family(family.cast_signed(), family);
+    if !by_sharer {
+        actor.ledger.join_family(family.cast_signed(), family);
+    }
     SCENE.begin(family);
     let mut random = actor.stream(u64::from(family));
     begin(actor, &mut random);
@@ -225,7 +226,7 @@ pub(crate) fn executed(actor: &Actor) {
 pub(crate) fn exec(actor: &Actor, random: &mut Random) {
     let done = fork(actor, Kind::Exec, |child| {
         begin(child, random);
-        execute();
+        execute(EXECUTED);
         exit(9);
     });
     judge_executed(actor, done, 0);
@@ -247,7 +248,7 @@ fn judge_executed(actor: &Actor, done: Called, signo: i32) {
 extern "C" fn nothing(_signal: libc::c_int) {}
 
 extern "C" fn execute_in_handler(_signal: libc::c_int) {
-    execute();
+    execute(EXECUTED);
     exit(9);
 }
 
@@ -439,6 +440,7 @@ pub(crate) fn ptrace(actor: &Actor, random: &mut Random) {
                     let peeked = call(Sysno::ptrace, [PEEKDATA, pid, address, to]);
                     let poked = call(Sysno::ptrace, [POKEDATA, pid, address, 1]);
                     let _ = std::hint::black_box(word);
+                    let _ = call(Sysno::kill, [pid, libc::SIGKILL as usize]);
                     reap(pid)?;
                     return peeked.and(poked);
                 }

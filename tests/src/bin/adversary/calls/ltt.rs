@@ -278,7 +278,7 @@ pub(crate) fn info(actor: &Actor, random: &mut Random) {
 pub(crate) fn check(actor: &Actor, random: &mut Random) {
     let every = one_in(random, 8);
     let _ = actor.around(Kind::Check, || {
-        oracle::check_touched(actor, every);
+        oracle::check_touched(actor, random, every);
         Ok(0)
     });
 }

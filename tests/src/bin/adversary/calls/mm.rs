@@ -68,7 +68,8 @@ fn ends_an_area(part: Range) -> bool {
         .any(|area| part.start <= area.start && area.start + area.len <= part.start + part.len)
 }
 
-/// What finding 1 of the series' review did: the process ends while one of its mappings is mapped again.
+/// What finding 1 of the series' review did: the process ends while one of its mappings is mapped
+/// again.
 pub(crate) fn unmap_two_and_map_again(actor: &Actor, random: &mut Random) {
     ltt::alloc(actor, random);
     ltt::update_next(actor, random);
@@ -343,7 +344,8 @@ pub(crate) fn others(actor: &Actor, random: &mut Random) {
     };
 }
 
-/// What the kernel never does to an area: it would free, copy, dump or touch pages that are not the program's.
+/// What the kernel never does to an area: it would free, copy, dump or touch pages that are not the
+/// program's.
 const REFUSED_ADVICE: &[Kind] = &[
     Kind::AdviseCollapse,
     Kind::AdviseDoDump,

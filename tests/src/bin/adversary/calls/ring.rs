@@ -7,7 +7,8 @@ use syscalls::Sysno;
 use crate::actor::{Called, call};
 use crate::scene::PAGE;
 
-/// What `io_uring_setup()` takes and gives, in words of 32 bits: sizes, flags, and where things are in both rings.
+/// What `io_uring_setup()` takes and gives, in words of 32 bits: sizes, flags, and where things are
+/// in both rings.
 const PARAMS: usize = 30;
 
 /// A ring of one entry.
@@ -76,7 +77,8 @@ impl IoRing {
 
     /// A word of the rings.
     fn word(&self, offset: u32) -> &AtomicU32 {
-        // SAFETY: The kernel said that the word is there, in the page that is mapped as long as this lives.
+        // SAFETY: The kernel said that the word is there, in the page that is mapped as long as
+        // this lives.
         unsafe { AtomicU32::from_ptr((self.rings + offset as usize) as *mut u32) }
     }
 
@@ -89,7 +91,8 @@ impl IoRing {
             len: len as u32,
             ..Entry::default()
         };
-        // SAFETY: The entry is in the page that is mapped for entries, and the kernel reads it when it is submitted.
+        // SAFETY: The entry is in the page that is mapped for entries, and the kernel reads it when
+        // it is submitted.
         unsafe { (self.entries as *mut Entry).write_volatile(entry) };
         // Where the words are, see struct io_sqring_offsets and io_cqring_offsets.
         let [sq_tail, sq_array] = [self.params[11], self.params[16]];
