@@ -54,7 +54,6 @@ const SPLATS: &[&str] = &[
     "possible circular locking",
     "inconsistent lock state",
     "sleeping function called",
-    "VM_FAULT_OOM leaked",
     "panicked at ",
     "pagealloc: ",
 ];
