@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use nix::unistd::Pid;
 
+use crate::wait;
+
 const CGROUPS: &str = "/sys/fs/cgroup";
 
 /// A control group.
@@ -114,6 +116,26 @@ impl Cgroup {
             None => "max".to_owned(),
         };
         fs::write(self.path.join("memory.max"), limit).expect("memory.max");
+    }
+
+    /// Has its processes wait as soon as they have more than this.
+    ///
+    /// # Panics
+    /// If the kernel refuses.
+    pub fn slow_down_above(&self, bytes: u64) {
+        fs::write(self.path.join("memory.high"), bytes.to_string()).expect("memory.high");
+    }
+
+    /// Kills all its processes, and waits until they are gone.
+    ///
+    /// # Panics
+    /// If they do not end.
+    pub fn kill(&self) {
+        fs::write(self.path.join("cgroup.kill"), "1").expect("cgroup.kill");
+        wait::until("all processes of a group end", || {
+            let events = fs::read_to_string(self.path.join("cgroup.events"));
+            events.expect("cgroup.events").contains("populated 0")
+        });
     }
 
     /// Pages of the kernel's memory that are charged to it, without page tables, which are no trace buffers.

@@ -34,6 +34,8 @@ const PACKAGES: &str = "usertrace-c::package";
 const HARNESS: &str = "usertrace-vm::harness";
 /// Guest tests for the release kernel only: they take long, and ask nothing of the series that others do not.
 const RELEASE_ONLY: &str = "release";
+/// Guest tests that ask something which only the debug kernel can tell.
+const DEBUG_ONLY: &str = "debug";
 /// Guest tests that change the kernel's state in ways of their own: the middle tier runs them on the debug kernel, too.
 const STATE: &str = "state";
 /// Guest tests in which the kernel changes its own code: they run where emulated processors take turns.
@@ -586,6 +588,7 @@ fn guest_jobs(
     };
     let is_wanted = |test: &&Listed| match (&*test.kind, config) {
         (TURNS, _) => false,
+        (DEBUG_ONLY, config) => config == KernelConfig::Debug,
         (_, KernelConfig::Release) => true,
         (RELEASE_ONLY, KernelConfig::Debug) => false,
         (kind, KernelConfig::Debug) => context.tier == Tier::Full || kind == STATE,

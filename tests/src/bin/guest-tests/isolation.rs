@@ -278,7 +278,7 @@ const ATTACKER: u32 = 1000;
 const FSCONFIG_CMD_CREATE: usize = 6;
 
 /// Gives up all rights.
-fn become_user(user: u32) {
+pub(crate) fn become_user(user: u32) {
     setgroups(&[]).expect("setgroups");
     setgid(Gid::from_raw(user)).expect("setgid");
     setuid(Uid::from_raw(user)).expect("setuid");

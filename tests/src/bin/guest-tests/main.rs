@@ -24,8 +24,10 @@ mod kernel_mappings;
 mod layer;
 mod lifecycle;
 mod live_memory;
+mod locks;
 mod mappings;
 mod memory;
+mod neighbours;
 mod preload;
 mod probes;
 mod recorder;
@@ -84,6 +86,7 @@ const ALL: &[&[Case]] = &[
     seccomp::CASES,
     hotplug::CASES,
     isolation::CASES,
+    neighbours::CASES,
     commands::CASES,
     channels::CASES,
     flight::CASES,
@@ -111,6 +114,9 @@ const ON_ONE_KERNEL: &[&[Case]] = &[
 /// only, in a guest whose processors take turns (`scripts/guest --turns -- guest-tests f9_`).
 const CHANGE_CODE: &[&[Case]] = &[kernel_events::CHANGE_CODE];
 
+/// What asks something that only the debug kernel can tell.
+const ON_THE_DEBUG_KERNEL: &[&[Case]] = &[locks::ON_THE_DEBUG_KERNEL];
+
 /// What says which back end a program takes.
 const BACKEND: &str = "USERTRACE_BACKEND";
 
@@ -135,6 +141,7 @@ fn all() -> Vec<progress::Case> {
         ("", ALL),
         ("release", ON_ONE_KERNEL),
         ("turns", CHANGE_CODE),
+        ("debug", ON_THE_DEBUG_KERNEL),
     ];
     let mut all = Vec::new();
     for (kind, list) in lists {
@@ -168,6 +175,7 @@ fn main() -> ExitCode {
         cases.retain(|case| match case.kind {
             "turns" => false,
             "release" => !guest::is_debug(),
+            "debug" => guest::is_debug(),
             _ => true,
         });
     }

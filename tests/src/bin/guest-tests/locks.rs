@@ -1,0 +1,195 @@
+//! How often the tracer's locks are taken, as lockdep counts it: what many processors or many
+//! processes do at once must not wait in a queue (F4, C3).
+//!
+//! `/proc/lockdep` has counts on the debug kernel only. They do not depend on how fast a processor
+//! is, or how many there are.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Read as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, fork};
+use usertrace_tests::areas::Areas;
+use usertrace_tests::child;
+use usertrace_tests::control::Trace;
+use usertrace_tests::guest::{is_debug, scaled};
+use usertrace_tests::shared::Shared;
+use usertrace_tests::wait;
+
+use crate::{Case, cases};
+
+pub(crate) const ON_THE_DEBUG_KERNEL: &[Case] = cases![
+    f4_a_new_page_takes_no_lock_that_others_wait_for,
+    f4_a_change_takes_no_global_lock_twice_for_a_process,
+];
+
+/// Locks that there is one of, for all processes.
+const GLOBAL: &[&str] = &["REGISTRY", "SIGNALLED", "USERS", "DIRECTORY", "DEAD"];
+/// Locks of the tracer's objects have names that begin like this.
+const OF_OBJECTS: &str = "ltt::";
+/// Of one process, and held for as long as it takes to copy a pointer.
+const SLOTS: &str = "ltt::Process::slots";
+/// How many pages a new page brings along at most, itself included.
+const AROUND: usize = 16;
+const PAGE: usize = 4096;
+
+/// How often each of the tracer's locks was taken since boot, by its name.
+fn taken() -> BTreeMap<String, u64> {
+    assert!(is_debug(), "only the debug kernel counts");
+    let text = fs::read_to_string("/proc/lockdep").expect("the kernel has lockdep");
+    let mut taken = BTreeMap::new();
+    for line in text.lines() {
+        // "0000000012345678 OPS:      42 FD:    1 BD:    1 +.+.: NAME", where NAME of a second
+        // class of the same lock ends with "#2".
+        let Some((_, rest)) = line.split_once(" OPS:") else {
+            continue;
+        };
+        let count = rest.split_whitespace().next();
+        let count: u64 = count.and_then(|count| count.parse().ok()).expect(line);
+        let name = rest.split_once(": ").expect(line).1;
+        let name = name.split(['#', '/']).next().expect("at least one part");
+        if name.starts_with(OF_OBJECTS) || GLOBAL.contains(&name) {
+            *taken.entry(name.to_owned()).or_default() += count;
+        }
+    }
+    assert!(
+        taken.contains_key("REGISTRY") && taken.contains_key(SLOTS),
+        "the kernel does not count (CONFIG_DEBUG_LOCKDEP), or calls its locks something else: {taken:?}"
+    );
+    taken
+}
+
+/// How often each lock was taken meanwhile.
+fn taken_by(body: impl FnOnce()) -> BTreeMap<String, u64> {
+    let before = taken();
+    body();
+    let mut after = taken();
+    for (name, count) in &mut after {
+        *count -= before.get(name).unwrap_or(&0);
+    }
+    after
+}
+
+/// Of sixteen threads that write to new pages, none waits for another in the tracer: the lock of
+/// the process's slots is held for some instructions, and there is no other.
+///
+/// Requirements: C3, F4
+fn f4_a_new_page_takes_no_lock_that_others_wait_for() {
+    const THREADS: usize = 16;
+    let _trace = Trace::started_with("pages", 1 << 20, 8);
+    child::run(|| {
+        let slot = Areas::map(0).must_next();
+        let ring = slot.ring(1, 0);
+        // What comes with the first page comes once.
+        ring.write(0, 1);
+        let step = AROUND * PAGE;
+        let faults = (ring.len / step - 1) as u64;
+        let counts = taken_by(|| {
+            thread::scope(|scope| {
+                for number in 0..THREADS {
+                    scope.spawn(move || {
+                        for at in (1 + number..ring.len / step).step_by(THREADS) {
+                            ring.write(at * step, 1);
+                        }
+                    });
+                }
+            });
+        });
+        println!("for {faults} new pages: {counts:?}");
+        for (name, count) in counts {
+            let most = match &*name {
+                // To find the buffer, and to see that it is the same one afterwards; a fault that
+                // is repeated does so again.
+                SLOTS => 4 * faults,
+                // A page of the tree, for which the directory has an entry, has room for hundreds.
+                _ => 8 + faults / 16,
+            };
+            assert!(count <= most, "{name}: {count} times for {faults} new pages");
+        }
+    });
+}
+
+/// Where processes wait until it is opened.
+struct Gate {
+    reader: io::PipeReader,
+    writer: Option<io::PipeWriter>,
+}
+
+impl Gate {
+    fn new() -> Self {
+        let (reader, writer) = io::pipe().expect("a pipe");
+        Self {
+            reader,
+            writer: Some(writer),
+        }
+    }
+
+    /// Waits for it, in a process that never opens it.
+    fn pass(&mut self) {
+        self.writer = None;
+        let end = self.reader.read(&mut [0]).expect("a pipe");
+        assert_eq!(end, 0);
+    }
+
+    fn open(&mut self) {
+        self.writer = None;
+    }
+}
+
+/// What each of many processes does: it has a buffer, waits, and looks at what has changed then.
+fn look_once(done: &AtomicU64, change: &mut Gate, end: &mut Gate) {
+    let areas = Areas::map(0);
+    let slot = areas.must_next();
+    slot.ring(1, 0).write(0, 1);
+    end.writer = None;
+    done.fetch_add(1, Ordering::Relaxed);
+    change.pass();
+    // The change that it is about, and whether there is another trace.
+    slot.update().expect("the trace is there");
+    assert!(areas.next().is_none());
+    done.fetch_add(1, Ordering::Relaxed);
+    end.pass();
+}
+
+/// After one change, each of many processes looks at it, and acknowledges: for each of them, no
+/// lock that all share is taken more than once.
+///
+/// Requirements: A4, F4
+fn f4_a_change_takes_no_global_lock_twice_for_a_process() {
+    let trace = Trace::started("many");
+    let count = scaled(10_000);
+    let done = Shared::new();
+    let (mut change, mut end) = (Gate::new(), Gate::new());
+    let mut children = Vec::new();
+    for _ in 0..count {
+        // SAFETY: This process has one thread, so the child is as complete as it is.
+        match unsafe { fork() }.expect("a process") {
+            ForkResult::Child => {
+                let body = || look_once(done.get(), &mut change, &mut end);
+                let is_well = catch_unwind(AssertUnwindSafe(body)).is_ok();
+                child::exit(i32::from(!is_well));
+            }
+            ForkResult::Parent { child } => children.push(child),
+        }
+    }
+    let all = |rounds| done.get().load(Ordering::Relaxed) == rounds * count;
+    wait::until("all have their buffer", || all(1));
+    trace.stop();
+    let counts = taken_by(|| {
+        change.open();
+        wait::until("all have acknowledged", || all(2));
+    });
+    end.open();
+    for child in children {
+        assert_eq!(waitpid(child, None), Ok(WaitStatus::Exited(child, 0)));
+    }
+    println!("for {count} processes: {counts:?}");
+    for name in GLOBAL {
+        let often = counts.get(*name).copied().unwrap_or(0);
+        assert!(often <= count + 8, "{name}: {often} times for {count} processes");
+    }
+}
