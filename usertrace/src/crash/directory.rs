@@ -7,12 +7,13 @@ use usertrace_sys::crash::{
     LTT_CRASH_VERSION, LttCrashBuffer, LttCrashChannel, LttCrashContent, LttCrashEntry,
     LttCrashPage, LttCrashProcess, LttCrashRoot, LttCrashTrace, LttCrashTree,
 };
+use usertrace_sys::uapi::LTT_CLOCK_MONOTONIC;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::scan::LeadsTo;
 use super::tree::{Owners, PAGE_SIZES, PageTree};
 use super::{PhysicalMemory, Presence, Problems};
-use crate::ctf::Clock;
+use crate::ctf::{Clock, Crash};
 use crate::ring::Channel;
 
 /// Pages that a directory may have: half a million entries.
@@ -157,9 +158,24 @@ impl Directory {
     #[must_use]
     pub fn clock(&self, trace: Option<&LttCrashTrace>) -> Clock {
         match trace {
-            Some(trace) => Clock::new(&trace.start, &[self.root.boot]),
+            // What the root says of when it was made is by the processor's clock.
+            Some(trace) if trace.clock == self.root.clock => {
+                Clock::new(&trace.start, &[self.root.boot])
+            }
+            Some(trace) => Clock::new(&trace.start, &[]),
             None => Clock::new(&self.root.boot, &[]),
         }
+    }
+
+    /// What is known of the crash, as the clock of a trace has it, or of one that is not known.
+    #[must_use]
+    pub fn crash(&self, trace: Option<&LttCrashTrace>, crash: Crash) -> Crash {
+        let cycles = match trace.map(|trace| trace.clock) {
+            Some(LTT_CLOCK_MONOTONIC) => crash.monotonic,
+            Some(clock) if clock != self.root.clock => None,
+            _ => crash.cycles,
+        };
+        Crash { cycles, ..crash }
     }
 
     /// All traces, in the order in which they were made.
