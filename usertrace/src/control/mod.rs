@@ -31,8 +31,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use syscalls::Errno;
 
 use self::socket::Descriptor;
-use crate::limits::SLOTS;
 use crate::errno;
+use crate::limits::SLOTS;
 use crate::runtime::lock::Again;
 use crate::runtime::shared::{once, shared};
 use crate::runtime::{env, walk, wiped};

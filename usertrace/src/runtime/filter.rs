@@ -3,9 +3,7 @@
 //! Whatever the rules say, this neither panics nor takes more than a moment: what is no rule, or one of a kernel that
 //! knows more than this, accepts nothing.
 
-use usertrace_sys::uapi::{
-    LTT_CHANNEL_CONTROL, LTT_RULE_CONTEXT, LTT_RULE_REFUSE,
-};
+use usertrace_sys::uapi::{LTT_CHANNEL_CONTROL, LTT_RULE_CONTEXT, LTT_RULE_REFUSE};
 
 use crate::limits::{CHANNELS, RULES_LEN};
 
@@ -168,12 +166,7 @@ pub(super) fn add_rule(filter: &mut Filter, word: &[u8]) -> Option<()> {
 
 /// Adds a rule. Nothing if there is no room.
 #[cfg(feature = "fast")]
-pub(super) fn put(
-    filter: &mut Filter,
-    channel: usize,
-    flags: u8,
-    pattern: &[u8],
-) -> Option<()> {
+pub(super) fn put(filter: &mut Filter, channel: usize, flags: u8, pattern: &[u8]) -> Option<()> {
     let len = u8::try_from(pattern.len()).ok()?;
     let rule = [channel as u8, flags, len];
     let start = filter.len;

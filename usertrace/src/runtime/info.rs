@@ -22,7 +22,10 @@ const TRIES: u32 = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[repr(u32)]
-#[allow(missing_docs, reason = "the names are those of the fields in `linux/ltt.h`")]
+#[allow(
+    missing_docs,
+    reason = "the names are those of the fields in `linux/ltt.h`"
+)]
 pub enum Told {
     Slots = 1,
     BuffersStride,
@@ -55,8 +58,14 @@ impl Told {
         (Self::Channels, "ltt_info.nr_channels"),
         (Self::SlotOffset, "ltt_info.slot_offset or slot_stride"),
         (Self::TraceOffset, "ltt_info.trace_offset or trace_stride"),
-        (Self::ChannelOffset, "ltt_info.channel_offset or channel_stride"),
-        (Self::FilterOffset, "ltt_info.filter_offset or filter_stride"),
+        (
+            Self::ChannelOffset,
+            "ltt_info.channel_offset or channel_stride",
+        ),
+        (
+            Self::FilterOffset,
+            "ltt_info.filter_offset or filter_stride",
+        ),
         (Self::RulesSize, "ltt_info.rules_size"),
     ];
 }
@@ -122,7 +131,13 @@ struct Part {
 impl Part {
     /// Of `told` elements at an offset of an area of `len` bytes, each of which begins with `size` bytes that are read;
     /// the first `room` of them are looked at.
-    fn new((offset, stride): (u32, u32), told: u32, room: usize, size: u64, len: u64) -> Option<Self> {
+    fn new(
+        (offset, stride): (u32, u32),
+        told: u32,
+        room: usize,
+        size: u64,
+        len: u64,
+    ) -> Option<Self> {
         let last = u64::from(told.checked_sub(1)?) * u64::from(stride);
         let end = u64::from(offset) + last + size;
         let is_good = offset.is_multiple_of(8)
@@ -183,7 +198,11 @@ impl InfoArea {
         }
         let check = |good: bool, told: Told, value: u32| {
             let value = u64::from(value);
-            if good { Ok(()) } else { Err(BadArea { told, value }) }
+            if good {
+                Ok(())
+            } else {
+                Err(BadArea { told, value })
+            }
         };
         let read = || {
             let version = field!(version);
@@ -207,7 +226,14 @@ impl InfoArea {
             let channel = (field!(channel_offset), field!(channel_stride));
             let size = size_of::<LttInfoChannel>() as u64;
             let (len, channel_len) = (self.len, u64::from(trace.1));
-            let of_channels = part(channel, Told::ChannelOffset, channels, CHANNELS, size, channel_len)?;
+            let of_channels = part(
+                channel,
+                Told::ChannelOffset,
+                channels,
+                CHANNELS,
+                size,
+                channel_len,
+            )?;
             // A trace's part ends with its channels.
             let trace_size = of_channels
                 .end(channels, size)
@@ -314,7 +340,8 @@ impl Info {
             // SAFETY: `Part::new` found that the head, and room for rules, lie inside the area; any bytes are good.
             let (is, len): (u64, u32) = unsafe {
                 (
-                    self.area.copy(filter + offset_of!(LttInfoFilter, generation)),
+                    self.area
+                        .copy(filter + offset_of!(LttInfoFilter, generation)),
                     self.area.copy(filter + offset_of!(LttInfoFilter, len)),
                 )
             };

@@ -64,13 +64,13 @@ pub(crate) use self::fast::{DAEMON, clock_sync};
 #[cfg(feature = "fast")]
 #[doc(hidden)]
 pub use self::fast::{RUNNING, parse_summary};
+pub use self::info::{BadArea, Told};
 pub use self::kernel::Kernel;
 pub use self::loaded::{Declared, callsites};
 pub(crate) use self::loaded::{register, unregister};
 #[doc(hidden)]
 pub use self::shared::Shared;
 use self::shared::shared;
-pub use self::info::{BadArea, Told};
 pub use self::status::{Backend, NoFallback, Refused, Report, Status};
 
 /// Where the state is. Set once, before any callsite's mask; a child of `fork` has it at the same address.

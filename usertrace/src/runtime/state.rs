@@ -163,8 +163,8 @@ impl State {
 
     /// The size of a slot of the write area, if a limit of this process's address space made it smaller.
     pub(super) fn limited(&self) -> Option<u64> {
-        let limited = self.is_attached()
-            && self.status.load(Ordering::Relaxed) & LTT_TRACEBUF_LIMITED != 0;
+        let limited =
+            self.is_attached() && self.status.load(Ordering::Relaxed) & LTT_TRACEBUF_LIMITED != 0;
         limited.then(|| self.buffers_slot_len.load(Ordering::Relaxed))
     }
 

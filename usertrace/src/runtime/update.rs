@@ -23,8 +23,8 @@ use super::shared::shared;
 use super::state::State;
 use super::status::Refused;
 use super::text::Text;
-use crate::context::{Kind, List};
 use crate::clock::{self, Source};
+use crate::context::{Kind, List};
 use crate::event::{Callsite, HERE, Section};
 use crate::limits::{CHANNELS, SLOTS};
 use crate::writer::{
@@ -125,9 +125,7 @@ impl Updater {
         state.info_len.store(areas.info_len, Ordering::Relaxed);
         let nr_slots = areas.nr_slots.min(SLOTS as u32);
         state.nr_slots.store(nr_slots, Ordering::Relaxed);
-        state
-            .told_slots
-            .store(areas.nr_slots, Ordering::Relaxed);
+        state.told_slots.store(areas.nr_slots, Ordering::Relaxed);
         state.status.store(areas.status, Ordering::Relaxed);
         if self.kernel.removes_traces() {
             let restarts = membarrier::register().is_ok();
@@ -313,6 +311,11 @@ impl Updater {
             return;
         };
         let at = &state.slots[slot];
+        let passed_over = at.passed_over.load(Ordering::Relaxed);
+        if passed_over != 0 && passed_over != now.generation {
+            at.passed_over.store(0, Ordering::Relaxed);
+            at.refused.store(0, Ordering::Relaxed);
+        }
         let have = at.generation.load(Ordering::Relaxed);
         let other = have != 0 && have != now.generation;
         if !is_laid_out(&now) || other || self.is_dead(slot) {
@@ -356,8 +359,7 @@ impl Updater {
             return;
         }
         at.passed_over.store(now.generation, Ordering::Relaxed);
-        at.refused
-            .store(Refused::Limited as u32, Ordering::Relaxed);
+        at.refused.store(Refused::Limited as u32, Ordering::Relaxed);
     }
 
     /// Makes a new trace's rings ready, and describes all events in them (E6). If no events can come there, that says why.
@@ -769,11 +771,7 @@ impl Updater {
                 mask & (1 << slot) != 0
                     && self.state.contexts[callsite.channel(slot)][slot].has(Kind::Ip)
             };
-            let here = if (0..SLOTS).any(wants_place) {
-                HERE
-            } else {
-                0
-            };
+            let here = if (0..SLOTS).any(wants_place) { HERE } else { 0 };
             callsite.set_mask(mask | here);
             if mask.is_power_of_two() && self.rseq.is_some() {
                 let slot = mask.trailing_zeros() as usize;

@@ -16,7 +16,8 @@ use super::channel::{Channel, LONGEST, Mode, Ring};
 use super::doorbell::filled;
 use super::prefault::{self, Prefault};
 use super::rseq::{
-    self, Advance, CPU_ID, CPU_ID_APART, MM_CID, MM_CID_APART, NO_INDEX, Refusal, Rseq, Start, Step, TRIES,
+    self, Advance, CPU_ID, CPU_ID_APART, MM_CID, MM_CID_APART, NO_INDEX, Refusal, Rseq, Start,
+    Step, TRIES,
 };
 use super::shared::Waited;
 use super::{Cursor, Dropped, Payload, thread, wait, write_apart};

@@ -38,9 +38,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use syscalls::Errno;
 use usertrace_sys::Update;
 use usertrace_sys::uapi::{
-    LTT_CHANNEL_MAIN, LTT_COMM_LEN,
-    LTT_MODE_BLOCK, LTT_MODE_DISCARD, LTT_MODE_OVERWRITE, LTT_PROTOCOL_RSEQ, LTT_PROTOCOL_SHARED,
-    LTT_SCOPE_CPU, LTT_SCOPE_GLOBAL, LTT_SCOPE_THREAD, LttInfoTrace, LttTracebuf,
+    LTT_CHANNEL_MAIN, LTT_COMM_LEN, LTT_MODE_BLOCK, LTT_MODE_DISCARD, LTT_MODE_OVERWRITE,
+    LTT_PROTOCOL_RSEQ, LTT_PROTOCOL_SHARED, LTT_SCOPE_CPU, LTT_SCOPE_GLOBAL, LTT_SCOPE_THREAD,
+    LttInfoTrace, LttTracebuf,
 };
 
 use self::header::PROCESSES;

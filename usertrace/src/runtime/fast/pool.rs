@@ -11,9 +11,9 @@ use usertrace_sys::uapi::{
 };
 use zerocopy::IntoBytes;
 
+use super::super::filter::Filter;
 use super::desk::{Desk, Ledger, SlotDesk};
 use super::header::Header;
-use super::super::filter::Filter;
 use super::layout::{Layout, PAGE};
 use crate::limits::RULES_LEN;
 use crate::ring::SharedBytes;

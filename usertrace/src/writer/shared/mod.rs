@@ -380,9 +380,7 @@ pub(super) unsafe fn write_in_contexts(
     match payload {
         Payload::Words(words) => write_inside::<true>(channel, id, words),
         // SAFETY: the caller's promise.
-        Payload::Made { len, fill } => unsafe {
-            write_made_inside::<true>(channel, id, len, fill)
-        },
+        Payload::Made { len, fill } => unsafe { write_made_inside::<true>(channel, id, len, fill) },
     }
 }
 
