@@ -321,6 +321,16 @@ impl TraceDir {
         })
     }
 
+    /// The clock of its events is `CLOCK_MONOTONIC`, as the processor's counter is not valid.
+    ///
+    /// # Errors
+    /// When that cannot be read.
+    pub fn is_monotonic(&self) -> Result<bool, ControlFsError> {
+        let path = self.path.join("stats");
+        let stats = fs::read_to_string(&path).map_err(io_error("read", &path))?;
+        Ok(stats.lines().any(|line| line == "clock monotonic"))
+    }
+
     /// It is to be removed as if it had been created by this.
     pub fn adopt(&mut self) {
         self.created = true;
