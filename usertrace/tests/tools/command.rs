@@ -398,7 +398,7 @@ fn traces_are_started_and_stopped_by_name() {
     fs::create_dir_all(file("main")).unwrap();
     fs::create_dir_all(file("net")).unwrap();
     for (name, text) in [
-        ("../abi", ""),
+        ("../abi", "version 2\n"),
         ("start", ""),
         ("filter", "*\n"),
         ("main/subbuf_size", ""),
