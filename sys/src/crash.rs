@@ -105,7 +105,8 @@ pub struct LttCrashTrace {
     pub start: LttClockSync,
     /// `LTT_CLOCK_*` of its events.
     pub clock: u32,
-    /// Not 0: the clock became invalid after the trace was created, as far as the kernel had noticed.
+    /// Not 0: the clock became invalid after the trace was created, as far as the kernel had
+    /// noticed.
     pub clock_unstable: u32,
 }
 

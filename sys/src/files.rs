@@ -60,7 +60,8 @@ pub fn positions(fd: BorrowedFd<'_>, rings: &mut [LttRingPositions]) -> Result<P
         stride: size_of::<LttRingPositions>() as u32,
         reserved: 0,
     };
-    // SAFETY: LTT_IOC_POSITIONS writes to `arg`, and to at most `nr_rings` elements of `stride` bytes.
+    // SAFETY: LTT_IOC_POSITIONS writes to `arg`, and to at most `nr_rings` elements of `stride`
+    // bytes.
     unsafe { ioctl(fd, LTT_IOC_POSITIONS, &mut arg) }?;
     Ok(Positions {
         rings: arg.nr_rings as usize,

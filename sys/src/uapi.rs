@@ -11,7 +11,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// Version of the ABI that this crate describes.
 pub const LTT_ABI_VERSION: u32 = 2;
 
-/// Upper bound of the slots, for readers that allocate memory. [`LttTracebuf`] and [`LttInfo`] tell how many there are.
+/// Upper bound of the slots, for readers that allocate memory. [`LttTracebuf`] and [`LttInfo`] tell
+/// how many there are.
 pub const LTT_MAX_TRACES: usize = 32;
 /// Upper bound of the channels in one trace, likewise.
 pub const LTT_MAX_CHANNELS: usize = 32;
@@ -80,8 +81,8 @@ pub struct LttTracebuf {
 /// Size of [`LttTracebuf`] in version 2 of the ABI.
 pub const LTT_TRACEBUF_SIZE_VER2: u32 = 80;
 
-/// [`LttTracebuf::status`]: `RLIMIT_AS` made the slots of the write area smaller. The kernel passes over traces whose
-/// rings do not fit into them.
+/// [`LttTracebuf::status`]: `RLIMIT_AS` made the slots of the write area smaller. The kernel passes
+/// over traces whose rings do not fit into them.
 pub const LTT_TRACEBUF_LIMITED: u32 = 0x1;
 
 /// [`LttInfo::magic`].
@@ -93,7 +94,8 @@ pub const LTT_CLOCK_TSC: u32 = 1;
 pub const LTT_CLOCK_CNTVCT: u32 = 2;
 /// The clock is riscv's `rdtime`.
 pub const LTT_CLOCK_TIME: u32 = 3;
-/// The clock is `CLOCK_MONOTONIC`, in ns: what a trace has where the processor's counter is not valid.
+/// The clock is `CLOCK_MONOTONIC`, in ns: what a trace has where the processor's counter is not
+/// valid.
 pub const LTT_CLOCK_MONOTONIC: u32 = 4;
 
 /// A slot, as the first part of the info area has it.
@@ -414,7 +416,8 @@ pub const LTT_FILE_DEAD: u32 = 0x1;
 pub const LTT_FILE_STOPPED: u32 = 0x2;
 /// The trace was removed.
 pub const LTT_FILE_REMOVED: u32 = 0x4;
-/// The clock became invalid after the trace was created: times of different CPUs may be in a wrong order.
+/// The clock became invalid after the trace was created: times of different CPUs may be in a wrong
+/// order.
 pub const LTT_FILE_CLOCK_UNSTABLE: u32 = 0x8;
 
 /// What a consumer file says about its process and channel ([`LTT_IOC_INFO`]).

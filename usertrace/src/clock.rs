@@ -14,11 +14,13 @@ pub const NUMBER: u32 = THIS_CLOCK;
 pub enum Source {
     /// [`cycles`].
     Processor,
-    /// [`monotonic`]: where the processor's counter is not valid. The event path does not know of it.
+    /// [`monotonic`]: where the processor's counter is not valid. The event path does not know of
+    /// it.
     Monotonic,
 }
 
-/// `CLOCK_MONOTONIC`, in ns. By the vDSO, where the kernel's clock source allows that; leaves `errno` alone.
+/// `CLOCK_MONOTONIC`, in ns. By the vDSO, where the kernel's clock source allows that; leaves
+/// `errno` alone.
 #[must_use]
 pub fn monotonic() -> u64 {
     let mut time = libc::timespec {

@@ -587,7 +587,8 @@ impl Fake {
         });
     }
 
-    /// Changes a word of the info area, which the next change of a trace may change back. Returns what it was.
+    /// Changes a word of the info area, which the next change of a trace may change back. Returns
+    /// what it was.
     pub fn set_info_word(&self, offset: usize, value: u32) -> u32 {
         assert!(offset + 4 <= INFO_LEN && offset.is_multiple_of(4));
         self.at::<AtomicU32>(offset).swap(value, Ordering::Relaxed)

@@ -1,4 +1,5 @@
-//! What this library has room for. How much there is, the kernel tells: what is beyond, this library does not write.
+//! What this library has room for. How much there is, the kernel tells: what is beyond, this
+//! library does not write.
 
 /// Slots, the first ones.
 pub(crate) const SLOTS: usize = 16;

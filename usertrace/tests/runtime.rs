@@ -721,7 +721,8 @@ fn e3_rings_of_each_scope() {
     }
 }
 
-/// Where the processor's counter is not valid, times are those of `CLOCK_MONOTONIC`, in order in each ring.
+/// Where the processor's counter is not valid, times are those of `CLOCK_MONOTONIC`, in order in
+/// each ring.
 fn e3_times_of_the_monotonic_clock() {
     for scope in [Scope::Cpu, Scope::Thread, Scope::Global, Scope::MmCid] {
         let test = || {
@@ -826,7 +827,8 @@ struct TellsElse {
     passes_over: bool,
 }
 
-// SAFETY: the fake kernel keeps the promises; what is told else is either refused, or less than there is.
+// SAFETY: the fake kernel keeps the promises; what is told else is either refused, or less than
+// there is.
 unsafe impl Kernel for TellsElse {
     fn alloc_tracebuf(&self, signo: u32) -> Result<LttTracebuf, Errno> {
         let mut areas = self.fake.alloc_tracebuf(signo)?;
@@ -959,7 +961,8 @@ fn c8_an_info_area_that_cannot_be_is_named() {
     }
 }
 
-/// A limit of the address space made the slots so small that the kernel passes over a trace: that is told.
+/// A limit of the address space made the slots so small that the kernel passes over a trace: that
+/// is told.
 fn c2_a_trace_that_does_not_fit_is_told() {
     let (fake, status) = attach_else(
         |areas| {

@@ -330,8 +330,8 @@ fn record_to(
     })
 }
 
-/// The kernel's own events, ready to be recorded, if they are to be. `is_monotonic`: the clock of the traces is
-/// `CLOCK_MONOTONIC`.
+/// The kernel's own events, ready to be recorded, if they are to be. `is_monotonic`: the clock of
+/// the traces is `CLOCK_MONOTONIC`.
 pub(super) fn kernel_events(
     options: &Options,
     is_monotonic: bool,

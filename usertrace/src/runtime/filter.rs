@@ -42,7 +42,8 @@ impl Accepted {
 impl Rules {
     /// Makes it so many bytes of what `word` has, 4 bytes at a time, and says whether they are others than before.
     pub(super) fn copy(&mut self, len: usize, word: impl Fn(usize) -> [u8; 4]) -> bool {
-        // Those of a kernel that has room for more: a part of them would accept what the rest refuses.
+        // Those of a kernel that has room for more: a part of them would accept what the rest
+        // refuses.
         let len = if len > RULES_LEN { 0 } else { len };
         let mut changed = self.len != len;
         self.len = len;

@@ -1,6 +1,7 @@
 //! Reads the info area.
 //!
-//! Where it has what, the area itself tells. All of that is checked before it is used: the kernel may be a newer one.
+//! Where it has what, the area itself tells. All of that is checked before it is used: the kernel
+//! may be a newer one.
 
 use std::fmt;
 use std::mem::offset_of;
@@ -129,8 +130,8 @@ struct Part {
 }
 
 impl Part {
-    /// Of `told` elements at an offset of an area of `len` bytes, each of which begins with `size` bytes that are read;
-    /// the first `room` of them are looked at.
+    /// Of `told` elements at an offset of an area of `len` bytes, each of which begins with `size`
+    /// bytes that are read; the first `room` of them are looked at.
     fn new(
         (offset, stride): (u32, u32),
         told: u32,
@@ -171,7 +172,8 @@ pub(super) fn is_laid_out(slot: &LttInfoSlot) -> bool {
 
 impl InfoArea {
     /// # Safety
-    /// `start` must be the start of an info area of `len` bytes, a [`LttInfo`] at least, that stays mapped.
+    /// `start` must be the start of an info area of `len` bytes, a [`LttInfo`] at least, that stays
+    /// mapped.
     pub(super) unsafe fn new(start: NonNull<u8>, len: u64) -> Self {
         Self { start, len }
     }
@@ -260,12 +262,13 @@ impl InfoArea {
     }
 
     /// # Safety
-    /// The bytes must lie inside the area, at a multiple of 4 and as many as a multiple of 4, and any bytes must be
-    /// a value of `T`.
+    /// The bytes must lie inside the area, at a multiple of 4 and as many as a multiple of 4, and
+    /// any bytes must be a value of `T`.
     unsafe fn copy<T: Copy>(&self, offset: usize) -> T {
         let mut value = std::mem::MaybeUninit::<T>::uninit();
         for at in (0..size_of::<T>()).step_by(4) {
-            // SAFETY: the caller's promise; word by word and atomic, because the kernel may write meanwhile.
+            // SAFETY: the caller's promise; word by word and atomic, because the kernel may write
+            // meanwhile.
             unsafe {
                 let word = self.at::<AtomicU32>(offset + at).load(Ordering::Relaxed);
                 value
@@ -289,7 +292,8 @@ impl Info {
 
     /// What the area says about a slot.
     ///
-    /// Like [`channel`](Self::channel), it returns little: this runs on signal stacks, which may have a few KiB.
+    /// Like [`channel`](Self::channel), it returns little: this runs on signal stacks, which may
+    /// have a few KiB.
     pub(super) fn slot(&self, slot: usize) -> Option<LttInfoSlot> {
         let at = self.slots.at(slot)?;
         // SAFETY: `Part::new` found that it lies inside the area; any bytes are good.
@@ -300,7 +304,8 @@ impl Info {
     pub(super) fn clock(&self, slot: usize, generation: u64) -> Option<u32> {
         let trace = self.traces.at(slot)?;
         let read = || {
-            // SAFETY: `Part::new` found that the trace's part lies inside the area; any bytes are good.
+            // SAFETY: `Part::new` found that the trace's part lies inside the area; any bytes are
+            // good.
             unsafe {
                 let is: u64 = self.area.copy(trace + offset_of!(LttInfoTrace, generation));
                 let clock = self.area.copy(trace + offset_of!(LttInfoTrace, clock));
@@ -321,8 +326,8 @@ impl Info {
         let at = trace + self.channels.at(channel)?;
         // Of what a trace's channels are like, only mode and filter change while it has this generation.
         let read = || {
-            // SAFETY: `Part::new` found that the trace's part, with its channels, lies inside the area; any bytes are
-            // good.
+            // SAFETY: `Part::new` found that the trace's part, with its channels, lies inside the
+            // area; any bytes are good.
             unsafe {
                 let is: u64 = self.area.copy(trace + offset_of!(LttInfoTrace, generation));
                 (is == generation).then(|| self.area.copy(at))
@@ -337,7 +342,8 @@ impl Info {
         let filter = self.filters.at(slot)?;
         let mut changed = false;
         let read = || {
-            // SAFETY: `Part::new` found that the head, and room for rules, lie inside the area; any bytes are good.
+            // SAFETY: `Part::new` found that the head, and room for rules, lie inside the area; any
+            // bytes are good.
             let (is, len): (u64, u32) = unsafe {
                 (
                     self.area

@@ -161,7 +161,8 @@ impl State {
         self.bad.store(bad.told as u32, Ordering::Release);
     }
 
-    /// The size of a slot of the write area, if a limit of this process's address space made it smaller.
+    /// The size of a slot of the write area, if a limit of this process's address space made it
+    /// smaller.
     pub(super) fn limited(&self) -> Option<u64> {
         let limited =
             self.is_attached() && self.status.load(Ordering::Relaxed) & LTT_TRACEBUF_LIMITED != 0;

@@ -96,7 +96,8 @@ pub enum Refused {
     /// Its rings go by concurrency ids (`mm_cid`), and the kernel does not tell threads theirs. Events are counted as
     /// lost.
     NoMmCid,
-    /// Its rings do not fit into the slots of this process, which `RLIMIT_AS` made smaller: the kernel passes over it.
+    /// Its rings do not fit into the slots of this process, which `RLIMIT_AS` made smaller: the
+    /// kernel passes over it.
     Limited,
     /// Its clock is one that this version of the library cannot read.
     Clock,
@@ -145,7 +146,8 @@ pub struct Report {
     pub daemons: [u32; 2],
     /// Fallback: why the traces cannot be written at present.
     pub error: Option<Errno>,
-    /// Kernel: `RLIMIT_AS` leaves so many bytes for the rings of a trace; nothing if it has no influence.
+    /// Kernel: `RLIMIT_AS` leaves so many bytes for the rings of a trace; nothing if it has no
+    /// influence.
     pub limited: Option<u64>,
 }
 

@@ -340,7 +340,8 @@ impl Updater {
         at.active.store(active.into(), Ordering::Relaxed);
     }
 
-    /// Notes that the rings of the trace that `now` is about do not fit into the slots of this process, if so.
+    /// Notes that the rings of the trace that `now` is about do not fit into the slots of this
+    /// process, if so.
     #[inline(never)]
     fn note_limit(&self, slot: usize, now: &LttInfoSlot, info: &Info) {
         let at = &self.state.slots[slot];

@@ -100,7 +100,8 @@ pub struct Geometry {
     pub prefault: Prefault,
     /// Payloads begin with contexts: the event path does not know of these rings.
     pub contexts: bool,
-    /// What times are made of. If it is not the processor's counter, the event path does not know of these rings, either.
+    /// What times are made of. If it is not the processor's counter, the event path does not know
+    /// of these rings, either.
     pub clock: Source,
     /// Where writers of the shared protocol say that they are inside. Nothing if the channel is not closed before all of
     /// them are gone.
@@ -500,7 +501,8 @@ impl Channel {
         unsafe { visitors.as_ref() }
     }
 
-    /// The event path does not know of the channel's rings. Only those who are in it can rely on that.
+    /// The event path does not know of the channel's rings. Only those who are in it can rely on
+    /// that.
     #[inline(always)]
     pub(super) fn is_apart(&self) -> bool {
         // Relaxed: `visit` comes first, or, for those who only choose a way, nothing depends on it.
@@ -513,8 +515,8 @@ impl Channel {
         self.cold.apart.load(Ordering::Relaxed) & CONTEXTS != 0
     }
 
-    /// What the times in the channel are made of. Only those who are in it can rely on that, and those whose sequence
-    /// compares the epoch that the channel had before this.
+    /// What the times in the channel are made of. Only those who are in it can rely on that, and
+    /// those whose sequence compares the epoch that the channel had before this.
     pub(super) fn clock(&self) -> Source {
         // Relaxed: likewise, or the number of rings comes first.
         match self.cold.apart.load(Ordering::Relaxed) & MONOTONIC {
@@ -537,8 +539,8 @@ impl Channel {
         })
     }
 
-    /// Lets a writer in whose record has no contexts, though the event path does not know of the channel; nothing if that
-    /// is not so, or if it is closed. That stays so until it is out.
+    /// Lets a writer in whose record has no contexts, though the event path does not know of the
+    /// channel; nothing if that is not so, or if it is closed. That stays so until it is out.
     pub(super) fn apart_without_contexts(&self) -> Option<InContexts<'_>> {
         let is_one = || self.is_apart() && !self.has_contexts();
         if !is_one() {

@@ -182,8 +182,8 @@ pub(crate) unsafe fn write_slowly(
     }
 }
 
-/// Writes a record into a channel that the event path does not know of, and whose records have no contexts: one whose times
-/// are those of another clock.
+/// Writes a record into a channel that the event path does not know of, and whose records have no
+/// contexts: one whose times are those of another clock.
 ///
 /// # Safety
 /// As [`try_write_words`]'s.
@@ -200,7 +200,8 @@ unsafe fn write_apart(
     unsafe { write_in_contexts(rseq, &inside, id, payload) }
 }
 
-/// Writes a record, whatever it takes, whose payload begins with the contexts of the channel, if that has any.
+/// Writes a record, whatever it takes, whose payload begins with the contexts of the channel, if
+/// that has any.
 ///
 /// # Safety
 /// As [`try_write_words`]'s, behind contexts as the channel's description has them, and padded.

@@ -41,17 +41,20 @@ enum Full {
     Busy,
 }
 
-/// Whether records of a channel have the time that is read before their sequence, and not in it: a sequence can call
-/// nothing. What is known when this is compiled is no: the event path asks nothing.
+/// Whether records of a channel have the time that is read before their sequence, and not in it: a
+/// sequence can call nothing. What is known when this is compiled is no: the event path asks
+/// nothing.
 ///
-/// Then `head` is read before the clock, and compared in the sequence, so that times in a ring never go back. And
-/// all records are long ones, as those are written by a sequence that compares it.
+/// Then `head` is read before the clock, and compared in the sequence, so that times in a ring
+/// never go back. And all records are long ones, as those are written by a sequence that compares
+/// it.
 #[inline(always)]
 fn reads_clock_before<const INDEX: i32>(channel: &Channel) -> bool {
     (INDEX == CPU_ID_APART || INDEX == MM_CID_APART) && channel.clock() == Source::Monotonic
 }
 
-/// Does what [`rseq::advance`] does, with the time of the channel's clock. Whatever it starts from was read before.
+/// Does what [`rseq::advance`] does, with the time of the channel's clock. Whatever it starts from
+/// was read before.
 ///
 /// # Safety
 /// As [`rseq::advance`]'s.

@@ -137,8 +137,8 @@ impl Traced {
         let slot_len = self.areas.buffers_stride as usize;
         let slot = (self.buffer.addr().get() - self.areas.buffers as usize) / slot_len;
         let info = self.areas.info as usize;
-        // SAFETY: within the info area, which stays mapped. Where it has what, and what the trace's channels are like, does
-        // not change.
+        // SAFETY: within the info area, which stays mapped. Where it has what, and what the trace's
+        // channels are like, does not change.
         let offset = unsafe {
             let told = |offset: usize| ((info + offset) as *const u32).read_volatile() as usize;
             let channel = info

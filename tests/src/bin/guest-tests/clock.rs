@@ -1,4 +1,5 @@
-//! The clock of a trace: the processor's counter where that is valid, and `CLOCK_MONOTONIC` where it is not (E3).
+//! The clock of a trace: the processor's counter where that is valid, and `CLOCK_MONOTONIC` where
+//! it is not (E3).
 //!
 //! A guest that is booted with `tsc=unstable` has the latter.
 

@@ -126,8 +126,8 @@ impl Tracefs {
     }
 
     /// An instance for the trace of this name: a new one, which is not on, or that of a recording that was killed, if this one
-    /// goes on with that. Its times are those of the processor's counter, if there are such and `is_monotonic` does not say
-    /// that the traces beside it have others.
+    /// goes on with that. Its times are those of the processor's counter, if there are such and
+    /// `is_monotonic` does not say that the traces beside it have others.
     pub(super) fn instance(
         &self,
         trace: &str,

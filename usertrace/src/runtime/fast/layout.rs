@@ -27,7 +27,8 @@ pub(super) const PAGE: usize = 4096;
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) const PAGE: usize = 65536;
 
-/// Where the parts of the info area are: its head and the slot, the trace with its channels, and the filter.
+/// Where the parts of the info area are: its head and the slot, the trace with its channels, and
+/// the filter.
 pub(super) const INFO_SLOT: usize = size_of::<LttInfo>();
 pub(super) const INFO_TRACE: usize = 4096;
 pub(super) const INFO_CHANNELS: usize = size_of::<LttInfoTrace>();

@@ -156,7 +156,8 @@ impl Pool {
             (INFO_FILTER, head.as_bytes()),
             (INFO_FILTER + size_of::<LttInfoFilter>(), filter.rules()),
         ] {
-            // SAFETY: the area has room for all, as `layout` asserts, and nobody else knows of it yet.
+            // SAFETY: the area has room for all, as `layout` asserts, and nobody else knows of it
+            // yet.
             unsafe {
                 area.add(offset)
                     .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());

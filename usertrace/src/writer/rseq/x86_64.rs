@@ -481,16 +481,18 @@ macro_rules! advance_sequence {
 /// Stores what `advance` says, and moves `head`.
 ///
 /// # Safety
-/// The addresses in `advance` must have been made from a [`Ring`](crate::writer::channel::Ring) of `channel` for that
-/// CPU, that epoch and that head, and lie in the part of the ring that may be overwritten, or in memory of the caller.
+/// The addresses in `advance` must have been made from a [`Ring`](crate::writer::channel::Ring) of
+/// `channel` for that CPU, that epoch and that head, and lie in the part of the ring that may be
+/// overwritten, or in memory of the caller.
 pub(in crate::writer) unsafe fn advance<const INDEX: i32>(
     rseq: Rseq,
     channel: &Channel,
     advance: &mut Advance,
 ) -> Step {
     let arg = std::ptr::from_mut(advance);
-    // SAFETY: the caller's promise, for as long as CPU, epoch and head are what they were; that they are is compared
-    // in the sequence, and the sequence is restarted if they could have changed since. `arg` is the caller's.
+    // SAFETY: the caller's promise, for as long as CPU, epoch and head are what they were; that
+    // they are is compared in the sequence, and the sequence is restarted if they could have
+    // changed since. `arg` is the caller's.
     unsafe {
         advance_sequence! {
             (rseq, channel, INDEX, arg)

@@ -55,8 +55,9 @@ impl Word for AtomicU64 {
     }
 }
 
-/// One ring of a channel. `W`: how its words are accessed, [`Own`] if the calling thread alone writes it. `APART`: whether
-/// the channel is [apart](Channel::is_apart), and so may have another clock than the processor's.
+/// One ring of a channel. `W`: how its words are accessed, [`Own`] if the calling thread alone
+/// writes it. `APART`: whether the channel is [apart](Channel::is_apart), and so may have another
+/// clock than the processor's.
 #[derive(Debug)]
 struct Ring<'a, W, const APART: bool> {
     channel: &'a Channel,
