@@ -13,7 +13,7 @@ pub const LTT_CRASH_PAGE_MAGIC: u64 = 0x4745_5249_44ab_544c;
 /// [`LttCrashReserved::magic`].
 pub const LTT_CRASH_RESERVED_MAGIC: u64 = 0x5345_5253_44ab_544c;
 /// [`LttCrashRoot::version`].
-pub const LTT_CRASH_VERSION: u32 = 1;
+pub const LTT_CRASH_VERSION: u32 = 2;
 
 /// The root page.
 #[derive(
@@ -29,7 +29,7 @@ pub struct LttCrashRoot {
     pub page_size: u32,
     /// Size of a [`LttCrashEntry`].
     pub entry_size: u32,
-    /// `LTT_CLOCK_*`.
+    /// `LTT_CLOCK_*` of the processor, which [`boot`](Self::boot) is of.
     pub clock: u32,
     /// Makes the 64-bit words before it, and itself, add up to 0.
     pub sum: u64,
@@ -103,6 +103,11 @@ pub struct LttCrashTrace {
     pub active: u32,
     /// When it was created.
     pub start: LttClockSync,
+    /// `LTT_CLOCK_*` of its events.
+    pub clock: u32,
+    /// Not 0: the clock became invalid after the trace was created, as far as the kernel had
+    /// noticed.
+    pub clock_unstable: u32,
 }
 
 /// A channel of a trace, from when its geometry is fixed.

@@ -42,10 +42,7 @@ unsafe fn ioctl<T>(fd: BorrowedFd<'_>, request: u32, arg: &mut T) -> Result<(), 
 /// # Errors
 /// The kernel's: `ENOTTY` if this is no consumer file.
 pub fn file_info(fd: BorrowedFd<'_>) -> Result<LttFileInfo, Errno> {
-    let mut info = LttFileInfo {
-        size: size_of::<LttFileInfo>() as u32,
-        ..LttFileInfo::default()
-    };
+    let mut info = LttFileInfo::default();
     // SAFETY: LTT_IOC_INFO writes to `info` alone.
     unsafe { ioctl(fd, LTT_IOC_INFO, &mut info) }?;
     Ok(info)
@@ -60,8 +57,11 @@ pub fn positions(fd: BorrowedFd<'_>, rings: &mut [LttRingPositions]) -> Result<P
         rings: rings.as_mut_ptr() as u64,
         nr_rings: u32::try_from(rings.len()).unwrap_or(u32::MAX),
         flags: 0,
+        stride: size_of::<LttRingPositions>() as u32,
+        reserved: 0,
     };
-    // SAFETY: LTT_IOC_POSITIONS writes to `arg`, and to at most `nr_rings` elements of `rings`.
+    // SAFETY: LTT_IOC_POSITIONS writes to `arg`, and to at most `nr_rings` elements of `stride`
+    // bytes.
     unsafe { ioctl(fd, LTT_IOC_POSITIONS, &mut arg) }?;
     Ok(Positions {
         rings: arg.nr_rings as usize,

@@ -9,12 +9,13 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Version of the ABI that this crate describes.
-pub const LTT_ABI_VERSION: u32 = 1;
+pub const LTT_ABI_VERSION: u32 = 2;
 
-/// Slots: traces that exist at once.
-pub const LTT_MAX_TRACES: usize = 16;
-/// Channels in one trace.
-pub const LTT_MAX_CHANNELS: usize = 16;
+/// Upper bound of the slots, for readers that allocate memory. [`LttTracebuf`] and [`LttInfo`] tell
+/// how many there are.
+pub const LTT_MAX_TRACES: usize = 32;
+/// Upper bound of the channels in one trace, likewise.
+pub const LTT_MAX_CHANNELS: usize = 32;
 /// Length of a trace's or channel's name, with the NUL.
 pub const LTT_NAME_LEN: usize = 32;
 /// Length of a task's name, with the NUL.
@@ -51,15 +52,15 @@ pub struct LttAbi {
 )]
 #[repr(C)]
 pub struct LttTracebuf {
-    /// Out: the write area: [`LTT_MAX_TRACES`] slots of equal size.
+    /// Out: the write area: `nr_slots` slots.
     pub buffers: u64,
     /// Out: its length.
     pub buffers_len: u64,
-    /// Out: the read/write area: [`LTT_MAX_TRACES`] slots of equal size.
+    /// Out: the read/write area: `nr_slots` slots.
     pub control: u64,
     /// Out: its length.
     pub control_len: u64,
-    /// Out: the read-only area: [`LttInfo`], then one [`LttInfoTrace`] for each slot.
+    /// Out: the read-only area, which begins with an [`LttInfo`].
     pub info: u64,
     /// Out: its length.
     pub info_len: u64,
@@ -67,12 +68,25 @@ pub struct LttTracebuf {
     pub signo: u32,
     /// In: 0.
     pub flags: u32,
+    /// Out: size of a slot of the write area.
+    pub buffers_stride: u64,
+    /// Out: size of a slot of the read/write area.
+    pub control_stride: u64,
+    /// Out: slots, at most [`LTT_MAX_TRACES`].
+    pub nr_slots: u32,
+    /// Out: `LTT_TRACEBUF_*`.
+    pub status: u32,
 }
+
+/// Size of [`LttTracebuf`] in version 2 of the ABI.
+pub const LTT_TRACEBUF_SIZE_VER2: u32 = 80;
+
+/// [`LttTracebuf::status`]: `RLIMIT_AS` made the slots of the write area smaller. The kernel passes
+/// over traces whose rings do not fit into them.
+pub const LTT_TRACEBUF_LIMITED: u32 = 0x1;
 
 /// [`LttInfo::magic`].
 pub const LTT_INFO_MAGIC: u32 = 0x4c54_5449;
-/// Distance between the parts of the info area.
-pub const LTT_INFO_PAGE: usize = 4096;
 
 /// The clock is x86's `rdtsc`.
 pub const LTT_CLOCK_TSC: u32 = 1;
@@ -80,6 +94,9 @@ pub const LTT_CLOCK_TSC: u32 = 1;
 pub const LTT_CLOCK_CNTVCT: u32 = 2;
 /// The clock is riscv's `rdtime`.
 pub const LTT_CLOCK_TIME: u32 = 3;
+/// The clock is `CLOCK_MONOTONIC`, in ns: what a trace has where the processor's counter is not
+/// valid.
+pub const LTT_CLOCK_MONOTONIC: u32 = 4;
 
 /// A slot, as the first part of the info area has it.
 #[derive(
@@ -111,20 +128,38 @@ pub struct LttInfo {
     pub version: u32,
     /// The seqlock: odd while the kernel writes.
     pub seq: u32,
-    /// `LTT_CLOCK_*`.
-    pub clock: u32,
-    /// Of the clock, in Hz; 0: unknown.
-    pub clock_freq: u64,
+    /// What the kernel knows of this struct.
+    pub size: u32,
     /// Another one after each change.
     pub generation: u64,
     /// One bit for each slot whose trace is active.
     pub active: u32,
     /// Rings of a per-CPU channel; CPU numbers are below it.
     pub nr_cpus: u32,
+    /// As in [`LttTracebuf`].
+    pub nr_slots: u32,
+    /// Channels that a trace can have, at most [`LTT_MAX_CHANNELS`].
+    pub nr_channels: u32,
+    /// The first [`LttInfoSlot`], from the start of the area.
+    pub slot_offset: u32,
+    /// From one to the next.
+    pub slot_stride: u32,
+    /// The first [`LttInfoTrace`], from the start of the area.
+    pub trace_offset: u32,
+    /// From one to the next.
+    pub trace_stride: u32,
+    /// The first [`LttInfoFilter`], from the start of the area.
+    pub filter_offset: u32,
+    /// From one to the next.
+    pub filter_stride: u32,
+    /// The first [`LttInfoChannel`], from the start of its [`LttInfoTrace`].
+    pub channel_offset: u32,
+    /// From one to the next.
+    pub channel_stride: u32,
+    /// Room for rules behind an [`LttInfoFilter`].
+    pub rules_size: u32,
     /// Zero.
-    pub reserved: [u64; 3],
-    /// The slots.
-    pub slot: [LttInfoSlot; LTT_MAX_TRACES],
+    pub reserved: [u32; 13],
 }
 
 /// The channel has a ring for each CPU.
@@ -185,7 +220,7 @@ pub struct LttInfoChannel {
     pub reserved: [u32; 8],
 }
 
-/// A trace's part of the info area: at `(1 + slot) * LTT_INFO_PAGE`.
+/// A trace's part of the info area. Its channels, [`LttInfoChannel`], are where [`LttInfo`] tells.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -195,41 +230,31 @@ pub struct LttInfoTrace {
     pub name: [u8; LTT_NAME_LEN],
     /// The same as in its [`LttInfoSlot`].
     pub generation: u64,
+    /// `LTT_CLOCK_*`.
+    pub clock: u32,
     /// Zero.
-    pub reserved: [u64; 3],
-    /// Its channels.
-    pub channel: [LttInfoChannel; LTT_MAX_CHANNELS],
+    pub reserved0: u32,
+    /// Of the clock, in Hz; 0: unknown.
+    pub clock_freq: u64,
+    /// Zero.
+    pub reserved: [u64; 9],
 }
 
-/// Bytes of rules in an [`LttInfoFilter`].
-pub const LTT_RULES_LEN: usize = 4080;
-
-/// Which events are wanted: at `(1 + LTT_MAX_TRACES + slot) * LTT_INFO_PAGE` of the info area.
+/// Which events the trace in a slot wants. [`LttInfoRule`] follow, each followed by its pattern.
 ///
 /// The last rule of a channel that matches decides; without one, it is no. Those of channel 0 are the trace's: what they
 /// refuse goes nowhere. What the trace accepts goes to the first channel from 2 on that accepts it, or else to main.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
 #[repr(C)]
 pub struct LttInfoFilter {
     /// The same as in the trace's [`LttInfoSlot`].
     pub generation: u64,
-    /// Bytes of rules.
+    /// Bytes of rules, at most [`LttInfo::rules_size`].
     pub len: u32,
     /// Zero.
     pub reserved: u32,
-    /// [`LttInfoRule`], each followed by its pattern.
-    pub rules: [u8; LTT_RULES_LEN],
-}
-
-impl Default for LttInfoFilter {
-    fn default() -> Self {
-        Self {
-            generation: 0,
-            len: 0,
-            reserved: 0,
-            rules: [0; LTT_RULES_LEN],
-        }
-    }
 }
 
 /// A rule; its pattern follows.
@@ -391,6 +416,9 @@ pub const LTT_FILE_DEAD: u32 = 0x1;
 pub const LTT_FILE_STOPPED: u32 = 0x2;
 /// The trace was removed.
 pub const LTT_FILE_REMOVED: u32 = 0x4;
+/// The clock became invalid after the trace was created: times of different CPUs may be in a wrong
+/// order.
+pub const LTT_FILE_CLOCK_UNSTABLE: u32 = 0x8;
 
 /// What a consumer file says about its process and channel ([`LTT_IOC_INFO`]).
 #[derive(
@@ -398,7 +426,7 @@ pub const LTT_FILE_REMOVED: u32 = 0x4;
 )]
 #[repr(C)]
 pub struct LttFileInfo {
-    /// In: size of this structure. Out: the size that the kernel knows.
+    /// What the kernel knows of this structure.
     pub size: u32,
     /// `LTT_FILE_*`.
     pub flags: u32,
@@ -432,6 +460,17 @@ pub struct LttFileInfo {
     pub channel: LttInfoChannel,
 }
 
+/// Size of [`LttFileInfo`] in version 2 of the ABI.
+pub const LTT_FILE_INFO_SIZE_VER2: u32 = 304;
+/// Size of [`LttRingPositions`] in version 2 of the ABI.
+pub const LTT_RING_POSITIONS_SIZE_VER2: u32 = 32;
+/// Size of [`LttPositions`] in version 2 of the ABI.
+pub const LTT_POSITIONS_SIZE_VER2: u32 = 24;
+/// Size of [`LttConsume`] in version 2 of the ABI.
+pub const LTT_CONSUME_SIZE_VER2: u32 = 16;
+/// Size of [`LttEndSubbuf`] in version 2 of the ABI.
+pub const LTT_END_SUBBUF_SIZE_VER2: u32 = 8;
+
 /// Positions of one ring.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
@@ -460,6 +499,10 @@ pub struct LttPositions {
     pub nr_rings: u32,
     /// Out: `LTT_FILE_*`.
     pub flags: u32,
+    /// In: the caller's size of [`LttRingPositions`].
+    pub stride: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// Moves the position up to which a ring was consumed ([`LTT_IOC_CONSUME`]).
@@ -500,10 +543,10 @@ const fn ioc<T>(direction: u32, nr: u32) -> u32 {
 }
 
 /// Reads a [`LttFileInfo`].
-pub const LTT_IOC_INFO: u32 = ioc::<LttFileInfo>(IOC_READ | IOC_WRITE, 0xe0);
+pub const LTT_IOC_INFO: u32 = ioc::<LttFileInfo>(IOC_READ, 0x20);
 /// Reads all positions.
-pub const LTT_IOC_POSITIONS: u32 = ioc::<LttPositions>(IOC_READ | IOC_WRITE, 0xe1);
+pub const LTT_IOC_POSITIONS: u32 = ioc::<LttPositions>(IOC_READ | IOC_WRITE, 0x21);
 /// Moves one ring's consumed position.
-pub const LTT_IOC_CONSUME: u32 = ioc::<LttConsume>(IOC_WRITE, 0xe2);
+pub const LTT_IOC_CONSUME: u32 = ioc::<LttConsume>(IOC_WRITE, 0x22);
 /// Ends the current sub-buffer of a ring of a CPU, on that CPU.
-pub const LTT_IOC_END_SUBBUF: u32 = ioc::<LttEndSubbuf>(IOC_WRITE, 0xe3);
+pub const LTT_IOC_END_SUBBUF: u32 = ioc::<LttEndSubbuf>(IOC_WRITE, 0x23);

@@ -61,17 +61,22 @@ fn facts() -> Facts {
     });
     structure!(f, LttTracebuf = "ltt_tracebuf" {
         buffers, buffers_len, control, control_len, info, info_len, signo, flags,
+        buffers_stride, control_stride, nr_slots, status,
     });
     structure!(f, LttInfoSlot = "ltt_info_slot" { generation, active, filter, nr_channels, reserved });
     structure!(f, LttInfo = "ltt_info" {
-        magic, version, seq, clock, clock_freq, generation, active, nr_cpus, reserved, slot,
+        magic, version, seq, size, generation, active, nr_cpus, nr_slots, nr_channels, slot_offset,
+        slot_stride, trace_offset, trace_stride, filter_offset, filter_stride, channel_offset,
+        channel_stride, rules_size, reserved,
     });
     structure!(f, LttInfoChannel = "ltt_info_channel" {
         name, buffers_offset, control_offset, subbuf_size, subbuf_count, nr_rings, control_stride,
         scope, mode, protocol, filter, reserved,
     });
-    structure!(f, LttInfoTrace = "ltt_info_trace" { name, generation, reserved, channel });
-    structure!(f, LttInfoFilter = "ltt_info_filter" { generation, len, reserved, rules });
+    structure!(f, LttInfoTrace = "ltt_info_trace" {
+        name, generation, clock, reserved0, clock_freq, reserved,
+    });
+    structure!(f, LttInfoFilter = "ltt_info_filter" { generation, len, reserved });
     structure!(f, LttInfoRule = "ltt_info_rule" { channel, flags, len });
     structure!(f, LttRingControl = "ltt_ring_control" {
         head, lost, time, ids, claimed, owner, waiters, readers, reserved, reserved0, consumed, reserved1,
@@ -85,7 +90,7 @@ fn facts() -> Facts {
         start, now, sunk, reserved, trace, channel,
     });
     structure!(f, LttRingPositions = "ltt_ring_positions" { head, lost, claimed, consumed });
-    structure!(f, LttPositions = "ltt_positions" { rings, nr_rings, flags });
+    structure!(f, LttPositions = "ltt_positions" { rings, nr_rings, flags, stride, reserved });
     structure!(f, LttConsume = "ltt_consume" { ring, reserved, position });
     structure!(f, LttEndSubbuf = "ltt_end_subbuf" { ring, reserved });
     structure!(f, LttCrashReserved = "ltt_crash_reserved" {
@@ -95,7 +100,9 @@ fn facts() -> Facts {
         magic, version, page_size, entry_size, clock, sum, directory, boot,
     });
     structure!(f, LttCrashPage = "ltt_crash_page" { magic, next, reserved });
-    structure!(f, LttCrashTrace = "ltt_crash_trace" { generation, name, slot, active, start });
+    structure!(f, LttCrashTrace = "ltt_crash_trace" {
+        generation, name, slot, active, start, clock, clock_unstable,
+    });
     structure!(f, LttCrashChannel = "ltt_crash_channel" { trace, index, reserved, channel });
     structure!(f, LttCrashProcess = "ltt_crash_process" {
         process, start_time, pid, uid, dead, reserved, comm,
@@ -105,10 +112,13 @@ fn facts() -> Facts {
     structure!(f, LttCrashEntry = "ltt_crash_entry" { kind, reserved, serial, words });
 
     constants!(f: LTT_ABI_VERSION, LTT_MAX_TRACES, LTT_MAX_CHANNELS, LTT_NAME_LEN, LTT_COMM_LEN,
-        PR_LTT_GET_ABI, LTT_INFO_MAGIC, LTT_INFO_PAGE, LTT_CLOCK_TSC, LTT_CLOCK_CNTVCT,
+        PR_LTT_GET_ABI, LTT_INFO_MAGIC, LTT_TRACEBUF_SIZE_VER2, LTT_TRACEBUF_LIMITED,
+        LTT_CLOCK_MONOTONIC, LTT_FILE_CLOCK_UNSTABLE, LTT_FILE_INFO_SIZE_VER2,
+        LTT_RING_POSITIONS_SIZE_VER2, LTT_POSITIONS_SIZE_VER2, LTT_CONSUME_SIZE_VER2,
+        LTT_END_SUBBUF_SIZE_VER2, LTT_CLOCK_TSC, LTT_CLOCK_CNTVCT,
         LTT_CLOCK_TIME, LTT_SCOPE_CPU, LTT_SCOPE_THREAD, LTT_SCOPE_GLOBAL, LTT_SCOPE_MM_CID, LTT_MODE_DISCARD,
         LTT_MODE_OVERWRITE, LTT_MODE_BLOCK, LTT_PROTOCOL_RSEQ, LTT_PROTOCOL_SHARED, LTT_CHANNEL_CONTROL,
-        LTT_CHANNEL_MAIN, LTT_RULES_LEN, LTT_RULE_REFUSE, LTT_RULE_CONTEXT, LTT_MAX_CONTEXTS,
+        LTT_CHANNEL_MAIN, LTT_RULE_REFUSE, LTT_RULE_CONTEXT, LTT_MAX_CONTEXTS,
         LTT_SUBBUF_MAGIC, LTT_PLACE_TAKEN, LTT_PLACE_LAP_SHIFT, LTT_ID_BITS, LTT_ID_NONE, LTT_ID_MIN, LTT_ID_MAX,
         LTT_ID_LOST, LTT_LOST_WORD, LTT_ID_META, LTT_ID_LONG, LTT_ID_TIME, LTT_ID_PAD, LTT_LONG_LEN_MASK, LTT_LONG_ID_SHIFT,
         LTT_LONG_ID_MASK, LTT_LONG_DONE, LTT_LONG_BUSY, LTT_META_MAX, LTT_FILE_DEAD,

@@ -4,8 +4,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use usertrace_sys::uapi::{
-    LTT_INFO_PAGE, LTT_MAX_TRACES, LTT_SUBBUF_MAGIC, LttInfo, LttInfoChannel, LttInfoTrace,
-    LttRingControl, LttSubbuf, LttTracebuf,
+    LTT_SUBBUF_MAGIC, LttInfo, LttInfoChannel, LttInfoSlot, LttInfoTrace, LttRingControl,
+    LttSubbuf, LttTracebuf,
 };
 use usertrace_sys::{Calls, Errno, Update};
 
@@ -16,6 +16,31 @@ pub struct Areas {
     pub calls: Calls,
     /// Where the areas are.
     pub at: LttTracebuf,
+}
+
+/// Slots that the kernel has.
+pub const SLOTS: usize = 16;
+
+/// What the info area says of a slot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Detail {
+    /// In short.
+    pub slot: LttInfoSlot,
+    /// The trace.
+    pub trace: LttInfoTrace,
+    /// All channels that there can be.
+    pub channel: Vec<LttInfoChannel>,
+}
+
+impl Detail {
+    /// Nothing is said of a trace.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let mut channels = self.channel.iter();
+        self.slot == LttInfoSlot::default()
+            && self.trace == LttInfoTrace::default()
+            && channels.all(|channel| *channel == LttInfoChannel::default())
+    }
 }
 
 /// The system calls of this kernel.
@@ -60,7 +85,7 @@ impl Areas {
 
     /// The slot with this address.
     fn slot(&self, address: usize) -> Slot {
-        let len = (self.at.buffers_len as usize) / LTT_MAX_TRACES;
+        let len = self.at.buffers_stride as usize;
         let offset = address - self.at.buffers as usize;
         assert_eq!(offset % len, 0, "a slot's start");
         Slot {
@@ -86,17 +111,24 @@ impl Areas {
 
     /// The first part of the info area, and the part of one slot, as they were at the same moment.
     #[must_use]
-    pub fn info(&self, slot: usize) -> (LttInfo, LttInfoTrace) {
+    pub fn info(&self, slot: usize) -> (LttInfo, Detail) {
         let seq = self.info_word(std::mem::offset_of!(LttInfo, seq));
         loop {
             // Pairs with the kernel's release when it has written all.
             let begun = seq.load(Ordering::Acquire);
-            let info = self.copy(0);
-            let trace = self.copy((1 + slot) * LTT_INFO_PAGE);
+            let info: LttInfo = self.copy(0);
+            let at = |offset: u32, stride: u32, n: usize| offset as usize + n * stride as usize;
+            let trace = at(info.trace_offset, info.trace_stride, slot);
+            let channel = |n| self.copy(trace + at(info.channel_offset, info.channel_stride, n));
+            let detail = Detail {
+                slot: self.copy(at(info.slot_offset, info.slot_stride, slot)),
+                trace: self.copy(trace),
+                channel: (0..info.nr_channels as usize).map(channel).collect(),
+            };
             // Pairs with the kernel's barrier before it begins to write.
             fence(Ordering::Acquire);
             if begun.is_multiple_of(2) && seq.load(Ordering::Relaxed) == begun {
-                return (info, trace);
+                return (info, detail);
             }
             std::hint::spin_loop();
         }
@@ -152,7 +184,7 @@ impl Slot {
         let info = self.channel(channel);
         let len = info.subbuf_size as usize * info.subbuf_count as usize;
         let control = self.areas.at.control as usize
-            + self.areas.at.control_len as usize / LTT_MAX_TRACES * self.index
+            + self.areas.at.control_stride as usize * self.index
             + info.control_offset as usize
             + ring * info.control_stride as usize;
         Ring {

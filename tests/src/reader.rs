@@ -74,6 +74,18 @@ impl Reader {
     pub fn look(
         &mut self,
         mut tell: impl FnMut(usize, (u32, u64)),
+        gap: impl FnMut(usize, GapKind),
+    ) -> bool {
+        self.look_with_times(|ring, _, event| tell(ring, event), gap)
+    }
+
+    /// Likewise, tells of the time of each event, too.
+    ///
+    /// # Panics
+    /// If the kernel refuses.
+    pub fn look_with_times(
+        &mut self,
+        mut tell: impl FnMut(usize, u64, (u32, u64)),
         mut gap: impl FnMut(usize, GapKind),
     ) -> bool {
         let info = self.file.info().expect("LTT_IOC_INFO");
@@ -94,7 +106,9 @@ impl Reader {
                 &Numbered,
                 &mut |item: Item<'_>| {
                     match item {
-                        Item::Record { payload, .. } => tell(ring, event::read(payload)),
+                        Item::Record { time, payload, .. } => {
+                            tell(ring, time, event::read(payload));
+                        }
                         Item::Gap { kind } => gap(ring, kind),
                         Item::SubBuffer { .. } | Item::Overwritten { .. } => {}
                     }

@@ -9,9 +9,32 @@ use usertrace_sys::uapi::LTT_CLOCK_CNTVCT as THIS_CLOCK;
 /// Which clock [`cycles`] reads: `LTT_CLOCK_*` of the header `linux/ltt.h`.
 pub const NUMBER: u32 = THIS_CLOCK;
 
+/// The clock of a trace: what the kernel names in `ltt_info_trace.clock`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// [`cycles`].
+    Processor,
+    /// [`monotonic`]: where the processor's counter is not valid. The event path does not know of
+    /// it.
+    Monotonic,
+}
+
+/// `CLOCK_MONOTONIC`, in ns. By the vDSO, where the kernel's clock source allows that; leaves
+/// `errno` alone.
+#[must_use]
+pub fn monotonic() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: writes to `time` alone. It cannot fail: every kernel has the clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 /// Reads the processor's counter that time stamps are made of.
 ///
-/// It is the same one that the kernel names in `ltt_info.clock`; no conversion, no system call.
+/// No conversion, no system call.
 #[inline(always)]
 #[must_use]
 pub fn cycles() -> u64 {
@@ -71,6 +94,14 @@ mod tests {
             assert!(before <= now);
             before = now;
         }
+    }
+
+    #[test]
+    fn the_monotonic_clock_is_that_of_the_system() {
+        let before = monotonic();
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        let after = monotonic();
+        assert!(after - before >= 2_000_000);
     }
 
     #[test]

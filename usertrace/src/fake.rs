@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use usertrace_sys::uapi::*;
 use usertrace_sys::{Errno, Update};
 
+use crate::limits::{CHANNELS, RULES_LEN, SLOTS};
 use crate::metadata::{Contexts, Description, Event, EventTable, InChannel};
 use crate::ring::{
     Format, Frozen, Geometry, Item, MetaLengths, Patience, PayloadLengths, Positions, RingReader,
@@ -18,7 +19,16 @@ use crate::ring::{
 use crate::runtime::Kernel;
 use crate::writer::{Mode, Protocol, Scope};
 
-const INFO_LEN: usize = (1 + 2 * LTT_MAX_TRACES) * LTT_INFO_PAGE;
+/// Between the parts of the info area.
+const INFO_PAGE: usize = 4096;
+const INFO_LEN: usize = (1 + 2 * SLOTS) * INFO_PAGE;
+/// Where the slots are. Not right behind the head, so that nobody can take it for granted.
+const SLOT_OFFSET: usize = size_of::<LttInfo>() + 64;
+const SLOT_STRIDE: usize = size_of::<LttInfoSlot>() + 8;
+/// Where the channels are in the part of a trace, likewise.
+const CHANNEL_OFFSET: usize = size_of::<LttInfoTrace>() + 8;
+const CHANNEL_STRIDE: usize = size_of::<LttInfoChannel>() + 16;
+
 const STRIDE: usize = size_of::<LttRingControl>();
 /// Processes that can have areas.
 const PROCESSES: usize = 4;
@@ -46,9 +56,11 @@ impl Default for Sizes {
 struct Table {
     lock: AtomicU32,
     generation: AtomicU64,
-    traces: [Trace; LTT_MAX_TRACES],
+    traces: [Trace; SLOTS],
     processes: [Process; PROCESSES],
     fail: AtomicU32,
+    /// `LTT_CLOCK_*` of all traces.
+    clock: AtomicU32,
     /// Calls of `ltt_update`.
     updates: AtomicU64,
     /// Buffers that somebody wrote to between giving them up and getting them again.
@@ -60,8 +72,8 @@ struct Trace {
     generation: AtomicU64,
     state: AtomicU32,
     /// The trace's, and those of the channels behind main.
-    filters: [AtomicU32; LTT_MAX_CHANNELS],
-    modes: [AtomicU32; LTT_MAX_CHANNELS],
+    filters: [AtomicU32; CHANNELS],
+    modes: [AtomicU32; CHANNELS],
     /// A bit for each channel that overwrote once.
     overwrote: AtomicU32,
 }
@@ -87,10 +99,10 @@ struct Process {
     pid: AtomicU32,
     signo: AtomicU32,
     /// Generations of the traces whose buffers it was given.
-    given: [AtomicU64; LTT_MAX_TRACES],
+    given: [AtomicU64; SLOTS],
     /// Slots of which it gave up a buffer, and got no other since: nobody may write there.
     given_up: AtomicU32,
-    switches: [AtomicU32; LTT_MAX_TRACES],
+    switches: [AtomicU32; SLOTS],
 }
 
 /// The fake kernel.
@@ -185,7 +197,12 @@ impl Fake {
         )
         .cast::<Table>();
         // SAFETY: fresh memory of that size.
-        unsafe { table.write(Table::default()) };
+        unsafe {
+            table.write(Table {
+                clock: AtomicU32::new(crate::clock::NUMBER),
+                ..Table::default()
+            });
+        }
         let nr_rings = |scope: &Option<Scope>| match scope {
             None => 0,
             Some(Scope::Cpu | Scope::MmCid) => nr_cpus,
@@ -249,7 +266,7 @@ impl Fake {
     }
 
     fn process_offset(&self, process: usize) -> usize {
-        INFO_LEN + process * LTT_MAX_TRACES * (self.buffers_slot_len() + self.control_slot_len())
+        INFO_LEN + process * SLOTS * (self.buffers_slot_len() + self.control_slot_len())
     }
 
     /// Where, in all memory, a ring is; and its control block.
@@ -261,7 +278,7 @@ impl Fake {
         cpu: usize,
     ) -> (usize, usize) {
         let buffers = self.process_offset(process);
-        let control = buffers + LTT_MAX_TRACES * self.buffers_slot_len();
+        let control = buffers + SLOTS * self.buffers_slot_len();
         let before = (0..channel).map(|before| self.rings_len(before));
         let blocks_before = self.nr_rings[..channel].iter().map(|&rings| rings as usize);
         let (first, first_block) = (before.sum::<usize>(), blocks_before.sum::<usize>());
@@ -310,7 +327,7 @@ impl Fake {
         };
         for (slot, trace) in table.traces.iter().enumerate() {
             let generation = trace.generation.load(Ordering::Relaxed);
-            let head = std::mem::offset_of!(LttInfo, slot) + slot * size_of::<LttInfoSlot>();
+            let head = SLOT_OFFSET + slot * SLOT_STRIDE;
             long(head, generation);
             word(head + 8, trace.is_active().into());
             word(head + 12, trace.filters[0].load(Ordering::Relaxed));
@@ -320,20 +337,22 @@ impl Fake {
                 0
             };
             word(head + 16, nr_channels);
-            let filter = (1 + LTT_MAX_TRACES + slot) * LTT_INFO_PAGE;
+            let filter = (1 + SLOTS + slot) * INFO_PAGE;
             long(
                 filter + std::mem::offset_of!(LttInfoFilter, generation),
                 generation,
             );
-            let page = (1 + slot) * LTT_INFO_PAGE;
+            let page = (1 + slot) * INFO_PAGE;
             long(
                 page + std::mem::offset_of!(LttInfoTrace, generation),
                 generation,
             );
+            word(
+                page + std::mem::offset_of!(LttInfoTrace, clock),
+                self.table().clock.load(Ordering::Relaxed),
+            );
             for channel in 0..self.scopes.len() {
-                let at = page
-                    + std::mem::offset_of!(LttInfoTrace, channel)
-                    + channel * size_of::<LttInfoChannel>();
+                let at = page + CHANNEL_OFFSET + channel * CHANNEL_STRIDE;
                 let (buffers, control) = self.ring_offset(0, 0, channel, 0);
                 let (buffers0, control0) = self.ring_offset(0, 0, 0, 0);
                 let field = |offset| at + offset;
@@ -380,7 +399,31 @@ impl Fake {
                 );
             }
         }
-        word(std::mem::offset_of!(LttInfo, clock), LTT_CLOCK_TSC);
+        for (offset, value) in [
+            (std::mem::offset_of!(LttInfo, size), size_of::<LttInfo>()),
+            (std::mem::offset_of!(LttInfo, nr_slots), SLOTS),
+            (std::mem::offset_of!(LttInfo, nr_channels), CHANNELS),
+            (std::mem::offset_of!(LttInfo, slot_offset), SLOT_OFFSET),
+            (std::mem::offset_of!(LttInfo, slot_stride), SLOT_STRIDE),
+            (std::mem::offset_of!(LttInfo, trace_offset), INFO_PAGE),
+            (std::mem::offset_of!(LttInfo, trace_stride), INFO_PAGE),
+            (
+                std::mem::offset_of!(LttInfo, filter_offset),
+                (1 + SLOTS) * INFO_PAGE,
+            ),
+            (std::mem::offset_of!(LttInfo, filter_stride), INFO_PAGE),
+            (
+                std::mem::offset_of!(LttInfo, channel_offset),
+                CHANNEL_OFFSET,
+            ),
+            (
+                std::mem::offset_of!(LttInfo, channel_stride),
+                CHANNEL_STRIDE,
+            ),
+            (std::mem::offset_of!(LttInfo, rules_size), RULES_LEN),
+        ] {
+            word(offset, value as u32);
+        }
         word(std::mem::offset_of!(LttInfo, version), LTT_ABI_VERSION);
         word(std::mem::offset_of!(LttInfo, magic), LTT_INFO_MAGIC);
         word(std::mem::offset_of!(LttInfo, nr_cpus), self.nr_rings[0]);
@@ -400,7 +443,7 @@ impl Fake {
     /// Creates a trace, in a slot of which no process has the buffer of an earlier one; nothing if there is no such slot.
     pub fn create(&self) -> Option<usize> {
         self.locked(|table| {
-            let slot = (0..LTT_MAX_TRACES).find(|&slot| {
+            let slot = (0..SLOTS).find(|&slot| {
                 table.traces[slot].generation.load(Ordering::Relaxed) == 0
                     && table
                         .processes
@@ -439,11 +482,11 @@ impl Fake {
 
     /// Writes the rules of a slot, as bytes that need not be rules.
     fn write_rules(&self, slot: usize, rules: &[u8]) {
-        let page = (1 + LTT_MAX_TRACES + slot) * LTT_INFO_PAGE;
+        let page = (1 + SLOTS + slot) * INFO_PAGE;
         let len: &AtomicU32 = self.at(page + std::mem::offset_of!(LttInfoFilter, len));
         len.store(rules.len() as u32, Ordering::Relaxed);
-        let at = page + std::mem::offset_of!(LttInfoFilter, rules);
-        for (n, &byte) in rules.iter().take(LTT_RULES_LEN).enumerate() {
+        let at = page + size_of::<LttInfoFilter>();
+        for (n, &byte) in rules.iter().take(RULES_LEN).enumerate() {
             self.at::<AtomicU8>(at + n).store(byte, Ordering::Relaxed);
         }
     }
@@ -540,6 +583,21 @@ impl Fake {
             table.traces[slot]
                 .state
                 .store(Trace::NEW, Ordering::Relaxed);
+            self.publish(table);
+        });
+    }
+
+    /// Changes a word of the info area, which the next change of a trace may change back. Returns
+    /// what it was.
+    pub fn set_info_word(&self, offset: usize, value: u32) -> u32 {
+        assert!(offset + 4 <= INFO_LEN && offset.is_multiple_of(4));
+        self.at::<AtomicU32>(offset).swap(value, Ordering::Relaxed)
+    }
+
+    /// Gives all traces a clock, `LTT_CLOCK_*`.
+    pub fn set_clock(&self, clock: u32) {
+        self.locked(|table| {
+            table.clock.store(clock, Ordering::Relaxed);
             self.publish(table);
         });
     }
@@ -820,8 +878,8 @@ unsafe impl Kernel for Fake {
         }
         self.locked(|table| {
             let (buffers_len, control_len) = (
-                LTT_MAX_TRACES * self.buffers_slot_len(),
-                LTT_MAX_TRACES * self.control_slot_len(),
+                SLOTS * self.buffers_slot_len(),
+                SLOTS * self.control_slot_len(),
             );
             if self.me(table).is_none() {
                 let process = self.processes();
@@ -858,7 +916,10 @@ unsafe impl Kernel for Fake {
                 info,
                 info_len: INFO_LEN as u64,
                 signo,
-                flags: 0,
+                buffers_stride: self.buffers_slot_len() as u64,
+                control_stride: self.control_slot_len() as u64,
+                nr_slots: SLOTS as u32,
+                ..LttTracebuf::default()
             })
         })
     }
@@ -878,7 +939,7 @@ unsafe impl Kernel for Fake {
                 None => {
                     let is_new =
                         |slot: &usize| table.traces[*slot].is_laid_out() && given(*slot) == 0;
-                    let new = (0..LTT_MAX_TRACES).find(is_new);
+                    let new = (0..SLOTS).find(is_new);
                     let Some(slot) = new else {
                         return Ok(Update::default());
                     };
@@ -892,7 +953,7 @@ unsafe impl Kernel for Fake {
                     ));
                     slot
                 }
-                Some(address) => (0..LTT_MAX_TRACES)
+                Some(address) => (0..SLOTS)
                     .find(|&slot| {
                         address.as_ptr().addr() as u64 == self.area(base, slot) && given(slot) != 0
                     })

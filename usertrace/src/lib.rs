@@ -20,6 +20,7 @@ pub mod export;
 #[cfg(feature = "fake")]
 #[doc(hidden)]
 pub mod fake;
+mod limits;
 #[cfg(feature = "fast")]
 pub mod metadata;
 pub mod probe;

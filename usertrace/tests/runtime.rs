@@ -6,19 +6,21 @@
 #[allow(unreachable_pub, reason = "other tests use it, too")]
 mod counts;
 
+use std::mem::offset_of;
 use std::process::ExitCode;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use counts::counts;
 use libtest_mimic::{Arguments, Failed, Trial};
+use usertrace::clock;
 use usertrace::fake::process::{child, wait};
 use usertrace::fake::{Fake, Seen, Sizes};
-use usertrace::runtime::{Kernel, Refused, init_with};
+use usertrace::runtime::{Kernel, Refused, Told, init_with};
 use usertrace::writer::{Mode, Prefault, Scope};
 use usertrace::{Errno, Outcome, Status, event};
 use usertrace_sys::Update;
-use usertrace_sys::uapi::LttTracebuf;
+use usertrace_sys::uapi::{LTT_CLOCK_MONOTONIC, LTT_TRACEBUF_LIMITED, LttInfo, LttTracebuf};
 
 usertrace::tracepoint! {
     /// All types.
@@ -717,6 +719,272 @@ fn e3_rings_of_each_scope() {
         };
         assert_eq!(wait(child(test)), 0, "{scope:?}");
     }
+}
+
+/// Where the processor's counter is not valid, times are those of `CLOCK_MONOTONIC`, in order in
+/// each ring.
+fn e3_times_of_the_monotonic_clock() {
+    for scope in [Scope::Cpu, Scope::Thread, Scope::Global, Scope::MmCid] {
+        let test = || {
+            let fake = Fake::with_scope(Sizes::default(), scope);
+            fake.set_clock(LTT_CLOCK_MONOTONIC);
+            let fake = attach_to(fake);
+            let slot = fake.create().unwrap();
+            fake.start(slot);
+            update();
+            let (threads, each) = (4, 300);
+            let before = clock::monotonic();
+            std::thread::scope(|scope| {
+                for thread in 0..threads {
+                    scope.spawn(move || {
+                        for n in 0..each {
+                            let number = thread * each + n;
+                            assert_eq!(event!(numbered, number), Outcome::Recorded);
+                            assert_eq!(event!(text, "some text"), Outcome::Recorded);
+                            if n % 100 == 0 {
+                                let text = "x".repeat(2500);
+                                assert_eq!(event!(text, &text), Outcome::Recorded);
+                            }
+                        }
+                    });
+                }
+            });
+            let after = clock::monotonic();
+            assert_eq!(fake.lost(0, slot), 0);
+            let events = fake.events(0, slot);
+            assert!(numbers(&events).into_iter().eq(0..threads * each));
+            for pair in events.windows(2) {
+                let in_order = pair[0].ring != pair[1].ring || pair[0].time <= pair[1].time;
+                assert!(in_order, "{} {}", pair[0].time, pair[1].time);
+            }
+            assert!(
+                events
+                    .iter()
+                    .all(|seen| (before..=after).contains(&seen.time))
+            );
+            let stats = usertrace::stats().next().unwrap();
+            assert_eq!((stats.refused, stats.lost), (None, 0));
+        };
+        assert_eq!(wait(child(test)), 0, "{scope:?}");
+    }
+}
+
+/// A ring of such a trace is used again and again: sub-buffers begin, and are lost, as always.
+fn e3_the_monotonic_clock_in_small_rings() {
+    for scope in [Scope::Cpu, Scope::Thread, Scope::Global, Scope::MmCid] {
+        let test = || {
+            let fake = Fake::with_scope(small(), scope);
+            fake.set_clock(LTT_CLOCK_MONOTONIC);
+            let fake = attach_to(fake);
+            let slot = fake.create().unwrap();
+            fake.start(slot);
+            update();
+            let mut lost = 0;
+            for n in 0..2000 {
+                match event!(numbered, n) {
+                    Outcome::Recorded => {}
+                    Outcome::Lost => lost += 1,
+                    Outcome::Off => panic!("{n}"),
+                }
+                if n % 100 == 0 {
+                    fake.consume(0, slot);
+                }
+            }
+            assert_eq!(fake.lost(0, slot), lost);
+            let events = fake.events(0, slot);
+            assert!(!events.is_empty());
+            assert!(events.iter().all(|seen| seen.time <= clock::monotonic()));
+        };
+        assert_eq!(wait(child(test)), 0, "{scope:?}");
+    }
+}
+
+/// A trace whose clock this library cannot read is left alone, and one behind it is not.
+fn e3_a_clock_that_is_not_known() {
+    let fake = attach(small());
+    fake.set_clock(77);
+    let slot = fake.create().unwrap();
+    fake.start(slot);
+    update();
+    assert_eq!(event!(numbered, 1), Outcome::Off);
+    let stats = usertrace::stats().next().unwrap();
+    assert_eq!(stats.refused, Some(Refused::Clock));
+    fake.destroy(slot);
+    fake.set_clock(clock::NUMBER);
+    update();
+    let slot = fake.create().unwrap();
+    fake.start(slot);
+    update();
+    assert_eq!(event!(numbered, 2), Outcome::Recorded);
+    assert_eq!(numbers(&fake.events(0, slot)), [2]);
+}
+
+/// A kernel that tells something else of the areas.
+struct TellsElse {
+    fake: &'static Fake,
+    tell: fn(&mut LttTracebuf),
+    /// It gives no buffers.
+    passes_over: bool,
+}
+
+// SAFETY: the fake kernel keeps the promises; what is told else is either refused, or less than
+// there is.
+unsafe impl Kernel for TellsElse {
+    fn alloc_tracebuf(&self, signo: u32) -> Result<LttTracebuf, Errno> {
+        let mut areas = self.fake.alloc_tracebuf(signo)?;
+        (self.tell)(&mut areas);
+        Ok(areas)
+    }
+
+    fn update(&self, buffer: &mut Option<NonNull<u8>>) -> Result<Update, Errno> {
+        if self.passes_over && buffer.is_none() {
+            return Ok(Update::default());
+        }
+        self.fake.update(buffer)
+    }
+
+    fn switch(&self, buffer: NonNull<u8>) -> Result<(), Errno> {
+        self.fake.switch(buffer)
+    }
+}
+
+fn attach_else(tell: fn(&mut LttTracebuf), passes_over: bool) -> (&'static Fake, Status) {
+    let fake = Fake::new(small());
+    let kernel: &TellsElse = Box::leak(Box::new(TellsElse {
+        fake,
+        tell,
+        passes_over,
+    }));
+    (fake, init_with(|| Ok(kernel)))
+}
+
+/// What a hostile or newer kernel tells of the areas is checked, and named.
+fn c1_areas_that_cannot_be_are_named() {
+    let cases: [(Told, fn(&mut LttTracebuf)); 13] = [
+        (Told::Slots, |areas| areas.nr_slots = 0),
+        (Told::Slots, |areas| areas.nr_slots = 33),
+        (Told::Slots, |areas| areas.nr_slots = u32::MAX),
+        (Told::BuffersStride, |areas| areas.buffers_stride = 0),
+        (Told::BuffersStride, |areas| areas.buffers_stride += 4),
+        (Told::BuffersStride, |areas| areas.buffers_stride *= 2),
+        (Told::BuffersStride, |areas| {
+            areas.buffers_stride = u64::MAX - 7
+        }),
+        (Told::ControlStride, |areas| areas.control_stride = 1 << 60),
+        (Told::InfoLen, |areas| areas.info_len = 120),
+        (Told::Buffers, |areas| areas.buffers = 0),
+        (Told::Control, |areas| areas.control |= 1),
+        (Told::Info, |areas| areas.info_len = u64::MAX),
+        (Told::Info, |areas| areas.info = 0),
+    ];
+    for (told, tell) in cases {
+        let test = || {
+            let (_, status) = attach_else(tell, false);
+            let Status::BadArea(bad) = status else {
+                panic!("{status:?}");
+            };
+            assert_eq!(bad.told, told);
+            let text = status.to_string();
+            assert!(text.contains("ltt_tracebuf."), "{text}");
+            assert_eq!(event!(numbered, 1), Outcome::Off);
+        };
+        assert_eq!(wait(child(test)), 0, "{told:?}");
+    }
+}
+
+/// Likewise, what the info area tells of itself.
+fn c8_an_info_area_that_cannot_be_is_named() {
+    let cases = [
+        (Told::Version, offset_of!(LttInfo, version), 3),
+        (Told::InfoSlots, offset_of!(LttInfo, nr_slots), 15),
+        (Told::Channels, offset_of!(LttInfo, nr_channels), 0),
+        (Told::Channels, offset_of!(LttInfo, nr_channels), 33),
+        (Told::SlotOffset, offset_of!(LttInfo, slot_offset), u32::MAX),
+        (Told::SlotOffset, offset_of!(LttInfo, slot_offset), 132),
+        (Told::SlotOffset, offset_of!(LttInfo, slot_stride), 24),
+        (
+            Told::SlotOffset,
+            offset_of!(LttInfo, slot_stride),
+            u32::MAX - 7,
+        ),
+        (
+            Told::TraceOffset,
+            offset_of!(LttInfo, trace_offset),
+            1 << 20,
+        ),
+        (
+            Told::TraceOffset,
+            offset_of!(LttInfo, trace_stride),
+            1 << 30,
+        ),
+        (Told::ChannelOffset, offset_of!(LttInfo, trace_stride), 8),
+        (
+            Told::ChannelOffset,
+            offset_of!(LttInfo, channel_stride),
+            104,
+        ),
+        (
+            Told::ChannelOffset,
+            offset_of!(LttInfo, channel_offset),
+            4096,
+        ),
+        (
+            Told::FilterOffset,
+            offset_of!(LttInfo, filter_offset),
+            1 << 31,
+        ),
+        (Told::FilterOffset, offset_of!(LttInfo, filter_stride), 8),
+        (Told::RulesSize, offset_of!(LttInfo, rules_size), 4079),
+        (
+            Told::RulesSize,
+            offset_of!(LttInfo, rules_size),
+            u32::MAX - 3,
+        ),
+    ];
+    for (told, offset, value) in cases {
+        let test = || {
+            let fake = Fake::new(small());
+            let slot = fake.create().unwrap();
+            fake.start(slot);
+            let was = fake.set_info_word(offset, value);
+            assert_ne!(was, value);
+            let status = init_with(|| Ok(fake));
+            let Status::BadArea(bad) = status else {
+                panic!("{status:?}");
+            };
+            assert_eq!(bad.told, told);
+            let text = status.to_string();
+            assert!(text.contains("ltt_info."), "{text}");
+            assert_eq!(event!(numbered, 1), Outcome::Off);
+        };
+        assert_eq!(wait(child(test)), 0, "{told:?} {value}");
+    }
+}
+
+/// A limit of the address space made the slots so small that the kernel passes over a trace: that
+/// is told.
+fn c2_a_trace_that_does_not_fit_is_told() {
+    let (fake, status) = attach_else(
+        |areas| {
+            areas.buffers_stride = 4096;
+            areas.status = LTT_TRACEBUF_LIMITED;
+        },
+        true,
+    );
+    assert_eq!(status, Status::Attached);
+    assert_eq!(usertrace::report().limited, Some(4096));
+    let text = usertrace::report().to_string();
+    assert!(text.contains("RLIMIT_AS"), "{text}");
+    let slot = fake.create().unwrap();
+    fake.start(slot);
+    update();
+    assert_eq!(event!(numbered, 1), Outcome::Off);
+    let stats = usertrace::stats().next().unwrap();
+    assert_eq!(stats.refused, Some(Refused::Limited));
+    assert_eq!(stats.generation, fake.generation(slot));
+    fake.destroy(slot);
+    update();
+    assert_eq!(usertrace::stats().count(), 0);
 }
 
 /// A8: more threads than rings, one after the other; each has one for itself nevertheless.
@@ -1730,6 +1998,12 @@ fn main() -> ExitCode {
         a4_without_a_signal_calls_follow_traces,
         a4_events_of_other_scopes_follow_traces,
         e3_rings_of_each_scope,
+        e3_times_of_the_monotonic_clock,
+        e3_the_monotonic_clock_in_small_rings,
+        e3_a_clock_that_is_not_known,
+        c1_areas_that_cannot_be_are_named,
+        c8_an_info_area_that_cannot_be_is_named,
+        c2_a_trace_that_does_not_fit_is_told,
         a8_threads_take_the_rings_of_those_that_are_gone,
         another_signal,
         a_full_control_channel,

@@ -4,7 +4,13 @@
  *
  * See Documentation/trace/ltt.rst. All fields are in the machine's byte order,
  * all sizes and positions are in bytes, and all times are readings of the
- * clock that struct ltt_info names, unless a comment says otherwise.
+ * clock that struct ltt_info_trace names, unless a comment says otherwise.
+ *
+ * Structures grow at their ends. System calls and ioctls take the size of the
+ * caller's structure: the kernel takes what a smaller one lacks for zeros, and
+ * refuses a larger one with E2BIG if the rest of it is not all zeros. It fills
+ * in as much as fits, and zeros behind that. Less than the size in version 2 of
+ * the ABI, LTT_..._SIZE_VER2, is refused with EINVAL.
  */
 #ifndef _UAPI_LINUX_LTT_H
 #define _UAPI_LINUX_LTT_H
@@ -12,10 +18,15 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-#define LTT_ABI_VERSION		1
+#define LTT_ABI_VERSION		2
 
-#define LTT_MAX_TRACES		16	/* slots, traces that exist at once */
-#define LTT_MAX_CHANNELS	16	/* channels in one trace */
+/*
+ * Upper bounds, for readers that allocate memory: masks of 32 bits have a bit
+ * for each. How many there are, struct ltt_tracebuf and struct ltt_info tell.
+ */
+#define LTT_MAX_TRACES		32	/* slots, traces that exist at once */
+#define LTT_MAX_CHANNELS	32	/* channels in one trace */
+
 #define LTT_NAME_LEN		32	/* trace and channel names, with the NUL */
 #define LTT_COMM_LEN		16	/* TASK_COMM_LEN */
 
@@ -44,15 +55,28 @@ struct ltt_abi {
  * long ltt_switch(void *buffer);
  */
 struct ltt_tracebuf {
-	__u64 buffers;		/* out: the write area: LTT_MAX_TRACES slots of equal size */
+	__u64 buffers;		/* out: the write area: nr_slots slots */
 	__u64 buffers_len;
-	__u64 control;		/* out: the read/write area: LTT_MAX_TRACES slots of equal size */
+	__u64 control;		/* out: the read/write area: nr_slots slots */
 	__u64 control_len;
 	__u64 info;		/* out: the read-only area: struct ltt_info */
 	__u64 info_len;
 	__u32 signo;		/* in: signal that tells its handler of updates, 0: none */
 	__u32 flags;		/* in: 0 */
+	__u64 buffers_stride;	/* out: size of a slot of the write area */
+	__u64 control_stride;	/* out: size of a slot of the read/write area */
+	__u32 nr_slots;		/* out: at most LTT_MAX_TRACES */
+	__u32 status;		/* out: LTT_TRACEBUF_* */
 };
+
+#define LTT_TRACEBUF_SIZE_VER2	80
+
+/*
+ * RLIMIT_AS made the slots of the write area smaller: the areas take at most an
+ * eighth of it. ltt_update() passes over a trace whose rings do not fit into a
+ * slot of buffers_stride bytes, and the trace's "stats" names this process.
+ */
+#define LTT_TRACEBUF_LIMITED	0x1
 
 /*
  * The info area: written by the kernel under a seqlock, the same for every
@@ -60,31 +84,52 @@ struct ltt_tracebuf {
  * became active.
  */
 #define LTT_INFO_MAGIC		0x4c545449	/* "ITTL" */
-#define LTT_INFO_PAGE		4096		/* distance between the parts of the area */
 
+/*
+ * The clock of a trace, chosen when the trace is created: the processor's
+ * counter where that is valid, and CLOCK_MONOTONIC in ns where it is not, as
+ * where the kernel takes the TSC for unstable.
+ */
 #define LTT_CLOCK_TSC		1	/* x86: rdtsc */
 #define LTT_CLOCK_CNTVCT	2	/* arm64: cntvct_el0 */
 #define LTT_CLOCK_TIME		3	/* riscv: rdtime */
+#define LTT_CLOCK_MONOTONIC	4	/* CLOCK_MONOTONIC, in ns */
 
 struct ltt_info_slot {
 	__u64 generation;	/* of the trace in this slot, never reused; 0: no trace */
 	__u32 active;
 	__u32 filter;		/* 32-bit filter mask: bit n accepts events of log level n */
 	__u32 nr_channels;	/* 0: they can still change, and there are no buffers */
-	__u32 reserved[3];
+	__u32 reserved[3];	/* 0 */
 };
 
+/*
+ * The start of the info area. Offsets are from there, and those of channels from
+ * the start of the part of their trace. A stride is the distance from one to the
+ * next, at least the size that the structure has in version 2 of the ABI. All of
+ * them are multiples of 8.
+ */
 struct ltt_info {
 	__u32 magic;		/* LTT_INFO_MAGIC */
 	__u32 version;		/* LTT_ABI_VERSION */
 	__u32 seq;		/* seqlock: odd while the kernel writes */
-	__u32 clock;		/* LTT_CLOCK_* */
-	__u64 clock_freq;	/* of the clock, in Hz; 0: unknown */
+	__u32 size;		/* what the kernel knows of this struct */
 	__u64 generation;	/* another one after each change */
 	__u32 active;		/* one bit for each slot whose trace is active */
 	__u32 nr_cpus;		/* rings of a per-CPU channel; CPU numbers are below it */
-	__u64 reserved[3];
-	struct ltt_info_slot slot[LTT_MAX_TRACES];
+	/* All of this never changes: */
+	__u32 nr_slots;		/* as in struct ltt_tracebuf */
+	__u32 nr_channels;	/* that a trace can have, at most LTT_MAX_CHANNELS */
+	__u32 slot_offset;	/* struct ltt_info_slot, for each slot */
+	__u32 slot_stride;
+	__u32 trace_offset;	/* struct ltt_info_trace, for each slot */
+	__u32 trace_stride;
+	__u32 filter_offset;	/* struct ltt_info_filter, for each slot */
+	__u32 filter_stride;
+	__u32 channel_offset;	/* struct ltt_info_channel, for each channel of a trace */
+	__u32 channel_stride;
+	__u32 rules_size;	/* room for rules in a struct ltt_info_filter */
+	__u32 reserved[13];	/* 0 */
 };
 
 #define LTT_SCOPE_CPU		0	/* a ring for each CPU */
@@ -124,17 +169,19 @@ struct ltt_info_channel {
 	__u32 reserved[8];
 };
 
-/* The page (1 + slot) * LTT_INFO_PAGE of the info area. */
+/* The trace in a slot. Its channels are where struct ltt_info tells. */
 struct ltt_info_trace {
 	char  name[LTT_NAME_LEN];
 	__u64 generation;
-	__u64 reserved[3];
-	struct ltt_info_channel channel[LTT_MAX_CHANNELS];
+	__u32 clock;		/* LTT_CLOCK_* */
+	__u32 reserved0;	/* 0 */
+	__u64 clock_freq;	/* of the clock, in Hz; 0: unknown */
+	__u64 reserved[9];	/* 0 */
 };
 
 /*
- * The page (1 + LTT_MAX_TRACES + slot) * LTT_INFO_PAGE of the info area: which
- * events are wanted, as struct ltt_info_rule one after the other.
+ * Which events the trace in a slot wants, as struct ltt_info_rule one after the
+ * other.
  *
  * Of the rules of a channel the last one that matches decides; without one, it
  * is no. Those of channel 0 are the trace's: what they refuse goes nowhere.
@@ -146,13 +193,11 @@ struct ltt_info_trace {
  * the channel begin with, see LTT_ID_META. They do not change once there are
  * buffers.
  */
-#define LTT_RULES_LEN		4080
-
 struct ltt_info_filter {
 	__u64 generation;	/* of the trace */
-	__u32 len;		/* bytes of rules */
-	__u32 reserved;
-	__u8  rules[LTT_RULES_LEN];
+	__u32 len;		/* bytes of rules, at most rules_size */
+	__u32 reserved;		/* 0 */
+	__u8  rules[];
 };
 
 #define LTT_RULE_REFUSE		0x1	/* what matches is not wanted */
@@ -326,6 +371,8 @@ struct ltt_clock_sync {
 #define LTT_FILE_DEAD		0x1	/* the process is gone, or executed another program */
 #define LTT_FILE_STOPPED	0x2	/* the trace is not active */
 #define LTT_FILE_REMOVED	0x4	/* the trace was removed */
+#define LTT_FILE_CLOCK_UNSTABLE	0x8	/* the clock became invalid after the trace was created: */
+					/* times of different CPUs may be in a wrong order */
 
 struct ltt_file_info {
 	__u32 size;		/* out: what the kernel knows of this struct */
@@ -346,6 +393,8 @@ struct ltt_file_info {
 	struct ltt_info_channel channel;
 };
 
+#define LTT_FILE_INFO_SIZE_VER2	304
+
 struct ltt_ring_positions {
 	__u64 head;		/* as the process left it: to be checked */
 	__u64 lost;		/* likewise */
@@ -353,11 +402,18 @@ struct ltt_ring_positions {
 	__u64 consumed;		/* the kernel's own */
 };
 
+#define LTT_RING_POSITIONS_SIZE_VER2 32
+
 struct ltt_positions {
 	__u64 rings;		/* in: address of nr_rings struct ltt_ring_positions */
 	__u32 nr_rings;		/* in: room; out: how many there are */
 	__u32 flags;		/* out: LTT_FILE_* */
+	__u32 stride;		/* in: the caller's size of struct ltt_ring_positions, */
+				/* a multiple of 8 */
+	__u32 reserved;		/* 0 */
 };
+
+#define LTT_POSITIONS_SIZE_VER2	24
 
 /*
  * The first file of a channel that consumes owns what is consumed until it is
@@ -370,6 +426,8 @@ struct ltt_consume {
 	__u32 reserved;		/* 0 */
 	__u64 position;		/* consumed <= position <= head */
 };
+
+#define LTT_CONSUME_SIZE_VER2	16
 
 /*
  * Has the current sub-buffer of a ring end here, if it has records: the next
@@ -384,9 +442,12 @@ struct ltt_end_subbuf {
 	__u32 reserved;		/* 0 */
 };
 
-#define LTT_IOC_INFO		_IOWR('L', 0xe0, struct ltt_file_info)
-#define LTT_IOC_POSITIONS	_IOWR('L', 0xe1, struct ltt_positions)
-#define LTT_IOC_CONSUME		_IOW('L', 0xe2, struct ltt_consume)
-#define LTT_IOC_END_SUBBUF	_IOW('L', 0xe3, struct ltt_end_subbuf)
+#define LTT_END_SUBBUF_SIZE_VER2 8
+
+/* The size in a number is that of the caller's structure. */
+#define LTT_IOC_INFO		_IOR('L', 0x20, struct ltt_file_info)
+#define LTT_IOC_POSITIONS	_IOWR('L', 0x21, struct ltt_positions)
+#define LTT_IOC_CONSUME		_IOW('L', 0x22, struct ltt_consume)
+#define LTT_IOC_END_SUBBUF	_IOW('L', 0x23, struct ltt_end_subbuf)
 
 #endif /* _UAPI_LINUX_LTT_H */

@@ -15,7 +15,7 @@
 #define LTT_CRASH_MAGIC		0x544f4f5254544cabULL	/* also to be found by scanning */
 #define LTT_CRASH_PAGE_MAGIC	0x4745524944ab544cULL
 #define LTT_CRASH_RESERVED_MAGIC 0x5345525344ab544cULL
-#define LTT_CRASH_VERSION	1
+#define LTT_CRASH_VERSION	2
 
 /*
  * The root page. The part before "sum" is written once at boot; sum makes the
@@ -27,7 +27,7 @@ struct ltt_crash_root {
 	__u32 version;		/* LTT_CRASH_VERSION */
 	__u32 page_size;
 	__u32 entry_size;	/* sizeof(struct ltt_crash_entry) */
-	__u32 clock;		/* LTT_CLOCK_* */
+	__u32 clock;		/* LTT_CLOCK_* of the processor, which boot.cycles is of */
 	__u64 sum;
 	__u64 directory;	/* physical address of a struct ltt_crash_page */
 	struct ltt_clock_sync boot;	/* when the root was made */
@@ -68,6 +68,8 @@ struct ltt_crash_trace {
 	__u32 slot;
 	__u32 active;
 	struct ltt_clock_sync start;
+	__u32 clock;		/* LTT_CLOCK_* */
+	__u32 clock_unstable;	/* not 0: it became invalid meanwhile, as far as known */
 };
 
 /* A channel of a trace, from when its geometry is fixed. */

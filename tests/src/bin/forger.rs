@@ -106,6 +106,7 @@ fn directory(next: u64, tree: u64, depth: u32) -> [u8; PAGE] {
         slot: 0,
         active: 1,
         start: sync(),
+        ..LttCrashTrace::default()
     };
     let process = LttCrashProcess {
         process: 1,

@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use usertrace_sys::uapi::LTT_ABI_VERSION;
+
 use super::{CONTROL, MAIN, Recorded};
 use crate::runtime::filter::words;
 
@@ -20,6 +22,16 @@ pub enum ControlFsError {
          mount -t ltt ltt {CONTROL_FS}"
     )]
     Missing(PathBuf),
+    /// The kernel has another version of the ABI.
+    #[error(
+        "{root}: the kernel has version {theirs:?} of the ABI, this program knows {LTT_ABI_VERSION}"
+    )]
+    Version {
+        /// Where it is.
+        root: PathBuf,
+        /// What it says.
+        theirs: String,
+    },
     /// There is no such trace.
     #[error(
         "there is no trace {0}: usertrace list says which there are, usertrace start makes one"
@@ -120,10 +132,20 @@ impl ControlFs {
     /// When there is none.
     pub fn open(root: &Path) -> Result<Self, ControlFsError> {
         let abi = root.join("abi");
-        match fs::metadata(&abi) {
-            Ok(_) => Ok(Self {
-                root: root.to_owned(),
-            }),
+        match fs::read_to_string(&abi) {
+            Ok(text) => {
+                let mut lines = text.lines();
+                let version = lines.find_map(|line| line.strip_prefix("version "));
+                if version.and_then(|version| version.parse().ok()) != Some(LTT_ABI_VERSION) {
+                    return Err(ControlFsError::Version {
+                        root: root.to_owned(),
+                        theirs: version.unwrap_or_default().to_owned(),
+                    });
+                }
+                Ok(Self {
+                    root: root.to_owned(),
+                })
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(ControlFsError::Missing(root.to_owned()))
             }
@@ -299,6 +321,16 @@ impl TraceDir {
         })
     }
 
+    /// The clock of its events is `CLOCK_MONOTONIC`, as the processor's counter is not valid.
+    ///
+    /// # Errors
+    /// When that cannot be read.
+    pub fn is_monotonic(&self) -> Result<bool, ControlFsError> {
+        let path = self.path.join("stats");
+        let stats = fs::read_to_string(&path).map_err(io_error("read", &path))?;
+        Ok(stats.lines().any(|line| line == "clock monotonic"))
+    }
+
     /// It is to be removed as if it had been created by this.
     pub fn adopt(&mut self) {
         self.created = true;
@@ -411,9 +443,22 @@ mod tests {
     }
 
     #[test]
+    fn another_version_of_the_abi_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        for (text, named) in [("version 1\nfeatures 0x0\n", "\"1\""), ("", "\"\"")] {
+            fs::write(directory.path().join("abi"), text).unwrap();
+            let error = ControlFs::open(directory.path()).unwrap_err().to_string();
+            assert!(
+                error.contains(named) && error.contains("knows 2"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
     fn a_trace_that_fails_leaves_nothing_behind() {
         let directory = tempfile::tempdir().unwrap();
-        fs::write(directory.path().join("abi"), "").unwrap();
+        fs::write(directory.path().join("abi"), "version 2\n").unwrap();
         let control = ControlFs::open(directory.path()).unwrap();
         let asked = TraceSetup {
             subbuf_size: Some(4096),
@@ -442,7 +487,7 @@ mod tests {
     #[test]
     fn a_trace_that_was_there_stays() {
         let directory = tempfile::tempdir().unwrap();
-        fs::write(directory.path().join("abi"), "").unwrap();
+        fs::write(directory.path().join("abi"), "version 2\n").unwrap();
         let control = ControlFs::open(directory.path()).unwrap();
         let theirs = directory.path().join("t");
         fs::create_dir(&theirs).unwrap();
@@ -462,7 +507,7 @@ mod tests {
     #[test]
     fn a_trace_may_stay_or_be_taken_over() {
         let directory = tempfile::tempdir().unwrap();
-        fs::write(directory.path().join("abi"), "").unwrap();
+        fs::write(directory.path().join("abi"), "version 2\n").unwrap();
         let control = ControlFs::open(directory.path()).unwrap();
         let mut trace = control.create("t", &TraceSetup::default()).unwrap();
         trace.keep();
@@ -476,7 +521,7 @@ mod tests {
     #[test]
     fn filters_are_written_whole_or_added_to() {
         let directory = tempfile::tempdir().unwrap();
-        fs::write(directory.path().join("abi"), "").unwrap();
+        fs::write(directory.path().join("abi"), "version 2\n").unwrap();
         let file = directory.path().join("t/net/filter");
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         let control = ControlFs::open(directory.path()).unwrap();

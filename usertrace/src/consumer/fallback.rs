@@ -74,7 +74,7 @@ pub fn record_fallback(options: &Options) -> Result<Recording, RecordError> {
     command.envs(more.map(|(name, value)| (name, value)));
     signals.not_in(&mut command);
     open_files::not_in(&mut command);
-    let begun = kernel_events(options).and_then(|kernel| {
+    let begun = kernel_events(options, false).and_then(|kernel| {
         kernel.as_ref().map_or(Ok(()), KernelEvents::start)?;
         Ok(kernel)
     });

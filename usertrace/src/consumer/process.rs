@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use usertrace_sys::uapi::LTT_FILE_DEAD;
+use usertrace_sys::uapi::{LTT_FILE_CLOCK_UNSTABLE, LTT_FILE_DEAD};
 
 use super::notes::{Begun, Notes, ProcessNotes, RingNote};
 use super::source::Source;
@@ -431,6 +431,12 @@ impl<F: ConsumerFile> LiveProcess<F> {
     pub(super) fn has_undescribed(&self) -> bool {
         let mut control = self.control.iter();
         control.any(|control| control.source.lost() > 0)
+    }
+
+    /// The clock of its trace became invalid while that was there.
+    pub(super) fn has_unstable_clock(&self) -> bool {
+        let mut infos = self.channels.iter().map(|of| of.source.file.info());
+        infos.any(|info| info.is_ok_and(|info| info.flags & LTT_FILE_CLOCK_UNSTABLE != 0))
     }
 
     /// Ends the recording, without reading more. When that fails, it goes on as if that had not been tried.

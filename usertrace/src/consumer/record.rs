@@ -281,7 +281,7 @@ fn record_to(
     };
     let mut session = session.map_err(OutputError::at(&options.output))?;
     session.set_version(options.version);
-    let kernel = kernel_events(options)?;
+    let kernel = kernel_events(options, trace.is_monotonic()?)?;
     trace.start()?;
     if let Some(kernel) = &kernel {
         kernel.start()?;
@@ -330,8 +330,12 @@ fn record_to(
     })
 }
 
-/// The kernel's own events, ready to be recorded, if they are to be.
-pub(super) fn kernel_events(options: &Options) -> Result<Option<KernelEvents>, FtraceError> {
+/// The kernel's own events, ready to be recorded, if they are to be. `is_monotonic`: the clock of
+/// the traces is `CLOCK_MONOTONIC`.
+pub(super) fn kernel_events(
+    options: &Options,
+    is_monotonic: bool,
+) -> Result<Option<KernelEvents>, FtraceError> {
     let Some(kernel) = &options.kernel else {
         return Ok(None);
     };
@@ -345,6 +349,7 @@ pub(super) fn kernel_events(options: &Options) -> Result<Option<KernelEvents>, F
         output: &options.output,
         hostname: hostname.as_deref(),
         version: options.version,
+        is_monotonic,
     };
     KernelEvents::new(kernel, &to).map(Some)
 }

@@ -263,6 +263,12 @@ impl<F: ConsumerFile> Session<F> {
                          more or larger sub-buffers before the trace starts"
                     ));
                 }
+                if process.has_unstable_clock() {
+                    self.summary.problems.push(format!(
+                        "{name}: the clock of the trace became unstable while it recorded: events of different CPUs may \
+                         be in a wrong order; a new trace has another clock"
+                    ));
+                }
                 self.summary.processes.push(summary);
                 self.last_clock = Some(process.clock());
                 *slot = Slot::Done;

@@ -390,7 +390,7 @@ mod tests {
     #[test]
     fn a_filter_is_what_the_trace_shows() {
         let directory = tempfile::tempdir().unwrap();
-        fs::write(directory.path().join("abi"), "").unwrap();
+        fs::write(directory.path().join("abi"), "version 2\n").unwrap();
         let control_fs = ControlFs::open(directory.path()).unwrap();
         let path = directory.path().join("mine");
         fs::create_dir_all(path.join(CONTROL)).unwrap();

@@ -29,10 +29,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use syscalls::Errno;
-use usertrace_sys::uapi::LTT_MAX_TRACES;
 
 use self::socket::Descriptor;
 use crate::errno;
+use crate::limits::SLOTS;
 use crate::runtime::lock::Again;
 use crate::runtime::shared::{once, shared};
 use crate::runtime::{env, walk, wiped};
@@ -120,7 +120,7 @@ pub(crate) struct Control {
     /// How many of them want reports.
     watchers: AtomicU32,
     /// When it was last told that a ring of each slot is full, in milliseconds.
-    told_full: [AtomicU64; LTT_MAX_TRACES],
+    told_full: [AtomicU64; SLOTS],
     /// One at a time serves; who comes meanwhile has it done again.
     serving: Again,
     /// The thread that serves.

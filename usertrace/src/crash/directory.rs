@@ -7,12 +7,13 @@ use usertrace_sys::crash::{
     LTT_CRASH_VERSION, LttCrashBuffer, LttCrashChannel, LttCrashContent, LttCrashEntry,
     LttCrashPage, LttCrashProcess, LttCrashRoot, LttCrashTrace, LttCrashTree,
 };
+use usertrace_sys::uapi::LTT_CLOCK_MONOTONIC;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::scan::LeadsTo;
 use super::tree::{Owners, PAGE_SIZES, PageTree};
 use super::{PhysicalMemory, Presence, Problems};
-use crate::ctf::Clock;
+use crate::ctf::{Clock, Crash};
 use crate::ring::Channel;
 
 /// Pages that a directory may have: half a million entries.
@@ -157,9 +158,24 @@ impl Directory {
     #[must_use]
     pub fn clock(&self, trace: Option<&LttCrashTrace>) -> Clock {
         match trace {
-            Some(trace) => Clock::new(&trace.start, &[self.root.boot]),
+            // What the root says of when it was made is by the processor's clock.
+            Some(trace) if trace.clock == self.root.clock => {
+                Clock::new(&trace.start, &[self.root.boot])
+            }
+            Some(trace) => Clock::new(&trace.start, &[]),
             None => Clock::new(&self.root.boot, &[]),
         }
+    }
+
+    /// What is known of the crash, as the clock of a trace has it, or of one that is not known.
+    #[must_use]
+    pub fn crash(&self, trace: Option<&LttCrashTrace>, crash: Crash) -> Crash {
+        let cycles = match trace.map(|trace| trace.clock) {
+            Some(LTT_CLOCK_MONOTONIC) => crash.monotonic,
+            Some(clock) if clock != self.root.clock => None,
+            _ => crash.cycles,
+        };
+        Crash { cycles, ..crash }
     }
 
     /// All traces, in the order in which they were made.
@@ -315,4 +331,63 @@ fn is_plausible(
         _ => false,
     };
     is_content && entry.serial > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use usertrace_sys::uapi::{LTT_CLOCK_TSC, LttClockSync};
+
+    use super::*;
+
+    /// C7: the clock of a trace need not be that of the root page.
+    #[test]
+    fn each_trace_has_a_clock_of_its_own() {
+        let boot = LttClockSync {
+            cycles: 90_000_000_000,
+            monotonic: 1_000_000_000,
+            realtime: 1_700_000_000_000_000_000,
+            freq: 3_000_000_000,
+        };
+        let directory = Directory {
+            root: LttCrashRoot {
+                clock: LTT_CLOCK_TSC,
+                boot,
+                ..LttCrashRoot::default()
+            },
+            traces: Entries::new(),
+            channels: Entries::new(),
+            processes: Entries::new(),
+            buffers: Entries::new(),
+        };
+        let trace = |clock, start| LttCrashTrace {
+            clock,
+            start,
+            ..LttCrashTrace::default()
+        };
+        let crash = Crash {
+            cycles: Some(120_000_000_000),
+            monotonic: Some(11_000_000_000),
+            ..Crash::default()
+        };
+        // Ten seconds later, by either.
+        let unix_ns = 1_700_000_010_000_000_000;
+        let of_counter = trace(LTT_CLOCK_TSC, LttClockSync { freq: 0, ..boot });
+        let of_monotonic = trace(
+            LTT_CLOCK_MONOTONIC,
+            LttClockSync {
+                cycles: boot.monotonic,
+                freq: 1_000_000_000,
+                ..boot
+            },
+        );
+        for trace in [&of_counter, &of_monotonic] {
+            let clock = directory.clock(Some(trace));
+            let crash = directory.crash(Some(trace), crash);
+            assert_eq!(crash.unix_ns(&clock), Some(unix_ns));
+        }
+        assert_eq!(directory.clock(Some(&of_monotonic)).freq(), 1_000_000_000);
+        // Of a later kernel.
+        let unknown = trace(77, boot);
+        assert_eq!(directory.crash(Some(&unknown), crash).cycles, None);
+    }
 }

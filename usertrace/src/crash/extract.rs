@@ -124,15 +124,9 @@ pub fn extract(
 ) -> Result<Extraction, ExtractError> {
     let mut extraction = Extraction::default();
     let directory = Directory::read(memory, root, &mut extraction.problems)?;
-    let clock = directory.clock(directory.traces().last());
-    extraction.crash_ns = options.crash.unix_ns(&clock);
-    let since = match options.last {
-        None => 0,
-        Some(last) => {
-            let since = options.crash.cycles_before(&clock, last);
-            since.ok_or(ExtractError::NoInstant)?
-        }
-    };
+    let last = directory.traces().last();
+    let crash = directory.crash(last, options.crash);
+    extraction.crash_ns = crash.unix_ns(&directory.clock(last));
     let mut buffers: BTreeMap<u64, Vec<&LttCrashBuffer>> = BTreeMap::new();
     for trace in directory.traces() {
         buffers.entry(trace.generation).or_default();
@@ -162,6 +156,19 @@ pub fn extract(
         while !names.insert(path_name.clone()) {
             path_name = format!("{path_name}-{generation}");
         }
+        let crash = directory.crash(trace, options.crash);
+        let since = match options.last {
+            None => 0,
+            Some(last) => {
+                let since = crash.cycles_before(&directory.clock(trace), last);
+                since.ok_or(ExtractError::NoInstant)?
+            }
+        };
+        if trace.is_some_and(|trace| trace.clock_unstable != 0) {
+            extraction.problems.add(format_args!(
+                "trace {name}: its clock became unstable: events of different CPUs may be in a wrong order"
+            ));
+        }
         let path = output.join(path_name);
         fs::create_dir(&path).map_err(|source| ExtractError::Write {
             path: path.clone(),
@@ -177,6 +184,7 @@ pub fn extract(
                 name: &name,
                 buffer,
                 options,
+                crash,
                 since,
             };
             processes.extend(from.extract(&path, &mut extraction.problems)?);
@@ -200,6 +208,8 @@ struct Source<'a, M> {
     name: &'a str,
     buffer: &'a LttCrashBuffer,
     options: &'a ExtractOptions,
+    /// By the clock of the trace.
+    crash: Crash,
     /// Only events from this time on.
     since: u64,
 }
@@ -305,7 +315,7 @@ impl<M: PhysicalMemory> Source<'_, M> {
         let write = || -> io::Result<ProcessSummary> {
             let mut writer = ProcessWriter::create(output, identity, clock)?;
             writer.set_version(self.options.version);
-            writer.set_crash(self.options.crash);
+            writer.set_crash(self.crash);
             writer.set_since(self.since);
             let mut numbers = Vec::new();
             for ((index, (channel, _)), readers) in channels.iter().zip(of_events) {

@@ -51,6 +51,7 @@ impl Vmcoreinfo {
                 }
                 "CRASHTIME" => take(&mut self.crash.time, value),
                 "NUMBER(ltt_crash_cycles)" => take(&mut self.crash.cycles, value),
+                "NUMBER(ltt_crash_monotonic)" => take(&mut self.crash.monotonic, value),
                 "NUMBER(ltt_crash_cpu)" => take(&mut self.crash.cpu, value),
                 "NUMBER(ltt_crash_thread)" => take(&mut self.crash.thread, value),
                 _ => {}
@@ -98,13 +99,14 @@ mod tests {
         info.merge(b"OSRELEASE=7.3.4\nPAGESIZE=4096\nNUMBER(ltt_root)=0x12345000\nCRASHTIME=1700000000\n\0\0");
         info.merge(
             b"NUMBER(ltt_crash_cycles)=18446744073709551615\nNUMBER(ltt_crash_cpu)=3\nNUMBER(ltt_crash_thread)=0\n\
-              NUMBER(ltt_crash_cpu)=4\n",
+              NUMBER(ltt_crash_cpu)=4\nNUMBER(ltt_crash_monotonic)=5\n",
         );
         assert_eq!(info.root, Some(0x1234_5000));
         assert_eq!(info.release.as_deref(), Some("7.3.4"));
         let crash = Crash {
             time: Some(1_700_000_000),
             cycles: Some(u64::MAX),
+            monotonic: Some(5),
             cpu: Some(3),
             thread: Some(0),
             may_be_forged: false,

@@ -49,6 +49,8 @@ pub struct Crash {
     pub time: Option<i64>,
     /// When, by the clock of the events.
     pub cycles: Option<u64>,
+    /// When, by `CLOCK_MONOTONIC`, in ns.
+    pub monotonic: Option<u64>,
     /// The CPU that crashed.
     pub cpu: Option<u32>,
     /// The thread that ran there, in the initial namespace; 0 if that CPU was idle.

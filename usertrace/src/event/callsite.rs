@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
-use usertrace_sys::uapi::{LTT_CHANNEL_MAIN, LTT_MAX_CHANNELS, LTT_MAX_TRACES, LTT_META_MAX};
+use usertrace_sys::uapi::{LTT_CHANNEL_MAIN, LTT_META_MAX};
 
+use crate::limits::{CHANNELS, SLOTS};
 use crate::writer::{Channel, Route};
 
 /// How important an event is, as `syslog` and LTTng number it.
@@ -52,11 +53,11 @@ pub struct Callsite {
     /// The short way, if there is one slot and its rings are of CPUs. First, so that one register has both addresses.
     route: Route,
     /// The event's id in each slot's trace; 0: not described there.
-    ids: [AtomicU16; LTT_MAX_TRACES],
+    ids: [AtomicU16; SLOTS],
     /// A bit for each slot whose trace wants the event, [`ATTACH`], [`PROBED`], and [`HERE`].
     mask: AtomicU32,
     /// The channel that the event goes to in each slot's trace, and [`UNWANTED`].
-    channels: [AtomicU8; LTT_MAX_TRACES],
+    channels: [AtomicU8; SLOTS],
     description: Text,
     /// A bit for each probe that the event calls.
     probes: AtomicU64,
@@ -95,8 +96,8 @@ impl Callsite {
         Self {
             mask: AtomicU32::new(0),
             route: Route::none(),
-            ids: [const { AtomicU16::new(0) }; LTT_MAX_TRACES],
-            channels: [const { AtomicU8::new(UNWANTED | LTT_CHANNEL_MAIN as u8) }; LTT_MAX_TRACES],
+            ids: [const { AtomicU16::new(0) }; SLOTS],
+            channels: [const { AtomicU8::new(UNWANTED | LTT_CHANNEL_MAIN as u8) }; SLOTS],
             description: Text::new(description),
             probes: AtomicU64::new(0),
         }
@@ -218,13 +219,13 @@ impl Callsite {
     /// The channel that the event goes to in a slot's trace. It need not be one that is open.
     #[inline(always)]
     pub(crate) fn channel(&self, slot: usize) -> usize {
-        usize::from(self.channels[slot].load(Ordering::Relaxed)) % LTT_MAX_CHANNELS
+        usize::from(self.channels[slot].load(Ordering::Relaxed)) % CHANNELS
     }
 
     /// Likewise; nothing if the slot's trace does not want the event.
     pub(crate) fn wanted_channel(&self, slot: usize) -> Option<usize> {
         let channel = self.channels[slot].load(Ordering::Relaxed);
-        (channel & UNWANTED == 0).then(|| usize::from(channel) % LTT_MAX_CHANNELS)
+        (channel & UNWANTED == 0).then(|| usize::from(channel) % CHANNELS)
     }
 
     /// A slot's trace wants the event.
@@ -316,7 +317,7 @@ impl Text {
 }
 
 // What the event path reads lies in one cache line.
-const _: () = assert!(std::mem::offset_of!(Callsite, channels) + LTT_MAX_TRACES <= 64);
+const _: () = assert!(std::mem::offset_of!(Callsite, channels) + SLOTS <= 64);
 
 /// What names of providers, events and probes are made of.
 pub(crate) const fn is_name_byte(byte: u8) -> bool {
@@ -389,6 +390,7 @@ mod tests {
             wakeup: Wakeup::None,
             prefault: Prefault::Never,
             contexts: false,
+            clock: crate::clock::Source::Processor,
             visits: None,
         };
         // SAFETY: the memory is as the geometry says, and stays.

@@ -2,11 +2,10 @@
 
 use std::sync::atomic::{AtomicU16, Ordering, fence};
 
-use usertrace_sys::uapi::LTT_MAX_TRACES;
-
 use super::callsite::{ATTACH, Callsite, HERE, PROBED};
 use super::field::{Buffer, Room};
 use super::here;
+use crate::limits::SLOTS;
 use crate::writer::{self, Channel, Cursor, Dropped, Payload, Refusal, Rseq};
 use crate::{context, control, probe, runtime};
 
@@ -164,7 +163,7 @@ fn record_each<'a>(
         let slot = mask.trailing_zeros() as usize;
         // SAFETY: the slot's bit was in the mask, which has no others but those.
         let (rseq, channel) = unsafe {
-            std::hint::assert_unchecked(slot < LTT_MAX_TRACES);
+            std::hint::assert_unchecked(slot < SLOTS);
             runtime::place(slot, callsite.channel(slot))
         };
         match write(rseq, channel, callsite.id(slot)) {
@@ -263,7 +262,7 @@ fn record_anew(callsite: &Callsite, payload: Payload<'_>) -> Outcome {
 
 /// Writes an event slowly into each slot that a mask has.
 fn record_all(callsite: &Callsite, mask: u32, payload: Payload<'_>) -> Outcome {
-    let slots = (0..LTT_MAX_TRACES).filter(|slot| mask & (1 << slot) != 0);
+    let slots = (0..SLOTS).filter(|slot| mask & (1 << slot) != 0);
     slots.fold(Outcome::Off, |outcome, slot| {
         match record_slowly(callsite, slot, payload, Refusal::Again) {
             Some(result) => outcome.and(result),

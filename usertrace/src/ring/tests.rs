@@ -120,6 +120,7 @@ impl Rings {
             wakeup: crate::writer::Wakeup::None,
             prefault: crate::writer::Prefault::Never,
             contexts: false,
+            clock: crate::clock::Source::Processor,
             visits: None,
         };
         // SAFETY: the words are there for as long as the channel.

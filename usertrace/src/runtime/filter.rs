@@ -3,11 +3,9 @@
 //! Whatever the rules say, this neither panics nor takes more than a moment: what is no rule, or one of a kernel that
 //! knows more than this, accepts nothing.
 
-#[cfg(feature = "fast")]
-use usertrace_sys::uapi::LttInfoFilter;
-use usertrace_sys::uapi::{
-    LTT_CHANNEL_CONTROL, LTT_MAX_CHANNELS, LTT_RULE_CONTEXT, LTT_RULE_REFUSE, LTT_RULES_LEN,
-};
+use usertrace_sys::uapi::{LTT_CHANNEL_CONTROL, LTT_RULE_CONTEXT, LTT_RULE_REFUSE};
+
+use crate::limits::{CHANNELS, RULES_LEN};
 
 /// What accepts everything.
 #[cfg(feature = "fast")]
@@ -19,7 +17,7 @@ pub(super) const ALL: &[u8] = b"*";
 pub(super) struct Rules {
     /// Bytes of them.
     len: usize,
-    bytes: [u8; LTT_RULES_LEN],
+    bytes: [u8; RULES_LEN],
 }
 
 /// One rule.
@@ -35,19 +33,18 @@ struct Rule<'a> {
 pub(super) struct Accepted(u32);
 
 impl Accepted {
-    /// Those of a trace without rules, where there can be none: the trace's.
-    pub(super) const EVERYTHING: Self = Self(1 << LTT_CHANNEL_CONTROL);
-
     /// The rules of the channel accept the event.
     pub(super) fn by(self, channel: usize) -> bool {
-        channel < LTT_MAX_CHANNELS && self.0 & (1 << channel) != 0
+        channel < CHANNELS && self.0 & (1 << channel) != 0
     }
 }
 
 impl Rules {
     /// Makes it so many bytes of what `word` has, 4 bytes at a time, and says whether they are others than before.
     pub(super) fn copy(&mut self, len: usize, word: impl Fn(usize) -> [u8; 4]) -> bool {
-        let len = len.min(LTT_RULES_LEN);
+        // Those of a kernel that has room for more: a part of them would accept what the rest
+        // refuses.
+        let len = if len > RULES_LEN { 0 } else { len };
         let mut changed = self.len != len;
         self.len = len;
         for (n, bytes) in self.bytes[..len].chunks_mut(4).enumerate() {
@@ -102,7 +99,7 @@ impl Rules {
             // What else the flags of a later kernel mean, it is not to accept what this one may not.
             let accepts = rule.flags == 0;
             if !accepts && rule.flags & LTT_RULE_REFUSE == 0
-                || usize::from(rule.channel) >= LTT_MAX_CHANNELS
+                || usize::from(rule.channel) >= CHANNELS
             {
                 continue;
             }
@@ -124,9 +121,34 @@ impl Rules {
     }
 }
 
+/// The rules of a trace as whoever makes it writes them.
+#[cfg(feature = "fast")]
+#[derive(Clone, Debug)]
+pub(super) struct Filter {
+    /// Bytes of them.
+    pub(super) len: usize,
+    pub(super) bytes: [u8; RULES_LEN],
+}
+
+#[cfg(feature = "fast")]
+impl Filter {
+    /// No rules.
+    pub(super) fn new() -> Self {
+        Self {
+            len: 0,
+            bytes: [0; RULES_LEN],
+        }
+    }
+
+    /// The rules.
+    pub(super) fn rules(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
 /// Adds what a word of a filter means. Nothing if that is none, or if there is no room.
 #[cfg(feature = "fast")]
-pub(super) fn add_rule(filter: &mut LttInfoFilter, word: &[u8]) -> Option<()> {
+pub(super) fn add_rule(filter: &mut Filter, word: &[u8]) -> Option<()> {
     let (flags, pattern) = match word {
         b"0" => {
             filter.len = 0;
@@ -145,20 +167,15 @@ pub(super) fn add_rule(filter: &mut LttInfoFilter, word: &[u8]) -> Option<()> {
 
 /// Adds a rule. Nothing if there is no room.
 #[cfg(feature = "fast")]
-pub(super) fn put(
-    filter: &mut LttInfoFilter,
-    channel: usize,
-    flags: u8,
-    pattern: &[u8],
-) -> Option<()> {
+pub(super) fn put(filter: &mut Filter, channel: usize, flags: u8, pattern: &[u8]) -> Option<()> {
     let len = u8::try_from(pattern.len()).ok()?;
     let rule = [channel as u8, flags, len];
-    let start = filter.len as usize;
+    let start = filter.len;
     let end = start + rule.len() + pattern.len();
-    let (head, tail) = filter.rules.get_mut(start..end)?.split_at_mut(rule.len());
+    let (head, tail) = filter.bytes.get_mut(start..end)?.split_at_mut(rule.len());
     head.copy_from_slice(&rule);
     tail.copy_from_slice(pattern);
-    filter.len = end as u32;
+    filter.len = end;
     Some(())
 }
 
@@ -203,11 +220,11 @@ impl Patterns {
     }
 
     fn of<'a>(words: impl Iterator<Item = &'a str>) -> Result<Self, BadPattern> {
-        let mut filter = LttInfoFilter::default();
+        let mut filter = Filter::new();
         for word in words {
             add_rule(&mut filter, word.as_bytes()).ok_or_else(|| BadPattern(word.to_owned()))?;
         }
-        let (len, bytes) = (filter.len as usize, filter.rules);
+        let (len, bytes) = (filter.len, filter.bytes);
         Ok(Self(Rules { len, bytes }))
     }
 
@@ -259,7 +276,7 @@ mod tests {
     fn rules(bytes: &[u8]) -> Rules {
         let mut rules = Rules {
             len: 0,
-            bytes: [0; LTT_RULES_LEN],
+            bytes: [0; RULES_LEN],
         };
         copy(&mut rules, bytes);
         rules
@@ -370,8 +387,10 @@ mod tests {
         assert!(copy(&mut rules, b"\0\0\x01?\0"));
         assert!(copy(&mut rules, b"\0\0\x01?"));
         // More than there is room for is not there.
-        assert!(copy(&mut rules, &[1; LTT_RULES_LEN + 8]));
-        assert_eq!(rules.len, LTT_RULES_LEN);
+        // More than there is room for is none.
+        assert!(copy(&mut rules, &[1; RULES_LEN]));
+        assert!(copy(&mut rules, &[1; RULES_LEN + 8]));
+        assert_eq!(rules.len, 0);
         rules.clear();
         assert_eq!(rules.rules().count(), 0);
     }

@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use usertrace_sys::uapi::{LTT_MAX_TRACES, LttTracebuf};
+use usertrace_sys::uapi::LttTracebuf;
 use usertrace_sys::{Calls, Errno, Update};
 
 use crate::writer::{Doorbell, Prefault};
@@ -31,11 +31,6 @@ pub unsafe trait Kernel: Sync {
     /// # Errors
     /// As there.
     fn switch(&self, buffer: NonNull<u8>) -> Result<(), Errno>;
-
-    /// Slots in the areas.
-    fn slots(&self) -> usize {
-        LTT_MAX_TRACES
-    }
 
     /// Traces may be removed while the process runs.
     fn removes_traces(&self) -> bool {

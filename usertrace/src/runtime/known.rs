@@ -5,7 +5,7 @@
 
 use std::ptr::NonNull;
 
-use usertrace_sys::uapi::LTT_MAX_TRACES;
+use crate::limits::SLOTS;
 
 use super::hash::hash;
 use super::wiped;
@@ -20,9 +20,9 @@ const PIECE: usize = 1 << 16;
 struct Node {
     next: Option<NonNull<Node>>,
     hash: u64,
-    ids: [u16; LTT_MAX_TRACES],
+    ids: [u16; SLOTS],
     /// Of the traces that the ids are of.
-    generations: [u64; LTT_MAX_TRACES],
+    generations: [u64; SLOTS],
     /// Length of the description, which follows.
     len: usize,
 }
@@ -98,8 +98,8 @@ impl Known {
             node.write(Node {
                 next: *bucket,
                 hash,
-                ids: [0; LTT_MAX_TRACES],
-                generations: [0; LTT_MAX_TRACES],
+                ids: [0; SLOTS],
+                generations: [0; SLOTS],
                 len: description.len(),
             });
             let text = node.add(1).cast::<u8>();

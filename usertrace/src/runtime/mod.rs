@@ -40,7 +40,6 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use usertrace_sys::uapi::LTT_MAX_TRACES;
 use usertrace_sys::{Calls, DiscoverError, Errno};
 
 use self::env::{Backend as Wanted, Settings};
@@ -51,6 +50,7 @@ use crate::context::{Apps, List};
 use crate::control;
 use crate::errno;
 use crate::event::{self, ATTACH};
+use crate::limits::SLOTS;
 use crate::probe;
 use crate::writer::{Channel, Rseq};
 
@@ -64,6 +64,7 @@ pub(crate) use self::fast::{DAEMON, clock_sync};
 #[cfg(feature = "fast")]
 #[doc(hidden)]
 pub use self::fast::{RUNNING, parse_summary};
+pub use self::info::{BadArea, Told};
 pub use self::kernel::Kernel;
 pub use self::loaded::{Declared, callsites};
 pub(crate) use self::loaded::{register, unregister};
@@ -387,8 +388,8 @@ fn updater() -> Option<Updater> {
 /// Something changed since the last update.
 fn is_stale() -> bool {
     state().is_some_and(|state| {
-        update::info(state)
-            .is_some_and(|info| info.generation() != state.generation.load(Ordering::Relaxed))
+        update::area(state)
+            .is_some_and(|area| area.generation() != state.generation.load(Ordering::Relaxed))
     })
 }
 
@@ -482,10 +483,11 @@ pub fn status() -> Status {
         (None, _) | (_, None) => FAILURE
             .try_lock()
             .map_or(Status::NotInitialised, |status| *status),
-        (Some(_), Some(state)) => match state.error.load(Ordering::Relaxed) {
+        (Some(_), Some(state)) => match (state.bad_area(), state.error.load(Ordering::Relaxed)) {
+            (Some(bad), _) => Status::BadArea(bad),
             _ if state.is_attached() => Status::Attached,
-            0 => Status::Forked,
-            errno => Status::NoBuffers(Errno::new(errno)),
+            (None, 0) => Status::Forked,
+            (None, errno) => Status::NoBuffers(Errno::new(errno)),
         },
     }
 }
@@ -501,6 +503,7 @@ pub fn report() -> Report {
         output: None,
         daemons: [0; 2],
         error: None,
+        limited: state().and_then(State::limited),
     };
     #[cfg(feature = "fast")]
     if let Some(fast) = setup.and_then(|setup| setup.fast) {
@@ -577,13 +580,14 @@ pub struct TraceStats {
 
 /// What this process wrote, trace by trace. The numbers are of a moment ago: others may be writing.
 pub fn stats() -> impl Iterator<Item = TraceStats> {
-    (0..LTT_MAX_TRACES).filter_map(|slot| {
+    (0..SLOTS).filter_map(|slot| {
         let state = state().filter(|state| state.is_attached())?;
         let at = &state.slots[slot];
         let refused = Refused::from_number(at.refused.load(Ordering::Relaxed));
-        let generation = match at.generation.load(Ordering::Relaxed) {
-            0 if refused.is_some() => at.given.load(Ordering::Relaxed),
-            generation => generation,
+        let generation = match (at.generation.load(Ordering::Relaxed), refused) {
+            (0, Some(Refused::Limited)) => at.passed_over.load(Ordering::Relaxed),
+            (0, Some(_)) => at.given.load(Ordering::Relaxed),
+            (generation, _) => generation,
         };
         let (bytes, lost) = state
             .of_events(slot)

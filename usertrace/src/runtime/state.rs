@@ -5,15 +5,17 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use usertrace_sys::uapi::{
-    LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_MAX_CHANNELS, LTT_MAX_TRACES, LTT_META_MAX,
+    LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_META_MAX, LTT_TRACEBUF_LIMITED,
 };
 
 use super::filter::Rules;
+use super::info::BadArea;
 use super::known::Known;
 use super::lock::Again;
 use super::shared::shared;
 use super::wiped;
 use crate::context::List;
+use crate::limits::{CHANNELS, SLOTS};
 use crate::writer::{Channel, Visitors};
 
 /// A slot, as far as the event path need not know it.
@@ -25,8 +27,11 @@ pub(super) struct SlotState {
     pub(super) given: AtomicU64,
     /// The trace was active at the last update.
     pub(super) active: AtomicU32,
-    /// Why no events come into the trace that `given` is about: a number of a [`Refused`](super::status::Refused).
+    /// Why no events come into the trace that `given` is about, or `passed_over`: a number of a
+    /// [`Refused`](super::status::Refused).
     pub(super) refused: AtomicU32,
+    /// Of the trace whose rings do not fit into the slot, so that the kernel passes over it.
+    pub(super) passed_over: AtomicU64,
     /// Events that could not be described, because the control channel was full.
     pub(super) undescribed: AtomicU32,
     /// A bit for each channel behind main that was ever open here.
@@ -34,7 +39,7 @@ pub(super) struct SlotState {
     /// Not 0: the callsites know which channel they go to here.
     pub(super) routed: AtomicU32,
     /// Filter masks by which they were told: the trace's, at the control channel's index, and those behind main.
-    pub(super) masks: [AtomicU32; LTT_MAX_CHANNELS],
+    pub(super) masks: [AtomicU32; CHANNELS],
 }
 
 /// Everything that is true of one process and not of its children.
@@ -45,8 +50,8 @@ pub(super) struct SlotState {
 pub(super) struct State {
     /// The event path reads these, and nothing else here. By the index of the channel first, so that what most traces do
     /// not have lies in pages that nobody comes to.
-    pub(super) channels: [[Channel; LTT_MAX_TRACES]; LTT_MAX_CHANNELS],
-    pub(super) slots: [SlotState; LTT_MAX_TRACES],
+    pub(super) channels: [[Channel; SLOTS]; CHANNELS],
+    pub(super) slots: [SlotState; SLOTS],
     /// Who holds it may change everything else here.
     pub(super) lock: Again,
     /// Not 0: the areas are known.
@@ -66,10 +71,19 @@ pub(super) struct State {
     pub(super) control_area: AtomicPtr<u8>,
     pub(super) control_slot_len: AtomicU64,
     pub(super) info: AtomicPtr<u8>,
-    /// Not 0: the info area has rules.
-    pub(super) has_rules: AtomicU32,
+    pub(super) info_len: AtomicU64,
+    /// Slots of the areas that there are, and that this library has room for.
+    pub(super) nr_slots: AtomicU32,
+    /// Slots of the areas that the kernel told of.
+    pub(super) told_slots: AtomicU32,
+    /// `LTT_TRACEBUF_*`.
+    pub(super) status: AtomicU32,
+    /// Not 0: the number of a [`Told`](super::info::Told), which cannot be what it is.
+    pub(super) bad: AtomicU32,
+    /// What it is.
+    pub(super) bad_value: AtomicU64,
     /// What payloads begin with, as `channels`.
-    pub(super) contexts: [[List; LTT_MAX_TRACES]; LTT_MAX_CHANNELS],
+    pub(super) contexts: [[List; SLOTS]; CHANNELS],
     /// Another number each time that threads are to ask anew what they are.
     pub(super) stamp: AtomicU64,
     /// Who is in rings that no sequence writes.
@@ -81,7 +95,7 @@ pub(super) struct State {
     /// Where a description is put together.
     text: UnsafeCell<[u64; LTT_META_MAX / 8]>,
     /// Rules of each slot, by which the callsites were told.
-    rules: [UnsafeCell<Rules>; LTT_MAX_TRACES],
+    rules: [UnsafeCell<Rules>; SLOTS],
 }
 
 // SAFETY: all is atomic but `text`, `rules` and `known`, which only the holder of the lock may get.
@@ -134,6 +148,27 @@ impl State {
         self.attached.load(Ordering::Acquire) != 0
     }
 
+    /// What the kernel told of the areas that cannot be.
+    pub(super) fn bad_area(&self) -> Option<BadArea> {
+        // Pairs with the store in `set_bad_area`: its value is there.
+        let told = self.bad.load(Ordering::Acquire);
+        BadArea::from_number(told, self.bad_value.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_bad_area(&self, bad: BadArea) {
+        self.bad_value.store(bad.value, Ordering::Relaxed);
+        // Pairs with the load in `bad_area`.
+        self.bad.store(bad.told as u32, Ordering::Release);
+    }
+
+    /// The size of a slot of the write area, if a limit of this process's address space made it
+    /// smaller.
+    pub(super) fn limited(&self) -> Option<u64> {
+        let limited =
+            self.is_attached() && self.status.load(Ordering::Relaxed) & LTT_TRACEBUF_LIMITED != 0;
+        limited.then(|| self.buffers_slot_len.load(Ordering::Relaxed))
+    }
+
     pub(super) fn control(&self, slot: usize) -> &Channel {
         &self.channels[LTT_CHANNEL_CONTROL][slot]
     }
@@ -145,7 +180,7 @@ impl State {
     /// The channels of a slot that events go to, with their indices: main, and those behind it that were ever open.
     pub(super) fn of_events(&self, slot: usize) -> impl Iterator<Item = (usize, &Channel)> {
         let further = self.slots[slot].further.load(Ordering::Relaxed);
-        (LTT_CHANNEL_MAIN..LTT_MAX_CHANNELS)
+        (LTT_CHANNEL_MAIN..CHANNELS)
             .filter(move |&index| index == LTT_CHANNEL_MAIN || further & (1 << index) != 0)
             .map(move |index| (index, &self.channels[index][slot]))
     }

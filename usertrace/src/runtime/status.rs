@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use usertrace_sys::{DiscoverError, Errno};
 
+use super::info::BadArea;
+
 use crate::writer::NoRseq;
 
 /// Whether this process can be traced, and if not, why.
@@ -29,6 +31,8 @@ pub enum Status {
     NoFallback(NoFallback),
     /// `alloc_tracebuf` failed.
     NoBuffers(Errno),
+    /// The kernel told something of the areas that cannot be, or that this library does not know.
+    BadArea(BadArea),
     /// There was no memory for the library's own state.
     NoMemory,
 }
@@ -92,11 +96,16 @@ pub enum Refused {
     /// Its rings go by concurrency ids (`mm_cid`), and the kernel does not tell threads theirs. Events are counted as
     /// lost.
     NoMmCid,
+    /// Its rings do not fit into the slots of this process, which `RLIMIT_AS` made smaller: the
+    /// kernel passes over it.
+    Limited,
+    /// Its clock is one that this version of the library cannot read.
+    Clock,
 }
 
 impl Refused {
     pub(super) fn from_number(number: u32) -> Option<Self> {
-        let all = [Self::Layout, Self::NoMmCid];
+        let all = [Self::Layout, Self::NoMmCid, Self::Limited, Self::Clock];
         all.into_iter().find(|refused| *refused as u32 == number)
     }
 }
@@ -105,6 +114,8 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Layout => "this library cannot write rings as the trace has them",
+            Self::Limited => "its rings do not fit into an eighth of this process's RLIMIT_AS (ulimit -v)",
+            Self::Clock => "this library cannot read the trace's clock",
             Self::NoMmCid => "rings go by mm_cid, which the kernel does not tell threads (Linux does from 6.3 on)",
         })
     }
@@ -135,6 +146,9 @@ pub struct Report {
     pub daemons: [u32; 2],
     /// Fallback: why the traces cannot be written at present.
     pub error: Option<Errno>,
+    /// Kernel: `RLIMIT_AS` leaves so many bytes for the rings of a trace; nothing if it has no
+    /// influence.
+    pub limited: Option<u64>,
 }
 
 impl fmt::Display for Report {
@@ -142,7 +156,13 @@ impl fmt::Display for Report {
         self.status.fmt(f)?;
         match self.backend {
             None => return Ok(()),
-            Some(Backend::Kernel) => return f.write_str(", kernel"),
+            Some(Backend::Kernel) => {
+                f.write_str(", kernel")?;
+                if let Some(len) = self.limited {
+                    write!(f, ", rings limited to {len} bytes by RLIMIT_AS")?;
+                }
+                return Ok(());
+            }
             Some(Backend::Fast) => f.write_str(", fast")?,
         }
         if let Some(error) = &self.no_kernel {
@@ -179,6 +199,7 @@ impl fmt::Display for Status {
             Self::NoKernel(error) => error.fmt(f),
             Self::NoFallback(error) => write!(f, "no fallback: {error}"),
             Self::NoBuffers(errno) => write!(f, "no trace buffers: {errno}"),
+            Self::BadArea(bad) => bad.fmt(f),
             Self::NoMemory => f.write_str("no memory"),
         }
     }

@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use syscalls::Errno;
 use usertrace_sys::uapi::{
-    LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_ID_META, LTT_MAX_CHANNELS, LTT_MAX_TRACES,
+    LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_CLOCK_MONOTONIC, LTT_ID_META, LTT_MAX_TRACES,
     LTT_PROTOCOL_RSEQ, LTT_PROTOCOL_SHARED, LTT_SCOPE_CPU, LTT_SCOPE_GLOBAL, LTT_SCOPE_MM_CID,
-    LTT_SCOPE_THREAD, LttInfoChannel, LttInfoSlot, LttRingControl, LttTracebuf,
+    LTT_SCOPE_THREAD, LttInfo, LttInfoChannel, LttInfoSlot, LttRingControl, LttTracebuf,
 };
 
 use super::cmdline;
 use super::filter::Accepted;
-use super::info::{INFO_LEN, INFO_LEN_WITH_RULES, Info, is_laid_out};
+use super::info::{BadArea, Info, InfoArea, Told, is_laid_out};
 use super::kernel::Kernel;
 use super::membarrier;
 use super::modules::Modules;
@@ -23,8 +23,10 @@ use super::shared::shared;
 use super::state::State;
 use super::status::Refused;
 use super::text::Text;
+use crate::clock::{self, Source};
 use crate::context::{Kind, List};
 use crate::event::{Callsite, HERE, Section};
+use crate::limits::{CHANNELS, SLOTS};
 use crate::writer::{
     self, Channel, Geometry, Mode, Prefault, Protocol, Rseq, Scope, Visits, Wakeup,
 };
@@ -55,7 +57,7 @@ impl Updater {
             // SAFETY: the caller's promise.
             for callsite in unsafe { self.callsites() } {
                 callsite.set_mask(0);
-                (0..LTT_MAX_TRACES).for_each(|slot| callsite.forget(slot));
+                (0..SLOTS).for_each(|slot| callsite.forget(slot));
             }
             match self.attach() {
                 // What is in the middle of it is another copy of this crate.
@@ -87,7 +89,7 @@ impl Updater {
         let known = unsafe { self.state.known() };
         // SAFETY: the caller's promise.
         for callsite in unsafe { section.callsites() } {
-            for slot in 0..LTT_MAX_TRACES {
+            for slot in 0..SLOTS {
                 let generation = self.state.slots[slot].generation.load(Ordering::Relaxed);
                 let id = callsite.id(slot).load(Ordering::Relaxed);
                 if generation != 0 && id != 0 {
@@ -107,19 +109,24 @@ impl Updater {
             areas => areas,
         }?;
         let state = self.state;
-        let slots = self.kernel.slots() as u64;
-        let (buffers, control, info) = addresses(&areas, slots).ok_or(Errno::EPROTO)?;
+        let (buffers, control, info) = addresses(&areas).map_err(|bad| {
+            state.set_bad_area(bad);
+            Errno::EPROTO
+        })?;
         state.buffers.store(buffers, Ordering::Relaxed);
         state
             .buffers_slot_len
-            .store(areas.buffers_len / slots, Ordering::Relaxed);
+            .store(areas.buffers_stride, Ordering::Relaxed);
         state.control_area.store(control, Ordering::Relaxed);
         state
             .control_slot_len
-            .store(areas.control_len / slots, Ordering::Relaxed);
+            .store(areas.control_stride, Ordering::Relaxed);
         state.info.store(info, Ordering::Relaxed);
-        let has_rules = areas.info_len >= INFO_LEN_WITH_RULES;
-        state.has_rules.store(has_rules.into(), Ordering::Relaxed);
+        state.info_len.store(areas.info_len, Ordering::Relaxed);
+        let nr_slots = areas.nr_slots.min(SLOTS as u32);
+        state.nr_slots.store(nr_slots, Ordering::Relaxed);
+        state.told_slots.store(areas.nr_slots, Ordering::Relaxed);
+        state.status.store(areas.status, Ordering::Relaxed);
         if self.kernel.removes_traces() {
             let restarts = membarrier::register().is_ok();
             state.restarts.store(restarts.into(), Ordering::Relaxed);
@@ -135,7 +142,14 @@ impl Updater {
     /// # Safety
     /// The caller must hold the state's lock.
     unsafe fn update(&self) {
-        let Some(info) = info(self.state) else { return };
+        let Some(area) = area(self.state) else { return };
+        let info = match area.info(self.state.told_slots.load(Ordering::Relaxed)) {
+            // There was no trace yet.
+            None => return,
+            Some(Ok(info)) => info,
+            Some(Err(bad)) => return self.state.set_bad_area(bad),
+        };
+        let info = &info;
         for _ in 0..ROUNDS {
             let generation = info.generation();
             let modules = self.modules.generation();
@@ -143,9 +157,9 @@ impl Updater {
             let is_news = has_more || generation != self.state.generation.load(Ordering::Relaxed);
             // First out of the traces that are gone: only then there are buffers of new ones in their slots.
             // SAFETY: the caller's promise.
-            (0..LTT_MAX_TRACES).for_each(|slot| unsafe { self.leave(slot, info) });
+            (0..SLOTS).for_each(|slot| unsafe { self.leave(slot, info) });
             self.take_new_slots(info);
-            for slot in 0..LTT_MAX_TRACES {
+            for slot in 0..SLOTS {
                 // SAFETY: the caller's promise.
                 unsafe {
                     if has_more {
@@ -187,7 +201,7 @@ impl Updater {
     ///
     /// # Safety
     /// The caller must hold the state's lock.
-    unsafe fn leave(&self, slot: usize, info: Info) {
+    unsafe fn leave(&self, slot: usize, info: &Info) {
         let (Some(now), Some(buffer)) = (info.slot(slot), self.buffer(slot)) else {
             return;
         };
@@ -227,7 +241,7 @@ impl Updater {
     }
 
     /// Finds out whether the buffer that this process has in a slot is that of the trace that `now` is about.
-    fn confirm(&self, slot: usize, buffer: NonNull<u8>, now: &LttInfoSlot, info: Info) -> bool {
+    fn confirm(&self, slot: usize, buffer: NonNull<u8>, now: &LttInfoSlot, info: &Info) -> bool {
         let at = &self.state.slots[slot];
         let generation = now.generation;
         if at.given.load(Ordering::Relaxed) == generation {
@@ -245,11 +259,11 @@ impl Updater {
 
     /// Asks for the slots that the kernel has for this process and did not give to it yet. It takes nothing back then: in
     /// the slot of a trace that is gone this process keeps what it had, and gets no other buffer, until `leave` asks.
-    fn take_new_slots(&self, info: Info) {
+    fn take_new_slots(&self, info: &Info) {
         let is_new = |slot: usize| {
             !self.is_given(slot) && info.slot(slot).is_some_and(|now| is_laid_out(&now))
         };
-        if !(0..LTT_MAX_TRACES).any(is_new) {
+        if !(0..SLOTS).any(is_new) {
             return;
         }
         for _ in 0..LTT_MAX_TRACES {
@@ -257,8 +271,12 @@ impl Updater {
             if self.kernel.update(&mut buffer).is_err() {
                 return;
             }
-            let Some(slot) = buffer.and_then(|buffer| self.slot_of(buffer)) else {
+            let Some(buffer) = buffer else {
                 return;
+            };
+            let Some(slot) = self.slot_of(buffer) else {
+                // One that this library has no room for.
+                continue;
             };
             self.forget(slot);
             self.state.given.fetch_or(1 << slot, Ordering::Relaxed);
@@ -268,6 +286,9 @@ impl Updater {
     /// The address by which the kernel knows a slot.
     fn buffer(&self, slot: usize) -> Option<NonNull<u8>> {
         let len = self.state.buffers_slot_len.load(Ordering::Relaxed) as usize;
+        if slot >= self.state.nr_slots.load(Ordering::Relaxed) as usize {
+            return None;
+        }
         NonNull::new(
             self.state
                 .buffers
@@ -277,19 +298,24 @@ impl Updater {
     }
 
     fn slot_of(&self, buffer: NonNull<u8>) -> Option<usize> {
-        (0..LTT_MAX_TRACES).find(|&slot| self.buffer(slot) == Some(buffer))
+        (0..SLOTS).find(|&slot| self.buffer(slot) == Some(buffer))
     }
 
     /// Follows the trace that is in a slot. `is_news`: something changed since the last time.
     ///
     /// # Safety
     /// The caller must hold the state's lock.
-    unsafe fn enter(&self, slot: usize, info: Info, is_news: bool) {
+    unsafe fn enter(&self, slot: usize, info: &Info, is_news: bool) {
         let state = self.state;
         let (Some(now), Some(buffer)) = (info.slot(slot), self.buffer(slot)) else {
             return;
         };
         let at = &state.slots[slot];
+        let passed_over = at.passed_over.load(Ordering::Relaxed);
+        if passed_over != 0 && passed_over != now.generation {
+            at.passed_over.store(0, Ordering::Relaxed);
+            at.refused.store(0, Ordering::Relaxed);
+        }
         let have = at.generation.load(Ordering::Relaxed);
         let other = have != 0 && have != now.generation;
         if !is_laid_out(&now) || other || self.is_dead(slot) {
@@ -297,6 +323,7 @@ impl Updater {
             return;
         }
         if have == 0 && !(self.is_left(slot) && self.confirm(slot, buffer, &now, info)) {
+            self.note_limit(slot, &now, info);
             return;
         }
         let active = now.active != 0;
@@ -313,6 +340,29 @@ impl Updater {
         at.active.store(active.into(), Ordering::Relaxed);
     }
 
+    /// Notes that the rings of the trace that `now` is about do not fit into the slots of this
+    /// process, if so.
+    #[inline(never)]
+    fn note_limit(&self, slot: usize, now: &LttInfoSlot, info: &Info) {
+        let at = &self.state.slots[slot];
+        if self.is_given(slot)
+            || self.state.limited().is_none()
+            || at.passed_over.load(Ordering::Relaxed) == now.generation
+        {
+            return;
+        }
+        let len = self.state.buffers_slot_len.load(Ordering::Relaxed);
+        let fits = |index| {
+            let channel = info.channel(slot, now.generation, index);
+            channel.is_none_or(|channel| rings_end(&channel).is_some_and(|end| end <= len))
+        };
+        if (0..now.nr_channels as usize).all(fits) {
+            return;
+        }
+        at.passed_over.store(now.generation, Ordering::Relaxed);
+        at.refused.store(Refused::Limited as u32, Ordering::Relaxed);
+    }
+
     /// Makes a new trace's rings ready, and describes all events in them (E6). If no events can come there, that says why.
     ///
     /// # Safety
@@ -322,24 +372,30 @@ impl Updater {
         slot: usize,
         buffer: NonNull<u8>,
         now: &LttInfoSlot,
-        info: Info,
+        info: &Info,
     ) -> Result<(), Refused> {
         let state = self.state;
         let at = &state.slots[slot];
+        let clock = match info.clock(slot, now.generation) {
+            None => return Err(Refused::Layout),
+            Some(clock::NUMBER) => Source::Processor,
+            Some(LTT_CLOCK_MONOTONIC) => Source::Monotonic,
+            Some(_) => return Err(Refused::Clock),
+        };
         // SAFETY: the caller's promise.
         unsafe { self.read_rules(slot, now.generation, info) };
         // In this order: main is open when all else is.
-        self.open_channel(slot, LTT_CHANNEL_CONTROL, now, info)
+        self.open_channel(slot, LTT_CHANNEL_CONTROL, now, info, clock)
             .ok_or(Refused::Layout)?;
         // SAFETY: the caller's promise.
         unsafe { self.describe_all(slot, now.generation) };
         // SAFETY: likewise.
         unsafe { self.describe_process(slot) };
-        for index in LTT_CHANNEL_MAIN + 1..LTT_MAX_CHANNELS {
+        for index in LTT_CHANNEL_MAIN + 1..CHANNELS {
             // One that cannot be written is as good as none: its events go where they would go without it.
-            self.open_channel(slot, index, now, info);
+            self.open_channel(slot, index, now, info, clock);
         }
-        let Some(scope) = self.open_channel(slot, LTT_CHANNEL_MAIN, now, info) else {
+        let Some(scope) = self.open_channel(slot, LTT_CHANNEL_MAIN, now, info, clock) else {
             // The trace may just have gone. What its control channel was told of the events counts for no other trace, and
             // somebody may be in one of the further channels already.
             // SAFETY: the caller's promise.
@@ -365,13 +421,15 @@ impl Updater {
         slot: usize,
         index: usize,
         now: &LttInfoSlot,
-        info: Info,
+        info: &Info,
+        clock: Source,
     ) -> Option<Scope> {
         if now.nr_channels as usize <= index {
             return None;
         }
         let described = info.channel(slot, now.generation, index)?;
         let mut geometry = self.geometry(slot, index, &described)?;
+        geometry.clock = clock;
         // SAFETY: the caller holds the lock.
         geometry.contexts = unsafe { self.describe_contexts(slot, index) };
         let scope = geometry.scope;
@@ -394,14 +452,10 @@ impl Updater {
     ///
     /// # Safety
     /// The caller must hold the state's lock.
-    unsafe fn read_rules(&self, slot: usize, generation: u64, info: Info) -> bool {
-        if self.state.has_rules.load(Ordering::Relaxed) == 0 {
-            return false;
-        }
+    unsafe fn read_rules(&self, slot: usize, generation: u64, info: &Info) -> bool {
         // SAFETY: the caller's promise; there is no other one in this function.
         let rules = unsafe { self.state.rules(slot) };
-        // SAFETY: the area is so long.
-        unsafe { info.rules(slot, generation, rules) }.unwrap_or_else(|| {
+        info.rules(slot, generation, rules).unwrap_or_else(|| {
             // Another trace's, or half of them.
             rules.clear();
             true
@@ -453,7 +507,7 @@ impl Updater {
     ///
     /// # Safety
     /// The caller must hold the state's lock.
-    unsafe fn follow(&self, slot: usize, now: &LttInfoSlot, info: Info) {
+    unsafe fn follow(&self, slot: usize, now: &LttInfoSlot, info: &Info) {
         let state = self.state;
         let at = &state.slots[slot];
         let masks = |index: usize, mask| at.masks[index].swap(mask, Ordering::Relaxed) != mask;
@@ -475,16 +529,12 @@ impl Updater {
         if !changed {
             return;
         }
-        let has_rules = state.has_rules.load(Ordering::Relaxed) != 0;
         // SAFETY: the caller's promise; there is no other one from here on.
         let rules = unsafe { state.rules(slot) };
         // SAFETY: the caller's promise.
         for callsite in unsafe { self.callsites() } {
-            let accepted = if has_rules {
-                rules.accept(callsite.full_name().as_bytes(), callsite.name().as_bytes())
-            } else {
-                Accepted::EVERYTHING
-            };
+            let accepted =
+                rules.accept(callsite.full_name().as_bytes(), callsite.name().as_bytes());
             callsite.set_channel(slot, self.channel(slot, callsite, accepted));
         }
         at.routed.store(1, Ordering::Relaxed);
@@ -514,23 +564,16 @@ impl Updater {
         );
         let (subbuf_size, subbuf_count) = (channel.subbuf_size.into(), channel.subbuf_count.into());
         let nr_rings = u64::from(channel.nr_rings);
-        let fits = |offset: u64, each: u64, last: u64, len: u64| {
-            let end = nr_rings
-                .checked_sub(1)?
-                .checked_mul(each)?
-                .checked_add(last)?
-                .checked_add(offset)?;
-            (end <= len).then_some(())
-        };
-        let ring_size = u64::checked_mul(subbuf_size, subbuf_count)?;
         let stride = channel.control_stride.into();
-        fits(channel.buffers_offset, ring_size, ring_size, buffers_len)?;
-        fits(
+        let control_end = end(
             channel.control_offset,
+            nr_rings,
             stride,
             size_of::<LttRingControl>() as u64,
-            control_len,
         )?;
+        if rings_end(channel)? > buffers_len || control_end > control_len {
+            return None;
+        }
         let scope = match channel.scope {
             LTT_SCOPE_CPU => Scope::Cpu,
             LTT_SCOPE_THREAD => Scope::Thread,
@@ -564,6 +607,7 @@ impl Updater {
             scope,
             mode: mode(index, channel, true)?,
             contexts: false,
+            clock: Source::Processor,
             protocol,
             wakeup: self.wakeup(slot),
             // What describes the events is little, and written once.
@@ -695,7 +739,7 @@ impl Updater {
 
     /// Switches all buffers that have rings.
     pub(super) fn switch(&self) -> Result<(), Errno> {
-        for slot in 0..LTT_MAX_TRACES {
+        for slot in 0..SLOTS {
             if self.is_open(slot)
                 && let Some(buffer) = self.buffer(slot)
             {
@@ -719,7 +763,7 @@ impl Updater {
         };
         // SAFETY: the caller's promise.
         for callsite in unsafe { self.callsites() } {
-            let mask = (0..LTT_MAX_TRACES)
+            let mask = (0..SLOTS)
                 .filter(active)
                 .filter(|&slot| callsite.is_wanted(slot))
                 .filter(|&slot| callsite.id(slot).load(Ordering::Relaxed) != 0)
@@ -728,11 +772,7 @@ impl Updater {
                 mask & (1 << slot) != 0
                     && self.state.contexts[callsite.channel(slot)][slot].has(Kind::Ip)
             };
-            let here = if (0..LTT_MAX_TRACES).any(wants_place) {
-                HERE
-            } else {
-                0
-            };
+            let here = if (0..SLOTS).any(wants_place) { HERE } else { 0 };
             callsite.set_mask(mask | here);
             if mask.is_power_of_two() && self.rseq.is_some() {
                 let slot = mask.trailing_zeros() as usize;
@@ -773,27 +813,58 @@ fn mode(index: usize, channel: &LttInfoChannel, active: bool) -> Option<Mode> {
     }
 }
 
+/// Where the last of so many parts of an area ends, if there is such a place.
+fn end(offset: u64, count: u64, stride: u64, last: u64) -> Option<u64> {
+    let before = count.checked_sub(1)?.checked_mul(stride)?;
+    before.checked_add(last)?.checked_add(offset)
+}
+
+/// Where the rings of a channel end in a slot of the write area.
+fn rings_end(channel: &LttInfoChannel) -> Option<u64> {
+    let ring = u64::from(channel.subbuf_size).checked_mul(channel.subbuf_count.into())?;
+    end(channel.buffers_offset, channel.nr_rings.into(), ring, ring)
+}
+
 /// The areas' addresses, if they can be areas.
-fn addresses(areas: &LttTracebuf, slots: u64) -> Option<(*mut u8, *mut u8, *mut u8)> {
-    let good = areas.buffers_len.is_multiple_of(8 * slots)
-        && areas.control_len.is_multiple_of(8 * slots)
-        && areas.info_len >= INFO_LEN
-        && [areas.buffers, areas.control, areas.info]
-            .iter()
-            .all(|&area| area != 0 && area % 8 == 0);
-    let address = |area: u64| std::ptr::with_exposed_provenance_mut(area as usize);
-    good.then(|| {
-        (
-            address(areas.buffers),
-            address(areas.control),
-            address(areas.info),
-        )
-    })
+fn addresses(areas: &LttTracebuf) -> Result<(*mut u8, *mut u8, *mut u8), BadArea> {
+    let check = |good: bool, told: Told, value: u64| {
+        if good {
+            Ok(())
+        } else {
+            Err(BadArea { told, value })
+        }
+    };
+    let nr_slots = u64::from(areas.nr_slots);
+    let is_number = (1..=LTT_MAX_TRACES as u64).contains(&nr_slots);
+    check(is_number, Told::Slots, nr_slots)?;
+    let slots = |stride: u64, len: u64| {
+        let end = stride.checked_mul(nr_slots);
+        stride != 0 && stride.is_multiple_of(8) && end.is_some_and(|end| end <= len)
+    };
+    let (stride, len) = (areas.buffers_stride, areas.buffers_len);
+    check(slots(stride, len), Told::BuffersStride, stride)?;
+    let (stride, len) = (areas.control_stride, areas.control_len);
+    check(slots(stride, len), Told::ControlStride, stride)?;
+    let is_long = areas.info_len >= size_of::<LttInfo>() as u64;
+    check(is_long, Told::InfoLen, areas.info_len)?;
+    let address = |area: u64, len: u64, told: Told| {
+        // All of it must be where addresses are.
+        let is_there = area != 0 && area.is_multiple_of(8) && area.checked_add(len).is_some();
+        check(is_there, told, area)?;
+        let area = usize::try_from(area).map_err(|_| BadArea { told, value: area })?;
+        Ok(std::ptr::with_exposed_provenance_mut(area))
+    };
+    Ok((
+        address(areas.buffers, areas.buffers_len, Told::Buffers)?,
+        address(areas.control, areas.control_len, Told::Control)?,
+        address(areas.info, areas.info_len, Told::Info)?,
+    ))
 }
 
 /// The info area of an attached process.
-pub(super) fn info(state: &State) -> Option<Info> {
+pub(super) fn area(state: &State) -> Option<InfoArea> {
     let area = NonNull::new(state.info.load(Ordering::Relaxed))?;
-    // SAFETY: only `attach` stores an address there, that of the kernel's info area, whose length it checked.
-    Some(unsafe { Info::new(area) })
+    let len = state.info_len.load(Ordering::Relaxed);
+    // SAFETY: only `attach` stores an address and a length there, those of the kernel's info area.
+    Some(unsafe { InfoArea::new(area, len) })
 }

@@ -16,6 +16,7 @@ use super::rseq::{CPU_ID, CPU_ID_APART, MM_CID, MM_CID_APART};
 use super::thread;
 use super::visitors::{Mark, Visitors};
 use super::wait::Wakeup;
+use crate::clock::Source;
 
 /// Longest record that a channel must be able to take, with its header: a record of metadata.
 pub(crate) const LONGEST: u64 = 8 + usertrace_sys::uapi::LTT_META_MAX as u64;
@@ -99,6 +100,9 @@ pub struct Geometry {
     pub prefault: Prefault,
     /// Payloads begin with contexts: the event path does not know of these rings.
     pub contexts: bool,
+    /// What times are made of. If it is not the processor's counter, the event path does not know
+    /// of these rings, either.
+    pub clock: Source,
     /// Where writers of the shared protocol say that they are inside. Nothing if the channel is not closed before all of
     /// them are gone.
     pub visits: Option<Visits>,
@@ -201,15 +205,20 @@ struct Cold {
     slot: AtomicU32,
     /// That opened it.
     process: AtomicU32,
-    /// Not 0: payloads begin with contexts.
-    contexts: AtomicU32,
-    /// As `nr_rings` and `nr_cids`, where payloads begin with contexts: who has none finds no rings.
+    /// Why the event path does not know of the rings, as bits: [`CONTEXTS`], [`MONOTONIC`].
+    apart: AtomicU32,
+    /// As `nr_rings` and `nr_cids`, where `apart` is not 0.
     nr_rings_apart: AtomicU32,
     nr_cids_apart: AtomicU32,
     /// Writers that store into any of the rings outside of a restartable sequence: long records, and what
     /// [`Visitors`] have no place for. Never set back: they outlive a [`Channel::close`].
     inside: AtomicU32,
 }
+
+/// Payloads begin with contexts.
+const CONTEXTS: u32 = 1;
+/// Times are those of [`Source::Monotonic`].
+const MONOTONIC: u32 = 2;
 
 /// A writer that stores into rings outside of a restartable sequence.
 #[derive(Debug)]
@@ -235,7 +244,7 @@ pub(super) enum Visit<'a> {
     },
 }
 
-/// A writer in a channel whose payloads begin with contexts.
+/// A writer in a channel that the event path does not know of.
 #[derive(Debug)]
 pub(crate) struct InContexts<'a> {
     pub(super) channel: &'a Channel,
@@ -359,8 +368,12 @@ impl Channel {
             prefault::all(geometry.buffers, len);
         }
         cold.process.store(thread::process(), Ordering::Relaxed);
-        cold.contexts
-            .store(geometry.contexts.into(), Ordering::Relaxed);
+        let contexts = if geometry.contexts { CONTEXTS } else { 0 };
+        let apart = match geometry.clock {
+            Source::Processor => contexts,
+            Source::Monotonic => contexts | MONOTONIC,
+        };
+        cold.apart.store(apart, Ordering::Relaxed);
         let serial = match geometry.scope {
             // Never 0.
             Scope::Thread => SERIALS.fetch_add(1, Ordering::Relaxed) | 1 << 31,
@@ -370,7 +383,7 @@ impl Channel {
         // Pairs with the load in `ring_at`: who sees the number of rings sees the rest.
         cold.rings.store(geometry.nr_rings, Ordering::Release);
         if geometry.protocol == Protocol::Rseq {
-            let nr = match (geometry.scope, geometry.contexts) {
+            let nr = match (geometry.scope, apart != 0) {
                 (Scope::MmCid, false) => &self.nr_cids,
                 (Scope::MmCid, true) => &cold.nr_cids_apart,
                 (_, false) => &self.nr_rings,
@@ -488,11 +501,28 @@ impl Channel {
         unsafe { visitors.as_ref() }
     }
 
-    /// Payloads of the channel begin with contexts. Only those who are in it can rely on that.
+    /// The event path does not know of the channel's rings. Only those who are in it can rely on
+    /// that.
     #[inline(always)]
-    pub(super) fn has_contexts(&self) -> bool {
+    pub(super) fn is_apart(&self) -> bool {
         // Relaxed: `visit` comes first, or, for those who only choose a way, nothing depends on it.
-        self.cold.contexts.load(Ordering::Relaxed) != 0
+        self.cold.apart.load(Ordering::Relaxed) != 0
+    }
+
+    /// Payloads of the channel begin with contexts. Only those who are in it can rely on that.
+    pub(super) fn has_contexts(&self) -> bool {
+        // Relaxed: likewise.
+        self.cold.apart.load(Ordering::Relaxed) & CONTEXTS != 0
+    }
+
+    /// What the times in the channel are made of. Only those who are in it can rely on that, and
+    /// those whose sequence compares the epoch that the channel had before this.
+    pub(super) fn clock(&self) -> Source {
+        // Relaxed: likewise, or the number of rings comes first.
+        match self.cold.apart.load(Ordering::Relaxed) & MONOTONIC {
+            0 => Source::Processor,
+            _ => Source::Monotonic,
+        }
     }
 
     /// Lets a writer in whose record has contexts; nothing if the channel has none, or is closed. They stay as they are
@@ -504,6 +534,21 @@ impl Channel {
         let visit = self.visit()?;
         // It may have become another one before the visit.
         self.has_contexts().then_some(InContexts {
+            channel: self,
+            _visit: visit,
+        })
+    }
+
+    /// Lets a writer in whose record has no contexts, though the event path does not know of the
+    /// channel; nothing if that is not so, or if it is closed. That stays so until it is out.
+    pub(super) fn apart_without_contexts(&self) -> Option<InContexts<'_>> {
+        let is_one = || self.is_apart() && !self.has_contexts();
+        if !is_one() {
+            return None;
+        }
+        let visit = self.visit()?;
+        // It may have become another one before the visit.
+        is_one().then_some(InContexts {
             channel: self,
             _visit: visit,
         })

@@ -182,7 +182,26 @@ pub(crate) unsafe fn write_slowly(
     }
 }
 
-/// Writes a record, whatever it takes, whose payload begins with the contexts of the channel.
+/// Writes a record into a channel that the event path does not know of, and whose records have no
+/// contexts: one whose times are those of another clock.
+///
+/// # Safety
+/// As [`try_write_words`]'s.
+#[cold]
+#[inline(never)]
+unsafe fn write_apart(
+    rseq: Option<Rseq>,
+    channel: &Channel,
+    id: &AtomicU16,
+    payload: Payload<'_>,
+) -> Result<(), Dropped> {
+    let inside = channel.apart_without_contexts().ok_or(Dropped::Closed)?;
+    // SAFETY: the caller's promise; the channel has no contexts as long as this is inside.
+    unsafe { write_in_contexts(rseq, &inside, id, payload) }
+}
+
+/// Writes a record, whatever it takes, whose payload begins with the contexts of the channel, if
+/// that has any.
 ///
 /// # Safety
 /// As [`try_write_words`]'s, behind contexts as the channel's description has them, and padded.

@@ -16,10 +16,12 @@ use super::channel::{Channel, LONGEST, Mode, Ring};
 use super::doorbell::filled;
 use super::prefault::{self, Prefault};
 use super::rseq::{
-    self, Advance, MM_CID, MM_CID_APART, NO_INDEX, Refusal, Rseq, Start, Step, TRIES,
+    self, Advance, CPU_ID, CPU_ID_APART, MM_CID, MM_CID_APART, NO_INDEX, Refusal, Rseq, Start,
+    Step, TRIES,
 };
 use super::shared::Waited;
-use super::{Cursor, Dropped, Payload, thread, wait};
+use super::{Cursor, Dropped, Payload, thread, wait, write_apart};
+use crate::clock::{self, Source};
 
 /// How often the slow path looks again before it gives a record up. Each time that it must, another writer on the
 /// same CPU came first.
@@ -39,6 +41,36 @@ enum Full {
     Busy,
 }
 
+/// Whether records of a channel have the time that is read before their sequence, and not in it: a
+/// sequence can call nothing. What is known when this is compiled is no: the event path asks
+/// nothing.
+///
+/// Then `head` is read before the clock, and compared in the sequence, so that times in a ring
+/// never go back. And all records are long ones, as those are written by a sequence that compares
+/// it.
+#[inline(always)]
+fn reads_clock_before<const INDEX: i32>(channel: &Channel) -> bool {
+    (INDEX == CPU_ID_APART || INDEX == MM_CID_APART) && channel.clock() == Source::Monotonic
+}
+
+/// Does what [`rseq::advance`] does, with the time of the channel's clock. Whatever it starts from
+/// was read before.
+///
+/// # Safety
+/// As [`rseq::advance`]'s.
+#[inline(always)]
+unsafe fn advance<const INDEX: i32>(rseq: Rseq, channel: &Channel, advance: &mut Advance) -> Step {
+    if reads_clock_before::<INDEX>(channel) {
+        // The clock is not read before what this starts from.
+        fence(Ordering::Acquire);
+        advance.time = clock::monotonic();
+        // SAFETY: the caller's promise.
+        return unsafe { rseq::advance_at::<INDEX>(rseq, channel, advance) };
+    }
+    // SAFETY: likewise.
+    unsafe { rseq::advance::<INDEX>(rseq, channel, advance) }
+}
+
 /// Writes a record, if that takes nothing but to store it.
 ///
 /// # Safety
@@ -54,7 +86,7 @@ pub(super) unsafe fn record_words<const INDEX: i32>(
     if (INDEX == MM_CID || INDEX == MM_CID_APART) && rseq.index::<INDEX>() == NO_INDEX {
         return Err(Refusal::NoRing);
     }
-    if 8 + 8 * words.len() as u64 <= LONGEST {
+    if 8 + 8 * words.len() as u64 <= LONGEST && !reads_clock_before::<INDEX>(channel) {
         // SAFETY: the caller's promise, and the length is checked.
         return unsafe { rseq::record_words::<INDEX>(rseq, channel, id, words) };
     }
@@ -99,7 +131,12 @@ pub(super) unsafe fn record_made<const INDEX: i32>(
         return Err(Refusal::NeedSubbuf);
     }
     // If the upper bits change between this and the sequence, readers see that by themselves, as in a short record.
-    if (ring.control.time.load(Ordering::Relaxed) ^ crate::clock::cycles()) >> 48 != 0 {
+    let now = if reads_clock_before::<INDEX>(channel) {
+        clock::monotonic()
+    } else {
+        clock::cycles()
+    };
+    if (ring.control.time.load(Ordering::Relaxed) ^ now) >> 48 != 0 {
         return Err(Refusal::NeedTime);
     }
     let Some(_entered) = channel.enter(ring.epoch) else {
@@ -132,7 +169,7 @@ pub(super) unsafe fn record_made<const INDEX: i32>(
         time: 0,
     };
     // SAFETY: everything was made from `ring`, and `record_len` bytes behind `head` lie in a sub-buffer that was begun.
-    let step = unsafe { rseq::advance::<INDEX>(rseq, channel, &mut advance) };
+    let step = unsafe { self::advance::<INDEX>(rseq, channel, &mut advance) };
     if step == Step::Done {
         thread::with(|thread| {
             // Not one instruction: a signal handler that comes in between leaves the number as it was.
@@ -180,10 +217,11 @@ pub(super) unsafe fn write<const INDEX: i32>(
     payload: Payload<'_>,
     mut refusal: Refusal,
 ) -> Result<(), Dropped> {
+    let is_long = |words: &[u64]| {
+        8 + 8 * words.len() as u64 > LONGEST || reads_clock_before::<INDEX>(channel)
+    };
     let len = match payload {
-        Payload::Words(words) if 8 + 8 * words.len() as u64 > LONGEST => {
-            LONG_HEADER + 8 * words.len() as u64
-        }
+        Payload::Words(words) if is_long(words) => LONG_HEADER + 8 * words.len() as u64,
         Payload::Words(words) => 8 + 8 * words.len() as u64,
         Payload::Made { len, .. } => LONG_HEADER + (len as u64).next_multiple_of(8),
     };
@@ -195,6 +233,10 @@ pub(super) unsafe fn write<const INDEX: i32>(
             Refusal::NeedTime => store_time::<INDEX>(rseq, channel),
             Refusal::Again => Ok(Step::Changed),
             Refusal::NoRing if !channel.is_by::<INDEX>() || id.load(Ordering::Relaxed) == 0 => {
+                if INDEX == CPU_ID && channel.is_apart() {
+                    // SAFETY: the caller's promise.
+                    return unsafe { write_apart(Some(rseq), channel, id, payload) };
+                }
                 return Err(Dropped::Closed);
             }
             Refusal::NoRing => {
@@ -317,7 +359,7 @@ fn begin_subbuf<const INDEX: i32>(rseq: Rseq, channel: &Channel, len: u64) -> Re
     };
     // SAFETY: everything was made from `ring`. `head` is not below the end of its sub-buffer, unless it is padded, and
     // the sub-buffer at `position` may be overwritten: nobody reads it (`consumed`), or it was claimed.
-    let step = unsafe { rseq::advance::<INDEX>(rseq, channel, &mut advance) };
+    let step = unsafe { self::advance::<INDEX>(rseq, channel, &mut advance) };
     note_time::<INDEX>(rseq, channel, &ring, step, &advance);
     if step == Step::Done
         && head != 0
@@ -367,7 +409,7 @@ fn store_time<const INDEX: i32>(rseq: Rseq, channel: &Channel) -> Result<Step, F
         time: 0,
     };
     // SAFETY: everything was made from `ring`, and the 16 bytes behind `head` lie in a sub-buffer that was begun.
-    let step = unsafe { rseq::advance::<INDEX>(rseq, channel, &mut advance) };
+    let step = unsafe { self::advance::<INDEX>(rseq, channel, &mut advance) };
     note_time::<INDEX>(rseq, channel, &ring, step, &advance);
     Ok(step)
 }

@@ -185,6 +185,8 @@ pub fn machine_with(mut memory: Memory, traces: &[Trace]) -> Machine {
         content.extend(name(&trace.name, 32));
         words(&mut content, &[3 | 1 << 32]);
         words(&mut content, &SYNC);
+        // The processor's clock, as the root page has it.
+        words(&mut content, &[1]);
         entries.push(entry(1, serial, &content));
         serial += 1;
         let cpus = trace.processes.first().map_or(1, |p| p.main.len()) as u64;
@@ -251,7 +253,7 @@ pub fn machine_with(mut memory: Memory, traces: &[Trace]) -> Machine {
         next = memory.page(&bytes);
         directory.insert(0, next);
     }
-    let root_words = [0x544f_4f52_5454_4cab, 1 | PAGE << 32, 256 | 1 << 32];
+    let root_words = [0x544f_4f52_5454_4cab, 2 | PAGE << 32, 256 | 1 << 32];
     let sum = root_words
         .iter()
         .fold(0u64, |sum, word| sum.wrapping_sub(*word));

@@ -342,7 +342,7 @@ fn only_the_kernel_records_a_program_that_runs() {
 #[test]
 fn a_trace_that_is_not_there_is_named() {
     let directory = tempfile::tempdir().unwrap();
-    fs::write(directory.path().join("abi"), "").unwrap();
+    fs::write(directory.path().join("abi"), "version 2\n").unwrap();
     let arguments = ["snapshot", "--root", ".", "mine", "-o", "out"];
     let output = usertrace(&arguments, directory.path());
     assert_eq!(output.status.code(), Some(1));
@@ -366,7 +366,7 @@ fn a_trace_that_is_not_there_is_named() {
 #[test]
 fn channels_are_listed() {
     let directory = tempfile::tempdir().unwrap();
-    fs::write(directory.path().join("abi"), "").unwrap();
+    fs::write(directory.path().join("abi"), "version 2\n").unwrap();
     for (channel, scope, flight) in [("main", "cpu", "0"), ("net", "global", "1")] {
         let path = directory.path().join("mine").join(channel);
         fs::create_dir_all(&path).unwrap();
@@ -398,7 +398,7 @@ fn traces_are_started_and_stopped_by_name() {
     fs::create_dir_all(file("main")).unwrap();
     fs::create_dir_all(file("net")).unwrap();
     for (name, text) in [
-        ("../abi", ""),
+        ("../abi", "version 2\n"),
         ("start", ""),
         ("filter", "*\n"),
         ("main/subbuf_size", ""),
@@ -466,7 +466,7 @@ fn traces_are_started_and_stopped_by_name() {
 fn nobody_has_to_read_what_is_printed() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path();
-    fs::write(root.join("abi"), "").unwrap();
+    fs::write(root.join("abi"), "version 2\n").unwrap();
     fs::write(root.join("vmcore"), elf(&dump(), Style::Runs)).unwrap();
     let run = |arguments: &[&str], stdout: Stdio, stderr: Stdio| {
         Command::new(env!("CARGO_BIN_EXE_usertrace"))
@@ -680,7 +680,7 @@ fn a_machine_is_examined() {
     fs::write(path.join("sys/kernel/kexec_crash_loaded"), "0\n").unwrap();
     fs::create_dir_all(path.join("ltt/mine")).unwrap();
     for (name, text) in [
-        ("abi", ""),
+        ("abi", "version 2\n"),
         ("limit_total", "1048576\n"),
         ("limit_user", "max\n"),
         ("limit_process", "67108864\n"),

@@ -466,7 +466,7 @@ fn a_root_that_is_none_is_refused() {
         }
     };
     assert!(matches!(error(0, |_| 5), DirectoryError::Magic(_, 5)));
-    assert_eq!(error(8, |word| word + 1), DirectoryError::Version(2));
+    assert_eq!(error(8, |word| word + 1), DirectoryError::Version(3));
     assert!(matches!(error(24, |word| word + 1), DirectoryError::Sum(_)));
     // With a sum that is right, but sizes that are not.
     let mut machine = one(1);

@@ -38,7 +38,7 @@ fn said(directory: &Path) -> String {
 fn directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     fs::create_dir(directory.path().join("root")).unwrap();
-    fs::write(directory.path().join("root/abi"), "").unwrap();
+    fs::write(directory.path().join("root/abi"), "version 2\n").unwrap();
     directory
 }
 

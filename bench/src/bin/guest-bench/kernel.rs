@@ -16,9 +16,7 @@ use syscalls::{Sysno, raw};
 use usertrace::clock::cycles;
 use usertrace_bench::{Faults, IdleCalls, PROCESSES, Starts, median};
 use usertrace_sys::Calls;
-use usertrace_sys::uapi::{
-    LTT_CHANNEL_MAIN, LTT_INFO_PAGE, LTT_MAX_TRACES, LttInfoChannel, LttInfoTrace, LttTracebuf,
-};
+use usertrace_sys::uapi::{LTT_CHANNEL_MAIN, LttInfo, LttInfoChannel, LttTracebuf};
 
 use crate::control::{Trace, write};
 use crate::{counts, last_error, mean, no, turn};
@@ -136,14 +134,20 @@ impl Traced {
 
     /// Where ring 0 of `main` is.
     fn ring(&self) -> *mut u8 {
-        let slot_len = self.areas.buffers_len as usize / LTT_MAX_TRACES;
+        let slot_len = self.areas.buffers_stride as usize;
         let slot = (self.buffer.addr().get() - self.areas.buffers as usize) / slot_len;
-        let offset = (1 + slot) * LTT_INFO_PAGE
-            + offset_of!(LttInfoTrace, channel)
-            + LTT_CHANNEL_MAIN * size_of::<LttInfoChannel>()
-            + offset_of!(LttInfoChannel, buffers_offset);
-        // SAFETY: within the info area, which stays mapped. What the trace's channels are like does not change.
-        let offset = unsafe { ((self.areas.info as usize + offset) as *const u64).read_volatile() };
+        let info = self.areas.info as usize;
+        // SAFETY: within the info area, which stays mapped. Where it has what, and what the trace's
+        // channels are like, does not change.
+        let offset = unsafe {
+            let told = |offset: usize| ((info + offset) as *const u32).read_volatile() as usize;
+            let channel = info
+                + told(offset_of!(LttInfo, trace_offset))
+                + slot * told(offset_of!(LttInfo, trace_stride))
+                + told(offset_of!(LttInfo, channel_offset))
+                + LTT_CHANNEL_MAIN * told(offset_of!(LttInfo, channel_stride));
+            ((channel + offset_of!(LttInfoChannel, buffers_offset)) as *const u64).read_volatile()
+        };
         self.buffer.as_ptr().wrapping_add(offset as usize)
     }
 }

@@ -4,9 +4,8 @@ use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use usertrace_sys::Calls;
-use usertrace_sys::uapi::{
-    LTT_INFO_PAGE, LTT_MAX_TRACES, LttInfoChannel, LttInfoTrace, LttTracebuf,
-};
+use usertrace_sys::uapi::{LttInfo, LttInfoChannel, LttTracebuf};
+use usertrace_tests::areas::SLOTS;
 use usertrace_tests::random::Random;
 
 use crate::pattern;
@@ -41,11 +40,11 @@ pub(crate) struct Scene {
     family: AtomicU32,
     number: AtomicU64,
     /// As `alloc_tracebuf` said last: info, control, buffers, each with its length. 0: never.
-    areas: [AtomicUsize; 6],
+    areas: [AtomicUsize; 8],
     touched: [AtomicUsize; TOUCHED],
     next: AtomicUsize,
     /// The buffer that `ltt_update` gave last, for each slot.
-    pub(crate) buffers: [AtomicUsize; LTT_MAX_TRACES],
+    pub(crate) buffers: [AtomicUsize; SLOTS],
     /// The areas are mapped, all of them, and nobody has changed that since.
     intact: AtomicBool,
     /// The program has one thread, and shares its memory with nobody.
@@ -60,10 +59,10 @@ pub(crate) struct Scene {
 pub(crate) static SCENE: Scene = Scene {
     family: AtomicU32::new(0),
     number: AtomicU64::new(0),
-    areas: [const { AtomicUsize::new(0) }; 6],
+    areas: [const { AtomicUsize::new(0) }; 8],
     touched: [const { AtomicUsize::new(0) }; TOUCHED],
     next: AtomicUsize::new(0),
-    buffers: [const { AtomicUsize::new(0) }; LTT_MAX_TRACES],
+    buffers: [const { AtomicUsize::new(0) }; SLOTS],
     intact: AtomicBool::new(false),
     alone: AtomicBool::new(true),
     spare: AtomicUsize::new(0),
@@ -143,6 +142,8 @@ impl Scene {
             at.control_len,
             at.buffers,
             at.buffers_len,
+            at.control_stride,
+            at.buffers_stride,
         ];
         for (place, word) in self.areas.iter().zip(words) {
             place.store(word as usize, Ordering::Relaxed);
@@ -170,11 +171,16 @@ impl Scene {
         areas.iter().all(|area| area.start != 0).then_some(areas)
     }
 
+    /// Bytes of a slot of the write area, or of the control area.
+    pub(crate) fn stride(&self, buffers: bool) -> usize {
+        self.areas[6 + usize::from(buffers)].load(Ordering::Relaxed)
+    }
+
     /// A slot of the write area that `ltt_update` has given.
     pub(crate) fn slot(&self, random: &mut Random) -> usize {
-        let first = random.below(LTT_MAX_TRACES as u64) as usize;
-        (0..LTT_MAX_TRACES)
-            .map(|at| (first + at) % LTT_MAX_TRACES)
+        let first = random.below(SLOTS as u64) as usize;
+        (0..SLOTS)
+            .map(|at| (first + at) % SLOTS)
             .find(|&slot| self.buffers[slot].load(Ordering::Relaxed) != 0)
             .unwrap_or(first)
     }
@@ -185,15 +191,19 @@ impl Scene {
         let slot = self.slot(random);
         let channel = random.below(3) as usize;
         let which = random.below(64);
-        let at = info.start
-            + (1 + slot) * LTT_INFO_PAGE
-            + offset_of!(LttInfoTrace, channel)
-            + channel * size_of::<LttInfoChannel>();
-        let long = |offset: usize| probe::read(at + offset).ok();
-        let word = |offset: usize| {
-            let whole = long(offset & !7)?;
-            Some((whole >> (8 * (offset & 4))) as u32)
+        let word_at = |at: usize| {
+            let whole = probe::read(at & !7).ok()?;
+            Some((whole >> (8 * (at & 4))) as u32)
         };
+        let told = |offset: usize| Some(word_at(info.start + offset)? as usize % (1 << 20));
+        let at = info.start
+            + told(offset_of!(LttInfo, trace_offset))?
+            + slot * told(offset_of!(LttInfo, trace_stride))?
+            + told(offset_of!(LttInfo, channel_offset))?
+            + channel * told(offset_of!(LttInfo, channel_stride))?
+            & !7;
+        let long = |offset: usize| probe::read(at + offset).ok();
+        let word = |offset: usize| word_at(at + offset);
         let size = word(offset_of!(LttInfoChannel, subbuf_size))? as usize;
         let count = word(offset_of!(LttInfoChannel, subbuf_count))? as usize;
         let rings = u64::from(word(offset_of!(LttInfoChannel, nr_rings))?);
@@ -204,10 +214,10 @@ impl Scene {
         }
         let ring = (which % rings) as usize;
         let len = size * count;
-        let start = slot * (buffers.len / LTT_MAX_TRACES)
+        let start = slot * self.stride(true)
             + long(offset_of!(LttInfoChannel, buffers_offset))? as u32 as usize
             + ring * len;
-        let block = slot * (control.len / LTT_MAX_TRACES)
+        let block = slot * self.stride(false)
             + long(offset_of!(LttInfoChannel, control_offset))? as u32 as usize
             + ring * stride;
         let is_inside = start + len <= buffers.len && block + PAGE <= control.len;
@@ -282,7 +292,7 @@ impl Scene {
             }
             _ => {
                 // A slot.
-                let len = (area.len / LTT_MAX_TRACES) & !(PAGE - 1);
+                let len = (area.len / SLOTS) & !(PAGE - 1);
                 Range {
                     start: area.start + len * self.slot(random),
                     len: len.max(PAGE),

@@ -48,10 +48,14 @@ fn c1_alloc_maps_three_areas() {
         mapped.sort();
         told.sort();
         assert_eq!(mapped, told);
-        for len in [at.buffers_len, at.control_len] {
-            assert_eq!(len % (16 * 4096), 0, "16 slots of whole pages (C2)");
+        assert_eq!((at.nr_slots, at.status), (16, 0), "16 slots (C2)");
+        for (stride, len) in [
+            (at.buffers_stride, at.buffers_len),
+            (at.control_stride, at.control_len),
+        ] {
+            assert_eq!((stride % 4096, 16 * stride), (0, len), "of whole pages");
         }
-        assert_eq!(at.info_len, 33 * 4096);
+        assert_eq!(at.info_len % 4096, 0);
     });
 }
 

@@ -261,19 +261,21 @@ fn c5_bad_ioctls_are_refused_and_change_nothing() {
     // Numbers: another type, another number, another direction's size.
     for request in [
         LTT_IOC_INFO & !0xff00 | 0x4d00,
-        LTT_IOC_INFO & !0xff | 0xdf,
-        LTT_IOC_INFO & !0xff | 0xe3,
-        LTT_IOC_INFO + (8 << 16),
-        LTT_IOC_INFO - (8 << 16),
-        LTT_IOC_POSITIONS + (8 << 16),
-        LTT_IOC_POSITIONS - (8 << 16),
-        LTT_IOC_CONSUME + (8 << 16),
-        LTT_IOC_CONSUME - (8 << 16),
+        LTT_IOC_INFO & !0xff | 0x1f,
+        LTT_IOC_INFO & !0xff | 0x24,
+        LTT_IOC_INFO | 1 << 30,
+        LTT_IOC_POSITIONS & !(1 << 30),
+        LTT_IOC_CONSUME | 1 << 31,
         libc::TCGETS as u32,
         0,
         u32::MAX,
     ] {
         check(&format!("{request:#x}"), request, good, libc::ENOTTY);
+    }
+    // Sizes: less than in the first version.
+    for request in [LTT_IOC_INFO, LTT_IOC_POSITIONS, LTT_IOC_CONSUME] {
+        let smaller = request - (8 << 16);
+        check(&format!("{smaller:#x}"), smaller, good, libc::EINVAL);
     }
     // Addresses.
     for (what, address) in [
@@ -300,7 +302,8 @@ fn c5_bad_ioctls_are_refused_and_change_nothing() {
         let positions = LttPositions {
             rings,
             nr_rings: 2,
-            flags: 0,
+            stride: size_of::<LttRingPositions>() as u32,
+            ..LttPositions::default()
         };
         // SAFETY: within the page.
         unsafe { (good as *mut LttPositions).write_volatile(positions) };

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use usertrace::Outcome;
 use usertrace_sys::crash::{LTT_CRASH_BUFFER, LTT_CRASH_TRACE};
-use usertrace_sys::uapi::LTT_MAX_TRACES;
 use usertrace_tests::accounts::Cgroup;
+use usertrace_tests::areas::SLOTS;
 use usertrace_tests::child::{Child, Link};
 use usertrace_tests::consumer::Consumer;
 use usertrace_tests::control::Trace;
@@ -200,7 +200,7 @@ fn a9_writers_of_shared_rings_are_out_before_their_slot_has_another_trace() {
         child
     };
     // All slots but one.
-    let others: Vec<_> = (1..LTT_MAX_TRACES)
+    let others: Vec<_> = (1..SLOTS)
         .map(|n| Trace::create(&format!("other-{n}")))
         .collect();
     let cycles = scaled(SUCCESSORS);

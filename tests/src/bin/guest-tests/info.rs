@@ -3,11 +3,10 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use usertrace_sys::uapi::{
-    LTT_ABI_VERSION, LTT_CLOCK_TSC, LTT_INFO_MAGIC, LTT_MAX_TRACES, LTT_MODE_DISCARD,
-    LTT_PROTOCOL_RSEQ, LTT_SCOPE_CPU, LttInfo, LttInfoChannel, LttInfoSlot, LttInfoTrace,
-    LttRingControl,
+    LTT_ABI_VERSION, LTT_CLOCK_TSC, LTT_INFO_MAGIC, LTT_MODE_DISCARD, LTT_PROTOCOL_RSEQ,
+    LTT_SCOPE_CPU, LttInfo, LttInfoChannel, LttInfoSlot, LttRingControl,
 };
-use usertrace_tests::areas::{Areas, peek};
+use usertrace_tests::areas::{Areas, Detail, SLOTS, peek};
 use usertrace_tests::child::{self, Child};
 use usertrace_tests::control::Trace;
 use usertrace_tests::guest::scaled;
@@ -48,7 +47,7 @@ fn c3_the_info_area_is_zero_until_the_first_trace() {
         trace.start();
         assert_eq!(magic.load(Ordering::Acquire), LTT_INFO_MAGIC);
         let slot = trace.stats().slot;
-        assert_eq!(name(&areas.info(slot).1.name), "first");
+        assert_eq!(name(&areas.info(slot).1.trace.name), "first");
         // They stay when the trace goes.
         drop(trace);
         assert_eq!(magic.load(Ordering::Relaxed), LTT_INFO_MAGIC);
@@ -73,13 +72,13 @@ fn c8_info_says_what_a_trace_is() {
             (info.magic, info.version),
             (LTT_INFO_MAGIC, LTT_ABI_VERSION)
         );
-        assert_eq!(info.clock, LTT_CLOCK_TSC);
+        assert_eq!(detail.trace.clock, LTT_CLOCK_TSC);
+        assert_eq!(info.nr_slots, areas.at.nr_slots);
         assert_eq!(info.active, 1 << stats.slot);
         let cpus = info.nr_cpus as usize;
         assert!(cpus >= std::thread::available_parallelism().map_or(1, Into::into));
-        let slot = &info.slot[stats.slot];
         assert_eq!(
-            *slot,
+            detail.slot,
             LttInfoSlot {
                 generation: stats.generation,
                 active: 1,
@@ -88,8 +87,8 @@ fn c8_info_says_what_a_trace_is() {
                 reserved: [0; 3],
             }
         );
-        assert_eq!(detail.generation, stats.generation);
-        assert_eq!(name(&detail.name), "what");
+        assert_eq!(detail.trace.generation, stats.generation);
+        assert_eq!(name(&detail.trace.name), "what");
         let mut end = 0;
         for (channel, (text, size, count)) in detail
             .channel
@@ -105,12 +104,11 @@ fn c8_info_says_what_a_trace_is() {
             assert_eq!(channel.protocol, LTT_PROTOCOL_RSEQ);
             assert!(channel.buffers_offset >= end && channel.buffers_offset % 4096 == 0);
             end = channel.buffers_offset + u64::from(size) * u64::from(count) * cpus as u64;
-            assert!(end <= areas.at.buffers_len / 16);
+            assert!(end <= areas.at.buffers_stride);
         }
         drop(trace);
         let (info, detail) = areas.info(stats.slot);
-        assert_eq!(info.slot[stats.slot], LttInfoSlot::default());
-        assert_eq!((info.active, detail), (0, LttInfoTrace::default()));
+        assert!(info.active == 0 && detail.is_empty(), "{detail:?}");
     });
 }
 
@@ -120,17 +118,17 @@ fn c8_info_follows_a_running_program() {
         let areas = Areas::map(0);
         let trace = Trace::started("follow");
         let slot = trace.stats().slot;
-        let mut last = areas.info(slot).0;
+        let (mut last, before) = areas.info(slot);
         for round in 0..10 {
             if round % 2 == 0 {
                 trace.stop()
             } else {
                 trace.start()
             }
-            let now = areas.info(slot).0;
+            let (now, detail) = areas.info(slot);
             assert!(now.generation > last.generation);
             assert_eq!(now.active, u32::from(round % 2 == 1) << slot);
-            assert_eq!(now.slot[slot].generation, last.slot[slot].generation);
+            assert_eq!(detail.slot.generation, before.slot.generation);
             assert_ne!(now.seq, last.seq);
             last = now;
         }
@@ -138,17 +136,17 @@ fn c8_info_follows_a_running_program() {
 }
 
 /// Looks at a slot, in which traces come and go whose name, geometry and generation go together.
-fn check_consistent(info: &LttInfo, detail: &LttInfoTrace, slot: usize) {
-    let summary = &info.slot[slot];
+fn check_consistent(info: &LttInfo, detail: &Detail, slot: usize) {
+    let summary = &detail.slot;
     assert_eq!(
         info.active >> slot & 1,
         u32::from(summary.active != 0),
         "{info:?}"
     );
-    assert_eq!(summary.generation, detail.generation, "{info:?} {detail:?}");
-    if summary.generation == 0 {
-        assert_eq!(*detail, LttInfoTrace::default());
-        assert_eq!(*summary, LttInfoSlot::default());
+    let generation = detail.trace.generation;
+    assert_eq!(summary.generation, generation, "{info:?} {detail:?}");
+    if generation == 0 {
+        assert!(detail.is_empty(), "{detail:?}");
         return;
     }
     let channel = &detail.channel[1];
@@ -158,7 +156,7 @@ fn check_consistent(info: &LttInfo, detail: &LttInfoTrace, slot: usize) {
         return;
     }
     assert_eq!(
-        name(&detail.name),
+        name(&detail.trace.name),
         format!("s{}-c{}", channel.subbuf_size, channel.subbuf_count),
         "{detail:?}"
     );
@@ -170,7 +168,7 @@ fn c8_info_is_always_consistent() {
     const CHANGES: u64 = 200;
     let slot = Trace::started("s262144-c16").stats().slot;
     // All others are taken, so that this one is taken again each time.
-    let others: Vec<_> = (1..LTT_MAX_TRACES)
+    let others: Vec<_> = (1..SLOTS)
         .map(|n| Trace::create(&format!("other-{n}")))
         .collect();
     assert!(others.iter().all(|trace| trace.stats().slot != slot));

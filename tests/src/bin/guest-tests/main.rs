@@ -6,6 +6,7 @@ mod c;
 mod calls;
 mod channels;
 mod charges;
+mod clock;
 mod commands;
 mod consumer;
 mod contexts;
@@ -90,6 +91,7 @@ const ALL: &[&[Case]] = &[
     commands::CASES,
     channels::CASES,
     flight::CASES,
+    clock::CASES,
     recorder::CASES,
     sessions::CASES,
     stays::CASES,

@@ -284,7 +284,7 @@ fn a7_traces_have_buffers_of_their_own() {
         let areas = Areas::map(0);
         let mut slots = [areas.must_next(), areas.must_next()];
         // By slot, and the second may have one that was given back after the first was made.
-        slots.sort_by_key(|slot| areas.info(slot.index).0.slot[slot.index].generation);
+        slots.sort_by_key(|slot| areas.info(slot.index).1.slot.generation);
         let [of_a, of_b] = slots;
         assert_ne!(of_a.index, of_b.index);
         of_a.ring(1, 0).write_records(1);
@@ -336,7 +336,7 @@ fn a9_a_writer_survives_the_end_of_its_trace() {
             link.tell(0);
             // It hears of nothing: no signal, no call. New pages and old ones, of the rings and control blocks.
             let mut written = 0u64;
-            while areas.info(slot.index).0.slot[slot.index].generation != 0 || written < 4096 {
+            while areas.info(slot.index).1.slot.generation != 0 || written < 4096 {
                 let offset = (written as usize * 4096) % ring.len;
                 ring.write(offset, 1);
                 let _ = ring.read((offset + ring.len / 2) % ring.len);

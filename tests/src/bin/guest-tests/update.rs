@@ -117,11 +117,11 @@ fn a4_the_handler_runs_before_the_next_instruction() {
     extern "C" fn look(_: i32) {
         let info = INFO.load(Ordering::Relaxed) as *const u32;
         // SAFETY: the active mask, in the info area, which is mapped.
-        SEEN.store(unsafe { info.add(8).read_volatile() }, Ordering::Relaxed);
+        SEEN.store(unsafe { info.add(6).read_volatile() }, Ordering::Relaxed);
     }
     assert_eq!(
         std::mem::offset_of!(usertrace_sys::uapi::LttInfo, active),
-        32
+        6 * 4
     );
 
     let trace = Trace::create("order");

@@ -41,6 +41,8 @@ pub struct KernelTrace<'a> {
     pub hostname: Option<&'a str>,
     /// In which version of CTF.
     pub version: Version,
+    /// The clock of the traces beside it is `CLOCK_MONOTONIC`.
+    pub is_monotonic: bool,
 }
 
 /// What was recorded of the kernel's events.
@@ -90,7 +92,7 @@ impl KernelEvents {
             });
         }
         let directory = to.output.join(DIRECTORY);
-        let instance = tracefs.instance(to.name, directory.exists())?;
+        let instance = tracefs.instance(to.name, directory.exists(), to.is_monotonic)?;
         if instance.is_old {
             // Those that it has enabled are what its files have.
             events = instance.enabled()?;

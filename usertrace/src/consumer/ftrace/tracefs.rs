@@ -126,8 +126,14 @@ impl Tracefs {
     }
 
     /// An instance for the trace of this name: a new one, which is not on, or that of a recording that was killed, if this one
-    /// goes on with that.
-    pub(super) fn instance(&self, trace: &str, goes_on: bool) -> Result<Instance, FtraceError> {
+    /// goes on with that. Its times are those of the processor's counter, if there are such and
+    /// `is_monotonic` does not say that the traces beside it have others.
+    pub(super) fn instance(
+        &self,
+        trace: &str,
+        goes_on: bool,
+        is_monotonic: bool,
+    ) -> Result<Instance, FtraceError> {
         let path = self.path.join("instances").join(format!("{PREFIX}{trace}"));
         if !goes_on {
             // What is there is of another recording, and only as long as that one is there, it cannot be removed.
@@ -147,7 +153,7 @@ impl Tracefs {
             let mut names = clocks.split_whitespace();
             names.any(|clock| clock.trim_matches(['[', ']']) == name)
         };
-        let clock = if has(Clock::Counter.name()) {
+        let clock = if !is_monotonic && has(Clock::Counter.name()) {
             Clock::Counter
         } else {
             Clock::Monotonic

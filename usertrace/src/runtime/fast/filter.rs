@@ -1,22 +1,19 @@
 //! What the trace is told in its page of the info area: which events it has, and what they begin with.
 
 use usertrace_sys::uapi::{
-    LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_MAX_CONTEXTS, LTT_RULE_CONTEXT, LttInfoFilter,
+    LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_MAX_CONTEXTS, LTT_RULE_CONTEXT,
 };
 
 use super::super::env;
-use super::super::filter::{ALL, add_rule, put};
+use super::super::filter::{ALL, Filter, add_rule, put};
 use super::super::shared::shared;
 use super::super::signals::HeldBack;
 use super::super::status::NoFallback;
 use crate::context::Kind;
 
 /// What the environment asks for, as the kernel would say it.
-pub(super) fn filter(settings: &env::Fast, generation: u64) -> Result<LttInfoFilter, NoFallback> {
-    let mut filter = LttInfoFilter {
-        generation,
-        ..LttInfoFilter::default()
-    };
+pub(super) fn filter(settings: &env::Fast) -> Result<Filter, NoFallback> {
+    let mut filter = Filter::new();
     put(&mut filter, LTT_CHANNEL_CONTROL, 0, ALL).ok_or(NoFallback::Sizes)?;
     for word in words(settings.filter) {
         add_rule(&mut filter, word).ok_or(NoFallback::Filter(word))?;
@@ -49,9 +46,7 @@ mod tests {
             contexts: contexts.as_bytes(),
             ..env::Fast::DEFAULT
         };
-        let page = super::filter(&settings, 7)?;
-        assert_eq!(page.generation, 7);
-        Ok(page.rules[..page.len as usize].to_vec())
+        Ok(super::filter(&settings)?.rules().to_vec())
     }
 
     #[test]

@@ -11,10 +11,14 @@
 //! - The desk: what the daemons write down for each other. Not accessible in the program.
 //! - Slots: the areas of one process each. A process can access its own one, the daemons all.
 
-use usertrace_sys::uapi::{LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LttInfoChannel, LttRingControl};
+use usertrace_sys::uapi::{
+    LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LttInfo, LttInfoChannel, LttInfoFilter, LttInfoSlot,
+    LttInfoTrace, LttRingControl,
+};
 
 use super::desk;
 use super::header::Header;
+use crate::limits::RULES_LEN;
 use crate::ring::Geometry;
 
 /// A page, and a multiple of every page size that Linux has on the machines that this runs on.
@@ -23,7 +27,16 @@ pub(super) const PAGE: usize = 4096;
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) const PAGE: usize = 65536;
 
-const INFO_LEN: usize = crate::runtime::info::INFO_LEN_WITH_RULES as usize;
+/// Where the parts of the info area are: its head and the slot, the trace with its channels, and
+/// the filter.
+pub(super) const INFO_SLOT: usize = size_of::<LttInfo>();
+pub(super) const INFO_TRACE: usize = 4096;
+pub(super) const INFO_CHANNELS: usize = size_of::<LttInfoTrace>();
+pub(super) const INFO_FILTER: usize = 2 * 4096;
+const INFO_LEN: usize = 3 * 4096;
+const _: () = assert!(INFO_SLOT + size_of::<LttInfoSlot>() <= INFO_TRACE);
+const _: () = assert!(INFO_CHANNELS + CHANNELS * size_of::<LttInfoChannel>() <= 4096);
+const _: () = assert!(size_of::<LttInfoFilter>() + RULES_LEN <= INFO_LEN - INFO_FILTER);
 const STRIDE: usize = size_of::<LttRingControl>();
 /// Channels of the trace.
 pub(super) const CHANNELS: usize = 2;

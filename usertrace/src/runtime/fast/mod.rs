@@ -38,9 +38,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use syscalls::Errno;
 use usertrace_sys::Update;
 use usertrace_sys::uapi::{
-    LTT_ABI_VERSION, LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_COMM_LEN, LTT_INFO_MAGIC,
-    LTT_MODE_BLOCK, LTT_MODE_DISCARD, LTT_MODE_OVERWRITE, LTT_PROTOCOL_RSEQ, LTT_PROTOCOL_SHARED,
-    LTT_SCOPE_CPU, LTT_SCOPE_GLOBAL, LTT_SCOPE_THREAD, LttInfo, LttInfoTrace, LttTracebuf,
+    LTT_CHANNEL_MAIN, LTT_COMM_LEN, LTT_MODE_BLOCK, LTT_MODE_DISCARD, LTT_MODE_OVERWRITE,
+    LTT_PROTOCOL_RSEQ, LTT_PROTOCOL_SHARED, LTT_SCOPE_CPU, LTT_SCOPE_GLOBAL, LTT_SCOPE_THREAD,
+    LttInfoTrace, LttTracebuf,
 };
 
 use self::header::PROCESSES;
@@ -182,7 +182,7 @@ fn channels(settings: &env::Fast, rseq: bool) -> [Rings; layout::CHANNELS] {
 }
 
 fn set_up(settings: &env::Fast, rseq: bool, output: Output) -> Result<Fast, NoFallback> {
-    let filter = filter::filter(settings, GENERATION)?;
+    let filter = filter::filter(settings)?;
     let channels = channels(settings, rseq);
     let mut pool = Err(NoFallback::Sizes);
     for slots in SLOTS {
@@ -200,23 +200,12 @@ fn set_up(settings: &env::Fast, rseq: bool, output: Output) -> Result<Fast, NoFa
     let start = clock::sync();
     let mut trace = LttInfoTrace {
         generation: GENERATION,
+        clock: crate::clock::NUMBER,
+        clock_freq: crate::clock::frequency(),
         ..LttInfoTrace::default()
     };
     trace.name[..4].copy_from_slice(b"fast");
-    for channel in [LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN] {
-        trace.channel[channel] = pool.layout().info_channel(channel);
-    }
-    let info = LttInfo {
-        magic: LTT_INFO_MAGIC,
-        version: LTT_ABI_VERSION,
-        clock: crate::clock::NUMBER,
-        clock_freq: crate::clock::frequency(),
-        generation: GENERATION,
-        active: 1,
-        nr_cpus: channels[LTT_CHANNEL_MAIN].nr_rings,
-        ..LttInfo::default()
-    };
-    pool.write_info(&info, &trace, &filter);
+    pool.write_info(&trace, channels[LTT_CHANNEL_MAIN].nr_rings, &filter);
     let entry = &pool.header().entries[0];
     let pid = std::process::id();
     entry.claim(pid);
@@ -367,7 +356,10 @@ unsafe impl Kernel for Fast {
             info: address(self.pool.info()),
             info_len: layout.info_len() as u64,
             signo,
-            flags: 0,
+            buffers_stride: layout.buffers_len() as u64,
+            control_stride: layout.control_len() as u64,
+            nr_slots: 1,
+            ..LttTracebuf::default()
         })
     }
 
@@ -404,10 +396,6 @@ unsafe impl Kernel for Fast {
             header.doorbell.ring();
         }
         Ok(())
-    }
-
-    fn slots(&self) -> usize {
-        1
     }
 
     fn removes_traces(&self) -> bool {

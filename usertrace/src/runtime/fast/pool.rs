@@ -6,13 +6,16 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use syscalls::{Errno, Sysno, raw};
 use usertrace_sys::uapi::{
-    LTT_MAX_TRACES, LttInfo, LttInfoFilter, LttInfoSlot, LttInfoTrace, LttRingControl,
+    LTT_ABI_VERSION, LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_INFO_MAGIC, LttInfo,
+    LttInfoChannel, LttInfoFilter, LttInfoSlot, LttInfoTrace, LttRingControl,
 };
 use zerocopy::IntoBytes;
 
+use super::super::filter::Filter;
 use super::desk::{Desk, Ledger, SlotDesk};
 use super::header::Header;
 use super::layout::{Layout, PAGE};
+use crate::limits::RULES_LEN;
 use crate::ring::SharedBytes;
 
 /// A mapping that stays as long as the process.
@@ -108,27 +111,57 @@ impl Pool {
     }
 
     /// Writes the info area, before anybody reads it.
-    pub(super) fn write_info(&self, info: &LttInfo, trace: &LttInfoTrace, filter: &LttInfoFilter) {
-        let mut info = *info;
-        info.slot[0] = LttInfoSlot {
-            generation: info.generation,
+    pub(super) fn write_info(&self, trace: &LttInfoTrace, nr_cpus: u32, filter: &Filter) {
+        use super::layout::{CHANNELS, INFO_CHANNELS, INFO_FILTER, INFO_SLOT, INFO_TRACE};
+        let info = LttInfo {
+            magic: LTT_INFO_MAGIC,
+            version: LTT_ABI_VERSION,
+            size: size_of::<LttInfo>() as u32,
+            generation: trace.generation,
+            active: 1,
+            nr_cpus,
+            nr_slots: 1,
+            nr_channels: CHANNELS as u32,
+            slot_offset: INFO_SLOT as u32,
+            slot_stride: size_of::<LttInfoSlot>() as u32,
+            trace_offset: INFO_TRACE as u32,
+            trace_stride: 4096,
+            filter_offset: INFO_FILTER as u32,
+            filter_stride: 4096,
+            channel_offset: INFO_CHANNELS as u32,
+            channel_stride: size_of::<LttInfoChannel>() as u32,
+            rules_size: RULES_LEN as u32,
+            ..LttInfo::default()
+        };
+        let slot = LttInfoSlot {
+            generation: trace.generation,
             active: 1,
             filter: u32::MAX,
-            nr_channels: super::layout::CHANNELS as u32,
+            nr_channels: CHANNELS as u32,
             ..LttInfoSlot::default()
         };
+        let head = LttInfoFilter {
+            generation: trace.generation,
+            len: filter.len as u32,
+            reserved: 0,
+        };
+        let channels = [LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN]
+            .map(|channel| self.layout.info_channel(channel));
         let area = self.at(self.layout.info());
-        let page = usertrace_sys::uapi::LTT_INFO_PAGE;
-        // SAFETY: the area has room for all, and nobody else knows of it yet.
-        unsafe {
-            let bytes = info.as_bytes();
-            area.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
-            let bytes = trace.as_bytes();
-            area.add(page)
-                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
-            let bytes = filter.as_bytes();
-            area.add((1 + LTT_MAX_TRACES) * page)
-                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        for (offset, bytes) in [
+            (0, info.as_bytes()),
+            (INFO_SLOT, slot.as_bytes()),
+            (INFO_TRACE, trace.as_bytes()),
+            (INFO_TRACE + INFO_CHANNELS, channels.as_bytes()),
+            (INFO_FILTER, head.as_bytes()),
+            (INFO_FILTER + size_of::<LttInfoFilter>(), filter.rules()),
+        ] {
+            // SAFETY: the area has room for all, as `layout` asserts, and nobody else knows of it
+            // yet.
+            unsafe {
+                area.add(offset)
+                    .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+            }
         }
     }
 
@@ -240,7 +273,7 @@ impl Pool {
 
     /// Likewise.
     pub(super) fn ledger(&self, slot: usize, ring: u32) -> &'static Ledger {
-        let main = &self.layout.channels[usertrace_sys::uapi::LTT_CHANNEL_MAIN];
+        let main = &self.layout.channels[LTT_CHANNEL_MAIN];
         assert!(slot < self.layout.slots && ring < main.nr_rings);
         let offset = size_of::<SlotDesk>() + ring as usize * size_of::<Ledger>();
         // SAFETY: as above; `desk::slot_len` has room for so many rings.

@@ -418,26 +418,16 @@ macro_rules! continued_sequence {
     };
 }
 
-/// Stores what `advance` says, and moves `head`.
-///
-/// # Safety
-/// The addresses in `advance` must have been made from a [`Ring`](crate::writer::channel::Ring) of `channel` for that
-/// CPU, that epoch and that head, and lie in the part of the ring that may be overwritten, or in memory of the caller.
-pub(in crate::writer) unsafe fn advance<const INDEX: i32>(
-    rseq: Rseq,
-    channel: &Channel,
-    advance: &mut Advance,
-) -> Step {
-    let arg = std::ptr::from_mut(advance);
-    // SAFETY: the caller's promise, for as long as CPU, epoch and head are what they were; that they are is compared
-    // in the sequence, and the sequence is restarted if they could have changed since. `arg` is the caller's.
-    unsafe {
+/// The sequence of [`advance`]. `time` leaves the time in `two`.
+macro_rules! advance_sequence {
+    (
+        ($rseq:expr, $channel:expr, $index:expr, $arg:ident)
+        time: [$($time:literal),* $(,)?]
+    ) => {
         continued_sequence! {
-            (rseq, channel, INDEX, &(*arg).start)
+            ($rseq, $channel, $index, &(*$arg).start)
             body: [
-                "isb",
-                "mrs {two}, cntvct_el0",
-                "str {two}, [{arg}, {TIME}]",
+                $($time,)*
                 "ldr {tmp}, [{arg}, {FULL_TIME}]",
                 "str {two}, [{tmp}]",
                 "ldp {tmp}, {one}, [{arg}, {WORD}]",
@@ -455,7 +445,7 @@ pub(in crate::writer) unsafe fn advance<const INDEX: i32>(
                 "4:",
             ]
             operands: [
-                arg = in(reg) arg,
+                arg = in(reg) $arg,
                 magic = in(reg) LTT_SUBBUF_MAGIC,
                 TIME = const offset_of!(Advance, time),
                 FULL_TIME = const offset_of!(Advance, full_time),
@@ -468,6 +458,53 @@ pub(in crate::writer) unsafe fn advance<const INDEX: i32>(
                 SUBBUF_CPU = const offset_of!(LttSubbuf, cpu),
                 LOST = const offset_of!(Control, lost),
             ]
+        }
+    };
+}
+
+/// Stores what `advance` says, and moves `head`.
+///
+/// # Safety
+/// The addresses in `advance` must have been made from a [`Ring`](crate::writer::channel::Ring) of
+/// `channel` for that CPU, that epoch and that head, and lie in the part of the ring that may be
+/// overwritten, or in memory of the caller.
+pub(in crate::writer) unsafe fn advance<const INDEX: i32>(
+    rseq: Rseq,
+    channel: &Channel,
+    advance: &mut Advance,
+) -> Step {
+    let arg = std::ptr::from_mut(advance);
+    // SAFETY: the caller's promise, for as long as CPU, epoch and head are what they were; that
+    // they are is compared in the sequence, and the sequence is restarted if they could have
+    // changed since. `arg` is the caller's.
+    unsafe {
+        advance_sequence! {
+            (rseq, channel, INDEX, arg)
+            time: [
+                "isb",
+                "mrs {two}, cntvct_el0",
+                "str {two}, [{arg}, {TIME}]",
+            ]
+        }
+    }
+    Step::Done
+}
+
+/// Likewise, with the time that `advance` says, which was read after all that this starts from.
+///
+/// # Safety
+/// As [`advance`]'s.
+pub(in crate::writer) unsafe fn advance_at<const INDEX: i32>(
+    rseq: Rseq,
+    channel: &Channel,
+    advance: &mut Advance,
+) -> Step {
+    let arg = std::ptr::from_mut(advance);
+    // SAFETY: as in `advance`.
+    unsafe {
+        advance_sequence! {
+            (rseq, channel, INDEX, arg)
+            time: ["ldr {two}, [{arg}, {TIME}]"]
         }
     }
     Step::Done

@@ -18,7 +18,7 @@ use usertrace_sys::uapi::LttSubbuf;
 use super::channel::Control;
 use super::thread;
 
-pub(super) use self::arch::{advance, claim, lose, note_time, record, record_words};
+pub(super) use self::arch::{advance, advance_at, claim, lose, note_time, record, record_words};
 
 /// How often a sequence is tried before the record is given up.
 ///
@@ -217,6 +217,6 @@ pub(super) struct Advance {
     pub(super) position: u64,
     /// What `head` becomes.
     pub(super) new_head: u64,
-    /// Out: the time.
+    /// The time: out of `advance`, and into `advance_at`.
     pub(super) time: u64,
 }

@@ -424,27 +424,16 @@ macro_rules! continued_sequence {
     };
 }
 
-/// Stores what `advance` says, and moves `head`.
-///
-/// # Safety
-/// The addresses in `advance` must have been made from a [`Ring`](crate::writer::channel::Ring) of `channel` for that
-/// CPU, that epoch and that head, and lie in the part of the ring that may be overwritten, or in memory of the caller.
-pub(in crate::writer) unsafe fn advance<const INDEX: i32>(
-    rseq: Rseq,
-    channel: &Channel,
-    advance: &mut Advance,
-) -> Step {
-    let arg = std::ptr::from_mut(advance);
-    // SAFETY: the caller's promise, for as long as CPU, epoch and head are what they were; that they are is compared
-    // in the sequence, and the sequence is restarted if they could have changed since. `arg` is the caller's.
-    unsafe {
+/// The sequence of [`advance`]. `time` leaves the time in `rax`, and may use `rdx`.
+macro_rules! advance_sequence {
+    (
+        ($rseq:expr, $channel:expr, $index:expr, $arg:ident)
+        time: [$($time:literal),* $(,)?]
+    ) => {
         continued_sequence! {
-            (rseq, channel, INDEX, &(*arg).start)
+            ($rseq, $channel, $index, &(*$arg).start)
             body: [
-                "rdtsc",
-                "shl rdx, 32",
-                "or rax, rdx",
-                "mov qword ptr [{arg} + {TIME}], rax",
+                $($time,)*
                 "mov {tmp}, qword ptr [{arg} + {FULL_TIME}]",
                 "mov qword ptr [{tmp}], rax",
                 "mov rdx, rax",
@@ -467,7 +456,7 @@ pub(in crate::writer) unsafe fn advance<const INDEX: i32>(
                 "mov qword ptr [{control} + {HEAD}], rdx",
             ]
             operands: [
-                arg = in(reg) arg,
+                arg = in(reg) $arg,
                 TIME = const offset_of!(Advance, time),
                 FULL_TIME = const offset_of!(Advance, full_time),
                 WORD = const offset_of!(Advance, word),
@@ -485,6 +474,54 @@ pub(in crate::writer) unsafe fn advance<const INDEX: i32>(
                 MAGIC = const LTT_SUBBUF_MAGIC,
                 LOST = const offset_of!(Control, lost),
             ]
+        }
+    };
+}
+
+/// Stores what `advance` says, and moves `head`.
+///
+/// # Safety
+/// The addresses in `advance` must have been made from a [`Ring`](crate::writer::channel::Ring) of
+/// `channel` for that CPU, that epoch and that head, and lie in the part of the ring that may be
+/// overwritten, or in memory of the caller.
+pub(in crate::writer) unsafe fn advance<const INDEX: i32>(
+    rseq: Rseq,
+    channel: &Channel,
+    advance: &mut Advance,
+) -> Step {
+    let arg = std::ptr::from_mut(advance);
+    // SAFETY: the caller's promise, for as long as CPU, epoch and head are what they were; that
+    // they are is compared in the sequence, and the sequence is restarted if they could have
+    // changed since. `arg` is the caller's.
+    unsafe {
+        advance_sequence! {
+            (rseq, channel, INDEX, arg)
+            time: [
+                "rdtsc",
+                "shl rdx, 32",
+                "or rax, rdx",
+                "mov qword ptr [{arg} + {TIME}], rax",
+            ]
+        }
+    }
+    Step::Done
+}
+
+/// Likewise, with the time that `advance` says, which was read after all that this starts from.
+///
+/// # Safety
+/// As [`advance`]'s.
+pub(in crate::writer) unsafe fn advance_at<const INDEX: i32>(
+    rseq: Rseq,
+    channel: &Channel,
+    advance: &mut Advance,
+) -> Step {
+    let arg = std::ptr::from_mut(advance);
+    // SAFETY: as in `advance`.
+    unsafe {
+        advance_sequence! {
+            (rseq, channel, INDEX, arg)
+            time: ["mov rax, qword ptr [{arg} + {TIME}]"]
         }
     }
     Step::Done

@@ -19,7 +19,8 @@ use self::protocol::{Lost, Reservation, Word};
 use super::channel::{AHEAD, Channel, Control, Mode, Visit};
 use super::doorbell::filled;
 use super::prefault::{self, Prefault};
-use super::{Cursor, Dropped, Payload, thread, wait};
+use super::{Cursor, Dropped, Payload, thread, wait, write_apart};
+use crate::clock::{self, Source};
 
 impl Word for AtomicU64 {
     #[inline(always)]
@@ -54,9 +55,11 @@ impl Word for AtomicU64 {
     }
 }
 
-/// One ring of a channel. `W`: how its words are accessed, [`Own`] if the calling thread alone writes it.
+/// One ring of a channel. `W`: how its words are accessed, [`Own`] if the calling thread alone
+/// writes it. `APART`: whether the channel is [apart](Channel::is_apart), and so may have another
+/// clock than the processor's.
 #[derive(Debug)]
-struct Ring<'a, W> {
+struct Ring<'a, W, const APART: bool> {
     channel: &'a Channel,
     control: &'a Control,
     /// Of the ring; all words of it are atomic integers.
@@ -67,14 +70,14 @@ struct Ring<'a, W> {
     subbuf_mask: u64,
 }
 
-impl<W> Clone for Ring<'_, W> {
+impl<W, const APART: bool> Clone for Ring<'_, W, APART> {
     #[inline(always)]
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<W> Copy for Ring<'_, W> {}
+impl<W, const APART: bool> Copy for Ring<'_, W, APART> {}
 
 /// An atomic integer, seen as words of a ring are.
 trait View: Word {
@@ -96,7 +99,7 @@ impl View for Own {
     }
 }
 
-impl<'a, W: View> Ring<'a, W> {
+impl<'a, W: View, const APART: bool> Ring<'a, W, APART> {
     /// The ring of a channel with an index.
     #[inline(always)]
     fn new(channel: &'a Channel, index: u32) -> Option<Self> {
@@ -123,6 +126,17 @@ impl<'a, W: View> Ring<'a, W> {
             word_mask: ring_mask & !7,
             subbuf_mask: channel.subbuf_mask.load(Ordering::Relaxed),
         })
+    }
+
+    /// The ring, for those who need no more times.
+    fn with_time(self) -> Ring<'a, W, false> {
+        Ring {
+            channel: self.channel,
+            control: self.control,
+            words: self.words,
+            word_mask: self.word_mask,
+            subbuf_mask: self.subbuf_mask,
+        }
     }
 
     /// Its index in the channel; nothing if it is none of the channel's any more.
@@ -154,7 +168,7 @@ impl<'a, W: View> Ring<'a, W> {
     }
 }
 
-impl<W: View> protocol::Ring for Ring<'_, W> {
+impl<W: View, const APART: bool> protocol::Ring for Ring<'_, W, APART> {
     type Word = W;
 
     #[inline(always)]
@@ -216,7 +230,10 @@ impl<W: View> protocol::Ring for Ring<'_, W> {
         if thread::with(|thread| thread.reserved_to.load(Ordering::Relaxed)) != self.mark(head) {
             after_loads();
         }
-        crate::clock::cycles()
+        if APART && self.channel.clock() == Source::Monotonic {
+            return clock::monotonic();
+        }
+        clock::cycles()
     }
 
     #[inline(always)]
@@ -338,18 +355,18 @@ pub(super) unsafe fn write(
     id: &AtomicU16,
     payload: &[u64],
 ) -> Result<(), Dropped> {
-    let _visit = visit(channel)?;
-    write_inside(channel, id, payload)
+    let Some(_visit) = visit(channel)? else {
+        // SAFETY: the caller's promise. Rings of this protocol need no restartable sequences.
+        return unsafe { write_apart(None, channel, id, Payload::Words(payload)) };
+    };
+    write_inside::<false>(channel, id, payload)
 }
 
-/// Lets a writer in whose record has no contexts.
+/// Lets a writer in; nothing if the event path does not know of the channel.
 #[inline(always)]
-fn visit(channel: &Channel) -> Result<Visit<'_>, Dropped> {
+fn visit(channel: &Channel) -> Result<Option<Visit<'_>>, Dropped> {
     let visit = channel.visit().ok_or(Dropped::Closed)?;
-    if channel.has_contexts() {
-        return Err(Dropped::Closed);
-    }
-    Ok(visit)
+    Ok((!channel.is_apart()).then_some(visit))
 }
 
 /// Writes a record whose payload begins with the contexts of the channel; the caller is in that.
@@ -362,48 +379,61 @@ pub(super) unsafe fn write_in_contexts(
     payload: Payload<'_>,
 ) -> Result<(), Dropped> {
     match payload {
-        Payload::Words(words) => write_inside(channel, id, words),
+        Payload::Words(words) => write_inside::<true>(channel, id, words),
         // SAFETY: the caller's promise.
-        Payload::Made { len, fill } => unsafe { write_made_inside(channel, id, len, fill) },
+        Payload::Made { len, fill } => unsafe { write_made_inside::<true>(channel, id, len, fill) },
     }
 }
 
 #[inline(always)]
-fn write_inside(channel: &Channel, id: &AtomicU16, payload: &[u64]) -> Result<(), Dropped> {
+fn write_inside<const APART: bool>(
+    channel: &Channel,
+    id: &AtomicU16,
+    payload: &[u64],
+) -> Result<(), Dropped> {
     let done = described(id).is_ok_and(|id| match owner::known(channel) {
-        Some(Place::Own(index)) => try_write::<Own>(channel, index, id, payload),
-        Some(Place::Common(index)) => try_write::<AtomicU64>(channel, index, id, payload),
+        Some(Place::Own(index)) => try_write::<Own, APART>(channel, index, id, payload),
+        Some(Place::Common(index)) => try_write::<AtomicU64, APART>(channel, index, id, payload),
         None => false,
     });
     if done {
         Ok(())
     } else {
-        write_slowly(channel, id, payload)
+        write_slowly::<APART>(channel, id, payload)
     }
 }
 
 #[inline(always)]
-fn try_write<W: View>(channel: &Channel, index: u32, id: u16, payload: &[u64]) -> bool {
-    Ring::<W>::new(channel, index)
+fn try_write<W: View, const APART: bool>(
+    channel: &Channel,
+    index: u32,
+    id: u16,
+    payload: &[u64],
+) -> bool {
+    Ring::<W, APART>::new(channel, index)
         .is_some_and(|ring| protocol::try_write(ring, id, payload).is_ok())
 }
 
 #[cold]
 #[inline(never)]
-fn write_slowly(channel: &Channel, id: &AtomicU16, payload: &[u64]) -> Result<(), Dropped> {
-    fn write<W: View>(
+fn write_slowly<const APART: bool>(
+    channel: &Channel,
+    id: &AtomicU16,
+    payload: &[u64],
+) -> Result<(), Dropped> {
+    fn write<W: View, const APART: bool>(
         channel: &Channel,
         index: u32,
         id: u16,
         payload: &[u64],
     ) -> Result<(), Dropped> {
-        let ring = Ring::<W>::new(channel, index).ok_or(Dropped::Closed)?;
+        let ring = Ring::<W, APART>::new(channel, index).ok_or(Dropped::Closed)?;
         Ok(protocol::write(ring, id, payload)?)
     }
     let id = described(id)?;
     match owner::find(channel)? {
-        Place::Own(index) => write::<Own>(channel, index, id, payload),
-        Place::Common(index) => write::<AtomicU64>(channel, index, id, payload),
+        Place::Own(index) => write::<Own, APART>(channel, index, id, payload),
+        Place::Common(index) => write::<AtomicU64, APART>(channel, index, id, payload),
     }
 }
 
@@ -417,21 +447,24 @@ pub(super) unsafe fn write_made(
     len: usize,
     fill: &dyn Fn(&mut Cursor<'_>),
 ) -> Result<(), Dropped> {
-    let _visit = visit(channel)?;
+    let Some(_visit) = visit(channel)? else {
+        // SAFETY: the caller's promise. Rings of this protocol need no restartable sequences.
+        return unsafe { write_apart(None, channel, id, Payload::Made { len, fill }) };
+    };
     // SAFETY: the caller's promise.
-    unsafe { write_made_inside(channel, id, len, fill) }
+    unsafe { write_made_inside::<false>(channel, id, len, fill) }
 }
 
 /// # Safety
 /// As [`write`]'s.
-unsafe fn write_made_inside(
+unsafe fn write_made_inside<const APART: bool>(
     channel: &Channel,
     id: &AtomicU16,
     len: usize,
     fill: &dyn Fn(&mut Cursor<'_>),
 ) -> Result<(), Dropped> {
     // SAFETY: the caller's promise.
-    let mut cursor = Cursor::shared(unsafe { reserve(channel, id, len) }?);
+    let mut cursor = Cursor::shared(unsafe { reserve::<APART>(channel, id, len) }?);
     fill(&mut cursor);
     cursor.finish();
     Ok(())
@@ -453,8 +486,8 @@ pub(super) struct Record<'a> {
 /// Where the record is.
 #[derive(Debug)]
 enum Reserved<'a> {
-    Own(Reservation<Ring<'a, Own>>),
-    Common(Reservation<Ring<'a, AtomicU64>>),
+    Own(Reservation<Ring<'a, Own, false>>),
+    Common(Reservation<Ring<'a, AtomicU64, false>>),
 }
 
 impl Reserved<'_> {
@@ -491,25 +524,26 @@ impl Reserved<'_> {
 ///
 /// # Safety
 /// As [`write`]'s: what is appended to the record must be such a payload.
-unsafe fn reserve<'a>(
+unsafe fn reserve<'a, const APART: bool>(
     channel: &'a Channel,
     id: &AtomicU16,
     len: usize,
 ) -> Result<Record<'a>, Dropped> {
-    fn reserve<W: View>(
+    fn reserve<W: View, const APART: bool>(
         channel: &Channel,
         index: u32,
         id: u16,
         words: u64,
-    ) -> Result<Reservation<Ring<'_, W>>, Dropped> {
-        let ring = Ring::new(channel, index).ok_or(Dropped::Closed)?;
-        Ok(protocol::reserve(ring, id, words)?)
+    ) -> Result<Reservation<Ring<'_, W, false>>, Dropped> {
+        let ring = Ring::<W, APART>::new(channel, index).ok_or(Dropped::Closed)?;
+        // It has its time.
+        Ok(protocol::reserve(ring, id, words)?.seen_as(Ring::with_time))
     }
     let id = described(id)?;
     let words = len.div_ceil(8) as u64;
     let reservation = match owner::find(channel)? {
-        Place::Own(index) => Reserved::Own(reserve(channel, index, id, words)?),
-        Place::Common(index) => Reserved::Common(reserve(channel, index, id, words)?),
+        Place::Own(index) => Reserved::Own(reserve::<_, APART>(channel, index, id, words)?),
+        Place::Common(index) => Reserved::Common(reserve::<_, APART>(channel, index, id, words)?),
     };
     Ok(Record {
         reservation,

@@ -104,7 +104,7 @@ fn take(channel: &Channel) -> Result<Place, Dropped> {
     };
     let mut full = false;
     for index in 0..first {
-        let ring = Ring::<Own>::new(channel, index).ok_or(Dropped::Closed)?;
+        let ring = Ring::<Own, true>::new(channel, index).ok_or(Dropped::Closed)?;
         let owner = &ring.control.owner;
         // Acquire: pairs with the store of whoever gave the ring back.
         let taken = owner.compare_exchange(0, thread, Ordering::Acquire, Ordering::Relaxed);
@@ -130,7 +130,7 @@ fn take(channel: &Channel) -> Result<Place, Dropped> {
     }
     // Not all from the same one on, as each ring loses the rest of a sub-buffer by it.
     for index in (0..first).map(|n| (thread + n) % first) {
-        let ring = Ring::<Own>::new(channel, index).ok_or(Dropped::Closed)?;
+        let ring = Ring::<Own, true>::new(channel, index).ok_or(Dropped::Closed)?;
         let Some(before) = take_over(ring.control, process, thread) else {
             continue;
         };

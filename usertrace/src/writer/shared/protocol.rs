@@ -217,6 +217,20 @@ pub(crate) struct Reservation<R: Ring> {
     id: u16,
 }
 
+impl<R: Ring> Reservation<R> {
+    /// The same, of the same ring, which is seen in another way from now on.
+    pub(crate) fn seen_as<S: Ring>(self, see: impl FnOnce(R) -> S) -> Reservation<S> {
+        let (ring, reserved, id) = (self.ring, self.reserved, self.id);
+        // It is not committed twice.
+        std::mem::forget(self);
+        Reservation {
+            ring: see(ring),
+            reserved,
+            id,
+        }
+    }
+}
+
 /// The event path: writes a record, if it fits into the present sub-buffer, and nobody else comes first.
 #[inline(always)]
 pub(crate) fn try_write<R: Ring>(ring: R, id: u16, payload: &[u64]) -> Result<(), Refusal> {

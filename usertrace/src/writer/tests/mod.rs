@@ -109,6 +109,7 @@ impl Rings {
             wakeup: Wakeup::None,
             prefault: Prefault::Never,
             contexts: false,
+            clock: crate::clock::Source::Processor,
             visits: None,
         };
         let rings = Self {

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use syscalls::Sysno;
-use usertrace_sys::uapi::{LttFileInfo, LttRingPositions};
+use usertrace_sys::uapi::{LttFileInfo, LttPositions, LttRingPositions};
 use usertrace_tests::control::ROOT;
 use usertrace_tests::random::Random;
 
@@ -29,10 +29,10 @@ const WRITE: usize = libc::PROT_WRITE as usize;
 const EXEC: usize = libc::PROT_EXEC as usize;
 const SHARED: usize = libc::MAP_SHARED as usize;
 
-const INFO: usize = ioctl(3, 0xe0, size_of::<LttFileInfo>());
-const POSITIONS: usize = ioctl(3, 0xe1, 16);
-const CONSUME: usize = ioctl(1, 0xe2, 16);
-const END_SUBBUF: usize = ioctl(1, 0xe3, 8);
+const INFO: usize = ioctl(2, 0x20, size_of::<LttFileInfo>());
+const POSITIONS: usize = ioctl(3, 0x21, size_of::<LttPositions>());
+const CONSUME: usize = ioctl(1, 0x22, 16);
+const END_SUBBUF: usize = ioctl(1, 0x23, 8);
 
 /// `_IOC(direction, 'L', number, size)`
 const fn ioctl(direction: usize, number: usize, size: usize) -> usize {
@@ -235,7 +235,8 @@ impl Reader {
             0 => random.below(64) as u32,
             _ => 64,
         };
-        let mut arguments = [rings.as_mut_ptr() as u64, u64::from(room)];
+        let stride = size_of::<LttRingPositions>() as u64;
+        let mut arguments = [rings.as_mut_ptr() as u64, u64::from(room), stride];
         let _ = actor.call(
             Kind::IocPositions,
             Sysno::ioctl,
@@ -250,7 +251,8 @@ impl Reader {
             return;
         };
         let mut rings = [LttRingPositions::default(); 64];
-        let mut arguments = [rings.as_mut_ptr() as u64, 64];
+        let stride = size_of::<LttRingPositions>() as u64;
+        let mut arguments = [rings.as_mut_ptr() as u64, 64, stride];
         let _ = call(
             Sysno::ioctl,
             [open.fd, POSITIONS, arguments.as_mut_ptr() as usize],
@@ -299,8 +301,8 @@ impl Reader {
         let size = random.below(1 << 14) as usize;
         let request = match random.below(4) {
             // Another size.
-            0 => ioctl(3, 0xe0 + random.below(4) as usize, size | 1),
-            1 => ioctl(3, 0xe4 + random.below(0x1c) as usize, 16),
+            0 => ioctl(3, 0x20 + random.below(4) as usize, size | 1),
+            1 => ioctl(3, 0x24 + random.below(0x1c) as usize, 16),
             2 => random.word() as usize & 0xffff_0000 | 0x7a00,
             _ => {
                 let consume = [1 << 32, 0_u64];

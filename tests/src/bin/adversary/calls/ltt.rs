@@ -3,7 +3,8 @@
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
-use usertrace_sys::uapi::{LTT_MAX_TRACES, LttRingControl, LttTracebuf};
+use usertrace_sys::uapi::{LttRingControl, LttTracebuf};
+use usertrace_tests::areas::SLOTS;
 use usertrace_tests::random::Random;
 use usertrace_tests::raw::KERNEL_ADDRESS;
 
@@ -102,9 +103,9 @@ pub(crate) fn update_next(actor: &Actor, _random: &mut Random) {
     if let (Ok(_), Some([.., buffers])) = (done, SCENE.areas())
         && buffer != 0
     {
-        let len = buffers.len / LTT_MAX_TRACES;
+        let len = SCENE.stride(true).max(1);
         let offset = buffer.wrapping_sub(buffers.start);
-        if offset.is_multiple_of(len) && offset / len < LTT_MAX_TRACES {
+        if offset.is_multiple_of(len) && offset / len < SLOTS {
             SCENE.buffers[offset / len].store(buffer, Ordering::Relaxed);
         } else if SCENE.is_intact() {
             actor.find(&format!(

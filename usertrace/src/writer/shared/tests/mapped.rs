@@ -75,6 +75,7 @@ impl Rings {
             wakeup: crate::writer::Wakeup::Doorbell(doorbell),
             prefault: crate::writer::Prefault::Never,
             contexts: false,
+            clock: crate::clock::Source::Processor,
             visits: None,
         };
         let geometry = change(geometry);
@@ -710,7 +711,7 @@ fn a_record_in_pieces() {
     ] {
         let len: usize = pieces.iter().sum();
         // SAFETY: as in `put`.
-        let record = unsafe { shared::reserve(&rings.channel, &AtomicU16::new(9), len) };
+        let record = unsafe { shared::reserve::<false>(&rings.channel, &AtomicU16::new(9), len) };
         let mut record = record.unwrap();
         let mut rest = &text[..len];
         for &piece in pieces {
@@ -731,7 +732,7 @@ fn a_record_in_pieces() {
         assert_eq!(bytes[..len], text[..len]);
     }
     // SAFETY: as in `put`.
-    drop(unsafe { shared::reserve(&rings.channel, &AtomicU16::new(9), 100) });
+    drop(unsafe { shared::reserve::<false>(&rings.channel, &AtomicU16::new(9), 100) });
     rings.put(1, &[1, 2, 3]).unwrap();
     let (found, counts) = rings.dump(0);
     assert_eq!(found.last().unwrap().payload, [1, 2, 3]);
@@ -741,7 +742,8 @@ fn a_record_in_pieces() {
     );
     // Longer than a sub-buffer.
     // SAFETY: as in `put`.
-    let record = unsafe { shared::reserve(&rings.channel, &AtomicU16::new(9), 4096 - 64 - 15) };
+    let record =
+        unsafe { shared::reserve::<false>(&rings.channel, &AtomicU16::new(9), 4096 - 64 - 15) };
     assert_eq!(record.err(), Some(Dropped::Lost));
     assert_eq!(rings.put(0, &[]), Err(Dropped::Closed), "no id");
     rings.channel.close();

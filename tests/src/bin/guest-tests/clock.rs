@@ -1,0 +1,86 @@
+//! The clock of a trace: the processor's counter where that is valid, and `CLOCK_MONOTONIC` where
+//! it is not (E3).
+//!
+//! A guest that is booted with `tsc=unstable` has the latter.
+
+use std::fs;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use usertrace::Outcome;
+use usertrace::ctf::Clock;
+use usertrace_sys::uapi::{LTT_CLOCK_MONOTONIC, LTT_CLOCK_TSC, LTT_FILE_CLOCK_UNSTABLE};
+use usertrace_tests::child::Child;
+use usertrace_tests::consumer::Consumer;
+use usertrace_tests::control::Trace;
+use usertrace_tests::event;
+use usertrace_tests::reader::Reader;
+
+use crate::{Case, cases};
+
+pub(crate) const CASES: &[Case] = cases![e3_events_have_the_time_at_which_they_were];
+
+const SCOPES: [&str; 4] = ["cpu", "mm_cid", "thread", "global"];
+const THREADS: u32 = 3;
+const EVENTS: u64 = 1000;
+/// Realtime and monotonic clock may be adjusted meanwhile, and the counter's frequency is measured.
+const TOLERANCE_NS: i64 = 50_000_000;
+
+fn now_ns() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.expect("after 1970").as_nanos() as i64
+}
+
+/// Requirements: E3
+fn e3_events_have_the_time_at_which_they_were() {
+    let cmdline = fs::read_to_string("/proc/cmdline").expect("the command line");
+    let expected = if cmdline.contains("tsc=unstable") {
+        LTT_CLOCK_MONOTONIC
+    } else {
+        LTT_CLOCK_TSC
+    };
+    for scope in SCOPES {
+        let trace = Trace::started_of(&format!("clock-{scope}"), scope, 65536, 8);
+        let before = now_ns();
+        let mut child = Child::spawn(|link| {
+            event::attach();
+            std::thread::scope(|threads| {
+                for thread in 0..THREADS {
+                    threads.spawn(move || {
+                        for number in 0..EVENTS {
+                            assert_eq!(event::write(thread, number), Outcome::Recorded);
+                        }
+                    });
+                }
+            });
+            link.tell(0);
+            link.hear();
+        });
+        child.link.hear();
+        let after = now_ns();
+        let path = trace
+            .consumer_files("main")
+            .pop()
+            .expect("the child's file");
+        let info = Consumer::open(&path).info();
+        assert_eq!(info.clock, expected, "{scope}");
+        assert_eq!(info.flags & LTT_FILE_CLOCK_UNSTABLE, 0, "{scope}");
+        let clock = Clock::new(&info.start, &[info.now]);
+        let mut last = [0; 1 << 8];
+        let mut numbers = [0; THREADS as usize];
+        let mut reader = Reader::open(&path).expect("a reader");
+        let each = |ring: usize, time: u64, (thread, number): (u32, u64)| {
+            assert!(last[ring] <= time, "{scope}: {} {time}", last[ring]);
+            last[ring] = time;
+            let at = clock.unix_ns(time);
+            let range = before - TOLERANCE_NS..=after + TOLERANCE_NS;
+            assert!(range.contains(&at), "{scope}: {at} {range:?}");
+            numbers[thread as usize] += u64::from(number < EVENTS);
+        };
+        reader.look_with_times(each, |ring, kind| {
+            panic!("{scope}: {kind:?} in ring {ring}")
+        });
+        assert_eq!(numbers, [EVENTS; THREADS as usize], "{scope}");
+        child.link.tell(0);
+        child.join();
+    }
+}
