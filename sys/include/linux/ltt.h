@@ -7,10 +7,11 @@
  * clock that struct ltt_info_trace names, unless a comment says otherwise.
  *
  * Structures grow at their ends. System calls and ioctls take the size of the
- * caller's structure: the kernel takes what a smaller one lacks for zeros, and
- * refuses a larger one with E2BIG if the rest of it is not all zeros. It fills
- * in as much as fits, and zeros behind that. Less than the size in version 2 of
- * the ABI, LTT_..._SIZE_VER2, is refused with EINVAL.
+ * caller's structure. If that is smaller than the kernel's, the rest counts as
+ * zeros. If it is larger, the part that the kernel does not know must be zeros,
+ * or the call fails with E2BIG. The kernel fills what fits, and sets the rest to
+ * zeros. A size that is less than in version 2 of the ABI, LTT_..._SIZE_VER2,
+ * fails with EINVAL.
  */
 #ifndef _UAPI_LINUX_LTT_H
 #define _UAPI_LINUX_LTT_H
@@ -21,8 +22,8 @@
 #define LTT_ABI_VERSION		2
 
 /*
- * Upper bounds, for readers that allocate memory: masks of 32 bits have a bit
- * for each. How many there are, struct ltt_tracebuf and struct ltt_info tell.
+ * Upper bounds, for readers that allocate memory: 32-bit masks have a bit for
+ * each. struct ltt_tracebuf and struct ltt_info have the actual numbers.
  */
 #define LTT_MAX_TRACES		32	/* slots, traces that exist at once */
 #define LTT_MAX_CHANNELS	32	/* channels in one trace */
@@ -33,9 +34,9 @@
 /*
  * Discovery: prctl(PR_LTT_GET_ABI, struct ltt_abi *, size, 0, 0).
  *
- * A kernel without this ABI says EINVAL. The option is a number that nobody
- * else takes, and the kernel's answer carries the system call numbers, so that
- * no program ever makes a call by a number which belongs to something else.
+ * A kernel without this ABI returns EINVAL, because nothing else uses this
+ * option. The answer contains the numbers of the system calls, so that no
+ * program ever makes a call by a number that belongs to something else.
  */
 #define PR_LTT_GET_ABI		0x4c545442
 
@@ -61,7 +62,7 @@ struct ltt_tracebuf {
 	__u64 control_len;
 	__u64 info;		/* out: the read-only area: struct ltt_info */
 	__u64 info_len;
-	__u32 signo;		/* in: signal that tells its handler of updates, 0: none */
+	__u32 signo;		/* in: the update signal, 0: none */
 	__u32 flags;		/* in: 0 */
 	__u64 buffers_stride;	/* out: size of a slot of the write area */
 	__u64 control_stride;	/* out: size of a slot of the read/write area */
@@ -72,23 +73,23 @@ struct ltt_tracebuf {
 #define LTT_TRACEBUF_SIZE_VER2	80
 
 /*
- * RLIMIT_AS made the slots of the write area smaller: the areas take at most an
- * eighth of it. ltt_update() passes over a trace whose rings do not fit into a
- * slot of buffers_stride bytes, and the trace's "stats" names this process.
+ * The slots of the write area were made smaller, because the areas take at most
+ * an eighth of RLIMIT_AS. ltt_update() skips a trace whose rings do not fit into
+ * buffers_stride bytes, and "stats" of that trace lists this process.
  */
 #define LTT_TRACEBUF_LIMITED	0x1
 
 /*
- * The info area: written by the kernel under a seqlock, the same for every
- * process. It reads as zeros (magic 0) until the first trace of the system
- * became active.
+ * The info area: written by the kernel under a seqlock, with the same contents
+ * for every process. It reads as zeros (magic 0) until the first trace of the
+ * system has buffers.
  */
 #define LTT_INFO_MAGIC		0x4c545449	/* "ITTL" */
 
 /*
- * The clock of a trace, chosen when the trace is created: the processor's
- * counter where that is valid, and CLOCK_MONOTONIC in ns where it is not, as
- * where the kernel takes the TSC for unstable.
+ * The clock of a trace, chosen when the trace is created: the counter of the
+ * processor if it is valid, otherwise CLOCK_MONOTONIC in ns. The TSC is invalid
+ * if the kernel considers it unstable.
  */
 #define LTT_CLOCK_TSC		1	/* x86: rdtsc */
 #define LTT_CLOCK_CNTVCT	2	/* arm64: cntvct_el0 */
@@ -99,25 +100,25 @@ struct ltt_info_slot {
 	__u64 generation;	/* of the trace in this slot, never reused; 0: no trace */
 	__u32 active;
 	__u32 filter;		/* 32-bit filter mask: bit n accepts events of log level n */
-	__u32 nr_channels;	/* 0: they can still change, and there are no buffers */
+	__u32 nr_channels;	/* 0: not fixed yet, and there are no buffers */
 	__u32 reserved[3];	/* 0 */
 };
 
 /*
- * The start of the info area. Offsets are from there, and those of channels from
- * the start of the part of their trace. A stride is the distance from one to the
- * next, at least the size that the structure has in version 2 of the ABI. All of
- * them are multiples of 8.
+ * The start of the info area. Offsets are relative to it; those of channels to
+ * the start of the trace's part. A stride is the distance between two elements,
+ * and at least the size of the structure in version 2 of the ABI. All offsets
+ * and strides are multiples of 8.
  */
 struct ltt_info {
 	__u32 magic;		/* LTT_INFO_MAGIC */
 	__u32 version;		/* LTT_ABI_VERSION */
 	__u32 seq;		/* seqlock: odd while the kernel writes */
 	__u32 size;		/* what the kernel knows of this struct */
-	__u64 generation;	/* another one after each change */
+	__u64 generation;	/* a different value after each change */
 	__u32 active;		/* one bit for each slot whose trace is active */
 	__u32 nr_cpus;		/* rings of a per-CPU channel; CPU numbers are below it */
-	/* All of this never changes: */
+	/* The rest never changes: */
 	__u32 nr_slots;		/* as in struct ltt_tracebuf */
 	__u32 nr_channels;	/* that a trace can have, at most LTT_MAX_CHANNELS */
 	__u32 slot_offset;	/* struct ltt_info_slot, for each slot */
@@ -145,11 +146,11 @@ struct ltt_info {
 #define LTT_PROTOCOL_SHARED	1	/* atomic reserve and commit */
 
 /*
- * Channel 0 of each trace is "control": it carries one record of LTT_ID_META
- * for each event (its id, name and fields), is never overwritten, and never
+ * Channel 0 of each trace is "control". It has one record of LTT_ID_META for
+ * each event (its id, name and fields), is never overwritten, and never
  * consumed. Channel 1 is "main". An event that the trace accepts goes to the
- * first of the others, by index, whose filter accepts it, and else to main.
- * A channel without rings is none.
+ * first other channel, by index, whose filter accepts it, and otherwise to
+ * main. A channel without rings does not exist.
  */
 #define LTT_CHANNEL_CONTROL	0
 #define LTT_CHANNEL_MAIN	1
@@ -163,13 +164,13 @@ struct ltt_info_channel {
 	__u32 nr_rings;		/* ring n starts at n * subbuf_size * subbuf_count */
 	__u32 control_stride;	/* between control blocks */
 	__u32 scope;		/* LTT_SCOPE_* */
-	__u32 mode;		/* LTT_MODE_*: what may change at any time */
+	__u32 mode;		/* LTT_MODE_*, can change at any time */
 	__u32 protocol;		/* LTT_PROTOCOL_* */
-	__u32 filter;		/* 32-bit filter mask, from channel 2 on; may change, too */
+	__u32 filter;		/* 32-bit filter mask, from channel 2 on; can change, too */
 	__u32 reserved[8];
 };
 
-/* The trace in a slot. Its channels are where struct ltt_info tells. */
+/* The trace in a slot. struct ltt_info says where its channels are. */
 struct ltt_info_trace {
 	char  name[LTT_NAME_LEN];
 	__u64 generation;
@@ -180,18 +181,20 @@ struct ltt_info_trace {
 };
 
 /*
- * Which events the trace in a slot wants, as struct ltt_info_rule one after the
- * other.
+ * The filter rules of the trace in a slot, as a sequence of struct
+ * ltt_info_rule.
  *
- * Of the rules of a channel the last one that matches decides; without one, it
- * is no. Those of channel 0 are the trace's: what they refuse goes nowhere.
+ * Of the rules of a channel the last one that matches decides. If none matches,
+ * the event is refused. The rules of channel 0 are those of the trace: an event
+ * that they refuse goes to no channel.
  *
- * A pattern has letters, digits, and _ - . : and * for any characters, ? for
- * any one. With a colon it is matched with PROVIDER:NAME, else with NAME.
+ * A pattern consists of letters, digits, _ - . : and the wildcards * for any
+ * characters and ? for any one. With a colon it is matched against
+ * PROVIDER:NAME, otherwise against NAME.
  *
- * LTT_RULE_CONTEXT makes it no rule: it names a context, which the records of
- * the channel begin with, see LTT_ID_META. They do not change once there are
- * buffers.
+ * An entry with LTT_RULE_CONTEXT is not a rule. It names a context that the
+ * records of the channel begin with, see LTT_ID_META. Contexts do not change
+ * once there are buffers.
  */
 struct ltt_info_filter {
 	__u64 generation;	/* of the trace */
@@ -200,8 +203,8 @@ struct ltt_info_filter {
 	__u8  rules[];
 };
 
-#define LTT_RULE_REFUSE		0x1	/* what matches is not wanted */
-#define LTT_RULE_CONTEXT	0x2	/* the pattern is a context's name */
+#define LTT_RULE_REFUSE		0x1	/* refuses what matches */
+#define LTT_RULE_CONTEXT	0x2	/* the pattern is the name of a context */
 
 #define LTT_MAX_CONTEXTS	16	/* in one channel */
 
@@ -213,16 +216,16 @@ struct ltt_info_rule {
 };
 
 /*
- * A ring is subbuf_count sub-buffers of subbuf_size bytes. Positions count the
- * bytes since the ring was made, and never wrap; the byte at position p is at
- * p % (subbuf_size * subbuf_count).
+ * A ring consists of subbuf_count sub-buffers of subbuf_size bytes. Positions
+ * count the bytes since the ring was made, and never wrap. The byte at position
+ * p is at p % (subbuf_size * subbuf_count).
  */
 struct ltt_ring_control {
 	__u64 head;		/* LTT_PROTOCOL_RSEQ: everything below is committed; */
 				/* LTT_PROTOCOL_SHARED: everything below is reserved */
 	__u64 lost;		/* records that were dropped because the ring was full */
 	__u64 time;		/* newest full time stamp in the ring */
-	__u64 ids;		/* ring 0 of the control channel: ids of events given so far */
+	__u64 ids;		/* ring 0 of the control channel: ids of events assigned so far */
 	__u64 claimed;		/* LTT_MODE_OVERWRITE: everything below may be overwritten by now */
 	__u32 owner;		/* LTT_SCOPE_THREAD: the thread that writes here, 0: free */
 	__u32 waiters;		/* LTT_MODE_BLOCK: writers that wait for consumed to grow */
@@ -236,29 +239,29 @@ struct ltt_ring_control {
 #define LTT_SUBBUF_MAGIC	0x4c545453
 
 /*
- * At the start of each sub-buffer that was begun; records follow.
+ * The header of each sub-buffer that was begun. Records follow.
  *
- * What is there of an earlier round of the ring stays: committed and busy are
- * never set back. A place that a writer of an earlier round has not left is
- * passed over: the header there keeps its old position, and the next place is
- * taken. LTT_PROTOCOL_RSEQ: somebody is there if busy is not 0.
- * LTT_PROTOCOL_SHARED: somebody is there if committed is not subbuf_size *
- * takes; "busy" says what was decided, before head goes there.
+ * committed and busy are never reset, so they keep the values of earlier rounds
+ * of the ring. A writer skips the place of a sub-buffer that a writer of an
+ * earlier round has not left: the header there keeps its old position, and the
+ * next place is taken. With LTT_PROTOCOL_RSEQ, a writer is there if busy is not
+ * 0. With LTT_PROTOCOL_SHARED, one is there if committed is not subbuf_size *
+ * takes; busy then has the decision, which is made before head goes there.
  */
-#define LTT_PLACE_TAKEN		0x1	/* the place is taken, not passed over */
-#define LTT_PLACE_LAP_SHIFT	1	/* which round of the ring that is about, from 1 on */
+#define LTT_PLACE_TAKEN		0x1	/* the place is taken, not skipped */
+#define LTT_PLACE_LAP_SHIFT	1	/* the round of the ring that this is about, from 1 on */
 
 struct ltt_subbuf {
 	__u64 position;		/* of this header */
 	__u64 time;		/* when the sub-buffer was begun */
-	__u64 lost;		/* the ring's count of lost records then */
+	__u64 lost;		/* the ring's count of lost records at that time */
 	__u32 cpu;		/* LTT_SCOPE_CPU: the CPU that writes here */
 				/* LTT_SCOPE_THREAD: the thread */
 				/* LTT_SCOPE_MM_CID: the mm_cid */
 	__u32 magic;		/* LTT_SUBBUF_MAGIC */
 	/* LTT_PROTOCOL_SHARED: */
 	__u64 base;		/* committed, when the sub-buffer was begun */
-	__u64 committed;	/* bytes that were ever committed at this place */
+	__u64 committed;	/* bytes ever committed at this place */
 	__u64 contiguous;	/* from position up to here everything is committed */
 	__u32 busy;		/* LTT_PROTOCOL_RSEQ: long records being written here */
 				/* LTT_PROTOCOL_SHARED: the last decision, LTT_PLACE_* */
@@ -266,11 +269,12 @@ struct ltt_subbuf {
 };
 
 /*
- * A record is a header word, its payload, and padding to a multiple of 8. It
- * never straddles two sub-buffers. The word has the event's id in bits 0..15,
- * and the low 48 bits of the time in bits 16..63. The full time is that of the
- * record before it (or of the sub-buffer, or of a LTT_ID_TIME record), moved
- * forward by less than 2^48. How long a payload is, its event's metadata says.
+ * A record is a header word, a payload, and padding to a multiple of 8. It is
+ * always within one sub-buffer. The header has the id of the event in bits
+ * 0..15, and the low 48 bits of the time in bits 16..63. The full time is that
+ * of the previous record (or of the sub-buffer, or of an LTT_ID_TIME record),
+ * advanced by less than 2^48. The metadata of the event gives the length of the
+ * payload.
  */
 #define LTT_ID_BITS		16
 #define LTT_ID_NONE		0	/* never written: nothing else up to the sub-buffer's end */
@@ -283,9 +287,9 @@ struct ltt_subbuf {
 #define LTT_ID_PAD		0xffff	/* nothing else up to the sub-buffer's end */
 
 /*
- * The second word of a long record: length of the whole record, both words and
- * padding included, the event's id, and whether its payload is complete. A
- * record that is BUSY has been reserved, and its payload means nothing.
+ * The second word of a long record: the length of the whole record, including
+ * both words and padding, the id of the event, and whether the payload is
+ * complete. A record with BUSY is reserved, and its payload means nothing.
  */
 #define LTT_LONG_LEN_MASK	0x00000000ffffffffULL
 #define LTT_LONG_ID_SHIFT	32
@@ -294,10 +298,10 @@ struct ltt_subbuf {
 #define LTT_LONG_BUSY		(1ULL << 63)
 
 /*
- * Where there was no memory for a page, what was written there is lost. Readers
- * see a page of these words in its place, until the sub-buffer was consumed.
- * Records that lie in it, whole or in part, are lost, and so is what follows
- * up to the end of the sub-buffer.
+ * If there was no memory for a page, what was written there is lost. Until the
+ * sub-buffer is consumed, readers see a page of these words in its place. A
+ * record that lies in it, even in part, is lost, and so is everything after it
+ * in the sub-buffer.
  */
 #define LTT_LOST_WORD		(0x4c54544c4f530000ULL | LTT_ID_LOST)
 
@@ -320,22 +324,23 @@ struct ltt_subbuf {
  *	T[]		a u32 that says how many elements follow, and they
  *	T{LABEL,...}	an enumeration; T: an integer
  *
- * c8 is a byte of text, and not a TYPE by itself: the text of c8[N] ends before
- * its first NUL, or with the array; that of c8[] has its length. Texts are UTF-8.
+ * c8 is a byte of text, and not a TYPE by itself. The text of c8[N] ends before
+ * the first NUL, or at the end of the array; that of c8[] has its full length.
+ * Texts are UTF-8.
  *
- * LABEL is TEXT=VALUE or TEXT=FIRST..LAST (which is included); values are decimal,
- * perhaps negative, and may have several labels. TEXT is any text, in which bytes
- * other than ASCII letters, digits and _ . - are %XX, upper-case hexadecimal.
+ * LABEL is TEXT=VALUE or TEXT=FIRST..LAST (inclusive). Values are decimal, can be
+ * negative, and can have several labels. In TEXT, all bytes except ASCII letters,
+ * digits and _ . - are written as %XX, in upper-case hexadecimal.
  *
  * The first "field" of a marker is fmt TEXT, not empty: its format, with the names
- * of fields in braces. There is nothing of it in the payload.
+ * of fields in braces. It takes no space in the payload.
  *
- * If a channel asks for contexts, there is also, before any record of it, a line
+ * If a channel asks for contexts, this line comes before any record of it:
  *
  *	@CHANNEL TYPE FIELD[;TYPE FIELD]...
  *
- * The payloads of the channel with this index begin with these fields, which are
- * padded with zeros to a multiple of 8; those of the event follow. Contexts are
+ * The payloads in the channel with this index begin with these fields, padded with
+ * zeros to a multiple of 8. The fields of the event follow. Contexts are
  *
  *	vpid, vtid	process and thread, as they see themselves
  *	procname	the name of the thread
@@ -345,26 +350,26 @@ struct ltt_subbuf {
  *			the inode numbers of the thread's namespaces
  *	app.NAME	what the program says
  *
- * There may be a line with the command line, its arguments with spaces between
- * them, as far as the program knew it at its start:
+ * One line can contain the command line, with its arguments separated by spaces,
+ * as far as the program knew it when it started:
  *
  *	$ TEXT
  *
- * in which bytes are %XX as in those of LABEL. Of several, the first counts.
+ * in which bytes are encoded as in LABEL. If there are several, the first counts.
  */
 #define LTT_META_MAX		2048	/* with the NUL */
 
 /*
- * Consumer files, one for each process and channel, in the channel's directory
- * of the control file system. mmap() maps the rings read-only, from offset 0.
- * poll(): POLLIN while a ring holds records that were not consumed; POLLHUP
- * when the process is gone and everything was consumed, of this channel (of
- * all, if this is the control channel).
+ * Consumer files: one for each process and channel, in the directory of the
+ * channel in the control file system. mmap() maps the rings read-only, from
+ * offset 0. poll() reports POLLIN while a ring has records that were not
+ * consumed, and POLLHUP when the process is dead and all records of the channel
+ * were consumed (those of all channels, for the control channel).
  */
 struct ltt_clock_sync {
 	__u64 cycles;		/* of the trace's clock */
-	__u64 monotonic;	/* CLOCK_MONOTONIC then, in ns */
-	__u64 realtime;		/* CLOCK_REALTIME then, in ns */
+	__u64 monotonic;	/* CLOCK_MONOTONIC at that time, in ns */
+	__u64 realtime;		/* CLOCK_REALTIME at that time, in ns */
 	__u64 freq;		/* of the trace's clock in Hz; 0: unknown, compare two of these */
 };
 
@@ -387,7 +392,7 @@ struct ltt_file_info {
 	__u32 channel_index;
 	struct ltt_clock_sync start;	/* when the trace was created */
 	struct ltt_clock_sync now;
-	__u64 sunk;		/* writes that found no memory, each the first to its page */
+	__u64 sunk;		/* pages that found no memory at a write */
 	__u64 reserved[3];
 	char  trace[LTT_NAME_LEN];
 	struct ltt_info_channel channel;
@@ -396,7 +401,7 @@ struct ltt_file_info {
 #define LTT_FILE_INFO_SIZE_VER2	304
 
 struct ltt_ring_positions {
-	__u64 head;		/* as the process left it: to be checked */
+	__u64 head;		/* the program's value: must be checked */
 	__u64 lost;		/* likewise */
 	__u64 claimed;		/* likewise */
 	__u64 consumed;		/* the kernel's own */
@@ -406,7 +411,7 @@ struct ltt_ring_positions {
 
 struct ltt_positions {
 	__u64 rings;		/* in: address of nr_rings struct ltt_ring_positions */
-	__u32 nr_rings;		/* in: room; out: how many there are */
+	__u32 nr_rings;		/* in: room for so many; out: how many there are */
 	__u32 flags;		/* out: LTT_FILE_* */
 	__u32 stride;		/* in: the caller's size of struct ltt_ring_positions, */
 				/* a multiple of 8 */
@@ -416,10 +421,10 @@ struct ltt_positions {
 #define LTT_POSITIONS_SIZE_VER2	24
 
 /*
- * The first file of a channel that consumes owns what is consumed until it is
- * closed; others read as they like, and are told EBUSY if they consume. To the
- * present position is a way to own it before there is anything. EBADF unless the
- * file is open for writing.
+ * The first open file of a channel that consumes owns its consumed position
+ * until it is closed. Others can read, and get EBUSY if they consume. To own it
+ * before there is anything to read, consume up to the present position. Needs a
+ * file that is open for writing, otherwise EBADF.
  */
 struct ltt_consume {
 	__u32 ring;
@@ -430,10 +435,10 @@ struct ltt_consume {
 #define LTT_CONSUME_SIZE_VER2	16
 
 /*
- * Has the current sub-buffer of a ring end here, if it has records: the next
- * record begins another one. The kernel does it on the ring's CPU, and restarts
- * a sequence that it interrupts. EOPNOTSUPP for other rings than those of CPUs,
- * EBADF unless the file is open for writing.
+ * Ends the current sub-buffer of a ring if it has records, so that the next
+ * record begins another one. The kernel does it on the CPU of the ring, and
+ * restarts a sequence that it interrupts. EOPNOTSUPP for rings that do not
+ * belong to a CPU, EBADF unless the file is open for writing.
  */
 #define LTT_RING_ALL		0xffffffff
 
@@ -444,7 +449,7 @@ struct ltt_end_subbuf {
 
 #define LTT_END_SUBBUF_SIZE_VER2 8
 
-/* The size in a number is that of the caller's structure. */
+/* The number of an ioctl contains the size of the caller's structure. */
 #define LTT_IOC_INFO		_IOR('L', 0x20, struct ltt_file_info)
 #define LTT_IOC_POSITIONS	_IOWR('L', 0x21, struct ltt_positions)
 #define LTT_IOC_CONSUME		_IOW('L', 0x22, struct ltt_consume)

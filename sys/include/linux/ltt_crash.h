@@ -2,9 +2,9 @@
 /*
  * What a tool needs to find the trace buffers in a dump of physical memory.
  *
- * vmcoreinfo has one line, "NUMBER(ltt_root)=0x...": the physical address of
- * the root page. From there on everything is physical addresses of pages of
- * page_size bytes. Nothing here needs a symbol, DWARF, or a virtual address.
+ * vmcoreinfo has the line "NUMBER(ltt_root)=0x...", the physical address of the
+ * root page. All other addresses are physical addresses of pages of page_size
+ * bytes. A reader needs no symbols, no DWARF, and no virtual addresses.
  */
 #ifndef _UAPI_LINUX_LTT_CRASH_H
 #define _UAPI_LINUX_LTT_CRASH_H
@@ -12,15 +12,15 @@
 #include <linux/ltt.h>
 #include <linux/types.h>
 
-#define LTT_CRASH_MAGIC		0x544f4f5254544cabULL	/* also to be found by scanning */
+#define LTT_CRASH_MAGIC		0x544f4f5254544cabULL	/* can also be found by scanning */
 #define LTT_CRASH_PAGE_MAGIC	0x4745524944ab544cULL
 #define LTT_CRASH_RESERVED_MAGIC 0x5345525344ab544cULL
 #define LTT_CRASH_VERSION	2
 
 /*
- * The root page. The part before "sum" is written once at boot; sum makes the
- * 64-bit words before it, and sum itself, add up to 0. directory is the
- * first page of the directory (0: there was no trace yet).
+ * The root page. Everything before "sum" is written once at boot. "sum" makes
+ * the 64-bit words before it and itself add up to 0. "directory" is the first
+ * page of the directory, or 0 before the first trace.
  */
 struct ltt_crash_root {
 	__u64 magic;		/* LTT_CRASH_MAGIC */
@@ -34,15 +34,15 @@ struct ltt_crash_root {
 };
 
 /*
- * The first page of a part of the memory that was reserved for traces at boot,
- * and that a reset leaves alone. All that its root page leads to is in the same
- * part. sum makes the words before it, and itself, add up to 0.
+ * The first page of a part of the memory that was reserved for traces at boot
+ * and that survives a reset. Everything that its root page leads to is in the
+ * same part. "sum" makes the words before it and itself add up to 0.
  */
 struct ltt_crash_reserved {
 	__u64 magic;		/* LTT_CRASH_RESERVED_MAGIC */
 	__u64 start;		/* physical address of this page */
 	__u64 size;		/* of the part, in bytes, this page included */
-	__u64 boot;		/* grows with each boot */
+	__u64 boot;		/* increases with each boot */
 	__u64 sum;
 	__u64 reserved[3];
 	struct ltt_crash_root root;
@@ -55,13 +55,13 @@ struct ltt_crash_page {
 	__u64 reserved[30];
 };
 
-#define LTT_CRASH_FREE		0	/* entry means nothing */
+#define LTT_CRASH_FREE		0	/* no entry */
 #define LTT_CRASH_TRACE		1
 #define LTT_CRASH_CHANNEL	2
 #define LTT_CRASH_PROCESS	3
 #define LTT_CRASH_BUFFER	4
 
-/* A trace, for as long as it exists. */
+/* A trace, while it exists. */
 struct ltt_crash_trace {
 	__u64 generation;
 	char  name[LTT_NAME_LEN];
@@ -72,7 +72,7 @@ struct ltt_crash_trace {
 	__u32 clock_unstable;	/* not 0: it became invalid meanwhile, as far as known */
 };
 
-/* A channel of a trace, from when its geometry is fixed. */
+/* A channel of a trace, once its geometry is fixed. */
 struct ltt_crash_channel {
 	__u64 trace;		/* generation */
 	__u32 index;
@@ -92,20 +92,20 @@ struct ltt_crash_process {
 };
 
 /*
- * The pages of one process for one trace. Both are trees of pages of 64-bit
- * words, depth levels high, each level with page_size / 8 words: the words of
- * the lowest level stand for the pages, in order, of the trace's slot in the
- * write area and in the control area; the words above it for pages of words.
- * A word without LTT_CRASH_PRESENT: nothing is there. With LTT_CRASH_LOST, at
- * the lowest level only, something was written for which there was no memory:
- * readers see a page of LTT_LOST_WORD.
+ * The pages of one process for one trace, as two trees of pages of 64-bit
+ * words. A tree has depth levels, and page_size / 8 words in each page. The
+ * words of the lowest level stand for the pages, in order, of the trace's slot
+ * in the write area and in the control area. The words above it stand for pages
+ * of words. Without LTT_CRASH_PRESENT a word leads nowhere. LTT_CRASH_LOST, only
+ * at the lowest level, says that something was written for which there was no
+ * memory: readers see a page of LTT_LOST_WORD.
  */
 #define LTT_CRASH_PRESENT	0x1ULL
 #define LTT_CRASH_LOST		0x2ULL
 #define LTT_CRASH_ADDRESS	0xfffffffffffff000ULL	/* physical */
 
 struct ltt_crash_tree {
-	__u64 root;		/* a word as those in the tree */
+	__u64 root;		/* a word like those in the tree */
 	__u64 pages;		/* pages that the tree can stand for */
 	__u32 depth;		/* 1: root is a page of words that stand for pages */
 	__u32 reserved;
@@ -119,14 +119,14 @@ struct ltt_crash_buffer {
 };
 
 /*
- * An entry is filled first, and published by kind, last; taken back by kind =
- * LTT_CRASH_FREE, first. What changes later (active, dead, tree words) is
- * changed by single stores.
+ * An entry is filled first, and storing its kind publishes it. Storing
+ * LTT_CRASH_FREE withdraws it, before anything it refers to is freed. What
+ * changes in between (active, dead, tree words) is changed by single stores.
  */
 struct ltt_crash_entry {
 	__u32 kind;		/* LTT_CRASH_* */
 	__u32 reserved;
-	__u64 serial;		/* of the publication, grows */
+	__u64 serial;		/* of the publication, increases */
 	union {
 		struct ltt_crash_trace trace;
 		struct ltt_crash_channel channel;

@@ -32,7 +32,7 @@ const GLOBAL: &[&str] = &["REGISTRY", "SIGNALLED", "USERS", "DIRECTORY", "DEAD"]
 /// Locks of the tracer's objects have names that begin like this.
 const OF_OBJECTS: &str = "ltt::";
 /// Of one process, and held for as long as it takes to copy a pointer.
-const SLOTS: &str = "ltt::Process::slots";
+const BUFFERS: &str = "ltt::Process::buffers";
 /// How many pages a new page brings along at most, itself included.
 const AROUND: usize = 16;
 const PAGE: usize = 4096;
@@ -57,7 +57,7 @@ fn taken() -> BTreeMap<String, u64> {
         }
     }
     assert!(
-        taken.contains_key("REGISTRY") && taken.contains_key(SLOTS),
+        taken.contains_key("REGISTRY") && taken.contains_key(BUFFERS),
         "the kernel does not count (CONFIG_DEBUG_LOCKDEP), or calls its locks something else: {taken:?}"
     );
     taken
@@ -104,7 +104,7 @@ fn f4_a_new_page_takes_no_lock_that_others_wait_for() {
             let most = match &*name {
                 // To find the buffer, and to see that it is the same one afterwards; a fault that
                 // is repeated does so again.
-                SLOTS => 4 * faults,
+                BUFFERS => 4 * faults,
                 // A page of the tree, for which the directory has an entry, has room for hundreds.
                 _ => 8 + faults / 16,
             };
