@@ -40,6 +40,8 @@ const DEBUG_ONLY: &str = "debug";
 const STATE: &str = "state";
 /// Guest tests in which the kernel changes its own code: they run where emulated processors take turns.
 const TURNS: &str = "turns";
+/// Guest tests for a machine whose time-stamp counter the kernel does not trust.
+const CLOCK: &str = "clock";
 /// Crash tests of one state each, which another test has all in one: the full tier's.
 const FULL: &str = "full";
 /// Crash tests that stop at each instruction.
@@ -587,7 +589,7 @@ fn guest_jobs(
         kselftest: None,
     };
     let is_wanted = |test: &&Listed| match (&*test.kind, config) {
-        (TURNS, _) => false,
+        (TURNS | CLOCK, _) => false,
         (DEBUG_ONLY, config) => config == KernelConfig::Debug,
         (_, KernelConfig::Release) => true,
         (RELEASE_ONLY, KernelConfig::Debug) => false,
@@ -607,17 +609,23 @@ fn guest_jobs(
         jobs.extend(visit_job(context, visit(name, Vec::new()), &share));
     }
     if config == KernelConfig::Release {
-        let turns: Vec<_> = tests
-            .iter()
-            .filter(|test| test.kind == TURNS)
-            .cloned()
-            .collect();
-        let name = "guest tests, processors take turns".to_owned();
-        jobs.extend(visit_job(
-            context,
-            visit(name, vec!["--turns".into()]),
-            &turns,
-        ));
+        let own = [
+            (
+                TURNS,
+                "guest tests, processors take turns",
+                vec!["--turns".into()],
+            ),
+            (
+                CLOCK,
+                "guest tests, unstable clock",
+                vec!["--append".into(), "tsc=unstable".into()],
+            ),
+        ];
+        for (kind, name, options) in own {
+            let of_kind = tests.iter().filter(|test| test.kind == kind);
+            let tests: Vec<_> = of_kind.cloned().collect();
+            jobs.extend(visit_job(context, visit(name.to_owned(), options), &tests));
+        }
     }
     jobs
 }

@@ -108,7 +108,10 @@ fn f4_a_new_page_takes_no_lock_that_others_wait_for() {
                 // A page of the tree, for which the directory has an entry, has room for hundreds.
                 _ => 8 + faults / 16,
             };
-            assert!(count <= most, "{name}: {count} times for {faults} new pages");
+            assert!(
+                count <= most,
+                "{name}: {count} times for {faults} new pages"
+            );
         }
     });
 }
@@ -190,6 +193,9 @@ fn f4_a_change_takes_no_global_lock_twice_for_a_process() {
     println!("for {count} processes: {counts:?}");
     for name in GLOBAL {
         let often = counts.get(*name).copied().unwrap_or(0);
-        assert!(often <= count + 8, "{name}: {often} times for {count} processes");
+        assert!(
+            often <= count + 8,
+            "{name}: {often} times for {count} processes"
+        );
     }
 }

@@ -119,6 +119,10 @@ const CHANGE_CODE: &[&[Case]] = &[kernel_events::CHANGE_CODE];
 /// What asks something that only the debug kernel can tell.
 const ON_THE_DEBUG_KERNEL: &[&[Case]] = &[locks::ON_THE_DEBUG_KERNEL];
 
+/// What asks for a guest whose time-stamp counter is unstable: by name only
+/// (`scripts/guest --append tsc=unstable -- guest-tests e3_an_unstable`).
+const ON_AN_UNSTABLE_CLOCK: &[&[Case]] = &[clock::ON_AN_UNSTABLE_CLOCK];
+
 /// What says which back end a program takes.
 const BACKEND: &str = "USERTRACE_BACKEND";
 
@@ -144,6 +148,7 @@ fn all() -> Vec<progress::Case> {
         ("release", ON_ONE_KERNEL),
         ("turns", CHANGE_CODE),
         ("debug", ON_THE_DEBUG_KERNEL),
+        ("clock", ON_AN_UNSTABLE_CLOCK),
     ];
     let mut all = Vec::new();
     for (kind, list) in lists {
@@ -175,7 +180,7 @@ fn main() -> ExitCode {
     // By hand, without a name: what this kernel is for.
     if !arguments.list && arguments.filter.is_none() && !progress::is_driven() {
         cases.retain(|case| match case.kind {
-            "turns" => false,
+            "turns" | "clock" => false,
             "release" => !guest::is_debug(),
             "debug" => guest::is_debug(),
             _ => true,
