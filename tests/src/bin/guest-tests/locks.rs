@@ -1,5 +1,5 @@
 //! How often the tracer's locks are taken, as lockdep counts it: what many processors or many
-//! processes do at once must not wait in a queue (F4, C3).
+//! processes do at once must not wait in a queue (F2, C3).
 //!
 //! `/proc/lockdep` has counts on the debug kernel only. They do not depend on how fast a processor
 //! is, or how many there are.
@@ -23,8 +23,8 @@ use usertrace_tests::wait;
 use crate::{Case, cases};
 
 pub(crate) const ON_THE_DEBUG_KERNEL: &[Case] = cases![
-    f4_a_new_page_takes_no_lock_that_others_wait_for,
-    f4_a_change_takes_no_global_lock_twice_for_a_process,
+    f2_a_new_page_takes_no_lock_that_others_wait_for,
+    f2_a_change_takes_no_global_lock_twice_for_a_process,
 ];
 
 /// Locks that there is one of, for all processes.
@@ -77,8 +77,8 @@ fn taken_by(body: impl FnOnce()) -> BTreeMap<String, u64> {
 /// Of sixteen threads that write to new pages, none waits for another in the tracer: the lock of
 /// the process's slots is held for some instructions, and there is no other.
 ///
-/// Requirements: C3, F4
-fn f4_a_new_page_takes_no_lock_that_others_wait_for() {
+/// Requirements: C3, F2
+fn f2_a_new_page_takes_no_lock_that_others_wait_for() {
     const THREADS: usize = 16;
     let _trace = Trace::started_with("pages", 1 << 20, 8);
     child::run(|| {
@@ -161,8 +161,8 @@ fn look_once(done: &AtomicU64, change: &mut Gate, end: &mut Gate) {
 /// After one change, each of many processes looks at it, and acknowledges: for each of them, no
 /// lock that all share is taken more than once.
 ///
-/// Requirements: A4, F4
-fn f4_a_change_takes_no_global_lock_twice_for_a_process() {
+/// Requirements: A4, F2
+fn f2_a_change_takes_no_global_lock_twice_for_a_process() {
     let trace = Trace::started("many");
     let count = scaled(10_000);
     let done = Shared::new();

@@ -1,4 +1,4 @@
-//! What a user does to the tracer costs other users little (F4): each attack is one that stopped, or
+//! What a user does to the tracer costs other users little (F2): each attack is one that stopped, or
 //! slowed, all others with the first version of the kernel series.
 //!
 //! The attackers are on one CPU and the victim is on another, so that they share nothing but what
@@ -25,11 +25,11 @@ use crate::isolation::become_user;
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
-    f4_a_user_above_its_memory_limit_slows_nobody_else,
-    f4_a_user_who_leaves_full_buffers_of_dead_processes_slows_nobody_else,
-    f4_a_user_whose_programs_look_for_changes_all_the_time_slows_nobody_else,
-    f4_a_user_who_unmaps_areas_in_the_making_slows_nobody_else,
-    f4_removing_a_trace_full_of_a_users_dead_buffers_slows_nobody_else,
+    f2_a_user_above_its_memory_limit_slows_nobody_else,
+    f2_a_user_who_leaves_full_buffers_of_dead_processes_slows_nobody_else,
+    f2_a_user_whose_programs_look_for_changes_all_the_time_slows_nobody_else,
+    f2_a_user_who_unmaps_areas_in_the_making_slows_nobody_else,
+    f2_removing_a_trace_full_of_a_users_dead_buffers_slows_nobody_else,
 ];
 
 /// As many times as long as alone may things take beside an attack.
@@ -224,8 +224,8 @@ fn full_buffers() {
 /// Findings 2 and 3 of the review: above `memory.high`, whoever takes many pages in one system call
 /// waits in the middle of it, for up to two seconds, with all that it holds.
 ///
-/// Requirements: F4, F6
-fn f4_a_user_above_its_memory_limit_slows_nobody_else() {
+/// Requirements: F2, F6
+fn f2_a_user_above_its_memory_limit_slows_nobody_else() {
     let _other = Trace::started_with("filled", 1 << 20, 4);
     let attack = || {
         run_all(8, |number| {
@@ -267,8 +267,8 @@ fn read_into_buffers() {
 
 /// Finding 6: what the dead left is full, and each new process that dies has something evicted.
 ///
-/// Requirements: F4, F6
-fn f4_a_user_who_leaves_full_buffers_of_dead_processes_slows_nobody_else() {
+/// Requirements: F2, F6
+fn f2_a_user_who_leaves_full_buffers_of_dead_processes_slows_nobody_else() {
     let _other = Trace::started_with("filled", 65536, 4);
     let limit = Limit::new("limit_dead");
     limit.set(&(2 << 20).to_string());
@@ -277,8 +277,8 @@ fn f4_a_user_who_leaves_full_buffers_of_dead_processes_slows_nobody_else() {
 
 /// Finding 10: after each change, hundreds of programs look for what has changed.
 ///
-/// Requirements: A4, F4
-fn f4_a_user_whose_programs_look_for_changes_all_the_time_slows_nobody_else() {
+/// Requirements: A4, F2
+fn f2_a_user_whose_programs_look_for_changes_all_the_time_slows_nobody_else() {
     const PROGRAMS: usize = 64;
     const LOOKS: usize = 1_000;
     let attack = || {
@@ -297,8 +297,8 @@ fn f4_a_user_whose_programs_look_for_changes_all_the_time_slows_nobody_else() {
 
 /// Finding 14: one thread unmaps what another is being given.
 ///
-/// Requirements: C1, F4
-fn f4_a_user_who_unmaps_areas_in_the_making_slows_nobody_else() {
+/// Requirements: C1, F2
+fn f2_a_user_who_unmaps_areas_in_the_making_slows_nobody_else() {
     const ROUNDS: usize = 200;
     let attack = || {
         run_all(2, |_| {
@@ -337,8 +337,8 @@ fn f4_a_user_who_unmaps_areas_in_the_making_slows_nobody_else() {
 
 /// Finding 15: root removes traces in which a user has left what nobody has read.
 ///
-/// Requirements: E1, F4
-fn f4_removing_a_trace_full_of_a_users_dead_buffers_slows_nobody_else() {
+/// Requirements: E1, F2
+fn f2_removing_a_trace_full_of_a_users_dead_buffers_slows_nobody_else() {
     let attack = || run_all(16, |_| full_buffers());
     let janitor = || {
         let trace = Trace::started_with("removed", 4096, 2);
