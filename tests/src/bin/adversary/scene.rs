@@ -200,8 +200,8 @@ impl Scene {
             + told(offset_of!(LttInfo, trace_offset))?
             + slot * told(offset_of!(LttInfo, trace_stride))?
             + told(offset_of!(LttInfo, channel_offset))?
-            + channel * told(offset_of!(LttInfo, channel_stride))?
-            & !7;
+            + channel * told(offset_of!(LttInfo, channel_stride))?;
+        let at = at & !7;
         let long = |offset: usize| probe::read(at + offset).ok();
         let word = |offset: usize| word_at(at + offset);
         let size = word(offset_of!(LttInfoChannel, subbuf_size))? as usize;

@@ -248,7 +248,7 @@ fn f2_a_user_above_its_memory_limit_slows_nobody_else() {
             });
         });
     };
-    compare("high", attack, || thread::park());
+    compare("high", attack, thread::park);
 }
 
 /// Has the kernel write to each page of the main rings of a new process, in one call for a ring.
@@ -272,7 +272,7 @@ fn f2_a_user_who_leaves_full_buffers_of_dead_processes_slows_nobody_else() {
     let _other = Trace::started_with("filled", 65536, 4);
     let limit = Limit::new("limit_dead");
     limit.set(&(2 << 20).to_string());
-    compare("dead", || run_all(4, |_| full_buffers()), || thread::park());
+    compare("dead", || run_all(4, |_| full_buffers()), thread::park);
 }
 
 /// Finding 10: after each change, hundreds of programs look for what has changed.
@@ -292,7 +292,7 @@ fn f2_a_user_whose_programs_look_for_changes_all_the_time_slows_nobody_else() {
             }
         });
     };
-    compare("changes", attack, || thread::park());
+    compare("changes", attack, thread::park);
 }
 
 /// Finding 14: one thread unmaps what another is being given.
@@ -332,7 +332,7 @@ fn f2_a_user_who_unmaps_areas_in_the_making_slows_nobody_else() {
             });
         });
     };
-    compare("unmaps", attack, || thread::park());
+    compare("unmaps", attack, thread::park);
 }
 
 /// Finding 15: root removes traces in which a user has left what nobody has read.
