@@ -50,7 +50,7 @@ fn taken() -> BTreeMap<String, u64> {
         };
         let count = rest.split_whitespace().next();
         let count: u64 = count.and_then(|count| count.parse().ok()).expect(line);
-        let name = rest.split_once(": ").expect(line).1;
+        let name = rest.rsplit_once(": ").expect(line).1;
         let name = name.split(['#', '/']).next().expect("at least one part");
         if name.starts_with(OF_OBJECTS) || GLOBAL.contains(&name) {
             *taken.entry(name.to_owned()).or_default() += count;
