@@ -232,6 +232,10 @@ pub struct Stats {
     pub sunk: u64,
     /// Buffers of dead processes that were dropped unread, and the bytes that nobody has read.
     pub dropped: (u64, u64),
+    /// The clock of its events, and whether it became invalid since.
+    pub clock: String,
+    /// Processes that were not given it, as its rings do not fit into their slots.
+    pub limited: Vec<String>,
     /// Its processes.
     pub processes: Vec<ProcessStats>,
     /// Their rings that have anything.
@@ -283,6 +287,8 @@ impl Stats {
                 ["generation", _] => stats.generation = number(1),
                 ["slot", _] => stats.slot = number(1) as usize,
                 ["sunk", _] => stats.sunk = number(1),
+                ["clock", ..] => stats.clock = line["clock ".len()..].into(),
+                ["limited", name, "slot", _, "rings", _] => stats.limited.push(name.into()),
                 ["dropped", _, "bytes", _] => stats.dropped = (number(1), number(3)),
                 ["process", name, state, "pages", _, "sunk", _] => {
                     stats.processes.push(ProcessStats {
@@ -331,11 +337,14 @@ mod tests {
     #[test]
     fn stats_are_read() {
         let stats = Stats::parse(
-            "generation 7\nslot 2\nsunk 9\ndropped 3 bytes 70\nprocess 45.3 alive pages 12 sunk 8\n\
+            "version 1\ngeneration 7\nslot 2\nclock tsc\nsunk 9\ndropped 3 bytes 70\n\
+             limited 46.4 slot 8192 rings 9216\nprocess 45.3 alive pages 12 sunk 8\n\
              ring 45.3 main 1 head 4096 consumed 32 lost 5\n",
         );
         assert_eq!((stats.generation, stats.slot, stats.pages()), (7, 2, 12));
         assert_eq!(stats.processes[0].state, "alive");
+        assert_eq!(stats.clock, "tsc");
+        assert_eq!(stats.limited, ["46.4"]);
         assert_eq!((stats.sunk, stats.processes[0].sunk), (9, 8));
         assert_eq!(stats.dropped, (3, 70));
         let ring = &stats.rings[0];
