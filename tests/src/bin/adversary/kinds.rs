@@ -125,7 +125,7 @@ kinds! {
     Core Succeeds "core dump",
     Killed Succeeds "kill of a child in its calls",
     Namespaces Either "a user namespace, and mount",
-    Limit Succeeds "alloc_tracebuf, RLIMIT_AS too low",
+    Limit Succeeds "alloc_tracebuf, little RLIMIT_AS",
     Handler Succeeds "handler of the update signal",
     Sender Either "kill of a sibling",
     // A page of memory fails in the middle of a call.

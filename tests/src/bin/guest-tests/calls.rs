@@ -153,14 +153,14 @@ fn try_bad_allocs<T: PartialEq + std::fmt::Debug>(state: impl Fn() -> T) {
     check("a huge size", words(&[]), usize::MAX, 0, Errno::E2BIG);
     check(
         "a newer struct that asks for more",
-        words(&[(7, 1)]),
+        words(&[(SIZE / 8, 1)]),
         SIZE + 8,
         0,
         Errno::E2BIG,
     );
     check(
         "a newer struct, odd size",
-        words(&[(7, 1)]),
+        words(&[(SIZE / 8, 1)]),
         SIZE + 1,
         0,
         Errno::E2BIG,

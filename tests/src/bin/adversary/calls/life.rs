@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use syscalls::Sysno;
-use usertrace_sys::uapi::LttTracebuf;
+use usertrace_sys::uapi::{LTT_TRACEBUF_LIMITED, LttTracebuf};
 use usertrace_tests::child::no_core_dump;
 use usertrace_tests::random::Random;
 
@@ -330,17 +330,27 @@ pub(crate) fn core(actor: &Actor, random: &mut Random) {
 pub(crate) fn limits(actor: &Actor, random: &mut Random) {
     if random.below(3) != 0 {
         let _ = fork(actor, Kind::Limit, |child| {
-            let limit = libc::rlimit {
-                rlim_cur: (1 << 30) + (random.below(1 << 20) << 12),
+            // Less than what all slots take: 16 GiB with two CPUs.
+            let limit = (1 << 28) + (random.below(1 << 20) << 12);
+            let rlimit = libc::rlimit {
+                rlim_cur: limit,
                 rlim_max: libc::RLIM_INFINITY,
             };
             // SAFETY: It reads the structure.
-            unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) };
+            unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const rlimit) };
             let mut args = LttTracebuf::default();
             let done = ltt::alloc_raw(&raw mut args as usize, size_of::<LttTracebuf>(), 0);
             let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
-            if done.is_ok() || maps.contains("[ltt]") {
-                child.find(&format!("alloc_tracebuf beyond RLIMIT_AS: {done:?}"));
+            let len = args.buffers_len + args.control_len + args.info_len;
+            let is_well = match done {
+                Ok(_) => len <= limit / 8 && args.status & LTT_TRACEBUF_LIMITED != 0,
+                Err(_) => !maps.contains("[ltt]"),
+            };
+            if !is_well {
+                child.find(&format!(
+                    "alloc_tracebuf with RLIMIT_AS {limit}: {done:?}, {len} bytes, status {}",
+                    args.status
+                ));
             }
         });
         return;
