@@ -860,7 +860,8 @@ fn attach_else(tell: fn(&mut LttTracebuf), passes_over: bool) -> (&'static Fake,
 
 /// What a hostile or newer kernel tells of the areas is checked, and named.
 fn c1_areas_that_cannot_be_are_named() {
-    let cases: [(Told, fn(&mut LttTracebuf)); 13] = [
+    type Tell = fn(&mut LttTracebuf);
+    let cases: [(Told, Tell); 13] = [
         (Told::Slots, |areas| areas.nr_slots = 0),
         (Told::Slots, |areas| areas.nr_slots = 33),
         (Told::Slots, |areas| areas.nr_slots = u32::MAX),
