@@ -320,7 +320,8 @@ fn guest(context: &Context, plan: &mut Plan, section: Section, config: KernelCon
     if config == KernelConfig::Release {
         let mut bench = Command::new(target_dir().join("debug/usertrace-vm"));
         bench
-            .args(["guest", "--smp", "1", "--icount", "--"])
+            // Its parts say nothing until the end, and take a minute on a busy machine.
+            .args(["guest", "--smp", "1", "--icount", "--silence", "300", "--"])
             .arg(target_dir().join("release/guest-bench"));
         let needs = [kernel_need(config), Need::Init, Need::GuestBench];
         context.status(plan, section, "guest-bench", &needs, bench);
