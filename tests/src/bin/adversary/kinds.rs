@@ -133,7 +133,7 @@ kinds! {
     // Consumers.
     List Succeeds "list of consumer files",
     Open Succeeds "consumer: open",
-    OpenWrite Either "consumer: open for writing",
+    OpenWrite Succeeds "consumer: open for writing",
     Reopen Either "consumer: open of /proc/self/fd",
     IocInfo Succeeds "LTT_IOC_INFO",
     IocPositions Succeeds "LTT_IOC_POSITIONS",

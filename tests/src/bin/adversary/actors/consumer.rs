@@ -69,7 +69,6 @@ type Step = fn(&mut Reader, &Actor, &mut Random);
 const STEPS: &[Weighted<Step>] = &[
     (10, Reader::list),
     (40, Reader::open),
-    (4, Reader::open_for_writing),
     (6, Reader::reopen),
     (40, Reader::positions),
     (40, Reader::consume),
@@ -153,12 +152,18 @@ impl Reader {
         };
         let path = c_path(path);
         let cwd = libc::AT_FDCWD as usize;
-        let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
-        let done = actor.call(
-            Kind::Open,
-            Sysno::openat,
-            [cwd, path.as_ptr() as usize, flags, 0],
+        // Only what is open for writing can consume.
+        let (kind, access) = pick(
+            random,
+            &[
+                (Kind::Open, libc::O_RDONLY),
+                (Kind::OpenWrite, libc::O_RDWR),
+                (Kind::OpenWrite, libc::O_RDWR),
+                (Kind::OpenWrite, libc::O_WRONLY),
+            ],
         );
+        let flags = (access | libc::O_CLOEXEC) as usize;
+        let done = actor.call(kind, Sysno::openat, [cwd, path.as_ptr() as usize, flags, 0]);
         match done {
             Ok(fd) => self.add(actor, fd),
             Err(_) if one_in(random, 4) => self.list(actor, random),
@@ -187,26 +192,6 @@ impl Reader {
             rings,
             len: rings * ring,
         });
-    }
-
-    fn open_for_writing(&mut self, actor: &Actor, random: &mut Random) {
-        let Some(path) = self
-            .files
-            .get(random.below(self.files.len().max(1) as u64) as usize)
-        else {
-            return;
-        };
-        let path = c_path(path);
-        let cwd = libc::AT_FDCWD as usize;
-        let flags = pick(random, &[libc::O_RDWR, libc::O_WRONLY]) as usize;
-        let done = actor.call(
-            Kind::OpenWrite,
-            Sysno::openat,
-            [cwd, path.as_ptr() as usize, flags, 0],
-        );
-        if let Ok(fd) = done {
-            let _ = call(Sysno::close, [fd]);
-        }
     }
 
     fn reopen(&mut self, actor: &Actor, random: &mut Random) {
@@ -262,7 +247,7 @@ impl Reader {
         let ring = random.below(open.rings.max(1) as u64) as usize % 64;
         let position = match random.below(8) {
             0 => random.word(),
-            1 => rings[ring].head + 8,
+            1 => rings[ring].head.wrapping_add(8),
             2 => rings[ring].consumed,
             _ => rings[ring].head,
         };
@@ -495,7 +480,8 @@ impl Reader {
     }
 
     fn remap(&mut self, actor: &Actor, random: &mut Random) {
-        let Some(Mapped { at, len, .. }) = self.any_mapped(random) else {
+        let index = random.below(self.mapped.len().max(1) as u64) as usize;
+        let Some(&Mapped { at, len, .. }) = self.mapped.get(index) else {
             return;
         };
         let maymove = libc::MREMAP_MAYMOVE as usize;
@@ -513,11 +499,17 @@ impl Reader {
         let target = 0x2800_0000_0000 + (random.below(1 << 12) as usize) * (1 << 30);
         if one_in(random, 2) {
             let page = random.below(64) as usize;
-            let _ = actor.call(
+            let done = actor.call(
                 Kind::MapRemapPages,
                 Sysno::remap_file_pages,
                 [at, pick(random, &[len, PAGE]), 0, page, 0],
             );
+            if done.is_err() {
+                // It unmaps what is there before it asks the file, and where that refuses, another
+                // file may be mapped next.
+                let _ = call(Sysno::munmap, [at, len]);
+                self.mapped.swap_remove(index);
+            }
             return;
         }
         let done = actor.call(Kind::MapRemap, Sysno::mremap, [at, old, new, flags, target]);

@@ -33,6 +33,15 @@ fn child_of(actor: &Actor) -> Actor {
     }
 }
 
+/// Makes this process, which has just been forked, a family of its own: what it writes is its own.
+fn become_child(actor: &Actor) -> Actor {
+    let child = child_of(actor);
+    let family = std::process::id();
+    child.ledger.join_family(family.cast_signed(), family);
+    SCENE.fork(family);
+    child
+}
+
 /// Forks; in the child, runs `body` and ends.
 fn fork(actor: &Actor, kind: Kind, body: impl FnOnce(&Actor)) -> Called {
     actor.around(kind, || {
@@ -41,10 +50,7 @@ fn fork(actor: &Actor, kind: Kind, body: impl FnOnce(&Actor)) -> Called {
         match unsafe { libc::fork() } {
             -1 => Err(libc::EAGAIN),
             0 => {
-                let child = child_of(actor);
-                let family = std::process::id();
-                child.ledger.join_family(family.cast_signed(), family);
-                SCENE.fork(family);
+                let child = become_child(actor);
                 body(&child);
                 exit(0);
             }
@@ -91,9 +97,7 @@ pub(crate) fn forks(actor: &Actor, random: &mut Random) {
             begin(child, random);
             // SAFETY: As in `fork`.
             if unsafe { libc::fork() } == 0 {
-                let family = std::process::id();
-                child.ledger.join_family(family.cast_signed(), family);
-                SCENE.fork(family);
+                let child = &become_child(child);
                 // Its parent dies meanwhile.
                 look(child);
                 begin(child, random);
@@ -111,10 +115,7 @@ pub(crate) fn killed(actor: &Actor, random: &mut Random) {
         match unsafe { libc::fork() } {
             -1 => Err(libc::EAGAIN),
             0 => {
-                let child = child_of(actor);
-                let family = std::process::id();
-                child.ledger.join_family(family.cast_signed(), family);
-                SCENE.fork(family);
+                let child = become_child(actor);
                 for _ in 0..200 {
                     traced::simple(&child, random);
                 }
@@ -264,6 +265,11 @@ fn handle(signal: i32, handler: extern "C" fn(libc::c_int), blocks_all: bool) {
     }
 }
 
+/// Has a signal handled, which does nothing.
+pub(crate) fn handle_by_nothing(signal: i32) {
+    handle(signal, nothing, false);
+}
+
 /// `exec` in the handler of a lower signal, which blocks all, while traces change.
 pub(crate) fn exec_pending(actor: &Actor, random: &mut Random) {
     let signo = 34 + random.below(31) as i32;
@@ -293,10 +299,7 @@ pub(crate) fn core(actor: &Actor, random: &mut Random) {
         match unsafe { libc::fork() } {
             -1 => Err(libc::EAGAIN),
             0 => {
-                let child = child_of(actor);
-                let family = std::process::id();
-                child.ledger.join_family(family.cast_signed(), family);
-                SCENE.fork(family);
+                let child = become_child(actor);
                 begin(&child, random);
                 let limit = libc::rlimit {
                     rlim_cur: 64 << 20,

@@ -9,7 +9,7 @@ use usertrace_tests::random::Random;
 use usertrace_tests::raw::KERNEL_ADDRESS;
 
 use crate::actor::{Actor, Called, system};
-use crate::calls::mm;
+use crate::calls::{life, mm};
 use crate::kinds::Kind;
 use crate::oracle;
 use crate::plan::{one_in, pick};
@@ -50,6 +50,10 @@ fn signo(random: &mut Random) -> u32 {
 /// Asks for areas.
 pub(crate) fn alloc(actor: &Actor, random: &mut Random) {
     let signo = signo(random);
+    // Only a signal that has a handler can tell of updates.
+    if signo != 0 && !one_in(random, 4) {
+        life::handle_by_nothing(signo.cast_signed());
+    }
     let mut args = LttTracebuf {
         signo,
         ..LttTracebuf::default()
@@ -253,10 +257,11 @@ pub(crate) fn commit(actor: &Actor, random: &mut Random) {
     access(actor, Kind::Commit, ring.start, || {
         let at = probe::read(head)? as usize;
         for word in 0..count {
-            let offset = ((at + 8 * word) % ring.len) & !7;
+            // It may be any number that was written there.
+            let offset = (at.wrapping_add(8 * word) % ring.len) & !7;
             probe::write(ring.start + offset, SCENE.word())?;
         }
-        probe::write(head, ((at + 8 * count) & !7) as u64)
+        probe::write(head, (at.wrapping_add(8 * count) & !7) as u64)
     });
     SCENE.touch(ring.start);
 }

@@ -276,8 +276,13 @@ pub(crate) fn protect(actor: &Actor, random: &mut Random) {
                 [part.start, part.len, READ | WRITE, key],
             );
             if done.is_ok() {
-                // Each thread has rights of its own to a key.
+                // Each thread has rights of its own to a key, which would stay with the mapping:
+                // all have them to key 0.
                 SCENE.meddle();
+                let _ = crate::actor::call(
+                    Sysno::pkey_mprotect,
+                    [part.start, part.len, READ | WRITE, 0],
+                );
             }
             let _ = crate::actor::call(Sysno::pkey_free, [key]);
         }
