@@ -50,7 +50,7 @@ const SWEEPS: &str = "_at_each_instruction_";
 const MIDDLE_SCALE: &str = "20";
 const MIDDLE_SCALE_DEBUG: &str = "100";
 /// How long the middle tier tries strange commands in a guest.
-const MIDDLE_FUZZ_SECONDS: &str = "15";
+const MIDDLE_FUZZ_SECONDS: &str = "5";
 /// How many guests share a kernel's guest tests.
 const GUESTS: usize = 2;
 /// The full tier's counts: the test, the variable, how often in one run, and in how many runs.

@@ -28,7 +28,7 @@ const THREADS: usize = 8;
 /// A twentieth of that on the debug kernel, unless all are asked for: see [`scaled`].
 const CYCLES: u64 = 10_000;
 /// Before what there is is counted: caches and pages of the directory stay.
-const WARM_UP: u64 = 200;
+const WARM_UP: u64 = 64;
 /// Traces that are there at once.
 const AT_ONCE: usize = 3;
 /// Every so many traces one is looked at, before it goes.

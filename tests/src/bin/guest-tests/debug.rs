@@ -46,9 +46,7 @@ pub(crate) const CHANGE_STATE: &[&str] = &[
     "d4_a_sub_buffer_of_an_idle_writer_ends",
     "f2_e8_no_event_is_lost_while_a_cpu_goes_and_comes",
     "f2_a_cpu_that_comes_after_the_start_has_its_ring",
-    // Scopes, channels, modes.
-    "a8_rings_of_threads_that_are_gone_are_taken_again",
-    "e3_rings_of_concurrency_ids_are_as_many_as_threads",
+    // Channels, modes.
     "e3_d3_ten_thousand_flips_tear_no_record_and_all_is_counted",
     "a7_d3_e4_e5_each_event_is_in_the_traces_that_want_it_and_memory_comes_back",
     // Processes that share memory, and ways to die.
@@ -68,6 +66,5 @@ pub(crate) const CHANGE_STATE: &[&str] = &[
     "a11_f4_garbage_in_all_buffers_harms_nobody_else",
     // Everything at once.
     "c7_the_running_machine_is_a_dump_too",
-    "f2_f4_no_command_is_too_strange",
     "a9_c8_ten_thousand_traces_come_and_go_while_eight_threads_trace",
 ];
