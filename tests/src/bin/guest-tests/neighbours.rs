@@ -8,15 +8,17 @@ use std::fmt;
 use std::fs;
 use std::mem::size_of;
 use std::os::fd::AsRawFd as _;
+use std::process;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::wait::waitpid;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::wait::wait;
 use nix::unistd::{ForkResult, fork};
 use usertrace_sys::uapi::LttTracebuf;
 use usertrace_tests::accounts::Cgroup;
 use usertrace_tests::areas::{Areas, Slot, calls};
-use usertrace_tests::child::{self, Child};
+use usertrace_tests::child::{self, Child, Link};
 use usertrace_tests::control::{Limit, Trace};
 use usertrace_tests::cpu::pin;
 use usertrace_tests::raw;
@@ -35,7 +37,7 @@ pub(crate) const CASES: &[Case] = cases![
 /// As many times as long as alone may things take beside an attack.
 const MOST: u64 = 3;
 /// How often each thing is done for a measurement.
-const SAMPLES: usize = 50;
+const SAMPLES: usize = 100;
 /// How long the attackers are let go on before the others are measured beside them.
 const WARM_UP: Duration = Duration::from_secs(2);
 /// A measurement that was disturbed by something else is repeated.
@@ -84,10 +86,43 @@ impl Times {
     }
 }
 
-fn nanoseconds(body: impl FnOnce()) -> u64 {
-    let begun = Instant::now();
-    body();
-    begun.elapsed().as_nanos() as u64
+/// How long something took, and whether the thread had to wait meanwhile.
+#[derive(Clone, Copy)]
+struct Sample {
+    nanoseconds: u64,
+    has_waited: bool,
+}
+
+impl Sample {
+    fn of(body: impl FnOnce()) -> Self {
+        let waits = waits();
+        let begun = Instant::now();
+        body();
+        let nanoseconds = begun.elapsed().as_nanos() as u64;
+        let has_waited = self::waits() != waits;
+        Self {
+            nanoseconds,
+            has_waited,
+        }
+    }
+
+    fn tell(self, link: &mut Link) {
+        link.tell(self.nanoseconds);
+        link.tell(self.has_waited.into());
+    }
+
+    fn hear(link: &mut Link) -> Self {
+        Self {
+            nanoseconds: link.hear(),
+            has_waited: link.hear() != 0,
+        }
+    }
+}
+
+/// How often this thread has given up its processor to wait for something.
+fn waits() -> i64 {
+    let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("usage");
+    usage.voluntary_context_switches()
 }
 
 /// The buffer of a trace with this name.
@@ -101,11 +136,21 @@ fn slot_of(areas: &Areas, name: &str) -> Slot {
     }
 }
 
-/// The mean of all but the largest tenth, in which is what else the machine does.
-fn mean(mut times: Vec<u64>) -> u64 {
-    times.sort_unstable();
-    times.truncate(times.len() - times.len() / 10);
-    times.iter().sum::<u64>() / times.len() as u64
+/// The mean, where what else the machine does counts little: of the samples in which nothing was
+/// waited for, the largest tenth is as long as the others. Waits count whole: who holds a lock for
+/// long may do it rarely.
+fn mean(samples: &[Sample]) -> u64 {
+    let of = |has_waited| {
+        let samples = samples.iter();
+        let samples = samples.filter(move |sample| sample.has_waited == has_waited);
+        samples.map(|sample| sample.nanoseconds)
+    };
+    let mut undisturbed: Vec<_> = of(false).collect();
+    undisturbed.sort_unstable();
+    let count = undisturbed.len();
+    undisturbed.truncate(count - count / 10);
+    let usual = undisturbed.iter().sum::<u64>() / undisturbed.len().max(1) as u64;
+    (usual * count as u64 + of(true).sum::<u64>()) / samples.len() as u64
 }
 
 /// What takes how long for a user, and for root, who starts and creates traces.
@@ -120,46 +165,45 @@ fn measure(trace: &Trace) -> Times {
     ] = [(); 5].map(|()| Vec::new());
     for _ in 0..SAMPLES {
         trace.stop();
-        starts.push(nanoseconds(|| trace.start()));
+        starts.push(Sample::of(|| trace.start()));
         let mut created = None;
-        creates.push(nanoseconds(|| created = Some(Trace::create("created"))));
+        creates.push(Sample::of(|| created = Some(Trace::create("created"))));
         drop(created);
         let mut child = Child::spawn(|link| {
             become_user(VICTIM);
             let mut areas = None;
-            link.tell(nanoseconds(|| areas = Some(Areas::map(0))));
+            Sample::of(|| areas = Some(Areas::map(0))).tell(link);
             let slot = slot_of(&areas.expect("areas"), VICTIMS);
             let ring = slot.ring(1, CPUS[1]);
             // What comes with the first page comes once.
             ring.write(0, 1);
-            link.tell(nanoseconds(|| {
+            let faults = Sample::of(|| {
                 for number in 1..=FAULTS {
                     ring.write(number * AROUND * PAGE, 1);
                 }
-            }));
+            });
+            faults.tell(link);
             // Makes the files, in directories where others have theirs.
-            link.tell(nanoseconds(|| slot.switch().expect("files")));
+            Sample::of(|| slot.switch().expect("files")).tell(link);
         });
-        allocs.push(child.link.hear());
-        faults.push(child.link.hear() / FAULTS as u64);
-        switches.push(child.link.hear());
+        for samples in [&mut allocs, &mut faults, &mut switches] {
+            samples.push(Sample::hear(&mut child.link));
+        }
         child.join();
     }
     Times {
-        alloc: mean(allocs),
-        fault: mean(faults),
-        switch: mean(switches),
-        start: mean(starts),
-        create: mean(creates),
+        alloc: mean(&allocs),
+        fault: mean(&faults) / FAULTS as u64,
+        switch: mean(&switches),
+        start: mean(&starts),
+        create: mean(&creates),
     }
 }
 
-/// Does `attack` again and again in a process of a user, and in its control group, while the others
-/// are measured; `janitor`, too, as root.
-fn compare(name: &str, attack: impl Fn(), janitor: impl Fn()) {
+/// Does `attack`, which does not end, in a process of a user, and in its control group, while the
+/// others are measured; `janitor`, again and again, as root.
+fn compare(group: &Cgroup, attack: impl Fn(), janitor: impl Fn()) {
     let trace = Trace::started_with(VICTIMS, 1 << 20, 2);
-    let group = Cgroup::new(name);
-    group.slow_down_above(HIGH);
     let mut said = String::new();
     for _ in 0..ATTEMPTS {
         let alone = measure(&trace);
@@ -168,9 +212,7 @@ fn compare(name: &str, attack: impl Fn(), janitor: impl Fn()) {
             group.join();
             become_user(ATTACKER);
             link.tell(0);
-            loop {
-                attack();
-            }
+            attack();
         });
         let janitor = Child::spawn(|_| {
             pin(CPUS[0]);
@@ -180,17 +222,17 @@ fn compare(name: &str, attack: impl Fn(), janitor: impl Fn()) {
         });
         thread::sleep(WARM_UP);
         let attacked = measure(&trace);
-        assert!(attacker.is_alive(), "{name}: the attacker has ended");
-        assert!(janitor.is_alive(), "{name}: root's process has ended");
+        assert!(attacker.is_alive(), "the attacker has ended");
+        assert!(janitor.is_alive(), "root's process has ended");
         group.kill();
         drop((attacker, janitor));
         said += &format!("\n  alone:    {alone}\n  attacked: {attacked}");
         if attacked.is_at_most(MOST, &alone) {
-            println!("{name}: {said}");
+            println!("{said}");
             return;
         }
     }
-    panic!("{name}: more than {MOST} times as long as alone: {said}");
+    panic!("more than {MOST} times as long as alone: {said}");
 }
 
 /// Runs `body` in a process, and returns at once.
@@ -205,11 +247,17 @@ fn fork_off(body: impl FnOnce()) -> nix::unistd::Pid {
     }
 }
 
-/// Runs `count` processes at once, and waits for their ends.
-fn run_all(count: usize, body: impl Fn(usize)) {
-    let children: Vec<_> = (0..count).map(|number| fork_off(|| body(number))).collect();
-    for child in children {
-        waitpid(child, None).expect("a child");
+/// Keeps `count` processes running: each one that ends is followed by another.
+fn keep_running(count: usize, body: impl Fn(usize)) {
+    let start = |number| fork_off(|| body(number));
+    let mut running: Vec<_> = (0..count).map(start).collect();
+    loop {
+        let ended = wait().expect("a child").pid();
+        for (number, pid) in running.iter_mut().enumerate() {
+            if Some(*pid) == ended {
+                *pid = start(number);
+            }
+        }
     }
 }
 
@@ -240,7 +288,7 @@ fn full_buffers() {
 fn f2_a_user_above_its_memory_limit_slows_nobody_else() {
     let _other = Trace::started_with("filled", 1 << 20, 4);
     let attack = || {
-        run_all(8, |number| {
+        keep_running(8, |number| {
             if number % 2 == 0 {
                 return read_into_buffers();
             }
@@ -260,7 +308,9 @@ fn f2_a_user_above_its_memory_limit_slows_nobody_else() {
             });
         });
     };
-    compare("high", attack, thread::park);
+    let group = Cgroup::new("high");
+    group.slow_down_above(HIGH);
+    compare(&group, attack, thread::park);
 }
 
 /// Has the kernel write to each page of the main rings of a new process, in one call for a ring, and
@@ -287,7 +337,11 @@ fn f2_a_user_who_leaves_full_buffers_of_dead_processes_slows_nobody_else() {
     let _other = Trace::started_with("filled", 65536, 4);
     let limit = Limit::new("limit_dead");
     limit.set(&(2 << 20).to_string());
-    compare("dead", || run_all(4, |_| full_buffers()), thread::park);
+    compare(
+        &Cgroup::new("dead"),
+        || keep_running(4, |_| full_buffers()),
+        thread::park,
+    );
 }
 
 /// Finding 10: after each change, hundreds of programs look for what has changed.
@@ -295,9 +349,9 @@ fn f2_a_user_who_leaves_full_buffers_of_dead_processes_slows_nobody_else() {
 /// Requirements: A4, F2
 fn f2_a_user_whose_programs_look_for_changes_all_the_time_slows_nobody_else() {
     const PROGRAMS: usize = 64;
-    const LOOKS: usize = 1_000;
+    const LOOKS: usize = 10_000;
     let attack = || {
-        run_all(PROGRAMS, |_| {
+        keep_running(PROGRAMS, |_| {
             let areas = Areas::map(0);
             let slot = areas.must_next();
             for _ in 0..LOOKS {
@@ -307,7 +361,7 @@ fn f2_a_user_whose_programs_look_for_changes_all_the_time_slows_nobody_else() {
             }
         });
     };
-    compare("changes", attack, thread::park);
+    compare(&Cgroup::new("changes"), attack, thread::park);
 }
 
 /// Finding 14: one thread unmaps what another is being given.
@@ -316,7 +370,7 @@ fn f2_a_user_whose_programs_look_for_changes_all_the_time_slows_nobody_else() {
 fn f2_a_user_who_unmaps_areas_in_the_making_slows_nobody_else() {
     const ROUNDS: usize = 200;
     let attack = || {
-        run_all(2, |_| {
+        keep_running(2, |_| {
             // Where the areas of this address space come to be, most of the time.
             let at = Areas::map(0).at;
             let areas = [
@@ -347,18 +401,20 @@ fn f2_a_user_who_unmaps_areas_in_the_making_slows_nobody_else() {
             });
         });
     };
-    compare("unmaps", attack, thread::park);
+    compare(&Cgroup::new("unmaps"), attack, thread::park);
 }
 
 /// Finding 15: root removes traces in which a user has left what nobody has read.
 ///
 /// Requirements: E1, F2
 fn f2_removing_a_trace_full_of_a_users_dead_buffers_slows_nobody_else() {
-    let attack = || run_all(16, |_| full_buffers());
+    let attack = || keep_running(16, |_| full_buffers());
     let janitor = || {
-        let trace = Trace::started_with("removed", 4096, 2);
+        // Its own, as one of an attempt before can still be there.
+        let name = format!("removed-{}", process::id());
+        let trace = Trace::started_with(&name, 4096, 2);
         thread::sleep(Duration::from_millis(200));
         drop(trace);
     };
-    compare("removes", attack, janitor);
+    compare(&Cgroup::new("removes"), attack, janitor);
 }
