@@ -1,5 +1,5 @@
-//! What a user does to the tracer costs other users little (F2): each attack is one that stopped, or
-//! slowed, all others with the first version of the kernel series.
+//! What a user does to the tracer costs other users little (F2): each attack is one that stopped,
+//! or slowed, all others with the first version of the kernel series.
 //!
 //! The attackers are on one CPU and the victim is on another, so that they share nothing but what
 //! the kernel has them share.
@@ -36,6 +36,9 @@ pub(crate) const CASES: &[Case] = cases![
 
 /// As many times as long as alone may things take beside an attack.
 const MOST: u64 = 3;
+/// Likewise, where the VFS locks a directory: a program that is preempted meanwhile waits for its
+/// turn among the others.
+const MOST_IN_DIRECTORIES: u64 = 20;
 /// How often each thing is done for a measurement.
 const SAMPLES: usize = 100;
 /// How long the attackers are let go on before the others are measured beside them.
@@ -77,12 +80,12 @@ impl fmt::Display for Times {
 }
 
 impl Times {
-    fn is_at_most(&self, factor: u64, alone: &Self) -> bool {
-        self.alloc <= factor * alone.alloc
-            && self.fault <= factor * alone.fault
-            && self.switch <= factor * alone.switch
-            && self.start <= factor * alone.start
-            && self.create <= factor * alone.create
+    fn is_little_more_than(&self, alone: &Self) -> bool {
+        self.alloc <= MOST * alone.alloc
+            && self.fault <= MOST * alone.fault
+            && self.start <= MOST * alone.start
+            && self.switch <= MOST_IN_DIRECTORIES * alone.switch
+            && self.create <= MOST_IN_DIRECTORIES * alone.create
     }
 }
 
@@ -227,12 +230,12 @@ fn compare(group: &Cgroup, attack: impl Fn(), janitor: impl Fn()) {
         group.kill();
         drop((attacker, janitor));
         said += &format!("\n  alone:    {alone}\n  attacked: {attacked}");
-        if attacked.is_at_most(MOST, &alone) {
+        if attacked.is_little_more_than(&alone) {
             println!("{said}");
             return;
         }
     }
-    panic!("more than {MOST} times as long as alone: {said}");
+    panic!("more than {MOST} times as long as alone, in directories {MOST_IN_DIRECTORIES}: {said}");
 }
 
 /// Runs `body` in a process, and returns at once.
@@ -313,8 +316,8 @@ fn f2_a_user_above_its_memory_limit_slows_nobody_else() {
     compare(&group, attack, thread::park);
 }
 
-/// Has the kernel write to each page of the main rings of a new process, in one call for a ring, and
-/// make its files.
+/// Has the kernel write to each page of the main rings of a new process, in one call for a ring,
+/// and make its files.
 fn read_into_buffers() {
     let zeros = fs::File::open("/dev/zero").expect("/dev/zero");
     let areas = Areas::map(0);
