@@ -1,5 +1,5 @@
-//! What a user does to the tracer costs other users little (F2): each attack is one that stopped,
-//! or slowed, all others with the first version of the kernel series.
+//! A user costs other users little, whatever it does to the tracer (F2): each attack is one that
+//! stopped, or slowed, all others with the first version of the kernel series.
 //!
 //! The attackers are on one CPU and the victim is on another, so that they share nothing but what
 //! the kernel has them share.
