@@ -24,10 +24,18 @@ const PROGRESS: &str = "progress";
 pub struct Case {
     /// Its name.
     pub name: &'static str,
-    /// What `--list` shows in brackets: the runner selects by it.
+    /// What `--list` shows in brackets: words that the runner selects by.
     pub kind: &'static str,
     /// What it does; it fails by a panic.
     pub test: fn(),
+}
+
+impl Case {
+    /// Whether this is one of the words of its kind.
+    #[must_use]
+    pub fn is_of(&self, word: &str) -> bool {
+        self.kind.split(' ').any(|of| of == word)
+    }
 }
 
 /// Whether `scripts/test` names the tests to run.

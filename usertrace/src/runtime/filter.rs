@@ -3,7 +3,9 @@
 //! Whatever the rules say, this neither panics nor takes more than a moment: what is no rule, or one of a kernel that
 //! knows more than this, accepts nothing.
 
-use usertrace_sys::uapi::{LTT_CHANNEL_CONTROL, LTT_RULE_CONTEXT, LTT_RULE_REFUSE};
+#[cfg(any(feature = "fast", feature = "tools"))]
+use usertrace_sys::uapi::LTT_CHANNEL_CONTROL;
+use usertrace_sys::uapi::{LTT_RULE_CONTEXT, LTT_RULE_REFUSE};
 
 use crate::limits::{CHANNELS, RULES_LEN};
 

@@ -3,7 +3,9 @@
 mod guests;
 mod history;
 mod junit;
+mod kind;
 mod ktap;
+mod left_out;
 mod plan;
 pub(crate) mod process;
 mod programs;
@@ -66,9 +68,10 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         sections: sections.clone(),
         history: Arc::new(Mutex::new(history)),
         kept: Arc::default(),
+        long: Arc::default(),
     };
-    let plan = plan::plan(&context);
-    let (mut results, spans) = schedule::run(plan.jobs, schedule::capacity(), |result| {
+    let jobs = plan::plan(&context);
+    let (mut results, spans) = schedule::run(jobs, schedule::capacity(), |result| {
         report::show(result);
         let mut history = context
             .history
@@ -96,11 +99,13 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     for span in &spans {
         history.note_duration(&span.name, span.time);
     }
+    let long = std::mem::take(&mut *context.long.lock().unwrap_or_else(PoisonError::into_inner));
+    let left_out = left_out::left_out(tier, &sections, &long);
     let report = Report {
         results: &results,
         spans: &spans,
         time: begun.elapsed(),
-        left_out: &plan.left_out,
+        left_out: &left_out,
         kept: &kept,
     };
     let whole = whole_sections(&report, &sections, &kept);

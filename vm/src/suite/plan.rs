@@ -9,11 +9,11 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use clap::ValueEnum as _;
 use usertrace_vm::{KernelConfig, cache_dir, repository, target_dir};
 
 use crate::suite::guests::Visit;
 use crate::suite::history::History;
+use crate::suite::kind::{CLOCK, TURNS};
 use crate::suite::process::{self, SILENCE};
 use crate::suite::programs::{self, Listed, Program, cargo};
 use crate::suite::result::{TestResult, Verdict, full_name};
@@ -32,18 +32,6 @@ const WHOLE: &[&str] = &[
 const PACKAGES: &str = "usertrace-c::package";
 /// The tests of the harness, which boot guests.
 const HARNESS: &str = "usertrace-vm::harness";
-/// Guest tests for the release kernel only: they take long, and ask nothing of the series that others do not.
-const RELEASE_ONLY: &str = "release";
-/// Guest tests that ask something which only the debug kernel can tell.
-const DEBUG_ONLY: &str = "debug";
-/// Guest tests that change the kernel's state in ways of their own: the middle tier runs them on the debug kernel, too.
-const STATE: &str = "state";
-/// Guest tests in which the kernel changes its own code: they run where emulated processors take turns.
-const TURNS: &str = "turns";
-/// Guest tests for a machine whose time-stamp counter the kernel does not trust.
-const CLOCK: &str = "clock";
-/// Crash tests of one state each, which another test has all in one: the full tier's.
-const FULL: &str = "full";
 /// Crash tests that stop at each instruction.
 const SWEEPS: &str = "_at_each_instruction_";
 /// By how much the middle tier divides the large counts of guest tests. On the debug kernel each takes five times as long.
@@ -104,15 +92,6 @@ const ADVERSARY_TIMEOUT: u64 = 2400;
 /// How long a sweep may print nothing.
 const SWEEP_SILENCE: Duration = Duration::from_secs(6 * 60 * 60);
 
-/// The jobs of a run.
-#[derive(Default)]
-pub(crate) struct Plan {
-    /// All jobs that are known before anything is built.
-    pub(crate) jobs: Vec<Job>,
-    /// What the run does not cover, for the report.
-    pub(crate) left_out: Vec<String>,
-}
-
 /// What the parts of a plan share.
 #[derive(Clone)]
 pub(crate) struct Context {
@@ -124,6 +103,8 @@ pub(crate) struct Context {
     pub(crate) history: Arc<Mutex<History>>,
     /// Tests that passed in an earlier run, with the same inputs.
     pub(crate) kept: Arc<Mutex<BTreeMap<Section, u64>>>,
+    /// Tests that only the full tier runs.
+    pub(crate) long: Arc<Mutex<BTreeMap<Section, u64>>>,
 }
 
 impl Context {
@@ -153,6 +134,19 @@ impl Context {
         has_passed
     }
 
+    /// Leaves out the tests that only the full tier runs, and counts them.
+    fn without_long(&self, section: Section, tests: Vec<Listed>) -> Vec<Listed> {
+        if self.tier == Tier::Full {
+            return tests;
+        }
+        let (long, tests): (Vec<_>, Vec<_>) = tests.into_iter().partition(Listed::is_long);
+        if !long.is_empty() {
+            let mut count = self.long.lock().unwrap_or_else(PoisonError::into_inner);
+            *count.entry(section).or_default() += long.len() as u64;
+        }
+        tests
+    }
+
     /// The variables of all tests of this tier.
     fn variables(&self) -> Vec<(String, String)> {
         if self.tier == Tier::Full {
@@ -179,7 +173,7 @@ impl Context {
     /// A command whose status is its only result: one test.
     fn status(
         &self,
-        plan: &mut Plan,
+        jobs: &mut Vec<Job>,
         section: Section,
         name: &'static str,
         needs: &[Need],
@@ -190,36 +184,35 @@ impl Context {
         }
         let work = move |_: &Early| Done::from(vec![status(section, name, command)]);
         let task = Task::Test(Box::new(work));
-        plan.jobs.push(self.job(section, name, needs, 2, task));
+        jobs.push(self.job(section, name, needs, 2, task));
     }
 }
 
 /// All jobs of a run, and of what they need, the builds.
-pub(crate) fn plan(context: &Context) -> Plan {
-    let mut plan = Plan::default();
+pub(crate) fn plan(context: &Context) -> Vec<Job> {
+    let mut jobs = Vec::new();
     for &section in &context.sections {
         match section {
-            Section::Host => host(context, &mut plan),
-            Section::Fuzz => fuzz(context, &mut plan),
-            Section::Series => series(context, &mut plan),
-            Section::Guest => guest(context, &mut plan, section, KernelConfig::Release),
-            Section::Debug => guest(context, &mut plan, section, KernelConfig::Debug),
-            Section::Cross => cross(context, &mut plan),
-            Section::Compare => compare(context, &mut plan),
+            Section::Host => host(context, &mut jobs),
+            Section::Fuzz => fuzz(context, &mut jobs),
+            Section::Series => series(context, &mut jobs),
+            Section::Guest => guest(context, &mut jobs, section, KernelConfig::Release),
+            Section::Debug => guest(context, &mut jobs, section, KernelConfig::Debug),
+            Section::Cross => cross(context, &mut jobs),
+            Section::Compare => compare(context, &mut jobs),
             // Their tests are found when the programs are built.
             Section::Harness | Section::Crash => {}
         }
     }
-    tests_of_programs(context, &mut plan);
-    builds(context, &mut plan);
-    left_out(context, &mut plan);
-    plan
+    tests_of_programs(context, &mut jobs);
+    builds(context, &mut jobs);
+    jobs
 }
 
-fn host(context: &Context, plan: &mut Plan) {
+fn host(context: &Context, jobs: &mut Vec<Job>) {
     let section = Section::Host;
     let format = cargo(&["fmt", "--all", "--check"]);
-    context.status(plan, section, "format", &[], format);
+    context.status(jobs, section, "format", &[], format);
     // One job for both: cargo runs one build at a time. It comes after the programs, and beside the tests.
     let lints = cargo(&[
         "clippy",
@@ -248,11 +241,10 @@ fn host(context: &Context, plan: &mut Plan) {
     };
     let task = Task::Test(Box::new(work));
     let name = names.join(", ");
-    plan.jobs
-        .push(context.job(section, &name, &[Need::Programs], 2, task));
+    jobs.push(context.job(section, &name, &[Need::Programs], 2, task));
 }
 
-fn fuzz(context: &Context, plan: &mut Plan) {
+fn fuzz(context: &Context, jobs: &mut Vec<Job>) {
     for (name, target) in [
         ("fuzzing of dumps", "dump"),
         ("fuzzing of crash directories", "directory"),
@@ -260,25 +252,25 @@ fn fuzz(context: &Context, plan: &mut Plan) {
         ("fuzzing of traces", "trace"),
     ] {
         let command = script("fuzz", &[target, "--seconds", FUZZ_SECONDS]);
-        context.status(plan, Section::Fuzz, name, &[], command);
+        context.status(jobs, Section::Fuzz, name, &[], command);
     }
 }
 
-fn series(context: &Context, plan: &mut Plan) {
+fn series(context: &Context, jobs: &mut Vec<Job>) {
     let section = Section::Series;
     if context.tier < Tier::Full {
         let check = script("kernel", &["check", "--no-clippy"]);
-        context.status(plan, section, "the series", &[], check);
+        context.status(jobs, section, "the series", &[], check);
         return;
     }
     let check = script("kernel", &["check"]);
-    context.status(plan, section, "the series", &[], check);
+    context.status(jobs, section, "the series", &[], check);
     let each = script("kernel", &["check", "--each"]);
-    context.status(plan, section, "each patch of the series", &[], each);
+    context.status(jobs, section, "each patch of the series", &[], each);
 }
 
 /// What runs in guests of one kernel, but for the tests of `guest-tests`.
-fn guest(context: &Context, plan: &mut Plan, section: Section, config: KernelConfig) {
+fn guest(context: &Context, jobs: &mut Vec<Job>, section: Section, config: KernelConfig) {
     let name = format!("trace from boot, and the kernel's own tests, {config} kernel");
     let context_ = context.clone();
     let program = "boot-tests";
@@ -315,8 +307,8 @@ fn guest(context: &Context, plan: &mut Plan, section: Section, config: KernelCon
     );
     // Listing takes no time, and what it finds does.
     job.expected = Duration::MAX;
-    plan.jobs.push(job);
-    adversary(context, plan, section, config);
+    jobs.push(job);
+    adversary(context, jobs, section, config);
     if config == KernelConfig::Release {
         let mut bench = Command::new(target_dir().join("debug/usertrace-vm"));
         bench
@@ -324,12 +316,12 @@ fn guest(context: &Context, plan: &mut Plan, section: Section, config: KernelCon
             .args(["guest", "--smp", "1", "--icount", "--silence", "300", "--"])
             .arg(target_dir().join("release/guest-bench"));
         let needs = [kernel_need(config), Need::Init, Need::GuestBench];
-        context.status(plan, section, "guest-bench", &needs, bench);
+        context.status(jobs, section, "guest-bench", &needs, bench);
     }
 }
 
 /// The random adversary, in guests of one kernel. Freed pages are poisoned, or at least cleared.
-fn adversary(context: &Context, plan: &mut Plan, section: Section, config: KernelConfig) {
+fn adversary(context: &Context, jobs: &mut Vec<Job>, section: Section, config: KernelConfig) {
     for &(tier, kernel, processors, seconds, name) in ADVERSARY {
         if tier != context.tier || kernel != config {
             continue;
@@ -346,7 +338,7 @@ fn adversary(context: &Context, plan: &mut Plan, section: Section, config: Kerne
             .args(["--seconds", seconds])
             .envs(context.variables());
         let needs = [kernel_need(config), Need::Init, Need::Programs];
-        context.status(plan, section, name, &needs, command);
+        context.status(jobs, section, name, &needs, command);
     }
 }
 
@@ -357,7 +349,7 @@ fn kernel_need(config: KernelConfig) -> Need {
     }
 }
 
-fn cross(context: &Context, plan: &mut Plan) {
+fn cross(context: &Context, jobs: &mut Vec<Job>) {
     let section = Section::Cross;
     let name = "code for aarch64 and riscv64";
     if context.keep(section, name) {
@@ -382,17 +374,17 @@ fn cross(context: &Context, plan: &mut Plan) {
     };
     let task = Task::Test(Box::new(work));
     let needs = [Need::CrossKernels];
-    plan.jobs.push(context.job(section, name, &needs, 2, task));
+    jobs.push(context.job(section, name, &needs, 2, task));
 }
 
-fn compare(context: &Context, plan: &mut Plan) {
+fn compare(context: &Context, jobs: &mut Vec<Job>) {
     let section = Section::Compare;
     let needs = [Need::CompareKernels, Need::ReleaseKernel, Need::Init];
     let images = script("compare", &["images"]);
-    context.status(plan, section, "images without the tracer", &needs, images);
+    context.status(jobs, section, "images without the tracer", &needs, images);
     let selftests = script("compare", &["selftests"]);
     context.status(
-        plan,
+        jobs,
         section,
         "the kernel's own selftests",
         &needs,
@@ -401,7 +393,7 @@ fn compare(context: &Context, plan: &mut Plan) {
 }
 
 /// The tests that are listed once the programs are built.
-fn tests_of_programs(context: &Context, plan: &mut Plan) {
+fn tests_of_programs(context: &Context, jobs: &mut Vec<Job>) {
     let wanted = [
         Section::Host,
         Section::Harness,
@@ -421,7 +413,7 @@ fn tests_of_programs(context: &Context, plan: &mut Plan) {
     let task = Task::Build(Need::Programs, Box::new(build));
     let mut job = context.job(Section::Host, "programs", &[], 4, task);
     job.expected = Duration::MAX;
-    plan.jobs.push(job);
+    jobs.push(job);
     let context_ = context.clone();
     let list = move |_: &Early| {
         let programs = std::mem::take(&mut *found.lock().unwrap_or_else(PoisonError::into_inner));
@@ -430,7 +422,7 @@ fn tests_of_programs(context: &Context, plan: &mut Plan) {
     let task = Task::Test(Box::new(list));
     let mut job = context.job(Section::Host, "list of tests", &[Need::Programs], 1, task);
     job.expected = Duration::MAX;
-    plan.jobs.push(job);
+    jobs.push(job);
 }
 
 /// Jobs for the tests of all programs.
@@ -446,7 +438,10 @@ fn list_all(context: &Context, programs: Vec<Program>) -> Vec<Job> {
         if !context.has(section) || is_left_out {
             continue;
         }
-        match program.list() {
+        let tests = program
+            .list()
+            .map(|tests| context.without_long(section, tests));
+        match tests {
             Ok(tests) if WHOLE.contains(&&*program.name) => {
                 jobs.extend(whole_job(context, section, &program, tests));
             }
@@ -469,7 +464,7 @@ fn list_all(context: &Context, programs: Vec<Program>) -> Vec<Job> {
     for (section, config) in guests {
         if context.has(section) {
             match debug_program("guest-tests").list() {
-                Ok(tests) => jobs.extend(guest_jobs(context, section, config, &tests)),
+                Ok(tests) => jobs.extend(guest_jobs(context, section, config, tests)),
                 Err(why) => jobs.push(failing(context, section, "guest-tests", why)),
             }
         }
@@ -532,16 +527,14 @@ fn crash_jobs(context: &Context) -> Vec<Job> {
     let section = Section::Crash;
     let program = debug_program("crash-tests");
     let tests = match program.list() {
-        Ok(tests) => tests,
+        Ok(tests) => context.without_long(section, tests),
         Err(why) => return vec![failing(context, section, "crash-tests", why)],
     };
     let mut jobs = Vec::new();
     for test in &tests {
         let mut variables = context.variables();
         if context.tier < Tier::Full {
-            if !test.name.contains(SWEEPS) && test.kind != FULL {
-                jobs.extend(test_job(context, section, &program, test, &variables));
-            }
+            jobs.extend(test_job(context, section, &program, test, &variables));
             continue;
         }
         let repeat = REPEATS.iter().find(|(name, ..)| *name == test.name);
@@ -568,7 +561,7 @@ fn guest_jobs(
     context: &Context,
     section: Section,
     config: KernelConfig,
-    tests: &[Listed],
+    tests: Vec<Listed>,
 ) -> Vec<Job> {
     let mut variables = context.variables();
     if context.tier < Tier::Full {
@@ -589,14 +582,10 @@ fn guest_jobs(
         variables: variables.clone(),
         kselftest: None,
     };
-    let is_wanted = |test: &&Listed| match (&*test.kind, config) {
-        (TURNS | CLOCK, _) => false,
-        (DEBUG_ONLY, config) => config == KernelConfig::Debug,
-        (_, KernelConfig::Release) => true,
-        (RELEASE_ONLY, KernelConfig::Debug) => false,
-        (kind, KernelConfig::Debug) => context.tier == Tier::Full || kind == STATE,
-    };
-    let wanted: Vec<_> = tests.iter().filter(is_wanted).cloned().collect();
+    let (wanted, others): (Vec<_>, Vec<_>) = tests
+        .into_iter()
+        .partition(|test| test.is_for(context.tier, config));
+    let wanted = context.without_long(section, wanted);
     let program = format!("guest-tests [{config}]");
     let cost = |test: &Listed| context.guest_cost(&program, &test.name);
     let mut jobs = Vec::new();
@@ -623,7 +612,7 @@ fn guest_jobs(
             ),
         ];
         for (kind, name, options) in own {
-            let of_kind = tests.iter().filter(|test| test.kind == kind);
+            let of_kind = others.iter().filter(|test| test.is_of(kind));
             let tests: Vec<_> = of_kind.cloned().collect();
             jobs.extend(visit_job(context, visit(name.to_owned(), options), &tests));
         }
@@ -679,9 +668,8 @@ fn visit_job(context: &Context, mut visit: Visit, tests: &[Listed]) -> Option<Jo
 }
 
 /// What the jobs need, and what that needs.
-fn builds(context: &Context, plan: &mut Plan) {
-    let mut needs: HashSet<Need> = plan
-        .jobs
+fn builds(context: &Context, jobs: &mut Vec<Job>) {
+    let mut needs: HashSet<Need> = jobs
         .iter()
         .flat_map(|job| job.needs.iter().copied())
         .collect();
@@ -706,7 +694,7 @@ fn builds(context: &Context, plan: &mut Plan) {
         let task = Task::Build(need, build);
         let mut job = context.job(Section::Host, name, needs, weight, task);
         job.expected = Duration::from_secs(3600);
-        plan.jobs.push(job);
+        jobs.push(job);
     };
     for need in needs {
         match need {
@@ -818,54 +806,6 @@ fn kselftest_build() -> Result<Command, String> {
         .arg(output)
         .arg("LDFLAGS=-static");
     Ok(make)
-}
-
-/// What this run leaves out.
-fn left_out(context: &Context, plan: &mut Plan) {
-    let others: Vec<_> = Section::value_variants()
-        .iter()
-        .filter(|section| !context.has(**section))
-        .map(|section| {
-            let tier = match section.lowest_tier() {
-                Tier::Full => "full ",
-                _ if context.tier == Tier::Full => "full ",
-                _ => "",
-            };
-            format!("section {0} (scripts/test {tier}{0})", section.name())
-        })
-        .collect();
-    plan.left_out.extend(others);
-    if context.tier == Tier::Quick {
-        let packages = "the Debian packages (scripts/test host)".to_owned();
-        plan.left_out.push(packages);
-    }
-    if context.tier < Tier::Full {
-        let parts = [
-            (
-                Section::Series,
-                "clippy of the kernel, and a build of each patch",
-            ),
-            (
-                Section::Guest,
-                "the large counts of random searches, and the adversary",
-            ),
-            (
-                Section::Crash,
-                "stops at each instruction; a panic for each state of a ring; 200 panics, 200 stops and 200 resets",
-            ),
-            (
-                Section::Debug,
-                "guest tests that also run on the release kernel; the adversary for 30 minutes, and with 8 processors",
-            ),
-        ];
-        for (section, what) in parts {
-            if context.has(section) {
-                let name = section.name();
-                plan.left_out
-                    .push(format!("{what} (scripts/test full {name})"));
-            }
-        }
-    }
 }
 
 /// A program of `tests/` that is no test target of cargo's.

@@ -29,7 +29,7 @@ pub(crate) struct Listed {
     pub(crate) name: String,
     /// What libtest-mimic calls its kind; empty for others.
     pub(crate) kind: String,
-    /// Whether the program skips it unless it is asked for.
+    /// Whether the program runs it only when it is asked to run what it ignores.
     pub(crate) is_ignored: bool,
 }
 
@@ -136,13 +136,12 @@ impl Program {
         silence: Duration,
     ) -> TestResult {
         let mut command = self.command();
-        command.args(["--exact", test, "--test-threads=1"]);
+        command.args(["--exact", test, "--test-threads=1", "--include-ignored"]);
         command.envs(variables.iter().map(|(name, value)| (name, value)));
         let finished = process::run(command, silence);
         let ran = Tally::of_libtest(&finished.stdout);
         let verdict = match finished.outcome {
             Err(why) => Verdict::Failed(why),
-            Ok(()) if ran.skipped == 1 => Verdict::Skipped("ignored".into()),
             Ok(()) if ran.passed == 1 => Verdict::Passed,
             // A program that ends before its test does must not count as one that passed.
             Ok(()) => Verdict::Failed("the program ended without running the test".into()),
@@ -158,6 +157,9 @@ impl Program {
         variables: &[(String, String)],
     ) -> Vec<TestResult> {
         let mut command = self.command();
+        if tests.iter().any(|test| test.is_ignored) {
+            command.arg("--include-ignored");
+        }
         command.envs(variables.iter().map(|(name, value)| (name, value)));
         let finished = process::run(command, SILENCE);
         let results = tests.iter().map(|test| {

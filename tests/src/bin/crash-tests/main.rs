@@ -216,12 +216,16 @@ fn c7_panic_without_any_trace() {
         .expect_nothing();
 }
 
-/// Panics in one state each, which the middle tier has all in one.
-const ONE_STATE: &[&str] = &[
+/// What only the full tier runs.
+const LONG: &[&str] = &[
+    // Panics in one state each: `c7_panic_with_rings_in_each_state` has them all in one.
     "c7_panic_after_1_event",
     "c7_panic_after_several_sub_buffers",
     "c7_panic_at_the_end_of_a_sub_buffer",
     "c7_panic_with_a_full_discarding_ring",
+    // A dump, or the memory, at each instruction: hours.
+    "c7_a10_memory_at_each_instruction_of_the_directorys_changes",
+    "c7_a10_memory_at_each_instruction_of_writers",
 ];
 
 const CASES: &[(&str, fn())] = &[
@@ -341,6 +345,10 @@ const CASES: &[(&str, fn())] = &[
 ];
 
 fn main() -> ExitCode {
+    for name in LONG {
+        let is_there = CASES.iter().any(|(case, _)| case == name);
+        assert!(is_there, "there is no test {name}");
+    }
     let mut arguments = Arguments::from_args();
     if !arguments.list && std::env::var_os("USERTRACE_GUEST").is_some() {
         eprintln!("crash-tests: these tests boot guests, and run on the host only");
@@ -351,11 +359,7 @@ fn main() -> ExitCode {
     let trials = CASES
         .iter()
         .map(|&(name, test)| {
-            let kind = if ONE_STATE.contains(&name) {
-                "full"
-            } else {
-                ""
-            };
+            let kind = if LONG.contains(&name) { "full" } else { "" };
             let run = move || {
                 test();
                 Ok(())

@@ -12,7 +12,6 @@ mod consumer;
 mod contexts;
 mod control;
 mod cycles;
-mod debug;
 mod discovery;
 mod events;
 mod flight;
@@ -38,6 +37,7 @@ mod seccomp;
 mod sessions;
 mod stays;
 mod systemd;
+mod tiers;
 mod traces;
 mod update;
 
@@ -141,7 +141,7 @@ fn begin_without_buffers() {
     unsafe { std::env::remove_var(BACKEND) };
 }
 
-/// All cases, each with the kind that `scripts/test` selects by.
+/// All cases, each with its kind: the words that `scripts/test` selects by (`vm/src/suite/kind.rs`).
 fn all() -> Vec<progress::Case> {
     let lists = [
         ("", ALL),
@@ -151,18 +151,23 @@ fn all() -> Vec<progress::Case> {
         ("clock", ON_AN_UNSTABLE_CLOCK),
     ];
     let mut all = Vec::new();
-    for (kind, list) in lists {
+    for (guest, list) in lists {
         for &(name, test) in list.iter().copied().flatten() {
-            let is_state = kind.is_empty() && debug::CHANGE_STATE.contains(&name);
-            let kind = if is_state { "state" } else { kind };
+            let kind = match guest {
+                "" if tiers::CHANGE_STATE.contains(&name) => "state",
+                "" if tiers::LONG.contains(&name) => "full",
+                "release" if tiers::LONG.contains(&name) => "release full",
+                _ => guest,
+            };
             all.push(progress::Case { name, kind, test });
         }
     }
-    for name in debug::CHANGE_STATE {
-        let is_there = all
-            .iter()
-            .any(|case| case.name == *name && case.kind == "state");
-        assert!(is_there, "there is no test {name}");
+    for (list, word) in [(tiers::CHANGE_STATE, "state"), (tiers::LONG, "full")] {
+        for name in list {
+            let mut named = all.iter().filter(|case| case.name == *name);
+            let is_of_it = |case: &progress::Case| case.is_of(word);
+            assert!(named.any(is_of_it), "no test {name} can be \"{word}\"");
+        }
     }
     all
 }
@@ -179,11 +184,13 @@ fn main() -> ExitCode {
     let mut cases = all();
     // By hand, without a name: what this kernel is for.
     if !arguments.list && arguments.filter.is_none() && !progress::is_driven() {
-        cases.retain(|case| match case.kind {
-            "turns" | "clock" => false,
-            "release" => !guest::is_debug(),
-            "debug" => guest::is_debug(),
-            _ => true,
+        cases.retain(|case| {
+            let is_for_this_kernel = if guest::is_debug() {
+                !case.is_of("release")
+            } else {
+                !case.is_of("debug")
+            };
+            is_for_this_kernel && !case.is_of("turns") && !case.is_of("clock")
         });
     }
     progress::run(arguments, &cases, usertrace_tests::control::remove_all)

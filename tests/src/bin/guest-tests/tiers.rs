@@ -1,5 +1,7 @@
-//! The tests that the middle tier runs on the debug kernel, beside the release kernel.
+//! Which tier runs a test, where that is not the middle tier on the release kernel and the full tier on both.
 
+/// The middle tier runs these on the debug kernel, too.
+///
 /// Each changes the kernel's state in a way of its own: mappings, faults, slots, files, processors, processes that end.
 /// KASAN, lockdep, PROVE_RCU and kmemleak look at each path of the series at least once. The full tier runs all tests.
 pub(crate) const CHANGE_STATE: &[&str] = &[
@@ -68,3 +70,7 @@ pub(crate) const CHANGE_STATE: &[&str] = &[
     "c7_the_running_machine_is_a_dump_too",
     "a9_c8_ten_thousand_traces_come_and_go_while_eight_threads_trace",
 ];
+
+/// Long tests that only the full tier runs: each needs many seconds of a processor, and says more of what shorter tests
+/// show, too.
+pub(crate) const LONG: &[&str] = &[];

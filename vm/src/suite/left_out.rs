@@ -1,0 +1,84 @@
+//! What a run does not cover, for its report.
+
+use std::collections::BTreeMap;
+
+use clap::ValueEnum as _;
+
+use crate::suite::tier::{Section, Tier};
+
+/// What a lower tier than the full one leaves out of a section, besides single tests.
+const PARTS: &[(Section, &str)] = &[
+    (
+        Section::Series,
+        "clippy of the kernel, and a build of each patch",
+    ),
+    (
+        Section::Guest,
+        "the large counts of random searches, and the adversary",
+    ),
+    (
+        Section::Crash,
+        "stops at each instruction; a panic for each state of a ring; 200 panics, 200 stops and 200 resets",
+    ),
+    (
+        Section::Debug,
+        "guest tests that also run on the release kernel; the adversary for 30 minutes, and with 8 processors",
+    ),
+];
+
+/// A line for each section, part of a section, and number of long tests that a run of this tier and these sections
+/// leaves out.
+pub(crate) fn left_out(
+    tier: Tier,
+    sections: &[Section],
+    long: &BTreeMap<Section, u64>,
+) -> Vec<String> {
+    let others = Section::value_variants()
+        .iter()
+        .filter(|section| !sections.contains(section))
+        .map(|section| {
+            let is_full = tier == Tier::Full || section.lowest_tier() == Tier::Full;
+            let full = if is_full { "full " } else { "" };
+            format!("section {0} (scripts/test {full}{0})", section.name())
+        });
+    let mut lines: Vec<_> = others.collect();
+    if tier == Tier::Quick {
+        lines.push("the Debian packages (scripts/test host)".to_owned());
+    }
+    if tier < Tier::Full {
+        let parts = PARTS
+            .iter()
+            .filter(|(section, _)| sections.contains(section));
+        let parts = parts.map(|(section, what)| (section, (*what).to_owned()));
+        let tests = long
+            .iter()
+            .map(|(section, count)| (section, format!("{count} long tests")));
+        let of_full = |(section, what): (&Section, String)| {
+            format!("{what} (scripts/test full {})", section.name())
+        };
+        lines.extend(parts.chain(tests).map(of_full));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_is_said_with_the_command_for_it() {
+        let long = BTreeMap::from([(Section::Host, 7)]);
+        let lines = left_out(Tier::Middle, &[Section::Host], &long);
+        let has = |text: &str| lines.iter().any(|line| line == text);
+        assert!(has("7 long tests (scripts/test full host)"), "{lines:?}");
+        assert!(has("section crash (scripts/test crash)"), "{lines:?}");
+        assert!(has("section cross (scripts/test full cross)"), "{lines:?}");
+        assert!(!lines.iter().any(|line| line.contains("adversary")));
+    }
+
+    #[test]
+    fn full_tier_leaves_out_nothing() {
+        let all = Section::value_variants();
+        assert!(left_out(Tier::Full, all, &BTreeMap::new()).is_empty());
+    }
+}
