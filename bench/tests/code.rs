@@ -45,6 +45,7 @@ impl Program {
         let status = Command::new(cargo)
             .args(["build", "--quiet", "--release", "--locked"])
             .args(["--package", "usertrace-bench", "--bin", "instrumented"])
+            .arg("--no-default-features")
             .arg("--target-dir")
             .arg(target())
             // What measures this test's coverage, or checks its memory, is no part of the program.

@@ -540,6 +540,7 @@ fn what_is_overwritten_is_counted_and_not_told() {
 
 /// Two of them.
 #[test]
+#[ignore = "full tier: long"]
 fn two_may_overwrite_at_once() {
     for schedule in [[1, 2, 1], [3, 6, 0], [4, 3, 2], [5, 4, 1]] {
         overwriting(Fault::None, 2, schedule, 1);
@@ -566,6 +567,7 @@ fn what_is_overwritten_is_told_if_it_is_not_claimed() {
 
 /// E3: the mode changes between two threads: one overwrites, and the other one has found room, or not.
 #[test]
+#[ignore = "full tier: long"]
 fn e3_one_overwrites_and_another_does_not() {
     for turned in [false, true] {
         for schedule in schedules(5, &[0, 1, 2, 3, 4, 5]) {

@@ -131,11 +131,13 @@ fn with_jemalloc() {
 }
 
 #[test]
+#[ignore = "full tier: long, and jemalloc is tried"]
 fn with_tcmalloc() {
     with_an_allocator(&["libtcmalloc_minimal.so.4"]);
 }
 
 #[test]
+#[ignore = "full tier: long, and jemalloc is tried"]
 fn with_mimalloc() {
     with_an_allocator(&["libmimalloc.so.2", "libmimalloc.so.3"]);
 }

@@ -13,7 +13,7 @@ type Witness = [(u64, u64); THREADS];
 
 fn kill(variables: &[(&str, &str)], check: impl Fn(&Witness, Trace)) {
     let run = Run::new();
-    let all = counts(100, 1000) as usize;
+    let all = counts(30, 1000) as usize;
     let count = all.to_string();
     let sizes = [
         ("COUNT", count.as_str()),

@@ -28,6 +28,13 @@ pub(crate) const ALL: [(&str, fn()); 6] = [
     }),
 ];
 
+/// The full tier's: each kind of kill is tried once without these, one of them with chunks.
+pub(crate) const LONG: [&str; 3] = [
+    "killed_once_at_each_write",
+    "killed_again_and_again_with_chunks",
+    "the_disk_is_full_at_each_write_with_chunks",
+];
+
 fn recorder(directory: &Path, rotates: bool) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.env(DIRECTORY, directory);

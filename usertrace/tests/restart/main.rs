@@ -27,10 +27,11 @@ fn main() -> ExitCode {
     let mut trials = Vec::new();
     #[cfg(target_arch = "x86_64")]
     for (name, test) in kills::ALL {
-        trials.push(Trial::test(name, move || {
+        let test = Trial::test(name, move || {
             test();
             Ok(())
-        }));
+        });
+        trials.push(test.with_ignored_flag(kills::LONG.contains(&name)));
     }
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

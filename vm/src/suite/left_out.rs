@@ -14,7 +14,7 @@ const PARTS: &[(Section, &str)] = &[
     ),
     (
         Section::Guest,
-        "the large counts of random searches, and the adversary",
+        "the large counts of random searches, the adversary, and what recording costs",
     ),
     (
         Section::Crash,

@@ -728,17 +728,12 @@ fn builds(context: &Context, jobs: &mut Vec<Job>) {
                 );
             }
             Need::GuestBench => {
-                let bench = "usertrace-bench";
-                let arguments = [
-                    "build",
-                    "--package",
-                    bench,
-                    "--locked",
-                    "--quiet",
-                    "--release",
-                ];
-                let mut command = cargo(&arguments);
-                command.args(["--bin", "guest-bench"]);
+                let mut command = cargo(&["build", "--locked", "--quiet", "--release"]);
+                command.args(["--package", "usertrace-bench", "--bin", "guest-bench"]);
+                if context.tier < Tier::Full {
+                    // Without the recorder's part: most of the build.
+                    command.arg("--no-default-features");
+                }
                 add(
                     "guest-bench",
                     need,

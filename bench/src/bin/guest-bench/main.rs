@@ -10,6 +10,7 @@
 
 mod control;
 mod kernel;
+#[cfg(feature = "recorder")]
 mod volume;
 
 use std::arch::{asm, global_asm};
@@ -90,7 +91,10 @@ fn run() -> Result<()> {
     let faults = kernel::faults()?;
     let idle_calls = kernel::idle_calls()?;
     let starts = kernel::starts()?;
-    let volume = volume::volume()?;
+    #[cfg(feature = "recorder")]
+    let volume = Some(volume::volume()?);
+    #[cfg(not(feature = "recorder"))]
+    let volume = None;
 
     let mut ring = vec![1u64; 1 << 16];
     let mut head = 0;
@@ -114,7 +118,7 @@ fn run() -> Result<()> {
         faults: Some(faults),
         idle_calls: Some(idle_calls),
         starts: Some(starts),
-        volume: Some(volume),
+        volume,
     };
     println!("{}", serde_json::to_string_pretty(&counts)?);
 

@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::fs;
-use std::mem::size_of;
+use std::mem::{ManuallyDrop, size_of};
 use std::os::fd::AsRawFd as _;
 use std::process;
 use std::thread;
@@ -204,12 +204,15 @@ fn measure(trace: &Trace) -> Times {
 }
 
 /// Does `attack`, which does not end, in a process of a user, and in its control group, while the
-/// others are measured; `janitor`, again and again, as root.
-fn compare(group: &Cgroup, attack: impl Fn(), janitor: impl Fn()) {
+/// others are measured; `janitor`, again and again, as root. Once the attackers are running, those
+/// that hold more than `high` bytes are slowed down: from their first page on they would hardly
+/// attack.
+fn compare(group: &Cgroup, high: Option<u64>, attack: impl Fn(), janitor: impl Fn()) {
     let trace = Trace::started_with(VICTIMS, 1 << 20, 2);
     let mut said = String::new();
     for _ in 0..ATTEMPTS {
         let alone = measure(&trace);
+        group.slow_down_above(u64::MAX);
         let attacker = Child::spawn(|link| {
             pin(CPUS[0]);
             group.join();
@@ -224,6 +227,10 @@ fn compare(group: &Cgroup, attack: impl Fn(), janitor: impl Fn()) {
             }
         });
         thread::sleep(WARM_UP);
+        if let Some(bytes) = high {
+            group.slow_down_above(bytes);
+            thread::sleep(WARM_UP);
+        }
         let attacked = measure(&trace);
         assert!(attacker.is_alive(), "the attacker has ended");
         assert!(janitor.is_alive(), "root's process has ended");
@@ -289,31 +296,38 @@ fn full_buffers() {
 ///
 /// Requirements: F2, F6
 fn f2_a_user_above_its_memory_limit_slows_nobody_else() {
+    const READERS: usize = 4;
+    const MAPPERS: usize = 32;
     let _other = Trace::started_with("filled", 1 << 20, 4);
     let attack = || {
-        keep_running(8, |number| {
-            if number % 2 == 0 {
-                return read_into_buffers();
+        keep_running(READERS + MAPPERS, |number| {
+            match number.checked_sub(READERS) {
+                None => read_into_buffers(),
+                Some(mapper) => map_areas_beside_a_populating_thread(mapper as u32),
             }
-            // One thread has the address space's lock for long, another wants the areas.
-            let pages = raw::Pages::new(4096, libc::PROT_READ | libc::PROT_WRITE);
-            let at = pages.address();
-            thread::scope(|scope| {
-                scope.spawn(move || {
-                    let at = at as *mut libc::c_void;
-                    // SAFETY: The pages are this process's, and nothing is in them.
-                    unsafe { libc::madvise(at, 4096 * PAGE, libc::MADV_POPULATE_WRITE) };
-                });
-                scope.spawn(|| {
-                    thread::sleep(Duration::from_millis(100));
-                    Areas::map(0)
-                });
-            });
         });
     };
-    let group = Cgroup::new("high");
-    group.slow_down_above(HIGH);
-    compare(&group, attack, thread::park);
+    compare(&Cgroup::new("high"), Some(HIGH), attack, thread::park);
+}
+
+/// One thread has the address space's lock for as long as it waits for memory; another wants it, to
+/// map the areas. That is possible once in an address space, so each process has its turn, from
+/// when they are slowed down.
+fn map_areas_beside_a_populating_thread(turn: u32) {
+    const PAGES: usize = 4096;
+    // They stay until the process ends, as the thread does.
+    let pages = ManuallyDrop::new(raw::Pages::new(PAGES, libc::PROT_READ | libc::PROT_WRITE));
+    let at = pages.address();
+    thread::spawn(move || {
+        loop {
+            for advice in [libc::MADV_POPULATE_WRITE, libc::MADV_DONTNEED] {
+                // SAFETY: The pages are this process's until it ends, and nothing is in them.
+                unsafe { libc::madvise(at as *mut libc::c_void, PAGES * PAGE, advice) };
+            }
+        }
+    });
+    thread::sleep(WARM_UP + turn * Duration::from_millis(100));
+    Areas::map(0);
 }
 
 /// Has the kernel write to each page of the main rings of a new process, in one call for a ring,
@@ -342,6 +356,7 @@ fn f2_a_user_who_leaves_full_buffers_of_dead_processes_slows_nobody_else() {
     limit.set(&(2 << 20).to_string());
     compare(
         &Cgroup::new("dead"),
+        None,
         || keep_running(4, |_| full_buffers()),
         thread::park,
     );
@@ -364,7 +379,7 @@ fn f2_a_user_whose_programs_look_for_changes_all_the_time_slows_nobody_else() {
             }
         });
     };
-    compare(&Cgroup::new("changes"), attack, thread::park);
+    compare(&Cgroup::new("changes"), None, attack, thread::park);
 }
 
 /// Finding 14: one thread unmaps what another is being given.
@@ -404,7 +419,7 @@ fn f2_a_user_who_unmaps_areas_in_the_making_slows_nobody_else() {
             });
         });
     };
-    compare(&Cgroup::new("unmaps"), attack, thread::park);
+    compare(&Cgroup::new("unmaps"), None, attack, thread::park);
 }
 
 /// Finding 15: root removes traces in which a user has left what nobody has read.
@@ -419,5 +434,5 @@ fn f2_removing_a_trace_full_of_a_users_dead_buffers_slows_nobody_else() {
         thread::sleep(Duration::from_millis(200));
         drop(trace);
     };
-    compare(&Cgroup::new("removes"), attack, janitor);
+    compare(&Cgroup::new("removes"), None, attack, janitor);
 }
