@@ -63,8 +63,9 @@ enum usertrace_outcome {
 int usertrace_init(void);
 
 /*
- * Says whether this process can be traced, and if not, why. The text is cut where
- * there is no room for it and its NUL; the value is its whole length.
+ * Says whether this process can be traced and what with ("attached, kernel"), and
+ * whether RLIMIT_AS leaves less room for rings; if it cannot be traced, why. The text
+ * is cut where there is no room for it and its NUL; the value is its whole length.
  */
 size_t usertrace_status(char *text, size_t room);
 

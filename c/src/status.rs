@@ -10,13 +10,13 @@ pub extern "C" fn usertrace_init() -> c_int {
     c_int::from(usertrace::init() != Status::Attached)
 }
 
-/// Says whether this process can be traced, and if not, why.
+/// `usertrace::report`, as text.
 ///
 /// # Safety
 /// There must be room for so many bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usertrace_status(text: *mut c_char, room: usize) -> usize {
-    let status = usertrace::status().to_string();
+    let status = usertrace::report().to_string();
     if let Some(last) = room.checked_sub(1) {
         let is_end = |&len: &usize| status.is_char_boundary(len);
         let len = (0..=last.min(status.len())).rfind(is_end).unwrap_or(0);

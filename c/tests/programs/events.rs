@@ -31,6 +31,10 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ),
     ("f7_what_cannot_be_described_is_counted", bad_events),
     ("f7_texts_and_bytes_of_each_length", each_length),
+    (
+        "f7_f3_the_status_says_what_a_program_is_traced_with",
+        status,
+    ),
 ];
 
 pub(crate) fn source(name: &str) -> PathBuf {
@@ -182,6 +186,38 @@ fn each_length() {
         }
         assert_eq!(found.len(), expected.len());
     }
+}
+
+/// As `usertrace::report` does: `guest-tests` has what it says of the kernel's buffers.
+fn status() {
+    let directory = tempfile::tempdir().unwrap();
+    let [program, code] = ["status", "status.c"].map(|name| directory.path().join(name));
+    let text = r#"
+        #include <usertrace.h>
+        #include <stdio.h>
+        #include <string.h>
+        int main(void)
+        {
+            char text[4096], start[9];
+            int failed = usertrace_init();
+            size_t len = usertrace_status(text, sizeof(text));
+
+            if (usertrace_status(start, sizeof(start)) != len || strlen(text) != len)
+                return 1;
+            printf("%d %s\n%s\n", failed, start, text);
+        }
+    "#;
+    std::fs::write(&code, text).unwrap();
+    build(&["gcc", "-O2"], &[&code], &program);
+    let traces = Traces::new();
+    let output = traces.of(&mut Command::new(&program)).output();
+    let said = succeed(&output.unwrap());
+    let [first, second] = said.lines().collect::<Vec<_>>()[..] else {
+        panic!("{said}");
+    };
+    assert_eq!(first, "0 attached");
+    let start = format!("attached, fast, to {}", traces.path().display());
+    assert!(second.starts_with(&start), "{second}");
 }
 
 fn bad_events() {
