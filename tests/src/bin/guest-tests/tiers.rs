@@ -41,4 +41,15 @@ pub(crate) const CHANGE_STATE: &[&str] = &[
 
 /// Long tests that only the full tier runs: each needs many seconds of a processor, and says more of what shorter tests
 /// show, too.
-pub(crate) const LONG: &[&str] = &[];
+pub(crate) const LONG: &[&str] = &[
+    // `terminal` has them with the fallback.
+    "e1_f1_examples_of_the_manual_work",
+    // `tools::daemon` has what systemd is told.
+    "c5_f1_systemd_starts_restarts_rotates_and_stops_the_daemon",
+    // Other programs are not changed either, and `usertrace-tests-preload` has this one with the fallback.
+    "f2_redis_server_under_load_is_not_changed_by_all_libraries_at_once",
+    "f2_python_with_threads_is_not_changed_by_all_libraries_at_once",
+    // A disk that is full for a while remains.
+    "c5_a_disk_that_is_full_to_the_end_is_said_and_the_rest_comes_later",
+    "c5_files_that_may_get_no_larger_are_a_full_disk",
+];
