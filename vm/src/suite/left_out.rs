@@ -14,7 +14,7 @@ const PARTS: &[(Section, &str)] = &[
     ),
     (
         Section::Guest,
-        "the large counts of random searches, the adversary, and what recording costs",
+        "the large counts of random searches, the adversary on this kernel, and what recording costs",
     ),
     (
         Section::Crash,

@@ -49,46 +49,36 @@ const REPEATS: &[(&str, &str, u32, u32)] = &[
 ];
 /// How long the full tier fuzzes each target.
 const FUZZ_SECONDS: &str = "180";
-/// The runs of the adversary: the tier that they begin with, the kernel, the processors, how long, and what they are called.
-const ADVERSARY: &[(Tier, KernelConfig, &str, &str, &str)] = &[
+/// The full tier's runs of the adversary: the kernel, the processors, and what they are called. In the middle tier it is
+/// one of the guest tests.
+const ADVERSARY: &[(KernelConfig, &str, &str)] = &[
     (
-        Tier::Middle,
         KernelConfig::Debug,
         "2",
-        "60",
-        "adversary, debug kernel",
-    ),
-    (
-        Tier::Full,
-        KernelConfig::Debug,
-        "2",
-        "1800",
         "adversary, 2 processors, debug kernel",
     ),
     (
-        Tier::Full,
         KernelConfig::Debug,
         "8",
-        "1800",
         "adversary, 8 processors, debug kernel",
     ),
     (
-        Tier::Full,
         KernelConfig::Release,
         "2",
-        "1800",
         "adversary, 2 processors, release kernel",
     ),
     (
-        Tier::Full,
         KernelConfig::Release,
         "8",
-        "1800",
         "adversary, 8 processors, release kernel",
     ),
 ];
+const ADVERSARY_SECONDS: u64 = 1800;
 /// How much longer than the adversary its guest may live: it boots, looks whether all is as it was, and perhaps for leaks.
 const ADVERSARY_TIMEOUT: u64 = 2400;
+/// How long its guest may be silent, in seconds: what it does to processors and memory hits the harness's own process in
+/// the guest, too.
+const ADVERSARY_SILENCE: &str = "300";
 /// How long a sweep may print nothing.
 const SWEEP_SILENCE: Duration = Duration::from_secs(6 * 60 * 60);
 
@@ -322,20 +312,22 @@ fn guest(context: &Context, jobs: &mut Vec<Job>, section: Section, config: Kerne
 
 /// The random adversary, in guests of one kernel. Freed pages are poisoned, or at least cleared.
 fn adversary(context: &Context, jobs: &mut Vec<Job>, section: Section, config: KernelConfig) {
-    for &(tier, kernel, processors, seconds, name) in ADVERSARY {
-        if tier != context.tier || kernel != config {
+    if context.tier < Tier::Full {
+        return;
+    }
+    for &(kernel, processors, name) in ADVERSARY {
+        if kernel != config {
             continue;
         }
         let mut command = Command::new(target_dir().join("debug/usertrace-vm"));
-        let timeout = seconds.parse().unwrap_or(0) + ADVERSARY_TIMEOUT;
+        let timeout = ADVERSARY_SECONDS + ADVERSARY_TIMEOUT;
         command
             .args(["guest", "--config", &config.to_string()])
             .args(["--smp", processors, "--timeout", &timeout.to_string()])
-            // What it does to processors and memory hits the harness's own process in the guest, too.
-            .args(["--silence", "300"])
+            .args(["--silence", ADVERSARY_SILENCE])
             .args(["--append", "page_poison=1 init_on_free=1", "--"])
             .arg(target_dir().join("debug/adversary"))
-            .args(["--seconds", seconds])
+            .args(["--seconds", &ADVERSARY_SECONDS.to_string()])
             .envs(context.variables());
         let needs = [kernel_need(config), Need::Init, Need::Programs];
         context.status(jobs, section, name, &needs, command);
@@ -596,7 +588,14 @@ fn guest_jobs(
     };
     for (at, share) in share(&wanted, guests, cost).into_iter().enumerate() {
         let name = format!("guest tests {} of {guests}, {config} kernel", at + 1);
-        jobs.extend(visit_job(context, visit(name, Vec::new()), &share));
+        let options = match config {
+            KernelConfig::Release => Vec::new(),
+            // The adversary is among them.
+            KernelConfig::Debug => ["--append", "page_poison=1", "--silence", ADVERSARY_SILENCE]
+                .map(str::to_owned)
+                .into(),
+        };
+        jobs.extend(visit_job(context, visit(name, options), &share));
     }
     if config == KernelConfig::Release {
         let own = [

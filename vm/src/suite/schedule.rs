@@ -104,9 +104,9 @@ pub(crate) struct Span {
 }
 
 /// How much may run at once: two for each processor, as most tests wait for processes, disks or timers half of the time;
-/// and one more, so that a short test runs beside guests.
+/// and another guest, or two short tests, beside them.
 pub(crate) fn capacity() -> usize {
-    1 + 2 * std::thread::available_parallelism().map_or(1, usize::from)
+    2 + 2 * std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 enum State {

@@ -19,9 +19,9 @@ const INSTANTS: u32 = 25;
 /// A crash kernel is in there, too.
 const CRASH_MEMORY_MIB: u64 = 512;
 /// How often a guest panics, if `USERTRACE_PANICS` does not say it.
-const PANICS: u32 = 2;
+const PANICS: u32 = 1;
 /// How often a guest is reset, if `USERTRACE_RESETS` does not say it.
-const RESETS: u32 = 3;
+const RESETS: u32 = 1;
 /// Half of it is one boot's: more than all rings have.
 const RESERVE: &str = "reserve_mem=96M:4096:ltt nokaslr";
 /// Gives what the boot before has left, if there was one.

@@ -219,10 +219,19 @@ fn c7_panic_without_any_trace() {
 /// What only the full tier runs.
 const LONG: &[&str] = &[
     // Panics in one state each: `c7_panic_with_rings_in_each_state` has them all in one.
+    "c7_panic_before_the_first_event",
+    "c7_panic_after_1000_events",
     "c7_panic_after_1_event",
     "c7_panic_after_several_sub_buffers",
     "c7_panic_at_the_end_of_a_sub_buffer",
     "c7_panic_with_a_full_discarding_ring",
+    // `kdump_tools` and the other test of dracut remain.
+    "c7_dracut_where_kdump_saves_memory",
+    // `c7_reset_each_boot_finds_the_one_before` remains.
+    "c7_reset_a_dump_has_it_too",
+    "c7_reset_a_machine_that_resets_itself",
+    // What it costs to read a large machine's dump.
+    "c7_extraction_costs_by_trace_not_by_memory",
     // A dump, or the memory, at each instruction: hours.
     "c7_a10_memory_at_each_instruction_of_the_directorys_changes",
     "c7_a10_memory_at_each_instruction_of_writers",

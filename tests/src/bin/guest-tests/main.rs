@@ -1,5 +1,6 @@
 //! What the kernel and the library promise to programs, tested in the guest.
 
+mod adversary;
 mod areas;
 mod breakpoint;
 mod c;
@@ -117,7 +118,8 @@ const ON_ONE_KERNEL: &[&[Case]] = &[
 const CHANGE_CODE: &[&[Case]] = &[kernel_events::CHANGE_CODE];
 
 /// What asks something that only the debug kernel can tell.
-const ON_THE_DEBUG_KERNEL: &[&[Case]] = &[locks::ON_THE_DEBUG_KERNEL];
+const ON_THE_DEBUG_KERNEL: &[&[Case]] =
+    &[locks::ON_THE_DEBUG_KERNEL, adversary::ON_THE_DEBUG_KERNEL];
 
 /// What asks for a guest whose time-stamp counter is unstable: by name only
 /// (`scripts/guest --append tsc=unstable -- guest-tests e3_an_unstable`).

@@ -1,0 +1,27 @@
+//! The adversary, for a minute: random calls of several users on the debug kernel (F2, A11).
+//!
+//! The full tier lets it go on for half an hour, on both kernels, in guests of its own.
+
+use std::process::Command;
+
+use usertrace_tests::program;
+
+use crate::{Case, cases};
+
+pub(crate) const ON_THE_DEBUG_KERNEL: &[Case] =
+    cases![f2_a11_a_minute_of_random_calls_finds_nothing];
+
+const SECONDS: &str = "60";
+
+/// What it finds, and the seed with which it does so again, it says itself. It comes last: the tests before it have left
+/// traces of all kinds behind.
+///
+/// Requirements: F2, A11
+fn f2_a11_a_minute_of_random_calls_finds_nothing() {
+    let adversary = program::path("adversary");
+    let status = Command::new(adversary)
+        .args(["--seconds", SECONDS])
+        .status()
+        .expect("it runs");
+    assert!(status.success(), "it has found something: {status}");
+}
