@@ -279,7 +279,10 @@ fn guest(context: &Context, jobs: &mut Vec<Job>, section: Section, config: Kerne
                 section,
                 name,
                 config,
-                options: vec!["--append".into(), boot.into()],
+                // The debug kernel looks for leaks in the end, which takes the longer the more memory there is.
+                options: ["--append", boot, "--memory", "1G"]
+                    .map(str::to_owned)
+                    .into(),
                 program,
                 tests: Vec::new(),
                 variables: context_.variables(),
