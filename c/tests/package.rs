@@ -31,7 +31,7 @@ fn build(output: &Path) -> [PathBuf; 3] {
     if counts(0, 1) == 0 {
         // What is optimised takes longer to build, and what is large to compress, than all else here.
         package
-            .args(["--profile", "dev"])
+            .args(["--profile", "packages"])
             .env("DPKG_DEB_COMPRESSOR_TYPE", "none");
     }
     succeed(&mut package);
