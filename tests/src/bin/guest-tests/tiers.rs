@@ -49,7 +49,16 @@ pub(crate) const LONG: &[&str] = &[
     // Other programs are not changed either, and `usertrace-tests-preload` has this one with the fallback.
     "f2_redis_server_under_load_is_not_changed_by_all_libraries_at_once",
     "f2_python_with_threads_is_not_changed_by_all_libraries_at_once",
-    // A disk that is full for a while remains.
+    // `restart` fills the disk at each write, with the same recorder.
+    "e7_c5_a_disk_that_is_full_loses_nothing_silently",
     "c5_a_disk_that_is_full_to_the_end_is_said_and_the_rest_comes_later",
     "c5_files_that_may_get_no_larger_are_a_full_disk",
+    // `e7_what_a_full_ring_discards_is_told` and the tests of each mode remain.
+    "e7_d7_e3_a_recorder_that_stands_still_for_a_minute_loses_what_the_mode_says",
+    // `commands` has what they do.
+    "e1_f1_traces_are_made_and_read_by_hand",
+    // The series' own tests have what each of these attackers does; two others remain.
+    "f2_a_user_who_leaves_full_buffers_of_dead_processes_slows_nobody_else",
+    "f2_a_user_who_unmaps_areas_in_the_making_slows_nobody_else",
+    "f2_removing_a_trace_full_of_a_users_dead_buffers_slows_nobody_else",
 ];
