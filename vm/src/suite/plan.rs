@@ -665,7 +665,8 @@ fn visit_job(context: &Context, mut visit: Visit, tests: &[Listed]) -> Option<Jo
     }
     let work = move |early: &Early| Done::from(visit.run(early));
     let mut job = context.job(section, &name, &needs, 2, Task::Test(Box::new(work)));
-    job.expected = expected;
+    // The kernel's own tests are not among those that have a name here.
+    job.expected = job.expected.max(expected);
     Some(job)
 }
 
