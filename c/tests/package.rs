@@ -29,7 +29,7 @@ fn build(output: &Path) -> [PathBuf; 3] {
     let mut package = Command::new(script);
     package.arg("--output").arg(output);
     if counts(0, 1) == 0 {
-        // What is optimised takes longer to build, and what is large to compress, than all else here.
+        // Optimising, and compressing large libraries, take longer than all else here.
         package
             .args(["--profile", "packages"])
             .env("DPKG_DEB_COMPRESSOR_TYPE", "none");

@@ -73,6 +73,7 @@ const ADVERSARY: &[(KernelConfig, &str, &str)] = &[
         "adversary, 8 processors, release kernel",
     ),
 ];
+/// How long each of these runs attacks, in seconds.
 const ADVERSARY_SECONDS: u64 = 1800;
 /// How much longer than the adversary its guest may live: it boots, looks whether all is as it was, and perhaps for leaks.
 const ADVERSARY_TIMEOUT: u64 = 2400;

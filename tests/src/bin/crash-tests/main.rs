@@ -216,7 +216,7 @@ fn c7_panic_without_any_trace() {
         .expect_nothing();
 }
 
-/// What only the full tier runs.
+/// Tests that only the full tier runs.
 const LONG: &[&str] = &[
     // Panics in one state each: `c7_panic_with_rings_in_each_state` has them all in one.
     "c7_panic_before_the_first_event",
@@ -230,7 +230,7 @@ const LONG: &[&str] = &[
     // `c7_reset_each_boot_finds_the_one_before` remains.
     "c7_reset_a_dump_has_it_too",
     "c7_reset_a_machine_that_resets_itself",
-    // What it costs to read a large machine's dump.
+    // The cost of reading a large machine's dump.
     "c7_extraction_costs_by_trace_not_by_memory",
     // A dump, or the memory, at each instruction: hours.
     "c7_a10_memory_at_each_instruction_of_the_directorys_changes",

@@ -13,8 +13,8 @@ pub(crate) const ON_THE_DEBUG_KERNEL: &[Case] =
 
 const SECONDS: &str = "60";
 
-/// What it finds, and the seed with which it does so again, it says itself. It comes last: the tests before it have left
-/// traces of all kinds behind.
+/// The adversary prints what it finds, and the seed that repeats the run. It comes last, so it also
+/// attacks what the other tests have left in the kernel.
 ///
 /// Requirements: F2, A11
 fn f2_a11_a_minute_of_random_calls_finds_nothing() {

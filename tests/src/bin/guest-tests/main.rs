@@ -143,7 +143,8 @@ fn begin_without_buffers() {
     unsafe { std::env::remove_var(BACKEND) };
 }
 
-/// All cases, each with its kind: the words that `scripts/test` selects by (`vm/src/suite/kind.rs`).
+/// All cases, each with its kind: the words by which `scripts/test` selects tests
+/// (`vm/src/suite/kind.rs`).
 fn all() -> Vec<progress::Case> {
     let lists = [
         ("", ALL),

@@ -1,9 +1,11 @@
-//! Which tier runs a test, where that is not the middle tier on the release kernel and the full tier on both.
+//! Which tiers run a test. Tests that are not named here run on the release kernel in the middle
+//! tier, and on both kernels in the full tier.
 
 /// The middle tier runs these on the debug kernel, too.
 ///
-/// Each changes the kernel's state in a way that neither the series' own tests in C do, nor the adversary, which run there
-/// as well: KASAN, lockdep, PROVE_RCU and kmemleak look at each path of the series at least once.
+/// The series' own tests in C and the adversary run there as well. These tests change the kernel's
+/// state in ways that those do not, so that KASAN, lockdep, PROVE_RCU and kmemleak look at each path
+/// of the series at least once.
 pub(crate) const CHANGE_STATE: &[&str] = &[
     // Control groups and limits.
     "f6_pages_are_charged_to_the_programs_cgroup",
@@ -39,25 +41,26 @@ pub(crate) const CHANGE_STATE: &[&str] = &[
     "a9_c8_ten_thousand_traces_come_and_go_while_eight_threads_trace",
 ];
 
-/// Long tests that only the full tier runs: each needs many seconds of a processor, and says more of what shorter tests
-/// show, too.
+/// Long tests, which only the full tier runs. Each needs many seconds of a processor. The comments
+/// say which shorter tests of the middle tier show the same in part.
 pub(crate) const LONG: &[&str] = &[
-    // `terminal` has them with the fallback.
+    // `terminal` tries the same examples with the fallback.
     "e1_f1_examples_of_the_manual_work",
-    // `tools::daemon` has what systemd is told.
+    // `tools::daemon` shows what the daemon tells systemd.
     "c5_f1_systemd_starts_restarts_rotates_and_stops_the_daemon",
-    // Other programs are not changed either, and `usertrace-tests-preload` has this one with the fallback.
+    // The tests of sqlite3, ls and a shell remain. With the fallback, `load::python_with_threads`
+    // does; in the middle tier nothing shows that redis-server is not changed.
     "f2_redis_server_under_load_is_not_changed_by_all_libraries_at_once",
     "f2_python_with_threads_is_not_changed_by_all_libraries_at_once",
-    // `restart` fills the disk at each write, with the same recorder.
+    // `restart` fills the disk at each write of the same recorder.
     "e7_c5_a_disk_that_is_full_loses_nothing_silently",
     "c5_a_disk_that_is_full_to_the_end_is_said_and_the_rest_comes_later",
     "c5_files_that_may_get_no_larger_are_a_full_disk",
     // `e7_what_a_full_ring_discards_is_told` and the tests of each mode remain.
     "e7_d7_e3_a_recorder_that_stands_still_for_a_minute_loses_what_the_mode_says",
-    // `commands` has what they do.
+    // `e1_e2_e3_e4_commands_do_what_they_say` remains.
     "e1_f1_traces_are_made_and_read_by_hand",
-    // The series' own tests have what each of these attackers does; two others remain.
+    // The series' own tests do what each of these attackers does. Two other attackers remain.
     "f2_a_user_who_leaves_full_buffers_of_dead_processes_slows_nobody_else",
     "f2_a_user_who_unmaps_areas_in_the_making_slows_nobody_else",
     "f2_removing_a_trace_full_of_a_users_dead_buffers_slows_nobody_else",
