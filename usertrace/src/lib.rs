@@ -23,6 +23,7 @@ pub mod fake;
 mod limits;
 #[cfg(feature = "fast")]
 pub mod metadata;
+mod printable;
 pub mod probe;
 #[cfg(feature = "tools")]
 pub mod reader;

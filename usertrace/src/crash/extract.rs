@@ -14,9 +14,8 @@ use usertrace_sys::uapi::{
 use zerocopy::IntoBytes;
 
 use super::{Directory, DirectoryError, Owners, PageTree, PhysicalMemory, Problems};
-use crate::ctf::{
-    Crash, Identity, ProcessSummary, ProcessWriter, Version, file_name, printable, text,
-};
+use crate::ctf::{Crash, Identity, ProcessSummary, ProcessWriter, Version, file_name, text};
+use crate::printable::printable;
 use crate::ring::{Channel, Patience, Positions, RingReader};
 use crate::runtime::filter::matches;
 

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use serde::Serialize;
 
-use crate::ctf::printable;
+use crate::printable::printable;
 
 /// What could not be read, and where. There may be more of it than anybody wants to read: messages beyond a limit are
 /// counted only.

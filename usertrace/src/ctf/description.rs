@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use super::{Clock, Crash, TraceInfo, TraceOf};
 use crate::metadata::{Contexts, Element, Field, FieldType};
+use crate::printable::printable;
 use crate::writer::Scope;
 
 /// The log levels that readers know: those of `lttng-ust`, from emergency to debug.
@@ -84,11 +85,6 @@ pub(super) fn environment(
         values.extend(known.filter_map(|(name, value)| Some((name, Value::Number(value?)))));
     }
     values
-}
-
-/// A process may have any name: readers print it to a terminal, one event on a line.
-pub(crate) fn printable(text: &str) -> String {
-    text.replace(char::is_control, "\u{fffd}")
 }
 
 /// An event's log level, if readers know it.

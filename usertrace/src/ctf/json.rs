@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 
 use super::Clock;
 use super::description::{
-    self, CLOCK, CLOCK_DESCRIPTION, Class, Kind, Member, Role, Value, format_uuid, printable,
+    self, CLOCK, CLOCK_DESCRIPTION, Class, Kind, Member, Role, Value, format_uuid,
 };
 use crate::metadata::{Element, Event, FieldType, Integer, Label, Scalar};
+use crate::printable::printable;
 
 /// The attributes that are `babeltrace2`'s, and those that are our own.
 pub(crate) const OF_READER: &str = "babeltrace.org,2020";

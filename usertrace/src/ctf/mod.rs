@@ -32,8 +32,6 @@ mod version;
 
 pub use clock::Clock;
 #[cfg(feature = "tools")]
-pub(crate) use description::printable;
-#[cfg(feature = "tools")]
 pub(crate) use json::{LOGLEVELS, OF_READER};
 pub use process::{Identity, ProcessSummary, ProcessWriter, RingCounts, RingState, RingSummary};
 #[cfg(feature = "tools")]

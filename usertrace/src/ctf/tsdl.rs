@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 
 use super::Clock;
 use super::description::{
-    self, CLOCK, CLOCK_DESCRIPTION, Class, Kind, Member, Role, Value, format_uuid, printable,
+    self, CLOCK, CLOCK_DESCRIPTION, Class, Kind, Member, Role, Value, format_uuid,
 };
 use crate::metadata::{Element, Event, FieldType, Integer, Label, Scalar};
+use crate::printable::printable;
 
 /// What texts are made of.
 const CHAR: &str = "integer { size = 8; align = 8; signed = false; encoding = UTF8; }";

@@ -7,6 +7,7 @@ use usertrace_sys::{DiscoverError, Errno};
 
 use super::info::BadArea;
 
+use crate::printable::printable;
 use crate::writer::NoRseq;
 
 /// Whether this process can be traced, and if not, why.
@@ -169,7 +170,7 @@ impl fmt::Display for Report {
             write!(f, " ({error})")?;
         }
         match &self.output {
-            Some(output) => write!(f, ", to {}", output.display())?,
+            Some(output) => write!(f, ", to {}", printable(&output.to_string_lossy()))?,
             None => f.write_str(", to nowhere")?,
         }
         write!(f, ", by {} and {}", self.daemons[0], self.daemons[1])?;

@@ -186,6 +186,9 @@ pub(crate) fn the_report_says_what_was_chosen() {
         let chosen = text.contains("this kernel has no trace buffers");
         assert_eq!(chosen, backend != Some("fast"), "{text}");
     }
+    // What a terminal would take for a command.
+    let text = with(None, Some("a\u{1b}[31m\nb"));
+    assert!(text.contains("/a\u{fffd}[31m\u{fffd}b, by "), "{text}");
     assert!(with(Some("fast"), Some("null")).starts_with("attached, fast, to nowhere"));
     assert!(with(None, None).contains("this kernel has no trace buffers"));
     assert!(with(Some("kernel"), Some("here")).contains("this kernel has no trace buffers"));
