@@ -48,6 +48,7 @@ pub mod redis;
 pub mod running;
 pub mod seccomp;
 pub mod shared;
+pub mod traces;
 pub mod wait;
 pub mod waits;
 

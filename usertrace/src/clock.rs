@@ -1,5 +1,6 @@
 //! The clock of the traces.
 
+use usertrace_sys::uapi::LTT_CLOCK_MONOTONIC;
 #[cfg(target_arch = "x86_64")]
 use usertrace_sys::uapi::LTT_CLOCK_TSC as THIS_CLOCK;
 
@@ -17,6 +18,24 @@ pub enum Source {
     /// [`monotonic`]: where the processor's counter is not valid. The event path does not know of
     /// it.
     Monotonic,
+}
+
+impl Source {
+    /// `LTT_CLOCK_*`
+    pub(crate) fn number(self) -> u32 {
+        match self {
+            Self::Processor => NUMBER,
+            Self::Monotonic => LTT_CLOCK_MONOTONIC,
+        }
+    }
+
+    /// In Hz; 0: not known.
+    pub(crate) fn frequency(self) -> u64 {
+        match self {
+            Self::Processor => frequency(),
+            Self::Monotonic => 1_000_000_000,
+        }
+    }
 }
 
 /// `CLOCK_MONOTONIC`, in ns. By the vDSO, where the kernel's clock source allows that; leaves

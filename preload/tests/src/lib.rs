@@ -8,10 +8,9 @@
 mod apart;
 mod compile;
 mod fake;
-mod traces;
 
 pub use apart::apart;
 pub use compile::{compile, compile_with};
 pub use fake::{Event, Traced, update};
-pub use traces::Traces;
 pub use usertrace_tests::libraries::Libraries;
+pub use usertrace_tests::traces::Traces;

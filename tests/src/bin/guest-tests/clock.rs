@@ -5,6 +5,7 @@
 //! itself that an emulated counter is unstable.
 
 use std::fs;
+use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use usertrace::Outcome;
@@ -14,14 +15,19 @@ use usertrace_tests::child::Child;
 use usertrace_tests::consumer::Consumer;
 use usertrace_tests::control::Trace;
 use usertrace_tests::event;
+use usertrace_tests::program;
 use usertrace_tests::reader::Reader;
+use usertrace_tests::traces::Traces;
 
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![e3_events_have_the_time_at_which_they_were];
 
 /// For a guest whose time-stamp counter is unstable.
-pub(crate) const ON_AN_UNSTABLE_CLOCK: &[Case] = cases![e3_an_unstable_clock_is_not_used];
+pub(crate) const ON_AN_UNSTABLE_CLOCK: &[Case] = cases![
+    e3_an_unstable_clock_is_not_used,
+    e3_the_fallback_does_not_use_an_unstable_clock,
+];
 
 const SCOPES: [&str; 4] = ["cpu", "mm_cid", "thread", "global"];
 const THREADS: u32 = 3;
@@ -105,5 +111,34 @@ fn check_times(expected: u32) {
         assert_eq!(numbers, [EVENTS; THREADS as usize], "{scope}");
         child.link.tell(0);
         child.join();
+    }
+}
+
+/// Requirements: E3
+///
+/// Without the calls, too: the processor's counter is not the clock of a trace if the kernel does not trust it.
+fn e3_the_fallback_does_not_use_an_unstable_clock() {
+    assert!(
+        !is_counter_valid(),
+        "this guest is not one with tsc=unstable"
+    );
+    let traces = Traces::new();
+    let before = now_ns();
+    let mut numbered = Command::new(program::path("numbered"));
+    numbered.args(["--events", "1000"]).stdout(Stdio::null());
+    let status = traces.of(&mut numbered).status();
+    assert!(status.expect("it starts").success());
+    let after = now_ns();
+    let read = traces.read();
+    let directory = traces.processes().pop().expect("the program's trace");
+    let metadata = fs::read_to_string(directory.join("metadata")).expect("metadata");
+    assert!(metadata.contains("freq = 1000000000;"), "{metadata}");
+    assert_eq!(read.events.len(), 1000);
+    let range = before - TOLERANCE_NS..=after + TOLERANCE_NS;
+    for event in &read.events {
+        assert!(
+            range.contains(&event.time.cast_signed()),
+            "{event:?} {range:?}"
+        );
     }
 }

@@ -8,6 +8,7 @@ use usertrace_sys::uapi::LttClockSync;
 
 use super::FtraceError;
 use super::format::Format;
+use crate::clock::Source;
 use crate::runtime::clock_sync;
 
 /// Where tracefs usually is, below the root directory.
@@ -52,15 +53,10 @@ impl Clock {
 
     /// What time it is.
     pub(super) fn sync(self) -> LttClockSync {
-        let sync = clock_sync();
-        match self {
-            Self::Counter => sync,
-            Self::Monotonic => LttClockSync {
-                cycles: sync.monotonic,
-                freq: 1_000_000_000,
-                ..sync
-            },
-        }
+        clock_sync(match self {
+            Self::Counter => Source::Processor,
+            Self::Monotonic => Source::Monotonic,
+        })
     }
 }
 

@@ -1,6 +1,72 @@
 //! The clock of the traces, beside those of the kernel.
 
+use std::path::Path;
+
 use usertrace_sys::uapi::LttClockSync;
+
+use crate::clock::Source;
+use crate::ctf::Clock;
+
+/// The clocks that the kernel would take the time from.
+const CLOCK_SOURCES: &str = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
+
+/// The clock of a program's traces, from when the pool was made.
+#[derive(Debug)]
+pub(super) struct TraceClock {
+    source: Source,
+    start: LttClockSync,
+}
+
+impl TraceClock {
+    /// Chooses the processor's counter, unless the kernel says that it is not valid.
+    pub(super) fn start() -> Self {
+        let source = if is_counter_valid(Path::new(CLOCK_SOURCES)) {
+            Source::Processor
+        } else {
+            Source::Monotonic
+        };
+        Self {
+            source,
+            start: sync(source),
+        }
+    }
+
+    pub(super) fn source(&self) -> Source {
+        self.source
+    }
+
+    /// What the clocks said at the start.
+    pub(super) fn first(&self) -> &LttClockSync {
+        &self.start
+    }
+
+    /// What they say now.
+    pub(super) fn now(&self) -> LttClockSync {
+        sync(self.source)
+    }
+
+    /// How the clock runs, from a later point.
+    pub(super) fn until(&self, now: LttClockSync) -> Clock {
+        Clock::new(&self.start, &[now])
+    }
+
+    /// Has the kernel found since the start that the counter is not valid?
+    pub(super) fn is_unstable(&self) -> bool {
+        self.source == Source::Processor && !is_counter_valid(Path::new(CLOCK_SOURCES))
+    }
+}
+
+/// Does the kernel trust the processor's counter? Where there is no sysfs, as in some containers, it is taken to be valid.
+fn is_counter_valid(sources: &Path) -> bool {
+    // Others have no such file, or one that does not name the counter as we do: it is part of the architecture.
+    if cfg!(not(target_arch = "x86_64")) {
+        return true;
+    }
+    let Ok(sources) = std::fs::read_to_string(sources) else {
+        return true;
+    };
+    sources.split_whitespace().any(|source| source == "tsc")
+}
 
 /// Tries to read all of them at the same moment.
 const TRIES: usize = 5;
@@ -20,17 +86,20 @@ pub(super) fn realtime() -> u64 {
     ns(libc::CLOCK_REALTIME)
 }
 
-/// All clocks, as close to each other as can be had.
-pub(crate) fn sync() -> LttClockSync {
+/// All clocks, as close to each other as can be had. What is called cycles is the time of `source`.
+pub(crate) fn sync(source: Source) -> LttClockSync {
     let read = || {
         let before = crate::clock::cycles();
         let (monotonic, realtime) = (ns(libc::CLOCK_MONOTONIC), ns(libc::CLOCK_REALTIME));
         let took = crate::clock::cycles().wrapping_sub(before);
         let sync = LttClockSync {
-            cycles: before.wrapping_add(took / 2),
+            cycles: match source {
+                Source::Processor => before.wrapping_add(took / 2),
+                Source::Monotonic => monotonic,
+            },
             monotonic,
             realtime,
-            freq: crate::clock::frequency(),
+            freq: source.frequency(),
         };
         (took, sync)
     };
@@ -48,4 +117,35 @@ pub(crate) fn sync() -> LttClockSync {
 pub(super) fn date() -> String {
     let now = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(realtime());
     humantime::format_rfc3339_millis(now).to_string()
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_says_whether_the_counter_is_valid() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for (sources, valid) in [
+            ("tsc hpet acpi_pm\n", true),
+            ("kvm-clock tsc acpi_pm \n", true),
+            ("hpet acpi_pm\n", false),
+            ("tsc-early\n", false),
+            ("\n", false),
+        ] {
+            std::fs::write(file.path(), sources).unwrap();
+            assert_eq!(is_counter_valid(file.path()), valid, "{sources:?}");
+        }
+        assert!(is_counter_valid(Path::new("/nonexistent/file")));
+    }
+
+    #[test]
+    fn cycles_are_the_time_of_the_source() {
+        let (monotonic, counter) = (sync(Source::Monotonic), sync(Source::Processor));
+        assert_eq!(
+            (monotonic.cycles, monotonic.freq),
+            (monotonic.monotonic, 1_000_000_000)
+        );
+        assert_ne!(counter.cycles, counter.monotonic);
+    }
 }

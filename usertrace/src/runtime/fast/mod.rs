@@ -43,6 +43,7 @@ use usertrace_sys::uapi::{
     LttInfoTrace, LttTracebuf,
 };
 
+use self::clock::TraceClock;
 use self::header::PROCESSES;
 use self::layout::{Layout, Rings};
 use self::output::Output;
@@ -197,11 +198,11 @@ fn set_up(settings: &env::Fast, rseq: bool, output: Output) -> Result<Fast, NoFa
     let own = unsafe { wiped::map::<Own>() }.ok_or(NoFallback::Memory(Errno::ENOMEM));
     let own = own.inspect_err(|_| pool.unmap())?;
 
-    let start = clock::sync();
+    let clock = TraceClock::start();
     let mut trace = LttInfoTrace {
         generation: GENERATION,
-        clock: crate::clock::NUMBER,
-        clock_freq: crate::clock::frequency(),
+        clock: clock.source().number(),
+        clock_freq: clock.source().frequency(),
         ..LttInfoTrace::default()
     };
     trace.name[..4].copy_from_slice(b"fast");
@@ -209,13 +210,13 @@ fn set_up(settings: &env::Fast, rseq: bool, output: Output) -> Result<Fast, NoFa
     let entry = &pool.header().entries[0];
     let pid = std::process::id();
     entry.claim(pid);
-    entry.publish(pid, start.realtime, comm());
+    entry.publish(pid, clock.first().realtime, comm());
     // SAFETY: just mapped, and stays from here on, other than when the daemons cannot be started.
     unsafe { own.as_ref() }.slot.store(1, Ordering::Release);
     let task = Task {
         pool,
         output,
-        start,
+        clock,
     };
     let directory = task.output.directory();
     // SAFETY: this process has one thread: `start` has looked.

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Instant;
 
-use usertrace_sys::uapi::{LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LttClockSync};
+use usertrace_sys::uapi::{LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN};
 
-use super::clock;
+use super::clock::{self, TraceClock};
 use super::desk::Page;
 use super::pool::{Pool, RingControl};
 use super::summary;
-use crate::ctf::{Clock, Identity, ProcessWriter, Version, new_uuid};
+use crate::ctf::{Identity, ProcessWriter, Version, new_uuid};
 use crate::ring::{Channel, Patience, Positions, RingMemory, RingReader, SharedBytes, Stall};
 use crate::writer::{Mode, Scope, is_thread, wake};
 
@@ -40,6 +40,20 @@ impl Output {
             Self::Null => None,
         }
     }
+
+    /// Says something in a file beside the traces.
+    pub(super) fn log(&self, text: &str) {
+        let Some(directory) = self.directory() else {
+            return;
+        };
+        let line = format!("{} usertrace-fast: {text}\n", clock::date());
+        let log = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(directory.join("usertrace.log"));
+        // Nobody is there to be told that this failed.
+        let _ = log.and_then(|mut log| io::Write::write_all(&mut log, line.as_bytes()));
+    }
 }
 
 /// When to read.
@@ -67,7 +81,7 @@ pub(super) struct Recording<'a> {
     pool: Pool,
     slot: usize,
     output: &'a Output,
-    start: &'a LttClockSync,
+    clock: &'a TraceClock,
     identity: Identity,
     channel: Channel,
     writer: Option<ProcessWriter>,
@@ -111,7 +125,7 @@ impl<'a> Recording<'a> {
         pool: Pool,
         slot: usize,
         output: &'a Output,
-        start: &'a LttClockSync,
+        clock: &'a TraceClock,
         hostname: Option<String>,
     ) -> io::Result<Self> {
         let entry = &pool.header().entries[slot];
@@ -123,7 +137,7 @@ impl<'a> Recording<'a> {
             pool,
             slot,
             output,
-            start,
+            clock,
             identity: Identity {
                 trace: "fast".to_owned(),
                 comm: String::from_utf8_lossy(&comm[..len]).into_owned(),
@@ -383,7 +397,7 @@ impl<'a> Recording<'a> {
                 uuid
             }
         };
-        let clock = Clock::new(self.start, &[clock::sync()]);
+        let clock = self.clock.until(self.clock.now());
         let pages: Vec<Page> = (0..self.channel.nr_rings())
             .map(|ring| self.pool.ledger(self.slot, ring).load())
             .collect();
@@ -423,13 +437,20 @@ impl<'a> Recording<'a> {
             None => self.open()?,
         };
         self.read_descriptions(&mut writer, true, Instant::now())?;
-        let mut now = clock::sync();
-        let measured = now.monotonic.saturating_sub(self.start.monotonic);
+        let mut now = self.clock.now();
+        let measured = now.monotonic.saturating_sub(self.clock.first().monotonic);
         if measured < MEASURED_NS {
             std::thread::sleep(std::time::Duration::from_nanos(MEASURED_NS - measured));
-            now = clock::sync();
+            now = self.clock.now();
         }
-        let summary = writer.finish(Some(Clock::new(self.start, &[now])))?;
+        let summary = writer.finish(Some(self.clock.until(now)))?;
+        if self.clock.is_unstable() {
+            let name = self.identity.directory();
+            self.output.log(&format!(
+                "{name}: the processor's counter became unstable while it was the clock: events of different CPUs may be in a \
+                 wrong order; a new program has another clock"
+            ));
+        }
         self.output
             .directory()
             .map_or(Ok(()), |directory| summary::tell(directory, &summary))
@@ -496,13 +517,13 @@ mod tests {
             };
             let pool = Pool::map(layout::Layout::new([rings, rings], 1).unwrap()).unwrap();
             let directory = tempfile::tempdir().unwrap();
-            let start = clock::sync();
+            let clock = TraceClock::start();
             for output in [
                 Output::Null,
                 Output::Directory(directory.path().to_owned(), Version::V1_8),
             ] {
                 for lie in [4096, 4097, 16383, 16384, 1 << 40, u64::MAX - 8, u64::MAX] {
-                    let mut recording = Recording::new(pool, 0, &output, &start, None).unwrap();
+                    let mut recording = Recording::new(pool, 0, &output, &clock, None).unwrap();
                     for channel in [LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN] {
                         let control = pool.ring_control(0, channel, 1);
                         control.head().store(lie, Ordering::Relaxed);

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::time::Duration;
 
 use syscalls::{Sysno, raw};
-use usertrace_sys::uapi::LttClockSync;
 
 use super::aside::Aside;
+use super::clock::TraceClock;
 use super::guardian::{Bell, give_up, mark_at_death};
 use super::header::PROCESSES;
 use super::output::{Drained, Output, Recording, Until};
@@ -32,8 +32,7 @@ const DOZES: u32 = 32;
 pub(super) struct Task {
     pub(super) pool: Pool,
     pub(super) output: Output,
-    /// When the pool was made.
-    pub(super) start: LttClockSync,
+    pub(super) clock: TraceClock,
 }
 
 struct Slot<'a> {
@@ -201,7 +200,7 @@ impl Worker<'_> {
                     pool,
                     slot,
                     &self.task.output,
-                    &self.task.start,
+                    &self.task.clock,
                     self.hostname.clone(),
                 )?;
                 let new = Slot {
@@ -288,14 +287,9 @@ impl Worker<'_> {
         header.error.store(number, Ordering::Relaxed);
         let text = error.map(ToString::to_string);
         if text != self.told {
-            if let (Some(text), Output::Directory(directory, _)) = (&text, &self.task.output) {
-                let line = format!("{} usertrace-fast: {text}\n", super::clock::date());
-                let log = std::fs::OpenOptions::new()
-                    .create(true)
-                    .append(true)
-                    .open(directory.join("usertrace.log"));
-                // Where this cannot be written either, the status says it.
-                let _ = log.and_then(|mut log| io::Write::write_all(&mut log, line.as_bytes()));
+            // Where this cannot be written either, the status says it.
+            if let Some(text) = &text {
+                self.task.output.log(text);
             }
             self.told = text;
         }
