@@ -2,8 +2,8 @@
 //!
 //! Images of memory have no notes, and QEMU's `dump-guest-memory` has those of the kernel only if the machine has its
 //! `vmcoreinfo` device. The root page says by a number and a sum what it is, and it begins a page. Any program can fill
-//! its memory with pages that say so, and that lead to directories as it likes. So candidates are ranked: first by where
-//! they are (the kernel's image is no program's), then by what they lead to.
+//! its memory with pages that say so, and that lead to directories as it likes. So the kernel's image, which is no
+//! program's, is searched first, and candidates are ranked by what they lead to.
 //!
 //! A hostile program must not decide what a search takes. Each candidate costs a bounded number of reads, directories that
 //! many candidates lead to are read once, and only the best candidates are kept.
@@ -31,8 +31,8 @@ const PAGES: u64 = 8;
 const ALL_PAGES: u64 = 1 << 16;
 const PAGES_OF_BEST: u64 = 1 << 10;
 
-/// Where a root page was found. A later one is better.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+/// Where a root page was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
     /// Anywhere: it may be a program's memory.
@@ -90,7 +90,7 @@ impl RootSearch {
     pub fn root(&self) -> Option<Candidate> {
         let mut best = self.best.iter();
         let first = *best.next()?;
-        let has_rival = best.any(|other| other.rank() == first.rank());
+        let has_rival = best.any(|other| other.leads_to == first.leads_to);
         let is_chosen = match first.leads_to {
             // There are no traces, whichever it is.
             LeadsTo::Nothing => true,
@@ -107,10 +107,6 @@ impl Candidate {
     #[must_use]
     pub fn is_certain(&self) -> bool {
         self.place == Place::ReadOnlyImage
-    }
-
-    fn rank(&self) -> (Place, LeadsTo) {
-        (self.place, self.leads_to)
     }
 }
 
@@ -207,7 +203,7 @@ impl<'a, M: PhysicalMemory> Search<'a, M> {
         };
         let best = &mut self.result.best;
         // Behind all that are as good.
-        let at = best.partition_point(|other| other.rank() >= candidate.rank());
+        let at = best.partition_point(|other| other.leads_to >= candidate.leads_to);
         best.insert(at, candidate);
         best.truncate(KEPT);
     }
@@ -225,8 +221,8 @@ impl<'a, M: PhysicalMemory> Search<'a, M> {
     /// Where there are several as good as the best, looks at more of their directories.
     fn finish(mut self) -> RootSearch {
         let best = &mut self.result.best;
-        let rank = best.first().map(Candidate::rank);
-        let rivals = best.partition_point(|other| Some(other.rank()) == rank);
+        let first = best.first().map(|candidate| candidate.leads_to);
+        let rivals = best.partition_point(|other| Some(other.leads_to) == first);
         if rivals > 1 {
             for candidate in &mut best[..rivals] {
                 let Ok(root) = read_root(self.memory, candidate.address) else {
@@ -241,7 +237,7 @@ impl<'a, M: PhysicalMemory> Search<'a, M> {
                     self.result.consistent -= 1;
                 }
             }
-            best.sort_by_key(|candidate| Reverse(candidate.rank()));
+            best.sort_by_key(|candidate| Reverse(candidate.leads_to));
         }
         self.result
     }
