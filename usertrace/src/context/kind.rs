@@ -45,9 +45,9 @@ const PLAIN: [(Kind, &str); 5] = [
 const NAMESPACE: u8 = 32;
 const APP_CODE: u8 = 64;
 
-/// Is it the name of one that any program can tell?
-pub(super) fn is_plain(name: &str) -> bool {
-    PLAIN.iter().any(|(_, plain)| *plain == name) || NAMESPACES.contains(&name)
+/// The names of those that any program can tell.
+pub(super) fn plain() -> impl Iterator<Item = &'static str> {
+    PLAIN.iter().map(|(_, name)| *name).chain(NAMESPACES)
 }
 
 impl Kind {

@@ -69,10 +69,15 @@ pub fn define(name: &str, read: extern "C" fn() -> u64) -> Result<(), DefineErro
     Ok(())
 }
 
+/// The names of the contexts that any program can tell.
+pub fn contexts() -> impl Iterator<Item = &'static str> {
+    kind::plain()
+}
+
 /// Whether a channel can have a context of this name: one that any program can tell, or `app.NAME`.
 #[must_use]
 pub fn is_context(name: &str) -> bool {
-    kind::is_plain(name) || name.strip_prefix("app.").is_some_and(apps::is_name)
+    contexts().any(|plain| plain == name) || name.strip_prefix("app.").is_some_and(apps::is_name)
 }
 
 /// Has threads ask anew what they are: names and namespaces are those of the thread's first event that had them since the

@@ -1,7 +1,7 @@
 //! What a trace is to be like, as options of the commands that make one.
 
 use usertrace::consumer::TraceSetup;
-use usertrace::context::is_context;
+use usertrace::context::{contexts, is_context};
 use usertrace::reader::Patterns;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -15,7 +15,7 @@ pub(crate) struct Setup {
     #[arg(long)]
     flight: bool,
 
-    /// Bytes in a sub-buffer, a power of two; k and M are understood [default: the kernel's]
+    /// Bytes in a sub-buffer, a power of two from 4096 to 32M; k and M are understood [default: the kernel's]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     subbuf_size: Option<u32>,
 
@@ -41,19 +41,25 @@ impl From<Setup> for TraceSetup {
     }
 }
 
+/// A ring has at most 64 MiB, and at least two sub-buffers.
+const MAX_SUBBUF: u32 = 32 << 20;
+
 /// A number of bytes.
 fn size(text: &str) -> Result<u32, String> {
     let (digits, factor) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
         Some(b'm' | b'M') => (&text[..text.len() - 1], 1 << 20),
+        Some(b'g' | b'G') => (&text[..text.len() - 1], 1 << 30),
         _ => (text, 1),
     };
-    let number: u32 = digits.parse().map_err(|_| "not a number".to_owned())?;
-    let size = number.checked_mul(factor).ok_or("too large")?;
-    if size < 4096 || !size.is_power_of_two() {
-        return Err("a power of two from 4096 on".to_owned());
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| "not a number, perhaps with k, M or G behind it".to_owned())?;
+    let size = number.saturating_mul(factor);
+    if !(4096..=MAX_SUBBUF.into()).contains(&size) || !size.is_power_of_two() {
+        return Err("a power of two from 4096 to 32M".to_owned());
     }
-    Ok(size)
+    u32::try_from(size).map_err(|error| error.to_string())
 }
 
 /// A number of sub-buffers.
@@ -77,7 +83,11 @@ fn pattern(text: &str) -> Result<String, String> {
 fn context(text: &str) -> Result<String, String> {
     match is_context(text) {
         true => Ok(text.to_owned()),
-        false => Err("no such context".to_owned()),
+        false => {
+            let names: Vec<_> = contexts().collect();
+            let names = names.join(", ");
+            Err(format!("no such context; there are {names}, and app.NAME"))
+        }
     }
 }
 
@@ -90,8 +100,18 @@ mod tests {
         assert_eq!(size("4096"), Ok(4096));
         assert_eq!(size("256k"), Ok(256 << 10));
         assert_eq!(size("1M"), Ok(1 << 20));
-        for bad in ["", "k", "-1", "4096M", "1G", "ü", "2k", "5000", "0"] {
-            assert!(size(bad).is_err(), "{bad}");
+        assert_eq!(size("32M"), Ok(MAX_SUBBUF));
+        for bad in ["", "k", "-1", "ü", "1T"] {
+            assert!(
+                size(bad).is_err_and(|why| why.starts_with("not a number")),
+                "{bad}"
+            );
+        }
+        for bad in ["4096M", "1G", "64M", "2k", "5000", "0", "17179869184G"] {
+            assert!(
+                size(bad).is_err_and(|why| why.contains("from 4096 to 32M")),
+                "{bad}"
+            );
         }
     }
 
@@ -108,6 +128,10 @@ mod tests {
             assert!(pattern(bad).is_err(), "{bad}");
         }
         assert!(context("vtid").is_ok() && context("app.request").is_ok());
-        assert!(context("thread").is_err() && context("app.").is_err());
+        assert!(context("app.").is_err());
+        let said = context("thread").unwrap_err();
+        for name in ["vpid", "procname", "uts_ns", "app.NAME"] {
+            assert!(said.contains(name), "{said}");
+        }
     }
 }
