@@ -323,6 +323,63 @@ fn without_the_kernel_it_says_what_to_do() {
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
+/// F9: its options are its own, with -- in front of it and without.
+#[test]
+fn a_program_needs_nothing_in_front_of_it() {
+    let directory = tempfile::tempdir().unwrap();
+    for before in [&[][..], &["--"]] {
+        let arguments = [
+            &["record", "--quiet"],
+            before,
+            &["sh", "-c", "echo $1 $2; exit 3", "-", "--quiet", "-p"],
+        ]
+        .concat();
+        let output = usertrace(&arguments, directory.path());
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+        assert_eq!(text(&output.stdout), "--quiet -p\n");
+    }
+    for arguments in [
+        &["record", "--bogus", "true"][..],
+        &["record", "-p", "1", "true"],
+    ] {
+        let output = usertrace(arguments, directory.path());
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+    }
+    // Nobody named a directory, and nobody wrote an event.
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+/// F9: each recording has a directory of its own, also if several begin in the same second.
+#[test]
+fn recordings_that_begin_together_have_directories_of_their_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let start = |_| {
+        Command::new(env!("CARGO_BIN_EXE_usertrace"))
+            .args(["record", "--json", "cat"])
+            .current_dir(directory.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let mut recordings: Vec<_> = (0..4).map(start).collect();
+    let there = || fs::read_dir(directory.path()).unwrap().count();
+    while there() < 4 {
+        for recording in &mut recordings {
+            let ended = recording.try_wait().unwrap();
+            assert!(ended.is_none(), "{:?}", recording.stderr.take());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    // The programs end with their input.
+    for recording in recordings {
+        let output = recording.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    }
+    assert_eq!(there(), 0);
+}
+
 /// F3: the fallback begins with a program.
 #[test]
 fn only_the_kernel_records_a_program_that_runs() {
@@ -573,7 +630,7 @@ fn each_command_has_a_manual_page() {
         assert!(read("usertrace.1").contains(&format!("usertrace\\-{command}(1)")));
     }
     let record = read("usertrace-record.1");
-    assert!(record.contains("\n.SH EXAMPLES\n.nf\nusertrace record \\-\\- ./server"));
+    assert!(record.contains("\n.SH EXAMPLES\n.nf\nusertrace record ./server \\-\\-port 80"));
     for entry in fs::read_dir(page("")).unwrap() {
         let page = entry.unwrap().path();
         for (program, arguments) in [

@@ -1,17 +1,16 @@
 //! `usertrace export`.
 
-use std::fs::File;
 use std::io::{self, IsTerminal as _, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use usertrace::export::{Json, Perfetto};
 use usertrace::reader::{Event, Item, Lost, Reader, Trace};
 
-use crate::output;
 use crate::selection::Selected;
 use crate::status::{DAMAGED, WRONG_COMMAND_LINE};
+use crate::{destination, output};
 
 /// Bytes to write at once.
 const CHUNK: usize = 128 << 10;
@@ -64,7 +63,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     selected: Selected,
 
-    /// Write to FILE [default: standard output]
+    /// Write to FILE, in place of one that is there; - for standard output [default: -]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -87,27 +86,18 @@ impl Args {
             true => Format::Perfetto(Box::default()),
             false => Format::Json(Json::new()),
         };
-        let (to, written, is_damaged) = match &self.output {
-            Some(path) => {
-                let to = path.display().to_string();
-                let file = File::create(path).with_context(|| format!("cannot write {to}"))?;
-                let mut export = Export::new(file, format);
-                let written = export.write(&mut reader);
-                (to, written, export.is_damaged)
-            }
-            None => {
-                let mut export = Export::new(io::stdout().lock(), format);
-                let written = export.write(&mut reader);
-                ("to standard output".to_owned(), written, export.is_damaged)
-            }
-        };
-        match written {
-            // Who reads it has read enough.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe && self.output.is_none() => {
-                return Ok(0);
-            }
-            written => written.with_context(|| format!("cannot write {to}"))?,
-        }
+        let path = self.output.as_deref().unwrap_or(Path::new("-"));
+        let mut is_damaged = false;
+        let written = destination::fill(path, |to| {
+            let mut export = Export::new(to, format);
+            let written = export.write(&mut reader);
+            is_damaged = export.is_damaged;
+            written
+        });
+        written.with_context(|| match path.to_str() {
+            Some("-") => "cannot write to standard output".to_owned(),
+            _ => format!("cannot write {}", path.display()),
+        })?;
         Ok(if is_damaged { DAMAGED } else { 0 })
     }
 }

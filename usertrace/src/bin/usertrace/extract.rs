@@ -218,9 +218,10 @@ impl Args {
             processes: self.process.clone(),
             last: self.last,
         };
-        let directory = self.output.unwrap_or_else(output::default_directory);
-        create(&directory).with_context(|| format!("cannot write to {}", directory.display()))?;
-        let extraction = extract(&dump, root.address, &options, &directory)
+        let directory = output::Directory::new(self.output)?;
+        let directory = directory.path();
+        create(directory).with_context(|| format!("cannot write to {}", directory.display()))?;
+        let extraction = extract(&dump, root.address, &options, directory)
             .with_context(|| format!("cannot extract the traces of {name}"))?;
         let kernel = match &dump {
             Dump::Reserved(memory) => format!("boot {} of this machine", memory.boot()),
@@ -234,7 +235,7 @@ impl Args {
         if let Some(to) = &self.json {
             let summary = Summary {
                 vmcore: &vmcore,
-                directory: &directory,
+                directory,
                 kernel: release.as_deref(),
                 crash_time: crash.time,
                 crash_cpu: crash.cpu,

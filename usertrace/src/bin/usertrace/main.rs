@@ -5,6 +5,7 @@
 
 mod ctl;
 mod daemon;
+mod destination;
 mod doctor;
 mod export;
 mod extract;

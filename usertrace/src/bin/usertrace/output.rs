@@ -11,6 +11,8 @@ use anyhow::Context as _;
 use serde::Serialize;
 use usertrace::ctf::ProcessSummary;
 
+use crate::destination;
+
 /// What to do with the summary of what was written.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Summary {
@@ -65,17 +67,79 @@ pub(crate) fn exit_code(result: anyhow::Result<u8>) -> ExitCode {
 pub(crate) fn json(to: &Path, value: &impl Serialize) -> anyhow::Result<()> {
     let mut text = serde_json::to_string_pretty(value).context("cannot make JSON")?;
     text.push('\n');
-    if to == Path::new("-") {
-        print(&text)
-    } else {
-        fs::write(to, text).with_context(|| format!("cannot write {}", to.display()))
+    match destination::fill(to, |file| file.write_all(text.as_bytes())) {
+        Ok(_) => Ok(()),
+        Err(error) if to == Path::new("-") => Err(error).context("cannot write to standard output"),
+        Err(error) => Err(error).with_context(|| format!("cannot write {}", to.display())),
     }
 }
 
-/// A new directory, when none was named: by the time.
-pub(crate) fn default_directory() -> PathBuf {
+/// The directory that a command writes to.
+pub(crate) struct Directory {
+    path: PathBuf,
+    /// Nobody named it, so it goes again if nothing comes into it.
+    is_ours: bool,
+}
+
+impl Directory {
+    /// The one that was named, or a new one. That is made now, so that nobody else gets it.
+    pub(crate) fn new(named: Option<PathBuf>) -> anyhow::Result<Self> {
+        if let Some(path) = named {
+            return Ok(Self {
+                path,
+                is_ours: false,
+            });
+        }
+        let mut names = names("");
+        let mut made = || {
+            let path = names.next().unwrap_or_default();
+            let made = fs::create_dir(&path);
+            (path, made)
+        };
+        loop {
+            match made() {
+                (_, Err(error)) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                (path, made) => {
+                    made.with_context(|| format!("cannot make {}", path.display()))?;
+                    return Ok(Self {
+                        path,
+                        is_ours: true,
+                    });
+                }
+            }
+        }
+    }
+
+    pub(crate) fn path(&self) -> &PathBuf {
+        &self.path
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        if self.is_ours {
+            // Fails if there is something in it.
+            let _ = fs::remove_dir(&self.path);
+        }
+    }
+}
+
+/// The name of a file that is not there, for when none was named.
+pub(crate) fn new_file(extension: &str) -> PathBuf {
+    let is_free = |path: &PathBuf| path.symlink_metadata().is_err();
+    names(extension).find(is_free).unwrap_or_default()
+}
+
+/// Names by the time, all but the first with a number.
+fn names(extension: &str) -> impl Iterator<Item = PathBuf> {
     let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-    PathBuf::from(format!("usertrace-{}", now.replace(['-', ':'], "")))
+    let name = format!("usertrace-{}", now.replace(['-', ':'], ""));
+    (1u64..).map(move |number| {
+        PathBuf::from(match number {
+            1 => format!("{name}{extension}"),
+            _ => format!("{name}-{number}{extension}"),
+        })
+    })
 }
 
 /// A table of processes.

@@ -30,7 +30,7 @@ const INTERRUPTED: u8 = 130;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  usertrace record -- ./server --port 80      # a program that has tracepoints
+  usertrace record ./server --port 80         # a program that has tracepoints
   usertrace record --malloc -- sqlite3 db     # the use of memory of one that has none
   usertrace record --pthread --dl -- ./server # its locks and conditions, and the libraries that it loads
   usertrace record -o trace -- make -j4 && usertrace view trace
@@ -114,7 +114,7 @@ pub(crate) struct Args {
     root: Root,
 
     /// The program and its arguments
-    #[arg(last = true, value_name = "PROGRAM")]
+    #[arg(trailing_var_arg = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
 
@@ -135,7 +135,14 @@ impl Args {
                 return FAILED.into();
             }
         };
-        let output = self.output.unwrap_or_else(output::default_directory);
+        let directory = match output::Directory::new(self.output) {
+            Ok(directory) => directory,
+            Err(error) => {
+                output::error(&error);
+                return FAILED.into();
+            }
+        };
+        let output = directory.path().clone();
         // What is wrong with it, the recording will tell.
         let before = Recorded::of(&output).ok().flatten();
         let trace = self.trace.or(before.map(|before| before.name));

@@ -1,16 +1,14 @@
 //! `usertrace report`.
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use usertrace::report::Report;
 
-use crate::output;
 use crate::selection::Selected;
 use crate::status::{DAMAGED, WRONG_COMMAND_LINE};
+use crate::{destination, output};
 
 /// Make one HTML page of traces, to look at in a browser
 #[derive(Debug, clap::Args)]
@@ -67,13 +65,9 @@ impl Args {
             .iter()
             .map(|path| path.display().to_string())
             .collect();
-        let path = self.output.unwrap_or_else(|| {
-            let mut path = output::default_directory();
-            path.set_extension("html");
-            path
-        });
+        let path = self.output.unwrap_or_else(|| output::new_file(".html"));
         let title = names.join(" ");
-        let len = write(&report, &title, &path)
+        let len = destination::fill(&path, |mut to| report.write(&title, &mut to))
             .with_context(|| format!("cannot write {}", path.display()))?;
         let lost = match (report.lost(), report.lost_packets()) {
             (events, 0) => format!("{events} lost"),
@@ -87,49 +81,5 @@ impl Args {
             report.detailed(),
         ));
         Ok(if report.is_damaged() { DAMAGED } else { 0 })
-    }
-}
-
-/// Writes the page, as a whole or not at all, and says how long it is.
-fn write(report: &Report, title: &str, path: &Path) -> io::Result<u64> {
-    if path == Path::new("-") {
-        let mut counter = Counter(io::stdout().lock(), 0);
-        return match report.write(title, &mut counter) {
-            // Who reads it has read enough.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(counter.1),
-            written => written.map(|()| counter.1),
-        };
-    }
-    // Beside it, so that it can be put into its place.
-    let mut new = path.as_os_str().to_owned();
-    new.push(".new");
-    let new = PathBuf::from(new);
-    let put = || {
-        let mut file = BufWriter::with_capacity(1 << 20, File::create(&new)?);
-        report.write(title, &mut file)?;
-        let len = file.into_inner()?.metadata()?.len();
-        fs::rename(&new, path)?;
-        Ok(len)
-    };
-    let written = put();
-    if written.is_err() {
-        // If this fails too, there is no better error to tell.
-        let _ = fs::remove_file(&new);
-    }
-    written
-}
-
-/// Counts what goes through it.
-struct Counter<W>(W, u64);
-
-impl<W: io::Write> io::Write for Counter<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let len = self.0.write(bytes)?;
-        self.1 += len as u64;
-        Ok(len)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
     }
 }

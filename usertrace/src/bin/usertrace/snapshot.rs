@@ -60,8 +60,9 @@ impl Args {
 
     fn try_run(self) -> anyhow::Result<u8> {
         let control_fs = self.root.open()?;
-        let directory = self.output.unwrap_or_else(output::default_directory);
-        let session = snapshot(&control_fs, &self.trace, &directory, self.ctf)
+        let directory = output::Directory::new(self.output)?;
+        let directory = directory.path();
+        let session = snapshot(&control_fs, &self.trace, directory, self.ctf)
             .with_context(|| format!("no snapshot of {}", self.trace))?;
         for problem in &session.problems {
             output::say(problem);
@@ -85,7 +86,7 @@ impl Args {
         if let Some(to) = &self.summary.json {
             let summary = Summary {
                 trace: &self.trace,
-                directory: &directory,
+                directory,
                 session: &session,
             };
             output::json(to, &summary)?;
