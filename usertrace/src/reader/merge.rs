@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::metadata::{EventClass, Metadata, StreamClass};
-use super::stream::{Fault, NextPacket, Stream};
+use super::stream::{Fault, MAGIC, NextPacket, Stream};
 use super::{Problem, Selection};
 use crate::consumer::finished;
 use crate::ctf::RECORD_SEPARATOR;
@@ -272,7 +272,7 @@ impl Reader {
                 .find(root)
                 .map_err(|error| Problem::io(root, error))?;
             if !found && !follows {
-                return Err(Problem::NoTrace { path: root.clone() });
+                return Err(reader.why_not(root));
             }
         }
         reader.find_streams();
@@ -326,6 +326,17 @@ impl Reader {
         span
     }
 
+    /// Why no trace was found in a directory.
+    fn why_not(&mut self, root: &Path) -> Problem {
+        let said = self.said.drain(..).find_map(|said| match said {
+            Said::Problem(problem) => Some(problem),
+            _ => None,
+        });
+        said.unwrap_or(Problem::NoTrace {
+            path: root.to_owned(),
+        })
+    }
+
     /// Finds traces in a directory, or below it. False: there is none.
     fn find(&mut self, root: &Path) -> io::Result<bool> {
         let mut found = false;
@@ -368,6 +379,11 @@ impl Reader {
                 }
             };
             let paths = entries.iter().map(fs::DirEntry::path);
+            if !self.follows && paths.clone().any(|path| is_stream(&path)) {
+                self.say(Problem::NoMetadata {
+                    path: directory.clone(),
+                });
+            }
             let mut below: Vec<_> = paths.filter(|path| path.is_dir()).collect();
             below.retain(|path| !is_hidden(path));
             below.sort_unstable_by(|a, b| b.cmp(a));
@@ -410,12 +426,10 @@ impl Reader {
         }
         let mut found = Vec::new();
         for index in 0..self.traces.len() {
-            match self.traces[index].find_streams(index) {
-                Ok(places) => found.extend(places),
-                Err(error) => {
-                    let problem = Problem::io(&self.traces[index].directory, error);
-                    self.say(problem);
-                }
+            let mut problems = Vec::new();
+            found.extend(self.traces[index].find_streams(index, &mut problems));
+            if !self.follows {
+                self.said.extend(problems.into_iter().map(Said::Problem));
             }
         }
         // What events are is written before they are: so it is looked at after them.
@@ -619,19 +633,39 @@ impl Reader {
 }
 
 impl Trace {
-    /// Its stream files that are not known yet.
-    fn find_streams(&mut self, index: usize) -> io::Result<Vec<Place>> {
+    /// Its stream files that are not known yet. What cannot be looked at is among the problems, and takes nothing else with
+    /// it.
+    fn find_streams(&mut self, index: usize, problems: &mut Vec<Problem>) -> Vec<Place> {
         let mut places = Vec::new();
         // Its chunk may be finished at any moment.
         let entries =
-            fs::read_dir(&self.directory).or_else(|_| fs::read_dir(finished(&self.directory)))?;
+            fs::read_dir(&self.directory).or_else(|_| fs::read_dir(finished(&self.directory)));
+        let entries = match entries {
+            Ok(entries) => entries,
+            Err(error) => {
+                problems.push(Problem::io(&self.directory, error));
+                return places;
+            }
+        };
         for entry in entries {
-            let entry = entry?;
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => {
+                    problems.push(Problem::io(&self.directory, error));
+                    break;
+                }
+            };
             let (name, path) = (entry.file_name(), entry.path());
             if name == "metadata" || is_hidden(&path) || self.files.contains(&name) {
                 continue;
             }
-            let file = fs::metadata(&path).or_else(|_| fs::metadata(finished(&path)))?;
+            let file = match fs::metadata(&path).or_else(|_| fs::metadata(finished(&path))) {
+                Ok(file) => file,
+                Err(error) => {
+                    problems.push(Problem::io(&path, error));
+                    continue;
+                }
+            };
             if !file.is_file() {
                 continue;
             }
@@ -647,8 +681,17 @@ impl Trace {
                 last: None,
             });
         }
-        Ok(places)
+        places
     }
+}
+
+/// Does a file begin like a stream?
+fn is_stream(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    // Not what is no file: to open it could wait for somebody.
+    path.is_file()
+        && fs::File::open(path).is_ok_and(|mut file| file.read_exact(&mut magic).is_ok())
+        && u32::from_le_bytes(magic) == MAGIC
 }
 
 impl Place {

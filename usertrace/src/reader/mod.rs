@@ -115,6 +115,12 @@ pub enum Problem {
         /// The directory.
         path: PathBuf,
     },
+    /// There are streams, and no metadata that say what is in them.
+    #[error("{}: there are streams, but no metadata, so nobody can read them", path.display())]
+    NoMetadata {
+        /// The directory.
+        path: PathBuf,
+    },
     /// Metadata that usertrace has not written.
     #[error(
         "{}, line {line}: {what}; only what usertrace writes is read here, babeltrace2 reads other traces",

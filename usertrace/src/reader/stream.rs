@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use super::metadata::{EventClass, Metadata, StreamClass};
 use crate::ring::{id, later};
 
-const MAGIC: u32 = 0xc1fc_1fc1;
+pub(super) const MAGIC: u32 = 0xc1fc_1fc1;
 /// What packets begin with, up to the fields of their context that tell of whose they are.
 const HEADER_LEN: usize = 4 + 16 + 4 + 8 + 6 * 8;
 /// Longest fields of that kind.

@@ -1,6 +1,8 @@
 //! The command itself: its exit statuses, and what it prints (C7, F1).
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -775,4 +777,29 @@ fn a_machine_is_examined() {
         lines[at.unwrap() + 1],
         "                  echo 16777216 >ltt/limit_total"
     );
+}
+
+/// F9: a directory that the user may not read is not one without a trace.
+#[test]
+fn a_trace_that_may_not_be_read_is_not_taken_for_none() {
+    const NOBODY: u32 = 65534;
+    let directory = tempfile::tempdir().unwrap();
+    let theirs = directory.path().join("theirs");
+    fs::create_dir(&theirs).unwrap();
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&theirs, Permissions::from_mode(0)).unwrap();
+    // Where everybody may execute it.
+    let program = directory.path().join("usertrace");
+    fs::copy(env!("CARGO_BIN_EXE_usertrace"), &program).unwrap();
+    let mut command = Command::new(&program);
+    command.args(["view", "."]).current_dir(directory.path());
+    // SAFETY: no memory is involved.
+    if unsafe { libc::geteuid() } == 0 {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let output = command.output().unwrap();
+    fs::set_permissions(&theirs, Permissions::from_mode(0o700)).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(said.contains("theirs: Permission denied"), "{said}");
 }

@@ -619,3 +619,47 @@ fn e8_what_is_written_meanwhile_is_read() {
     assert!(problem.is_end() && read.problems.is_empty(), "{problem}");
     assert_eq!(read.events, 9 + 1 + 6);
 }
+
+/// F4: what cannot be looked at is said, and takes nothing else with it.
+#[test]
+fn f4_a_file_that_is_not_there_takes_no_other_with_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let whole = four_packets(directory.path()).0;
+    let expected = read(directory.path());
+    assert!(expected.events > 0 && expected.problems.is_empty());
+    let link = whole.with_file_name("main_1");
+    std::os::unix::fs::symlink("nowhere", &link).unwrap();
+    let now = read(directory.path());
+    assert_eq!(now.text, expected.text);
+    let said: Vec<_> = now.problems.iter().map(ToString::to_string).collect();
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(
+        said[0].contains("main_1") && said[0].contains("No such file"),
+        "{said:?}"
+    );
+    assert!(!now.problems[0].is_end());
+}
+
+/// F4: streams that nobody can read are not passed over in silence.
+#[test]
+fn f4_streams_without_metadata_are_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let stream = four_packets(directory.path()).0;
+    let expected = read(directory.path());
+    let alone = directory.path().join("alone");
+    fs::create_dir(&alone).unwrap();
+    fs::copy(&stream, alone.join("main_0")).unwrap();
+    let now = read(directory.path());
+    assert_eq!(now.text, expected.text);
+    assert!(
+        matches!(&now.problems[..], [Problem::NoMetadata { path }] if *path == alone),
+        "{:?}",
+        now.problems
+    );
+    let error = Reader::open(std::slice::from_ref(&alone), Selection::default()).unwrap_err();
+    assert!(matches!(error, Problem::NoMetadata { path } if path == alone));
+    // Other files are nobody's streams.
+    fs::write(alone.join("main_0"), "no stream").unwrap();
+    let error = Reader::open(&[alone], Selection::default()).unwrap_err();
+    assert!(matches!(error, Problem::NoTrace { .. }));
+}
