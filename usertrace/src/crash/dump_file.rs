@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io;
+use std::io::{self, Seek as _, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -38,8 +38,9 @@ struct Piece {
 impl DumpFile {
     /// Opens a file as it is, whatever it begins with.
     pub(super) fn open_plain(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
-        let len = file.metadata()?.len();
+        let mut file = File::open(path)?;
+        // Unlike its metadata, this says how long a block device is, too, to which kdump may save.
+        let len = file.seek(SeekFrom::End(0))?;
         Ok(Self {
             file,
             len,

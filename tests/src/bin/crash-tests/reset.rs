@@ -161,14 +161,20 @@ pub(crate) fn each_boot_finds_the_one_before() {
     let [before, after] = ["before", "after"].map(|name| boot.time(name));
 
     let copy = "cp $ltt/previous_boot /out/copy\n";
+    // A block device, to which crash kernels save dumps as well.
+    let from_device = "cat /out/copy >/dev/ram0
+        \"$usertrace\" extract /dev/ram0 -o /out/of-device --json=/out/of-device.json\n";
     let second = machine.boot_and_panic(
         &(TRACE.to_owned()
             + "\"$numbered\" --events 3000\n"
             + EXTRACT
             + copy
+            + from_device
             + "\"$numbered\" --panic --events 500\n"),
     );
     let first = second.extracted();
+    let of_device = Dump::extracted(0, &second.out.join("of-device"));
+    assert_eq!(of_device, first);
     first.check(&expected(1000));
     // Its times are those of its own boot.
     let (from, to) = first.times().expect("events");
