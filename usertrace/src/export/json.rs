@@ -201,24 +201,32 @@ fn text(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// Appends a text that is UTF-8.
 fn string(out: &mut Vec<u8>, mut text: &[u8]) {
+    /// The first byte of U+0080 to U+009F. These need not be escaped, and DEL neither, but some terminals obey them.
+    const C1: u8 = 0xc2;
     out.push(b'"');
-    // DEL need not be, but shows as nothing.
-    let is_special = |byte: &u8| matches!(byte, 0..0x20 | b'"' | b'\\' | 0x7f);
+    let is_special = |byte: &u8| matches!(byte, 0..0x20 | b'"' | b'\\' | 0x7f | &C1);
     while let Some(at) = text.iter().position(is_special) {
         let (plain, rest) = text.split_at(at);
         out.extend_from_slice(plain);
-        let Some((&byte, rest)) = rest.split_first() else {
-            break;
-        };
-        match byte {
-            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            b'\t' => out.extend_from_slice(b"\\t"),
-            _ => {
-                let _ = write!(out, "\\u{byte:04x}");
+        text = match *rest {
+            [C1, second @ 0x80..=0x9f, ref rest @ ..] => {
+                let _ = write!(out, "\\u{second:04x}");
+                rest
             }
-        }
-        text = rest;
+            [byte, ref rest @ ..] => {
+                match byte {
+                    C1 => out.push(C1),
+                    b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+                    b'\n' => out.extend_from_slice(b"\\n"),
+                    b'\t' => out.extend_from_slice(b"\\t"),
+                    _ => {
+                        let _ = write!(out, "\\u{byte:04x}");
+                    }
+                }
+                rest
+            }
+            [] => break,
+        };
     }
     out.extend_from_slice(text);
     out.push(b'"');

@@ -104,6 +104,7 @@ fn read_metadata(directory: &Path, selection: &Selection) -> Result<(Stamp, Meta
         line: fault.line,
         what: fault.what,
     })?;
+    metadata.make_printable();
     if let Some(patterns) = &selection.events {
         metadata.want(|event| patterns.accept(event));
     }

@@ -1,6 +1,7 @@
 //! What a trace's `metadata` file says.
 
 use crate::metadata::FieldType;
+use crate::printable::printable;
 
 /// What a trace says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,6 +140,38 @@ impl EventClass {
     #[must_use]
     pub fn is_wanted(&self) -> bool {
         self.is_wanted
+    }
+}
+
+impl Metadata {
+    /// Takes control characters out of all names. Whoever wrote the trace chose them, and they are printed as they are.
+    pub(super) fn make_printable(&mut self) {
+        let mut texts: Vec<&mut String> = Vec::new();
+        for (name, value) in &mut self.env {
+            texts.push(name);
+            if let EnvValue::Text(text) = value {
+                texts.push(text);
+            }
+        }
+        fn names(field: &mut Field) -> impl Iterator<Item = &mut String> {
+            [Some(&mut field.name), field.length_name.as_mut()]
+                .into_iter()
+                .flatten()
+        }
+        for class in &mut self.classes {
+            let contexts = class.contexts.iter_mut().flatten();
+            let fields = class.packet.iter_mut().chain(contexts);
+            texts.extend(fields.flat_map(names));
+            for event in &mut class.events {
+                texts.push(&mut event.name);
+                texts.extend(event.fields.iter_mut().flat_map(names));
+            }
+        }
+        for text in texts {
+            if text.contains(char::is_control) {
+                *text = printable(text);
+            }
+        }
     }
 }
 

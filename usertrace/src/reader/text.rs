@@ -271,20 +271,36 @@ static ESCAPES: [Option<u8>; 256] = {
     escapes
 };
 
+/// The first byte of a control character of two bytes, of U+0080 to U+009F, which some terminals obey. `babeltrace2` prints
+/// these as they are.
+const C1: u8 = 0xc2;
+
 /// Appends a text between quotes.
 fn string(out: &mut Vec<u8>, mut text: &[u8]) {
     out.push(b'"');
-    while let Some(at) = text.iter().position(|&b| ESCAPES[usize::from(b)].is_some()) {
+    let is_special = |&byte: &u8| ESCAPES[usize::from(byte)].is_some() || byte == C1;
+    while let Some(at) = text.iter().position(is_special) {
         let (plain, rest) = text.split_at(at);
         out.extend_from_slice(plain);
-        if let Some((&byte, rest)) = rest.split_first() {
-            let escape = ESCAPES[usize::from(byte)].unwrap_or(byte);
-            out.extend_from_slice(&[b'\\', escape]);
-            if escape == b'x' {
-                let _ = write!(out, "{byte:02x}");
+        text = match *rest {
+            [C1, second @ 0x80..=0x9f, ref rest @ ..] => {
+                let _ = write!(out, "\\x{C1:02x}\\x{second:02x}");
+                rest
             }
-            text = rest;
-        }
+            [C1, ref rest @ ..] => {
+                out.push(C1);
+                rest
+            }
+            [byte, ref rest @ ..] => {
+                let escape = ESCAPES[usize::from(byte)].unwrap_or(byte);
+                out.extend_from_slice(&[b'\\', escape]);
+                if escape == b'x' {
+                    let _ = write!(out, "{byte:02x}");
+                }
+                rest
+            }
+            [] => break,
+        };
     }
     out.extend_from_slice(text);
     out.push(b'"');
@@ -430,6 +446,21 @@ mod tests {
             escaped.contains(r"&\'()*") && escaped.contains(r">\?@") && escaped.contains(r"[\\]")
         );
         assert_eq!(text(|out| string(out, "日本".as_bytes())), "\"日本\"");
+        // These it prints as they are.
+        let all: String = ('\u{7e}'..='\u{a3}').collect();
+        let escaped = text(|out| string(out, all.as_bytes()));
+        assert!(
+            escaped.starts_with(r#""~\x7f\xc2\x80\xc2\x81"#),
+            "{escaped}"
+        );
+        assert!(
+            escaped.ends_with("\\xc2\\x9f\u{a0}\u{a1}\u{a2}\u{a3}\""),
+            "{escaped}"
+        );
+        let cut = [b'a', C1];
+        let mut escaped = Vec::new();
+        string(&mut escaped, &cut);
+        assert_eq!(escaped, [b'"', b'a', C1, b'"']);
     }
 
     proptest! {

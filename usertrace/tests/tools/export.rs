@@ -61,7 +61,7 @@ fn quoted(text: &[u8]) -> Vec<u8> {
         }
     }
     quoted.push(b'"');
-    quoted
+    crate::printed::escaped(&quoted)
 }
 
 fn integer(value: &Value, kind: Integer) -> String {

@@ -663,3 +663,45 @@ fn f4_streams_without_metadata_are_told() {
     let error = Reader::open(&[alone], Selection::default()).unwrap_err();
     assert!(matches!(error, Problem::NoTrace { .. }));
 }
+
+/// F4: who reads a trace in a terminal is not at the mercy of who has written it.
+#[test]
+fn f4_nothing_that_a_terminal_obeys_is_printed() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(four_packets(directory.path()));
+    let path = directory.path().join("t/metadata");
+    let metadata = fs::read_to_string(&path).unwrap();
+    let bad = "t:\u{1b}[2J\u{9b}31me";
+    fs::write(&path, metadata.replace("t:e", bad)).unwrap();
+    let named = directory.path().join("\u{1b}]0;title\u{7}");
+    fs::create_dir(&named).unwrap();
+    fs::rename(directory.path().join("t"), named.join("t")).unwrap();
+    let stream = named.join("t/main_0");
+    let len = fs::metadata(&stream).unwrap().len();
+    fs::File::options()
+        .write(true)
+        .open(&stream)
+        .unwrap()
+        .set_len(len - 1)
+        .unwrap();
+
+    for arguments in [&["view"][..], &["export", "--json"]] {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_usertrace"))
+            .args(arguments)
+            .arg(&named)
+            .output()
+            .unwrap();
+        let [printed, said] =
+            [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+        assert_eq!(printed.matches("[2J").count(), 30, "{printed}");
+        // The end of the stream is not there, which has a line with its name.
+        assert!(
+            said.contains("]0;title") && said.contains("main_0"),
+            "{said}"
+        );
+        for text in [printed, said] {
+            let obeyed = |c: char| c.is_control() && c != '\n';
+            assert!(!text.contains(obeyed), "{text:?}");
+        }
+    }
+}

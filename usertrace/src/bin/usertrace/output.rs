@@ -1,5 +1,6 @@
 //! What all commands print.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::fs;
 use std::io::{self, Write as _};
@@ -27,16 +28,41 @@ pub(crate) struct Summary {
 
 /// Says something on standard error, in one line. Nobody has to read it: what was asked for is done nevertheless.
 pub(crate) fn say(what: impl fmt::Display) {
-    report(format_args!("usertrace: {what}\n"));
+    let line = readable(&what.to_string()).replace('\n', "\\n");
+    report(format_args!("usertrace: {line}\n"));
 }
 
-/// Likewise, as it is.
+/// Likewise, in as many lines as it has.
 pub(crate) fn report(text: impl fmt::Display) {
-    let _ = write!(io::stderr().lock(), "{text}");
+    let _ = write!(io::stderr().lock(), "{}", readable(&text.to_string()));
+}
+
+/// Draws on the terminal at standard error: control sequences of our own, which have no names of others in them.
+pub(crate) fn draw(sequence: impl fmt::Display) {
+    let _ = write!(io::stderr().lock(), "{sequence}");
+}
+
+/// The text with control characters as escapes, but for ends of lines and tabs: it may have names that others have chosen,
+/// and a terminal obeys what is in it.
+pub(crate) fn readable(text: &str) -> Cow<'_, str> {
+    let is_bad = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    if !text.contains(is_bad) {
+        return Cow::Borrowed(text);
+    }
+    let mut readable = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_bad(c) {
+            readable.extend(c.escape_default());
+        } else {
+            readable.push(c);
+        }
+    }
+    Cow::Owned(readable)
 }
 
 /// Prints what was asked for. It is no error if who reads it has read enough.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    let text = readable(text);
     let mut output = io::stdout().lock();
     match output
         .write_all(text.as_bytes())
@@ -244,6 +270,17 @@ pub(crate) fn count(n: usize, one: &str, many: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_that_a_terminal_obeys_is_printed() {
+        let plain = "a line\nwith\ttabs, \u{e9} and \u{65e5}\n";
+        assert!(matches!(readable(plain), Cow::Borrowed(_)));
+        assert_eq!(readable(plain), plain);
+        assert_eq!(
+            readable("\u{1b}[2J\u{7}\r\u{7f}\u{9b}31m\n"),
+            "\\u{1b}[2J\\u{7}\\r\\u{7f}\\u{9b}31m\n"
+        );
+    }
 
     #[test]
     fn columns_are_aligned() {

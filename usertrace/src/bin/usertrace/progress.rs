@@ -41,7 +41,7 @@ impl Progress {
         let line = line(self.started.elapsed(), so_far, new, since);
         if self.terminal {
             // To the start of the line, and what was longer before is erased.
-            output::report(format_args!("\r{line}\x1b[K"));
+            output::draw(format_args!("\r{}\x1b[K", output::readable(&line)));
         } else {
             output::say(line);
         }
@@ -56,7 +56,7 @@ impl Progress {
     /// Something else is said.
     pub(crate) fn make_room(&mut self) {
         if self.terminal {
-            output::report("\r\x1b[K");
+            output::draw("\r\x1b[K");
         }
     }
 }

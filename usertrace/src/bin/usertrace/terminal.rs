@@ -9,6 +9,7 @@ use std::panic;
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::output;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal};
@@ -149,6 +150,7 @@ impl Terminal {
     pub(crate) fn show(&self, lines: &[String], strong: usize) -> io::Result<()> {
         let mut text = String::from("\x1b[H");
         for (n, line) in lines.iter().enumerate() {
+            let line = output::readable(line);
             if n > 0 {
                 text.push_str("\r\n");
             }

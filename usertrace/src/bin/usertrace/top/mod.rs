@@ -284,7 +284,7 @@ impl Top {
                 output::say(problem);
             }
             text += &format!("{seconds:.1} s: {}\n", sums(&self.rows, whole).join(", "));
-            text += &table(&rows);
+            text += &output::readable(&table(&rows));
             text.push('\n');
         }
         let mut output = io::stdout().lock();
