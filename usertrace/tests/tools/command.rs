@@ -787,7 +787,7 @@ fn a_trace_that_may_not_be_read_is_not_taken_for_none() {
     let theirs = directory.path().join("theirs");
     fs::create_dir(&theirs).unwrap();
     fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
-    fs::set_permissions(&theirs, Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&theirs, Permissions::from_mode(0o000)).unwrap();
     // Where everybody may execute it.
     let program = directory.path().join("usertrace");
     fs::copy(env!("CARGO_BIN_EXE_usertrace"), &program).unwrap();
