@@ -119,11 +119,13 @@ impl KdumpDump {
         dump.count().map_err(io("the bitmap"))?;
         if version >= 3 {
             let (offset, size) = (word(&sub, VMCOREINFO), word(&sub, VMCOREINFO + 8));
+            dump.cut_short |= offset.saturating_add(size) > dump.file.len();
             let text = dump.file.read_at_most(offset, size.min(MAX_NOTES));
             dump.vmcoreinfo.merge(&text);
         }
         if version >= 4 {
             let (offset, size) = (word(&sub, NOTES), word(&sub, NOTES + 8));
+            dump.cut_short |= offset.saturating_add(size) > dump.file.len();
             let notes = dump.file.read_at_most(offset, size.min(MAX_NOTES));
             dump.vmcoreinfo.merge_notes(&notes, 4);
         }
@@ -179,10 +181,30 @@ impl KdumpDump {
             rank += bits.sum::<u64>();
             at += len as u64;
         }
-        // The last descriptor is there, if all are.
         let end = self.descriptors.saturating_add(rank * DESCRIPTOR as u64);
-        self.cut_short |= end > self.file.len();
+        self.cut_short |= end.max(self.end_of_pages(end)?) > self.file.len();
         Ok(())
+    }
+
+    /// Where the last page ends to which the descriptors up to `end` lead, those that are there.
+    fn end_of_pages(&self, end: u64) -> std::io::Result<u64> {
+        // There cannot be more of them than bytes, whatever the bitmap says.
+        let end = end.min(self.descriptors.saturating_add(self.file.stored()));
+        let mut descriptors = vec![0; CHUNK * DESCRIPTOR];
+        let (mut last, mut at) = (0, self.descriptors);
+        while at < end {
+            let len = (end - at).min(descriptors.len() as u64) as usize;
+            let read = self.file.read_up_to(at, &mut descriptors[..len])?;
+            for descriptor in descriptors[..read].chunks_exact(DESCRIPTOR) {
+                let (offset, size) = (word(descriptor, 0), half(descriptor, 8));
+                last = last.max(offset.saturating_add(size.into()));
+            }
+            if read < len {
+                break;
+            }
+            at += len as u64;
+        }
+        Ok(last)
     }
 
     /// Whether a page's bit is set in the bitmap at `start`, and how many are before it in its chunk.
@@ -418,6 +440,7 @@ mod tests {
         large[BITMAP_BLOCKS + 3] = 0xff;
         assert!(open(&large).unwrap_err().to_string().contains("bitmaps"));
         let cut = open(&good[..good.len() - 8000]).unwrap();
+        assert!(cut.is_cut_short());
         assert_eq!(
             cut.read(39_998 * BLOCK as u64, &mut [0; 8]),
             Presence::Missing
@@ -425,6 +448,23 @@ mod tests {
         let mut incomplete = good;
         incomplete[STATUS] = INCOMPLETE as u8;
         assert!(open(&incomplete).unwrap().is_cut_short());
+    }
+
+    /// F4: of a dump that is cut, the descriptors may all be there, and only pages not.
+    #[test]
+    fn f4_each_byte_that_is_missing_is_noticed() {
+        let good = dump();
+        let len = word(&good, BLOCK + VMCOREINFO) as usize;
+        let mut good = good[..len].to_vec();
+        good[BLOCK + VMCOREINFO..][..16].fill(0);
+        assert!(!open(&good).unwrap().is_cut_short());
+        for missing in [1, 2, 100, 5000] {
+            assert!(open(&good[..len - missing]).unwrap().is_cut_short());
+        }
+        // What follows the pages, too.
+        let whole = dump();
+        assert!(!open(&whole).unwrap().is_cut_short());
+        assert!(open(&whole[..whole.len() - 1]).unwrap().is_cut_short());
     }
 
     proptest! {
