@@ -779,6 +779,25 @@ fn a_machine_is_examined() {
     );
 }
 
+/// F9: help that cannot be printed is no success.
+#[test]
+fn help_that_is_not_written_is_an_error() {
+    for arguments in [&["--help"][..], &["view", "--help"], &["--version"]] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_usertrace"))
+            .args(arguments)
+            .stdout(full)
+            .stderr(Stdio::piped())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(text(&output.stderr).contains("No space left on device"));
+    }
+    let output = usertrace(&["view", "--help"], Path::new("/"));
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output.stdout).contains("Usage: usertrace view"));
+}
+
 /// F9: a directory that the user may not read is not one without a trace.
 #[test]
 fn a_trace_that_may_not_be_read_is_not_taken_for_none() {

@@ -29,6 +29,7 @@ mod terminal;
 mod top;
 mod view;
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -65,7 +66,11 @@ enum Command {
 
 fn main() -> ExitCode {
     raise_open_files();
-    match Cli::parse().command {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(said) => return tell(&said),
+    };
+    match cli.command {
         Command::Record(args) => args.run(),
         Command::Daemon(args) => args.run(),
         Command::Ctl(args) => args.run(),
@@ -83,6 +88,20 @@ fn main() -> ExitCode {
         Command::Top(args) => args.run(),
         Command::Doctor(args) => args.run(),
         Command::Generate(args) => args.run(),
+    }
+}
+
+/// Prints help, or what is wrong with the command line.
+fn tell(said: &clap::Error) -> ExitCode {
+    let printed = said.print().and_then(|()| io::stdout().flush());
+    match printed {
+        // Who reads it has read enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            output::say(format_args!("cannot write to standard output: {error}"));
+            ExitCode::FAILURE
+        }
+        Ok(()) => u8::try_from(said.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from),
     }
 }
 
