@@ -114,7 +114,7 @@ impl OutputError {
 pub enum RecordError {
     /// There is no program to run.
     #[error(
-        "no program to run: usertrace record -- PROGRAM; without one, what runs is recorded, which takes a kernel that has \
+        "no program to run: usertrace record PROGRAM; without one, what runs is recorded, which takes a kernel that has \
          trace buffers (see usertrace doctor)"
     )]
     NoProgram,

@@ -66,7 +66,7 @@ fn wrong() {
     for command in [
         "usertrace recrod",
         "usertrace record",
-        "usertrace record server",
+        "usertrace record --bogus server",
         "usertrace record -p 1",
         "usertrace record -e 'a/b' -- server 1",
         "usertrace record --subbuf-size 5000 -q -o odd -- server 1; echo $?",
