@@ -733,7 +733,7 @@ impl Fake {
         all
     }
 
-    /// Reads a process's events of the main channel back, ring after ring.
+    /// Reads a process's events of the main channel back, in the order of their times.
     ///
     /// # Panics
     /// If there is anything in the rings that is not an event that was described.
@@ -774,6 +774,8 @@ impl Fake {
                 });
             },
         );
+        // A thread may change its CPU, and so its ring, between any two events.
+        seen.sort_by_key(|seen| seen.time);
         seen
     }
 

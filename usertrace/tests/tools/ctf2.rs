@@ -31,7 +31,8 @@ fn printed(mut command: Command, arguments: &[&str], directory: &Path) -> (Strin
         what.split(" in trace ").next().unwrap().to_owned()
     });
     let said = said.collect();
-    (String::from_utf8_lossy(&output.stdout).into_owned(), said)
+    let stdout = crate::printed::escaped(&output.stdout);
+    (String::from_utf8_lossy(&stdout).into_owned(), said)
 }
 
 fn old(arguments: &[&str], directory: &Path) -> (String, Vec<String>) {
