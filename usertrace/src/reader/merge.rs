@@ -2,10 +2,10 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet, VecDeque};
-use std::ffi::OsString;
-use std::fs;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use super::metadata::{EventClass, Metadata, StreamClass};
@@ -686,12 +686,23 @@ impl Trace {
     }
 }
 
-/// Does a file begin like a stream?
+/// Does a file begin like a stream? Only a file whose name is like those of streams (`CHANNEL_NUMBER`) is opened: the kernel
+/// has files in which a reader waits, or takes what others wanted to read.
 fn is_stream(path: &Path) -> bool {
+    let name = path.file_name().and_then(OsStr::to_str);
+    let number = name.and_then(|name| name.rsplit_once('_'));
+    let is_named_so =
+        number.is_some_and(|(_, number)| number.bytes().all(|byte| byte.is_ascii_digit()));
+    if !is_named_so || !path.is_file() {
+        return false;
+    }
     let mut magic = [0; 4];
-    // Not what is no file: to open it could wait for somebody.
-    path.is_file()
-        && fs::File::open(path).is_ok_and(|mut file| file.read_exact(&mut magic).is_ok())
+    let file = OpenOptions::new()
+        .read(true)
+        // It may be something else by now, such as a FIFO.
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path);
+    file.is_ok_and(|mut file| file.read_exact(&mut magic).is_ok())
         && u32::from_le_bytes(magic) == MAGIC
 }
 

@@ -793,6 +793,14 @@ fn help_that_is_not_written_is_an_error() {
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
         assert!(text(&output.stderr).contains("No space left on device"));
     }
+    // A wrong command line is one, whether that can be said or not.
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let status = Command::new(env!("CARGO_BIN_EXE_usertrace"))
+        .arg("--bogus")
+        .stderr(full)
+        .status()
+        .unwrap();
+    assert_eq!(status.code(), Some(2));
     let output = usertrace(&["view", "--help"], Path::new("/"));
     assert_eq!(output.status.code(), Some(0));
     assert!(text(&output.stdout).contains("Usage: usertrace view"));

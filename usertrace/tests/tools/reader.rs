@@ -658,10 +658,20 @@ fn f4_streams_without_metadata_are_told() {
     );
     let error = Reader::open(std::slice::from_ref(&alone), Selection::default()).unwrap_err();
     assert!(matches!(error, Problem::NoMetadata { path } if path == alone));
-    // Other files are nobody's streams.
+    // Other files are nobody's streams, and those with other names are not even opened.
+    let no_trace = || {
+        let error = Reader::open(std::slice::from_ref(&alone), Selection::default()).unwrap_err();
+        assert!(matches!(error, Problem::NoTrace { .. }), "{error}");
+    };
     fs::write(alone.join("main_0"), "no stream").unwrap();
-    let error = Reader::open(&[alone], Selection::default()).unwrap_err();
-    assert!(matches!(error, Problem::NoTrace { .. }));
+    no_trace();
+    fs::remove_file(alone.join("main_0")).unwrap();
+    for name in ["trace_pipe", "main", "main_0x"] {
+        fs::copy(&stream, alone.join(name)).unwrap();
+    }
+    // To open it would wait for a writer.
+    nix::unistd::mkfifo(&alone.join("main_1"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    no_trace();
 }
 
 /// F4: who reads a trace in a terminal is not at the mercy of who has written it.

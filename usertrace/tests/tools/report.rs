@@ -673,6 +673,21 @@ fn c7_the_command_says_how_it_ended() {
         0,
         "events of 1 process",
     );
+    // An old page stays if a new one cannot be written.
+    let before = fs::read(path.join("x.html")).unwrap();
+    let limited = "trap '' XFSZ; ulimit -f 1; exec \"$0\" report -o x.html .";
+    let output = Command::new("sh")
+        .args(["-c", limited, env!("CARGO_BIN_EXE_usertrace")])
+        .current_dir(path)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = text(&output.stderr);
+    assert!(
+        stderr.contains("cannot write x.html: File too large"),
+        "{stderr}"
+    );
+    assert_eq!(fs::read(path.join("x.html")).unwrap(), before);
     fs::create_dir(path.join("d.html")).unwrap();
     ends(
         &["-o", "d.html", "."],

@@ -1,9 +1,11 @@
-//! Where a command puts what it was asked for.
+//! The file, device, pipe or standard output that a command writes its result to.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::Path;
+
+use tempfile::NamedTempFile;
 
 /// Puts what `write` writes at `path`, or on standard output if that is "-". Returns how many bytes there were.
 ///
@@ -21,31 +23,42 @@ pub(crate) fn fill(
         return stream(io::stdout().lock(), write);
     }
     match fs::metadata(path) {
-        Ok(there) if there.is_file() => {
-            // Where links lead to.
-            let path = fs::canonicalize(path)?;
-            let new = beside(&path);
-            match new {
-                // A file may be written where no other one may be made.
-                Err(error) if is_refused(&error) => stream(File::create(&path)?, write),
-                new => {
-                    let new = new?;
-                    new.as_file()
-                        .set_permissions(Permissions::from_mode(there.mode()))?;
-                    // Only root can give files away; others own what they replace.
-                    let _ = fchown(new.as_file(), Some(there.uid()), Some(there.gid()));
-                    replace(new, &path, write)
-                }
-            }
-        }
+        Ok(there) if there.is_file() => replace(path, &there, write),
         Ok(_) => stream(OpenOptions::new().write(true).open(path)?, write),
-        Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => {
-            replace(beside(path)?, path, write)
-        }
         // A link to nothing: the file is made where it leads to.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => stream(File::create(path)?, write),
+        Err(_) if path.is_symlink() => stream(File::create(path)?, write),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // As for any new file: the umask takes from this.
+            let mut new = beside(path, 0o666)?;
+            let len = stream(new.as_file_mut(), write)?;
+            new.persist(path)?;
+            Ok(len)
+        }
         Err(error) => Err(error),
     }
+}
+
+/// Replaces a file.
+fn replace(
+    path: &Path,
+    there: &fs::Metadata,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<u64> {
+    // Where links lead to.
+    let path = fs::canonicalize(path)?;
+    // Until it is whole, for nobody else.
+    let mut new = match beside(&path, 0o600) {
+        // A file may be written where no other one may be made.
+        Err(error) if is_refused(&error) => return stream(File::create(&path)?, write),
+        new => new?,
+    };
+    let len = stream(new.as_file_mut(), write)?;
+    // Only root can give files away; others own what they replace.
+    let _ = fchown(new.as_file(), Some(there.uid()), Some(there.gid()));
+    new.as_file()
+        .set_permissions(Permissions::from_mode(there.mode() & 0o777))?;
+    new.persist(&path)?;
+    Ok(len)
 }
 
 fn is_refused(error: &io::Error) -> bool {
@@ -56,41 +69,21 @@ fn is_refused(error: &io::Error) -> bool {
 }
 
 /// A new file in the same directory, removed when it is dropped.
-fn beside(path: &Path) -> io::Result<tempfile::NamedTempFile> {
+fn beside(path: &Path, mode: u32) -> io::Result<NamedTempFile> {
     let parent = path.parent().filter(|parent| *parent != Path::new(""));
     tempfile::Builder::new()
         .prefix(".usertrace-")
-        // As for any new file: the umask takes from this.
-        .permissions(Permissions::from_mode(0o666))
+        .permissions(Permissions::from_mode(mode))
         .tempfile_in(parent.unwrap_or(Path::new(".")))
 }
 
-fn replace(
-    mut new: tempfile::NamedTempFile,
-    path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> io::Result<u64> {
-    let len = buffered(new.as_file_mut(), write)?;
-    new.persist(path)?;
-    Ok(len)
-}
-
-/// Writes to what cannot be replaced.
+/// Writes to what is open.
 fn stream(to: impl Write, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<u64> {
-    match buffered(to, write) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
-        written => written,
-    }
-}
-
-fn buffered(
-    to: impl Write,
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> io::Result<u64> {
     let mut counter = Counter(BufWriter::with_capacity(1 << 20, to), 0);
-    write(&mut counter)?;
-    counter.flush()?;
-    Ok(counter.1)
+    match write(&mut counter).and_then(|()| counter.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(counter.1),
+    }
 }
 
 /// Counts what goes through it.
@@ -139,6 +132,15 @@ mod tests {
         put(&path, "second").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "second");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
+        // Nobody may read what is to be secret, as long as it is written either.
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        let written = fill(&path, |_| {
+            for entry in fs::read_dir(&directory)? {
+                assert_eq!(entry?.metadata()?.mode() & 0o077, 0);
+            }
+            Ok(())
+        });
+        assert_eq!(written.unwrap(), 0);
         fails(&directory.path().join("another"));
         // No part of anything is left.
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);

@@ -93,15 +93,14 @@ fn main() -> ExitCode {
 
 /// Prints help, or what is wrong with the command line.
 fn tell(said: &clap::Error) -> ExitCode {
-    let printed = said.print().and_then(|()| io::stdout().flush());
-    match printed {
-        // Who reads it has read enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => {
+    let status = u8::try_from(said.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
+    match said.print().and_then(|()| io::stdout().flush()) {
+        // What goes to standard error, nobody has to read; and who reads help may have read enough.
+        Err(error) if !said.use_stderr() && error.kind() != io::ErrorKind::BrokenPipe => {
             output::say(format_args!("cannot write to standard output: {error}"));
             ExitCode::FAILURE
         }
-        Ok(()) => u8::try_from(said.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from),
+        _ => status,
     }
 }
 

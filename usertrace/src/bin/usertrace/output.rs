@@ -117,15 +117,11 @@ impl Directory {
             });
         }
         let mut names = names("");
-        let mut made = || {
-            let path = names.next().unwrap_or_default();
-            let made = fs::create_dir(&path);
-            (path, made)
-        };
         loop {
-            match made() {
-                (_, Err(error)) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                (path, made) => {
+            let path = names.next().unwrap_or_default();
+            match fs::create_dir(&path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => {
                     made.with_context(|| format!("cannot make {}", path.display()))?;
                     return Ok(Self {
                         path,

@@ -9,7 +9,6 @@ use std::panic;
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::output;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal};
@@ -17,6 +16,8 @@ use nix::sys::signal::{raise, sigaction, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
 use nix::unistd::read;
+
+use crate::output;
 
 /// Another screen, no cursor, and lines that are too long are cut.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
