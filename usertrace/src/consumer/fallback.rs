@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
@@ -19,7 +19,7 @@ use super::record::{OutputError, create_output, exit_status, kernel_events, syst
 use super::signals::{Came, Signals};
 use super::{KernelEvents, Limits, Options, RecordError, Recording, SessionSummary};
 use crate::ctf::Version;
-use crate::runtime::{RUNNING, parse_summary};
+use crate::runtime::{Failures, RUNNING, parse_summary};
 
 /// Milliseconds between two looks whether the daemons are done.
 const WAIT: u16 = 5;
@@ -43,7 +43,13 @@ pub fn record_fallback(options: &Options) -> Result<Recording, RecordError> {
     create_output(&options.output).map_err(&output_error)?;
     let directory = fs::canonicalize(&options.output).map_err(&output_error)?;
     let path = directory.join(RUNNING);
-    let running = File::create_new(&path).map_err(&output_error)?;
+    let mut running = File::create_new(&path).map_err(&output_error)?;
+    let begun = running.write_all(Failures::default().line().as_bytes());
+    if let Err(error) = begun {
+        let _ = fs::remove_file(&path);
+        let _ = fs::remove_dir(&directory);
+        return Err(output_error(error).into());
+    }
     let signals = Signals::new().map_err(system("take signals"))?;
     let mut command = Command::new(program);
     command.args(arguments);
@@ -99,8 +105,9 @@ pub fn record_fallback(options: &Options) -> Result<Recording, RecordError> {
     if status.is_some() {
         wait_for_daemons(&running, &signals)?;
     }
-    let session = summary(&directory, &path).map_err(&output_error)?;
+    let (session, incomplete) = summary(&directory, &path).map_err(&output_error)?;
     Ok(Recording {
+        incomplete,
         trace: options.trace.clone(),
         directory: options.output.clone(),
         exit_status: status.map(exit_status),
@@ -178,18 +185,40 @@ fn wait_for_daemons(running: &File, signals: &Signals) -> Result<(), RecordError
 }
 
 /// What the daemons have told of each process, and what went wrong.
-fn summary(directory: &Path, running: &Path) -> io::Result<SessionSummary> {
+fn summary(directory: &Path, running: &Path) -> io::Result<(SessionSummary, usize)> {
     let told = fs::read_to_string(running)?;
-    // A daemon that took the place of another one may have told it again.
-    let processes: BTreeMap<_, _> = told
+    let failures = told.lines().next().and_then(Failures::parse);
+    let failures = failures.unwrap_or_default();
+    let mut processes = BTreeMap::new();
+    for summary in told
         .lines()
         .filter_map(|line| parse_summary(directory, line))
-        .map(|summary| (summary.process, summary))
-        .collect();
+    {
+        // A daemon that took the place of another one may have told it again.
+        processes.insert((summary.process, summary.pid), summary);
+    }
     fs::remove_file(running)?;
     let log = fs::read_to_string(directory.join("usertrace.log")).unwrap_or_default();
-    Ok(SessionSummary {
+    let mut problems: Vec<_> = log.lines().map(str::to_owned).collect();
+    if failures.processes > 0 {
+        problems.push(format!(
+            "cannot write to \"{}\": {}; the traces of {} {} are incomplete or missing: {} bytes \
+             stayed in the rings, and {} events were discarded",
+            directory.display(),
+            io::Error::from_raw_os_error(failures.errno),
+            failures.processes,
+            if failures.processes == 1 {
+                "process"
+            } else {
+                "processes"
+            },
+            failures.bytes,
+            failures.lost
+        ));
+    }
+    let session = SessionSummary {
         processes: processes.into_values().collect(),
-        problems: log.lines().map(str::to_owned).collect(),
-    })
+        problems,
+    };
+    Ok((session, failures.processes as usize))
 }

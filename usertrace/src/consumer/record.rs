@@ -84,6 +84,8 @@ pub struct Recording {
     /// Its processes.
     #[serde(flatten)]
     pub session: SessionSummary,
+    /// Processes whose traces could not be written to their end.
+    pub incomplete: usize,
     /// The kernel's own events, if they were asked for.
     pub kernel: Option<KernelSummary>,
 }
@@ -326,6 +328,8 @@ fn record_to(
         },
         seconds,
         session,
+        // What there is no room for is an error.
+        incomplete: 0,
         kernel,
     })
 }

@@ -28,6 +28,7 @@ mod process;
 mod stream;
 mod trace;
 mod tsdl;
+pub(crate) mod unfinished;
 mod version;
 
 pub use clock::Clock;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::metadata::{EventClass, Metadata, StreamClass};
 use super::stream::{Fault, MAGIC, NextPacket, Stream};
-use super::{Problem, Selection};
+use super::{Problem, Selection, completion};
 use crate::consumer::finished;
 use crate::ctf::RECORD_SEPARATOR;
 
@@ -398,6 +398,14 @@ impl Reader {
     }
 
     fn add_trace(&mut self, directory: PathBuf, canonical: PathBuf) {
+        if !self.follows
+            && let Some(why) = completion::wait(&directory)
+        {
+            self.say(Problem::Incomplete {
+                path: directory.clone(),
+                why,
+            });
+        }
         let trace = match Trace::open(directory, self.traces.len(), &self.selection) {
             Ok(trace) => trace,
             // It may be whole the next time.

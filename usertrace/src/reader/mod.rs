@@ -18,6 +18,7 @@
 //! # Ok::<(), Problem>(())
 //! ```
 
+mod completion;
 mod declared;
 mod fragments;
 mod merge;
@@ -121,6 +122,18 @@ pub enum Problem {
         /// The directory.
         path: PathBuf,
     },
+    /// Whoever wrote a trace has ended before all was written.
+    #[error(
+        "{}: this trace is incomplete: its end is missing{}",
+        path.display(),
+        because(why)
+    )]
+    Incomplete {
+        /// The directory.
+        path: PathBuf,
+        /// Why; empty if that is not known.
+        why: String,
+    },
     /// Metadata that usertrace has not written.
     #[error(
         "{}, line {line}: {what}; only what usertrace writes is read here, babeltrace2 reads other traces",
@@ -162,6 +175,14 @@ pub enum Problem {
         /// The line in it.
         line: usize,
     },
+}
+
+/// The reason, if there is one, behind what it is the reason of.
+fn because(why: &str) -> String {
+    match why {
+        "" => String::new(),
+        why => format!(" ({})", crate::printable::printable(why)),
+    }
 }
 
 impl Problem {

@@ -54,6 +54,11 @@ fn variable(name: &CStr) -> Option<&'static [u8]> {
     }
 }
 
+/// `USERTRACE_QUIET=1`: nothing is said on standard error.
+pub(super) fn is_quiet() -> bool {
+    variable(c"USERTRACE_QUIET") == Some(b"1")
+}
+
 /// `USERTRACE_BACKEND`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Backend {

@@ -13,6 +13,8 @@
 //! record into a slot that has another trace by then.
 
 mod cmdline;
+#[cfg(feature = "fast")]
+mod complaint;
 pub(crate) mod env;
 #[cfg(feature = "fast")]
 mod fast;
@@ -63,7 +65,7 @@ const FAST_LEN: usize = 0;
 pub(crate) use self::fast::{DAEMON, clock_sync};
 #[cfg(feature = "fast")]
 #[doc(hidden)]
-pub use self::fast::{RUNNING, parse_summary};
+pub use self::fast::{Failures, RUNNING, parse_summary};
 pub use self::info::{BadArea, Told};
 pub use self::kernel::Kernel;
 pub use self::loaded::{Declared, callsites};
@@ -512,6 +514,7 @@ pub fn report() -> Report {
             output: fast.directory().map(std::path::Path::to_owned),
             daemons: fast.daemons(),
             error: fast.error(),
+            limited: fast.limited(),
             ..report
         };
     }

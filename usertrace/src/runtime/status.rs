@@ -46,8 +46,6 @@ pub enum NoFallback {
     NotBuilt,
     /// The program was given more rights than whoever set its environment has.
     Secure,
-    /// It had more than one thread already.
-    Threads,
     /// No ring has the sizes that the environment asks for.
     Sizes,
     /// The current directory has no name.
@@ -67,7 +65,6 @@ impl fmt::Display for NoFallback {
         match self {
             Self::NotBuilt => f.write_str("this program was built without it"),
             Self::Secure => f.write_str("this program has more rights than who started it"),
-            Self::Threads => f.write_str("the program had threads already"),
             Self::Sizes => f.write_str("no ring has such a size"),
             Self::Directory => f.write_str("the current directory has no name"),
             Self::Filter(word) => {
@@ -147,8 +144,8 @@ pub struct Report {
     pub daemons: [u32; 2],
     /// Fallback: why the traces cannot be written at present.
     pub error: Option<Errno>,
-    /// Kernel: `RLIMIT_AS` leaves so many bytes for the rings of a trace; nothing if it has no
-    /// influence.
+    /// `RLIMIT_AS` leaves so many bytes of address space: with the kernel for the rings of a trace,
+    /// with the fallback for those of all processes. Nothing if it has no influence.
     pub limited: Option<u64>,
 }
 
@@ -174,6 +171,9 @@ impl fmt::Display for Report {
             None => f.write_str(", to nowhere")?,
         }
         write!(f, ", by {} and {}", self.daemons[0], self.daemons[1])?;
+        if let Some(len) = self.limited {
+            write!(f, ", rings limited to {len} bytes by RLIMIT_AS")?;
+        }
         match &self.error {
             Some(error) => write!(f, ", at present not: {error}"),
             None => Ok(()),

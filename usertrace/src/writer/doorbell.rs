@@ -1,6 +1,7 @@
 //! How writers wake a reader that sleeps until there is something to read.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use super::channel::Mode;
 
@@ -17,6 +18,8 @@ pub struct Doorbell {
     pub sleeping: AtomicU32,
     /// Not 0: there is no reader, and nobody must wait for one.
     pub gone: AtomicU32,
+    /// Not 0: the reader cannot store what it would read at present, and nobody must wait until it can.
+    pub stuck: AtomicU32,
     /// The reader's processes, as robust futexes: the kernel says here when one died. 0: it does not tell. Any of them
     /// replaces the other one.
     pub readers: [AtomicU32; 2],
@@ -36,6 +39,11 @@ impl Doorbell {
                 .readers
                 .iter()
                 .all(|reader| reader.load(Ordering::Relaxed) & libc::FUTEX_OWNER_DIED != 0)
+    }
+
+    /// A writer that waits for this reader can expect room.
+    pub(crate) fn makes_room(&self) -> bool {
+        !self.is_deserted() && self.stuck.load(Ordering::Relaxed) == 0
     }
 
     /// Tells the reader that there is something. Async-signal-safe; leaves `errno` alone.
@@ -76,6 +84,24 @@ pub fn wake(futex: &AtomicU32, at_most: u32) {
             futex.as_ptr() as usize,
             libc::FUTEX_WAKE as usize,
             at_most as usize,
+        );
+    }
+}
+
+/// Sleeps on a futex that processes share, for a while, if it has this value.
+pub fn sleep(futex: &AtomicU32, value: u32, at_most: Duration) {
+    let at_most = libc::timespec {
+        tv_sec: at_most.as_secs() as libc::time_t,
+        tv_nsec: at_most.subsec_nanos().into(),
+    };
+    // SAFETY: the kernel reads the futex and the time, and writes nothing.
+    unsafe {
+        syscalls::raw::syscall4(
+            syscalls::Sysno::futex as usize,
+            futex.as_ptr() as usize,
+            libc::FUTEX_WAIT as usize,
+            value as usize,
+            &raw const at_most as usize,
         );
     }
 }

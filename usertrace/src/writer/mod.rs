@@ -42,7 +42,7 @@ pub(crate) use self::thread::{
 };
 
 pub use self::channel::{BadGeometry, Channel, Geometry, Mode, Protocol, Scope, Visits};
-pub use self::doorbell::{Doorbell, wake};
+pub use self::doorbell::{Doorbell, sleep, wake};
 pub use self::payload::Cursor;
 pub use self::prefault::Prefault;
 pub use self::rseq::{NoRseq, Rseq};

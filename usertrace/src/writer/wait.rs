@@ -9,11 +9,11 @@
 //! the kernel's pages has no futex, so a writer looks again and again.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::channel::{Channel, Control, Mode, Ring};
-use super::doorbell::Doorbell;
+use super::doorbell::{Doorbell, sleep};
 use super::shared::Waited;
 use super::thread;
 use crate::runtime;
@@ -97,7 +97,7 @@ pub(super) fn wait_a_moment(channel: &Channel, index: u32) -> Waited {
 fn may_wait(channel: &Channel, index: u32) -> Option<Ring<'_>> {
     let ring = channel.ring_at(index)?;
     let there = match ring.doorbell {
-        Some(doorbell) => !doorbell.is_deserted(),
+        Some(doorbell) => doorbell.makes_room(),
         // Relaxed: the kernel keeps the number for this alone.
         None => channel.buffer().is_some() && ring.control.readers.load(Ordering::Relaxed) != 0,
     };
@@ -132,25 +132,7 @@ fn sleep_on(control: &Control, doorbell: &Doorbell, consumed: u64) {
     // somebody waits, or this sees that it has read.
     control.waiters.fetch_add(1, Ordering::SeqCst);
     if control.consumed.load(Ordering::SeqCst) == consumed {
-        sleep(control.consumed_low(), consumed as u32);
+        sleep(control.consumed_low(), consumed as u32, PATIENCE);
     }
     control.waiters.fetch_sub(1, Ordering::Relaxed);
-}
-
-/// Sleeps on a futex that processes share, if it has a value.
-fn sleep(futex: &AtomicU32, value: u32) {
-    let patience = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: PATIENCE.subsec_nanos().into(),
-    };
-    // SAFETY: the kernel reads the futex and the time, and writes nothing.
-    unsafe {
-        syscalls::raw::syscall4(
-            syscalls::Sysno::futex as usize,
-            futex.as_ptr() as usize,
-            libc::FUTEX_WAIT as usize,
-            value as usize,
-            &raw const patience as usize,
-        );
-    }
 }

@@ -2,9 +2,12 @@
 //!
 //! Each test runs this very executable once more as a program that is traced, and reads what the daemons wrote.
 
+mod containers;
 mod contexts;
 mod daemons;
+mod disk;
 mod fields;
+mod filter;
 mod kills;
 mod output;
 mod processes;
@@ -12,6 +15,7 @@ mod programs;
 mod run;
 mod trace;
 mod unnoticed;
+mod unwritable;
 mod victims;
 
 #[path = "../support/babeltrace.rs"]
@@ -48,6 +52,7 @@ fn main() -> ExitCode {
     let trials = trials![
         processes::ready_before_main,
         processes::threads_have_streams,
+        processes::threads_before_the_library,
         processes::rings_of_threads_are_used_again,
         processes::children_have_traces_of_their_own,
         processes::children_without_handlers,
@@ -59,10 +64,21 @@ fn main() -> ExitCode {
         processes::without_descriptors,
         processes::without_permissions,
         processes::filtered_calls,
+        processes::children_that_live_for_a_moment,
+        processes::those_for_whom_there_is_no_room_are_told,
+        processes::a_limit_of_address_space,
+        containers::process_1_ends_when_its_trace_is_written,
+        containers::process_1_is_recorded,
+        containers::children_in_other_namespaces,
+        containers::a_subreaper_waits_for_its_own_children,
+        unwritable::blocking_ends_where_nothing_can_be_written,
+        unwritable::daemons_below_a_filter,
+        unwritable::a_recording_without_room_fails,
         unnoticed::surroundings_are_the_same,
         unnoticed::the_daemons_are_apart,
         output::nothing_is_made_for_nothing,
         output::files_come_with_the_first_switch,
+        output::what_a_program_wrote_is_there_when_it_has_ended,
         output::null_output,
         output::each_thread_has_a_file_of_its_own,
         output::pages_that_were_asked_for,

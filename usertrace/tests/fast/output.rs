@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 
 use super::babeltrace;
+use super::disk::Disk;
 use super::run::Run;
 use super::trace;
 use super::wait::until;
@@ -79,6 +80,22 @@ pub(crate) fn files_come_with_the_first_switch() {
         drop(child.stdin.take());
         assert!(child.wait().unwrap().success());
         assert_eq!(run.trace().threads()[&1], [0, 1, 2]);
+    }
+}
+
+/// Who waits for a program finds all that it wrote, also where nobody waits for the daemons.
+pub(crate) fn what_a_program_wrote_is_there_when_it_has_ended() {
+    for mode in ["discard", "overwrite", "block"] {
+        for _ in 0..20 {
+            let run = Run::new();
+            fs::remove_file(run.path().join(".running")).unwrap();
+            run.success("fork", &[("USERTRACE_MODE", mode)]);
+            let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_usertrace"));
+            let output = command.arg("view").arg(run.path()).output().unwrap();
+            super::run::assert_success(output.status, &output.stderr);
+            let text = String::from_utf8(output.stdout).unwrap();
+            assert_eq!(text.lines().count(), 4005, "{mode}");
+        }
     }
 }
 
@@ -258,24 +275,16 @@ pub(crate) fn a_full_disk() {
     if unsafe { libc::geteuid() } != 0 {
         return;
     }
-    let disk = run.path().join("disk");
-    fs::create_dir(&disk).unwrap();
-    let mount = |arguments: &[&str]| {
-        let status = std::process::Command::new("mount")
-            .args(arguments)
-            .arg(&disk)
-            .status();
-        status.is_ok_and(|status| status.success())
-    };
-    if !mount(&["-t", "tmpfs", "-o", "size=64k", "none"]) {
+    let Some(disk) = Disk::new(&run, "64k") else {
         return;
-    }
+    };
+    let disk = disk.path();
     let mut child = run.start("switches", &[("USERTRACE_OUTPUT", disk.to_str().unwrap())]);
     fs::write(disk.join("other"), vec![0; 128 << 10]).unwrap_err();
     tell(&mut child, b'e');
     tell(&mut child, b's');
     until("the daemons begin to write", || {
-        disk.join("usertrace.log").exists() || trace::directories(&disk).len() == 1
+        disk.join("usertrace.log").exists() || trace::directories(disk).len() == 1
     });
     std::thread::sleep(std::time::Duration::from_millis(50));
     fs::remove_file(disk.join("other")).unwrap();
@@ -284,18 +293,13 @@ pub(crate) fn a_full_disk() {
     assert!(child.wait().unwrap().success());
     let mut events = 0;
     until("both events are written", || {
-        events = trace::directories(&disk)
+        events = trace::directories(disk)
             .iter()
             .filter(|directory| is_there(directory))
             .map(|directory| trace::read_so_far(directory).events.len())
             .sum();
         events == 2
     });
-    let unmounted = std::process::Command::new("umount")
-        .arg("-l")
-        .arg(&disk)
-        .status();
-    assert!(unmounted.unwrap().success());
 }
 
 /// The command does all of it on such a kernel, and says what there is.

@@ -1,6 +1,7 @@
 //! Programs that fork, execute, end and change what they may do: nothing that was committed is lost.
 
 use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use super::babeltrace;
@@ -48,6 +49,23 @@ pub(crate) fn threads_have_streams() {
         }
         let read = babeltrace::read(run.path());
         assert_eq!((read.lines.len(), read.discarded), (4000, 0));
+    }
+}
+
+/// A program may have threads, which may hold any lock, when the library is set up.
+pub(crate) fn threads_before_the_library() {
+    for _ in 0..20 {
+        let run = Run::new();
+        run.success("threads_before", &[]);
+        let found = all_threads(&run);
+        assert_eq!(found.len(), 5);
+        assert_eq!(
+            found
+                .iter()
+                .map(|(_, numbers)| numbers.len())
+                .sum::<usize>(),
+            4010
+        );
     }
 }
 
@@ -225,4 +243,59 @@ pub(crate) fn filtered_calls() {
         assert!(command.status().unwrap().success());
         assert_eq!(run.trace().threads()[&1], numbers(0..10));
     }
+}
+
+/// Slots are freed more slowly than such children come and go: these wait for one.
+pub(crate) fn children_that_live_for_a_moment() {
+    for mode in ["discard", "block"] {
+        let run = Run::new();
+        run.success("burst", &[("USERTRACE_MODE", mode)]);
+        let threads: Vec<u32> = all_threads(&run)
+            .into_iter()
+            .map(|(thread, _)| thread)
+            .collect();
+        assert_eq!(threads, (0..=300).collect::<Vec<u32>>(), "{mode}");
+        assert!(!run.path().join("usertrace.log").exists());
+    }
+}
+
+/// There are slots for 64 processes of a family at once.
+pub(crate) fn those_for_whom_there_is_no_room_are_told() {
+    let run = Run::new();
+    assert_eq!(run.success("crowd", &[]), "7\n");
+    assert_eq!(run.directories().len(), 64);
+    let log = std::fs::read_to_string(run.path().join("usertrace.log")).unwrap();
+    assert!(log.contains(": 7 processes were not traced"), "{log}");
+}
+
+/// The rings take an eighth of it at most, and the report says so.
+pub(crate) fn a_limit_of_address_space() {
+    for limit in [400 << 20, 64 << 20] {
+        let run = Run::new();
+        let mut command = run.command("address_space", &[]);
+        // SAFETY: a system call, between `fork` and `exec`.
+        unsafe {
+            command.pre_exec(move || {
+                let limit = libc::rlimit {
+                    rlim_cur: limit,
+                    rlim_max: limit,
+                };
+                match libc::setrlimit(libc::RLIMIT_AS, &raw const limit) {
+                    0 => Ok(()),
+                    _ => Err(std::io::Error::last_os_error()),
+                }
+            });
+        }
+        let output = command.output().unwrap();
+        assert_success(output.status, &output.stderr);
+        let text = String::from_utf8(output.stdout).unwrap();
+        let (len, report) = text.split_once(' ').unwrap();
+        let len: u64 = len.parse().unwrap();
+        assert!(len > 0 && len <= limit / 8, "{text}");
+        let expected = format!("rings limited to {len} bytes by RLIMIT_AS");
+        assert!(report.contains(&expected), "{text}");
+        assert_eq!(run.trace().events.len(), 10);
+    }
+    let run = Run::new();
+    assert!(!run.success("report", &[]).contains("RLIMIT_AS"));
 }

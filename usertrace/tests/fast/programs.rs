@@ -8,6 +8,8 @@ use usertrace::fake::process::{child, wait};
 use usertrace::runtime::{Backend, report};
 use usertrace::{Outcome, Status, event};
 
+use super::filter;
+
 usertrace::tracepoint! {
     /// One of many.
     mod numbered {
@@ -17,6 +19,24 @@ usertrace::tracepoint! {
         fields: { thread: u32, n: u64 },
     }
 }
+
+/// Threads that run, and use the allocator, before the library is set up.
+#[used]
+#[unsafe(link_section = ".init_array.00100")]
+static WITH_THREADS: extern "C" fn() = {
+    extern "C" fn early() {
+        if std::env::var_os(super::run::VARIABLE).is_some_and(|name| name == "threads_before") {
+            for _ in 0..4 {
+                std::thread::spawn(|| {
+                    loop {
+                        std::hint::black_box(vec![0u8; 1 << 12]);
+                    }
+                });
+            }
+        }
+    }
+    early
+};
 
 /// Programs by their names.
 pub(crate) const ALL: &[(&str, fn())] = &[
@@ -32,6 +52,10 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("surroundings", surroundings),
     ("threads", threads),
     ("many_threads", many_threads),
+    ("threads_before", || {
+        threads();
+        assert_eq!(wait(child(|| assert_eq!(write(9, 0..10), 0))), 0);
+    }),
     ("fork", fork),
     ("fork_without_handlers", fork_without_handlers),
     ("first_thread_ends", first_thread_ends),
@@ -50,6 +74,12 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("told", told),
     ("steps", steps),
     ("flood", flood),
+    ("events", events),
+    ("burst", burst),
+    ("crowd", crowd),
+    ("namespaces", namespaces),
+    ("waits_for_all", waits_for_all),
+    ("address_space", address_space),
     ("much", much),
     ("signal_forks", signal_forks),
     ("victims", super::victims::serve),
@@ -335,61 +365,10 @@ fn no_files() {
 fn seccomp() {
     let errno: u32 = std::env::var("ERRNO").unwrap().parse().unwrap();
     write(1, 0..10);
-    refuse_new_calls(errno);
+    filter::refuse_new_calls(errno);
     write(1, 10..20_000);
     child_of_nothing();
     assert_eq!(usertrace::switch(), Ok(()));
-}
-
-/// A filter for `seccomp`: lets pass what every program needs; `errno` for the rest.
-fn refuse_new_calls(errno: u32) {
-    let allowed = [
-        libc::SYS_read,
-        libc::SYS_write,
-        libc::SYS_exit,
-        libc::SYS_exit_group,
-        libc::SYS_rt_sigreturn,
-        libc::SYS_rt_sigprocmask,
-        libc::SYS_brk,
-        libc::SYS_mmap,
-        libc::SYS_munmap,
-        libc::SYS_mprotect,
-        libc::SYS_clone,
-        libc::SYS_wait4,
-        libc::SYS_getpid,
-        libc::SYS_gettid,
-        libc::SYS_futex,
-        libc::SYS_set_robust_list,
-        libc::SYS_sigaltstack,
-        libc::SYS_madvise,
-    ];
-    let statement = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter {
-        code: code as u16,
-        jt,
-        jf,
-        k,
-    };
-    let (load, equal, ret) = (0x20, 0x15, 0x06);
-    let mut filter = vec![statement(load, 0, 0, 0)];
-    let count = allowed.len();
-    for (n, number) in allowed.into_iter().enumerate() {
-        filter.push(statement(equal, (count - n) as u8, 0, number as u32));
-    }
-    filter.push(statement(ret, 0, 0, libc::SECCOMP_RET_ERRNO | errno));
-    filter.push(statement(ret, 0, 0, libc::SECCOMP_RET_ALLOW));
-    let program = libc::sock_fprog {
-        len: filter.len() as u16,
-        filter: filter.as_mut_ptr(),
-    };
-    // SAFETY: a filter of that length.
-    unsafe {
-        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        let mode = libc::SECCOMP_MODE_FILTER;
-        assert_eq!(
-            libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program, 0, 0),
-            0
-        );
-    }
 }
 
 fn chroot() {
@@ -501,6 +480,103 @@ fn flood() {
             .sum()
     });
     println!("{lost}");
+}
+
+/// Writes each event once, and prints how many were lost.
+fn events() {
+    let lost = (0..200_000)
+        .filter(|&n| write_one(1, n) == Outcome::Lost)
+        .count();
+    println!("{lost}");
+}
+
+/// Children that live for a moment, one after the other.
+fn burst() {
+    write(0, 0..1);
+    for n in 1..=300 {
+        assert_eq!(
+            wait(child(|| assert_eq!(write_one(n, 0), Outcome::Recorded))),
+            0
+        );
+    }
+}
+
+/// More children at once than can be traced. Prints how many were not.
+fn crowd() {
+    write(0, 0..1);
+    let mut ends = [0; 2];
+    // SAFETY: the kernel writes two descriptors.
+    assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+    let one = || {
+        child(|| {
+            let off = write_one(1, 0) == Outcome::Off;
+            let mut byte = 0u8;
+            // SAFETY: descriptors and memory of this process's own.
+            unsafe {
+                libc::close(ends[1]);
+                // Until the parent ends.
+                libc::read(ends[0], (&raw mut byte).cast(), 1);
+                libc::_exit(off.into());
+            }
+        })
+    };
+    let children: Vec<_> = (0..70).map(|_| one()).collect();
+    // SAFETY: a descriptor of this process's own.
+    unsafe { libc::close(ends[1]) };
+    let off: c_int = children.into_iter().map(|child| wait(child) >> 8).sum();
+    println!("{off}");
+}
+
+/// Children in a PID namespace of their own, one after the other and one below another.
+fn namespaces() {
+    fn slowly(thread: u32) {
+        for n in 0..50 {
+            write(thread, n..n + 1);
+            // Longer than the daemons take to look whether somebody is gone.
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+    write(1, 0..10);
+    // SAFETY: no memory is involved.
+    assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWPID) }, 0);
+    let first = child(|| {
+        assert_eq!(std::process::id(), 1);
+        assert_eq!(wait(child(|| slowly(20))), 0);
+        slowly(10);
+    });
+    let second = child(|| slowly(11));
+    let third = child(|| slowly(12));
+    for child in [second, third, first] {
+        assert_eq!(wait(child), 0);
+    }
+}
+
+/// Waits for all its children, and prints how many there were.
+fn waits_for_all() {
+    write(1, 0..10);
+    for _ in 0..3 {
+        child(|| ());
+    }
+    // SAFETY: NULL asks for no status.
+    let children =
+        std::iter::from_fn(|| (unsafe { libc::wait(std::ptr::null_mut()) } > 0).then_some(()));
+    println!("{}", children.count());
+    write(1, 10..20);
+}
+
+/// Writes events, and prints the report and the KiB of address space of shared memory.
+fn address_space() {
+    write(1, 0..10);
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let shared = maps
+        .lines()
+        .filter(|line| line.contains("/dev/zero (deleted)"));
+    let len = |line: &str| {
+        let (start, end) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+        let number = |text| usize::from_str_radix(text, 16).unwrap();
+        number(end) - number(start)
+    };
+    println!("{} {}", shared.map(len).sum::<usize>(), report());
 }
 
 /// Prints its daemons, writes many events, and waits until its input ends.

@@ -54,10 +54,14 @@ pub(crate) fn directories(directory: &Path) -> Vec<PathBuf> {
 
 /// What takes the place of the metadata as soon as it is whole.
 const NEW_METADATA: &str = ".metadata.new";
+/// The mark of a trace that is being written.
+const UNFINISHED: &str = ".unfinished";
 
 /// Reads the trace of one process, which is written no more.
 pub(crate) fn read(directory: &Path) -> Trace {
-    assert!(!directory.join(NEW_METADATA).exists());
+    for name in [NEW_METADATA, UNFINISHED] {
+        assert!(!directory.join(name).exists(), "{name}");
+    }
     read_so_far(directory)
 }
 
@@ -74,7 +78,8 @@ pub(crate) fn read_so_far(directory: &Path) -> Trace {
             read_stream(&fs::read(&path).unwrap(), &mut trace);
             trace.streams.push(path);
         } else {
-            assert!(["metadata", NEW_METADATA].contains(&name), "{name}");
+            let known = ["metadata", NEW_METADATA, UNFINISHED];
+            assert!(known.contains(&name), "{name}");
         }
     }
     trace

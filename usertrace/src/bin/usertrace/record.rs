@@ -203,7 +203,8 @@ impl Args {
         }
         if !self.summary.quiet {
             output::report(summary(&recording));
-            if has_program && recording.session.processes.is_empty() {
+            let has_none = recording.session.processes.is_empty() && recording.incomplete == 0;
+            if has_program && has_none {
                 output::say(
                     "nobody wrote an event: are there tracepoints in the program, and does -e name them? --malloc, \
                      --pthread, --dl and --function make events of what programs do that have none",
@@ -214,6 +215,9 @@ impl Args {
             && let Err(error) = output::json(to, &recording)
         {
             output::error(&error);
+            return FAILED.into();
+        }
+        if recording.incomplete > 0 {
             return FAILED.into();
         }
         match recording.exit_status {

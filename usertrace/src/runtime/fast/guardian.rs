@@ -16,7 +16,8 @@ use syscalls::{Errno, Sysno, raw};
 use usertrace_sys::uapi::{LTT_CHANNEL_MAIN, LTT_SCOPE_THREAD};
 
 use super::desk::Begun;
-use super::header::PROCESSES;
+use super::header::{Entry, PROCESSES};
+use super::namespace;
 use super::spawn::{self, pidfd_open};
 use super::worker::{self, Task};
 
@@ -93,7 +94,10 @@ pub(super) fn mark_at_death(word: &AtomicU32) {
 
 /// One process that is watched.
 struct Watched {
+    /// Its id, as its entry has it.
     pid: u32,
+    /// The same here, which differs where it is in a PID namespace of its own.
+    outer: u32,
     /// Readable when it has ended.
     pidfd: Option<OwnedFd>,
     /// Its address space: there is nothing to read there any more when it has executed another program.
@@ -115,7 +119,7 @@ fn stat(path: &str, field: usize) -> Option<String> {
 }
 
 /// No thread of a process runs any more, whether or not its parent has looked at it.
-fn has_ended(pid: u32) -> bool {
+pub(super) fn has_ended(pid: u32) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
         // It has been looked at, or there is no /proc here.
         // SAFETY: no signal is sent.
@@ -173,19 +177,34 @@ fn address_space(pid: u32, pool: Option<&str>) -> Result<Option<File>, Errno> {
 
 impl Watched {
     /// Nothing if it is gone. `pool`: see [`identity`].
-    fn new(pid: u32, known: Option<OwnedFd>, begun: &Begun, pool: Option<&str>) -> Option<Self> {
-        let pidfd = match known.map_or_else(|| pidfd_open(pid), |fd| Ok(fd.into_raw())) {
+    fn new(
+        entry: &Entry,
+        pid: u32,
+        known: Option<OwnedFd>,
+        begun: &Begun,
+        pool: Option<&str>,
+    ) -> Option<Self> {
+        let candidates = namespace::candidates(pid, entry.namespace()).into_iter();
+        // Ids are copied from the memory of programs: the pool's mapping says which one it is.
+        let (outer, maps) = candidates
+            .filter_map(|outer| Some((outer, address_space(outer, pool).ok()?)))
+            .max_by_key(|(_, maps)| maps.is_some())?;
+        let pidfd = match known.map_or_else(|| pidfd_open(outer), |fd| Ok(fd.into_raw())) {
             // SAFETY: just opened, or owned before.
             Ok(fd) => Some(unsafe { OwnedFd::from_raw_fd(fd) }),
             Err(Errno::ESRCH) => return None,
             Err(_) => None,
         };
         // The descriptor is of whoever has the id now: is that who had it?
-        if !begun.is_same(pid, ticks(pid).unwrap_or(0)) {
+        if !begun.is_same(outer, ticks(outer).unwrap_or(0)) {
             return None;
         }
-        let maps = address_space(pid, pool).ok()?;
-        Some(Self { pid, pidfd, maps })
+        Some(Self {
+            pid,
+            outer,
+            pidfd,
+            maps,
+        })
     }
 
     /// Its rings will not change any more. `pool`: look thoroughly, for what does not tell by itself; see [`identity`].
@@ -193,7 +212,7 @@ impl Watched {
         match (&self.pidfd, pool) {
             (Some(pidfd), None) => readable(pidfd.as_raw_fd()),
             (Some(pidfd), Some(pool)) => readable(pidfd.as_raw_fd()) || self.has_left(pool),
-            (None, pool) => has_ended(self.pid) || self.has_left(pool.flatten()),
+            (None, pool) => has_ended(self.outer) || self.has_left(pool.flatten()),
         }
     }
 
@@ -202,7 +221,7 @@ impl Watched {
         let mut byte = [0];
         match &self.maps {
             Some(maps) => matches!(maps.read_at(&mut byte, 0), Ok(0)),
-            None => match address_space(self.pid, pool) {
+            None => match address_space(self.outer, pool) {
                 Ok(maps) => {
                     self.maps = maps;
                     false
@@ -365,7 +384,8 @@ impl Guardian<'_> {
             }
             let known = if slot == 0 { program.take() } else { None };
             let begun = &pool.slot_desk(slot).process;
-            match Watched::new(pid, known, begun, self.pool.as_deref()) {
+            let entry = &pool.header().entries[slot];
+            match Watched::new(entry, pid, known, begun, self.pool.as_deref()) {
                 Some(watched) => {
                     self.watched.insert(slot, watched);
                 }
@@ -406,7 +426,11 @@ impl Guardian<'_> {
     fn tell_gone(&self, slot: usize, pid: u32) {
         // SeqCst: pairs with the worker's load.
         if self.task.pool.desk().gone[slot].swap(pid, Ordering::SeqCst) != pid {
-            self.task.pool.header().doorbell.ring();
+            let header = self.task.pool.header();
+            // SeqCst: either the worker sees the process among those that are gone, and says so
+            // itself, or this comes after what it says.
+            header.leaving.store(1, Ordering::SeqCst);
+            header.doorbell.ring();
         }
     }
 
@@ -453,7 +477,7 @@ impl Guardian<'_> {
     /// Nobody is there, and nobody can come.
     fn is_over(&mut self) -> bool {
         let header = self.task.pool.header();
-        if !header.entries.iter().all(super::header::Entry::is_unused) {
+        if !header.entries.iter().all(Entry::is_unused) {
             self.forks_until = None;
             return false;
         }
@@ -466,7 +490,7 @@ impl Guardian<'_> {
         }
         // SeqCst: whoever takes an entry looks at this afterwards, and either that one sees this, or this sees the entry.
         header.closed.store(1, Ordering::SeqCst);
-        if header.entries.iter().all(super::header::Entry::is_unused) {
+        if header.entries.iter().all(Entry::is_unused) {
             return true;
         }
         header.closed.store(0, Ordering::SeqCst);
@@ -475,6 +499,14 @@ impl Guardian<'_> {
 
     /// Lets the worker end, and ends.
     fn end(&mut self) -> ! {
+        let refused = self.task.pool.header().refused.load(Ordering::Relaxed);
+        if refused != 0 {
+            let slots = self.task.pool.layout().slots;
+            self.task.output.log(&format!(
+                "{refused} processes were not traced: {slots} processes that were forked from each other can be traced at \
+                 once"
+            ));
+        }
         self.task.pool.desk().finish.store(1, Ordering::SeqCst);
         self.task.pool.header().doorbell.ring();
         loop {

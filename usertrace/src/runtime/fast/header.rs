@@ -3,13 +3,47 @@
 //! All of it is atomic, and whatever a traced program may write there harms nothing but its own events (A11).
 
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use usertrace_sys::uapi::LTT_COMM_LEN;
 
-use crate::writer::Doorbell;
+use crate::writer::{Doorbell, sleep, wake};
 
 /// Processes of a pool that can be traced at once: the one that made it, and those that it forked.
 pub(super) const PROCESSES: usize = 64;
+
+/// How the first daemon tells the program that it has left its files and its terminal.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Left {
+    /// Not 0: it has. A futex that processes share.
+    left: AtomicU32,
+    /// Not 0: somebody waits until the daemons have ended, by a file that they hold.
+    awaited: AtomicU32,
+}
+
+impl Left {
+    /// Says so. `awaited`: whether the daemons hold such a file.
+    pub(super) fn tell(&self, awaited: bool) {
+        self.awaited.store(awaited.into(), Ordering::Relaxed);
+        // Pairs with the load in `is_over`: whoever sees this may rely on `awaited`.
+        self.left.store(1, Ordering::Release);
+        wake(&self.left, u32::MAX >> 1);
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.left.load(Ordering::Acquire) != 0
+    }
+
+    /// Waits for a moment.
+    pub(super) fn wait(&self) {
+        sleep(&self.left, 0, Duration::from_millis(20));
+    }
+
+    pub(super) fn is_awaited(&self) -> bool {
+        self.awaited.load(Ordering::Relaxed) != 0
+    }
+}
 
 /// At the start of the pool. Zeros, and the first entry, are how it begins.
 #[derive(Debug)]
@@ -23,10 +57,19 @@ pub(super) struct Header {
     pub(super) closed: AtomicU32,
     /// Forks that began, minus those whose child has arrived here.
     pub(super) forks: AtomicU32,
-    /// Processes for which there was no entry.
+    /// Processes that were not traced, as there was no entry for them.
     pub(super) refused: AtomicU32,
     /// Why the output cannot be written at present: an error number, or 0.
     pub(super) error: AtomicI32,
+    pub(super) left: Left,
+    /// Not 0: processes have ended whose slots the worker has yet to read and free.
+    pub(super) leaving: AtomicU32,
+    /// Grows with each slot that is freed: a futex that processes share.
+    pub(super) freed: AtomicU32,
+    /// How often a process that ends asked for everything to be written.
+    pub(super) asked: AtomicU32,
+    /// Up to which of these requests the worker has tried to: a futex that processes share.
+    pub(super) answered: AtomicU32,
     pub(super) entries: [Entry; PROCESSES],
 }
 
@@ -41,8 +84,11 @@ pub(super) struct Entry {
     comm: [AtomicU64; LTT_COMM_LEN / 8],
     /// How often it asked for what it wrote to be read.
     pub(super) asked: AtomicU32,
-    reserved: AtomicU32,
-    reserved1: AtomicU64,
+    /// Not 0: it ends, and the daemons end with it: its trace is to be completed before.
+    pub(super) ends: AtomicU32,
+    /// Inode of the PID namespace in which the entry's process id holds; 0: that of the daemons.
+    /// [`Self::UNKNOWN`]: another one, and it cannot say which.
+    namespace: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Header>() <= 4096);
@@ -50,6 +96,8 @@ const _: () = assert!(size_of::<Header>() <= 4096);
 impl Entry {
     const LIVE: u64 = 1 << 32;
     const SPENT: u64 = 1 << 33;
+    /// As [`Self::namespace`].
+    pub(super) const UNKNOWN: u64 = u64::MAX;
 
     /// Takes a free entry.
     pub(super) fn claim(&self, pid: u32) -> bool {
@@ -60,8 +108,10 @@ impl Entry {
     }
 
     /// Says that the process is there.
-    pub(super) fn publish(&self, pid: u32, start: u64, comm: [u8; LTT_COMM_LEN]) {
+    pub(super) fn publish(&self, pid: u32, namespace: u64, start: u64, comm: [u8; LTT_COMM_LEN]) {
         self.start.store(start, Ordering::Relaxed);
+        self.namespace.store(namespace, Ordering::Relaxed);
+        self.ends.store(0, Ordering::Relaxed);
         for (word, bytes) in self.comm.iter().zip(comm.chunks_exact(8)) {
             let mut value = [0; 8];
             value.copy_from_slice(bytes);
@@ -94,6 +144,11 @@ impl Entry {
         let state = self.state.load(Ordering::Acquire);
         let used = state != 0 && state != Self::SPENT;
         used.then_some((state as u32, state & Self::LIVE != 0))
+    }
+
+    /// The namespace in which the id of [`Self::process`] holds.
+    pub(super) fn namespace(&self) -> u64 {
+        self.namespace.load(Ordering::Relaxed)
     }
 
     /// Name of the process.

@@ -56,6 +56,20 @@ impl Rings {
     pub(super) fn ring_size(&self) -> usize {
         self.subbuf_size as usize * self.subbuf_count as usize
     }
+
+    /// Halves a ring: fewer sub-buffers first, then smaller ones. Nothing below the smallest ring.
+    fn halved(self) -> Option<Self> {
+        let fewer = Self {
+            subbuf_count: self.subbuf_count / 2,
+            ..self
+        };
+        let smaller = Self {
+            subbuf_size: self.subbuf_size / 2,
+            ..self
+        };
+        let exists = |rings: &Self| Geometry::new(rings.subbuf_size, rings.subbuf_count).is_ok();
+        [fewer, smaller].into_iter().find(exists)
+    }
 }
 
 /// What lies where, as offsets from the start of the pool.
@@ -74,6 +88,26 @@ impl Layout {
             Geometry::new(rings.subbuf_size, rings.subbuf_count).ok()?;
         }
         Some(Self { channels, slots })
+    }
+
+    /// The largest layout with at most `slots` slots and these rings that fits into `len` bytes. Where
+    /// even one slot does not fit, the larger rings shrink. Nothing if the smallest one does not fit.
+    pub(super) fn within(channels: [Rings; CHANNELS], slots: usize, len: usize) -> Option<Self> {
+        let mut layout = Self { channels, slots };
+        while layout.len() > len {
+            if layout.slots > 1 {
+                layout.slots /= 2;
+                continue;
+            }
+            let of_channel = |rings: &Rings| rings.ring_size() * rings.nr_rings as usize;
+            let mut by_size: Vec<&mut Rings> = layout.channels.iter_mut().collect();
+            by_size.sort_by_key(|rings| std::cmp::Reverse(of_channel(rings)));
+            let halved = by_size
+                .into_iter()
+                .find_map(|rings| Some((rings.halved()?, rings)))?;
+            *halved.1 = halved.0;
+        }
+        Some(layout)
     }
 
     pub(super) fn info(&self) -> usize {
@@ -200,6 +234,37 @@ mod tests {
             assert_eq!(end(control.control_offset, 128), main.control_offset);
             assert!(end(main.control_offset, 128) <= layout.control_len() as u64);
         }
+    }
+
+    #[test]
+    fn a_layout_shrinks_to_the_room_that_it_has() {
+        let large = Rings {
+            subbuf_size: 65536,
+            subbuf_count: 16,
+            ..rings(2)
+        };
+        let channels = [large, large];
+        let whole = Layout::new(channels, 64).unwrap();
+        let within = |len| Layout::within(channels, 64, len);
+        assert_eq!(within(usize::MAX).unwrap().len(), whole.len());
+        let mut before = whole.len();
+        for shift in 0..16 {
+            let room = whole.len() >> shift;
+            let Some(layout) = within(room) else {
+                // The smallest rings there are, for one process.
+                let smallest = [rings(2); 2].map(|rings| Rings {
+                    subbuf_count: 2,
+                    ..rings
+                });
+                assert!(room < Layout::new(smallest, 1).unwrap().len());
+                return;
+            };
+            assert!(layout.len() <= room && layout.len() <= before);
+            // Rings are whole as long as there is more than one slot to give away.
+            assert!(layout.slots == 1 || layout.channels == channels);
+            before = layout.len();
+        }
+        unreachable!("every room is enough");
     }
 
     #[test]

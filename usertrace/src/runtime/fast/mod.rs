@@ -18,6 +18,7 @@ mod filter;
 mod guardian;
 mod header;
 mod layout;
+mod namespace;
 mod output;
 mod pool;
 mod spawn;
@@ -29,11 +30,12 @@ pub(crate) use self::clock::sync as clock_sync;
 #[cfg(feature = "tools")]
 pub(crate) use self::spawn::NAME as DAEMON;
 pub use self::spawn::RUNNING;
-pub use self::summary::parse_summary;
+pub use self::summary::{Failures, parse_summary};
 
 use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use syscalls::Errno;
 use usertrace_sys::Update;
@@ -56,14 +58,24 @@ use super::signals::HeldBack;
 use super::status::NoFallback;
 use super::wiped;
 use crate::ctf::Version;
-use crate::writer::{Doorbell, Prefault};
+use crate::writer::{Doorbell, Prefault, sleep};
 
 /// Generation of the only trace.
 const GENERATION: u64 = 1;
 /// Rings of a channel with rings for threads. Threads beyond that share.
 const THREAD_RINGS: u32 = 64;
-/// How many slots to ask for; fewer where address space is limited.
-const SLOTS: [usize; 3] = [PROCESSES, 8, 1];
+/// Which part of the address space that a process may have the pool takes at most.
+const SHARE: u64 = 8;
+/// How long a child waits for a slot while there are processes that have ended and have theirs still.
+const SLOT_PATIENCE: Duration = Duration::from_secs(1);
+/// How long it takes the guardian to notice that a process has ended.
+const NOTICE: Duration = Duration::from_millis(20);
+/// How long a process waits at its end until the daemons have written what it wrote.
+const END_PATIENCE: Duration = Duration::from_secs(2);
+/// The same where nobody writes it after its end.
+const LAST_PATIENCE: Duration = Duration::from_secs(30);
+/// How long to sleep before looking again whether there is still somebody to wait for.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// The fallback, as the runtime sees it.
 #[derive(Debug)]
@@ -78,6 +90,13 @@ pub(super) struct Fast {
     left: AtomicU64,
     /// Not 0: this is not a traced process any more, or about to fork one that is not.
     apart: AtomicU32,
+    /// The PID namespace that this process, or one that it descends from, entered since the daemons
+    /// were started; see [`Entry::namespace`](header::Entry::namespace).
+    namespace: AtomicU64,
+    /// Address space for the rings, in bytes, if `RLIMIT_AS` made it less than was asked for.
+    limited: Option<u64>,
+    /// Nothing is to be said on standard error.
+    quiet: bool,
     prefault: Prefault,
     task: Task,
 }
@@ -97,6 +116,8 @@ struct Own {
     busy: AtomicU32,
     /// Not 0: it was told of the trace.
     told: AtomicU32,
+    /// Not 0: it waited for a slot once, and got none.
+    refused: AtomicU32,
 }
 
 /// As part of what copies of this crate share.
@@ -109,10 +130,6 @@ pub(super) fn start(settings: &env::Fast, rseq: bool) -> Result<&'static Fast, N
     // it stores stays. Pairs with that store.
     if let Some(fast) = unsafe { place.load(Ordering::Acquire).cast::<Fast>().as_ref() } {
         return Ok(fast);
-    }
-    // What is forked from a process of several threads finds locks that nobody gives back.
-    if spawn::threads().is_some_and(|threads| threads > 1) {
-        return Err(NoFallback::Threads);
     }
     let output = output(settings)?;
     let fast = Box::leak(Box::new(set_up(settings, rseq, output)?));
@@ -185,15 +202,9 @@ fn channels(settings: &env::Fast, rseq: bool) -> [Rings; layout::CHANNELS] {
 fn set_up(settings: &env::Fast, rseq: bool, output: Output) -> Result<Fast, NoFallback> {
     let filter = filter::filter(settings)?;
     let channels = channels(settings, rseq);
-    let mut pool = Err(NoFallback::Sizes);
-    for slots in SLOTS {
-        let layout = Layout::new(channels, slots).ok_or(NoFallback::Sizes)?;
-        pool = Pool::map(layout).map_err(NoFallback::Memory);
-        if pool.is_ok() {
-            break;
-        }
-    }
-    let pool = pool?;
+    let asked = Layout::new(channels, PROCESSES).ok_or(NoFallback::Sizes)?;
+    let (pool, limited) = map(&asked)?;
+    let channels = pool.layout().channels;
     // SAFETY: zeros are those of a process that has no slot.
     let own = unsafe { wiped::map::<Own>() }.ok_or(NoFallback::Memory(Errno::ENOMEM));
     let own = own.inspect_err(|_| pool.unmap())?;
@@ -210,7 +221,7 @@ fn set_up(settings: &env::Fast, rseq: bool, output: Output) -> Result<Fast, NoFa
     let entry = &pool.header().entries[0];
     let pid = std::process::id();
     entry.claim(pid);
-    entry.publish(pid, clock.first().realtime, comm());
+    entry.publish(pid, 0, clock.first().realtime, comm());
     // SAFETY: just mapped, and stays from here on, other than when the daemons cannot be started.
     unsafe { own.as_ref() }.slot.store(1, Ordering::Release);
     let task = Task {
@@ -219,8 +230,8 @@ fn set_up(settings: &env::Fast, rseq: bool, output: Output) -> Result<Fast, NoFa
         clock,
     };
     let directory = task.output.directory();
-    // SAFETY: this process has one thread: `start` has looked.
-    let started = unsafe { spawn::detached(directory, |program| guardian::start(&task, program)) };
+    let left = &pool.header().left;
+    let started = spawn::detached(directory, left, |program| guardian::start(&task, program));
     if let Err(errno) = started {
         pool.unmap();
         return Err(NoFallback::Process(errno));
@@ -232,9 +243,36 @@ fn set_up(settings: &env::Fast, rseq: bool, output: Output) -> Result<Fast, NoFa
         open: AtomicU32::new(0),
         left: AtomicU64::new(0),
         apart: AtomicU32::new(0),
+        namespace: AtomicU64::new(0),
+        limited,
+        quiet: env::is_quiet(),
         prefault: settings.prefault,
         task,
     })
+}
+
+/// Maps a pool like the one that is asked for. It is smaller where the process may not have as much
+/// address space, or not have it mapped: then its length is told, too.
+fn map(asked: &Layout) -> Result<(Pool, Option<u64>), NoFallback> {
+    let mut limit = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: the kernel writes to `limit`.
+    unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) };
+    let mut share = usize::MAX;
+    if limit.rlim_cur != libc::RLIM_INFINITY {
+        share = usize::try_from(limit.rlim_cur / SHARE).unwrap_or(share);
+    }
+    loop {
+        let layout = Layout::within(asked.channels, asked.slots, share)
+            .ok_or(NoFallback::Memory(Errno::ENOMEM))?;
+        let len = layout.len();
+        match Pool::map(layout) {
+            Ok(pool) => return Ok((pool, (len < asked.len()).then_some(len as u64))),
+            Err(_) => share = len / 2,
+        }
+    }
 }
 
 /// Name of this process.
@@ -284,19 +322,44 @@ impl Fast {
         taken
     }
 
+    /// Claims a free slot. If there is none, it waits as long as processes that have ended have
+    /// slots that the worker is about to free.
+    fn claim(&self, pid: u32) -> Option<usize> {
+        let header = self.pool.header();
+        let begun = clock::monotonic();
+        loop {
+            let freed = header.freed.load(Ordering::SeqCst);
+            let left = self.left.load(Ordering::Relaxed);
+            let entries = header.entries[..self.pool.layout().slots].iter();
+            let mut entries = entries
+                .enumerate()
+                .filter(|(slot, _)| left & (1 << slot) == 0);
+            if let Some((slot, _)) = entries.find(|(_, entry)| entry.claim(pid)) {
+                return Some(slot);
+            }
+            if self.own().refused.load(Ordering::Relaxed) != 0 {
+                return None;
+            }
+            let waited = Duration::from_nanos(clock::monotonic().saturating_sub(begun));
+            let leaving = header.leaving.load(Ordering::SeqCst) != 0;
+            let patience = if leaving { SLOT_PATIENCE } else { NOTICE };
+            if waited >= patience || !header.doorbell.makes_room() {
+                self.own().refused.store(1, Ordering::Relaxed);
+                header.refused.fetch_add(1, Ordering::Relaxed);
+                return None;
+            }
+            header.doorbell.ring();
+            sleep(&header.freed, freed, LOOK);
+        }
+    }
+
     fn take(&self) -> Result<usize, Errno> {
         let header = self.pool.header();
         // SAFETY: no memory is involved.
         let pid = unsafe { libc::getpid() } as u32;
-        let left = self.left.load(Ordering::Relaxed);
-        let entries = header.entries[..self.pool.layout().slots].iter();
-        let mut entries = entries
-            .enumerate()
-            .filter(|(slot, _)| left & (1 << slot) == 0);
-        let Some((slot, entry)) = entries.find(|(_, entry)| entry.claim(pid)) else {
-            header.refused.fetch_add(1, Ordering::Relaxed);
-            return Err(Errno::ENOSPC);
-        };
+        self.look_for_namespace();
+        let slot = self.claim(pid).ok_or(Errno::ENOSPC)?;
+        let entry = &header.entries[slot];
         // SeqCst: either this sees that the daemons leave, or they see the entry.
         if header.closed.load(Ordering::SeqCst) != 0 {
             entry.free();
@@ -311,9 +374,83 @@ impl Fast {
             self.pool.leave_slot(before);
             self.left.fetch_or(1 << before, Ordering::Relaxed);
         }
-        entry.publish(pid, clock::realtime(), comm());
+        let namespace = self.namespace.load(Ordering::Relaxed);
+        entry.publish(pid, namespace, clock::realtime(), comm());
         header.doorbell.ring();
         Ok(slot)
+    }
+
+    /// Notes whether this process lies in a PID namespace of its own. Its children inherit the note.
+    fn look_for_namespace(&self) {
+        if namespace::is_entered() {
+            self.namespace.store(namespace::own(), Ordering::Relaxed);
+        }
+    }
+
+    /// Something of a slot's rings is not consumed.
+    fn has_unread(&self, slot: usize) -> bool {
+        let main = &self.pool.layout().channels[LTT_CHANNEL_MAIN];
+        (0..main.nr_rings).any(|ring| {
+            let control = self.pool.ring_control(slot, LTT_CHANNEL_MAIN, ring);
+            let head = control.head().load(Ordering::Relaxed);
+            head != control.consumed().load(Ordering::Relaxed)
+        })
+    }
+
+    /// Asks for everything that this process wrote to be written to its trace, and waits for that.
+    ///
+    /// What somebody does next who waited for this process finds a trace that is whole. And where
+    /// this is the first process of its PID namespace, the kernel kills the daemons with it.
+    fn wait_until_written(&self) {
+        let header = self.pool.header();
+        let is_last = std::process::id() == 1;
+        let slot = match self.own().slot.load(Ordering::Acquire) {
+            0 => return,
+            slot => slot as usize - 1,
+        };
+        let wants = is_last || !header.left.is_awaited();
+        let has_some = self.has_unread(slot) || header.leaving.load(Ordering::SeqCst) != 0;
+        if !wants || !has_some || self.task.output.directory().is_none() {
+            return;
+        }
+        let entry = &header.entries[slot];
+        entry.ends.store(is_last.into(), Ordering::Relaxed);
+        // Release: pairs with the worker's load, which then sees `ends`.
+        entry.asked.fetch_add(1, Ordering::SeqCst);
+        let asked = header.asked.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
+        header.doorbell.ring();
+        let patience = if is_last { LAST_PATIENCE } else { END_PATIENCE };
+        let begun = Instant::now();
+        loop {
+            // Acquire: pairs with the worker's store.
+            let answered = header.answered.load(Ordering::Acquire);
+            let missing = asked.wrapping_sub(answered).cast_signed() > 0;
+            if !missing || header.doorbell.is_deserted() || begun.elapsed() >= patience {
+                return;
+            }
+            sleep(&header.answered, answered, LOOK);
+        }
+    }
+
+    /// Says what went wrong with the traces where the program's user sees it.
+    fn complain(&self) {
+        let (Some(errno), Some(directory)) = (self.error(), self.directory()) else {
+            return;
+        };
+        // Nobody is told twice: who waits for the daemons tells it.
+        if self.quiet || self.pool.header().left.is_awaited() {
+            return;
+        }
+        let error = std::io::Error::from_raw_os_error(errno.into_raw());
+        super::complaint::say(&format!(
+            "cannot write traces to \"{}\": {error}",
+            directory.display()
+        ));
+    }
+
+    /// How much address space the rings have, if that is less than was asked for.
+    pub(super) fn limited(&self) -> Option<u64> {
+        self.limited
     }
 
     /// Where the traces go; nothing if nowhere.
@@ -384,14 +521,8 @@ unsafe impl Kernel for Fast {
 
     fn switch(&self, _buffer: NonNull<u8>) -> Result<(), Errno> {
         let slot = self.slot()?;
-        let main = &self.pool.layout().channels[LTT_CHANNEL_MAIN];
-        let unread = (0..main.nr_rings).any(|ring| {
-            let control = self.pool.ring_control(slot, LTT_CHANNEL_MAIN, ring);
-            let head = control.head().load(Ordering::Relaxed);
-            head != control.consumed().load(Ordering::Relaxed)
-        });
         // Nothing is made for a process that wrote nothing (D6).
-        if unread {
+        if self.has_unread(slot) {
             let header = self.pool.header();
             header.entries[slot].asked.fetch_add(1, Ordering::SeqCst);
             header.doorbell.ring();
@@ -420,6 +551,7 @@ unsafe impl Kernel for Fast {
     }
 
     fn before_fork(&self) {
+        self.look_for_namespace();
         self.pool.header().forks.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -440,5 +572,7 @@ unsafe impl Kernel for Fast {
             spawn::rescue(directory, |program| guardian::start(&self.task, program));
             self.apart.store(0, Ordering::Relaxed);
         }
+        self.wait_until_written();
+        self.complain();
     }
 }

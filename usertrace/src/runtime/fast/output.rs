@@ -9,8 +9,11 @@ use usertrace_sys::uapi::{LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN};
 
 use super::clock::{self, TraceClock};
 use super::desk::Page;
+use super::guardian::has_ended;
+use super::namespace;
 use super::pool::{Pool, RingControl};
 use super::summary;
+use crate::ctf::unfinished::Unfinished;
 use crate::ctf::{Identity, ProcessWriter, Version, new_uuid};
 use crate::ring::{Channel, Patience, Positions, RingMemory, RingReader, SharedBytes, Stall};
 use crate::writer::{Mode, Scope, is_thread, wake};
@@ -83,8 +86,15 @@ pub(super) struct Recording<'a> {
     output: &'a Output,
     clock: &'a TraceClock,
     identity: Identity,
+    /// The ids of its threads mean the same here as in the process.
+    knows_threads: bool,
     channel: Channel,
     writer: Option<ProcessWriter>,
+    /// Says that the trace is not finished, once it is begun.
+    mark: Option<Unfinished>,
+    /// Something could not be written: from then on, one sub-buffer is written after the other, so
+    /// that as many come to the disk as there is room for.
+    is_careful: bool,
     /// Of each ring, `head` as it was the last time.
     heads: Vec<u64>,
     /// And up to where there are pages.
@@ -129,6 +139,12 @@ impl<'a> Recording<'a> {
         hostname: Option<String>,
     ) -> io::Result<Self> {
         let entry = &pool.header().entries[slot];
+        let pid = entry.process().map_or(0, |(pid, _)| pid);
+        let namespace = entry.namespace();
+        let outer = match namespace::candidates(pid, namespace)[..] {
+            [outer] => outer,
+            _ => pid,
+        };
         let comm = entry.comm();
         let len = comm.iter().position(|&b| b == 0).unwrap_or(comm.len());
         let channel = Channel::new(&pool.layout().info_channel(LTT_CHANNEL_MAIN))
@@ -141,12 +157,15 @@ impl<'a> Recording<'a> {
             identity: Identity {
                 trace: "fast".to_owned(),
                 comm: String::from_utf8_lossy(&comm[..len]).into_owned(),
-                pid: entry.process().map_or(0, |(pid, _)| pid),
+                pid: outer,
                 process: entry.start.load(Ordering::Relaxed),
                 hostname,
             },
+            knows_threads: namespace == 0,
             channel,
             writer: None,
+            mark: None,
+            is_careful: false,
             heads: vec![0; channel.nr_rings() as usize],
             made: vec![0; channel.nr_rings() as usize],
             stalls: vec![Stall::default(); channel.nr_rings() as usize],
@@ -188,8 +207,15 @@ impl<'a> Recording<'a> {
         if done.is_err() {
             // Where the files stand is not known any more; the ledgers say where they are to be cut.
             self.writer = None;
+            self.is_careful = true;
         }
         done
+    }
+
+    /// What is in the rings is to be read when somebody asks for the traces of all processes: unless
+    /// the process may overwrite it still.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.channel.mode() != Mode::Overwrite || has_ended(self.identity.pid)
     }
 
     /// Adds the CPUs on which events were written since the last time, where rings are of CPUs.
@@ -254,8 +280,8 @@ impl<'a> Recording<'a> {
     /// The thread that had a ring and is gone; 0: there is none.
     fn gone_owner(&self, control: RingControl) -> u32 {
         let owner = match self.channel.scope() {
-            Scope::Thread => control.owner().load(Ordering::Relaxed),
-            Scope::Cpu | Scope::MmCid | Scope::Global => 0,
+            Scope::Thread if self.knows_threads => control.owner().load(Ordering::Relaxed),
+            Scope::Thread | Scope::Cpu | Scope::MmCid | Scope::Global => 0,
         };
         if owner != 0 && !is_thread(self.identity.pid, owner) {
             owner
@@ -331,7 +357,30 @@ impl<'a> Recording<'a> {
                 Until::End => Patience::Last,
                 _ => self.stalls[n].patience(before, head, ring_size, now),
             };
-            let position = writer.read(0, n, &mut memory, head, patience)?;
+            // First what was written, then that it was: the next worker cuts off what is beyond, and reads it again.
+            let keep = |writer: &ProcessWriter, position: u64| {
+                self.pool.ledger(self.slot, ring).store(&Page {
+                    position,
+                    state: writer.ring_state(0, n),
+                });
+                if self.channel.mode() != Mode::Overwrite {
+                    give_back(self.control(ring), position.min(head));
+                }
+            };
+            let mut position = before;
+            while self.is_careful
+                && head - position.min(head) > self.channel.geometry().subbuf_size()
+            {
+                let end = self.channel.geometry().subbuf_start(position)
+                    + self.channel.geometry().subbuf_size();
+                let step = writer.read(0, n, &mut memory, end, patience)?;
+                keep(&writer, step);
+                if step < end {
+                    break;
+                }
+                position = step;
+            }
+            position = writer.read(0, n, &mut memory, head, patience)?;
             if position < head && until != Until::End {
                 drained = drained.max(Drained::Waits);
             }
@@ -341,14 +390,7 @@ impl<'a> Recording<'a> {
             if until == Until::End {
                 writer.end_ring(0, n, lost)?;
             }
-            // First what was written, then that it was: the next worker cuts off what is beyond, and reads it again.
-            self.pool.ledger(self.slot, ring).store(&Page {
-                position,
-                state: writer.ring_state(0, n),
-            });
-            if self.channel.mode() != Mode::Overwrite {
-                give_back(self.control(ring), position.min(head));
-            }
+            keep(&writer, position);
             if position == head {
                 free(self.control(ring), owner);
             }
@@ -383,11 +425,15 @@ impl<'a> Recording<'a> {
     }
 
     /// Begins the trace, or goes on with what another worker left.
-    fn open(&self) -> io::Result<ProcessWriter> {
+    fn open(&mut self) -> io::Result<ProcessWriter> {
         let Output::Directory(parent, version) = self.output else {
             return Err(io::ErrorKind::Unsupported.into());
         };
-        std::fs::create_dir_all(parent)?;
+        let directory = parent.join(self.identity.directory());
+        std::fs::create_dir_all(&directory)?;
+        if self.mark.is_none() {
+            self.mark = Some(Unfinished::mark(&directory, self.identity.pid)?);
+        }
         let desk = self.pool.slot_desk(self.slot);
         let uuid = match desk.uuid() {
             Some(uuid) => uuid,
@@ -406,7 +452,6 @@ impl<'a> Recording<'a> {
         };
         let control = Channel::new(&self.pool.layout().info_channel(LTT_CHANNEL_CONTROL))
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-        let directory = parent.join(self.identity.directory());
         let identity = self.identity.clone();
         let mut writer = ProcessWriter::resume(&directory, identity, clock, uuid, Vec::new())?;
         writer.set_version(*version);
@@ -451,9 +496,42 @@ impl<'a> Recording<'a> {
                  wrong order; a new program has another clock"
             ));
         }
-        self.output
-            .directory()
-            .map_or(Ok(()), |directory| summary::tell(directory, &summary))
+        if let Some(directory) = self.output.directory() {
+            summary::tell(directory, &summary)?;
+        }
+        // As the mark can be made anew, it is the last that goes.
+        match self.mark.take() {
+            Some(mark) => mark.remove(),
+            None => Ok(()),
+        }
+    }
+
+    /// Says why the trace stays as it is, and what is missing.
+    pub(super) fn give_up(&self, error: &io::Error) {
+        let (mut bytes, mut lost) = (0u64, 0u64);
+        for ring in 0..self.channel.nr_rings() {
+            let control = self.control(ring);
+            let head = control.head().load(Ordering::Relaxed);
+            let position = self.pool.ledger(self.slot, ring).load().position;
+            // The program may have written anything there (A11).
+            let unread = head
+                .saturating_sub(position)
+                .min(self.channel.geometry().ring_size());
+            bytes = bytes.saturating_add(unread);
+            lost = lost.saturating_add(control.lost().load(Ordering::Relaxed));
+        }
+        let why = format!(
+            "{error}; {bytes} bytes of its rings are missing, {lost} events were discarded"
+        );
+        if let Some(mark) = &self.mark {
+            mark.fail(&why);
+        }
+        let name = self.identity.directory();
+        self.output.log(&format!("{name} is incomplete: {why}"));
+        if let Some(directory) = self.output.directory() {
+            let errno = error.raw_os_error().unwrap_or(libc::EIO);
+            summary::tell_failure(directory, errno, bytes, lost);
+        }
     }
 }
 

@@ -5,6 +5,8 @@ use std::path::Path;
 
 use syscalls::{Errno, Sysno, raw};
 
+use super::header::Left;
+
 /// `fork`, without the C library knowing: no handler of `pthread_atfork` runs. `signo` tells of the child's end; 0:
 /// nothing does.
 ///
@@ -43,21 +45,31 @@ pub(super) fn wait(pid: u32) -> Result<i32, Errno> {
     }
 }
 
-/// Runs `body` in a process that is nobody's child, and returns when it has begun.
+/// Runs `body` in a process that has left the program's session and files, and returns when it has.
 ///
-/// # Safety
-/// As [`fork`]'s.
-pub(super) unsafe fn detached(
+/// It becomes nobody's child, so that the program never waits for it. If this process is where
+/// orphans go, it stays a child, but one that no `wait` finds without `__WCLONE` or `__WALL`.
+pub(super) fn detached(
     directory: Option<&Path>,
+    left: &Left,
     body: impl FnOnce(RawFd),
 ) -> Result<(), Errno> {
     let parent = std::process::id();
-    // SAFETY: the caller's promise.
-    let child = unsafe { fork(0) }?;
+    let adopts = adopts_orphans();
+    let child = if threads() == Some(1) {
+        // SAFETY: there is one thread.
+        unsafe { fork(0) }?
+    } else {
+        fork_beside_threads()?
+    };
     if child == 0 {
         let pidfd = leave(parent);
-        hold(directory);
-        // SAFETY: a copy of a process of one thread has one thread.
+        left.tell(hold(directory));
+        if adopts {
+            body(pidfd);
+            exit(0);
+        }
+        // SAFETY: a copy of a process has one thread.
         match unsafe { fork(libc::SIGCHLD) } {
             Ok(0) => body(pidfd),
             Ok(_) => exit(0),
@@ -65,12 +77,61 @@ pub(super) unsafe fn detached(
         }
         exit(0);
     }
-    let status = wait(child)?;
+    if adopts {
+        return wait_until_left(child, left);
+    }
+    match wait(child) {
+        Ok(status) => started(status),
+        // Another thread waits for all children, and was faster.
+        Err(_) if left.is_over() => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Orphans below this process become its children.
+fn adopts_orphans() -> bool {
+    let mut subreaper: libc::c_int = 0;
+    // SAFETY: the kernel writes to `subreaper`.
+    let ret = unsafe { libc::prctl(libc::PR_GET_CHILD_SUBREAPER, &raw mut subreaper) };
+    ret == 0 && subreaper != 0 || std::process::id() == 1
+}
+
+/// `fork`, from a process whose other threads may hold locks: the C library leaves those of its
+/// allocator to the child in order, and the daemons take no others.
+fn fork_beside_threads() -> Result<u32, Errno> {
+    // SAFETY: as above.
+    match unsafe { libc::fork() } {
+        -1 => Err(last_errno()),
+        pid => Ok(pid as u32),
+    }
+}
+
+fn last_errno() -> Errno {
+    let error = std::io::Error::last_os_error();
+    Errno::new(error.raw_os_error().unwrap_or(libc::EAGAIN))
+}
+
+/// What the exit status of the process between says.
+fn started(status: i32) -> Result<(), Errno> {
     match libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)) {
         Some(0) => Ok(()),
         Some(errno) => Err(Errno::new(errno)),
         None => Err(Errno::ECHILD),
     }
+}
+
+/// Waits for a child that stays.
+fn wait_until_left(child: u32, left: &Left) -> Result<(), Errno> {
+    while !left.is_over() {
+        left.wait();
+        let (mut status, pid) = (0, child as libc::pid_t);
+        // SAFETY: writes to `status`.
+        let ended = unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL | libc::WNOHANG) };
+        if ended == pid && !left.is_over() {
+            return started(status).and(Err(Errno::ECHILD));
+        }
+    }
+    Ok(())
 }
 
 /// Runs `body` in a process that is nobody's child, at the end of this one, which may have many threads.
@@ -154,14 +215,14 @@ fn rename() {
 /// The file by which somebody who made it, in the directory of the traces, can wait until they are written.
 pub const RUNNING: &str = ".running";
 
-/// Locks that file as long as there are daemons, if it is there.
-fn hold(directory: Option<&Path>) {
+/// Locks that file as long as there are daemons, if it is there. Says whether it is.
+fn hold(directory: Option<&Path>) -> bool {
     use std::os::fd::IntoRawFd;
     let file = directory.and_then(|directory| std::fs::File::open(directory.join(RUNNING)).ok());
-    if let Some(file) = file {
+    file.is_some_and(|file| {
         // SAFETY: a descriptor of its own, which stays open, and which children share.
-        unsafe { libc::flock(file.into_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) };
-    }
+        unsafe { libc::flock(file.into_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) == 0 }
+    })
 }
 
 /// A descriptor that becomes readable when a process ends.

@@ -1,6 +1,9 @@
 //! How the daemons tell who waits for them what they recorded: a line for each process.
 
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::spawn::RUNNING;
@@ -11,12 +14,92 @@ const NUMBERS: usize = 13;
 
 /// Adds a line, if somebody waits.
 pub(super) fn tell(directory: &Path, summary: &ProcessSummary) -> io::Result<()> {
-    let mut options = std::fs::OpenOptions::new();
+    let mut options = OpenOptions::new();
     let mut file = match options.append(true).open(directory.join(RUNNING)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         file => file?,
     };
     file.write_all(line(summary).as_bytes())
+}
+
+/// What traces stayed incomplete, and the error of the last of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Failures {
+    /// How many.
+    pub processes: u32,
+    /// An error number.
+    pub errno: i32,
+    /// Bytes that stayed in their rings.
+    pub bytes: u64,
+    /// Events that they discarded, as their rings were full.
+    pub lost: u64,
+}
+
+impl Failures {
+    /// Length of the first line of the file, which tells them.
+    const LEN: usize = 80;
+
+    /// The first line. Who waits writes that of no failures when it makes the file: where the disk
+    /// is full later, there is room for it.
+    #[must_use]
+    pub fn line(self) -> String {
+        let Self {
+            processes,
+            errno,
+            bytes,
+            lost,
+        } = self;
+        let text = format!("failed {processes} {errno} {bytes} {lost}");
+        format!("{text:<width$}\n", width = Self::LEN - 1)
+    }
+
+    /// What such a line says; nothing if it is not one.
+    #[must_use]
+    pub fn parse(line: &str) -> Option<Self> {
+        let mut words = line.strip_prefix("failed ")?.split_ascii_whitespace();
+        Some(Self {
+            processes: words.next()?.parse().ok()?,
+            errno: words.next()?.parse().ok()?,
+            bytes: words.next()?.parse().ok()?,
+            lost: words.next()?.parse().ok()?,
+        })
+    }
+}
+
+/// Adds a trace that stays incomplete to the first line, if somebody waits.
+pub(super) fn tell_failure(directory: &Path, errno: i32, bytes: u64, lost: u64) {
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).open(directory.join(RUNNING));
+    let Ok(file) = file else { return };
+    // Nobody is there to be told that this failed.
+    let _ = add_failure(&file, |before| Failures {
+        processes: before.processes.saturating_add(1),
+        errno,
+        bytes: before.bytes.saturating_add(bytes),
+        lost: before.lost.saturating_add(lost),
+    });
+}
+
+fn add_failure(file: &File, add: impl Fn(Failures) -> Failures) -> io::Result<()> {
+    let mut lock = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: Failures::LEN as libc::off_t,
+        l_pid: 0,
+    };
+    // Daemons of other programs may do the same. It ends with the descriptor.
+    // SAFETY: the kernel reads the description of a lock.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLKW, &raw mut lock) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut line = [0; Failures::LEN];
+    file.read_exact_at(&mut line, 0)?;
+    let line = std::str::from_utf8(&line).ok().and_then(Failures::parse);
+    let Some(before) = line else {
+        return Err(io::ErrorKind::InvalidData.into());
+    };
+    file.write_all_at(add(before).line().as_bytes(), 0)
 }
 
 fn line(summary: &ProcessSummary) -> String {
@@ -84,6 +167,39 @@ pub fn parse_summary(directory: &Path, line: &str) -> Option<ProcessSummary> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn failures_are_counted_in_place() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(RUNNING);
+        // Nobody waits.
+        tell_failure(directory.path(), libc::ENOSPC, 10, 3);
+        assert!(!path.exists());
+        let none = Failures::default().line();
+        std::fs::write(&path, format!("{none}other\n")).unwrap();
+        tell_failure(directory.path(), libc::ENOSPC, 10, 3);
+        tell_failure(directory.path(), libc::EDQUOT, 1, 1);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        let failures = Failures {
+            processes: 2,
+            errno: libc::EDQUOT,
+            bytes: 11,
+            lost: 4,
+        };
+        assert_eq!(Failures::parse(lines[0]), Some(failures));
+        assert_eq!(lines[1..], ["other"]);
+        let most = Failures {
+            processes: u32::MAX,
+            errno: i32::MIN,
+            bytes: u64::MAX,
+            lost: u64::MAX,
+        };
+        assert_eq!(
+            (none.len(), most.line().len()),
+            (Failures::LEN, Failures::LEN)
+        );
+    }
 
     #[test]
     fn lines_come_back() {

@@ -13,7 +13,7 @@ use super::guardian::{Bell, give_up, mark_at_death};
 use super::header::PROCESSES;
 use super::output::{Drained, Output, Recording, Until};
 use super::pool::Pool;
-use crate::writer::Doorbell;
+use crate::writer::{Doorbell, wake};
 
 /// How long to wait before what could not be written is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -182,7 +182,18 @@ impl Worker<'_> {
     /// Looks at all processes.
     fn round(&mut self, bell: &Bell) -> io::Result<Drained> {
         let pool = self.task.pool;
-        let desk = pool.desk();
+        let (header, desk) = (pool.header(), pool.desk());
+        let asked_for_all = header.asked.load(Ordering::SeqCst);
+        let all = asked_for_all != header.answered.load(Ordering::Relaxed);
+        // SeqCst: see the guardian's store.
+        header.leaving.store(0, Ordering::SeqCst);
+        if desk
+            .gone
+            .iter()
+            .any(|gone| gone.load(Ordering::SeqCst) != 0)
+        {
+            header.leaving.store(1, Ordering::SeqCst);
+        }
         let mut some = Drained::Nothing;
         let mut failed = None;
         let mut busy = Vec::new();
@@ -191,18 +202,24 @@ impl Worker<'_> {
         }
         self.aside.step(&busy);
         for slot in 0..pool.layout().slots.min(PROCESSES) {
-            let entry = &pool.header().entries[slot];
+            let entry = &header.entries[slot];
             let (pid, live) = entry.process().unwrap_or((0, false));
             // SeqCst: what the process did before it was found gone, is seen.
             let gone = pid != 0 && desk.gone[slot].load(Ordering::SeqCst) == pid;
             if live && !self.slots.contains_key(&slot) {
-                let recording = Recording::new(
+                let recording = match Recording::new(
                     pool,
                     slot,
                     &self.task.output,
                     &self.task.clock,
                     self.hostname.clone(),
-                )?;
+                ) {
+                    Ok(recording) => recording,
+                    Err(error) => {
+                        failed = Some(error);
+                        continue;
+                    }
+                };
                 let new = Slot {
                     recording,
                     asked: 0,
@@ -218,7 +235,10 @@ impl Worker<'_> {
             let mut ended = Ok(false);
             if let Some(known) = self.slots.get_mut(&slot) {
                 let asked = entry.asked.load(Ordering::SeqCst);
-                let until = match (gone, asked != known.asked) {
+                let new = asked != known.asked;
+                // Nobody will be there to complete its trace later.
+                let complete = gone || new && entry.ends.load(Ordering::Relaxed) != 0;
+                let until = match (complete, new || all && known.recording.is_wanted()) {
                     (true, _) => Until::End,
                     (_, true) => Until::Now,
                     _ => Until::Filled,
@@ -230,18 +250,19 @@ impl Worker<'_> {
                 ended = match drained {
                     Ok(new) => {
                         some = some.max(new);
-                        match gone.then(|| known.recording.finish()) {
-                            Some(Ok(())) => Ok(true),
+                        match complete.then(|| known.recording.finish()) {
+                            Some(Ok(())) => Ok(gone),
                             Some(Err(error)) => Err(error),
                             None => Ok(false),
                         }
                     }
                     Err(error) => Err(error),
                 };
-                if ended.is_err() {
+                if let Err(error) = &ended {
                     known.failures += 1;
                     if gone && known.failures > LAST_TRIES {
                         // Nothing will change it. What was written is there.
+                        known.recording.give_up(error);
                         ended = Ok(true);
                     }
                 } else {
@@ -258,7 +279,11 @@ impl Worker<'_> {
                     let wiped = pool.wipe(slot);
                     desk.gone[slot].store(0, Ordering::SeqCst);
                     match wiped {
-                        Ok(()) => entry.free(),
+                        Ok(()) => {
+                            entry.free();
+                            header.freed.fetch_add(1, Ordering::SeqCst);
+                            wake(&header.freed, u32::MAX >> 1);
+                        }
                         // Not as new, so not for another process.
                         Err(_) => entry.spend(),
                     }
@@ -269,6 +294,11 @@ impl Worker<'_> {
             }
         }
         self.tell(failed.as_ref());
+        if all {
+            // Release: pairs with the load of who asked, and reads the error.
+            header.answered.store(asked_for_all, Ordering::Release);
+            wake(&header.answered, u32::MAX >> 1);
+        }
         match failed {
             Some(error) => Err(error),
             None => {
@@ -285,6 +315,10 @@ impl Worker<'_> {
         let number = error.map_or(0, |error| error.raw_os_error().unwrap_or(libc::EIO));
         let header = self.task.pool.header();
         header.error.store(number, Ordering::Relaxed);
+        header
+            .doorbell
+            .stuck
+            .store(error.is_some().into(), Ordering::Relaxed);
         let text = error.map(ToString::to_string);
         if text != self.told {
             // Where this cannot be written either, the status says it.

@@ -1,0 +1,170 @@
+//! The mark in the directory of a trace that its writer has not completed.
+//!
+//! Whoever writes the trace makes the mark before anything else, holds a lock of it, and removes it
+//! when all is written. So a reader can tell a trace that is being written from one that stays as it
+//! is. The mark has room for the reason from the start, as it may be that the disk is full.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Its name: hidden, so that no reader of CTF takes it for a stream.
+const NAME: &str = ".unfinished";
+/// Its length in bytes.
+const LEN: usize = 256;
+/// Where the reason begins in it.
+const REASON: usize = 64;
+
+/// A mark that this process holds.
+#[derive(Debug)]
+pub(crate) struct Unfinished {
+    file: File,
+    path: PathBuf,
+}
+
+impl Unfinished {
+    /// Marks a trace of a process, with the id that it has here, or goes on with a mark.
+    ///
+    /// # Errors
+    /// When it cannot be written as a whole. Then there is none.
+    pub(crate) fn mark(directory: &Path, pid: u32) -> io::Result<Self> {
+        let path = directory.join(NAME);
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(false);
+        let file = file.open(&path)?;
+        let mut text = format!("{pid} {} {}", namespace(), start(pid).unwrap_or(0));
+        text.truncate(REASON);
+        let mut bytes = text.into_bytes();
+        bytes.resize(LEN, b' ');
+        if let Err(error) = file.write_all_at(&bytes, 0) {
+            // If this fails too, there is no better error to tell.
+            let _ = fs::remove_file(&path);
+            return Err(error);
+        }
+        lock(&file, libc::LOCK_SH)?;
+        Ok(Self { file, path })
+    }
+
+    /// Says why the trace stays unfinished. Needs no room on the disk.
+    pub(crate) fn fail(&self, reason: &str) {
+        let mut bytes = reason.replace(char::is_control, " ").into_bytes();
+        bytes.resize(LEN - REASON, b' ');
+        // Nobody is there to be told that this failed.
+        let _ = self.file.write_all_at(&bytes, REASON as u64);
+    }
+
+    /// The trace is as it is to be.
+    pub(crate) fn remove(self) -> io::Result<()> {
+        fs::remove_file(self.path)
+    }
+}
+
+/// The state of a trace.
+#[cfg(feature = "tools")]
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It is complete, or was written by somebody who makes no marks.
+    Complete,
+    /// Its process goes on.
+    GoesOn,
+    /// Its process has ended, and its writer is about to write the rest.
+    Ending,
+    /// Its writer has ended before it could complete it, for this reason, if it could say one.
+    Incomplete(String),
+}
+
+/// The state of the trace in a directory.
+#[cfg(feature = "tools")]
+pub(crate) fn state(directory: &Path) -> State {
+    let Ok(mut file) = File::open(directory.join(NAME)) else {
+        return State::Complete;
+    };
+    let mut text = String::new();
+    // What the mark says is for people; a bad one says nothing.
+    let _ = file.by_ref().take(LEN as u64).read_to_string(&mut text);
+    let reason = text.get(REASON..).unwrap_or("").trim_end().to_owned();
+    let mut numbers = text.split(' ').map(|word| word.parse::<u64>().unwrap_or(0));
+    let mut next = || numbers.next().unwrap_or(0);
+    let (pid, there, started) = (next(), next(), next());
+    if lock(&file, libc::LOCK_EX | libc::LOCK_NB).is_ok() {
+        // It may have been removed since it was opened.
+        return match directory.join(NAME).exists() {
+            true => State::Incomplete(reason),
+            false => State::Complete,
+        };
+    }
+    // An id of another namespace says nothing here.
+    let has_ended = there == namespace() && start(pid as u32) != Some(started);
+    match has_ended {
+        true => State::Ending,
+        false => State::GoesOn,
+    }
+}
+
+fn lock(file: &File, operation: libc::c_int) -> io::Result<()> {
+    // SAFETY: a descriptor of this process.
+    match unsafe { libc::flock(file.as_raw_fd(), operation) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Inode of the PID namespace of this process; 0 if it cannot be told.
+fn namespace() -> u64 {
+    fs::metadata("/proc/self/ns/pid").map_or(0, |file| file.ino())
+}
+
+/// When a process began, in clock ticks since boot; nothing if it has ended.
+fn start(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_ascii_whitespace();
+    let state = fields.next()?;
+    if matches!(state, "Z" | "X") {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}
+
+#[cfg(all(test, feature = "tools"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_tells_how_far_a_trace_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        assert_eq!(state(directory), State::Complete);
+        let own = std::process::id();
+        let mark = Unfinished::mark(directory, own).unwrap();
+        assert_eq!(state(directory), State::GoesOn);
+        drop(mark);
+        assert_eq!(state(directory), State::Incomplete(String::new()));
+        // No process has this id.
+        let mark = Unfinished::mark(directory, 1 << 23).unwrap();
+        assert_eq!(state(directory), State::Ending);
+        mark.fail("No space\nleft");
+        drop(mark);
+        let reason = "No space left".to_owned();
+        assert_eq!(state(directory), State::Incomplete(reason));
+        let mark = Unfinished::mark(directory, own).unwrap();
+        assert_eq!(state(directory), State::GoesOn);
+        mark.remove().unwrap();
+        assert_eq!(state(directory), State::Complete);
+    }
+
+    #[test]
+    fn a_mark_may_have_anything_in_it() {
+        let directory = tempfile::tempdir().unwrap();
+        for bytes in [&b""[..], &[0xff; 300], &[b'9'; 64]] {
+            fs::write(directory.path().join(NAME), bytes).unwrap();
+            assert_eq!(
+                state(directory.path()),
+                State::Incomplete(String::new()),
+                "{bytes:?}"
+            );
+        }
+    }
+}

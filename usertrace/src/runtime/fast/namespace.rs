@@ -1,0 +1,86 @@
+//! Processes of a family that lie in PID namespaces of their own (`unshare --pid`, `bwrap`).
+//!
+//! Such a process knows its id in its own namespace only, where another process has that id in the
+//! namespace of the daemons. What both see alike is the namespace's inode, and `/proc` of the
+//! daemons has the ids of each process in all namespaces that it is in.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use super::header::Entry;
+
+/// Of a process: a file that stands for the namespace of its ids.
+const OWN: &str = "/proc/self/ns/pid";
+
+/// The inode of this process's PID namespace, or [`Entry::UNKNOWN`].
+///
+/// Async-signal-safe; needs no descriptor.
+pub(super) fn own() -> u64 {
+    // SAFETY: the kernel reads a path and writes to `file`, which is plain data.
+    unsafe {
+        let mut file: libc::stat = std::mem::zeroed();
+        match libc::stat(c"/proc/self/ns/pid".as_ptr(), &raw mut file) {
+            0 => file.st_ino,
+            _ => Entry::UNKNOWN,
+        }
+    }
+}
+
+/// This process's parent lies in another namespace, so this process is the first one of its own, or
+/// of those that entered it.
+///
+/// Async-signal-safe.
+pub(super) fn is_entered() -> bool {
+    // SAFETY: no memory is involved.
+    unsafe { libc::getppid() == 0 }
+}
+
+/// Ids, in the namespace of the caller, of processes that may be the one whose id in `namespace` is
+/// `pid`. Of several, only the namespace that cannot be seen would tell which one it is.
+pub(super) fn candidates(pid: u32, namespace: u64) -> Vec<u32> {
+    let own = fs::metadata(OWN).map(|file| file.ino());
+    if namespace == 0 || own.is_ok_and(|own| own == namespace) {
+        return vec![pid];
+    }
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
+    let is_it = |&outer: &u32| {
+        let status = fs::read_to_string(format!("/proc/{outer}/status")).unwrap_or_default();
+        let there = fs::metadata(format!("/proc/{outer}/ns/pid")).map(|file| file.ino());
+        innermost_id(&status) == Some(pid)
+            && (namespace == Entry::UNKNOWN || there.map_or(true, |there| there == namespace))
+    };
+    ids.filter(is_it).collect()
+}
+
+/// The id that a process has in its own namespace, if that is below the one of the reader. From its
+/// file `status`.
+fn innermost_id(status: &str) -> Option<u32> {
+    let ids = status
+        .lines()
+        .find_map(|line| line.strip_prefix("NSpid:"))?;
+    let mut ids = ids.split_ascii_whitespace();
+    ids.next()?;
+    ids.next_back()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_id_is_that_of_the_own_namespace() {
+        assert_eq!(innermost_id("Name:\tx\nNSpid:\t77\n"), None);
+        assert_eq!(innermost_id("Name:\tx\nNSpid:\t77\t1\n"), Some(1));
+        assert_eq!(innermost_id("NSpid:\t77\t5\t2\nNSsid:\t1\n"), Some(2));
+        assert_eq!(innermost_id(""), None);
+    }
+
+    #[test]
+    fn ids_of_the_own_namespace_are_taken_as_they_are() {
+        let pid = std::process::id();
+        assert_eq!(candidates(pid, 0), [pid]);
+        assert_eq!(candidates(pid, own()), [pid]);
+        assert!(!candidates(pid, Entry::UNKNOWN).contains(&pid));
+    }
+}

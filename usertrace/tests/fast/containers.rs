@@ -1,0 +1,142 @@
+//! Programs in PID namespaces, as process 1, and as parents of orphans.
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use super::run::{Run, VARIABLE, assert_success};
+use super::trace;
+
+/// The arguments that make `unshare` run a command in a PID namespace of its own.
+///
+/// Users other than root need a user namespace for that, which not every system gives them.
+fn unshare() -> Command {
+    let mut command = Command::new("unshare");
+    // SAFETY: no memory is involved.
+    if unsafe { libc::geteuid() } != 0 {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command.args(["--pid", "--fork"]);
+    command
+}
+
+/// Runs one of the programs as process 1 of a PID namespace.
+fn as_process_1(run: &Run, program: &str, variables: &[(&str, &str)]) -> Output {
+    let mut command = unshare();
+    command
+        .arg(std::env::current_exe().unwrap())
+        .env(VARIABLE, program)
+        .env("USERTRACE_BACKEND", "fast")
+        .env("USERTRACE_OUTPUT", run.path())
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap()
+}
+
+/// The events of a trace that nobody writes any more.
+fn events(directory: &Path) -> usize {
+    trace::read(directory).events.len()
+}
+
+/// The kernel kills the daemons with the first process of their namespace. What it wrote is there
+/// nevertheless when it ends by `exit`.
+pub(crate) fn process_1_ends_when_its_trace_is_written() {
+    for (mode, program, written) in [
+        ("discard", "ten", 10),
+        ("overwrite", "ten", 10),
+        ("block", "flood", 200_000),
+    ] {
+        for _ in 0..5 {
+            let run = Run::new();
+            let output = as_process_1(&run, program, &[("USERTRACE_MODE", mode)]);
+            assert_success(output.status, &output.stderr);
+            let directories = run.directories();
+            assert_eq!(directories.len(), 1, "{mode}: {directories:?}");
+            assert_eq!(events(&directories[0]), written, "{mode}");
+        }
+    }
+}
+
+/// Likewise below `usertrace record`, which learns of the process from its daemons.
+pub(crate) fn process_1_is_recorded() {
+    let run = Run::new();
+    let traces = run.path().join("traces");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_usertrace"));
+    command
+        .args(["record", "--json", "-q", "-o"])
+        .arg(&traces)
+        .arg("--");
+    let unshare = unshare();
+    command.arg(unshare.get_program()).args(unshare.get_args());
+    command.arg(std::env::current_exe().unwrap());
+    let output = command.env(VARIABLE, "ten").output().unwrap();
+    assert_success(output.status, &output.stderr);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let processes = json["processes"].as_array().unwrap();
+    assert_eq!(processes.len(), 1, "{json}");
+    assert_eq!(processes[0]["events"], 10);
+    assert_eq!(events(&trace::directories(&traces)[0]), 10);
+}
+
+/// A child in a namespace of its own has an id there that another process has here.
+pub(crate) fn children_in_other_namespaces() {
+    for (rings, mode) in [("cpu", "discard"), ("thread", "block")] {
+        let run = Run::new();
+        let mut command = run.command(
+            "namespaces",
+            &[("USERTRACE_RINGS", rings), ("USERTRACE_MODE", mode)],
+        );
+        // SAFETY: a system call, between `fork` and `exec`.
+        unsafe {
+            command.pre_exec(|| {
+                if libc::geteuid() != 0 && libc::unshare(libc::CLONE_NEWUSER) != 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
+                Ok(())
+            });
+        }
+        let output = command.output().unwrap();
+        assert_success(output.status, &output.stderr);
+        let mut threads: Vec<_> = run
+            .directories()
+            .iter()
+            .flat_map(|directory| trace::read(directory).threads())
+            .map(|(thread, numbers)| (thread, numbers.len()))
+            .collect();
+        threads.sort();
+        // The parent, three children in the namespace, and a grandchild there.
+        let expected = [(1, 10), (10, 50), (11, 50), (12, 50), (20, 50)];
+        assert_eq!(threads, expected, "{rings} {mode}");
+        // The ids in the names are those that the daemons and their users know.
+        for directory in run.directories() {
+            let name = directory.file_name().unwrap().to_str().unwrap().to_owned();
+            let pid: u32 = name.rsplitn(3, '-').nth(1).unwrap().parse().unwrap();
+            assert!(pid > 10, "{name}");
+        }
+    }
+}
+
+/// A program that adopts orphans, and waits for all its children, is not made to wait for the daemons.
+pub(crate) fn a_subreaper_waits_for_its_own_children() {
+    let run = Run::new();
+    let mut command = run.command("waits_for_all", &[]);
+    // SAFETY: a system call, between `fork` and `exec`, which keeps what it sets.
+    unsafe {
+        command.pre_exec(
+            || match libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            },
+        );
+    }
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    assert_success(output.status, &output.stderr);
+    assert_eq!(output.stdout, b"3\n");
+    assert_eq!(run.trace().threads()[&1].len(), 20);
+
+    let run = Run::new();
+    let output = as_process_1(&run, "waits_for_all", &[]);
+    assert_success(output.status, &output.stderr);
+    assert_eq!(output.stdout, b"3\n");
+    assert_eq!(run.trace().threads()[&1].len(), 20);
+}

@@ -1,0 +1,108 @@
+//! Traces that cannot be written: nobody waits for that, and somebody is told.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output};
+
+use super::disk::Disk;
+use super::filter;
+use super::run::{Run, VARIABLE, assert_success};
+
+/// A program that writes more than its rings hold, in `block` mode.
+fn flood(run: &Run, variables: &[(&str, &str)]) -> Command {
+    let sizes = [
+        ("USERTRACE_MODE", "block"),
+        ("USERTRACE_SUBBUF_SIZE", "4096"),
+        ("USERTRACE_SUBBUF_COUNT", "2"),
+    ];
+    run.command("events", &[&sizes, variables].concat())
+}
+
+/// The program went on, and lost what the rings had no room for.
+fn assert_lost(output: &Output) {
+    assert_success(output.status, &output.stderr);
+    let lost: u64 = String::from_utf8_lossy(&output.stdout)
+        .trim()
+        .parse()
+        .unwrap();
+    assert!(lost > 0);
+}
+
+/// In `block` mode, writers do not wait for a reader that cannot store what it reads.
+pub(crate) fn blocking_ends_where_nothing_can_be_written() {
+    let run = Run::new();
+    let in_the_way = run.path().join("file");
+    fs::write(&in_the_way, "in the way").unwrap();
+    let place = in_the_way.to_str().unwrap();
+    let output = flood(&run, &[("USERTRACE_OUTPUT", place)])
+        .output()
+        .unwrap();
+    assert_lost(&output);
+    let said = String::from_utf8(output.stderr).unwrap();
+    let expected = format!("usertrace: cannot write traces to \"{place}\": ");
+    assert!(
+        said.starts_with(&expected) && said.lines().count() == 1,
+        "{said:?}"
+    );
+
+    let variables = [("USERTRACE_OUTPUT", place), ("USERTRACE_QUIET", "1")];
+    let output = flood(&run, &variables).output().unwrap();
+    assert_lost(&output);
+    assert!(output.stderr.is_empty());
+}
+
+/// Daemons that inherit a filter of system calls which refuses, or kills them for, what they need.
+pub(crate) fn daemons_below_a_filter() {
+    for action in [
+        libc::SECCOMP_RET_ERRNO | libc::EPERM as u32,
+        libc::SECCOMP_RET_KILL_PROCESS,
+    ] {
+        let run = Run::new();
+        let directory = run.path().join("not/there");
+        let mut command = flood(&run, &[("USERTRACE_OUTPUT", directory.to_str().unwrap())]);
+        // SAFETY: system calls, between `fork` and `exec`.
+        unsafe {
+            command.pre_exec(move || {
+                filter::refuse(&[libc::SYS_mkdir, libc::SYS_mkdirat], action);
+                Ok(())
+            });
+        }
+        assert_lost(&command.output().unwrap());
+        run.wait();
+    }
+}
+
+/// A recording that is not whole has failed, and says what is missing.
+pub(crate) fn a_recording_without_room_fails() {
+    // SAFETY: no memory is involved.
+    if unsafe { libc::geteuid() } != 0 {
+        return;
+    }
+    let run = Run::new();
+    let Some(disk) = Disk::new(&run, "256k") else {
+        return;
+    };
+    let disk = disk.path();
+    let output = Command::new(env!("CARGO_BIN_EXE_usertrace"))
+        .args(["record", "-o"])
+        .arg(disk.join("traces"))
+        .arg("--")
+        .arg(std::env::current_exe().unwrap())
+        .env(VARIABLE, "events")
+        .output()
+        .unwrap();
+    let read = Command::new(env!("CARGO_BIN_EXE_usertrace"))
+        .arg("view")
+        .arg(disk.join("traces"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{said}");
+    assert!(said.contains("No space left on device"), "{said}");
+    assert!(!said.contains("nobody wrote an event"), "{said}");
+    // What there was room for can be read, and the rest is told.
+    let said = String::from_utf8_lossy(&read.stderr);
+    assert_eq!(read.status.code(), Some(3), "{said}");
+    assert!(said.contains("incomplete"), "{said}");
+    assert!(!read.stdout.is_empty());
+}
