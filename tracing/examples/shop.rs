@@ -1,4 +1,4 @@
-//! A program that uses `tracing` and `log`, and knows nothing of usertrace but for two lines in `main`.
+//! A program that uses `tracing` and `log`, and knows nothing of usertrace but for one line in `main`.
 //!
 //! ```sh
 //! cargo build --release -p usertrace -p usertrace-tracing --example shop --bin usertrace
@@ -21,7 +21,6 @@ fn serve(order: u64) {
 }
 
 pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
-    usertrace::init();
     let subscriber = tracing_subscriber::registry().with(usertrace_tracing::Layer::new());
     // Not `init`, which takes the records of `log`, too, or not, as features have it.
     tracing::subscriber::set_global_default(subscriber)?;

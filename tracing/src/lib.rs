@@ -4,7 +4,6 @@
 //! ```
 //! use tracing_subscriber::prelude::*;
 //!
-//! usertrace::init();
 //! tracing_subscriber::registry().with(usertrace_tracing::Layer::new()).init();
 //!
 //! let request = tracing::info_span!("request", path = "/").entered();
@@ -45,4 +44,12 @@ mod site;
 mod text;
 mod values;
 
+use std::ffi::{c_char, c_int};
+
 pub use self::layer::Layer;
+
+/// Makes all ready before `main`, as in a program whose events are declared by `event!`. What an
+/// asynchronous runtime's threads do later finds it done.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn(c_int, *const *const c_char) = usertrace::runtime::init_before_main;

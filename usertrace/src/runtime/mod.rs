@@ -106,16 +106,23 @@ static START: extern "C" fn(c_int, *const *const c_char) = start;
 extern "C" fn start(argc: c_int, argv: *const *const c_char) {
     // SAFETY: this module does not go while its constructor runs.
     if unsafe { event::own().callsites() }.next().is_some() {
-        // Other libraries pass nothing.
-        if cfg!(target_env = "gnu") {
-            // SAFETY: glibc passes the arguments of `main`, also to libraries that are loaded later.
-            unsafe { cmdline::keep(argc, argv) };
-        }
-        // A program may expect it to begin with 0.
-        let _errno = errno::keep();
-        // It is quiet where it cannot trace.
-        let _ = init();
+        init_before_main(argc, argv);
     }
+}
+
+/// What a constructor does for a module whose events are declared as they come. Its arguments are those
+/// that the C library passes to constructors.
+#[doc(hidden)]
+pub extern "C" fn init_before_main(argc: c_int, argv: *const *const c_char) {
+    // Other libraries pass nothing.
+    if cfg!(target_env = "gnu") {
+        // SAFETY: glibc passes the arguments of `main`, also to libraries that are loaded later.
+        unsafe { cmdline::keep(argc, argv) };
+    }
+    // A program may expect it to begin with 0.
+    let _errno = errno::keep();
+    // It is quiet where it cannot trace.
+    let _ = init();
 }
 
 /// Makes this process one that can be traced, if that can be done, and says whether it can.
