@@ -116,12 +116,13 @@ pub struct TraceSetup {
 impl TraceSetup {
     /// What is written to a filter so that it accepts these events; nothing if that is all.
     pub(super) fn filter(&self) -> Option<String> {
-        (!self.events.is_empty()).then(|| filter(&self.events))
+        (!self.events.is_empty()).then(|| filter_words(&self.events))
     }
 }
 
 /// What is written to a filter so that it accepts these events, whatever it did before.
-fn filter(patterns: &[String]) -> String {
+#[must_use]
+pub fn filter_words(patterns: &[String]) -> String {
     words(patterns).collect::<Vec<_>>().join(" ")
 }
 
@@ -367,7 +368,7 @@ impl TraceDir {
         channel: Option<&str>,
         patterns: &[String],
     ) -> Result<(), ControlFsError> {
-        write(&self.filter_file(channel), &filter(patterns))
+        write(&self.filter_file(channel), &filter_words(patterns))
     }
 
     /// Likewise, in addition to those before.

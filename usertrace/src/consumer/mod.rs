@@ -8,6 +8,7 @@
 mod chunks;
 mod control_fs;
 mod daemon;
+mod daemons;
 mod fallback;
 mod file;
 mod ftrace;
@@ -29,8 +30,10 @@ pub(crate) use chunks::finished;
 pub use chunks::{Limits, finished_chunks};
 pub use control_fs::{
     CONTROL_FS, ControlFs, ControlFsError, TraceDir, TraceSetup, consumer_files, event_channels,
+    filter_words,
 };
 pub use daemon::{DaemonOptions, DaemonTell, daemon};
+pub use daemons::{DaemonError, Written, snapshot_below, snapshot_of, written_below};
 pub use fallback::record_fallback;
 pub use file::{ConsumerFile, FileRing};
 pub use ftrace::{FtraceError, KernelEvents, KernelOptions, KernelSummary, KernelTrace, Tracefs};

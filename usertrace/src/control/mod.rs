@@ -33,6 +33,8 @@ use syscalls::Errno;
 use self::socket::Descriptor;
 use crate::errno;
 use crate::limits::SLOTS;
+#[cfg(feature = "fast")]
+use crate::runtime::filter::Filter;
 use crate::runtime::lock::Again;
 use crate::runtime::shared::{once, shared};
 use crate::runtime::{env, walk, wiped};
@@ -154,6 +156,8 @@ struct Controller {
 struct Room {
     request: [u8; protocol::REQUEST_MAX],
     answer: [u8; protocol::ANSWER_MAX],
+    #[cfg(feature = "fast")]
+    filter: Filter,
 }
 
 /// The channel's place, if there ever was one.

@@ -9,6 +9,8 @@
 //! | `connect EVENTS PROBE`, `disconnect` …, `activate` …, `deactivate` … | `ok COUNT`: of the events that there are now |
 //! | `load PATH` | `ok COUNT`: of the library's probes |
 //! | `unload PATH` | `ok COUNT`: likewise, of what `load` has loaded |
+//! | `filter` | `ok`, and the patterns of events that it writes, if its trace is the fallback's |
+//! | `filter set WORDS`, `filter add WORDS` | `ok`: it writes these, or these too. `WORDS` are as a trace's file `filter` takes them |
 //! | `flush`, `initialise`, `finalise` | `ok` |
 //! | `watch` | `ok kernel`, `ok none`, `ok null`, or `ok fast DIRECTORY`: what keeps the events. From then on reports follow |
 //!
@@ -43,6 +45,9 @@ pub(super) enum Request<'a> {
     Deactivate(&'a str, &'a str),
     Load(&'a str),
     Unload(&'a str),
+    Filter,
+    SetFilter(&'a str),
+    AddFilter(&'a str),
     Flush,
     Initialise,
     Finalise,
@@ -77,6 +82,12 @@ impl<'a> Request<'a> {
             "deactivate" => two().map(|(events, probe)| Self::Deactivate(events, probe)),
             "load" => path().map(Self::Load),
             "unload" => path().map(Self::Unload),
+            "filter" => match rest.split_once(' ') {
+                None if rest.is_empty() => Ok(Self::Filter),
+                Some(("set", words)) => Ok(Self::SetFilter(words)),
+                Some(("add", words)) => Ok(Self::AddFilter(words)),
+                _ => Err("this takes nothing, or set or add and patterns"),
+            },
             "flush" => alone(Self::Flush),
             "initialise" => alone(Self::Initialise),
             "finalise" => alone(Self::Finalise),
@@ -99,6 +110,13 @@ mod tests {
             ("1 connect a:* p", Ok(Request::Connect("a:*", "p"))),
             ("1 load /a b", Ok(Request::Load("/a b"))),
             ("1 flush", Ok(Request::Flush)),
+            ("1 filter", Ok(Request::Filter)),
+            ("1 filter set 0 a:*", Ok(Request::SetFilter("0 a:*"))),
+            ("1 filter add !b", Ok(Request::AddFilter("!b"))),
+            (
+                "1 filter a:*",
+                Err("this takes nothing, or set or add and patterns"),
+            ),
             ("1 flush now", Err("this takes nothing")),
             ("1 load a", Err("this takes an absolute path")),
             ("1 load /a\0b", Err("this takes an absolute path")),

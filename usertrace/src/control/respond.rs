@@ -10,6 +10,10 @@ use super::answer::{self, Text};
 use super::protocol::{REQUEST_MAX, Request, VERSION};
 use super::{Control, Controller, Room, socket};
 use crate::probe::{self, Item};
+#[cfg(feature = "fast")]
+use crate::runtime::NotSet;
+#[cfg(feature = "fast")]
+use crate::runtime::filter::Filter;
 use crate::runtime::{self, Status, walk};
 
 /// What became of a controller's next request.
@@ -58,6 +62,10 @@ pub(super) fn one(
         None => Err("the request is too long"),
     };
     let done = match request {
+        #[cfg(feature = "fast")]
+        Ok(request @ (Request::Filter | Request::SetFilter(_) | Request::AddFilter(_))) => {
+            filter(request, &mut room.filter, &mut room.answer)
+        }
         Ok(request) => answer(request, &mut room.answer),
         Err(error) => Err(Failure::Text(error)),
     };
@@ -131,6 +139,9 @@ fn answer(request: Request<'_>, room: &mut [u8]) -> Result<usize, Failure> {
             buffers(request)?;
             return say(room, format_args!("ok"));
         }
+        Request::Filter | Request::SetFilter(_) | Request::AddFilter(_) => {
+            return Err(Failure::Text(NO_FALLBACK));
+        }
         Request::Load(path) => {
             // SAFETY: who may control this process may run anything in it.
             Ok(unsafe { probe::load(&name(path)?) }.map_err(Failure::Load)?)
@@ -165,6 +176,37 @@ fn output(room: &mut [u8]) -> Result<usize, Failure> {
         Some(None) => say(room, format_args!("ok null")),
         None if runtime::is_attached() => say(room, format_args!("ok kernel")),
         None => say(room, format_args!("ok none")),
+    }
+}
+
+const NO_FALLBACK: &str =
+    "its events are not kept by the fallback; traces in the kernel have filters of their own";
+
+/// Says, or changes, which events are written.
+#[cfg(feature = "fast")]
+fn filter(request: Request<'_>, filter: &mut Filter, room: &mut [u8]) -> Result<usize, Failure> {
+    let set = match request {
+        Request::SetFilter(words) => runtime::set_events(filter, words, false),
+        Request::AddFilter(words) => runtime::set_events(filter, words, true),
+        _ => {
+            let mut text = Text::new(room);
+            let mut pushed = text.push(format_args!("{VERSION}ok"));
+            let found = runtime::events(filter, |refuses, pattern| {
+                let not = if refuses { "!" } else { "" };
+                let pattern = std::str::from_utf8(pattern).unwrap_or_default();
+                pushed = pushed.and_then(|()| text.push(format_args!(" {not}{pattern}")));
+            });
+            found.ok_or(Failure::Text(NO_FALLBACK))?;
+            pushed?;
+            return Ok(text.len());
+        }
+    };
+    match set {
+        Ok(()) => say(room, format_args!("ok")),
+        Err(NotSet::NoFallback) => Err(Failure::Text(NO_FALLBACK)),
+        Err(NotSet::Word(_)) => Err(Failure::Text(
+            "one of these is no pattern of events, or there is no room for it",
+        )),
     }
 }
 

@@ -5,17 +5,21 @@
 //! is. The mark has room for the reason from the start, as it may be that the disk is full.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read};
+use std::io;
+#[cfg(feature = "tools")]
+use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Its name: hidden, so that no reader of CTF takes it for a stream.
-const NAME: &str = ".unfinished";
+pub(crate) const NAME: &str = ".unfinished";
 /// Its length in bytes.
 const LEN: usize = 256;
+/// Where it says up to when all was written, in ns of `CLOCK_MONOTONIC`.
+const WRITTEN: usize = 64;
 /// Where the reason begins in it.
-const REASON: usize = 64;
+const REASON: usize = 96;
 
 /// A mark that this process holds.
 #[derive(Debug)]
@@ -35,7 +39,7 @@ impl Unfinished {
         let file = options.read(true).write(true).create(true).truncate(false);
         let file = file.open(&path)?;
         let mut text = format!("{pid} {} {}", namespace(), start(pid).unwrap_or(0));
-        text.truncate(REASON);
+        text.truncate(WRITTEN);
         let mut bytes = text.into_bytes();
         bytes.resize(LEN, b' ');
         if let Err(error) = file.write_all_at(&bytes, 0) {
@@ -45,6 +49,13 @@ impl Unfinished {
         }
         lock(&file, libc::LOCK_SH)?;
         Ok(Self { file, path })
+    }
+
+    /// Says that all is written that was in the rings at this time.
+    pub(crate) fn written(&self, time: u64) {
+        let text = format!("{time:<width$}", width = REASON - WRITTEN);
+        // Nobody is there to be told that this failed.
+        let _ = self.file.write_all_at(text.as_bytes(), WRITTEN as u64);
     }
 
     /// Says why the trace stays unfinished. Needs no room on the disk.
@@ -78,12 +89,9 @@ pub(crate) enum State {
 /// The state of the trace in a directory.
 #[cfg(feature = "tools")]
 pub(crate) fn state(directory: &Path) -> State {
-    let Ok(mut file) = File::open(directory.join(NAME)) else {
+    let Ok((file, text)) = open(directory) else {
         return State::Complete;
     };
-    let mut text = String::new();
-    // What the mark says is for people; a bad one says nothing.
-    let _ = file.by_ref().take(LEN as u64).read_to_string(&mut text);
     let reason = text.get(REASON..).unwrap_or("").trim_end().to_owned();
     let mut numbers = text.split(' ').map(|word| word.parse::<u64>().unwrap_or(0));
     let mut next = || numbers.next().unwrap_or(0);
@@ -101,6 +109,29 @@ pub(crate) fn state(directory: &Path) -> State {
         true => State::Ending,
         false => State::GoesOn,
     }
+}
+
+#[cfg(feature = "tools")]
+fn open(directory: &Path) -> io::Result<(File, String)> {
+    let mut file = File::open(directory.join(NAME))?;
+    let mut text = String::new();
+    // What the mark says is for people; a bad one says nothing.
+    let _ = file.by_ref().take(LEN as u64).read_to_string(&mut text);
+    Ok((file, text))
+}
+
+/// The process whose trace is marked, by the id that it has for its writer; nothing if there is no mark.
+#[cfg(feature = "tools")]
+pub(crate) fn process(directory: &Path) -> Option<u32> {
+    let (_, text) = open(directory).ok()?;
+    text.split(' ').next()?.parse().ok()
+}
+
+/// Up to when all was written; nothing if there is no mark, or that was never asked for.
+#[cfg(feature = "tools")]
+pub(crate) fn written(directory: &Path) -> Option<u64> {
+    let (_, text) = open(directory).ok()?;
+    text.get(WRITTEN..REASON)?.trim_end().parse().ok()
 }
 
 fn lock(file: &File, operation: libc::c_int) -> io::Result<()> {

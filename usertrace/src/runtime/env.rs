@@ -55,6 +55,7 @@ fn variable(name: &CStr) -> Option<&'static [u8]> {
 }
 
 /// `USERTRACE_QUIET=1`: nothing is said on standard error.
+#[cfg(feature = "fast")]
 pub(super) fn is_quiet() -> bool {
     variable(c"USERTRACE_QUIET") == Some(b"1")
 }

@@ -65,24 +65,7 @@ impl Rules {
     }
 
     fn rules(&self) -> impl Iterator<Item = Rule<'_>> {
-        let mut rest = self.bytes.get(..self.len).unwrap_or_default();
-        std::iter::from_fn(move || {
-            let [channel, flags, len, behind @ ..] = rest else {
-                return None;
-            };
-            let (pattern, behind) = behind.split_at_checked(usize::from(*len))?;
-            if pattern.is_empty() {
-                // Nor is there a rule behind it.
-                rest = &[];
-                return None;
-            }
-            rest = behind;
-            Some(Rule {
-                channel: *channel,
-                flags: *flags,
-                pattern,
-            })
-        })
+        parse(self.bytes.get(..self.len).unwrap_or_default())
     }
 
     /// Calls `each` with the names of the contexts of a channel, which are kept with the rules.
@@ -123,10 +106,31 @@ impl Rules {
     }
 }
 
+/// The rules that these bytes are.
+fn parse(mut rest: &[u8]) -> impl Iterator<Item = Rule<'_>> {
+    std::iter::from_fn(move || {
+        let [channel, flags, len, behind @ ..] = rest else {
+            return None;
+        };
+        let (pattern, behind) = behind.split_at_checked(usize::from(*len))?;
+        if pattern.is_empty() {
+            // Nor is there a rule behind it.
+            rest = &[];
+            return None;
+        }
+        rest = behind;
+        Some(Rule {
+            channel: *channel,
+            flags: *flags,
+            pattern,
+        })
+    })
+}
+
 /// The rules of a trace as whoever makes it writes them.
 #[cfg(feature = "fast")]
 #[derive(Clone, Debug)]
-pub(super) struct Filter {
+pub(crate) struct Filter {
     /// Bytes of them.
     pub(super) len: usize,
     pub(super) bytes: [u8; RULES_LEN],
@@ -140,6 +144,11 @@ impl Filter {
             len: 0,
             bytes: [0; RULES_LEN],
         }
+    }
+
+    /// Makes it empty again.
+    pub(super) fn clear(&mut self) {
+        self.len = 0;
     }
 
     /// The rules.
@@ -165,6 +174,17 @@ pub(super) fn add_rule(filter: &mut Filter, word: &[u8]) -> Option<()> {
         return None;
     }
     put(filter, LTT_CHANNEL_CONTROL, flags, pattern)
+}
+
+/// Gives each word that such rules are made of to `each`, as far as they are those of the trace.
+#[cfg(feature = "fast")]
+pub(super) fn each_word(rules: &[u8], mut each: impl FnMut(bool, &[u8])) {
+    for rule in parse(rules) {
+        let is_of_trace = usize::from(rule.channel) == LTT_CHANNEL_CONTROL;
+        if is_of_trace && matches!(rule.flags, 0 | LTT_RULE_REFUSE) {
+            each(rule.flags == LTT_RULE_REFUSE, rule.pattern);
+        }
+    }
 }
 
 /// Adds a rule. Nothing if there is no room.

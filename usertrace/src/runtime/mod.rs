@@ -35,6 +35,7 @@ mod status;
 mod text;
 mod update;
 pub(crate) mod walk;
+mod wanted;
 pub(crate) mod wiped;
 
 use std::ffi::{c_char, c_int};
@@ -62,7 +63,7 @@ use self::fast::LEN as FAST_LEN;
 const FAST_LEN: usize = 0;
 
 #[cfg(feature = "tools")]
-pub(crate) use self::fast::{DAEMON, clock_sync};
+pub(crate) use self::fast::{DAEMON, WRITE_NOW, clock_sync};
 #[cfg(feature = "fast")]
 #[doc(hidden)]
 pub use self::fast::{Failures, RUNNING, parse_summary};
@@ -551,6 +552,61 @@ pub fn finalise() -> Result<(), Errno> {
     shared().finalised.store(1, Ordering::Relaxed);
     refresh();
     switch()
+}
+
+/// Which events this process writes, where the fallback keeps them: patterns, and whether those that match are
+/// refused. Nothing if there is no fallback. `room` is the caller's, for as long as this takes.
+#[cfg(feature = "fast")]
+pub(crate) fn events(room: &mut filter::Filter, each: impl FnMut(bool, &[u8])) -> Option<()> {
+    let fast = SETUP.get()?.fast?;
+    filter::each_word(rules_now(fast, room), each);
+    Some(())
+}
+
+/// The rules of this process.
+#[cfg(feature = "fast")]
+fn rules_now<'a>(fast: &fast::Fast, room: &'a mut filter::Filter) -> &'a [u8] {
+    if !shared().wanted.read(room) {
+        room.clear();
+        fast.copy_rules(room);
+    }
+    room.rules()
+}
+
+/// Has this process write the events that these words say, which are as the file `filter` of a trace takes them, and
+/// no others; with `add`, in addition to what it had. To be called by one thread at a time. Async-signal-safe.
+///
+/// # Errors
+/// The word that is none, or for which there is no room; nothing was changed then.
+#[cfg(feature = "fast")]
+pub(crate) fn set_events<'a>(
+    room: &mut filter::Filter,
+    words: &'a str,
+    add: bool,
+) -> Result<(), NotSet<'a>> {
+    let fast = SETUP.get().and_then(|setup| setup.fast);
+    let fast = fast.ok_or(NotSet::NoFallback)?;
+    if add {
+        rules_now(fast, room);
+    } else {
+        room.clear();
+    }
+    for word in words.split_ascii_whitespace() {
+        filter::add_rule(room, word.as_bytes()).ok_or(NotSet::Word(word))?;
+    }
+    shared().wanted.set(room.rules());
+    refresh();
+    Ok(())
+}
+
+/// Why a process writes the same events as before.
+#[cfg(feature = "fast")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotSet<'a> {
+    /// It has no fallback.
+    NoFallback,
+    /// This is no pattern, or there is no room for it.
+    Word(&'a str),
 }
 
 /// Undoes [`finalise`], and gets this process's buffers if it has none. Says whether it can be traced.

@@ -15,6 +15,7 @@ use super::hash::hash;
 use super::modules::Modules;
 use super::state::State;
 use super::walk::Desk;
+use super::wanted::Wanted;
 use crate::context::Apps;
 use crate::control::Control;
 use crate::probe::Table;
@@ -34,6 +35,8 @@ pub struct Shared {
     pub(super) exiting: AtomicU32,
     /// Not 0: this process is to write nothing.
     pub(super) finalised: AtomicU32,
+    /// Which events it writes, if somebody said so.
+    pub(super) wanted: Wanted,
     /// Not 0: it was said that the environment asks for no control channel that there can be.
     pub(crate) said: AtomicU32,
     /// Goes up when a module goes.
@@ -73,6 +76,7 @@ impl Shared {
             fast: AtomicPtr::new(std::ptr::null_mut()),
             exiting: AtomicU32::new(0),
             finalised: AtomicU32::new(0),
+            wanted: Wanted::new(),
             said: AtomicU32::new(0),
             departures: AtomicU32::new(0),
             desk: AtomicPtr::new(std::ptr::null_mut()),

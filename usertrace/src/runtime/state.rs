@@ -96,9 +96,13 @@ pub(super) struct State {
     text: UnsafeCell<[u64; LTT_META_MAX / 8]>,
     /// Rules of each slot, by which the callsites were told.
     rules: [UnsafeCell<Rules>; SLOTS],
+    /// Those in place of them, if `wanted_seen` is not 0.
+    wanted: UnsafeCell<Rules>,
+    /// Which of [`Wanted`](super::wanted::Wanted) these are.
+    pub(super) wanted_seen: AtomicU32,
 }
 
-// SAFETY: all is atomic but `text`, `rules` and `known`, which only the holder of the lock may get.
+// SAFETY: all is atomic but `text`, `rules`, `wanted` and `known`, which only the holder of the lock may get.
 unsafe impl Sync for State {}
 
 impl State {
@@ -197,6 +201,14 @@ impl State {
     pub(super) unsafe fn rules(&self, slot: usize) -> &mut Rules {
         // SAFETY: the caller's promise.
         unsafe { &mut *self.rules[slot].get() }
+    }
+
+    /// # Safety
+    /// The caller must hold the lock, and use one of these at a time.
+    #[allow(clippy::mut_from_ref, reason = "the lock says who may have it")]
+    pub(super) unsafe fn wanted(&self) -> &mut Rules {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.wanted.get() }
     }
 
     /// # Safety

@@ -154,7 +154,11 @@ impl Updater {
             let generation = info.generation();
             let modules = self.modules.generation();
             let has_more = modules != self.state.modules.load(Ordering::Relaxed);
-            let is_news = has_more || generation != self.state.generation.load(Ordering::Relaxed);
+            // SAFETY: the caller's promise.
+            let is_steered = unsafe { self.take_wanted() };
+            let is_news = has_more
+                || is_steered
+                || generation != self.state.generation.load(Ordering::Relaxed);
             // First out of the traces that are gone: only then there are buffers of new ones in their slots.
             // SAFETY: the caller's promise.
             (0..SLOTS).for_each(|slot| unsafe { self.leave(slot, info) });
@@ -176,6 +180,24 @@ impl Updater {
                 return;
             }
         }
+    }
+
+    /// Takes over what somebody said that this process is to write, and says whether that is new.
+    ///
+    /// # Safety
+    /// The caller must hold the state's lock.
+    unsafe fn take_wanted(&self) -> bool {
+        let state = self.state;
+        let seen = state.wanted_seen.load(Ordering::Relaxed);
+        // SAFETY: the caller's promise; there is no other one in this function.
+        let wanted = unsafe { state.wanted() };
+        let Some(now) = shared().wanted.copy(seen, wanted) else {
+            return false;
+        };
+        state.wanted_seen.store(now, Ordering::Relaxed);
+        let slots = state.slots.iter();
+        slots.for_each(|slot| slot.routed.store(0, Ordering::Relaxed));
+        true
     }
 
     fn is_given(&self, slot: usize) -> bool {
@@ -530,7 +552,11 @@ impl Updater {
             return;
         }
         // SAFETY: the caller's promise; there is no other one from here on.
-        let rules = unsafe { state.rules(slot) };
+        let (rules, wanted) = unsafe { (state.rules(slot), state.wanted()) };
+        let rules = match state.wanted_seen.load(Ordering::Relaxed) {
+            0 => rules,
+            _ => wanted,
+        };
         // SAFETY: the caller's promise.
         for callsite in unsafe { self.callsites() } {
             let accepted =

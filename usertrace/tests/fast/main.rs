@@ -13,6 +13,7 @@ mod output;
 mod processes;
 mod programs;
 mod run;
+mod steered;
 mod trace;
 mod unnoticed;
 mod unwritable;
@@ -99,6 +100,9 @@ fn main() -> ExitCode {
         daemons::either_one_again_and_again,
         daemons::both_are_killed,
         daemons::nobody_waits_for_the_dead,
+        steered::snapshots_of_programs_that_run,
+        steered::snapshots_of_nothing,
+        steered::programs_that_run_are_steered,
         kills::discard,
         kills::discard_threads,
         kills::overwrite,

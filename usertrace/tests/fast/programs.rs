@@ -71,6 +71,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("chroot", chroot),
     ("setuid", setuid),
     ("switches", switches),
+    ("steered", steered),
     ("told", told),
     ("steps", steps),
     ("flood", flood),
@@ -405,6 +406,26 @@ fn switches() {
             _ => break,
         }
         print!("{}", input[0] as char);
+        std::io::stdout().flush().unwrap();
+    }
+}
+
+/// Writes an event when it is told to, and says what became of it.
+fn steered() {
+    let mut input = [0];
+    for n in 0.. {
+        // A request may come by a signal.
+        match std::io::stdin().read(&mut input) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Ok(1) => {}
+            _ => break,
+        }
+        let outcome = match write_one(1, n) {
+            Outcome::Recorded => 'r',
+            Outcome::Lost => 'l',
+            Outcome::Off => 'o',
+        };
+        print!("{outcome}");
         std::io::stdout().flush().unwrap();
     }
 }

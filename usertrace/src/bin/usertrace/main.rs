@@ -25,6 +25,7 @@ mod setup;
 mod snapshot;
 mod start;
 mod status;
+mod target;
 mod terminal;
 mod top;
 mod view;

@@ -5,28 +5,34 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use serde::Serialize;
-use usertrace::consumer::{SessionSummary, snapshot};
+use serde_json::json;
+use usertrace::consumer::{SessionSummary, Written, snapshot, snapshot_below, snapshot_of};
 use usertrace::ctf::Version;
 
 use crate::output::{self, Totals};
 use crate::root::Root;
 use crate::status::DAMAGED;
+use crate::target::Target;
 
 /// Write what is in the rings of a trace now, and let it go on
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   usertrace snapshot mine -o before && usertrace view before | tail
+  usertrace snapshot traces -o before    # without the patched kernel: of all programs that are traced to this directory
 
 In a channel that overwrites (echo 1 >CHANNEL/flight), these are the last events; in another one, those that nobody
 has consumed yet. Programs are not stopped, and nothing is consumed: what is overwritten while it is read counts as
 discarded packets. The snapshot is a directory with a CTF trace for each process. A summary is printed on standard
 error.
 
+On a kernel without trace buffers, the programs' daemons write what is in the rings to the traces, and the snapshot is a copy
+of these.
+
 Exit status: 0, 1 if there is no such trace or the snapshot cannot be written, 2 for a wrong command line, 3 if some
 process could not be read.")]
 pub(crate) struct Args {
-    /// Name of the trace
+    /// Name of the trace; without the patched kernel, process id of a program, or the directory that programs are traced to
     trace: String,
 
     /// Directory for the snapshot; must be new or empty [default: usertrace-TIME]
@@ -53,16 +59,51 @@ struct Summary<'a> {
     session: &'a SessionSummary,
 }
 
+/// Says what was copied of programs that the fallback traces.
+fn of_programs(
+    written: &[Written],
+    directory: &PathBuf,
+    summary: &output::Summary,
+) -> anyhow::Result<u8> {
+    if !summary.quiet {
+        output::say(format_args!(
+            "{} in {}",
+            output::count(written.len(), "process", "processes"),
+            directory.display()
+        ));
+    }
+    if let Some(to) = &summary.json {
+        let processes = written.iter().map(|written| {
+            let name = written.directory.file_name().unwrap_or_default();
+            json!({ "pid": written.process, "directory": directory.join(name) })
+        });
+        let value = json!({ "directory": directory, "processes": processes.collect::<Vec<_>>() });
+        output::json(to, &value)?;
+    }
+    Ok(0)
+}
+
 impl Args {
     pub(crate) fn run(self) -> ExitCode {
         output::exit_code(self.try_run())
     }
 
     fn try_run(self) -> anyhow::Result<u8> {
-        let control_fs = self.root.open()?;
+        let target = Target::of(&self.trace, &self.root)?;
         let directory = output::Directory::new(self.output)?;
         let directory = directory.path();
-        let session = snapshot(&control_fs, &self.trace, directory, self.ctf)
+        let control_fs = match &target {
+            Target::Trace(control_fs) => control_fs,
+            Target::Process(process) => {
+                let written = snapshot_of(*process, directory)?;
+                return of_programs(&written, directory, &self.summary);
+            }
+            Target::Directory(traced) => {
+                let written = snapshot_below(traced, directory)?;
+                return of_programs(&written, directory, &self.summary);
+            }
+        };
+        let session = snapshot(control_fs, &self.trace, directory, self.ctf)
             .with_context(|| format!("no snapshot of {}", self.trace))?;
         for problem in &session.problems {
             output::say(problem);

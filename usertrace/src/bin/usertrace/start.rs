@@ -2,11 +2,13 @@
 
 use std::process::ExitCode;
 
+use anyhow::bail;
 use usertrace::consumer::TraceSetup;
 
 use crate::output;
 use crate::root::Root;
 use crate::setup::Setup;
+use crate::target::Target;
 
 /// Make a trace active, which is created if there is none of that name
 #[derive(Debug, clap::Args)]
@@ -15,13 +17,14 @@ Examples:
   usertrace start mine
   usertrace start --flight -e 'shop:*' mine    # the last events of a provider, for a snapshot or a dump
   usertrace snapshot mine && usertrace destroy mine
+  usertrace start 4711                         # a program that usertrace stop has stopped, without the patched kernel
 
 All programs that have tracepoints write to it from now on, also those that run already. It stays until it is
 destroyed. Size and number of sub-buffers, and contexts, are fixed once a trace was started.
 
 Exit status: 0, 1 if the kernel refuses, 2 for a wrong command line.")]
 pub(crate) struct Start {
-    /// Name of the trace
+    /// Name of the trace; without the patched kernel, process id of a program, or the directory that programs are traced to
     trace: String,
 
     #[command(flatten)]
@@ -37,10 +40,13 @@ pub(crate) struct Start {
 Examples:
   usertrace stop mine
   usertrace start mine          # it goes on
+  usertrace stop traces         # without the patched kernel: all programs that are traced to this directory
+
+On a kernel without trace buffers, programs are asked by their control channels: start them with USERTRACE_CONTROL=thread.
 
 Exit status: 0, 1 if there is no such trace, 2 for a wrong command line.")]
 pub(crate) struct Stop {
-    /// Name of the trace
+    /// Name of the trace; without the patched kernel, process id of a program, or the directory that programs are traced to
     trace: String,
 
     #[command(flatten)]
@@ -70,6 +76,15 @@ impl Start {
 
     fn try_run(self) -> anyhow::Result<()> {
         let setup = TraceSetup::from(self.setup);
+        let target = Target::of(&self.trace, &self.root)?;
+        if !matches!(target, Target::Trace(_)) {
+            if setup != TraceSetup::default() {
+                bail!(
+                    "programs that run have their rings: only usertrace filter changes their events"
+                );
+            }
+            return target.ask("initialise").map(drop);
+        }
         // If it is new, and does not come to be started, it goes again.
         let mut trace = self.root.open()?.create(&self.trace, &setup)?;
         trace.start()?;
@@ -84,8 +99,11 @@ impl Stop {
     }
 
     fn try_run(self) -> anyhow::Result<()> {
-        let trace = self.root.open()?.trace(&self.trace)?;
-        Ok(trace.stop()?)
+        let target = Target::of(&self.trace, &self.root)?;
+        match &target {
+            Target::Trace(control_fs) => Ok(control_fs.trace(&self.trace)?.stop()?),
+            _ => target.ask("finalise").map(drop),
+        }
     }
 }
 

@@ -86,11 +86,6 @@ pub(super) fn realtime() -> u64 {
     ns(libc::CLOCK_REALTIME)
 }
 
-/// The time since boot without suspend, in ns.
-pub(super) fn monotonic() -> u64 {
-    ns(libc::CLOCK_MONOTONIC)
-}
-
 /// All clocks, as close to each other as can be had. What is called cycles is the time of `source`.
 pub(crate) fn sync(source: Source) -> LttClockSync {
     let read = || {

@@ -27,9 +27,9 @@ mod worker;
 
 #[cfg(feature = "tools")]
 pub(crate) use self::clock::sync as clock_sync;
-#[cfg(feature = "tools")]
-pub(crate) use self::spawn::NAME as DAEMON;
 pub use self::spawn::RUNNING;
+#[cfg(feature = "tools")]
+pub(crate) use self::spawn::{NAME as DAEMON, WRITE_NOW};
 pub use self::summary::{Failures, parse_summary};
 
 use std::path::PathBuf;
@@ -52,6 +52,7 @@ use self::output::Output;
 use self::pool::Pool;
 use self::worker::Task;
 use super::env;
+use super::filter::Filter;
 use super::kernel::Kernel;
 use super::shared::shared;
 use super::signals::HeldBack;
@@ -326,7 +327,7 @@ impl Fast {
     /// slots that the worker is about to free.
     fn claim(&self, pid: u32) -> Option<usize> {
         let header = self.pool.header();
-        let begun = clock::monotonic();
+        let begun = crate::clock::monotonic();
         loop {
             let freed = header.freed.load(Ordering::SeqCst);
             let left = self.left.load(Ordering::Relaxed);
@@ -340,7 +341,7 @@ impl Fast {
             if self.own().refused.load(Ordering::Relaxed) != 0 {
                 return None;
             }
-            let waited = Duration::from_nanos(clock::monotonic().saturating_sub(begun));
+            let waited = Duration::from_nanos(crate::clock::monotonic().saturating_sub(begun));
             let leaving = header.leaving.load(Ordering::SeqCst) != 0;
             let patience = if leaving { SLOT_PATIENCE } else { NOTICE };
             if waited >= patience || !header.doorbell.makes_room() {
@@ -451,6 +452,11 @@ impl Fast {
     /// How much address space the rings have, if that is less than was asked for.
     pub(super) fn limited(&self) -> Option<u64> {
         self.limited
+    }
+
+    /// Adds the rules of the trace to a filter.
+    pub(super) fn copy_rules(&self, filter: &mut Filter) {
+        self.pool.copy_rules(filter);
     }
 
     /// Where the traces go; nothing if nowhere.

@@ -469,6 +469,13 @@ impl<'a> Recording<'a> {
         Ok(writer)
     }
 
+    /// Says that all is written that was in the rings at this time.
+    pub(super) fn tell_written(&self, time: u64) {
+        if let Some(mark) = &self.mark {
+            mark.written(time);
+        }
+    }
+
     /// Ends the trace, when all is read.
     ///
     /// # Errors

@@ -165,6 +165,22 @@ impl Pool {
         }
     }
 
+    /// Copies the rules that [`Self::write_info`] wrote, behind those that are there.
+    pub(super) fn copy_rules(&self, filter: &mut Filter) {
+        let area = self.info().wrapping_add(super::layout::INFO_FILTER);
+        // SAFETY: `write_info` wrote both there, aligned and as a whole, and nobody writes there afterwards.
+        let bytes = unsafe {
+            let head = area.cast::<LttInfoFilter>().read();
+            let start = area.add(size_of::<LttInfoFilter>());
+            std::slice::from_raw_parts(start, (head.len as usize).min(RULES_LEN))
+        };
+        let room = filter.bytes.get_mut(filter.len..filter.len + bytes.len());
+        if let Some(room) = room {
+            room.copy_from_slice(bytes);
+            filter.len += bytes.len();
+        }
+    }
+
     /// Address of the info area.
     pub(super) fn info(&self) -> *mut u8 {
         self.at(self.layout.info())

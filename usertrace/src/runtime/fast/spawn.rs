@@ -188,6 +188,9 @@ pub(super) fn settle() {
     rename();
 }
 
+/// By this signal, whoever may have the worker write what is in the rings now asks for that.
+pub(crate) const WRITE_NOW: libc::c_int = libc::SIGUSR2;
+
 /// What the daemons are called.
 pub(crate) const NAME: &std::ffi::CStr = c"usertrace-fast";
 
@@ -261,9 +264,13 @@ unsafe fn reset_signals() {
     unsafe {
         for signo in 1..=libc::SIGRTMAX() {
             let disposition = match signo {
-                libc::SIGHUP | libc::SIGINT | libc::SIGTERM | libc::SIGPIPE | libc::SIGXFSZ => {
-                    libc::SIG_IGN
-                }
+                // The worker has a handler for the last one.
+                libc::SIGHUP
+                | libc::SIGINT
+                | libc::SIGTERM
+                | libc::SIGPIPE
+                | libc::SIGXFSZ
+                | WRITE_NOW => libc::SIG_IGN,
                 _ => libc::SIG_DFL,
             };
             libc::signal(signo, disposition);

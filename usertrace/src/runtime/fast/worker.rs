@@ -13,6 +13,8 @@ use super::guardian::{Bell, give_up, mark_at_death};
 use super::header::PROCESSES;
 use super::output::{Drained, Output, Recording, Until};
 use super::pool::Pool;
+use super::spawn::WRITE_NOW;
+use crate::clock::monotonic;
 use crate::writer::{Doorbell, wake};
 
 /// How long to wait before what could not be written is tried again.
@@ -42,6 +44,15 @@ struct Slot<'a> {
     failures: u32,
 }
 
+/// Notes that somebody asks for what is in the rings now.
+extern "C" fn on_request(signo: libc::c_int) {
+    REQUESTS.fetch_add(1, Ordering::Relaxed);
+    on_death(signo);
+}
+
+/// How often somebody asked.
+static REQUESTS: AtomicU32 = AtomicU32::new(0);
+
 /// Rings the doorbell when the guardian dies, so that the worker does not sleep then.
 extern "C" fn on_death(_: libc::c_int) {
     let rung = RUNG.load(Ordering::Relaxed);
@@ -66,6 +77,8 @@ pub(super) fn start(task: &Task, bell: &Bell) -> ! {
         let handler = on_death as extern "C" fn(libc::c_int) as usize;
         libc::signal(libc::SIGCHLD, handler);
         libc::signal(libc::SIGUSR1, handler);
+        let handler = on_request as extern "C" fn(libc::c_int) as usize;
+        libc::signal(WRITE_NOW, handler);
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGUSR1, 0, 0, 0);
     }
     run(task, bell)
@@ -108,6 +121,7 @@ fn run(task: &Task, bell: &Bell) -> ! {
     let (header, desk) = (task.pool.header(), task.pool.desk());
     let mut worker = Worker {
         task,
+        requests: 0,
         slots: BTreeMap::new(),
         aside: Aside::new(),
         hostname: hostname(),
@@ -171,6 +185,8 @@ fn hostname() -> Option<String> {
 
 struct Worker<'a> {
     task: &'a Task,
+    /// How many of [`REQUESTS`] were done.
+    requests: u32,
     slots: BTreeMap<usize, Slot<'a>>,
     aside: Aside,
     hostname: Option<String>,
@@ -185,6 +201,9 @@ impl Worker<'_> {
         let (header, desk) = (pool.header(), pool.desk());
         let asked_for_all = header.asked.load(Ordering::SeqCst);
         let all = asked_for_all != header.answered.load(Ordering::Relaxed);
+        let requests = REQUESTS.load(Ordering::Relaxed);
+        let now = requests != self.requests;
+        let begun = monotonic();
         // SeqCst: see the guardian's store.
         header.leaving.store(0, Ordering::SeqCst);
         if desk
@@ -238,7 +257,8 @@ impl Worker<'_> {
                 let new = asked != known.asked;
                 // Nobody will be there to complete its trace later.
                 let complete = gone || new && entry.ends.load(Ordering::Relaxed) != 0;
-                let until = match (complete, new || all && known.recording.is_wanted()) {
+                let wanted = new || now || all && known.recording.is_wanted();
+                let until = match (complete, wanted) {
                     (true, _) => Until::End,
                     (_, true) => Until::Now,
                     _ => Until::Filled,
@@ -246,6 +266,9 @@ impl Worker<'_> {
                 let drained = known.recording.drain(until);
                 if drained.is_ok() {
                     known.asked = asked;
+                    if now {
+                        known.recording.tell_written(begun);
+                    }
                 }
                 ended = match drained {
                     Ok(new) => {
@@ -299,6 +322,7 @@ impl Worker<'_> {
             header.answered.store(asked_for_all, Ordering::Release);
             wake(&header.answered, u32::MAX >> 1);
         }
+        self.requests = requests;
         match failed {
             Some(error) => Err(error),
             None => {
