@@ -45,6 +45,22 @@ pub fn needs_crash(line: &str) -> bool {
         .any(|word| line.contains(word))
 }
 
+/// Is it about programs that run, and that the fallback traces to the directory `traces`?
+pub fn is_of_fallback(command: &str, line: &str) -> bool {
+    let is_one = ["filter", "start", "stop", "snapshot"].contains(&command);
+    is_one && (line.contains(" 4711") || line.contains(" traces "))
+}
+
+/// The example, beside such a program, which it names by its process id. The program opens its control channel after
+/// it has begun, and its trace comes with its events.
+pub fn beside_program(line: &str) -> String {
+    format!(
+        "USERTRACE_CONTROL=thread USERTRACE_BACKEND=fast USERTRACE_OUTPUT=traces USERTRACE_SUBBUF_SIZE=4k ./server & \
+         until usertrace ctl $! list >/dev/null 2>&1 && [ -d traces ]; do sleep 0.1; done; {}",
+        line.replace("4711", "$!")
+    )
+}
+
 /// Does it go on until somebody stops it?
 fn goes_on(line: &str) -> bool {
     let parts = [

@@ -354,13 +354,9 @@ fn example(command: &str, line: &str) {
         || line.contains("-p 4711")
         || line == "usertrace list"
         || line.starts_with("usertrace top  ");
-    if line.contains("ctl 4711") {
-        // The example's program runs already. This one opens its channel after it has begun.
-        line = format!(
-            "USERTRACE_CONTROL=thread USERTRACE_BACKEND=fast USERTRACE_OUTPUT=null ./server & \
-             until usertrace ctl $! list >/dev/null 2>&1; do sleep 0.1; done; {}",
-            line.replace("4711", "$!")
-        );
+    if line.contains("ctl 4711") || examples::is_of_fallback(command, &line) {
+        // The example's program runs already.
+        line = examples::beside_program(&line);
     }
     let (status, said) = run(&line);
     if takes_kernel {

@@ -566,7 +566,9 @@ fn example(command: &str, line: &str) {
     }
     let pid = std::cell::OnceCell::new();
     let mut line = line.to_owned();
-    if line.contains("4711") && command != "view" {
+    if examples::is_of_fallback(command, &line) {
+        line = examples::beside_program(&line);
+    } else if line.contains("4711") && command != "view" {
         let server = pid.get_or_init(|| server(&[("USERTRACE_CONTROL", "thread")], &[]));
         let number = server.0.id();
         wait::until("it can be asked", || {
