@@ -78,11 +78,15 @@ pub enum DaemonError {
     },
 }
 
+/// Process ids.
+fn processes() -> impl Iterator<Item = u32> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes.filter_map(|process| process.file_name().to_str()?.parse().ok())
+}
+
 /// Process ids of all daemons that may be looked at.
 fn daemons() -> impl Iterator<Item = u32> {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let ids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
-    ids.filter(|pid: &u32| {
+    processes().filter(|pid: &u32| {
         let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
         name.trim_ascii_end() == DAEMON.to_bytes()
     })
@@ -106,17 +110,31 @@ fn written_by(daemon: u32) -> Vec<Written> {
     written.collect()
 }
 
-/// The traces below a directory that are being written, of all processes.
+/// The programs that are traced to a directory, or below it.
 #[must_use]
-pub fn written_below(directory: &Path) -> Vec<Written> {
-    let Ok(directory) = directory.canonicalize() else {
-        return Vec::new();
-    };
-    let written = daemons().flat_map(written_by);
-    let below: BTreeSet<_> = written
-        .filter(|written| written.directory.starts_with(&directory))
+pub fn programs_below(directory: &Path) -> Vec<u32> {
+    let memory: BTreeSet<String> = daemons_of(directory)
+        .into_iter()
+        .flat_map(shared_memory)
         .collect();
-    below.into_iter().collect()
+    let is_traced = |&pid: &u32| !shared_memory(pid).is_disjoint(&memory);
+    let daemons: BTreeSet<u32> = daemons().collect();
+    let programs = processes().filter(|pid| !daemons.contains(pid));
+    match memory.is_empty() {
+        true => Vec::new(),
+        false => programs.filter(is_traced).collect(),
+    }
+}
+
+/// The daemons that write to a directory, or below it, or would.
+fn daemons_of(directory: &Path) -> BTreeSet<u32> {
+    let Ok(directory) = directory.canonicalize() else {
+        return BTreeSet::new();
+    };
+    let is_there = |written: &Written| written.directory.starts_with(&directory);
+    let is_wanted =
+        |&daemon: &u32| written_by(daemon).iter().any(is_there) || was_told(daemon, &directory);
+    daemons().filter(is_wanted).collect()
 }
 
 /// Whether a daemon is a worker: the other one ignores what workers are asked by.
@@ -163,15 +181,12 @@ fn shared_memory(pid: u32) -> BTreeSet<String> {
 /// # Errors
 /// When nobody is traced there, or a trace cannot be written or copied.
 pub fn snapshot_below(directory: &Path, output: &Path) -> Result<Vec<Written>, DaemonError> {
-    let no_program = || DaemonError::NoProgram(directory.to_owned());
-    let canonical = directory.canonicalize().map_err(|_| no_program())?;
+    let daemons = daemons_of(directory);
+    let canonical = directory.canonicalize();
+    let (Ok(canonical), false) = (canonical, daemons.is_empty()) else {
+        return Err(DaemonError::NoProgram(directory.to_owned()));
+    };
     let is_there = |written: &Written| written.directory.starts_with(&canonical);
-    let is_wanted =
-        |&daemon: &u32| written_by(daemon).iter().any(is_there) || was_told(daemon, &canonical);
-    let daemons: BTreeSet<u32> = daemons().filter(is_wanted).collect();
-    if daemons.is_empty() {
-        return Err(no_program());
-    }
     copy(ask(&daemons, is_there)?, output)
 }
 

@@ -33,7 +33,7 @@ pub use control_fs::{
     filter_words,
 };
 pub use daemon::{DaemonOptions, DaemonTell, daemon};
-pub use daemons::{DaemonError, Written, snapshot_below, snapshot_of, written_below};
+pub use daemons::{DaemonError, Written, programs_below, snapshot_below, snapshot_of};
 pub use fallback::record_fallback;
 pub use file::{ConsumerFile, FileRing};
 pub use ftrace::{FtraceError, KernelEvents, KernelOptions, KernelSummary, KernelTrace, Tracefs};

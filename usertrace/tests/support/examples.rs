@@ -1,6 +1,7 @@
 //! The examples of the manual, each as it stands there.
 
 use std::fs::{self, File};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -65,7 +66,7 @@ pub fn beside_program(line: &str) -> String {
 fn goes_on(line: &str) -> bool {
     let parts = [
         "-- ./server",
-        "-p ",
+        "record -p ",
         "--trace mine -o",
         " watch",
         "usertrace top",
@@ -97,6 +98,16 @@ fn patient(line: &str) -> String {
 /// Has a shell run it in a directory, which has the programs, and stops what goes on after a moment, as it says by the status
 /// 124. What ends by itself has five minutes. Gives the status, and what was said.
 pub fn run(line: &str, directory: &Path, variables: &[(&str, &str)]) -> (Option<i32>, String) {
+    run_as(line, directory, variables, None)
+}
+
+/// Likewise, as another user.
+pub fn run_as(
+    line: &str,
+    directory: &Path,
+    variables: &[(&str, &str)],
+    user: Option<u32>,
+) -> (Option<i32>, String) {
     let bin = directory.join("bin");
     let path = format!(
         "{}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
@@ -113,7 +124,11 @@ pub fn run(line: &str, directory: &Path, variables: &[(&str, &str)]) -> (Option<
     };
     let _ = fs::remove_file(&said);
     let seconds = if goes_on(line) { "1.5" } else { "300" };
-    let mut child = Command::new("timeout")
+    let mut command = Command::new("timeout");
+    if let Some(user) = user {
+        command.uid(user).gid(user);
+    }
+    let mut child = command
         .args(["--kill-after=120", seconds, "sh", "-c", &patient(line)])
         .env("PATH", path)
         .envs(variables.iter().copied())

@@ -7,10 +7,17 @@ use std::path::{Path, PathBuf};
 use crate::terminal::Terminal;
 use usertrace::consumer::Tracefs;
 
-use crate::{examples, server};
+use crate::{documents, examples, server};
 
 pub(crate) const ALL: &[(&str, fn())] = &[
     ("f1_f3_examples_of_the_manual_work", manual),
+    ("f1_f3_the_documents_commands_work", || documents(None)),
+    ("f1_f3_the_documents_commands_work_for_nobody", || {
+        // SAFETY: no memory is involved.
+        if unsafe { libc::geteuid() } == 0 {
+            documents(Some(65534));
+        }
+    }),
     (
         "f1_f3_a_program_is_recorded_and_its_trace_is_viewed",
         recorded,
@@ -307,6 +314,23 @@ fn batch() {
     // Who reads enough ends it.
     terminal.run("usertrace top -b -i 0.1 traces | head -n 1");
     terminal.check(&snapshot("batch"));
+}
+
+/// F1, F3: what README and the documents show is typed as it stands there.
+fn documents(user: Option<u32>) {
+    let usertrace = PathBuf::from(env!("CARGO_BIN_EXE_usertrace"));
+    let libraries = usertrace.parent().unwrap().to_owned();
+    let is_built = libraries.join("libusertrace_malloc.so").exists();
+    let place = documents::Place {
+        repository: &Path::new(env!("CARGO_MANIFEST_DIR")).join(".."),
+        server: std::env::current_exe().unwrap(),
+        libraries: is_built.then_some(libraries),
+        usertrace,
+        is_patched: false,
+        user,
+    };
+    let done = documents::check(&place, &|| ());
+    assert!(done > 15, "{done}");
 }
 
 /// F1, F3: what stands in the manual is typed as it stands there, and works, or says that it takes another kernel.

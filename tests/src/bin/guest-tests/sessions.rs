@@ -1,6 +1,9 @@
 //! What a new user types, and what is to be seen then, in a real terminal, with the kernel's buffers (E1, F1); and the commands that
 //! only look: which events there are (B3, E4, E6), and how often they come (E7).
 
+#[path = "../../../../usertrace/tests/support/documents.rs"]
+#[allow(unreachable_pub, reason = "others use it, too")]
+mod documents;
 #[path = "../../../../usertrace/tests/support/examples.rs"]
 #[allow(unreachable_pub, reason = "others use it, too")]
 mod examples;
@@ -33,6 +36,7 @@ pub(crate) const ON_ONE_KERNEL: &[Case] = cases![
     e1_f1_traces_are_made_and_read_by_hand,
     f1_a_recording_and_top_are_followed_in_a_terminal,
     e1_f1_examples_of_the_manual_work,
+    e1_f1_the_documents_commands_work,
 ];
 
 fn snapshot(name: &str) -> PathBuf {
@@ -504,6 +508,22 @@ impl Top {
         assert!(status.success(), "{status}: {}", self.lines());
         self.lines()
     }
+}
+
+/// E1, F1: what README and the documents show is typed as it stands there.
+fn e1_f1_the_documents_commands_work() {
+    crate::kernel_events::mount_tracefs();
+    let libraries = program::path("libusertrace_malloc.so");
+    let place = documents::Place {
+        repository: &Path::new(env!("CARGO_MANIFEST_DIR")).join(".."),
+        usertrace: program::path("usertrace"),
+        server: program::path("server"),
+        libraries: libraries.parent().map(Path::to_owned),
+        is_patched: true,
+        user: None,
+    };
+    let done = documents::check(&place, &usertrace_tests::control::remove_all);
+    assert!(done > 40, "{done}");
 }
 
 /// E1, F1: what stands in the manual is typed as it stands there.

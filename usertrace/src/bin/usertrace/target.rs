@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use usertrace::consumer::{ControlFs, ControlFsError, written_below};
+use usertrace::consumer::{ControlFs, ControlFsError, programs_below};
 use usertrace::control::Client;
 
 use crate::root::Root;
@@ -47,11 +47,11 @@ impl Target {
             Self::Trace(_) => Ok(Vec::new()),
             Self::Process(process) => Ok(vec![*process]),
             Self::Directory(directory) => {
-                let written = written_below(directory);
-                if written.is_empty() {
+                let programs = programs_below(directory);
+                if programs.is_empty() {
                     bail!("no program is being traced to {}", directory.display());
                 }
-                Ok(written.into_iter().map(|written| written.process).collect())
+                Ok(programs)
             }
         }
     }
