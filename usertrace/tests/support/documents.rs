@@ -16,13 +16,15 @@ enum On {
     Each,
     /// On one with trace buffers. On another one, they say that they need it.
     Patched,
+    /// On one without.
+    Unpatched,
     /// Like [`Each`](Self::Each), beside a program that the fallback traces to `traces`.
     BesideProgram,
     /// They are not typed here, but tested elsewhere.
     Not(&'static str),
 }
 
-use On::{BesideProgram, Each, Not, Patched};
+use On::{BesideProgram, Each, Not, Patched, Unpatched};
 
 /// One block.
 struct Case {
@@ -165,7 +167,7 @@ const CASES: &[(&str, &[Case])] = &[
     (
         "docs/fallback.md",
         &[
-            case("USERTRACE_OUTPUT=traces ./program", Each, ""),
+            case("USERTRACE_OUTPUT=traces ./program", Unpatched, ""),
             Case {
                 without: &[("./program &", "the program is there")],
                 ..case("usertrace snapshot traces", BesideProgram, "")
@@ -238,7 +240,8 @@ pub fn check(place: &Place<'_>, clean: &dyn Fn()) -> usize {
 /// Types one block in a directory of its own.
 fn typed(document: &str, case: &Case, block: &[&str], place: &Place<'_>) -> usize {
     let needs_other = case.on == Patched && !place.is_patched;
-    if matches!(case.on, Not(_)) || case.root && place.user.is_some() {
+    let is_other = case.on == Unpatched && place.is_patched;
+    if matches!(case.on, Not(_)) || is_other || case.root && place.user.is_some() {
         return 0;
     }
     // What needs the patched kernel changes something there, by a shell or by files.
