@@ -107,14 +107,17 @@ static START: extern "C" fn(c_int, *const *const c_char) = start;
 extern "C" fn start(argc: c_int, argv: *const *const c_char) {
     // SAFETY: this module does not go while its constructor runs.
     if unsafe { event::own().callsites() }.next().is_some() {
-        init_before_main(argc, argv);
+        // SAFETY: the C library's arguments.
+        unsafe { init_before_main(argc, argv) };
     }
 }
 
-/// What a constructor does for a module whose events are declared as they come. Its arguments are those
-/// that the C library passes to constructors.
+/// What a constructor does for a module whose events are declared as they come.
+///
+/// # Safety
+/// The arguments must be those that the C library passes to constructors.
 #[doc(hidden)]
-pub extern "C" fn init_before_main(argc: c_int, argv: *const *const c_char) {
+pub unsafe extern "C" fn init_before_main(argc: c_int, argv: *const *const c_char) {
     // Other libraries pass nothing.
     if cfg!(target_env = "gnu") {
         // SAFETY: glibc passes the arguments of `main`, also to libraries that are loaded later.

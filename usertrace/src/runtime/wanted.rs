@@ -68,7 +68,7 @@ impl Wanted {
         for _ in 0..TRIES {
             let sequence = self.sequence.load(Ordering::Acquire);
             // Whoever is storing them makes an update afterwards.
-            if sequence == seen || sequence % 2 != 0 {
+            if sequence == seen || !sequence.is_multiple_of(2) {
                 return None;
             }
             let len = self.len.load(Ordering::Relaxed) as usize;

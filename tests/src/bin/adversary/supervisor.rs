@@ -60,8 +60,24 @@ const SPLATS: &[&str] = &[
 
 /// How long a call, or the end of a killed process, may take. On a busy host a guest's clock can
 /// run several times too fast: the kernel measures it at boot, beside whatever else runs.
+///
+/// And where a guest has more CPUs than its host, whoever holds a lock may not run for long.
 fn patience() -> Duration {
-    Duration::from_secs(if guest::is_debug() { 480 } else { 180 })
+    let seconds = if guest::is_debug() { 480 } else { 180 };
+    Duration::from_secs(seconds * (cpus() as u64).div_ceil(2))
+}
+
+/// Where the kernel keeps its own patience with tasks that are blocked.
+const BLOCKED: &str = "/proc/sys/kernel/hung_task_timeout_secs";
+
+/// Has the kernel say what its CPUs do, and which tasks are blocked, for whoever reads the console.
+fn show_tasks() {
+    for _ in 0..3 {
+        for command in ["l", "w"] {
+            let _ = fs::write("/proc/sysrq-trigger", command);
+        }
+        nap(2000);
+    }
 }
 
 /// CPUs that there are.
@@ -185,6 +201,10 @@ impl Supervisor {
         }
         // A number that is used again could be that of another program's words.
         write("/proc/sys/kernel/pid_max", "4194304");
+        // The kernel is as patient as this is.
+        if Path::new(BLOCKED).exists() {
+            write(BLOCKED, &patience().as_secs().to_string());
+        }
         environment::prepare_failures();
         environment::calm();
     }
@@ -284,9 +304,13 @@ impl Supervisor {
         self.reap();
         if let Some(splat) = self.log.as_mut().and_then(Log::splat) {
             self.ledger.find(&format!("the kernel reports: {splat}"));
+            if splat.contains("blocked for more than") {
+                show_tasks();
+            }
         }
         if let Some(hang) = self.hang() {
             self.ledger.find(&hang);
+            show_tasks();
         }
         let is_over = self.begun.elapsed() >= Duration::from_secs(self.plan.seconds);
         !(is_over || self.ledger.has_findings() || self.ledger.stops())

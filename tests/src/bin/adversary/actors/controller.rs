@@ -579,6 +579,8 @@ impl Controller {
         const INTERRUPT: usize = 0x4207;
         const DETACH: usize = 17;
         const PEEKDATA: usize = 2;
+        /// Milliseconds that a process may take until it stops: on a busy host, many.
+        const SEIZED: usize = 100_000;
         let Some(area) = area_of(pid, random) else {
             return;
         };
@@ -587,7 +589,8 @@ impl Controller {
             let stopped = call(Sysno::ptrace, [INTERRUPT, pid, 0, 0]);
             let mut status = 0_i32;
             let mut peeked = Err(libc::EAGAIN);
-            for _ in 0..200 {
+            // Whoever is left seized and running would stop later, and for good.
+            for _ in 0..SEIZED {
                 let flags = (libc::__WALL | libc::WNOHANG) as usize;
                 let found = call(Sysno::wait4, [pid, &raw mut status as usize, flags, 0]);
                 if found != Ok(0) {
