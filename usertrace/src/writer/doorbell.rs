@@ -157,7 +157,7 @@ mod tests {
                     std::thread::yield_now();
                 }
             } else {
-                std::thread::sleep(std::time::Duration::from_millis(20));
+                std::thread::sleep(Duration::from_millis(20));
                 assert_eq!(woken.load(Ordering::SeqCst), 0, "{how} {mode:?} {used}");
                 wake(&doorbell.rung, 1);
             }
