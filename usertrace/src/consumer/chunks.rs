@@ -108,6 +108,15 @@ pub(crate) fn finished(path: &Path) -> PathBuf {
         .collect()
 }
 
+/// Where something of a recording would be if that made no chunks.
+pub(crate) fn without_chunk(path: &Path) -> PathBuf {
+    let is_chunk = |part: &std::ffi::OsStr| {
+        let name = part.to_str().unwrap_or_default();
+        Chunk::number_of(name.strip_suffix(CURRENT).unwrap_or(name)).is_some()
+    };
+    path.iter().filter(|part| !is_chunk(part)).collect()
+}
+
 /// The finished chunks in a directory, the oldest first.
 ///
 /// # Errors
@@ -297,6 +306,12 @@ mod tests {
         assert_eq!(finished(Path::new(&current)), Path::new(&path));
         for other in [&path[..], "a.current", "./.", "/"] {
             assert_eq!(finished(Path::new(other)), Path::new(other));
+        }
+        for path in [&current[..], &path] {
+            assert_eq!(
+                without_chunk(Path::new(path)),
+                Path::new("/x.current/prog-1-1/main_0")
+            );
         }
     }
 

@@ -26,8 +26,8 @@ mod snapshot;
 mod source;
 mod tracepoints;
 
-pub(crate) use chunks::finished;
 pub use chunks::{Limits, finished_chunks};
+pub(crate) use chunks::{finished, without_chunk};
 pub use control_fs::{
     CONTROL_FS, ControlFs, ControlFsError, TraceDir, TraceSetup, consumer_files, event_channels,
     filter_words,

@@ -16,6 +16,11 @@ pub(super) const CLOCK: &str = "ltt";
 pub(super) const CLOCK_DESCRIPTION: &str =
     "Clock of the trace, which the kernel's clocks are derived from";
 
+/// By which a reader knows all traces of one process, such as those in the chunks of a recording, with [`CREATED`].
+pub(crate) const PROCESS_NUMBER: &str = "process_number";
+/// When the trace was created that the process was traced for.
+pub(crate) const CREATED: &str = "trace_creation_datetime";
+
 /// A value of the trace's environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {
@@ -45,14 +50,15 @@ pub(super) fn environment(
         ("tracer_minor", version(env!("CARGO_PKG_VERSION_MINOR"))),
         ("architecture_bit_width", Value::Number(64)),
         ("trace_name", text(&info.trace_name)),
-        ("trace_creation_datetime", text(&created)),
+        (CREATED, text(&created)),
     ];
     values.extend(match &info.of {
-        TraceOf::Process { name, pid } => [
+        TraceOf::Process { name, pid, process } => [
             ("tracer_buffering_scheme", text("pid")),
             ("tracer_buffering_id", Value::Number((*pid).into())),
             ("procname", text(name)),
             ("vpid", Value::Number((*pid).into())),
+            (PROCESS_NUMBER, Value::Number(process.cast_signed())),
         ]
         .to_vec(),
         TraceOf::Kernel { release, version } => [

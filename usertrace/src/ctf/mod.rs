@@ -33,6 +33,8 @@ mod version;
 
 pub use clock::Clock;
 #[cfg(feature = "tools")]
+pub(crate) use description::{CREATED, PROCESS_NUMBER};
+#[cfg(feature = "tools")]
 pub(crate) use json::{LOGLEVELS, OF_READER};
 pub use process::{Identity, ProcessSummary, ProcessWriter, RingCounts, RingState, RingSummary};
 #[cfg(feature = "tools")]

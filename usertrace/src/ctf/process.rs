@@ -839,6 +839,7 @@ fn trace_info(identity: &Identity) -> TraceInfo {
         of: TraceOf::Process {
             name: identity.comm.clone(),
             pid: identity.pid,
+            process: identity.process,
         },
         hostname: identity.hostname.clone(),
     }

@@ -32,6 +32,8 @@ pub enum TraceOf {
         name: String,
         /// Its id.
         pid: u32,
+        /// Number of its buffers, never reused while the machine runs: ids of processes are.
+        process: u64,
     },
     /// The kernel's own.
     Kernel {
@@ -429,6 +431,7 @@ mod tests {
                 of: TraceOf::Process {
                     name: "p".into(),
                     pid: 1,
+                    process: 1,
                 },
                 hostname: None,
             };

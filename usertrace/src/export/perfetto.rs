@@ -8,12 +8,12 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::ffi::OsString;
 
 use super::pairs::{Part, Stack, part};
 use super::proto::{Begun, Message};
 use crate::metadata::{FieldType, Integer, Scalar};
-use crate::reader::{Event, EventClass, Field, Lost, Number, Trace, Value, Values, What};
+use crate::reader::{Event, Field, Lost, Number, Trace, Value, Values, What};
 
 /// Numbers of fields and values, of Perfetto's `protos/perfetto/trace`.
 mod field {
@@ -160,8 +160,8 @@ enum Owner {
     Thread(i64),
     /// A ring of streams of this class.
     Ring(u32, i64),
-    /// What is missing in a stream.
-    Lost(PathBuf),
+    /// What is missing in the streams whose files have this name.
+    Lost(OsString),
 }
 
 #[derive(Debug)]
@@ -183,7 +183,7 @@ pub struct Perfetto {
     /// Where each class is, by trace, class of streams, and id.
     class_places: HashMap<(usize, u32, u16), usize>,
     tracks: Vec<Track>,
-    /// Where each track is, by trace.
+    /// Where each track is, by process.
     track_places: HashMap<(usize, Owner), usize>,
 }
 
@@ -291,7 +291,8 @@ impl Perfetto {
             bytes: std::mem::take(out),
         };
         self.begin(message, lost.begin);
-        let track = self.track(message, trace, Owner::Lost(lost.path.clone()), None);
+        let file = lost.path.file_name().unwrap_or_default().to_owned();
+        let track = self.track(message, trace, Owner::Lost(file), None);
         let uuid = self.tracks[track].uuid;
         let (what, count) = match lost.what {
             What::Events(count) => ("events", count),
@@ -368,7 +369,7 @@ impl Perfetto {
         owner: Owner,
         thread_name: Option<&str>,
     ) -> usize {
-        let key = (trace.number(), owner);
+        let key = (trace.process(), owner);
         if let Some(&place) = self.track_places.get(&key) {
             return place;
         }
@@ -430,8 +431,8 @@ impl Perfetto {
                 };
                 message.text(track::NAME, &format!("{name} {number}"));
             }
-            Owner::Lost(path) => {
-                let file = path.file_name().unwrap_or_default().to_string_lossy();
+            Owner::Lost(file) => {
+                let file = file.to_string_lossy();
                 message.text(track::NAME, &format!("lost in {file}"));
             }
         }
@@ -483,11 +484,7 @@ fn owner<'a>(event: &Event<'a>) -> (Owner, Option<Cow<'a, str>>) {
 
 /// Whether an event is one half of something, of which the other one was asked for, too.
 fn part_of(event: &Event<'_>) -> (Part, String) {
-    let events = event.stream.events();
-    let is_event = |name: &str| {
-        let is = |class: &EventClass| class.name == name && class.is_wanted();
-        events.iter().any(is)
-    };
+    let is_event = |name: &str| event.other(name) == Some(true);
     part(&event.class.name, &is_event)
 }
 

@@ -1,14 +1,16 @@
 //! All streams of all traces, merged by time (E8).
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashSet, VecDeque};
+use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::metadata::{EventClass, Metadata, StreamClass};
+use super::processes::Processes;
 use super::stream::{Fault, MAGIC, NextPacket, Stream};
 use super::{Problem, Selection, completion};
 use crate::consumer::finished;
@@ -20,10 +22,13 @@ const MEMORY: usize = 32 << 20;
 const MIN_CHUNK: usize = 16 << 10;
 const MAX_CHUNK: usize = 256 << 10;
 
-/// One trace: that of a process.
+/// One trace: that of a process, or of a chunk of its recording.
 #[derive(Debug)]
 pub struct Trace {
     number: usize,
+    process: usize,
+    /// Events that other traces of the process declare, and whether they were asked for.
+    declared_elsewhere: Arc<HashMap<String, bool>>,
     directory: PathBuf,
     metadata: Metadata,
     /// Of its metadata, when they were read.
@@ -38,10 +43,12 @@ pub struct Trace {
 type Stamp = (u64, u64, i64, i64);
 
 impl Trace {
-    fn open(directory: PathBuf, number: usize, selection: &Selection) -> Result<Self, Problem> {
+    fn open(directory: PathBuf, selection: &Selection) -> Result<Self, Problem> {
         let (stamp, metadata) = read_metadata(&directory, selection)?;
         Ok(Self {
-            number,
+            number: 0,
+            process: 0,
+            declared_elsewhere: Arc::default(),
             head: super::text::head(&metadata),
             directory,
             metadata,
@@ -56,6 +63,12 @@ impl Trace {
         self.number
     }
 
+    /// The number of the process that it is of, from 0 on: the chunks of a recording have one trace each of a process.
+    #[must_use]
+    pub fn process(&self) -> usize {
+        self.process
+    }
+
     /// Its directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
@@ -68,15 +81,21 @@ impl Trace {
         &self.metadata
     }
 
-    /// Reads its metadata again if they are others.
-    fn refresh(&mut self, selection: &Selection) -> Result<(), Problem> {
+    /// Reads its metadata again if they are others. True: they were.
+    fn refresh(&mut self, selection: &Selection) -> Result<bool, Problem> {
         let path = self.directory.join("metadata");
         if fs::metadata(path).is_ok_and(|file| stamp(&file) == self.stamp) {
-            return Ok(());
+            return Ok(false);
         }
         (self.stamp, self.metadata) = read_metadata(&self.directory, selection)?;
         self.head = super::text::head(&self.metadata);
-        Ok(())
+        Ok(true)
+    }
+
+    /// All events that it declares, and whether they were asked for.
+    fn declared(&self) -> impl Iterator<Item = (&str, bool)> {
+        let events = self.metadata.classes().iter().flat_map(StreamClass::events);
+        events.map(|event| (&*event.name, event.is_wanted))
     }
 }
 
@@ -128,6 +147,18 @@ pub struct Event<'a> {
     pub contexts: &'a [u8],
     /// Its fields: [`EventClass::fields`].
     pub payload: &'a [u8],
+}
+
+impl Event<'_> {
+    /// Whether there is another event of this name in its process, which need not be declared yet in the same chunk of the
+    /// recording. Some: whether it was asked for.
+    #[must_use]
+    pub fn other(&self, name: &str) -> Option<bool> {
+        let events = self.stream.events();
+        let here = events.iter().find(|event| event.name == name);
+        let elsewhere = || self.trace.declared_elsewhere.get(name).copied();
+        here.map(EventClass::is_wanted).or_else(elsewhere)
+    }
 }
 
 /// What was lost.
@@ -214,6 +245,7 @@ pub struct Reader {
     /// There may be more to read later.
     follows: bool,
     traces: Vec<Trace>,
+    processes: Processes,
     /// Canonical paths of traces that are known, also of those that were not asked for.
     known: HashSet<PathBuf>,
     places: Vec<Place>,
@@ -260,6 +292,7 @@ impl Reader {
             selection,
             follows,
             traces: Vec::new(),
+            processes: Processes::default(),
             known: HashSet::new(),
             places: Vec::new(),
             heap: BinaryHeap::new(),
@@ -406,7 +439,7 @@ impl Reader {
                 why,
             });
         }
-        let trace = match Trace::open(directory, self.traces.len(), &self.selection) {
+        let mut trace = match Trace::open(directory, &self.selection) {
             Ok(trace) => trace,
             // It may be whole the next time.
             Err(_) if self.follows => return,
@@ -418,7 +451,34 @@ impl Reader {
         self.known.insert(canonical);
         let (pid, pids) = (trace.metadata.pid(), &self.selection.pids);
         if pids.is_empty() || pid.is_some_and(|pid| pids.contains(&pid)) {
+            trace.number = self.traces.len();
+            trace.process = self.processes.number(&trace.metadata);
             self.traces.push(trace);
+        }
+    }
+
+    /// Tells the traces of a process which events the others of them declare.
+    fn share_declarations(&mut self) {
+        let mut of_process: HashMap<usize, Vec<usize>> = HashMap::new();
+        for trace in &self.traces {
+            of_process
+                .entry(trace.process)
+                .or_default()
+                .push(trace.number);
+        }
+        // One that is alone has no others.
+        for numbers in of_process.into_values().filter(|all| all.len() > 1) {
+            let mut declared: HashMap<String, bool> = HashMap::new();
+            let traces = numbers.iter().map(|&number| &self.traces[number]);
+            for (name, is_wanted) in traces.flat_map(Trace::declared) {
+                if !declared.contains_key(name) {
+                    declared.insert(name.to_owned(), is_wanted);
+                }
+            }
+            let declared = Arc::new(declared);
+            for number in numbers {
+                self.traces[number].declared_elsewhere = Arc::clone(&declared);
+            }
         }
     }
 
@@ -442,6 +502,7 @@ impl Reader {
             }
         }
         // What events are is written before they are: so it is looked at after them.
+        let mut is_declared = !found.is_empty();
         for index in 0..self.traces.len() {
             let trace = &mut self.traces[index];
             let refreshed = trace.refresh(&self.selection);
@@ -449,9 +510,17 @@ impl Reader {
             let path = trace.directory.join("metadata");
             match (refreshed, cut) {
                 (Err(problem), _) if !self.follows => self.say(problem),
-                (Ok(()), Some(line)) => self.say(Problem::MetadataCutShort { path, line }),
+                (Ok(is_other), cut) => {
+                    is_declared |= is_other;
+                    if let Some(line) = cut {
+                        self.say(Problem::MetadataCutShort { path, line });
+                    }
+                }
                 _ => {}
             }
+        }
+        if is_declared {
+            self.share_declarations();
         }
         let is_new = !found.is_empty();
         self.places.extend(found);
@@ -824,6 +893,7 @@ mod tests {
             of: TraceOf::Process {
                 name: "p".into(),
                 pid: 1,
+                process: 1,
             },
             hostname: None,
         };

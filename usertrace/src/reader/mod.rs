@@ -25,6 +25,7 @@ mod merge;
 mod metadata;
 pub(crate) mod pairs;
 mod parser;
+mod processes;
 mod stream;
 mod text;
 mod time;

@@ -65,7 +65,7 @@ pub(super) struct Crash {
     may_be_forged: bool,
 }
 
-/// A process: that of a trace.
+/// A process: that of a trace, or of those in the chunks of a recording.
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) name: String,
@@ -111,6 +111,13 @@ impl Process {
             last: None,
         }
     }
+
+    /// Takes what a later trace of the process says, and the first did not.
+    fn add(&mut self, metadata: &Metadata) {
+        if let (true, Some(cmdline)) = (self.cmdline.is_empty(), metadata.env_text("cmdline")) {
+            cmdline.clone_into(&mut self.cmdline);
+        }
+    }
 }
 
 /// Where a class of streams says what an event needs.
@@ -135,6 +142,7 @@ struct ClassUse {
 /// What is needed while events are read.
 #[derive(Debug, Default)]
 struct Known {
+    /// By trace, and class of streams.
     streams: HashMap<(u32, u32), StreamUse>,
     /// By trace, class of streams, and the event's id.
     uses: HashMap<(u32, u32, u16), usize>,
@@ -173,14 +181,24 @@ impl Report {
             is_damaged: false,
         };
         for trace in reader.traces() {
-            let process = Process::of(trace.metadata(), &mut report.hosts);
-            report.processes.push(process);
+            match report.processes.get_mut(trace.process()) {
+                // Another chunk of its recording, which may know more.
+                Some(process) => process.add(trace.metadata()),
+                None => {
+                    let process = Process::of(trace.metadata(), &mut report.hosts);
+                    report.processes.push(process);
+                }
+            }
         }
         let (mut known, printer) = (Known::default(), Printer::new());
         while let Some(item) = reader.next() {
             match item {
                 Item::Event(event) => report.event(&mut known, &printer, &event),
-                Item::Lost(lost) => report.losses.add(&lost),
+                Item::Lost(lost) => {
+                    if let Some(trace) = reader.traces().get(lost.trace) {
+                        report.losses.add(&lost, trace.process() as u32);
+                    }
+                }
                 Item::Problem(problem) => {
                     report.is_damaged |= !problem.is_end();
                     report.nr_problems += 1;
@@ -242,12 +260,13 @@ impl Report {
         let time = u64::try_from(event.ns.saturating_sub(begin)).unwrap_or(0);
         let time = time.max(self.end);
         self.end = time;
-        let process = event.trace.number() as u32;
+        let process = event.trace.process() as u32;
+        let trace = event.trace.number() as u32;
         let stream = *known
             .streams
-            .entry((process, event.stream.id))
+            .entry((trace, event.stream.id))
             .or_insert_with(|| StreamUse::of(event));
-        let place = (process, event.stream.id, event.class.id);
+        let place = (trace, event.stream.id, event.class.id);
         let used = match known.uses.get(&place) {
             Some(&used) => used,
             None => self.learn(known, place, event),
@@ -359,8 +378,7 @@ impl Report {
                 events: 0,
             });
         }
-        let events = event.stream.events();
-        let exists = |name: &str| events.iter().any(|event| event.name == name);
+        let exists = |name: &str| event.other(name).is_some();
         let rules = rules::actions(name, fields, &exists);
         let actions = rules.into_iter().map(|rule| self.pairs.action(rule));
         let actions = actions.collect();

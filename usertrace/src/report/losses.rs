@@ -34,7 +34,8 @@ pub(super) struct Losses {
 }
 
 impl Losses {
-    pub(super) fn add(&mut self, lost: &Lost) {
+    /// Adds what is missing of the process of this number.
+    pub(super) fn add(&mut self, lost: &Lost, process: u32) {
         let (events, packets) = match lost.what {
             What::Events(n) => (n, 0),
             What::Packets(n) => (0, n),
@@ -42,7 +43,7 @@ impl Losses {
         self.events = self.events.saturating_add(events);
         self.packets = self.packets.saturating_add(packets);
         self.all.push(Loss {
-            process: lost.trace as u32,
+            process,
             cpu: lost.cpu,
             begin: lost.begin,
             end: lost.end,
@@ -84,9 +85,9 @@ mod tests {
     fn e7_counts_of_losses_are_exact_however_many_there_are() {
         let mut losses = Losses::default();
         for n in 0..100_000u64 {
-            losses.add(&Lost {
+            let lost = Lost {
                 path: "main_0".into(),
-                trace: (n % 3) as usize,
+                trace: 0,
                 cpu: Some((n % 2) as u32),
                 what: if n % 10 == 0 {
                     What::Packets(2)
@@ -95,7 +96,8 @@ mod tests {
                 },
                 begin: n as i64,
                 end: n as i64 + 1,
-            });
+            };
+            losses.add(&lost, (n % 3) as u32);
         }
         let sum = |of: fn(&Loss) -> u64| losses.all.iter().map(of).sum::<u64>();
         assert_eq!(

@@ -1,11 +1,12 @@
 //! Counting the events of recordings, as they are written.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::{Amount, Counted, CountedEvent, Counter};
-use crate::reader::{Item, Problem, Reader, Selection, What, is_going_on};
+use crate::consumer::without_chunk;
+use crate::reader::{Item, Problem, Reader, Selection, Trace, What, is_going_on};
 
 /// How often it is looked for new events.
 const WAIT: Duration = Duration::from_millis(100);
@@ -21,8 +22,8 @@ const HEADER: u64 = 8;
 pub struct Recordings {
     reader: Reader,
     directories: Vec<PathBuf>,
-    /// By the directories of their traces.
-    processes: BTreeMap<PathBuf, Process>,
+    /// By their numbers.
+    processes: BTreeMap<usize, Process>,
     was_recorded: bool,
     /// So often nobody was seen who writes.
     idle: u32,
@@ -35,6 +36,8 @@ pub struct Recordings {
 
 #[derive(Debug, Default)]
 struct Process {
+    /// Where its trace is, or those in the chunks of its recording.
+    source: String,
     pid: u32,
     comm: String,
     /// By name: events, and bytes.
@@ -70,7 +73,7 @@ impl Recordings {
             ..
         } = self;
         // Where traces and classes are, and so who they are, changes only when it is looked for new ones.
-        let mut known: HashMap<[usize; 2], (PathBuf, usize)> = HashMap::new();
+        let mut known: HashMap<[usize; 2], (usize, usize)> = HashMap::new();
         let mut count = 0;
         loop {
             match reader.next() {
@@ -80,13 +83,11 @@ impl Recordings {
                         std::ptr::from_ref(event.trace).addr(),
                         std::ptr::from_ref(event.class).addr(),
                     ];
-                    let (directory, place) = known.entry(at).or_insert_with(|| {
-                        let directory = event.trace.directory();
-                        let process = process(processes, directory);
-                        process.name(event.trace.metadata());
-                        (directory.to_owned(), process.place(&event.class.name))
+                    let (number, place) = known.entry(at).or_insert_with(|| {
+                        let process = process(processes, event.trace);
+                        (event.trace.process(), process.place(&event.class.name))
                     });
-                    if let Some(process) = processes.get_mut(directory) {
+                    if let Some(process) = processes.get_mut(number) {
                         let (_, events, bytes) = &mut process.events[*place];
                         *events += 1;
                         *bytes += HEADER + (event.contexts.len() + event.payload.len()) as u64;
@@ -94,8 +95,10 @@ impl Recordings {
                 }
                 Some(Item::Lost(lost)) => {
                     // Of packets nobody knows how many events they had.
-                    if let (What::Events(n), Some(directory)) = (lost.what, lost.path.parent()) {
-                        let process = process(processes, directory);
+                    if let (What::Events(n), Some(trace)) =
+                        (lost.what, reader.traces().get(lost.trace))
+                    {
+                        let process = process(processes, trace);
                         process.lost = process.lost.saturating_add(n);
                     }
                 }
@@ -109,18 +112,23 @@ impl Recordings {
     }
 }
 
-fn process<'a>(processes: &'a mut BTreeMap<PathBuf, Process>, directory: &Path) -> &'a mut Process {
-    if !processes.contains_key(directory) {
-        processes.insert(directory.to_owned(), Process::default());
-    }
-    processes.entry(directory.to_owned()).or_default()
+/// The process that a trace is of.
+fn process<'a>(processes: &'a mut BTreeMap<usize, Process>, trace: &Trace) -> &'a mut Process {
+    processes
+        .entry(trace.process())
+        .or_insert_with(|| Process::new(trace))
 }
 
 impl Process {
-    fn name(&mut self, metadata: &crate::reader::Metadata) {
+    fn new(trace: &Trace) -> Self {
+        let metadata = trace.metadata();
         let pid = metadata.pid().and_then(|pid| u32::try_from(pid).ok());
-        self.pid = pid.unwrap_or_default();
-        self.comm = metadata.whose().unwrap_or("?").to_owned();
+        Self {
+            source: without_chunk(trace.directory()).display().to_string(),
+            pid: pid.unwrap_or_default(),
+            comm: metadata.whose().unwrap_or("?").to_owned(),
+            ..Self::default()
+        }
     }
 
     fn place(&mut self, name: &str) -> usize {
@@ -156,7 +164,7 @@ impl Counter for Recordings {
         let ended = self.has_ended();
         let backlog = !self.is_current;
         self.is_current |= self.is_read;
-        let counted = |(directory, process): (&PathBuf, &Process)| {
+        let counted = |(number, process): (&usize, &Process)| {
             let mut events: Vec<_> = process.events.iter().collect();
             events.sort_unstable();
             let event = |(name, events, bytes): &(String, u64, u64)| {
@@ -171,8 +179,8 @@ impl Counter for Recordings {
                 }
             };
             Counted {
-                key: directory.display().to_string(),
-                source: directory.display().to_string(),
+                key: number.to_string(),
+                source: process.source.clone(),
                 pid: process.pid,
                 comm: process.comm.clone(),
                 ended,

@@ -31,6 +31,7 @@ pub fn info(name: &str, pid: u32, hostname: Option<&str>) -> TraceInfo {
         of: TraceOf::Process {
             name: name.into(),
             pid,
+            process: pid.into(),
         },
         hostname: hostname.map(str::to_owned),
     }

@@ -34,7 +34,7 @@ proptest! {
         let directory = tempfile::tempdir().unwrap();
         let info = TraceInfo {
             trace_name: "t".into(),
-            of: TraceOf::Process { name: "p".into(), pid: 1 },
+            of: TraceOf::Process { name: "p".into(), pid: 1, process: 1 },
             hostname: None,
         };
         let clock = Clock::new(&LttClockSync { freq: 1_000_000_000, ..LttClockSync::default() }, &[]);

@@ -5,6 +5,7 @@
 #[path = "../../../tests/src/browser.rs"]
 #[allow(dead_code, unreachable_pub, reason = "other tests use more of it")]
 mod browser;
+mod chunks;
 mod command;
 mod consumer;
 mod crash;

@@ -20,6 +20,7 @@ fn trace(directory: &Path, procname: &str, pid: u32) -> (TraceWriter, [StreamWri
     let of = TraceOf::Process {
         name: procname.into(),
         pid,
+        process: pid.into(),
     };
     let mut trace = trace_in_ns(&directory.join(format!("prog-{pid}")), "mine", of);
     let contexts = Description::parse(b"@1 u32 vtid;c8[16] procname");

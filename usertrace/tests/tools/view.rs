@@ -14,6 +14,7 @@ fn trace(directory: &Path, pid: u32) -> (TraceWriter, StreamWriter) {
     let of = TraceOf::Process {
         name: "prog".into(),
         pid,
+        process: pid.into(),
     };
     let mut trace = trace_in_ns(&directory.join(format!("prog-{pid}")), "t", of);
     trace.declare_class(Scope::Cpu).unwrap();

@@ -1,0 +1,170 @@
+//! Analysis of a recording in chunks: what is found in it is what is found in the same one without chunks.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::processes::{event, trace_in_ns};
+use usertrace::ctf::{StreamChannel, StreamOf, StreamWriter, TraceOf, TraceWriter};
+use usertrace::metadata::Description;
+use usertrace::writer::Scope;
+
+const MS: u64 = 1_000_000;
+/// Events of one CPU: id, time in ms, and payload.
+type Events = &'static [(u16, u64, &'static [u64])];
+
+/// What is in each chunk.
+const CHUNKS: [Events; 3] = [
+    &[
+        (1, 1, &[1]),
+        (4, 2, &[1000, 0xa0]),
+        (4, 3, &[50, 0xb0]),
+        (1, 10, &[2]),
+    ],
+    &[
+        (2, 1000, &[2]),
+        (5, 1001, &[0xa0]),
+        (1, 1002, &[3]),
+        (2, 1003, &[3]),
+    ],
+    &[(2, 3701, &[1]), (5, 3702, &[0xb0]), (4, 3703, &[7, 0xc0])],
+];
+
+/// Begins a trace of the process whose buffers have this number, in a directory. Events that are declared once the first chunk
+/// was finished are not declared in it.
+fn trace(parent: &Path, process: u64, is_first: bool) -> (TraceWriter, StreamWriter) {
+    fs::create_dir_all(parent).unwrap();
+    let of = TraceOf::Process {
+        name: "prog".into(),
+        pid: 40,
+        process,
+    };
+    let mut trace = trace_in_ns(&parent.join(format!("prog-40-{process}")), "mine", of);
+    let contexts = Description::parse(b"@1 u32 vtid;c8[16] procname");
+    let Ok(Description::Contexts(contexts)) = contexts else {
+        panic!("{contexts:?}");
+    };
+    trace.declare_contexts(Scope::Cpu, &contexts).unwrap();
+    let lines = [
+        "1 t:work_entry 6 u64 n",
+        "4 libc:malloc 14 u64 size;x64 ptr",
+        "5 libc:free 14 x64 ptr",
+        "2 t:work_exit 6 u64 n",
+    ];
+    for line in &lines[..lines.len() - usize::from(is_first)] {
+        trace.declare(&event(line)).unwrap();
+    }
+    let mut channel = StreamChannel::new("main", 1);
+    channel.set_contexts();
+    let stream = trace.stream(&channel, StreamOf::Cpu(0)).unwrap();
+    (trace, stream)
+}
+
+fn write(stream: &mut StreamWriter, events: Events) {
+    let contexts = [&41u32.to_ne_bytes()[..], b"worker\0\0\0\0\0\0\0\0\0\0"].concat();
+    for (id, ms, payload) in events {
+        let payload: Vec<u8> = payload.iter().flat_map(|n| n.to_ne_bytes()).collect();
+        stream.event(*id, ms * MS, &contexts, &payload).unwrap();
+        if *ms == 2 {
+            stream.discard(3);
+        }
+    }
+}
+
+/// The recording in chunks.
+fn write_chunks(parent: &Path, process: u64) {
+    for (n, events) in CHUNKS.into_iter().enumerate() {
+        let chunk = parent.join(format!("20231114T22132{n}Z-{:06}", n + 1));
+        let (_trace, mut stream) = trace(&chunk, process, n == 0);
+        write(&mut stream, events);
+        stream.finish().unwrap();
+    }
+}
+
+/// The same, without chunks.
+fn write_whole(parent: &Path, process: u64) {
+    let (_trace, mut stream) = trace(parent, process, false);
+    for events in CHUNKS {
+        write(&mut stream, events);
+    }
+    stream.finish().unwrap();
+}
+
+/// A directory that has `traces`.
+struct Recording(tempfile::TempDir);
+
+impl Recording {
+    fn new(write: impl FnOnce(&Path)) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        write(&directory.path().join("traces"));
+        Self(directory)
+    }
+
+    fn run(&self, arguments: &[&str]) -> Vec<u8> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_usertrace"));
+        command.args(arguments).current_dir(&self.0);
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        output.stdout
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("traces")
+    }
+}
+
+/// The results of all commands that put events together.
+fn results(recording: &Recording) -> [Vec<u8>; 3] {
+    let top = ["top", "--json", "-i", "0.05", "-n", "1", "./traces"];
+    let top: serde_json::Value = serde_json::from_slice(&recording.run(&top)).unwrap();
+    let rows = top["rows"].as_array().unwrap().iter();
+    // Rates depend on when that was.
+    let rows = rows.map(|row| {
+        let row = ["source", "process", "pid", "event", "total"].map(|name| row[name].to_string());
+        row.join(" ") + "\n"
+    });
+    [
+        recording.run(&["report", "-o", "-", "traces"]),
+        recording.run(&["export", "--perfetto", "traces"]),
+        rows.collect::<String>().into_bytes(),
+    ]
+}
+
+/// Requirements: E8
+#[test]
+fn chunks_are_analysed_as_one_recording() {
+    let whole = results(&Recording::new(|traces| write_whole(traces, 3)));
+    let chunks = results(&Recording::new(|traces| write_chunks(traces, 3)));
+    for (name, (whole, chunks)) in ["report", "perfetto", "top"]
+        .iter()
+        .zip(whole.iter().zip(&chunks))
+    {
+        let [whole, chunks] = [whole, chunks].map(|bytes| String::from_utf8_lossy(bytes));
+        assert!(!whole.is_empty());
+        // A page has a new nonce each time.
+        let lines = whole.lines().zip(chunks.lines());
+        for (whole, chunks) in lines.filter(|(line, _)| !line.contains("nonce")) {
+            assert_eq!(chunks, whole, "{name}");
+        }
+        assert_eq!(chunks.len(), whole.len(), "{name}");
+    }
+}
+
+/// An id of a process is used again, and its buffers then have another number.
+///
+/// Requirements: E8
+#[test]
+fn processes_with_the_same_id_are_not_one() {
+    let recording = Recording::new(|traces| {
+        write_chunks(traces, 3);
+        write_chunks(traces, 4);
+    });
+    let selection = usertrace::reader::Selection::default();
+    let reader = usertrace::reader::Reader::open(&[recording.path()], selection).unwrap();
+    let processes: Vec<_> = reader
+        .traces()
+        .iter()
+        .map(|trace| trace.process())
+        .collect();
+    assert_eq!(processes, [0, 1, 0, 1, 0, 1]);
+}
