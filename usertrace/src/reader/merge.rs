@@ -348,7 +348,7 @@ impl Reader {
             let metadata = &self.traces[place.stream.trace].metadata;
             let mut stream = Stream::new(place.stream.path.clone(), place.stream.trace);
             stream.len = place.stream.len;
-            while let Ok(NextPacket::Is) = stream.next_packet(metadata) {
+            while let Ok(NextPacket::Is) = stream.next_packet(metadata, self.follows) {
                 let ns = |cycles| metadata.clock().ns(cycles);
                 let times = stream.packet.as_ref();
                 let times = times.and_then(|packet| Some((ns(packet.begin)?, ns(packet.end)?)));
@@ -617,14 +617,13 @@ impl Reader {
         if place.is_given_up {
             return;
         }
-        let offset = place.stream.offset();
-        match place.next_packet(metadata, &self.selection) {
+        match place.next_packet(metadata, &self.selection, self.follows) {
             Ok(NextPacket::Is) => {}
             Ok(NextPacket::End) => {}
             Ok(NextPacket::CutShort(_)) if self.follows => {}
             Ok(NextPacket::CutShort(bytes)) => {
                 place.is_given_up = true;
-                let path = place.stream.path.clone();
+                let (path, offset) = (place.stream.path.clone(), place.stream.offset());
                 self.say(Problem::CutShort {
                     path,
                     offset,
@@ -814,9 +813,10 @@ impl Place {
         &mut self,
         metadata: &Metadata,
         selection: &Selection,
+        follows: bool,
     ) -> Result<NextPacket, Fault> {
         loop {
-            match self.stream.next_packet(metadata)? {
+            match self.stream.next_packet(metadata, follows)? {
                 NextPacket::Is => {}
                 none => return Ok(none),
             }

@@ -159,13 +159,13 @@ pub enum Problem {
         what: String,
     },
     /// The end of a stream that its writer could not write.
-    #[error("{}, at byte {offset}: a packet that is not there as a whole: its {bytes} bytes are passed over", path.display())]
+    #[error("{}, at byte {offset}: a packet is cut short after {bytes} bytes; events up to there are read", path.display())]
     CutShort {
         /// The file.
         path: PathBuf,
         /// The place in it.
         offset: u64,
-        /// How many bytes there are behind it.
+        /// How many bytes of the packet are there.
         bytes: u64,
     },
     /// The end of the metadata that their writer could not write.
@@ -187,9 +187,9 @@ fn because(why: &str) -> String {
 }
 
 impl Problem {
-    /// Is it what a writer that is killed leaves behind? Else it is damage.
+    /// Is it an end that is missing, as a writer leaves it that is killed or finds no room? Else something else is there.
     #[must_use]
-    pub fn is_end(&self) -> bool {
+    pub fn is_cut(&self) -> bool {
         matches!(self, Self::CutShort { .. } | Self::MetadataCutShort { .. })
     }
 

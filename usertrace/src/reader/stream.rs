@@ -39,7 +39,7 @@ impl From<io::Error> for Fault {
 #[derive(Debug)]
 pub(super) enum NextPacket {
     Is,
-    /// It is not there as a whole: of so many bytes is what is there.
+    /// It is not there as a whole: of it so many bytes are there, and its events up to there were given.
     CutShort(u64),
     /// There is none.
     End,
@@ -137,6 +137,8 @@ pub(super) struct Stream {
     start: u64,
     at: u64,
     end: u64,
+    /// The packet is not there as a whole: of it so many bytes are there.
+    cut: Option<u64>,
     found: Found,
     window: Window,
 }
@@ -152,6 +154,7 @@ impl Stream {
             start: 0,
             at: 0,
             end: 0,
+            cut: None,
             found: Found::default(),
             window: Window::default(),
         }
@@ -162,8 +165,16 @@ impl Stream {
         self.next
     }
 
-    /// Reads the header of the next packet. After an error there is no other one.
-    pub(super) fn next_packet(&mut self, metadata: &Metadata) -> Result<NextPacket, Fault> {
+    /// Reads the header of the next packet. After an error there is no other one. `follows`: what is not there as a whole will
+    /// be, and is left until then.
+    pub(super) fn next_packet(
+        &mut self,
+        metadata: &Metadata,
+        follows: bool,
+    ) -> Result<NextPacket, Fault> {
+        if let Some(there) = self.cut.take() {
+            return Ok(NextPacket::CutShort(there));
+        }
         let (start, rest) = (self.next, self.len.saturating_sub(self.next));
         if rest == 0 {
             return Ok(NextPacket::End);
@@ -180,7 +191,8 @@ impl Stream {
             })
         };
         let mut header = [0; HEADER_LEN + MAX_PACKET_CONTEXT];
-        let read = read_at(&super::open(&self.path)?, &mut header, start)?;
+        let file = super::open(&self.path)?;
+        let read = read_at(&file, &mut header, start)?;
         if read < HEADER_LEN {
             return damage("the file was cut while it was read");
         }
@@ -205,6 +217,12 @@ impl Stream {
             return damage("a packet of an impossible size");
         }
         if packet > rest {
+            // Its writer may have completed it since the file was looked at.
+            self.len = self.len.max(file.metadata()?.len());
+        }
+        let rest = self.len.saturating_sub(start);
+        let is_cut = packet > rest;
+        if is_cut && (follows || rest < header_len) {
             self.next = start;
             return Ok(NextPacket::CutShort(rest));
         }
@@ -216,10 +234,12 @@ impl Stream {
         }
         let mut context = [0; MAX_PACKET_CONTEXT];
         context[..context_len].copy_from_slice(&header[HEADER_LEN..][..context_len]);
-        self.next = start + packet;
+        // Nothing is behind one that is cut, and where it begins is told.
+        self.next = if is_cut { start } else { start + packet };
+        self.cut = is_cut.then_some(rest);
         self.start = start;
         self.at = start + header_len;
-        self.end = start + content;
+        self.end = start + content.min(rest);
         self.found = Found {
             time: begin,
             ..Found::default()
@@ -257,6 +277,10 @@ impl Stream {
         let last = packet.end;
         self.at += self.start.wrapping_sub(self.at) % EVENT_HEADER_LEN as u64;
         if self.at >= self.end {
+            if self.cut.is_some() {
+                self.at = self.end;
+                return Ok(None);
+            }
             return self.damage("an event goes beyond the end of its packet");
         }
         loop {
@@ -274,9 +298,20 @@ impl Stream {
                     return self.damage("an event of a time that is not its packet's");
                 }
                 Look::Unknown(id) => return self.damage(&format!("event id {id} is not declared")),
+                Look::TooShort if self.is_cut_here() => {
+                    self.at = self.end;
+                    return Ok(None);
+                }
                 Look::TooShort => self.read_more(chunk)?,
             }
         }
+    }
+
+    /// Is all read that is there of a packet that is not there as a whole?
+    #[cold]
+    fn is_cut_here(&self) -> bool {
+        let there = self.window.get(self.at, self.end).len() as u64;
+        self.cut.is_some() && there == self.end - self.at
     }
 
     /// Was the event that was found asked for?

@@ -41,7 +41,6 @@ pub struct Report {
     pub(super) losses: Losses,
     pub(super) problems: Vec<String>,
     pub(super) nr_problems: u64,
-    is_damaged: bool,
 }
 
 /// A kind of event, whichever process has it.
@@ -178,7 +177,6 @@ impl Report {
             losses: Losses::default(),
             problems: Vec::new(),
             nr_problems: 0,
-            is_damaged: false,
         };
         for trace in reader.traces() {
             match report.processes.get_mut(trace.process()) {
@@ -200,7 +198,6 @@ impl Report {
                     }
                 }
                 Item::Problem(problem) => {
-                    report.is_damaged |= !problem.is_end();
                     report.nr_problems += 1;
                     if report.problems.len() < PROBLEMS {
                         report.problems.push(problem.to_string());
@@ -248,10 +245,10 @@ impl Report {
         &self.problems
     }
 
-    /// Is something damaged, other than what a writer that was killed leaves behind?
+    /// Is something damaged, or missing?
     #[must_use]
     pub fn is_damaged(&self) -> bool {
-        self.is_damaged
+        self.nr_problems > 0
     }
 
     fn event(&mut self, known: &mut Known, printer: &Printer, event: &Event<'_>) {

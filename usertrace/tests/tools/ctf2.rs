@@ -352,7 +352,7 @@ fn a10_the_end_of_metadata_may_be_missing() {
         fs::write(&metadata, &text.as_bytes()[..len]).unwrap();
         let (problems, events) = read(directory.path());
         assert_eq!(events, u64::from(len == text.len()), "{len}");
-        let ends = problems.iter().filter(|problem| problem.is_end()).count();
+        let ends = problems.iter().filter(|problem| problem.is_cut()).count();
         if class < len && len < text.len() && len != event {
             assert_eq!((ends, problems.len()), (1, 2), "{len}: {problems:?}");
         }

@@ -49,7 +49,7 @@ TIME is HH:MM:SS as usertrace view prints it, which is looked for within the tra
 all with up to nine decimals.
 
 Exit status: 0, or 1 if there is no trace, or it cannot be read, or FILE not be written; 2 for a wrong command line; 3 if
-something of the traces is damaged, and the rest was written.")]
+something of the traces is damaged or missing, and the rest was written.")]
 #[command(group = clap::ArgGroup::new("format").required(true))]
 pub(crate) struct Args {
     /// As JSON, an object in each line
@@ -150,7 +150,7 @@ impl<W: Write> Export<W> {
                     }
                 }
                 Item::Problem(problem) => {
-                    self.is_damaged |= !problem.is_end();
+                    self.is_damaged = true;
                     output::say(problem);
                 }
             }

@@ -32,7 +32,7 @@ TIME is HH:MM:SS as in the page, which is looked for within the traces; YYYY-MM-
 up to nine decimals.
 
 Exit status: 0, or 1 if there is no trace or it cannot be read or written, 2 for a wrong command line, 3 if something of
-them is damaged, and the page has the rest.")]
+them is damaged or missing, and the page has the rest.")]
 pub(crate) struct Args {
     #[command(flatten)]
     selected: Selected,

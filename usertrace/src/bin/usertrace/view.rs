@@ -31,8 +31,9 @@ Examples:
 A directory is a trace, with a file metadata, or has some below it: what record, snapshot, extract and programs that trace
 without the patched kernel have written. Each event is a line, as babeltrace2 prints it: the time of day, the time since the
 line before, host, program and process id, the event, the CPU or thread whose ring it was in, contexts, and fields. What was
-lost is said on standard error, with the file that it is missing in. What a recorder that was killed left half written at
-the end of a file is passed over; usertrace record -o into the same directory completes it.
+lost is said on standard error, with the file that it is missing in. If the end of a file is missing, as a recorder leaves it
+that was killed, events up to there are printed, and the status is 3; usertrace record -o into the same directory completes
+what a recorder left.
 
 With --follow, what record is writing is printed as it is written, within a fraction of a second; programs that trace without
 it write when a sub-buffer is full. It ends when record has ended, or, if there is none, all processes have, or by a signal, as
@@ -42,7 +43,7 @@ TIME is HH:MM:SS as printed, which is looked for within the traces; YYYY-MM-DD H
 up to nine decimals.
 
 Exit status: 0, or 1 if there is no trace or it cannot be read, 2 for a wrong command line, 3 if something of them is
-damaged, and the rest was printed.")]
+damaged or missing, and the rest was printed.")]
 pub(crate) struct Args {
     #[command(flatten)]
     selected: Selected,
@@ -129,7 +130,7 @@ impl View {
                     self.say(what)?;
                 }
                 Item::Problem(problem) => {
-                    self.is_damaged |= !problem.is_end();
+                    self.is_damaged = true;
                     self.say(problem)?;
                 }
             }
