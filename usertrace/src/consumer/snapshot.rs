@@ -12,7 +12,7 @@ use super::control_fs::{consumer_files, event_channels};
 use super::record::{OutputError, create_output, hostname};
 use super::source::Source;
 use super::{CONTROL, ConsumerFile, ControlFs, ControlFsError, KernelFile, SessionSummary};
-use crate::ctf::{Clock, ProcessSummary, ProcessWriter, Version};
+use crate::ctf::{Clock, ProcessSummary, ProcessWriter, Version, is_full};
 use crate::ring::{Patience, RingReader};
 
 /// How long to wait for a record that its writer is in the middle of.
@@ -74,7 +74,10 @@ pub fn snapshot(
         let done = snapshot_process(output, hostname.as_deref(), files, version)
             .map_err(OutputError::at(output))?;
         match done {
-            Ok(process) => summary.processes.push(process),
+            Ok(process) => {
+                summary.problems.extend(process.describe_unwritten());
+                summary.processes.push(process);
+            }
             Err(problem) => summary.problems.push(format!("{name}: {problem}")),
         }
     }
@@ -87,8 +90,21 @@ pub type Files<F> = Vec<(String, F)>;
 /// As [`snapshot`], of one process.
 ///
 /// # Errors
-/// When its trace cannot be written. The inner one: its files cannot be read.
+/// When its trace cannot be written. The inner one: its files cannot be read, or there is no room for its trace.
 pub fn snapshot_process<F: ConsumerFile>(
+    output: &Path,
+    hostname: Option<&str>,
+    files: Files<F>,
+    version: Version,
+) -> io::Result<io::Result<ProcessSummary>> {
+    match write_process(output, hostname, files, version) {
+        // There may be room for another one.
+        Err(error) if is_full(&error) => Ok(Err(error)),
+        done => done,
+    }
+}
+
+fn write_process<F: ConsumerFile>(
     output: &Path,
     hostname: Option<&str>,
     files: Files<F>,
@@ -112,6 +128,7 @@ pub fn snapshot_process<F: ConsumerFile>(
     let limit = clock.max_time();
     let mut writer = ProcessWriter::create(output, identity, clock)?;
     writer.set_version(version);
+    writer.set_one_shot();
     let format = control.channel.format();
     let of_control = control.positions.iter();
     let of_control = of_control.map(|_| RingReader::live(format, 0, limit));

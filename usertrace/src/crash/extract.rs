@@ -14,7 +14,9 @@ use usertrace_sys::uapi::{
 use zerocopy::IntoBytes;
 
 use super::{Directory, DirectoryError, Owners, PageTree, PhysicalMemory, Problems};
-use crate::ctf::{Crash, Identity, ProcessSummary, ProcessWriter, Version, file_name, text};
+use crate::ctf::{
+    Crash, Identity, ProcessSummary, ProcessWriter, Version, file_name, is_full, text,
+};
 use crate::printable::printable;
 use crate::ring::{Channel, Patience, Positions, RingReader};
 use crate::runtime::filter::matches;
@@ -313,6 +315,7 @@ impl<M: PhysicalMemory> Source<'_, M> {
         let of_events: Vec<_> = channels.iter().map(|(_, rings)| readers(rings)).collect();
         let write = || -> io::Result<ProcessSummary> {
             let mut writer = ProcessWriter::create(output, identity, clock)?;
+            writer.set_one_shot();
             writer.set_version(self.options.version);
             writer.set_crash(self.crash);
             writer.set_since(self.since);
@@ -338,10 +341,20 @@ impl<M: PhysicalMemory> Source<'_, M> {
             }
             writer.finish(None)
         };
-        let summary = write().map_err(|source| ExtractError::Write {
-            path: output.to_owned(),
-            source,
-        })?;
+        let summary = match write() {
+            // There may be room for another one.
+            Err(error) if is_full(&error) => {
+                problems.add(format_args!("{what}: it could not be written: {error}"));
+                return Ok(None);
+            }
+            written => written.map_err(|source| ExtractError::Write {
+                path: output.to_owned(),
+                source,
+            })?,
+        };
+        if let Some(unwritten) = summary.describe_unwritten() {
+            problems.add(format_args!("{unwritten}"));
+        }
         let left_out = buffers.left_out() + control.left_out();
         if summary.damaged + summary.holes > 0 && left_out > 0 {
             problems.add(format_args!(

@@ -29,6 +29,7 @@ mod stream;
 mod trace;
 mod tsdl;
 pub(crate) mod unfinished;
+mod unwritten;
 mod version;
 
 pub use clock::Clock;
@@ -43,6 +44,8 @@ pub use stream::{StreamChannel, StreamOf, StreamState, StreamWriter};
 #[cfg(feature = "tools")]
 pub(crate) use trace::mend;
 pub use trace::{Crash, TraceInfo, TraceOf, TraceWriter, new_uuid};
+#[cfg(feature = "tools")]
+pub(crate) use unwritten::is_full;
 #[cfg(feature = "tools")]
 pub(crate) use version::RECORD_SEPARATOR;
 pub use version::{UnknownVersion, Version};

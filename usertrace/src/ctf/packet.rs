@@ -9,7 +9,7 @@ pub(super) const BLOCK: usize = 4096;
 /// Room for a packet, unless one event alone needs more: with what [`Packet::begin`] adds, four huge pages, of which those are there
 /// that were used. While a disk takes a long packet, the next events leave the caches of the processors that write them, and are cheaper
 /// to read from memory.
-const ROOM: usize = 4 * HUGE_PAGE - 2 * BLOCK;
+pub(super) const ROOM: usize = 4 * HUGE_PAGE - 2 * BLOCK;
 /// Events begin at multiples of so many bytes, counted from where their packet begins.
 const ALIGN: usize = 8;
 
@@ -31,6 +31,8 @@ pub(super) struct Packet {
     /// Where the next one is to be, and how much of what is before that is not the last one's.
     end: usize,
     padding: usize,
+    /// Where the last one has to end at the latest, and a block.
+    limit: usize,
 }
 
 impl Packet {
@@ -41,6 +43,7 @@ impl Packet {
             content: 0,
             end: 0,
             padding: 0,
+            limit: 0,
         }
     }
 
@@ -50,12 +53,13 @@ impl Packet {
         self.end == self.content
     }
 
-    /// Begins it, for a place in the file, with room for its header, and for that many bytes of events at least.
-    pub(super) fn begin(&mut self, at: u64, header_len: usize, content_len: usize) {
+    /// Begins it, for a place in the file, with room for its header, and for that many bytes of events at least. With those it
+    /// becomes no longer than `longest`, unless it has to.
+    pub(super) fn begin(&mut self, at: u64, header_len: usize, content_len: usize, longest: usize) {
         let to_content = header_len.next_multiple_of(ALIGN);
-        let len = ROOM.max(to_content + content_len.next_multiple_of(ALIGN));
+        let len = to_content + content_len.next_multiple_of(ALIGN);
         // A block before, for where it begins, and one behind, for where it ends.
-        let needed = len + 2 * BLOCK;
+        let needed = ROOM.max(len) + 2 * BLOCK;
         if self.memory.is_empty() {
             self.memory = KEPT.try_with(Cell::take).unwrap_or_default();
         }
@@ -67,6 +71,7 @@ impl Packet {
         self.content = self.start + to_content;
         self.end = self.content;
         self.padding = to_content - header_len;
+        self.limit = (self.start + longest.max(len) + BLOCK).min(self.memory.len());
     }
 
     /// So many more bytes of its events, and what is behind them up to where the next one is to be. None: it has no room for them.
@@ -74,7 +79,8 @@ impl Packet {
     pub(super) fn add(&mut self, len: usize) -> Option<&mut [u8]> {
         let padded = (len + (ALIGN - 1)) & !(ALIGN - 1);
         // There is always room for what it is filled up with.
-        let room = self.memory.get_mut(self.end..)?.get_mut(..padded + BLOCK)?;
+        let room = self.memory.get_mut(self.end..self.limit)?;
+        let room = room.get_mut(..padded + BLOCK)?;
         self.end += padded;
         self.padding = padded - len;
         Some(&mut room[..padded])
@@ -82,7 +88,8 @@ impl Packet {
 
     /// Room for so many more bytes of its events. None: there is not as much.
     pub(super) fn room(&mut self, len: usize) -> Option<&mut [u8]> {
-        let room = self.memory.get_mut(self.end..)?.get_mut(..len + BLOCK)?;
+        let room = self.memory.get_mut(self.end..self.limit)?;
+        let room = room.get_mut(..len + BLOCK)?;
         Some(&mut room[..len])
     }
 
@@ -127,6 +134,7 @@ impl Packet {
             let _ = KEPT.try_with(|kept| kept.set(memory));
         }
         (self.start, self.content, self.end, self.padding) = (0, 0, 0, 0);
+        self.limit = 0;
     }
 }
 
@@ -138,12 +146,12 @@ mod tests {
     #[test]
     fn memory_goes_from_one_packet_to_the_next_and_stays() {
         let [mut one, mut other] = [Packet::new(), Packet::new()];
-        one.begin(0, 76, 0);
+        one.begin(0, 76, 0, ROOM);
         let first = one.memory.as_ptr();
         one.clear();
         // It has nothing to give back.
         other.clear();
-        other.begin(BLOCK as u64 + 1, 76, 0);
+        other.begin(BLOCK as u64 + 1, 76, 0, ROOM);
         assert_eq!(other.memory.as_ptr(), first);
         assert_eq!(other.start, 1);
     }

@@ -7,6 +7,9 @@ use serde::Serialize;
 
 #[cfg(feature = "tools")]
 use super::Crash;
+use super::packet::BLOCK;
+use super::stream::SHORT_PACKET;
+use super::unwritten::Unwritten;
 use super::{
     Clock, StreamChannel, StreamOf, StreamState, StreamWriter, TraceInfo, TraceOf, TraceWriter,
     Version,
@@ -84,7 +87,7 @@ pub struct ProcessSummary {
     pub directory: PathBuf,
     /// Kinds of events that it described.
     pub event_kinds: usize,
-    /// Events that were read.
+    /// Events that were read, and written.
     pub events: u64,
     /// Events that were left out, as they were earlier than what was asked for.
     #[serde(skip_serializing_if = "is_none")]
@@ -93,6 +96,12 @@ pub struct ProcessSummary {
     pub lost: u64,
     /// Events that were lost because their writer died, or gave up, in the middle.
     pub unfinished: u64,
+    /// Events that were read, and found no room on the disk.
+    #[serde(skip_serializing_if = "is_none")]
+    pub unwritten: u64,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write_error: Option<String>,
     /// Places where events were cut off by lack of memory.
     pub holes: u64,
     /// Writes of the process that found no memory, as the kernel counted them: each the first one to its page.
@@ -143,6 +152,20 @@ impl ProcessSummary {
         self.last_event_ns
             .map_or_else(|| "-".to_owned(), super::trace::date)
     }
+
+    /// Says that events found no room on the disk, if that is so.
+    #[must_use]
+    pub fn describe_unwritten(&self) -> Option<String> {
+        let error = self.write_error.as_ref()?;
+        Some(format!(
+            "process {} ({}) in trace {}: {} events could not be written: {error} (the rest is in {})",
+            self.pid,
+            self.comm,
+            self.trace,
+            self.unwritten,
+            self.directory.display(),
+        ))
+    }
 }
 
 /// Reads the rings of one process and writes its CTF trace.
@@ -159,6 +182,7 @@ pub struct ProcessWriter {
     resumed: bool,
     /// Events before this time are left out.
     since: u64,
+    is_one_shot: bool,
     bad_descriptions: u64,
 }
 
@@ -181,7 +205,9 @@ impl EventChannel {
             RingSummary {
                 channel: self.of.name().to_owned(),
                 ring: number,
-                events: counts.events,
+                events: counts
+                    .events
+                    .saturating_sub(ring.stream.unwritten().events()),
                 lost: ring.lost,
                 overwritten: counts.overwritten,
                 damaged: counts.damaged,
@@ -348,8 +374,9 @@ struct Lazy {
     /// There may be a file already.
     resumed: bool,
     stream: Option<StreamWriter>,
-    /// Bytes in the files of threads that had the ring before.
+    /// Bytes in the files of threads that had the ring before, and what found no room there.
     written_before: u64,
+    unwritten_before: Unwritten,
 }
 
 impl Lazy {
@@ -369,6 +396,7 @@ impl Lazy {
             resumed,
             stream: None,
             written_before: 0,
+            unwritten_before: Unwritten::default(),
         }
     }
 
@@ -404,6 +432,7 @@ impl Lazy {
             if let Some(mut stream) = self.stream.take() {
                 stream.finish()?;
                 self.written_before += stream.written();
+                self.unwritten_before.join(stream.unwritten());
             }
             self.of = StreamOf::Thread {
                 ring,
@@ -425,6 +454,14 @@ impl Lazy {
 
     fn written(&self) -> u64 {
         self.written_before + self.stream.as_ref().map_or(0, StreamWriter::written)
+    }
+
+    fn unwritten(&self) -> Unwritten {
+        let mut unwritten = self.unwritten_before.clone();
+        if let Some(stream) = &self.stream {
+            unwritten.join(stream.unwritten());
+        }
+        unwritten
     }
 }
 
@@ -454,6 +491,7 @@ impl ProcessWriter {
             contexts: Vec::new(),
             resumed: false,
             since: 0,
+            is_one_shot: false,
             bad_descriptions: 0,
         })
     }
@@ -468,6 +506,14 @@ impl ProcessWriter {
     #[cfg(feature = "tools")]
     pub(crate) fn set_since(&mut self, since: u64) {
         self.since = since;
+    }
+
+    /// Rings are read once, and cannot be read again, as those of a dump or a snapshot: what finds no room on the disk is counted
+    /// ([`ProcessSummary::unwritten`]), and packets are short. To be done before channels are added.
+    #[cfg(feature = "tools")]
+    pub(crate) fn set_one_shot(&mut self) {
+        self.trace.set_one_shot();
+        self.is_one_shot = true;
     }
 
     /// Goes on with a trace that another writer left in `directory`, or begins it: that one may have got no further. It
@@ -501,6 +547,7 @@ impl ProcessWriter {
             contexts,
             resumed: true,
             since: 0,
+            is_one_shot: false,
             bad_descriptions: 0,
         })
     }
@@ -526,7 +573,11 @@ impl ProcessWriter {
         self.trace.declare_class(channel.scope())?;
         let of = StreamChannel::new(name, index);
         let mut rings = Vec::new();
-        for (ring, reader) in (0..).zip(readers) {
+        for (ring, mut reader) in (0..).zip(readers) {
+            if self.is_one_shot {
+                // What is taken at once is in one packet, with its header.
+                reader.set_window((SHORT_PACKET - BLOCK) as u64);
+            }
             let state = states.get(ring as usize).copied().unwrap_or_default();
             let mut stream = Lazy::new(channel, ring, self.resumed, &state);
             if let Some(state) = &state.stream {
@@ -798,13 +849,14 @@ impl ProcessWriter {
             control += reader.counts();
         }
         let (mut lost, mut bytes) = (0u64, self.trace.metadata_len());
-        let mut earlier = 0;
+        let (mut earlier, mut unwritten) = (0, Unwritten::default());
         let rings = || self.channels.iter().flat_map(|channel| &channel.rings);
         for ring in rings() {
             counts += ring.counts();
             lost = lost.saturating_add(ring.lost);
             bytes += ring.stream.written();
             earlier += ring.earlier;
+            unwritten.join(&ring.stream.unwritten());
         }
         let spans = || rings().filter_map(|ring| ring.span);
         let ns = |time| self.trace.clock().unix_ns(time);
@@ -816,8 +868,10 @@ impl ProcessWriter {
             process: self.identity.process,
             directory: self.trace.directory().to_owned(),
             event_kinds: self.events.len(),
-            events: counts.events,
+            events: counts.events.saturating_sub(unwritten.events()),
             earlier,
+            unwritten: unwritten.events(),
+            write_error: unwritten.error().map(str::to_owned),
             lost,
             unfinished: counts.unfinished + control.unfinished,
             holes: counts.holes + control.holes,

@@ -10,8 +10,9 @@ use usertrace_sys::uapi::{LTT_CHANNEL_MAIN, LTT_ID_BITS, LTT_MAX_CHANNELS};
 
 use super::description::{class_of_channel, plain_class};
 use super::file::StreamFile;
-use super::packet::Packet;
+use super::packet::{Packet, ROOM};
 use super::process::file_name;
+use super::unwritten::{Unwritten, is_full};
 use crate::ring::{MAX_RINGS, Run, TIME_MASK};
 use crate::writer::Scope;
 
@@ -27,6 +28,10 @@ const SHORT_HEADER_LEN: usize = PACKET_HEADER_LEN - 4;
 const PACKET_SIZE: usize = 4 + 16 + 4 + 8 + 3 * 8;
 /// Header of an event: its id, and the low bits of its time.
 const EVENT_HEADER_LEN: usize = 8;
+
+/// Longest packet of a stream that is written at once, unless one event alone is longer. When a byte of a packet is missing,
+/// readers lose what is behind it in the packet, and some lose all of it.
+pub(super) const SHORT_PACKET: usize = 64 << 10;
 
 /// The channel that a stream is of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -198,8 +203,12 @@ pub struct StreamWriter {
     /// Discarded events that the file tells of.
     discarded_written: u64,
     discarded: u64,
-    /// The one that is being filled.
+    /// The one that is being filled, and how many events are in it.
     packet: Packet,
+    packet_events: u64,
+    /// See [`StreamWriter::set_one_shot`].
+    is_one_shot: bool,
+    unwritten: Unwritten,
     begin: u64,
     /// Time of the last event or packet.
     time: u64,
@@ -285,10 +294,24 @@ impl StreamWriter {
             discarded_written: state.discarded_written,
             discarded: state.discarded,
             packet: Packet::new(),
+            packet_events: 0,
+            is_one_shot: false,
+            unwritten: Unwritten::default(),
             begin: state.time,
             time: state.time,
             gap: state.gap,
         }
+    }
+
+    /// What is written is read once, and cannot be read again. So where the disk is full, events are dropped, and counted as
+    /// discarded ([`StreamWriter::unwritten`]), and that is no error. Packets are short.
+    pub(super) fn set_one_shot(&mut self) {
+        self.is_one_shot = true;
+    }
+
+    /// Events that found no room on the disk.
+    pub(super) fn unwritten(&self) -> &Unwritten {
+        &self.unwritten
     }
 
     /// The channel has contexts now. To be done before the first event.
@@ -347,6 +370,7 @@ impl StreamWriter {
                 }
                 copy(&mut rest[..payload.len()], payload);
                 self.time = time;
+                self.packet_events += 1;
                 return Ok(());
             }
             self.begin_packet(len)?;
@@ -377,6 +401,7 @@ impl StreamWriter {
             self.begin = first;
         }
         self.packet.add_from_room(run.len, run.padding);
+        self.packet_events += run.events;
         self.time = last;
     }
 
@@ -391,6 +416,11 @@ impl StreamWriter {
         contexts: &[u8],
         payload: &[u8],
     ) -> io::Result<()> {
+        if self.unwritten.is_full() {
+            self.unwritten.add_one();
+            self.discard(1);
+            return Ok(());
+        }
         self.flush()?;
         self.begin_file(time)?;
         let begin = self.time.max(time.saturating_sub(TIME_MASK));
@@ -413,8 +443,15 @@ impl StreamWriter {
     #[cold]
     fn begin_packet(&mut self, len: usize) -> io::Result<()> {
         self.flush()?;
-        self.packet.begin(self.written, self.header_len(), len);
+        self.begin_in_file(len);
         Ok(())
+    }
+
+    /// Likewise, where the last one was written.
+    fn begin_in_file(&mut self, len: usize) {
+        let longest = if self.is_one_shot { SHORT_PACKET } else { ROOM };
+        self.packet
+            .begin(self.written, self.header_len(), len, longest);
     }
 
     /// Some events are missing here.
@@ -472,7 +509,7 @@ impl StreamWriter {
 
     /// Writes a packet without events.
     fn write_empty(&mut self, begin: u64) -> io::Result<()> {
-        self.packet.begin(self.written, self.header_len(), 0);
+        self.begin_in_file(0);
         self.write_packet(begin)
     }
 
@@ -508,9 +545,15 @@ impl StreamWriter {
         let bytes = self.packet.bytes(&header, zeros);
         let written = self.file.write(bytes, self.written, padding.is_some());
         self.packet.clear();
+        let events = std::mem::take(&mut self.packet_events);
         if let Err(error) = written {
             // Readers refuse a trace that ends within a packet. If this fails too, there is no better error to tell.
             let _ = self.file.cut(self.written);
+            if self.is_one_shot && is_full(&error) {
+                self.unwritten.add(events, &error);
+                self.discard(events);
+                return Ok(());
+            }
             return Err(error);
         }
         self.written += len as u64;

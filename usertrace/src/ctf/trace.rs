@@ -91,6 +91,7 @@ pub struct TraceWriter {
     uuid: [u8; 16],
     info: TraceInfo,
     version: Version,
+    is_one_shot: bool,
     crash: Option<Crash>,
     clock: Clock,
     /// None: there is nothing in it that could be read yet.
@@ -139,6 +140,7 @@ impl TraceWriter {
             uuid,
             info,
             version: Version::default(),
+            is_one_shot: false,
             crash: None,
             clock,
             metadata: None,
@@ -151,6 +153,11 @@ impl TraceWriter {
     /// Changes in which version of CTF it is written. To be done before anything is declared.
     pub fn set_version(&mut self, version: Version) {
         self.version = version;
+    }
+
+    /// What its streams have is read once, and cannot be read again: see [`StreamWriter::set_one_shot`].
+    pub(super) fn set_one_shot(&mut self) {
+        self.is_one_shot = true;
     }
 
     /// Its directory.
@@ -267,7 +274,11 @@ impl TraceWriter {
     /// When its file cannot be created.
     pub fn stream(&self, channel: &StreamChannel, of: StreamOf) -> io::Result<StreamWriter> {
         let start = self.clock.start();
-        StreamWriter::create(&self.directory, self.uuid, channel, of, start)
+        let mut stream = StreamWriter::create(&self.directory, self.uuid, channel, of, start)?;
+        if self.is_one_shot {
+            stream.set_one_shot();
+        }
+        Ok(stream)
     }
 
     /// Goes on with a stream, or creates it.

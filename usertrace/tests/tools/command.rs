@@ -6,6 +6,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use nix::sys::resource::{Resource, setrlimit};
+
 use crate::support::dump::{Machine, PAGE, Process, SYNC, Style, Trace, elf, file, machine};
 use crate::support::{babeltrace, words};
 
@@ -32,6 +34,67 @@ fn dump() -> Machine {
         name: "mine".into(),
         processes: vec![process],
     }])
+}
+
+/// Runs it where no file may have more bytes, as on a disk that is full.
+fn usertrace_with_limit(bytes: u64, arguments: &[&str], directory: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_usertrace"));
+    let limit = move || Ok(setrlimit(Resource::RLIMIT_FSIZE, bytes, bytes)?);
+    // SAFETY: between fork and exec, one system call is made, and nothing else.
+    unsafe { command.pre_exec(limit) };
+    command
+        .args(arguments)
+        .current_dir(directory)
+        .output()
+        .unwrap()
+}
+
+/// A ring that finds no room is said, and the others are written. A file that cannot be written as a whole is an error. None of
+/// it ends the command by SIGXFSZ.
+///
+/// Requirements: C7, F2
+#[test]
+fn full_disk_costs_what_has_no_room() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let mut process = Process::new(1, 101, "prog", 2);
+    process.control[0].meta(SYNC[0], "1 t:number 6 u64 n");
+    for (ring, numbers) in [(0, 0..900u64), (1, 900..910)] {
+        for n in numbers {
+            assert!(process.main[ring].event(1, SYNC[0] + 2 * n, &n.to_le_bytes()));
+        }
+    }
+    let machine = machine(&[Trace {
+        generation: 7,
+        name: "mine".into(),
+        processes: vec![process],
+    }]);
+    fs::write(path.join("vmcore"), elf(&machine, Style::Runs)).unwrap();
+    let extract = ["extract", "vmcore", "-o", "out", "--json"];
+    let output = usertrace_with_limit(12 << 10, &extract, path);
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let said = "process 101 (prog) in trace mine: 900 events could not be written: File too large";
+    assert!(stderr.contains(said), "{stderr}");
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let of_process = &json["traces"][0]["processes"][0];
+    assert_eq!(
+        (&of_process["events"], &of_process["unwritten"]),
+        (&10.into(), &900.into())
+    );
+    let read = babeltrace::read(&path.join("out"));
+    assert_eq!((read.lines.len(), read.discarded), (10, 900));
+
+    usertrace(&["extract", "vmcore", "-o", "whole"], path);
+    for arguments in [["export", "--json"], ["report", "--detail=1"]] {
+        let [command, format] = arguments;
+        let output = usertrace_with_limit(4096, &[command, format, "-o", "file", "whole"], path);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let said = "usertrace: cannot write file: File too large";
+        assert!(stderr.contains(said), "{stderr}");
+        assert!(!path.join("file").exists());
+    }
 }
 
 /// C7: when and where the kernel crashed, by the clock of the events; one that the dump cannot mean is not believed.

@@ -142,7 +142,7 @@ impl ConsumerFile for File {
                 ..sync
             },
             channel: LttInfoChannel {
-                subbuf_size: SUBBUF as u32,
+                subbuf_size: self.rings(&mut process)[0].subbuf_size as u32,
                 subbuf_count: COUNT as u32,
                 nr_rings: self.rings(&mut process).len() as u32,
                 control_stride: 128,
@@ -844,6 +844,50 @@ fn a_snapshot_has_what_is_in_the_rings() {
         "{first}"
     );
     assert_eq!((read.discarded, read.discarded_packets), (0, 0));
+}
+
+/// A byte that is missing at the end of a stream costs babeltrace2 its packet, and this reader one event.
+///
+/// Requirements: E3, F1
+#[test]
+fn snapshot_has_short_packets() {
+    let process = Process::new(7, 1);
+    process.borrow_mut().describe();
+    process.borrow_mut().main = vec![RingWriter::new(256 << 10, COUNT, 0)];
+    let written = 50_000;
+    assert!((0..written).all(|n| process.borrow_mut().number(n)));
+    let run = Run::new();
+    let files = [CONTROL, MAIN].map(|channel| (channel.to_owned(), run.file(&process, channel)));
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let done = snapshot_process(path, Some("host"), files.into(), Version::default());
+    let summary = done.unwrap().unwrap();
+    assert_eq!(summary.events, written);
+    assert_eq!(babeltrace::read(path).lines.len() as u64, written);
+    let stream = summary.directory.join("main_0");
+    let mut bytes = fs::read(&stream).unwrap();
+    let mut at = 0;
+    while at < bytes.len() {
+        let size = u64::from_ne_bytes(bytes[at + 56..][..8].try_into().unwrap()) as usize / 8;
+        assert!(size <= 64 << 10, "{size}");
+        at += size;
+    }
+    bytes.pop();
+    fs::write(&stream, bytes).unwrap();
+    let mut reader = Reader::open(&[path.to_owned()], Selection::default()).unwrap();
+    let (mut events, mut problems) = (0, Vec::new());
+    while let Some(item) = reader.next() {
+        match item {
+            Item::Event(_) => events += 1,
+            Item::Problem(problem) => problems.push(problem),
+            Item::Lost(lost) => panic!("{lost:?}"),
+        }
+    }
+    assert!(
+        matches!(&problems[..], [problem] if problem.is_cut()),
+        "{problems:?}"
+    );
+    assert_eq!(events, written - 1);
 }
 
 /// F4: what is overwritten while it is copied is not believed, whoever allowed it: the channel, or a consumer.

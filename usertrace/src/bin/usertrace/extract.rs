@@ -36,7 +36,8 @@ the running machine. With --raw it is memory from address 0 on, without any head
 information are needed. With --previous-boot it is what the boot before this one has left in memory
 that was reserved for traces (reserve_mem=SIZE:4096:ltt on the kernel's command line); a copy of that file,
 /sys/kernel/ltt/previous_boot, is read as a dump is. For each trace there will be a directory, with a CTF trace for each
-process. A summary, and what could not be read, is printed on standard error.
+process. A summary, and what could not be read, is printed on standard error. Where the disk is full, events that find no room
+are counted and named by process, what fits is written, and the status is 3.
 
 Some dumps do not say where the traces are: an image of memory, and QEMU's without its vmcoreinfo device. Then extract
 searches for the root page. It looks into the kernel's image first, which it finds on x86-64 only, and else at each page.

@@ -9,6 +9,7 @@ mod destination;
 mod doctor;
 mod export;
 mod extract;
+mod file_size;
 mod filter;
 mod generate;
 mod limits;
@@ -67,6 +68,7 @@ enum Command {
 
 fn main() -> ExitCode {
     raise_open_files();
+    file_size::survive_limit();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(said) => return tell(&said),

@@ -30,7 +30,7 @@ On a kernel without trace buffers, the programs' daemons write what is in the ri
 of these.
 
 Exit status: 0, 1 if there is no such trace or the snapshot cannot be written, 2 for a wrong command line, 3 if some
-process could not be read.")]
+process could not be read, or not all of its events found room.")]
 pub(crate) struct Args {
     /// Name of the trace; without the patched kernel, process id of a program, or the directory that programs are traced to
     trace: String,

@@ -160,7 +160,7 @@ pub fn parse_summary(directory: &Path, line: &str) -> Option<ProcessSummary> {
         bytes: count(10)?,
         first_event_ns: time(11),
         last_event_ns: time(12),
-        rings: Vec::new(),
+        ..ProcessSummary::default()
     })
 }
 
@@ -223,7 +223,7 @@ mod tests {
             bytes: 11,
             first_event_ns: Some(-12),
             last_event_ns: None,
-            rings: Vec::new(),
+            ..ProcessSummary::default()
         };
         let parse = |line: &str| parse_summary(Path::new("/traces"), line);
         assert_eq!(parse(line(&summary).trim_end_matches('\n')), Some(summary));
