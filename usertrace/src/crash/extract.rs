@@ -18,7 +18,7 @@ use crate::ctf::{
     Crash, Identity, ProcessSummary, ProcessWriter, Version, file_name, is_full, text,
 };
 use crate::printable::printable;
-use crate::ring::{Channel, Patience, Positions, RingReader};
+use crate::ring::{Channel, Newest, Patience, Positions, RingReader};
 use crate::runtime::filter::matches;
 
 /// Why nothing was extracted.
@@ -219,15 +219,27 @@ struct Source<'a, M> {
 struct Ring {
     offset: u64,
     control: LttRingControl,
+    /// What is behind the head is not known, and is not read.
+    is_cut: bool,
 }
 
-/// Rings whose control blocks are not known.
-#[derive(Default)]
-struct Unknown {
-    /// There was no memory for them.
-    lost: u32,
-    /// They were left out when the dump was made.
-    left_out: u32,
+/// Why a control block is not known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unknown {
+    /// There was no memory for it.
+    Lost,
+    /// It was left out when the dump was made.
+    LeftOut,
+    /// It should be in the dump.
+    Missing,
+}
+
+impl Unknown {
+    const ALL: [(Self, &str); 3] = [
+        (Self::Lost, "there was no memory for that"),
+        (Self::LeftOut, "that was left out when the dump was made"),
+        (Self::Missing, "the pages with that are not in the dump"),
+    ];
 }
 
 impl Ring {
@@ -270,17 +282,13 @@ impl<M: PhysicalMemory> Source<'_, M> {
                 .rings(index as u32, &mut buffers, &mut control)
                 .map_err(|error| problems.add(format_args!("{what}: {error}")))
                 .ok()??;
-            if unknown.lost > 0 {
-                problems.add(format_args!(
-                    "{what}: channel {index}: there was no memory for what says where {} rings end",
-                    unknown.lost
-                ));
-            }
-            if unknown.left_out > 0 {
-                problems.add(format_args!(
-                    "{what}: channel {index}: what says where {} rings end was left out when the dump was made",
-                    unknown.left_out
-                ));
+            for (why, said) in Unknown::ALL {
+                let count = unknown.iter().filter(|&&unknown| unknown == why).count();
+                if count > 0 {
+                    problems.add(format_args!(
+                        "{what}: channel {index}: nothing says where {count} rings end ({said}); they are read up to their newest sub-buffers"
+                    ));
+                }
             }
             Some((channel, rings))
         };
@@ -336,6 +344,9 @@ impl<M: PhysicalMemory> Source<'_, M> {
                     let mut memory = buffers.ring(ring.offset, ring.positions());
                     let head = ring.control.head;
                     writer.read(number, n, &mut memory, head, Patience::Last)?;
+                    if ring.is_cut {
+                        writer.add_hole(number, n)?;
+                    }
                     writer.end_ring(number, n, ring.control.lost)?;
                 }
             }
@@ -409,13 +420,13 @@ impl<M: PhysicalMemory> Source<'_, M> {
             .unwrap_or_else(|| format!("channel-{index}"))
     }
 
-    /// The rings of a channel, if it has any; and those that nothing is known of.
+    /// The rings of a channel, if it has any; and why control blocks of some are not known.
     fn rings(
         &self,
         index: u32,
         buffers: &mut PageTree<'_, M>,
         control: &mut PageTree<'_, M>,
-    ) -> Result<Option<(Channel, Vec<Ring>, Unknown)>, String> {
+    ) -> Result<Option<(Channel, Vec<Ring>, Vec<Unknown>)>, String> {
         let Some(info) = self.directory.channel(self.buffer.trace, index) else {
             return if index as usize <= LTT_CHANNEL_MAIN {
                 Err(format!(
@@ -438,23 +449,40 @@ impl<M: PhysicalMemory> Source<'_, M> {
                 return Err(format!("channel {index} is larger than its areas"));
             }
         }
-        let mut unknown = Unknown::default();
+        let mut unknown = Vec::new();
         let rings = (0..channel.nr_rings())
             .map(|ring| {
                 let mut block = LttRingControl::default();
                 let at = channel.control_offset(ring);
                 let offset = channel.ring_offset(ring);
                 control.read(at, block.as_mut_bytes());
-                if block.head == LTT_LOST_WORD {
-                    block = LttRingControl::default();
-                    unknown.lost += 1;
+                let why = if block.head == LTT_LOST_WORD {
+                    Unknown::Lost
+                } else if control.is_missing(at) {
+                    Unknown::Missing
                 } else if control.is_left_out(at) && !buffers.is_never_written(offset) {
                     // A writer says where it is before it writes there: these were no zeros.
-                    unknown.left_out += 1;
-                }
+                    Unknown::LeftOut
+                } else {
+                    return Ring {
+                        offset,
+                        control: block,
+                        is_cut: false,
+                    };
+                };
+                unknown.push(why);
+                let mut memory = buffers.ring(offset, Positions::default());
+                let newest = Newest::find(channel.geometry(), &mut memory);
+                // Descriptions are never overwritten, so what is behind the last one is zeros.
+                let is_cut = newest.is_some() && index as usize != LTT_CHANNEL_CONTROL;
+                let head = if is_cut { Newest::begin } else { Newest::end };
                 Ring {
                     offset,
-                    control: block,
+                    control: LttRingControl {
+                        head: newest.map_or(0, head),
+                        ..LttRingControl::default()
+                    },
+                    is_cut,
                 }
             })
             .collect();

@@ -206,6 +206,12 @@ impl<'a, M: PhysicalMemory> PageTree<'a, M> {
         }
     }
 
+    /// Should the page at this offset, which was read, be in the dump, and is not?
+    #[must_use]
+    pub fn is_missing(&self, offset: u64) -> bool {
+        self.missing.contains(&(offset >> self.page_bits))
+    }
+
     /// Is it known that nobody wrote to the page at this offset?
     #[must_use]
     pub fn is_never_written(&mut self, offset: u64) -> bool {

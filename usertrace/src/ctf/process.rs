@@ -805,6 +805,20 @@ impl ProcessWriter {
         Ok(reader.position())
     }
 
+    /// What follows in a ring is not there: a hole.
+    ///
+    /// # Errors
+    /// When the trace cannot be written.
+    #[cfg(feature = "tools")]
+    pub(crate) fn add_hole(&mut self, channel: usize, ring: usize) -> io::Result<()> {
+        let Some((to, _, ring)) = ring_of(&self.trace, &mut self.channels, channel, ring) else {
+            return Ok(());
+        };
+        ring.before.holes += 1;
+        ring.stream.get(to)?.discard(1);
+        Ok(())
+    }
+
     /// A ring lost this many events in all, and there will be nothing more in it: writes all that is to be said of it.
     ///
     /// # Errors

@@ -16,6 +16,8 @@ mod channel;
 mod geometry;
 mod item;
 mod memory;
+#[cfg(feature = "tools")]
+mod newest;
 mod patience;
 mod reader;
 mod record;
@@ -26,6 +28,8 @@ pub use channel::{Channel, ChannelError, Format, MAX_RINGS};
 pub use geometry::{Geometry, GeometryError, MAX_RING_SIZE, MIN_SUBBUF_SIZE};
 pub use item::{Counts, GapKind, Item};
 pub use memory::{Frozen, Positions, RingMemory, SharedBytes};
+#[cfg(feature = "tools")]
+pub(crate) use newest::Newest;
 pub use patience::{Patience, Stall};
 pub use reader::{RingReader, Run, SUBBUF_HEADER_LEN, Sink};
 pub(crate) use record::TIME_MASK;

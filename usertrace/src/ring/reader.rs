@@ -708,14 +708,21 @@ impl RingReader {
     }
 }
 
+/// What is where the header of the sub-buffer at `position` is.
+pub(super) fn header_at(
+    geometry: Geometry,
+    memory: &mut impl RingMemory,
+    position: u64,
+) -> LttSubbuf {
+    let mut bytes = [0; SUBBUF_HEADER_LEN as usize];
+    memory.read(geometry.offset(position), &mut bytes);
+    LttSubbuf::read_from_bytes(&bytes).unwrap_or_default()
+}
+
 /// Has the writer begun to put the header of the next round over that of the oldest sub-buffer? It does so before it
 /// moves the head, and the words may come in any order.
 fn overwritten(geometry: Geometry, memory: &mut impl RingMemory, oldest: u64) -> bool {
-    let mut header = |position| {
-        let mut bytes = [0; SUBBUF_HEADER_LEN as usize];
-        memory.read(geometry.offset(position), &mut bytes);
-        LttSubbuf::read_from_bytes(&bytes).unwrap_or_default()
-    };
+    let mut header = |position| header_at(geometry, memory, position);
     let this = header(oldest);
     if this.position == LTT_LOST_WORD {
         // Not a header of any round.

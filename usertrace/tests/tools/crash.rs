@@ -260,13 +260,54 @@ fn a_page_that_is_not_in_the_dump_costs_its_own_events() {
         let extracted = extract_machine(&machine);
         let extraction = &extracted.extraction;
         assert!(extraction.is_damaged(), "page {page:#x}");
-        assert!(extraction.problems.messages[0].contains("are not in the dump"));
+        assert!(extraction.problems.messages[0].contains("not in the dump"));
         assert!(extraction.problems.messages[0].contains("prog1"));
         let read = extracted.read();
         assert_eq!(read.lines.len() as u64, extraction.events());
         damaged += u32::from(extraction.events() > 0);
     }
     assert!(damaged > 4, "{damaged}");
+}
+
+/// Without the page that says where rings end, only their newest sub-buffers are missing, and a reader of the trace is told.
+///
+/// Requirements: C7, E7
+#[test]
+fn missing_control_page_costs_newest_subbuffers() {
+    let whole = one(1000);
+    let [_, control] = whole.trees[0];
+    let table = control & !(PAGE - 1);
+    // The pages with the blocks of descriptions, and of events.
+    for (index, is_of_events) in [(0, false), (2, true)] {
+        let page = whole.memory.load(table + 8 * index) & !(PAGE - 1);
+        let mut machine = one(1000);
+        machine.memory.pages.remove(&page);
+        let extracted = extract_machine(&machine);
+        let process = &extracted.extraction.traces[0].processes[0];
+        let messages = extracted.extraction.problems.messages.join("\n");
+        let said = "nothing says where 2 rings end (the pages with that are not in the dump)";
+        assert!(messages.contains(said), "{messages}");
+        assert_eq!((process.holes, process.damaged), (2, 0));
+        let read = extracted.read();
+        let got = numbers(&read);
+        assert_eq!(got.len() as u64, process.events);
+        if !is_of_events {
+            assert_eq!(got, (0..1000).collect::<Vec<_>>());
+            continue;
+        }
+        assert_eq!(read.discarded, 2);
+        for ring in 0..2 {
+            let of_ring: Vec<_> = got.iter().copied().filter(|n| n % 2 == ring).collect();
+            let expected = (0..500).map(|n| 2 * n + ring).take(of_ring.len());
+            assert_eq!(of_ring, expected.collect::<Vec<_>>());
+            // Two of three sub-buffers, of 4032 bytes of events of 16 and 24 bytes.
+            assert!(
+                (2 * 160..2 * 252).contains(&of_ring.len()),
+                "{}",
+                of_ring.len()
+            );
+        }
+    }
 }
 
 /// F2, C7: pages that there was no memory for cost what was in them, which is counted, and nothing is damaged.
@@ -297,7 +338,7 @@ fn c7_pages_that_were_left_out_are_said_to_be() {
         };
         let is_cut = processes().any(|process| process.damaged + process.holes > 0);
         assert_eq!(is_told, is_cut, "{out:#x}: {messages}");
-        of_control += u32::from(messages.contains("rings end was left out when the dump was made"));
+        of_control += u32::from(messages.contains("that was left out when the dump was made"));
         // Nothing is missing without a word.
         let is_whole = extracted.extraction.events() == 1000;
         assert!(
@@ -339,13 +380,15 @@ fn f2_a_page_without_memory_costs_its_own_events() {
         // What is there, is there once and in order.
         assert!(numbers(&read).is_sorted_by(|a, b| a < b));
     }
-    // Where the rings end is not known then.
+    // Where the rings end is not known then, and they are read up to their newest sub-buffers.
     let extraction = lose(table(control) + 8 * 2).extraction;
-    assert_eq!(extraction.events(), 0);
+    let process = &extraction.traces[0].processes[0];
+    assert!((640..1000).contains(&process.events), "{}", process.events);
+    assert_eq!((process.holes, process.damaged), (2, 0));
     assert_eq!(extraction.problems.count, 1, "{:?}", extraction.problems);
     let message = &extraction.problems.messages[0];
     assert!(
-        message.contains("no memory for what says where 2 rings end"),
+        message.contains("nothing says where 2 rings end (there was no memory for that)"),
         "{message}"
     );
 }

@@ -1,0 +1,41 @@
+//! The newest sub-buffer of a ring whose control block is not known.
+
+use usertrace_sys::uapi::LTT_SUBBUF_MAGIC;
+
+use super::geometry::MAX_POSITION;
+use super::reader::header_at;
+use super::{Geometry, RingMemory, SUBBUF_HEADER_LEN};
+
+/// The newest sub-buffer that has a header: all before it are complete. How far it is written, nobody knows but the control block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Newest {
+    position: u64,
+    size: u64,
+}
+
+impl Newest {
+    /// Looks at the headers of all places. None: nothing was written, or nothing of it is there.
+    pub(crate) fn find(geometry: Geometry, memory: &mut impl RingMemory) -> Option<Self> {
+        let size = geometry.subbuf_size();
+        let places = (0..geometry.ring_size()).step_by(size as usize);
+        let positions = places.filter_map(|place| {
+            let header = header_at(geometry, memory, place);
+            let is_header = header.magic == LTT_SUBBUF_MAGIC
+                && header.position < MAX_POSITION
+                && geometry.offset(header.position) == place;
+            is_header.then_some(header.position)
+        });
+        let position = positions.max()?;
+        Some(Self { position, size })
+    }
+
+    /// A head behind which all of its records are: it counts as being there, and what it has is not read.
+    pub(crate) fn begin(self) -> u64 {
+        self.position + SUBBUF_HEADER_LEN
+    }
+
+    /// A head at its end. What is behind its last record is zeros, if its place has had no other sub-buffer before.
+    pub(crate) fn end(self) -> u64 {
+        self.position + self.size
+    }
+}
