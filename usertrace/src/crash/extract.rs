@@ -223,6 +223,14 @@ struct Ring {
     is_cut: bool,
 }
 
+/// The rings of a channel.
+struct Rings {
+    channel: Channel,
+    rings: Vec<Ring>,
+    /// Why some of their control blocks are not known.
+    unknown: Vec<Unknown>,
+}
+
 /// Why a control block is not known.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unknown {
@@ -278,19 +286,20 @@ impl<M: PhysicalMemory> Source<'_, M> {
             return Ok(None);
         };
         let mut channel = |index: usize| {
-            let (channel, rings, unknown) = self
+            let rings = self
                 .rings(index as u32, &mut buffers, &mut control)
                 .map_err(|error| problems.add(format_args!("{what}: {error}")))
                 .ok()??;
             for (why, said) in Unknown::ALL {
-                let count = unknown.iter().filter(|&&unknown| unknown == why).count();
+                let unknown = rings.unknown.iter();
+                let count = unknown.filter(|&&unknown| unknown == why).count();
                 if count > 0 {
                     problems.add(format_args!(
                         "{what}: channel {index}: nothing says where {count} rings end ({said}); they are read up to their newest sub-buffers"
                     ));
                 }
             }
-            Some((channel, rings))
+            Some((rings.channel, rings.rings))
         };
         let descriptions = channel(LTT_CHANNEL_CONTROL);
         let channels: Vec<_> = (LTT_CHANNEL_MAIN..LTT_MAX_CHANNELS)
@@ -420,13 +429,13 @@ impl<M: PhysicalMemory> Source<'_, M> {
             .unwrap_or_else(|| format!("channel-{index}"))
     }
 
-    /// The rings of a channel, if it has any; and why control blocks of some are not known.
+    /// The rings of a channel, if it has any.
     fn rings(
         &self,
         index: u32,
         buffers: &mut PageTree<'_, M>,
         control: &mut PageTree<'_, M>,
-    ) -> Result<Option<(Channel, Vec<Ring>, Vec<Unknown>)>, String> {
+    ) -> Result<Option<Rings>, String> {
         let Some(info) = self.directory.channel(self.buffer.trace, index) else {
             return if index as usize <= LTT_CHANNEL_MAIN {
                 Err(format!(
@@ -486,6 +495,10 @@ impl<M: PhysicalMemory> Source<'_, M> {
                 }
             })
             .collect();
-        Ok(Some((channel, rings, unknown)))
+        Ok(Some(Rings {
+            channel,
+            rings,
+            unknown,
+        }))
     }
 }
