@@ -13,7 +13,8 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::scan::LeadsTo;
 use super::tree::{Owners, PAGE_SIZES, PageTree};
 use super::{PhysicalMemory, Presence, Problems};
-use crate::ctf::{Clock, Crash};
+use crate::ctf::{Clock, Crash, text};
+use crate::printable::printable;
 use crate::ring::Channel;
 
 /// Pages that a directory may have: half a million entries.
@@ -181,6 +182,11 @@ impl Directory {
     /// All traces, in the order in which they were made.
     pub fn traces(&self) -> impl Iterator<Item = &LttCrashTrace> {
         self.traces.values().map(|(_, trace)| trace)
+    }
+
+    /// What the traces are called, for people.
+    pub fn trace_names(&self) -> impl Iterator<Item = String> {
+        self.traces().map(|trace| printable(&text(&trace.name)))
     }
 
     /// All buffers, sorted by trace and process.

@@ -120,7 +120,7 @@ impl Dump {
             Self::Elf(dump) => find_roots(self, dump.ranges(), dump.is_x86_64()),
             Self::Kdump(dump) => find_roots(self, dump.ranges(), dump.is_x86_64()),
             // It does not say of what machine it is.
-            Self::Raw(dump) => find_roots(self, std::iter::once(0..dump.len()), true),
+            Self::Raw(dump) => find_roots(self, dump.ranges(), true),
             Self::Reserved(dump) => find_roots(self, std::iter::once(dump.range()), false),
         }
     }

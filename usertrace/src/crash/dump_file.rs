@@ -3,8 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+
+use nix::errno::Errno;
+use nix::unistd::{Whence, lseek};
 
 use super::Presence;
 
@@ -139,6 +143,44 @@ impl DumpFile {
         Ok(done)
     }
 
+    /// The parts of these bytes that are no holes. Holes are zeros, and need not be read one by one.
+    pub(super) fn data(&self, within: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let mut at = within.start;
+        std::iter::from_fn(move || {
+            let data = self.next_data(at).filter(|data| data.start < within.end)?;
+            at = data.end;
+            Some(data.start..data.end.min(within.end))
+        })
+    }
+
+    /// The next part from there on that is no hole. None: there is none.
+    fn next_data(&self, from: u64) -> Option<Range<u64>> {
+        if let Some(pieces) = &self.pieces {
+            let before = pieces.range(..=from).next_back();
+            let before = before.filter(|(_, piece)| piece.end > from);
+            let (&start, piece) = before.or_else(|| pieces.range(from..).next())?;
+            return Some(start.max(from)..piece.end);
+        }
+        if from >= self.len {
+            return None;
+        }
+        let seek = |from: u64, whence| match i64::try_from(from) {
+            Ok(from) => lseek(&self.file, from, whence).map(i64::cast_unsigned),
+            Err(_) => Err(Errno::ENXIO),
+        };
+        match seek(from, Whence::SeekData) {
+            Ok(start) => {
+                let end = seek(start, Whence::SeekHole).ok();
+                let end = end.filter(|&end| end > start && end < self.len);
+                Some(start..end.unwrap_or(self.len))
+            }
+            // There is only a hole.
+            Err(Errno::ENXIO) => None,
+            // Nothing says where holes are.
+            Err(_) => Some(from..self.len),
+        }
+    }
+
     /// What there is of so many bytes.
     pub(super) fn read_at_most(&self, offset: u64, len: u64) -> Vec<u8> {
         let there = self.len.saturating_sub(offset);
@@ -246,6 +288,29 @@ mod tests {
         assert!(dump.read_vec(10, 6).is_err());
         let cut = flattened(&[(0, b"ab")], false);
         assert!(DumpFile::open(cut.path()).unwrap().is_cut_short());
+    }
+
+    #[test]
+    fn holes_are_no_data() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let places = [0, 1 << 30, 3 << 30];
+        for at in places {
+            file.as_file().write_all_at(&[1; 4096], at).unwrap();
+        }
+        file.as_file().set_len(512 << 30).unwrap();
+        let dump = DumpFile::open(file.path()).unwrap();
+        let data: Vec<_> = dump.data(0..dump.len()).collect();
+        let has = |at: &u64| data.iter().any(|data| data.contains(at));
+        assert!(places.iter().all(has), "{data:?}");
+        let bytes: u64 = data.iter().map(|data| data.end - data.start).sum();
+        assert!(bytes <= 3 << 20, "{data:?}");
+        assert!(dump.data(4 << 30..dump.len()).next().is_none());
+        let word = dump.data(1 << 30..(1 << 30) + 8).next();
+        assert_eq!(word, Some(1 << 30..(1 << 30) + 8));
+        let file = flattened(&[(4, b"ab"), (100, b"cd")], true);
+        let dump = DumpFile::open(file.path()).unwrap();
+        let data: Vec<_> = dump.data(5..101).collect();
+        assert_eq!(data, [5..6, 100..101]);
     }
 
     proptest! {

@@ -143,11 +143,15 @@ impl ElfDump {
     /// What memory the dump has: no more than the file has bytes, whatever its headers say.
     pub(super) fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
         let mut left = self.file.stored();
-        self.present.iter().map(move |piece| {
+        self.present.iter().flat_map(move |piece| {
             let in_file = self.file.len().saturating_sub(piece.offset).min(left);
             let len = (piece.end - piece.start).min(in_file);
             left -= len;
-            piece.start..piece.start + len
+            let data = self.file.data(piece.offset..piece.offset + len);
+            data.map(|data| {
+                let address = |offset| piece.start + (offset - piece.offset);
+                address(data.start)..address(data.end)
+            })
         })
     }
 

@@ -32,6 +32,6 @@ pub use memory::{PhysicalMemory, Presence};
 pub use problems::Problems;
 pub use raw::RawDump;
 pub use reserved::ReservedDump;
-pub use scan::{Candidate, LeadsTo, Place, RootSearch, find_roots};
+pub use scan::{Candidate, LeadsTo, Nowhere, Place, RootSearch, find_roots};
 pub use tree::{Owners, PageTree, TreeError};
 pub use vmcoreinfo::Vmcoreinfo;

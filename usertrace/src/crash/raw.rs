@@ -1,6 +1,7 @@
 //! Images of memory without any header: a byte of the file is the byte of memory at the same address, as QEMU's `pmemsave 0
 //! SIZE` writes it, and as a virtual machine's memory lies in a file if it has less of it than fits below its devices.
 
+use std::ops::Range;
 use std::path::Path;
 
 use super::dump_file::{DumpFile, read_with_zeros};
@@ -22,9 +23,9 @@ impl RawDump {
         Ok(Self { file })
     }
 
-    /// How much memory it is of.
-    pub(super) fn len(&self) -> u64 {
-        self.file.len().min(self.file.stored())
+    /// What memory it has: an image may be a sparse file, with holes of any size.
+    pub(super) fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
+        self.file.data(0..self.file.len())
     }
 }
 

@@ -82,6 +82,18 @@ pub struct RootSearch {
     /// The best ones, best first, which lead to different directories. One that leads nowhere is among them only if it is
     /// certain that it is the kernel's.
     pub best: Vec<Candidate>,
+    /// The first one that leads nowhere: its directory is not there, or is at another place.
+    pub nowhere: Option<Nowhere>,
+}
+
+/// A root page whose directory is not where it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Nowhere {
+    /// Its physical address.
+    pub address: u64,
+    /// That of the directory.
+    pub directory: u64,
 }
 
 impl RootSearch {
@@ -192,6 +204,10 @@ impl<'a, M: PhysicalMemory> Search<'a, M> {
         let judgement = self.judge(root);
         let leads_to = judgement.leads_to;
         if leads_to == LeadsTo::Nowhere && place != Place::ReadOnlyImage {
+            let directory = root.directory;
+            self.result
+                .nowhere
+                .get_or_insert(Nowhere { address, directory });
             return;
         }
         self.result.consistent += u64::from(leads_to == LeadsTo::Directory);

@@ -21,17 +21,48 @@ pub struct Vmcoreinfo {
     pub release: Option<String>,
     /// When and where it crashed: the line `CRASHTIME=`, and those that begin with `NUMBER(ltt_crash_`.
     pub crash: Crash,
+    /// The length of a note was wrong: `root` was found behind the name of the note that has it.
+    pub is_from_damaged_notes: bool,
+}
+
+/// The name of the note.
+const NAME: &[u8] = b"VMCOREINFO\0";
+/// What precedes the name, and where what the note has is behind it.
+const NOTE_HEADER: usize = 12;
+const NAME_LEN: usize = NAME.len().next_multiple_of(4);
+
+/// What may be a note's text, to the end of all notes, wherever lengths say that it is. None: there is none, or there are several,
+/// of which a program may have made one, in its registers.
+fn stray_text(notes: &[u8]) -> Option<&[u8]> {
+    let places = (NOTE_HEADER..notes.len()).step_by(4);
+    let mut places = places.filter(|&at| notes[at..].starts_with(NAME));
+    let at = places.next()?;
+    places
+        .next()
+        .is_none()
+        .then(|| notes.get(at + NAME_LEN..))?
 }
 
 impl Vmcoreinfo {
-    /// Takes what is in the dump's notes, unless it was known before. Those that cannot be read, or are none, have nothing.
+    /// Takes what is in the dump's notes, unless it was known before. If a length in them is wrong, the text that is searched for
+    /// is found by the name before it.
     pub(super) fn merge_notes(&mut self, notes: &[u8], align: u64) {
+        self.merge_whole_notes(notes, align);
+        if self.root.is_none()
+            && let Some(text) = stray_text(notes)
+        {
+            self.merge(text);
+            self.is_from_damaged_notes = self.root.is_some();
+        }
+    }
+
+    fn merge_whole_notes(&mut self, notes: &[u8], align: u64) {
         type Notes<'a> = NoteIterator<'a, FileHeader64<LittleEndian>>;
         let Ok(mut notes) = Notes::new(LittleEndian, align, notes) else {
             return;
         };
         while let Ok(Some(note)) = notes.next() {
-            if note.name() == b"VMCOREINFO" {
+            if note.name() == &NAME[..NAME.len() - 1] {
                 self.merge(note.desc());
             }
         }

@@ -8,7 +8,9 @@ use std::process::{Command, Output, Stdio};
 
 use nix::sys::resource::{Resource, setrlimit};
 
-use crate::support::dump::{Machine, PAGE, Process, SYNC, Style, Trace, elf, file, machine};
+use crate::support::dump::{
+    Machine, PAGE, Process, SYNC, Style, Trace, elf, file, machine, save_raw,
+};
 use crate::support::{babeltrace, words};
 
 fn usertrace(arguments: &[&str], directory: &Path) -> Output {
@@ -281,8 +283,9 @@ fn f4_it_says_what_a_root_page_is_worth() {
     let (status, stderr, json) = extract(&[], &searched, Style::WithoutNotes);
     assert_eq!((status, json), (1, serde_json::Value::Null), "{stderr}");
     for candidate in [searched.root, other] {
-        let said =
-            format!("candidate {candidate:#x} leads to a consistent directory with 1 buffer\n");
+        let said = format!(
+            "candidate {candidate:#x} leads to a consistent directory with 1 buffer, of traces mine\n"
+        );
         assert!(stderr.contains(&said), "{stderr}");
     }
     assert!(
@@ -296,11 +299,111 @@ fn f4_it_says_what_a_root_page_is_worth() {
         searched.memory.store(root + 32, 77 << 12);
     }
     let (status, stderr, _) = extract(&[], &searched, Style::WithoutNotes);
-    assert_eq!(status, 4, "{stderr}");
+    assert_eq!(status, 1, "{stderr}");
+    let first = searched.root.min(other);
+    let said = format!(
+        "the root page at {first:#x} of vmcore leads to a directory at 0x4d000, which is not there, nor are those of 1 more"
+    );
+    assert!(stderr.contains(&said), "{stderr}");
+}
+
+/// An image that has no hole where the machine has one has what is behind it at other addresses.
+///
+/// Requirements: C7
+#[test]
+fn image_without_holes_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    let mut machine = dump();
+    let root = machine.memory.copy(machine.root);
+    let moved = machine.memory.pages.split_off(&machine.root);
+    machine.memory.pages = moved
+        .into_iter()
+        .map(|(address, page)| (address - PAGE, page))
+        .collect();
+    machine.memory.pages.insert(machine.root - PAGE, root);
+    save_raw(&path, &machine);
+    let output = usertrace(&["extract", "--raw", "image"], directory.path());
+    let said = format!(
+        "the root page at {:#x} of image leads to a directory at {:#x}, which is not there",
+        machine.root - PAGE,
+        machine.directory[0]
+    );
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(
-        stderr.contains("there is no root page in it (2 pages look like one that lead nowhere)"),
+        stderr.contains(&said) && !stderr.contains("no root page"),
         "{stderr}"
     );
+}
+
+/// A directory that cannot be read may have had traces.
+///
+/// Requirements: C7
+#[test]
+fn unreadable_directory_is_not_called_empty() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut machine = dump();
+    for page in &machine.directory {
+        machine.memory.pages.remove(page);
+    }
+    fs::write(directory.path().join("vmcore"), elf(&machine, Style::Runs)).unwrap();
+    let output = usertrace(&["extract", "vmcore"], directory.path());
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{stderr}");
+    assert!(stderr.contains("is not in the dump"), "{stderr}");
+    assert!(!stderr.contains("there was no trace"), "{stderr}");
+    assert!(stderr.contains("no trace was extracted"), "{stderr}");
+}
+
+/// A length that is wrong, of the note itself or of the one before, hides nothing.
+///
+/// Requirements: C7
+#[test]
+fn wrong_length_of_a_note_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let bytes = elf(&dump(), Style::Runs);
+    let name = b"VMCOREINFO\0";
+    let name = bytes
+        .windows(name.len())
+        .position(|part| part == name)
+        .unwrap();
+    let core = bytes.windows(5).position(|part| part == b"CORE\0").unwrap();
+    for length in [name - 8, core - 8] {
+        for wrong in [u32::MAX, 1 << 20, 8] {
+            let mut bytes = bytes.clone();
+            bytes[length..][..4].copy_from_slice(&wrong.to_le_bytes());
+            fs::write(directory.path().join("vmcore"), &bytes).unwrap();
+            let out = format!("out-{length}-{wrong}");
+            let output = usertrace(&["extract", "vmcore", "-o", &out], directory.path());
+            let stderr = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(0), "{stderr}");
+            assert!(stderr.contains("100 events"), "{stderr}");
+            assert!(stderr.contains("a note whose length is wrong"), "{stderr}");
+        }
+    }
+}
+
+/// A search reads no holes: page by page, it would take minutes.
+///
+/// Requirements: C7
+#[test]
+fn sparse_image_is_searched_quickly() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    save_raw(&path, &dump());
+    fs::File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(512 << 30)
+        .unwrap();
+    let output = usertrace(
+        &["extract", "--raw", "image", "-o", "out"],
+        directory.path(),
+    );
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(text(&output.stderr).contains("100 events"));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `usertrace extract`.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,8 @@ use anyhow::Context as _;
 use serde::Serialize;
 use usertrace::consumer::{CONTROL_FS, ControlFs};
 use usertrace::crash::{
-    Candidate, Dump, ExtractOptions, Extraction, LeadsTo, Place, RootSearch, Vmcoreinfo, extract,
+    Candidate, Directory, Dump, ExtractOptions, Extraction, LeadsTo, Nowhere, Place, Problems,
+    RootSearch, Vmcoreinfo, extract,
 };
 use usertrace::ctf::{Crash, Version};
 
@@ -205,6 +207,12 @@ impl Args {
                 "{name} is cut short: it has less than its headers say"
             ));
         }
+        let vmcoreinfo = dump.vmcoreinfo();
+        if vmcoreinfo.is_some_and(|said| said.is_from_damaged_notes) {
+            output::say(format_args!(
+                "{name} has a note whose length is wrong: its vmcoreinfo was found by its name"
+            ));
+        }
         let Some(root) = self.root(&vmcore, &dump)? else {
             return Ok(NO_TRACE);
         };
@@ -281,26 +289,17 @@ impl Args {
         if let Some(root) = search.root() {
             return Ok(Some(Root::found(root, &search)));
         }
+        if let (true, Some(nowhere)) = (search.best.is_empty(), search.nowhere) {
+            anyhow::bail!("{}", describe_nowhere(&name, &search, nowhere, self.raw));
+        }
         if search.best.is_empty() {
-            let but = match search.candidates {
-                0 => String::new(),
-                candidates => format!(
-                    " ({} that {} nowhere)",
-                    output::count(
-                        candidates as usize,
-                        "page looks like one",
-                        "pages look like one"
-                    ),
-                    if candidates == 1 { "leads" } else { "lead" },
-                ),
-            };
             output::say(format_args!(
-                "{name} has no trace: there is no root page in it{but}"
+                "{name} has no trace: there is no root page in it"
             ));
             return Ok(None);
         }
         for candidate in &search.best {
-            output::say(describe(candidate));
+            output::say(describe(candidate, dump));
         }
         let candidates = output::count(search.candidates as usize, "page says", "pages say");
         anyhow::bail!(
@@ -310,8 +309,49 @@ impl Args {
     }
 }
 
+/// Says that there is a root page, and not what it leads to.
+fn describe_nowhere(
+    name: &impl fmt::Display,
+    search: &RootSearch,
+    nowhere: Nowhere,
+    is_raw: bool,
+) -> String {
+    let others = match search.candidates {
+        1 => String::new(),
+        candidates => format!(", nor are those of {} more", candidates - 1),
+    };
+    // As in a file with a machine's memory that has no hole where the machine's devices are.
+    let why = match is_raw {
+        true => "an image must have each byte at its physical address, with the machine's holes",
+        false => "it was left out, or the page is forged",
+    };
+    format!(
+        "the root page at {:#x} of {name} leads to a directory at {:#x}, which is not there{others} ({why})",
+        nowhere.address, nowhere.directory
+    )
+}
+
+/// Most names of traces in the description of a candidate.
+const NAMES: usize = 8;
+
+/// The traces that a root page leads to, for people.
+fn describe_traces(address: u64, dump: &Dump) -> String {
+    let directory = Directory::read(dump, address, &mut Problems::default());
+    let Ok(directory) = directory else {
+        return String::new();
+    };
+    let mut names: Vec<_> = directory.trace_names().collect();
+    let more = names.len().saturating_sub(NAMES);
+    names.truncate(NAMES);
+    match (names.is_empty(), more) {
+        (true, _) => ", and no trace".to_owned(),
+        (false, 0) => format!(", of traces {}", names.join(", ")),
+        (false, more) => format!(", of traces {} and {more} more", names.join(", ")),
+    }
+}
+
 /// A candidate, for people.
-fn describe(candidate: &Candidate) -> String {
+fn describe(candidate: &Candidate, dump: &Dump) -> String {
     let place = match candidate.place {
         Place::Image | Place::ReadOnlyImage => ", in the kernel's image,",
         _ => "",
@@ -329,8 +369,12 @@ fn describe(candidate: &Candidate) -> String {
             output::count(buffers as usize, "buffer", "buffers")
         ),
     };
+    let traces = match candidate.leads_to {
+        LeadsTo::Directory | LeadsTo::Damaged => describe_traces(candidate.address, dump),
+        _ => String::new(),
+    };
     format!(
-        "candidate {:#x}{place} leads to {directory}{buffers}",
+        "candidate {:#x}{place} leads to {directory}{buffers}{traces}",
         candidate.address
     )
 }
@@ -423,7 +467,9 @@ fn report(extraction: &Extraction, kernel: &str, crash: &Crash) {
         output::say(format_args!("and {more} more of that"));
     }
     if extraction.traces.is_empty() {
-        if extraction.others.is_empty() {
+        if !problems.is_empty() {
+            output::say("no trace was extracted; what could not be read may have been one");
+        } else if extraction.others.is_empty() {
             output::say("there was no trace when the kernel crashed");
         } else {
             let others = extraction.others.join(", ");
