@@ -1,6 +1,7 @@
 //! What `metadata` declares, as it comes, in whichever language it is.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::metadata::{Clock, EnvValue, EventClass, Field, Length, Metadata, StreamClass};
 use crate::metadata::{Element, FieldType, Integer, Scalar};
@@ -156,7 +157,7 @@ impl Declared {
             uuid,
             clock,
             env: self.env,
-            classes: self.classes,
+            classes: Arc::new(self.classes),
             cut,
         })
     }

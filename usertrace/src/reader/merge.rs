@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::metadata::{EventClass, Metadata, StreamClass};
 use super::processes::Processes;
+use super::same::SameClasses;
 use super::stream::{Fault, MAGIC, NextPacket, Stream};
 use super::{Problem, Selection, completion};
 use crate::consumer::finished;
@@ -19,7 +20,7 @@ use crate::ctf::RECORD_SEPARATOR;
 /// Memory for what is read of all streams, as long as each has enough.
 const MEMORY: usize = 32 << 20;
 /// What is read of a stream at once.
-const MIN_CHUNK: usize = 16 << 10;
+const MIN_CHUNK: usize = 1 << 10;
 const MAX_CHUNK: usize = 256 << 10;
 
 /// One trace: that of a process, or of a chunk of its recording.
@@ -43,8 +44,13 @@ pub struct Trace {
 type Stamp = (u64, u64, i64, i64);
 
 impl Trace {
-    fn open(directory: PathBuf, selection: &Selection) -> Result<Self, Problem> {
-        let (stamp, metadata) = read_metadata(&directory, selection)?;
+    fn open(
+        directory: PathBuf,
+        selection: &Selection,
+        same: &mut SameClasses,
+    ) -> Result<Self, Problem> {
+        let (stamp, mut metadata) = read_metadata(&directory, selection)?;
+        same.share(&mut metadata);
         Ok(Self {
             number: 0,
             process: 0,
@@ -82,12 +88,13 @@ impl Trace {
     }
 
     /// Reads its metadata again if they are others. True: they were.
-    fn refresh(&mut self, selection: &Selection) -> Result<bool, Problem> {
+    fn refresh(&mut self, selection: &Selection, same: &mut SameClasses) -> Result<bool, Problem> {
         let path = self.directory.join("metadata");
         if fs::metadata(path).is_ok_and(|file| stamp(&file) == self.stamp) {
             return Ok(false);
         }
         (self.stamp, self.metadata) = read_metadata(&self.directory, selection)?;
+        same.share(&mut self.metadata);
         self.head = super::text::head(&self.metadata);
         Ok(true)
     }
@@ -246,6 +253,7 @@ pub struct Reader {
     follows: bool,
     traces: Vec<Trace>,
     processes: Processes,
+    same: SameClasses,
     /// Canonical paths of traces that are known, also of those that were not asked for.
     known: HashSet<PathBuf>,
     places: Vec<Place>,
@@ -293,6 +301,7 @@ impl Reader {
             follows,
             traces: Vec::new(),
             processes: Processes::default(),
+            same: SameClasses::default(),
             known: HashSet::new(),
             places: Vec::new(),
             heap: BinaryHeap::new(),
@@ -439,7 +448,7 @@ impl Reader {
                 why,
             });
         }
-        let mut trace = match Trace::open(directory, &self.selection) {
+        let mut trace = match Trace::open(directory, &self.selection, &mut self.same) {
             Ok(trace) => trace,
             // It may be whole the next time.
             Err(_) if self.follows => return,
@@ -505,7 +514,7 @@ impl Reader {
         let mut is_declared = !found.is_empty();
         for index in 0..self.traces.len() {
             let trace = &mut self.traces[index];
-            let refreshed = trace.refresh(&self.selection);
+            let refreshed = trace.refresh(&self.selection, &mut self.same);
             let cut = trace.metadata.cut.filter(|_| !self.follows);
             let path = trace.directory.join("metadata");
             match (refreshed, cut) {
@@ -884,25 +893,71 @@ mod tests {
     use crate::metadata::Event as Declared;
     use crate::writer::Scope;
 
-    /// E8: of streams that come one after the other, the memory of one is enough.
-    #[test]
-    fn memory_does_not_grow_with_streams_and_packets() {
-        let directory = tempfile::tempdir().unwrap();
+    /// Begins the trace of a process, with a class of events.
+    fn trace(directory: &Path, pid: u32) -> TraceWriter {
         let info = TraceInfo {
             trace_name: "t".into(),
             of: TraceOf::Process {
                 name: "p".into(),
-                pid: 1,
-                process: 1,
+                pid,
+                process: pid.into(),
             },
             hostname: None,
         };
         let clock = Clock::new(&LttClockSync::default(), &[]);
-        let mut trace = TraceWriter::create(&directory.path().join("t"), info, clock).unwrap();
+        let directory = directory.join(format!("p-{pid}"));
+        let mut trace = TraceWriter::create(&directory, info, clock).unwrap();
         trace.declare_class(Scope::Cpu).unwrap();
         trace
             .declare(&Declared::parse(b"1 t:e 6 u64 n").unwrap())
             .unwrap();
+        trace
+    }
+
+    /// Bytes of streams that a reader has in memory.
+    fn memory(reader: &Reader) -> usize {
+        let streams = reader.places.iter().map(|place| place.stream.memory());
+        streams.chain(reader.memory.iter().map(Vec::capacity)).sum()
+    }
+
+    /// Streams that have events at the same time share a limit, and traces that declare the same share that.
+    ///
+    /// Requirements: E8
+    #[test]
+    fn memory_of_thousands_of_streams_is_bounded() {
+        const TRACES: u32 = 30;
+        const STREAMS: u32 = 100;
+        const EVENTS: u64 = 1000;
+        let directory = tempfile::tempdir().unwrap();
+        for pid in 1..=TRACES {
+            let trace = trace(directory.path(), pid);
+            for cpu in 0..STREAMS {
+                let channel = StreamChannel::new("main", 1);
+                let mut stream = trace.stream(&channel, StreamOf::Cpu(cpu)).unwrap();
+                for n in 1..=EVENTS {
+                    stream.event(1, n, &[], &n.to_ne_bytes()).unwrap();
+                }
+                stream.finish().unwrap();
+            }
+        }
+        let roots = [directory.path().to_owned()];
+        let mut reader = Reader::open(&roots, Selection::default()).unwrap();
+        let classes = &reader.traces[0].metadata.classes;
+        assert_eq!(Arc::strong_count(classes), TRACES as usize);
+        let all = u64::from(TRACES * STREAMS) * EVENTS;
+        // At this one, all streams have been begun.
+        for n in 0..all / 2 {
+            assert!(matches!(reader.next(), Some(Item::Event(_))), "{n}");
+        }
+        let memory = memory(&reader);
+        assert!((MEMORY / 4..=MEMORY).contains(&memory), "{memory}");
+    }
+
+    /// E8: of streams that come one after the other, the memory of one is enough.
+    #[test]
+    fn memory_does_not_grow_with_streams_and_packets() {
+        let directory = tempfile::tempdir().unwrap();
+        let trace = trace(directory.path(), 1);
         let (channel, mut events) = (StreamChannel::new("main", 1), 0u64);
         for n in 0..50 {
             let mut stream = trace.stream(&channel, StreamOf::Cpu(n)).unwrap();
@@ -927,8 +982,7 @@ mod tests {
                 Some(other) => panic!("{other:?}"),
             }
             if count.is_multiple_of(1000) {
-                let streams = reader.places.iter().map(|place| place.stream.memory());
-                most = most.max(streams.chain(reader.memory.iter().map(Vec::capacity)).sum());
+                most = most.max(memory(&reader));
             }
         }
         assert_eq!(count, events);

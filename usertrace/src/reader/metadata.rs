@@ -1,5 +1,7 @@
 //! What a trace's `metadata` file says.
 
+use std::sync::Arc;
+
 use crate::metadata::FieldType;
 use crate::printable::printable;
 
@@ -9,7 +11,8 @@ pub struct Metadata {
     pub(super) uuid: [u8; 16],
     pub(super) clock: Clock,
     pub(super) env: Vec<(String, EnvValue)>,
-    pub(super) classes: Vec<StreamClass>,
+    /// Shared with other traces, see [`SameClasses`](super::same::SameClasses).
+    pub(super) classes: Arc<Vec<StreamClass>>,
     /// The last declaration is cut short.
     pub(super) cut: Option<usize>,
 }
@@ -158,7 +161,7 @@ impl Metadata {
                 .into_iter()
                 .flatten()
         }
-        for class in &mut self.classes {
+        for class in Arc::make_mut(&mut self.classes) {
             let contexts = class.contexts.iter_mut().flatten();
             let fields = class.packet.iter_mut().chain(contexts);
             texts.extend(fields.flat_map(names));
@@ -312,7 +315,8 @@ impl Metadata {
 
     /// Says of each event whether it is asked for.
     pub(super) fn want(&mut self, mut is_wanted: impl FnMut(&str) -> bool) {
-        for event in self.classes.iter_mut().flat_map(|class| &mut class.events) {
+        let classes = Arc::make_mut(&mut self.classes).iter_mut();
+        for event in classes.flat_map(|class| &mut class.events) {
             event.is_wanted = is_wanted(&event.name);
         }
     }

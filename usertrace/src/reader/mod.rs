@@ -26,6 +26,7 @@ mod metadata;
 pub(crate) mod pairs;
 mod parser;
 mod processes;
+mod same;
 mod stream;
 mod text;
 mod time;
