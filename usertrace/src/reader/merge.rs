@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::copies::drop_copies;
 use super::metadata::{EventClass, Metadata, StreamClass};
 use super::processes::Processes;
 use super::same::SameClasses;
@@ -230,8 +231,8 @@ enum Next {
 }
 
 #[derive(Debug)]
-struct Place {
-    stream: Stream,
+pub(super) struct Place {
+    pub(super) stream: Stream,
     next: Next,
     is_in_packet: bool,
     /// Nothing will be read of it any more.
@@ -396,43 +397,68 @@ impl Reader {
                 // By one name, whether its chunk is finished or not.
                 Ok(canonical) => finished(&canonical),
                 Err(error) if directory == root => return Err(error),
-                // It is gone meanwhile.
-                Err(_) => continue,
-            };
-            if directory.join("metadata").is_file() {
-                found = true;
-                if !self.known.contains(&canonical) {
-                    self.add_trace(directory, canonical);
+                Err(error) => {
+                    self.cannot_look(&directory, error);
+                    continue;
                 }
-                continue;
+            };
+            match is_file(&directory.join("metadata")) {
+                Ok(true) => {
+                    found = true;
+                    if !self.known.contains(&canonical) {
+                        self.add_trace(directory, canonical);
+                    }
+                    continue;
+                }
+                Ok(false) => {}
+                Err(error) => self.cannot_look(&directory.join("metadata"), error),
             }
             if !seen.insert(canonical) {
                 continue;
             }
-            let entries =
-                fs::read_dir(&directory).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-            let entries = match entries {
+            let entries = match fs::read_dir(&directory) {
                 Ok(entries) => entries,
                 Err(error) if directory == root => return Err(error),
                 Err(error) => {
-                    if !self.follows {
-                        self.say(Problem::io(&directory, error));
-                    }
+                    self.cannot_look(&directory, error);
                     continue;
                 }
             };
-            let paths = entries.iter().map(fs::DirEntry::path);
-            if !self.follows && paths.clone().any(|path| is_stream(&path)) {
+            let mut paths = Vec::new();
+            for entry in entries {
+                match entry {
+                    Ok(entry) => paths.push(entry.path()),
+                    Err(error) => {
+                        self.cannot_look(&directory, error);
+                        break;
+                    }
+                }
+            }
+            if !self.follows && paths.iter().any(|path| is_stream(path)) {
                 self.say(Problem::NoMetadata {
                     path: directory.clone(),
                 });
             }
-            let mut below: Vec<_> = paths.filter(|path| path.is_dir()).collect();
-            below.retain(|path| !is_hidden(path));
+            paths.retain(|path| !is_hidden(path));
+            let mut below = Vec::new();
+            for path in paths {
+                match is_directory(&path) {
+                    Ok(true) => below.push(path),
+                    Ok(false) => {}
+                    Err(error) => self.cannot_look(&path, error),
+                }
+            }
             below.sort_unstable_by(|a, b| b.cmp(a));
             todo.extend(below);
         }
         Ok(found)
+    }
+
+    /// Something cannot be looked at. What is followed may be there later.
+    fn cannot_look(&mut self, path: &Path, error: io::Error) {
+        if !self.follows {
+            self.say(Problem::io(path, error));
+        }
     }
 
     fn say(&mut self, problem: Problem) {
@@ -531,6 +557,8 @@ impl Reader {
         if is_declared {
             self.share_declarations();
         }
+        let (found, copies) = drop_copies(&self.traces, &self.places, found);
+        self.said.extend(copies.into_iter().map(Said::Problem));
         let is_new = !found.is_empty();
         self.places.extend(found);
         for index in 0..self.places.len() {
@@ -616,6 +644,8 @@ impl Reader {
                 }
                 Ok(None) => {}
                 Err(fault) => {
+                    // What cannot be read any more is said once.
+                    place.is_given_up = matches!(fault, Fault::Io(_));
                     let problem = Problem::of_stream(&place.stream.path, fault);
                     self.said.push_back(Said::Problem(problem));
                 }
@@ -876,6 +906,26 @@ impl Place {
             // The same number again is nothing to take one from.
             (packets != 0 && packet.number != number).then(|| lost(What::Packets(packets), begin)),
         ]
+    }
+}
+
+/// Is it a file, or a link to one?
+fn is_file(path: &Path) -> io::Result<bool> {
+    match fs::metadata(path) {
+        Ok(file) => Ok(file.is_file()),
+        Err(error) => match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Ok(false),
+            _ => Err(error),
+        },
+    }
+}
+
+/// Is it a directory, or a link to one? A link to nothing is none.
+fn is_directory(path: &Path) -> io::Result<bool> {
+    match fs::metadata(path).or_else(|_| fs::metadata(finished(path))) {
+        Ok(file) => Ok(file.is_dir()),
+        Err(_) if path.is_symlink() => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

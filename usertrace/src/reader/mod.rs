@@ -19,6 +19,7 @@
 //! ```
 
 mod completion;
+mod copies;
 mod declared;
 mod fragments;
 mod merge;
@@ -136,6 +137,14 @@ pub enum Problem {
         /// Why; empty if that is not known.
         why: String,
     },
+    /// Streams that are there twice. They are read once.
+    #[error("{} has the same streams as {}: each is read once", path.display(), of.display())]
+    Copy {
+        /// The directory of the trace whose streams are left out.
+        path: PathBuf,
+        /// That of the one whose streams are read.
+        of: PathBuf,
+    },
     /// Metadata that usertrace has not written.
     #[error(
         "{}, line {line}: {what}; only what usertrace writes is read here, babeltrace2 reads other traces",
@@ -192,6 +201,12 @@ impl Problem {
     #[must_use]
     pub fn is_cut(&self) -> bool {
         matches!(self, Self::CutShort { .. } | Self::MetadataCutShort { .. })
+    }
+
+    /// Is something damaged, or missing? Else it is only to be known.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        !matches!(self, Self::Copy { .. })
     }
 
     fn io(path: &Path, error: io::Error) -> Self {

@@ -41,6 +41,7 @@ pub struct Report {
     pub(super) losses: Losses,
     pub(super) problems: Vec<String>,
     pub(super) nr_problems: u64,
+    is_damaged: bool,
 }
 
 /// A kind of event, whichever process has it.
@@ -177,6 +178,7 @@ impl Report {
             losses: Losses::default(),
             problems: Vec::new(),
             nr_problems: 0,
+            is_damaged: false,
         };
         for trace in reader.traces() {
             match report.processes.get_mut(trace.process()) {
@@ -198,6 +200,7 @@ impl Report {
                     }
                 }
                 Item::Problem(problem) => {
+                    report.is_damaged |= problem.is_damage();
                     report.nr_problems += 1;
                     if report.problems.len() < PROBLEMS {
                         report.problems.push(problem.to_string());
@@ -248,7 +251,7 @@ impl Report {
     /// Is something damaged, or missing?
     #[must_use]
     pub fn is_damaged(&self) -> bool {
-        self.nr_problems > 0
+        self.is_damaged
     }
 
     fn event(&mut self, known: &mut Known, printer: &Printer, event: &Event<'_>) {

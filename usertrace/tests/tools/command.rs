@@ -979,20 +979,29 @@ fn a_trace_that_may_not_be_read_is_not_taken_for_none() {
     let directory = tempfile::tempdir().unwrap();
     let theirs = directory.path().join("theirs");
     fs::create_dir(&theirs).unwrap();
+    fs::write(theirs.join("metadata"), "/* CTF 1.8 */").unwrap();
     fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
-    fs::set_permissions(&theirs, Permissions::from_mode(0o000)).unwrap();
     // Where everybody may execute it.
     let program = directory.path().join("usertrace");
     fs::copy(env!("CARGO_BIN_EXE_usertrace"), &program).unwrap();
-    let mut command = Command::new(&program);
-    command.args(["view", "."]).current_dir(directory.path());
-    // SAFETY: no memory is involved.
-    if unsafe { libc::geteuid() } == 0 {
-        command.uid(NOBODY).gid(NOBODY);
+    // It may not be read, nor what is in it; its names may be, and nothing in it.
+    for (mode, denied) in [(0o000, "theirs"), (0o744, "theirs/metadata")] {
+        for directory_of in [".", "theirs"] {
+            fs::set_permissions(&theirs, Permissions::from_mode(mode)).unwrap();
+            let mut command = Command::new(&program);
+            command
+                .args(["view", directory_of])
+                .current_dir(directory.path());
+            // SAFETY: no memory is involved.
+            if unsafe { libc::geteuid() } == 0 {
+                command.uid(NOBODY).gid(NOBODY);
+            }
+            let output = command.output().unwrap();
+            fs::set_permissions(&theirs, Permissions::from_mode(0o700)).unwrap();
+            let said = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{said}");
+            assert!(said.contains(denied), "{said}");
+            assert!(said.contains("Permission denied"), "{said}");
+        }
     }
-    let output = command.output().unwrap();
-    fs::set_permissions(&theirs, Permissions::from_mode(0o700)).unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let said = text(&output.stderr);
-    assert!(said.contains("theirs: Permission denied"), "{said}");
 }

@@ -642,6 +642,85 @@ fn f4_a_file_that_is_not_there_takes_no_other_with_it() {
     assert!(!now.problems[0].is_cut());
 }
 
+/// What is deleted while it is read costs nothing else, and is said once.
+///
+/// Requirements: F4
+#[test]
+fn deleted_stream_takes_no_other_with_it() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(four_packets(directory.path()));
+    let expected = read(directory.path());
+    // Large enough that not all of it is in memory at once.
+    let (trace, _) = simple(directory.path(), "u", 2);
+    let mut stream = trace
+        .stream(&StreamChannel::new("more", 2), StreamOf::Cpu(0))
+        .unwrap();
+    for n in 0..100_000u64 {
+        stream.event(1, n, &[], &n.to_ne_bytes()).unwrap();
+        if n == 50_000 {
+            stream.flush().unwrap();
+        }
+    }
+    stream.finish().unwrap();
+    for is_begun in [false, true] {
+        let roots = [directory.path().to_owned()];
+        let mut reader = Reader::open(&roots, Selection::default()).unwrap();
+        let deleted = directory.path().join("u/more_0");
+        let kept = fs::read(&deleted).unwrap();
+        if is_begun {
+            assert!(matches!(reader.next(), Some(Item::Event(_))));
+        }
+        fs::remove_file(&deleted).unwrap();
+        let mut now = Read::default();
+        now.take(&mut reader, &mut Printer::new());
+        let said: Vec<_> = now.problems.iter().map(ToString::to_string).collect();
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(
+            said[0].contains("more_0") && said[0].contains("No such file"),
+            "{said:?}"
+        );
+        assert!(now.events >= expected.events && now.events < 100_000);
+        let text = String::from_utf8_lossy(&now.text);
+        assert_eq!(text.matches(" t:(1) ").count() as u64, expected.events);
+        fs::write(&deleted, kept).unwrap();
+    }
+}
+
+/// Of a trace and its copy, each event is there once. The copy may have been made before the trace was complete.
+///
+/// Requirements: E8
+#[test]
+fn copied_trace_is_read_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let whole = four_packets(directory.path()).0;
+    let expected = read(directory.path());
+    let trace = whole.parent().unwrap();
+    let copy = directory.path().join("a copy");
+    fs::create_dir(&copy).unwrap();
+    for file in fs::read_dir(trace).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), copy.join(file.file_name())).unwrap();
+    }
+    let in_copy = copy.join(whole.file_name().unwrap());
+    for len in [None, Some(fs::metadata(&whole).unwrap().len() / 2)] {
+        if let Some(len) = len {
+            let file = fs::File::options().write(true).open(&in_copy).unwrap();
+            file.set_len(len).unwrap();
+        }
+        let now = read(directory.path());
+        assert_eq!(now.text, expected.text);
+        let said: Vec<_> = now.problems.iter().map(ToString::to_string).collect();
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].contains("has the same streams as"), "{said:?}");
+        assert!(!now.problems[0].is_damage());
+    }
+    // One that is not the same.
+    let mut bytes = fs::read(&whole).unwrap();
+    bytes[100] ^= 1;
+    fs::write(&in_copy, bytes).unwrap();
+    assert_eq!(read(directory.path()).events, 2 * expected.events);
+}
+
 /// F4: streams that nobody can read are not passed over in silence.
 #[test]
 fn f4_streams_without_metadata_are_told() {

@@ -150,7 +150,7 @@ impl<W: Write> Export<W> {
                     }
                 }
                 Item::Problem(problem) => {
-                    self.is_damaged = true;
+                    self.is_damaged |= problem.is_damage();
                     output::say(problem);
                 }
             }

@@ -130,7 +130,7 @@ impl View {
                     self.say(what)?;
                 }
                 Item::Problem(problem) => {
-                    self.is_damaged = true;
+                    self.is_damaged |= problem.is_damage();
                     self.say(problem)?;
                 }
             }
