@@ -204,11 +204,18 @@ impl ControlFs {
     pub fn trace(&self, name: &str) -> Result<TraceDir, ControlFsError> {
         let path = self.root.join(name);
         let is_name = !name.is_empty() && !name.starts_with('.') && !name.contains('/');
-        if is_name && path.is_dir() {
-            let created = false;
-            Ok(TraceDir { path, created })
-        } else {
-            Err(ControlFsError::NoTrace(path))
+        if !is_name {
+            return Err(ControlFsError::NoTrace(path));
+        }
+        match fs::metadata(&path) {
+            Ok(directory) if directory.is_dir() => Ok(TraceDir {
+                path,
+                created: false,
+            }),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(io_error("open the trace", &path)(error))
+            }
+            _ => Err(ControlFsError::NoTrace(path)),
         }
     }
 

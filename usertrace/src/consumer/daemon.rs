@@ -17,8 +17,8 @@ use super::record::{LINGER, OutputError, RecordError, TELLING, WAIT, system};
 use super::recorder::TraceRecorder;
 use super::signals::{Came, Signals};
 use super::{
-    CONTROL, ControlFs, Limits, MAIN, News, Recorded, SessionSummary, SoFar, TraceDir,
-    close_recording,
+    CONTROL, ControlFs, ControlFsError, Limits, MAIN, News, Recorded, SessionSummary, SoFar,
+    TraceDir, close_recording,
 };
 use crate::ctf::ProcessSummary;
 
@@ -277,7 +277,11 @@ impl Daemon<'_> {
             let (path, name) = (entry.path(), entry.file_name().into_string());
             let Ok(name) = name else { continue };
             let is_wanted = self.options.traces.is_empty() || self.options.traces.contains(&name);
-            if !is_wanted || !path.is_dir() || self.control_fs.trace(&name).is_ok() {
+            let is_gone = || {
+                let trace = self.control_fs.trace(&name);
+                matches!(trace, Err(ControlFsError::NoTrace(_)))
+            };
+            if !is_wanted || !path.is_dir() || !is_gone() {
                 continue;
             }
             if let Err(error) = close_recording(&path).map_err(OutputError::at(&path)) {

@@ -49,7 +49,11 @@ pub fn snapshot(
     let trace = control_fs.trace(name)?;
     create_output(output).map_err(OutputError::at(output))?;
     let mut summary = SessionSummary::default();
-    let channels = event_channels(trace.path()).unwrap_or_default();
+    let channels = event_channels(trace.path()).unwrap_or_else(|error| {
+        let path = trace.path().display();
+        summary.problems.push(format!("{path}: {error}"));
+        Vec::new()
+    });
     let mut processes: BTreeMap<String, Files<KernelFile>> = BTreeMap::new();
     for channel in std::iter::once(CONTROL).chain(channels.iter().map(String::as_str)) {
         let directory = trace.channel(channel);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::{Counted, Counter, ProcessCounter};
 use crate::consumer::{
-    CONTROL, ControlFs, ControlFsError, KernelFile, consumer_files, event_channels,
+    CONTROL, ControlFs, ControlFsError, KernelFile, consumer_files, describe, event_channels,
 };
 
 /// How often it is looked for new processes.
@@ -25,6 +25,8 @@ pub struct Traces {
     traces: BTreeMap<String, Trace>,
     scanned: Option<Instant>,
     problems: Vec<String>,
+    /// What cannot be listed, and was told.
+    told: BTreeSet<String>,
     /// Which one is looked at first.
     turn: usize,
 }
@@ -61,6 +63,7 @@ impl Traces {
             traces: BTreeMap::new(),
             scanned: None,
             problems: Vec::new(),
+            told: BTreeSet::new(),
             turn: 0,
         };
         traces.scan();
@@ -74,7 +77,10 @@ impl Traces {
         let names = match &self.names {
             Some(names) => names.clone(),
             None => {
-                let paths = self.control_fs.traces().unwrap_or_default();
+                let paths = self.control_fs.traces().unwrap_or_else(|error| {
+                    tell_once(&mut self.told, &mut self.problems, describe(&error));
+                    Vec::new()
+                });
                 let names = paths.iter().filter_map(|path| path.file_name()?.to_str());
                 names.map(str::to_owned).collect()
             }
@@ -83,15 +89,24 @@ impl Traces {
             trace.is_known |= !is_first;
         }
         for name in &names {
-            let Ok(directory) = self.control_fs.trace(name) else {
-                continue;
+            let directory = match self.control_fs.trace(name) {
+                Ok(directory) => directory,
+                Err(ControlFsError::NoTrace(_)) => continue,
+                Err(error) => {
+                    tell_once(&mut self.told, &mut self.problems, describe(&error));
+                    continue;
+                }
             };
             let trace = self.traces.entry(name.clone());
             let trace = trace.or_insert_with(|| Trace {
                 is_known: !is_first,
                 ..Trace::default()
             });
-            trace.scan(name, directory.path(), &mut self.problems);
+            let mut denied = Vec::new();
+            trace.scan(name, directory.path(), &mut self.problems, &mut denied);
+            for problem in denied {
+                tell_once(&mut self.told, &mut self.problems, problem);
+            }
         }
         for (name, trace) in &mut self.traces {
             if !names.contains(name) || self.control_fs.trace(name).is_err() {
@@ -101,6 +116,13 @@ impl Traces {
             let lingers = |ended: Option<Instant>| ended.is_none_or(|at| at.elapsed() < LINGER);
             trace.processes.retain(|_, process| lingers(process.ended));
         }
+    }
+}
+
+/// Tells of something that is found again at each look.
+fn tell_once(told: &mut BTreeSet<String>, problems: &mut Vec<String>, problem: String) {
+    if told.insert(problem.clone()) {
+        problems.push(problem);
     }
 }
 
@@ -114,14 +136,32 @@ impl Process {
 }
 
 impl Trace {
-    fn scan(&mut self, name: &str, directory: &Path, problems: &mut Vec<String>) {
+    /// Finds processes. `denied`: what cannot be listed, each time.
+    fn scan(
+        &mut self,
+        name: &str,
+        directory: &Path,
+        problems: &mut Vec<String>,
+        denied: &mut Vec<String>,
+    ) {
+        let mut unless_gone = |path: &Path, listed: io::Result<Vec<String>>| {
+            listed.unwrap_or_else(|error| {
+                if error.kind() != io::ErrorKind::NotFound {
+                    denied.push(format!(
+                        "cannot list {:?}: {error}",
+                        path.display().to_string()
+                    ));
+                }
+                Vec::new()
+            })
+        };
         // Events of a channel that is seen first are described by then.
-        let channels = event_channels(directory).unwrap_or_default();
+        let channels = unless_gone(directory, event_channels(directory));
         let channels = channels.iter().map(String::as_str);
         let mut listed = BTreeSet::new();
         for channel in channels.chain([CONTROL]) {
             let path = directory.join(channel);
-            for file in consumer_files(&path).unwrap_or_default() {
+            for file in unless_gone(&path, consumer_files(&path)) {
                 listed.insert(file.clone());
                 let process = self.processes.entry(file.clone());
                 let process = process.or_insert_with(|| Process {
@@ -232,14 +272,14 @@ mod tests {
         symlink(directory.path().join("nothing"), &file).expect("a link");
         let mut trace = Trace::default();
         let mut problems = Vec::new();
-        trace.scan("mine", directory.path(), &mut problems);
+        trace.scan("mine", directory.path(), &mut problems, &mut Vec::new());
         let shown = |trace: &mut Trace| {
             let counted = trace.processes.values_mut().map(|p| p.counter.counted());
             counted.filter(|counted| !is_nothing(counted)).count()
         };
         assert_eq!((trace.processes.len(), shown(&mut trace)), (1, 0));
         std::fs::remove_file(&file).expect("removed");
-        trace.scan("mine", directory.path(), &mut problems);
+        trace.scan("mine", directory.path(), &mut problems, &mut Vec::new());
         assert!(trace.processes.values().all(|p| p.ended.is_some()));
         assert_eq!(problems, [""; 0]);
     }

@@ -972,6 +972,102 @@ fn help_that_is_not_written_is_an_error() {
     assert!(text(&output.stdout).contains("Usage: usertrace view"));
 }
 
+/// Without the patched kernel, a command that needs it says so by its name, with what to use instead, and doctor says the same.
+///
+/// Requirements: F3
+#[test]
+fn commands_that_need_the_kernel_say_what_to_use() {
+    if usertrace_sys::Calls::discover().is_ok() {
+        eprintln!("skipped: this kernel has trace buffers of its own");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let found = usertrace(&["doctor"], directory.path());
+    let found = text(&found.stdout);
+    for (arguments, name) in [
+        (&["daemon", "-o", "out"][..], "daemon"),
+        (&["start", "mine"], "start"),
+        (&["stop", "mine"], "stop"),
+        (&["destroy", "mine"], "destroy"),
+        (&["filter", "mine"], "filter"),
+        (&["status", "mine"], "status"),
+        (&["snapshot", "mine"], "snapshot"),
+        (&["list"], "list"),
+        (&["top", "-b"], "top"),
+        (&["extract", "--previous-boot"], "extract --previous-boot"),
+    ] {
+        let output = usertrace(arguments, directory.path());
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        let reason = format!("usertrace: \"usertrace {name}\" needs the patched kernel; ");
+        let instead = said
+            .strip_prefix(&reason)
+            .unwrap_or_else(|| panic!("{said}"));
+        let (instead, _) = instead.split_once(" (usertrace doctor").unwrap();
+        let mut lines = found.lines();
+        let line = format!(
+            "--  {:<36}needs the patched kernel",
+            format!("usertrace {name}")
+        );
+        assert!(lines.any(|said| said == line), "{line}\n{found}");
+        assert_eq!(lines.next().map(str::trim), Some(instead));
+    }
+    for works in [
+        "record", "ctl", "extract", "view", "export", "report", "top DIR",
+    ] {
+        let line = format!("ok  {:<36}works", format!("usertrace {works}"));
+        assert!(
+            found.lines().any(|said| said.starts_with(&line)),
+            "{line}\n{found}"
+        );
+    }
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+}
+
+/// A control file system that the user may not use is not one that is not there, nor is a trace in it.
+///
+/// Requirements: F9
+#[test]
+fn denied_control_file_system_is_not_taken_for_none() {
+    const NOBODY: u32 = 65534;
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("ltt");
+    fs::create_dir_all(root.join("mine")).unwrap();
+    fs::write(root.join("abi"), "version 2\n").unwrap();
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+    let program = directory.path().join("usertrace");
+    fs::copy(env!("CARGO_BIN_EXE_usertrace"), &program).unwrap();
+    let run = |arguments: &[&str], of_root: u32, of_trace: u32| {
+        fs::set_permissions(root.join("mine"), Permissions::from_mode(of_trace)).unwrap();
+        fs::set_permissions(&root, Permissions::from_mode(of_root)).unwrap();
+        let mut command = Command::new(&program);
+        command.args(arguments).args(["--root", "ltt"]);
+        command.current_dir(directory.path());
+        // SAFETY: no memory is involved.
+        if unsafe { libc::geteuid() } == 0 {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        let output = command.output().unwrap();
+        fs::set_permissions(&root, Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(root.join("mine"), Permissions::from_mode(0o755)).unwrap();
+        let [stdout, stderr] = [&output.stdout, &output.stderr].map(|bytes| text(bytes).to_owned());
+        (output.status.code(), stdout + &stderr)
+    };
+    for (arguments, of_root, of_trace) in [
+        (&["status", "mine"][..], 0o700, 0o755),
+        (&["doctor"], 0o700, 0o755),
+        (&["snapshot", "mine"], 0o755, 0o700),
+        (&["list"], 0o755, 0o700),
+        (&["top", "-b", "-n", "1", "-i", "0.05"], 0o755, 0o700),
+    ] {
+        let (_, said) = run(arguments, of_root, of_trace);
+        assert!(said.contains("Permission denied"), "{arguments:?}: {said}");
+        for wrong in ["is no trace", "no control file system", "not mounted"] {
+            assert!(!said.contains(wrong), "{arguments:?}: {said}");
+        }
+    }
+}
+
 /// F9: a directory that the user may not read is not one without a trace.
 #[test]
 fn a_trace_that_may_not_be_read_is_not_taken_for_none() {

@@ -1,14 +1,15 @@
 //! `usertrace daemon`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use usertrace::consumer::{
-    CONTROL_FS, ControlFs, DaemonOptions, DaemonTell, SoFar, TraceSetup, daemon, describe,
+    ControlFs, DaemonOptions, DaemonTell, SoFar, TraceSetup, daemon, describe,
 };
 
+use crate::kernel_commands;
 use crate::limits::Limits;
 use crate::notify::{Level, Log, Notify};
 use crate::output;
@@ -93,18 +94,7 @@ impl Args {
     }
 
     fn try_run(self, log: &mut Log) -> anyhow::Result<()> {
-        let control_fs = self.root.open().map_err(|error| {
-            let error = anyhow::Error::from(error);
-            // Where somebody said that it is elsewhere, that is what is wrong.
-            match self.root.path == Path::new(CONTROL_FS) {
-                true => error.context(
-                    "a daemon records only what the kernel keeps, and this one keeps nothing (usertrace doctor says what is \
-                     missing, and how to get it); here each program's own daemons write what it traces: run it with \
-                     USERTRACE_OUTPUT=DIR, or by usertrace record",
-                ),
-                false => error,
-            }
-        })?;
+        let control_fs = kernel_commands::DAEMON.open(&self.root)?;
         self.start(&control_fs)?;
         let mut traces = self.trace;
         // All, if none is named.

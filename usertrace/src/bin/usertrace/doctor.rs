@@ -5,15 +5,19 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
-use usertrace::consumer::{FtraceError, Tracefs};
+use usertrace::consumer::{ControlFsError, FtraceError, Tracefs, describe};
 use usertrace::writer::{NoRseq, Rseq};
 use usertrace_sys::Calls;
 
+use crate::kernel_commands::{self, KernelCommand};
 use crate::output;
 use crate::root::Root;
 
 /// Less than this, a limit leaves no room for two rings of usual sizes: bytes.
 const LITTLE: u64 = 16 << 20;
+
+/// What to do about the control file system if it cannot be read.
+const REMEDY: &str = "as root, or of the group of the control file system";
 
 /// Say what this machine can do, what is missing, and how to get it
 #[derive(Debug, clap::Args)]
@@ -23,7 +27,8 @@ Examples:
   usertrace doctor --json | jq -r '.[] | select(.remedy) | .remedy'      # what there is to do
 
 Each line is about one thing that tracing uses: \"ok\", \"no\" if something that programs or commands need is missing, and
-\"--\" if it is missing and the rest works without it. Below what is missing stands what to do about it.
+\"--\" if it is missing and the rest works without it. Below what is missing stands what to do about it. The commands follow:
+\"ok\" if one works here, else \"--\", the reason, and what to use instead.
 
 Exit status: 0 if programs can be traced into the kernel's buffers and this user can control that, else 1.")]
 pub(crate) struct Args {
@@ -59,6 +64,9 @@ struct Finding {
     what: String,
     /// What to do about it.
     remedy: Option<String>,
+    /// It is a command of `usertrace`, by its name.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    is_command: bool,
 }
 
 impl Finding {
@@ -68,6 +76,7 @@ impl Finding {
             state: State::Ok,
             what: what.into(),
             remedy: None,
+            is_command: false,
         }
     }
 
@@ -110,28 +119,91 @@ impl Args {
         findings.push(self.tracefs());
         findings.push(fallback());
         findings.push(reader());
+        findings.extend(self.commands());
         findings
+    }
+
+    /// Which commands work here, for this user.
+    fn commands(&self) -> Vec<Finding> {
+        let control = self.root.open();
+        let may_change = self.may_change();
+        let state = |command: &KernelCommand| match &control {
+            Err(ControlFsError::Missing(_)) if Calls::discover().is_err() => {
+                Finding::lacking(command.name, "needs the patched kernel", command.instead)
+            }
+            Err(error @ ControlFsError::Missing(_)) => {
+                let remedy = format!("mount -t ltt ltt {}", self.root.path.display());
+                Finding::lacking(command.name, describe(error), remedy)
+            }
+            Err(error) => Finding::lacking(command.name, describe(error), REMEDY),
+            Ok(_) if command.changes && !may_change => {
+                let remedy = "see permission above";
+                Finding::lacking(command.name, "this user cannot change traces", remedy)
+            }
+            Ok(_) => Finding::ok(command.name, "works"),
+        };
+        let record = match &control {
+            Ok(_) if !may_change => {
+                let remedy = "see permission above";
+                Finding::lacking("record", "this user cannot make traces", remedy)
+            }
+            Ok(_) => Finding::ok("record", "works, with the kernel's buffers"),
+            Err(ControlFsError::Missing(_)) => {
+                Finding::ok("record", "works: each program writes its own trace")
+            }
+            Err(error) => Finding::lacking("record", describe(error), REMEDY),
+        };
+        let needs_nothing = [
+            "ctl",
+            "extract",
+            "view",
+            "export",
+            "report",
+            "list --events",
+            "top DIR",
+            "generate",
+        ];
+        let works = needs_nothing.map(|name| Finding::ok(name, "works"));
+        let commands = kernel_commands::ALL.into_iter().map(state);
+        let all = std::iter::once(record).chain(commands).chain(works);
+        all.map(|finding| Finding {
+            is_command: true,
+            ..finding
+        })
+        .collect()
+    }
+
+    /// May this user make traces?
+    fn may_change(&self) -> bool {
+        let root = self.root.path.as_os_str().as_encoded_bytes();
+        // SAFETY: a path that ends with a NUL.
+        std::ffi::CString::new(root)
+            .is_ok_and(|path| unsafe { libc::access(path.as_ptr(), libc::W_OK) } == 0)
     }
 
     /// The control file system: whether it is there, whether this user may use it, and how much memory traces may have.
     fn control(&self) -> Vec<Finding> {
         let root = &self.root.path;
-        let Ok(control) = self.root.open() else {
-            let what = format!("no control file system at {}", root.display());
-            let remedy = match Calls::discover() {
-                Ok(_) => format!("mount -t ltt ltt {}", root.display()),
-                Err(_) => "it comes with such a kernel".to_owned(),
-            };
-            return vec![Finding::missing("control", what, remedy)];
+        let control = match self.root.open() {
+            Ok(control) => control,
+            Err(ControlFsError::Missing(_)) => {
+                let what = format!("no control file system at {}", root.display());
+                let remedy = match Calls::discover() {
+                    Ok(_) => format!("mount -t ltt ltt {}", root.display()),
+                    Err(_) => "it comes with such a kernel".to_owned(),
+                };
+                return vec![Finding::missing("control", what, remedy)];
+            }
+            Err(error) => {
+                return vec![Finding::missing("control", describe(&error), REMEDY)];
+            }
         };
         let what = match control.traces() {
             Ok(traces) => output::count(traces.len(), "trace", "traces"),
             Err(_) => "its traces cannot be listed".to_owned(),
         };
         let mounted = Finding::ok("control", format!("{}, {what}", root.display()));
-        // SAFETY: a path that ends with a NUL.
-        let may = std::ffi::CString::new(root.as_os_str().as_encoded_bytes())
-            .is_ok_and(|path| unsafe { libc::access(path.as_ptr(), libc::W_OK) } == 0);
+        let may = self.may_change();
         let permission = if may {
             Finding::ok("permission", "this user can make traces")
         } else {
@@ -206,9 +278,13 @@ fn lines(finding: &Finding) -> String {
         State::Missing => "no",
         State::Lacking => "--",
     };
-    let mut lines = format!("{state}  {:<14}{}\n", finding.name, finding.what);
+    let (name, width) = match finding.is_command {
+        true => (format!("usertrace {}", finding.name), 36),
+        false => (finding.name.to_owned(), 14),
+    };
+    let mut lines = format!("{state}  {name:<width$}{}\n", finding.what);
     if let Some(remedy) = &finding.remedy {
-        lines += &format!("    {:<14}{remedy}\n", "");
+        lines += &format!("    {:<width$}{remedy}\n", "");
     }
     lines
 }
@@ -241,8 +317,7 @@ fn limit(name: &'static str, path: &Path) -> Finding {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) => {
-            let remedy = "as root, or of the group of the control file system";
-            return Finding::lacking(name, format!("cannot be read: {error}"), remedy);
+            return Finding::lacking(name, format!("cannot be read: {error}"), REMEDY);
         }
     };
     let text = text.trim();

@@ -16,6 +16,7 @@ use usertrace::crash::{
 };
 use usertrace::ctf::{Crash, Version};
 
+use crate::kernel_commands::PREVIOUS_BOOT;
 use crate::output::{self, Totals};
 use crate::status::DAMAGED;
 
@@ -381,7 +382,7 @@ fn describe(candidate: &Candidate, dump: &Dump) -> String {
 
 /// Where this kernel offers what the previous boot has left. None: it has left nothing, which was said.
 fn previous_boot(control_fs: &Path) -> anyhow::Result<Option<PathBuf>> {
-    ControlFs::open(control_fs)?;
+    ControlFs::open(control_fs).map_err(|error| PREVIOUS_BOOT.explain(error, control_fs))?;
     let path = control_fs.join("reserved");
     let said = match fs::read_to_string(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use anyhow::bail;
 use usertrace::consumer::filter_words;
 
-use crate::output;
 use crate::root::Root;
 use crate::target::Target;
+use crate::{kernel_commands, output};
 
 /// Say, or change, which events a trace has
 #[derive(Debug, clap::Args)]
@@ -74,7 +74,7 @@ impl Args {
     }
 
     fn try_run(self) -> anyhow::Result<()> {
-        let target = Target::of(&self.trace, &self.root)?;
+        let target = Target::of(&kernel_commands::FILTER, &self.trace, &self.root)?;
         let Target::Trace(control_fs) = &target else {
             return self.of_programs(&target);
         };

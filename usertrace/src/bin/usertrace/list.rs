@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -16,8 +17,8 @@ use usertrace_sys::uapi::{
     LTT_SCOPE_GLOBAL, LTT_SCOPE_MM_CID, LTT_SCOPE_THREAD, LttRingPositions,
 };
 
-use crate::output;
 use crate::root::Root;
+use crate::{kernel_commands, output};
 
 /// List traces, their processes and how full their rings are, or the events of programs
 #[derive(Debug, clap::Args)]
@@ -89,7 +90,9 @@ impl Status {
     }
 
     fn try_run(self) -> anyhow::Result<u8> {
-        let trace = self.root.open()?.trace(&self.trace)?;
+        let trace = kernel_commands::STATUS
+            .open(&self.root)?
+            .trace(&self.trace)?;
         let trace = self::trace(trace.path());
         if let Some(to) = &self.json {
             output::json(to, &trace)?;
@@ -155,7 +158,7 @@ impl Args {
         if self.events {
             return self.events();
         }
-        let control_fs = self.root.open()?;
+        let control_fs = kernel_commands::LIST.open(&self.root)?;
         let paths = match &self.traces[..] {
             [] => control_fs.traces()?,
             names => {
@@ -369,12 +372,25 @@ fn lines(text: String) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
+/// What was asked for. None: it is gone, or it cannot be read, which is said.
+fn unless_gone<T>(path: &Path, read: io::Result<T>) -> Option<T> {
+    if let Err(error) = &read
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        output::say(format_args!(
+            "cannot read {:?}: {error}",
+            path.display().to_string()
+        ));
+    }
+    read.ok()
+}
+
 /// What there is to see of a trace. It may be removed, and its processes may end, at any time: what is gone is left out.
 fn trace(path: &Path) -> Trace {
     let name = path.file_name().unwrap_or_default();
     let start = read(&path.join("start"));
     let (mut channels, mut processes) = (Vec::new(), Vec::new());
-    for channel in event_channels(path).unwrap_or_default() {
+    for channel in unless_gone(path, event_channels(path)).unwrap_or_default() {
         let directory = path.join(&channel);
         let said = |file| read(&directory.join(file));
         let mode = match (said("mode").as_deref(), said("flight").as_deref()) {
@@ -383,7 +399,7 @@ fn trace(path: &Path) -> Trace {
             (Some("discard"), _) | (_, Some("0")) => "discard",
             _ => "?",
         };
-        let files = consumer_files(&directory).unwrap_or_default();
+        let files = unless_gone(&directory, consumer_files(&directory)).unwrap_or_default();
         let of_channel = files
             .iter()
             .filter_map(|file| process(&channel, &directory.join(file)));
@@ -458,8 +474,8 @@ impl Trace {
 
 /// What becomes of events of a process when a ring is full, and the process.
 fn process(channel: &str, path: &Path) -> Option<(&'static str, Process)> {
-    let file = KernelFile::open(path).ok()?;
-    let info = file.info().ok()?;
+    let file = unless_gone(path, KernelFile::open(path))?;
+    let info = unless_gone(path, file.info())?;
     let mut rings = vec![LttRingPositions::default(); info.channel.nr_rings as usize];
     let flags = file.positions(&mut rings).ok()?;
     let ring_bytes = u64::from(info.channel.subbuf_size) * u64::from(info.channel.subbuf_count);

@@ -12,6 +12,7 @@ mod extract;
 mod file_size;
 mod filter;
 mod generate;
+mod kernel_commands;
 mod limits;
 mod list;
 mod notify;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use usertrace::consumer::{
-    CONTROL_FS, ControlFs, KernelOptions, KernelSummary, Options, RecordError, Recorded, Recording,
-    Tell, record, record_fallback,
+    CONTROL_FS, ControlFs, ControlFsError, KernelOptions, KernelSummary, Options, RecordError,
+    Recorded, Recording, Tell, record, record_fallback,
 };
 use usertrace::ctf::Version;
 
@@ -162,8 +162,12 @@ impl Args {
             limits: self.limits.into(),
         };
         // Only if nobody asked for a place where the kernel's are: then that is what is wrong.
-        let fallback =
-            options.root == Path::new(CONTROL_FS) && ControlFs::open(&options.root).is_err();
+        // One that this user may not use is one nevertheless: programs trace into the kernel's buffers then.
+        let fallback = options.root == Path::new(CONTROL_FS)
+            && matches!(
+                ControlFs::open(&options.root),
+                Err(ControlFsError::Missing(_))
+            );
         // A program has the terminal to itself.
         let shows = !self.summary.quiet && options.program.is_empty();
         let mut progress = shows.then(Progress::new);

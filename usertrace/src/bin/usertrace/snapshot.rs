@@ -9,6 +9,7 @@ use serde_json::json;
 use usertrace::consumer::{SessionSummary, Written, snapshot, snapshot_below, snapshot_of};
 use usertrace::ctf::Version;
 
+use crate::kernel_commands;
 use crate::output::{self, Totals};
 use crate::root::Root;
 use crate::status::DAMAGED;
@@ -89,7 +90,7 @@ impl Args {
     }
 
     fn try_run(self) -> anyhow::Result<u8> {
-        let target = Target::of(&self.trace, &self.root)?;
+        let target = Target::of(&kernel_commands::SNAPSHOT, &self.trace, &self.root)?;
         let directory = output::Directory::new(self.output)?;
         let directory = directory.path();
         let control_fs = match &target {

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use anyhow::bail;
 use usertrace::consumer::TraceSetup;
 
-use crate::output;
 use crate::root::Root;
 use crate::setup::Setup;
 use crate::target::Target;
+use crate::{kernel_commands, output};
 
 /// Make a trace active, which is created if there is none of that name
 #[derive(Debug, clap::Args)]
@@ -76,7 +76,7 @@ impl Start {
 
     fn try_run(self) -> anyhow::Result<()> {
         let setup = TraceSetup::from(self.setup);
-        let target = Target::of(&self.trace, &self.root)?;
+        let target = Target::of(&kernel_commands::START, &self.trace, &self.root)?;
         if !matches!(target, Target::Trace(_)) {
             if setup != TraceSetup::default() {
                 bail!(
@@ -86,7 +86,9 @@ impl Start {
             return target.ask("initialise").map(drop);
         }
         // If it is new, and does not come to be started, it goes again.
-        let mut trace = self.root.open()?.create(&self.trace, &setup)?;
+        let mut trace = kernel_commands::START
+            .open(&self.root)?
+            .create(&self.trace, &setup)?;
         trace.start()?;
         trace.keep();
         Ok(())
@@ -99,7 +101,7 @@ impl Stop {
     }
 
     fn try_run(self) -> anyhow::Result<()> {
-        let target = Target::of(&self.trace, &self.root)?;
+        let target = Target::of(&kernel_commands::STOP, &self.trace, &self.root)?;
         match &target {
             Target::Trace(control_fs) => Ok(control_fs.trace(&self.trace)?.stop()?),
             _ => target.ask("finalise").map(drop),
@@ -113,7 +115,7 @@ impl Destroy {
     }
 
     fn try_run(self) -> anyhow::Result<u8> {
-        let control_fs = self.root.open()?;
+        let control_fs = kernel_commands::DESTROY.open(&self.root)?;
         let mut status = 0;
         for name in &self.traces {
             let removed = control_fs.trace(name).and_then(|mut trace| {

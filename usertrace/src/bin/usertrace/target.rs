@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use usertrace::consumer::{ControlFs, ControlFsError, programs_below};
+use usertrace::consumer::{ControlFs, programs_below};
 use usertrace::control::Client;
 
+use crate::kernel_commands::KernelCommand;
 use crate::root::Root;
 
 /// How long to wait for a program's answer.
@@ -24,8 +25,8 @@ pub(crate) enum Target {
 
 impl Target {
     /// What a name stands for. Traces of the kernel come first: their names may be anything but paths.
-    pub(crate) fn of(name: &str, root: &Root) -> Result<Self, ControlFsError> {
-        let control_fs = root.open();
+    pub(crate) fn of(command: &KernelCommand, name: &str, root: &Root) -> anyhow::Result<Self> {
+        let control_fs = command.open(root);
         let is_trace = control_fs
             .as_ref()
             .is_ok_and(|control_fs| control_fs.trace(name).is_ok());

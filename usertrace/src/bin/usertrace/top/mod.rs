@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use serde::Serialize;
-use usertrace::consumer::ControlFsError;
 use usertrace::reader::Patterns;
 use usertrace::top::{Counter, Rates, Recordings, Row, STEP, Traces};
 
@@ -20,7 +19,7 @@ use self::table::{sums, table, whole};
 use self::view::{Sort, View};
 use crate::root::Root;
 use crate::status::WRONG_COMMAND_LINE;
-use crate::{output, selection};
+use crate::{kernel_commands, output, selection};
 
 /// Show how often events come, by process and event, while they come
 #[derive(Debug, clap::Args)]
@@ -164,14 +163,8 @@ impl Args {
         let mut counters: Vec<Box<dyn Counter>> = Vec::new();
         let all = self.what.is_empty();
         if all || !names.is_empty() {
-            let control_fs = match control_fs {
-                Err(error @ ControlFsError::Missing(_)) => {
-                    let what =
-                        "name the directory that a program is recorded to: usertrace top DIR";
-                    return Err(anyhow::Error::from(error).context(what));
-                }
-                control_fs => control_fs?,
-            };
+            let control_fs =
+                control_fs.map_err(|error| kernel_commands::TOP.explain(error, &self.root.path))?;
             let names = (!all).then_some(names);
             counters.push(Box::new(Traces::new(control_fs, names)?));
         }
