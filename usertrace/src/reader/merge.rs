@@ -265,6 +265,8 @@ pub struct Reader {
     /// What comes next of all.
     chosen: Option<Key>,
     said: VecDeque<Said>,
+    /// What may not be read, and was said.
+    denied: HashSet<PathBuf>,
     memory: Vec<Vec<u8>>,
 }
 
@@ -309,6 +311,7 @@ impl Reader {
             current: None,
             chosen: None,
             said: VecDeque::new(),
+            denied: HashSet::new(),
             memory: Vec::new(),
         };
         for root in roots {
@@ -411,7 +414,11 @@ impl Reader {
                     continue;
                 }
                 Ok(false) => {}
-                Err(error) => self.cannot_look(&directory.join("metadata"), error),
+                // Nor can anything else in there.
+                Err(error) => {
+                    self.cannot_look(&directory.join("metadata"), error);
+                    continue;
+                }
             }
             if !seen.insert(canonical) {
                 continue;
@@ -454,10 +461,25 @@ impl Reader {
         Ok(found)
     }
 
-    /// Something cannot be looked at. What is followed may be there later.
+    /// Something cannot be looked at.
     fn cannot_look(&mut self, path: &Path, error: io::Error) {
-        if !self.follows {
-            self.say(Problem::io(path, error));
+        self.say_unless_followed(Problem::io(path, error));
+    }
+
+    /// What is followed may be whole later. That it may not be read is said, once.
+    fn say_unless_followed(&mut self, problem: Problem) {
+        let denied = match &problem {
+            Problem::Io { path, error } if error.kind() == io::ErrorKind::PermissionDenied => {
+                Some(path.clone())
+            }
+            _ => None,
+        };
+        let is_said = match denied {
+            Some(path) => self.denied.insert(path),
+            None => !self.follows,
+        };
+        if is_said {
+            self.say(problem);
         }
     }
 
@@ -477,7 +499,7 @@ impl Reader {
         let mut trace = match Trace::open(directory, &self.selection, &mut self.same) {
             Ok(trace) => trace,
             // It may be whole the next time.
-            Err(_) if self.follows => return,
+            Err(problem) if self.follows => return self.say_unless_followed(problem),
             Err(problem) => {
                 self.known.insert(canonical);
                 return self.say(problem);
@@ -532,8 +554,8 @@ impl Reader {
         for index in 0..self.traces.len() {
             let mut problems = Vec::new();
             found.extend(self.traces[index].find_streams(index, &mut problems));
-            if !self.follows {
-                self.said.extend(problems.into_iter().map(Said::Problem));
+            for problem in problems {
+                self.say_unless_followed(problem);
             }
         }
         // What events are is written before they are: so it is looked at after them.
@@ -544,14 +566,13 @@ impl Reader {
             let cut = trace.metadata.cut.filter(|_| !self.follows);
             let path = trace.directory.join("metadata");
             match (refreshed, cut) {
-                (Err(problem), _) if !self.follows => self.say(problem),
+                (Err(problem), _) => self.say_unless_followed(problem),
                 (Ok(is_other), cut) => {
                     is_declared |= is_other;
                     if let Some(line) = cut {
                         self.say(Problem::MetadataCutShort { path, line });
                     }
                 }
-                _ => {}
             }
         }
         if is_declared {

@@ -1080,24 +1080,29 @@ fn a_trace_that_may_not_be_read_is_not_taken_for_none() {
     // Where everybody may execute it.
     let program = directory.path().join("usertrace");
     fs::copy(env!("CARGO_BIN_EXE_usertrace"), &program).unwrap();
+    let run = |arguments: &[&str], mode: u32| {
+        fs::set_permissions(&theirs, Permissions::from_mode(mode)).unwrap();
+        let mut command = Command::new(&program);
+        command.args(arguments).current_dir(directory.path());
+        // SAFETY: no memory is involved.
+        if unsafe { libc::geteuid() } == 0 {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        let output = command.output().unwrap();
+        fs::set_permissions(&theirs, Permissions::from_mode(0o700)).unwrap();
+        let said = text(&output.stderr).to_owned();
+        assert!(said.contains("Permission denied"), "{said}");
+        (output.status.code(), said)
+    };
     // It may not be read, nor what is in it; its names may be, and nothing in it.
     for (mode, denied) in [(0o000, "theirs"), (0o744, "theirs/metadata")] {
         for directory_of in [".", "theirs"] {
-            fs::set_permissions(&theirs, Permissions::from_mode(mode)).unwrap();
-            let mut command = Command::new(&program);
-            command
-                .args(["view", directory_of])
-                .current_dir(directory.path());
-            // SAFETY: no memory is involved.
-            if unsafe { libc::geteuid() } == 0 {
-                command.uid(NOBODY).gid(NOBODY);
-            }
-            let output = command.output().unwrap();
-            fs::set_permissions(&theirs, Permissions::from_mode(0o700)).unwrap();
-            let said = text(&output.stderr);
-            assert_eq!(output.status.code(), Some(1), "{said}");
+            let (status, said) = run(&["view", directory_of], mode);
+            assert_eq!(status, Some(1), "{said}");
             assert!(said.contains(denied), "{said}");
-            assert!(said.contains("Permission denied"), "{said}");
         }
+        // What is followed is looked at again and again, and said once.
+        let (status, said) = run(&["top", "-b", "-i", "0.3", "-n", "2", "./"], mode);
+        assert_eq!((status, said.lines().count()), (Some(0), 1), "{said}");
     }
 }
