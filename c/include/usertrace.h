@@ -2,7 +2,7 @@
  * Events of programs in C and C++: declared here, written by plain stores into
  * buffers that outlive the process.
  *
- *	USERTRACE_EVENT(shop, served, INFO, (u16, status), (u64, bytes), (str, path))
+ *	USERTRACE_EVENT(shop, served, INFO, (u16, status), (u64, bytes), (str, path));
  *
  *	usertrace(shop, served, 200, n, "/index.html");
  *
@@ -30,8 +30,8 @@
  * INFO DEBUG_SYSTEM DEBUG_PROGRAM DEBUG_PROCESS DEBUG_MODULE DEBUG_UNIT
  * DEBUG_FUNCTION DEBUG_LINE DEBUG.
  *
- * Link with -lusertrace (pkg-config usertrace). For C11 and C++17 of GCC and
- * Clang.
+ * Link with -lusertrace (pkg-config usertrace). For C11 and C++11, and later
+ * ones, of GCC and Clang.
  */
 #ifndef USERTRACE_H
 #define USERTRACE_H
@@ -81,7 +81,11 @@ struct usertrace_stats {
 	/* Events that were dropped. */
 	uint64_t lost;
 };
+/* In C++, a function may be called like a type, which -Wshadow takes for a mistake. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
 void usertrace_stats(struct usertrace_stats *stats);
+#pragma GCC diagnostic pop
 
 /*
  * Calls a function for each event that this process can write, with its metadata
@@ -141,8 +145,8 @@ size_t usertrace_bad_events(void);
 			struct usertrace_part usertrace__parts[USERTRACE__PARTS]; \
 			uint64_t usertrace__scalars[USERTRACE__PARTS]; \
 			struct usertrace__variable usertrace__payload = { \
-				(char *)usertrace__words, USERTRACE__ROOM, false, \
-				usertrace__parts, usertrace__scalars, 0, \
+				USERTRACE__CAST(char *, USERTRACE__CAST(void *, usertrace__words)), \
+				USERTRACE__ROOM, false, usertrace__parts, usertrace__scalars, 0, \
 			}; \
 			USERTRACE__MAP(USERTRACE__PART, USERTRACE__NOTHING, __VA_ARGS__) \
 			if (!usertrace__payload.is_long) \
@@ -183,16 +187,20 @@ size_t usertrace_bad_events(void);
  * registers would not stay there.)
  */
 #define usertrace(provider, name, ...) \
+	USERTRACE__WRITE(USERTRACE__JOIN(usertrace__mask_, __COUNTER__), \
+			 USERTRACE__CALLSITE(provider, name), \
+			 usertrace__write_##provider##___##name, \
+			 usertrace__place_##provider##___##name, __VA_ARGS__)
+/* The variable has another name each time: an argument may be such a call as well (-Wshadow). */
+#define USERTRACE__WRITE(mask, callsite, write, place, ...) \
 	__extension__({ \
-		const uint32_t usertrace__mask = \
-			usertrace__mask_of(&USERTRACE__CALLSITE(provider, name)); \
-		__builtin_expect(usertrace__mask == 0, 1) ? (int)USERTRACE_OFF : \
-		__builtin_expect((usertrace__mask & USERTRACE__PLACE) == 0, 1) ? \
-			usertrace__write_##provider##___##name(__VA_ARGS__) : \
-			usertrace__place_##provider##___##name(usertrace__ip(), __VA_ARGS__); \
+		const uint32_t mask = usertrace__mask_of(&callsite); \
+		__builtin_expect(mask == 0, 1) ? USERTRACE__CAST(int, USERTRACE_OFF) : \
+		__builtin_expect((mask & USERTRACE__PLACE) == 0, 1) ? write(__VA_ARGS__) : \
+			place(usertrace__ip(), __VA_ARGS__); \
 	})
 #define usertrace0(provider, name) \
-	(!usertrace_enabled(provider, name) ? (int)USERTRACE_OFF : \
+	(!usertrace_enabled(provider, name) ? USERTRACE__CAST(int, USERTRACE_OFF) : \
 	 (USERTRACE__HERE(&USERTRACE__CALLSITE(provider, name)), \
 	  usertrace__write_##provider##___##name()))
 

@@ -11,6 +11,16 @@
 
 #define USERTRACE__INLINE static inline __attribute__((always_inline, unused))
 
+/*
+ * A cast that -Wold-style-cast accepts in C++. Types must differ for -Wuseless-cast, so what a
+ * macro has of unknown type goes by one of the functions below, whose parameter has a type.
+ */
+#ifdef __cplusplus
+#define USERTRACE__CAST(type, value) static_cast<type>(value)
+#else
+#define USERTRACE__CAST(type, value) ((type)(value))
+#endif
+
 /* Words of a payload that is passed on in registers. */
 #define USERTRACE__REGISTERS 5
 /* Of one whose length is a constant: as many as 32 fields can have. */
@@ -60,6 +70,12 @@ USERTRACE__INLINE void usertrace__push(struct usertrace__payload *payload, uint6
 /* memcpy(), without a call if that is short: by pieces that may overlap. */
 static inline __attribute__((unused)) void usertrace__copy(char *to, const char *from, size_t len)
 {
+	/*
+	 * Which of these is taken depends on len only. GCC, which may know how long the text is, warns
+	 * of those that it would be too short for (-Warray-bounds), so its origin is hidden.
+	 */
+	if (!__builtin_constant_p(len))
+		__asm__("" : "+r"(from));
 	if (len > 32) {
 		memcpy(to, from, len);
 	} else if (len >= 16) {
@@ -88,7 +104,7 @@ USERTRACE__INLINE void usertrace__bytes(struct usertrace__variable *payload, con
 	} else if (len > payload->room) {
 		payload->is_long = true;
 	} else {
-		usertrace__copy(payload->at, (const char *)data, len);
+		usertrace__copy(payload->at, USERTRACE__CAST(const char *, data), len);
 		payload->at += len;
 		payload->room -= len;
 	}
@@ -158,9 +174,46 @@ USERTRACE__INLINE uint64_t usertrace__f64(double value)
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "usertrace writes the bytes of little-endian machines"
 #endif
-#define usertrace__be16(value) __builtin_bswap16(value)
-#define usertrace__be32(value) __builtin_bswap32(value)
-#define usertrace__be64(value) __builtin_bswap64(value)
+
+#define USERTRACE__SIGNED(bits) \
+	USERTRACE__INLINE uint##bits##_t usertrace__s##bits(int##bits##_t value) \
+	{ \
+		return USERTRACE__CAST(uint##bits##_t, value); \
+	}
+USERTRACE__SIGNED(8)
+USERTRACE__SIGNED(16)
+USERTRACE__SIGNED(32)
+USERTRACE__SIGNED(64)
+#undef USERTRACE__SIGNED
+
+/* In network byte order. */
+#define USERTRACE__NETWORK(bits) \
+	USERTRACE__INLINE uint##bits##_t usertrace__u##bits##be(uint##bits##_t value) \
+	{ \
+		return __builtin_bswap##bits(value); \
+	} \
+	USERTRACE__INLINE uint##bits##_t usertrace__s##bits##be(int##bits##_t value) \
+	{ \
+		return __builtin_bswap##bits(usertrace__s##bits(value)); \
+	}
+USERTRACE__NETWORK(16)
+USERTRACE__NETWORK(32)
+USERTRACE__NETWORK(64)
+#undef USERTRACE__NETWORK
+
+USERTRACE__INLINE uint64_t usertrace__bool(bool value)
+{
+	return value ? 1 : 0;
+}
+
+USERTRACE__INLINE uint64_t usertrace__ptr(const void *value)
+{
+#ifdef __cplusplus
+	return reinterpret_cast<uintptr_t>(value);
+#else
+	return (uintptr_t)value;
+#endif
+}
 
 /* A payload of so many bytes, which is padded with zeros to words. */
 USERTRACE__INLINE int usertrace__record_len(const struct usertrace_callsite *callsite,

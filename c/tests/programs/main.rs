@@ -8,6 +8,7 @@ mod events;
 mod installed;
 mod libraries;
 mod probes;
+mod warnings;
 
 use std::process::ExitCode;
 
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
         probes::ALL,
         control::ALL,
         contexts::ALL,
+        warnings::ALL,
     ];
     let tests = all.into_iter().flatten();
     let trials = tests.map(|&(name, test)| {

@@ -5,7 +5,7 @@
 #include "module.h"
 
 #ifdef LTTNG_UST_TRACEPOINT_PROBE_DYNAMIC_LINKAGE
-#define USERTRACE_LTTNG__LINK(provider) 0
+#define USERTRACE_LTTNG__LINK(provider) NULL
 #else
 #define USERTRACE_LTTNG__LINK(provider) &usertrace_lttng_provider_##provider
 #endif
@@ -14,7 +14,7 @@
 	extern int usertrace_lttng_provider_##provider USERTRACE_LTTNG__PROVIDER_VISIBILITY; \
 	struct usertrace_lttng_tracepoint USERTRACE_LTTNG__TRACEPOINT(provider, name) \
 		USERTRACE_LTTNG__TRACEPOINT_VISIBILITY = { \
-			{ 0, { 0 }, 0, { 0 }, 0, 0, 0 }, 0, #provider, #name, \
+			{ 0, { 0 }, 0, { 0 }, NULL, 0, 0 }, NULL, #provider, #name, \
 			USERTRACE_LTTNG__LINK(provider), \
 		}; \
 	__attribute__((section("usertrace_lttng_tracepoints"), used)) USERTRACE__RETAIN \

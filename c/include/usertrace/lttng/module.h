@@ -33,7 +33,7 @@ static int usertrace_lttng__dladdr(const void *address, struct usertrace_lttng__
 
 __attribute__((unused)) static void usertrace_lttng__pin(void)
 {
-	struct usertrace_lttng__place place = { 0, 0, 0, 0 };
+	struct usertrace_lttng__place place = { NULL, NULL, NULL, NULL };
 
 	if (usertrace_lttng__dladdr && usertrace_lttng__dlopen &&
 	    usertrace_lttng__dladdr(__start_usertrace_lttng_probes, &place) && place.file)

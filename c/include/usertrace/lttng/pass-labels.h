@@ -10,7 +10,7 @@
 #define LTTNG_UST_TRACEPOINT_ENUM(provider, name, values) \
 	__attribute__((unused)) static const struct usertrace_lttng_label \
 		USERTRACE_LTTNG__LABELS(provider, name)[] = { \
-			values { 0, 0, 0, 0, 0, 0 } \
+			values { NULL, 0, 0, 0, 0, 0 } \
 		};
 
 #undef USERTRACE_LTTNG__LABEL

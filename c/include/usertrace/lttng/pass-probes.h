@@ -21,4 +21,4 @@
 
 #undef LTTNG_UST_TRACEPOINT_LOGLEVEL
 #define LTTNG_UST_TRACEPOINT_LOGLEVEL(provider, name, level) \
-	USERTRACE_LTTNG__PROBE(level_##provider##___##name, provider, name, 0, level)
+	USERTRACE_LTTNG__PROBE(level_##provider##___##name, provider, name, NULL, level)

@@ -28,6 +28,12 @@
 
 #include "../../lttng/probes.h"
 
+/* GCC does not warn of what macros of system headers make; Clang does. */
+#ifdef __clang__
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wold-style-cast"
+#endif
+
 #include "../../lttng/pass-labels.h"
 #include LTTNG_UST_TRACEPOINT_INCLUDE
 
@@ -39,6 +45,10 @@
 
 #include "../../lttng/pass-probes.h"
 #include LTTNG_UST_TRACEPOINT_INCLUDE
+
+#ifdef __clang__
+#pragma clang diagnostic pop
+#endif
 
 /* What tracepoints ask the linker for. */
 int USERTRACE_LTTNG__JOIN(usertrace_lttng_provider_, LTTNG_UST_TRACEPOINT_PROVIDER)

@@ -65,6 +65,8 @@ extern void usertrace_note(const struct usertrace_callsite *callsite, const void
 #define USERTRACE_LTTNG__DECLARE(provider, name, ...) \
 	extern struct usertrace_lttng_tracepoint USERTRACE_LTTNG__TRACEPOINT(provider, name) \
 		USERTRACE_LTTNG__TRACEPOINT_VISIBILITY; \
+	typedef void (*usertrace_lttng_record_of_##provider##___##name)( \
+		const struct usertrace_callsite * USERTRACE_LTTNG__MORE(__VA_ARGS__)); \
 	__attribute__((always_inline, unused)) static inline void \
 		usertrace_lttng_do_##provider##___##name(USERTRACE_LTTNG__ONLY(__VA_ARGS__)) \
 	{ \
@@ -73,9 +75,9 @@ extern void usertrace_note(const struct usertrace_callsite *callsite, const void
 		if (usertrace_note) \
 			USERTRACE__HERE(&USERTRACE_LTTNG__TRACEPOINT(provider, name).callsite); \
 		if (usertrace__record) \
-			((void (*)(const struct usertrace_callsite * USERTRACE_LTTNG__MORE(__VA_ARGS__)))\
-			 usertrace__record)(&USERTRACE_LTTNG__TRACEPOINT(provider, name).callsite \
-					    USERTRACE_LTTNG__NAMES(__VA_ARGS__)); \
+			((usertrace_lttng_record_of_##provider##___##name)usertrace__record)( \
+				&USERTRACE_LTTNG__TRACEPOINT(provider, name).callsite \
+				USERTRACE_LTTNG__NAMES(__VA_ARGS__)); \
 	}
 
 #ifdef LTTNG_UST_TRACEPOINT_DEFINE
