@@ -257,11 +257,14 @@ fn own((name, role): (&str, Role)) -> Member<'static> {
 
 /// Fields as members of a structure: each with a name that no other one has, and a sequence with its length before it.
 pub(super) fn members(fields: &[Field]) -> Vec<Member<'_>> {
-    let (mut members, mut names) = (Vec::new(), HashSet::new());
-    for field in fields {
+    let mut names = Names::default();
+    // Programs' own names come first, so that they stay as they are beside those of lengths.
+    let own: Vec<_> = fields.iter().map(|field| names.take(&field.name)).collect();
+    let mut members = Vec::new();
+    for (field, name) in fields.iter().zip(own) {
         let kind = match &field.kind {
             FieldType::Sequence(element) => {
-                let len = identifier(&format!("_{}_length", field.name), &mut names);
+                let len = names.take(&format!("_{}_length", field.name));
                 members.push(Member {
                     name: len.clone(),
                     kind: Kind::Length,
@@ -270,25 +273,41 @@ pub(super) fn members(fields: &[Field]) -> Vec<Member<'_>> {
             }
             kind => Kind::Field(kind),
         };
-        let name = identifier(&field.name, &mut names);
         members.push(Member { name, kind });
     }
     members
 }
 
-/// A field's name, by which it is the only one of its structure, in letters, digits and underscores.
-fn identifier(name: &str, names: &mut HashSet<String>) -> String {
-    let safe: String = name
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
-        .collect();
-    let mut unique = safe.clone();
-    let mut number = 2;
-    while !names.insert(unique.clone()) {
-        unique = format!("{safe}_{number}");
-        number += 1;
+/// The names of a structure's members.
+#[derive(Debug, Default)]
+struct Names(HashSet<String>);
+
+impl Names {
+    /// A name for a member, by which readers find it only, in letters, digits and underscores.
+    fn take(&mut self, name: &str) -> String {
+        let safe: String = name
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+            .collect();
+        let mut unique = safe.clone();
+        let mut number = 2;
+        while self.has(&unique) {
+            unique = format!("{safe}_{number}");
+            number += 1;
+        }
+        self.0.insert(unique.clone());
+        unique
     }
-    unique
+
+    /// Would a reader take a member of this name for another one?
+    ///
+    /// `babeltrace2` finds a member of CTF 1.8 by its name with the underscore that is put in front of each, and without.
+    fn has(&self, name: &str) -> bool {
+        let shorter = name.strip_prefix('_');
+        self.0.contains(name)
+            || self.0.contains(&format!("_{name}"))
+            || shorter.is_some_and(|name| self.0.contains(name))
+    }
 }
 
 pub(super) fn format_uuid(uuid: &[u8; 16]) -> String {
@@ -315,14 +334,15 @@ mod tests {
 
     #[test]
     fn field_names_are_identifiers_and_differ() {
-        let mut names = HashSet::new();
-        let got: Vec<_> = ["size", "size", "size_2", "a-b", "a+b", "ü", "int"]
-            .map(|name| identifier(name, &mut names))
-            .into();
-        assert_eq!(
-            got,
-            ["size", "size_2", "size_2_2", "a_b", "a_b_2", "_", "int"]
-        );
+        let mut names = Names::default();
+        let given = [
+            "size", "size", "size_2", "a-b", "a+b", "ü", "int", "_int", "_x", "x", "__x",
+        ];
+        let expected = [
+            "size", "size_2", "size_2_2", "a_b", "a_b_2", "_", "int", "_int_2", "_x", "x_2",
+            "__x_2",
+        ];
+        assert_eq!(given.map(|name| names.take(name)), expected);
     }
 
     /// B1.
@@ -347,5 +367,22 @@ mod tests {
             kind,
         });
         assert_eq!(members, expected);
+    }
+
+    #[test]
+    fn a_length_makes_room_for_a_field() {
+        let field = |name: &str, kind| Field {
+            name: name.into(),
+            kind,
+        };
+        let fields = [
+            field("data", FieldType::Sequence(Element::Char)),
+            field("data_length", FieldType::Str),
+        ];
+        let names: Vec<_> = members(&fields)
+            .into_iter()
+            .map(|member| member.name)
+            .collect();
+        assert_eq!(names, ["_data_length_2", "data", "data_length"]);
     }
 }

@@ -61,11 +61,14 @@ macro_rules! tracepoint {
             ) -> $crate::event::Outcome {
                 use $crate::event::{Field, Short};
 
-                const VARIABLE: bool =
+                // Long names, as a constant hides an argument that is called the same.
+                const __USERTRACE_VARIABLE: bool =
                     false $(|| <$crate::__field_type!($type $($base)?) as Field>::SIZE == 0)*;
-                const SIZE: usize = 0 $(+ <$crate::__field_type!($type $($base)?) as Field>::SIZE)*;
-                const WORDS: usize = if VARIABLE { 0 } else { SIZE.div_ceil(8) };
-                if VARIABLE {
+                const __USERTRACE_SIZE: usize =
+                    0 $(+ <$crate::__field_type!($type $($base)?) as Field>::SIZE)*;
+                const __USERTRACE_WORDS: usize =
+                    if __USERTRACE_VARIABLE { 0 } else { __USERTRACE_SIZE.div_ceil(8) };
+                if __USERTRACE_VARIABLE {
                     $crate::event::record_variable(
                         &CALLSITE,
                         0usize $(.saturating_add(
@@ -83,7 +86,7 @@ macro_rules! tracepoint {
                     )
                 } else {
                     #[allow(unused_mut, reason = "an event may have no field")]
-                    let mut payload = Short::<WORDS>::default();
+                    let mut payload = Short::<__USERTRACE_WORDS>::default();
                     $(payload.push::<$crate::__field_type!($type $($base)?)>($field);)*
                     $crate::event::record(&CALLSITE, payload.words())
                 }

@@ -31,6 +31,20 @@ usertrace::tracepoint! {
     }
 }
 
+usertrace::tracepoint! {
+    /// Fields that are called like others' lengths, and like what the macro has for itself.
+    #[allow(non_snake_case)]
+    mod names {
+        provider: "test",
+        name: "names",
+        loglevel: Info,
+        fields: {
+            data: str, words: [u8], words_length: u32, _x: u8, x: u8,
+            payload: u8, SIZE: u8, WORDS: u8, VARIABLE: bool,
+        },
+    }
+}
+
 fn recorded(outcome: Outcome) {
     // Some may not be wanted.
     let is_filtered = std::env::var_os("USERTRACE_FILTER").is_some();
@@ -63,6 +77,7 @@ pub(crate) fn write() {
             u32::MAX,
         ));
     }
+    recorded(event!(names, "text", &[7], 2, 3, 4, 5, 6, 7, true));
     // Each marker is an event of its own.
     let done = 3;
     recorded(marker!("test", "done", "{done} of {{{all}}}", done: u8 = done, all: [u16] = &[7]));
@@ -109,6 +124,11 @@ pub(crate) fn b1_each_type_comes_back() {
              l = ( \"\" : container = 4294967295 ) }}"
         ));
     }
+    expected.push(
+        "test:names: { cpu_id = 0 }, { data = \"text\", _words_length_2 = 1, words = [ [0] = 7 ], words_length = 2, \
+         _x = 3, x_2 = 4, payload = 5, SIZE = 6, WORDS = 7, VARIABLE = 1 }"
+            .to_owned(),
+    );
     expected.push(
         "test:done: { cpu_id = 0 }, { done = 3, _all_length = 1, all = [ [0] = 7 ] }".to_owned(),
     );

@@ -1,10 +1,16 @@
 //! B1: fields of any type, with any values, and what `babeltrace2` reads of them.
 
+use std::collections::HashSet;
+use std::path::Path;
+use std::process::Command;
+
 use crate::fields::{encode, types};
+use crate::processes::{event, trace_in_ns};
 use crate::support::babeltrace;
 use proptest::prelude::*;
-use usertrace::ctf::{Clock, StreamChannel, StreamOf, TraceInfo, TraceOf, TraceWriter};
-use usertrace::metadata::EventTable;
+use usertrace::ctf::{Clock, StreamChannel, StreamOf, TraceInfo, TraceOf, TraceWriter, Version};
+use usertrace::metadata::{Description, EventTable};
+use usertrace::reader::{Item, Printer, Reader, Selection};
 use usertrace::ring::PayloadLengths;
 use usertrace::writer::Scope;
 use usertrace_sys::uapi::LttClockSync;
@@ -65,4 +71,121 @@ proptest! {
             prop_assert!(line.ends_with(expected.as_str()), "{} is not {}", line, expected);
         }
     }
+}
+
+/// Names that others could be taken for: with underscores, with the endings that lengths of sequences and second fields of
+/// one name have, and words of the languages.
+fn names() -> impl Strategy<Value = String> {
+    prop_oneof![
+        4 => "_{0,3}(x|y|data)(_length)?(_[23])?",
+        1 => "_{1,3}|[0-9_-]{1,2}|(_?_?data_length|struct|int|id|event|timestamp|align|__x_length)",
+    ]
+}
+
+/// Names and values of one line's fields: numbers, and texts of letters.
+fn pairs(line: &str) -> Vec<(&str, &str)> {
+    let (_, fields) = line.rsplit_once("{ ").unwrap();
+    let fields = fields.strip_suffix(" }").unwrap().split(", ");
+    fields
+        .map(|field| field.split_once(" = ").unwrap())
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(120))]
+
+    /// No set of names makes a trace unreadable, and each field is shown by a name of its own, with its value.
+    ///
+    /// Requirements: B1, F1
+    #[test]
+    fn any_set_of_names_is_read(
+        fields in prop::collection::vec((names(), any::<bool>()), 1..9),
+        contexts in prop::collection::vec(names(), 0..4),
+    ) {
+        let kind = |is_sequence: bool| if is_sequence { "c8[]" } else { "u8" };
+        let described: Vec<_> = fields
+            .iter()
+            .map(|(name, is_sequence)| format!("{} {name}", kind(*is_sequence)))
+            .collect();
+        let (mut payload, mut values) = (Vec::new(), Vec::new());
+        for (n, (_, is_sequence)) in (1u8..).zip(&fields) {
+            if *is_sequence {
+                let text = char::from(b'a' + n).to_string().repeat(usize::from(n));
+                values.extend([n.to_string(), format!("\"{text}\"")]);
+                payload.extend(u32::from(n).to_le_bytes());
+                payload.extend(text.bytes());
+            } else {
+                values.push(n.to_string());
+                payload.push(n);
+            }
+        }
+        let contexts: Vec<_> = contexts.iter().map(|name| format!("u8 {name}")).collect();
+        let mut read = Vec::new();
+        for version in [Version::V1_8, Version::V2] {
+            let directory = tempfile::tempdir().unwrap();
+            let [fields, contexts] = [&described, &contexts].map(|lines| lines.join(";"));
+            write_one_event(directory.path(), version, &fields, &contexts, &payload);
+            let babeltrace = match version {
+                Version::V1_8 => Command::new("babeltrace2"),
+                Version::V2 => crate::tools::babeltrace(),
+            };
+            let (line, said) = printed(babeltrace, directory.path());
+            prop_assert_eq!(&said, "", "{}", line);
+            let mut ours = (Vec::new(), Printer::new());
+            let mut reader = Reader::open(&[directory.path().to_owned()], Selection::default()).unwrap();
+            while let Some(item) = reader.next() {
+                match item {
+                    Item::Event(event) => ours.1.event(&mut ours.0, &event),
+                    Item::Lost(_) | Item::Problem(_) => prop_assert!(false, "something is wrong"),
+                }
+            }
+            prop_assert_eq!(String::from_utf8(ours.0).unwrap(), line.clone());
+            let shown: Vec<_> = pairs(line.trim_end()).into_iter().map(|(_, value)| value.to_owned()).collect();
+            prop_assert_eq!(&shown, &values, "{}", line);
+            let names: HashSet<_> = pairs(line.trim_end()).into_iter().map(|(name, _)| name).collect();
+            prop_assert_eq!(names.len(), values.len(), "{}", line);
+            read.push(line);
+        }
+        prop_assert_eq!(&read[0], &read[1]);
+    }
+}
+
+/// A trace of one event, in a channel whose contexts are all 1.
+fn write_one_event(
+    directory: &Path,
+    version: Version,
+    fields: &str,
+    contexts: &str,
+    payload: &[u8],
+) {
+    let of = TraceOf::Process {
+        name: "p".into(),
+        pid: 1,
+    };
+    let mut trace = trace_in_ns(&directory.join("trace"), "t", of);
+    trace.set_version(version);
+    trace.declare(&event(&format!("1 p:e 6 {fields}"))).unwrap();
+    trace.declare_class(Scope::Cpu).unwrap();
+    let mut channel = StreamChannel::new("main", 1);
+    let mut of_contexts = Vec::new();
+    if !contexts.is_empty() {
+        let line = format!("@1 {contexts}");
+        let Ok(Description::Contexts(described)) = Description::parse(line.as_bytes()) else {
+            panic!("{line}");
+        };
+        trace.declare_contexts(Scope::Cpu, &described).unwrap();
+        channel.set_contexts();
+        of_contexts.resize(contexts.split(';').count(), 1);
+    }
+    let mut stream = trace.stream(&channel, StreamOf::Cpu(0)).unwrap();
+    stream.event(1, 1, &of_contexts, payload).unwrap();
+    stream.finish().unwrap();
+}
+
+/// What a `babeltrace2` prints, and what it says besides.
+fn printed(mut babeltrace: Command, directory: &Path) -> (String, String) {
+    let output = babeltrace.arg(directory).output().unwrap();
+    let [stdout, stderr] =
+        [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    (stdout, stderr)
 }
