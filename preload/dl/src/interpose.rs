@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use libc::Lmid_t;
-use usertrace::event;
+use usertrace::event_at;
 
 use crate::{caller, events, next};
 
@@ -71,7 +71,8 @@ unsafe extern "C" fn choose_dlopen(
     if events::dlopen_req::CALLSITE.is_enabled() | events::dlopen::CALLSITE.is_enabled() {
         // SAFETY: the caller's promise.
         let name = unsafe { bytes(name) };
-        event!(
+        event_at!(
+            caller,
             events::dlopen_req,
             text(name),
             flags.cast_unsigned(),
@@ -95,7 +96,8 @@ unsafe extern "C" fn choose_dlmopen(
     if events::dlmopen_req::CALLSITE.is_enabled() | events::dlmopen::CALLSITE.is_enabled() {
         // SAFETY: the caller's promise.
         let name = unsafe { bytes(name) };
-        event!(
+        event_at!(
+            caller,
             events::dlmopen_req,
             namespace,
             text(name),
@@ -109,13 +111,29 @@ unsafe extern "C" fn choose_dlmopen(
     next::statics::dlmopen.address()
 }
 
-unsafe extern "C-unwind" fn watched_dlopen(name: *const c_char, flags: c_int) -> *mut c_void {
+usertrace_next::interpose! {
+    /// Where `dlopen` goes on if its result can be an event.
+    fn watched_dlopen(name: *const c_char, flags: c_int) -> *mut c_void = told_dlopen;
+    /// Where `dlmopen` goes on if its result can be an event.
+    fn watched_dlmopen(namespace: Lmid_t, name: *const c_char, flags: c_int) -> *mut c_void
+        = told_dlmopen;
+    /// `dlclose`, and two events.
+    #[unsafe(no_mangle)]
+    pub fn dlclose(handle: *mut c_void) -> c_int = told_dlclose;
+}
+
+unsafe extern "C-unwind" fn told_dlopen(
+    name: *const c_char,
+    flags: c_int,
+    caller: usize,
+) -> *mut c_void {
     // SAFETY: the caller's promise.
     let handle = unsafe { next::dlopen(name, flags) };
     if events::dlopen::CALLSITE.is_enabled() {
         // SAFETY: the caller's promise; and a handle that was just given.
         let (name, loaded) = unsafe { (bytes(name), Loaded::of(handle)) };
-        event!(
+        event_at!(
+            caller,
             events::dlopen,
             text(name),
             flags.cast_unsigned(),
@@ -127,17 +145,19 @@ unsafe extern "C-unwind" fn watched_dlopen(name: *const c_char, flags: c_int) ->
     handle
 }
 
-unsafe extern "C-unwind" fn watched_dlmopen(
+unsafe extern "C-unwind" fn told_dlmopen(
     namespace: Lmid_t,
     name: *const c_char,
     flags: c_int,
+    caller: usize,
 ) -> *mut c_void {
     // SAFETY: the caller's promise.
     let handle = unsafe { next::dlmopen(namespace, name, flags) };
     if events::dlmopen::CALLSITE.is_enabled() {
         // SAFETY: the caller's promise; and a handle that was just given.
         let (name, loaded) = unsafe { (bytes(name), Loaded::of(handle)) };
-        event!(
+        event_at!(
+            caller,
             events::dlmopen,
             namespace,
             text(name),
@@ -150,16 +170,11 @@ unsafe extern "C-unwind" fn watched_dlmopen(
     handle
 }
 
-/// `dlclose`, and two events.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn dlclose(handle: *mut c_void) -> c_int {
-    event!(events::dlclose_req, handle.addr() as u64);
+unsafe extern "C-unwind" fn told_dlclose(handle: *mut c_void, caller: usize) -> c_int {
+    event_at!(caller, events::dlclose_req, handle.addr() as u64);
     // SAFETY: the caller's promise.
     let result = unsafe { next::dlclose(handle) };
-    event!(events::dlclose, handle.addr() as u64, result);
+    event_at!(caller, events::dlclose, handle.addr() as u64, result);
     result
 }
 

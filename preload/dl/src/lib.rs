@@ -17,6 +17,8 @@
 //! address in its place. The program gets what it would have got without us, and the trace has no `dl:dlopen` for that
 //! `dl:dlopen_req`. In all other cases it is called from here.
 //!
+//! The context `ip` is the address that the call returns to.
+//!
 //! Names and paths are in the events up to the first byte that is not UTF-8.
 
 mod caller;

@@ -7,14 +7,14 @@
 //!
 //! The compiler has each function call `__cyg_profile_func_enter` when it begins, and `__cyg_profile_func_exit` when it
 //! ends. The C library's do nothing; these write the events `function:entry` and `function:exit`, with the address of
-//! the function and that of its call. A program that has these two functions itself goes on calling its own.
+//! the function and that of its call; the context `ip` is an address in the function. A program that has these two functions itself goes on calling its own.
 //!
 //! Nothing here allocates, takes a lock, or uses thread-local storage. As long as no trace wants the events, a function
 //! is a load and a branch.
 
 use std::ffi::c_void;
 
-use usertrace::event;
+use usertrace::event_at;
 
 mod events {
     usertrace_next::events! { "function":
@@ -23,24 +23,23 @@ mod events {
     }
 }
 
-/// Called when a function begins.
-#[unsafe(no_mangle)]
-pub extern "C" fn __cyg_profile_func_enter(function: *mut c_void, call_site: *mut c_void) {
-    event!(
-        events::entry,
-        function.addr() as u64,
-        call_site.addr() as u64
-    );
+usertrace_next::interpose! {
+    /// Called when a function begins.
+    #[unsafe(no_mangle)]
+    pub fn __cyg_profile_func_enter(function: *mut c_void, call_site: *mut c_void) = enter;
+    /// Called when a function ends.
+    #[unsafe(no_mangle)]
+    pub fn __cyg_profile_func_exit(function: *mut c_void, call_site: *mut c_void) = exit;
 }
 
-/// Called when a function ends.
-#[unsafe(no_mangle)]
-pub extern "C" fn __cyg_profile_func_exit(function: *mut c_void, call_site: *mut c_void) {
-    event!(
-        events::exit,
-        function.addr() as u64,
-        call_site.addr() as u64
-    );
+unsafe extern "C-unwind" fn enter(function: *mut c_void, call_site: *mut c_void, caller: usize) {
+    let (function, call_site) = (function.addr() as u64, call_site.addr() as u64);
+    event_at!(caller, events::entry, function, call_site);
+}
+
+unsafe extern "C-unwind" fn exit(function: *mut c_void, call_site: *mut c_void, caller: usize) {
+    let (function, call_site) = (function.addr() as u64, call_site.addr() as u64);
+    event_at!(caller, events::exit, function, call_site);
 }
 
 /// Runs before the program's own constructors and `main`.

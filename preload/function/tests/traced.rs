@@ -5,8 +5,15 @@ use std::process::ExitCode;
 use std::ptr::without_provenance_mut;
 
 use usertrace::fake::Sizes;
-use usertrace_function::{__cyg_profile_func_enter, __cyg_profile_func_exit};
 use usertrace_tests_preload::{Traced, apart};
+
+// Links the library in.
+use usertrace_function as _;
+
+unsafe extern "C" {
+    safe fn __cyg_profile_func_enter(function: *mut c_void, call_site: *mut c_void);
+    safe fn __cyg_profile_func_exit(function: *mut c_void, call_site: *mut c_void);
+}
 
 fn entries_and_exits() {
     let at = without_provenance_mut::<c_void>;

@@ -7,7 +7,8 @@
 //! Each function calls the one that the program would have called, and writes an event of the provider `libc` with
 //! sizes and addresses. An event of `free` comes before the call, all others after it, so that an address is never
 //! allocated again, by another thread, before the trace says that it was freed; a `realloc` that moves is the
-//! exception. `reallocarray` and C23's `free_sized` are events of `realloc` and `free`.
+//! exception. `reallocarray` and C23's `free_sized` are events of `realloc` and `free`. The context `ip` is the address that
+//! the program's call returns to.
 //!
 //! Other allocators may be preloaded, too. One behind this library gets the calls that are events here; of one before
 //! it no event tells, as nothing of it comes here.
@@ -19,6 +20,8 @@
 mod events;
 pub mod interpose;
 mod next;
+pub mod other_names;
+mod told;
 
 /// Runs before the program's own constructors and `main`.
 #[used]

@@ -37,6 +37,9 @@ pub struct Next {
 unsafe impl Sync for Next {}
 
 impl Next {
+    /// Where in it is whom to call, for functions that are nothing but a jump there.
+    pub const ADDRESS: usize = std::mem::offset_of!(Self, address);
+
     /// Made by [`next!`](crate::next!).
     #[doc(hidden)]
     #[must_use]

@@ -1,5 +1,65 @@
 //! How functions and events are declared.
 
+/// Defines functions that stand in front of others: `interpose! { pub fn NAME(…) -> … = FUNCTION; … }`.
+///
+/// `FUNCTION` is called in place of `NAME`, with one argument more: the address that the call returns to, which says who
+/// called. The compiler has no stable way to ask for that, so that a jump with it is all that `NAME` is. The stack is as
+/// the caller left it; unwinding and backtraces work as without it.
+#[macro_export]
+macro_rules! interpose {
+    ($(
+        $(#[$attribute:meta])*
+        $visibility:vis fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? = $told:path;
+    )*) => {$(
+        $(#[$attribute])*
+        ///
+        /// # Safety
+        /// As the function's that it stands in front of.
+        #[unsafe(naked)]
+        $visibility unsafe extern "C-unwind" fn $name($($argument: $type),*) $(-> $result)? {
+            // The function that is told has the type of this one, and the address as its last argument.
+            const _: unsafe extern "C-unwind" fn($($type,)* usize) $(-> $result)? = $told;
+            #[cfg(target_arch = "x86_64")]
+            ::core::arch::naked_asm!(
+                ::core::concat!("mov ", $crate::interpose!(@register $($argument)*), ", [rsp]"),
+                "jmp {told}",
+                told = sym $told,
+            );
+            #[cfg(target_arch = "aarch64")]
+            ::core::arch::naked_asm!(
+                ::core::concat!("mov ", $crate::interpose!(@register $($argument)*), ", x30"),
+                "b {told}",
+                told = sym $told,
+            );
+        }
+    )*};
+    // The register of the argument behind these.
+    (@register $a:ident) => { $crate::register!("rsi", "x1") };
+    (@register $a:ident $b:ident) => { $crate::register!("rdx", "x2") };
+    (@register $a:ident $b:ident $c:ident) => { $crate::register!("rcx", "x3") };
+    (@register $a:ident $b:ident $c:ident $d:ident) => { $crate::register!("r8", "x4") };
+}
+
+/// The register of an argument, as the processor calls it.
+#[doc(hidden)]
+#[cfg(target_arch = "x86_64")]
+#[macro_export]
+macro_rules! register {
+    ($x86_64:literal, $aarch64:literal) => {
+        $x86_64
+    };
+}
+
+/// The register of an argument, as the processor calls it.
+#[doc(hidden)]
+#[cfg(target_arch = "aarch64")]
+#[macro_export]
+macro_rules! register {
+    ($x86_64:literal, $aarch64:literal) => {
+        $aarch64
+    };
+}
+
 /// Declares functions of other libraries; `NAME(…)` calls one, and `ALL` has all of them.
 ///
 /// A function is looked for in the libraries behind the caller's; with `from First`, where the program finds it.

@@ -1,7 +1,8 @@
 //! The functions that stand in front of the C library's.
 //!
 //! What happens with a trace is in a function of its own, behind one branch, so that without one nothing is saved
-//! across the call, and the function ends in a jump to the next one.
+//! across the call, and the function ends in a jump to the next one. `caller` is the address that the program's call
+//! returns to.
 
 use std::ffi::{c_int, c_void};
 
@@ -9,7 +10,7 @@ use libc::{
     clockid_t, pthread_attr_t, pthread_cond_t, pthread_mutex_t, pthread_rwlock_t, pthread_t,
     timespec,
 };
-use usertrace::event;
+use usertrace::event_at;
 
 use crate::events;
 use crate::next::{self, Start};
@@ -27,90 +28,109 @@ macro_rules! enabled {
 macro_rules! waits {
     ($(
         $function:ident($($address:ident: $pointer:ty),*; $($argument:ident: $type:ty),*) $before:ident, $after:ident;
-    )*) => {$(
-        #[doc = concat!("`", stringify!($function), "`, and two events.")]
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C-unwind" fn $function($($address: $pointer,)* $($argument: $type),*) -> c_int {
-            #[inline(never)]
-            unsafe extern "C-unwind" fn traced($($address: $pointer,)* $($argument: $type),*) -> c_int {
-                event!(events::$before, $($address.addr() as u64,)* thread());
-                // SAFETY: the caller's promise.
-                let result = unsafe { next::$function($($address,)* $($argument),*) };
-                event!(events::$after, $($address.addr() as u64,)* thread(), result);
-                result
-            }
+    )*) => {
+        usertrace_next::interpose! {$(
+            #[doc = concat!("`", stringify!($function), "`, and two events.")]
+            #[unsafe(no_mangle)]
+            pub fn $function($($address: $pointer,)* $($argument: $type),*) -> c_int = waits::$function;
+        )*}
 
-            if enabled!($before, $after) {
-                // SAFETY: the caller's promise.
-                unsafe { traced($($address,)* $($argument),*) }
-            } else {
-                // SAFETY: the caller's promise.
-                unsafe { next::$function($($address,)* $($argument),*) }
-            }
+        mod waits {
+            use super::*;
+
+            $(pub(super) unsafe extern "C-unwind" fn $function(
+                $($address: $pointer,)* $($argument: $type,)* caller: usize,
+            ) -> c_int {
+                #[inline(never)]
+                unsafe extern "C-unwind" fn traced(
+                    $($address: $pointer,)* $($argument: $type,)* caller: usize,
+                ) -> c_int {
+                    event_at!(caller, events::$before, $($address.addr() as u64,)* thread());
+                    // SAFETY: the caller's promise.
+                    let result = unsafe { next::$function($($address,)* $($argument),*) };
+                    event_at!(caller, events::$after, $($address.addr() as u64,)* thread(), result);
+                    result
+                }
+
+                if enabled!($before, $after) {
+                    // SAFETY: the caller's promise.
+                    unsafe { traced($($address,)* $($argument,)* caller) }
+                } else {
+                    // SAFETY: the caller's promise.
+                    unsafe { next::$function($($address,)* $($argument),*) }
+                }
+            })*
         }
-    )*};
+    };
 }
 
 /// A function with an event with its result after it.
 macro_rules! tries {
-    ($($function:ident($address:ident: $pointer:ty) $after:ident;)*) => {$(
-        #[doc = concat!("`", stringify!($function), "`, and an event.")]
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C-unwind" fn $function($address: $pointer) -> c_int {
-            #[inline(never)]
-            unsafe extern "C-unwind" fn traced($address: $pointer) -> c_int {
-                // SAFETY: the caller's promise.
-                let result = unsafe { next::$function($address) };
-                event!(events::$after, $address.addr() as u64, thread(), result);
-                result
-            }
+    ($($function:ident($address:ident: $pointer:ty) $after:ident;)*) => {
+        usertrace_next::interpose! {$(
+            #[doc = concat!("`", stringify!($function), "`, and an event.")]
+            #[unsafe(no_mangle)]
+            pub fn $function($address: $pointer) -> c_int = tries::$function;
+        )*}
 
-            if events::$after::CALLSITE.is_enabled() {
-                // SAFETY: the caller's promise.
-                unsafe { traced($address) }
-            } else {
-                // SAFETY: the caller's promise.
-                unsafe { next::$function($address) }
-            }
+        mod tries {
+            use super::*;
+
+            $(pub(super) unsafe extern "C-unwind" fn $function($address: $pointer, caller: usize) -> c_int {
+                #[inline(never)]
+                unsafe extern "C-unwind" fn traced($address: $pointer, caller: usize) -> c_int {
+                    // SAFETY: the caller's promise.
+                    let result = unsafe { next::$function($address) };
+                    event_at!(caller, events::$after, $address.addr() as u64, thread(), result);
+                    result
+                }
+
+                if events::$after::CALLSITE.is_enabled() {
+                    // SAFETY: the caller's promise.
+                    unsafe { traced($address, caller) }
+                } else {
+                    // SAFETY: the caller's promise.
+                    unsafe { next::$function($address) }
+                }
+            })*
         }
-    )*};
+    };
 }
 
 /// A function with an event before it, and one more if it fails. What is at the address may be gone after it.
 macro_rules! gives {
-    ($($function:ident($address:ident: $pointer:ty) $before:ident, $failed:ident;)*) => {$(
-        #[doc = concat!("`", stringify!($function), "`, and an event.")]
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C-unwind" fn $function($address: $pointer) -> c_int {
-            #[inline(never)]
-            unsafe extern "C-unwind" fn traced($address: $pointer) -> c_int {
-                event!(events::$before, $address.addr() as u64, thread());
-                // SAFETY: the caller's promise.
-                let result = unsafe { next::$function($address) };
-                if result != 0 {
-                    event!(events::$failed, $address.addr() as u64, thread(), result);
-                }
-                result
-            }
+    ($($function:ident($address:ident: $pointer:ty) $before:ident, $failed:ident;)*) => {
+        usertrace_next::interpose! {$(
+            #[doc = concat!("`", stringify!($function), "`, and an event.")]
+            #[unsafe(no_mangle)]
+            pub fn $function($address: $pointer) -> c_int = gives::$function;
+        )*}
 
-            if enabled!($before, $failed) {
-                // SAFETY: the caller's promise.
-                unsafe { traced($address) }
-            } else {
-                // SAFETY: the caller's promise.
-                unsafe { next::$function($address) }
-            }
+        mod gives {
+            use super::*;
+
+            $(pub(super) unsafe extern "C-unwind" fn $function($address: $pointer, caller: usize) -> c_int {
+                #[inline(never)]
+                unsafe extern "C-unwind" fn traced($address: $pointer, caller: usize) -> c_int {
+                    event_at!(caller, events::$before, $address.addr() as u64, thread());
+                    // SAFETY: the caller's promise.
+                    let result = unsafe { next::$function($address) };
+                    if result != 0 {
+                        event_at!(caller, events::$failed, $address.addr() as u64, thread(), result);
+                    }
+                    result
+                }
+
+                if enabled!($before, $failed) {
+                    // SAFETY: the caller's promise.
+                    unsafe { traced($address, caller) }
+                } else {
+                    // SAFETY: the caller's promise.
+                    unsafe { next::$function($address) }
+                }
+            })*
         }
-    )*};
+    };
 }
 
 waits! {
@@ -150,16 +170,26 @@ gives! {
     pthread_cond_broadcast(cond: *mut pthread_cond_t) cond_broadcast, cond_broadcast_failed;
 }
 
-/// `pthread_create`, and an event; and two of the new thread, if a trace wants those now.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn pthread_create(
+usertrace_next::interpose! {
+    /// `pthread_create`, and an event; and two of the new thread, if a trace wants those now.
+    #[unsafe(no_mangle)]
+    pub fn pthread_create(
+        created: *mut pthread_t,
+        attr: *const pthread_attr_t,
+        start: Start,
+        arg: *mut c_void
+    ) -> c_int = told_create;
+    /// `pthread_join`, and two events.
+    #[unsafe(no_mangle)]
+    pub fn pthread_join(joined: pthread_t, result_of: *mut *mut c_void) -> c_int = told_join;
+}
+
+unsafe extern "C-unwind" fn told_create(
     created: *mut pthread_t,
     attr: *const pthread_attr_t,
     start: Start,
     arg: *mut c_void,
+    caller: usize,
 ) -> c_int {
     let result = if enabled!(start, end) {
         // SAFETY: the caller's promise.
@@ -171,7 +201,8 @@ pub unsafe extern "C-unwind" fn pthread_create(
     if events::create::CALLSITE.is_enabled() {
         // SAFETY: the call went well, so it was written to.
         let created = if result == 0 { unsafe { *created } } else { 0 };
-        event!(
+        event_at!(
+            caller,
             events::create,
             created,
             start as usize as u64,
@@ -182,18 +213,14 @@ pub unsafe extern "C-unwind" fn pthread_create(
     result
 }
 
-/// `pthread_join`, and two events.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn pthread_join(
+unsafe extern "C-unwind" fn told_join(
     joined: pthread_t,
     result_of: *mut *mut c_void,
+    caller: usize,
 ) -> c_int {
-    event!(events::join_req, joined, thread());
+    event_at!(caller, events::join_req, joined, thread());
     // SAFETY: the caller's promise.
     let result = unsafe { next::pthread_join(joined, result_of) };
-    event!(events::join_done, joined, thread(), result);
+    event_at!(caller, events::join_done, joined, thread(), result);
     result
 }

@@ -16,6 +16,8 @@
 //!   being cancelled. The thread may begin before `create` says that it was made. Destructors of thread-specific data may
 //!   still run after `end`. Threads that were there before a trace wanted these two have neither, and so has the first one.
 //!
+//! The context `ip` is the address that the program's call returns to; of `start` and `end`, that of the routine.
+//!
 //! A condition's wait gives the mutex away, and has it again at the end, without events of the mutex's own.
 //!
 //! What the C library and the dynamic linker lock themselves is not seen, as they do not call their functions by name;

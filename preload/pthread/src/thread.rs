@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use libc::{pthread_attr_t, pthread_key_t, pthread_t};
-use usertrace::event;
+use usertrace::event_at;
 
 use crate::events;
 use crate::next::{self, Start};
@@ -67,14 +67,16 @@ extern "C-unwind" fn begin(beginning: *mut c_void) -> *mut c_void {
         libc::free(beginning);
         own
     };
-    event!(events::start, thread(), start as usize as u64);
+    // Both events are in the place of the routine, which nothing of the program's calls.
+    let routine = start as usize;
+    event_at!(routine, events::start, thread(), routine as u64);
     if let Some(key) = KEY.load(Ordering::Relaxed).checked_sub(1) {
-        // SAFETY: the key stays. The value only says that there is one.
-        unsafe { libc::pthread_setspecific(key, std::ptr::without_provenance(1)) };
+        // SAFETY: the key stays. A routine is not at 0, which would be no value.
+        unsafe { libc::pthread_setspecific(key, std::ptr::without_provenance(routine)) };
     }
     start(arg)
 }
 
-extern "C" fn end(_: *mut c_void) {
-    event!(events::end, thread());
+extern "C" fn end(routine: *mut c_void) {
+    event_at!(routine.addr(), events::end, thread());
 }

@@ -29,6 +29,15 @@ pub fn here(callsite: &Callsite, mask: u32) {
     note(callsite, ip);
 }
 
+/// Notes the address that an event is said to be at, if the event's mask says so.
+#[doc(hidden)]
+#[inline(always)]
+pub fn here_at(callsite: &Callsite, mask: u32, ip: usize) {
+    if mask & HERE != 0 {
+        note(callsite, ip);
+    }
+}
+
 /// Notes the address of an event that is about to be written.
 #[doc(hidden)]
 #[cold]

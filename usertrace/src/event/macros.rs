@@ -112,6 +112,21 @@ macro_rules! event {
     };
 }
 
+/// Writes an event as [`event!`](crate::event!) does, on behalf of the code at an address: the context `ip` has that, rather
+/// than the address of the macro. This is for functions that stand in front of others, whose callers the events are about.
+#[macro_export]
+macro_rules! event_at {
+    ($ip:expr, $($module:ident)::+ $(, $argument:expr)* $(,)?) => {
+        match $($module)::+::CALLSITE.wanted() {
+            0 => $crate::event::Outcome::Off,
+            mask => {
+                $crate::event::here_at(&$($module)::+::CALLSITE, mask, $ip);
+                $($module)::+::record($($argument),*)
+            }
+        }
+    };
+}
+
 /// Declares an event in the place where it is written, and writes it: a provider, a name, a format, and the fields with
 /// their values. Its value is an [`Outcome`](crate::event::Outcome).
 ///

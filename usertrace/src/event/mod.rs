@@ -76,7 +76,7 @@ pub use self::declare::{BadDescription, declare, register, unregister};
 pub(crate) use self::describe::encoded;
 pub use self::describe::{DescribedField, Description, Kind, Label, unraw};
 pub use self::field::{Buffer, Field, Payload, Room, Short};
-pub use self::here::{here, note};
+pub use self::here::{here, here_at, note};
 pub use self::number::{Be, Hex, Number};
 pub use self::record::{Outcome, record, record_parts, record_variable, record_words};
 pub use self::section::Entry;

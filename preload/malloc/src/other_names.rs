@@ -1,0 +1,90 @@
+//! Functions that are `realloc` and `free` by other names. They jump to the program's own, with the stack as the caller
+//! left it: so these return to the caller, and know it by that.
+
+use std::arch::naked_asm;
+use std::ffi::c_void;
+
+use usertrace_next::Next;
+
+use crate::next::first::statics;
+
+/// `reallocarray`, by the program's `realloc`, as the C library has it: whoever replaces that need not know of this
+/// one. But some do, and their own would come to no event.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn reallocarray(
+    in_ptr: *mut c_void,
+    nmemb: usize,
+    size: usize,
+) -> *mut c_void {
+    #[cfg(target_arch = "x86_64")]
+    naked_asm!(
+        "mov rax, rdx",
+        "mul rsi",
+        "jo 2f",
+        "mov rsi, rax",
+        "jmp [rip + {realloc} + {address}]",
+        "2: jmp {too_long}",
+        realloc = sym statics::realloc,
+        address = const Next::ADDRESS,
+        too_long = sym too_long,
+    );
+    #[cfg(target_arch = "aarch64")]
+    naked_asm!(
+        "umulh x3, x1, x2",
+        "cbnz x3, 2f",
+        "mul x1, x1, x2",
+        "adrp x16, {realloc}",
+        "add x16, x16, :lo12:{realloc}",
+        "ldr x16, [x16, #{address}]",
+        "br x16",
+        "2: b {too_long}",
+        realloc = sym statics::realloc,
+        address = const Next::ADDRESS,
+        too_long = sym too_long,
+    );
+}
+
+/// There is no such product of sizes.
+unsafe extern "C-unwind" fn too_long() -> *mut c_void {
+    // SAFETY: a thread's own number.
+    unsafe { *libc::__errno_location() = libc::ENOMEM };
+    std::ptr::null_mut()
+}
+
+/// Functions that C23 defines by `free`, whose first argument is theirs.
+macro_rules! by_free {
+    ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
+        #[doc = concat!("`", stringify!($name), "`, by the program's `free`.")]
+        ///
+        /// # Safety
+        /// As the C library's.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name($($argument: $type),*) {
+            #[cfg(target_arch = "x86_64")]
+            naked_asm!(
+                "jmp [rip + {free} + {address}]",
+                free = sym statics::free,
+                address = const Next::ADDRESS,
+            );
+            #[cfg(target_arch = "aarch64")]
+            naked_asm!(
+                "adrp x16, {free}",
+                "add x16, x16, :lo12:{free}",
+                "ldr x16, [x16, #{address}]",
+                "br x16",
+                free = sym statics::free,
+                address = const Next::ADDRESS,
+            );
+        }
+    )*};
+}
+
+by_free! {
+    free_sized(ptr: *mut c_void, size: usize);
+    free_aligned_sized(ptr: *mut c_void, alignment: usize, size: usize);
+}
