@@ -763,6 +763,87 @@ fn libraries_are_preloaded() {
     }
 }
 
+/// A static program, one of another C library, one for a smaller machine, one with more rights, and a script that one of
+/// them runs: each is named before it runs, with the reason, and the end gives no advice that misleads.
+///
+/// Requirements: F2
+#[test]
+fn what_cannot_be_preloaded_into_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let compile = |name: &str, options: &[&str]| {
+        fs::write(path("program.c"), "int main(void) { return 3; }\n").unwrap();
+        let mut command = Command::new("cc");
+        command
+            .arg(path("program.c"))
+            .args(options)
+            .arg("-o")
+            .arg(path(name));
+        assert!(command.status().unwrap().success());
+    };
+    compile("static", &["-static"]);
+    compile("static-pie", &["-static-pie"]);
+    compile("musl", &["-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1"]);
+    compile("dynamic", &[]);
+    let mut small = fs::read(path("static")).unwrap();
+    small[4] = 1; // ELFCLASS32
+    small[18] = 3; // EM_386
+    fs::write(path("small"), small).unwrap();
+    fs::write(
+        path("script"),
+        format!("#! {} x\n", path("static").display()),
+    )
+    .unwrap();
+    fs::copy(path("dynamic"), path("privileged")).unwrap();
+    let mut expected = vec![
+        ("static", "static", "it is linked statically"),
+        ("static-pie", "static-pie", "it is linked statically"),
+        (
+            "musl",
+            "musl",
+            "its dynamic linker is \"/lib/ld-musl-x86_64.so.1\"",
+        ),
+        ("small", "small", "it is a program for i386 of 32 bits"),
+        ("script", "static", "it is linked statically"),
+        ("dynamic", "", ""),
+    ];
+    // Others may not give it away.
+    if std::os::unix::fs::chown(path("privileged"), Some(65534), None).is_ok() {
+        expected.push(("privileged", "privileged", "it has the set-user-ID bit"));
+    }
+    for (name, named, reason) in expected {
+        let mode = if name == "privileged" { 0o4755 } else { 0o755 };
+        fs::set_permissions(path(name), Permissions::from_mode(mode)).unwrap();
+        for (_, library) in LIBRARIES {
+            fs::write(path(library), "").unwrap();
+        }
+        let output = Command::new(env!("CARGO_BIN_EXE_usertrace"))
+            .args(["record", "--malloc", "-o"])
+            .arg(path(&format!("{name}.trace")))
+            .arg("--")
+            .arg(path(name))
+            .env("USERTRACE_PRELOAD_DIR", directory.path())
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let said = stderr
+            .lines()
+            .find(|line| line.starts_with("usertrace: cannot "));
+        match reason {
+            "" => assert!(
+                said.is_none_or(|line| !line.contains("preload")),
+                "{stderr}"
+            ),
+            _ => {
+                let said = said.unwrap_or_else(|| panic!("{name}: {stderr}"));
+                let program = format!("{:?}: {reason}", path(named));
+                assert!(said.contains(&program), "{said}");
+                assert!(!stderr.contains("are there tracepoints"), "{stderr}");
+            }
+        }
+    }
+}
+
 #[test]
 fn every_command_has_help_with_its_exit_statuses() {
     for command in [

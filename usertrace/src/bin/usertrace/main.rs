@@ -16,6 +16,7 @@ mod kernel_commands;
 mod limits;
 mod list;
 mod notify;
+mod obstacle;
 mod output;
 mod preload;
 mod progress;

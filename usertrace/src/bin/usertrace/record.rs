@@ -12,6 +12,7 @@ use usertrace::consumer::{
 use usertrace::ctf::Version;
 
 use crate::limits::{self, Limits};
+use crate::obstacle;
 use crate::output::{self, Totals};
 use crate::preload::{Preload, Wanted};
 use crate::progress::Progress;
@@ -162,12 +163,16 @@ impl Args {
             limits: self.limits.into(),
         };
         // Only if nobody asked for a place where the kernel's are: then that is what is wrong.
-        // One that this user may not use is one nevertheless: programs trace into the kernel's buffers then.
-        let fallback = options.root == Path::new(CONTROL_FS)
-            && matches!(
-                ControlFs::open(&options.root),
-                Err(ControlFsError::Missing(_))
-            );
+        let fallback =
+            options.root == Path::new(CONTROL_FS) && ControlFs::open(&options.root).is_err();
+        // It runs nevertheless: what it starts may be traced.
+        let program = options.program.first();
+        let obstacle = program
+            .filter(|_| fallback || preload.is_some())
+            .and_then(|program| obstacle::of(program, preload.is_some()));
+        if let Some(obstacle) = &obstacle {
+            output::say(obstacle);
+        }
         // A program has the terminal to itself.
         let shows = !self.summary.quiet && options.program.is_empty();
         let mut progress = shows.then(Progress::new);
@@ -208,7 +213,7 @@ impl Args {
         if !self.summary.quiet {
             output::report(summary(&recording));
             let has_none = recording.session.processes.is_empty() && recording.incomplete == 0;
-            if has_program && has_none {
+            if has_program && has_none && obstacle.is_none() {
                 output::say(
                     "nobody wrote an event: are there tracepoints in the program, and does -e name them? --malloc, \
                      --pthread, --dl and --function make events of what programs do that have none",
