@@ -239,8 +239,7 @@ pub fn close() -> Result<(), CloseError> {
     Ok(())
 }
 
-/// Opens it if the environment asks for it. It is quiet if that cannot be done: a controller that finds none says so. What
-/// nobody can mean, it says once.
+/// Opens it if the environment asks for it. It is quiet if that cannot be done: a controller that finds none says so.
 pub(crate) fn start_as_asked() {
     static ONCE: AtomicBool = AtomicBool::new(false);
     if ONCE.swap(true, Ordering::Relaxed) {
@@ -251,27 +250,9 @@ pub(crate) fn start_as_asked() {
         env::Asked::Control(mode) => {
             let _ = start(mode);
         }
-        // Once in a process, whatever copies of this crate it has.
-        env::Asked::Unknown(text) => {
-            if shared().said.swap(1, Ordering::Relaxed) == 0 {
-                say_unknown(text);
-            }
-        }
+        // That is said with all else that is wrong with the environment.
+        env::Asked::Unknown(_) => {}
     }
-}
-
-fn say_unknown(text: &[u8]) {
-    let mut room = [0; 256];
-    let mut line = answer::Text::new(&mut room);
-    let value = text.escape_ascii();
-    let say = "usertrace: no control channel, as USERTRACE_CONTROL is not thread, signal, or signal:N of a signal that can \
-               be handled";
-    if line.push(format_args!("{say}: {value}\n")).is_err() {
-        let _ = line.push(format_args!("{say}\n"));
-    }
-    let line = line.bytes();
-    // SAFETY: there are so many bytes. If it cannot be written, nobody wants to read it.
-    let _ = unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
 }
 
 /// Serves what controllers ask for, also what a signal handler cannot do. Does nothing where there is no channel. Not to be

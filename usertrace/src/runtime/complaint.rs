@@ -1,8 +1,174 @@
-//! One line on standard error, for what a user must learn although the program says nothing of it.
+//! What is wrong with the variables of the environment, for people: in a line on standard error for each, and in the log
+//! beside the traces.
+//!
+//! This runs inside of other people's programs, before `main`. So it is one `write`, which neither waits nor raises
+//! `SIGPIPE`; and it is said once for all processes that a process starts: `USERTRACE_QUIET` is set then, which leaves the
+//! log only. Processes of one group whose traces are in one directory say it once, too.
 
-/// Says it. By one `write`, so that lines of several processes do not mix.
-pub(super) fn say(what: &str) {
-    let line = format!("usertrace: {}\n", crate::printable::printable(what));
-    // SAFETY: the kernel reads the line. If standard error is closed or full, nobody is to be told.
-    unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::env::{self, Backend, Bad, Quoted};
+use super::shared::shared;
+use super::signals::HeldBack;
+use super::status::{NoFallback, Status};
+
+/// What a pipe takes at once, or not at all.
+const MAX: usize = libc::PIPE_BUF;
+
+/// Says what is wrong with the environment, if it was not said. Not to be called from a signal handler.
+pub(super) fn of_environment(status: Status) {
+    static ONCE: AtomicBool = AtomicBool::new(false);
+    if ONCE.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let mut complaints = Vec::new();
+    let settings = env::settings_or(|bad| complaints.push(bad));
+    let falls_back = match settings.backend {
+        Backend::Fast | Backend::Auto => true,
+        Backend::Unset | Backend::Unknown => settings.fast.output.is_some(),
+        Backend::Kernel | Backend::Off | Backend::Secure => false,
+    };
+    complaints.retain(|bad| falls_back || !bad.is_of_fallback());
+    let mut lines: Vec<_> = complaints.iter().map(Bad::to_string).collect();
+    lines.extend(of_status(status));
+    // Once in a process, whatever copies of this crate it has.
+    if lines.is_empty() || shared().said.swap(1, Ordering::Relaxed) != 0 {
+        return;
+    }
+    let is_new = !falls_back || log::append(&settings.fast, &lines);
+    if is_new && !env::is_quiet() {
+        say(&lines);
+        // SAFETY: texts that end with NUL. This runs before `main`, or where the program says that it may.
+        unsafe { libc::setenv(c"USERTRACE_QUIET".as_ptr(), c"1".as_ptr(), 1) };
+    }
+}
+
+/// What keeps the fallback from tracing, if a variable says it.
+fn of_status(status: Status) -> Option<String> {
+    let Status::NoFallback(why) = status else {
+        return None;
+    };
+    let what = match why {
+        NoFallback::Sizes => {
+            return Some(
+                "cannot use USERTRACE_SUBBUF_SIZE or USERTRACE_SUBBUF_COUNT: they are powers of two, at least 4096 bytes \
+                 and 2 sub-buffers (this program is not traced)"
+                    .to_owned(),
+            );
+        }
+        NoFallback::Filter(word) => format!("USERTRACE_FILTER {}: it is no pattern", Quoted(word)),
+        NoFallback::Context(name) => {
+            format!("USERTRACE_CONTEXTS {}: it is no context", Quoted(name))
+        }
+        _ => return None,
+    };
+    Some(format!(
+        "cannot use {what}, or there are too many (this program is not traced)"
+    ))
+}
+
+/// Says that the traces could not be written, at the end of the program.
+#[cfg(feature = "fast")]
+pub(super) fn of_output(directory: &std::path::Path, error: &std::io::Error) {
+    let directory = crate::printable::printable(&directory.to_string_lossy());
+    say(&[format!("cannot write traces to \"{directory}\": {error}")]);
+}
+
+/// Writes lines to standard error, if that takes them at once: the program neither waits for a reader nor dies of one
+/// that has gone.
+fn say(lines: &[String]) {
+    let mut text = String::new();
+    for line in lines {
+        let _ = writeln!(text, "usertrace: {line}");
+    }
+    let bytes = &text.as_bytes()[..text.len().min(MAX)];
+    let _held = HeldBack::new();
+    // SAFETY: memory of this function, and numbers.
+    unsafe {
+        let mut ready = libc::pollfd {
+            fd: libc::STDERR_FILENO,
+            events: libc::POLLOUT,
+            revents: 0,
+        };
+        if libc::poll(&raw mut ready, 1, 0) != 1 || ready.revents != libc::POLLOUT {
+            return;
+        }
+        let mut pending: libc::sigset_t = std::mem::zeroed();
+        libc::sigpending(&raw mut pending);
+        let was_pending = libc::sigismember(&raw const pending, libc::SIGPIPE) == 1;
+        let written = libc::write(libc::STDERR_FILENO, bytes.as_ptr().cast(), bytes.len());
+        // The reader went in between: the signal is ours, and is held back as yet.
+        if written < 0 && !was_pending {
+            let mut pipe: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut pipe);
+            libc::sigaddset(&raw mut pipe, libc::SIGPIPE);
+            let now = libc::timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
+            libc::sigtimedwait(&raw const pipe, std::ptr::null_mut(), &raw const now);
+        }
+    }
+}
+
+#[cfg(feature = "fast")]
+mod log {
+    use std::fs::{self, DirBuilder, OpenOptions};
+    use std::io::Write as _;
+    use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+    use std::path::Path;
+
+    use super::super::env;
+    use super::super::fast::{LOG, date, directory};
+
+    /// Of a longer log, it is not looked whether it has a line.
+    const LONGEST: u64 = 1 << 20;
+
+    /// Appends lines to the log beside the traces, unless a process of this group did it, and says whether that is so. If
+    /// there is no such directory, the lines are new.
+    pub(super) fn append(settings: &env::Fast, lines: &[String]) -> bool {
+        directory(settings).is_none_or(|directory| append_to(&directory, lines).unwrap_or(true))
+    }
+
+    fn append_to(directory: &Path, lines: &[String]) -> std::io::Result<bool> {
+        // As the daemons make it: for this user only.
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)?;
+        let path = directory.join(LOG);
+        let is_short = fs::metadata(&path).is_ok_and(|log| log.len() <= LONGEST);
+        let before = if is_short {
+            fs::read_to_string(&path)?
+        } else {
+            String::new()
+        };
+        // SAFETY: no memory is involved.
+        let group = unsafe { libc::getpgrp() };
+        let ends = lines
+            .iter()
+            .map(|line| format!("of group {group}: {line}\n"));
+        let new: Vec<_> = ends.filter(|end| !before.contains(end.as_str())).collect();
+        let (date, pid) = (date(), std::process::id());
+        let text: String = new
+            .iter()
+            .map(|end| format!("{date} usertrace: process {pid} {end}"))
+            .collect();
+        let mut log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(path)?;
+        log.write_all(text.as_bytes())?;
+        Ok(!new.is_empty())
+    }
+}
+
+#[cfg(not(feature = "fast"))]
+mod log {
+    /// There is no fallback, and no directory of its traces.
+    pub(super) fn append(_: &super::super::env::Fast, _: &[String]) -> bool {
+        true
+    }
 }

@@ -1,6 +1,7 @@
 //! What the environment asks for.
 
 use std::ffi::CStr;
+use std::fmt;
 
 use crate::control::Mode as Control;
 use crate::writer::Prefault;
@@ -26,11 +27,10 @@ pub(crate) enum Asked {
 
 /// `USERTRACE_CONTROL`
 pub(crate) fn control() -> Asked {
-    // SAFETY: a constant of the process.
-    if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
+    if is_secure() {
         return Asked::Nothing;
     }
-    variable(c"USERTRACE_CONTROL").map_or(Asked::Nothing, parse_control)
+    variable(CONTROL).map_or(Asked::Nothing, parse_control)
 }
 
 fn parse_control(text: &'static [u8]) -> Asked {
@@ -52,12 +52,6 @@ fn variable(name: &CStr) -> Option<&'static [u8]> {
         let value = libc::getenv(name.as_ptr());
         (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes())
     }
-}
-
-/// `USERTRACE_QUIET=1`: nothing is said on standard error.
-#[cfg(feature = "fast")]
-pub(super) fn is_quiet() -> bool {
-    variable(c"USERTRACE_QUIET") == Some(b"1")
 }
 
 /// `USERTRACE_BACKEND`
@@ -145,62 +139,228 @@ impl Fast {
     };
 }
 
-/// What it says, or the defaults in a program that was given more rights than whoever set the environment has.
-pub(super) fn settings() -> Settings {
-    // SAFETY: a constant of the process.
-    if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
-        return Settings {
-            backend: Backend::Secure,
-            ..parse(|_| None)
-        };
-    }
-    parse(variable)
+/// A value that is none of its variable's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bad {
+    variable: &'static CStr,
+    value: &'static [u8],
+    /// What there is.
+    expected: &'static str,
+    /// What is done in its place.
+    instead: &'static str,
 }
 
-fn parse(variable: impl Fn(&CStr) -> Option<&'static [u8]>) -> Settings {
-    let filled = |name: &CStr| variable(name).filter(|value| !value.is_empty());
-    let fast = Fast::DEFAULT;
+impl Bad {
+    /// It matters only to the fallback.
+    pub(super) fn is_of_fallback(&self) -> bool {
+        ![BACKEND, SIGNAL, CONTROL].contains(&self.variable)
+    }
+}
+
+impl fmt::Display for Bad {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "cannot use {} {}: it is not {} ({})",
+            self.variable.to_bytes().escape_ascii(),
+            Quoted(self.value),
+            self.expected,
+            self.instead
+        )
+    }
+}
+
+/// A value, or its beginning, for people.
+pub(super) struct Quoted(pub(super) &'static [u8]);
+
+impl fmt::Display for Quoted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        /// So few that all lines that there can be fit into a pipe at once.
+        const MAX: usize = 40;
+        match self.0.split_at_checked(MAX) {
+            Some((start, [_, ..])) => write!(f, "\"{}...\"", start.escape_ascii()),
+            _ => write!(f, "\"{}\"", self.0.escape_ascii()),
+        }
+    }
+}
+
+const BACKEND: &CStr = c"USERTRACE_BACKEND";
+const SIGNAL: &CStr = c"USERTRACE_SIGNAL";
+const CONTROL: &CStr = c"USERTRACE_CONTROL";
+
+/// What it says, or the defaults in a program that was given more rights than whoever set the environment has.
+pub(super) fn settings() -> Settings {
+    settings_or(|_| {})
+}
+
+/// The same; calls `complain` for each value for which there is a default.
+pub(super) fn settings_or(mut complain: impl FnMut(Bad)) -> Settings {
+    if is_secure() {
+        return Settings {
+            backend: Backend::Secure,
+            ..parse(|_| None, &mut |_| {})
+        };
+    }
+    if let Asked::Unknown(value) = control() {
+        complain(Bad {
+            variable: CONTROL,
+            value,
+            expected: "thread, signal, or signal:N of a signal that can be handled",
+            instead: "there is no control channel",
+        });
+    }
+    parse(variable, &mut complain)
+}
+
+/// `USERTRACE_QUIET`: nothing is said on standard error.
+pub(super) fn is_quiet() -> bool {
+    !matches!(variable(c"USERTRACE_QUIET"), None | Some(b"" | b"0"))
+}
+
+/// The program was given more rights than whoever set the environment has.
+fn is_secure() -> bool {
+    // SAFETY: a constant of the process.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+fn parse(
+    variable: impl Fn(&CStr) -> Option<&'static [u8]>,
+    complain: &mut dyn FnMut(Bad),
+) -> Settings {
+    let mut variables = Variables {
+        get: &variable,
+        complain,
+    };
     Settings {
-        backend: match filled(c"USERTRACE_BACKEND") {
-            None => Backend::Unset,
-            Some(b"auto") => Backend::Auto,
-            Some(b"kernel") => Backend::Kernel,
-            Some(b"fast") => Backend::Fast,
-            Some(b"off") => Backend::Off,
-            Some(_) => Backend::Unknown,
-        },
-        signo: match variable(c"USERTRACE_SIGNAL") {
-            Some(b"none") => 0,
-            text => text.and_then(signal).unwrap_or(libc::SIGRTMIN() as u32 + 3),
-        },
-        fast: Fast {
-            output: filled(c"USERTRACE_OUTPUT"),
-            rings: match filled(c"USERTRACE_RINGS") {
-                Some(b"thread") => Rings::Thread,
-                _ => fast.rings,
+        backend: variables.read(
+            BACKEND,
+            [Backend::Unset, Backend::Unknown],
+            |value| match value {
+                b"auto" => Some(Backend::Auto),
+                b"kernel" => Some(Backend::Kernel),
+                b"fast" => Some(Backend::Fast),
+                b"off" => Some(Backend::Off),
+                _ => None,
             },
-            mode: match filled(c"USERTRACE_MODE") {
-                Some(b"overwrite") => Mode::Overwrite,
-                Some(b"block") => Mode::Block,
-                _ => fast.mode,
+            "auto, kernel, fast or off",
+            "this program is not traced",
+        ),
+        signo: variables.read(
+            SIGNAL,
+            [libc::SIGRTMIN() as u32 + 3; 2],
+            |value| {
+                if value == b"none" {
+                    Some(0)
+                } else {
+                    signal(value)
+                }
             },
-            ctf: match filled(c"USERTRACE_CTF") {
-                Some(b"2") => Ctf::V2,
-                _ => fast.ctf,
+            "none, or the number of a signal that can be handled",
+            "SIGRTMIN+3 is used",
+        ),
+        fast: fast(&mut variables),
+    }
+}
+
+fn fast(variables: &mut Variables<'_>) -> Fast {
+    let fast = Fast::DEFAULT;
+    Fast {
+        output: variables.filled(c"USERTRACE_OUTPUT"),
+        rings: variables.read(
+            c"USERTRACE_RINGS",
+            [fast.rings; 2],
+            |value| match value {
+                b"cpu" => Some(Rings::Cpu),
+                b"thread" => Some(Rings::Thread),
+                _ => None,
             },
-            subbuf_size: filled(c"USERTRACE_SUBBUF_SIZE")
-                .and_then(size)
-                .unwrap_or(fast.subbuf_size),
-            subbuf_count: filled(c"USERTRACE_SUBBUF_COUNT")
-                .and_then(size)
-                .unwrap_or(fast.subbuf_count),
-            prefault: match filled(c"USERTRACE_PREFAULT") {
-                Some(b"all") => Prefault::All,
-                _ => fast.prefault,
+            "cpu or thread",
+            "cpu is used",
+        ),
+        mode: variables.read(
+            c"USERTRACE_MODE",
+            [fast.mode; 2],
+            |value| match value {
+                b"discard" => Some(Mode::Discard),
+                b"overwrite" => Some(Mode::Overwrite),
+                b"block" => Some(Mode::Block),
+                _ => None,
             },
-            filter: filled(c"USERTRACE_FILTER").unwrap_or(fast.filter),
-            contexts: filled(c"USERTRACE_CONTEXTS").unwrap_or(fast.contexts),
-        },
+            "discard, overwrite or block",
+            "discard is used",
+        ),
+        ctf: variables.read(
+            c"USERTRACE_CTF",
+            [fast.ctf; 2],
+            |value| match value {
+                b"1.8" => Some(Ctf::V1_8),
+                b"2" => Some(Ctf::V2),
+                _ => None,
+            },
+            "1.8 or 2",
+            "1.8 is used",
+        ),
+        subbuf_size: variables.read(
+            c"USERTRACE_SUBBUF_SIZE",
+            [fast.subbuf_size; 2],
+            size,
+            "a number of bytes, or of k or M",
+            "the default is used",
+        ),
+        subbuf_count: variables.read(
+            c"USERTRACE_SUBBUF_COUNT",
+            [fast.subbuf_count; 2],
+            size,
+            "a number",
+            "the default is used",
+        ),
+        prefault: variables.read(
+            c"USERTRACE_PREFAULT",
+            [fast.prefault; 2],
+            |value| (value == b"all").then_some(Prefault::All),
+            "all",
+            "pages come when a ring comes to them",
+        ),
+        filter: variables.filled(c"USERTRACE_FILTER").unwrap_or(fast.filter),
+        contexts: variables
+            .filled(c"USERTRACE_CONTEXTS")
+            .unwrap_or(fast.contexts),
+    }
+}
+
+/// Where variables come from, and where goes what is wrong with them.
+struct Variables<'a> {
+    get: &'a dyn Fn(&CStr) -> Option<&'static [u8]>,
+    complain: &'a mut dyn FnMut(Bad),
+}
+
+impl Variables<'_> {
+    /// What it is set to. An empty one is none.
+    fn filled(&self, name: &CStr) -> Option<&'static [u8]> {
+        (self.get)(name).filter(|value| !value.is_empty())
+    }
+
+    /// What a variable means: `unset` if it is not set, and `bad`, with a complaint, if it is set to what it cannot be.
+    fn read<T>(
+        &mut self,
+        variable: &'static CStr,
+        [unset, bad]: [T; 2],
+        parse: impl Fn(&'static [u8]) -> Option<T>,
+        expected: &'static str,
+        instead: &'static str,
+    ) -> T {
+        let Some(value) = self.filled(variable) else {
+            return unset;
+        };
+        parse(value).unwrap_or_else(|| {
+            (self.complain)(Bad {
+                variable,
+                value,
+                expected,
+                instead,
+            });
+            bad
+        })
     }
 }
 
@@ -233,7 +393,51 @@ mod tests {
     use super::*;
 
     fn only(name: &'static CStr, value: &'static str) -> Settings {
-        parse(|asked| (asked == name).then_some(value.as_bytes()))
+        parse(
+            |asked| (asked == name).then_some(value.as_bytes()),
+            &mut |_| {},
+        )
+    }
+
+    /// What is said of a value.
+    fn complaint(name: &'static CStr, value: &'static str) -> Option<String> {
+        let mut complaints = Vec::new();
+        parse(
+            |asked| (asked == name).then_some(value.as_bytes()),
+            &mut |bad| complaints.push(bad.to_string()),
+        );
+        assert!(complaints.len() <= 1, "{complaints:?}");
+        complaints.pop()
+    }
+
+    #[test]
+    fn a_bad_value_is_named() {
+        for (name, good, bad) in [
+            (c"USERTRACE_BACKEND", &["auto", "fast", ""][..], "slow"),
+            (c"USERTRACE_SIGNAL", &["none", "10"], "9"),
+            (c"USERTRACE_RINGS", &["cpu", "thread"], "core"),
+            (
+                c"USERTRACE_MODE",
+                &["discard", "overwrite", "block"],
+                "bogus",
+            ),
+            (c"USERTRACE_CTF", &["1.8", "2"], "3"),
+            (c"USERTRACE_SUBBUF_SIZE", &["64k", "4096"], "lots"),
+            (c"USERTRACE_SUBBUF_COUNT", &["4"], "-1"),
+            (c"USERTRACE_PREFAULT", &["all"], "some"),
+        ] {
+            for value in good {
+                assert_eq!(complaint(name, value), None, "{name:?} {value}");
+            }
+            let start = format!(
+                "cannot use {} \"{bad}\": it is not ",
+                name.to_str().unwrap()
+            );
+            let said = complaint(name, bad).unwrap();
+            assert!(said.starts_with(&start) && said.ends_with(')'), "{said}");
+        }
+        let said = complaint(c"USERTRACE_MODE", "a\n\u{1b}").unwrap();
+        assert!(said.contains(r#""a\n\x1b""#), "{said}");
     }
 
     #[test]
@@ -241,7 +445,7 @@ mod tests {
         let default = libc::SIGRTMIN() as u32 + 3;
         let signo = |text| only(c"USERTRACE_SIGNAL", text).signo;
         assert_eq!(
-            parse(|_| None),
+            parse(|_| None, &mut |bad| panic!("{bad}")),
             Settings {
                 backend: Backend::Unset,
                 signo: default,

@@ -201,14 +201,18 @@ pub(super) fn put(filter: &mut Filter, channel: usize, flags: u8, pattern: &[u8]
     Some(())
 }
 
-/// The words by which a filter has these patterns, whatever it had before. Where the first one says what is not wanted, all
-/// else is meant to be.
+/// Whether what no pattern matches is wanted, by the first one: if that says what is not wanted, all else is meant to be.
+#[cfg(any(feature = "fast", feature = "tools"))]
+pub(super) fn begins_with_all(first: Option<&[u8]>) -> bool {
+    first.is_none_or(|first| first.starts_with(b"!"))
+}
+
+/// The words by which a filter has these patterns, whatever it had before.
 #[cfg(feature = "tools")]
 pub(crate) fn words(patterns: &[impl AsRef<str>]) -> impl Iterator<Item = &str> {
     let mut patterns = patterns.iter().map(AsRef::as_ref).peekable();
-    let first = patterns.peek().copied();
-    let all_else = first.is_none_or(|first: &str| first.starts_with('!'));
-    std::iter::once(if all_else { "1" } else { "0" }).chain(patterns)
+    let all = begins_with_all(patterns.peek().map(|first: &&str| first.as_bytes()));
+    std::iter::once(if all { "1" } else { "0" }).chain(patterns)
 }
 
 /// Patterns of events, as a trace's filter has them, for those who read traces.

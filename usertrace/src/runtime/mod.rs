@@ -13,7 +13,6 @@
 //! record into a slot that has another trace by then.
 
 mod cmdline;
-#[cfg(feature = "fast")]
 mod complaint;
 pub(crate) mod env;
 #[cfg(feature = "fast")]
@@ -133,7 +132,8 @@ pub unsafe extern "C" fn init_before_main(argc: c_int, argv: *const *const c_cha
 ///
 /// A program that declares events need not call it: this is done before `main`. Where it was done, it looks whether traces
 /// came or went, and gets a child of `fork` its own buffers then rather than with its first event. It is quiet: where
-/// there is nothing to trace with, the program goes on as if there were no events in it.
+/// there is nothing to trace with, the program goes on as if there were no events in it. Only a variable that is set to what
+/// it cannot be is told of, on standard error, unless `USERTRACE_QUIET=1` is set.
 ///
 /// The environment says what to trace with: `USERTRACE_BACKEND=` `kernel`, `fast` (the fallback), `auto` (the first of
 /// these that there is) or `off`. Without it, it is the kernel, or else the fallback if `USERTRACE_OUTPUT` says where it is
@@ -143,6 +143,7 @@ pub unsafe extern "C" fn init_before_main(argc: c_int, argv: *const *const c_cha
 /// Not to be called from a signal handler.
 pub fn init() -> Status {
     let status = init_for_events();
+    complaint::of_environment(status);
     control::start_as_asked();
     status
 }

@@ -2,6 +2,7 @@
 //!
 //! Each test runs this very executable once more as a program that is traced, and reads what the daemons wrote.
 
+mod complaints;
 mod containers;
 mod contexts;
 mod daemons;
@@ -92,6 +93,10 @@ fn main() -> ExitCode {
         output::e4_the_command_records_what_is_asked_for,
         fields::b1_each_type_comes_back,
         contexts::f7_contexts_come_back,
+        complaints::a_bad_value_is_told_once,
+        complaints::a_family_tells_it_once,
+        complaints::nobody_has_to_read_it,
+        complaints::a_filter_is_what_record_has,
         daemons::daemons_share_the_rings_until_the_program_ends,
         daemons::a_full_subbuffer_is_written_while_the_program_runs,
         daemons::writing_is_not_charged_to_the_program,

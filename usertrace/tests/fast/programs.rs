@@ -49,6 +49,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     }),
     ("pages", pages),
     ("report", || println!("{}", report())),
+    ("family", super::complaints::family),
     ("surroundings", surroundings),
     ("threads", threads),
     ("many_threads", many_threads),

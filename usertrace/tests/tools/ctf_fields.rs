@@ -161,6 +161,7 @@ fn write_one_event(
     let of = TraceOf::Process {
         name: "p".into(),
         pid: 1,
+        process: 1,
     };
     let mut trace = trace_in_ns(&directory.join("trace"), "t", of);
     trace.set_version(version);

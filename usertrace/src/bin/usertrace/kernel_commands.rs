@@ -36,8 +36,11 @@ pub(crate) const START: KernelCommand = command(
     true,
     "use \"usertrace record -- PROGRAM\", or name a program that was stopped: \"usertrace start PID\"",
 );
-pub(crate) const STOP: KernelCommand =
-    command("stop TRACE", true, "name a program that runs: \"usertrace stop PID\"");
+pub(crate) const STOP: KernelCommand = command(
+    "stop TRACE",
+    true,
+    "name a program that runs: \"usertrace stop PID\"",
+);
 pub(crate) const DESTROY: KernelCommand = command(
     "destroy",
     true,

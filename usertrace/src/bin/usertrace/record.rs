@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use usertrace::consumer::{
-    CONTROL_FS, ControlFs, ControlFsError, KernelOptions, KernelSummary, Options, RecordError,
-    Recorded, Recording, Tell, record, record_fallback,
+    CONTROL_FS, ControlFs, KernelOptions, KernelSummary, Options, RecordError, Recorded, Recording,
+    Tell, record, record_fallback,
 };
 use usertrace::ctf::Version;
 

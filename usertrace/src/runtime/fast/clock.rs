@@ -114,7 +114,7 @@ pub(crate) fn sync(source: Source) -> LttClockSync {
 }
 
 /// The time of day, for people.
-pub(super) fn date() -> String {
+pub(in crate::runtime) fn date() -> String {
     let now = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(realtime());
     humantime::format_rfc3339_millis(now).to_string()
 }

@@ -5,7 +5,7 @@ use usertrace_sys::uapi::{
 };
 
 use super::super::env;
-use super::super::filter::{ALL, Filter, add_rule, put};
+use super::super::filter::{ALL, Filter, add_rule, begins_with_all, put};
 use super::super::shared::shared;
 use super::super::signals::HeldBack;
 use super::super::status::NoFallback;
@@ -14,7 +14,10 @@ use crate::context::Kind;
 /// What the environment asks for, as the kernel would say it.
 pub(super) fn filter(settings: &env::Fast) -> Result<Filter, NoFallback> {
     let mut filter = Filter::new();
-    put(&mut filter, LTT_CHANNEL_CONTROL, 0, ALL).ok_or(NoFallback::Sizes)?;
+    // As `record -e` has it.
+    if begins_with_all(words(settings.filter).next()) {
+        put(&mut filter, LTT_CHANNEL_CONTROL, 0, ALL).ok_or(NoFallback::Sizes)?;
+    }
     for word in words(settings.filter) {
         add_rule(&mut filter, word).ok_or(NoFallback::Filter(word))?;
     }
@@ -54,6 +57,8 @@ mod tests {
         for (filter, contexts, expected) in [
             ("", "", &b"\0\0\x01*"[..]),
             ("0", "", b""),
+            ("libc:free", "", b"\0\0\x09libc:free"),
+            ("1 !b", "", b"\0\0\x01*\0\x01\x01b"),
             ("0 a:b,!c*\n", "", b"\0\0\x03a:b\0\x01\x02c*"),
             ("a 0 1", "", b"\0\0\x01*"),
             (

@@ -25,8 +25,10 @@ mod spawn;
 mod summary;
 mod worker;
 
+pub(super) use self::clock::date;
 #[cfg(feature = "tools")]
 pub(crate) use self::clock::sync as clock_sync;
+pub(super) use self::output::LOG;
 pub use self::spawn::RUNNING;
 #[cfg(feature = "tools")]
 pub(crate) use self::spawn::{NAME as DAEMON, WRITE_NOW};
@@ -144,21 +146,23 @@ pub(super) fn start(settings: &env::Fast, rseq: bool) -> Result<&'static Fast, N
 
 /// Where to write, seen from wherever the daemons are.
 fn output(settings: &env::Fast) -> Result<Output, NoFallback> {
-    use std::os::unix::ffi::OsStrExt;
     let version = match settings.ctf {
         env::Ctf::V1_8 => Version::V1_8,
         env::Ctf::V2 => Version::V2,
     };
-    match settings.output {
-        Some(b"null") => Ok(Output::Null),
-        other => {
-            let name = other.unwrap_or(b"usertrace-traces");
-            let path = PathBuf::from(std::ffi::OsStr::from_bytes(name));
-            std::path::absolute(path)
-                .map(|path| Output::Directory(path, version))
-                .map_err(|_| NoFallback::Directory)
-        }
+    match directory(settings) {
+        None => Ok(Output::Null),
+        Some(path) => std::path::absolute(path)
+            .map(|path| Output::Directory(path, version))
+            .map_err(|_| NoFallback::Directory),
     }
+}
+
+/// Where traces are to go, seen from here; nothing if nowhere.
+pub(super) fn directory(settings: &env::Fast) -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStrExt;
+    let name = settings.output.unwrap_or(b"usertrace-traces");
+    (name != b"null").then(|| PathBuf::from(std::ffi::OsStr::from_bytes(name)))
 }
 
 fn channels(settings: &env::Fast, rseq: bool) -> [Rings; layout::CHANNELS] {
@@ -443,10 +447,7 @@ impl Fast {
             return;
         }
         let error = std::io::Error::from_raw_os_error(errno.into_raw());
-        super::complaint::say(&format!(
-            "cannot write traces to \"{}\": {error}",
-            directory.display()
-        ));
+        super::complaint::of_output(directory, &error);
     }
 
     /// How much address space the rings have, if that is less than was asked for.

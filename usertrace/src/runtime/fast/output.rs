@@ -26,6 +26,9 @@ const AHEAD: u64 = 512 << 10;
 /// And how many bytes at a time.
 const STRETCH: u64 = 64 << 10;
 
+/// The file beside the traces that says what went wrong.
+pub(in crate::runtime) const LOG: &str = "usertrace.log";
+
 /// Where traces go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Output {
@@ -53,7 +56,7 @@ impl Output {
         let log = std::fs::OpenOptions::new()
             .create(true)
             .append(true)
-            .open(directory.join("usertrace.log"));
+            .open(directory.join(LOG));
         // Nobody is there to be told that this failed.
         let _ = log.and_then(|mut log| io::Write::write_all(&mut log, line.as_bytes()));
     }
