@@ -506,8 +506,8 @@ impl Reader {
             }
         };
         self.known.insert(canonical);
-        let (pid, pids) = (trace.metadata.pid(), &self.selection.pids);
-        if pids.is_empty() || pid.is_some_and(|pid| pids.contains(&pid)) {
+        let metadata = &trace.metadata;
+        if self.selection.has_process(metadata.pid(), metadata.whose()) {
             trace.number = self.traces.len();
             trace.process = self.processes.number(&trace.metadata);
             self.traces.push(trace);

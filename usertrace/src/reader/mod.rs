@@ -93,12 +93,33 @@ fn open(path: &Path) -> io::Result<File> {
 pub struct Selection {
     /// Those whose names are accepted; None: all.
     pub events: Option<Patterns>,
-    /// Those of these processes; none: of all.
+    /// Those of processes of these ids, and of those of `names`; neither: of all.
     pub pids: Vec<i64>,
+    /// Names of processes, of which traces have as much as the kernel has.
+    pub names: Vec<String>,
     /// Those from this time on, in ns since 1970.
     pub from: Option<i64>,
     /// Those up to this time.
     pub to: Option<i64>,
+}
+
+impl Selection {
+    /// Is a trace of this process asked for?
+    fn has_process(&self, pid: Option<i64>, name: Option<&str>) -> bool {
+        let is_it = |wanted: &str| name.is_some_and(|name| name == comm(wanted));
+        self.pids.is_empty() && self.names.is_empty()
+            || pid.is_some_and(|pid| self.pids.contains(&pid))
+            || self.names.iter().any(|wanted| is_it(wanted))
+    }
+}
+
+/// A process's name as the kernel has it: at most 15 bytes of it.
+#[must_use]
+pub fn comm(name: &str) -> &str {
+    const MAX: usize = 15;
+    let ends = name.char_indices().map(|(start, c)| start + c.len_utf8());
+    let end = ends.take_while(|&end| end <= MAX).last();
+    &name[..end.unwrap_or(0)]
 }
 
 /// Something that cannot be read.

@@ -36,7 +36,12 @@ pub fn of(usertrace: &Path, command: &str) -> Vec<String> {
     let help = String::from_utf8(help.stdout).unwrap();
     let examples = help.lines().skip_while(|line| *line != "Examples:").skip(1);
     let lines = examples.take_while(|line| !line.is_empty());
-    lines.map(|line| line.trim_start().to_owned()).collect()
+    let lines = lines
+        .map(str::trim_start)
+        .filter(|line| !line.starts_with('#'));
+    // As a shell reads them: a line that ends with a backslash goes on.
+    let examples = lines.collect::<Vec<_>>().join("\n").replace("\\\n", "");
+    examples.lines().map(str::to_owned).collect()
 }
 
 /// Does it take a machine that has crashed, or was reset? The crash tests have those.

@@ -856,6 +856,95 @@ fn every_command_has_help_with_its_exit_statuses() {
     }
 }
 
+/// Whatever the terminal's width is: `-h` in short, `--help` with all of it, and examples.
+#[test]
+fn help_is_as_wide_as_the_terminal() {
+    let directory = tempfile::tempdir().unwrap();
+    let shown = |command: &str, option: &str, columns: usize| {
+        let program = env!("CARGO_BIN_EXE_usertrace");
+        let output = Command::new("script")
+            .args(["-q", "-c"])
+            .arg(format!(
+                "stty rows 50 cols {columns}; '{program}' {command} {option}"
+            ))
+            .arg("/dev/null")
+            .current_dir(directory.path())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let mut plain = String::new();
+        let mut parts = text(&output.stdout).split("\u{1b}[");
+        plain += parts.next().unwrap();
+        parts.for_each(|part| plain += part.split_once('m').unwrap().1);
+        plain
+    };
+    for command in [
+        "record", "daemon", "ctl", "start", "stop", "destroy", "filter", "status", "snapshot",
+        "extract", "view", "export", "report", "list", "top", "doctor", "generate",
+    ] {
+        let [short, long] = ["-h", "--help"].map(|option| shown(command, option, 70));
+        for line in short.lines().chain(long.lines()).map(str::trim_end) {
+            // A word may be longer, as may what stands for an option's value.
+            let is_one = line.split_whitespace().count() <= 2;
+            assert!(line.chars().count() <= 70 || is_one, "{command}: {line:?}");
+        }
+        assert!(
+            long.contains("Examples:\r\n") && !short.contains("Examples:"),
+            "{command}"
+        );
+        assert!(short.len() < long.len(), "{command}");
+        let wide = shown(command, "--help", 100);
+        assert!(wide.lines().count() < long.lines().count(), "{command}");
+    }
+}
+
+/// By ids or by names, of which a command for one process takes one that is the only one.
+#[test]
+fn a_process_may_be_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let name = format!("name-{}", std::process::id());
+    let program = directory.path().join(&name);
+    fs::copy("/bin/sleep", &program).unwrap();
+    let start = || Command::new(&program).arg("100").spawn().unwrap();
+    let fails = |arguments: &[&str]| {
+        let output = usertrace(arguments, directory.path());
+        assert_eq!(output.stdout, b"", "{output:?}");
+        assert_ne!(output.status.code(), Some(0), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let none =
+        format!("usertrace: cannot find a process \"{name}\": none that runs has that name\n");
+    for arguments in [&["record", "-p", &name][..], &["ctl", &name, "list"]] {
+        assert_eq!(fails(arguments), none);
+    }
+    let mut one = start();
+    wait_for_name(one.id(), &name);
+    let stderr = fails(&["ctl", &name, "list"]);
+    assert!(stderr.contains(&one.id().to_string()), "{stderr}");
+    let mut two = start();
+    wait_for_name(two.id(), &name);
+    let mut pids = [one.id(), two.id()];
+    pids.sort_unstable();
+    let [a, b] = pids;
+    let stderr = fails(&["record", "-p", &name]);
+    let several = format!("cannot tell which process \"{name}\" is: {a}, {b} have that name");
+    assert!(stderr.contains(&several), "{stderr}");
+    for child in [&mut one, &mut two] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+/// Waits until the process has executed the program of that name.
+fn wait_for_name(pid: u32, name: &str) {
+    let comm = format!("/proc/{pid}/comm");
+    let name = &name[..name.len().min(15)];
+    while fs::read_to_string(&comm).unwrap().trim_end() != name {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
 /// What finds mistakes in a manual page finds none; each command has one, with its examples and exit statuses.
 #[test]
 fn each_command_has_a_manual_page() {

@@ -488,6 +488,12 @@ fn what_is_asked_for_is_selected() {
         ..Selection::default()
     };
     expect(selection, &|line, _| !line.contains(":(2) "));
+    let selection = Selection {
+        names: vec!["nobody".into(), "t2".into()],
+        pids: vec![9],
+        ..Selection::default()
+    };
+    expect(selection, &|line, _| line.contains(":(2) "));
     // The clock was at 1000000 when it was START; of process 2, event 123 is 2 ns after the round time.
     let (from, to) = (START + 1230 + 2, START + 2000 + 2);
     let selection = Selection {

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use usertrace::control::{Client, Ending, ListedProbe, Report};
 
 use crate::output;
+use crate::pids::Named;
 
 /// Control a program that runs: its events, probes, and buffers
 #[derive(Debug, clap::Args)]
@@ -19,7 +20,7 @@ Examples:
   USERTRACE_CONTROL=thread ./server & sleep 1; usertrace ctl $! list      # the events that it can write
   usertrace ctl 4711 finalise           # it writes no more events, and what it has written is read
   usertrace ctl 4711 initialise         # it goes on
-  usertrace ctl 4711 watch              # what happens to it, until it ends
+  usertrace ctl server watch            # what happens to it, until it ends
 
 The program must have been started with USERTRACE_CONTROL=signal or =thread, or open its control channel itself, and be
 this user's. EVENTS is PROVIDER:NAME, in which * is any characters, and ? one. A probe is called by events that it is
@@ -27,8 +28,9 @@ connected to when the connection is activated; what undoes either has the same E
 
 Exit status: 0, or 1 if it was not done.")]
 pub(crate) struct Args {
-    /// The program's process id
-    pid: u32,
+    /// The program's process id, or its name if there is only one
+    #[arg(value_name = "PID|NAME")]
+    pid: Named,
 
     /// Write JSON: one value, or for watch one for each line
     #[arg(long, global = true)]
@@ -90,7 +92,7 @@ impl Args {
     }
 
     fn try_run(self) -> anyhow::Result<()> {
-        let client = Client::connect(self.pid, Duration::from_secs(self.timeout))?;
+        let client = Client::connect(self.pid.pid()?, Duration::from_secs(self.timeout))?;
         let of = |word: &str, connection: &Connection| {
             let Connection { events, probe } = connection;
             client.ask(&format!("{word} {events} {probe}"))

@@ -12,12 +12,14 @@ mod extract;
 mod file_size;
 mod filter;
 mod generate;
+mod help;
 mod kernel_commands;
 mod limits;
 mod list;
 mod notify;
 mod obstacle;
 mod output;
+mod pids;
 mod preload;
 mod progress;
 mod record;
@@ -36,7 +38,7 @@ mod view;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{FromArgMatches as _, Parser, Subcommand};
 use usertrace::consumer::raise_open_files;
 
 /// Trace programs into buffers that the kernel owns, and read the traces, after a crash too.
@@ -71,7 +73,8 @@ enum Command {
 fn main() -> ExitCode {
     raise_open_files();
     file_size::survive_limit();
-    let cli = match Cli::try_parse() {
+    let matches = help::command().try_get_matches();
+    let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(said) => return tell(&said),
     };
@@ -118,5 +121,6 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+        help::command().debug_assert();
     }
 }

@@ -14,6 +14,7 @@ use usertrace::ctf::Version;
 use crate::limits::{self, Limits};
 use crate::obstacle;
 use crate::output::{self, Totals};
+use crate::pids::{self, Named};
 use crate::preload::{Preload, Wanted};
 use crate::progress::Progress;
 use crate::root::Root;
@@ -39,6 +40,7 @@ Examples:
   usertrace record --context vtid,procname -- ./server    # each event with its thread and that one's name
   usertrace record --kernel 'sched:sched_switch,irq:*' -- ./server    # with what the kernel did meanwhile, as root
   usertrace record -p 4711                    # a program that runs, without its children
+  usertrace record -p redis-server            # by its name, if there is only one
   usertrace record --trace mine -o trace      # a trace that was set up by hand, until SIGINT
   usertrace record --rotate-size 100M --keep 10 -o trace -- ./server      # the last gigabyte, in parts
 
@@ -75,16 +77,16 @@ pub(crate) struct Args {
     #[arg(short, long, conflicts_with = "pid")]
     all: bool,
 
-    /// Record processes that run, and no others, until the last of them ends or SIGINT comes; several with commas between
-    /// them
+    /// Record processes that run, and no others, until the last of them ends or SIGINT comes; by their ids, or by names of
+    /// which there is one process each; several with commas between them
     #[arg(
         short,
         long,
-        value_name = "PID",
+        value_name = "PID|NAME",
         value_delimiter = ',',
         conflicts_with = "program"
     )]
-    pid: Vec<u32>,
+    pid: Vec<Named>,
 
     /// Record events of the kernel's own, too, on the same clock: SYSTEM:NAME, as -e has them; of the whole machine, or
     /// of the processes of -p and what they start
@@ -128,6 +130,13 @@ impl Args {
             output::say("--keep is for chunks: it needs --rotate-size or --rotate-time");
             return WRONG_COMMAND_LINE.into();
         }
+        let pids = match pids::only(&self.pid) {
+            Ok(pids) => pids,
+            Err(error) => {
+                output::error(&error);
+                return FAILED.into();
+            }
+        };
         // To be dropped after the program has ended.
         let preload = match Preload::new(&self.preload) {
             Ok(preload) => preload,
@@ -155,7 +164,7 @@ impl Args {
             version: self.ctf,
             program: self.program,
             environment: preload.iter().map(Preload::variable).collect(),
-            pids: self.pid,
+            pids,
             kernel: (!self.kernel.is_empty()).then_some(KernelOptions {
                 events: self.kernel,
                 buffer_kib: self.kernel_buffer,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use usertrace::reader::{Patterns, Reader, Selection, Time, Trace};
 
 use crate::output;
+use crate::pids::Named;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Selected {
@@ -18,9 +19,9 @@ pub(crate) struct Selected {
     #[arg(short, long, value_name = "PATTERNS", value_delimiter = ',')]
     event: Vec<String>,
 
-    /// Only those of these processes; several with commas between them
-    #[arg(long, value_name = "PID", value_delimiter = ',')]
-    pid: Vec<i64>,
+    /// Only those of these processes: ids, or names, which may be those of several; several with commas between them
+    #[arg(long, value_name = "PID|NAME", value_delimiter = ',')]
+    pid: Vec<Named>,
 
     /// Only those from this time on
     #[arg(long, value_name = "TIME")]
@@ -39,11 +40,17 @@ impl Selected {
     /// What the reader is to be told, but for times, which depend on the traces. None: a pattern is none, which was said;
     /// the status is [`WRONG_COMMAND_LINE`](crate::status::WRONG_COMMAND_LINE) then.
     pub(crate) fn selection(&self) -> Option<Selection> {
-        Some(Selection {
+        let mut selection = Selection {
             events: patterns(&self.event)?,
-            pids: self.pid.clone(),
             ..Selection::default()
-        })
+        };
+        for process in &self.pid {
+            match process {
+                Named::Pid(pid) => selection.pids.push((*pid).into()),
+                Named::Name(name) => selection.names.push(name.clone()),
+            }
+        }
+        Some(selection)
     }
 
     /// Opens the traces. None: as above.

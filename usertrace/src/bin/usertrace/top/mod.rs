@@ -17,6 +17,7 @@ use usertrace::top::{Counter, Rates, Recordings, Row, STEP, Traces};
 use self::screen::Screen;
 use self::table::{sums, table, whole};
 use self::view::{Sort, View};
+use crate::pids::Named;
 use crate::root::Root;
 use crate::status::WRONG_COMMAND_LINE;
 use crate::{kernel_commands, output, selection};
@@ -83,9 +84,9 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "PATTERNS", value_delimiter = ',')]
     event: Vec<String>,
 
-    /// Only those of these processes; several with commas between them
-    #[arg(long, value_name = "PID", value_delimiter = ',')]
-    pid: Vec<u32>,
+    /// Only those of these processes: ids, or names, which may be those of several; several with commas between them
+    #[arg(long, value_name = "PID|NAME", value_delimiter = ',')]
+    pid: Vec<Named>,
 
     /// A line for each process, with all of its events
     #[arg(short = 'g', long)]
@@ -214,7 +215,8 @@ impl Top {
         let counted: Vec<_> = counters.flat_map(|counter| counter.counted()).collect();
         let mut rows = self.rates.update(Instant::now(), &counted);
         if !self.args.pid.is_empty() {
-            rows.retain(|row| self.args.pid.contains(&row.pid));
+            let is_it = |row: &Row, named: &Named| named.is(row.pid, &row.process);
+            rows.retain(|row| self.args.pid.iter().any(|named| is_it(row, named)));
         }
         if let Some(patterns) = &self.events {
             rows.retain(|row| {
