@@ -127,43 +127,57 @@ size_t usertrace_bad_events(void);
 	static struct usertrace_callsite *usertrace__entry_##provider##___##name = \
 		&USERTRACE__CALLSITE(provider, name)
 
-/* Declares an event. Where events have no fields, USERTRACE_EVENT0. */
+/*
+ * Declares an event. Where events have no fields, USERTRACE_EVENT0. (What has no room in one piece
+ * is a function of its own, so that only that has the stack for it.)
+ */
 #define USERTRACE_EVENT(provider, name, level, ...) \
 	USERTRACE__DEFINE(provider, name, \
 			  #provider ":" #name " " USERTRACE__LEVEL_##level " " \
 			  USERTRACE__MAP(USERTRACE__LINE, USERTRACE__SEMICOLON, __VA_ARGS__)); \
+	__attribute__((noinline, cold, unused)) static int usertrace__long_##provider##___##name( \
+		USERTRACE__MAP(USERTRACE__PARAM, USERTRACE__COMMA, __VA_ARGS__)) \
+	{ \
+		struct usertrace_part usertrace__parts[USERTRACE__PARTS]; \
+		uint64_t usertrace__scalars[USERTRACE__PARTS]; \
+		struct usertrace__variable usertrace__payload = { \
+			NULL, 0, true, usertrace__parts, usertrace__scalars, 0, \
+		}; \
+		USERTRACE__MAP(USERTRACE__PART, USERTRACE__NOTHING, __VA_ARGS__) \
+		return USERTRACE__OURS(usertrace_record_parts)( \
+			usertrace__parts, usertrace__payload.count, \
+			&USERTRACE__CALLSITE(provider, name)); \
+	} \
 	__attribute__((noinline, unused)) static int usertrace__write_##provider##___##name( \
 		USERTRACE__MAP(USERTRACE__PARAM, USERTRACE__COMMA, __VA_ARGS__)) \
 	{ \
 		if (USERTRACE__MAP(USERTRACE__FIXED, USERTRACE__AND, __VA_ARGS__)) { \
-			struct usertrace__payload usertrace__payload = { { 0 }, 0 }; \
+			struct usertrace__payload usertrace__payload; \
+			usertrace__payload.len = 0; \
 			USERTRACE__MAP(USERTRACE__PUSH, USERTRACE__NOTHING, __VA_ARGS__) \
 			return usertrace__record(&USERTRACE__CALLSITE(provider, name), \
 						 &usertrace__payload); \
 		} else { \
 			uint64_t usertrace__words[USERTRACE__ROOM / 8 + 1]; \
-			struct usertrace_part usertrace__parts[USERTRACE__PARTS]; \
-			uint64_t usertrace__scalars[USERTRACE__PARTS]; \
 			struct usertrace__variable usertrace__payload = { \
 				USERTRACE__CAST(char *, USERTRACE__CAST(void *, usertrace__words)), \
-				USERTRACE__ROOM, false, usertrace__parts, usertrace__scalars, 0, \
+				USERTRACE__ROOM, false, NULL, NULL, 0, \
 			}; \
 			USERTRACE__MAP(USERTRACE__PART, USERTRACE__NOTHING, __VA_ARGS__) \
 			if (!usertrace__payload.is_long) \
 				return usertrace__record_piece( \
 					&USERTRACE__CALLSITE(provider, name), \
 					&usertrace__payload, usertrace__words); \
-			usertrace__payload.at = NULL; \
-			USERTRACE__MAP(USERTRACE__PART, USERTRACE__NOTHING, __VA_ARGS__) \
-			return usertrace_record_parts(usertrace__parts, usertrace__payload.count, \
-						      &USERTRACE__CALLSITE(provider, name)); \
+			return usertrace__long_##provider##___##name( \
+				USERTRACE__MAP(USERTRACE__ARG, USERTRACE__COMMA, __VA_ARGS__)); \
 		} \
 	} \
 	__attribute__((noinline, cold, unused)) static int usertrace__place_##provider##___##name( \
 		const void *usertrace__place, \
 		USERTRACE__MAP(USERTRACE__PARAM, USERTRACE__COMMA, __VA_ARGS__)) \
 	{ \
-		usertrace_note(&USERTRACE__CALLSITE(provider, name), usertrace__place); \
+		USERTRACE__OURS(usertrace_note)( \
+			&USERTRACE__CALLSITE(provider, name), usertrace__place); \
 		return usertrace__write_##provider##___##name( \
 			USERTRACE__MAP(USERTRACE__ARG, USERTRACE__COMMA, __VA_ARGS__)); \
 	} \
@@ -173,7 +187,8 @@ size_t usertrace_bad_events(void);
 	USERTRACE__DEFINE(provider, name, #provider ":" #name " " USERTRACE__LEVEL_##level); \
 	__attribute__((unused)) static inline int usertrace__write_##provider##___##name(void) \
 	{ \
-		return usertrace_record_0(&USERTRACE__CALLSITE(provider, name)); \
+		return USERTRACE__OURS(usertrace_record_0)( \
+			&USERTRACE__CALLSITE(provider, name)); \
 	} \
 	struct usertrace_callsite
 

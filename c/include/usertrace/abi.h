@@ -42,8 +42,44 @@ void usertrace_unregister(struct usertrace_callsite **start, struct usertrace_ca
 /* A bit of the mask: a trace wants to know where in the program the event is. */
 #define USERTRACE__PLACE 0x20000000
 
+/*
+ * What events call is found by the dynamic linker before the program runs: a call goes by the
+ * global offset table, and not by the procedure linkage table, which costs a jump. So the first one
+ * may be in a signal handler, where a lazy linker would save all registers of the processor, for
+ * which an alternate stack of SIGSTKSZ may have no room.
+ */
+#if defined(__has_attribute)
+#if __has_attribute(noplt)
+#define USERTRACE__NOPLT __attribute__((noplt))
+#endif
+#endif
+#if defined(USERTRACE__NOPLT)
+#define USERTRACE__BOUND(function, symbol) function
+#else
+#define USERTRACE__NOPLT
+#if defined(__x86_64__)
+#define USERTRACE__FIND(address, symbol) \
+	__asm__("movq " symbol "@GOTPCREL(%%rip), %0" : "=r"(address))
+#elif defined(__aarch64__)
+#define USERTRACE__FIND(address, symbol) \
+	__asm__("adrp %0, :got:" symbol "\n\tldr %0, [%0, :got_lo12:" symbol "]" : "=r"(address))
+#endif
+#if defined(USERTRACE__FIND)
+#define USERTRACE__BOUND(function, symbol) \
+	(__extension__({ \
+		__typeof__(&function) usertrace__address; \
+		USERTRACE__FIND(usertrace__address, symbol); \
+		usertrace__address; \
+	}))
+#else
+#define USERTRACE__BOUND(function, symbol) function
+#endif
+#endif
+
+#define USERTRACE__OURS(function) USERTRACE__BOUND(function, #function)
+
 /* Notes where the event is that follows. */
-void usertrace_note(const struct usertrace_callsite *callsite, const void *place);
+void usertrace_note(const struct usertrace_callsite *callsite, const void *place) USERTRACE__NOPLT;
 
 /* An address in the function that it is inlined into. */
 __attribute__((always_inline, unused)) static inline const void *usertrace__ip(void)
@@ -68,7 +104,7 @@ __attribute__((always_inline, unused)) static inline uint32_t usertrace__mask_of
 
 #define USERTRACE__HERE(callsite) \
 	((void)(__builtin_expect((usertrace__mask_of(callsite) & USERTRACE__PLACE) != 0, 0) && \
-		(usertrace_note(callsite, usertrace__ip()), 1)))
+		(USERTRACE__OURS(usertrace_note)(callsite, usertrace__ip()), 1)))
 
 /* The linker is not to drop what only its section refers to. */
 #if defined(__has_attribute)
@@ -85,16 +121,6 @@ __attribute__((always_inline, unused)) static inline uint32_t usertrace__mask_of
 #define USERTRACE__PLAIN __attribute__((no_sanitize("address")))
 #else
 #define USERTRACE__PLAIN
-#endif
-
-/* Without the way by the procedure linkage table, which costs a jump. */
-#if defined(__has_attribute)
-#if __has_attribute(noplt)
-#define USERTRACE__NOPLT __attribute__((noplt))
-#endif
-#endif
-#ifndef USERTRACE__NOPLT
-#define USERTRACE__NOPLT
 #endif
 
 /*

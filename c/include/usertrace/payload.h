@@ -55,16 +55,49 @@ struct usertrace__variable {
 	size_t count;
 };
 
-/* In words, so that short payloads stay in registers. */
+/*
+ * In words, so that short payloads stay in registers. A word is stored whole when it is begun: to
+ * fill all of them with zeros before could be a call.
+ */
 USERTRACE__INLINE void usertrace__push(struct usertrace__payload *payload, uint64_t bits,
 				       size_t size)
 {
 	size_t word = payload->len / 8, shift = payload->len % 8 * 8;
 
-	payload->words[word] |= bits << shift;
+	if (shift)
+		payload->words[word] |= bits << shift;
+	else
+		payload->words[word] = bits;
 	if (shift + 8 * size > 64)
-		payload->words[word + 1] |= bits >> (64 - shift);
+		payload->words[word + 1] = bits >> (64 - shift);
 	payload->len += size;
+}
+
+/* The C library's, see USERTRACE__BOUND. */
+#ifdef __cplusplus
+extern "C" {
+#endif
+extern void *usertrace__c_memcpy(void *to, const void *from, size_t len) __asm__("memcpy")
+	USERTRACE__NOPLT;
+extern size_t usertrace__c_strlen(const char *text) __asm__("strlen") USERTRACE__NOPLT;
+#ifdef __cplusplus
+}
+#endif
+
+USERTRACE__INLINE size_t usertrace__strlen(const char *text)
+{
+	if (__builtin_constant_p(__builtin_strlen(text)))
+		return __builtin_strlen(text);
+	return USERTRACE__BOUND(usertrace__c_strlen, "strlen")(text);
+}
+
+/* memcpy(), which is a call only if the compiler does not know how long that is. */
+USERTRACE__INLINE void usertrace__memcpy(char *to, const void *from, size_t len)
+{
+	if (__builtin_constant_p(len))
+		memcpy(to, from, len);
+	else
+		USERTRACE__BOUND(usertrace__c_memcpy, "memcpy")(to, from, len);
 }
 
 /* memcpy(), without a call if that is short: by pieces that may overlap. */
@@ -77,7 +110,7 @@ static inline __attribute__((unused)) void usertrace__copy(char *to, const char 
 	if (!__builtin_constant_p(len))
 		__asm__("" : "+r"(from));
 	if (len > 32) {
-		memcpy(to, from, len);
+		usertrace__memcpy(to, from, len);
 	} else if (len >= 16) {
 		memcpy(to, from, 16);
 		memcpy(to + len - 16, from + len - 16, 16);
@@ -121,7 +154,7 @@ USERTRACE__INLINE void usertrace__scalar(struct usertrace__variable *payload, ui
 	} else if (size > payload->room) {
 		payload->is_long = true;
 	} else {
-		memcpy(payload->at, &bits, size);
+		usertrace__memcpy(payload->at, &bits, size);
 		payload->at += size;
 		payload->room -= size;
 	}
@@ -141,7 +174,7 @@ USERTRACE__INLINE void usertrace__str(struct usertrace__variable *payload, const
 {
 	if (!text)
 		text = "(null)";
-	usertrace__bytes(payload, text, strlen(text) + 1);
+	usertrace__bytes(payload, text, usertrace__strlen(text) + 1);
 }
 
 /* Pads what was put together in these words, and passes it on. */
@@ -152,7 +185,8 @@ USERTRACE__INLINE int usertrace__record_piece(const struct usertrace_callsite *c
 	uint64_t zeros = 0;
 
 	memcpy(payload->at, &zeros, 8);
-	return usertrace_record_words(words, (USERTRACE__ROOM - payload->room + 7) / 8, callsite);
+	return USERTRACE__OURS(usertrace_record_words)(
+		words, (USERTRACE__ROOM - payload->room + 7) / 8, callsite);
 }
 
 USERTRACE__INLINE uint64_t usertrace__f32(float value)
@@ -221,19 +255,19 @@ USERTRACE__INLINE int usertrace__record_len(const struct usertrace_callsite *cal
 {
 	switch ((len + 7) / 8) {
 	case 0:
-		return usertrace_record_0(callsite);
+		return USERTRACE__OURS(usertrace_record_0)(callsite);
 	case 1:
-		return usertrace_record_1(w[0], callsite);
+		return USERTRACE__OURS(usertrace_record_1)(w[0], callsite);
 	case 2:
-		return usertrace_record_2(w[0], w[1], callsite);
+		return USERTRACE__OURS(usertrace_record_2)(w[0], w[1], callsite);
 	case 3:
-		return usertrace_record_3(w[0], w[1], w[2], callsite);
+		return USERTRACE__OURS(usertrace_record_3)(w[0], w[1], w[2], callsite);
 	case 4:
-		return usertrace_record_4(w[0], w[1], w[2], w[3], callsite);
+		return USERTRACE__OURS(usertrace_record_4)(w[0], w[1], w[2], w[3], callsite);
 	case USERTRACE__REGISTERS:
-		return usertrace_record_5(w[0], w[1], w[2], w[3], w[4], callsite);
+		return USERTRACE__OURS(usertrace_record_5)(w[0], w[1], w[2], w[3], w[4], callsite);
 	default:
-		return usertrace_record_words(w, (len + 7) / 8, callsite);
+		return USERTRACE__OURS(usertrace_record_words)(w, (len + 7) / 8, callsite);
 	}
 }
 

@@ -1,5 +1,6 @@
 //! F7: programs in C and C++, as their authors build them: the installed library, its header, and pkg-config.
 
+mod binding;
 mod build;
 mod contexts;
 mod control;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
         control::ALL,
         contexts::ALL,
         warnings::ALL,
+        binding::ALL,
     ];
     let tests = all.into_iter().flatten();
     let trials = tests.map(|&(name, test)| {

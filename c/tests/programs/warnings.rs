@@ -29,7 +29,7 @@ const WARNINGS: &[&str] = &[
 const WARNINGS_OF_CPP: &[&str] = &["-Wold-style-cast", "-Wzero-as-null-pointer-constant"];
 
 /// All compilers that are there, with the warnings that each has, and a standard.
-fn compilers() -> Vec<Vec<&'static str>> {
+pub(crate) fn compilers() -> Vec<Vec<&'static str>> {
     let mut all = Vec::new();
     for compiler in ["gcc", "clang-19", "clang"] {
         for standard in STANDARDS_OF_C {
@@ -51,7 +51,7 @@ fn compilers() -> Vec<Vec<&'static str>> {
     all
 }
 
-fn include(below: &str) -> PathBuf {
+pub(crate) fn include(below: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("include")
         .join(below)

@@ -28,7 +28,7 @@ USERTRACE__INLINE void usertrace_lttng__number(struct usertrace_lttng__payload *
 	char *at = (char *)payload->words + payload->len;
 	struct usertrace_part *last = payload->parts + payload->count - 1;
 
-	memcpy(at, value, size);
+	usertrace__memcpy(at, value, size);
 	payload->len += size;
 	if (payload->count && (const char *)last->data + last->len == at)
 		last->len += size;
@@ -41,8 +41,18 @@ USERTRACE__INLINE void usertrace_lttng__string(struct usertrace_lttng__payload *
 {
 	if (!text)
 		text = "(null)";
-	usertrace_lttng__part(payload, text, strlen(text) + 1);
+	usertrace_lttng__part(payload, text, usertrace__strlen(text) + 1);
 }
+
+/* The C library's, see USERTRACE__BOUND. */
+#ifdef __cplusplus
+extern "C" {
+#endif
+extern void *usertrace_lttng__c_memchr(const void *bytes, int byte, size_t len) __asm__("memchr")
+	USERTRACE__NOPLT;
+#ifdef __cplusplus
+}
+#endif
 
 /* A text of so many bytes. What comes after a NUL is not looked at. */
 USERTRACE__INLINE void usertrace_lttng__text(struct usertrace_lttng__payload *payload,
@@ -53,7 +63,8 @@ USERTRACE__INLINE void usertrace_lttng__text(struct usertrace_lttng__payload *pa
 
 	/* The compiler must not know that there are fewer, as that is all right. */
 	__asm__("" : "+r"(text));
-	end = len ? (const char *)memchr(text, 0, len) : NULL;
+	end = len ? (const char *)USERTRACE__BOUND(usertrace_lttng__c_memchr, "memchr")(
+			    text, 0, len) : NULL;
 	used = end ? (size_t)(end - text) : len;
 	usertrace_lttng__part(payload, text, used);
 	usertrace_lttng__part(payload, NULL, len - used);
@@ -76,7 +87,8 @@ USERTRACE__INLINE void usertrace_lttng__record(const struct usertrace_callsite *
 	    (payload->count == 1 && payload->parts[0].data == (const void *)payload->words))
 		usertrace__record_len(callsite, payload->words, payload->len);
 	else
-		usertrace_record_parts(payload->parts, payload->count, callsite);
+		USERTRACE__OURS(usertrace_record_parts)(
+			payload->parts, payload->count, callsite);
 }
 
 #endif

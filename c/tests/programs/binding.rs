@@ -1,0 +1,52 @@
+//! What events call is bound before the program runs: no lazy binding in a signal handler, with its large frame.
+
+use std::process::Command;
+
+use crate::events::source;
+use crate::installed::succeed;
+use crate::warnings::{compilers, include};
+
+pub(crate) const ALL: &[(&str, fn())] = &[("binding_is_never_lazy", binding)];
+
+/// Called before `main`, and at the end.
+const MAY_BE_LAZY: [&str; 2] = ["usertrace_register", "usertrace_unregister"];
+
+/// Requirements: F2, F7
+fn binding() {
+    let directory = tempfile::tempdir().unwrap();
+    let object = directory.path().join("strict.o");
+    let mut seen = 0;
+    for compiler in compilers() {
+        for level in ["-O0", "-O2"] {
+            let output = Command::new(compiler[0])
+                .args(&compiler[1..])
+                .args([level, "-fPIE", "-I"])
+                .arg(include(""))
+                .arg("-c")
+                .arg(source("strict.c"))
+                .arg("-o")
+                .arg(&object)
+                .output();
+            succeed(&output.unwrap());
+            let relocations = Command::new("readelf").arg("-rW").arg(&object).output();
+            for line in succeed(&relocations.unwrap()).lines() {
+                let words: Vec<_> = line.split_whitespace().collect();
+                // What is by the table is either asked for so, or by a call of something that is elsewhere.
+                let [_, _, kind, value, name, ..] = words[..] else {
+                    continue;
+                };
+                let is_elsewhere = value.bytes().all(|digit| digit == b'0');
+                let is_lazy = kind.contains("PLT32") || kind.contains("CALL26");
+                seen += usize::from(is_lazy);
+                assert!(
+                    !is_lazy
+                        || !is_elsewhere
+                        || MAY_BE_LAZY.contains(&name)
+                        || name.starts_with('.'),
+                    "{compiler:?} {level}: {line}"
+                );
+            }
+        }
+    }
+    assert!(seen > 0);
+}
