@@ -19,7 +19,7 @@ use super::record::{OutputError, create_output, exit_status, kernel_events, syst
 use super::signals::{Came, Signals};
 use super::{KernelEvents, Limits, Options, RecordError, Recording, SessionSummary};
 use crate::ctf::Version;
-use crate::runtime::{Failures, RUNNING, parse_summary};
+use crate::runtime::{Failures, RUNNING, clock_of_recording, parse_summary};
 
 /// Milliseconds between two looks whether the daemons are done.
 const WAIT: u16 = 5;
@@ -55,6 +55,7 @@ pub fn record_fallback(options: &Options) -> Result<Recording, RecordError> {
     command.args(arguments);
     command.env("USERTRACE_BACKEND", "fast");
     command.env("USERTRACE_OUTPUT", &directory);
+    command.env("USERTRACE_CLOCK", clock_of_recording());
     let sizes = [
         ("USERTRACE_SUBBUF_SIZE", options.setup.subbuf_size),
         ("USERTRACE_SUBBUF_COUNT", options.setup.subbuf_count),

@@ -94,6 +94,27 @@ pub(super) struct Fast {
     pub(super) filter: &'static [u8],
     /// `USERTRACE_CONTEXTS`: names of contexts, with blanks or commas between them.
     pub(super) contexts: &'static [u8],
+    /// `USERTRACE_CLOCK`: the time of day of the recording that the program is part of.
+    pub(super) clock: Option<Clock>,
+}
+
+/// `USERTRACE_CLOCK`, which `record` sets: `NS@NAMESPACE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Clock {
+    /// What the time of day was ahead of `CLOCK_MONOTONIC`, in ns.
+    pub(super) offset: i64,
+    /// Where that clock is the same, as `/proc/self/ns/time` says it.
+    pub(super) namespace: &'static [u8],
+}
+
+impl Clock {
+    fn parse(text: &'static [u8]) -> Option<Self> {
+        let at = text.iter().position(|byte| *byte == b'@')?;
+        Some(Self {
+            offset: std::str::from_utf8(&text[..at]).ok()?.parse().ok()?,
+            namespace: &text[at + 1..],
+        })
+    }
 }
 
 /// `USERTRACE_RINGS`
@@ -136,6 +157,7 @@ impl Fast {
         prefault: Prefault::Ahead,
         filter: b"",
         contexts: b"",
+        clock: None,
     };
 }
 
@@ -325,6 +347,13 @@ fn fast(variables: &mut Variables<'_>) -> Fast {
         contexts: variables
             .filled(c"USERTRACE_CONTEXTS")
             .unwrap_or(fast.contexts),
+        clock: variables.read(
+            c"USERTRACE_CLOCK",
+            [None; 2],
+            |value| Clock::parse(value).map(Some),
+            "what record sets it to",
+            "times are by the clock as the program starts",
+        ),
     }
 }
 
@@ -425,6 +454,7 @@ mod tests {
             (c"USERTRACE_SUBBUF_SIZE", &["64k", "4096"], "lots"),
             (c"USERTRACE_SUBBUF_COUNT", &["4"], "-1"),
             (c"USERTRACE_PREFAULT", &["all"], "some"),
+            (c"USERTRACE_CLOCK", &["-5@time:[4026531834]", "0@"], "5"),
         ] {
             for value in good {
                 assert_eq!(complaint(name, value), None, "{name:?} {value}");

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::babeltrace;
 use super::disk::Disk;
@@ -366,6 +367,64 @@ pub(crate) fn f1_the_command_records_ctf_2() {
     });
     assert_eq!(printed[0].len(), 4005);
     assert_eq!(printed[0], printed[1]);
+}
+
+/// A time of day that is an hour ahead, as `record` hands it down, is that of all processes, but not in another namespace.
+///
+/// Requirements: E8, F9
+pub(crate) fn one_recording_has_one_time_of_day() {
+    const HOUR: i64 = 3600 * 1_000_000_000;
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_usertrace"));
+    let place = tempfile::tempdir().unwrap();
+    command
+        .args(["record", "-q", "-o"])
+        .arg(place.path().join("t"));
+    command.args(["--", "sh", "-c", "printf %s \"$USERTRACE_CLOCK\""]);
+    let output = command.output().unwrap();
+    super::run::assert_success(output.status, &output.stderr);
+    let handed = String::from_utf8(output.stdout).unwrap();
+    let (offset, namespace) = handed.split_once('@').unwrap();
+    let offset: i64 = offset.parse().unwrap();
+    let now = || {
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap()
+            .as_nanos() as i64
+    };
+    for (clock, ahead) in [
+        (format!("{}@{namespace}", offset + HOUR), HOUR),
+        (format!("{}@time:[1]", offset + HOUR), 0),
+        (handed.clone(), 0),
+    ] {
+        let run = Run::new();
+        let before = now();
+        run.success("fork", &[("USERTRACE_CLOCK", &clock)]);
+        run.wait();
+        let mut command = std::process::Command::new("babeltrace2");
+        let output = command
+            .arg("--clock-seconds")
+            .arg(run.path())
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let times = text.lines().map(|line| {
+            let (seconds, ns) = line[1..]
+                .split_once(']')
+                .unwrap()
+                .0
+                .split_once('.')
+                .unwrap();
+            seconds.parse::<i64>().unwrap() * 1_000_000_000 + ns.parse::<i64>().unwrap()
+        });
+        let times: Vec<_> = times.collect();
+        assert!(times.len() > 1000);
+        // The clocks' frequencies differ a little.
+        let around = before + ahead - HOUR / 60..now() + ahead + HOUR / 60;
+        assert!(
+            times.iter().all(|time| around.contains(time)),
+            "{clock}: {around:?}"
+        );
+    }
 }
 
 /// E4, F7: the same words as the kernel's files take.

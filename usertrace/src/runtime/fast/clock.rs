@@ -1,9 +1,12 @@
 //! The clock of the traces, beside those of the kernel.
 
-use std::path::Path;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 
 use usertrace_sys::uapi::LttClockSync;
 
+use super::super::env;
 use crate::clock::Source;
 use crate::ctf::Clock;
 
@@ -18,17 +21,21 @@ pub(super) struct TraceClock {
 }
 
 impl TraceClock {
-    /// Chooses the processor's counter, unless the kernel says that it is not valid.
-    pub(super) fn start() -> Self {
+    /// Chooses the processor's counter, unless the kernel says that it is not valid. The time of day is that of `recording`,
+    /// if the program is part of one: all of its processes have the same then, also if it was set meanwhile.
+    pub(super) fn start(recording: Option<env::Clock>) -> Self {
         let source = if is_counter_valid(Path::new(CLOCK_SOURCES)) {
             Source::Processor
         } else {
             Source::Monotonic
         };
-        Self {
-            source,
-            start: sync(source),
+        let mut start = sync(source);
+        // In another namespace, it would be hours or years beside.
+        let is_same = |clock: &env::Clock| clock.namespace == namespace().as_bytes();
+        if let Some(clock) = recording.filter(is_same) {
+            start.realtime = start.monotonic.saturating_add_signed(clock.offset);
         }
+        Self { source, start }
     }
 
     pub(super) fn source(&self) -> Source {
@@ -54,6 +61,21 @@ impl TraceClock {
     pub(super) fn is_unstable(&self) -> bool {
         self.source == Source::Processor && !is_counter_valid(Path::new(CLOCK_SOURCES))
     }
+}
+
+/// Where `CLOCK_MONOTONIC` is the same. Empty where there are no such namespaces.
+fn namespace() -> OsString {
+    std::fs::read_link("/proc/self/ns/time").map_or(OsString::new(), PathBuf::into_os_string)
+}
+
+/// The time of day of a recording that begins, as `USERTRACE_CLOCK` has it.
+#[cfg(feature = "tools")]
+pub(crate) fn of_recording() -> OsString {
+    let sync = sync(Source::Monotonic);
+    let offset = sync.realtime.wrapping_sub(sync.monotonic).cast_signed();
+    let mut text = OsString::from(format!("{offset}@"));
+    text.push(namespace());
+    text
 }
 
 /// Does the kernel trust the processor's counter? Where there is no sysfs, as in some containers, it is taken to be valid.

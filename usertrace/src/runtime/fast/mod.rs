@@ -27,7 +27,7 @@ mod worker;
 
 pub(super) use self::clock::date;
 #[cfg(feature = "tools")]
-pub(crate) use self::clock::sync as clock_sync;
+pub(crate) use self::clock::{of_recording as clock_of_recording, sync as clock_sync};
 pub(super) use self::output::LOG;
 pub use self::spawn::RUNNING;
 #[cfg(feature = "tools")]
@@ -214,7 +214,7 @@ fn set_up(settings: &env::Fast, rseq: bool, output: Output) -> Result<Fast, NoFa
     let own = unsafe { wiped::map::<Own>() }.ok_or(NoFallback::Memory(Errno::ENOMEM));
     let own = own.inspect_err(|_| pool.unmap())?;
 
-    let clock = TraceClock::start();
+    let clock = TraceClock::start(settings.clock);
     let mut trace = LttInfoTrace {
         generation: GENERATION,
         clock: clock.source().number(),

@@ -605,7 +605,7 @@ mod tests {
             };
             let pool = Pool::map(layout::Layout::new([rings, rings], 1).unwrap()).unwrap();
             let directory = tempfile::tempdir().unwrap();
-            let clock = TraceClock::start();
+            let clock = TraceClock::start(None);
             for output in [
                 Output::Null,
                 Output::Directory(directory.path().to_owned(), Version::V1_8),
