@@ -94,7 +94,8 @@ pub type Files<F> = Vec<(String, F)>;
 /// As [`snapshot`], of one process.
 ///
 /// # Errors
-/// When its trace cannot be written. The inner one: its files cannot be read, or there is no room for its trace.
+/// When its trace cannot be written. The inner one: its files cannot be read, or there is no room
+/// for its trace.
 pub fn snapshot_process<F: ConsumerFile>(
     output: &Path,
     hostname: Option<&str>,

@@ -143,7 +143,8 @@ impl DumpFile {
         Ok(done)
     }
 
-    /// The parts of these bytes that are no holes. Holes are zeros, and need not be read one by one.
+    /// The parts of these bytes that are no holes. Holes are zeros, and need not be read one by
+    /// one.
     pub(super) fn data(&self, within: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let mut at = within.start;
         std::iter::from_fn(move || {

@@ -31,8 +31,9 @@ const NAME: &[u8] = b"VMCOREINFO\0";
 const NOTE_HEADER: usize = 12;
 const NAME_LEN: usize = NAME.len().next_multiple_of(4);
 
-/// What may be a note's text, to the end of all notes, wherever lengths say that it is. None: there is none, or there are several,
-/// of which a program may have made one, in its registers.
+/// The text behind the name of the note, up to the end of all notes, whatever lengths say. None:
+/// the name is not there, or it is there twice, and a program may have made one of them, in its
+/// registers.
 fn stray_text(notes: &[u8]) -> Option<&[u8]> {
     let places = (NOTE_HEADER..notes.len()).step_by(4);
     let mut places = places.filter(|&at| notes[at..].starts_with(NAME));
@@ -44,8 +45,8 @@ fn stray_text(notes: &[u8]) -> Option<&[u8]> {
 }
 
 impl Vmcoreinfo {
-    /// Takes what is in the dump's notes, unless it was known before. If a length in them is wrong, the text that is searched for
-    /// is found by the name before it.
+    /// Takes what is in the dump's notes, unless it was known before. If a length in them is wrong,
+    /// the text that is searched for is found by the name before it.
     pub(super) fn merge_notes(&mut self, notes: &[u8], align: u64) {
         self.merge_whole_notes(notes, align);
         if self.root.is_none()

@@ -16,7 +16,8 @@ pub(super) const CLOCK: &str = "ltt";
 pub(super) const CLOCK_DESCRIPTION: &str =
     "Clock of the trace, which the kernel's clocks are derived from";
 
-/// By which a reader knows all traces of one process, such as those in the chunks of a recording, with [`CREATED`].
+/// By which a reader knows all traces of one process, such as those in the chunks of a recording,
+/// with [`CREATED`].
 pub(crate) const PROCESS_NUMBER: &str = "process_number";
 /// When the trace was created that the process was traced for.
 pub(crate) const CREATED: &str = "trace_creation_datetime";

@@ -53,8 +53,8 @@ impl Packet {
         self.end == self.content
     }
 
-    /// Begins it, for a place in the file, with room for its header, and for that many bytes of events at least. With those it
-    /// becomes no longer than `longest`, unless it has to.
+    /// Begins it, for a place in the file, with room for its header, and for that many bytes of
+    /// events at least. It becomes no longer than `longest` unless these bytes need it.
     pub(super) fn begin(&mut self, at: u64, header_len: usize, content_len: usize, longest: usize) {
         let to_content = header_len.next_multiple_of(ALIGN);
         let len = to_content + content_len.next_multiple_of(ALIGN);

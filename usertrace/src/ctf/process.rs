@@ -508,8 +508,8 @@ impl ProcessWriter {
         self.since = since;
     }
 
-    /// Rings are read once, and cannot be read again, as those of a dump or a snapshot: what finds no room on the disk is counted
-    /// ([`ProcessSummary::unwritten`]), and packets are short. To be done before channels are added.
+    /// Reads each ring once, as those of a dump or a snapshot. On a full disk, events are counted
+    /// ([`ProcessSummary::unwritten`]). Packets are short. To be done before channels are added.
     #[cfg(feature = "tools")]
     pub(crate) fn set_one_shot(&mut self) {
         self.trace.set_one_shot();

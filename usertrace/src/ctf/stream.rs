@@ -29,8 +29,8 @@ const PACKET_SIZE: usize = 4 + 16 + 4 + 8 + 3 * 8;
 /// Header of an event: its id, and the low bits of its time.
 const EVENT_HEADER_LEN: usize = 8;
 
-/// Longest packet of a stream that is written at once, unless one event alone is longer. When a byte of a packet is missing,
-/// readers lose what is behind it in the packet, and some lose all of it.
+/// Longest packet of a one-shot stream, unless one event alone is longer. A missing byte costs
+/// readers the rest of its packet, and some readers all of it.
 pub(super) const SHORT_PACKET: usize = 64 << 10;
 
 /// The channel that a stream is of.
@@ -303,8 +303,9 @@ impl StreamWriter {
         }
     }
 
-    /// What is written is read once, and cannot be read again. So where the disk is full, events are dropped, and counted as
-    /// discarded ([`StreamWriter::unwritten`]), and that is no error. Packets are short.
+    /// Makes the stream one-shot: its ring is read once. On a full disk, the writer drops events
+    /// and counts them as discarded ([`StreamWriter::unwritten`]); that is no error. Packets are
+    /// short.
     pub(super) fn set_one_shot(&mut self) {
         self.is_one_shot = true;
     }

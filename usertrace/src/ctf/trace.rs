@@ -155,7 +155,7 @@ impl TraceWriter {
         self.version = version;
     }
 
-    /// What its streams have is read once, and cannot be read again: see [`StreamWriter::set_one_shot`].
+    /// Makes its streams one-shot: see [`StreamWriter::set_one_shot`].
     pub(super) fn set_one_shot(&mut self) {
         self.is_one_shot = true;
     }

@@ -1,7 +1,7 @@
 //! Events that find no room on the disk.
 //!
-//! A recorder leaves them in the rings, and tries again. Rings in a dump, or in a snapshot, are read once: there, such events are
-//! counted, and what else there is to write is written.
+//! A recorder leaves them in the rings, and tries again. `extract` and `snapshot` read a ring once:
+//! they count such events, and write the rest.
 
 use std::io;
 

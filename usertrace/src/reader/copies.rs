@@ -8,11 +8,13 @@ use std::path::{Path, PathBuf};
 use super::Problem;
 use super::merge::{Place, Trace};
 
-/// Bytes by which streams are compared: at least the header of a packet, which says when that begins.
+/// Bytes by which streams are compared: at least the header of a packet, which says when that
+/// begins.
 const BEGINNING: u64 = 4096;
 
-/// Takes out streams of `found` that are in `known`, or twice in `found`: files of the same name, of traces with the same UUID, that
-/// begin with the same bytes. Of two that were found, the longer one stays. Says of which traces they are.
+/// Takes out streams of `found` that are in `known`, or twice in `found`: files of the same name,
+/// of traces with the same UUID, that begin with the same bytes. Of two that were found, the longer
+/// one stays. Says of which traces they are.
 pub(super) fn drop_copies(
     traces: &[Trace],
     known: &[Place],

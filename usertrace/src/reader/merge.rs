@@ -70,7 +70,8 @@ impl Trace {
         self.number
     }
 
-    /// The number of the process that it is of, from 0 on: the chunks of a recording have one trace each of a process.
+    /// The number of the process that it is of, from 0 on: the chunks of a recording have one trace
+    /// each of a process.
     #[must_use]
     pub fn process(&self) -> usize {
         self.process
@@ -158,8 +159,8 @@ pub struct Event<'a> {
 }
 
 impl Event<'_> {
-    /// Whether there is another event of this name in its process, which need not be declared yet in the same chunk of the
-    /// recording. Some: whether it was asked for.
+    /// Finds an event of this name in its process, which may be declared in another chunk of the
+    /// recording only. Gives whether it was asked for.
     #[must_use]
     pub fn other(&self, name: &str) -> Option<bool> {
         let events = self.stream.events();
@@ -991,7 +992,8 @@ mod tests {
         streams.chain(reader.memory.iter().map(Vec::capacity)).sum()
     }
 
-    /// Streams that have events at the same time share a limit, and traces that declare the same share that.
+    /// Streams that have events at the same time share a limit, and traces that declare the same
+    /// share that.
     ///
     /// Requirements: E8
     #[test]

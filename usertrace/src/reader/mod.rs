@@ -218,7 +218,7 @@ fn because(why: &str) -> String {
 }
 
 impl Problem {
-    /// Is it an end that is missing, as a writer leaves it that is killed or finds no room? Else something else is there.
+    /// Is an end missing, as a writer leaves it that is killed or finds no room?
     #[must_use]
     pub fn is_cut(&self) -> bool {
         matches!(self, Self::CutShort { .. } | Self::MetadataCutShort { .. })

@@ -6,8 +6,9 @@ use std::time::UNIX_EPOCH;
 use super::metadata::{EnvValue, Metadata};
 use crate::ctf::{CREATED, PROCESS_NUMBER};
 
-/// Two chunks may round the time at which their trace was created differently, as the clock's frequency is known better later.
-/// Another boot, or another machine without a name, created its trace further away.
+/// Two chunks may round the time at which their trace was created differently, as the clock's
+/// frequency is known better later. Another boot, or another machine without a name, created its
+/// trace further away.
 const ROUNDING_NS: u128 = 1000;
 
 /// Identifies a process, with the time at which its trace was created.

@@ -1,4 +1,5 @@
-//! Declarations that traces have in common: of thousands of processes, most run the same few programs.
+//! Declarations that traces have in common: of thousands of processes, most run the same few
+//! programs.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

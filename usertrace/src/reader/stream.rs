@@ -39,7 +39,7 @@ impl From<io::Error> for Fault {
 #[derive(Debug)]
 pub(super) enum NextPacket {
     Is,
-    /// It is not there as a whole: of it so many bytes are there, and its events up to there were given.
+    /// It is cut short: so many bytes of it are there, and the events in them were given.
     CutShort(u64),
     /// There is none.
     End,
@@ -137,7 +137,7 @@ pub(super) struct Stream {
     start: u64,
     at: u64,
     end: u64,
-    /// The packet is not there as a whole: of it so many bytes are there.
+    /// The packet is cut short: so many bytes of it are there.
     cut: Option<u64>,
     found: Found,
     window: Window,
@@ -165,8 +165,8 @@ impl Stream {
         self.next
     }
 
-    /// Reads the header of the next packet. After an error there is no other one. `follows`: what is not there as a whole will
-    /// be, and is left until then.
+    /// Reads the header of the next packet. After an error there is no other one. `follows`: leaves
+    /// a packet that is cut short until it is whole.
     pub(super) fn next_packet(
         &mut self,
         metadata: &Metadata,
@@ -307,7 +307,7 @@ impl Stream {
         }
     }
 
-    /// Is all read that is there of a packet that is not there as a whole?
+    /// Is the packet cut short, and all read that is there of it?
     #[cold]
     fn is_cut_here(&self) -> bool {
         let there = self.window.get(self.at, self.end).len() as u64;

@@ -6,7 +6,8 @@ use super::geometry::MAX_POSITION;
 use super::reader::header_at;
 use super::{Geometry, RingMemory, SUBBUF_HEADER_LEN};
 
-/// The newest sub-buffer that has a header: all before it are complete. How far it is written, nobody knows but the control block.
+/// The newest sub-buffer that has a header. All before it are complete; only the control block says
+/// how far it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Newest {
     position: u64,
@@ -29,12 +30,12 @@ impl Newest {
         Some(Self { position, size })
     }
 
-    /// A head behind which all of its records are: it counts as being there, and what it has is not read.
+    /// A head just behind its header: the sub-buffer counts as begun, and no record of it is read.
     pub(crate) fn begin(self) -> u64 {
         self.position + SUBBUF_HEADER_LEN
     }
 
-    /// A head at its end. What is behind its last record is zeros, if its place has had no other sub-buffer before.
+    /// A head at its end. Zeros follow its last record if its place had no other sub-buffer before.
     pub(crate) fn end(self) -> u64 {
         self.position + self.size
     }

@@ -1,4 +1,5 @@
-//! Analysis of a recording in chunks: what is found in it is what is found in the same one without chunks.
+//! Analysis of a recording in chunks: what is found in it is what is found in the same one without
+//! chunks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,8 +31,8 @@ const CHUNKS: [Events; 3] = [
     &[(2, 3701, &[1]), (5, 3702, &[0xb0]), (4, 3703, &[7, 0xc0])],
 ];
 
-/// Begins a trace of the process whose buffers have this number, in a directory. Events that are declared once the first chunk
-/// was finished are not declared in it.
+/// Begins a trace of the process whose buffers have this number, in a directory. Events that are
+/// declared once the first chunk was finished are not declared in it.
 fn trace(parent: &Path, process: u64, is_first: bool) -> (TraceWriter, StreamWriter) {
     fs::create_dir_all(parent).unwrap();
     let of = TraceOf::Process {

@@ -51,8 +51,8 @@ fn usertrace_with_limit(bytes: u64, arguments: &[&str], directory: &Path) -> Out
         .unwrap()
 }
 
-/// A ring that finds no room is said, and the others are written. A file that cannot be written as a whole is an error. None of
-/// it ends the command by SIGXFSZ.
+/// A ring that finds no room is said, and the others are written. A file that cannot be written as
+/// a whole is an error. None of it ends the command by SIGXFSZ.
 ///
 /// Requirements: C7, F2
 #[test]
@@ -1142,7 +1142,8 @@ fn help_that_is_not_written_is_an_error() {
     assert!(text(&output.stdout).contains("Usage: usertrace view"));
 }
 
-/// Without the patched kernel, a command that needs it says so by its name, with what to use instead, and doctor says the same.
+/// Without the patched kernel, a command that needs it says so by its name, with what to use
+/// instead, and doctor says the same.
 ///
 /// Requirements: F3
 #[test]
@@ -1194,7 +1195,8 @@ fn commands_that_need_the_kernel_say_what_to_use() {
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
 }
 
-/// A control file system that the user may not use is not one that is not there, nor is a trace in it.
+/// A control file system that the user may not use is not one that is not there, nor is a trace in
+/// it.
 ///
 /// Requirements: F9
 #[test]

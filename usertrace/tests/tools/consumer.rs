@@ -846,7 +846,8 @@ fn a_snapshot_has_what_is_in_the_rings() {
     assert_eq!((read.discarded, read.discarded_packets), (0, 0));
 }
 
-/// A byte that is missing at the end of a stream costs babeltrace2 its packet, and this reader one event.
+/// A byte that is missing at the end of a stream costs babeltrace2 its packet, and this reader one
+/// event.
 ///
 /// Requirements: E3, F1
 #[test]

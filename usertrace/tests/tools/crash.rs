@@ -269,7 +269,8 @@ fn a_page_that_is_not_in_the_dump_costs_its_own_events() {
     assert!(damaged > 4, "{damaged}");
 }
 
-/// Without the page that says where rings end, only their newest sub-buffers are missing, and a reader of the trace is told.
+/// Without the page that says where rings end, only their newest sub-buffers are missing, and a
+/// reader of the trace is told.
 ///
 /// Requirements: C7, E7
 #[test]

@@ -692,7 +692,8 @@ fn deleted_stream_takes_no_other_with_it() {
     }
 }
 
-/// Of a trace and its copy, each event is there once. The copy may have been made before the trace was complete.
+/// Of a trace and its copy, each event is there once. The copy may have been made before the trace
+/// was complete.
 ///
 /// Requirements: E8
 #[test]

@@ -88,7 +88,8 @@ impl KernelCommand {
     /// The control file system, for this command.
     ///
     /// # Errors
-    /// When it cannot be used; if that is so because the kernel has no trace buffers, with what to use instead.
+    /// When it cannot be used. If the kernel has no trace buffers, the error says what to use
+    /// instead.
     pub(crate) fn open(&self, root: &Root) -> anyhow::Result<ControlFs> {
         root.open().map_err(|error| self.explain(error, &root.path))
     }
