@@ -1157,12 +1157,12 @@ fn commands_that_need_the_kernel_say_what_to_use() {
     let found = text(&found.stdout);
     for (arguments, name) in [
         (&["daemon", "-o", "out"][..], "daemon"),
-        (&["start", "mine"], "start"),
-        (&["stop", "mine"], "stop"),
+        (&["start", "mine"], "start TRACE"),
+        (&["stop", "mine"], "stop TRACE"),
         (&["destroy", "mine"], "destroy"),
-        (&["filter", "mine"], "filter"),
+        (&["filter", "mine"], "filter TRACE"),
         (&["status", "mine"], "status"),
-        (&["snapshot", "mine"], "snapshot"),
+        (&["snapshot", "mine"], "snapshot TRACE"),
         (&["list"], "list"),
         (&["top", "-b"], "top"),
         (&["extract", "--previous-boot"], "extract --previous-boot"),
