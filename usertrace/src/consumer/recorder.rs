@@ -146,6 +146,21 @@ impl Measure {
     }
 }
 
+/// Files and directories that could not be opened, and why.
+#[derive(Debug, Default)]
+struct Refused(BTreeMap<String, io::Error>);
+
+impl Refused {
+    /// A file could not be opened. One that has gone since it was told of is of a process that has ended with nothing to read:
+    /// the kernel keeps what was not consumed.
+    fn add(&mut self, what: String, error: io::Error) {
+        match error.kind() {
+            io::ErrorKind::NotFound => self.0.remove(&what),
+            _ => self.0.insert(what, error),
+        };
+    }
+}
+
 /// Records a trace to a directory.
 #[derive(Debug)]
 pub(super) struct TraceRecorder {
@@ -167,8 +182,8 @@ pub(super) struct TraceRecorder {
     full: Option<Full>,
     /// Files that were told of were not taken.
     untaken: bool,
-    /// Files and directories that could not be opened, and why. They are tried again in the end.
-    refused: BTreeMap<String, io::Error>,
+    /// They are tried again in the end.
+    refused: Refused,
     news: Vec<News>,
 }
 
@@ -206,7 +221,7 @@ impl TraceRecorder {
             full: None,
             // Nobody tells of files that were there before.
             untaken: true,
-            refused: BTreeMap::new(),
+            refused: Refused::default(),
             news: Vec::new(),
         })
     }
@@ -380,11 +395,11 @@ impl TraceRecorder {
             match file {
                 Ok(file) => {
                     taken += 1;
-                    self.refused.remove(&what);
+                    self.refused.0.remove(&what);
                     self.session.add(&channel, &name, file)?;
                 }
                 Err(error) => {
-                    self.refused.insert(what, error);
+                    self.refused.add(what, error);
                 }
             }
         }
@@ -398,7 +413,7 @@ impl TraceRecorder {
             match consumer_files(&self.trace.channel(channel)) {
                 Ok(names) => files.extend(names.into_iter().map(|name| (channel.clone(), name))),
                 Err(error) => {
-                    self.refused.insert(channel.clone(), error);
+                    self.refused.0.insert(channel.clone(), error);
                 }
             }
         }
@@ -417,7 +432,7 @@ impl TraceRecorder {
         if failed {
             return Ok(());
         }
-        self.refused.retain(|what, _| {
+        self.refused.0.retain(|what, _| {
             what.split_once('/')
                 .is_none_or(|(_, name)| names.contains(name))
         });
@@ -427,7 +442,7 @@ impl TraceRecorder {
 
     /// Ends the recording. None: there is no room for the rest.
     pub(super) fn finish(&mut self) -> Result<Option<SessionSummary>, RecordError> {
-        for (what, error) in std::mem::take(&mut self.refused) {
+        for (what, error) in std::mem::take(&mut self.refused.0) {
             self.session.problem(&what, &error);
         }
         let finished = self.try_finish().map(Some);
@@ -529,5 +544,23 @@ impl Watch {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_ended_meanwhile_is_no_problem() {
+        let mut refused = Refused::default();
+        let error = |kind| io::Error::from(kind);
+        refused.add("control/1.2".into(), error(io::ErrorKind::NotFound));
+        refused.add("main/1.2".into(), error(io::ErrorKind::PermissionDenied));
+        refused.add("main/3.4".into(), error(io::ErrorKind::PermissionDenied));
+        // It has gone since.
+        refused.add("main/3.4".into(), error(io::ErrorKind::NotFound));
+        let files: Vec<_> = refused.0.keys().collect();
+        assert_eq!(files, ["main/1.2"]);
     }
 }
