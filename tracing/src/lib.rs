@@ -44,8 +44,6 @@ mod site;
 mod text;
 mod values;
 
-use std::ffi::{c_char, c_int};
-
 pub use self::layer::Layer;
 
 /// Makes all ready before `main`, as in a program whose events are declared by `event!`. What an

@@ -79,6 +79,9 @@ fn run(program: &Path) {
     // Written, lost, stopped at the event it was to; one trace, all described, one lost, none bad.
     assert_eq!(succeed(&output.unwrap()), "1 2 1 1 0 1 0\n1 0\n");
     let read = traces.read();
+    let metadata = std::fs::read_to_string(traces.processes()[0].join("metadata")).unwrap();
+    let cmdline = format!("cmdline = \"{} argument\";", program.display());
+    assert!(metadata.contains(&cmdline), "{metadata}");
     assert_eq!(read.discarded, 1);
     let events = events(&read);
     for (event, expected) in events.iter().zip(EXPECTED) {

@@ -58,6 +58,27 @@ fn coreutils_and_a_shell() {
     }
 }
 
+/// The first thing that a library does is not to attach the process, but to keep its command line.
+///
+/// Requirements: E6
+#[test]
+fn the_trace_has_the_command_line() {
+    for libraries in [Libraries::new(&["malloc"]), Libraries::all()] {
+        let traces = Traces::new();
+        let mut command = Command::new("ls");
+        let output = traces
+            .of(libraries.of(command.arg("/usr")))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        traces.wait();
+        let processes = traces.processes();
+        assert_eq!(processes.len(), 1, "{processes:?}");
+        let metadata = std::fs::read_to_string(processes[0].join("metadata")).unwrap();
+        assert!(metadata.contains("cmdline = \"ls /usr\";"), "{metadata}");
+    }
+}
+
 #[test]
 fn a_database() {
     let script = "create table t(a integer primary key, b text);

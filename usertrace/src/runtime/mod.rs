@@ -37,7 +37,6 @@ pub(crate) mod walk;
 mod wanted;
 pub(crate) mod wiped;
 
-use std::ffi::{c_char, c_int};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -100,28 +99,19 @@ struct Setup {
 /// Runs before `main`, in each program and library that this crate is linked into.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static START: extern "C" fn(c_int, *const *const c_char) = start;
+static START: extern "C" fn() = start;
 
 /// Does what [`init`] does if there are events, so that the program need not do it, and all is ready in time.
-extern "C" fn start(argc: c_int, argv: *const *const c_char) {
+extern "C" fn start() {
     // SAFETY: this module does not go while its constructor runs.
     if unsafe { event::own().callsites() }.next().is_some() {
-        // SAFETY: the C library's arguments.
-        unsafe { init_before_main(argc, argv) };
+        init_before_main();
     }
 }
 
 /// What a constructor does for a module whose events are declared as they come.
-///
-/// # Safety
-/// The arguments must be those that the C library passes to constructors.
 #[doc(hidden)]
-pub unsafe extern "C" fn init_before_main(argc: c_int, argv: *const *const c_char) {
-    // Other libraries pass nothing.
-    if cfg!(target_env = "gnu") {
-        // SAFETY: glibc passes the arguments of `main`, also to libraries that are loaded later.
-        unsafe { cmdline::keep(argc, argv) };
-    }
+pub extern "C" fn init_before_main() {
     // A program may expect it to begin with 0.
     let _errno = errno::keep();
     // It is quiet where it cannot trace.
