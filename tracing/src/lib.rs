@@ -50,5 +50,4 @@ pub use self::layer::Layer;
 /// asynchronous runtime's threads do later finds it done.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static START: unsafe extern "C" fn(c_int, *const *const c_char) =
-    usertrace::runtime::init_before_main;
+static START: extern "C" fn() = usertrace::runtime::init_before_main;

@@ -111,6 +111,8 @@ pub struct TraceSetup {
     pub contexts: Vec<String>,
     /// Its full rings overwrite their oldest events.
     pub flight: bool,
+    /// Programs wait where its rings are full, as long as somebody records.
+    pub block: bool,
 }
 
 impl TraceSetup {
@@ -190,6 +192,9 @@ impl ControlFs {
         }
         if asked.flight {
             write(&main.join("flight"), "1")?;
+        }
+        if asked.block {
+            write(&main.join("mode"), "block")?;
         }
         if let Some(filter) = asked.filter() {
             write(&trace.path.join("filter"), &filter)?;

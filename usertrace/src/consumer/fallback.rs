@@ -71,6 +71,9 @@ pub fn record_fallback(options: &Options) -> Result<Recording, RecordError> {
     if options.setup.flight {
         command.env("USERTRACE_MODE", "overwrite");
     }
+    if options.setup.block {
+        command.env("USERTRACE_MODE", "block");
+    }
     if options.version == Version::V2 {
         command.env("USERTRACE_CTF", "2");
     }

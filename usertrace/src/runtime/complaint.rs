@@ -61,7 +61,11 @@ fn of_status(status: Status) -> Option<String> {
         NoFallback::Context(name) => {
             format!("USERTRACE_CONTEXTS {}: it is no context", Quoted(name))
         }
-        _ => return None,
+        NoFallback::Memory(_) | NoFallback::Process(_) | NoFallback::Directory => {
+            return Some(format!("cannot trace this program: {why}"));
+        }
+        // Its environment is not to be trusted, or says nothing of the fallback.
+        NoFallback::Secure | NoFallback::NotBuilt => return None,
     };
     Some(format!(
         "cannot use {what}, or there are too many (this program is not traced)"

@@ -86,8 +86,8 @@ pub(super) struct Fast {
     pub(super) ctf: Ctf,
     /// `USERTRACE_SUBBUF_SIZE`
     pub(super) subbuf_size: u32,
-    /// `USERTRACE_SUBBUF_COUNT`
-    pub(super) subbuf_count: u32,
+    /// `USERTRACE_SUBBUF_COUNT`; none: [`default_subbuf_count`].
+    pub(super) subbuf_count: Option<u32>,
     /// `USERTRACE_PREFAULT`: `all`, or nothing.
     pub(super) prefault: Prefault,
     /// `USERTRACE_FILTER`: as it is written to a trace's file `filter`.
@@ -153,7 +153,7 @@ impl Fast {
         mode: Mode::Discard,
         ctf: Ctf::V1_8,
         subbuf_size: 64 << 10,
-        subbuf_count: 16,
+        subbuf_count: None,
         prefault: Prefault::Ahead,
         filter: b"",
         contexts: b"",
@@ -209,6 +209,16 @@ impl fmt::Display for Quoted {
 const BACKEND: &CStr = c"USERTRACE_BACKEND";
 const SIGNAL: &CStr = c"USERTRACE_SIGNAL";
 const CONTROL: &CStr = c"USERTRACE_CONTROL";
+
+/// Sub-buffers of a ring, unless somebody says how many. The reader may be kept from a processor for milliseconds: where there
+/// are few rings, each has room for some more. All of them have no more than 64 of 1 MiB have.
+pub(super) fn default_subbuf_count(nr_rings: u32) -> u32 {
+    match nr_rings {
+        0..=16 => 64,
+        17..=32 => 32,
+        _ => 16,
+    }
+}
 
 /// What it says, or the defaults in a program that was given more rights than whoever set the environment has.
 pub(super) fn settings() -> Settings {
@@ -332,7 +342,7 @@ fn fast(variables: &mut Variables<'_>) -> Fast {
         subbuf_count: variables.read(
             c"USERTRACE_SUBBUF_COUNT",
             [fast.subbuf_count; 2],
-            size,
+            |value| size(value).map(Some),
             "a number",
             "the default is used",
         ),
@@ -541,7 +551,14 @@ mod tests {
         for bad in ["k", "-1", "5000M", "1 k"] {
             assert_eq!(size(bad), 64 << 10, "{bad}");
         }
-        assert_eq!(only(c"USERTRACE_SUBBUF_COUNT", "4").fast.subbuf_count, 4);
+        let count = |text| only(c"USERTRACE_SUBBUF_COUNT", text).fast.subbuf_count;
+        assert_eq!(count("4"), Some(4));
+        assert_eq!(count(""), None);
+        for (rings, count) in [(1, 64), (16, 64), (17, 32), (32, 32), (33, 16), (1024, 16)] {
+            assert_eq!(default_subbuf_count(rings), count);
+            // What 64 rings have always had.
+            assert!(rings > 64 || rings * count <= 64 * 16);
+        }
         let prefault = |text| only(c"USERTRACE_PREFAULT", text).fast.prefault;
         assert_eq!(prefault("all"), Prefault::All);
         assert_eq!(prefault("1"), Prefault::Ahead);

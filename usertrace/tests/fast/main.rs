@@ -90,6 +90,7 @@ fn main() -> ExitCode {
         output::a_full_disk,
         output::the_command_records,
         output::f1_the_command_records_ctf_2,
+        output::the_command_says_what_keeps_events,
         output::one_recording_has_one_time_of_day,
         output::e4_the_command_records_what_is_asked_for,
         fields::b1_each_type_comes_back,

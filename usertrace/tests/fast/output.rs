@@ -427,6 +427,47 @@ pub(crate) fn one_recording_has_one_time_of_day() {
     }
 }
 
+/// Where events were lost, `record` names the options that help; with one of them, none is lost.
+///
+/// Requirements: D7, E7
+pub(crate) fn the_command_says_what_keeps_events() {
+    let record = |options: &[&str]| {
+        let run = Run::new();
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_usertrace"));
+        command.args([
+            "record",
+            "--json",
+            "--subbuf-size",
+            "4096",
+            "--subbuf-count",
+            "2",
+        ]);
+        command
+            .args(options)
+            .arg("-o")
+            .arg(run.path().join("traces"))
+            .arg("--");
+        command.arg(std::env::current_exe().unwrap());
+        let output = command.env(super::run::VARIABLE, "flood").output().unwrap();
+        super::run::assert_success(output.status, &output.stderr);
+        let printed = String::from_utf8(output.stdout).unwrap();
+        let lost: u64 = printed.lines().next().unwrap().parse().unwrap();
+        (lost, String::from_utf8(output.stderr).unwrap())
+    };
+    let (lost, stderr) = record(&[]);
+    let advice = format!(
+        "usertrace: {lost} events were lost, as rings were full: they need rings with more room (--subbuf-size 32k), or \
+         programs that wait when a ring is full (--block)\n"
+    );
+    assert_eq!(lost > 0, stderr.contains(&advice), "{lost} {stderr}");
+    assert_ne!(lost, 0);
+    let (lost, stderr) = record(&["--block"]);
+    assert!(
+        lost == 0 && !stderr.contains("were lost"),
+        "{lost} {stderr}"
+    );
+}
+
 /// E4, F7: the same words as the kernel's files take.
 pub(crate) fn e4_the_command_records_what_is_asked_for() {
     let record = |arguments: &[&str]| {

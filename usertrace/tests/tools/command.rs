@@ -627,6 +627,7 @@ fn traces_are_started_and_stopped_by_name() {
         ("start", ""),
         ("filter", "*\n"),
         ("main/subbuf_size", ""),
+        ("main/mode", ""),
         ("main/contexts", ""),
         ("net/filter", "0\n"),
     ] {
@@ -655,6 +656,10 @@ fn traces_are_started_and_stopped_by_name() {
     assert_eq!(run(&["stop", "mine"]), (0, nothing.clone()));
     assert_eq!(has("start"), "0");
     assert_eq!(run(&["status", "mine"]).0, 3);
+
+    assert_eq!(run(&["start", "--block", "mine"]).0, 0);
+    assert_eq!(has("main/mode"), "block");
+    assert_eq!(run(&["start", "--block", "--flight", "mine"]).0, 2);
 
     assert_eq!(run(&["filter", "mine"]), (0, "*\n".to_owned()));
     fs::write(file("filter"), "").unwrap();

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use usertrace::consumer::{
     CONTROL_FS, ControlFs, KernelOptions, KernelSummary, Options, RecordError, Recorded, Recording,
-    Tell, record, record_fallback,
+    Tell, TraceSetup, record, record_fallback,
 };
 use usertrace::ctf::Version;
 
@@ -18,7 +18,7 @@ use crate::pids::{self, Named};
 use crate::preload::{Preload, Wanted};
 use crate::progress::Progress;
 use crate::root::Root;
-use crate::setup::Setup;
+use crate::setup::{DEFAULT_SUBBUF, MAX_SUBBUF, Setup};
 use crate::status::WRONG_COMMAND_LINE;
 
 /// Exit status when recording failed, as `env`, `nohup` and `timeout` have it.
@@ -35,6 +35,7 @@ Examples:
   usertrace record ./server --port 80         # a program that has tracepoints
   usertrace record --malloc -- sqlite3 db     # the use of memory of one that has none
   usertrace record --pthread --dl -- ./server # its locks and conditions, and the libraries that it loads
+  usertrace record --block -- ./server        # it waits rather than that events are lost
   usertrace record -o trace -- make -j4 && usertrace view trace
   usertrace record -e 'shop:*,!shop:tick' -- ./server     # all events of a provider but one
   usertrace record --context vtid,procname -- ./server    # each event with its thread and that one's name
@@ -156,10 +157,11 @@ impl Args {
         // What is wrong with it, the recording will tell.
         let before = Recorded::of(&output).ok().flatten();
         let trace = self.trace.or(before.map(|before| before.name));
+        let setup = TraceSetup::from(self.setup);
         let options = Options {
             root: self.root.path,
             trace: trace.unwrap_or_else(|| format!("usertrace-{}", std::process::id())),
-            setup: self.setup.into(),
+            setup: setup.clone(),
             output,
             version: self.ctf,
             program: self.program,
@@ -221,7 +223,13 @@ impl Args {
         }
         if !self.summary.quiet {
             output::report(summary(&recording));
-            let has_none = recording.session.processes.is_empty() && recording.incomplete == 0;
+            if let Some(advice) = advice(&recording, &setup) {
+                output::say(advice);
+            }
+            // What keeps a program from being traced is among the problems.
+            let has_none = recording.session.processes.is_empty()
+                && recording.session.problems.is_empty()
+                && recording.incomplete == 0;
             if has_program && has_none && obstacle.is_none() {
                 output::say(
                     "nobody wrote an event: are there tracepoints in the program, and does -e name them? --malloc, \
@@ -243,6 +251,28 @@ impl Args {
             None => INTERRUPTED.into(),
         }
     }
+}
+
+/// What would have kept events from being lost.
+fn advice(recording: &Recording, setup: &TraceSetup) -> Option<String> {
+    /// How many times as much as is not enough.
+    const MORE: u32 = 8;
+    let lost = Totals::of(&recording.session.processes).lost;
+    if lost == 0 {
+        return None;
+    }
+    let size = setup.subbuf_size.unwrap_or(DEFAULT_SUBBUF);
+    let size = size.saturating_mul(MORE).min(MAX_SUBBUF);
+    let more = format!("rings with more room (--subbuf-size {}k)", size >> 10);
+    let instead = match (setup.block, setup.subbuf_size == Some(MAX_SUBBUF)) {
+        (true, true) => return None,
+        (true, false) => more,
+        (false, true) => "programs that wait when a ring is full (--block)".to_owned(),
+        (false, false) => format!("{more}, or programs that wait when a ring is full (--block)"),
+    };
+    Some(format!(
+        "{lost} events were lost, as rings were full: they need {instead}"
+    ))
 }
 
 fn summary(recording: &Recording) -> String {

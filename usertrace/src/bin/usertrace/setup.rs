@@ -12,8 +12,12 @@ pub(crate) struct Setup {
     event: Vec<String>,
 
     /// Full rings overwrite their oldest events: the trace has the last ones, whatever is read of it meanwhile
-    #[arg(long)]
+    #[arg(long, conflicts_with = "block")]
     flight: bool,
+
+    /// Programs wait when a ring is full, as long as somebody records: no event is lost
+    #[arg(long)]
+    block: bool,
 
     /// Bytes in a sub-buffer, a power of two from 4096 to 32M; k and M are understood [default: the kernel's]
     #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -37,12 +41,16 @@ impl From<Setup> for TraceSetup {
             subbuf_count: setup.subbuf_count,
             contexts: setup.context,
             flight: setup.flight,
+            block: setup.block,
         }
     }
 }
 
+/// What the fallback's sub-buffers have if nobody says another size.
+pub(crate) const DEFAULT_SUBBUF: u32 = 64 << 10;
+
 /// A ring has at most 64 MiB, and at least two sub-buffers.
-const MAX_SUBBUF: u32 = 32 << 20;
+pub(crate) const MAX_SUBBUF: u32 = 32 << 20;
 
 /// A number of bytes.
 fn size(text: &str) -> Result<u32, String> {

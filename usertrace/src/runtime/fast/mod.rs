@@ -195,7 +195,9 @@ fn channels(settings: &env::Fast, rseq: bool) -> [Rings; layout::CHANNELS] {
     };
     let main = Rings {
         subbuf_size: settings.subbuf_size,
-        subbuf_count: settings.subbuf_count,
+        subbuf_count: settings
+            .subbuf_count
+            .unwrap_or_else(|| env::default_subbuf_count(main_rings)),
         nr_rings: main_rings,
         scope: main_scope,
         mode,
