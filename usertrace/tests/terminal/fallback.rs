@@ -377,7 +377,7 @@ fn example(command: &str, line: &str) {
         || line.contains("--rotate-size")
         || line.contains("-p 4711")
         || line == "usertrace list"
-        || line.starts_with("usertrace top  ");
+        || line == "usertrace top";
     if line.contains("ctl 4711") || examples::is_of_fallback(command, &line) {
         // The example's program runs already.
         line = examples::beside_program(&line);

@@ -20,7 +20,7 @@ Examples:
   USERTRACE_CONTROL=thread ./server & sleep 1; usertrace ctl $! list      # the events that it can write
   usertrace ctl 4711 finalise           # it writes no more events, and what it has written is read
   usertrace ctl 4711 initialise         # it goes on
-  usertrace ctl server watch            # what happens to it, until it ends
+  usertrace ctl 4711 watch              # what happens to it, until it ends
 
 The program must have been started with USERTRACE_CONTROL=signal or =thread, or open its control channel itself, and be
 this user's. EVENTS is PROVIDER:NAME, in which * is any characters, and ? one. A probe is called by events that it is

@@ -41,7 +41,6 @@ Examples:
   usertrace record --context vtid,procname -- ./server    # each event with its thread and that one's name
   usertrace record --kernel 'sched:sched_switch,irq:*' -- ./server    # with what the kernel did meanwhile, as root
   usertrace record -p 4711                    # a program that runs, without its children
-  usertrace record -p redis-server            # by its name, if there is only one
   usertrace record --trace mine -o trace      # a trace that was set up by hand, until SIGINT
   usertrace record --rotate-size 100M --keep 10 -o trace -- ./server      # the last gigabyte, in parts
 
