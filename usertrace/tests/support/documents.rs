@@ -90,7 +90,7 @@ const CASES: &[(&str, &[Case])] = &[
             case("usertrace record -- ./server --port 80", Each, ""),
             Case {
                 without: &[("record -o traces", "the tests of recorders that are killed")],
-                ..root("usertrace record -p 4711", Patched, "")
+                ..root("usertrace record -p server", Patched, "")
             },
             Case {
                 without: &[("systemctl", "guest-tests, systemd")],
@@ -276,8 +276,11 @@ fn typed(document: &str, case: &Case, block: &[&str], place: &Place<'_>) -> usiz
         let typed = line.replace("/tmp", directory.path().to_str().unwrap());
         let typed = match case.on {
             BesideProgram => examples::beside_program(&typed),
-            _ if typed.contains("-p 4711") => {
-                format!("./server & sleep 0.5; {}", typed.replace("4711", "$!"))
+            _ if typed.contains("-p server") || typed.contains("-p 4711") => {
+                let typed = typed
+                    .replace("-p 4711", "-p $!")
+                    .replace("-p server", "-p $!");
+                format!("./server & sleep 0.5; {typed}")
             }
             _ => typed,
         };
@@ -287,7 +290,7 @@ fn typed(document: &str, case: &Case, block: &[&str], place: &Place<'_>) -> usiz
             before += &format!("{typed}\n");
         }
         if needs_other {
-            let names_it = ["trace buffers", "tracefs"]
+            let names_it = ["trace buffers", "patched kernel", "tracefs"]
                 .iter()
                 .any(|what| said.contains(what));
             assert!(names_it, "{document}: {line}: {said}");

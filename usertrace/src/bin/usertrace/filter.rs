@@ -19,7 +19,6 @@ Examples:
   usertrace filter --add mine 'db:*'                 # those of another provider, too
   usertrace filter mine 0                            # none; 1: all
   usertrace filter --channel slow mine 'disk:*'      # what goes to a channel of its own rather than to main
-
   usertrace filter 4711 'shop:*'                     # of a program that runs on a kernel without trace buffers
   usertrace filter traces 'shop:*'                   # of all that are traced to this directory there
 
