@@ -410,17 +410,19 @@ impl Fast {
     /// this is the first process of its PID namespace, the kernel kills the daemons with it.
     fn wait_until_written(&self) {
         let header = self.pool.header();
-        let is_last = std::process::id() == 1;
         let slot = match self.own().slot.load(Ordering::Acquire) {
             0 => return,
             slot => slot as usize - 1,
         };
+        let entry = &header.entries[slot];
+        // The daemons end with process 1 of their own namespace. Asked without a system call, which
+        // a filter may kill the program for.
+        let is_last = matches!(entry.process(), Some((1, _))) && entry.namespace() == 0;
         let wants = is_last || !header.left.is_awaited();
         let has_some = self.has_unread(slot) || header.leaving.load(Ordering::SeqCst) != 0;
         if !wants || !has_some || self.task.output.directory().is_none() {
             return;
         }
-        let entry = &header.entries[slot];
         entry.ends.store(is_last.into(), Ordering::Relaxed);
         // Release: pairs with the worker's load, which then sees `ends`.
         entry.asked.fetch_add(1, Ordering::SeqCst);
