@@ -54,7 +54,10 @@ pub fn needs_crash(line: &str) -> bool {
 /// Is it about programs that run, and that the fallback traces to the directory `traces`?
 pub fn is_of_fallback(command: &str, line: &str) -> bool {
     let is_one = ["filter", "start", "stop", "snapshot"].contains(&command);
-    is_one && line.split(' ').any(|word| ["4711", "traces"].contains(&word))
+    is_one
+        && line
+            .split(' ')
+            .any(|word| ["4711", "traces"].contains(&word))
 }
 
 /// The example, beside such a program, which it names by its process id. The program opens its control channel after
