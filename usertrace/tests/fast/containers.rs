@@ -45,6 +45,8 @@ pub(crate) fn process_1_ends_when_its_trace_is_written() {
         ("discard", "ten", 10),
         ("overwrite", "ten", 10),
         ("block", "flood", 200_000),
+        // All that it wrote is written when it exits, but the trace is not complete.
+        ("discard", "written", 10),
     ] {
         for _ in 0..5 {
             let run = Run::new();

@@ -47,6 +47,11 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("ten", || {
         write(1, 0..10);
     }),
+    ("written", || {
+        write(1, 0..10);
+        assert_eq!(usertrace::switch(), Ok(()));
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }),
     ("pages", pages),
     ("report", || println!("{}", report())),
     ("family", super::complaints::family),

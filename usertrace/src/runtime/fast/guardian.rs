@@ -96,7 +96,9 @@ pub(super) fn mark_at_death(word: &AtomicU32) {
 struct Watched {
     /// Its id, as its entry has it.
     pid: u32,
-    /// The same here, which differs where it is in a PID namespace of its own.
+    /// The PID namespace of that id, as the entry had it.
+    namespace: u64,
+    /// The id here.
     outer: u32,
     /// Readable when it has ended.
     pidfd: Option<OwnedFd>,
@@ -184,7 +186,8 @@ impl Watched {
         begun: &Begun,
         pool: Option<&str>,
     ) -> Option<Self> {
-        let candidates = namespace::candidates(pid, entry.namespace()).into_iter();
+        let namespace = entry.namespace();
+        let candidates = namespace::candidates(pid, namespace).into_iter();
         // Ids are copied from the memory of programs: the pool's mapping says which one it is.
         let (outer, maps) = candidates
             .filter_map(|outer| Some((outer, address_space(outer, pool).ok()?)))
@@ -201,6 +204,7 @@ impl Watched {
         }
         Some(Self {
             pid,
+            namespace,
             outer,
             pidfd,
             maps,
@@ -371,20 +375,19 @@ impl Guardian<'_> {
     fn scan(&mut self, mut program: Option<OwnedFd>) {
         let pool = self.task.pool;
         for slot in 0..pool.layout().slots.min(PROCESSES) {
-            let Some((pid, _)) = pool.header().entries[slot].process() else {
+            let entry = &pool.header().entries[slot];
+            let Some((pid, _)) = entry.process() else {
                 self.watched.remove(&slot);
                 continue;
             };
-            if self
-                .watched
-                .get(&slot)
-                .is_some_and(|watched| watched.pid == pid)
-            {
+            // By a namespace that it has not told yet, it may have been taken for another one.
+            let namespace = entry.namespace();
+            let is_it = |watched: &Watched| watched.pid == pid && watched.namespace == namespace;
+            if self.watched.get(&slot).is_some_and(is_it) {
                 continue;
             }
             let known = if slot == 0 { program.take() } else { None };
             let begun = &pool.slot_desk(slot).process;
-            let entry = &pool.header().entries[slot];
             match Watched::new(entry, pid, known, begun, self.pool.as_deref()) {
                 Some(watched) => {
                     self.watched.insert(slot, watched);

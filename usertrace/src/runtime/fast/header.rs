@@ -86,8 +86,8 @@ pub(super) struct Entry {
     pub(super) asked: AtomicU32,
     /// Not 0: it ends, and the daemons end with it: its trace is to be completed before.
     pub(super) ends: AtomicU32,
-    /// Inode of the PID namespace in which the entry's process id holds; 0: that of the daemons.
-    /// [`Self::UNKNOWN`]: another one, and it cannot say which.
+    /// Where `state` says that the process is in another PID namespace than the daemons: its inode, or
+    /// [`Self::UNKNOWN`].
     namespace: AtomicU64,
 }
 
@@ -96,14 +96,23 @@ const _: () = assert!(size_of::<Header>() <= 4096);
 impl Entry {
     const LIVE: u64 = 1 << 32;
     const SPENT: u64 = 1 << 33;
+    /// The id holds in another PID namespace than that of the daemons.
+    const ELSEWHERE: u64 = 1 << 34;
     /// As [`Self::namespace`].
     pub(super) const UNKNOWN: u64 = u64::MAX;
 
-    /// Takes a free entry.
-    pub(super) fn claim(&self, pid: u32) -> bool {
+    fn state_of(pid: u32, namespace: u64) -> u64 {
+        let elsewhere = if namespace == 0 { 0 } else { Self::ELSEWHERE };
+        u64::from(pid) | elsewhere
+    }
+
+    /// Takes a free entry. `namespace`: that of the id, or 0 if it is the daemons'.
+    pub(super) fn claim(&self, pid: u32, namespace: u64) -> bool {
+        // What is known before all is there: whose id this is not.
+        let state = Self::state_of(pid, namespace);
         // SeqCst: see `closed`'s use.
         self.state
-            .compare_exchange(0, pid.into(), Ordering::SeqCst, Ordering::Relaxed)
+            .compare_exchange(0, state, Ordering::SeqCst, Ordering::Relaxed)
             .is_ok()
     }
 
@@ -119,8 +128,10 @@ impl Entry {
         }
         self.asked.store(0, Ordering::Relaxed);
         // Pairs with the load in `process`.
-        self.state
-            .store(u64::from(pid) | Self::LIVE, Ordering::Release);
+        self.state.store(
+            Self::state_of(pid, namespace) | Self::LIVE,
+            Ordering::Release,
+        );
     }
 
     /// Gives the entry back.
@@ -146,9 +157,16 @@ impl Entry {
         used.then_some((state as u32, state & Self::LIVE != 0))
     }
 
-    /// The namespace in which the id of [`Self::process`] holds.
+    /// Inode of the PID namespace in which the id of [`Self::process`] holds; 0: that of the daemons.
+    /// [`Self::UNKNOWN`]: another one, and the process cannot say which, or has not yet.
     pub(super) fn namespace(&self) -> u64 {
-        self.namespace.load(Ordering::Relaxed)
+        // Pairs with the store in `publish`.
+        let state = self.state.load(Ordering::Acquire);
+        match (state & Self::ELSEWHERE != 0, state & Self::LIVE != 0) {
+            (false, _) => 0,
+            (true, false) => Self::UNKNOWN,
+            (true, true) => self.namespace.load(Ordering::Relaxed),
+        }
     }
 
     /// Name of the process.
@@ -158,5 +176,30 @@ impl Entry {
             bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
         }
         comm
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever looks at an entry that is not whole yet does not take the id for one of its own.
+    #[test]
+    fn an_id_of_another_namespace_is_never_taken_for_an_own_one() {
+        // SAFETY: zeros are a free entry.
+        let entry: Entry = unsafe { std::mem::zeroed() };
+        assert!(entry.claim(1, 77));
+        assert_eq!(entry.process(), Some((1, false)));
+        assert_eq!(entry.namespace(), Entry::UNKNOWN);
+        entry.publish(1, 77, 0, [0; LTT_COMM_LEN]);
+        assert_eq!((entry.process(), entry.namespace()), (Some((1, true)), 77));
+        entry.free();
+        // The next one's, before that is whole.
+        assert!(entry.claim(2, 0));
+        assert_eq!((entry.process(), entry.namespace()), (Some((2, false)), 0));
+        entry.publish(2, 0, 0, [0; LTT_COMM_LEN]);
+        assert_eq!((entry.process(), entry.namespace()), (Some((2, true)), 0));
+        entry.spend();
+        assert_eq!((entry.process(), entry.namespace()), (None, 0));
     }
 }

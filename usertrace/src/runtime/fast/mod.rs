@@ -227,7 +227,7 @@ fn set_up(settings: &env::Fast, rseq: bool, output: Output) -> Result<Fast, NoFa
     pool.write_info(&trace, channels[LTT_CHANNEL_MAIN].nr_rings, &filter);
     let entry = &pool.header().entries[0];
     let pid = std::process::id();
-    entry.claim(pid);
+    entry.claim(pid, 0);
     entry.publish(pid, 0, clock.first().realtime, comm());
     // SAFETY: just mapped, and stays from here on, other than when the daemons cannot be started.
     unsafe { own.as_ref() }.slot.store(1, Ordering::Release);
@@ -333,6 +333,7 @@ impl Fast {
     /// slots that the worker is about to free.
     fn claim(&self, pid: u32) -> Option<usize> {
         let header = self.pool.header();
+        let namespace = self.namespace.load(Ordering::Relaxed);
         let begun = crate::clock::monotonic();
         loop {
             let freed = header.freed.load(Ordering::SeqCst);
@@ -341,7 +342,7 @@ impl Fast {
             let mut entries = entries
                 .enumerate()
                 .filter(|(slot, _)| left & (1 << slot) == 0);
-            if let Some((slot, _)) = entries.find(|(_, entry)| entry.claim(pid)) {
+            if let Some((slot, _)) = entries.find(|(_, entry)| entry.claim(pid, namespace)) {
                 return Some(slot);
             }
             if self.own().refused.load(Ordering::Relaxed) != 0 {
@@ -396,11 +397,21 @@ impl Fast {
 
     /// Something of a slot's rings is not consumed.
     fn has_unread(&self, slot: usize) -> bool {
+        self.any_ring(slot, |head, consumed| head != consumed)
+    }
+
+    /// An event was written to a slot's rings.
+    fn has_written(&self, slot: usize) -> bool {
+        self.any_ring(slot, |head, _| head != 0)
+    }
+
+    /// Whether this is so for the `head` and the `consumed` of one of a slot's rings.
+    fn any_ring(&self, slot: usize, is_so: impl Fn(u64, u64) -> bool) -> bool {
         let main = &self.pool.layout().channels[LTT_CHANNEL_MAIN];
         (0..main.nr_rings).any(|ring| {
             let control = self.pool.ring_control(slot, LTT_CHANNEL_MAIN, ring);
             let head = control.head().load(Ordering::Relaxed);
-            head != control.consumed().load(Ordering::Relaxed)
+            is_so(head, control.consumed().load(Ordering::Relaxed))
         })
     }
 
@@ -419,7 +430,10 @@ impl Fast {
         // a filter may kill the program for.
         let is_last = matches!(entry.process(), Some((1, _))) && entry.namespace() == 0;
         let wants = is_last || !header.left.is_awaited();
-        let has_some = self.has_unread(slot) || header.leaving.load(Ordering::SeqCst) != 0;
+        // A trace that is written so far is to be completed, too, if nobody can do that later.
+        let has_some = self.has_unread(slot)
+            || header.leaving.load(Ordering::SeqCst) != 0
+            || is_last && self.has_written(slot);
         if !wants || !has_some || self.task.output.directory().is_none() {
             return;
         }
