@@ -1,5 +1,6 @@
 //! The clock of the traces.
 
+#[cfg(feature = "fast")]
 use usertrace_sys::uapi::LTT_CLOCK_MONOTONIC;
 #[cfg(target_arch = "x86_64")]
 use usertrace_sys::uapi::LTT_CLOCK_TSC as THIS_CLOCK;
@@ -20,6 +21,7 @@ pub enum Source {
     Monotonic,
 }
 
+#[cfg(feature = "fast")]
 impl Source {
     /// `LTT_CLOCK_*`
     pub(crate) fn number(self) -> u32 {

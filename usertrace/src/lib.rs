@@ -20,11 +20,15 @@ pub mod export;
 #[cfg(feature = "fake")]
 #[doc(hidden)]
 pub mod fake;
+#[cfg(feature = "fast")]
+mod files;
 mod limits;
 #[cfg(feature = "fast")]
 pub mod metadata;
 mod printable;
 pub mod probe;
+#[cfg(feature = "fast")]
+mod procfs;
 #[cfg(feature = "tools")]
 pub mod reader;
 #[cfg(feature = "tools")]

@@ -5,6 +5,9 @@
 #[path = "../../tests/src/counts.rs"]
 #[allow(unreachable_pub, reason = "other tests use it, too")]
 mod counts;
+#[path = "../../tests/src/seccomp.rs"]
+#[allow(unreachable_pub, reason = "other tests use it, too")]
+mod seccomp;
 
 use std::mem::offset_of;
 use std::process::ExitCode;
@@ -1066,29 +1069,7 @@ fn a_full_control_channel() {
 
 /// Installs a filter for one system call, and for all others.
 fn filter_system_call(number: libc::c_long, its: u32, others: u32) {
-    const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
-    const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
-    let filter = |code, jt, k| libc::sock_filter { code, jt, jf: 0, k };
-    let mut program = [
-        filter(LOAD, 0, 0),
-        filter(EQUAL, 1, number as u32),
-        filter(RETURN, 0, others),
-        filter(RETURN, 0, its),
-    ];
-    let program = libc::sock_fprog {
-        len: program.len() as u16,
-        filter: program.as_mut_ptr(),
-    };
-    // SAFETY: the program is a filter, and outlives the call.
-    unsafe {
-        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        let mode = libc::SECCOMP_MODE_FILTER;
-        assert_eq!(
-            libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program),
-            0
-        );
-    }
+    seccomp::filter(&[(number as u32, its)], others);
 }
 
 /// From now on, any system call but `exit` kills the process.

@@ -16,6 +16,7 @@ use nix::unistd::Pid;
 use super::record::create_output;
 use crate::clock::monotonic;
 use crate::ctf::{mend, unfinished};
+use crate::procfs;
 use crate::runtime::{DAEMON, WRITE_NOW};
 
 /// By this signal.
@@ -78,18 +79,15 @@ pub enum DaemonError {
     },
 }
 
-/// Process ids.
-fn processes() -> impl Iterator<Item = u32> {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    processes.filter_map(|process| process.file_name().to_str()?.parse().ok())
+/// Whether a process is one of the daemons, which are what their programs are, but write no events.
+pub(super) fn is_daemon(pid: u32) -> bool {
+    let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.trim_ascii_end() == DAEMON.to_bytes()
 }
 
 /// Process ids of all daemons that may be looked at.
 fn daemons() -> impl Iterator<Item = u32> {
-    processes().filter(|pid: &u32| {
-        let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-        name.trim_ascii_end() == DAEMON.to_bytes()
-    })
+    procfs::pids().filter(|&pid| is_daemon(pid))
 }
 
 /// The traces that a daemon is writing: it holds their marks.
@@ -117,13 +115,11 @@ pub fn programs_below(directory: &Path) -> Vec<u32> {
         .into_iter()
         .flat_map(shared_memory)
         .collect();
-    let is_traced = |&pid: &u32| !shared_memory(pid).is_disjoint(&memory);
-    let daemons: BTreeSet<u32> = daemons().collect();
-    let programs = processes().filter(|pid| !daemons.contains(pid));
-    match memory.is_empty() {
-        true => Vec::new(),
-        false => programs.filter(is_traced).collect(),
+    if memory.is_empty() {
+        return Vec::new();
     }
+    let is_traced = |&pid: &u32| !is_daemon(pid) && !shared_memory(pid).is_disjoint(&memory);
+    procfs::pids().filter(is_traced).collect()
 }
 
 /// The daemons that write to a directory, or below it, or would.
@@ -137,7 +133,8 @@ fn daemons_of(directory: &Path) -> BTreeSet<u32> {
     daemons().filter(is_wanted).collect()
 }
 
-/// Whether a daemon is a worker: the other one ignores what workers are asked by.
+/// Whether a daemon is a worker that listens: the other one ignores what workers are asked by, and
+/// one of an earlier version would die of it.
 fn is_worker(daemon: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{daemon}/status")).unwrap_or_default();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
@@ -168,11 +165,7 @@ fn shared_memory(pid: u32) -> BTreeSet<String> {
     let lines = maps
         .lines()
         .filter(|line| line.ends_with("/dev/zero (deleted)"));
-    let identity = |line: &str| {
-        let mut words = line.split_ascii_whitespace().skip(3);
-        Some(format!("{} {}", words.next()?, words.next()?))
-    };
-    lines.filter_map(identity).collect()
+    lines.filter_map(procfs::device_and_inode).collect()
 }
 
 /// Writes what is in the rings of all processes that are traced below `directory` to their traces, and copies these
@@ -222,9 +215,11 @@ fn ask(
     };
     let begun = Instant::now();
     for n in 0.. {
+        let workers = daemons.iter().copied().filter(|&daemon| is_worker(daemon));
+        let workers: Vec<u32> = workers.collect();
         // Again and again: one that is starting does not listen yet.
         if n % AGAIN == 0 {
-            daemons.iter().try_for_each(|&daemon| tell(daemon))?;
+            workers.iter().try_for_each(|&daemon| tell(daemon))?;
         }
         let all = daemons.iter().flat_map(|&daemon| written_by(daemon));
         let asked: BTreeSet<_> = all.filter(&is_asked).collect();
@@ -233,10 +228,9 @@ fn ask(
                 && written.directory.join(unfinished::NAME).exists()
         };
         let waited = begun.elapsed();
-        let mut workers = daemons.iter().filter(|&&daemon| is_worker(daemon));
         let is_there = |&daemon: &u32| asked.iter().any(|written| written.daemon == daemon);
         // A trace comes to be with its first event: nobody can see whether there was one.
-        let is_whole = !asked.is_empty() && workers.all(is_there) || waited > SHORT;
+        let is_whole = !asked.is_empty() && workers.iter().all(is_there) || waited > SHORT;
         match asked.iter().find(is_late) {
             None if is_whole => return Ok(asked.into_iter().collect()),
             Some(late) if waited > PATIENCE => {
@@ -262,7 +256,8 @@ fn copy(written: Vec<Written>, output: &Path) -> Result<Vec<Written>, DaemonErro
         files.sort_by_key(|file| file.file_name() == "metadata");
         for file in files {
             let is_hidden = file.file_name().as_encoded_bytes().starts_with(b".");
-            if !is_hidden {
+            // Nobody knows what else there is, such as a FIFO that one waits for.
+            if !is_hidden && file.file_type()?.is_file() {
                 fs::copy(file.path(), to.join(file.file_name()))?;
             }
         }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::time::Instant;
@@ -43,7 +44,14 @@ pub fn record_fallback(options: &Options) -> Result<Recording, RecordError> {
     create_output(&options.output).map_err(&output_error)?;
     let directory = fs::canonicalize(&options.output).map_err(&output_error)?;
     let path = directory.join(RUNNING);
-    let mut running = File::create_new(&path).map_err(&output_error)?;
+    // For this user only: who may lock it can have this wait for ever.
+    let mut running = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path)
+        .map_err(&output_error)?;
     let begun = running.write_all(Failures::default().line().as_bytes());
     if let Err(error) = begun {
         let _ = fs::remove_file(&path);

@@ -13,13 +13,14 @@ use serde::Serialize;
 use usertrace_sys::uapi::{LTT_FILE_DEAD, LTT_ID_MIN};
 
 use super::control_fs::consumer_files;
+use super::daemons::is_daemon;
 use super::source::Source;
 use super::{CONTROL, ConsumerFile, ControlFs, ControlFsError, KernelFile, TraceDir};
 use crate::control::{self, Client};
 use crate::ctf::text;
 use crate::metadata::{Description, Event};
+use crate::procfs;
 use crate::ring::{Item, MetaLengths, Patience, RingReader};
-use crate::runtime::DAEMON;
 use crate::runtime::filter::Patterns;
 
 /// How long a program may take to answer.
@@ -285,18 +286,12 @@ pub fn programs(others_than: &BTreeSet<u32>) -> (Vec<ProcessTracepoints>, Vec<St
     };
     let mut executables = Executables::default();
     let mut hidden = Vec::new();
-    let processes = fs::read_dir("/proc").into_iter().flatten();
-    let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    let pids: BTreeSet<u32> = pids.collect();
+    let pids: BTreeSet<u32> = procfs::pids().collect();
     for pid in pids {
-        if others_than.contains(&pid) {
+        if others_than.contains(&pid) || is_daemon(pid) {
             continue;
         }
         let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        // The fallback's daemons are what their programs are, but write no events.
-        if comm.trim_end().as_bytes() == DAEMON.to_bytes() {
-            continue;
-        }
         if !asked.contains(&pid) {
             match executables.is_traced(pid) {
                 Ok(true) => {}

@@ -156,6 +156,7 @@ impl TraceWriter {
     }
 
     /// Makes its streams one-shot: see [`StreamWriter::set_one_shot`].
+    #[cfg(feature = "tools")]
     pub(super) fn set_one_shot(&mut self) {
         self.is_one_shot = true;
     }

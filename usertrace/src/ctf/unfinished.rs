@@ -8,9 +8,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 #[cfg(feature = "tools")]
 use std::io::Read;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+
+use crate::{files, procfs};
 
 /// Its name: hidden, so that no reader of CTF takes it for a stream.
 pub(crate) const NAME: &str = ".unfinished";
@@ -36,9 +37,10 @@ impl Unfinished {
     pub(crate) fn mark(directory: &Path, pid: u32) -> io::Result<Self> {
         let path = directory.join(NAME);
         let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create(true).truncate(false);
-        let file = file.open(&path)?;
-        let mut text = format!("{pid} {} {}", namespace(), start(pid).unwrap_or(0));
+        let options = options.read(true).write(true).create(true).truncate(false);
+        let file = files::open(options, &path)?;
+        let start = procfs::start_ticks(pid).unwrap_or(0);
+        let mut text = format!("{pid} {} {start}", namespace());
         text.truncate(WRITTEN);
         let mut bytes = text.into_bytes();
         bytes.resize(LEN, b' ');
@@ -47,7 +49,8 @@ impl Unfinished {
             let _ = fs::remove_file(&path);
             return Err(error);
         }
-        lock(&file, libc::LOCK_SH)?;
+        // Where files cannot be locked, readers do not wait for the rest.
+        let _ = files::lock(&file);
         Ok(Self { file, path })
     }
 
@@ -68,7 +71,11 @@ impl Unfinished {
 
     /// The trace is as it is to be.
     pub(crate) fn remove(self) -> io::Result<()> {
-        fs::remove_file(self.path)
+        match fs::remove_file(self.path) {
+            // Somebody else has.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
     }
 }
 
@@ -96,7 +103,7 @@ pub(crate) fn state(directory: &Path) -> State {
     let mut numbers = text.split(' ').map(|word| word.parse::<u64>().unwrap_or(0));
     let mut next = || numbers.next().unwrap_or(0);
     let (pid, there, started) = (next(), next(), next());
-    if lock(&file, libc::LOCK_EX | libc::LOCK_NB).is_ok() {
+    if !files::is_locked(&file).unwrap_or(false) {
         // It may have been removed since it was opened.
         return match directory.join(NAME).exists() {
             true => State::Incomplete(reason),
@@ -104,7 +111,8 @@ pub(crate) fn state(directory: &Path) -> State {
         };
     }
     // An id of another namespace says nothing here.
-    let has_ended = there == namespace() && start(pid as u32) != Some(started);
+    let is_it = |pid| procfs::start_ticks(pid) == Some(started) && !procfs::has_ended(pid);
+    let has_ended = there == namespace() && !is_it(pid as u32);
     match has_ended {
         true => State::Ending,
         false => State::GoesOn,
@@ -113,7 +121,7 @@ pub(crate) fn state(directory: &Path) -> State {
 
 #[cfg(feature = "tools")]
 fn open(directory: &Path) -> io::Result<(File, String)> {
-    let mut file = File::open(directory.join(NAME))?;
+    let mut file = files::open(OpenOptions::new().read(true), &directory.join(NAME))?;
     let mut text = String::new();
     // What the mark says is for people; a bad one says nothing.
     let _ = file.by_ref().take(LEN as u64).read_to_string(&mut text);
@@ -134,29 +142,9 @@ pub(crate) fn written(directory: &Path) -> Option<u64> {
     text.get(WRITTEN..REASON)?.trim_end().parse().ok()
 }
 
-fn lock(file: &File, operation: libc::c_int) -> io::Result<()> {
-    // SAFETY: a descriptor of this process.
-    match unsafe { libc::flock(file.as_raw_fd(), operation) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
 /// Inode of the PID namespace of this process; 0 if it cannot be told.
 fn namespace() -> u64 {
-    fs::metadata("/proc/self/ns/pid").map_or(0, |file| file.ino())
-}
-
-/// When a process began, in clock ticks since boot; nothing if it has ended.
-fn start(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, fields) = stat.rsplit_once(')')?;
-    let mut fields = fields.split_ascii_whitespace();
-    let state = fields.next()?;
-    if matches!(state, "Z" | "X") {
-        return None;
-    }
-    fields.nth(18)?.parse().ok()
+    procfs::pid_namespace("self").unwrap_or(0)
 }
 
 #[cfg(all(test, feature = "tools"))]

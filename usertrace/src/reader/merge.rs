@@ -5,18 +5,20 @@ use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::completion::Completion;
 use super::copies::drop_copies;
 use super::metadata::{EventClass, Metadata, StreamClass};
 use super::processes::Processes;
 use super::same::SameClasses;
 use super::stream::{Fault, MAGIC, NextPacket, Stream};
-use super::{Problem, Selection, completion};
+use super::{Problem, Selection};
 use crate::consumer::finished;
 use crate::ctf::RECORD_SEPARATOR;
+use crate::files;
 
 /// Memory for what is read of all streams, as long as each has enough.
 const MEMORY: usize = 32 << 20;
@@ -266,6 +268,7 @@ pub struct Reader {
     /// What comes next of all.
     chosen: Option<Key>,
     said: VecDeque<Said>,
+    completion: Completion,
     /// What may not be read, and was said.
     denied: HashSet<PathBuf>,
     memory: Vec<Vec<u8>>,
@@ -312,6 +315,7 @@ impl Reader {
             current: None,
             chosen: None,
             said: VecDeque::new(),
+            completion: Completion::default(),
             denied: HashSet::new(),
             memory: Vec::new(),
         };
@@ -490,7 +494,7 @@ impl Reader {
 
     fn add_trace(&mut self, directory: PathBuf, canonical: PathBuf) {
         if !self.follows
-            && let Some(why) = completion::wait(&directory)
+            && let Some(why) = self.completion.wait(&directory)
         {
             self.say(Problem::Incomplete {
                 path: directory.clone(),
@@ -834,11 +838,8 @@ fn is_stream(path: &Path) -> bool {
         return false;
     }
     let mut magic = [0; 4];
-    let file = OpenOptions::new()
-        .read(true)
-        // It may be something else by now, such as a FIFO.
-        .custom_flags(libc::O_NONBLOCK)
-        .open(path);
+    // It may be something else by now, such as a FIFO.
+    let file = files::open(OpenOptions::new().read(true), path);
     file.is_ok_and(|mut file| file.read_exact(&mut magic).is_ok())
         && u32::from_le_bytes(magic) == MAGIC
 }

@@ -118,15 +118,14 @@ fn say(lines: &[String]) {
 
 #[cfg(feature = "fast")]
 mod log {
-    use std::fs::{self, DirBuilder, OpenOptions};
-    use std::io::Write as _;
-    use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+    use std::fs::DirBuilder;
+    use std::os::unix::fs::DirBuilderExt as _;
     use std::path::Path;
 
     use super::super::env;
-    use super::super::fast::{LOG, date, directory};
+    use super::super::fast::{directory, log};
 
-    /// Of a longer log, it is not looked whether it has a line.
+    /// Behind so many bytes of a log, nobody looks whether it has a line.
     const LONGEST: u64 = 1 << 20;
 
     /// Appends lines to the log beside the traces, unless a process of this group did it, and says whether that is so. If
@@ -141,30 +140,17 @@ mod log {
             .recursive(true)
             .mode(0o700)
             .create(directory)?;
-        let path = directory.join(LOG);
-        let is_short = fs::metadata(&path).is_ok_and(|log| log.len() <= LONGEST);
-        let before = if is_short {
-            fs::read_to_string(&path)?
-        } else {
-            String::new()
-        };
+        // There is none yet, or what has its name takes no line either.
+        let before = log::read(directory, LONGEST).unwrap_or_default();
         // SAFETY: no memory is involved.
         let group = unsafe { libc::getpgrp() };
-        let ends = lines
-            .iter()
-            .map(|line| format!("of group {group}: {line}\n"));
-        let new: Vec<_> = ends.filter(|end| !before.contains(end.as_str())).collect();
-        let (date, pid) = (date(), std::process::id());
-        let text: String = new
-            .iter()
-            .map(|end| format!("{date} usertrace: process {pid} {end}"))
-            .collect();
-        let mut log = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .mode(0o600)
-            .open(path)?;
-        log.write_all(text.as_bytes())?;
+        let ends = lines.iter().map(|line| format!("of group {group}: {line}"));
+        let is_new = |end: &String| !before.contains(&format!("{end}\n"));
+        let new: Vec<_> = ends.filter(is_new).collect();
+        for end in &new {
+            let what = format!("process {} {end}", std::process::id());
+            log::append(directory, &["usertrace", &what])?;
+        }
         Ok(!new.is_empty())
     }
 }

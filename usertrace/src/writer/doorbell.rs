@@ -88,12 +88,15 @@ pub fn wake(futex: &AtomicU32, at_most: u32) {
     }
 }
 
-/// Sleeps on a futex that processes share, for a while, if it has this value.
-pub fn sleep(futex: &AtomicU32, value: u32, at_most: Duration) {
-    let at_most = libc::timespec {
-        tv_sec: at_most.as_secs() as libc::time_t,
-        tv_nsec: at_most.subsec_nanos().into(),
-    };
+/// Sleeps on a futex that processes share, if it has this value: for a while, or until it is woken.
+pub fn sleep(futex: &AtomicU32, value: u32, at_most: Option<Duration>) {
+    let at_most = at_most.map(|time| libc::timespec {
+        tv_sec: time.as_secs() as libc::time_t,
+        tv_nsec: time.subsec_nanos().into(),
+    });
+    let at_most = at_most
+        .as_ref()
+        .map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: the kernel reads the futex and the time, and writes nothing.
     unsafe {
         syscalls::raw::syscall4(
@@ -101,7 +104,7 @@ pub fn sleep(futex: &AtomicU32, value: u32, at_most: Duration) {
             futex.as_ptr() as usize,
             libc::FUTEX_WAIT as usize,
             value as usize,
-            &raw const at_most as usize,
+            at_most as usize,
         );
     }
 }

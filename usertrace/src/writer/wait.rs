@@ -132,7 +132,7 @@ fn sleep_on(control: &Control, doorbell: &Doorbell, consumed: u64) {
     // somebody waits, or this sees that it has read.
     control.waiters.fetch_add(1, Ordering::SeqCst);
     if control.consumed.load(Ordering::SeqCst) == consumed {
-        sleep(control.consumed_low(), consumed as u32, PATIENCE);
+        sleep(control.consumed_low(), consumed as u32, Some(PATIENCE));
     }
     control.waiters.fetch_sub(1, Ordering::Relaxed);
 }

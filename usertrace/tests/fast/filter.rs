@@ -1,5 +1,7 @@
 //! Filters of system calls.
 
+use super::seccomp::filter;
+
 /// Refuses every call that is not as old as Unix, with this error.
 pub(crate) fn refuse_new_calls(errno: u32) {
     let allowed = [
@@ -22,44 +24,12 @@ pub(crate) fn refuse_new_calls(errno: u32) {
         libc::SYS_sigaltstack,
         libc::SYS_madvise,
     ];
-    install(
-        &allowed,
-        libc::SECCOMP_RET_ALLOW,
-        libc::SECCOMP_RET_ERRNO | errno,
-    );
+    let verdict = |number: libc::c_long| (number as u32, libc::SECCOMP_RET_ALLOW);
+    filter(&allowed.map(verdict), libc::SECCOMP_RET_ERRNO | errno);
 }
 
 /// Refuses these calls, in this way, to this process and all that come from it.
-pub(crate) fn refuse(calls: &[libc::c_long], action: u32) {
-    install(calls, action, libc::SECCOMP_RET_ALLOW);
-}
-
-/// One answer for these calls, and another one for all others.
-fn install(calls: &[libc::c_long], answer: u32, other: u32) {
-    let statement = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter {
-        code: code as u16,
-        jt,
-        jf,
-        k,
-    };
-    let (load, equal, ret) = (0x20, 0x15, 0x06);
-    let mut filter = vec![statement(load, 0, 0, 0)];
-    for (n, number) in calls.iter().enumerate() {
-        filter.push(statement(equal, (calls.len() - n) as u8, 0, *number as u32));
-    }
-    filter.push(statement(ret, 0, 0, other));
-    filter.push(statement(ret, 0, 0, answer));
-    let program = libc::sock_fprog {
-        len: filter.len() as u16,
-        filter: filter.as_mut_ptr(),
-    };
-    // SAFETY: a filter of that length.
-    unsafe {
-        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        let mode = libc::SECCOMP_MODE_FILTER;
-        assert_eq!(
-            libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program, 0, 0),
-            0
-        );
-    }
+pub(crate) fn refuse<const N: usize>(calls: [libc::c_long; N], action: u32) {
+    let verdict = |number: libc::c_long| (number as u32, action);
+    filter(&calls.map(verdict), libc::SECCOMP_RET_ALLOW);
 }

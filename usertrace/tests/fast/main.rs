@@ -29,6 +29,9 @@ mod counts;
 #[path = "../support/running.rs"]
 #[allow(unreachable_pub, reason = "other tests use it, too")]
 mod running;
+#[path = "../../../tests/src/seccomp.rs"]
+#[allow(unreachable_pub, reason = "other tests use it, too")]
+mod seccomp;
 #[path = "../../../tests/src/wait.rs"]
 #[allow(unreachable_pub, dead_code, reason = "other tests use it, too")]
 mod wait;
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
         unwritable::blocking_ends_where_nothing_can_be_written,
         unwritable::daemons_below_a_filter,
         unwritable::a_recording_without_room_fails,
+        unwritable::nobody_waits_at_a_fifo,
         unnoticed::surroundings_are_the_same,
         unnoticed::the_daemons_are_apart,
         output::nothing_is_made_for_nothing,

@@ -4,9 +4,13 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+
 use super::disk::Disk;
-use super::filter;
 use super::run::{Run, VARIABLE, assert_success};
+use super::wait::until;
+use super::{filter, trace};
 
 /// A program that writes more than its rings hold, in `block` mode.
 fn flood(run: &Run, variables: &[(&str, &str)]) -> Command {
@@ -63,7 +67,7 @@ pub(crate) fn daemons_below_a_filter() {
         // SAFETY: system calls, between `fork` and `exec`.
         unsafe {
             command.pre_exec(move || {
-                filter::refuse(&[libc::SYS_mkdir, libc::SYS_mkdirat], action);
+                filter::refuse([libc::SYS_mkdir, libc::SYS_mkdirat], action);
                 Ok(())
             });
         }
@@ -105,4 +109,48 @@ pub(crate) fn a_recording_without_room_fails() {
     assert_eq!(read.status.code(), Some(3), "{said}");
     assert!(said.contains("incomplete"), "{said}");
     assert!(!read.stdout.is_empty());
+}
+
+/// Where a file of the traces has a FIFO's name, neither the program nor a daemon nor a reader waits for somebody
+/// at the other end.
+pub(crate) fn nobody_waits_at_a_fifo() {
+    let usertrace = |run: &Run, arguments: &[&str]| {
+        Command::new("timeout")
+            .args(["60", env!("CARGO_BIN_EXE_usertrace")])
+            .args(arguments)
+            .current_dir(run.path())
+            .output()
+            .unwrap()
+    };
+    // As the log: of what is wrong with a variable, before `main`, and of what cannot be written.
+    let run = Run::new();
+    let fifo = run.path().join("usertrace.log");
+    mkfifo(&fifo, Mode::S_IRWXU).unwrap();
+    run.success("ten", &[("USERTRACE_MODE", "bogus")]);
+    let directory = run.directories().remove(0);
+    // As a mark.
+    mkfifo(&directory.join(".unfinished"), Mode::S_IRWXU).unwrap();
+    let read = usertrace(&run, &["view", "."]);
+    assert_success(read.status, &read.stderr);
+    assert_eq!(read.stdout.split(|&byte| byte == b'\n').count(), 11);
+
+    // As a stream, when a snapshot copies it.
+    let run = Run::new();
+    let mut child = run.start("switches", &[]);
+    super::output::tell(&mut child, b'e');
+    super::output::tell(&mut child, b's');
+    until("there is a trace", || {
+        !trace::directories(run.path()).is_empty()
+    });
+    mkfifo(
+        &trace::directories(run.path())[0].join("main_77"),
+        Mode::S_IRWXU,
+    )
+    .unwrap();
+    let copied = usertrace(&run, &["snapshot", ".", "-o", "copy"]);
+    assert_success(copied.status, &copied.stderr);
+    assert_eq!(trace::directories(&run.path().join("copy")).len(), 1);
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    run.wait();
 }

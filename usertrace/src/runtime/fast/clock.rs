@@ -136,7 +136,7 @@ pub(crate) fn sync(source: Source) -> LttClockSync {
 }
 
 /// The time of day, for people.
-pub(in crate::runtime) fn date() -> String {
+pub(super) fn date() -> String {
     let now = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(realtime());
     humantime::format_rfc3339_millis(now).to_string()
 }

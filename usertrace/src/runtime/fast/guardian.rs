@@ -20,6 +20,7 @@ use super::header::{Entry, PROCESSES};
 use super::namespace;
 use super::spawn::{self, pidfd_open};
 use super::worker::{self, Task};
+use crate::procfs::{device_and_inode, has_ended, start_ticks};
 
 /// How long to wait for a child of a process that is gone, if a fork began and the child did not arrive: it was killed
 /// before, or the fork failed.
@@ -106,34 +107,6 @@ struct Watched {
     maps: Option<File>,
 }
 
-/// When the kernel says that a process began, in clock ticks since boot.
-fn ticks(pid: u32) -> Option<u64> {
-    stat(&format!("/proc/{pid}/stat"), 19)?.parse().ok()
-}
-
-/// One of the fields behind the name of a process or thread.
-fn stat(path: &str, field: usize) -> Option<String> {
-    let stat = std::fs::read_to_string(path).ok()?;
-    let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_ascii_whitespace()
-        .nth(field)
-        .map(ToOwned::to_owned)
-}
-
-/// No thread of a process runs any more, whether or not its parent has looked at it.
-pub(super) fn has_ended(pid: u32) -> bool {
-    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
-        // It has been looked at, or there is no /proc here.
-        // SAFETY: no signal is sent.
-        let sent = unsafe { libc::kill(pid as libc::pid_t, 0) };
-        return sent != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
-    };
-    threads.flatten().all(|thread| {
-        let state = stat(&format!("{}/stat", thread.path().display()), 0);
-        state.is_none_or(|state| matches!(state.as_str(), "Z" | "X"))
-    })
-}
-
 /// Device and inode of the pool, as the kernel shows them among the mappings of each process that has it.
 fn identity(pool: usize) -> Option<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
@@ -145,11 +118,6 @@ fn identity(pool: usize) -> Option<String> {
         start == Some(pool)
     })?;
     device_and_inode(line)
-}
-
-fn device_and_inode(line: &str) -> Option<String> {
-    let mut words = line.split_ascii_whitespace().skip(3);
-    Some(format!("{} {}", words.next()?, words.next()?))
 }
 
 /// The address space of a process, if that has the pool mapped; nothing if that cannot be said.
@@ -199,7 +167,7 @@ impl Watched {
             Err(_) => None,
         };
         // The descriptor is of whoever has the id now: is that who had it?
-        if !begun.is_same(outer, ticks(outer).unwrap_or(0)) {
+        if !begun.is_same(outer, start_ticks(outer).unwrap_or(0)) {
             return None;
         }
         Some(Self {

@@ -37,7 +37,7 @@ impl Left {
 
     /// Waits for a moment.
     pub(super) fn wait(&self) {
-        sleep(&self.left, 0, Duration::from_millis(20));
+        sleep(&self.left, 0, Some(Duration::from_millis(20)));
     }
 
     pub(super) fn is_awaited(&self) -> bool {

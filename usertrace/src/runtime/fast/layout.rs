@@ -99,13 +99,10 @@ impl Layout {
                 layout.slots /= 2;
                 continue;
             }
-            let of_channel = |rings: &Rings| rings.ring_size() * rings.nr_rings as usize;
-            let mut by_size: Vec<&mut Rings> = layout.channels.iter_mut().collect();
-            by_size.sort_by_key(|rings| std::cmp::Reverse(of_channel(rings)));
-            let halved = by_size
-                .into_iter()
-                .find_map(|rings| Some((rings.halved()?, rings)))?;
-            *halved.1 = halved.0;
+            let can_shrink = |rings: &&mut Rings| rings.halved().is_some();
+            let larger = layout.channels.iter_mut().filter(can_shrink);
+            let larger = larger.max_by_key(|rings| rings.ring_size() * rings.nr_rings as usize)?;
+            *larger = larger.halved()?;
         }
         Some(layout)
     }

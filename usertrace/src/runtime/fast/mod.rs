@@ -18,6 +18,7 @@ mod filter;
 mod guardian;
 mod header;
 mod layout;
+pub(super) mod log;
 mod namespace;
 mod output;
 mod pool;
@@ -25,10 +26,8 @@ mod spawn;
 mod summary;
 mod worker;
 
-pub(super) use self::clock::date;
 #[cfg(feature = "tools")]
 pub(crate) use self::clock::{of_recording as clock_of_recording, sync as clock_sync};
-pub(super) use self::output::LOG;
 pub use self::spawn::RUNNING;
 #[cfg(feature = "tools")]
 pub(crate) use self::spawn::{NAME as DAEMON, WRITE_NOW};
@@ -357,7 +356,7 @@ impl Fast {
                 return None;
             }
             header.doorbell.ring();
-            sleep(&header.freed, freed, LOOK);
+            sleep(&header.freed, freed, Some(LOOK));
         }
     }
 
@@ -451,7 +450,7 @@ impl Fast {
             if !missing || header.doorbell.is_deserted() || begun.elapsed() >= patience {
                 return;
             }
-            sleep(&header.answered, answered, LOOK);
+            sleep(&header.answered, answered, Some(LOOK));
         }
     }
 

@@ -5,16 +5,13 @@
 //! daemons has the ids of each process in all namespaces that it is in.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 
 use super::header::Entry;
-
-/// Of a process: a file that stands for the namespace of its ids.
-const OWN: &str = "/proc/self/ns/pid";
+use crate::procfs;
 
 /// The inode of this process's PID namespace, or [`Entry::UNKNOWN`].
 ///
-/// Async-signal-safe; needs no descriptor.
+/// Unlike [`procfs::pid_namespace`], this is async-signal-safe: it allocates nothing.
 pub(super) fn own() -> u64 {
     // SAFETY: the kernel reads a path and writes to `file`, which is plain data.
     unsafe {
@@ -38,19 +35,16 @@ pub(super) fn is_entered() -> bool {
 /// Ids, in the namespace of the caller, of processes that may be the one whose id in `namespace` is
 /// `pid`. Of several, only the namespace that cannot be seen would tell which one it is.
 pub(super) fn candidates(pid: u32, namespace: u64) -> Vec<u32> {
-    let own = fs::metadata(OWN).map(|file| file.ino());
-    if namespace == 0 || own.is_ok_and(|own| own == namespace) {
+    if namespace == 0 || procfs::pid_namespace("self") == Some(namespace) {
         return vec![pid];
     }
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let ids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
     let is_it = |&outer: &u32| {
         let status = fs::read_to_string(format!("/proc/{outer}/status")).unwrap_or_default();
-        let there = fs::metadata(format!("/proc/{outer}/ns/pid")).map(|file| file.ino());
+        let there = procfs::pid_namespace(&outer.to_string());
         innermost_id(&status) == Some(pid)
-            && (namespace == Entry::UNKNOWN || there.map_or(true, |there| there == namespace))
+            && (namespace == Entry::UNKNOWN || there.is_none_or(|there| there == namespace))
     };
-    ids.filter(is_it).collect()
+    procfs::pids().filter(is_it).collect()
 }
 
 /// The id that a process has in its own namespace, if that is below the one of the reader. From its

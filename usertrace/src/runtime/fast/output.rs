@@ -7,14 +7,14 @@ use std::time::Instant;
 
 use usertrace_sys::uapi::{LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN};
 
-use super::clock::{self, TraceClock};
+use super::clock::TraceClock;
 use super::desk::Page;
-use super::guardian::has_ended;
-use super::namespace;
 use super::pool::{Pool, RingControl};
 use super::summary;
+use super::{log, namespace};
 use crate::ctf::unfinished::Unfinished;
 use crate::ctf::{Identity, ProcessWriter, Version, new_uuid};
+use crate::procfs::has_ended;
 use crate::ring::{Channel, Patience, Positions, RingMemory, RingReader, SharedBytes, Stall};
 use crate::writer::{Mode, Scope, is_thread, wake};
 
@@ -25,9 +25,6 @@ const MEASURED_NS: u64 = 10_000_000;
 const AHEAD: u64 = 512 << 10;
 /// And how many bytes at a time.
 const STRETCH: u64 = 64 << 10;
-
-/// The file beside the traces that says what went wrong.
-pub(in crate::runtime) const LOG: &str = "usertrace.log";
 
 /// Where traces go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,13 +49,8 @@ impl Output {
         let Some(directory) = self.directory() else {
             return;
         };
-        let line = format!("{} usertrace-fast: {text}\n", clock::date());
-        let log = std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(directory.join(LOG));
         // Nobody is there to be told that this failed.
-        let _ = log.and_then(|mut log| io::Write::write_all(&mut log, line.as_bytes()));
+        let _ = log::append(directory, &["usertrace-fast", text]);
     }
 }
 

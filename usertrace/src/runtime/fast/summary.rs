@@ -2,12 +2,16 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::Duration;
 
 use super::spawn::RUNNING;
 use crate::ctf::ProcessSummary;
+use crate::files;
+
+/// How often to try to lock the file, a millisecond each.
+const TRIES: u32 = 1000;
 
 /// Numbers in a line, in front of the name.
 const NUMBERS: usize = 13;
@@ -81,17 +85,14 @@ pub(super) fn tell_failure(directory: &Path, errno: i32, bytes: u64, lost: u64) 
 }
 
 fn add_failure(file: &File, add: impl Fn(Failures) -> Failures) -> io::Result<()> {
-    let mut lock = libc::flock {
-        l_type: libc::F_WRLCK as libc::c_short,
-        l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: 0,
-        l_len: Failures::LEN as libc::off_t,
-        l_pid: 0,
-    };
-    // Daemons of other programs may do the same. It ends with the descriptor.
-    // SAFETY: the kernel reads the description of a lock.
-    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLKW, &raw mut lock) } != 0 {
-        return Err(io::Error::last_os_error());
+    // Daemons of other programs may do the same, which takes a moment. The lock ends with the descriptor.
+    let mut tries = 0;
+    while let Err(error) = files::lock(file) {
+        if tries == TRIES {
+            return Err(error);
+        }
+        tries += 1;
+        std::thread::sleep(Duration::from_millis(1));
     }
     let mut line = [0; Failures::LEN];
     file.read_exact_at(&mut line, 0)?;

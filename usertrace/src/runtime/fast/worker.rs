@@ -5,8 +5,6 @@ use std::io;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::time::Duration;
 
-use syscalls::{Sysno, raw};
-
 use super::aside::Aside;
 use super::clock::TraceClock;
 use super::guardian::{Bell, give_up, mark_at_death};
@@ -15,7 +13,7 @@ use super::output::{Drained, Output, Recording, Until};
 use super::pool::Pool;
 use super::spawn::WRITE_NOW;
 use crate::clock::monotonic;
-use crate::writer::{Doorbell, wake};
+use crate::writer::{Doorbell, sleep, wake};
 
 /// How long to wait before what could not be written is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -140,40 +138,24 @@ fn run(task: &Task, bell: &Bell) -> ! {
         match result {
             Ok(Drained::Some) => {
                 idle = 0;
-                sleep(doorbell, rung, Doorbell::DOZES, Some(DOZE));
+                rest(doorbell, rung, Doorbell::DOZES, Some(DOZE));
             }
             Ok(Drained::Nothing) if idle < DOZES => {
                 idle += 1;
-                sleep(doorbell, rung, Doorbell::DOZES, Some(DOZE));
+                rest(doorbell, rung, Doorbell::DOZES, Some(DOZE));
             }
-            Ok(Drained::Nothing) => sleep(doorbell, rung, Doorbell::SLEEPS, None),
-            Ok(Drained::Waits) => sleep(doorbell, rung, Doorbell::SLEEPS, Some(WAIT)),
-            Err(_) => sleep(doorbell, rung, Doorbell::SLEEPS, Some(RETRY)),
+            Ok(Drained::Nothing) => rest(doorbell, rung, Doorbell::SLEEPS, None),
+            Ok(Drained::Waits) => rest(doorbell, rung, Doorbell::SLEEPS, Some(WAIT)),
+            Err(_) => rest(doorbell, rung, Doorbell::SLEEPS, Some(RETRY)),
         }
     }
 }
 
 /// Sleeps until the doorbell is rung, unless that happened since `rung` was read. `how`: what writers are told.
-fn sleep(doorbell: &Doorbell, rung: u32, how: u32, at_most: Option<Duration>) {
+fn rest(doorbell: &Doorbell, rung: u32, how: u32, at_most: Option<Duration>) {
     doorbell.sleeping.store(how, Ordering::SeqCst);
     if doorbell.rung.load(Ordering::SeqCst) == rung {
-        let timeout = at_most.map(|time| libc::timespec {
-            tv_sec: time.as_secs() as libc::time_t,
-            tv_nsec: time.subsec_nanos().into(),
-        });
-        let timeout = timeout
-            .as_ref()
-            .map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: the kernel reads the futex and the timeout.
-        unsafe {
-            raw::syscall4(
-                Sysno::futex as usize,
-                doorbell.rung.as_ptr() as usize,
-                libc::FUTEX_WAIT as usize,
-                rung as usize,
-                timeout as usize,
-            );
-        }
+        sleep(&doorbell.rung, rung, at_most);
     }
     doorbell.sleeping.store(0, Ordering::SeqCst);
 }
@@ -202,8 +184,8 @@ impl Worker<'_> {
         let asked_for_all = header.asked.load(Ordering::SeqCst);
         let all = asked_for_all != header.answered.load(Ordering::Relaxed);
         let requests = REQUESTS.load(Ordering::Relaxed);
-        let now = requests != self.requests;
-        let begun = monotonic();
+        // When somebody asks, that is until when all is written.
+        let now = (requests != self.requests).then(monotonic);
         // SeqCst: see the guardian's store.
         header.leaving.store(0, Ordering::SeqCst);
         if desk
@@ -257,7 +239,7 @@ impl Worker<'_> {
                 let new = asked != known.asked;
                 // Nobody will be there to complete its trace later.
                 let complete = gone || new && entry.ends.load(Ordering::Relaxed) != 0;
-                let wanted = new || now || all && known.recording.is_wanted();
+                let wanted = new || now.is_some() || all && known.recording.is_wanted();
                 let until = match (complete, wanted) {
                     (true, _) => Until::End,
                     (_, true) => Until::Now,
@@ -266,8 +248,8 @@ impl Worker<'_> {
                 let drained = known.recording.drain(until);
                 if drained.is_ok() {
                     known.asked = asked;
-                    if now {
-                        known.recording.tell_written(begun);
+                    if let Some(now) = now {
+                        known.recording.tell_written(now);
                     }
                 }
                 ended = match drained {

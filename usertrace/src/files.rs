@@ -1,0 +1,94 @@
+//! Files in directories to which others may have written.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// Opens a regular file, and nothing else: where a FIFO or a device has its name, this does not wait.
+///
+/// # Errors
+/// Those of opening it, and if it is something else.
+pub(crate) fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let file = options.custom_flags(libc::O_NONBLOCK).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is no regular file",
+        )),
+    }
+}
+
+/// Locks a whole file, as long as it is open here or in a child of `fork`.
+///
+/// # Errors
+/// If somebody else has locked it, or it cannot be locked there.
+pub(crate) fn lock(file: &File) -> io::Result<()> {
+    ask(file, libc::F_OFD_SETLK).map(drop)
+}
+
+/// Whether somebody else has locked a file. Nobody notices the question.
+///
+/// # Errors
+/// If files cannot be locked there.
+#[cfg(feature = "tools")]
+pub(crate) fn is_locked(file: &File) -> io::Result<bool> {
+    let found = ask(file, libc::F_OFD_GETLK)?;
+    Ok(found.l_type != libc::F_UNLCK as libc::c_short)
+}
+
+fn ask(file: &File, what: libc::c_int) -> io::Result<libc::flock> {
+    let mut lock = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        // Up to the end, wherever that comes to be.
+        l_len: 0,
+        l_pid: 0,
+    };
+    // SAFETY: the kernel reads the description of a lock, and writes one.
+    match unsafe { libc::fcntl(file.as_raw_fd(), what, &raw mut lock) } {
+        0 => Ok(lock),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(all(test, feature = "tools"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_regular_files_are_opened() {
+        let directory = tempfile::tempdir().unwrap();
+        let fifo = directory.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        for options in [
+            OpenOptions::new().read(true),
+            OpenOptions::new().append(true),
+            OpenOptions::new().read(true).write(true),
+        ] {
+            assert!(open(options, &fifo).is_err());
+            assert!(open(options, directory.path()).is_err());
+            let file = directory.path().join("file");
+            std::fs::write(&file, "").unwrap();
+            assert!(open(options, &file).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_lock_is_seen_and_not_taken_by_the_question() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let open = || File::options().read(true).write(true).open(file.path());
+        let (first, second) = (open().unwrap(), File::open(file.path()).unwrap());
+        for _ in 0..2 {
+            assert!(!is_locked(&second).unwrap());
+        }
+        lock(&first).unwrap();
+        assert!(is_locked(&second).unwrap());
+        assert!(lock(&open().unwrap()).is_err());
+        drop(first);
+        assert!(!is_locked(&second).unwrap());
+    }
+}

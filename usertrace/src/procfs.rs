@@ -1,0 +1,51 @@
+//! What the kernel says of processes below `/proc`.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+
+/// Process ids, of all processes that there are.
+pub(crate) fn pids() -> impl Iterator<Item = u32> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes.filter_map(|process| process.file_name().to_str()?.parse().ok())
+}
+
+/// When a process began, in clock ticks since boot.
+pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
+    stat(&format!("/proc/{pid}/stat"), 19)?.parse().ok()
+}
+
+/// One of the fields behind the name of a process or thread.
+fn stat(path: &str, field: usize) -> Option<String> {
+    let stat = fs::read_to_string(path).ok()?;
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_ascii_whitespace()
+        .nth(field)
+        .map(ToOwned::to_owned)
+}
+
+/// No thread of a process runs any more, whether or not its parent has looked at it.
+pub(crate) fn has_ended(pid: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        // It has been looked at, or there is no /proc here.
+        // SAFETY: no signal is sent.
+        let sent = unsafe { libc::kill(pid as libc::pid_t, 0) };
+        return sent != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
+    };
+    threads.flatten().all(|thread| {
+        let state = stat(&format!("{}/stat", thread.path().display()), 0);
+        state.is_none_or(|state| matches!(state.as_str(), "Z" | "X"))
+    })
+}
+
+/// Inode of the PID namespace that a process, or `self`, is in; nothing if that cannot be told.
+pub(crate) fn pid_namespace(process: &str) -> Option<u64> {
+    let file = fs::metadata(format!("/proc/{process}/ns/pid")).ok()?;
+    Some(file.ino())
+}
+
+/// Device and inode of what a line of a file `maps` says is mapped.
+pub(crate) fn device_and_inode(line: &str) -> Option<String> {
+    let mut words = line.split_ascii_whitespace().skip(3);
+    Some(format!("{} {}", words.next()?, words.next()?))
+}
