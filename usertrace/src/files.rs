@@ -11,13 +11,15 @@ use std::path::Path;
 /// # Errors
 /// Those of opening it, and if it is something else.
 pub(crate) fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
-    let file = options.custom_flags(libc::O_NONBLOCK).open(path)?;
+    let other = || io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file");
+    let file = match options.custom_flags(libc::O_NONBLOCK).open(path) {
+        // A FIFO that nobody reads, or a socket.
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return Err(other()),
+        file => file?,
+    };
     match file.metadata()?.is_file() {
         true => Ok(file),
-        false => Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "it is no regular file",
-        )),
+        false => Err(other()),
     }
 }
 
@@ -69,7 +71,8 @@ mod tests {
             OpenOptions::new().append(true),
             OpenOptions::new().read(true).write(true),
         ] {
-            assert!(open(options, &fifo).is_err());
+            let error = open(options, &fifo).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
             assert!(open(options, directory.path()).is_err());
             let file = directory.path().join("file");
             std::fs::write(&file, "").unwrap();

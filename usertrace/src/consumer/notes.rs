@@ -21,7 +21,7 @@
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -31,6 +31,7 @@ use usertrace_sys::uapi::LTT_MAX_CHANNELS;
 
 use super::chunks::{self, Chunk};
 use crate::ctf::{RingCounts, RingState, mend};
+use crate::files;
 use crate::metadata::Description;
 use crate::ring::MAX_RINGS;
 
@@ -118,7 +119,11 @@ impl Notes {
     /// Begins to record a trace to the directory `output`, in chunks if that is asked for; or goes on with it.
     pub(super) fn open(output: &Path, of: &Recorded, in_chunks: bool) -> io::Result<Self> {
         let directory = output.join(DIRECTORY);
-        fs::create_dir_all(&directory)?;
+        if let Err(error) = fs::create_dir(&directory)
+            && error.kind() != io::ErrorKind::AlreadyExists
+        {
+            return Err(error);
+        }
         let lock = lock(&directory)?;
         let before = Recorded::of(output)?;
         if before.is_none() {
@@ -333,9 +338,30 @@ impl Notes {
     }
 }
 
-/// Makes this process the one that records there.
+/// Makes this process the one that records there. Not where somebody else prepared notes: what they say is believed, and
+/// what is not noted is removed.
 fn lock(notes: &Path) -> io::Result<Flock<File>> {
-    let lock = Flock::lock(File::open(notes)?, FlockArg::LockExclusiveNonblock);
+    let directory = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW)
+        .open(notes)
+        .map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOTDIR | libc::ELOOP) => {
+                let why = format!("{DIRECTORY} in it is no directory (remove it)");
+                io::Error::new(io::ErrorKind::NotADirectory, why)
+            }
+            _ => error,
+        })?;
+    // A file system may give all files to one owner: then that is this process, too.
+    let own = tempfile::tempfile_in(notes)?.metadata()?.uid();
+    let owner = directory.metadata()?.uid();
+    if owner != own {
+        let why = format!(
+            "the recording in it belongs to user {owner} (only that user can go on with it)"
+        );
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
+    let lock = Flock::lock(directory, FlockArg::LockExclusiveNonblock);
     lock.map_err(|(_, error)| match error {
         Errno::EWOULDBLOCK => {
             io::Error::new(io::ErrorKind::ResourceBusy, "another program records there")
@@ -592,7 +618,8 @@ fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
 
 /// What a file says, if it is there.
 fn read<T>(path: &Path, parse: impl Fn(&str) -> Option<T>) -> io::Result<Option<T>> {
-    match fs::read_to_string(path) {
+    let text = files::open(OpenOptions::new().read(true), path).and_then(io::read_to_string);
+    match text {
         Ok(text) => parse(&text).map(Some).ok_or_else(|| {
             let error = format!("{} is damaged", path.display());
             io::Error::new(io::ErrorKind::InvalidData, error)
@@ -612,4 +639,37 @@ fn write_whole(path: &Path, text: &str) -> io::Result<()> {
         let _ = fs::remove_file(&new);
     }
     written
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{chown, symlink};
+
+    use super::*;
+
+    /// Who could write to the directory of a recording before it began, chooses neither what is removed nor what is believed.
+    #[test]
+    fn notes_that_somebody_else_prepared_are_not_taken() {
+        let open = |output: &Path| Notes::open(output, &Recorded::default(), false);
+        let output = tempfile::tempdir().unwrap();
+        let notes = output.path().join(DIRECTORY);
+        let elsewhere = tempfile::tempdir().unwrap();
+        let file = elsewhere.path().join("file");
+        fs::write(&file, "").unwrap();
+        symlink(elsewhere.path(), &notes).unwrap();
+        let error = open(output.path()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotADirectory, "{error}");
+        assert!(file.exists());
+        fs::remove_file(&notes).unwrap();
+
+        drop(open(output.path()).unwrap());
+        drop(open(output.path()).unwrap());
+        if !nix::unistd::geteuid().is_root() {
+            return;
+        }
+        chown(&notes, Some(1), None).unwrap();
+        let error = open(output.path()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
+        assert!(Notes::close(output.path()).is_err());
+    }
 }

@@ -35,11 +35,12 @@ mod token;
 pub(crate) mod value;
 
 use std::collections::BTreeSet;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::consumer::{Recorded, finished};
+use crate::files;
 use crate::runtime::RUNNING;
 pub use crate::runtime::filter::{BadPattern, Patterns};
 pub use merge::{Event, Item, Lost, Reader, Trace, What};
@@ -80,9 +81,10 @@ pub fn is_going_on(reader: &Reader, directories: &[PathBuf], was_recorded: &mut 
 
 /// Opens a file of a trace, also if its chunk was finished meanwhile, and so has another name.
 fn open(path: &Path) -> io::Result<File> {
-    match File::open(path) {
+    let open = |path: &Path| files::open(OpenOptions::new().read(true), path);
+    match open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            File::open(finished(path)).map_err(|_| error)
+            open(&finished(path)).map_err(|_| error)
         }
         opened => opened,
     }

@@ -1,6 +1,7 @@
 //! Traces that cannot be written: nobody waits for that, and somebody is told.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 
@@ -133,6 +134,33 @@ pub(crate) fn nobody_waits_at_a_fifo() {
     let read = usertrace(&run, &["view", "."]);
     assert_success(read.status, &read.stderr);
     assert_eq!(read.stdout.split(|&byte| byte == b'\n').count(), 11);
+
+    // As the file by which a recorder waits for daemons.
+    let run = Run::new();
+    let other = run.path().join("other");
+    fs::create_dir(&other).unwrap();
+    mkfifo(&other.join(".running"), Mode::S_IRWXU).unwrap();
+    run.success("ten", &[("USERTRACE_OUTPUT", other.to_str().unwrap())]);
+    // As the metadata.
+    run.success("ten", &[]);
+    let metadata = run.directories().remove(0).join("metadata");
+    fs::remove_file(&metadata).unwrap();
+    mkfifo(&metadata, Mode::S_IRWXU).unwrap();
+    let read = usertrace(&run, &["view", "."]);
+    assert_eq!(read.status.code(), Some(3));
+    let said = String::from_utf8(read.stderr).unwrap();
+    assert!(said.contains("no metadata"), "{said}");
+    assert!(!said.contains("incomplete"), "{said}");
+    // As the program to run, and as what runs a script.
+    let fifo = run.path().join("fifo");
+    mkfifo(&fifo, Mode::S_IRWXU).unwrap();
+    let script = run.path().join("script");
+    fs::write(&script, format!("#!{}\n", fifo.display())).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    for program in ["./fifo", "./script"] {
+        let recorded = usertrace(&run, &["record", "-q", "-o", "recorded", "--", program]);
+        assert_eq!(recorded.status.code(), Some(126), "{recorded:?}");
+    }
 
     // As a stream, when a snapshot copies it.
     let run = Run::new();

@@ -89,7 +89,8 @@ impl fmt::Display for Found {
 pub(crate) fn of(program: &OsStr, preloads: bool) -> Option<Found> {
     let mut program = find(program)?;
     for _ in 0..SCRIPTS {
-        let Some(interpreter) = interpreter_of_script(&program) else {
+        let interpreter = interpreter_of_script(&program);
+        let Some(interpreter) = interpreter.filter(|path| is_executable(path)) else {
             break;
         };
         program = interpreter;
@@ -98,10 +99,10 @@ pub(crate) fn of(program: &OsStr, preloads: bool) -> Option<Found> {
     (preloads || !obstacle.is_for_libraries()).then_some(Found { program, obstacle })
 }
 
-/// The program's file, as it is found for a command.
+/// The program's file, as it is found for a command. Nothing but a regular file: whoever opens a FIFO waits.
 fn find(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
-        return Some(program.into());
+        return Some(program.into()).filter(|path: &PathBuf| is_executable(path));
     }
     let directories = env::var_os("PATH")?;
     let mut paths = env::split_paths(&directories).map(|directory| directory.join(program));

@@ -1,11 +1,13 @@
 //! Processes that the traced program does not notice.
 
+use std::fs::OpenOptions;
 use std::os::fd::RawFd;
 use std::path::Path;
 
 use syscalls::{Errno, Sysno, raw};
 
 use super::header::Left;
+use crate::files;
 
 /// `fork`, without the C library knowing: no handler of `pthread_atfork` runs. `signo` tells of the child's end; 0:
 /// nothing does.
@@ -221,7 +223,9 @@ pub const RUNNING: &str = ".running";
 /// Locks that file as long as there are daemons, if it is there. Says whether it is.
 fn hold(directory: Option<&Path>) -> bool {
     use std::os::fd::IntoRawFd;
-    let file = directory.and_then(|directory| std::fs::File::open(directory.join(RUNNING)).ok());
+    let open =
+        |directory: &Path| files::open(OpenOptions::new().read(true), &directory.join(RUNNING));
+    let file = directory.and_then(|directory| open(directory).ok());
     file.is_some_and(|file| {
         // SAFETY: a descriptor of its own, which stays open, and which children share.
         unsafe { libc::flock(file.into_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) == 0 }

@@ -19,8 +19,16 @@ const NUMBERS: usize = 13;
 /// Adds a line, if somebody waits.
 pub(super) fn tell(directory: &Path, summary: &ProcessSummary) -> io::Result<()> {
     let mut options = OpenOptions::new();
-    let mut file = match options.append(true).open(directory.join(RUNNING)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+    let mut file = match files::open(options.append(true), &directory.join(RUNNING)) {
+        // Who waits makes a regular file.
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::InvalidInput
+            ) =>
+        {
+            return Ok(());
+        }
         file => file?,
     };
     file.write_all(line(summary).as_bytes())
@@ -73,8 +81,10 @@ impl Failures {
 /// Adds a trace that stays incomplete to the first line, if somebody waits.
 pub(super) fn tell_failure(directory: &Path, errno: i32, bytes: u64, lost: u64) {
     let mut options = OpenOptions::new();
-    let file = options.read(true).write(true).open(directory.join(RUNNING));
-    let Ok(file) = file else { return };
+    let options = options.read(true).write(true);
+    let Ok(file) = files::open(options, &directory.join(RUNNING)) else {
+        return;
+    };
     // Nobody is there to be told that this failed.
     let _ = add_failure(&file, |before| Failures {
         processes: before.processes.saturating_add(1),
