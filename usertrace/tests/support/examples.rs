@@ -74,6 +74,7 @@ pub fn beside_program(line: &str) -> String {
 fn goes_on(line: &str) -> bool {
     let parts = [
         "-- ./server",
+        "record ./server",
         "record -p ",
         "--trace mine -o",
         " watch",
