@@ -8,7 +8,7 @@ use usertrace::event::{Callsite, note};
 /// `usertrace::context::define`; 0, or a negative number.
 ///
 /// # Safety
-/// `name` must be a C string.
+/// `name` must be a C string, and `read` what `usertrace/context.h` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usertrace_context_define(
     name: *const c_char,
@@ -17,7 +17,9 @@ pub unsafe extern "C" fn usertrace_context_define(
     // SAFETY: the caller's promise.
     let name = unsafe { CStr::from_ptr(name) };
     // What is no text is no name either.
-    match context::define(name.to_str().unwrap_or_default(), read) {
+    let name = name.to_str().unwrap_or_default();
+    // SAFETY: the header asks the same of `read`.
+    match unsafe { context::define(name, read) } {
         Ok(()) => 0,
         Err(DefineError::TooMany) => -2,
         Err(_) => -1,

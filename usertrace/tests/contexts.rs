@@ -136,7 +136,7 @@ fn values_are_those_of_the_event(scope: Scope) {
     let fake = Fake::with_scope(small(), scope);
     let contexts = ALL.map(|name| (MAIN as u8, name));
     let slot = traced(fake, &contexts);
-    usertrace::context!("request", REQUEST.load(Ordering::Relaxed)).unwrap();
+    usertrace::context!("request", &REQUEST).unwrap();
     let texts = ["", "short", &"m".repeat(300), &"l".repeat(2500)];
     let thread = std::thread::spawn(move || {
         rename(c"a thread");
@@ -310,7 +310,11 @@ fn records_have_what_their_channel_says() {
 /// Names that are none are refused, and such as a later kernel may have are left out.
 fn what_is_no_context_is_left_out() {
     for bad in ["", "a.b", "a b", "\u{e9}", &"a".repeat(NAME_MAX + 1)] {
-        assert_eq!(usertrace::context!(bad, 1), Err(DefineError::Name), "{bad}");
+        assert_eq!(
+            usertrace::context!(bad, &REQUEST),
+            Err(DefineError::Name),
+            "{bad}"
+        );
     }
     let fake = Fake::new(small());
     let slot = traced(fake, &[(1, "of-tomorrow"), (1, "vtid"), (1, "app.")]);
@@ -322,9 +326,12 @@ fn what_is_no_context_is_left_out() {
     assert_eq!(fake.contexts(0, other, MAIN), None);
     assert_eq!(fake.events(0, other).len(), 1);
     // As many as there can be, and one more.
-    let full = || (0..1000).find(|n| usertrace::context!(&format!("n{n}"), 1).is_err());
+    let full = || (0..1000).find(|n| usertrace::context!(&format!("n{n}"), &REQUEST).is_err());
     assert_eq!(full(), Some(64));
-    assert_eq!(usertrace::context!("more", 1), Err(DefineError::TooMany));
+    assert_eq!(
+        usertrace::context!("more", &REQUEST),
+        Err(DefineError::TooMany)
+    );
 }
 
 #[test]

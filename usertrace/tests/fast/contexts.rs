@@ -1,5 +1,7 @@
 //! F7: contexts, from what a program is told to what a reader prints.
 
+use std::sync::atomic::AtomicU64;
+
 use usertrace::{Outcome, event};
 
 use super::babeltrace;
@@ -16,7 +18,8 @@ usertrace::tracepoint! {
 
 /// The program: prints its numbers.
 pub(crate) fn write() {
-    usertrace::context!("request", 0xffff_ffff_ffff_fff0).unwrap();
+    static REQUEST: AtomicU64 = AtomicU64::new(0xffff_ffff_ffff_fff0);
+    usertrace::context!("request", &REQUEST).unwrap();
     let tid = std::thread::Builder::new()
         .name("a \"thread\"".into())
         .spawn(|| {

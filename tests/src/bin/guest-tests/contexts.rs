@@ -49,9 +49,11 @@ fn f7_each_event_has_the_contexts_of_its_channel() {
         trace.write("main/contexts", names).expect("contexts");
         trace.start();
         let mut child = Child::spawn(|link| {
-            std::thread_local!(static THREAD: std::cell::Cell<u64> = const { std::cell::Cell::new(0) });
+            usertrace::thread_context! {
+                static THREAD = "thread";
+            }
             attach();
-            usertrace::context!("thread", THREAD.get()).expect("a context");
+            THREAD.define().expect("a context");
             for thread in 1..=2u32 {
                 let write = move || {
                     THREAD.set(u64::from(thread));
