@@ -45,12 +45,14 @@ pub(crate) fn unregister(section: Section) -> bool {
     if shared.exiting.load(Ordering::Relaxed) != 0 {
         return false;
     }
-    let Some(module) = shared.modules.find(section) else {
+    let module = shared.modules.find(section);
+    let Some(module) = module.filter(|module| module.close(section)) else {
+        // If another thread takes it out at this moment, that one may still look at it.
+        while shared.modules.is_leaving(section) {
+            std::thread::yield_now();
+        }
         return true;
     };
-    if !module.close(section) {
-        return false;
-    }
     shared.departures.fetch_add(1, Ordering::Relaxed);
     // With the one in `once`, and that store: who makes the state sees that the module was closed, or this sees the
     // state, and waits for who looks at modules with its lock.
@@ -129,5 +131,58 @@ fn with_lock(updater: &Updater, body: impl FnOnce()) {
         if body.is_some() {
             std::thread::yield_now();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Entry, declare};
+
+    /// Of two threads that take out the same callsites, neither is told that nobody looks at them while the other one waits for
+    /// somebody who does.
+    #[test]
+    fn callsites_are_gone_for_all_who_take_them_out() {
+        use std::sync::atomic::AtomicU32;
+        use std::time::{Duration, Instant};
+
+        static GONE: AtomicU32 = AtomicU32::new(0);
+        let callsite = declare("loaded:gone 5").unwrap();
+        let entries: &'static [Entry] = Box::leak(Box::new([Entry::new(callsite)]));
+        let section = || {
+            let entries = entries.as_ptr_range();
+            Section {
+                start: entries.start,
+                stop: entries.end,
+            }
+        };
+        // SAFETY: the callsite and its entry stay.
+        assert_eq!(unsafe { register(section()) }, 0);
+        walk::open();
+        let held = walk::hold().unwrap();
+        let threads = [(); 2].map(|()| {
+            std::thread::spawn(move || {
+                let entries = entries.as_ptr_range();
+                assert!(unregister(Section {
+                    start: entries.start,
+                    stop: entries.end,
+                }));
+                GONE.fetch_add(1, Ordering::Relaxed);
+            })
+        });
+        while shared().modules.find(section()).is_some() {
+            std::thread::yield_now();
+        }
+        // Time for the one that does not wait, if there is one.
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(200) {
+            assert_eq!(GONE.load(Ordering::Relaxed), 0);
+            std::thread::yield_now();
+        }
+        drop(held);
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert!(!shared().modules.is_leaving(section()));
     }
 }

@@ -181,6 +181,17 @@ impl Modules {
             .find(|module| module.section().is_some_and(|found| found == section))
     }
 
+    /// Whether somebody takes this module out at this moment.
+    pub(super) fn is_leaving(&self, section: Section) -> bool {
+        let is_it = |module: &Module| {
+            // Pairs with `free`: what the other one did is done. The end stays as it was until the place has another module, and if
+            // that has the same end, it will have come in a moment.
+            module.start.load(Ordering::Acquire) == taken()
+                && module.stop.load(Ordering::Relaxed) == section.stop.cast_mut()
+        };
+        self.modules().any(is_it)
+    }
+
     /// All callsites.
     ///
     /// # Safety
