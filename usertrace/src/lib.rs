@@ -38,6 +38,7 @@ pub mod ring;
 pub mod runtime;
 #[cfg(feature = "tools")]
 pub mod top;
+mod unload;
 #[cfg(feature = "tools")]
 mod varint;
 pub mod writer;

@@ -1,9 +1,11 @@
 //! Contexts that a program defines.
 
+use std::ffi::c_void;
 use std::fmt;
 
 use super::apps;
 use crate::runtime::{self, HeldBack};
+use crate::unload;
 
 /// Longest name of a context that a program defines, without the `app.` that it gets in traces.
 pub const NAME_MAX: usize = apps::NAME_MAX;
@@ -56,28 +58,13 @@ pub unsafe fn define(name: &str, read: extern "C" fn() -> u64) -> Result<(), Def
     if !apps::is_name(name) {
         return Err(DefineError::Name);
     }
-    keep_loaded(read);
+    unload::never(read as *const c_void);
     // A handler that looks for the name must not find it half written.
     let _held = HeldBack::new();
     let apps = runtime::apps();
     let app = apps.find(name.as_bytes()).ok_or(DefineError::TooMany)?;
     apps.define(app, read);
     Ok(())
-}
-
-/// Keeps the library that a function is in from being unloaded. In a static program there is nothing to do.
-fn keep_loaded(read: extern "C" fn() -> u64) {
-    // SAFETY: plain data, that the call fills in.
-    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: any address may be asked about. A library that is loaded is only counted once more.
-    unsafe {
-        if libc::dladdr(read as *const libc::c_void, &raw mut info) != 0
-            && !info.dli_fname.is_null()
-        {
-            let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
-            libc::dlopen(info.dli_fname, flags);
-        }
-    }
 }
 
 /// Defines a context of the process, a number that all its threads have in common.

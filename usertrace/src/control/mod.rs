@@ -25,6 +25,7 @@ mod socket;
 mod thread;
 
 use std::cell::UnsafeCell;
+use std::ffi::c_void;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
@@ -38,6 +39,7 @@ use crate::runtime::filter::Filter;
 use crate::runtime::lock::Again;
 use crate::runtime::shared::{once, shared};
 use crate::runtime::{env, walk, wiped};
+use crate::unload;
 use crate::writer;
 
 #[cfg(feature = "tools")]
@@ -188,6 +190,7 @@ pub fn start(mode: Mode) -> Result<(), StartError> {
         .mode
         .compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed)
         .map_err(|_| StartError::Started)?;
+    unload::never(after_fork as *const c_void);
     let opened = control.open(number);
     if opened.is_err() {
         control.close();
@@ -196,7 +199,7 @@ pub fn start(mode: Mode) -> Result<(), StartError> {
     }
     static ONCE: AtomicBool = AtomicBool::new(false);
     if !ONCE.swap(true, Ordering::Relaxed) {
-        // SAFETY: functions for that. They stay, as the library does that has this crate.
+        // SAFETY: functions for that. They stay, as their library is not unloaded.
         unsafe {
             libc::pthread_atfork(None, None, Some(after_fork));
             libc::atexit(report::at_exit);

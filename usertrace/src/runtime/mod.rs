@@ -37,6 +37,7 @@ pub(crate) mod walk;
 mod wanted;
 pub(crate) mod wiped;
 
+use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -53,6 +54,7 @@ use crate::errno;
 use crate::event::{self, ATTACH};
 use crate::limits::SLOTS;
 use crate::probe;
+use crate::unload;
 use crate::writer::{Channel, Rseq};
 
 #[cfg(feature = "fast")]
@@ -260,6 +262,7 @@ fn set_up(choose: impl FnOnce(&Settings, bool) -> Result<Chosen, Status>) -> Res
         _ if !chosen.kernel.needs_rseq() => None,
         rseq => rseq.ok(),
     };
+    unload::never(start as *const c_void);
     // Another copy's, or a new one.
     let state = shared::once(&shared().state, State::map).ok_or(Status::NoMemory)?;
     RSEQ.store(rseq.map_or(0, Rseq::to_raw), Ordering::Relaxed);
