@@ -5,6 +5,11 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::time::Duration;
+
+/// How often to try to get a lock, and how long to wait between.
+const TRIES: u32 = 1000;
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Opens a regular file, and nothing else: where a FIFO or a device has its name, this does not wait.
 ///
@@ -23,12 +28,50 @@ pub(crate) fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     }
 }
 
+/// Opens a directory, and nothing to which a link leads.
+///
+/// # Errors
+/// Those of opening it, and if it is something else.
+pub(crate) fn open_directory(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
+    options.read(true).custom_flags(flags).open(path)
+}
+
 /// Locks a whole file, as long as it is open here or in a child of `fork`.
 ///
 /// # Errors
 /// If somebody else has locked it, or it cannot be locked there.
 pub(crate) fn lock(file: &File) -> io::Result<()> {
     ask(file, libc::F_OFD_SETLK).map(drop)
+}
+
+/// Locks a directory, with others (`LOCK_SH`) or alone (`LOCK_EX`), as long as it is open here or in
+/// a child of `fork`.
+///
+/// # Errors
+/// [`io::ErrorKind::WouldBlock`] if somebody else has locked it; others if that cannot be done there.
+pub(crate) fn lock_directory(directory: &File, how: libc::c_int) -> io::Result<()> {
+    // SAFETY: a descriptor that is open.
+    match unsafe { libc::flock(directory.as_raw_fd(), how | libc::LOCK_NB) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Tries to get a lock that others have for a moment, for up to a second.
+///
+/// # Errors
+/// The last one of `lock`.
+pub(crate) fn insist(lock: impl Fn() -> io::Result<()>) -> io::Result<()> {
+    let mut tries = 0;
+    loop {
+        match lock() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && tries < TRIES => tries += 1,
+            done => return done,
+        }
+        std::thread::sleep(PAUSE);
+    }
 }
 
 /// Whether somebody else has locked a file. Nobody notices the question.

@@ -1,5 +1,7 @@
 //! User-space tracing into buffers that the kernel owns.
 
+#[cfg(feature = "fast")]
+mod chunk;
 pub mod clock;
 #[cfg(feature = "tools")]
 pub mod consumer;

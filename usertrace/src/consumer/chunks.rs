@@ -11,12 +11,10 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use super::notes::DIRECTORY;
+use crate::chunk::{CURRENT, Chunk, DIRECTORY};
 
-/// What the name of the chunk that is written ends with.
-const CURRENT: &str = ".current";
 /// What chunks are called while they are removed, in the directory of the notes.
 const REMOVED: &str = "removed-";
 
@@ -47,53 +45,6 @@ impl Limits {
     pub(super) fn chunk_size(&self) -> Option<u64> {
         let part = self.max_size.map(|size| size / PARTS);
         self.rotate_size.into_iter().chain(part).min()
-    }
-}
-
-/// A chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Chunk {
-    /// From 1 on.
-    pub(super) number: u64,
-    /// When it was begun: seconds since 1970.
-    pub(super) begin: u64,
-}
-
-impl Chunk {
-    /// The one to be begun now, behind `before`.
-    pub(super) fn after(before: u64, now: SystemTime) -> Self {
-        let since = now.duration_since(SystemTime::UNIX_EPOCH);
-        Self {
-            number: before + 1,
-            begin: since.map_or(0, |since| since.as_secs()),
-        }
-    }
-
-    /// The name of its directory when it is finished.
-    pub(super) fn name(&self) -> String {
-        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(self.begin);
-        let time = humantime::format_rfc3339_seconds(time).to_string();
-        format!("{}-{:06}", time.replace(['-', ':'], ""), self.number)
-    }
-
-    /// And until then.
-    pub(super) fn current(&self) -> String {
-        self.name() + CURRENT
-    }
-
-    /// What a directory's name says.
-    fn number_of(name: &str) -> Option<u64> {
-        let (time, number) = name.split_once('-')?;
-        let is_time = time.len() == 16
-            && time.bytes().enumerate().all(|(n, byte)| match n {
-                8 => byte == b'T',
-                15 => byte == b'Z',
-                _ => byte.is_ascii_digit(),
-            });
-        let is_number = number.len() >= 6 && number.bytes().all(|byte| byte.is_ascii_digit());
-        (is_time && is_number)
-            .then(|| number.parse().ok())
-            .flatten()
     }
 }
 
@@ -230,36 +181,9 @@ pub(super) fn size(directory: &Path) -> io::Result<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::time::SystemTime;
 
-    #[test]
-    fn names_of_chunks_sort_by_time_and_are_told_from_others() {
-        let time = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        let chunk = Chunk::after(0, time(1_795_359_827));
-        assert_eq!(chunk.name(), "20261122T150347Z-000001");
-        assert_eq!(chunk.current(), "20261122T150347Z-000001.current");
-        assert!(chunk.name() < Chunk::after(1, time(1_795_359_827)).name());
-        assert!(
-            Chunk::after(998, time(1_795_359_827)).name()
-                < Chunk::after(7, time(1_795_359_828)).name()
-        );
-        assert_eq!(Chunk::number_of(&chunk.name()), Some(1));
-        assert_eq!(
-            Chunk::number_of("20261122T150347Z-1000000"),
-            Some(1_000_000)
-        );
-        for other in [
-            "prog-4711-3",
-            "20261122T150347Z-",
-            "20261122T150347Z-00001",
-            "20261122X150347Z-000001",
-            "20261122T150347Z-000001.current",
-            "2026-11-22",
-            "",
-        ] {
-            assert_eq!(Chunk::number_of(other), None, "{other}");
-        }
-    }
+    use super::*;
 
     #[test]
     fn chunks_are_finished_and_removed_and_numbers_not_used_again() {

@@ -199,6 +199,31 @@ pub fn snapshot_of(process: u32, output: &Path) -> Result<Vec<Written>, DaemonEr
     copy(ask(&daemons, is_it)?, output)
 }
 
+/// Asks a daemon to write what is in the rings, if it is a worker that listens.
+fn tell(daemon: u32) -> Result<(), DaemonError> {
+    match kill(Pid::from_raw(daemon.cast_signed()), ASKING) {
+        // It has written all, and ended.
+        Ok(()) | Err(Errno::ESRCH) => Ok(()),
+        Err(source) => Err(DaemonError::Ask { daemon, source }),
+    }
+}
+
+/// Asks those who write to a directory, or below it, or would, to write what is in the rings. They
+/// look then, too, where traces are to be begun.
+///
+/// # Errors
+/// The last of those of daemons that cannot be asked. All others are.
+pub(super) fn ask_below(directory: &Path) -> Result<(), DaemonError> {
+    let workers = daemons_of(directory)
+        .into_iter()
+        .filter(|&daemon| is_worker(daemon));
+    let mut asked = Ok(());
+    for worker in workers {
+        asked = tell(worker).and(asked);
+    }
+    asked
+}
+
 /// Asks daemons to write what is in the rings, and waits until they have, for the traces that are asked for. Gives
 /// these.
 fn ask(
@@ -206,13 +231,6 @@ fn ask(
     is_asked: impl Fn(&Written) -> bool,
 ) -> Result<Vec<Written>, DaemonError> {
     let since = monotonic();
-    let tell = |daemon: u32| {
-        match kill(Pid::from_raw(daemon.cast_signed()), ASKING) {
-            // It has written all, and ended.
-            Ok(()) | Err(Errno::ESRCH) => Ok(()),
-            Err(source) => Err(DaemonError::Ask { daemon, source }),
-        }
-    };
     let begun = Instant::now();
     for n in 0.. {
         let workers = daemons.iter().copied().filter(|&daemon| is_worker(daemon));

@@ -1,14 +1,14 @@
 //! Running a program and recording it where the kernel has no trace buffers: the program's own daemons do the work.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -17,52 +17,146 @@ use nix::unistd::Pid;
 
 use super::open_files;
 use super::record::{OutputError, create_output, exit_status, kernel_events, system};
+use super::rotation::Rotation;
 use super::signals::{Came, Signals};
-use super::{KernelEvents, Limits, Options, RecordError, Recording, SessionSummary};
-use crate::ctf::Version;
+use super::{KernelEvents, Options, RecordError, Recording, SessionSummary, Tell, finished};
+use crate::ctf::{ProcessSummary, Version};
 use crate::runtime::{Failures, RUNNING, clock_of_recording, parse_summary};
 
-/// Milliseconds between two looks whether the daemons are done.
-const WAIT: u16 = 5;
+/// Between two looks whether the daemons are done.
+const WAIT: Duration = Duration::from_millis(5);
 
-/// As [`record`](super::record), by the fallback.
+/// As [`record`](super::record), by the fallback. `tell` is called when there is news.
 ///
 /// # Errors
 /// When that cannot be done.
-pub fn record_fallback(options: &Options) -> Result<Recording, RecordError> {
+pub fn record_fallback(
+    options: &Options,
+    tell: &mut dyn FnMut(Tell<'_>),
+) -> Result<Recording, RecordError> {
     if !options.pids.is_empty() {
         return Err(RecordError::RunsAlready);
     }
-    if options.limits != Limits::default() {
-        return Err(RecordError::NoChunks);
+    let program = options.program.first().ok_or(RecordError::NoProgram)?;
+    let output_error = OutputError::at(&options.output);
+    let (output, signals) = prepare(options)?;
+    let mut command = command(options, &output.directory);
+    signals.not_in(&mut command);
+    open_files::not_in(&mut command);
+    let kernel = kernel_events(options, false).and_then(|kernel| {
+        kernel.as_ref().map_or(Ok(()), KernelEvents::start)?;
+        Ok(kernel)
+    });
+    let started = Instant::now();
+    let begun = kernel
+        .map_err(RecordError::from)
+        .and_then(|kernel| Ok((spawn(&mut command, program)?, kernel)));
+    let (mut child, kernel) = match begun {
+        Ok(begun) => begun,
+        Err(error) => {
+            output.forget();
+            return Err(error);
+        }
+    };
+    let Output {
+        directory,
+        path,
+        running,
+        rotation,
+    } = output;
+    let mut waiting = Waiting {
+        signals,
+        rotation,
+        tell,
+    };
+    let status = waiting.for_program(&mut child)?;
+    if let Some(kernel) = &kernel {
+        kernel.stop()?;
     }
-    let (program, arguments) = options
-        .program
-        .split_first()
-        .ok_or(RecordError::NoProgram)?;
+    let seconds = started.elapsed().as_secs_f64();
+    let is_written = status.is_some() && waiting.for_daemons(&running)?;
+    waiting.end(is_written).map_err(&output_error)?;
+    let (session, incomplete) = summary(&directory, &path).map_err(&output_error)?;
+    Ok(Recording {
+        incomplete,
+        trace: options.trace.clone(),
+        directory: options.output.clone(),
+        exit_status: status.map(exit_status),
+        seconds,
+        session,
+        kernel: kernel.map(KernelEvents::finish),
+    })
+}
+
+/// Where the daemons write, and what is there for them.
+struct Output {
+    /// Without links.
+    directory: PathBuf,
+    /// The file that they lock as long as they run.
+    path: PathBuf,
+    running: File,
+    rotation: Option<Rotation>,
+}
+
+impl Output {
+    /// Takes away what was made, where nothing was recorded. What fails here comes after an error,
+    /// which is the one to tell.
+    fn forget(self) {
+        if let Some(rotation) = self.rotation {
+            rotation.forget();
+        }
+        let _ = fs::remove_file(&self.path);
+        let _ = fs::remove_dir(&self.directory);
+    }
+}
+
+/// Makes what is to be there before the program runs.
+fn prepare(options: &Options) -> Result<(Output, Signals), RecordError> {
     let output_error = OutputError::at(&options.output);
     create_output(&options.output).map_err(&output_error)?;
     let directory = fs::canonicalize(&options.output).map_err(&output_error)?;
     let path = directory.join(RUNNING);
     // For this user only: who may lock it can have this wait for ever.
-    let mut running = OpenOptions::new()
+    let running = OpenOptions::new()
         .read(true)
         .write(true)
         .create_new(true)
         .mode(0o600)
         .open(&path)
         .map_err(&output_error)?;
-    let begun = running.write_all(Failures::default().line().as_bytes());
-    if let Err(error) = begun {
-        let _ = fs::remove_file(&path);
-        let _ = fs::remove_dir(&directory);
-        return Err(output_error(error).into());
+    let mut output = Output {
+        directory,
+        path,
+        running,
+        rotation: None,
+    };
+    let begun = output
+        .running
+        .write_all(Failures::default().line().as_bytes())
+        .and_then(|()| Rotation::new(&output.directory, options.limits));
+    match begun {
+        Ok(rotation) => output.rotation = rotation,
+        Err(error) => {
+            output.forget();
+            return Err(output_error(error).into());
+        }
     }
-    let signals = Signals::new().map_err(system("take signals"))?;
-    let mut command = Command::new(program);
-    command.args(arguments);
+    match Signals::new() {
+        Ok(signals) => Ok((output, signals)),
+        Err(error) => {
+            output.forget();
+            Err(system("take signals")(error))
+        }
+    }
+}
+
+/// The program, which is told to be traced to a directory.
+fn command(options: &Options, directory: &Path) -> Command {
+    let mut words = options.program.iter();
+    let mut command = Command::new(words.next().map_or(OsStr::new(""), OsString::as_os_str));
+    command.args(words);
     command.env("USERTRACE_BACKEND", "fast");
-    command.env("USERTRACE_OUTPUT", &directory);
+    command.env("USERTRACE_OUTPUT", directory);
     command.env("USERTRACE_CLOCK", clock_of_recording());
     let sizes = [
         ("USERTRACE_SUBBUF_SIZE", options.setup.subbuf_size),
@@ -90,43 +184,7 @@ pub fn record_fallback(options: &Options) -> Result<Recording, RecordError> {
     }
     let more = options.environment.iter();
     command.envs(more.map(|(name, value)| (name, value)));
-    signals.not_in(&mut command);
-    open_files::not_in(&mut command);
-    let begun = kernel_events(options, false).and_then(|kernel| {
-        kernel.as_ref().map_or(Ok(()), KernelEvents::start)?;
-        Ok(kernel)
-    });
-    let started = Instant::now();
-    let begun = begun
-        .map_err(RecordError::from)
-        .and_then(|kernel| Ok((spawn(&mut command, program)?, kernel)));
-    let (mut child, kernel) = match begun {
-        Ok(begun) => begun,
-        Err(error) => {
-            // What was made for it.
-            let _ = fs::remove_file(&path);
-            let _ = fs::remove_dir(&directory);
-            return Err(error);
-        }
-    };
-    let status = wait_for(&mut child, &signals)?;
-    if let Some(kernel) = &kernel {
-        kernel.stop()?;
-    }
-    let seconds = started.elapsed().as_secs_f64();
-    if status.is_some() {
-        wait_for_daemons(&running, &signals)?;
-    }
-    let (session, incomplete) = summary(&directory, &path).map_err(&output_error)?;
-    Ok(Recording {
-        incomplete,
-        trace: options.trace.clone(),
-        directory: options.output.clone(),
-        exit_status: status.map(exit_status),
-        seconds,
-        session,
-        kernel: kernel.map(KernelEvents::finish),
-    })
+    command
 }
 
 fn spawn(command: &mut Command, program: &OsStr) -> Result<Child, RecordError> {
@@ -136,64 +194,140 @@ fn spawn(command: &mut Command, program: &OsStr) -> Result<Child, RecordError> {
     })
 }
 
-/// Waits for the program, and passes signals on to it. None: somebody insists to stop.
-fn wait_for(child: &mut Child, signals: &Signals) -> Result<Option<ExitStatus>, RecordError> {
-    let mut asked = false;
-    loop {
-        let mut fds = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut fds, PollTimeout::NONE) {
-            Ok(_) | Err(Errno::EINTR) => {}
-            Err(error) => return Err(system("wait")(error)),
-        }
-        while let Some(came) = signals.next().map_err(system("read a signal"))? {
-            let Came::Forward {
-                signal,
-                from_terminal,
-            } = came
-            else {
-                continue;
-            };
-            if !from_terminal {
-                // That it has ended in the meantime is seen below; its id is not reused before.
-                let _ = kill(Pid::from_raw(child.id().cast_signed()), signal);
-            }
-            if ends(signal) {
-                if asked {
-                    return Ok(None);
-                }
-                asked = true;
-            }
-        }
-        let status = child.try_wait().map_err(system("wait for the program"))?;
-        if status.is_some() {
-            return Ok(status);
-        }
-    }
-}
-
 fn ends(signal: Signal) -> bool {
     matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP)
 }
 
-/// Waits until the daemons have written everything, which is when the last process that the program left has ended, or
-/// until somebody asks to stop.
-fn wait_for_daemons(running: &File, signals: &Signals) -> Result<(), RecordError> {
-    loop {
-        // SAFETY: a descriptor of this process.
-        if unsafe { libc::flock(running.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
-            return Ok(());
-        }
-        let mut fds = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut fds, PollTimeout::from(WAIT)) {
-            Ok(_) | Err(Errno::EINTR) => {}
-            Err(error) => return Err(system("wait")(error)),
-        }
-        while let Some(came) = signals.next().map_err(system("read a signal"))? {
-            if matches!(came, Came::Forward { signal, .. } if ends(signal)) {
-                return Ok(());
+/// What there is to do while others write.
+struct Waiting<'a> {
+    signals: Signals,
+    rotation: Option<Rotation>,
+    tell: &'a mut dyn FnMut(Tell<'_>),
+}
+
+impl Waiting<'_> {
+    /// Waits for the program, and passes signals on to it. None: somebody insists to stop.
+    fn for_program(&mut self, child: &mut Child) -> Result<Option<ExitStatus>, RecordError> {
+        let mut asked = false;
+        loop {
+            self.wait(None)?;
+            while let Some(came) = self.next()? {
+                let Came::Forward {
+                    signal,
+                    from_terminal,
+                } = came
+                else {
+                    continue;
+                };
+                if !from_terminal {
+                    // That it has ended in the meantime is seen below; its id is not reused before.
+                    let _ = kill(Pid::from_raw(child.id().cast_signed()), signal);
+                }
+                if ends(signal) {
+                    if asked {
+                        return Ok(None);
+                    }
+                    asked = true;
+                }
+            }
+            let status = child.try_wait().map_err(system("wait for the program"))?;
+            if status.is_some() {
+                return Ok(status);
             }
         }
     }
+
+    /// Waits until the daemons have written everything, which is when the last process that the program left has ended,
+    /// or until somebody asks to stop: then this is false.
+    fn for_daemons(&mut self, running: &File) -> Result<bool, RecordError> {
+        loop {
+            // SAFETY: a descriptor of this process.
+            if unsafe { libc::flock(running.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+                return Ok(true);
+            }
+            self.wait(Some(WAIT))?;
+            while let Some(came) = self.next()? {
+                if matches!(came, Came::Forward { signal, .. } if ends(signal)) {
+                    return Ok(false);
+                }
+            }
+        }
+    }
+
+    fn next(&self) -> Result<Option<Came>, RecordError> {
+        self.signals.next().map_err(system("read a signal"))
+    }
+
+    /// Waits for a signal, or so long, and keeps to the limits of the recording.
+    fn wait(&mut self, at_most: Option<Duration>) -> Result<(), RecordError> {
+        let pause = self.rotation.as_ref().map(Rotation::pause);
+        let timeout = at_most.into_iter().chain(pause).min();
+        let timeout = timeout.map_or(PollTimeout::NONE, |timeout| {
+            PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX)
+        });
+        let mut fds = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut fds, timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(system("wait")(error)),
+        }
+        if let Some(rotation) = &mut self.rotation {
+            rotation.step();
+        }
+        self.tell_news();
+        Ok(())
+    }
+
+    /// The recording ends. `is_written`: no daemon is left.
+    fn end(mut self, is_written: bool) -> io::Result<()> {
+        let ended = self
+            .rotation
+            .as_mut()
+            .map_or(Ok(()), |rotation| rotation.end(is_written));
+        self.tell_news();
+        ended
+    }
+
+    fn tell_news(&mut self) {
+        let news = self.rotation.as_mut().map(Rotation::take_news);
+        for news in news.unwrap_or_default() {
+            (self.tell)(Tell::News(&news));
+        }
+    }
+}
+
+/// Adds what was told of a process to what was told before. `is_same`: of the same trace, whose files
+/// were counted as a whole.
+fn add<K: Ord>(
+    known: &mut BTreeMap<K, ProcessSummary>,
+    key: K,
+    told: ProcessSummary,
+    is_same: bool,
+) {
+    let Some(before) = known.get(&key) else {
+        known.insert(key, told);
+        return;
+    };
+    let bytes = match is_same {
+        true => before.bytes.max(told.bytes),
+        false => before.bytes.saturating_add(told.bytes),
+    };
+    let first = [before.first_event_ns, told.first_event_ns];
+    let sum = ProcessSummary {
+        event_kinds: before.event_kinds.max(told.event_kinds),
+        events: before.events.saturating_add(told.events),
+        // Rings count that from their beginning.
+        lost: before.lost.max(told.lost),
+        unfinished: before.unfinished.saturating_add(told.unfinished),
+        holes: before.holes.saturating_add(told.holes),
+        corrupted: before.corrupted.saturating_add(told.corrupted),
+        damaged: before.damaged.saturating_add(told.damaged),
+        overwritten: before.overwritten.saturating_add(told.overwritten),
+        bytes,
+        first_event_ns: first.into_iter().flatten().min(),
+        last_event_ns: before.last_event_ns.max(told.last_event_ns),
+        ..told
+    };
+    known.insert(key, sum);
 }
 
 /// What the daemons have told of each process, and what went wrong.
@@ -201,13 +335,20 @@ fn summary(directory: &Path, running: &Path) -> io::Result<(SessionSummary, usiz
     let told = fs::read_to_string(running)?;
     let failures = told.lines().next().and_then(Failures::parse);
     let failures = failures.unwrap_or_default();
-    let mut processes = BTreeMap::new();
-    for summary in told
+    let mut traces = BTreeMap::new();
+    for told in told
         .lines()
         .filter_map(|line| parse_summary(directory, line))
     {
-        // A daemon that took the place of another one may have told it again.
-        processes.insert((summary.process, summary.pid), summary);
+        let told = ProcessSummary {
+            directory: finished(&told.directory),
+            ..told
+        };
+        add(&mut traces, told.directory.clone(), told, true);
+    }
+    let mut processes = BTreeMap::new();
+    for trace in traces.into_values() {
+        add(&mut processes, (trace.process, trace.pid), trace, false);
     }
     fs::remove_file(running)?;
     let log = fs::read_to_string(directory.join("usertrace.log")).unwrap_or_default();

@@ -20,6 +20,7 @@ mod open_files;
 mod process;
 mod record;
 mod recorder;
+mod rotation;
 mod session;
 mod signals;
 mod snapshot;

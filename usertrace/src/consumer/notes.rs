@@ -29,13 +29,15 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use usertrace_sys::uapi::LTT_MAX_CHANNELS;
 
-use super::chunks::{self, Chunk};
+use super::chunks;
+use crate::chunk::{Chunk, DIRECTORY, value};
 use crate::ctf::{RingCounts, RingState, mend};
 use crate::files;
 use crate::metadata::Description;
 use crate::ring::MAX_RINGS;
 
-pub(super) const DIRECTORY: &str = ".usertrace";
+/// The file that names the chunk that is written.
+const CHUNK: &str = "chunk";
 
 /// Which trace a directory has a recording of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,7 +65,7 @@ impl Recorded {
     #[must_use]
     pub fn has_chunks(output: &Path) -> bool {
         let directory = output.join(DIRECTORY);
-        directory.join("trace").exists() && directory.join("chunk").exists()
+        directory.join("trace").exists() && directory.join(CHUNK).exists()
     }
 
     fn to_text(&self) -> String {
@@ -138,7 +140,7 @@ impl Notes {
             }
             if in_chunks {
                 let chunk = Chunk::after(chunks::last_number(output)?, SystemTime::now());
-                write_whole(&directory.join("chunk"), &chunk.to_text())?;
+                write_whole(&directory.join(CHUNK), &chunk.to_text())?;
             }
             write_whole(&directory.join("trace"), &of.to_text())?;
         }
@@ -166,7 +168,7 @@ impl Notes {
         let directory = output.join(DIRECTORY);
         Ok(Self {
             output: output.to_owned(),
-            chunk: read(&directory.join("chunk"), Chunk::from_text)?,
+            chunk: read(&directory.join(CHUNK), Chunk::from_text)?,
             directory,
             _lock: lock,
         })
@@ -230,13 +232,8 @@ impl Notes {
         };
         // If the last time was not that lucky.
         chunks::finish_others(&self.output, chunk.number)?;
-        let next = Chunk::after(chunk.number, SystemTime::now());
-        // Names are to sort by time also when somebody sets that back.
-        let next = Chunk {
-            begin: next.begin.max(chunk.begin),
-            ..next
-        };
-        write_whole(&self.directory.join("chunk"), &next.to_text())?;
+        let next = chunk.next(SystemTime::now());
+        write_whole(&self.directory.join(CHUNK), &next.to_text())?;
         self.chunk = Some(next);
         chunks::finish_chunk(&self.output, &chunk)
     }
@@ -411,18 +408,6 @@ impl Begun {
     }
 }
 
-impl Chunk {
-    fn to_text(self) -> String {
-        format!("number {}\nbegin {}\n", self.number, self.begin)
-    }
-
-    fn from_text(text: &str) -> Option<Self> {
-        let number = |key| value(text, key)?.parse().ok();
-        let (number, begin) = (number("number")?, number("begin")?);
-        (number != 0).then_some(Self { number, begin })
-    }
-}
-
 /// The notes of one process.
 #[derive(Debug)]
 pub(super) struct ProcessNotes {
@@ -452,10 +437,7 @@ impl RingNote {
 
     /// Where its stream stands in this chunk.
     pub(super) fn state(&self, chunk: u64) -> RingState {
-        RingState {
-            stream: self.state.stream.filter(|_| self.chunk == chunk),
-            ..self.state
-        }
+        self.state.in_chunk(self.chunk == chunk)
     }
 
     const WORDS: usize = 32;
@@ -610,12 +592,6 @@ fn place(channel: u32, ring: u32, copy: u64) -> u64 {
     (2 * ring + copy) * RingNote::LEN as u64
 }
 
-/// What a line that begins with `key` says.
-fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
-    let mut lines = text.lines().filter_map(|line| line.split_once(' '));
-    lines.find_map(|(of, value)| (of == key).then_some(value))
-}
-
 /// What a file says, if it is there.
 fn read<T>(path: &Path, parse: impl Fn(&str) -> Option<T>) -> io::Result<Option<T>> {
     let text = files::open(OpenOptions::new().read(true), path).and_then(io::read_to_string);
@@ -630,7 +606,7 @@ fn read<T>(path: &Path, parse: impl Fn(&str) -> Option<T>) -> io::Result<Option<
 }
 
 /// Writes a file as a whole, or not at all.
-fn write_whole(path: &Path, text: &str) -> io::Result<()> {
+pub(super) fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
     let written = fs::write(&new, text).and_then(|()| fs::rename(&new, path));

@@ -155,11 +155,6 @@ pub enum RecordError {
         /// How much that is.
         bytes: u64,
     },
-    /// Chunks are made of the kernel's traces only.
-    #[error(
-        "only what a kernel with trace buffers has can be recorded in chunks, or up to a size (see usertrace doctor)"
-    )]
-    NoChunks,
     /// The program cannot be run.
     #[error("cannot run {program}")]
     Program {

@@ -53,6 +53,15 @@ pub enum News {
     },
     /// A chunk that should have been removed was not.
     NotRemoved(OutputError),
+    /// No new chunk can be begun. The one that is written goes on.
+    NotBegun(OutputError),
+    /// This chunk is to be finished, which takes long.
+    NotFinished {
+        /// The chunk.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
 }
 
 impl News {
@@ -61,7 +70,11 @@ impl News {
     pub fn is_trouble(&self) -> bool {
         matches!(
             self,
-            Self::Full { .. } | Self::TooLarge { .. } | Self::NotRemoved(_)
+            Self::Full { .. }
+                | Self::TooLarge { .. }
+                | Self::NotRemoved(_)
+                | Self::NotBegun(_)
+                | Self::NotFinished { .. }
         )
     }
 }
@@ -89,6 +102,14 @@ impl std::fmt::Display for News {
             ),
             Self::NotRemoved(error) => {
                 write!(f, "an old chunk is not removed: {error}: {}", error.source)
+            }
+            Self::NotBegun(error) => write!(
+                f,
+                "no new chunk is begun: {error}: {} (the one that is written goes on)",
+                error.source
+            ),
+            Self::NotFinished { path, why } => {
+                write!(f, "\"{}\" cannot be finished yet: {why}", path.display())
             }
         }
     }
@@ -119,7 +140,7 @@ pub(super) struct Round {
 
 /// How large files are that are written.
 #[derive(Debug)]
-struct Measure {
+pub(super) struct Measure {
     /// When and as what they were found, if they were.
     last: Option<(Instant, u64)>,
     /// Bytes that were read from rings since then.
@@ -127,15 +148,25 @@ struct Measure {
 }
 
 impl Measure {
-    const NEW: Self = Self {
+    pub(super) const NEW: Self = Self {
         last: None,
         read: 0,
     };
 
+    /// Nobody knows how much was written since they were measured.
+    pub(super) fn forget(&mut self) {
+        self.read = u64::MAX;
+    }
+
     /// Have they got so large?
-    fn is_up_to(&mut self, limit: u64, measure: impl Fn() -> io::Result<u64>) -> io::Result<bool> {
+    pub(super) fn is_up_to(
+        &mut self,
+        limit: u64,
+        measure: impl Fn() -> io::Result<u64>,
+    ) -> io::Result<bool> {
         // Records are no more than twice as long in files.
-        let upper = |of: &Self| of.last.map(|(_, bytes)| bytes.saturating_add(2 * of.read));
+        let more = self.read.saturating_mul(2);
+        let upper = |of: &Self| of.last.map(|(_, bytes)| bytes.saturating_add(more));
         let is_new = self.last.is_some_and(|(at, _)| at.elapsed() < MEASURING);
         if is_new || upper(self).is_some_and(|bytes| bytes < limit) {
             return Ok(false);
@@ -365,10 +396,7 @@ impl TraceRecorder {
 
     /// Removes the chunks of which there are too many.
     pub(super) fn remove_old(&mut self) {
-        let removed = remove_old(&self.output, &self.limits, &mut self.news);
-        if let Err(error) = removed.map_err(OutputError::at(&self.output)) {
-            self.news.push(News::NotRemoved(error));
-        }
+        remove_old(&self.output, &self.limits, &mut self.news);
     }
 
     /// Takes the files that have come, of those that the kernel told of, or of all. Gives how many there were.
@@ -476,7 +504,15 @@ impl TraceRecorder {
     }
 }
 
-fn remove_old(output: &Path, limits: &Limits, news: &mut Vec<News>) -> io::Result<()> {
+/// Removes the chunks of which there are too many.
+pub(super) fn remove_old(output: &Path, limits: &Limits, news: &mut Vec<News>) {
+    let removed = try_remove_old(output, limits, news);
+    if let Err(error) = removed.map_err(OutputError::at(output)) {
+        news.push(News::NotRemoved(error));
+    }
+}
+
+fn try_remove_old(output: &Path, limits: &Limits, news: &mut Vec<News>) -> io::Result<()> {
     if limits.keep.is_none() && limits.max_size.is_none() {
         return Ok(());
     }

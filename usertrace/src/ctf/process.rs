@@ -311,6 +311,15 @@ impl RingState {
     /// How many words it is.
     pub const WORDS: usize = 10;
 
+    /// The same in a chunk. In another one than that of the stream, this is begun anew.
+    #[must_use]
+    pub(crate) fn in_chunk(self, is_same: bool) -> Self {
+        Self {
+            stream: self.stream.filter(|_| is_same),
+            ..self
+        }
+    }
+
     /// As words, to be noted.
     #[must_use]
     pub fn to_words(self) -> [u64; Self::WORDS] {

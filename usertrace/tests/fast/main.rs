@@ -2,6 +2,7 @@
 //!
 //! Each test runs this very executable once more as a program that is traced, and reads what the daemons wrote.
 
+mod chunks;
 mod complaints;
 mod containers;
 mod contexts;
@@ -111,6 +112,21 @@ fn main() -> ExitCode {
         daemons::either_one_again_and_again,
         daemons::both_are_killed,
         daemons::nobody_waits_for_the_dead,
+        chunks::each_event_is_in_one_chunk,
+        chunks::chunks_of_a_process_are_one_process,
+        chunks::chunks_are_followed,
+        chunks::events_are_in_the_chunk_of_their_time,
+        chunks::old_chunks_are_removed,
+        chunks::a_recording_that_is_too_large_ends,
+        chunks::daemons_are_killed_between_chunks,
+        chunks::a_new_guardian_keeps_no_chunk,
+        chunks::short_children_are_in_some_chunk,
+        chunks::nothing_makes_no_chunk,
+        chunks::process_1_is_in_chunks,
+        chunks::chunks_without_room_fail,
+        chunks::a_killed_recorder_leaves_chunks_that_can_be_read,
+        chunks::others_may_remove_what_they_like,
+        chunks::a_daemon_that_stands_still_holds_up_nobody,
         steered::snapshots_of_programs_that_run,
         steered::snapshots_of_nothing,
         steered::programs_that_run_are_steered,

@@ -93,6 +93,9 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("much", much),
     ("signal_forks", signal_forks),
     ("victims", super::victims::serve),
+    ("recorder", super::chunks::recorder),
+    ("slow", super::chunks::slow),
+    ("two", super::chunks::two),
 ];
 
 /// Runs the program that the environment names, if it names one.
@@ -466,7 +469,7 @@ fn told() {
 }
 
 /// Writes until it is told to end; says first who its daemons are, and last what it wrote.
-fn steps() {
+pub(crate) fn steps() {
     let daemons = daemons();
     println!("{} {}", daemons[0], daemons[1]);
     let stop = std::sync::atomic::AtomicBool::new(false);

@@ -168,6 +168,7 @@ const CASES: &[(&str, &[Case])] = &[
         "docs/fallback.md",
         &[
             case("USERTRACE_OUTPUT=traces ./program", Unpatched, ""),
+            case("usertrace record --rotate-time", Unpatched, ""),
             Case {
                 without: &[("./program &", "the program is there")],
                 ..case("usertrace snapshot traces", BesideProgram, "")

@@ -374,7 +374,6 @@ fn example(command: &str, line: &str) {
         line = line.replace(system, own);
     }
     let takes_kernel = line.contains("mine")
-        || line.contains("--rotate-size")
         || line.contains("-p 4711")
         || line == "usertrace list"
         || line == "usertrace top";

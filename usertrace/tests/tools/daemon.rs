@@ -218,26 +218,6 @@ fn without_the_kernel_it_says_what_records_there() {
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
-/// F3: the fallback's daemons write for themselves, and make no chunks.
-#[test]
-fn without_the_kernel_there_are_no_chunks() {
-    assert!(usertrace_sys::Calls::discover().is_err(), "as above");
-    let directory = tempfile::tempdir().unwrap();
-    for option in [["--rotate-size", "1M"], ["--max-size", "1M"]] {
-        let output = Command::new(env!("CARGO_BIN_EXE_usertrace"))
-            .arg("record")
-            .args(option)
-            .args(["-o", "out", "--", "true"])
-            .current_dir(directory.path())
-            .output()
-            .unwrap();
-        assert_eq!(output.status.code(), Some(125));
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(said.contains("kernel with trace buffers"), "{said}");
-    }
-    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
-}
-
 #[test]
 fn options_that_would_mean_nothing_are_refused() {
     let directory = tempfile::tempdir().unwrap();

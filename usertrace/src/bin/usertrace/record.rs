@@ -55,7 +55,7 @@ nothing that was read is missing then, and nothing is there twice. One program a
 
 With --rotate-size or --rotate-time the directory has chunks, each with complete traces, whose names sort by time. The one that
 is written is called *.current; the others may be read, moved and removed by anybody, and usertrace view on the directory
-prints them all as one. This needs the kernel's buffers, and so does --max-size.
+prints them all as one.
 
 When the disk is full, nothing is read until there is room: events stay in the rings, as far as these go, and what finds no room
 there is counted, as always. If it is full to the end, recording fails; what is in the rings stays there, and usertrace record
@@ -187,19 +187,19 @@ impl Args {
         let shows = !self.summary.quiet && options.program.is_empty();
         let mut progress = shows.then(Progress::new);
         let has_program = !options.program.is_empty();
-        let recorded = if fallback {
-            record_fallback(&options)
-        } else {
-            let quiet = self.summary.quiet;
-            record(&options, &mut |tell| match tell {
-                Tell::SoFar(so_far) => progress
-                    .iter_mut()
-                    .for_each(|progress| progress.tell(so_far)),
-                Tell::News(news) => {
-                    progress.iter_mut().for_each(Progress::make_room);
-                    limits::say(news, quiet);
-                }
-            })
+        let quiet = self.summary.quiet;
+        let mut tell = |tell: Tell<'_>| match tell {
+            Tell::SoFar(so_far) => progress
+                .iter_mut()
+                .for_each(|progress| progress.tell(so_far)),
+            Tell::News(news) => {
+                progress.iter_mut().for_each(Progress::make_room);
+                limits::say(news, quiet);
+            }
+        };
+        let recorded = match fallback {
+            true => record_fallback(&options, &mut tell),
+            false => record(&options, &mut tell),
         };
         progress.into_iter().for_each(Progress::end);
         let recording = match recorded {

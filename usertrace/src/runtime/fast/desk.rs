@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::header::PROCESSES;
+use super::place::Place;
+use crate::chunk::Chunk;
 use crate::ctf::RingState;
 
 /// At the start of the desk.
@@ -24,11 +26,45 @@ pub(super) struct Desk {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct SlotDesk {
-    /// Not 0: the trace has been begun, with this UUID.
-    begun: AtomicU64,
-    uuid: [AtomicU64; 2],
+    trace: Copies<{ Trace::WORDS }>,
     /// The process in the slot.
     pub(super) process: Begun,
+}
+
+/// A trace that was begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Trace {
+    pub(super) uuid: [u8; 16],
+    /// Where it is: not nowhere.
+    pub(super) place: Place,
+}
+
+impl Trace {
+    const WORDS: usize = 5;
+
+    fn to_words(self) -> [u64; Self::WORDS] {
+        let uuid = u128::from_ne_bytes(self.uuid);
+        let begin = match self.place {
+            Place::Chunk(chunk) => chunk.begin,
+            Place::Directory | Place::Nowhere => 0,
+        };
+        let (low, high) = (uuid as u64, (uuid >> 64) as u64);
+        [1, low, high, self.place.number(), begin]
+    }
+
+    /// Nothing if these are the words of none.
+    fn from_words(words: [u64; Self::WORDS]) -> Option<Self> {
+        let [begun, low, high, number, begin] = words;
+        let uuid = u128::from(low) | u128::from(high) << 64;
+        let place = match number {
+            0 => Place::Directory,
+            number => Place::Chunk(Chunk { number, begin }),
+        };
+        (begun != 0).then(|| Self {
+            uuid: uuid.to_ne_bytes(),
+            place,
+        })
+    }
 }
 
 /// Which process has an id, as ids are used again.
@@ -65,69 +101,91 @@ pub(super) fn slot_len(nr_rings: u32) -> usize {
 }
 
 impl SlotDesk {
-    /// The UUID of the trace, if that was begun.
-    pub(super) fn uuid(&self) -> Option<[u8; 16]> {
-        (self.begun.load(Ordering::Acquire) != 0).then(|| {
-            let mut uuid = [0; 16];
-            for (bytes, word) in uuid.chunks_exact_mut(8).zip(&self.uuid) {
-                bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
-            }
-            uuid
-        })
+    /// The trace, if one was begun and the process has not left it.
+    pub(super) fn trace(&self) -> Option<Trace> {
+        Trace::from_words(self.trace.load())
     }
 
-    /// Notes that the trace begins.
-    pub(super) fn begin(&self, uuid: [u8; 16]) {
-        for (word, bytes) in self.uuid.iter().zip(uuid.chunks_exact(8)) {
-            let mut value = [0; 8];
-            value.copy_from_slice(bytes);
-            word.store(u64::from_ne_bytes(value), Ordering::Relaxed);
-        }
-        // Pairs with the load in `uuid`.
-        self.begun.store(1, Ordering::Release);
+    /// Notes that a trace begins.
+    pub(super) fn begin(&self, trace: Trace) {
+        self.trace.store(trace.to_words());
+    }
+
+    /// Notes that the trace is complete, and what comes belongs into another one.
+    pub(super) fn end(&self) {
+        self.trace.store([0; Trace::WORDS]);
     }
 }
 
-/// How far a ring was read and written: two copies, and which one holds.
+/// Words of which there are two copies, and which one holds.
 ///
 /// A daemon may be killed at any instruction, and the next one must find what the last one finished. So a new state is
 /// written beside the one that holds, and one store makes it the one that holds.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub(super) struct Ledger {
+struct Copies<const WORDS: usize> {
     /// The last bit says which copy.
     turn: AtomicU64,
-    copies: [[AtomicU64; 1 + RingState::WORDS]; 2],
+    copies: [[AtomicU64; WORDS]; 2],
 }
 
-/// What a [`Ledger`] says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Page {
-    /// Everything in the ring below this is in the file, or was told to be lost.
-    pub(super) position: u64,
-    pub(super) state: RingState,
-}
-
-impl Ledger {
-    pub(super) fn load(&self) -> Page {
+impl<const WORDS: usize> Copies<WORDS> {
+    fn load(&self) -> [u64; WORDS] {
         // Pairs with the store in `store`.
         let turn = self.turn.load(Ordering::Acquire);
         let copy = &self.copies[(turn & 1) as usize];
-        let [position, state @ ..] = copy.each_ref().map(|word| word.load(Ordering::Relaxed));
-        Page {
-            position,
-            state: RingState::from_words(&state),
-        }
+        copy.each_ref().map(|word| word.load(Ordering::Relaxed))
     }
 
-    pub(super) fn store(&self, page: &Page) {
-        let words = std::iter::once(page.position).chain(page.state.to_words());
+    fn store(&self, words: [u64; WORDS]) {
         let turn = self.turn.load(Ordering::Relaxed).wrapping_add(1);
         for (at, word) in self.copies[(turn & 1) as usize].iter().zip(words) {
             at.store(word, Ordering::Relaxed);
         }
         // The copy is whole before it holds: pairs with the load in `load`, in a process that comes later.
         self.turn.store(turn, Ordering::Release);
+    }
+}
+
+/// How far a ring was read and written.
+#[derive(Debug)]
+#[repr(transparent)]
+pub(super) struct Ledger(Copies<{ Page::WORDS }>);
+
+/// What a [`Ledger`] says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Page {
+    /// Everything in the ring below this is in the file, or was told to be lost.
+    pub(super) position: u64,
+    /// The number of the chunk with the stream; 0: there are no chunks.
+    pub(super) chunk: u64,
+    pub(super) state: RingState,
+}
+
+impl Page {
+    const WORDS: usize = 2 + RingState::WORDS;
+
+    /// Where the stream stands in this chunk.
+    pub(super) fn state(&self, chunk: u64) -> RingState {
+        self.state.in_chunk(self.chunk == chunk)
+    }
+}
+
+impl Ledger {
+    pub(super) fn load(&self) -> Page {
+        let [position, chunk, state @ ..] = self.0.load();
+        Page {
+            position,
+            chunk,
+            state: RingState::from_words(&state),
+        }
+    }
+
+    pub(super) fn store(&self, page: &Page) {
+        let mut words = [0; Page::WORDS];
+        (words[0], words[1]) = (page.position, page.chunk);
+        words[2..].copy_from_slice(&page.state.to_words());
+        self.0.store(words);
     }
 }
 
@@ -167,6 +225,7 @@ mod tests {
         };
         let page = Page {
             position: 8,
+            chunk: 3,
             state: RingState {
                 stream: Some(stream),
                 lost: 6,
@@ -177,8 +236,8 @@ mod tests {
         ledger.store(&page);
         assert_eq!(ledger.load(), page);
         // A daemon that was killed while it wrote the next one.
-        let turn = ledger.turn.load(Ordering::Relaxed);
-        ledger.copies[(turn + 1) as usize & 1][0].store(77, Ordering::Relaxed);
+        let turn = ledger.0.turn.load(Ordering::Relaxed);
+        ledger.0.copies[(turn + 1) as usize & 1][0].store(77, Ordering::Relaxed);
         assert_eq!(ledger.load(), page);
         let next = Page {
             position: 9,
@@ -186,5 +245,34 @@ mod tests {
         };
         ledger.store(&next);
         assert_eq!(ledger.load(), next);
+        // Of the stream in another chunk, nothing holds but whose it is and what it lost.
+        assert_eq!(next.state(3), next.state);
+        let stream = None;
+        assert_eq!(
+            next.state(4),
+            RingState {
+                stream,
+                ..next.state
+            }
+        );
+    }
+
+    #[test]
+    fn a_trace_is_noted_as_a_whole() {
+        // SAFETY: zeros are a slot without a trace: all is atomic.
+        let desk: SlotDesk = unsafe { std::mem::zeroed() };
+        assert_eq!(desk.trace(), None);
+        let chunk = Place::Chunk(Chunk {
+            number: 3,
+            begin: 7,
+        });
+        for place in [Place::Directory, chunk] {
+            let uuid = std::array::from_fn(|n| n as u8 ^ 0x5a);
+            let trace = Trace { uuid, place };
+            desk.begin(trace);
+            assert_eq!(desk.trace(), Some(trace));
+        }
+        desk.end();
+        assert_eq!(desk.trace(), None);
     }
 }

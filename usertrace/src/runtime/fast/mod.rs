@@ -21,6 +21,7 @@ mod layout;
 pub(super) mod log;
 mod namespace;
 mod output;
+mod place;
 mod pool;
 mod spawn;
 mod summary;
@@ -28,6 +29,8 @@ mod worker;
 
 #[cfg(feature = "tools")]
 pub(crate) use self::clock::{of_recording as clock_of_recording, sync as clock_sync};
+#[cfg(feature = "tools")]
+pub(crate) use self::place::Place;
 pub use self::spawn::RUNNING;
 #[cfg(feature = "tools")]
 pub(crate) use self::spawn::{NAME as DAEMON, WRITE_NOW};

@@ -8,7 +8,8 @@ use std::time::Instant;
 use usertrace_sys::uapi::{LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN};
 
 use super::clock::TraceClock;
-use super::desk::Page;
+use super::desk::{Page, SlotDesk, Trace};
+use super::place::{Hold, Place, Places, make_again};
 use super::pool::{Pool, RingControl};
 use super::summary;
 use super::{log, namespace};
@@ -26,10 +27,13 @@ const AHEAD: u64 = 512 << 10;
 /// And how many bytes at a time.
 const STRETCH: u64 = 64 << 10;
 
+/// How often to look where a trace is to be begun, if that changes meanwhile.
+const LOOKS: u32 = 100;
+
 /// Where traces go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Output {
-    /// Directories below this one, in this version of CTF.
+    /// Directories below this one ([`Place`]), in this version of CTF.
     Directory(PathBuf, Version),
     /// Nowhere (D8).
     Null,
@@ -87,6 +91,8 @@ pub(super) struct Recording<'a> {
     writer: Option<ProcessWriter>,
     /// Says that the trace is not finished, once it is begun.
     mark: Option<Unfinished>,
+    /// Keeps the chunk in which that is.
+    hold: Option<Hold>,
     /// Something could not be written: from then on, one sub-buffer is written after the other, so
     /// that as many come to the disk as there is room for.
     is_careful: bool,
@@ -160,6 +166,7 @@ impl<'a> Recording<'a> {
             channel,
             writer: None,
             mark: None,
+            hold: None,
             is_careful: false,
             heads: vec![0; channel.nr_rings() as usize],
             made: vec![0; channel.nr_rings() as usize],
@@ -187,17 +194,25 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// Reads what there is to read.
+    fn desk(&self) -> &'static SlotDesk {
+        self.pool.slot_desk(self.slot)
+    }
+
+    /// Reads what there is to read. `places`: where a trace is begun.
     ///
     /// # Errors
     /// When the trace cannot be written. What was not written stays in the rings; it is tried again with the next call.
-    pub(super) fn drain(&mut self, until: Until) -> io::Result<Drained> {
+    pub(super) fn drain(&mut self, until: Until, places: &mut Places<'_>) -> io::Result<Drained> {
         if until != Until::End {
             (0..self.channel.nr_rings()).for_each(|ring| self.make_pages(ring));
         }
         let done = match self.output {
             Output::Null => Ok(self.skip(until)),
-            Output::Directory(..) => self.write(until),
+            // The end of the process ends its trace where that is.
+            Output::Directory(..) if until != Until::End && self.is_elsewhere(places) => {
+                self.leave(places)
+            }
+            Output::Directory(..) => self.write(until, places),
         };
         if done.is_err() {
             // Where the files stand is not known any more; the ledgers say where they are to be cut.
@@ -205,6 +220,23 @@ impl<'a> Recording<'a> {
             self.is_careful = true;
         }
         done
+    }
+
+    /// The trace is in a place where none is to be any more.
+    fn is_elsewhere(&self, places: &Places<'_>) -> bool {
+        let trace = self.desk().trace();
+        trace.is_some_and(|trace| trace.place != places.now())
+    }
+
+    /// Completes the trace where it is, with what there is now. What comes later begins another one.
+    fn leave(&mut self, places: &mut Places<'_>) -> io::Result<Drained> {
+        let drained = self.write(Until::Now, places)?;
+        // Unless that found its chunk gone, and has begun another one.
+        if self.is_elsewhere(places) {
+            self.complete(false)?;
+            self.desk().end();
+        }
+        Ok(drained.max(Drained::Waits))
     }
 
     /// What is in the rings is to be read when somebody asks for the traces of all processes: unless
@@ -299,6 +331,11 @@ impl<'a> Recording<'a> {
                 until.max(Until::Now)
             };
             if self.wants(head, control.consumed().load(Ordering::Relaxed), until) {
+                let ledger = self.pool.ledger(self.slot, ring);
+                ledger.store(&Page {
+                    position: head,
+                    ..ledger.load()
+                });
                 give_back(control, head);
                 drained = Drained::Some;
             }
@@ -307,7 +344,7 @@ impl<'a> Recording<'a> {
         drained
     }
 
-    fn write(&mut self, until: Until) -> io::Result<Drained> {
+    fn write(&mut self, until: Until, places: &mut Places<'_>) -> io::Result<Drained> {
         let rings = 0..self.channel.nr_rings();
         let mut wanted = Vec::new();
         for ring in rings {
@@ -335,8 +372,13 @@ impl<'a> Recording<'a> {
         }
         let mut writer = match self.writer.take() {
             Some(writer) => writer,
-            None => self.open()?,
+            None => match self.open(places)? {
+                Some(writer) => writer,
+                None => return Ok(self.skip(until)),
+            },
         };
+        let trace = self.desk().trace();
+        let chunk = trace.map_or(0, |trace| trace.place.number());
         let now = Instant::now();
         if !self.read_descriptions(&mut writer, until == Until::End, now)? {
             self.writer = Some(writer);
@@ -356,6 +398,7 @@ impl<'a> Recording<'a> {
             let keep = |writer: &ProcessWriter, position: u64| {
                 self.pool.ledger(self.slot, ring).store(&Page {
                     position,
+                    chunk,
                     state: writer.ring_state(0, n),
                 });
                 if self.channel.mode() != Mode::Overwrite {
@@ -419,24 +462,95 @@ impl<'a> Recording<'a> {
         Ok(missing.is_none() || over)
     }
 
-    /// Begins the trace, or goes on with what another worker left.
-    fn open(&mut self) -> io::Result<ProcessWriter> {
-        let Output::Directory(parent, version) = self.output else {
-            return Err(io::ErrorKind::Unsupported.into());
+    /// Begins the trace, or goes on with what another worker left. Nothing: nothing more is to be
+    /// written.
+    fn open(&mut self, places: &mut Places<'_>) -> io::Result<Option<ProcessWriter>> {
+        if let Some(writer) = self.go_on()? {
+            return Ok(Some(writer));
+        }
+        self.let_go();
+        match self.begin(places)? {
+            true => self.go_on(),
+            false => Ok(None),
+        }
+    }
+
+    /// Notes that the trace begins, in the place that is named now. False: that is nowhere.
+    fn begin(&mut self, places: &mut Places<'_>) -> io::Result<bool> {
+        let Output::Directory(output, _) = self.output else {
+            return Ok(false);
+        };
+        for _ in 0..LOOKS {
+            let place = places.look();
+            let Some(parent) = place.below(output) else {
+                return Ok(false);
+            };
+            if let Place::Chunk(_) = place {
+                self.hold = Hold::new(&parent)?;
+                if places.look() != place {
+                    // Nobody waits for those that come now.
+                    self.let_go();
+                    continue;
+                }
+                if self.hold.is_none() {
+                    make_again(&parent)?;
+                    continue;
+                }
+            }
+            let directory = parent.join(self.identity.directory());
+            if directory.join("metadata").exists() {
+                let why = format!("\"{}\" has another trace already", directory.display());
+                return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
+            }
+            let uuid = new_uuid()?;
+            self.desk().begin(Trace { uuid, place });
+            return Ok(true);
+        }
+        let why = "the chunk changes all the time";
+        Err(io::Error::new(io::ErrorKind::WouldBlock, why))
+    }
+
+    /// The directory of the trace in a place, marked. Nothing if the place is gone.
+    fn enter(&mut self, place: Place) -> io::Result<Option<PathBuf>> {
+        let parent = self.output.directory();
+        let Some(parent) = parent.and_then(|output| place.below(output)) else {
+            return Ok(None);
         };
         let directory = parent.join(self.identity.directory());
-        std::fs::create_dir_all(&directory)?;
+        if let Place::Chunk(_) = place {
+            if self.hold.is_none() {
+                self.hold = Hold::new(&parent)?;
+            }
+            if self.hold.is_none() {
+                return Ok(None);
+            }
+            match std::fs::create_dir(&directory) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                made => made?,
+            }
+        } else {
+            std::fs::create_dir_all(&directory)?;
+        }
         if self.mark.is_none() {
             self.mark = Some(Unfinished::mark(&directory, self.identity.pid)?);
         }
-        let desk = self.pool.slot_desk(self.slot);
-        let uuid = match desk.uuid() {
-            Some(uuid) => uuid,
-            None => {
-                let uuid = new_uuid()?;
-                desk.begin(uuid);
-                uuid
-            }
+        Ok(Some(directory))
+    }
+
+    /// Nothing of this process is in the chunk any more.
+    fn let_go(&mut self) {
+        (self.mark, self.hold) = (None, None);
+    }
+
+    /// Goes on with the trace that was begun. Nothing if there is none, or its place is gone.
+    fn go_on(&mut self) -> io::Result<Option<ProcessWriter>> {
+        let (Output::Directory(_, version), Some(trace)) = (self.output, self.desk().trace())
+        else {
+            return Ok(None);
+        };
+        let Some(directory) = self.enter(trace.place)? else {
+            return Ok(None);
         };
         let clock = self.clock.until(self.clock.now());
         let pages: Vec<Page> = (0..self.channel.nr_rings())
@@ -448,7 +562,8 @@ impl<'a> Recording<'a> {
         let control = Channel::new(&self.pool.layout().info_channel(LTT_CHANNEL_CONTROL))
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         let identity = self.identity.clone();
-        let mut writer = ProcessWriter::resume(&directory, identity, clock, uuid, Vec::new())?;
+        let mut writer =
+            ProcessWriter::resume(&directory, identity, clock, trace.uuid, Vec::new())?;
         writer.set_version(*version);
         writer.set_control(
             (0..control.nr_rings())
@@ -458,10 +573,11 @@ impl<'a> Recording<'a> {
         let readers = pages
             .iter()
             .map(|page| reader(&self.channel, page.position));
-        let states: Vec<_> = pages.iter().map(|page| page.state).collect();
+        let chunk = trace.place.number();
+        let states: Vec<_> = pages.iter().map(|page| page.state(chunk)).collect();
         let index = LTT_CHANNEL_MAIN as u32;
         writer.add_channel("main", index, &self.channel, readers.collect(), &states)?;
-        Ok(writer)
+        Ok(Some(writer))
     }
 
     /// Says that all is written that was in the rings at this time.
@@ -476,14 +592,22 @@ impl<'a> Recording<'a> {
     /// # Errors
     /// When it cannot be written.
     pub(super) fn finish(&mut self) -> io::Result<()> {
-        let desk = self.pool.slot_desk(self.slot);
-        let mut writer = match self.writer.take() {
-            Some(writer) => writer,
-            // There is nothing, or another worker has written all, but perhaps not ended it.
-            None if desk.uuid().is_none() => return Ok(()),
-            None => self.open()?,
+        self.complete(true)
+    }
+
+    /// Completes the trace, with what was read. `last`: there will be no more of the process.
+    fn complete(&mut self, last: bool) -> io::Result<()> {
+        let writer = match self.writer.take() {
+            Some(writer) => Some(writer),
+            // Another worker has written all, but perhaps not ended it.
+            None => self.go_on()?,
         };
-        self.read_descriptions(&mut writer, true, Instant::now())?;
+        let Some(mut writer) = writer else {
+            // There is nothing, or it is in a chunk that is complete.
+            self.let_go();
+            return Ok(());
+        };
+        self.read_descriptions(&mut writer, last, Instant::now())?;
         let mut now = self.clock.now();
         let measured = now.monotonic.saturating_sub(self.clock.first().monotonic);
         if measured < MEASURED_NS {
@@ -502,10 +626,11 @@ impl<'a> Recording<'a> {
             summary::tell(directory, &summary)?;
         }
         // As the mark can be made anew, it is the last that goes.
-        match self.mark.take() {
-            Some(mark) => mark.remove(),
-            None => Ok(()),
+        let removed = self.mark.take().map_or(Ok(()), Unfinished::remove);
+        if removed.is_ok() {
+            self.let_go();
         }
+        removed
     }
 
     /// Says why the trace stays as it is, and what is missing.
@@ -604,6 +729,7 @@ mod tests {
             ] {
                 for lie in [4096, 4097, 16383, 16384, 1 << 40, u64::MAX - 8, u64::MAX] {
                     let mut recording = Recording::new(pool, 0, &output, &clock, None).unwrap();
+                    let mut places = Places::new(&output);
                     for channel in [LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN] {
                         let control = pool.ring_control(0, channel, 1);
                         control.head().store(lie, Ordering::Relaxed);
@@ -612,7 +738,7 @@ mod tests {
                     }
                     recording.look(&mut Vec::new());
                     for until in [Until::Filled, Until::Now, Until::End] {
-                        recording.drain(until).unwrap();
+                        recording.drain(until, &mut places).unwrap();
                     }
                 }
             }

@@ -4,14 +4,10 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::Duration;
 
 use super::spawn::RUNNING;
 use crate::ctf::ProcessSummary;
 use crate::files;
-
-/// How often to try to lock the file, a millisecond each.
-const TRIES: u32 = 1000;
 
 /// Numbers in a line, in front of the name.
 const NUMBERS: usize = 13;
@@ -31,7 +27,7 @@ pub(super) fn tell(directory: &Path, summary: &ProcessSummary) -> io::Result<()>
         }
         file => file?,
     };
-    file.write_all(line(summary).as_bytes())
+    file.write_all(line(directory, summary).as_bytes())
 }
 
 /// What traces stayed incomplete, and the error of the last of them.
@@ -96,14 +92,7 @@ pub(super) fn tell_failure(directory: &Path, errno: i32, bytes: u64, lost: u64) 
 
 fn add_failure(file: &File, add: impl Fn(Failures) -> Failures) -> io::Result<()> {
     // Daemons of other programs may do the same, which takes a moment. The lock ends with the descriptor.
-    let mut tries = 0;
-    while let Err(error) = files::lock(file) {
-        if tries == TRIES {
-            return Err(error);
-        }
-        tries += 1;
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    files::insist(|| files::lock(file))?;
     let mut line = [0; Failures::LEN];
     file.read_exact_at(&mut line, 0)?;
     let line = std::str::from_utf8(&line).ok().and_then(Failures::parse);
@@ -113,7 +102,7 @@ fn add_failure(file: &File, add: impl Fn(Failures) -> Failures) -> io::Result<()
     file.write_all_at(add(before).line().as_bytes(), 0)
 }
 
-fn line(summary: &ProcessSummary) -> String {
+fn line(directory: &Path, summary: &ProcessSummary) -> String {
     let numbers: [i128; NUMBERS] = [
         summary.pid.into(),
         summary.process.into(),
@@ -131,7 +120,9 @@ fn line(summary: &ProcessSummary) -> String {
         summary.last_event_ns.map_or(i128::MIN, Into::into),
     ];
     let mut line: String = numbers.iter().map(|number| format!("{number} ")).collect();
-    let name = summary.directory.file_name().unwrap_or_default();
+    // With its chunk, if it is in one.
+    let name = summary.directory.strip_prefix(directory);
+    let name = name.unwrap_or(&summary.directory);
     line += &format!("{} ", name.to_string_lossy());
     // Last, as it may have spaces; but no line is to be two.
     line += &summary.comm.replace('\n', " ");
@@ -237,7 +228,15 @@ mod tests {
             ..ProcessSummary::default()
         };
         let parse = |line: &str| parse_summary(Path::new("/traces"), line);
-        assert_eq!(parse(line(&summary).trim_end_matches('\n')), Some(summary));
+        let directory = Path::new("/traces");
+        for name in ["a_b-1-7", "20261122T150347Z-000001.current/a_b-1-7"] {
+            let summary = ProcessSummary {
+                directory: directory.join(name),
+                ..summary.clone()
+            };
+            let line = line(directory, &summary);
+            assert_eq!(parse(line.trim_end_matches('\n')), Some(summary));
+        }
         for bad in ["", "1 2 3", "x"] {
             assert_eq!(parse(bad), None, "{bad}");
         }

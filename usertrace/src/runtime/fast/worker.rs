@@ -10,6 +10,7 @@ use super::clock::TraceClock;
 use super::guardian::{Bell, give_up, mark_at_death};
 use super::header::PROCESSES;
 use super::output::{Drained, Output, Recording, Until};
+use super::place::Places;
 use super::pool::Pool;
 use super::spawn::WRITE_NOW;
 use crate::clock::monotonic;
@@ -82,8 +83,8 @@ pub(super) fn start(task: &Task, bell: &Bell) -> ! {
     run(task, bell)
 }
 
-/// Replaces the guardian if it died.
-fn guard(task: &Task, bell: &Bell) {
+/// Replaces the guardian if it died. True: this is the process that does so.
+fn guard(task: &Task) -> bool {
     let word = &task.pool.header().doorbell.readers[0];
     let seen = word.load(Ordering::SeqCst);
     let mut died = seen & libc::FUTEX_OWNER_DIED != 0;
@@ -100,35 +101,33 @@ fn guard(task: &Task, bell: &Bell) {
         failed |= give_up(task, status);
     }
     if !died || failed {
-        return;
+        return false;
     }
-    let own = std::process::id();
     // SAFETY: this process has one thread.
     match unsafe { super::spawn::fork(libc::SIGCHLD) } {
-        Ok(0) => super::guardian::run(task, bell, None, Some(own)),
+        Ok(0) => return true,
         Ok(pid) => {
             // Unless it was faster: then this is its mark, or what the kernel made of it.
             let _ = word.compare_exchange(seen, pid, Ordering::SeqCst, Ordering::SeqCst);
         }
         Err(_) => {}
     }
+    false
 }
 
 /// Reads until the guardian says that it is over.
 fn run(task: &Task, bell: &Bell) -> ! {
     let (header, desk) = (task.pool.header(), task.pool.desk());
-    let mut worker = Worker {
-        task,
-        requests: 0,
-        slots: BTreeMap::new(),
-        aside: Aside::new(),
-        hostname: hostname(),
-        told: None,
-    };
+    let own = std::process::id();
+    let mut worker = Worker::new(task);
     let mut idle = DOZES;
     loop {
         let rung = header.doorbell.rung.load(Ordering::SeqCst);
-        guard(task, bell);
+        if guard(task) {
+            // Its copies of the worker's files would keep locks that are the worker's.
+            drop(worker);
+            super::guardian::run(task, bell, None, Some(own));
+        }
         let finish = desk.finish.load(Ordering::SeqCst) != 0;
         let result = worker.round(bell);
         if finish && result.is_ok() && worker.slots.is_empty() {
@@ -169,6 +168,7 @@ struct Worker<'a> {
     task: &'a Task,
     /// How many of [`REQUESTS`] were done.
     requests: u32,
+    places: Places<'a>,
     slots: BTreeMap<usize, Slot<'a>>,
     aside: Aside,
     hostname: Option<String>,
@@ -176,7 +176,25 @@ struct Worker<'a> {
     told: Option<String>,
 }
 
-impl Worker<'_> {
+impl<'a> Worker<'a> {
+    fn new(task: &'a Task) -> Self {
+        let mut places = Places::new(&task.output);
+        let pool = task.pool;
+        for slot in 0..pool.layout().slots.min(PROCESSES) {
+            let trace = pool.slot_desk(slot).trace();
+            places.advance(trace.map(|trace| trace.place).unwrap_or_default());
+        }
+        Self {
+            task,
+            requests: 0,
+            places,
+            slots: BTreeMap::new(),
+            aside: Aside::new(),
+            hostname: hostname(),
+            told: None,
+        }
+    }
+
     /// Looks at all processes.
     fn round(&mut self, bell: &Bell) -> io::Result<Drained> {
         let pool = self.task.pool;
@@ -186,6 +204,11 @@ impl Worker<'_> {
         let requests = REQUESTS.load(Ordering::Relaxed);
         // When somebody asks, that is until when all is written.
         let now = (requests != self.requests).then(monotonic);
+        if now.is_some() || self.slots.is_empty() {
+            self.places.look();
+        } else {
+            self.places.look_again();
+        }
         // SeqCst: see the guardian's store.
         header.leaving.store(0, Ordering::SeqCst);
         if desk
@@ -245,7 +268,7 @@ impl Worker<'_> {
                     (_, true) => Until::Now,
                     _ => Until::Filled,
                 };
-                let drained = known.recording.drain(until);
+                let drained = known.recording.drain(until, &mut self.places);
                 if drained.is_ok() {
                     known.asked = asked;
                     if let Some(now) = now {

@@ -1,0 +1,280 @@
+//! Where traces are begun: in the directory of the output, or in a chunk there.
+//!
+//! `usertrace record` says when a chunk ends. It names the next one in a file beside the traces,
+//! and then asks the workers to write what is in the rings. They read the file when they are asked,
+//! before they begin a trace, and now and then. A worker completes the traces that it has in a chunk that is named
+//! no more, and begins others in the new one as soon as there is an event.
+//!
+//! A worker locks the directory of a chunk while it has a trace there. `record` gives a chunk its
+//! final name when nobody has such a lock, and no trace there has a mark
+//! ([`unfinished`](crate::ctf::unfinished)). A worker reads the name of the chunk once more when it
+//! has the lock. So a trace is either begun before `record` looks for locks, or not in that chunk.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::output::Output;
+use crate::chunk::{Chunk, DIRECTORY};
+use crate::files;
+
+/// The file that names the place. Not that of the consumer's notes: that one's chunks are not left.
+const NAME: &str = "place";
+/// The longest text that names a place.
+const LEN: u64 = 128;
+/// How often a worker that is awake looks for another place.
+const AGAIN: Duration = Duration::from_secs(1);
+/// What it is where nothing more is to be written.
+const NOWHERE: &str = "nowhere\n";
+
+/// A place for traces. Later ones are greater.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Place {
+    /// The directory of the output.
+    #[default]
+    Directory,
+    /// A chunk there.
+    Chunk(Chunk),
+    /// There are as many bytes as there may be.
+    Nowhere,
+}
+
+impl Place {
+    /// The number of the chunk; 0: it is none.
+    pub(super) fn number(self) -> u64 {
+        match self {
+            Self::Chunk(chunk) => chunk.number,
+            Self::Directory | Self::Nowhere => 0,
+        }
+    }
+
+    /// The directory of the traces; nothing if there are none.
+    pub(super) fn below(self, output: &Path) -> Option<PathBuf> {
+        match self {
+            Self::Directory => Some(output.to_owned()),
+            Self::Chunk(chunk) => Some(output.join(chunk.current())),
+            Self::Nowhere => None,
+        }
+    }
+
+    /// The file that names it, for this output.
+    pub(crate) fn file(output: &Path) -> PathBuf {
+        output.join(DIRECTORY).join(NAME)
+    }
+
+    /// How the file says it; nothing if there is to be no file.
+    #[cfg(feature = "tools")]
+    pub(crate) fn to_text(self) -> Option<String> {
+        match self {
+            Self::Directory => None,
+            Self::Chunk(chunk) => Some(chunk.to_text()),
+            Self::Nowhere => Some(NOWHERE.to_owned()),
+        }
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        match text {
+            NOWHERE => Some(Self::Nowhere),
+            text => Chunk::from_text(text).map(Self::Chunk),
+        }
+    }
+
+    /// What the file in an output's directory says. Without it, that is the directory.
+    ///
+    /// # Errors
+    /// When it cannot be read, or names no place.
+    fn named(output: &Path) -> io::Result<Self> {
+        let options = &mut OpenOptions::new();
+        let file = match files::open(options.read(true), &Self::file(output)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::Directory),
+            file => file?,
+        };
+        let mut text = String::new();
+        file.take(LEN).read_to_string(&mut text)?;
+        let why = || io::Error::new(io::ErrorKind::InvalidData, "it names no chunk");
+        Self::from_text(&text).ok_or_else(why)
+    }
+}
+
+/// The place where a worker begins traces.
+#[derive(Debug)]
+pub(super) struct Places<'a> {
+    output: &'a Output,
+    now: Place,
+    looked: Instant,
+    /// The last error that was told.
+    told: Option<String>,
+}
+
+impl<'a> Places<'a> {
+    pub(super) fn new(output: &'a Output) -> Self {
+        Self {
+            output,
+            now: Place::default(),
+            looked: Instant::now(),
+            told: None,
+        }
+    }
+
+    /// The place, as it was when it was last looked for.
+    pub(super) fn now(&self) -> Place {
+        self.now
+    }
+
+    /// It is this one at least: another worker was there. Nothing leads back to where the same
+    /// process may have a trace.
+    pub(super) fn advance(&mut self, place: Place) {
+        self.now = self.now.max(place);
+    }
+
+    /// Looks now and then, for where nobody can ask: `record` may be another user's, or in another
+    /// namespace. To be called by a worker that is awake anyway.
+    pub(super) fn look_again(&mut self) {
+        if self.looked.elapsed() >= AGAIN {
+            self.look();
+        }
+    }
+
+    /// Looks which place is named now. A file that names none, which anybody may have written,
+    /// changes nothing.
+    pub(super) fn look(&mut self) -> Place {
+        let Some(output) = self.output.directory() else {
+            return self.now;
+        };
+        self.looked = Instant::now();
+        let named = Place::named(output);
+        let said = named
+            .as_ref()
+            .err()
+            .map(|error| format!("cannot read \"{}\": {error}", Place::file(output).display()));
+        if said != self.told {
+            if let Some(said) = &said {
+                self.output.log(said);
+            }
+            self.told = said;
+        }
+        self.advance(named.unwrap_or_default());
+        self.now
+    }
+}
+
+/// A lock of a chunk's directory. `record` does not finish the chunk while a process has one.
+#[derive(Debug)]
+pub(super) struct Hold {
+    _directory: File,
+}
+
+impl Hold {
+    /// Holds a chunk. Nothing if its directory is gone.
+    ///
+    /// # Errors
+    /// When the directory cannot be opened, is a link, or somebody else has locked it for long.
+    pub(super) fn new(chunk: &Path) -> io::Result<Option<Self>> {
+        let directory = match files::open_directory(chunk) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            directory => directory?,
+        };
+        match files::insist(|| files::lock_directory(&directory, libc::LOCK_SH)) {
+            // Where directories cannot be locked, only the marks keep a chunk.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
+            _ => {}
+        }
+        let held = directory.metadata()?;
+        match fs::symlink_metadata(chunk) {
+            // It got its final name before it was locked.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Ok(there) if (there.dev(), there.ino()) != (held.dev(), held.ino()) => Ok(None),
+            there => there.map(|_| {
+                Some(Self {
+                    _directory: directory,
+                })
+            }),
+        }
+    }
+}
+
+/// Makes the directory of a chunk that is named, if somebody removed it.
+pub(super) fn make_again(chunk: &Path) -> io::Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(chunk)
+}
+
+#[cfg(all(test, feature = "tools"))]
+mod tests {
+    use super::*;
+    use crate::ctf::Version;
+
+    fn chunk(number: u64) -> Chunk {
+        Chunk { number, begin: 7 }
+    }
+
+    fn name(output: &Path, text: &[u8]) {
+        fs::create_dir_all(output.join(DIRECTORY)).unwrap();
+        fs::write(Place::file(output), text).unwrap();
+    }
+
+    #[test]
+    fn a_place_is_what_the_file_says() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        assert_eq!(Place::named(path).unwrap(), Place::Directory);
+        for place in [Place::Chunk(chunk(3)), Place::Nowhere] {
+            name(path, place.to_text().unwrap().as_bytes());
+            assert_eq!(Place::named(path).unwrap(), place);
+        }
+    }
+
+    /// Nobody's file leads out of the directory, or back to where a trace may be already, and what is
+    /// wrong with it is told once.
+    #[test]
+    fn a_wrong_file_changes_nothing_and_is_told_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let output = Output::Directory(path.to_owned(), Version::V1_8);
+        let mut places = Places::new(&output);
+        let good = Place::Chunk(chunk(3));
+        for (text, place) in [
+            (&b"/etc\n"[..], Place::Directory),
+            (b"number ../../x\nbegin 7\n", Place::Directory),
+            (&[0xff; 1000], Place::Directory),
+            (good.to_text().unwrap().as_bytes(), good),
+            (b"", good),
+            (b"number 2\nbegin 7\n", good),
+        ] {
+            name(path, text);
+            assert_eq!((places.look(), places.look()), (place, place));
+            let below = place.below(path).unwrap();
+            assert!(below == path || below.parent() == Some(path));
+        }
+        let log = fs::read_to_string(path.join("usertrace.log")).unwrap();
+        assert!(
+            log.lines().all(|line| line.contains("cannot read")),
+            "{log}"
+        );
+        assert_eq!(log.lines().count(), 3, "{log}");
+    }
+
+    #[test]
+    fn a_chunk_is_held_only_where_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, other) = (
+            directory.path().join("chunk"),
+            directory.path().join("other"),
+        );
+        assert!(Hold::new(&path).unwrap().is_none());
+        fs::create_dir(&other).unwrap();
+        std::os::unix::fs::symlink(&other, &path).unwrap();
+        Hold::new(&path).unwrap_err();
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        let holds = [(); 2].map(|()| Hold::new(&path).unwrap().unwrap());
+        let file = File::open(&path).unwrap();
+        files::lock_directory(&file, libc::LOCK_EX).unwrap_err();
+        drop(holds);
+        files::lock_directory(&file, libc::LOCK_EX).unwrap();
+    }
+}
