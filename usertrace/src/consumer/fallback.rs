@@ -295,60 +295,29 @@ impl Waiting<'_> {
     }
 }
 
-/// Adds what was told of a process to what was told before. `is_same`: of the same trace, whose files
-/// were counted as a whole.
-fn add<K: Ord>(
-    known: &mut BTreeMap<K, ProcessSummary>,
-    key: K,
-    told: ProcessSummary,
-    is_same: bool,
-) {
-    let Some(before) = known.get(&key) else {
-        known.insert(key, told);
-        return;
-    };
-    let bytes = match is_same {
-        true => before.bytes.max(told.bytes),
-        false => before.bytes.saturating_add(told.bytes),
-    };
-    let first = [before.first_event_ns, told.first_event_ns];
-    let sum = ProcessSummary {
-        event_kinds: before.event_kinds.max(told.event_kinds),
-        events: before.events.saturating_add(told.events),
-        // Rings count that from their beginning.
-        lost: before.lost.max(told.lost),
-        unfinished: before.unfinished.saturating_add(told.unfinished),
-        holes: before.holes.saturating_add(told.holes),
-        corrupted: before.corrupted.saturating_add(told.corrupted),
-        damaged: before.damaged.saturating_add(told.damaged),
-        overwritten: before.overwritten.saturating_add(told.overwritten),
-        bytes,
-        first_event_ns: first.into_iter().flatten().min(),
-        last_event_ns: before.last_event_ns.max(told.last_event_ns),
-        ..told
-    };
-    known.insert(key, sum);
-}
-
 /// What the daemons have told of each process, and what went wrong.
 fn summary(directory: &Path, running: &Path) -> io::Result<(SessionSummary, usize)> {
     let told = fs::read_to_string(running)?;
     let failures = told.lines().next().and_then(Failures::parse);
     let failures = failures.unwrap_or_default();
-    let mut traces = BTreeMap::new();
+    let (mut processes, mut bytes) = (BTreeMap::new(), BTreeMap::new());
     for told in told
         .lines()
         .filter_map(|line| parse_summary(directory, line))
     {
-        let told = ProcessSummary {
+        let key = (told.process, told.pid);
+        // The last line is of the whole process. Its bytes are those of one trace, as another daemon
+        // may have told them before.
+        let of_traces: &mut BTreeMap<_, _> = bytes.entry(key).or_default();
+        of_traces.insert(told.directory.clone(), told.bytes);
+        let summary = ProcessSummary {
+            bytes: of_traces
+                .values()
+                .fold(0, |sum, of| sum.saturating_add(*of)),
             directory: finished(&told.directory),
             ..told
         };
-        add(&mut traces, told.directory.clone(), told, true);
-    }
-    let mut processes = BTreeMap::new();
-    for trace in traces.into_values() {
-        add(&mut processes, (trace.process, trace.pid), trace, false);
+        processes.insert(key, summary);
     }
     fs::remove_file(running)?;
     let log = fs::read_to_string(directory.join("usertrace.log")).unwrap_or_default();

@@ -444,6 +444,7 @@ pub(crate) fn daemons_are_killed_between_chunks() {
         let (written, lost, status, said) = end(&mut child);
         assert_success(status, said.as_bytes());
         assert!(chunks(&run).len() >= 3);
+        assert!(said.contains(&format!("recorded {written}\n")), "{said}");
         assert_once(&read_all(&run), written, lost);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::header::PROCESSES;
 use super::place::Place;
 use crate::chunk::Chunk;
-use crate::ctf::RingState;
+use crate::ctf::{RingCounts, RingState};
 
 /// At the start of the desk.
 #[derive(Debug)]
@@ -160,10 +160,13 @@ pub(super) struct Page {
     /// The number of the chunk with the stream; 0: there are no chunks.
     pub(super) chunk: u64,
     pub(super) state: RingState,
+    pub(super) counted: RingCounts,
 }
 
 impl Page {
-    const WORDS: usize = 2 + RingState::WORDS;
+    const STATE: usize = 2;
+    const COUNTED: usize = Self::STATE + RingState::WORDS;
+    const WORDS: usize = Self::COUNTED + RingCounts::WORDS;
 
     /// Where the stream stands in this chunk.
     pub(super) fn state(&self, chunk: u64) -> RingState {
@@ -173,18 +176,23 @@ impl Page {
 
 impl Ledger {
     pub(super) fn load(&self) -> Page {
-        let [position, chunk, state @ ..] = self.0.load();
+        let words = self.0.load();
+        let (mut state, mut counted) = ([0; RingState::WORDS], [0; RingCounts::WORDS]);
+        state.copy_from_slice(&words[Page::STATE..Page::COUNTED]);
+        counted.copy_from_slice(&words[Page::COUNTED..]);
         Page {
-            position,
-            chunk,
+            position: words[0],
+            chunk: words[1],
             state: RingState::from_words(&state),
+            counted: RingCounts::from_words(&counted),
         }
     }
 
     pub(super) fn store(&self, page: &Page) {
         let mut words = [0; Page::WORDS];
         (words[0], words[1]) = (page.position, page.chunk);
-        words[2..].copy_from_slice(&page.state.to_words());
+        words[Page::STATE..Page::COUNTED].copy_from_slice(&page.state.to_words());
+        words[Page::COUNTED..].copy_from_slice(&page.counted.to_words());
         self.0.store(words);
     }
 }
@@ -231,6 +239,10 @@ mod tests {
                 lost: 6,
                 tid: 7,
                 begin: 9,
+            },
+            counted: RingCounts {
+                span: Some((10, 11)),
+                ..RingCounts::default()
             },
         };
         ledger.store(&page);

@@ -400,6 +400,7 @@ impl<'a> Recording<'a> {
                     position,
                     chunk,
                     state: writer.ring_state(0, n),
+                    counted: writer.ring_counts(0, n),
                 });
                 if self.channel.mode() != Mode::Overwrite {
                     give_back(self.control(ring), position.min(head));
@@ -576,7 +577,12 @@ impl<'a> Recording<'a> {
         let chunk = trace.place.number();
         let states: Vec<_> = pages.iter().map(|page| page.state(chunk)).collect();
         let index = LTT_CHANNEL_MAIN as u32;
-        writer.add_channel("main", index, &self.channel, readers.collect(), &states)?;
+        let number =
+            writer.add_channel("main", index, &self.channel, readers.collect(), &states)?;
+        // The summary is of the whole process, whoever has read it and to which chunk.
+        for (ring, page) in pages.iter().enumerate() {
+            writer.set_ring_counts(number, ring, page.counted);
+        }
         Ok(Some(writer))
     }
 
