@@ -84,8 +84,6 @@ impl Rotation {
         if limits == Limits::default() {
             return Ok(None);
         }
-        let notes = output.join(DIRECTORY);
-        fs::create_dir(&notes)?;
         let mut rotation = Self {
             output: output.to_owned(),
             limits,
@@ -102,7 +100,7 @@ impl Rotation {
             let first = Chunk::after(chunks::last_number(output)?, SystemTime::now());
             if let Err(error) = rotation.begin(first) {
                 // It is the error to tell.
-                let _ = fs::remove_dir_all(&notes);
+                let _ = fs::remove_dir_all(output.join(DIRECTORY));
                 return Err(error);
             }
         }
@@ -246,10 +244,15 @@ impl Rotation {
 
     /// Says where traces are to be begun.
     fn name(&self, place: Place) -> io::Result<()> {
-        let text = place.to_text();
-        text.map_or(Ok(()), |text| {
-            write_whole(&Place::file(&self.output), &text)
-        })
+        let Some(text) = place.to_text() else {
+            return Ok(());
+        };
+        match fs::create_dir(self.output.join(DIRECTORY)) {
+            // Unless this is the first one, or somebody removed it.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => made?,
+        }
+        write_whole(&Place::file(&self.output), &text)
     }
 
     /// Finishes the chunks that all daemons have left, and asks those that have not.
@@ -375,6 +378,34 @@ fn like(output: &Path, chunk: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::ctf::unfinished::Unfinished;
+
+    #[test]
+    fn a_chunk_that_is_not_left_is_told_once() {
+        let output = tempfile::tempdir().unwrap();
+        let Some(since) = Instant::now().checked_sub(PATIENCE) else {
+            return;
+        };
+        let mut ending = Ending {
+            chunk: Chunk {
+                number: 1,
+                begin: 7,
+            },
+            since,
+            again: since,
+            pause: AGAIN,
+            is_told: false,
+        };
+        let told = ending.ask_again(output.path(), None).unwrap();
+        assert!(told.is_trouble());
+        assert!(told.to_string().contains("usertrace.log"), "{told}");
+        ending.again = since;
+        assert!(ending.ask_again(output.path(), None).is_none());
+        ending.is_told = false;
+        ending.again = since;
+        let error = io::Error::from_raw_os_error(libc::EACCES);
+        let told = ending.ask_again(output.path(), Some(error)).unwrap();
+        assert!(told.to_string().contains("Permission denied"), "{told}");
+    }
 
     /// Requirements: A10
     #[test]

@@ -419,6 +419,22 @@ fn daemons_of(program: u32) -> Vec<i32> {
     pids.map(|pid| pid.parse().unwrap()).collect()
 }
 
+/// Kills one of the daemons of what runs below `record`, which is `pid`, after a moment. False: there
+/// are not two.
+fn kill_one(pid: u32, random: &mut Random) -> bool {
+    let [one, other] = daemons_below(pid)[..] else {
+        return false;
+    };
+    std::thread::sleep(Duration::from_micros(random.below(20_000)));
+    let daemon = [one, other][random.below(2) as usize];
+    // SAFETY: a daemon of the program that this test started.
+    unsafe { libc::kill(daemon, libc::SIGKILL) };
+    until("a killed daemon is gone", || {
+        !daemons_below(pid).contains(&daemon)
+    });
+    true
+}
+
 /// Daemons are killed at any instant of changes from one chunk to the next.
 ///
 /// Requirements: A10, E8
@@ -428,18 +444,7 @@ pub(crate) fn daemons_are_killed_between_chunks() {
         let run = Run::new();
         let mut child = start(often(&run, 10, "steps", mode));
         for _ in 0..counts(30, 300) {
-            let mut daemons = Vec::new();
-            until("two daemons live", || {
-                daemons = daemons_below(child.id());
-                daemons.len() == 2
-            });
-            std::thread::sleep(Duration::from_micros(random.below(20_000)));
-            let daemon = daemons[random.below(2) as usize];
-            // SAFETY: a daemon of the program that this test started.
-            unsafe { libc::kill(daemon, libc::SIGKILL) };
-            until("a killed daemon is gone", || {
-                !daemons_below(child.id()).contains(&daemon)
-            });
+            until("a daemon is killed", || kill_one(child.id(), &mut random));
         }
         let (written, lost, status, said) = end(&mut child);
         assert_success(status, said.as_bytes());
@@ -503,6 +508,67 @@ pub(crate) fn short_children_are_in_some_chunk() {
     let output = often(&run, 10, "fork", "discard").output().unwrap();
     assert_success(output.status, &output.stderr);
     assert_eq!(read_all(&run).events.len(), 4005);
+}
+
+/// Likewise, while daemons are killed.
+///
+/// Requirements: A5, A10, E8
+pub(crate) fn short_children_of_killed_daemons_are_in_some_chunk() {
+    let mut random = Random::new();
+    for _ in 0..counts(1, 20) {
+        let run = Run::new();
+        let mut child = start(often(&run, 10, "burst", "discard"));
+        while child.try_wait().unwrap().is_none() {
+            if !kill_one(child.id(), &mut random) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        let output = child.wait_with_output().unwrap();
+        assert_success(output.status, &output.stderr);
+        let threads: Vec<_> = read_all(&run).threads().into_iter().collect();
+        let expected: Vec<_> = (0..=300).map(|n| (n, vec![0])).collect();
+        assert_eq!(threads, expected);
+    }
+}
+
+/// Threads take rings from each other while chunks change.
+pub(crate) fn rings_of_threads_are_in_chunks() {
+    for _ in 0..counts(1, 50) {
+        let run = Run::new();
+        let mut command = often(&run, 10, "many_threads", "discard");
+        let output = command.env("USERTRACE_RINGS", "thread").output().unwrap();
+        assert_success(output.status, &output.stderr);
+        let threads: Vec<_> = read_all(&run).threads().into_iter().collect();
+        let expected: Vec<_> = (0..200).map(|n| (n, (0..10).collect())).collect();
+        assert_eq!(threads, expected);
+    }
+}
+
+/// Whatever somebody writes into the file that names the chunk, the daemons write to the directory.
+///
+/// Requirements: F4
+pub(crate) fn a_wrong_name_leads_nowhere_else() {
+    let run = Run::new();
+    let mut child = start(often(&run, 50, "steps", "discard"));
+    until_finished(&run, 1);
+    let place = traces(&run).join(".usertrace/place");
+    for text in ["../../x", "number 99999999\nbegin 1\n", "\0\u{1}", ""] {
+        fs::write(&place, text).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let (written, lost, status, said) = end(&mut child);
+    assert_success(status, said.as_bytes());
+    let mut trace = Trace::default();
+    for name in names(&traces(&run)) {
+        if name == "usertrace.log" {
+            continue;
+        }
+        assert!(number(&name.replace("99999999", "999999")) > 0);
+        let chunk = read(&traces(&run).join(name));
+        trace.events.extend(chunk.events);
+        trace.discarded += chunk.discarded;
+    }
+    assert_once(&trace, written, lost);
 }
 
 /// A process that wrote nothing is in no chunk, and a chunk without anything is not made.

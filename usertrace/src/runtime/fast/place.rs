@@ -258,6 +258,21 @@ mod tests {
         assert_eq!(log.lines().count(), 3, "{log}");
     }
 
+    /// A worker that cannot be asked sees another place after a second, if it is awake.
+    #[test]
+    fn a_worker_looks_now_and_then() {
+        let directory = tempfile::tempdir().unwrap();
+        let output = Output::Directory(directory.path().to_owned(), Version::V1_8);
+        let mut places = Places::new(&output);
+        let named = Place::Chunk(chunk(1));
+        name(directory.path(), named.to_text().unwrap().as_bytes());
+        places.look_again();
+        assert_eq!(places.now(), Place::Directory);
+        std::thread::sleep(AGAIN);
+        places.look_again();
+        assert_eq!(places.now(), named);
+    }
+
     #[test]
     fn a_chunk_is_held_only_where_it_is() {
         let directory = tempfile::tempdir().unwrap();
