@@ -6,9 +6,10 @@
 #[allow(unreachable_pub, reason = "other tests use it, too")]
 mod counts;
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 
 use counts::counts;
 use usertrace::context::{self, DefineError, NAME_MAX};
@@ -226,6 +227,44 @@ fn what_threads_remember_is_renewed() {
     assert!(numbers[0] == numbers[1] && numbers[0] != own[0]);
 }
 
+/// Each of more threads than the library has places for, and of those that take places of threads
+/// that are gone, says what it is itself.
+fn each_of_many_threads_says_what_it_is() {
+    const AT_A_TIME: u64 = 1030;
+    const LATER: u64 = 10;
+    let fake = Fake::new(small());
+    let slot = traced(fake, &[(1, "vtid"), (1, "procname")]);
+    let name = |n: u64| format!("thread {n}");
+    let start = |n, until: Arc<Barrier>| {
+        let thread = std::thread::Builder::new().stack_size(64 << 10);
+        let thread = thread.spawn(move || {
+            rename(&CString::new(name(n)).unwrap());
+            assert_eq!(record_here(n), Outcome::Recorded);
+            until.wait();
+            gettid()
+        });
+        thread.unwrap()
+    };
+    let together = Arc::new(Barrier::new(AT_A_TIME as usize));
+    let threads: Vec<_> = (0..AT_A_TIME).map(|n| start(n, together.clone())).collect();
+    let mut tids: Vec<_> = threads.into_iter().map(|t| t.join().unwrap()).collect();
+    for n in AT_A_TIME..AT_A_TIME + LATER {
+        tids.push(start(n, Arc::new(Barrier::new(1))).join().unwrap());
+    }
+    let described = fake.contexts(0, slot, MAIN).unwrap();
+    let events = fake.events(0, slot);
+    assert_eq!(events.len(), tids.len());
+    for seen in &events {
+        let n = number(&seen.payload);
+        let said = CStr::from_bytes_until_nul(value(&described, seen, "procname")).unwrap();
+        let vtid = number(value(&described, seen, "vtid"));
+        assert_eq!(
+            (said.to_str().unwrap(), vtid),
+            (&name(n)[..], tids[n as usize])
+        );
+    }
+}
+
 /// Records go from a channel without contexts to one with, and back, and slots from traces of one kind to such of the
 /// other, while threads write: each has what its channel says.
 fn records_have_what_their_channel_says() {
@@ -342,6 +381,7 @@ fn f7_contexts() {
         });
     }
     apart("remembered", what_threads_remember_is_renewed);
+    apart("many threads", each_of_many_threads_says_what_it_is);
     apart("channels", records_have_what_their_channel_says);
     apart("names", what_is_no_context_is_left_out);
 }

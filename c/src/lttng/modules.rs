@@ -3,7 +3,7 @@
 //! Tracepoints have the probes of their own module; else those of another one, whichever comes first. Probes that
 //! another module uses stay for good, so that no thread is in code that is unloaded.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use usertrace::event::{self, Entry};
 
@@ -38,8 +38,8 @@ pub(super) type Place = (*const *mut Tracepoint, *const *const Probe);
 pub(super) struct Module {
     place: Place,
     tracepoints: &'static [*mut Tracepoint],
-    probes: HashMap<Name, &'static Probe>,
-    levels: HashMap<Name, i32>,
+    probes: BTreeMap<Name, &'static Probe>,
+    levels: BTreeMap<Name, i32>,
     pin: unsafe extern "C" fn(),
     batches: Vec<Batch>,
 }
@@ -56,7 +56,7 @@ impl Module {
         all: &'static [*const Probe],
         pin: unsafe extern "C" fn(),
     ) -> Self {
-        let (mut probes, mut levels) = (HashMap::new(), HashMap::new());
+        let (mut probes, mut levels) = (BTreeMap::new(), BTreeMap::new());
         for probe in all {
             // SAFETY: the caller's promise.
             let probe = unsafe { &**probe };

@@ -9,6 +9,7 @@ mod events;
 mod installed;
 mod libraries;
 mod probes;
+mod static_tls;
 mod warnings;
 
 use std::process::ExitCode;
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         contexts::ALL,
         warnings::ALL,
         binding::ALL,
+        static_tls::ALL,
     ];
     let tests = all.into_iter().flatten();
     let trials = tests.map(|&(name, test)| {

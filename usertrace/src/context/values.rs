@@ -28,11 +28,12 @@ const KNOWS_NAMES: u64 = 1;
 const KNOWS_NAMESPACES: u64 = 2;
 const STAMP_SHIFT: u32 = 2;
 
-/// What a thread remembers of itself: asking costs a system call each.
+/// What a thread remembers of itself: asking costs a system call each. Zeros are a value: it
+/// remembers nothing.
 ///
 /// A signal handler may come in the middle, and put the same there.
-#[derive(Debug)]
-#[repr(C)]
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
 pub(crate) struct Remembered {
     /// Of the process when it asked, and which of the rest it asked for.
     stamp: AtomicU64,
@@ -43,9 +44,17 @@ pub(crate) struct Remembered {
     namespaces: [AtomicU64; NAMESPACES.len() / 2],
 }
 
+impl Remembered {
+    /// Makes it that of another thread, which is the calling one.
+    pub(crate) fn forget(&self) {
+        self.stamp.store(0, Ordering::Relaxed);
+    }
+}
+
 /// What the contexts of an event are made of.
 pub(super) struct Values<'a> {
     pub(super) apps: &'a Apps,
+    pub(super) thread: &'a Remembered,
     pub(super) rseq: Option<Rseq>,
     /// Another number each time that threads are to ask anew.
     pub(super) stamp: u64,
@@ -59,12 +68,12 @@ impl Values<'_> {
         match kind {
             Kind::Vpid => append(&(self.numbers() as u32).to_ne_bytes()),
             Kind::Vtid => append(&((self.numbers() >> 32) as u32).to_ne_bytes()),
-            Kind::Procname => writer::with_remembered(|thread| {
-                self.know_names(thread);
-                for word in &thread.name {
+            Kind::Procname => {
+                self.know_names();
+                for word in &self.thread.name {
                     append(&word.load(Ordering::Relaxed).to_ne_bytes());
                 }
-            }),
+            }
             Kind::CpuId => append(&writer::cpu(self.rseq).to_ne_bytes()),
             Kind::Ip => append(&(self.ip as u64).to_ne_bytes()),
             Kind::Namespace(at) => append(&self.namespace(usize::from(at)).to_ne_bytes()),
@@ -73,43 +82,39 @@ impl Values<'_> {
     }
 
     fn numbers(&self) -> u64 {
-        writer::with_remembered(|thread| {
-            self.know_names(thread);
-            thread.numbers.load(Ordering::Relaxed)
-        })
+        self.know_names();
+        self.thread.numbers.load(Ordering::Relaxed)
     }
 
     fn namespace(&self, at: usize) -> u32 {
-        writer::with_remembered(|thread| {
-            self.know_namespaces(thread);
-            let pair = thread.namespaces.get(at / 2);
-            let pair = pair.map_or(0, |pair| pair.load(Ordering::Relaxed));
-            (pair >> (at % 2 * 32)) as u32
-        })
+        self.know_namespaces();
+        let pair = self.thread.namespaces.get(at / 2);
+        let pair = pair.map_or(0, |pair| pair.load(Ordering::Relaxed));
+        (pair >> (at % 2 * 32)) as u32
     }
 
     /// What the thread remembers is of now, as far as `what` says.
-    fn knows(&self, thread: &Remembered, what: u64) -> bool {
-        let stamp = thread.stamp.load(Ordering::Relaxed);
+    fn knows(&self, what: u64) -> bool {
+        let stamp = self.thread.stamp.load(Ordering::Relaxed);
         stamp >> STAMP_SHIFT == self.stamp && stamp & what != 0
     }
 
-    fn note(&self, thread: &Remembered, what: u64) {
-        let before = thread.stamp.load(Ordering::Relaxed);
+    fn note(&self, what: u64) {
+        let before = self.thread.stamp.load(Ordering::Relaxed);
         let rest = if before >> STAMP_SHIFT == self.stamp {
             before
         } else {
             self.stamp << STAMP_SHIFT
         };
-        thread.stamp.store(rest | what, Ordering::Relaxed);
+        self.thread.stamp.store(rest | what, Ordering::Relaxed);
     }
 
-    fn know_names(&self, thread: &Remembered) {
-        if self.knows(thread, KNOWS_NAMES) {
+    fn know_names(&self) {
+        if self.knows(KNOWS_NAMES) {
             return;
         }
         let (process, number) = (writer::process(), writer::thread());
-        thread.numbers.store(
+        self.thread.numbers.store(
             u64::from(process) | u64::from(number) << 32,
             Ordering::Relaxed,
         );
@@ -122,24 +127,24 @@ impl Values<'_> {
                 name.as_mut_ptr() as usize,
             );
         }
-        for (word, bytes) in thread.name.iter().zip(name.as_chunks().0) {
+        for (word, bytes) in self.thread.name.iter().zip(name.as_chunks().0) {
             word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
         }
-        self.note(thread, KNOWS_NAMES);
+        self.note(KNOWS_NAMES);
     }
 
-    fn know_namespaces(&self, thread: &Remembered) {
-        if self.knows(thread, KNOWS_NAMESPACES) {
+    fn know_namespaces(&self) {
+        if self.knows(KNOWS_NAMESPACES) {
             return;
         }
-        for (pair, files) in thread.namespaces.iter().zip(FILES.as_chunks().0) {
+        for (pair, files) in self.thread.namespaces.iter().zip(FILES.as_chunks().0) {
             let [first, second] = files.map(inode);
             pair.store(
                 u64::from(first) | u64::from(second) << 32,
                 Ordering::Relaxed,
             );
         }
-        self.note(thread, KNOWS_NAMESPACES);
+        self.note(KNOWS_NAMESPACES);
     }
 }
 

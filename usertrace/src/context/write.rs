@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU16;
 
 use usertrace_sys::uapi::LTT_MAX_CONTEXTS;
 
-use super::values::{NAME_LEN, Values};
+use super::values::{NAME_LEN, Remembered, Values};
 use super::{Apps, List};
 use crate::event::{Buffer, Payload as _, Room};
 use crate::writer::{self, Cursor, Dropped, InContexts, Payload, Rseq};
@@ -24,8 +24,18 @@ pub(crate) unsafe fn write(
 ) -> Result<(), Dropped> {
     // The longest contexts find room.
     const { assert!(LTT_MAX_CONTEXTS * NAME_LEN <= Buffer::LEN) };
+    let asked;
+    let thread = match inside.remembered() {
+        Some(thread) => thread,
+        // It has no place to remember: it asks each time.
+        None => {
+            asked = Remembered::default();
+            &asked
+        }
+    };
     let values = Values {
         apps,
+        thread,
         rseq,
         stamp,
         ip,

@@ -1,6 +1,6 @@
 //! What a trace's `metadata` file says, in whichever language it is said.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use super::{Clock, Crash, TraceInfo, TraceOf};
 use crate::metadata::{Contexts, Element, Field, FieldType};
@@ -281,7 +281,7 @@ pub(super) fn members(fields: &[Field]) -> Vec<Member<'_>> {
 
 /// The names of a structure's members.
 #[derive(Debug, Default)]
-struct Names(HashSet<String>);
+struct Names(BTreeSet<String>);
 
 impl Names {
     /// A name for a member, by which readers find it only, in letters, digits and underscores.

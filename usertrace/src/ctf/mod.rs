@@ -22,6 +22,7 @@ mod clock;
 mod description;
 mod file;
 mod json;
+mod kept;
 mod packet;
 mod pages;
 mod process;

@@ -1,7 +1,6 @@
 //! The packet that is put together.
 
-use std::cell::Cell;
-
+use super::kept::KEPT;
 use super::pages::{HUGE_PAGE, Pages};
 
 /// Disks are written in blocks of this many bytes, or of a part of it.
@@ -12,12 +11,6 @@ pub(super) const BLOCK: usize = 4096;
 pub(super) const ROOM: usize = 4 * HUGE_PAGE - 2 * BLOCK;
 /// Events begin at multiples of so many bytes, counted from where their packet begins.
 const ALIGN: usize = 8;
-
-thread_local! {
-    /// Memory for packets, which all streams that a thread writes have in turns: one has it only while it has a packet. So a
-    /// consumer of a thousand processes needs it once.
-    static KEPT: Cell<Pages> = Cell::default();
-}
 
 /// A packet. It lies in memory as it will in the file, as to where blocks begin, so that it can be written from there
 /// without another copy, see `file.rs`.
@@ -61,7 +54,7 @@ impl Packet {
         // A block before, for where it begins, and one behind, for where it ends.
         let needed = ROOM.max(len) + 2 * BLOCK;
         if self.memory.is_empty() {
-            self.memory = KEPT.try_with(Cell::take).unwrap_or_default();
+            self.memory = KEPT.take().unwrap_or_default();
         }
         if self.memory.len() < needed {
             // Not what was there made larger: of new memory, no page is there until it is used.
@@ -130,8 +123,7 @@ impl Packet {
             if self.end > HUGE_PAGE / 2 {
                 memory.make_huge();
             }
-            // Else the thread ends, and it is given back to the kernel.
-            let _ = KEPT.try_with(|kept| kept.set(memory));
+            KEPT.give(memory);
         }
         (self.start, self.content, self.end, self.padding) = (0, 0, 0, 0);
         self.limit = 0;
@@ -142,17 +134,14 @@ impl Packet {
 mod tests {
     use super::*;
 
-    /// New memory costs a fault for each page, and zeros that nobody needs.
     #[test]
-    fn memory_goes_from_one_packet_to_the_next_and_stays() {
-        let [mut one, mut other] = [Packet::new(), Packet::new()];
-        one.begin(0, 76, 0, ROOM);
-        let first = one.memory.as_ptr();
-        one.clear();
-        // It has nothing to give back.
-        other.clear();
-        other.begin(BLOCK as u64 + 1, 76, 0, ROOM);
-        assert_eq!(other.memory.as_ptr(), first);
-        assert_eq!(other.start, 1);
+    fn a_packet_without_memory_gives_none_back() {
+        let mut packet = Packet::new();
+        packet.clear();
+        packet.begin(BLOCK as u64 + 1, 76, 0, ROOM);
+        assert_eq!(packet.start, 1);
+        assert!(packet.is_empty() && !packet.memory.is_empty());
+        packet.clear();
+        assert!(packet.memory.is_empty());
     }
 }

@@ -1,6 +1,6 @@
 //! The events of a process, by id.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use super::{DescriptionError, Event};
 use crate::ring::PayloadLengths;
@@ -9,7 +9,9 @@ use crate::ring::PayloadLengths;
 /// overwritten.
 #[derive(Clone, Debug, Default)]
 pub struct EventTable {
-    events: HashMap<u16, Event>,
+    /// Not by hash: the keys of the standard library's hasher are thread-local, see
+    /// `writer/thread.rs`.
+    events: BTreeMap<u16, Event>,
     /// By id, how long payloads are: a reader asks for each record. Ids are given one after the other, so they are low.
     lengths: Lengths,
 }
@@ -47,7 +49,7 @@ impl EventTable {
     /// # Errors
     /// When it contradicts the one that its id has.
     pub fn add(&mut self, event: Event) -> Result<Option<&Event>, DescriptionError> {
-        use std::collections::hash_map::Entry;
+        use std::collections::btree_map::Entry;
         match self.events.entry(event.id) {
             Entry::Vacant(entry) => {
                 self.lengths.note(&event);

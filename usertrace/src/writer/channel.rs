@@ -17,6 +17,7 @@ use super::thread;
 use super::visitors::{Mark, Visitors};
 use super::wait::Wakeup;
 use crate::clock::Source;
+use crate::context::Remembered;
 
 /// Longest record that a channel must be able to take, with its header: a record of metadata.
 pub(crate) const LONGEST: u64 = 8 + usertrace_sys::uapi::LTT_META_MAX as u64;
@@ -249,6 +250,13 @@ pub(super) enum Visit<'a> {
 pub(crate) struct InContexts<'a> {
     pub(super) channel: &'a Channel,
     _visit: Visit<'a>,
+}
+
+impl InContexts<'_> {
+    /// What the calling thread remembers of itself; nothing if it has no place where that is.
+    pub(crate) fn remembered(&self) -> Option<&Remembered> {
+        self.channel.visitors()?.remembered()
+    }
 }
 
 /// How many serial numbers of channels were given. As opposed to channels, it is not wiped by `fork`.

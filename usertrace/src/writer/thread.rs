@@ -1,17 +1,24 @@
 //! What each thread has: one small block of static thread-local storage.
 //!
-//! Rust's `thread_local!` may allocate when a thread, or a library that was loaded late, comes to it for the first
-//! time. So the block is defined in assembly (with the sequences of its architecture, in `rseq/`), and addressed as the
-//! initial-exec model has it: by an offset from the thread pointer that is fixed before the first instruction of the
-//! program or library runs. So it may be used from signal handlers, from inside `malloc`, and in preloaded libraries; a
-//! library that is loaded by `dlopen` takes it from the reserve that C libraries have for such.
+//! Rust's `thread_local!` may allocate when a thread, or a library that was loaded late, comes to
+//! it for the first time. So the block is defined in assembly (with the sequences of its
+//! architecture, in `rseq/`), and addressed as the initial-exec model has it: by an offset from the
+//! thread pointer that is fixed before the first instruction of the program or library runs. So it
+//! may be used from signal handlers, from inside `malloc`, and in preloaded libraries.
+//!
+//! A library that is loaded by `dlopen` takes it from the small reserve that C libraries have for
+//! such libraries, which it shares with all others of the process. All thread-local storage of that
+//! library then comes from there, not the block alone. So the block has only what an event needs on
+//! its fast path, and the rseq area, whose place must be the same in all threads. What contexts
+//! remember of a thread is in [`super::visitors`]. Code that is linked into programs has no
+//! `thread_local!`, and no hash tables by the standard library's hasher, whose keys are
+//! thread-local.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use syscalls::{Errno, Sysno, raw};
 
 use super::rseq::arch;
-use crate::context::Remembered;
 
 /// Bytes for the rseq area: what kernels of today know of it, and room for more.
 pub(super) const RSEQ_LEN: usize = 64;
@@ -43,13 +50,11 @@ pub(super) struct Thread {
     pub(super) reserved_to: AtomicU64,
     /// Where in the program the event is that is about to be written: what [`crate::event`] knows.
     here: AtomicU64,
-    /// What contexts say of this thread.
-    remembered: Remembered,
 }
 
 const _: () = {
     // The definition in assembly relies on this.
-    assert!(size_of::<Thread>() == 192);
+    assert!(size_of::<Thread>() == 128);
     assert!(std::mem::offset_of!(Thread, no_cpu) == 64);
 };
 
@@ -74,11 +79,6 @@ pub(crate) fn set_here(word: u64) {
 /// What was noted last.
 pub(crate) fn get_here() -> u64 {
     with(|thread| thread.here.load(Ordering::Relaxed))
-}
-
-/// Calls `body` with what the calling thread remembers of itself.
-pub(crate) fn with_remembered<R>(body: impl FnOnce(&Remembered) -> R) -> R {
-    with(|thread| body(&thread.remembered))
 }
 
 /// The calling thread's number. Leaves `errno` alone.

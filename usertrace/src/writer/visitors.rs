@@ -9,6 +9,7 @@
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, compiler_fence};
 
 use super::thread::{self, Thread};
+use crate::context::Remembered;
 
 /// Threads at a time. More than these count themselves in the channel, by atomic instructions.
 const PLACES: usize = 1024;
@@ -29,8 +30,13 @@ struct Visitor {
 ///
 /// Those of threads that are gone stay until there is no other one for a new thread.
 #[derive(Debug)]
-#[repr(transparent)]
-pub struct Visitors([Visitor; PLACES]);
+#[repr(C)]
+pub struct Visitors {
+    all: [Visitor; PLACES],
+    /// What the thread of each place remembers of itself. Apart from the places, which are all read
+    /// to find one.
+    remembered: [Remembered; PLACES],
+}
 
 /// The calling thread is inside, until this is dropped.
 #[derive(Debug)]
@@ -62,15 +68,19 @@ impl Visitors {
                 // Of a thread that ended there, as by `pthread_exit` in a signal handler, nothing comes any more.
                 && thread::is_thread(thread::process(), visitor.thread.load(Ordering::Relaxed))
         };
-        !self.0.iter().any(is_inside)
+        !self.all.iter().any(is_inside)
+    }
+
+    /// What the calling thread remembers of itself, if it has a place.
+    pub(super) fn remembered(&self) -> Option<&Remembered> {
+        let place = thread::with(|thread| self.known(thread).and(place(thread)))?;
+        self.remembered.get(place)
     }
 
     /// The calling thread's place, if it has one.
     #[inline(always)]
     fn known(&self, thread: &Thread) -> Option<&Visitor> {
-        // Relaxed, here and below: what is the thread's own, only its signal handlers change, too.
-        let place = thread.visitor.load(Ordering::Relaxed).checked_sub(1)?;
-        let visitor = self.0.get(place as usize)?;
+        let visitor = self.all.get(place(thread)?)?;
         // A child of `fork` finds all of them free, but its thread remembers that of its parent's.
         let block = std::ptr::from_ref(thread).addr();
         (visitor.block.load(Ordering::Relaxed) == block).then_some(visitor)
@@ -99,21 +109,29 @@ impl Visitors {
             let owner = visitor.thread.load(Ordering::Relaxed);
             !thread::is_thread(thread::process(), owner) && take(owner, visitor)
         };
-        let mut all = self.0.iter();
-        let place = all
-            .position(is_own)
-            .or_else(|| self.0.iter().position(|visitor| take(0, visitor)))
-            .or_else(|| self.0.iter().position(is_gone))?;
-        let visitor = &self.0[place];
+        let place = (self.all.iter().position(is_own))
+            .or_else(|| self.all.iter().position(|visitor| take(0, visitor)))
+            .or_else(|| self.all.iter().position(is_gone))?;
+        let visitor = &self.all[place];
+        self.remembered[place].forget();
         thread::with(|thread| {
             // As it has no place yet, the thread is nowhere inside: what is said is of one that is gone.
             visitor.inside.store(0, Ordering::Relaxed);
             let block = std::ptr::from_ref(thread).addr();
             visitor.block.store(block, Ordering::Relaxed);
-            thread.visitor.store(place as u32 + 1, Ordering::Relaxed);
+            // Release: a signal handler that finds the place finds what is above.
+            thread.visitor.store(place as u32 + 1, Ordering::Release);
         });
         Some(visitor)
     }
+}
+
+/// The number of the place that a thread took last, in whatever process.
+#[inline(always)]
+fn place(thread: &Thread) -> Option<usize> {
+    // Relaxed: what is the thread's own, only its signal handlers change, too.
+    let place = thread.visitor.load(Ordering::Relaxed).checked_sub(1)?;
+    Some(place as usize)
 }
 
 impl Drop for Mark<'_> {
