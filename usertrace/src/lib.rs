@@ -30,7 +30,8 @@ pub mod metadata;
 mod printable;
 pub mod probe;
 #[cfg(feature = "fast")]
-mod procfs;
+#[doc(hidden)]
+pub mod procfs;
 #[cfg(feature = "tools")]
 pub mod reader;
 #[cfg(feature = "tools")]

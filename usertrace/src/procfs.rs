@@ -5,9 +5,30 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 
 /// Process ids, of all processes that there are.
-pub(crate) fn pids() -> impl Iterator<Item = u32> {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    processes.filter_map(|process| process.file_name().to_str()?.parse().ok())
+pub fn pids() -> impl Iterator<Item = u32> {
+    numbers("/proc")
+}
+
+/// Process ids of the children of a process: of none if it has ended, or if the kernel does not
+/// list children (`CONFIG_PROC_CHILDREN`).
+#[must_use]
+pub fn children(pid: u32) -> Vec<u32> {
+    let mut children = Vec::new();
+    for thread in numbers(&format!("/proc/{pid}/task")) {
+        let list = fs::read_to_string(format!("/proc/{pid}/task/{thread}/children"));
+        let list = list.unwrap_or_default();
+        children.extend(
+            list.split_ascii_whitespace()
+                .filter_map(|id| id.parse::<u32>().ok()),
+        );
+    }
+    children
+}
+
+/// The entries of a directory that are numbers.
+fn numbers(directory: &str) -> impl Iterator<Item = u32> + use<> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 /// When a process began, in clock ticks since boot.

@@ -38,7 +38,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Begins to take signals, in a process of one thread.
+    /// Begins to take signals, in a process whose other threads block them all.
     pub(super) fn new() -> nix::Result<Self> {
         let mut mask = SigSet::empty();
         mask.add(Signal::SIGCHLD);

@@ -849,6 +849,82 @@ fn what_cannot_be_preloaded_into_is_said() {
     }
 }
 
+/// Of what a shell executes, each program into which libraries cannot be preloaded is named once,
+/// with the reason, however many processes run it. Nothing is said of the others, nor of the shell.
+///
+/// Requirements: F2
+#[test]
+fn wrapped_programs_that_cannot_be_preloaded_into_are_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    fs::write(
+        path("program.c"),
+        "#include <unistd.h>\nint main(void) { return usleep(1000000); }\n",
+    )
+    .unwrap();
+    for (name, option) in [("static", "-static"), ("dynamic", "-O1")] {
+        let mut command = Command::new("cc");
+        command.arg(path("program.c")).arg(option);
+        let status = command.arg("-o").arg(path(name)).status();
+        assert!(status.unwrap().success());
+    }
+    for (_, library) in LIBRARIES {
+        fs::write(path(library), "").unwrap();
+    }
+    let is_privileged = fs::copy(path("dynamic"), path("privileged")).is_ok()
+        && std::os::unix::fs::chown(path("privileged"), Some(65534), None).is_ok();
+    if is_privileged {
+        fs::set_permissions(path("privileged"), Permissions::from_mode(0o4755)).unwrap();
+    }
+    let said = |program: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_usertrace"))
+            .args(["record", "--malloc", "-o", "trace", "--"])
+            .args(program)
+            .current_dir(directory.path())
+            .env("USERTRACE_PRELOAD_DIR", directory.path())
+            .output()
+            .unwrap();
+        fs::remove_dir_all(path("trace")).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let stderr = text(&output.stderr);
+        let is_obstacle = |line: &&str| line.starts_with("usertrace: cannot ");
+        let mut said: Vec<_> = stderr
+            .lines()
+            .filter(is_obstacle)
+            .map(str::to_owned)
+            .collect();
+        said.sort();
+        assert_eq!(
+            stderr.contains("are there tracepoints"),
+            said.is_empty(),
+            "{stderr}"
+        );
+        said
+    };
+    let is_static = |line: &String| line.contains(&format!("{:?}: it is linked", path("static")));
+    let all = said(&[
+        "sh",
+        "-c",
+        "for n in 1 2 3; do ./static & ./dynamic & done; ./privileged; wait",
+    ]);
+    let count = 1 + usize::from(is_privileged);
+    assert_eq!(
+        (all.len(), all.iter().filter(|line| is_static(line)).count()),
+        (count, 1),
+        "{all:?}"
+    );
+    if is_privileged {
+        let expected = format!("{:?}: it has the set-user-ID bit", path("privileged"));
+        assert!(all.iter().any(|line| line.contains(&expected)), "{all:?}");
+    }
+    // The last one's shell is replaced by it.
+    let deep = said(&["sh", "-c", "sh -c './dynamic; exec ./static'"]);
+    assert!(deep.len() == 1 && is_static(&deep[0]), "{deep:?}");
+    assert_eq!(said(&["sh", "-c", "./dynamic"]), [""; 0]);
+    // Before it runs, it was said already.
+    assert_eq!(said(&["./static"]).len(), 1);
+}
+
 #[test]
 fn every_command_has_help_with_its_exit_statuses() {
     for command in [

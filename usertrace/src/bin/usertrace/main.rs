@@ -5,6 +5,7 @@
 
 mod ctl;
 mod daemon;
+mod descendants;
 mod destination;
 mod doctor;
 mod export;

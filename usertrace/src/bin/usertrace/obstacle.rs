@@ -1,11 +1,14 @@
-//! Why a program cannot be traced by what its environment says, libraries to preload included: it is looked at before it runs.
+//! Why a program cannot be traced by what its environment says, libraries to preload included. The
+//! program of a command is looked at before it runs, those that it executes while they run
+//! (`descendants.rs`).
 
 use std::env;
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fmt;
-use std::fs::File;
-use std::io::{BufRead as _, BufReader};
-use std::os::unix::ffi::OsStrExt as _;
+use std::fs::{self, File, read_link};
+use std::io::{BufRead as _, BufReader, ErrorKind};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -73,6 +76,18 @@ pub(crate) struct Found {
     obstacle: Obstacle,
 }
 
+impl Found {
+    /// Is it the same program, by whatever path, with the same in its way?
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let paths = [self, other].map(|found| found.program.canonicalize());
+        let is_same = match &paths {
+            [Ok(one), Ok(other)] => one == other,
+            _ => self.program == other.program,
+        };
+        is_same && self.obstacle == other.obstacle
+    }
+}
+
 impl fmt::Display for Found {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { program, obstacle } = self;
@@ -95,8 +110,32 @@ pub(crate) fn of(program: &OsStr, preloads: bool) -> Option<Found> {
         };
         program = interpreter;
     }
-    let obstacle = of_file(&program)?;
+    let obstacle = of_file(&program, &File::open(&program).ok()?)?;
     (preloads || !obstacle.is_for_libraries()).then_some(Found { program, obstacle })
+}
+
+/// What is in the way of tracing the program that a process runs. `preloads`: as for [`of`].
+///
+/// Nothing if the process has ended, or executes another program just now.
+pub(crate) fn of_process(pid: u32, preloads: bool) -> Option<Found> {
+    let file = match File::open(format!("/proc/{pid}/exe")) {
+        Ok(file) => file,
+        // The kernel hides from its user what runs with more rights.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => return of(&name(pid)?, false),
+        Err(_) => return None,
+    };
+    // The file stays the same when the process executes another one.
+    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let obstacle = of_file(&path, &file)?;
+    let program = read_link(&path).ok()?;
+    (preloads || !obstacle.is_for_libraries()).then_some(Found { program, obstacle })
+}
+
+/// What a process was called with.
+fn name(pid: u32) -> Option<OsString> {
+    let arguments = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let first = arguments.split(|&byte| byte == 0).next()?;
+    (!first.is_empty()).then(|| OsString::from_vec(first.to_owned()))
 }
 
 /// The program's file, as it is found for a command. Nothing but a regular file: whoever opens a FIFO waits.
@@ -126,9 +165,9 @@ fn interpreter_of_script(program: &Path) -> Option<PathBuf> {
     words.next().map(|path| OsStr::from_bytes(path).into())
 }
 
-fn of_file(program: &Path) -> Option<Obstacle> {
-    let file = File::open(program).ok()?;
-    if let Some(by) = privileges(program, &file) {
+/// Of a program's file, and a path to it.
+fn of_file(program: &Path, file: &File) -> Option<Obstacle> {
+    if let Some(by) = privileges(program, file) {
         return Some(Obstacle::Privileged(by));
     }
     let data = ReadCache::new(BufReader::new(file));

@@ -11,8 +11,9 @@ use usertrace::consumer::{
 };
 use usertrace::ctf::Version;
 
+use crate::descendants::Watch;
 use crate::limits::{self, Limits};
-use crate::obstacle;
+use crate::obstacle::{self, Found};
 use crate::output::{self, Totals};
 use crate::pids::{self, Named};
 use crate::preload::{Preload, Wanted};
@@ -177,12 +178,12 @@ impl Args {
             options.root == Path::new(CONTROL_FS) && ControlFs::open(&options.root).is_err();
         // It runs nevertheless: what it starts may be traced.
         let program = options.program.first();
-        let obstacle = program
-            .filter(|_| fallback || preload.is_some())
-            .and_then(|program| obstacle::of(program, preload.is_some()));
+        let program = program.filter(|_| fallback || preload.is_some());
+        let obstacle = program.and_then(|program| obstacle::of(program, preload.is_some()));
         if let Some(obstacle) = &obstacle {
             output::say(obstacle);
         }
+        let watch = program.map(|_| Watch::start(preload.is_some()));
         // A program has the terminal to itself.
         let shows = !self.summary.quiet && options.program.is_empty();
         let mut progress = shows.then(Progress::new);
@@ -202,6 +203,7 @@ impl Args {
             false => record(&options, &mut tell),
         };
         progress.into_iter().for_each(Progress::end);
+        let obstacles = watch.map(Watch::end).unwrap_or_default();
         let recording = match recorded {
             Ok(recording) => recording,
             Err(error) => {
@@ -217,6 +219,10 @@ impl Args {
             }
         };
         let of_kernel = recording.kernel.iter().flat_map(|kernel| &kernel.problems);
+        let is_told = |found: &Found| obstacle.as_ref().is_some_and(|told| told.is_same(found));
+        for found in obstacles.iter().filter(|found| !is_told(found)) {
+            output::say(found);
+        }
         for problem in recording.session.problems.iter().chain(of_kernel) {
             output::say(problem);
         }
@@ -229,7 +235,7 @@ impl Args {
             let has_none = recording.session.processes.is_empty()
                 && recording.session.problems.is_empty()
                 && recording.incomplete == 0;
-            if has_program && has_none && obstacle.is_none() {
+            if has_program && has_none && obstacle.is_none() && obstacles.is_empty() {
                 output::say(
                     "nobody wrote an event: are there tracepoints in the program, and does -e name them? --malloc, \
                      --pthread, --dl and --function make events of what programs do that have none",
