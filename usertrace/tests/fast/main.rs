@@ -94,6 +94,7 @@ fn main() -> ExitCode {
         output::losses_are_told,
         output::a_full_disk,
         output::the_command_records,
+        output::the_command_says_how_to_see_the_busiest_process,
         output::f1_the_command_records_ctf_2,
         output::the_command_says_what_keeps_events,
         output::one_recording_has_one_time_of_day,

@@ -329,6 +329,49 @@ pub(crate) fn the_command_records() {
     assert!(!traces.join(".running").exists());
 }
 
+/// Of several processes, the end names the one with the most events, and a command that prints
+/// these and no others. Of one process, there is nothing to choose.
+pub(crate) fn the_command_says_how_to_see_the_busiest_process() {
+    let run = Run::new();
+    let usertrace = Path::new(env!("CARGO_BIN_EXE_usertrace"));
+    let record = |program: &[&str]| {
+        let output = std::process::Command::new(usertrace)
+            .args(["record", "-o", "some traces", "--"])
+            .args(program)
+            .arg(std::env::current_exe().unwrap())
+            .current_dir(run.path())
+            .output()
+            .unwrap();
+        super::run::assert_success(output.status, &output.stderr);
+        let said = String::from_utf8(output.stderr).unwrap();
+        let command = said.lines().find_map(|line| {
+            let (said, command) =
+                line.split_once(" wrote the most events, 1000 (to see it alone: ")?;
+            assert!(
+                said.starts_with("usertrace: process \"") && said.ends_with(')'),
+                "{line}"
+            );
+            Some(command.strip_suffix(')').unwrap().to_owned())
+        });
+        let lines = command.map(|command| {
+            let path = format!("PATH={}:$PATH", usertrace.parent().unwrap().display());
+            let output = std::process::Command::new("sh")
+                .args(["-c", &format!("{path} {command}")])
+                .current_dir(run.path())
+                .output()
+                .unwrap();
+            super::run::assert_success(output.status, &output.stderr);
+            String::from_utf8(output.stdout).unwrap().lines().count()
+        });
+        fs::remove_dir_all(run.path().join("some traces")).unwrap();
+        lines
+    };
+    let variable = super::run::VARIABLE;
+    let [fork, events] = ["fork", "ten"].map(|program| format!("{variable}={program}"));
+    assert_eq!(record(&["env", &fork]), Some(1000));
+    assert_eq!(record(&["env", &events]), None);
+}
+
 /// What `--ctf` asks for, the daemons write.
 ///
 /// Requirements: F1

@@ -60,6 +60,15 @@ pub(crate) fn readable(text: &str) -> Cow<'_, str> {
     Cow::Owned(readable)
 }
 
+/// The text as one word of a shell's command line.
+pub(crate) fn shell_word(text: &str) -> Cow<'_, str> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-+=./:@%".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(format!("'{}'", text.replace('\'', r"'\''")))
+}
+
 /// Prints what was asked for. It is no error if who reads it has read enough.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let text = readable(text);
@@ -276,6 +285,18 @@ mod tests {
             readable("\u{1b}[2J\u{7}\r\u{7f}\u{9b}31m\n"),
             "\\u{1b}[2J\\u{7}\\r\\u{7f}\\u{9b}31m\n"
         );
+    }
+
+    #[test]
+    fn a_shell_takes_a_word_for_what_it_is() {
+        for text in ["traces/a-b_1", "", "a b", "it's $HOME `x` \\ \"\n;", "*"] {
+            let script = format!("printf %s {}", shell_word(text));
+            let output = std::process::Command::new("sh")
+                .args(["-c", &script])
+                .output();
+            assert_eq!(output.unwrap().stdout, text.as_bytes());
+        }
+        assert_eq!(shell_word("traces/a-b_1"), "traces/a-b_1");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use usertrace::consumer::{
     CONTROL_FS, ControlFs, KernelOptions, KernelSummary, Options, RecordError, Recorded, Recording,
     Tell, TraceSetup, record, record_fallback,
 };
-use usertrace::ctf::Version;
+use usertrace::ctf::{ProcessSummary, Version};
 
 use crate::descendants::Watch;
 use crate::limits::{self, Limits};
@@ -49,7 +49,8 @@ The trace is a directory with a CTF trace for each process, for usertrace view, 
 input and output are left alone, and signals are passed on to it; two of SIGINT, SIGTERM or SIGHUP end the
 recording even if the program does not end. Without a program, everything that is traced is recorded until one of
 these signals comes; how far it is, is shown in a terminal, or else said every ten seconds. A summary is printed on
-standard error.
+standard error. Of several processes, as of a shell or another wrapper, it names the one with the most events, and the
+command that shows it alone.
 
 A recording that was killed goes on when it is started again with the same directory, while its trace is there:
 nothing that was read is missing then, and nothing is there twice. One program at a time can read a trace.
@@ -228,6 +229,11 @@ impl Args {
         }
         if !self.summary.quiet {
             output::report(summary(&recording));
+            if let Some(advice) =
+                how_to_see_the_busiest(&recording.session.processes, &recording.directory)
+            {
+                output::say(advice);
+            }
             if let Some(advice) = advice(&recording, &setup) {
                 output::say(advice);
             }
@@ -277,6 +283,38 @@ fn advice(recording: &Recording, setup: &TraceSetup) -> Option<String> {
     };
     Some(format!(
         "{lost} events were lost, as rings were full: they need {instead}"
+    ))
+}
+
+/// Which of several processes had the most events, and how to see these alone.
+fn how_to_see_the_busiest(processes: &[ProcessSummary], directory: &Path) -> Option<String> {
+    let most = processes.iter().map(|process| process.events).max()?;
+    if processes.len() < 2 || most == 0 {
+        return None;
+    }
+    let busiest = processes.iter().find(|process| process.events == most)?;
+    let is_one = |is_it: &dyn Fn(&ProcessSummary) -> bool| {
+        let mut others = processes.iter().filter(|process| is_it(process)).skip(1);
+        others.next().is_none()
+    };
+    // A process that executes another program keeps its id. The option takes lists, and takes
+    // numbers for ids.
+    let has_usable_name = !busiest.comm.starts_with('-')
+        && !busiest.comm.contains(',')
+        && busiest.comm.parse::<u32>().is_err();
+    let by_name = !is_one(&|process| process.pid == busiest.pid)
+        && is_one(&|process| process.comm == busiest.comm)
+        && has_usable_name;
+    let process = match by_name {
+        true => output::shell_word(&busiest.comm).into_owned(),
+        false => busiest.pid.to_string(),
+    };
+    Some(format!(
+        "process {:?} ({}) wrote the most events, {most} \
+         (to see it alone: usertrace view --pid {process} {})",
+        busiest.comm,
+        busiest.pid,
+        output::shell_word(&directory.to_string_lossy())
     ))
 }
 
@@ -334,4 +372,52 @@ fn of_kernel(kernel: &KernelSummary) -> String {
         kernel.bytes,
         kernel.directory.display()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(pid: u32, comm: &str, events: u64) -> ProcessSummary {
+        ProcessSummary {
+            pid,
+            comm: comm.to_owned(),
+            events,
+            ..ProcessSummary::default()
+        }
+    }
+
+    /// What the line says to give to `--pid`.
+    fn named(processes: &[ProcessSummary]) -> Option<String> {
+        let said = how_to_see_the_busiest(processes, Path::new("a b"))?;
+        let (_, command) = said.split_once("usertrace view --pid ").unwrap();
+        Some(command.strip_suffix(" 'a b')").unwrap().to_owned())
+    }
+
+    #[test]
+    fn busiest_process_is_named_unambiguously() {
+        let shells = [
+            process(7, "sh", 3),
+            process(8, "sh", 9),
+            process(9, "sh", 9),
+        ];
+        assert_eq!(named(&shells).unwrap(), "8");
+        let executed = [process(7, "sh", 3), process(7, "my prog", 9)];
+        assert_eq!(named(&executed).unwrap(), "'my prog'");
+        let again = [process(7, "sh", 3), process(7, "x", 9), process(8, "x", 1)];
+        assert_eq!(named(&again).unwrap(), "7");
+        for name in ["-sh", "12", "a,b"] {
+            assert_eq!(
+                named(&[process(7, name, 9), process(7, "sh", 3)]).unwrap(),
+                "7"
+            );
+        }
+    }
+
+    #[test]
+    fn one_process_is_not_chosen_from() {
+        assert_eq!(named(&[]), None);
+        assert_eq!(named(&[process(7, "sh", 3)]), None);
+        assert_eq!(named(&[process(7, "sh", 0), process(8, "sh", 0)]), None);
+    }
 }
