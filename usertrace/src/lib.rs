@@ -33,6 +33,8 @@ pub mod probe;
 #[doc(hidden)]
 pub mod procfs;
 #[cfg(feature = "tools")]
+mod quoted;
+#[cfg(feature = "tools")]
 pub mod reader;
 #[cfg(feature = "tools")]
 pub mod report;

@@ -9,6 +9,13 @@ pub fn pids() -> impl Iterator<Item = u32> {
     numbers("/proc")
 }
 
+/// The name of a process as the kernel has it, at most 15 bytes; empty if it has ended.
+#[must_use]
+pub fn name(pid: u32) -> String {
+    let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name)).into_owned()
+}
+
 /// Process ids of the children of a process: of none if it has ended, or if the kernel does not
 /// list children (`CONFIG_PROC_CHILDREN`).
 #[must_use]

@@ -81,8 +81,7 @@ pub enum DaemonError {
 
 /// Whether a process is one of the daemons, which are what their programs are, but write no events.
 pub(super) fn is_daemon(pid: u32) -> bool {
-    let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-    name.trim_ascii_end() == DAEMON.to_bytes()
+    procfs::name(pid).as_bytes() == DAEMON.to_bytes()
 }
 
 /// Process ids of all daemons that may be looked at.

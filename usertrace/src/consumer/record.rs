@@ -25,6 +25,7 @@ use super::{
     KernelTrace, Limits, News, Recorded, Session, SessionSummary, SoFar, TraceSetup,
 };
 use crate::ctf::Version;
+use crate::procfs;
 
 /// Milliseconds between two looks at the rings: fewest, when they fill fast, and most. In the latter, a program that
 /// begins to write 200 MB a second does not fill a ring of the usual size.
@@ -189,23 +190,16 @@ fn opened_by(path: &Path) -> String {
     // The file system may be mounted elsewhere, too.
     let is_it =
         |other: &Path| (0..3).all(|n| path.iter().rev().nth(n) == other.iter().rev().nth(n));
-    let opens = |process: &Path| {
-        let files = fs::read_dir(process.join("fd")).into_iter().flatten();
+    let opens = |pid: u32| {
+        let files = fs::read_dir(format!("/proc/{pid}/fd"))
+            .into_iter()
+            .flatten();
         let mut files = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
         files.any(|file| is_it(&file))
     };
-    let own = std::process::id().to_string();
-    let processes = fs::read_dir("/proc").into_iter().flatten();
-    let mut names: Vec<_> = processes
-        .filter_map(|process| {
-            let process = process.ok()?;
-            let pid = process.file_name().into_string().ok()?;
-            let is_other = pid.bytes().all(|b| b.is_ascii_digit()) && pid != own;
-            (is_other && opens(&process.path())).then_some(())?;
-            let name = fs::read_to_string(process.path().join("comm")).ok()?;
-            Some(format!("{} ({pid})", name.trim_end().escape_debug()))
-        })
-        .collect();
+    let others = procfs::pids().filter(|&pid| pid != std::process::id() && opens(pid));
+    let named = |pid| format!("{} ({pid})", procfs::name(pid).escape_debug());
+    let mut names: Vec<_> = others.map(named).collect();
     names.sort();
     if names.is_empty() {
         String::new()

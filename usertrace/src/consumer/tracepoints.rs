@@ -271,10 +271,11 @@ fn ask(pid: u32) -> Result<Vec<(Event, bool)>, String> {
     listed.into_iter().map(event).collect()
 }
 
-/// Programs that run and have tracepoints, other than those of these ids: what they say when they are asked, and who cannot be
-/// asked. That is found out by `/proc`, so those of other users are not seen by who is not root; what else is not, is told.
+/// Programs that run and have tracepoints, of the process ids that are wanted: what they say when
+/// they are asked, and who cannot be asked. That is found out by `/proc`, so those of other users
+/// are not seen by who is not root; what else is not, is told.
 #[must_use]
-pub fn programs(others_than: &BTreeSet<u32>) -> (Vec<ProcessTracepoints>, Vec<String>) {
+pub fn programs(is_wanted: impl Fn(u32) -> bool) -> (Vec<ProcessTracepoints>, Vec<String>) {
     let (mut programs, mut problems) = (Vec::new(), Vec::new());
     let asked = match control::sockets() {
         Ok(asked) => asked,
@@ -288,10 +289,10 @@ pub fn programs(others_than: &BTreeSet<u32>) -> (Vec<ProcessTracepoints>, Vec<St
     let mut hidden = Vec::new();
     let pids: BTreeSet<u32> = procfs::pids().collect();
     for pid in pids {
-        if others_than.contains(&pid) || is_daemon(pid) {
+        if !is_wanted(pid) || is_daemon(pid) {
             continue;
         }
-        let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let comm = procfs::name(pid);
         if !asked.contains(&pid) {
             match executables.is_traced(pid) {
                 Ok(true) => {}
@@ -311,7 +312,7 @@ pub fn programs(others_than: &BTreeSet<u32>) -> (Vec<ProcessTracepoints>, Vec<St
         }
         let mut program = ProcessTracepoints {
             pid,
-            comm: comm.trim_end().to_owned(),
+            comm,
             dead: false,
             told_by: ToldBy::Process,
             tracepoints: Vec::new(),
@@ -329,7 +330,7 @@ pub fn programs(others_than: &BTreeSet<u32>) -> (Vec<ProcessTracepoints>, Vec<St
         programs.push(program);
     }
     if let Some((pid, comm, error)) = hidden.first() {
-        let (count, comm) = (hidden.len(), comm.trim_end().escape_debug());
+        let (count, comm) = (hidden.len(), comm.escape_debug());
         let problem = format!(
             "whether {count} more of the processes have events cannot be seen, as of {comm} ({pid}): {error}"
         );

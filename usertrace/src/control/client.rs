@@ -10,6 +10,7 @@ use anyhow::{Context as _, bail};
 
 use super::protocol::{ANSWER_MAX, NAME, VERSION};
 use super::socket;
+use crate::printable::printable;
 
 /// How often a list is begun again because events came or went meanwhile.
 const TRIES: usize = 20;
@@ -288,15 +289,6 @@ fn parse_sockets(text: &str) -> BTreeSet<u32> {
         .filter_map(|line| line.split_whitespace().nth(7));
     let pids = names.filter_map(|name| name.strip_prefix('@')?.strip_prefix(NAME)?.parse().ok());
     pids.collect()
-}
-
-/// A text without what a terminal would take for a command.
-fn printable(text: &str) -> String {
-    let escape = |c: char| match c {
-        c if c.is_control() => c.escape_default().to_string(),
-        c => c.to_string(),
-    };
-    text.chars().map(escape).collect()
 }
 
 fn parse_report(text: &str) -> Option<Report> {

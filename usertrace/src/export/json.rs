@@ -7,6 +7,7 @@
 use std::io::Write as _;
 
 use crate::metadata::Integer;
+use crate::quoted::{self, Special};
 use crate::reader::{Event, Field, Lost, Number, Trace, Value, Values, What};
 
 /// Writes events and losses as JSON.
@@ -199,35 +200,16 @@ fn text(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(b"\"}");
 }
 
-/// Appends a text that is UTF-8.
-fn string(out: &mut Vec<u8>, mut text: &[u8]) {
-    /// The first byte of U+0080 to U+009F. These need not be escaped, and DEL neither, but some terminals obey them.
-    const C1: u8 = 0xc2;
-    out.push(b'"');
-    let is_special = |byte: &u8| matches!(byte, 0..0x20 | b'"' | b'\\' | 0x7f | &C1);
-    while let Some(at) = text.iter().position(is_special) {
-        let (plain, rest) = text.split_at(at);
-        out.extend_from_slice(plain);
-        text = match *rest {
-            [C1, second @ 0x80..=0x9f, ref rest @ ..] => {
-                let _ = write!(out, "\\u{second:04x}");
-                rest
-            }
-            [byte, ref rest @ ..] => {
-                match byte {
-                    C1 => out.push(C1),
-                    b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
-                    b'\n' => out.extend_from_slice(b"\\n"),
-                    b'\t' => out.extend_from_slice(b"\\t"),
-                    _ => {
-                        let _ = write!(out, "\\u{byte:04x}");
-                    }
-                }
-                rest
-            }
-            [] => break,
-        };
-    }
-    out.extend_from_slice(text);
-    out.push(b'"');
+/// Appends a text that is UTF-8. DEL and control characters of two bytes need not be escaped, but
+/// some terminals obey them.
+fn string(out: &mut Vec<u8>, text: &[u8]) {
+    let is_special = |byte: u8| matches!(byte, 0..0x20 | b'"' | b'\\' | 0x7f);
+    quoted::append(out, text, is_special, |out, special| match special {
+        Special::Byte(byte @ (b'"' | b'\\')) => out.extend_from_slice(&[b'\\', byte]),
+        Special::Byte(b'\n') => out.extend_from_slice(b"\\n"),
+        Special::Byte(b'\t') => out.extend_from_slice(b"\\t"),
+        Special::Byte(number) | Special::C1([_, number]) => {
+            let _ = write!(out, "\\u{number:04x}");
+        }
+    });
 }

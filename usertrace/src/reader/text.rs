@@ -10,6 +10,7 @@ use super::metadata::{EnvValue, Field, Metadata};
 use super::time;
 use super::value::{Enumeration, List, Number, Value, Values};
 use crate::metadata::Integer;
+use crate::quoted::{self, Special};
 
 const NS: u64 = 1_000_000_000;
 
@@ -271,39 +272,22 @@ static ESCAPES: [Option<u8>; 256] = {
     escapes
 };
 
-/// The first byte of a control character of two bytes, of U+0080 to U+009F, which some terminals obey. `babeltrace2` prints
-/// these as they are.
-const C1: u8 = 0xc2;
-
-/// Appends a text between quotes.
-fn string(out: &mut Vec<u8>, mut text: &[u8]) {
-    out.push(b'"');
-    let is_special = |&byte: &u8| ESCAPES[usize::from(byte)].is_some() || byte == C1;
-    while let Some(at) = text.iter().position(is_special) {
-        let (plain, rest) = text.split_at(at);
-        out.extend_from_slice(plain);
-        text = match *rest {
-            [C1, second @ 0x80..=0x9f, ref rest @ ..] => {
-                let _ = write!(out, "\\x{C1:02x}\\x{second:02x}");
-                rest
+/// Appends a text between quotes. Control characters of two bytes, which `babeltrace2` prints as
+/// they are, become their bytes: a terminal may obey them.
+fn string(out: &mut Vec<u8>, text: &[u8]) {
+    let is_special = |byte: u8| ESCAPES[usize::from(byte)].is_some();
+    quoted::append(out, text, is_special, |out, special| match special {
+        Special::C1([first, second]) => {
+            let _ = write!(out, "\\x{first:02x}\\x{second:02x}");
+        }
+        Special::Byte(byte) => {
+            let escape = ESCAPES[usize::from(byte)].unwrap_or(byte);
+            out.extend_from_slice(&[b'\\', escape]);
+            if escape == b'x' {
+                let _ = write!(out, "{byte:02x}");
             }
-            [C1, ref rest @ ..] => {
-                out.push(C1);
-                rest
-            }
-            [byte, ref rest @ ..] => {
-                let escape = ESCAPES[usize::from(byte)].unwrap_or(byte);
-                out.extend_from_slice(&[b'\\', escape]);
-                if escape == b'x' {
-                    let _ = write!(out, "{byte:02x}");
-                }
-                rest
-            }
-            [] => break,
-        };
-    }
-    out.extend_from_slice(text);
-    out.push(b'"');
+        }
+    });
 }
 
 /// Appends a number of six digits at most, as C's `%g` does.
@@ -457,10 +441,10 @@ mod tests {
             escaped.ends_with("\\xc2\\x9f\u{a0}\u{a1}\u{a2}\u{a3}\""),
             "{escaped}"
         );
-        let cut = [b'a', C1];
+        let cut = [b'a', 0xc2];
         let mut escaped = Vec::new();
         string(&mut escaped, &cut);
-        assert_eq!(escaped, [b'"', b'a', C1, b'"']);
+        assert_eq!(escaped, [b'"', b'a', 0xc2, b'"']);
     }
 
     proptest! {

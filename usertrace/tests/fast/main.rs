@@ -132,6 +132,7 @@ fn main() -> ExitCode {
         chunks::others_may_remove_what_they_like,
         chunks::a_daemon_that_stands_still_holds_up_nobody,
         steered::snapshots_of_programs_that_run,
+        steered::programs_that_run_are_found_by_their_names,
         steered::snapshots_of_nothing,
         steered::programs_that_run_are_steered,
         kills::discard,

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::path::Path;
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 use super::run::Run;
 use super::wait::until;
@@ -103,6 +103,56 @@ pub(crate) fn snapshots_of_programs_that_run() {
         assert_eq!(events("."), 10);
         assert!(!run.path().join("usertrace.log").exists());
     }
+}
+
+/// Where process ids are taken, the name of the only process of that name is taken as well.
+pub(crate) fn programs_that_run_are_found_by_their_names() {
+    let run = Run::new();
+    let elsewhere = tempfile::tempdir().unwrap();
+    // No other process has it.
+    let name = format!("named{}", std::process::id());
+    let path = elsewhere.path().join(&name);
+    std::os::unix::fs::symlink(std::env::current_exe().unwrap(), &path).unwrap();
+    let start = || {
+        let mut command = Command::new(&path);
+        let of_run = run.command("steered", &[("USERTRACE_CONTROL", "thread")]);
+        let variables = of_run
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?)));
+        let child = command
+            .envs(variables)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        let child = child.unwrap();
+        Steered { run: &run, child }
+    };
+    let mut program = start();
+    assert_eq!(program.write(), 'r');
+    success(&program.usertrace(&["snapshot", &name, "-q", "-o", "now"]));
+    let lines = success(&program.usertrace(&["view", "now"]));
+    assert_eq!(lines.lines().count(), 1);
+    success(&program.usertrace(&["stop", &name]));
+    assert_eq!(program.write(), 'o');
+    let said = success(&program.usertrace(&["filter", &name]));
+    assert!(said.starts_with(&format!("{}: ", program.pid())), "{said}");
+    // Others are not even asked: those that cannot be would be named.
+    let listed = success(&program.usertrace(&["list", "--events", "--pid", &name]));
+    assert!(listed.starts_with("1 program with events\n"), "{listed}");
+    let this = format!("{name} ({})", program.pid());
+    assert!(
+        listed.contains(&this) && !listed.contains(" ! "),
+        "{listed}"
+    );
+    let other = start();
+    let said = error(&program.usertrace(&["stop", &name]));
+    let expected = format!("cannot tell which process \"{name}\" is: ");
+    assert!(
+        said.contains(&expected) && said.contains(&other.pid()),
+        "{said}"
+    );
+    other.end();
+    program.end();
 }
 
 /// What cannot be asked is named.

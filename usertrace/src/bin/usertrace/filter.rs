@@ -29,7 +29,8 @@ On a kernel without trace buffers, programs are asked by their control channels:
 
 Exit status: 0, 1 if there is no such trace or channel, or the kernel refuses, 2 for a wrong command line.")]
 pub(crate) struct Args {
-    /// Name of the trace; without the patched kernel, process id of a program, or the directory that programs are traced to
+    /// Name of the trace; without the patched kernel, a program's process id, or its name if there
+    /// is only one, or the directory that programs are traced to
     trace: String,
 
     /// Patterns of events, in place of those before

@@ -7,18 +7,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
-use usertrace::Loglevel;
 use usertrace::consumer::{
     CONTROL_FS, ConsumerFile as _, ControlFsError, KernelFile, ProcessTracepoints, ToldBy,
     TraceTracepoints, consumer_files, event_channels, programs, tracepoints,
 };
+use usertrace::{Loglevel, procfs};
 use usertrace_sys::uapi::{
     LTT_FILE_DEAD, LTT_MODE_BLOCK, LTT_MODE_DISCARD, LTT_MODE_OVERWRITE, LTT_SCOPE_CPU,
     LTT_SCOPE_GLOBAL, LTT_SCOPE_MM_CID, LTT_SCOPE_THREAD, LttRingPositions,
 };
 
 use crate::root::Root;
-use crate::{kernel_commands, output};
+use crate::{kernel_commands, output, pids};
 
 /// List traces, their processes and how full their rings are, or the events of programs
 #[derive(Debug, clap::Args)]
@@ -28,6 +28,7 @@ Examples:
   usertrace list mine
   usertrace list --events               # all events of all programs that run, whether they are traced or not
   usertrace list --events mine          # those of the processes of a trace, and which of them it wants
+  usertrace list --events --pid shop    # those of the programs of this name
   usertrace list --events --json | jq '.programs[].tracepoints[].name'
 
 Channels are listed with whose their rings are, and with what becomes of events when a ring is full: discard,
@@ -55,6 +56,9 @@ pub(crate) struct Args {
     json: Option<PathBuf>,
 
     #[command(flatten)]
+    of: pids::OfProcesses,
+
+    #[command(flatten)]
     root: Root,
 }
 
@@ -63,6 +67,7 @@ pub(crate) struct Args {
 #[command(after_help = "\
 Examples:
   usertrace status mine
+  usertrace status --pid shop mine      # of the processes of this name
   usertrace status --json mine | jq '.processes[].lost'
 
 As list, of one trace, and in addition which events it wants, those that go to other channels than main, and each
@@ -76,6 +81,9 @@ pub(crate) struct Status {
     /// Write it as JSON, to standard output or to FILE
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     json: Option<PathBuf>,
+
+    #[command(flatten)]
+    of: pids::OfProcesses,
 
     #[command(flatten)]
     root: Root,
@@ -93,7 +101,7 @@ impl Status {
         let trace = kernel_commands::STATUS
             .open(&self.root)?
             .trace(&self.trace)?;
-        let trace = self::trace(trace.path());
+        let trace = self::trace(trace.path(), &self.of);
         if let Some(to) = &self.json {
             output::json(to, &trace)?;
         } else {
@@ -167,7 +175,7 @@ impl Args {
                 paths.collect::<Result<_, ControlFsError>>()?
             }
         };
-        let traces: Vec<_> = paths.iter().map(|path| trace(path)).collect();
+        let traces: Vec<_> = paths.iter().map(|path| trace(path, &self.of)).collect();
         if let Some(to) = &self.json {
             output::json(to, &traces)?;
         } else if traces.is_empty() {
@@ -195,7 +203,13 @@ impl Args {
                 };
                 for name in names {
                     match tracepoints(&control_fs, &name) {
-                        Ok(trace) => listed.traces.push(trace),
+                        Ok(mut trace) => {
+                            let is_selected = |process: &ProcessTracepoints| {
+                                self.of.has(process.pid, &process.comm)
+                            };
+                            trace.processes.retain(is_selected);
+                            listed.traces.push(trace);
+                        }
                         // It was removed meanwhile.
                         Err(ControlFsError::NoTrace(_)) if self.traces.is_empty() => {}
                         Err(error) => return Err(error.into()),
@@ -212,7 +226,8 @@ impl Args {
             let alive = processes.filter(|process| !process.dead);
             let mut known: BTreeSet<_> = alive.map(|process| process.pid).collect();
             known.insert(std::process::id());
-            (listed.programs, listed.problems) = programs(&known);
+            let is_wanted = |pid| !known.contains(&pid) && self.of.has(pid, &procfs::name(pid));
+            (listed.programs, listed.problems) = programs(is_wanted);
         }
         if let Some(to) = &self.json {
             output::json(to, &listed)?;
@@ -357,7 +372,7 @@ fn table(processes: &[Process]) -> String {
             process.lost.to_string(),
             process.sunk.to_string(),
             if process.dead { "ended" } else { "runs" }.to_owned(),
-            process.comm.clone(),
+            process.comm.escape_debug().to_string(),
         ]
     }));
     output::table(&rows)
@@ -386,7 +401,7 @@ fn unless_gone<T>(path: &Path, read: io::Result<T>) -> Option<T> {
 }
 
 /// What there is to see of a trace. It may be removed, and its processes may end, at any time: what is gone is left out.
-fn trace(path: &Path) -> Trace {
+fn trace(path: &Path, of: &pids::OfProcesses) -> Trace {
     let name = path.file_name().unwrap_or_default();
     let start = read(&path.join("start"));
     let (mut channels, mut processes) = (Vec::new(), Vec::new());
@@ -414,7 +429,8 @@ fn trace(path: &Path) -> Trace {
             events: said("filter").map(lines),
             name: channel,
         });
-        processes.extend(listed);
+        let is_selected = |process: &Process| of.has(process.pid, &process.comm);
+        processes.extend(listed.into_iter().filter(is_selected));
     }
     Trace {
         name: name.to_string_lossy().into_owned(),
@@ -484,7 +500,7 @@ fn process(channel: &str, path: &Path) -> Option<(&'static str, Process)> {
     let process = Process {
         channel: channel.to_owned(),
         pid: info.pid,
-        comm: String::from_utf8_lossy(comm).escape_debug().to_string(),
+        comm: String::from_utf8_lossy(comm).into_owned(),
         process: info.process,
         dead: flags & LTT_FILE_DEAD != 0,
         rings: rings.len(),

@@ -1,10 +1,10 @@
 //! Processes, as a command line names them: by ids, or by names.
 
 use std::convert::Infallible;
-use std::fs;
 use std::str::FromStr;
 
 use anyhow::bail;
+use usertrace::procfs;
 use usertrace::reader::comm;
 
 /// A process id, or the name of a process.
@@ -27,34 +27,13 @@ impl FromStr for Named {
 impl Named {
     /// The id of the only process of that name.
     pub(crate) fn pid(&self) -> anyhow::Result<u32> {
-        let name = match self {
-            Self::Pid(pid) => return Ok(*pid),
-            Self::Name(name) => name,
-        };
-        match &self.pids()[..] {
-            [] => bail!("cannot find a process {name:?}: none that runs has that name"),
-            [pid] => Ok(*pid),
-            pids => {
-                let pids: Vec<_> = pids.iter().map(u32::to_string).collect();
-                bail!(
-                    "cannot tell which process {name:?} is: {} have that name (name one by its id)",
-                    pids.join(", ")
-                )
-            }
+        match self {
+            Self::Pid(pid) => Ok(*pid),
+            Self::Name(name) => match only_of_name(name)? {
+                Some(pid) => Ok(pid),
+                None => bail!("cannot find a process {name:?}: none that runs has that name"),
+            },
         }
-    }
-
-    /// The ids of all of that name that run now.
-    fn pids(&self) -> Vec<u32> {
-        let name = match self {
-            Self::Pid(pid) => return vec![*pid],
-            Self::Name(name) => name,
-        };
-        let entries = fs::read_dir("/proc").into_iter().flatten();
-        let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-        let mut pids: Vec<u32> = pids.filter(|&pid| has_name(pid, name)).collect();
-        pids.sort_unstable();
-        pids
     }
 
     /// Is it a process of this id and name, as they were recorded?
@@ -66,10 +45,43 @@ impl Named {
     }
 }
 
-/// The process has the name, other than this one.
-fn has_name(pid: u32, name: &str) -> bool {
-    let found = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-    pid != std::process::id() && found.strip_suffix(b"\n") == Some(comm(name).as_bytes())
+/// Which processes a command is about, as an option says it.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct OfProcesses {
+    /// Only of these processes: ids, or names, which may be those of several; several with commas
+    /// between them
+    #[arg(long, value_name = "PID|NAME", value_delimiter = ',')]
+    pid: Vec<Named>,
+}
+
+impl OfProcesses {
+    /// Those that were named; none: all.
+    pub(crate) fn named(&self) -> &[Named] {
+        &self.pid
+    }
+
+    /// Is a process of this id and name among them?
+    pub(crate) fn has(&self, pid: u32, process: &str) -> bool {
+        self.pid.is_empty() || self.pid.iter().any(|named| named.is(pid, process))
+    }
+}
+
+/// The id of the process of that name that runs now, other than this one; nothing if there is none.
+pub(crate) fn only_of_name(name: &str) -> anyhow::Result<Option<u32>> {
+    let is_it = |&pid: &u32| pid != std::process::id() && procfs::name(pid) == comm(name);
+    let mut pids: Vec<u32> = procfs::pids().filter(is_it).collect();
+    pids.sort_unstable();
+    match &pids[..] {
+        [] => Ok(None),
+        [pid] => Ok(Some(*pid)),
+        pids => {
+            let pids: Vec<_> = pids.iter().map(u32::to_string).collect();
+            bail!(
+                "cannot tell which process {name:?} is: {} have that name (name one by its id)",
+                pids.join(", ")
+            )
+        }
+    }
 }
 
 /// The ids of processes, each of which must be one.

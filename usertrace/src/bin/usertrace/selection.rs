@@ -6,7 +6,7 @@ use std::time::Duration;
 use usertrace::reader::{Patterns, Reader, Selection, Time, Trace};
 
 use crate::output;
-use crate::pids::Named;
+use crate::pids::{self, Named};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Selected {
@@ -19,9 +19,8 @@ pub(crate) struct Selected {
     #[arg(short, long, value_name = "PATTERNS", value_delimiter = ',')]
     event: Vec<String>,
 
-    /// Only those of these processes: ids, or names, which may be those of several; several with commas between them
-    #[arg(long, value_name = "PID|NAME", value_delimiter = ',')]
-    pid: Vec<Named>,
+    #[command(flatten)]
+    processes: pids::OfProcesses,
 
     /// Only those from this time on
     #[arg(long, value_name = "TIME")]
@@ -44,7 +43,7 @@ impl Selected {
             events: patterns(&self.event)?,
             ..Selection::default()
         };
-        for process in &self.pid {
+        for process in self.processes.named() {
             match process {
                 Named::Pid(pid) => selection.pids.push((*pid).into()),
                 Named::Name(name) => selection.names.push(name.clone()),

@@ -33,7 +33,8 @@ of these.
 Exit status: 0, 1 if there is no such trace or the snapshot cannot be written, 2 for a wrong command line, 3 if some
 process could not be read, or not all of its events found room.")]
 pub(crate) struct Args {
-    /// Name of the trace; without the patched kernel, process id of a program, or the directory that programs are traced to
+    /// Name of the trace; without the patched kernel, a program's process id, or its name if there
+    /// is only one, or the directory that programs are traced to
     trace: String,
 
     /// Directory for the snapshot; must be new or empty [default: usertrace-TIME]

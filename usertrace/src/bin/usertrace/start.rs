@@ -24,7 +24,8 @@ destroyed. Size and number of sub-buffers, and contexts, are fixed once a trace 
 
 Exit status: 0, 1 if the kernel refuses, 2 for a wrong command line.")]
 pub(crate) struct Start {
-    /// Name of the trace; without the patched kernel, process id of a program, or the directory that programs are traced to
+    /// Name of the trace; without the patched kernel, a program's process id, or its name if there
+    /// is only one, or the directory that programs are traced to
     trace: String,
 
     #[command(flatten)]
@@ -46,7 +47,8 @@ On a kernel without trace buffers, programs are asked by their control channels:
 
 Exit status: 0, 1 if there is no such trace, 2 for a wrong command line.")]
 pub(crate) struct Stop {
-    /// Name of the trace; without the patched kernel, process id of a program, or the directory that programs are traced to
+    /// Name of the trace; without the patched kernel, a program's process id, or its name if there
+    /// is only one, or the directory that programs are traced to
     trace: String,
 
     #[command(flatten)]

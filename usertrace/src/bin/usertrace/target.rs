@@ -1,5 +1,5 @@
-//! What `snapshot`, `start`, `stop` and `filter` are about: a trace in the kernel, or programs that the fallback
-//! traces, by process or by the directory that they are traced to.
+//! What `snapshot`, `start`, `stop` and `filter` are about: a trace in the kernel, or programs that
+//! the fallback traces, by the process's id or name or by the directory that they are traced to.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use usertrace::consumer::{ControlFs, programs_below};
 use usertrace::control::Client;
 
 use crate::kernel_commands::KernelCommand;
+use crate::pids;
 use crate::root::Root;
 
 /// How long to wait for a program's answer.
@@ -24,7 +25,8 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// What a name stands for. Traces of the kernel come first: their names may be anything but paths.
+    /// What a name stands for. Traces of the kernel come first: their names may be anything but
+    /// paths. Names of processes come last.
     pub(crate) fn of(command: &KernelCommand, name: &str, root: &Root) -> anyhow::Result<Self> {
         let control_fs = command.open(root);
         let is_trace = control_fs
@@ -37,6 +39,8 @@ impl Target {
             Ok(Self::Process(process))
         } else if path.is_dir() {
             Ok(Self::Directory(path))
+        } else if let Some(process) = pids::only_of_name(name)? {
+            Ok(Self::Process(process))
         } else {
             Ok(Self::Trace(control_fs?))
         }

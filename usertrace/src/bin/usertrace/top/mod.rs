@@ -17,7 +17,7 @@ use usertrace::top::{Counter, Rates, Recordings, Row, STEP, Traces};
 use self::screen::Screen;
 use self::table::{sums, table, whole};
 use self::view::{Sort, View};
-use crate::pids::Named;
+use crate::pids;
 use crate::root::Root;
 use crate::status::WRONG_COMMAND_LINE;
 use crate::{kernel_commands, output, selection};
@@ -84,9 +84,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "PATTERNS", value_delimiter = ',')]
     event: Vec<String>,
 
-    /// Only those of these processes: ids, or names, which may be those of several; several with commas between them
-    #[arg(long, value_name = "PID|NAME", value_delimiter = ',')]
-    pid: Vec<Named>,
+    #[command(flatten)]
+    of: pids::OfProcesses,
 
     /// A line for each process, with all of its events
     #[arg(short = 'g', long)]
@@ -214,10 +213,7 @@ impl Top {
         let counters = self.counters.iter_mut();
         let counted: Vec<_> = counters.flat_map(|counter| counter.counted()).collect();
         let mut rows = self.rates.update(Instant::now(), &counted);
-        if !self.args.pid.is_empty() {
-            let is_it = |row: &Row, named: &Named| named.is(row.pid, &row.process);
-            rows.retain(|row| self.args.pid.iter().any(|named| is_it(row, named)));
-        }
+        rows.retain(|row| self.args.of.has(row.pid, &row.process));
         if let Some(patterns) = &self.events {
             rows.retain(|row| {
                 row.event
