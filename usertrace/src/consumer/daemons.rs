@@ -15,9 +15,9 @@ use nix::unistd::Pid;
 
 use super::record::create_output;
 use crate::clock::monotonic;
-use crate::ctf::{mend, unfinished};
+use crate::ctf::{METADATA, mend, unfinished};
 use crate::procfs;
-use crate::runtime::{DAEMON, WRITE_NOW};
+use crate::runtime::{DAEMON, LOG, WRITE_NOW};
 
 /// By this signal.
 const ASKING: Signal = Signal::SIGUSR2;
@@ -60,7 +60,8 @@ pub enum DaemonError {
     },
     /// A daemon did not do it.
     #[error(
-        "daemon {daemon} has not written what is in the rings of \"{}\"; its directory's usertrace.log may say why",
+        "daemon {daemon} has not written what is in the rings of \"{}\"; \
+         its directory's {LOG} may say why",
         directory.display()
     )]
     NoAnswer {
@@ -270,7 +271,7 @@ fn copy(written: Vec<Written>, output: &Path) -> Result<Vec<Written>, DaemonErro
         fs::create_dir_all(&to)?;
         // Metadata last: they describe all that is in the streams.
         let mut files: Vec<_> = fs::read_dir(&written.directory)?.collect::<io::Result<_>>()?;
-        files.sort_by_key(|file| file.file_name() == "metadata");
+        files.sort_by_key(|file| file.file_name() == METADATA);
         for file in files {
             let is_hidden = file.file_name().as_encoded_bytes().starts_with(b".");
             // Nobody knows what else there is, such as a FIFO that one waits for.

@@ -21,10 +21,13 @@ use super::rotation::Rotation;
 use super::signals::{Came, Signals};
 use super::{KernelEvents, Options, RecordError, Recording, SessionSummary, Tell, finished};
 use crate::ctf::{ProcessSummary, Version};
-use crate::runtime::{Failures, RUNNING, clock_of_recording, parse_summary};
+use crate::runtime::{Failures, LOG, RUNNING, clock_of_recording, parse_summary, read_log};
 
 /// Between two looks whether the daemons are done.
 const WAIT: Duration = Duration::from_millis(5);
+
+/// Bytes of the log that are told.
+const MOST_LOG: u64 = 64 << 10;
 
 /// As [`record`](super::record), by the fallback. `tell` is called when there is news.
 ///
@@ -295,6 +298,30 @@ impl Waiting<'_> {
     }
 }
 
+/// The lines of the log. One that cannot be read, or is longer than anybody reads, is a problem
+/// itself.
+fn log(directory: &Path) -> Vec<String> {
+    let name = directory.join(LOG);
+    let log = match read_log(directory, MOST_LOG) {
+        Ok(log) => log,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
+        Err(error) => {
+            return vec![format!(
+                "cannot read {:?}: {error}",
+                name.display().to_string()
+            )];
+        }
+    };
+    let mut lines: Vec<_> = log.lines().map(str::to_owned).collect();
+    if log.len() as u64 >= MOST_LOG {
+        lines.push(format!(
+            "the rest of this is in {:?}",
+            name.display().to_string()
+        ));
+    }
+    lines
+}
+
 /// What the daemons have told of each process, and what went wrong.
 fn summary(directory: &Path, running: &Path) -> io::Result<(SessionSummary, usize)> {
     let told = fs::read_to_string(running)?;
@@ -320,8 +347,7 @@ fn summary(directory: &Path, running: &Path) -> io::Result<(SessionSummary, usiz
         processes.insert(key, summary);
     }
     fs::remove_file(running)?;
-    let log = fs::read_to_string(directory.join("usertrace.log")).unwrap_or_default();
-    let mut problems: Vec<_> = log.lines().map(str::to_owned).collect();
+    let mut problems = log(directory);
     if failures.processes > 0 {
         problems.push(format!(
             "cannot write to \"{}\": {}; the traces of {} {} are incomplete or missing: {} bytes \

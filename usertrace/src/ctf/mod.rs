@@ -18,6 +18,9 @@
 //! many events it was. A reader can only tell of what was discarded between two packets, so the event behind it is in a packet
 //! of its own, and empty packets stand at the beginning and at the end, if something was lost there.
 
+/// The file of a trace that describes it, by CTF.
+pub(crate) const METADATA: &str = "metadata";
+
 mod clock;
 mod description;
 mod file;

@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use super::description::{Class, environment};
 #[cfg(feature = "tools")]
 use super::version::RECORD_SEPARATOR;
-use super::{Clock, StreamChannel, StreamOf, StreamState, StreamWriter, Version};
+use super::{Clock, METADATA, StreamChannel, StreamOf, StreamState, StreamWriter, Version};
 use crate::metadata::{Contexts, Description, Event};
 use crate::writer::Scope;
 
@@ -320,7 +320,7 @@ impl TraceWriter {
         for class in &self.classes {
             text += &self.of_class(class);
         }
-        let path = self.directory.join("metadata");
+        let path = self.directory.join(METADATA);
         let new = self.directory.join(".metadata.new");
         if let Err(error) = fs::write(&new, &text).and_then(|()| fs::rename(&new, &path)) {
             // If this fails too, there is no better error to tell.
@@ -375,7 +375,7 @@ pub(crate) fn mend(directory: &Path) -> io::Result<()> {
     for file in files {
         let file = file?;
         match file.file_name().as_encoded_bytes() {
-            b"metadata" => mend_metadata(&file.path())?,
+            name if name == METADATA.as_bytes() => mend_metadata(&file.path())?,
             b".metadata.new" => fs::remove_file(file.path())?,
             _ => super::stream::mend(&file.path())?,
         }
@@ -452,7 +452,7 @@ mod tests {
             let mut trace = TraceWriter::create(&path, info, clock).unwrap();
             trace.set_version(version);
             trace.declare_class(Scope::Cpu).unwrap();
-            let metadata = path.join("metadata");
+            let metadata = path.join(METADATA);
             let mut wholes = vec![fs::read(&metadata).unwrap()];
             for line in ["1 t:e 6 u64 n;str s", "2 t:f 6", "3 t:g 6 u8{a=1} e"] {
                 trace

@@ -17,7 +17,7 @@ use super::same::SameClasses;
 use super::stream::{Fault, MAGIC, NextPacket, Stream};
 use super::{Problem, Selection};
 use crate::consumer::finished;
-use crate::ctf::RECORD_SEPARATOR;
+use crate::ctf::{METADATA, RECORD_SEPARATOR};
 use crate::files;
 
 /// Memory for what is read of all streams, as long as each has enough.
@@ -93,7 +93,7 @@ impl Trace {
 
     /// Reads its metadata again if they are others. True: they were.
     fn refresh(&mut self, selection: &Selection, same: &mut SameClasses) -> Result<bool, Problem> {
-        let path = self.directory.join("metadata");
+        let path = self.directory.join(METADATA);
         if fs::metadata(path).is_ok_and(|file| stamp(&file) == self.stamp) {
             return Ok(false);
         }
@@ -115,7 +115,7 @@ fn stamp(file: &fs::Metadata) -> Stamp {
 }
 
 fn read_metadata(directory: &Path, selection: &Selection) -> Result<(Stamp, Metadata), Problem> {
-    let path = directory.join("metadata");
+    let path = directory.join(METADATA);
     let read = || {
         let mut file = super::open(&path)?;
         // Before they are read: what is added meanwhile makes them others.
@@ -410,7 +410,7 @@ impl Reader {
                     continue;
                 }
             };
-            match is_file(&directory.join("metadata")) {
+            match is_file(&directory.join(METADATA)) {
                 Ok(true) => {
                     found = true;
                     if !self.known.contains(&canonical) {
@@ -421,7 +421,7 @@ impl Reader {
                 Ok(false) => {}
                 // Nor can anything else in there.
                 Err(error) => {
-                    self.cannot_look(&directory.join("metadata"), error);
+                    self.cannot_look(&directory.join(METADATA), error);
                     continue;
                 }
             }
@@ -569,7 +569,7 @@ impl Reader {
             let trace = &mut self.traces[index];
             let refreshed = trace.refresh(&self.selection, &mut self.same);
             let cut = trace.metadata.cut.filter(|_| !self.follows);
-            let path = trace.directory.join("metadata");
+            let path = trace.directory.join(METADATA);
             match (refreshed, cut) {
                 (Err(problem), _) => self.say_unless_followed(problem),
                 (Ok(is_other), cut) => {
@@ -798,7 +798,7 @@ impl Trace {
                 }
             };
             let (name, path) = (entry.file_name(), entry.path());
-            if name == "metadata" || is_hidden(&path) || self.files.contains(&name) {
+            if name == METADATA || is_hidden(&path) || self.files.contains(&name) {
                 continue;
             }
             let file = match fs::metadata(&path).or_else(|_| fs::metadata(finished(&path))) {

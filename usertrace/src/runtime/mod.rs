@@ -63,7 +63,9 @@ use self::fast::LEN as FAST_LEN;
 const FAST_LEN: usize = 0;
 
 #[cfg(feature = "tools")]
-pub(crate) use self::fast::{DAEMON, Place, WRITE_NOW, clock_of_recording, clock_sync};
+pub(crate) use self::fast::{
+    DAEMON, LOG, Place, WRITE_NOW, clock_of_recording, clock_sync, read_log,
+};
 #[cfg(feature = "fast")]
 #[doc(hidden)]
 pub use self::fast::{Failures, RUNNING, parse_summary};

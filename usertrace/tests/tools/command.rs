@@ -849,6 +849,41 @@ fn what_cannot_be_preloaded_into_is_said() {
     }
 }
 
+/// The log of a recording may be anything that the program made of it: nobody waits for a FIFO, and
+/// nothing reads without end.
+///
+/// Requirements: F4
+#[test]
+fn log_that_is_none_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let said = |script: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_usertrace"))
+            .args(["record", "-o", "trace", "--", "sh", "-c", script])
+            .current_dir(directory.path())
+            .output()
+            .unwrap();
+        fs::remove_dir_all(directory.path().join("trace")).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        text(&output.stderr).to_owned()
+    };
+    let fifo = said("mkfifo trace/usertrace.log");
+    let expected = "/trace/usertrace.log\": it is no regular file\n";
+    assert!(
+        fifo.contains("usertrace: cannot read \"") && fifo.contains(expected),
+        "{fifo}"
+    );
+    let long = said("yes | head -c 1000000 >trace/usertrace.log");
+    assert!(
+        long.contains("usertrace: y\nusertrace: the rest of this is in \""),
+        "{long:.200}"
+    );
+    assert!(long.len() < 500_000);
+    assert_eq!(
+        said("echo one >trace/usertrace.log").lines().next(),
+        Some("usertrace: one")
+    );
+}
+
 /// Of what a shell executes, each program into which libraries cannot be preloaded is named once,
 /// with the reason, however many processes run it. Nothing is said of the others, nor of the shell.
 ///

@@ -9,7 +9,7 @@ use super::clock::date;
 use crate::files;
 
 /// Its name.
-const NAME: &str = "usertrace.log";
+pub(crate) const NAME: &str = "usertrace.log";
 
 /// Appends a line: the time, who says it, and what.
 ///
@@ -26,7 +26,7 @@ pub(in crate::runtime) fn append(directory: &Path, [who, what]: &[&str; 2]) -> i
 ///
 /// # Errors
 /// If it cannot be read.
-pub(in crate::runtime) fn read(directory: &Path, at_most: u64) -> io::Result<String> {
+pub(crate) fn read(directory: &Path, at_most: u64) -> io::Result<String> {
     let log = files::open(OpenOptions::new().read(true), &directory.join(NAME))?;
     let mut text = Vec::new();
     log.take(at_most).read_to_end(&mut text)?;

@@ -30,6 +30,8 @@ mod worker;
 #[cfg(feature = "tools")]
 pub(crate) use self::clock::{of_recording as clock_of_recording, sync as clock_sync};
 #[cfg(feature = "tools")]
+pub(crate) use self::log::{NAME as LOG, read as read_log};
+#[cfg(feature = "tools")]
 pub(crate) use self::place::Place;
 pub use self::spawn::RUNNING;
 #[cfg(feature = "tools")]
