@@ -1,6 +1,6 @@
 /*
- * The binary interface of libusertrace.so.1, which macros use. What programs
- * call themselves is in <usertrace.h>.
+ * The binary interface of libusertrace.so.1, which macros use. Programs call
+ * the functions of <usertrace.h>.
  */
 #ifndef USERTRACE_ABI_H
 #define USERTRACE_ABI_H
@@ -43,10 +43,11 @@ void usertrace_unregister(struct usertrace_callsite **start, struct usertrace_ca
 #define USERTRACE__PLACE 0x20000000
 
 /*
- * What events call is found by the dynamic linker before the program runs: a call goes by the
- * global offset table, and not by the procedure linkage table, which costs a jump. So the first one
- * may be in a signal handler, where a lazy linker would save all registers of the processor, for
- * which an alternate stack of SIGSTKSZ may have no room.
+ * The dynamic linker binds the functions that events call before the program runs: events call them
+ * through the global offset table, not through the procedure linkage table. Lazy binding would save
+ * all registers of the processor on the stack. If the first event is in a signal handler, its
+ * alternate stack of SIGSTKSZ bytes may have no room for them. A call through the global offset
+ * table also saves a jump.
  */
 #if defined(__has_attribute)
 #if __has_attribute(noplt)

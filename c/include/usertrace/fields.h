@@ -77,7 +77,7 @@
 #define USERTRACE__VALUE(name) usertrace__value_##name
 #define USERTRACE__LENGTH(name) usertrace__length_##name
 
-/* Scalars. What is no unsigned number has a function that makes one of it ("payload.h"). */
+/* Scalars. Functions of "payload.h" convert values of other types to unsigned numbers. */
 #define USERTRACE__PUSH_SCALAR(bits, name, size) \
 	usertrace__push(&usertrace__payload, bits(USERTRACE__VALUE(name)), size);
 #define USERTRACE__PART_SCALAR(bits, name, size) \

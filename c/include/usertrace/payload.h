@@ -104,8 +104,8 @@ USERTRACE__INLINE void usertrace__memcpy(char *to, const void *from, size_t len)
 static inline __attribute__((unused)) void usertrace__copy(char *to, const char *from, size_t len)
 {
 	/*
-	 * Which of these is taken depends on len only. GCC, which may know how long the text is, warns
-	 * of those that it would be too short for (-Warray-bounds), so its origin is hidden.
+	 * Only len decides which branch runs. If GCC knows how long the text is, it warns of branches
+	 * that never run for it (-Warray-bounds). So the asm hides where the pointer comes from.
 	 */
 	if (!__builtin_constant_p(len))
 		__asm__("" : "+r"(from));

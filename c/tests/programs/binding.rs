@@ -1,4 +1,5 @@
-//! What events call is bound before the program runs: no lazy binding in a signal handler, with its large frame.
+//! The dynamic linker binds the functions that events call before the program runs. An event in a
+//! signal handler never needs the large stack frame of lazy binding.
 
 use std::process::Command;
 
@@ -31,7 +32,8 @@ fn binding() {
             let relocations = Command::new("readelf").arg("-rW").arg(&object).output();
             for line in succeed(&relocations.unwrap()).lines() {
                 let words: Vec<_> = line.split_whitespace().collect();
-                // What is by the table is either asked for so, or by a call of something that is elsewhere.
+                // The linker makes an entry in the procedure linkage table for a call of a function
+                // that another file defines, or where the relocation asks for one.
                 let [_, _, kind, value, name, ..] = words[..] else {
                     continue;
                 };

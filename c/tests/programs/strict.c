@@ -1,7 +1,10 @@
-/* Each kind of field, and names that could be others', for compilers that warn of everything. */
+/*
+ * Fields of each kind, some of them with names that clash easily, for compilers with all warnings
+ * on.
+ */
 #include <usertrace.h>
 
-/* What a program may have, and fields be called like. */
+/* Variables of the program: fields below have the same names. */
 extern int status, x;
 
 USERTRACE_EVENT(strict, numbers, INFO, (u8, a), (x8, b), (s8, c), (u16, d), (x16, e), (s16, f),

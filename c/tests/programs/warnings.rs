@@ -1,4 +1,5 @@
-//! What the headers put into a program's files compiles under warnings that its authors may have switched on, as errors.
+//! The code that the headers put into a program's files compiles without a warning, under all
+//! warnings that the program's authors may have switched on.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +16,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
 const STANDARDS_OF_C: [&str; 2] = ["-std=c11", "-std=gnu17"];
 const STANDARDS_OF_CPP: [&str; 4] = ["-std=c++11", "-std=c++14", "-std=c++17", "-std=c++20"];
 
-/// Warnings that both compilers have. Unused parameters are those of the program's own functions.
+/// Warnings that both compilers have. Only the program's own functions have unused parameters.
 const WARNINGS: &[&str] = &[
     "-Werror",
     "-Wall",
@@ -132,7 +133,7 @@ fn examples() {
         .flat_map(|path| of_document(path))
         .collect();
     assert!(blocks.len() >= 2, "{blocks:?}");
-    // What the examples take from the rest of their program.
+    // The rest of the examples' program declares these.
     let rest = "#include <stdint.h>\nuint64_t size_of(const char *path);\n";
     programs.extend(blocks.iter().map(|block| format!("{rest}{block}")));
     let directory = tempfile::tempdir().unwrap();
