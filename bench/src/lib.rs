@@ -4,6 +4,8 @@
 //! - `guest-bench` counts instructions in the guest: of an event, beside `user_events` and uprobes, and of the kernel's own
 //!   work.
 //! - `start-up` measures what an instrumented program costs that does nothing.
+//! - `wrapped` measures what calls cost that the libraries to preload wrap (`scripts/bench
+//!   wrapped`).
 //! - `extraction` measures what it takes to extract traces of dumps (`scripts/bench crash`).
 //! - `bench-report` makes `docs/bench` of what the others found. `scripts/bench` runs them all.
 
