@@ -3,6 +3,7 @@
 //! A name has the time at which the chunk was begun, and its number, which is never used again in
 //! that directory; so names sort by time.
 
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 /// What the name of the chunk that is written ends with.
@@ -32,6 +33,13 @@ impl Chunk {
     /// And until then.
     pub(crate) fn current(&self) -> String {
         self.name() + CURRENT
+    }
+
+    /// The file, for this output, that those lock who write to the chunk. Not the chunk's directory:
+    /// everybody who may read that could keep others from writing there.
+    pub(crate) fn lock(&self, output: &Path) -> PathBuf {
+        let name = format!("lock-{}", self.number);
+        output.join(DIRECTORY).join(name)
     }
 
     /// What a file says that names one; nothing if it names none.

@@ -32,6 +32,7 @@ pub(crate) fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
 ///
 /// # Errors
 /// Those of opening it, and if it is something else.
+#[cfg(feature = "tools")]
 pub(crate) fn open_directory(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
@@ -46,14 +47,14 @@ pub(crate) fn lock(file: &File) -> io::Result<()> {
     ask(file, libc::F_OFD_SETLK).map(drop)
 }
 
-/// Locks a directory, with others (`LOCK_SH`) or alone (`LOCK_EX`), as long as it is open here or in
-/// a child of `fork`.
+/// Locks a file that this process may only read, with others (`LOCK_SH`) or alone (`LOCK_EX`), as long
+/// as it is open here or in a child of `fork`.
 ///
 /// # Errors
 /// [`io::ErrorKind::WouldBlock`] if somebody else has locked it; others if that cannot be done there.
-pub(crate) fn lock_directory(directory: &File, how: libc::c_int) -> io::Result<()> {
+pub(crate) fn flock(file: &File, how: libc::c_int) -> io::Result<()> {
     // SAFETY: a descriptor that is open.
-    match unsafe { libc::flock(directory.as_raw_fd(), how | libc::LOCK_NB) } {
+    match unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

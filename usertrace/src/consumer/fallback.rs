@@ -136,7 +136,7 @@ fn prepare(options: &Options) -> Result<(Output, Signals), RecordError> {
     let begun = output
         .running
         .write_all(Failures::default().line().as_bytes())
-        .and_then(|()| Rotation::new(&output.directory, options.limits));
+        .and_then(|()| Rotation::new(&options.output, options.limits));
     match begun {
         Ok(rotation) => output.rotation = rotation,
         Err(error) => {

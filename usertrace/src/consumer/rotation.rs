@@ -11,8 +11,9 @@
 //! The recording never waits for 4. A worker that does not come that far keeps its chunk, and those
 //! of all others go on.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -47,7 +48,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Ends chunks, and keeps to what there may be.
 #[derive(Debug)]
 pub(super) struct Rotation {
-    /// Without links: daemons are known by their files.
+    /// As it is called where somebody reads of it.
     output: PathBuf,
     limits: Limits,
     /// The chunk in which traces are begun; none: there are no chunks.
@@ -227,9 +228,12 @@ impl Rotation {
     fn begin(&mut self, chunk: Chunk) -> io::Result<()> {
         let path = self.output.join(chunk.current());
         fs::create_dir(&path)?;
-        let named = like(&self.output, &path).and_then(|()| self.name(Place::Chunk(chunk)));
+        let named = like(&self.output, &path)
+            .and_then(|()| self.make_lock(&chunk))
+            .and_then(|()| self.name(Place::Chunk(chunk)));
         if let Err(error) = named {
             // It is the error to tell.
+            let _ = fs::remove_file(chunk.lock(&self.output));
             let _ = fs::remove_dir(&path);
             return Err(error);
         }
@@ -244,15 +248,27 @@ impl Rotation {
 
     /// Says where traces are to be begun.
     fn name(&self, place: Place) -> io::Result<()> {
-        let Some(text) = place.to_text() else {
-            return Ok(());
-        };
+        self.make_notes()?;
+        let text = place.to_text();
+        text.map_or(Ok(()), |text| {
+            write_whole(&Place::file(&self.output), &text)
+        })
+    }
+
+    /// Makes what daemons of this user lock who write to a chunk.
+    fn make_lock(&self, chunk: &Chunk) -> io::Result<()> {
+        self.make_notes()?;
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create_new(true).mode(0o600);
+        options.open(chunk.lock(&self.output)).map(drop)
+    }
+
+    /// Makes the directory of the notes, if this is the first one, or somebody removed it.
+    fn make_notes(&self) -> io::Result<()> {
         match fs::create_dir(self.output.join(DIRECTORY)) {
-            // Unless this is the first one, or somebody removed it.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            made => made?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            made => made,
         }
-        write_whole(&Place::file(&self.output), &text)
     }
 
     /// Finishes the chunks that all daemons have left, and asks those that have not.
@@ -338,9 +354,11 @@ fn finish(output: &Path, chunk: &Chunk) -> io::Result<Option<Option<PathBuf>>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(None)),
         directory => directory?,
     };
-    // Where directories cannot be locked, daemons have none either.
-    match files::lock_directory(&directory, libc::LOCK_EX) {
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+    // Without it, or where it cannot be locked, only marks say who writes there.
+    let lock = chunk.lock(output);
+    let file = files::open(OpenOptions::new().read(true), &lock);
+    match file.as_ref().map(|file| files::flock(file, libc::LOCK_EX)) {
+        Ok(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
         _ => {}
     }
     for trace in fs::read_dir(&path)? {
@@ -356,7 +374,10 @@ fn finish(output: &Path, chunk: &Chunk) -> io::Result<Option<Option<PathBuf>>> {
             return Ok(None);
         }
     }
-    chunks::finish_chunk(output, chunk).map(Some)
+    let finished = chunks::finish_chunk(output, chunk)?;
+    // A chunk that is gone is not locked any more. What is left goes with the notes.
+    let _ = fs::remove_file(lock);
+    Ok(Some(finished))
 }
 
 /// A trace is to be completed yet: nobody has said why that cannot be.
@@ -378,6 +399,36 @@ fn like(output: &Path, chunk: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::ctf::unfinished::Unfinished;
+
+    /// Others who may read the chunks cannot keep daemons from writing there.
+    #[test]
+    fn only_this_user_can_lock_a_chunk() {
+        use std::os::unix::fs::PermissionsExt;
+        let output = tempfile::tempdir().unwrap();
+        let limits = Limits {
+            rotate_size: Some(1),
+            ..Limits::default()
+        };
+        let mut rotation = Rotation::new(output.path(), limits).unwrap().unwrap();
+        let chunk = rotation.chunk.unwrap();
+        let lock = fs::metadata(chunk.lock(output.path())).unwrap();
+        assert_eq!(lock.permissions().mode() & 0o777, 0o600);
+        let trace = output.path().join(chunk.current()).join("prog-1-1");
+        fs::create_dir(&trace).unwrap();
+        fs::write(trace.join("metadata"), "12").unwrap();
+        rotation.step();
+        rotation.step();
+        let path = output.path().join(chunk.name());
+        let news = rotation.take_news();
+        assert!(
+            matches!(&news[..], [News::Finished(of)] if *of == path),
+            "{news:?}"
+        );
+        assert!(!chunk.lock(output.path()).exists());
+        rotation.end(true).unwrap();
+        let names: Vec<_> = fs::read_dir(output.path()).unwrap().collect();
+        assert_eq!(names.len(), 1, "{names:?}");
+    }
 
     #[test]
     fn a_chunk_that_is_not_left_is_told_once() {
@@ -426,8 +477,9 @@ mod tests {
         let trace = path.join("prog-1-1");
         fs::create_dir_all(&trace).unwrap();
         fs::write(trace.join("metadata"), "").unwrap();
-        let lock = files::open_directory(&path).unwrap();
-        files::lock_directory(&lock, libc::LOCK_SH).unwrap();
+        fs::create_dir(output.path().join(DIRECTORY)).unwrap();
+        let lock = fs::File::create(chunk.lock(output.path())).unwrap();
+        files::flock(&lock, libc::LOCK_SH).unwrap();
         assert_eq!(finish(), None, "somebody holds it");
         drop(lock);
         // Another worker goes on where one was killed.

@@ -9,14 +9,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use usertrace::Outcome;
 use usertrace::consumer::{Limits, Options, Tell, TraceSetup, record_fallback};
 use usertrace::ctf::Version;
+use usertrace::fake::process::{child, wait};
 use usertrace::reader::{Reader, Selection};
 
 use super::babeltrace;
 use super::counts::counts;
 use super::disk::Disk;
-use super::programs::{steps, write};
+use super::programs::{steps, write, write_one};
 use super::run::{Run, VARIABLE, assert_success};
 use super::trace::{self, Trace};
 use super::victims::Random;
@@ -510,14 +512,29 @@ pub(crate) fn short_children_are_in_some_chunk() {
     assert_eq!(read_all(&run).events.len(), 4005);
 }
 
-/// Likewise, while daemons are killed.
+/// Children that live for a moment. Prints which of them were traced: where daemons are killed all the
+/// time, slots are not freed as fast as they are taken.
+pub(crate) fn some_children() {
+    write(0, 0..1);
+    println!("0");
+    for n in 1..=300 {
+        let status = wait(child(|| {
+            assert_eq!(write_one(n, 0), Outcome::Recorded);
+        }));
+        if status == 0 {
+            println!("{n}");
+        }
+    }
+}
+
+/// Each child that was traced is there once, while daemons are killed.
 ///
 /// Requirements: A5, A10, E8
 pub(crate) fn short_children_of_killed_daemons_are_in_some_chunk() {
     let mut random = Random::new();
     for _ in 0..counts(1, 20) {
         let run = Run::new();
-        let mut child = start(often(&run, 10, "burst", "discard"));
+        let mut child = start(often(&run, 10, "some_children", "discard"));
         while child.try_wait().unwrap().is_none() {
             if !kill_one(child.id(), &mut random) {
                 std::thread::sleep(Duration::from_millis(1));
@@ -526,8 +543,10 @@ pub(crate) fn short_children_of_killed_daemons_are_in_some_chunk() {
         let output = child.wait_with_output().unwrap();
         assert_success(output.status, &output.stderr);
         let threads: Vec<_> = read_all(&run).threads().into_iter().collect();
-        let expected: Vec<_> = (0..=300).map(|n| (n, vec![0])).collect();
-        assert_eq!(threads, expected);
+        let traced = String::from_utf8(output.stdout).unwrap();
+        let traced = traced.lines().map(|n| (n.parse().unwrap(), vec![0]));
+        assert_eq!(threads, traced.collect::<Vec<_>>());
+        assert!(threads.len() > 100, "{}", threads.len());
     }
 }
 

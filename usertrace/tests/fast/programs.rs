@@ -96,6 +96,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("recorder", super::chunks::recorder),
     ("slow", super::chunks::slow),
     ("two", super::chunks::two),
+    ("some_children", super::chunks::some_children),
 ];
 
 /// Runs the program that the environment names, if it names one.

@@ -486,8 +486,8 @@ impl<'a> Recording<'a> {
             let Some(parent) = place.below(output) else {
                 return Ok(false);
             };
-            if let Place::Chunk(_) = place {
-                self.hold = Hold::new(&parent)?;
+            if let Place::Chunk(chunk) = place {
+                self.hold = Hold::new(output, &chunk)?;
                 if places.look() != place {
                     // Nobody waits for those that come now.
                     self.let_go();
@@ -513,14 +513,16 @@ impl<'a> Recording<'a> {
 
     /// The directory of the trace in a place, marked. Nothing if the place is gone.
     fn enter(&mut self, place: Place) -> io::Result<Option<PathBuf>> {
-        let parent = self.output.directory();
-        let Some(parent) = parent.and_then(|output| place.below(output)) else {
+        let Output::Directory(output, _) = self.output else {
+            return Ok(None);
+        };
+        let Some(parent) = place.below(output) else {
             return Ok(None);
         };
         let directory = parent.join(self.identity.directory());
-        if let Place::Chunk(_) = place {
+        if let Place::Chunk(chunk) = place {
             if self.hold.is_none() {
-                self.hold = Hold::new(&parent)?;
+                self.hold = Hold::new(output, &chunk)?;
             }
             if self.hold.is_none() {
                 return Ok(None);

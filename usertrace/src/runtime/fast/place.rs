@@ -5,14 +5,14 @@
 //! before they begin a trace, and now and then. A worker completes the traces that it has in a chunk that is named
 //! no more, and begins others in the new one as soon as there is an event.
 //!
-//! A worker locks the directory of a chunk while it has a trace there. `record` gives a chunk its
-//! final name when nobody has such a lock, and no trace there has a mark
+//! A worker holds a lock of a chunk ([`Chunk::lock`]) while it has a trace there. `record` gives a chunk
+//! its final name when nobody has such a lock, and no trace there has a mark
 //! ([`unfinished`](crate::ctf::unfinished)). A worker reads the name of the chunk once more when it
 //! has the lock. So a trace is either begun before `record` looks for locks, or not in that chunk.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -160,37 +160,34 @@ impl<'a> Places<'a> {
     }
 }
 
-/// A lock of a chunk's directory. `record` does not finish the chunk while a process has one.
+/// A chunk that this process writes to, with a lock. `record` does not finish the chunk while a process
+/// has that.
 #[derive(Debug)]
 pub(super) struct Hold {
-    _directory: File,
+    /// None: this user may not open it, and only the mark of a trace keeps the chunk.
+    _lock: Option<File>,
 }
 
 impl Hold {
     /// Holds a chunk. Nothing if its directory is gone.
     ///
     /// # Errors
-    /// When the directory cannot be opened, is a link, or somebody else has locked it for long.
-    pub(super) fn new(chunk: &Path) -> io::Result<Option<Self>> {
-        let directory = match files::open_directory(chunk) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            directory => directory?,
-        };
-        match files::insist(|| files::lock_directory(&directory, libc::LOCK_SH)) {
-            // Where directories cannot be locked, only the marks keep a chunk.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
-            _ => {}
+    /// When it is no directory, or somebody else has locked it for long.
+    pub(super) fn new(output: &Path, chunk: &Chunk) -> io::Result<Option<Self>> {
+        let mut options = OpenOptions::new();
+        let lock = files::open(options.read(true), &chunk.lock(output)).ok();
+        if let Some(lock) = &lock {
+            match files::insist(|| files::flock(lock, libc::LOCK_SH)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
+                // Where files cannot be locked, only the mark keeps the chunk.
+                _ => {}
+            }
         }
-        let held = directory.metadata()?;
-        match fs::symlink_metadata(chunk) {
-            // It got its final name before it was locked.
+        // It may have got its final name before it was locked.
+        match fs::symlink_metadata(output.join(chunk.current())) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Ok(there) if (there.dev(), there.ino()) != (held.dev(), held.ino()) => Ok(None),
-            there => there.map(|_| {
-                Some(Self {
-                    _directory: directory,
-                })
-            }),
+            Ok(there) if !there.is_dir() => Err(io::ErrorKind::NotADirectory.into()),
+            there => there.map(|_| Some(Self { _lock: lock })),
         }
     }
 }
@@ -276,20 +273,23 @@ mod tests {
     #[test]
     fn a_chunk_is_held_only_where_it_is() {
         let directory = tempfile::tempdir().unwrap();
-        let (path, other) = (
-            directory.path().join("chunk"),
-            directory.path().join("other"),
-        );
-        assert!(Hold::new(&path).unwrap().is_none());
+        let (output, chunk) = (directory.path(), chunk(1));
+        let hold = || Hold::new(output, &chunk);
+        let path = output.join(chunk.current());
+        assert!(hold().unwrap().is_none());
+        let other = output.join("other");
         fs::create_dir(&other).unwrap();
         std::os::unix::fs::symlink(&other, &path).unwrap();
-        Hold::new(&path).unwrap_err();
+        hold().unwrap_err();
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
-        let holds = [(); 2].map(|()| Hold::new(&path).unwrap().unwrap());
-        let file = File::open(&path).unwrap();
-        files::lock_directory(&file, libc::LOCK_EX).unwrap_err();
+        // Without a file to lock.
+        assert!(hold().unwrap().is_some());
+        fs::create_dir(output.join(DIRECTORY)).unwrap();
+        let file = File::create(chunk.lock(output)).unwrap();
+        let holds = [(); 2].map(|()| hold().unwrap().unwrap());
+        files::flock(&file, libc::LOCK_EX).unwrap_err();
         drop(holds);
-        files::lock_directory(&file, libc::LOCK_EX).unwrap();
+        files::flock(&file, libc::LOCK_EX).unwrap();
     }
 }
