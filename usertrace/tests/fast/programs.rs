@@ -95,6 +95,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("victims", super::victims::serve),
     ("recorder", super::chunks::recorder),
     ("slow", super::chunks::slow),
+    ("until_chunks", super::chunks::until_chunks),
     ("two", super::chunks::two),
     ("some_children", super::chunks::some_children),
 ];
