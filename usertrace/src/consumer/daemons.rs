@@ -24,9 +24,11 @@ const ASKING: Signal = Signal::SIGUSR2;
 const _: () = assert!(ASKING as i32 == WRITE_NOW);
 /// How long a daemon may take to write what is there.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long to look for a trace of a process that may have written nothing.
-const SHORT: Duration = Duration::from_secs(1);
+/// How long to look for a trace of a process that may have written nothing, and for daemons of one that has just begun.
+const SHORT: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(2);
+/// Between two looks at all processes.
+const LOOK: Duration = Duration::from_millis(20);
 /// After how many of these to ask once more.
 const AGAIN: u32 = 20;
 
@@ -108,10 +110,22 @@ fn written_by(daemon: u32) -> Vec<Written> {
     written.collect()
 }
 
+/// Looks for daemons, also a while after there is none: what has just begun does not have them yet.
+fn find(look: impl Fn() -> BTreeSet<u32>) -> BTreeSet<u32> {
+    let begun = Instant::now();
+    loop {
+        let daemons = look();
+        if !daemons.is_empty() || begun.elapsed() > SHORT {
+            return daemons;
+        }
+        thread::sleep(LOOK);
+    }
+}
+
 /// The programs that are traced to a directory, or below it.
 #[must_use]
 pub fn programs_below(directory: &Path) -> Vec<u32> {
-    let memory: BTreeSet<String> = daemons_of(directory)
+    let memory: BTreeSet<String> = find(|| daemons_of(directory))
         .into_iter()
         .flat_map(shared_memory)
         .collect();
@@ -174,11 +188,12 @@ fn shared_memory(pid: u32) -> BTreeSet<String> {
 /// # Errors
 /// When nobody is traced there, or a trace cannot be written or copied.
 pub fn snapshot_below(directory: &Path, output: &Path) -> Result<Vec<Written>, DaemonError> {
-    let daemons = daemons_of(directory);
-    let canonical = directory.canonicalize();
-    let (Ok(canonical), false) = (canonical, daemons.is_empty()) else {
-        return Err(DaemonError::NoProgram(directory.to_owned()));
-    };
+    let nobody = || DaemonError::NoProgram(directory.to_owned());
+    let canonical = directory.canonicalize().map_err(|_| nobody())?;
+    let daemons = find(|| daemons_of(directory));
+    if daemons.is_empty() {
+        return Err(nobody());
+    }
     let is_there = |written: &Written| written.directory.starts_with(&canonical);
     copy(ask(&daemons, is_there)?, output)
 }
@@ -188,10 +203,12 @@ pub fn snapshot_below(directory: &Path, output: &Path) -> Result<Vec<Written>, D
 /// # Errors
 /// When the fallback does not trace it, or its trace cannot be written or copied.
 pub fn snapshot_of(process: u32, output: &Path) -> Result<Vec<Written>, DaemonError> {
-    let memory = shared_memory(process);
-    let daemons: BTreeSet<u32> = daemons()
-        .filter(|&daemon| !shared_memory(daemon).is_disjoint(&memory))
-        .collect();
+    let daemons = find(|| {
+        let memory = shared_memory(process);
+        daemons()
+            .filter(|&daemon| !shared_memory(daemon).is_disjoint(&memory))
+            .collect()
+    });
     if daemons.is_empty() {
         return Err(DaemonError::NoProcess(process));
     }
