@@ -21,6 +21,8 @@ use super::{
 const AGAIN: Duration = Duration::from_secs(1);
 /// Shortest time between two looks at how large the files are.
 const MEASURING: Duration = Duration::from_millis(100);
+/// And how many times as long as a look took.
+const REST: u32 = 20;
 
 /// Something that who waits for a recording is to be told.
 #[derive(Debug)]
@@ -143,6 +145,8 @@ pub(super) struct Round {
 pub(super) struct Measure {
     /// When and as what they were found, if they were.
     last: Option<(Instant, u64)>,
+    /// How long that took.
+    took: Duration,
     /// Bytes that were read from rings since then.
     read: u64,
 }
@@ -150,6 +154,7 @@ pub(super) struct Measure {
 impl Measure {
     pub(super) const NEW: Self = Self {
         last: None,
+        took: Duration::ZERO,
         read: 0,
     };
 
@@ -167,11 +172,15 @@ impl Measure {
         // Records are no more than twice as long in files.
         let more = self.read.saturating_mul(2);
         let upper = |of: &Self| of.last.map(|(_, bytes)| bytes.saturating_add(more));
-        let is_new = self.last.is_some_and(|(at, _)| at.elapsed() < MEASURING);
+        // Thousands of files are not looked at all the time.
+        let pause = MEASURING.max(self.took * REST);
+        let is_new = self.last.is_some_and(|(at, _)| at.elapsed() < pause);
         if is_new || upper(self).is_some_and(|bytes| bytes < limit) {
             return Ok(false);
         }
+        let begun = Instant::now();
         let bytes = measure()?;
+        self.took = begun.elapsed();
         (self.last, self.read) = (Some((Instant::now(), bytes)), 0);
         Ok(bytes >= limit)
     }
@@ -586,6 +595,27 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_takes_long_is_measured_seldom() {
+        let mut measure = Measure::NEW;
+        let looks = std::cell::Cell::new(0);
+        let slowly = || {
+            looks.set(looks.get() + 1);
+            std::thread::sleep(Duration::from_millis(10));
+            Ok(1)
+        };
+        assert!(measure.is_up_to(1, slowly).unwrap());
+        for _ in 0..2 {
+            measure.forget();
+            assert!(!measure.is_up_to(1, slowly).unwrap());
+            std::thread::sleep(MEASURING);
+        }
+        assert_eq!(looks.get(), 1);
+        std::thread::sleep(MEASURING);
+        measure.forget();
+        assert!(measure.is_up_to(1, slowly).unwrap());
+    }
 
     #[test]
     fn a_process_that_ended_meanwhile_is_no_problem() {

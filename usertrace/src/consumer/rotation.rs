@@ -202,11 +202,11 @@ impl Rotation {
     fn rotate(&mut self, chunk: Chunk) -> io::Result<()> {
         let is_empty = match fs::read_dir(self.output.join(chunk.current())) {
             Ok(mut entries) => entries.next().is_none(),
-            // It is made again by the first daemon that wants to write there.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
             Err(error) => return Err(error),
         };
-        if is_empty {
+        // Otherwise somebody removed what daemons write there: they are to begin anew.
+        if is_empty && is_free(&self.output, &chunk) {
             self.begin_anew();
             self.ask();
             return Ok(());
@@ -343,6 +343,12 @@ impl Ending {
         let path = path.to_owned();
         Some(News::NotFinished { path, why })
     }
+}
+
+/// Nobody writes to a chunk, as far as its lock says.
+fn is_free(output: &Path, chunk: &Chunk) -> bool {
+    let file = files::open(OpenOptions::new().read(true), &chunk.lock(output));
+    file.is_ok_and(|file| files::flock(&file, libc::LOCK_EX).is_ok())
 }
 
 /// Gives a chunk its final name. None: somebody still writes there. Some(None): there was nothing
