@@ -554,6 +554,15 @@ pub(crate) fn short_children_of_killed_daemons_are_in_some_chunk() {
         }
         let output = child.wait_with_output().unwrap();
         assert_success(output.status, &output.stderr);
+        // Those for whom there was no slot are told there.
+        let log = traces(&run).join("usertrace.log");
+        if let Ok(said) = fs::read_to_string(&log) {
+            assert!(
+                said.lines().all(|line| line.contains("were not traced")),
+                "{said}"
+            );
+            fs::remove_file(&log).unwrap();
+        }
         let threads: Vec<_> = read_all(&run).threads().into_iter().collect();
         let traced = String::from_utf8(output.stdout).unwrap();
         let traced = traced.lines().map(|n| (n.parse().unwrap(), vec![0]));
