@@ -35,8 +35,8 @@ impl Chunk {
         self.name() + CURRENT
     }
 
-    /// The file, for this output, that those lock who write to the chunk. Not the chunk's directory:
-    /// everybody who may read that could keep others from writing there.
+    /// The file, for this output, that those lock who write to the chunk. Not the chunk's
+    /// directory: everybody who may read that could keep others from writing there.
     pub(crate) fn lock(&self, output: &Path) -> PathBuf {
         let name = format!("lock-{}", self.number);
         output.join(DIRECTORY).join(name)

@@ -175,7 +175,8 @@ impl Rotation {
     }
 
     /// Asks all daemons to write what is in the rings, and to look where. A daemon that is not
-    /// reached looks when it begins a trace; one that has a trace is asked again, and somebody told.
+    /// reached looks when it begins a trace; one that has a trace is asked again, and somebody
+    /// told.
     fn ask(&self) {
         let _ = ask_below(&self.output);
     }

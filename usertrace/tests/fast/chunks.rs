@@ -30,8 +30,8 @@ const EACH: &str = "USERTRACE_FAST_TEST_EACH";
 const RUNS: &str = "USERTRACE_FAST_TEST_RUNS";
 const MODE: &str = "USERTRACE_FAST_TEST_MODE";
 
-/// Records a program as `usertrace record` does, with shorter chunks than that makes, and prints the
-/// events that the summary has.
+/// Records a program as `usertrace record` does, with shorter chunks than that makes, and prints
+/// the events that the summary has.
 pub(crate) fn recorder() {
     let variable = |name| std::env::var(name).unwrap();
     let mode = variable(MODE);
@@ -433,8 +433,8 @@ fn daemons_of(program: u32) -> Vec<i32> {
     pids.map(|pid| pid.parse().unwrap()).collect()
 }
 
-/// Kills one of the daemons of what runs below `record`, which is `pid`, after a moment. False: there
-/// are not two.
+/// Kills one of the daemons of what runs below `record`, which is `pid`, after a moment. False:
+/// there are not two.
 fn kill_one(pid: u32, random: &mut Random) -> bool {
     let [one, other] = daemons_below(pid)[..] else {
         return false;
@@ -504,7 +504,8 @@ pub(crate) fn a_new_guardian_keeps_no_chunk() {
     assert_once(&read_all(&run), written, lost);
 }
 
-/// Programs come and go while chunks change: each process's events are there, and nobody is missing.
+/// Programs come and go while chunks change: each process's events are there, and nobody is
+/// missing.
 ///
 /// Requirements: A5, E8
 pub(crate) fn short_children_are_in_some_chunk() {
@@ -524,8 +525,8 @@ pub(crate) fn short_children_are_in_some_chunk() {
     assert_eq!(read_all(&run).events.len(), 4005);
 }
 
-/// Children that live for a moment. Prints which of them were traced: where daemons are killed all the
-/// time, slots are not freed as fast as they are taken.
+/// Children that live for a moment. Prints which of them were traced: where daemons are killed all
+/// the time, slots are not freed as fast as they are taken.
 pub(crate) fn some_children() {
     write(0, 0..1);
     println!("0");
@@ -680,8 +681,8 @@ pub(crate) fn chunks_without_room_fail() {
     assert!(!read.stdout.is_empty());
 }
 
-/// The program goes on when its recorder is killed, and its daemons write to the chunk that was named
-/// last, which can be read.
+/// The program goes on when its recorder is killed, and its daemons write to the chunk that was
+/// named last, which can be read.
 pub(crate) fn a_killed_recorder_leaves_chunks_that_can_be_read() {
     let run = Run::new();
     let mut command = record(
@@ -731,8 +732,8 @@ pub(crate) fn a_killed_recorder_leaves_chunks_that_can_be_read() {
     assert_eq!(babeltrace::read(&traces(&run)).lines.len() as u64, words[0]);
 }
 
-/// Somebody removes chunks, all of them, and what names them, while they are written: the program and
-/// the recorder go on.
+/// Somebody removes chunks, all of them, and what names them, while they are written: the program
+/// and the recorder go on.
 pub(crate) fn others_may_remove_what_they_like() {
     let run = Run::new();
     let mut child = start(often(&run, 20, "steps", "block"));

@@ -2,11 +2,11 @@
 //!
 //! `usertrace record` says when a chunk ends. It names the next one in a file beside the traces,
 //! and then asks the workers to write what is in the rings. They read the file when they are asked,
-//! before they begin a trace, and now and then. A worker completes the traces that it has in a chunk that is named
-//! no more, and begins others in the new one as soon as there is an event.
+//! before they begin a trace, and now and then. A worker completes the traces that it has in a
+//! chunk that is named no more, and begins others in the new one as soon as there is an event.
 //!
-//! A worker holds a lock of a chunk ([`Chunk::lock`]) while it has a trace there. `record` gives a chunk
-//! its final name when nobody has such a lock, and no trace there has a mark
+//! A worker holds a lock of a chunk ([`Chunk::lock`]) while it has a trace there. `record` gives a
+//! chunk its final name when nobody has such a lock, and no trace there has a mark
 //! ([`unfinished`](crate::ctf::unfinished)). A worker reads the name of the chunk once more when it
 //! has the lock. So a trace is either begun before `record` looks for locks, or not in that chunk.
 
@@ -160,8 +160,8 @@ impl<'a> Places<'a> {
     }
 }
 
-/// A chunk that this process writes to, with a lock. `record` does not finish the chunk while a process
-/// has that.
+/// A chunk that this process writes to, with a lock. `record` does not finish the chunk while a
+/// process has that.
 #[derive(Debug)]
 pub(super) struct Hold {
     /// None: this user may not open it, and only the mark of a trace keeps the chunk.
@@ -225,8 +225,8 @@ mod tests {
         }
     }
 
-    /// Nobody's file leads out of the directory, or back to where a trace may be already, and what is
-    /// wrong with it is told once.
+    /// Nobody's file leads out of the directory, or back to where a trace may be already, and what
+    /// is wrong with it is told once.
     #[test]
     fn a_wrong_file_changes_nothing_and_is_told_once() {
         let directory = tempfile::tempdir().unwrap();
