@@ -217,6 +217,19 @@ fn e1_e4_traces_outlive_their_commands() {
     ] {
         assert!(said.lines().any(|said| said == line), "{line}: {said}");
     }
+    // Of its processes, those of a name or an id.
+    for command in ["status", "list"] {
+        let rows = |of: &str| {
+            let (status, said) = usertrace(&[command, "mine", "--pid", of]);
+            assert_eq!(status, 0, "{command} {of}: {said}");
+            said.lines()
+                .filter(|line| line.contains("numbered"))
+                .count()
+        };
+        assert!(rows("numbered") > 0, "{command}");
+        assert_eq!(rows("another"), 0, "{command}");
+        assert_eq!(rows("1"), 0, "{command}");
+    }
     done(&["filter", "mine", "test:other"]);
     numbered("5");
     assert_eq!(nr_events(), 3);
