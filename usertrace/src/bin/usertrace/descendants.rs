@@ -18,8 +18,8 @@ use usertrace::procfs;
 
 use crate::obstacle::{self, Found};
 
-/// Time between two looks, at least and at most.
-const INTERVALS: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(1)];
+/// Time between two looks, at least.
+const LEAST: Duration = Duration::from_millis(10);
 /// How many times as long as a look took the time until the next one is: so this takes 2% of a
 /// processor.
 const PAUSE: u32 = 50;
@@ -84,11 +84,10 @@ impl Descendants {
     }
 
     fn watch(mut self, ended: &Receiver<()>) -> Vec<Found> {
-        let [least, most] = INTERVALS;
         loop {
             let start = Instant::now();
             self.look();
-            let pause = (start.elapsed() * PAUSE).clamp(least, most);
+            let pause = (start.elapsed() * PAUSE).max(LEAST);
             if ended.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
                 return self.found;
             }
