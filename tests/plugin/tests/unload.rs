@@ -23,7 +23,9 @@ fn a_library_that_traces_is_not_unloaded() {
         if output {
             command.env("USERTRACE_OUTPUT", directory.path());
         }
-        assert!(command.status().unwrap().success(), "traced: {output}");
+        let ended = command.output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(ended.status.success(), "traced: {output}: {said}");
     }
 }
 

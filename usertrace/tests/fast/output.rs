@@ -354,9 +354,11 @@ pub(crate) fn the_command_says_how_to_see_the_busiest_process() {
             Some(command.strip_suffix(')').unwrap().to_owned())
         });
         let lines = command.map(|command| {
-            let path = format!("PATH={}:$PATH", usertrace.parent().unwrap().display());
+            let path = std::env::var("PATH").unwrap();
+            let path = format!("{}:{path}", usertrace.parent().unwrap().display());
             let output = std::process::Command::new("sh")
-                .args(["-c", &format!("{path} {command}")])
+                .args(["-c", &command])
+                .env("PATH", path)
                 .current_dir(run.path())
                 .output()
                 .unwrap();

@@ -1,9 +1,10 @@
 //! The examples of the manual, each as it stands there.
 
 use std::fs::{self, File};
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// The commands that have a page.
 pub const COMMANDS: [&str; 17] = [
@@ -104,8 +105,14 @@ fn patient(line: &str) -> String {
     line.replace("sleep 1;", &format!("until {ready}; do sleep 0.1; done;"))
 }
 
+/// How long what goes on is left alone, and the status that says so, as that of `timeout` does.
+const MOMENT: Duration = Duration::from_millis(1500);
+const STOPPED: i32 = 124;
+/// How long what ends by itself may take.
+const LONG: Duration = Duration::from_secs(300);
+
 /// Has a shell run it in a directory, which has the programs, and stops what goes on after a moment, as it says by the status
-/// 124. What ends by itself has five minutes. Gives the status, and what was said.
+/// 124. Gives the status, nothing for what did not end, and what was said.
 pub fn run(line: &str, directory: &Path, variables: &[(&str, &str)]) -> (Option<i32>, String) {
     run_as(line, directory, variables, None)
 }
@@ -132,13 +139,14 @@ pub fn run_as(
             .unwrap()
     };
     let _ = fs::remove_file(&said);
-    let seconds = if goes_on(line) { "1.5" } else { "300" };
-    let mut command = Command::new("timeout");
+    let mut command = Command::new("sh");
     if let Some(user) = user {
         command.uid(user).gid(user);
     }
+    // A process group of its own, which has who is left in the background.
     let mut child = command
-        .args(["--kill-after=120", seconds, "sh", "-c", &patient(line)])
+        .args(["-c", &patient(line)])
+        .process_group(0)
         .env("PATH", path)
         .envs(variables.iter().copied())
         .current_dir(directory)
@@ -147,9 +155,55 @@ pub fn run_as(
         .stderr(file())
         .spawn()
         .unwrap();
-    let status = child.wait().unwrap();
-    // `timeout` makes a process group of its own, which has who is left in the background.
+    let group = -child.id().cast_signed();
     // SAFETY: no memory is involved; the group is this function's.
-    unsafe { libc::kill(-child.id().cast_signed(), libc::SIGKILL) };
-    (status.code(), fs::read_to_string(said).unwrap())
+    let signal = |signal| unsafe { libc::kill(group, signal) };
+    let status = match goes_on(line) {
+        false => wait_for(&mut child, &|elapsed| elapsed > LONG),
+        true => {
+            let is_time = |elapsed| elapsed > MOMENT && has_recorded(line, directory);
+            let stop = |elapsed| is_time(elapsed) || elapsed > LONG;
+            wait_for(&mut child, &stop).or_else(|| {
+                signal(libc::SIGTERM);
+                wait_for(&mut child, &|elapsed| elapsed > LONG).map(|_| STOPPED)
+            })
+        }
+    };
+    signal(libc::SIGKILL);
+    child.wait().unwrap();
+    (status, fs::read_to_string(said).unwrap())
+}
+
+/// Waits for the end of a child, and gives its status; nothing if it is stopped before, or ended by a signal.
+fn wait_for(child: &mut Child, stop: &dyn Fn(Duration) -> bool) -> Option<i32> {
+    let begun = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code().or(Some(128 + status.signal().unwrap_or(0)));
+        }
+        if stop(begun.elapsed()) {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Whether what a line records is there, if it records a program to a directory: a busy machine may need a while to start one,
+/// and the next line reads the directory.
+fn has_recorded(line: &str, directory: &Path) -> bool {
+    let output = line
+        .split_once(" -o ")
+        .filter(|_| line.contains("./server"));
+    let Some((_, rest)) = output.filter(|_| line.contains("usertrace record")) else {
+        return true;
+    };
+    let name = rest.split(' ').next().unwrap_or_default();
+    // In chunks, traces are a directory further down.
+    has_trace(&directory.join(name), 2)
+}
+
+fn has_trace(directory: &Path, depth: u32) -> bool {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut paths = entries.map(|entry| entry.path());
+    paths.any(|path| path.join("metadata").exists() || depth > 1 && has_trace(&path, depth - 1))
 }
