@@ -268,11 +268,11 @@ impl Args {
 fn advice(recording: &Recording, setup: &TraceSetup) -> Option<String> {
     /// How many times as much as is not enough.
     const MORE: u32 = 8;
-    let lost = Totals::of(&recording.session.processes).lost;
+    let size = setup.subbuf_size.unwrap_or(DEFAULT_SUBBUF);
+    let lost = lost_in_full_rings(&recording.session.processes, size);
     if lost == 0 {
         return None;
     }
-    let size = setup.subbuf_size.unwrap_or(DEFAULT_SUBBUF);
     let size = size.saturating_mul(MORE).min(MAX_SUBBUF);
     let more = format!("rings with more room (--subbuf-size {}k)", size >> 10);
     let instead = match (setup.block, setup.subbuf_size == Some(MAX_SUBBUF)) {
@@ -284,6 +284,15 @@ fn advice(recording: &Recording, setup: &TraceSetup) -> Option<String> {
     Some(format!(
         "{lost} events were lost, as rings were full: they need {instead}"
     ))
+}
+
+/// Events that were lost as rings were full. Who wrote less than a sub-buffer lost its events for another reason, such as that
+/// they were of a child of `vfork`.
+fn lost_in_full_rings(processes: &[ProcessSummary], subbuf_size: u32) -> u64 {
+    let filled = processes
+        .iter()
+        .filter(|process| process.bytes >= u64::from(subbuf_size));
+    filled.map(|process| process.lost).sum()
 }
 
 /// Which of several processes had the most events, and how to see these alone.
@@ -392,6 +401,18 @@ mod tests {
         let said = how_to_see_the_busiest(processes, Path::new("a b"))?;
         let (_, command) = said.split_once("usertrace view --pid ").unwrap();
         Some(command.strip_suffix(" 'a b')").unwrap().to_owned())
+    }
+
+    /// Larger rings are no help against what a child of `vfork` loses.
+    #[test]
+    fn rings_that_were_not_full_lost_nothing() {
+        let process = |bytes, lost| ProcessSummary {
+            bytes,
+            lost,
+            ..ProcessSummary::default()
+        };
+        let processes = [process(4095, 10), process(4096, 3), process(1 << 20, 4)];
+        assert_eq!(lost_in_full_rings(&processes, 4096), 7);
     }
 
     #[test]
