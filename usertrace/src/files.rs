@@ -16,10 +16,25 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// # Errors
 /// Those of opening it, and if it is something else.
 pub(crate) fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    open_with(options, 0, path)
+}
+
+/// Likewise, to write: a link, which may lead to any file of this user's, is something else, too.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn open_to_write(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    open_with(options, libc::O_NOFOLLOW, path)
+}
+
+fn open_with(options: &mut OpenOptions, flags: libc::c_int, path: &Path) -> io::Result<File> {
     let other = || io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file");
-    let file = match options.custom_flags(libc::O_NONBLOCK).open(path) {
-        // A FIFO that nobody reads, or a socket.
-        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return Err(other()),
+    let flags = flags | libc::O_NONBLOCK;
+    let file = match options.custom_flags(flags).open(path) {
+        // A FIFO that nobody reads, or a socket; a link that is not followed.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENXIO | libc::ELOOP)) => {
+            return Err(other());
+        }
         file => file?,
     };
     match file.metadata()?.is_file() {
@@ -122,6 +137,18 @@ mod tests {
             std::fs::write(&file, "").unwrap();
             assert!(open(options, &file).is_ok());
         }
+    }
+
+    #[test]
+    fn links_are_followed_to_read_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let [file, link] = ["file", "link"].map(|name| directory.path().join(name));
+        std::fs::write(&file, "").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert!(open(OpenOptions::new().read(true), &link).is_ok());
+        let error = open_to_write(OpenOptions::new().append(true), &link).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        assert!(open_to_write(OpenOptions::new().append(true), &file).is_ok());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
+use super::notes;
 use super::open_files;
 use super::record::{OutputError, create_output, exit_status, kernel_events, system};
 use super::rotation::Rotation;
 use super::signals::{Came, Signals};
 use super::{KernelEvents, Options, RecordError, Recording, SessionSummary, Tell, finished};
 use crate::ctf::{ProcessSummary, Version};
+use crate::files;
 use crate::runtime::{Failures, LOG, RUNNING, clock_of_recording, parse_summary, read_log};
 
 /// Between two looks whether the daemons are done.
@@ -117,6 +117,8 @@ impl Output {
 fn prepare(options: &Options) -> Result<(Output, Signals), RecordError> {
     let output_error = OutputError::at(&options.output);
     create_output(&options.output).map_err(&output_error)?;
+    // Daemons would believe what somebody left there.
+    notes::forget(&options.output);
     let directory = fs::canonicalize(&options.output).map_err(&output_error)?;
     let path = directory.join(RUNNING);
     // For this user only: who may lock it can have this wait for ever.
@@ -197,10 +199,6 @@ fn spawn(command: &mut Command, program: &OsStr) -> Result<Child, RecordError> {
     })
 }
 
-fn ends(signal: Signal) -> bool {
-    matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP)
-}
-
 /// What there is to do while others write.
 struct Waiting<'a> {
     signals: Signals,
@@ -215,18 +213,8 @@ impl Waiting<'_> {
         loop {
             self.wait(None)?;
             while let Some(came) = self.next()? {
-                let Came::Forward {
-                    signal,
-                    from_terminal,
-                } = came
-                else {
-                    continue;
-                };
-                if !from_terminal {
-                    // That it has ended in the meantime is seen below; its id is not reused before.
-                    let _ = kill(Pid::from_raw(child.id().cast_signed()), signal);
-                }
-                if ends(signal) {
+                came.pass_on(child);
+                if came.asks_to_stop() {
                     if asked {
                         return Ok(None);
                     }
@@ -244,13 +232,12 @@ impl Waiting<'_> {
     /// or until somebody asks to stop: then this is false.
     fn for_daemons(&mut self, running: &File) -> Result<bool, RecordError> {
         loop {
-            // SAFETY: a descriptor of this process.
-            if unsafe { libc::flock(running.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+            if files::flock(running, libc::LOCK_EX).is_ok() {
                 return Ok(true);
             }
             self.wait(Some(WAIT))?;
             while let Some(came) = self.next()? {
-                if matches!(came, Came::Forward { signal, .. } if ends(signal)) {
+                if came.asks_to_stop() {
                     return Ok(false);
                 }
             }

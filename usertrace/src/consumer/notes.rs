@@ -21,7 +21,7 @@
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -121,12 +121,7 @@ impl Notes {
     /// Begins to record a trace to the directory `output`, in chunks if that is asked for; or goes on with it.
     pub(super) fn open(output: &Path, of: &Recorded, in_chunks: bool) -> io::Result<Self> {
         let directory = output.join(DIRECTORY);
-        if let Err(error) = fs::create_dir(&directory)
-            && error.kind() != io::ErrorKind::AlreadyExists
-        {
-            return Err(error);
-        }
-        let lock = lock(&directory)?;
+        let lock = lock(make(output)?)?;
         let before = Recorded::of(output)?;
         if before.is_none() {
             // What is left of notes that were not removed to the end is about nothing.
@@ -180,7 +175,7 @@ impl Notes {
         if Recorded::of(output)?.is_none() {
             return Ok(());
         }
-        let mut notes = Self::of(output, lock(&output.join(DIRECTORY))?)?;
+        let mut notes = Self::of(output, lock(own(&output.join(DIRECTORY))?)?)?;
         notes.mend()?;
         notes.next_chunk()?;
         notes.remove()
@@ -335,29 +330,42 @@ impl Notes {
     }
 }
 
-/// Makes this process the one that records there. Not where somebody else prepared notes: what they say is believed, and
-/// what is not noted is removed.
-fn lock(notes: &Path) -> io::Result<Flock<File>> {
-    let directory = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW)
-        .open(notes)
-        .map_err(|error| match error.raw_os_error() {
-            Some(libc::ENOTDIR | libc::ELOOP) => {
-                let why = format!("{DIRECTORY} in it is no directory (remove it)");
-                io::Error::new(io::ErrorKind::NotADirectory, why)
-            }
-            _ => error,
-        })?;
+/// Makes the directory of the notes, unless it is there.
+///
+/// # Errors
+/// When it cannot be made, or somebody else prepared it.
+pub(super) fn make(output: &Path) -> io::Result<File> {
+    let notes = output.join(DIRECTORY);
+    match fs::create_dir(&notes) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => made?,
+    }
+    own(&notes)
+}
+
+/// Opens the directory of the notes. Not one that somebody else prepared: what notes say is
+/// believed, what is not noted is removed, and a link leads elsewhere.
+fn own(notes: &Path) -> io::Result<File> {
+    let directory = files::open_directory(notes).map_err(|error| match error.raw_os_error() {
+        Some(libc::ENOTDIR | libc::ELOOP) => {
+            let why = format!("{DIRECTORY} in it is no directory (remove it)");
+            io::Error::new(io::ErrorKind::NotADirectory, why)
+        }
+        _ => error,
+    })?;
     // A file system may give all files to one owner: then that is this process, too.
     let own = tempfile::tempfile_in(notes)?.metadata()?.uid();
     let owner = directory.metadata()?.uid();
-    if owner != own {
-        let why = format!(
-            "the recording in it belongs to user {owner} (only that user can go on with it)"
-        );
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    if owner == own {
+        return Ok(directory);
     }
+    let why =
+        format!("the recording in it belongs to user {owner} (only that user can go on with it)");
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+}
+
+/// Makes this process the one that records there.
+fn lock(directory: File) -> io::Result<Flock<File>> {
     let lock = Flock::lock(directory, FlockArg::LockExclusiveNonblock);
     lock.map_err(|(_, error)| match error {
         Errno::EWOULDBLOCK => {

@@ -11,15 +11,13 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde::Serialize;
 
 use super::notes::{forget, is_empty};
 use super::only::Only;
 use super::open_files;
 use super::recorder::TraceRecorder;
-use super::signals::{Came, Signals};
+use super::signals::Signals;
 use super::{
     ControlFs, ControlFsError, FtraceError, KernelEvents, KernelOptions, KernelSummary,
     KernelTrace, Limits, News, Recorded, Session, SessionSummary, SoFar, TraceSetup,
@@ -409,20 +407,10 @@ impl Recorder {
         loop {
             self.wait(wait)?;
             while let Some(came) = self.signals.next().map_err(system("read a signal"))? {
-                let Came::Forward {
-                    signal,
-                    from_terminal,
-                } = came
-                else {
-                    continue;
-                };
-                if let Some(child) = &child
-                    && !from_terminal
-                {
-                    // That it has ended in the meantime is seen below; its id is not reused before.
-                    let _ = kill(Pid::from_raw(child.id().cast_signed()), signal);
+                if let Some(child) = &child {
+                    came.pass_on(child);
                 }
-                if matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP) {
+                if came.asks_to_stop() {
                     if asked || child.is_none() {
                         return Ok(None);
                     }

@@ -17,18 +17,18 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::News;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
+use super::News;
 use super::chunks::{self, Limits};
 use super::daemons::ask_below;
-use super::notes::write_whole;
+use super::notes;
 use super::record::{OutputError, describe};
 use super::recorder::{Measure, remove_old};
 use crate::chunk::{Chunk, DIRECTORY};
 use crate::ctf::unfinished::{self, State};
 use crate::files;
-use crate::runtime::Place;
+use crate::runtime::{LOG, Place};
 
 /// Between two looks at how large the files are.
 const LOOK: Duration = Duration::from_millis(100);
@@ -249,27 +249,19 @@ impl Rotation {
 
     /// Says where traces are to be begun.
     fn name(&self, place: Place) -> io::Result<()> {
-        self.make_notes()?;
+        notes::make(&self.output)?;
         let text = place.to_text();
         text.map_or(Ok(()), |text| {
-            write_whole(&Place::file(&self.output), &text)
+            notes::write_whole(&Place::file(&self.output), &text)
         })
     }
 
     /// Makes what daemons of this user lock who write to a chunk.
     fn make_lock(&self, chunk: &Chunk) -> io::Result<()> {
-        self.make_notes()?;
+        notes::make(&self.output)?;
         let mut options = OpenOptions::new();
         let options = options.write(true).create_new(true).mode(0o600);
         options.open(chunk.lock(&self.output)).map(drop)
-    }
-
-    /// Makes the directory of the notes, if this is the first one, or somebody removed it.
-    fn make_notes(&self) -> io::Result<()> {
-        match fs::create_dir(self.output.join(DIRECTORY)) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            made => made,
-        }
     }
 
     /// Finishes the chunks that all daemons have left, and asks those that have not.
@@ -338,7 +330,7 @@ impl Ending {
             (Some(error), _) => error.to_string(),
             (None, Some(error)) => describe(&error),
             (None, None) => {
-                "daemons still write there (usertrace.log beside it may say why)".to_owned()
+                format!("daemons still write there ({LOG} beside it may say why)")
             }
         };
         let path = path.to_owned();

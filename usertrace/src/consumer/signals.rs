@@ -1,11 +1,12 @@
 //! Signals, as something to wait for.
 
 use std::os::unix::process::CommandExt as _;
-use std::process::Command;
+use std::process::{Child, Command};
 
 use nix::errno::Errno;
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::Pid;
 
 /// Signals that are passed on to the program: those that people and their tools send.
 const FORWARDED: [Signal; 6] = [
@@ -27,6 +28,32 @@ pub(super) enum Came {
     Child,
     /// One to pass on, unless the program, which is in the same process group, got it from the terminal too.
     Forward { signal: Signal, from_terminal: bool },
+}
+
+impl Came {
+    /// Passes it on to the program, which the caller has not waited for: its id is not another
+    /// process's.
+    pub(super) fn pass_on(self, program: &Child) {
+        if let Self::Forward {
+            signal,
+            from_terminal: false,
+        } = self
+        {
+            // Whoever waits for the program sees that it has ended in the meantime.
+            let _ = kill(Pid::from_raw(program.id().cast_signed()), signal);
+        }
+    }
+
+    /// Whether it asks to stop: the program, and, the second time, the recording.
+    pub(super) fn asks_to_stop(self) -> bool {
+        matches!(
+            self,
+            Self::Forward {
+                signal: Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP,
+                ..
+            }
+        )
+    }
 }
 
 /// Takes signals as long as it lives. A program that is started meanwhile inherits that, unless it is told otherwise

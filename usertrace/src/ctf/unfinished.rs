@@ -38,7 +38,7 @@ impl Unfinished {
         let path = directory.join(NAME);
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false);
-        let file = files::open(options, &path)?;
+        let file = files::open_to_write(options, &path)?;
         let start = procfs::start_ticks(pid).unwrap_or(0);
         let mut text = format!("{pid} {} {start}", namespace());
         text.truncate(WRITTEN);

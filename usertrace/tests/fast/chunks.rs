@@ -352,7 +352,7 @@ pub(crate) fn old_chunks_are_removed() {
         "2",
     ];
     let mut child = start(record(&run, &options, "steps"));
-    std::thread::sleep(Duration::from_millis(1500));
+    until_removed(&run, 2);
     let (_, _, status, said) = end(&mut child);
     assert_success(status, said.as_bytes());
     assert!(said.contains("was removed, as the oldest"), "{said}");
@@ -373,11 +373,62 @@ pub(crate) fn old_chunks_are_removed() {
         "4M",
     ];
     let mut child = start(record(&run, &options, "steps"));
-    std::thread::sleep(Duration::from_millis(2500));
+    until_removed(&run, 1);
     let (_, _, status, said) = end(&mut child);
     assert_success(status, said.as_bytes());
     assert!(said.contains("was removed, as the oldest"), "{said}");
     assert!(chunks(&run).len() >= 2);
+}
+
+/// Waits until the first `count` chunks are gone.
+fn until_removed(run: &Run, count: u64) {
+    until("old chunks are removed", || {
+        let names = fs::read_dir(traces(run)).into_iter().flatten().flatten();
+        let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+        let mut finished =
+            names.filter(|name| !name.starts_with('.') && !name.ends_with(".current"));
+        // There is one to keep, and none of the first.
+        let first = finished.next().map(|name| number(&name));
+        first.is_some_and(|first| first > count && finished.all(|name| number(&name) > count))
+    });
+}
+
+/// Whoever may write to the directory before does not lead the recorder elsewhere, and what is left
+/// of notes about nothing is in nobody's way.
+pub(crate) fn notes_that_were_there_are_not_taken() {
+    let run = Run::new();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let link: &dyn Fn(&Path) =
+        &|notes| std::os::unix::fs::symlink(elsewhere.path(), notes).unwrap();
+    let rest: &dyn Fn(&Path) = &|notes| {
+        fs::create_dir(notes).unwrap();
+        fs::write(notes.join("lock-1"), "").unwrap();
+        fs::write(notes.join("place"), "number 7\nbegin 7\n").unwrap();
+    };
+    for (prepare, options) in [
+        (link, &["-q", "--rotate-time", "1s"][..]),
+        (rest, &["-q", "--rotate-time", "1s"]),
+        (rest, &["-q"]),
+    ] {
+        fs::create_dir(traces(&run)).unwrap();
+        prepare(&traces(&run).join(".usertrace"));
+        let output = record(&run, options, "ten").output().unwrap();
+        assert_success(output.status, &output.stderr);
+        let events = match options.len() {
+            1 => {
+                let all = names(&traces(&run));
+                assert_eq!(all.len(), 1, "{all:?}");
+                trace::read(&traces(&run).join(&all[0])).events.len()
+            }
+            _ => {
+                assert_eq!(number(&names(&traces(&run))[0]), 1);
+                read_all(&run).events.len()
+            }
+        };
+        assert_eq!(events, 10);
+        assert!(names(elsewhere.path()).is_empty());
+        fs::remove_dir_all(traces(&run)).unwrap();
+    }
 }
 
 /// Without chunks, the recording ends when it is too large, and the program goes on.

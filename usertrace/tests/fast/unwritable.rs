@@ -112,6 +112,25 @@ pub(crate) fn a_recording_without_room_fails() {
     assert!(!read.stdout.is_empty());
 }
 
+/// Whoever may write to the directory of the traces has a program write to no other file.
+pub(crate) fn links_lead_to_no_other_file() {
+    let run = Run::new();
+    let file = run.path().join("file");
+    let other = run.path().join("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(&file, "as it was\n").unwrap();
+    for name in ["usertrace.log", ".running"] {
+        std::os::unix::fs::symlink(&file, other.join(name)).unwrap();
+    }
+    let variables = [
+        ("USERTRACE_OUTPUT", other.to_str().unwrap()),
+        ("USERTRACE_MODE", "bogus"),
+    ];
+    run.success("ten", &variables);
+    until("there is a trace", || trace::directories(&other).len() == 1);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "as it was\n");
+}
+
 /// Where a file of the traces has a FIFO's name, neither the program nor a daemon nor a reader waits for somebody
 /// at the other end.
 pub(crate) fn nobody_waits_at_a_fifo() {

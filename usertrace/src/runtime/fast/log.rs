@@ -18,7 +18,7 @@ pub(crate) const NAME: &str = "usertrace.log";
 pub(in crate::runtime) fn append(directory: &Path, [who, what]: &[&str; 2]) -> io::Result<()> {
     let mut options = OpenOptions::new();
     let options = options.create(true).append(true).mode(0o600);
-    let mut log = files::open(options, &directory.join(NAME))?;
+    let mut log = files::open_to_write(options, &directory.join(NAME))?;
     log.write_all(format!("{} {who}: {what}\n", date()).as_bytes())
 }
 

@@ -222,14 +222,12 @@ pub const RUNNING: &str = ".running";
 
 /// Locks that file as long as there are daemons, if it is there. Says whether it is.
 fn hold(directory: Option<&Path>) -> bool {
-    use std::os::fd::IntoRawFd;
     let open =
         |directory: &Path| files::open(OpenOptions::new().read(true), &directory.join(RUNNING));
     let file = directory.and_then(|directory| open(directory).ok());
-    file.is_some_and(|file| {
-        // SAFETY: a descriptor of its own, which stays open, and which children share.
-        unsafe { libc::flock(file.into_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) == 0 }
-    })
+    let held = file.filter(|file| files::flock(file, libc::LOCK_SH).is_ok());
+    // It stays open, and children share it.
+    held.map(std::mem::forget).is_some()
 }
 
 /// A descriptor that becomes readable when a process ends.

@@ -15,7 +15,7 @@ const NUMBERS: usize = 13;
 /// Adds a line, if somebody waits.
 pub(super) fn tell(directory: &Path, summary: &ProcessSummary) -> io::Result<()> {
     let mut options = OpenOptions::new();
-    let mut file = match files::open(options.append(true), &directory.join(RUNNING)) {
+    let mut file = match files::open_to_write(options.append(true), &directory.join(RUNNING)) {
         // Who waits makes a regular file.
         Err(error)
             if matches!(
@@ -78,7 +78,7 @@ impl Failures {
 pub(super) fn tell_failure(directory: &Path, errno: i32, bytes: u64, lost: u64) {
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true);
-    let Ok(file) = files::open(options, &directory.join(RUNNING)) else {
+    let Ok(file) = files::open_to_write(options, &directory.join(RUNNING)) else {
         return;
     };
     // Nobody is there to be told that this failed.
