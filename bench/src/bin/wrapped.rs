@@ -1,11 +1,11 @@
-//! What calls cost that the libraries to preload wrap: `malloc` and `free`, and a mutex that nobody
-//! else has.
+//! Measures what the libraries to preload add to the calls that they wrap: `malloc` and `free`, and
+//! the lock of a mutex that no other thread has.
 //!
 //! Usage: wrapped LIBRARY...
 //!
-//! The same program runs in turns as it is, with the libraries preloaded while no trace wants their
-//! events, and recorded by the fallback, whose rings overwrite: so no reader is beside it. It times
-//! itself, and says the median of its batches.
+//! One program runs in three ways in turns: plain; with the libraries, while no trace wants their
+//! events; and recorded by the fallback. Its rings overwrite then, so that no reader runs beside it.
+//! The program times itself, and prints the median of its batches.
 
 use std::ffi::{OsStr, OsString};
 use std::hint::black_box;
@@ -23,7 +23,7 @@ const TURNS: usize = 9;
 const BATCHES: usize = 101;
 /// Pairs of calls in a batch.
 const PAIRS: u32 = 20_000;
-/// What is called.
+/// The pairs of calls.
 const NAMES: [&str; 2] = ["malloc(64), free", "pthread_mutex_lock, unlock"];
 
 /// How the program runs.

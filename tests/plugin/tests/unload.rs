@@ -4,11 +4,11 @@ use std::ffi::{CStr, CString, c_void};
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::Command;
 
-/// Says to this program that it is the one that loads the library.
+/// The test runs this program again with this variable: then it loads the library.
 const LOADS: &str = "USERTRACE_PLUGIN_TEST";
 
-/// The library has a handler of signals, destructors of threads, and sequences that the kernel knows of: it stays when it is
-/// unloaded, once it traces.
+/// A library that traces has a signal handler, destructors of threads, and sequences that the kernel
+/// knows. So `dlclose` does not unload it.
 #[test]
 fn a_library_that_traces_is_not_unloaded() {
     if std::env::var_os(LOADS).is_some() {

@@ -1,9 +1,9 @@
 //! Programs that cannot be traced among those that a program executes, which may be a shell or
 //! another wrapper.
 //!
-//! Nothing of the tracer is in such programs, and nobody is told what a process executes without
-//! rights that a recorder need not have. So a thread of the recorder looks at the processes below
-//! it from time to time. It misses programs that end before it looks.
+//! Such programs do not load the tracer's libraries. The kernel tells what processes execute only to
+//! those who have more rights than a recorder needs. So a thread of the recorder looks at the
+//! processes below it from time to time. It misses programs that end before it looks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -25,8 +25,7 @@ const LEAST: Duration = Duration::from_millis(10);
 const PAUSE: u32 = 50;
 /// Programs that are found: a recording can have any number.
 const MOST: usize = 20;
-/// Programs that are looked at. Those of a program that makes new ones all the time need not all
-/// be.
+/// How many programs the thread looks at: some programs make and execute new ones all the time.
 const MOST_LOOKED_AT: usize = 10_000;
 
 /// Looks at the processes below this one until it ends.
