@@ -33,47 +33,48 @@ fn busy(rings: &Rings, cpu: u32, position: u64) -> u32 {
 #[test]
 fn a_record_of_each_length_up_to_a_sub_buffer() {
     let rings = Rings::new(4096, 32);
-    let cpu = pin();
-    const MOST: usize = 4096 - size_of::<LttSubbuf>() - 16;
-    let mut expected = Vec::new();
-    for (n, len) in [0, 1, 7, 8, 9, 600, 2048, 4000, MOST - 9, MOST - 1, MOST]
-        .into_iter()
-        .enumerate()
-    {
-        let bytes = pattern(n as u64, len);
-        put_made(&rings, 7, len, &|cursor| {
-            let (first, second) = bytes.split_at(len / 3);
-            cursor.append(first);
-            cursor.append(second);
-        })
-        .unwrap();
-        expected.push(payload_of(&bytes));
-        put(&rings, 1, &[n as u64]).unwrap();
-        expected.push(vec![n as u64]);
-    }
-    // What is not appended is zeros, and what is too much is left out.
-    put_made(&rings, 7, 16, &|cursor| cursor.append(&[0xff; 3])).unwrap();
-    expected.push(vec![0xff_ffff, 0]);
-    put_made(&rings, 7, 16, &|cursor| cursor.append(&[0xff; 30])).unwrap();
-    expected.push(vec![u64::MAX; 2]);
+    on_one_ring(|cpu| {
+        const MOST: usize = 4096 - size_of::<LttSubbuf>() - 16;
+        let mut expected = Vec::new();
+        for (n, len) in [0, 1, 7, 8, 9, 600, 2048, 4000, MOST - 9, MOST - 1, MOST]
+            .into_iter()
+            .enumerate()
+        {
+            let bytes = pattern(n as u64, len);
+            put_made(&rings, 7, len, &|cursor| {
+                let (first, second) = bytes.split_at(len / 3);
+                cursor.append(first);
+                cursor.append(second);
+            })
+            .unwrap();
+            expected.push(payload_of(&bytes));
+            put(&rings, 1, &[n as u64]).unwrap();
+            expected.push(vec![n as u64]);
+        }
+        // What is not appended is zeros, and what is too much is left out.
+        put_made(&rings, 7, 16, &|cursor| cursor.append(&[0xff; 3])).unwrap();
+        expected.push(vec![0xff_ffff, 0]);
+        put_made(&rings, 7, 16, &|cursor| cursor.append(&[0xff; 30])).unwrap();
+        expected.push(vec![u64::MAX; 2]);
 
-    let decoded = rings.decode(cpu, |_| 1);
-    let payloads: Vec<_> = decoded
-        .records
-        .into_iter()
-        .map(|record| record.payload)
-        .collect();
-    assert_eq!(payloads, expected);
-    assert_eq!((decoded.busy, rings.lost()), (0, 0));
+        let decoded = rings.decode(cpu, |_| 1);
+        let payloads: Vec<_> = decoded
+            .records
+            .into_iter()
+            .map(|record| record.payload)
+            .collect();
+        assert_eq!(payloads, expected);
+        assert_eq!((decoded.busy, rings.lost()), (0, 0));
 
-    let before = rings.control(cpu).head.load(Ordering::Relaxed);
-    for len in [MOST + 1, 1 << 20, usize::MAX / 2] {
-        let never = |_: &mut Cursor<'_>| panic!("there is no room");
-        assert_eq!(put_made(&rings, 7, len, &never), Err(Dropped::Lost));
-    }
-    assert_eq!(rings.lost(), 3);
-    assert_eq!(rings.control(cpu).head.load(Ordering::Relaxed), before);
-    assert!(rings.channel.is_left());
+        let before = rings.control(cpu).head.load(Ordering::Relaxed);
+        for len in [MOST + 1, 1 << 20, usize::MAX / 2] {
+            let never = |_: &mut Cursor<'_>| panic!("there is no room");
+            assert_eq!(put_made(&rings, 7, len, &never), Err(Dropped::Lost));
+        }
+        assert_eq!(rings.lost(), 3);
+        assert_eq!(rings.control(cpu).head.load(Ordering::Relaxed), before);
+        assert!(rings.channel.is_left());
+    });
 }
 
 /// A10: killed in the middle, a writer leaves a record of which nothing is known but its length.
@@ -172,59 +173,60 @@ fn killed_anywhere() {
 fn a_place_that_is_not_left_is_passed_over() {
     for mode in [Mode::Discard, Mode::Overwrite] {
         let rings = Rings::with(4096, 4, |geometry| Geometry { mode, ..geometry });
-        let cpu = pin();
-        let bytes = pattern(5, 1000);
-        let (mut written, mut read) = (Vec::new(), Vec::new());
-        let mut passed_over = 0;
-        // Each place in turn is the one that is not left.
-        for round in 0..5u64 {
-            let control = rings.control(cpu);
-            let head = control.head.load(Ordering::Relaxed);
-            let reads = std::cell::RefCell::new((Vec::new(), Vec::new(), 0));
-            put_made(&rings, 7, bytes.len(), &|cursor| {
-                cursor.append(&bytes[..600]);
-                let (written, read, passed_over) = &mut *reads.borrow_mut();
-                let mine = control.head.load(Ordering::Relaxed) - 16 - 1000;
-                let mut consumed = control.head.load(Ordering::Relaxed);
-                // Three laps and a bit.
-                for n in 0..1000 {
-                    put(&rings, 1, &[round, n, !n, 0, 0]).unwrap();
-                    written.push(vec![round, n, !n, 0, 0]);
-                    let head = control.head.load(Ordering::Acquire);
-                    // As a reader that gave up waiting for the record: it consumes what is committed behind it.
-                    if head / 4096 > consumed / 4096 || n == 999 {
-                        let decoded = rings.decode_range(cpu, consumed, head, |_| 5);
-                        read.extend(decoded.records.into_iter().map(|record| record.payload));
-                        *passed_over += decoded.passed_over;
-                        consumed = head;
-                        control.consumed.store(head, Ordering::Release);
+        on_one_ring(|cpu| {
+            let bytes = pattern(5, 1000);
+            let (mut written, mut read) = (Vec::new(), Vec::new());
+            let mut passed_over = 0;
+            // Each place in turn is the one that is not left.
+            for round in 0..5u64 {
+                let control = rings.control(cpu);
+                let head = control.head.load(Ordering::Relaxed);
+                let reads = std::cell::RefCell::new((Vec::new(), Vec::new(), 0));
+                put_made(&rings, 7, bytes.len(), &|cursor| {
+                    cursor.append(&bytes[..600]);
+                    let (written, read, passed_over) = &mut *reads.borrow_mut();
+                    let mine = control.head.load(Ordering::Relaxed) - 16 - 1000;
+                    let mut consumed = control.head.load(Ordering::Relaxed);
+                    // Three laps and a bit.
+                    for n in 0..1000 {
+                        put(&rings, 1, &[round, n, !n, 0, 0]).unwrap();
+                        written.push(vec![round, n, !n, 0, 0]);
+                        let head = control.head.load(Ordering::Acquire);
+                        // As a reader that gave up waiting for the record: it consumes what is committed behind it.
+                        if head / 4096 > consumed / 4096 || n == 999 {
+                            let decoded = rings.decode_range(cpu, consumed, head, |_| 5);
+                            read.extend(decoded.records.into_iter().map(|record| record.payload));
+                            *passed_over += decoded.passed_over;
+                            consumed = head;
+                            control.consumed.store(head, Ordering::Release);
+                        }
                     }
-                }
-                assert_eq!(rings.word(cpu, mine) as u16, LTT_ID_LONG);
-                assert_eq!(busy(&rings, cpu, mine & !4095), 1);
-                cursor.append(&bytes[600..]);
-            })
-            .unwrap();
-            let (new_written, new_read, new_passed_over) = reads.into_inner();
-            written.extend(new_written);
-            read.extend(new_read);
-            passed_over += new_passed_over;
-            // It was not written to by others meanwhile: it is in its place still.
-            let mine = if head.is_multiple_of(4096) || head % 4096 + 1016 > 4096 {
-                head.next_multiple_of(4096) + 64
-            } else {
-                head
-            };
-            let words: Vec<u64> = (0..125)
-                .map(|n| rings.word(cpu, mine + 16 + 8 * n))
-                .collect();
-            assert_eq!(words, payload_of(&bytes));
-            assert_ne!(rings.word(cpu, mine + 8) & LTT_LONG_DONE, 0);
-            assert_eq!(busy(&rings, cpu, mine & !4095), 0);
-        }
-        assert_eq!(read, written, "{mode:?}");
-        assert!(passed_over >= 10, "{passed_over}");
-        assert_eq!(rings.lost(), 0);
+                    assert_eq!(rings.word(cpu, mine) as u16, LTT_ID_LONG);
+                    assert_eq!(busy(&rings, cpu, mine & !4095), 1);
+                    cursor.append(&bytes[600..]);
+                })
+                .unwrap();
+                let (new_written, new_read, new_passed_over) = reads.into_inner();
+                written.extend(new_written);
+                read.extend(new_read);
+                passed_over += new_passed_over;
+                // It was not written to by others meanwhile: it is in its place still.
+                let mine = if head.is_multiple_of(4096) || head % 4096 + 1016 > 4096 {
+                    head.next_multiple_of(4096) + 64
+                } else {
+                    head
+                };
+                let words: Vec<u64> = (0..125)
+                    .map(|n| rings.word(cpu, mine + 16 + 8 * n))
+                    .collect();
+                assert_eq!(words, payload_of(&bytes));
+                assert_ne!(rings.word(cpu, mine + 8) & LTT_LONG_DONE, 0);
+                assert_eq!(busy(&rings, cpu, mine & !4095), 0);
+            }
+            assert_eq!(read, written, "{mode:?}");
+            assert!(passed_over >= 10, "{passed_over}");
+            assert_eq!(rings.lost(), 0);
+        });
     }
 }
 
@@ -235,16 +237,17 @@ fn no_place_at_all() {
         mode: Mode::Overwrite,
         ..geometry
     });
-    pin();
-    put_made(&rings, 7, 3000, &|_| {
+    on_one_ring(|_| {
         put_made(&rings, 7, 3000, &|_| {
-            assert_eq!(put_made(&rings, 7, 3000, &|_| {}), Err(Dropped::Lost));
+            put_made(&rings, 7, 3000, &|_| {
+                assert_eq!(put_made(&rings, 7, 3000, &|_| {}), Err(Dropped::Lost));
+            })
+            .unwrap();
         })
         .unwrap();
-    })
-    .unwrap();
-    assert_eq!(rings.lost(), 1);
-    put_made(&rings, 7, 3000, &|_| {}).unwrap();
+        assert_eq!(rings.lost(), 1);
+        put_made(&rings, 7, 3000, &|_| {}).unwrap();
+    });
 }
 
 /// A9: who closes a channel learns that a writer is still inside, and that it is out.

@@ -25,7 +25,7 @@ fn cids(subbuf_size: u64, subbuf_count: u64) -> Rings {
     })
 }
 
-fn cid() -> u32 {
+pub(super) fn cid() -> u32 {
     rseq().unwrap().index::<MM_CID>()
 }
 

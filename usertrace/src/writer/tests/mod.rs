@@ -9,6 +9,8 @@ mod registration;
 mod waiting;
 
 use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::panic::AssertUnwindSafe;
 use std::process::Command;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
@@ -259,7 +261,7 @@ fn rseq() -> Option<Rseq> {
     Some(*FOUND.get_or_init(|| Rseq::find().expect("these tests need a kernel with rseq")))
 }
 
-/// Keeps the calling thread on one CPU, and says which; or, where rings go by that, which concurrency id it has there.
+/// Keeps the calling thread on one CPU, and says which.
 fn pin() -> u32 {
     // SAFETY: a set of CPUs is plain data, and the calls write or read nothing else.
     unsafe {
@@ -270,11 +272,51 @@ fn pin() -> u32 {
             libc::sched_setaffinity(0, size_of_val(&set), &raw const set),
             0
         );
-        match mm_cid::scope() {
-            Scope::MmCid => rseq().unwrap().index::<MM_CID>(),
-            _ => cpu as u32,
-        }
+        cpu as u32
     }
+}
+
+/// Calls `body` with the number of the ring to which all its events go.
+fn on_one_ring(body: impl FnOnce(u32)) {
+    let done = try_on_one_ring(|ring| {
+        body(ring);
+        Ok(())
+    });
+    if let Err(error) = done {
+        panic!("{error}");
+    }
+}
+
+/// As [`on_one_ring`], of something that may fail.
+///
+/// Where rings go by concurrency ids, it is called in a child: a thread that has one CPU and is not
+/// the only one of its process can get another id while it does not run.
+fn try_on_one_ring(
+    body: impl FnOnce(u32) -> Result<(), TestCaseError>,
+) -> Result<(), TestCaseError> {
+    if mm_cid::scope() == Scope::Cpu {
+        return body(pin());
+    }
+    let (mut reader, mut writer) = std::io::pipe().unwrap();
+    // The child's end closes the pipe: the parent has no writer any more.
+    let child = fork(move || {
+        let body = AssertUnwindSafe(|| body(mm_cid::cid()));
+        let failure = match std::panic::catch_unwind(body) {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(panic) => match (panic.downcast_ref::<String>(), panic.downcast_ref::<&str>()) {
+                (Some(text), _) => text.clone(),
+                (None, text) => (*text.unwrap_or(&"a panic")).to_owned(),
+            },
+        };
+        writer.write_all(failure.as_bytes()).unwrap();
+        panic!("told");
+    });
+    let mut failure = String::new();
+    reader.read_to_string(&mut failure).unwrap();
+    let status = wait_for(child);
+    prop_assert!(status == 0, "the child's status was {status:#x}: {failure}");
+    Ok(())
 }
 
 fn put<const WORDS: usize>(rings: &Rings, id: u16, payload: &[u64; WORDS]) -> Result<(), Dropped> {
@@ -317,105 +359,108 @@ fn put_words(rings: &Rings, id: u16, payload: &[u64]) -> Result<(), Dropped> {
 #[test]
 fn a_record_of_each_length() {
     let rings = Rings::new(4096, 4);
-    let cpu = pin();
-    let before = crate::clock::cycles();
-    put(&rings, 10, &[]).unwrap();
-    put(&rings, 11, &[1]).unwrap();
-    put(&rings, 12, &[1, 2]).unwrap();
-    put(&rings, 13, &[1, 2, 3]).unwrap();
-    put(&rings, 14, &[1, 2, 3, 4]).unwrap();
-    put(&rings, 15, &[1, 2, 3, 4, 5]).unwrap();
-    put(&rings, 19, &[1, 2, 3, 4, 5, 6, 7, 8, 9]).unwrap();
-    put_words(&rings, 10, &[]).unwrap();
-    put_words(&rings, 12, &[8, 9]).unwrap();
-    let after = crate::clock::cycles();
+    on_one_ring(|cpu| {
+        let before = crate::clock::cycles();
+        put(&rings, 10, &[]).unwrap();
+        put(&rings, 11, &[1]).unwrap();
+        put(&rings, 12, &[1, 2]).unwrap();
+        put(&rings, 13, &[1, 2, 3]).unwrap();
+        put(&rings, 14, &[1, 2, 3, 4]).unwrap();
+        put(&rings, 15, &[1, 2, 3, 4, 5]).unwrap();
+        put(&rings, 19, &[1, 2, 3, 4, 5, 6, 7, 8, 9]).unwrap();
+        put_words(&rings, 10, &[]).unwrap();
+        put_words(&rings, 12, &[8, 9]).unwrap();
+        let after = crate::clock::cycles();
 
-    let decoded = rings.decode(cpu, |id| usize::from(id) - 10);
-    let payloads: Vec<_> = decoded
-        .records
-        .iter()
-        .map(|record| record.payload.clone())
-        .collect();
-    let expected: [&[u64]; 9] = [
-        &[],
-        &[1],
-        &[1, 2],
-        &[1, 2, 3],
-        &[1, 2, 3, 4],
-        &[1, 2, 3, 4, 5],
-        &[1, 2, 3, 4, 5, 6, 7, 8, 9],
-        &[],
-        &[8, 9],
-    ];
-    assert_eq!(payloads, expected);
-    let times: Vec<_> = decoded.records.iter().map(|record| record.time).collect();
-    assert!(times.is_sorted() && before <= times[0] && times[8] <= after);
-    assert_eq!(rings.lost(), 0);
+        let decoded = rings.decode(cpu, |id| usize::from(id) - 10);
+        let payloads: Vec<_> = decoded
+            .records
+            .iter()
+            .map(|record| record.payload.clone())
+            .collect();
+        let expected: [&[u64]; 9] = [
+            &[],
+            &[1],
+            &[1, 2],
+            &[1, 2, 3],
+            &[1, 2, 3, 4],
+            &[1, 2, 3, 4, 5],
+            &[1, 2, 3, 4, 5, 6, 7, 8, 9],
+            &[],
+            &[8, 9],
+        ];
+        assert_eq!(payloads, expected);
+        let times: Vec<_> = decoded.records.iter().map(|record| record.time).collect();
+        assert!(times.is_sorted() && before <= times[0] && times[8] <= after);
+        assert_eq!(rings.lost(), 0);
+    });
 }
 
 /// E7: a full ring drops what does not fit, and counts all of it.
 #[test]
 fn a_full_ring_drops_and_counts() {
     let rings = Rings::new(4096, 2);
-    let cpu = pin();
-    let accepted = (0..1000)
-        .filter(|&n| put(&rings, 1, &[n, 0]).is_ok())
-        .count();
-    // 24 bytes each, in what the header leaves of each of the two sub-buffers.
-    assert_eq!(accepted, 2 * ((4096 - size_of::<LttSubbuf>()) / 24));
-    assert_eq!(rings.lost(), 1000 - accepted as u64);
-    let decoded = rings.decode(cpu, |_| 2);
-    assert!(
-        decoded
-            .records
-            .iter()
-            .map(|record| record.payload[0])
-            .eq(0..accepted as u64)
-    );
+    on_one_ring(|cpu| {
+        let accepted = (0..1000)
+            .filter(|&n| put(&rings, 1, &[n, 0]).is_ok())
+            .count();
+        // 24 bytes each, in what the header leaves of each of the two sub-buffers.
+        assert_eq!(accepted, 2 * ((4096 - size_of::<LttSubbuf>()) / 24));
+        assert_eq!(rings.lost(), 1000 - accepted as u64);
+        let decoded = rings.decode(cpu, |_| 2);
+        assert!(
+            decoded
+                .records
+                .iter()
+                .map(|record| record.payload[0])
+                .eq(0..accepted as u64)
+        );
 
-    // The consumer reads the first sub-buffer: there is room for one again, which knows what was lost before it.
-    rings.control(cpu).consumed.store(4096, Ordering::Release);
-    put(&rings, 1, &[1000, 0]).unwrap();
-    let head = rings.control(cpu).head.load(Ordering::Acquire);
-    let decoded = rings.decode_range(cpu, 8192, head, |_| 2);
-    assert_eq!(decoded.records[0].payload, [1000, 0]);
-    assert_eq!(decoded.lost, 1000 - accepted as u64);
+        // The consumer reads the first sub-buffer: there is room for one again, which knows what was lost before it.
+        rings.control(cpu).consumed.store(4096, Ordering::Release);
+        put(&rings, 1, &[1000, 0]).unwrap();
+        let head = rings.control(cpu).head.load(Ordering::Acquire);
+        let decoded = rings.decode_range(cpu, 8192, head, |_| 2);
+        assert_eq!(decoded.records[0].payload, [1000, 0]);
+        assert_eq!(decoded.lost, 1000 - accepted as u64);
+    });
 }
 
 /// A time stamp's upper bits are stored when they are not those of the newest full time in the ring.
 #[test]
 fn a_full_time_comes_first_where_it_is_needed() {
     let rings = Rings::new(4096, 2);
-    let cpu = pin();
-    put(&rings, 1, &[1]).unwrap();
-    rings
-        .control(cpu)
-        .time
-        .fetch_xor(1 << 48, Ordering::Relaxed);
-    put(&rings, 1, &[2]).unwrap();
-    put(&rings, 1, &[3]).unwrap();
-    let decoded = rings.decode(cpu, |_| 1);
-    assert_eq!(decoded.full_times, 1);
-    assert!(
-        decoded
-            .records
-            .iter()
-            .map(|record| record.payload[0])
-            .eq(1..=3)
-    );
+    on_one_ring(|cpu| {
+        put(&rings, 1, &[1]).unwrap();
+        rings
+            .control(cpu)
+            .time
+            .fetch_xor(1 << 48, Ordering::Relaxed);
+        put(&rings, 1, &[2]).unwrap();
+        put(&rings, 1, &[3]).unwrap();
+        let decoded = rings.decode(cpu, |_| 1);
+        assert_eq!(decoded.full_times, 1);
+        assert!(
+            decoded
+                .records
+                .iter()
+                .map(|record| record.payload[0])
+                .eq(1..=3)
+        );
 
-    // There are less than 16 bytes left for it: the next sub-buffer has it in its header.
-    while rings.control(cpu).head.load(Ordering::Relaxed) % 4096 != 4088 {
+        // There are less than 16 bytes left for it: the next sub-buffer has it in its header.
+        while rings.control(cpu).head.load(Ordering::Relaxed) % 4096 != 4088 {
+            put(&rings, 2, &[]).unwrap();
+        }
+        rings
+            .control(cpu)
+            .time
+            .fetch_xor(1 << 48, Ordering::Relaxed);
         put(&rings, 2, &[]).unwrap();
-    }
-    rings
-        .control(cpu)
-        .time
-        .fetch_xor(1 << 48, Ordering::Relaxed);
-    put(&rings, 2, &[]).unwrap();
-    let decoded = rings.decode(cpu, |id| if id == 1 { 1 } else { 0 });
-    assert_eq!(decoded.full_times, 1);
-    assert!(decoded.records.iter().map(|record| record.time).is_sorted());
+        let decoded = rings.decode(cpu, |id| if id == 1 { 1 } else { 0 });
+        assert_eq!(decoded.full_times, 1);
+        assert!(decoded.records.iter().map(|record| record.time).is_sorted());
+    });
 }
 
 #[test]
@@ -585,36 +630,38 @@ proptest! {
         // Without a doorbell, nobody waits.
         let mode = if block { Mode::Block } else { Mode::Discard };
         let rings = Rings::with(4096, subbuf_count, |geometry| Geometry { mode, ..geometry });
-        let cpu = pin();
-        let (mut written, mut read) = (Vec::new(), Vec::new());
-        let (mut consumed, mut dropped) = (0, 0);
-        let consume = |consumed: u64, read: &mut Vec<Record>| {
-            let head = rings.control(cpu).head.load(Ordering::Acquire);
-            read.extend(rings.decode_range(cpu, consumed, head, |id| usize::from(id) - 1).records);
-            head
-        };
-        for (n, &(words, action)) in steps.iter().enumerate() {
-            let payload: Vec<u64> = (0..words as u64).map(|word| n as u64 * 1000 + word).collect();
-            match put_words(&rings, words as u16 + 1, &payload) {
-                Ok(()) => {
-                    prop_assert!(words <= 502);
-                    written.push(payload);
+        try_on_one_ring(|cpu| {
+            let (mut written, mut read) = (Vec::new(), Vec::new());
+            let (mut consumed, mut dropped) = (0, 0);
+            let consume = |consumed: u64, read: &mut Vec<Record>| {
+                let head = rings.control(cpu).head.load(Ordering::Acquire);
+                read.extend(rings.decode_range(cpu, consumed, head, |id| usize::from(id) - 1).records);
+                head
+            };
+            for (n, &(words, action)) in steps.iter().enumerate() {
+                let payload: Vec<u64> = (0..words as u64).map(|word| n as u64 * 1000 + word).collect();
+                match put_words(&rings, words as u16 + 1, &payload) {
+                    Ok(()) => {
+                        prop_assert!(words <= 502);
+                        written.push(payload);
+                    }
+                    Err(Dropped::Lost) => dropped += 1,
+                    Err(Dropped::Closed) => prop_assert!(false, "not closed"),
                 }
-                Err(Dropped::Lost) => dropped += 1,
-                Err(Dropped::Closed) => prop_assert!(false, "not closed"),
+                if action == 0 {
+                    let head = consume(consumed, &mut read);
+                    // A consumer may stop anywhere between two records; the writer needs whole sub-buffers.
+                    rings.control(cpu).consumed.store(head, Ordering::Release);
+                    consumed = head;
+                }
             }
-            if action == 0 {
-                let head = consume(consumed, &mut read);
-                // A consumer may stop anywhere between two records; the writer needs whole sub-buffers.
-                rings.control(cpu).consumed.store(head, Ordering::Release);
-                consumed = head;
-            }
-        }
-        consume(consumed, &mut read);
-        prop_assert_eq!(rings.lost(), dropped);
-        prop_assert!(read.iter().map(|record| record.time).is_sorted());
-        let payloads: Vec<_> = read.into_iter().map(|record| record.payload).collect();
-        prop_assert_eq!(payloads, written);
+            consume(consumed, &mut read);
+            prop_assert_eq!(rings.lost(), dropped);
+            prop_assert!(read.iter().map(|record| record.time).is_sorted());
+            let payloads: Vec<_> = read.into_iter().map(|record| record.payload).collect();
+            prop_assert_eq!(payloads, written);
+            Ok(())
+        })?;
     }
 }
 
@@ -674,7 +721,7 @@ pub(in crate::writer) fn fork(body: impl FnOnce()) -> libc::pid_t {
         let pid = libc::fork();
         assert!(pid >= 0);
         if pid == 0 {
-            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).is_ok();
+            let done = std::panic::catch_unwind(AssertUnwindSafe(body)).is_ok();
             libc::_exit(i32::from(!done));
         }
         pid

@@ -15,39 +15,40 @@ fn overwriting(subbuf_size: u64, subbuf_count: u64) -> Rings {
 #[test]
 fn the_newest_are_there() {
     let rings = overwriting(4096, 4);
-    let cpu = pin();
-    let mut written = 0;
-    for count in [1, 50, 600, 601, 5000] {
-        for _ in 0..count {
-            put(&rings, 1, &[written, !written]).unwrap();
-            written += 1;
-        }
-        let control = rings.control(cpu);
-        let head = control.head.load(Ordering::Acquire);
-        let claimed = control.claimed.load(Ordering::Relaxed);
-        assert_eq!(claimed % 4096, 0);
-        // All sub-buffers but the one that was begun last are whole, and there are as many as there are places.
-        assert_eq!(
-            claimed,
-            head.next_multiple_of(4096).saturating_sub(4 * 4096)
-        );
-        let numbers: Vec<u64> = rings
-            .decode_range(cpu, claimed, head, |_| 2)
-            .records
-            .iter()
-            .map(|record| {
-                assert_eq!(record.payload[0], !record.payload[1]);
-                record.payload[0]
-            })
-            .collect();
-        assert!(
-            numbers
+    on_one_ring(|cpu| {
+        let mut written = 0;
+        for count in [1, 50, 600, 601, 5000] {
+            for _ in 0..count {
+                put(&rings, 1, &[written, !written]).unwrap();
+                written += 1;
+            }
+            let control = rings.control(cpu);
+            let head = control.head.load(Ordering::Acquire);
+            let claimed = control.claimed.load(Ordering::Relaxed);
+            assert_eq!(claimed % 4096, 0);
+            // All sub-buffers but the one that was begun last are whole, and there are as many as there are places.
+            assert_eq!(
+                claimed,
+                head.next_multiple_of(4096).saturating_sub(4 * 4096)
+            );
+            let numbers: Vec<u64> = rings
+                .decode_range(cpu, claimed, head, |_| 2)
+                .records
                 .iter()
-                .copied()
-                .eq(written - numbers.len() as u64..written)
-        );
-    }
-    assert_eq!(rings.lost(), 0);
+                .map(|record| {
+                    assert_eq!(record.payload[0], !record.payload[1]);
+                    record.payload[0]
+                })
+                .collect();
+            assert!(
+                numbers
+                    .iter()
+                    .copied()
+                    .eq(written - numbers.len() as u64..written)
+            );
+        }
+        assert_eq!(rings.lost(), 0);
+    });
 }
 
 /// What a reader has of a sub-buffer, after it looked whether it was overtaken: the numbers in it.
@@ -72,34 +73,36 @@ proptest! {
         reads in prop::collection::vec((0u64..4, 0usize..512, 0u64..900), 1..40)
     ) {
         let rings = overwriting(4096, 4);
-        let cpu = pin();
-        let mut written = 0;
-        let mut write = |count: u64| {
-            for _ in 0..count {
-                put(&rings, 1, &[written, !written]).unwrap();
-                written += 1;
-            }
-        };
-        write(1000);
-        let control = rings.control(cpu);
-        for (back, at, count) in reads {
-            let head = control.head.load(Ordering::Acquire);
-            let position = (head & !4095) - back * 4096;
-            let mut copy = Vec::new();
-            for n in 0..512 {
-                if n == at {
-                    write(count);
+        try_on_one_ring(|cpu| {
+            let mut written = 0;
+            let mut write = |count: u64| {
+                for _ in 0..count {
+                    put(&rings, 1, &[written, !written]).unwrap();
+                    written += 1;
                 }
-                copy.push(rings.word(cpu, position + 8 * n as u64));
+            };
+            write(1000);
+            let control = rings.control(cpu);
+            for (back, at, count) in reads {
+                let head = control.head.load(Ordering::Acquire);
+                let position = (head & !4095) - back * 4096;
+                let mut copy = Vec::new();
+                for n in 0..512 {
+                    if n == at {
+                        write(count);
+                    }
+                    copy.push(rings.word(cpu, position + 8 * n as u64));
+                }
+                let head = control.head.load(Ordering::Acquire);
+                let overtaken = control.claimed.load(Ordering::Relaxed) > position;
+                // Told if, and only if, the place has another sub-buffer now.
+                prop_assert_eq!(overtaken, position + 4 * 4096 < head);
+                if !overtaken && position + 4096 <= head && at == 0 {
+                    prop_assert_eq!(numbers(&copy, position).len(), (4096 - 64) / 24);
+                }
             }
-            let head = control.head.load(Ordering::Acquire);
-            let overtaken = control.claimed.load(Ordering::Relaxed) > position;
-            // Told if, and only if, the place has another sub-buffer now.
-            prop_assert_eq!(overtaken, position + 4 * 4096 < head);
-            if !overtaken && position + 4096 <= head && at == 0 {
-                prop_assert_eq!(numbers(&copy, position).len(), (4096 - 64) / 24);
-            }
-        }
+            Ok(())
+        })?;
     }
 }
 
@@ -204,42 +207,44 @@ proptest! {
     ) {
         const SIZE: u64 = 4 * 4096;
         let rings = overwriting(4096, 4);
-        let cpu = pin();
-        let control = rings.control(cpu);
-        let mut accepted: Vec<u64> = Vec::new();
-        let mut n = 0;
-        for (mode, count, read) in steps {
-            let mode = [Mode::Discard, Mode::Overwrite, Mode::Block][mode];
-            rings.channel.set_mode(mode);
-            let lost = rings.lost();
-            for _ in 0..count {
-                let consumed = control.consumed.load(Ordering::Relaxed);
-                let end = control.head.load(Ordering::Relaxed).next_multiple_of(4096);
-                if put(&rings, 1, &[n, !n]).is_ok() {
-                    accepted.push(n);
-                } else {
-                    // Only where there is no room for one sub-buffer more.
-                    prop_assert!(mode != Mode::Overwrite && end + 4096 - consumed > SIZE);
+        try_on_one_ring(|cpu| {
+            let control = rings.control(cpu);
+            let mut accepted: Vec<u64> = Vec::new();
+            let mut n = 0;
+            for (mode, count, read) in steps {
+                let mode = [Mode::Discard, Mode::Overwrite, Mode::Block][mode];
+                rings.channel.set_mode(mode);
+                let lost = rings.lost();
+                for _ in 0..count {
+                    let consumed = control.consumed.load(Ordering::Relaxed);
+                    let end = control.head.load(Ordering::Relaxed).next_multiple_of(4096);
+                    if put(&rings, 1, &[n, !n]).is_ok() {
+                        accepted.push(n);
+                    } else {
+                        // Only where there is no room for one sub-buffer more.
+                        prop_assert!(mode != Mode::Overwrite && end + 4096 - consumed > SIZE);
+                    }
+                    n += 1;
                 }
-                n += 1;
+                prop_assert!(mode != Mode::Overwrite || rings.lost() == lost);
+                let head = control.head.load(Ordering::Relaxed);
+                let claimed = control.claimed.load(Ordering::Relaxed);
+                let consumed = control.consumed.load(Ordering::Relaxed);
+                // Of a sub-buffer that was consumed in part the rest is there, if it was not claimed.
+                let from = claimed.max(consumed & !4095);
+                prop_assert!(head.next_multiple_of(4096).saturating_sub(SIZE) <= from);
+                let records = rings.decode_range(cpu, from, head, |_| 2).records;
+                let numbers: Vec<u64> = records.iter().map(|record| record.payload[0]).collect();
+                prop_assert!(accepted.ends_with(&numbers));
+                prop_assert!(records.iter().all(|record| record.payload[1] == !record.payload[0]));
+                // A reader goes on from what it found claimed.
+                let to = (consumed.max(claimed) + read * 1000 / 8 * 8).min(head);
+                if read != 0 {
+                    control.consumed.store(to, Ordering::Release);
+                }
             }
-            prop_assert!(mode != Mode::Overwrite || rings.lost() == lost);
-            let head = control.head.load(Ordering::Relaxed);
-            let claimed = control.claimed.load(Ordering::Relaxed);
-            let consumed = control.consumed.load(Ordering::Relaxed);
-            // Of a sub-buffer that was consumed in part the rest is there, if it was not claimed.
-            let from = claimed.max(consumed & !4095);
-            prop_assert!(head.next_multiple_of(4096).saturating_sub(SIZE) <= from);
-            let records = rings.decode_range(cpu, from, head, |_| 2).records;
-            let numbers: Vec<u64> = records.iter().map(|record| record.payload[0]).collect();
-            prop_assert!(accepted.ends_with(&numbers));
-            prop_assert!(records.iter().all(|record| record.payload[1] == !record.payload[0]));
-            // A reader goes on from what it found claimed.
-            let to = (consumed.max(claimed) + read * 1000 / 8 * 8).min(head);
-            if read != 0 {
-                control.consumed.store(to, Ordering::Release);
-            }
-        }
-        prop_assert_eq!(rings.lost() + accepted.len() as u64, n);
+            prop_assert_eq!(rings.lost() + accepted.len() as u64, n);
+            Ok(())
+        })?;
     }
 }

@@ -136,12 +136,13 @@ fn with_readers() -> Rings {
 fn nobody_waits_for_itself() {
     let doorbell = Doorbell::default();
     for rings in [with_doorbell(Mode::Block, &doorbell), with_readers()] {
-        pin();
-        put_made(&rings, 7, 1000, &|_| {
-            while put(&rings, 1, &[1, 2]).is_ok() {}
-        })
-        .unwrap();
-        assert_eq!(rings.lost(), 1);
+        on_one_ring(|_| {
+            put_made(&rings, 7, 1000, &|_| {
+                while put(&rings, 1, &[1, 2]).is_ok() {}
+            })
+            .unwrap();
+            assert_eq!(rings.lost(), 1);
+        });
     }
 }
 
@@ -186,16 +187,17 @@ fn each_sub_buffer_rings() {
     for mode in [Mode::Discard, Mode::Overwrite] {
         let doorbell = Doorbell::default();
         let rings = with_doorbell(mode, &doorbell);
-        let cpu = pin();
-        for _ in 0..5000 {
-            put(&rings, 1, &[1, 2]).unwrap();
-            let head = rings.control(cpu).head.load(Ordering::Relaxed);
-            rings.control(cpu).consumed.store(head, Ordering::Relaxed);
-            assert_eq!(
-                u64::from(doorbell.rung.load(Ordering::Relaxed)),
-                (head - 1) / 4096
-            );
-        }
+        on_one_ring(|cpu| {
+            for _ in 0..5000 {
+                put(&rings, 1, &[1, 2]).unwrap();
+                let head = rings.control(cpu).head.load(Ordering::Relaxed);
+                rings.control(cpu).consumed.store(head, Ordering::Relaxed);
+                assert_eq!(
+                    u64::from(doorbell.rung.load(Ordering::Relaxed)),
+                    (head - 1) / 4096
+                );
+            }
+        });
     }
 }
 
@@ -204,14 +206,15 @@ fn each_sub_buffer_rings() {
 fn a_record_that_was_waited_for_rings() {
     let doorbell = Doorbell::default();
     let rings = with_doorbell(Mode::Discard, &doorbell);
-    pin();
-    let rung = || doorbell.rung.load(Ordering::Relaxed);
-    put_made(&rings, 7, 1000, &|_| {}).unwrap();
-    assert_eq!(rung(), 0);
-    put_made(&rings, 7, 1000, &|_| {
-        put_made(&rings, 7, 3000, &|_| {}).unwrap();
-        assert_eq!(rung(), 1);
-    })
-    .unwrap();
-    assert_eq!(rung(), 2);
+    on_one_ring(|_| {
+        let rung = || doorbell.rung.load(Ordering::Relaxed);
+        put_made(&rings, 7, 1000, &|_| {}).unwrap();
+        assert_eq!(rung(), 0);
+        put_made(&rings, 7, 1000, &|_| {
+            put_made(&rings, 7, 3000, &|_| {}).unwrap();
+            assert_eq!(rung(), 1);
+        })
+        .unwrap();
+        assert_eq!(rung(), 2);
+    });
 }
