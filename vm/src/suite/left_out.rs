@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::ValueEnum as _;
 
+use crate::suite::plan::NOT_QUICK;
 use crate::suite::tier::{Section, Tier};
 
 /// What a lower tier than the full one leaves out of a section, besides single tests.
@@ -43,7 +44,8 @@ pub(crate) fn left_out(
         });
     let mut lines: Vec<_> = others.collect();
     if tier == Tier::Quick {
-        lines.push("the Debian packages (scripts/test host)".to_owned());
+        let not_quick = NOT_QUICK.iter();
+        lines.extend(not_quick.map(|(_, what)| format!("{what} (scripts/test host)")));
     }
     if tier < Tier::Full {
         let parts = PARTS
@@ -74,6 +76,9 @@ mod tests {
         assert!(has("section crash (scripts/test crash)"), "{lines:?}");
         assert!(has("section cross (scripts/test full cross)"), "{lines:?}");
         assert!(!lines.iter().any(|line| line.contains("adversary")));
+        let lines = left_out(Tier::Quick, &[Section::Host], &long);
+        let packages = "the Debian packages (scripts/test host)";
+        assert!(lines.iter().any(|line| line == packages), "{lines:?}");
     }
 
     #[test]

@@ -28,8 +28,20 @@ const WHOLE: &[&str] = &[
     PACKAGES,
     "usertrace-c::programs",
 ];
-/// Builds everything once more, as a release: more work than all else that the quick tier compiles.
+/// Builds everything once more, as a release.
 const PACKAGES: &str = "usertrace-c::package";
+/// Programs that the quick tier leaves out, and what they test: real programs, other compilers and other people's tools,
+/// which take more of a processor than they find in a library that its own tests have passed.
+pub(crate) const NOT_QUICK: &[(&str, &str)] = &[
+    (PACKAGES, "the Debian packages"),
+    ("usertrace-c::lttng", "LTTng's own readers and recorders"),
+    ("usertrace-c::programs", "programs in C and C++"),
+    (
+        "usertrace-tests-preload::report",
+        "reports of servers and databases",
+    ),
+    ("usertrace::terminal", "the documents' commands"),
+];
 /// The tests of the harness, which boot guests.
 const HARNESS: &str = "usertrace-vm::harness";
 /// Crash tests that stop at each instruction.
@@ -430,7 +442,8 @@ fn list_all(context: &Context, programs: Vec<Program>) -> Vec<Job> {
         } else {
             Section::Host
         };
-        let is_left_out = context.tier == Tier::Quick && program.name == PACKAGES;
+        let is_left_out =
+            context.tier == Tier::Quick && NOT_QUICK.iter().any(|(name, _)| *name == program.name);
         if !context.has(section) || is_left_out {
             continue;
         }
