@@ -71,6 +71,7 @@ fn main() -> ExitCode {
         processes::without_permissions,
         processes::filtered_calls,
         processes::children_that_live_for_a_moment,
+        processes::children_whose_end_is_noticed_late,
         processes::those_for_whom_there_is_no_room_are_told,
         processes::a_limit_of_address_space,
         containers::process_1_ends_when_its_trace_is_written,

@@ -259,6 +259,17 @@ pub(crate) fn children_that_live_for_a_moment() {
     }
 }
 
+/// Who finds no slot does not give up before the guardian has looked who has ended, however late that is.
+pub(crate) fn children_whose_end_is_noticed_late() {
+    let run = Run::new();
+    run.success("unnoticed", &[]);
+    let threads: Vec<u32> = all_threads(&run)
+        .into_iter()
+        .map(|(thread, _)| thread)
+        .collect();
+    assert_eq!(threads, (0..=64).collect::<Vec<u32>>());
+}
+
 /// There are slots for 64 processes of a family at once.
 pub(crate) fn those_for_whom_there_is_no_room_are_told() {
     let run = Run::new();

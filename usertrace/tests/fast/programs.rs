@@ -86,6 +86,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("flood", flood),
     ("events", events),
     ("burst", burst),
+    ("unnoticed", unnoticed),
     ("crowd", crowd),
     ("namespaces", namespaces),
     ("waits_for_all", waits_for_all),
@@ -534,6 +535,24 @@ fn burst() {
             0
         );
     }
+}
+
+/// As [`burst`], of as many as there are slots, beside a guardian that does not see for a moment that they end.
+fn unnoticed() {
+    write(0, 0..1);
+    let guardian = daemons()[0] as libc::pid_t;
+    // SAFETY: a signal to a process of this program's own.
+    let signal = |signal| assert_eq!(unsafe { libc::kill(guardian, signal) }, 0);
+    signal(libc::SIGSTOP);
+    let one = |n| wait(child(|| assert_eq!(write_one(n, 0), Outcome::Recorded)));
+    (1..64).for_each(|n| assert_eq!(one(n), 0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            signal(libc::SIGCONT);
+        });
+        assert_eq!(one(64), 0);
+    });
 }
 
 /// More children at once than can be traced. Prints how many were not.

@@ -273,12 +273,15 @@ pub(super) fn run(task: &Task, bell: &Bell, program: Option<OwnedFd>, worker: Op
         } else {
             (wait * 2).min(*LOOKS.end())
         };
+        // SeqCst: who had ended when this was asked is marked before the answer.
+        let wanted = header.wanted.load(Ordering::SeqCst);
         guardian.look(!rung);
         if !rung && threads {
             // Rings of threads that are gone are to be given to others.
             header.doorbell.ring();
         }
         guardian.scan(None);
+        header.looked.store(wanted, Ordering::SeqCst);
     }
 }
 
@@ -398,9 +401,7 @@ impl Guardian<'_> {
         // SeqCst: pairs with the worker's load.
         if self.task.pool.desk().gone[slot].swap(pid, Ordering::SeqCst) != pid {
             let header = self.task.pool.header();
-            // SeqCst: either the worker sees the process among those that are gone, and says so
-            // itself, or this comes after what it says.
-            header.leaving.store(1, Ordering::SeqCst);
+            header.entries[slot].leave(pid);
             header.doorbell.ring();
         }
     }

@@ -62,8 +62,10 @@ pub(super) struct Header {
     /// Why the output cannot be written at present: an error number, or 0.
     pub(super) error: AtomicI32,
     pub(super) left: Left,
-    /// Not 0: processes have ended whose slots the worker has yet to read and free.
-    pub(super) leaving: AtomicU32,
+    /// How often a process that found no entry asked the guardian to look who has ended.
+    pub(super) wanted: AtomicU32,
+    /// Which of these requests the guardian has looked since.
+    pub(super) looked: AtomicU32,
     /// Grows with each slot that is freed: a futex that processes share.
     pub(super) freed: AtomicU32,
     /// How often a process that ends asked for everything to be written.
@@ -77,7 +79,8 @@ pub(super) struct Header {
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Entry {
-    /// 0: free. [`Entry::SPENT`]: to be used no more. Otherwise a process id, with [`Entry::LIVE`] once all is there.
+    /// 0: free. [`Entry::SPENT`]: to be used no more. Otherwise a process id, with [`Entry::LIVE`] once all is there,
+    /// and [`Entry::LEFT`] once the guardian knows that the process has ended.
     state: AtomicU64,
     /// When it came, in ns since 1970.
     pub(super) start: AtomicU64,
@@ -98,6 +101,7 @@ impl Entry {
     const SPENT: u64 = 1 << 33;
     /// The id holds in another PID namespace than that of the daemons.
     const ELSEWHERE: u64 = 1 << 34;
+    const LEFT: u64 = 1 << 35;
     /// As [`Self::namespace`].
     pub(super) const UNKNOWN: u64 = u64::MAX;
 
@@ -132,6 +136,21 @@ impl Entry {
             Self::state_of(pid, namespace) | Self::LIVE,
             Ordering::Release,
         );
+    }
+
+    /// Says that the process has ended, so that the worker is about to free the entry.
+    pub(super) fn leave(&self, pid: u32) {
+        // SeqCst: see `looked`'s use. Not if the entry was freed, or is another one's.
+        let left = |state: u64| (state as u32 == pid).then_some(state | Self::LEFT);
+        let _ = self
+            .state
+            .fetch_update(Ordering::SeqCst, Ordering::Relaxed, left);
+    }
+
+    /// The process has ended, and the entry is not free yet.
+    pub(super) fn is_left(&self) -> bool {
+        let state = self.state.load(Ordering::SeqCst);
+        state != Self::SPENT && state & Self::LEFT != 0
     }
 
     /// Gives the entry back.
@@ -199,7 +218,14 @@ mod tests {
         assert_eq!((entry.process(), entry.namespace()), (Some((2, false)), 0));
         entry.publish(2, 0, 0, [0; LTT_COMM_LEN]);
         assert_eq!((entry.process(), entry.namespace()), (Some((2, true)), 0));
+        // Of who has it, and nobody else.
+        entry.leave(1);
+        assert!(!entry.is_left());
+        entry.leave(2);
+        assert!(entry.is_left());
+        assert_eq!((entry.process(), entry.namespace()), (Some((2, true)), 0));
         entry.spend();
+        assert!(!entry.is_left());
         assert_eq!((entry.process(), entry.namespace()), (None, 0));
     }
 }

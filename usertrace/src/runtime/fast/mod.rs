@@ -52,7 +52,7 @@ use usertrace_sys::uapi::{
 };
 
 use self::clock::TraceClock;
-use self::header::PROCESSES;
+use self::header::{Entry, PROCESSES};
 use self::layout::{Layout, Rings};
 use self::output::Output;
 use self::pool::Pool;
@@ -74,9 +74,7 @@ const THREAD_RINGS: u32 = 64;
 /// Which part of the address space that a process may have the pool takes at most.
 const SHARE: u64 = 8;
 /// How long a child waits for a slot while there are processes that have ended and have theirs still.
-const SLOT_PATIENCE: Duration = Duration::from_secs(1);
-/// How long it takes the guardian to notice that a process has ended.
-const NOTICE: Duration = Duration::from_millis(20);
+const SLOT_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a process waits at its end until the daemons have written what it wrote.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 /// The same where nobody writes it after its end.
@@ -333,14 +331,21 @@ impl Fast {
         taken
     }
 
-    /// Claims a free slot. If there is none, it waits as long as processes that have ended have
-    /// slots that the worker is about to free.
+    /// Claims a free slot. If there is none, it waits until the guardian has looked who has ended,
+    /// and as long as such processes have slots that the worker is about to free.
     fn claim(&self, pid: u32) -> Option<usize> {
         let header = self.pool.header();
         let namespace = self.namespace.load(Ordering::Relaxed);
         let begun = crate::clock::monotonic();
+        let mut wanted = None;
         loop {
             let freed = header.freed.load(Ordering::SeqCst);
+            // Before it is looked for a free entry: one that was left by then is free, or left still.
+            // Acquire, by SeqCst: pairs with the guardian's store after it has looked.
+            let looked = header.looked.load(Ordering::SeqCst);
+            let is_known =
+                wanted.is_some_and(|wanted| looked.wrapping_sub(wanted).cast_signed() >= 0);
+            let waits = !is_known || header.entries.iter().any(Entry::is_left);
             let left = self.left.load(Ordering::Relaxed);
             let entries = header.entries[..self.pool.layout().slots].iter();
             let mut entries = entries
@@ -353,13 +358,14 @@ impl Fast {
                 return None;
             }
             let waited = Duration::from_nanos(crate::clock::monotonic().saturating_sub(begun));
-            let leaving = header.leaving.load(Ordering::SeqCst) != 0;
-            let patience = if leaving { SLOT_PATIENCE } else { NOTICE };
-            if waited >= patience || !header.doorbell.makes_room() {
+            if !waits || waited >= SLOT_PATIENCE || !header.doorbell.makes_room() {
                 self.own().refused.store(1, Ordering::Relaxed);
                 header.refused.fetch_add(1, Ordering::Relaxed);
                 return None;
             }
+            wanted.get_or_insert_with(|| {
+                header.wanted.fetch_add(1, Ordering::SeqCst).wrapping_add(1)
+            });
             header.doorbell.ring();
             sleep(&header.freed, freed, Some(LOOK));
         }
@@ -436,7 +442,7 @@ impl Fast {
         let wants = is_last || !header.left.is_awaited();
         // A trace that is written so far is to be completed, too, if nobody can do that later.
         let has_some = self.has_unread(slot)
-            || header.leaving.load(Ordering::SeqCst) != 0
+            || header.entries.iter().any(Entry::is_left)
             || is_last && self.has_written(slot);
         if !wants || !has_some || self.task.output.directory().is_none() {
             return;

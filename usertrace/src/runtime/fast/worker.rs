@@ -209,14 +209,8 @@ impl<'a> Worker<'a> {
         } else {
             self.places.look_again();
         }
-        // SeqCst: see the guardian's store.
-        header.leaving.store(0, Ordering::SeqCst);
-        if desk
-            .gone
-            .iter()
-            .any(|gone| gone.load(Ordering::SeqCst) != 0)
-        {
-            header.leaving.store(1, Ordering::SeqCst);
+        if header.wanted.load(Ordering::SeqCst) != header.looked.load(Ordering::SeqCst) {
+            bell.ring();
         }
         let mut some = Drained::Nothing;
         let mut failed = None;
