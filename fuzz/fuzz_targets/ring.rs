@@ -9,15 +9,15 @@ use std::cell::Cell;
 use std::convert::Infallible;
 
 use libfuzzer_sys::fuzz_target;
-use usertrace::metadata::EventTable;
-use usertrace::ring::{
+use usertrace_ring::schema::EventTable;
+use usertrace_ring::{
     Format, Frozen, Geometry, Item, MetaLengths, Patience, PayloadLengths, Positions, RingMemory,
     RingReader,
 };
-use usertrace::writer::Protocol;
 use usertrace_fuzz::extraction::check_error;
 use usertrace_fuzz::support::events;
 use usertrace_fuzz::support::runs::{self, Runs};
+use usertrace_sys::Protocol;
 
 /// Counts what is copied.
 struct Counting<'a>(Frozen<'a>, &'a Cell<u64>);

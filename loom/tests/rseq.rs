@@ -13,10 +13,10 @@ use std::sync::atomic::Ordering;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, fence};
 use loom::thread;
-use usertrace::ring::{
+use usertrace_ring::{
     Counts, Format, Geometry, Item, Patience, PayloadLengths, Positions, RingMemory, RingReader,
 };
-use usertrace::writer::Protocol;
+use usertrace_sys::Protocol;
 
 const SUBBUF: u64 = 4096;
 const HEADER: u64 = 64;

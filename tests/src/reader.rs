@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use usertrace::consumer::{ConsumerFile, FileRing, KernelFile};
-use usertrace::ring::{Channel, Counts, GapKind, Item, Patience, PayloadLengths, RingReader};
+use usertrace_ring::{Channel, Counts, GapKind, Item, Patience, PayloadLengths, RingReader};
 use usertrace_sys::uapi::{LTT_FILE_DEAD, LttRingPositions};
 
 use crate::event;

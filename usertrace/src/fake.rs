@@ -8,16 +8,16 @@ pub mod process;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
-use usertrace_sys::uapi::*;
-use usertrace_sys::{Errno, Update};
-
-use crate::limits::{CHANNELS, RULES_LEN, SLOTS};
-use crate::metadata::{Contexts, Description, Event, EventTable, InChannel};
-use crate::ring::{
+use usertrace_ring::schema::{Contexts, Description, Event, EventTable, InChannel};
+use usertrace_ring::{
     Format, Frozen, Geometry, Item, MetaLengths, Patience, PayloadLengths, Positions, RingReader,
 };
+use usertrace_sys::uapi::*;
+use usertrace_sys::{Errno, Update};
+use usertrace_sys::{Mode, Protocol, Scope};
+
+use crate::limits::{CHANNELS, RULES_LEN, SLOTS};
 use crate::runtime::Kernel;
-use crate::writer::{Mode, Protocol, Scope};
 
 /// Between the parts of the info area.
 const INFO_PAGE: usize = 4096;

@@ -25,8 +25,6 @@ pub mod fake;
 #[cfg(feature = "fast")]
 mod files;
 mod limits;
-#[cfg(feature = "fast")]
-pub mod metadata;
 mod printable;
 pub mod probe;
 #[cfg(feature = "fast")]
@@ -38,8 +36,6 @@ mod quoted;
 pub mod reader;
 #[cfg(feature = "tools")]
 pub mod report;
-#[cfg(feature = "fast")]
-pub mod ring;
 pub mod runtime;
 #[cfg(feature = "tools")]
 pub mod top;

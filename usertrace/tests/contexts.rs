@@ -16,8 +16,8 @@ use usertrace::context::{self, DefineError, NAME_MAX};
 use usertrace::fake::process::{child, wait};
 use usertrace::fake::{Fake, Seen, Sizes};
 use usertrace::runtime::init_with;
-use usertrace::writer::Scope;
 use usertrace::{Outcome, Status, event};
+use usertrace_sys::Scope;
 
 usertrace::tracepoint! {
     mod numbered {
@@ -92,7 +92,7 @@ fn ask(fake: &Fake, slot: usize, contexts: &[(u8, &str)]) {
 }
 
 /// The value of a context of an event in the channel whose contexts these are.
-fn value<'a>(contexts: &usertrace::metadata::Contexts, seen: &'a Seen, name: &str) -> &'a [u8] {
+fn value<'a>(contexts: &usertrace_ring::schema::Contexts, seen: &'a Seen, name: &str) -> &'a [u8] {
     let mut rest = &seen.contexts[..];
     for field in &contexts.fields {
         let (this, behind) = rest.split_at(field.kind.len(rest).unwrap());

@@ -20,10 +20,11 @@ use usertrace::clock;
 use usertrace::fake::process::{child, wait};
 use usertrace::fake::{Fake, Seen, Sizes};
 use usertrace::runtime::{Kernel, Refused, Told, init_with};
-use usertrace::writer::{Mode, Prefault, Scope};
+use usertrace::writer::Prefault;
 use usertrace::{Errno, Outcome, Status, event};
 use usertrace_sys::Update;
 use usertrace_sys::uapi::{LTT_CLOCK_MONOTONIC, LTT_TRACEBUF_LIMITED, LttInfo, LttTracebuf};
+use usertrace_sys::{Mode, Scope};
 
 usertrace::tracepoint! {
     /// All types.

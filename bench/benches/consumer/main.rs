@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use usertrace::ctf::{Clock, Identity, ProcessWriter, new_uuid};
-use usertrace::metadata::{Description, Event};
-use usertrace::ring::{Channel, Patience, Positions, RingMemory, RingReader, SharedBytes};
-use usertrace::writer::{Mode, Protocol, Scope};
+use usertrace_ring::schema::{Description, Event};
+use usertrace_ring::{Channel, Patience, Positions, RingMemory, RingReader, SharedBytes};
 // The events in C are linked to each program here.
 use usertrace_c as _;
 use usertrace_sys::uapi::{
     LTT_CHANNEL_MAIN, LTT_ID_PAD, LTT_SUBBUF_MAGIC, LttClockSync, LttInfoChannel, LttRingControl,
     LttSubbuf,
 };
+use usertrace_sys::{Mode, Protocol, Scope};
 
 const SUBBUF_SIZE: u64 = 1 << 20;
 const SUBBUF_COUNT: u64 = 16;

@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use usertrace::metadata::{Element, Event, Field, FieldType, Integer, Label, Scalar};
+use usertrace_ring::schema::{Element, Event, Field, FieldType, Integer, Label, Scalar};
 
 use super::provider::{self, Kind, Name, Probe};
 

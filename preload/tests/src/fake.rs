@@ -2,8 +2,8 @@
 
 use usertrace::Status;
 use usertrace::fake::{Fake, Seen, Sizes};
-use usertrace::metadata::{FieldType, Integer, Scalar};
 use usertrace::runtime::init_with;
+use usertrace_ring::schema::{FieldType, Integer, Scalar};
 
 /// Has the runtime look for traces.
 pub fn update() {

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use tracing_subscriber::prelude::*;
 use usertrace::Status;
 use usertrace::fake::{Fake, Seen, Sizes};
-use usertrace::metadata::{FieldType, Scalar};
 use usertrace::runtime::init_with;
+use usertrace_ring::schema::{FieldType, Scalar};
 
 pub(crate) struct Traced {
     fake: &'static Fake,

@@ -4,7 +4,7 @@ use std::io;
 
 use usertrace_sys::uapi::{LttFileInfo, LttRingPositions};
 
-use crate::ring::{Channel, Positions, RingMemory};
+use usertrace_ring::{Channel, Positions, RingMemory};
 
 /// A consumer file.
 pub trait ConsumerFile {

@@ -6,12 +6,12 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{Ordering, fence};
 
+use usertrace_ring::{Channel, Positions};
 use usertrace_sys::uapi::{LttFileInfo, LttRingPositions};
 use usertrace_sys::{Errno, files};
 
 use super::ConsumerFile;
 use super::mapping::Mapping;
-use crate::ring::{Channel, Positions};
 
 /// A consumer file of the kernel's, with its rings mapped.
 #[derive(Debug)]

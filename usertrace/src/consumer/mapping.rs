@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::ring::SharedBytes;
+use usertrace_ring::SharedBytes;
 
 /// A read-only mapping of memory that another process writes.
 #[derive(Debug)]

@@ -27,14 +27,14 @@ use std::time::SystemTime;
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use usertrace_ring::MAX_RINGS;
+use usertrace_ring::schema::Description;
 use usertrace_sys::uapi::LTT_MAX_CHANNELS;
 
 use super::chunks;
 use crate::chunk::{Chunk, DIRECTORY, value};
 use crate::ctf::{RingCounts, RingState, mend};
 use crate::files;
-use crate::metadata::Description;
-use crate::ring::MAX_RINGS;
 
 /// The file that names the chunk that is written.
 const CHUNK: &str = "chunk";

@@ -2,11 +2,11 @@
 
 use std::io;
 
+use usertrace_ring::Channel;
 use usertrace_sys::uapi::{LTT_MAX_CHANNELS, LttFileInfo, LttRingPositions};
 
 use super::{ConsumerFile, FileRing};
 use crate::ctf::{Identity, text};
-use crate::ring::Channel;
 
 /// A file, what it said when it was opened, and room for the positions of its rings.
 #[derive(Debug)]

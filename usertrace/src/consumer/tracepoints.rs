@@ -10,6 +10,8 @@ use std::time::Duration;
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object as _, ObjectSection as _, ReadCache};
 use serde::Serialize;
+use usertrace_ring::schema::{Description, Event};
+use usertrace_ring::{Item, MetaLengths, Patience, RingReader};
 use usertrace_sys::uapi::{LTT_FILE_DEAD, LTT_ID_MIN};
 
 use super::control_fs::consumer_files;
@@ -18,9 +20,7 @@ use super::source::Source;
 use super::{CONTROL, ConsumerFile, ControlFs, ControlFsError, KernelFile, TraceDir};
 use crate::control::{self, Client};
 use crate::ctf::text;
-use crate::metadata::{Description, Event};
 use crate::procfs;
-use crate::ring::{Item, MetaLengths, Patience, RingReader};
 use crate::runtime::filter::Patterns;
 
 /// How long a program may take to answer.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use usertrace_ring::Channel;
 use usertrace_sys::crash::{
     LTT_CRASH_ADDRESS, LTT_CRASH_BUFFER, LTT_CRASH_MAGIC, LTT_CRASH_PAGE_MAGIC, LTT_CRASH_PRESENT,
     LTT_CRASH_VERSION, LttCrashBuffer, LttCrashChannel, LttCrashContent, LttCrashEntry,
@@ -15,7 +16,6 @@ use super::tree::{Owners, PAGE_SIZES, PageTree};
 use super::{PhysicalMemory, Presence, Problems};
 use crate::ctf::{Clock, Crash, text};
 use crate::printable::printable;
-use crate::ring::Channel;
 
 /// Pages that a directory may have: half a million entries.
 const MAX_PAGES: usize = 1 << 15;

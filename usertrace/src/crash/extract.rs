@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
+use usertrace_ring::{Channel, NewestSubbuf, Patience, Positions, RingReader};
 use usertrace_sys::crash::{LttCrashBuffer, LttCrashTrace};
 use usertrace_sys::uapi::{
     LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_LOST_WORD, LTT_MAX_CHANNELS, LttRingControl,
@@ -18,7 +19,6 @@ use crate::ctf::{
     Crash, Identity, ProcessSummary, ProcessWriter, Version, file_name, is_full, text,
 };
 use crate::printable::printable;
-use crate::ring::{Channel, Newest, Patience, Positions, RingReader};
 use crate::runtime::filter::matches;
 
 /// Why nothing was extracted.
@@ -481,10 +481,14 @@ impl<M: PhysicalMemory> Source<'_, M> {
                 };
                 unknown.push(why);
                 let mut memory = buffers.ring(offset, Positions::default());
-                let newest = Newest::find(channel.geometry(), &mut memory);
+                let newest = NewestSubbuf::find(channel.geometry(), &mut memory);
                 // Descriptions are never overwritten, so what is behind the last one is zeros.
                 let is_cut = newest.is_some() && index as usize != LTT_CHANNEL_CONTROL;
-                let head = if is_cut { Newest::begin } else { Newest::end };
+                let head = if is_cut {
+                    NewestSubbuf::begin
+                } else {
+                    NewestSubbuf::end
+                };
                 Ring {
                     offset,
                     control: LttRingControl {

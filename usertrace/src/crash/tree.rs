@@ -3,11 +3,11 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
 
+use usertrace_ring::{Positions, RingMemory};
 use usertrace_sys::crash::{LTT_CRASH_ADDRESS, LTT_CRASH_LOST, LTT_CRASH_PRESENT, LttCrashTree};
 use usertrace_sys::uapi::LTT_LOST_WORD;
 
 use super::{PhysicalMemory, Presence};
-use crate::ring::{Positions, RingMemory};
 
 /// Page sizes that a kernel can have.
 pub(super) const PAGE_SIZES: std::ops::RangeInclusive<u32> = 4096..=65536;

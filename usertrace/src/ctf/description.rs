@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use usertrace_ring::schema::{Contexts, Element, Field, FieldType};
+use usertrace_sys::Scope;
+
 use super::{Clock, Crash, TraceInfo, TraceOf};
-use crate::metadata::{Contexts, Element, Field, FieldType};
 use crate::printable::printable;
-use crate::writer::Scope;
 
 /// The log levels that readers know: those of `lttng-ust`, from emergency to debug.
 const MAX_LOGLEVEL: u32 = 14;

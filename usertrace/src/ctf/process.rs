@@ -14,11 +14,11 @@ use super::{
     Clock, StreamChannel, StreamOf, StreamState, StreamWriter, TraceInfo, TraceOf, TraceWriter,
     Version,
 };
-use crate::metadata::{Contexts, Description, EventTable, InChannel};
-use crate::ring::{
+use usertrace_ring::schema::{Contexts, Description, EventTable, InChannel};
+use usertrace_ring::{
     Channel, Counts, Item, MetaLengths, Patience, RingMemory, RingReader, Run, Sink,
 };
-use crate::writer::Scope;
+use usertrace_sys::Scope;
 
 /// Whose buffers they are.
 #[derive(Clone, Debug, PartialEq, Eq)]

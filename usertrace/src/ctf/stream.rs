@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
+use usertrace_sys::Scope;
 use usertrace_sys::uapi::{LTT_CHANNEL_MAIN, LTT_ID_BITS, LTT_MAX_CHANNELS};
 
 use super::description::{class_of_channel, plain_class};
@@ -13,8 +14,7 @@ use super::file::StreamFile;
 use super::packet::{Packet, ROOM};
 use super::process::file_name;
 use super::unwritten::{Unwritten, is_full};
-use crate::ring::{MAX_RINGS, Run, TIME_MASK};
-use crate::writer::Scope;
+use usertrace_ring::{MAX_RINGS, Run, TIME_MASK};
 
 const MAGIC: u32 = 0xc1fc_1fc1;
 

@@ -9,8 +9,8 @@ use super::description::{Class, environment};
 #[cfg(feature = "tools")]
 use super::version::RECORD_SEPARATOR;
 use super::{Clock, METADATA, StreamChannel, StreamOf, StreamState, StreamWriter, Version};
-use crate::metadata::{Contexts, Description, Event};
-use crate::writer::Scope;
+use usertrace_ring::schema::{Contexts, Description, Event};
+use usertrace_sys::Scope;
 
 /// What a trace says about where it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 
+use usertrace_ring::schema::{Element, Event, FieldType, Integer, Label, Scalar};
+
 use super::Clock;
 use super::description::{
     self, CLOCK, CLOCK_DESCRIPTION, Class, Kind, Member, Role, Value, format_uuid,
 };
-use crate::metadata::{Element, Event, FieldType, Integer, Label, Scalar};
 use crate::printable::printable;
 
 /// What texts are made of.

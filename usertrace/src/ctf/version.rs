@@ -2,9 +2,10 @@
 
 use std::str::FromStr;
 
+use usertrace_ring::schema::Event;
+
 use super::description::{Class, Value};
 use super::{Clock, json, tsdl};
-use crate::metadata::Event;
 
 /// What each declaration of CTF 2 begins with, and none of CTF 1.8.
 #[cfg(feature = "tools")]

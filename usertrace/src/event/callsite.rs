@@ -276,7 +276,7 @@ pub(super) fn is_sound(description: &[u8]) -> bool {
 #[cfg(feature = "fast")]
 fn is_readable(description: &str) -> bool {
     let line = format!("{} {description}", usertrace_sys::uapi::LTT_ID_MIN);
-    crate::metadata::Event::parse(line.as_bytes()).is_ok()
+    usertrace_ring::schema::Event::parse(line.as_bytes()).is_ok()
 }
 
 #[cfg(not(feature = "fast"))]
@@ -353,7 +353,8 @@ const fn is_line(line: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::writer::{Geometry, Mode, Prefault, Protocol, Scope, Wakeup};
+    use crate::writer::{Geometry, Prefault, Wakeup};
+    use usertrace_sys::{Mode, Protocol, Scope};
 
     #[repr(align(4096))]
     #[derive(Clone)]

@@ -1,6 +1,7 @@
 //! How an event's description is put together: when the program is compiled.
 
 use usertrace_sys::uapi::LTT_META_MAX;
+use usertrace_sys::word::encoded;
 
 use super::Loglevel;
 use super::number::Number;
@@ -304,16 +305,6 @@ const fn has_field(event: &Description, format: &[u8], start: usize, end: usize)
         field += 1;
     }
     false
-}
-
-/// A byte of a word: itself, or `%XX` unless it is a letter, a digit or one of `_ . -`. How many bytes that are.
-pub(crate) const fn encoded(byte: u8) -> ([u8; 3], usize) {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    if byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-') {
-        return ([byte, 0, 0], 1);
-    }
-    let (high, low) = (DIGITS[byte as usize / 16], DIGITS[byte as usize % 16]);
-    ([b'%', high, low], 3)
 }
 
 #[cfg(test)]

@@ -73,7 +73,6 @@ mod text;
 pub use self::callsite::{Callsite, Loglevel};
 pub use self::declare::{BadDescription, declare, register, unregister};
 #[doc(hidden)]
-pub(crate) use self::describe::encoded;
 pub use self::describe::{DescribedField, Description, Kind, Label, unraw};
 pub use self::field::{Buffer, Field, Payload, Room, Short};
 pub use self::here::{here, here_at, note};

@@ -6,7 +6,8 @@
 
 use std::io::Write as _;
 
-use crate::metadata::Integer;
+use usertrace_ring::schema::Integer;
+
 use crate::quoted::{self, Special};
 use crate::reader::{Event, Field, Lost, Number, Trace, Value, Values, What};
 

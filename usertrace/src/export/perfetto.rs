@@ -10,9 +10,10 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::OsString;
 
+use usertrace_ring::schema::{FieldType, Integer, Scalar};
+
 use super::pairs::{Part, Stack, part};
 use super::proto::{Begun, Message};
-use crate::metadata::{FieldType, Integer, Scalar};
 use crate::reader::{Event, Field, Lost, Number, Trace, Value, Values, What};
 
 /// Numbers of fields and values, of Perfetto's `protos/perfetto/trace`.

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use usertrace_ring::schema::{Element, FieldType, Integer, Scalar};
+
 use super::metadata::{Clock, EnvValue, EventClass, Field, Length, Metadata, StreamClass};
-use crate::metadata::{Element, FieldType, Integer, Scalar};
 
 /// A type of a member of a structure.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,12 +4,12 @@ use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{MapAccess, Visitor};
+use usertrace_ring::schema::{FieldType, Integer, Label, Scalar};
 
 use super::declared::{Declared, Member, Of, Type, fields, parse_uuid};
 use super::metadata::{EnvValue, Field, Metadata};
 use super::token::Fault;
 use crate::ctf::{LOGLEVELS, OF_READER, RECORD_SEPARATOR};
-use crate::metadata::{FieldType, Integer, Label, Scalar};
 
 const BYTE_ORDERS: [&str; 2] = if cfg!(target_endian = "little") {
     ["little-endian", "big-endian"]

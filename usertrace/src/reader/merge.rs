@@ -963,8 +963,8 @@ mod tests {
 
     use super::*;
     use crate::ctf::{Clock, StreamChannel, StreamOf, TraceInfo, TraceOf, TraceWriter};
-    use crate::metadata::Event as Declared;
-    use crate::writer::Scope;
+    use usertrace_ring::schema::Event as Declared;
+    use usertrace_sys::Scope;
 
     /// Begins the trace of a process, with a class of events.
     fn trace(directory: &Path, pid: u32) -> TraceWriter {

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::metadata::FieldType;
+use usertrace_ring::schema::FieldType;
+
 use crate::printable::printable;
 
 /// What a trace says of itself.

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
+use usertrace_ring::schema::{FieldType, Integer, Label, Scalar};
+
 use super::declared::{Declared, Member, Of, Type, Wrong, fields, parse_uuid, unsigned};
 use super::metadata::{EnvValue, Field, Metadata};
 use super::token::{Fault, Token, Tokens};
-use crate::metadata::{FieldType, Integer, Label, Scalar};
 
 /// What the file begins with.
 const SIGNATURE: &str = "/* CTF 1.8 */";

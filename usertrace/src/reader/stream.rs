@@ -9,8 +9,9 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
+use usertrace_ring::{record_id, record_time};
+
 use super::metadata::{EventClass, Metadata, StreamClass};
-use crate::ring::{id, later};
 
 pub(super) const MAGIC: u32 = 0xc1fc_1fc1;
 /// What packets begin with, up to the fields of their context that tell of whose they are.
@@ -20,7 +21,7 @@ pub(super) const MAX_PACKET_CONTEXT: usize = 256;
 /// What events begin with, at a multiple of as many bytes in their packet: id, and the low 48 bits of the time.
 const EVENT_HEADER_LEN: usize = 8;
 /// No event is longer: a ring has no room for it.
-const MAX_EVENT: usize = crate::ring::MAX_RING_SIZE as usize;
+const MAX_EVENT: usize = usertrace_ring::MAX_RING_SIZE as usize;
 
 /// What is wrong at a place in a stream.
 #[derive(Debug)]
@@ -401,9 +402,9 @@ fn look(class: &StreamClass, bytes: &[u8], before: u64) -> Look {
         return Look::TooShort;
     };
     let word = u64::from_ne_bytes(*header);
-    let id = id(word);
+    let id = record_id(word);
     // Beyond the last time that there is: it is damage.
-    let time = later(before, word).unwrap_or(u64::MAX);
+    let time = record_time(before, word).unwrap_or(u64::MAX);
     let Some(event) = class.event(id) else {
         return Look::Unknown(id);
     };

@@ -5,11 +5,12 @@
 
 use std::io::Write as _;
 
+use usertrace_ring::schema::Integer;
+
 use super::merge::Event;
 use super::metadata::{EnvValue, Field, Metadata};
 use super::time;
 use super::value::{Enumeration, List, Number, Value, Values};
-use crate::metadata::Integer;
 use crate::quoted::{self, Special};
 
 const NS: u64 = 1_000_000_000;

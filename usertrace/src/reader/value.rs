@@ -1,7 +1,8 @@
 //! What fields of an event are.
 
+use usertrace_ring::schema::{Element, FieldType, Integer, Label, Scalar};
+
 use super::metadata::Field;
-use crate::metadata::{Element, FieldType, Integer, Label, Scalar};
 
 /// What a field is.
 #[derive(Clone, Debug, PartialEq)]
@@ -183,7 +184,7 @@ fn elements(element: Element, count: usize, bytes: &[u8]) -> (Value<'_>, usize) 
                 left: count,
                 bytes,
             };
-            (Value::List(list), count.saturating_mul(kind.len()))
+            (Value::List(list), count.saturating_mul(kind.size()))
         }
     }
 }
@@ -257,7 +258,8 @@ mod tests {
     use super::*;
 
     fn field(line: &str) -> Field {
-        let event = crate::metadata::Event::parse(format!("1 t:e 6 {line}").as_bytes()).unwrap();
+        let event =
+            usertrace_ring::schema::Event::parse(format!("1 t:e 6 {line}").as_bytes()).unwrap();
         Field {
             name: event.fields[0].name.clone(),
             kind: event.fields[0].kind.clone(),

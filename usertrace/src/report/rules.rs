@@ -1,6 +1,7 @@
 //! Which events belong together, by their names and fields.
 
-use crate::metadata::{FieldType, Scalar};
+use usertrace_ring::schema::{FieldType, Scalar};
+
 use crate::reader::{Field, pairs};
 
 /// What a mutex is held from, if the event has the result 0.
@@ -155,7 +156,7 @@ mod tests {
     fn fields(names: &[&str]) -> Vec<Field> {
         let text: Vec<String> = names.iter().map(|name| format!("u64 {name}")).collect();
         let line = format!("1 t:e 6 {}", text.join(";"));
-        let event = crate::metadata::Event::parse(line.as_bytes()).unwrap();
+        let event = usertrace_ring::schema::Event::parse(line.as_bytes()).unwrap();
         let fields = event.fields.into_iter();
         fields
             .map(|field| Field {

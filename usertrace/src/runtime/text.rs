@@ -1,6 +1,6 @@
 //! Where the payload of a metadata record is put together: a line, and a NUL.
 
-use crate::event::encoded;
+use usertrace_sys::word::encoded;
 
 /// A line that grows. What there is no room for makes it none.
 #[derive(Debug)]

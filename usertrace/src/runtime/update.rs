@@ -12,6 +12,7 @@ use usertrace_sys::uapi::{
     LTT_PROTOCOL_RSEQ, LTT_PROTOCOL_SHARED, LTT_SCOPE_CPU, LTT_SCOPE_GLOBAL, LTT_SCOPE_MM_CID,
     LTT_SCOPE_THREAD, LttInfo, LttInfoChannel, LttInfoSlot, LttRingControl, LttTracebuf,
 };
+use usertrace_sys::{Mode, Protocol, Scope};
 
 use super::cmdline;
 use super::filter::Accepted;
@@ -27,9 +28,7 @@ use crate::clock::{self, Source};
 use crate::context::{Kind, List};
 use crate::event::{Callsite, HERE, Section};
 use crate::limits::{CHANNELS, SLOTS};
-use crate::writer::{
-    self, Channel, Geometry, Mode, Prefault, Protocol, Rseq, Scope, Visits, Wakeup,
-};
+use crate::writer::{self, Channel, Geometry, Prefault, Rseq, Visits, Wakeup};
 
 /// How often in a row the kernel may change something before the rest is left to the next update.
 const ROUNDS: u32 = 100;

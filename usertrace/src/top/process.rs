@@ -5,13 +5,15 @@ use std::io;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
+use usertrace_ring::schema::{Contexts, Description, EventTable, InChannel};
+use usertrace_ring::{
+    Format, Item, MetaLengths, Patience, Positions, RingMemory, RingReader, Stall,
+};
 use usertrace_sys::uapi::{LTT_FILE_DEAD, LttRingPositions};
 
 use super::{Amount, Counted, CountedEvent};
 use crate::consumer::{CONTROL, ConsumerFile, FileRing, Source};
 use crate::ctf::text;
-use crate::metadata::{Contexts, Description, EventTable, InChannel};
-use crate::ring::{Format, Item, MetaLengths, Patience, Positions, RingMemory, RingReader, Stall};
 
 /// Between two looks at rings: shortest, when they fill fast, and longest.
 const WAIT: std::ops::RangeInclusive<Duration> =

@@ -4,11 +4,8 @@ use std::mem::offset_of;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use usertrace_sys::uapi::{
-    LTT_ID_MAX, LTT_ID_MIN, LTT_MODE_BLOCK, LTT_MODE_DISCARD, LTT_MODE_OVERWRITE,
-    LTT_PROTOCOL_RSEQ, LTT_PROTOCOL_SHARED, LTT_SCOPE_CPU, LTT_SCOPE_GLOBAL, LTT_SCOPE_MM_CID,
-    LTT_SCOPE_THREAD, LttRingControl, LttSubbuf,
-};
+use usertrace_sys::uapi::{LTT_ID_MAX, LTT_ID_MIN, LttRingControl, LttSubbuf};
+use usertrace_sys::{Mode, Protocol, Scope};
 
 use super::doorbell::Doorbell;
 use super::prefault::{self, Prefault};
@@ -28,51 +25,6 @@ pub(super) const AHEAD: u64 = 512;
 /// Rings in a channel. A CPU number that must not be written with is given a bit beyond this
 /// (`super::thread::NO_CPU`).
 pub(super) const MAX_RINGS: u32 = 1 << 16;
-
-/// Who writes a ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Scope {
-    /// Whoever runs on a CPU.
-    Cpu = LTT_SCOPE_CPU,
-    /// A thread; it takes a free ring with its first record, or shares one if none is free.
-    Thread = LTT_SCOPE_THREAD,
-    /// The process.
-    Global = LTT_SCOPE_GLOBAL,
-    /// Whoever has a concurrency id (`mm_cid` of `struct rseq`): threads of a process that run at the same time have
-    /// different ones, the lowest that are free.
-    MmCid = LTT_SCOPE_MM_CID,
-}
-
-/// What becomes of records when a ring is full.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Mode {
-    /// New ones are dropped, and counted.
-    Discard = LTT_MODE_DISCARD,
-    /// The oldest sub-buffer is overwritten.
-    Overwrite = LTT_MODE_OVERWRITE,
-    /// Writers wait, as long as there is a reader.
-    Block = LTT_MODE_BLOCK,
-}
-
-impl Mode {
-    /// The mode with a number, if this writer knows it.
-    pub(crate) fn from_number(number: u32) -> Option<Self> {
-        let all = [Self::Discard, Self::Overwrite, Self::Block];
-        all.into_iter().find(|mode| *mode as u32 == number)
-    }
-}
-
-/// How records are committed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Protocol {
-    /// Each by one store of `head`, in a restartable sequence. For rings of a CPU, or of a concurrency id.
-    Rseq = LTT_PROTOCOL_RSEQ,
-    /// By an atomic reservation and an atomic commit count.
-    Shared = LTT_PROTOCOL_SHARED,
-}
 
 /// Where the rings of a channel are, and how large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

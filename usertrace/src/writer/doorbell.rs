@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::channel::Mode;
+use usertrace_sys::Mode;
 
 /// Lies in memory that the writers and the reader share. All zeros: nobody sleeps, and the reader is there.
 ///

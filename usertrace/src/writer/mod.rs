@@ -39,7 +39,7 @@ pub(crate) use self::route::Route;
 pub(crate) use self::rseq::{Refusal, has_mm_cid};
 pub(crate) use self::thread::{get_here, is_thread, number as thread, process, set_here};
 
-pub use self::channel::{BadGeometry, Channel, Geometry, Mode, Protocol, Scope, Visits};
+pub use self::channel::{BadGeometry, Channel, Geometry, Visits};
 pub use self::doorbell::{Doorbell, sleep, wake};
 pub use self::payload::Cursor;
 pub use self::prefault::Prefault;

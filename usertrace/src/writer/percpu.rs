@@ -7,12 +7,13 @@
 
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
+use usertrace_sys::Mode;
 use usertrace_sys::uapi::{
     LTT_ID_LONG, LTT_ID_PAD, LTT_ID_TIME, LTT_LONG_BUSY, LTT_LONG_DONE, LTT_LONG_ID_SHIFT,
     LttSubbuf,
 };
 
-use super::channel::{Channel, LONGEST, Mode, Ring};
+use super::channel::{Channel, LONGEST, Ring};
 use super::doorbell::filled;
 use super::prefault::{self, Prefault};
 use super::rseq::{

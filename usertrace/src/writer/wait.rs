@@ -12,7 +12,9 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::channel::{Channel, Control, Mode, Ring};
+use usertrace_sys::Mode;
+
+use super::channel::{Channel, Control, Ring};
 use super::doorbell::{Doorbell, sleep};
 use super::shared::Waited;
 use super::thread;

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use usertrace::consumer::{CONTROL, ConsumerFile, MAIN};
-use usertrace::ring::Positions;
+use usertrace_ring::Positions;
 use usertrace_sys::uapi::{LttClockSync, LttFileInfo, LttInfoChannel, LttRingPositions};
 
 use crate::support::RingWriter;

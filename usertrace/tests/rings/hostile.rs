@@ -4,14 +4,15 @@
 use std::cell::RefCell;
 use std::convert::Infallible;
 
+use proptest::prelude::*;
+use usertrace_ring::{
+    Format, Frozen, Geometry, Item, Patience, PayloadLengths, Positions, RingMemory, RingReader,
+};
+use usertrace_sys::Protocol;
+
 use crate::support::runs::{Runs, told};
 use crate::support::shared::SharedRing;
 use crate::support::{RingWriter, events};
-use proptest::prelude::*;
-use usertrace::ring::{
-    Format, Frozen, Geometry, Item, Patience, PayloadLengths, Positions, RingMemory, RingReader,
-};
-use usertrace::writer::Protocol;
 
 const SUBBUF: u64 = 4096;
 const COUNT: u64 = 4;

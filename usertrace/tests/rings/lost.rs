@@ -1,13 +1,14 @@
 //! The reader of rings in which pages are missing that there was no memory for (F2, F4): what lies before them in their
 //! sub-buffers is told, and nothing else; each hole is counted, and is no damage.
 
-use crate::support::shared::SharedRing;
-use crate::support::{RingWriter, events, read_each};
 use proptest::prelude::*;
-use usertrace::ring::{
+use usertrace_ring::{
     Counts, Format, Frozen, GapKind, Geometry, Item, Patience, Positions, RingReader,
 };
-use usertrace::writer::Protocol;
+use usertrace_sys::Protocol;
+
+use crate::support::shared::SharedRing;
+use crate::support::{RingWriter, events, read_each};
 
 const PAGE: u64 = 4096;
 const SUBBUF: u64 = 4 * PAGE;

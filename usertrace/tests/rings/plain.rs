@@ -2,14 +2,15 @@
 
 use std::sync::LazyLock;
 
-use crate::support::{RingWriter, read_each};
 use proptest::prelude::*;
-use usertrace::metadata::EventTable;
-use usertrace::ring::{
+use usertrace_ring::schema::EventTable;
+use usertrace_ring::{
     Counts, Format, Frozen, GapKind, Geometry, Item, Patience, PayloadLengths, Positions,
     RingMemory, RingReader, SUBBUF_HEADER_LEN,
 };
-use usertrace::writer::Protocol;
+use usertrace_sys::Protocol;
+
+use crate::support::{RingWriter, read_each};
 
 const SUBBUF: u64 = 4096;
 const COUNT: u64 = 4;

@@ -1,13 +1,14 @@
 //! The reader of rings of the shared protocol: whatever its writers were doing when they stopped, and in whichever
 //! order they go on (A10, D2, D3, E7).
 
-use crate::support::shared::{SharedRing, Writer};
-use crate::support::{events, read_each};
 use proptest::prelude::*;
-use usertrace::ring::{
+use usertrace_ring::{
     Counts, Format, Frozen, GapKind, Geometry, Item, Patience, Positions, RingReader,
 };
-use usertrace::writer::Protocol;
+use usertrace_sys::Protocol;
+
+use crate::support::shared::{SharedRing, Writer};
+use crate::support::{events, read_each};
 
 const SUBBUF: u64 = 4096;
 const COUNT: u64 = 4;

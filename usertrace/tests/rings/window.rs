@@ -1,9 +1,10 @@
 //! A sub-buffer is copied and parsed window by window: whatever is in it, what is told does not depend on their size (F4).
 
-use crate::support::{RingWriter, events, read_each};
 use proptest::prelude::*;
-use usertrace::ring::{Counts, Format, Frozen, Geometry, Patience, Positions, RingReader};
-use usertrace::writer::Protocol;
+use usertrace_ring::{Counts, Format, Frozen, Geometry, Patience, Positions, RingReader};
+use usertrace_sys::Protocol;
+
+use crate::support::{RingWriter, events, read_each};
 
 const PAGE: u64 = 4096;
 const SUBBUF: u64 = 8 * PAGE;

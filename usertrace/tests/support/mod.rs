@@ -10,8 +10,8 @@ pub mod shared;
 use std::convert::Infallible;
 use std::sync::LazyLock;
 
-use usertrace::metadata::EventTable;
-use usertrace::ring::{Item, Patience, PayloadLengths, RingMemory, RingReader};
+use usertrace_ring::schema::EventTable;
+use usertrace_ring::{Item, Patience, PayloadLengths, RingMemory, RingReader};
 
 /// One event without a payload, one with a number, and one with a text: ids 1 to 3.
 pub fn events() -> &'static EventTable {

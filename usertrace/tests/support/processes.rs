@@ -4,8 +4,8 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use usertrace::ctf::{Clock, StreamChannel, StreamOf, TraceInfo, TraceOf, TraceWriter, Version};
-use usertrace::metadata::{Description, Event};
-use usertrace::writer::Scope;
+use usertrace_ring::schema::{Description, Event};
+use usertrace_sys::Scope;
 use usertrace_sys::uapi::LttClockSync;
 
 use super::fields::{Type, types};

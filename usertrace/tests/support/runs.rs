@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use usertrace::ring::{Item, PayloadLengths, Run, Sink};
+use usertrace_ring::{Item, PayloadLengths, Run, Sink};
 
 /// What was told, in order, as text.
 pub struct Runs<'a, L> {

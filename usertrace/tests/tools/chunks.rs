@@ -5,10 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::processes::{event, trace_in_ns};
 use usertrace::ctf::{StreamChannel, StreamOf, StreamWriter, TraceOf, TraceWriter};
-use usertrace::metadata::Description;
-use usertrace::writer::Scope;
+use usertrace_ring::schema::Description;
+use usertrace_sys::Scope;
+
+use crate::processes::{event, trace_in_ns};
 
 const MS: u64 = 1_000_000;
 /// Events of one CPU: id, time in ms, and payload.

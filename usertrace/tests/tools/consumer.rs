@@ -7,14 +7,15 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use crate::support::{RingWriter, babeltrace};
 use usertrace::consumer::{
     CONTROL, ConsumerFile, MAIN, Recorded, Session, SessionSummary, snapshot_process,
 };
 use usertrace::ctf::{ProcessSummary, Version};
 use usertrace::reader::{Item, Printer, Reader, Selection};
-use usertrace::ring::Positions;
+use usertrace_ring::Positions;
 use usertrace_sys::uapi::{LttClockSync, LttFileInfo, LttInfoChannel, LttRingPositions};
+
+use crate::support::{RingWriter, babeltrace};
 
 const SUBBUF: u64 = 4096;
 const COUNT: u64 = 4;

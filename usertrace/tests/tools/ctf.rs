@@ -3,10 +3,11 @@
 
 use std::path::Path;
 
-use crate::support::{RingWriter, babeltrace};
 use usertrace::ctf::{Clock, Identity, ProcessSummary, ProcessWriter};
-use usertrace::ring::{Channel, Frozen, Patience, Positions, RingReader, SUBBUF_HEADER_LEN};
+use usertrace_ring::{Channel, Frozen, Patience, Positions, RingReader, SUBBUF_HEADER_LEN};
 use usertrace_sys::uapi::{LttClockSync, LttInfoChannel};
+
+use crate::support::{RingWriter, babeltrace};
 
 /// 2023-11-14 22:13:20 UTC, at a cycle of which there are 2.5 in a nanosecond.
 const START: LttClockSync = LttClockSync {

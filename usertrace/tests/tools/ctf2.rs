@@ -5,11 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::processes::{Process, clock, clock_at, event, info, processes, write_as};
 use proptest::prelude::*;
 use usertrace::ctf::{StreamChannel, StreamOf, StreamWriter, TraceWriter, Version};
 use usertrace::reader::{Item, Printer, Problem, Reader, Selection};
-use usertrace::writer::Scope;
+use usertrace_sys::Scope;
+
+use crate::processes::{Process, clock, clock_at, event, info, processes, write_as};
 
 const BOTH: [Version; 2] = [Version::V1_8, Version::V2];
 

@@ -4,16 +4,17 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::process::Command;
 
+use proptest::prelude::*;
+use usertrace::ctf::{Clock, StreamChannel, StreamOf, TraceInfo, TraceOf, TraceWriter, Version};
+use usertrace::reader::{Item, Printer, Reader, Selection};
+use usertrace_ring::PayloadLengths;
+use usertrace_ring::schema::{Description, EventTable};
+use usertrace_sys::Scope;
+use usertrace_sys::uapi::LttClockSync;
+
 use crate::fields::{encode, types};
 use crate::processes::{event, trace_in_ns};
 use crate::support::babeltrace;
-use proptest::prelude::*;
-use usertrace::ctf::{Clock, StreamChannel, StreamOf, TraceInfo, TraceOf, TraceWriter, Version};
-use usertrace::metadata::{Description, EventTable};
-use usertrace::reader::{Item, Printer, Reader, Selection};
-use usertrace::ring::PayloadLengths;
-use usertrace::writer::Scope;
-use usertrace_sys::uapi::LttClockSync;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]

@@ -5,13 +5,14 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use crate::processes::{clock, event, info, processes, write};
 use proptest::prelude::*;
 use serde_json::Value;
 use usertrace::ctf::{StreamChannel, StreamOf, StreamWriter, TraceWriter};
-use usertrace::metadata::{Contexts, Description, Element, FieldType, Integer, Scalar};
 use usertrace::reader::{self, Field, Item, Number, Printer, Reader, Selection, Values, What};
-use usertrace::writer::Scope;
+use usertrace_ring::schema::{Contexts, Description, Element, FieldType, Integer, Scalar};
+use usertrace_sys::Scope;
+
+use crate::processes::{clock, event, info, processes, write};
 
 fn command(directory: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_usertrace"));

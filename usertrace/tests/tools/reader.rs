@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::processes::{START, clock, event, info, processes, write};
 use proptest::prelude::*;
 use usertrace::ctf::{StreamChannel, StreamOf, StreamWriter, TraceWriter};
 use usertrace::reader::{Item, Patterns, Printer, Problem, Reader, Selection, What};
-use usertrace::writer::Scope;
+use usertrace_sys::Scope;
+
+use crate::processes::{START, clock, event, info, processes, write};
 
 /// What there is to read.
 #[derive(Debug, Default)]

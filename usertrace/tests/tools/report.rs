@@ -5,12 +5,13 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Instant;
 
+use usertrace::ctf::{StreamChannel, StreamOf, StreamWriter, TraceOf, TraceWriter};
+use usertrace_ring::schema::Description;
+use usertrace_sys::Scope;
+
 use crate::browser::Browser;
 use crate::processes::{event, trace_in_ns};
 use crate::support::dump::{Machine, Process, SYNC, Style, Trace, elf, machine};
-use usertrace::ctf::{StreamChannel, StreamOf, StreamWriter, TraceOf, TraceWriter};
-use usertrace::metadata::Description;
-use usertrace::writer::Scope;
 
 const MS: u64 = 1_000_000;
 

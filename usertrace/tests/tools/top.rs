@@ -5,11 +5,12 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use crate::support::RingWriter;
 use usertrace::consumer::{CONTROL, ConsumerFile, MAIN};
-use usertrace::ring::Positions;
 use usertrace::top::{Counted, ProcessCounter};
+use usertrace_ring::Positions;
 use usertrace_sys::uapi::{LttFileInfo, LttInfoChannel, LttRingPositions};
+
+use crate::support::RingWriter;
 
 const SUBBUF: u64 = 4096;
 const COUNT: u64 = 4;

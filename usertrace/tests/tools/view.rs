@@ -5,9 +5,10 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use crate::processes::{event, trace_in_ns};
 use usertrace::ctf::{StreamChannel, StreamOf, StreamWriter, TraceOf, TraceWriter};
-use usertrace::writer::Scope;
+use usertrace_sys::Scope;
+
+use crate::processes::{event, trace_in_ns};
 
 /// Begins a trace of `t:number` and `t:text`, with a stream. Its clock is at 0 at 2023-11-14 22:13:20 UTC, and counts ns.
 fn trace(directory: &Path, pid: u32) -> (TraceWriter, StreamWriter) {

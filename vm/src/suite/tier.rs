@@ -78,6 +78,7 @@ impl Section {
             ],
             Self::Fuzz => &[
                 "Cargo.lock",
+                "crates",
                 "fuzz",
                 "scripts/common",
                 "scripts/fuzz",

@@ -1,7 +1,7 @@
 //! What an event of the kernel's is made of, as the file `format` of its directory in tracefs says (Linux,
 //! `Documentation/trace/events.rst`, "Event formats").
 
-use crate::metadata::{Element, Event, Field, FieldType, Integer, Scalar};
+use usertrace_ring::schema::{Element, Event, Field, FieldType, Integer, Scalar};
 
 /// An event of the kernel's.
 #[derive(Clone, Debug, PartialEq, Eq)]

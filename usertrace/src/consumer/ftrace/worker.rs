@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use usertrace_ring::schema::{Contexts, Description};
+use usertrace_sys::Scope;
 use usertrace_sys::uapi::LttClockSync;
 
 use super::KernelSummary;
@@ -15,8 +17,6 @@ use super::cpu::{Cpu, Streams};
 use super::format::Format;
 use super::tracefs;
 use crate::ctf::{Clock, StreamState, StreamWriter, TraceInfo, TraceWriter, Version, new_uuid};
-use crate::metadata::{Contexts, Description};
-use crate::writer::Scope;
 
 /// What each event says besides its fields: the thread in which it happened; 0 is that of an idle CPU.
 const CONTEXTS: &[u8] = b"@1 s32 tid";

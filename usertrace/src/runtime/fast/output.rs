@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Instant;
 
+use usertrace_ring::{Channel, Patience, Positions, RingMemory, RingReader, SharedBytes, Stall};
 use usertrace_sys::uapi::{LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN};
+use usertrace_sys::{Mode, Scope};
 
 use super::clock::TraceClock;
 use super::desk::{Page, SlotDesk, Trace};
@@ -16,8 +18,7 @@ use super::{log, namespace};
 use crate::ctf::unfinished::Unfinished;
 use crate::ctf::{Identity, ProcessWriter, Version, new_uuid};
 use crate::procfs::has_ended;
-use crate::ring::{Channel, Patience, Positions, RingMemory, RingReader, SharedBytes, Stall};
-use crate::writer::{Mode, Scope, is_thread, wake};
+use crate::writer::{is_thread, wake};
 
 /// Shortest time over which the clock's frequency is measured: the error is 1/100000 then.
 const MEASURED_NS: u64 = 10_000_000;

@@ -5,6 +5,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use syscalls::{Errno, Sysno, raw};
+use usertrace_ring::SharedBytes;
 use usertrace_sys::uapi::{
     LTT_ABI_VERSION, LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_INFO_MAGIC, LttInfo,
     LttInfoChannel, LttInfoFilter, LttInfoSlot, LttInfoTrace, LttRingControl,
@@ -16,7 +17,6 @@ use super::desk::{Desk, Ledger, SlotDesk};
 use super::header::Header;
 use super::layout::{Layout, PAGE};
 use crate::limits::RULES_LEN;
-use crate::ring::SharedBytes;
 
 /// A mapping that stays as long as the process.
 ///

@@ -12,11 +12,13 @@ mod tests;
 
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
+use usertrace_sys::Mode;
+
 use self::own::Own;
 use self::owner::Place;
 pub(super) use self::protocol::Waited;
 use self::protocol::{Lost, Reservation, Word};
-use super::channel::{AHEAD, Channel, Control, Mode, Visit};
+use super::channel::{AHEAD, Channel, Control, Visit};
 use super::doorbell::filled;
 use super::prefault::{self, Prefault};
 use super::{Cursor, Dropped, Payload, thread, wait, write_apart};

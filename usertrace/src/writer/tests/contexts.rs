@@ -1,5 +1,7 @@
 //! Rings whose payloads begin with contexts (F7): nobody comes there by chance.
 
+use usertrace_sys::{Protocol, Scope};
+
 use super::*;
 use crate::writer::{Refusal, try_write_made, try_write_words, write_in_contexts, write_slowly};
 

@@ -1,5 +1,7 @@
 //! Records that are put together in the ring.
 
+use usertrace_sys::Mode;
+
 use super::*;
 
 /// A pattern that says where it should be.

@@ -2,6 +2,8 @@
 
 use std::sync::Barrier;
 
+use usertrace_sys::Scope;
+
 use super::*;
 use crate::writer::rseq::{MM_CID, NO_INDEX, forget_mm_cid, has_mm_cid};
 use crate::writer::thread;

@@ -5,6 +5,8 @@ mod lent;
 mod long;
 mod mm_cid;
 mod overwrite;
+#[cfg(feature = "fast")]
+mod read;
 mod registration;
 mod waiting;
 
@@ -21,6 +23,7 @@ use usertrace_sys::uapi::{
     LTT_ID_LONG, LTT_ID_PAD, LTT_ID_TIME, LTT_LONG_DONE, LTT_LONG_ID_SHIFT, LTT_LONG_LEN_MASK,
     LTT_SUBBUF_MAGIC, LttSubbuf,
 };
+use usertrace_sys::{Mode, Protocol, Scope};
 
 use super::channel::Control;
 use super::*;

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::fence;
 
+use usertrace_sys::Mode;
+
 use super::*;
 
 fn overwriting(subbuf_size: u64, subbuf_count: u64) -> Rings {

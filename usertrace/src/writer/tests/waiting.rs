@@ -1,5 +1,7 @@
 //! Writers that wait for room (D7), and how readers are woken.
 
+use usertrace_sys::{Mode, Scope};
+
 use super::*;
 
 fn with_doorbell(mode: Mode, doorbell: &Doorbell) -> Rings {

@@ -740,12 +740,12 @@ fn four_threads_overwrite() {
 #[test]
 #[cfg(feature = "fast")]
 fn killed_at_each_step() {
-    use crate::ring::{
-        Format, Frozen, Geometry, Item, Patience, PayloadLengths, Positions, RingReader,
-    };
-    use crate::writer::Protocol;
     use std::convert::Infallible;
     use std::rc::Rc;
+    use usertrace_ring::{
+        Format, Frozen, Geometry, Item, Patience, PayloadLengths, Positions, RingReader,
+    };
+    use usertrace_sys::Protocol;
 
     struct Any;
     impl PayloadLengths for Any {

@@ -6,14 +6,15 @@ use std::ptr::NonNull;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64, Ordering};
 
-use usertrace_sys::uapi::LttSubbuf;
-
-use crate::counts::counts;
-use crate::ring::{
+use usertrace_ring::{
     Counts, Format, GapKind, Geometry as RingGeometry, Item, Patience, PayloadLengths, Positions,
     RingMemory, RingReader, SharedBytes,
 };
-use crate::writer::channel::{Channel, Control, Geometry, Mode, Protocol, Scope};
+use usertrace_sys::uapi::LttSubbuf;
+use usertrace_sys::{Mode, Protocol, Scope};
+
+use crate::counts::counts;
+use crate::writer::channel::{Channel, Control, Geometry};
 use crate::writer::doorbell::{Doorbell, wake};
 use crate::writer::tests::{fork, interrupted, shared as shared_memory, wait_for};
 use crate::writer::{Dropped, is_thread, shared};

@@ -3,10 +3,12 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
+use usertrace_sys::{Mode, Scope};
+
 use super::mapped::Rings;
 use crate::counts::counts;
 use crate::runtime::{membarrier, wiped};
-use crate::writer::channel::{Geometry, Mode, Scope};
+use crate::writer::channel::Geometry;
 use crate::writer::tests::{AtEnd, fork, wait_for};
 use crate::writer::{Channel, Cursor, Dropped, Visitors, Visits, shared};
 

@@ -6,10 +6,11 @@ use usertrace_sys::uapi::{
     LTT_META_MAX,
 };
 
-use super::GapKind;
+use crate::GapKind;
 
-/// Bits of a full time that a record's header word has, and the most that may pass between two records without another one that has it all.
-pub(crate) const TIME_MASK: u64 = u64::MAX >> LTT_ID_BITS;
+/// Bits of a full time that a record's header word has, and the most that may pass between two
+/// records without another one that has it all.
+pub const TIME_MASK: u64 = u64::MAX >> LTT_ID_BITS;
 
 /// Pages are no smaller, and begin at multiples of this.
 pub(super) const PAGE: u64 = 4096;
@@ -83,18 +84,20 @@ pub(super) fn before_lost_page(piece: &[u8], position: u64) -> usize {
 }
 
 /// The id in a record's header word.
-pub(crate) fn id(header: u64) -> u16 {
+#[must_use]
+pub fn record_id(header: u64) -> u16 {
     (header & ((1 << LTT_ID_BITS) - 1)) as u16
 }
 
 /// The full time, at or after `time`, whose low 48 bits are those of a record's header word.
+#[must_use]
 #[inline(always)]
-pub(crate) fn later(time: u64, header: u64) -> Option<u64> {
+pub fn record_time(time: u64, header: u64) -> Option<u64> {
     let passed = (header >> LTT_ID_BITS).wrapping_sub(time) & TIME_MASK;
     time.checked_add(passed)
 }
 
-/// Like [`later`], in a sub-buffer in which the high bits of the time do not change.
+/// Like [`record_time`], in a sub-buffer in which the high bits of the time do not change.
 pub(super) fn later_within(time: u64, header: u64) -> Option<u64> {
     let same_high = time & !TIME_MASK | header >> LTT_ID_BITS;
     (same_high >= time).then_some(same_high)
@@ -110,11 +113,11 @@ pub(super) fn short<'a>(
     max_time: u64,
     lengths: &impl PayloadLengths,
 ) -> Option<(u64, u64, &'a [u8])> {
-    let id = id(header);
+    let id = record_id(header);
     if !matches!(id, LTT_ID_MIN..=LTT_ID_MAX | LTT_ID_META) {
         return None;
     }
-    let time = later(time, header).filter(|&time| time <= max_time)?;
+    let time = record_time(time, header).filter(|&time| time <= max_time)?;
     let room = bytes.get(8..)?;
     let len = lengths.payload_len(id, room)?;
     let payload = room.get(..len)?;
@@ -134,8 +137,8 @@ impl<'a> Record<'a> {
         lengths: &impl PayloadLengths,
     ) -> Option<Self> {
         let before = time;
-        let time = later(before, header).filter(|&time| time <= max_time)?;
-        match id(header) {
+        let time = record_time(before, header).filter(|&time| time <= max_time)?;
+        match record_id(header) {
             LTT_ID_TIME => {
                 let full = word(bytes, 8)?;
                 (full >= before && full <= max_time).then_some(Record {

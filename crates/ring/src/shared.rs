@@ -19,7 +19,7 @@ use std::mem::offset_of;
 
 use usertrace_sys::uapi::{LTT_LOST_WORD, LTT_PLACE_LAP_SHIFT, LTT_PLACE_TAKEN, LttSubbuf};
 
-use super::{Geometry, Patience, RingMemory};
+use crate::{Geometry, Patience, RingMemory};
 
 /// What can be read of a sub-buffer, from some position in it on.
 #[derive(Clone, Copy, Debug)]

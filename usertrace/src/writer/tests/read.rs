@@ -7,13 +7,16 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 use std::thread;
 
+use usertrace_ring::{
+    Counts, Format, Geometry, Item, Patience, PayloadLengths, Positions, RingMemory, RingReader,
+    SharedBytes,
+};
 use usertrace_sys::uapi::LttRingControl;
+use usertrace_sys::{Mode, Protocol, Scope};
 
-use super::*;
 use crate::counts::counts;
 use crate::writer::{
-    Channel as Writers, Cursor, Geometry as Sizes, Mode, Payload, Protocol, Refusal, Rseq, Scope,
-    wake, write_slowly,
+    Channel as Writers, Cursor, Geometry as Sizes, Payload, Refusal, Rseq, wake, write_slowly,
 };
 
 const SUBBUF: u64 = 4096;

@@ -1,10 +1,10 @@
 //! A channel: rings of the same size, side by side.
 
 use usertrace_sys::uapi::{LttInfoChannel, LttRingControl};
+use usertrace_sys::{Mode, Protocol, Scope};
 
-use super::geometry::MAX_POSITION;
-use super::{Geometry, GeometryError, Positions};
-use crate::writer::{Mode, Protocol, Scope};
+use crate::geometry::MAX_POSITION;
+use crate::{Geometry, GeometryError, Positions};
 
 /// Most rings that a channel can have: Linux has no more CPUs.
 pub const MAX_RINGS: u32 = 8192;

@@ -1,16 +1,16 @@
 //! The reader of a ring.
 
+use usertrace_sys::Protocol;
 use usertrace_sys::uapi::{
     LTT_ID_BITS, LTT_ID_NONE, LTT_ID_PAD, LTT_LOST_WORD, LTT_SUBBUF_MAGIC, LttSubbuf,
 };
 use zerocopy::FromBytes;
 
-use super::geometry::MAX_POSITION;
-use super::record::{PAGE, Payload, Record, TIME_MASK, before_lost_page, id, short, word};
-use super::shared::{Look, Place, Remains};
-use super::walk::{Tile, Walk};
-use super::{Counts, Format, GapKind, Geometry, Item, Patience, PayloadLengths, RingMemory};
-use crate::writer::Protocol;
+use crate::geometry::MAX_POSITION;
+use crate::record::{PAGE, Payload, Record, TIME_MASK, before_lost_page, record_id, short, word};
+use crate::shared::{Look, Place, Remains};
+use crate::walk::{Tile, Walk};
+use crate::{Counts, Format, GapKind, Geometry, Item, Patience, PayloadLengths, RingMemory};
 
 /// Length of the header of a sub-buffer.
 pub const SUBBUF_HEADER_LEN: u64 = size_of::<LttSubbuf>() as u64;
@@ -104,7 +104,7 @@ impl Run {
             for record in rest.chunks_exact(len) {
                 let Some(header) = word(record, 0) else { break };
                 let of_this = header >> LTT_ID_BITS;
-                let is_as_long = lens.get(usize::from(id(header))) == Some(&(len as u32));
+                let is_as_long = lens.get(usize::from(record_id(header))) == Some(&(len as u32));
                 if !is_as_long || of_this < low || of_this > latest {
                     break;
                 }
@@ -117,7 +117,7 @@ impl Run {
             }
         }
         let len_of_last = last.len() - rest.len();
-        let payload = lengths.payload_len(id(word(last, 0)?), last.get(8..len_of_last)?)?;
+        let payload = lengths.payload_len(record_id(word(last, 0)?), last.get(8..len_of_last)?)?;
         Some(Self {
             len: piece.len() - rest.len(),
             padding: len_of_last - 8 - payload,
@@ -507,7 +507,7 @@ impl RingReader {
                     Behind::Nothing | Behind::More => End::Piece,
                 });
             };
-            match id(word) {
+            match record_id(word) {
                 LTT_ID_NONE => return Ok(HOLE),
                 LTT_ID_PAD => return Ok(End::Rest(Rest::Padding)),
                 _ => {}
@@ -561,7 +561,7 @@ impl RingReader {
                     break;
                 }
                 events += 1;
-                emit.record(id(word), of_this, payload)?;
+                emit.record(record_id(word), of_this, payload)?;
             }
             time = of_this;
             position += len;

@@ -6,8 +6,8 @@
 
 use usertrace_sys::uapi::{LTT_ID_LONG, LTT_ID_PAD};
 
-use super::PayloadLengths;
-use super::record::{LONG_HEADER_LEN, Record, id, later_within, word};
+use crate::PayloadLengths;
+use crate::record::{LONG_HEADER_LEN, Record, later_within, record_id, word};
 
 /// What is at one place of a sub-buffer.
 pub(super) enum Tile<'a> {
@@ -89,7 +89,7 @@ impl Walk {
     ) -> Option<Tile<'a>> {
         let header = word(bytes, 0)?;
         let time = || later_within(time, header).filter(|&time| time <= self.max_time);
-        match id(header) {
+        match record_id(header) {
             LTT_ID_LONG => Some(Tile::Record(Record::parse_long(time()?, bytes, lengths)?)),
             LTT_ID_PAD => {
                 time()?;

@@ -2,7 +2,7 @@
 
 use super::event::{DescriptionError, decimal, fields};
 use super::{EventTable, Field};
-use crate::ring::PayloadLengths;
+use crate::PayloadLengths;
 
 /// What a description of contexts begins with, in place of an event's id.
 const MARK: char = '@';
@@ -96,7 +96,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::metadata::{Description, FieldError};
+    use crate::schema::{Description, FieldError};
 
     fn contexts(line: &str) -> Contexts {
         match Description::parse(line.as_bytes()) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{DescriptionError, Event};
-use crate::ring::PayloadLengths;
+use crate::PayloadLengths;
 
 /// The events that a process described. What it holds is bounded by the size of the control channel, which is never
 /// overwritten.

@@ -1,6 +1,6 @@
 //! Any text as one word: bytes other than letters, digits and `_ . -` are `%` and two hexadecimal digits (RFC 3986).
 
-use crate::event::encoded;
+use usertrace_sys::word::encoded;
 
 /// The text as such a word.
 pub(super) fn encode(text: &str) -> String {

@@ -29,7 +29,7 @@ pub(super) fn line(text: &str) -> String {
 mod tests {
     use proptest::prelude::*;
 
-    use crate::metadata::{Description, DescriptionError};
+    use crate::schema::{Description, DescriptionError};
 
     #[test]
     fn command_lines_are_parsed() {

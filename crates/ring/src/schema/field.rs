@@ -154,7 +154,7 @@ impl Scalar {
     }
 
     /// Bytes of a value.
-    pub(crate) fn len(self) -> usize {
+    pub fn size(self) -> usize {
         match self {
             Scalar::Integer(Integer { len, .. }) | Scalar::Float { len } => usize::from(len),
             Scalar::Bool => 1,
@@ -182,7 +182,7 @@ impl Element {
 
     fn len(self) -> usize {
         match self {
-            Element::Scalar(scalar) => scalar.len(),
+            Element::Scalar(scalar) => scalar.size(),
             Element::Char => 1,
         }
     }
@@ -256,9 +256,9 @@ impl FieldType {
     }
 
     /// Bytes of a value, if they do not depend on it.
-    pub(crate) fn fixed_len(&self) -> Option<usize> {
+    pub fn fixed_len(&self) -> Option<usize> {
         match self {
-            FieldType::Scalar(scalar) => Some(scalar.len()),
+            FieldType::Scalar(scalar) => Some(scalar.size()),
             FieldType::Enum(integer, _) => Some(usize::from(integer.len)),
             FieldType::Array(element, len) => Some(element.len() * usize::from(*len)),
             FieldType::Str | FieldType::Sequence(_) => None,

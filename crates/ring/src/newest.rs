@@ -2,21 +2,21 @@
 
 use usertrace_sys::uapi::LTT_SUBBUF_MAGIC;
 
-use super::geometry::MAX_POSITION;
-use super::reader::header_at;
-use super::{Geometry, RingMemory, SUBBUF_HEADER_LEN};
+use crate::geometry::MAX_POSITION;
+use crate::reader::header_at;
+use crate::{Geometry, RingMemory, SUBBUF_HEADER_LEN};
 
 /// The newest sub-buffer that has a header. All before it are complete; only the control block says
 /// how far it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Newest {
+pub struct NewestSubbuf {
     position: u64,
     size: u64,
 }
 
-impl Newest {
+impl NewestSubbuf {
     /// Looks at the headers of all places. None: nothing was written, or nothing of it is there.
-    pub(crate) fn find(geometry: Geometry, memory: &mut impl RingMemory) -> Option<Self> {
+    pub fn find(geometry: Geometry, memory: &mut impl RingMemory) -> Option<Self> {
         let size = geometry.subbuf_size();
         let places = (0..geometry.ring_size()).step_by(size as usize);
         let positions = places.filter_map(|place| {
@@ -31,12 +31,14 @@ impl Newest {
     }
 
     /// A head just behind its header: the sub-buffer counts as begun, and no record of it is read.
-    pub(crate) fn begin(self) -> u64 {
+    #[must_use]
+    pub fn begin(self) -> u64 {
         self.position + SUBBUF_HEADER_LEN
     }
 
     /// A head at its end. Zeros follow its last record if its place had no other sub-buffer before.
-    pub(crate) fn end(self) -> u64 {
+    #[must_use]
+    pub fn end(self) -> u64 {
         self.position + self.size
     }
 }

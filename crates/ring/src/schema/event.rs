@@ -171,7 +171,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::metadata::{Element, FieldType, Integer, Label, Scalar};
+    use crate::schema::{Element, FieldType, Integer, Label, Scalar};
 
     const HEX64: Scalar = Scalar::Integer(Integer {
         len: 8,

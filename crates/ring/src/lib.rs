@@ -1,4 +1,7 @@
-//! Reading rings: one parser for rings that are being written and for rings in a dump.
+//! Reads rings: one parser for rings that are being written, and for rings in a dump.
+//!
+//! The tools and the fallback use it. A traced program that has the kernel's buffers does not.
+//! [`schema`] has the descriptions of events, which the control channel's ring carries.
 //!
 //! `sys/include/linux/ltt.h` says what a ring looks like. The bytes come from a process that may have written anything
 //! anywhere, perhaps while they are read (F4), so
@@ -16,11 +19,11 @@ mod channel;
 mod geometry;
 mod item;
 mod memory;
-#[cfg(feature = "tools")]
 mod newest;
 mod patience;
 mod reader;
 mod record;
+pub mod schema;
 mod shared;
 mod walk;
 
@@ -28,14 +31,7 @@ pub use channel::{Channel, ChannelError, Format, MAX_RINGS};
 pub use geometry::{Geometry, GeometryError, MAX_RING_SIZE, MIN_SUBBUF_SIZE};
 pub use item::{Counts, GapKind, Item};
 pub use memory::{Frozen, Positions, RingMemory, SharedBytes};
-#[cfg(feature = "tools")]
-pub(crate) use newest::Newest;
+pub use newest::NewestSubbuf;
 pub use patience::{Patience, Stall};
 pub use reader::{RingReader, Run, SUBBUF_HEADER_LEN, Sink};
-pub(crate) use record::TIME_MASK;
-pub use record::{MetaLengths, PayloadLengths};
-#[cfg(feature = "tools")]
-pub(crate) use record::{id, later};
-
-#[cfg(all(test, target_arch = "x86_64"))]
-mod tests;
+pub use record::{MetaLengths, PayloadLengths, TIME_MASK, record_id, record_time};
