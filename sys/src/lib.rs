@@ -9,9 +9,11 @@ pub mod calls;
 mod channel;
 pub mod crash;
 pub mod files;
+mod printable;
 pub mod uapi;
 pub mod word;
 
 pub use calls::{Calls, DiscoverError, Update};
 pub use channel::{Mode, Protocol, Scope};
+pub use printable::printable;
 pub use syscalls::Errno;

@@ -13,8 +13,6 @@ pub mod control;
 mod counts;
 #[cfg(feature = "tools")]
 pub mod crash;
-#[cfg(feature = "fast")]
-pub mod ctf;
 mod errno;
 pub mod event;
 #[cfg(feature = "tools")]
@@ -22,14 +20,8 @@ pub mod export;
 #[cfg(feature = "fake")]
 #[doc(hidden)]
 pub mod fake;
-#[cfg(feature = "fast")]
-mod files;
 mod limits;
-mod printable;
 pub mod probe;
-#[cfg(feature = "fast")]
-#[doc(hidden)]
-pub mod procfs;
 #[cfg(feature = "tools")]
 mod quoted;
 #[cfg(feature = "tools")]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use usertrace::ctf::{Clock, Identity, ProcessWriter, new_uuid};
+use usertrace_ctf::{Clock, Identity, ProcessWriter, new_uuid};
 use usertrace_ring::schema::{Description, Event};
 use usertrace_ring::{Channel, Patience, Positions, RingMemory, RingReader, SharedBytes};
 // The events in C are linked to each program here.

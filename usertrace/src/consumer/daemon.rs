@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use nix::sys::signal::Signal;
+use usertrace_ctf::ProcessSummary;
 
 use super::control_fs::consumer_files;
 use super::record::{LINGER, OutputError, RecordError, TELLING, WAIT, system};
@@ -20,7 +21,6 @@ use super::{
     CONTROL, ControlFs, ControlFsError, Limits, MAIN, News, Recorded, SessionSummary, SoFar,
     TraceDir, close_recording,
 };
-use crate::ctf::ProcessSummary;
 
 /// How long to leave a trace alone that cannot be recorded.
 const RETRY: Duration = Duration::from_secs(10);

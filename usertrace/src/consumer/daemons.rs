@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use usertrace_ctf::{METADATA, mend, unfinished};
+use usertrace_os::procfs;
 
 use super::record::create_output;
 use crate::clock::monotonic;
-use crate::ctf::{METADATA, mend, unfinished};
-use crate::procfs;
 use crate::runtime::{DAEMON, LOG, WRITE_NOW};
 
 /// By this signal.

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use usertrace_ctf::{ProcessSummary, Version};
+use usertrace_os::files;
 
 use super::notes;
 use super::open_files;
@@ -19,8 +21,6 @@ use super::record::{OutputError, create_output, exit_status, kernel_events, syst
 use super::rotation::Rotation;
 use super::signals::{Came, Signals};
 use super::{KernelEvents, Options, RecordError, Recording, SessionSummary, Tell, finished};
-use crate::ctf::{ProcessSummary, Version};
-use crate::files;
 use crate::runtime::{Failures, LOG, RUNNING, clock_of_recording, parse_summary, read_log};
 
 /// Between two looks whether the daemons are done.

@@ -27,14 +27,14 @@ use std::time::SystemTime;
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use usertrace_ctf::{RingCounts, RingState, mend};
+use usertrace_os::files;
 use usertrace_ring::MAX_RINGS;
 use usertrace_ring::schema::Description;
 use usertrace_sys::uapi::LTT_MAX_CHANNELS;
 
 use super::chunks;
 use crate::chunk::{Chunk, DIRECTORY, value};
-use crate::ctf::{RingCounts, RingState, mend};
-use crate::files;
 
 /// The file that names the chunk that is written.
 const CHUNK: &str = "chunk";

@@ -4,13 +4,15 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use usertrace_ctf::{
+    Clock, Identity, ProcessSummary, ProcessWriter, StreamState, Version, new_uuid,
+};
 use usertrace_ring::{Counts, Patience, RingReader, Stall};
 use usertrace_sys::uapi::{LTT_FILE_CLOCK_UNSTABLE, LTT_FILE_DEAD};
 
 use super::notes::{Begun, Notes, ProcessNotes, RingNote};
 use super::source::Source;
 use super::{CONTROL, ConsumerFile};
-use crate::ctf::{Clock, Identity, ProcessSummary, ProcessWriter, StreamState, Version, new_uuid};
 
 /// What can go wrong with the recording of a process.
 #[derive(Debug, thiserror::Error)]

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
+use usertrace_ctf::Version;
+use usertrace_os::procfs;
 
 use super::notes::{forget, is_empty};
 use super::only::Only;
@@ -22,8 +24,6 @@ use super::{
     ControlFs, ControlFsError, FtraceError, KernelEvents, KernelOptions, KernelSummary,
     KernelTrace, Limits, News, Recorded, Session, SessionSummary, SoFar, TraceSetup,
 };
-use crate::ctf::Version;
-use crate::procfs;
 
 /// Milliseconds between two looks at the rings: fewest, when they fill fast, and most. In the latter, a program that
 /// begins to write 200 MB a second does not fill a ring of the usual size.

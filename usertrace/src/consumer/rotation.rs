@@ -18,6 +18,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::unistd::{UnlinkatFlags, unlinkat};
+use usertrace_ctf::unfinished::{self, State};
+use usertrace_os::files;
 
 use super::News;
 use super::chunks::{self, Limits};
@@ -26,8 +28,6 @@ use super::notes;
 use super::record::{OutputError, describe};
 use super::recorder::{Measure, remove_old};
 use crate::chunk::{Chunk, DIRECTORY};
-use crate::ctf::unfinished::{self, State};
-use crate::files;
 use crate::runtime::{LOG, Place};
 
 /// Between two looks at how large the files are.
@@ -397,7 +397,7 @@ fn like(output: &Path, chunk: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ctf::unfinished::Unfinished;
+    use usertrace_ctf::unfinished::Unfinished;
 
     /// Others who may read the chunks cannot keep daemons from writing there.
     #[test]

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde::Serialize;
+use usertrace_ctf::{Clock, ProcessSummary, Version};
 
 use super::chunks;
 use super::notes::Notes;
 use super::process::To;
 use super::{ConsumerFile, LiveProcess, ProcessError, Recorded};
-use crate::ctf::{Clock, ProcessSummary, Version};
 
 /// The channel that describes events.
 pub const CONTROL: &str = "control";

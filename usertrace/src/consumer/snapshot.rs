@@ -6,6 +6,7 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
+use usertrace_ctf::{Clock, ProcessSummary, ProcessWriter, Version, is_full};
 use usertrace_ring::{Patience, RingReader};
 use usertrace_sys::uapi::LTT_FILE_DEAD;
 
@@ -13,7 +14,6 @@ use super::control_fs::{consumer_files, event_channels};
 use super::record::{OutputError, create_output, hostname};
 use super::source::Source;
 use super::{CONTROL, ConsumerFile, ControlFs, ControlFsError, KernelFile, SessionSummary};
-use crate::ctf::{Clock, ProcessSummary, ProcessWriter, Version, is_full};
 
 /// How long to wait for a record that its writer is in the middle of.
 const PATIENCE: Duration = Duration::from_millis(20);

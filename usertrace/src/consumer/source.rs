@@ -2,11 +2,11 @@
 
 use std::io;
 
+use usertrace_ctf::{Identity, kernel_name};
 use usertrace_ring::Channel;
 use usertrace_sys::uapi::{LTT_MAX_CHANNELS, LttFileInfo, LttRingPositions};
 
 use super::{ConsumerFile, FileRing};
-use crate::ctf::{Identity, text};
 
 /// A file, what it said when it was opened, and room for the positions of its rings.
 #[derive(Debug)]
@@ -58,8 +58,8 @@ impl<F: ConsumerFile> Source<F> {
     pub(crate) fn identity(&self, hostname: Option<&str>) -> Identity {
         let info = &self.info;
         Identity {
-            trace: text(&info.trace),
-            comm: text(&info.comm),
+            trace: kernel_name(&info.trace),
+            comm: kernel_name(&info.comm),
             pid: info.pid,
             process: info.process,
             hostname: hostname.map(str::to_owned),

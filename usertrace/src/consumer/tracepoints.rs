@@ -10,6 +10,8 @@ use std::time::Duration;
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object as _, ObjectSection as _, ReadCache};
 use serde::Serialize;
+use usertrace_ctf::kernel_name;
+use usertrace_os::procfs;
 use usertrace_ring::schema::{Description, Event};
 use usertrace_ring::{Item, MetaLengths, Patience, RingReader};
 use usertrace_sys::uapi::{LTT_FILE_DEAD, LTT_ID_MIN};
@@ -19,8 +21,6 @@ use super::daemons::is_daemon;
 use super::source::Source;
 use super::{CONTROL, ConsumerFile, ControlFs, ControlFsError, KernelFile, TraceDir};
 use crate::control::{self, Client};
-use crate::ctf::text;
-use crate::procfs;
 use crate::runtime::filter::Patterns;
 
 /// How long a program may take to answer.
@@ -183,7 +183,7 @@ fn of_file(file: impl ConsumerFile, filter: Option<&Filter>) -> io::Result<Proce
     let dead = source.update()? & LTT_FILE_DEAD != 0;
     let mut process = ProcessTracepoints {
         pid: source.info.pid,
-        comm: text(&source.info.comm),
+        comm: kernel_name(&source.info.comm),
         dead,
         told_by: ToldBy::Trace,
         tracepoints: Vec::new(),

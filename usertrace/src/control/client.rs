@@ -7,10 +7,10 @@ use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use usertrace_sys::printable;
 
 use super::protocol::{ANSWER_MAX, NAME, VERSION};
 use super::socket;
-use crate::printable::printable;
 
 /// How often a list is begun again because events came or went meanwhile.
 const TRIES: usize = 20;

@@ -2,20 +2,20 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use usertrace_ctf::{Clock, Crash, kernel_name};
 use usertrace_ring::Channel;
 use usertrace_sys::crash::{
     LTT_CRASH_ADDRESS, LTT_CRASH_BUFFER, LTT_CRASH_MAGIC, LTT_CRASH_PAGE_MAGIC, LTT_CRASH_PRESENT,
     LTT_CRASH_VERSION, LttCrashBuffer, LttCrashChannel, LttCrashContent, LttCrashEntry,
     LttCrashPage, LttCrashProcess, LttCrashRoot, LttCrashTrace, LttCrashTree,
 };
+use usertrace_sys::printable;
 use usertrace_sys::uapi::LTT_CLOCK_MONOTONIC;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::scan::LeadsTo;
 use super::tree::{Owners, PAGE_SIZES, PageTree};
 use super::{PhysicalMemory, Presence, Problems};
-use crate::ctf::{Clock, Crash, text};
-use crate::printable::printable;
 
 /// Pages that a directory may have: half a million entries.
 const MAX_PAGES: usize = 1 << 15;
@@ -186,7 +186,8 @@ impl Directory {
 
     /// What the traces are called, for people.
     pub fn trace_names(&self) -> impl Iterator<Item = String> {
-        self.traces().map(|trace| printable(&text(&trace.name)))
+        self.traces()
+            .map(|trace| printable(&kernel_name(&trace.name)))
     }
 
     /// All buffers, sorted by trace and process.

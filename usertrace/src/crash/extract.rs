@@ -7,18 +7,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
+use usertrace_ctf::{
+    Crash, Identity, ProcessSummary, ProcessWriter, Version, file_name, is_full, kernel_name,
+};
 use usertrace_ring::{Channel, NewestSubbuf, Patience, Positions, RingReader};
 use usertrace_sys::crash::{LttCrashBuffer, LttCrashTrace};
+use usertrace_sys::printable;
 use usertrace_sys::uapi::{
     LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_LOST_WORD, LTT_MAX_CHANNELS, LttRingControl,
 };
 use zerocopy::IntoBytes;
 
 use super::{Directory, DirectoryError, Owners, PageTree, PhysicalMemory, Problems};
-use crate::ctf::{
-    Crash, Identity, ProcessSummary, ProcessWriter, Version, file_name, is_full, text,
-};
-use crate::printable::printable;
 use crate::runtime::filter::matches;
 
 /// Why nothing was extracted.
@@ -142,7 +142,7 @@ pub fn extract(
         let trace = traces.get(&generation).copied();
         let name = trace.map_or_else(
             || format!("trace-{generation}"),
-            |t| printable(&text(&t.name)),
+            |t| printable(&kernel_name(&t.name)),
         );
         if trace.is_none() {
             extraction.problems.add(format_args!(
@@ -407,7 +407,10 @@ impl<M: PhysicalMemory> Source<'_, M> {
         }
         Identity {
             trace: self.name.to_owned(),
-            comm: process.map_or_else(|| "unknown".to_owned(), |process| text(&process.comm)),
+            comm: process.map_or_else(
+                || "unknown".to_owned(),
+                |process| kernel_name(&process.comm),
+            ),
             pid: process.map_or(0, |process| process.pid),
             process: self.buffer.process,
             hostname: None,
@@ -418,7 +421,7 @@ impl<M: PhysicalMemory> Source<'_, M> {
     fn channel_name(&self, index: usize) -> String {
         let said = |index: usize| {
             let info = self.directory.channel(self.buffer.trace, index as u32);
-            info.map(|info| text(&info.channel.name))
+            info.map(|info| kernel_name(&info.channel.name))
         };
         if index == LTT_CHANNEL_MAIN {
             return "main".to_owned();

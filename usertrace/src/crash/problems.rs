@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use serde::Serialize;
 
-use crate::printable::printable;
+use usertrace_sys::printable;
 
 /// What could not be read, and where. There may be more of it than anybody wants to read: messages beyond a limit are
 /// counted only.

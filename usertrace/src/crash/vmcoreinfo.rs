@@ -6,8 +6,8 @@ use object::LittleEndian;
 use object::elf::FileHeader64;
 use object::read::elf::NoteIterator;
 
-use crate::ctf::Crash;
-use crate::printable::printable;
+use usertrace_ctf::Crash;
+use usertrace_sys::printable;
 
 /// Bytes of notes, or of these lines, that a dump may have: some hundred for each CPU.
 pub(super) const MAX_NOTES: u64 = 16 << 20;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::ctf::unfinished::{State, state};
+use usertrace_ctf::unfinished::{State, state};
 
 /// How long to wait, for all traces together. The fallback's daemons give up sooner if they cannot write.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -39,7 +39,7 @@ impl Completion {
     fn pause(&mut self, directory: &Path) {
         if !self.is_told && self.waited >= TELLING {
             self.is_told = true;
-            let name = crate::printable::printable(&directory.to_string_lossy());
+            let name = usertrace_sys::printable(&directory.to_string_lossy());
             // Nobody waits less if this cannot be said.
             let _ = writeln!(
                 io::stderr(),
@@ -55,7 +55,7 @@ impl Completion {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ctf::unfinished::Unfinished;
+    use usertrace_ctf::unfinished::Unfinished;
 
     /// Whoever makes many traces that look like that does not make a reader wait for each.
     #[test]

@@ -1,15 +1,15 @@
-//! A `metadata` file of CTF 2: of the JSON in which it is, as much as [`ctf`](crate::ctf) writes.
+//! A `metadata` file of CTF 2: of the JSON in which it is, as much as [`ctf`](usertrace_ctf) writes.
 
 use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{MapAccess, Visitor};
+use usertrace_ctf::{LOGLEVELS, OF_READER, RECORD_SEPARATOR};
 use usertrace_ring::schema::{FieldType, Integer, Label, Scalar};
 
 use super::declared::{Declared, Member, Of, Type, fields, parse_uuid};
 use super::metadata::{EnvValue, Field, Metadata};
 use super::token::Fault;
-use crate::ctf::{LOGLEVELS, OF_READER, RECORD_SEPARATOR};
 
 const BYTE_ORDERS: [&str; 2] = if cfg!(target_endian = "little") {
     ["little-endian", "big-endian"]

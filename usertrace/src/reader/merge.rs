@@ -9,6 +9,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use usertrace_ctf::{METADATA, RECORD_SEPARATOR};
+use usertrace_os::files;
+
 use super::completion::Completion;
 use super::copies::drop_copies;
 use super::metadata::{EventClass, Metadata, StreamClass};
@@ -17,8 +20,6 @@ use super::same::SameClasses;
 use super::stream::{Fault, MAGIC, NextPacket, Stream};
 use super::{Problem, Selection};
 use crate::consumer::finished;
-use crate::ctf::{METADATA, RECORD_SEPARATOR};
-use crate::files;
 
 /// Memory for what is read of all streams, as long as each has enough.
 const MEMORY: usize = 32 << 20;
@@ -962,7 +963,7 @@ mod tests {
     use usertrace_sys::uapi::LttClockSync;
 
     use super::*;
-    use crate::ctf::{Clock, StreamChannel, StreamOf, TraceInfo, TraceOf, TraceWriter};
+    use usertrace_ctf::{Clock, StreamChannel, StreamOf, TraceInfo, TraceOf, TraceWriter};
     use usertrace_ring::schema::Event as Declared;
     use usertrace_sys::Scope;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use usertrace_ring::schema::FieldType;
 
-use crate::printable::printable;
+use usertrace_sys::printable;
 
 /// What a trace says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]

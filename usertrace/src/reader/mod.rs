@@ -1,4 +1,4 @@
-//! Reads traces that [`ctf`](crate::ctf) wrote: those of all processes, merged by time (E8), and as text.
+//! Reads traces that [`ctf`](usertrace_ctf) wrote: those of all processes, merged by time (E8), and as text.
 //!
 //! It reads what usertrace writes, and no other CTF: what it does not understand it says, and leaves the rest to
 //! `babeltrace2`, with which it agrees byte by byte about what it prints.
@@ -40,13 +40,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::consumer::{Recorded, finished};
-use crate::files;
 use crate::runtime::RUNNING;
 pub use crate::runtime::filter::{BadPattern, Patterns};
 pub use merge::{Event, Item, Lost, Reader, Trace, What};
 pub use metadata::{Clock, EnvValue, EventClass, Field, Metadata, StreamClass};
 pub use text::Printer;
 pub use time::Time;
+use usertrace_os::files;
 pub use value::{Enumeration, List, Number, Value, Values};
 
 /// Whether `usertrace record` records to this directory, or was killed when it did.
@@ -215,7 +215,7 @@ pub enum Problem {
 fn because(why: &str) -> String {
     match why {
         "" => String::new(),
-        why => format!(" ({})", crate::printable::printable(why)),
+        why => format!(" ({})", usertrace_sys::printable(why)),
     }
 }
 

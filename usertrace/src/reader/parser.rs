@@ -1,4 +1,4 @@
-//! A `metadata` file: of the language in which it is (TSDL), as much as [`ctf`](crate::ctf) writes.
+//! A `metadata` file: of the language in which it is (TSDL), as much as [`ctf`](usertrace_ctf) writes.
 
 use std::collections::HashMap;
 

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::time::UNIX_EPOCH;
 
+use usertrace_ctf::{CREATED, PROCESS_NUMBER};
+
 use super::metadata::{EnvValue, Metadata};
-use crate::ctf::{CREATED, PROCESS_NUMBER};
 
 /// Two chunks may round the time at which their trace was created differently, as the clock's
 /// frequency is known better later. Another boot, or another machine without a name, created its

@@ -119,7 +119,7 @@ impl Report {
         // Nothing in it ends the element that it is in.
         let data = data.replace('<', "\\u003c");
         let mut nonce = String::new();
-        for byte in crate::ctf::new_uuid()? {
+        for byte in usertrace_ctf::new_uuid()? {
             let _ = write!(nonce, "{byte:02x}");
         }
         let mut rest = HTML;

@@ -75,7 +75,7 @@ fn of_status(status: Status) -> Option<String> {
 /// Says that the traces could not be written, at the end of the program.
 #[cfg(feature = "fast")]
 pub(super) fn of_output(directory: &std::path::Path, error: &std::io::Error) {
-    let directory = crate::printable::printable(&directory.to_string_lossy());
+    let directory = usertrace_sys::printable(&directory.to_string_lossy());
     say(&[format!("cannot write traces to \"{directory}\": {error}")]);
 }
 

@@ -3,11 +3,10 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use usertrace_sys::printable;
 use usertrace_sys::{DiscoverError, Errno};
 
 use super::info::BadArea;
-
-use crate::printable::printable;
 use crate::writer::NoRseq;
 
 /// Whether this process can be traced, and if not, why.

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
+use usertrace_ctf::kernel_name;
 use usertrace_ring::schema::{Contexts, Description, EventTable, InChannel};
 use usertrace_ring::{
     Format, Item, MetaLengths, Patience, Positions, RingMemory, RingReader, Stall,
@@ -13,7 +14,6 @@ use usertrace_sys::uapi::{LTT_FILE_DEAD, LttRingPositions};
 
 use super::{Amount, Counted, CountedEvent};
 use crate::consumer::{CONTROL, ConsumerFile, FileRing, Source};
-use crate::ctf::text;
 
 /// Between two looks at rings: shortest, when they fill fast, and longest.
 const WAIT: std::ops::RangeInclusive<Duration> =
@@ -114,7 +114,7 @@ impl<F: ConsumerFile> ProcessCounter<F> {
         let mut source = Source::new(channel, file)?;
         source.update()?;
         let info = &source.info;
-        (self.pid, self.comm) = (info.pid, text(&info.comm));
+        (self.pid, self.comm) = (info.pid, kernel_name(&info.comm));
         let format = source.channel.format();
         let rings = source.positions.iter();
         if channel == CONTROL {

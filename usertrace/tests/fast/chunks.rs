@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use usertrace::Outcome;
 use usertrace::consumer::{Limits, Options, Tell, TraceSetup, record_fallback};
-use usertrace::ctf::Version;
 use usertrace::fake::process::{child, wait};
 use usertrace::reader::{Reader, Selection};
+use usertrace_ctf::Version;
 
 use super::babeltrace;
 use super::counts::counts;

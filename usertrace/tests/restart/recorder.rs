@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use usertrace::consumer::{Recorded, Session, SessionError};
-use usertrace::ctf::ProcessSummary;
+use usertrace_ctf::ProcessSummary;
 
 use crate::kernel::{COUNT, Channel, File, Process, START, SUBBUF, Words, names};
 use crate::support::RingWriter;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use proptest::prelude::*;
-use usertrace::ctf::{Clock, StreamChannel, StreamOf, TraceInfo, TraceOf, TraceWriter, Version};
+use usertrace_ctf::{Clock, StreamChannel, StreamOf, TraceInfo, TraceOf, TraceWriter, Version};
 use usertrace_ring::schema::{Description, Event};
 use usertrace_sys::Scope;
 use usertrace_sys::uapi::LttClockSync;

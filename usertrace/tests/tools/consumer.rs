@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use usertrace::consumer::{
     CONTROL, ConsumerFile, MAIN, Recorded, Session, SessionSummary, snapshot_process,
 };
-use usertrace::ctf::{ProcessSummary, Version};
 use usertrace::reader::{Item, Printer, Reader, Selection};
+use usertrace_ctf::{ProcessSummary, Version};
 use usertrace_ring::Positions;
 use usertrace_sys::uapi::{LttClockSync, LttFileInfo, LttInfoChannel, LttRingPositions};
 

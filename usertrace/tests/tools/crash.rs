@@ -9,18 +9,19 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::support::babeltrace;
-use crate::support::dump::{
-    Machine, PAGE, Process, SYNC, Style, Trace, elf, file, machine, save, save_raw, save_reserved,
-};
 use proptest::prelude::*;
 use usertrace::crash::{
     Candidate, Directory, DirectoryError, Dump, DumpError, ElfDump, ExtractError, ExtractOptions,
     Extraction, LeadsTo, PhysicalMemory, Place, Presence, Problems, RootSearch, extract,
     find_roots,
 };
-use usertrace::ctf::Crash;
+use usertrace_ctf::Crash;
 use usertrace_sys::crash::LttCrashRoot;
+
+use crate::support::babeltrace;
+use crate::support::dump::{
+    Machine, PAGE, Process, SYNC, Style, Trace, elf, file, machine, save, save_raw, save_reserved,
+};
 
 fn at(ns: u64) -> u64 {
     SYNC[0] + 2 * ns

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use usertrace::ctf::{Clock, Identity, ProcessSummary, ProcessWriter};
+use usertrace_ctf::{Clock, Identity, ProcessSummary, ProcessWriter};
 use usertrace_ring::{Channel, Frozen, Patience, Positions, RingReader, SUBBUF_HEADER_LEN};
 use usertrace_sys::uapi::{LttClockSync, LttInfoChannel};
 

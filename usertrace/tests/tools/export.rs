@@ -7,8 +7,8 @@ use std::process::{Command, Output, Stdio};
 
 use proptest::prelude::*;
 use serde_json::Value;
-use usertrace::ctf::{StreamChannel, StreamOf, StreamWriter, TraceWriter};
 use usertrace::reader::{self, Field, Item, Number, Printer, Reader, Selection, Values, What};
+use usertrace_ctf::{StreamChannel, StreamOf, StreamWriter, TraceWriter};
 use usertrace_ring::schema::{Contexts, Description, Element, FieldType, Integer, Scalar};
 use usertrace_sys::Scope;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Instant;
 
-use usertrace::ctf::{StreamChannel, StreamOf, StreamWriter, TraceOf, TraceWriter};
+use usertrace_ctf::{StreamChannel, StreamOf, StreamWriter, TraceOf, TraceWriter};
 use usertrace_ring::schema::Description;
 use usertrace_sys::Scope;
 

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use usertrace::Outcome;
-use usertrace::ctf::Clock;
+use usertrace_ctf::Clock;
 use usertrace_sys::uapi::{LTT_CLOCK_MONOTONIC, LTT_CLOCK_TSC, LTT_FILE_CLOCK_UNSTABLE};
 use usertrace_tests::child::Child;
 use usertrace_tests::consumer::Consumer;

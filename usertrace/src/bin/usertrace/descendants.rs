@@ -16,7 +16,7 @@ use std::time::Duration;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{SigSet, SigmaskHow};
 use nix::sys::time::TimeValLike;
-use usertrace::procfs;
+use usertrace_os::procfs;
 
 use crate::obstacle::{self, Found};
 

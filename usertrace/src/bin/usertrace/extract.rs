@@ -14,7 +14,7 @@ use usertrace::crash::{
     Candidate, Directory, Dump, ExtractOptions, Extraction, LeadsTo, Nowhere, Place, Problems,
     RootSearch, Vmcoreinfo, extract,
 };
-use usertrace::ctf::{Crash, Version};
+use usertrace_ctf::{Crash, Version};
 
 use crate::kernel_commands::PREVIOUS_BOOT;
 use crate::output::{self, Totals};

@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
+use usertrace::Loglevel;
 use usertrace::consumer::{
     CONTROL_FS, ConsumerFile as _, ControlFsError, KernelFile, ProcessTracepoints, ToldBy,
     TraceTracepoints, consumer_files, event_channels, programs, tracepoints,
 };
-use usertrace::{Loglevel, procfs};
+use usertrace_os::procfs;
 use usertrace_sys::uapi::{
     LTT_FILE_DEAD, LTT_MODE_BLOCK, LTT_MODE_DISCARD, LTT_MODE_OVERWRITE, LTT_SCOPE_CPU,
     LTT_SCOPE_GLOBAL, LTT_SCOPE_MM_CID, LTT_SCOPE_THREAD, LttRingPositions,

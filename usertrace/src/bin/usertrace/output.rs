@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use anyhow::Context as _;
 use serde::Serialize;
-use usertrace::ctf::ProcessSummary;
+use usertrace_ctf::ProcessSummary;
 
 use crate::destination;
 

@@ -9,7 +9,7 @@ use usertrace::consumer::{
     CONTROL_FS, ControlFs, KernelOptions, KernelSummary, Options, RecordError, Recorded, Recording,
     Tell, TraceSetup, record, record_fallback,
 };
-use usertrace::ctf::{ProcessSummary, Version};
+use usertrace_ctf::{ProcessSummary, Version};
 
 use crate::descendants::Watch;
 use crate::limits::{self, Limits};

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::json;
 use usertrace::consumer::{SessionSummary, Written, snapshot, snapshot_below, snapshot_of};
-use usertrace::ctf::Version;
+use usertrace_ctf::Version;
 
 use crate::kernel_commands;
 use crate::output::{self, Totals};

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 
+use usertrace_ctf::{StreamChannel, StreamOf, StreamState, StreamWriter, TraceWriter};
 use usertrace_sys::uapi::LTT_CHANNEL_MAIN;
 
 use super::format::Format;
 use super::page;
 use super::ring::{Lost, Part, Ring};
-use crate::ctf::{StreamChannel, StreamOf, StreamState, StreamWriter, TraceWriter};
 
 /// What the names of streams' files begin with.
 const CHANNEL: &str = "cpu";

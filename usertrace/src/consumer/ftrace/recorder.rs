@@ -7,13 +7,13 @@ use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 
 use serde::Serialize;
+use usertrace_ctf::{Clock, TraceInfo, TraceOf, Version};
 
 use super::FtraceError;
 use super::cpu::Cpu;
 use super::ring::Ring;
 use super::tracefs::{Instance, Tracefs};
 use super::worker::{Shared, Worker, begin, clock};
-use crate::ctf::{Clock, TraceInfo, TraceOf, Version};
 use crate::runtime::filter::Patterns;
 
 /// What the trace's directory is called.

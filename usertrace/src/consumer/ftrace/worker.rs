@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use usertrace_ctf::{Clock, StreamState, StreamWriter, TraceInfo, TraceWriter, Version, new_uuid};
 use usertrace_ring::schema::{Contexts, Description};
 use usertrace_sys::Scope;
 use usertrace_sys::uapi::LttClockSync;
@@ -16,7 +17,6 @@ use super::KernelSummary;
 use super::cpu::{Cpu, Streams};
 use super::format::Format;
 use super::tracefs;
-use crate::ctf::{Clock, StreamState, StreamWriter, TraceInfo, TraceWriter, Version, new_uuid};
 
 /// What each event says besides its fields: the thread in which it happened; 0 is that of an idle CPU.
 const CONTEXTS: &[u8] = b"@1 s32 tid";
@@ -157,7 +157,7 @@ pub(super) fn begin(
     version: Version,
     formats: &[Format],
 ) -> io::Result<(TraceWriter, Streams)> {
-    crate::ctf::mend(directory)?;
+    usertrace_ctf::mend(directory)?;
     let (uuid, streams) = streams(directory)?;
     let uuid = match uuid {
         Some(uuid) => uuid,

@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use usertrace_ctf::Clock;
 use usertrace_sys::uapi::LttClockSync;
 
 use super::super::env;
 use crate::clock::Source;
-use crate::ctf::Clock;
 
 /// The clocks that the kernel would take the time from.
 const CLOCK_SOURCES: &str = "/sys/devices/system/clocksource/clocksource0/available_clocksource";

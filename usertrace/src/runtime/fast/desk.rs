@@ -2,10 +2,11 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use usertrace_ctf::{RingCounts, RingState};
+
 use super::header::PROCESSES;
 use super::place::Place;
 use crate::chunk::Chunk;
-use crate::ctf::{RingCounts, RingState};
 
 /// At the start of the desk.
 #[derive(Debug)]
@@ -200,7 +201,7 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ctf::StreamState;
+    use usertrace_ctf::StreamState;
 
     #[test]
     fn another_process_with_the_id_is_told_apart() {

@@ -20,7 +20,7 @@ use super::header::{Entry, PROCESSES};
 use super::namespace;
 use super::spawn::{self, pidfd_open};
 use super::worker::{self, Task};
-use crate::procfs::{device_and_inode, has_ended, start_ticks};
+use usertrace_os::procfs::{device_and_inode, has_ended, start_ticks};
 
 /// How long to wait for a child of a process that is gone, if a fork began and the child did not arrive: it was killed
 /// before, or the fork failed.

@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use super::clock::date;
-use crate::files;
+use usertrace_os::files;
 
 /// Its name.
 pub(crate) const NAME: &str = "usertrace.log";

@@ -44,6 +44,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use syscalls::Errno;
+use usertrace_ctf::Version;
 use usertrace_sys::Update;
 use usertrace_sys::uapi::{
     LTT_CHANNEL_MAIN, LTT_COMM_LEN, LTT_MODE_BLOCK, LTT_MODE_DISCARD, LTT_MODE_OVERWRITE,
@@ -64,7 +65,6 @@ use super::shared::shared;
 use super::signals::HeldBack;
 use super::status::NoFallback;
 use super::wiped;
-use crate::ctf::Version;
 use crate::writer::{Doorbell, Prefault, sleep};
 
 /// Generation of the only trace.

@@ -7,7 +7,7 @@
 use std::fs;
 
 use super::header::Entry;
-use crate::procfs;
+use usertrace_os::procfs;
 
 /// The inode of this process's PID namespace, or [`Entry::UNKNOWN`].
 ///

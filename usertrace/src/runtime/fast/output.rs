@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Instant;
 
+use usertrace_ctf::unfinished::Unfinished;
+use usertrace_ctf::{Identity, ProcessWriter, Version, new_uuid};
+use usertrace_os::procfs::has_ended;
 use usertrace_ring::{Channel, Patience, Positions, RingMemory, RingReader, SharedBytes, Stall};
 use usertrace_sys::uapi::{LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN};
 use usertrace_sys::{Mode, Scope};
@@ -15,9 +18,6 @@ use super::place::{Hold, Place, Places, make_again};
 use super::pool::{Pool, RingControl};
 use super::summary;
 use super::{log, namespace};
-use crate::ctf::unfinished::Unfinished;
-use crate::ctf::{Identity, ProcessWriter, Version, new_uuid};
-use crate::procfs::has_ended;
 use crate::writer::{is_thread, wake};
 
 /// Shortest time over which the clock's frequency is measured: the error is 1/100000 then.

@@ -7,7 +7,7 @@
 //!
 //! A worker holds a lock of a chunk ([`Chunk::lock`]) while it has a trace there. `record` gives a
 //! chunk its final name when nobody has such a lock, and no trace there has a mark
-//! ([`unfinished`](crate::ctf::unfinished)). A worker reads the name of the chunk once more when it
+//! ([`unfinished`](usertrace_ctf::unfinished)). A worker reads the name of the chunk once more when it
 //! has the lock. So a trace is either begun before `record` looks for locks, or not in that chunk.
 
 use std::fs::{self, File, OpenOptions};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use super::output::Output;
 use crate::chunk::{Chunk, DIRECTORY};
-use crate::files;
+use usertrace_os::files;
 
 /// The file that names the place. Not that of the consumer's notes: that one's chunks are not left.
 const NAME: &str = "place";
@@ -203,7 +203,7 @@ pub(super) fn make_again(chunk: &Path) -> io::Result<()> {
 #[cfg(all(test, feature = "tools"))]
 mod tests {
     use super::*;
-    use crate::ctf::Version;
+    use usertrace_ctf::Version;
 
     fn chunk(number: u64) -> Chunk {
         Chunk { number, begin: 7 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use syscalls::{Errno, Sysno, raw};
 
 use super::header::Left;
-use crate::files;
+use usertrace_os::files;
 
 /// `fork`, without the C library knowing: no handler of `pthread_atfork` runs. `signo` tells of the child's end; 0:
 /// nothing does.

@@ -5,9 +5,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use usertrace_ctf::ProcessSummary;
+use usertrace_os::files;
+
 use super::spawn::RUNNING;
-use crate::ctf::ProcessSummary;
-use crate::files;
 
 /// Numbers in a line, in front of the name.
 const NUMBERS: usize = 13;

@@ -6,15 +6,14 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-#[cfg(feature = "tools")]
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::{files, procfs};
+use usertrace_os::{files, procfs};
 
 /// Its name: hidden, so that no reader of CTF takes it for a stream.
-pub(crate) const NAME: &str = ".unfinished";
+pub const NAME: &str = ".unfinished";
 /// Its length in bytes.
 const LEN: usize = 256;
 /// Where it says up to when all was written, in ns of `CLOCK_MONOTONIC`.
@@ -24,7 +23,7 @@ const REASON: usize = 96;
 
 /// A mark that this process holds.
 #[derive(Debug)]
-pub(crate) struct Unfinished {
+pub struct Unfinished {
     file: File,
     path: PathBuf,
 }
@@ -34,7 +33,7 @@ impl Unfinished {
     ///
     /// # Errors
     /// When it cannot be written as a whole. Then there is none.
-    pub(crate) fn mark(directory: &Path, pid: u32) -> io::Result<Self> {
+    pub fn mark(directory: &Path, pid: u32) -> io::Result<Self> {
         let path = directory.join(NAME);
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false);
@@ -55,14 +54,14 @@ impl Unfinished {
     }
 
     /// Says that all is written that was in the rings at this time.
-    pub(crate) fn written(&self, time: u64) {
+    pub fn written(&self, time: u64) {
         let text = format!("{time:<width$}", width = REASON - WRITTEN);
         // Nobody is there to be told that this failed.
         let _ = self.file.write_all_at(text.as_bytes(), WRITTEN as u64);
     }
 
     /// Says why the trace stays unfinished. Needs no room on the disk.
-    pub(crate) fn fail(&self, reason: &str) {
+    pub fn fail(&self, reason: &str) {
         let mut bytes = reason.replace(char::is_control, " ").into_bytes();
         bytes.resize(LEN - REASON, b' ');
         // Nobody is there to be told that this failed.
@@ -70,7 +69,7 @@ impl Unfinished {
     }
 
     /// The trace is as it is to be.
-    pub(crate) fn remove(self) -> io::Result<()> {
+    pub fn remove(self) -> io::Result<()> {
         match fs::remove_file(self.path) {
             // Somebody else has.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -80,9 +79,8 @@ impl Unfinished {
 }
 
 /// The state of a trace.
-#[cfg(feature = "tools")]
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub enum State {
     /// It is complete, or was written by somebody who makes no marks.
     Complete,
     /// Its process goes on.
@@ -94,8 +92,7 @@ pub(crate) enum State {
 }
 
 /// The state of the trace in a directory.
-#[cfg(feature = "tools")]
-pub(crate) fn state(directory: &Path) -> State {
+pub fn state(directory: &Path) -> State {
     let Ok((file, text)) = open(directory) else {
         return State::Complete;
     };
@@ -119,7 +116,6 @@ pub(crate) fn state(directory: &Path) -> State {
     }
 }
 
-#[cfg(feature = "tools")]
 fn open(directory: &Path) -> io::Result<(File, String)> {
     let mut file = files::open(OpenOptions::new().read(true), &directory.join(NAME))?;
     let mut text = String::new();
@@ -129,15 +125,13 @@ fn open(directory: &Path) -> io::Result<(File, String)> {
 }
 
 /// The process whose trace is marked, by the id that it has for its writer; nothing if there is no mark.
-#[cfg(feature = "tools")]
-pub(crate) fn process(directory: &Path) -> Option<u32> {
+pub fn process(directory: &Path) -> Option<u32> {
     let (_, text) = open(directory).ok()?;
     text.split(' ').next()?.parse().ok()
 }
 
 /// Up to when all was written; nothing if there is no mark, or that was never asked for.
-#[cfg(feature = "tools")]
-pub(crate) fn written(directory: &Path) -> Option<u64> {
+pub fn written(directory: &Path) -> Option<u64> {
     let (_, text) = open(directory).ok()?;
     text.get(WRITTEN..REASON)?.trim_end().parse().ok()
 }
@@ -147,7 +141,7 @@ fn namespace() -> u64 {
     procfs::pid_namespace("self").unwrap_or(0)
 }
 
-#[cfg(all(test, feature = "tools"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -1,4 +1,4 @@
-//! Traces as CTF 1.8 or CTF 2, for `babeltrace2` and Trace Compass (F1).
+//! Writes traces as CTF 1.8 or CTF 2, for `babeltrace2` and Trace Compass (F1).
 //!
 //! One process makes one CTF trace, a directory with `metadata` and one stream file for each ring of each channel, and
 //! with a UUID of its own; readers merge as many as they are given by time (E8).
@@ -19,7 +19,7 @@
 //! of its own, and empty packets stand at the beginning and at the end, if something was lost there.
 
 /// The file of a trace that describes it, by CTF.
-pub(crate) const METADATA: &str = "metadata";
+pub const METADATA: &str = "metadata";
 
 mod clock;
 mod description;
@@ -32,24 +32,18 @@ mod process;
 mod stream;
 mod trace;
 mod tsdl;
-pub(crate) mod unfinished;
+pub mod unfinished;
 mod unwritten;
 mod version;
 
 pub use clock::Clock;
-#[cfg(feature = "tools")]
-pub(crate) use description::{CREATED, PROCESS_NUMBER};
-#[cfg(feature = "tools")]
-pub(crate) use json::{LOGLEVELS, OF_READER};
-pub use process::{Identity, ProcessSummary, ProcessWriter, RingCounts, RingState, RingSummary};
-#[cfg(feature = "tools")]
-pub(crate) use process::{file_name, text};
+pub use description::{CREATED, PROCESS_NUMBER};
+pub use json::{LOGLEVELS, OF_READER};
+pub use process::{
+    Identity, ProcessSummary, ProcessWriter, RingCounts, RingState, RingSummary, file_name,
+    kernel_name,
+};
 pub use stream::{StreamChannel, StreamOf, StreamState, StreamWriter};
-#[cfg(feature = "tools")]
-pub(crate) use trace::mend;
-pub use trace::{Crash, TraceInfo, TraceOf, TraceWriter, new_uuid};
-#[cfg(feature = "tools")]
-pub(crate) use unwritten::is_full;
-#[cfg(feature = "tools")]
-pub(crate) use version::RECORD_SEPARATOR;
-pub use version::{UnknownVersion, Version};
+pub use trace::{Crash, TraceInfo, TraceOf, TraceWriter, mend, new_uuid};
+pub use unwritten::is_full;
+pub use version::{RECORD_SEPARATOR, UnknownVersion, Version};

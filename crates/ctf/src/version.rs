@@ -4,12 +4,11 @@ use std::str::FromStr;
 
 use usertrace_ring::schema::Event;
 
-use super::description::{Class, Value};
-use super::{Clock, json, tsdl};
+use crate::description::{Class, Value};
+use crate::{Clock, json, tsdl};
 
 /// What each declaration of CTF 2 begins with, and none of CTF 1.8.
-#[cfg(feature = "tools")]
-pub(crate) const RECORD_SEPARATOR: u8 = 0x1e;
+pub const RECORD_SEPARATOR: u8 = 0x1e;
 
 /// A version of CTF.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 
 use std::sync::{Mutex, TryLockError};
 
-use super::pages::Pages;
+use crate::pages::Pages;
 
 /// How many packets' memory is kept. A recorder has two threads that write packets, one of which
 /// records the kernel's own events.

@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 
-use super::packet::BLOCK;
+use crate::packet::BLOCK;
 
 /// Shorter packets cost no less that way.
 const SHORTEST: usize = 256 << 10;

@@ -15,7 +15,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 ///
 /// # Errors
 /// Those of opening it, and if it is something else.
-pub(crate) fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+pub fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     open_with(options, 0, path)
 }
 
@@ -23,7 +23,7 @@ pub(crate) fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
 ///
 /// # Errors
 /// As [`open`].
-pub(crate) fn open_to_write(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+pub fn open_to_write(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     open_with(options, libc::O_NOFOLLOW, path)
 }
 
@@ -47,8 +47,7 @@ fn open_with(options: &mut OpenOptions, flags: libc::c_int, path: &Path) -> io::
 ///
 /// # Errors
 /// Those of opening it, and if it is something else.
-#[cfg(feature = "tools")]
-pub(crate) fn open_directory(path: &Path) -> io::Result<File> {
+pub fn open_directory(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
     options.read(true).custom_flags(flags).open(path)
@@ -58,7 +57,7 @@ pub(crate) fn open_directory(path: &Path) -> io::Result<File> {
 ///
 /// # Errors
 /// If somebody else has locked it, or it cannot be locked there.
-pub(crate) fn lock(file: &File) -> io::Result<()> {
+pub fn lock(file: &File) -> io::Result<()> {
     ask(file, libc::F_OFD_SETLK).map(drop)
 }
 
@@ -67,7 +66,7 @@ pub(crate) fn lock(file: &File) -> io::Result<()> {
 ///
 /// # Errors
 /// [`io::ErrorKind::WouldBlock`] if somebody else has locked it; others if that cannot be done there.
-pub(crate) fn flock(file: &File, how: libc::c_int) -> io::Result<()> {
+pub fn flock(file: &File, how: libc::c_int) -> io::Result<()> {
     // SAFETY: a descriptor that is open.
     match unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) } {
         0 => Ok(()),
@@ -79,7 +78,7 @@ pub(crate) fn flock(file: &File, how: libc::c_int) -> io::Result<()> {
 ///
 /// # Errors
 /// The last one of `lock`.
-pub(crate) fn insist(lock: impl Fn() -> io::Result<()>) -> io::Result<()> {
+pub fn insist(lock: impl Fn() -> io::Result<()>) -> io::Result<()> {
     let mut tries = 0;
     loop {
         match lock() {
@@ -94,8 +93,7 @@ pub(crate) fn insist(lock: impl Fn() -> io::Result<()>) -> io::Result<()> {
 ///
 /// # Errors
 /// If files cannot be locked there.
-#[cfg(feature = "tools")]
-pub(crate) fn is_locked(file: &File) -> io::Result<bool> {
+pub fn is_locked(file: &File) -> io::Result<bool> {
     let found = ask(file, libc::F_OFD_GETLK)?;
     Ok(found.l_type != libc::F_UNLCK as libc::c_short)
 }
@@ -116,7 +114,7 @@ fn ask(file: &File, what: libc::c_int) -> io::Result<libc::flock> {
     }
 }
 
-#[cfg(all(test, feature = "tools"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

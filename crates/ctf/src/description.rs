@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use usertrace_ring::schema::{Contexts, Element, Field, FieldType};
 use usertrace_sys::Scope;
+use usertrace_sys::printable;
 
-use super::{Clock, Crash, TraceInfo, TraceOf};
-use crate::printable::printable;
+use crate::{Clock, Crash, TraceInfo, TraceOf};
 
 /// The log levels that readers know: those of `lttng-ust`, from emergency to debug.
 const MAX_LOGLEVEL: u32 = 14;
@@ -19,9 +19,9 @@ pub(super) const CLOCK_DESCRIPTION: &str =
 
 /// By which a reader knows all traces of one process, such as those in the chunks of a recording,
 /// with [`CREATED`].
-pub(crate) const PROCESS_NUMBER: &str = "process_number";
+pub const PROCESS_NUMBER: &str = "process_number";
 /// When the trace was created that the process was traced for.
-pub(crate) const CREATED: &str = "trace_creation_datetime";
+pub const CREATED: &str = "trace_creation_datetime";
 
 /// A value of the trace's environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub(super) fn environment(
     let text = |text: &str| Value::Text(printable(text));
     // The manifest has nothing but numbers there.
     let version = |part: &str| Value::Number(part.parse().unwrap_or(0));
-    let created = crate::ctf::trace::date(clock.unix_ns(clock.start()));
+    let created = crate::trace::date(clock.unix_ns(clock.start()));
     let domain = match &info.of {
         TraceOf::Process { .. } => "ust",
         TraceOf::Kernel { .. } => "kernel",

@@ -4,19 +4,19 @@
 use std::fmt::Write as _;
 
 use usertrace_ring::schema::{Element, Event, FieldType, Integer, Label, Scalar};
+use usertrace_sys::printable;
 
-use super::Clock;
-use super::description::{
+use crate::Clock;
+use crate::description::{
     self, CLOCK, CLOCK_DESCRIPTION, Class, Kind, Member, Role, Value, format_uuid,
 };
-use crate::printable::printable;
 
 /// The attributes that are `babeltrace2`'s, and those that are our own.
-pub(crate) const OF_READER: &str = "babeltrace.org,2020";
+pub const OF_READER: &str = "babeltrace.org,2020";
 const OF_WRITER: &str = "usertrace";
 
 /// The log levels that `babeltrace2` knows, by their numbers. In CTF 2 they are an attribute of its own.
-pub(crate) const LOGLEVELS: [&str; 15] = [
+pub const LOGLEVELS: [&str; 15] = [
     "emergency",
     "alert",
     "critical",

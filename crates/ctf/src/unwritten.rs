@@ -48,7 +48,7 @@ impl Unwritten {
 }
 
 /// Says the error that there is no room for what was to be written?
-pub(crate) fn is_full(error: &io::Error) -> bool {
+pub fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge

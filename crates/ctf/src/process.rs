@@ -4,21 +4,20 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-
-#[cfg(feature = "tools")]
-use super::Crash;
-use super::packet::BLOCK;
-use super::stream::SHORT_PACKET;
-use super::unwritten::Unwritten;
-use super::{
-    Clock, StreamChannel, StreamOf, StreamState, StreamWriter, TraceInfo, TraceOf, TraceWriter,
-    Version,
-};
 use usertrace_ring::schema::{Contexts, Description, EventTable, InChannel};
 use usertrace_ring::{
     Channel, Counts, Item, MetaLengths, Patience, RingMemory, RingReader, Run, Sink,
 };
 use usertrace_sys::Scope;
+
+use crate::Crash;
+use crate::packet::BLOCK;
+use crate::stream::SHORT_PACKET;
+use crate::unwritten::Unwritten;
+use crate::{
+    Clock, StreamChannel, StreamOf, StreamState, StreamWriter, TraceInfo, TraceOf, TraceWriter,
+    Version,
+};
 
 /// Whose buffers they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,14 +43,15 @@ impl Identity {
 }
 
 /// A name of the kernel's: up to a NUL.
-#[cfg(feature = "tools")]
-pub(crate) fn text(bytes: &[u8]) -> String {
+#[must_use]
+pub fn kernel_name(bytes: &[u8]) -> String {
     let len = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..len]).into_owned()
 }
 
 /// `name`, as a name of a file that needs no quoting and hides nowhere.
-pub(crate) fn file_name(name: &str) -> String {
+#[must_use]
+pub fn file_name(name: &str) -> String {
     let safe: String = name
         .chars()
         .map(|c| {
@@ -313,7 +313,7 @@ impl RingState {
 
     /// The same in a chunk. In another one than that of the stream, this is begun anew.
     #[must_use]
-    pub(crate) fn in_chunk(self, is_same: bool) -> Self {
+    pub fn in_chunk(self, is_same: bool) -> Self {
         Self {
             stream: self.stream.filter(|_| is_same),
             ..self
@@ -506,21 +506,18 @@ impl ProcessWriter {
     }
 
     /// Says that it is from a dump. To be done before channels are added.
-    #[cfg(feature = "tools")]
-    pub(crate) fn set_crash(&mut self, crash: Crash) {
+    pub fn set_crash(&mut self, crash: Crash) {
         self.trace.set_crash(crash);
     }
 
     /// Leaves out events before this time, and what is to be said of what happened then. Each ring is to be read at once.
-    #[cfg(feature = "tools")]
-    pub(crate) fn set_since(&mut self, since: u64) {
+    pub fn set_since(&mut self, since: u64) {
         self.since = since;
     }
 
     /// Reads each ring once, as those of a dump or a snapshot. On a full disk, events are counted
     /// ([`ProcessSummary::unwritten`]). Packets are short. To be done before channels are added.
-    #[cfg(feature = "tools")]
-    pub(crate) fn set_one_shot(&mut self) {
+    pub fn set_one_shot(&mut self) {
         self.trace.set_one_shot();
         self.is_one_shot = true;
     }
@@ -818,8 +815,7 @@ impl ProcessWriter {
     ///
     /// # Errors
     /// When the trace cannot be written.
-    #[cfg(feature = "tools")]
-    pub(crate) fn add_hole(&mut self, channel: usize, ring: usize) -> io::Result<()> {
+    pub fn add_hole(&mut self, channel: usize, ring: usize) -> io::Result<()> {
         let Some((to, _, ring)) = ring_of(&self.trace, &mut self.channels, channel, ring) else {
             return Ok(());
         };

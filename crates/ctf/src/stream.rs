@@ -2,29 +2,26 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-#[cfg(feature = "tools")]
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
+use usertrace_ring::{MAX_RINGS, Run, TIME_MASK};
 use usertrace_sys::Scope;
 use usertrace_sys::uapi::{LTT_CHANNEL_MAIN, LTT_ID_BITS, LTT_MAX_CHANNELS};
 
-use super::description::{class_of_channel, plain_class};
-use super::file::StreamFile;
-use super::packet::{Packet, ROOM};
-use super::process::file_name;
-use super::unwritten::{Unwritten, is_full};
-use usertrace_ring::{MAX_RINGS, Run, TIME_MASK};
+use crate::description::{class_of_channel, plain_class};
+use crate::file::StreamFile;
+use crate::packet::{Packet, ROOM};
+use crate::process::file_name;
+use crate::unwritten::{Unwritten, is_full};
 
 const MAGIC: u32 = 0xc1fc_1fc1;
 
 /// Longest header and context of a packet, as `description.rs` declares them.
 const PACKET_HEADER_LEN: usize = 4 + 16 + 4 + 8 + 6 * 8 + 4;
 /// Shortest one.
-#[cfg(feature = "tools")]
 const SHORT_HEADER_LEN: usize = PACKET_HEADER_LEN - 4;
 /// Where it says how long the packet is.
-#[cfg(feature = "tools")]
 const PACKET_SIZE: usize = 4 + 16 + 4 + 8 + 3 * 8;
 /// Header of an event: its id, and the low bits of its time.
 const EVENT_HEADER_LEN: usize = 8;
@@ -114,7 +111,7 @@ pub enum StreamOf {
 
 impl StreamOf {
     /// Name of its file.
-    pub(crate) fn file_name(self, channel: &StreamChannel) -> String {
+    pub fn file_name(self, channel: &StreamChannel) -> String {
         let channel = &channel.name;
         match self {
             Self::Cpu(ring) | Self::Process(ring) => format!("{channel}_{ring}"),
@@ -565,7 +562,6 @@ impl StreamWriter {
 }
 
 /// The header of the last whole packet, and where that ends; 0: there is none.
-#[cfg(feature = "tools")]
 fn last_packet(file: &File) -> io::Result<([u8; SHORT_HEADER_LEN], u64)> {
     let len = file.metadata()?.len();
     let (mut last, mut end) = ([0; SHORT_HEADER_LEN], 0);
@@ -581,16 +577,14 @@ fn last_packet(file: &File) -> io::Result<([u8; SHORT_HEADER_LEN], u64)> {
     Ok((last, end))
 }
 
-#[cfg(feature = "tools")]
 fn word(header: &[u8; SHORT_HEADER_LEN], at: usize) -> u64 {
     let bytes = header[at..].first_chunk();
     bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
 }
 
-#[cfg(feature = "tools")]
 impl StreamState {
     /// Where a file stands, as its last whole packet says, and the UUID of its trace. None: there is no packet.
-    pub(crate) fn of_file(path: &Path) -> io::Result<Option<([u8; 16], Self)>> {
+    pub fn of_file(path: &Path) -> io::Result<Option<([u8; 16], Self)>> {
         let file = match File::open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -615,7 +609,6 @@ impl StreamState {
 }
 
 /// Takes away what is behind the last whole packet of a file whose writer was killed.
-#[cfg(feature = "tools")]
 pub(super) fn mend(path: &Path) -> io::Result<()> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     let (_, end) = last_packet(&file)?;
@@ -685,7 +678,6 @@ mod tests {
                 let state = stream.state();
                 stream.event(1, 12, &[], &[2; 800]).unwrap();
                 stream.flush().unwrap();
-                #[cfg(feature = "tools")]
                 {
                     let of_file = StreamState::of_file(&directory.join("main_0")).unwrap();
                     assert_eq!(of_file, Some((uuid, stream.state())));
@@ -822,7 +814,6 @@ mod tests {
             assert!(stream.packet.is_empty());
             let state = stream.state();
             assert_eq!(std::fs::metadata(&path).unwrap().len(), state.written);
-            #[cfg(feature = "tools")]
             assert_eq!(StreamState::of_file(&path).unwrap(), Some((uuid, state)));
             stream = create(&state);
         }

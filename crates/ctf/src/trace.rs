@@ -5,12 +5,12 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-use super::description::{Class, environment};
-#[cfg(feature = "tools")]
-use super::version::RECORD_SEPARATOR;
-use super::{Clock, METADATA, StreamChannel, StreamOf, StreamState, StreamWriter, Version};
 use usertrace_ring::schema::{Contexts, Description, Event};
 use usertrace_sys::Scope;
+
+use crate::description::{Class, environment};
+use crate::version::RECORD_SEPARATOR;
+use crate::{Clock, METADATA, StreamChannel, StreamOf, StreamState, StreamWriter, Version};
 
 /// What a trace says about where it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -156,7 +156,6 @@ impl TraceWriter {
     }
 
     /// Makes its streams one-shot: see [`StreamWriter::set_one_shot`].
-    #[cfg(feature = "tools")]
     pub(super) fn set_one_shot(&mut self) {
         self.is_one_shot = true;
     }
@@ -168,8 +167,7 @@ impl TraceWriter {
     }
 
     /// Says that it is from a dump. To be done before anything is declared.
-    #[cfg(feature = "tools")]
-    pub(crate) fn set_crash(&mut self, crash: Crash) {
+    pub fn set_crash(&mut self, crash: Crash) {
         self.crash = Some(crash);
     }
 
@@ -365,8 +363,7 @@ impl TraceWriter {
 }
 
 /// Takes away what a writer that was killed left half written in a trace's directory, if there is one.
-#[cfg(feature = "tools")]
-pub(crate) fn mend(directory: &Path) -> io::Result<()> {
+pub fn mend(directory: &Path) -> io::Result<()> {
     let files = match fs::read_dir(directory) {
         Ok(files) => files,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -386,7 +383,6 @@ pub(crate) fn mend(directory: &Path) -> io::Result<()> {
 }
 
 /// The preamble is there as a whole; what was written behind it may end in the middle of an event.
-#[cfg(feature = "tools")]
 fn mend_metadata(path: &Path) -> io::Result<()> {
     let text = fs::read(path)?;
     // In CTF 2, a declaration is a line.
@@ -427,7 +423,7 @@ pub(crate) fn date(unix_ns: i64) -> String {
     }
 }
 
-#[cfg(all(test, feature = "tools"))]
+#[cfg(test)]
 mod tests {
     use usertrace_sys::uapi::LttClockSync;
 

@@ -2,6 +2,7 @@
 
 /// The text without control characters. A process, or a file, may have any name, and people read it in a terminal, one
 /// event on a line.
-pub(crate) fn printable(text: &str) -> String {
+#[must_use]
+pub fn printable(text: &str) -> String {
     text.replace(char::is_control, "\u{fffd}")
 }

@@ -39,7 +39,7 @@ fn numbers(directory: &str) -> impl Iterator<Item = u32> + use<> {
 }
 
 /// When a process began, in clock ticks since boot.
-pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
+pub fn start_ticks(pid: u32) -> Option<u64> {
     stat(&format!("/proc/{pid}/stat"), 19)?.parse().ok()
 }
 
@@ -53,7 +53,7 @@ fn stat(path: &str, field: usize) -> Option<String> {
 }
 
 /// No thread of a process runs any more, whether or not its parent has looked at it.
-pub(crate) fn has_ended(pid: u32) -> bool {
+pub fn has_ended(pid: u32) -> bool {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
         // It has been looked at, or there is no /proc here.
         // SAFETY: no signal is sent.
@@ -67,13 +67,13 @@ pub(crate) fn has_ended(pid: u32) -> bool {
 }
 
 /// Inode of the PID namespace that a process, or `self`, is in; nothing if that cannot be told.
-pub(crate) fn pid_namespace(process: &str) -> Option<u64> {
+pub fn pid_namespace(process: &str) -> Option<u64> {
     let file = fs::metadata(format!("/proc/{process}/ns/pid")).ok()?;
     Some(file.ino())
 }
 
 /// Device and inode of what a line of a file `maps` says is mapped.
-pub(crate) fn device_and_inode(line: &str) -> Option<String> {
+pub fn device_and_inode(line: &str) -> Option<String> {
     let mut words = line.split_ascii_whitespace().skip(3);
     Some(format!("{} {}", words.next()?, words.next()?))
 }

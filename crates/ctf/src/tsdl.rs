@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use usertrace_ring::schema::{Element, Event, FieldType, Integer, Label, Scalar};
+use usertrace_sys::printable;
 
-use super::Clock;
-use super::description::{
+use crate::Clock;
+use crate::description::{
     self, CLOCK, CLOCK_DESCRIPTION, Class, Kind, Member, Role, Value, format_uuid,
 };
-use crate::printable::printable;
 
 /// What texts are made of.
 const CHAR: &str = "integer { size = 8; align = 8; signed = false; encoding = UTF8; }";

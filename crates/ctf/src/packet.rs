@@ -1,7 +1,7 @@
 //! The packet that is put together.
 
-use super::kept::KEPT;
-use super::pages::{HUGE_PAGE, Pages};
+use crate::kept::KEPT;
+use crate::pages::{HUGE_PAGE, Pages};
 
 /// Disks are written in blocks of this many bytes, or of a part of it.
 pub(super) const BLOCK: usize = 4096;
