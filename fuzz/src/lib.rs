@@ -11,7 +11,7 @@ pub mod support;
 use std::collections::BTreeMap;
 
 use tempfile::TempDir;
-use usertrace::crash::{PhysicalMemory, Presence};
+use usertrace_crash::{PhysicalMemory, Presence};
 
 use support::dump::{Machine, PAGE, Process, SYNC, Trace, machine};
 

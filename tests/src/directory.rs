@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use usertrace::crash::{ElfDump, PhysicalMemory, Presence};
+use usertrace_crash::{ElfDump, PhysicalMemory, Presence};
 use usertrace_sys::crash::{
     LTT_CRASH_FREE, LTT_CRASH_MAGIC, LTT_CRASH_PAGE_MAGIC, LttCrashEntry, LttCrashPage,
     LttCrashRoot,

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
 use std::path::Path;
 
-use usertrace::crash::{ElfDump, PhysicalMemory, Presence};
+use usertrace_crash::{ElfDump, PhysicalMemory, Presence};
 use usertrace_sys::crash::{
     LTT_CRASH_ADDRESS, LTT_CRASH_MAGIC, LTT_CRASH_PRESENT, LttCrashContent, LttCrashEntry,
     LttCrashPage, LttCrashRoot, LttCrashTree,

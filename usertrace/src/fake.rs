@@ -12,11 +12,11 @@ use usertrace_ring::schema::{Contexts, Description, Event, EventTable, InChannel
 use usertrace_ring::{
     Format, Frozen, Geometry, Item, MetaLengths, Patience, PayloadLengths, Positions, RingReader,
 };
+use usertrace_sys::limits::{CHANNELS, RULES_LEN, SLOTS};
 use usertrace_sys::uapi::*;
 use usertrace_sys::{Errno, Update};
 use usertrace_sys::{Mode, Protocol, Scope};
 
-use crate::limits::{CHANNELS, RULES_LEN, SLOTS};
 use crate::runtime::Kernel;
 
 /// Between the parts of the info area.

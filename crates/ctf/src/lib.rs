@@ -29,6 +29,7 @@ mod kept;
 mod packet;
 mod pages;
 mod process;
+pub mod recording;
 mod stream;
 mod trace;
 mod tsdl;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use miniz_oxide::deflate::compress_to_vec_zlib;
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
-use usertrace::crash::ExtractOptions;
+use usertrace_crash::ExtractOptions;
 use usertrace_fuzz::extraction::extract_all;
 use usertrace_fuzz::support::RingWriter;
 use usertrace_fuzz::support::dump::{
@@ -122,7 +122,7 @@ fn elf(machine: &Machine, notes: bool) -> Vec<u8> {
     file(notes, &pages.collect::<Vec<_>>())
 }
 
-/// In the compressed format of kdump: see `usertrace/src/crash/kdump.rs`.
+/// In the compressed format of kdump: see `crates/crash/src/kdump.rs`.
 fn kdump(machine: &Machine) -> Vec<u8> {
     let block = PAGE as usize;
     let pfns: Vec<_> = machine

@@ -5,8 +5,8 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use usertrace::reader::{Item, Reader, Selection};
-use usertrace::report::Report;
+use usertrace_reader::{Item, Reader, Selection};
+use usertrace_report::html::Report;
 use usertrace_tests::browser::Browser;
 use usertrace_tests::redis;
 use usertrace_tests_preload::{Libraries, Traces};

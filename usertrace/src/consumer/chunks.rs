@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::chunk::{CURRENT, Chunk, DIRECTORY};
+use usertrace_ctf::recording::{CURRENT, Chunk, DIRECTORY};
 
 /// What chunks are called while they are removed, in the directory of the notes.
 const REMOVED: &str = "removed-";
@@ -46,26 +46,6 @@ impl Limits {
         let part = self.max_size.map(|size| size / PARTS);
         self.rotate_size.into_iter().chain(part).min()
     }
-}
-
-/// Where something will be, or is already, when the chunk that it is in is finished.
-pub(crate) fn finished(path: &Path) -> PathBuf {
-    let name = |part: &std::ffi::OsStr| {
-        let name = part.to_str()?.strip_suffix(CURRENT)?;
-        Chunk::number_of(name).map(|_| name.into())
-    };
-    path.iter()
-        .map(|part| name(part).unwrap_or_else(|| part.to_owned()))
-        .collect()
-}
-
-/// Where something of a recording would be if that made no chunks.
-pub(crate) fn without_chunk(path: &Path) -> PathBuf {
-    let is_chunk = |part: &std::ffi::OsStr| {
-        let name = part.to_str().unwrap_or_default();
-        Chunk::number_of(name.strip_suffix(CURRENT).unwrap_or(name)).is_some()
-    };
-    path.iter().filter(|part| !is_chunk(part)).collect()
 }
 
 /// The finished chunks in a directory, the oldest first.
@@ -220,23 +200,6 @@ mod tests {
         fs::create_dir(output.join(Chunk::after(3, SystemTime::UNIX_EPOCH).current())).unwrap();
         finish_others(output, 0).unwrap();
         assert_eq!(last_number(output).unwrap(), 3);
-    }
-
-    #[test]
-    fn paths_in_chunks_are_known_when_these_are_finished() {
-        let name = "20261122T150347Z-000001";
-        let current = format!("/x.current/{name}.current/prog-1-1/main_0");
-        let path = format!("/x.current/{name}/prog-1-1/main_0");
-        assert_eq!(finished(Path::new(&current)), Path::new(&path));
-        for other in [&path[..], "a.current", "./.", "/"] {
-            assert_eq!(finished(Path::new(other)), Path::new(other));
-        }
-        for path in [&current[..], &path] {
-            assert_eq!(
-                without_chunk(Path::new(path)),
-                Path::new("/x.current/prog-1-1/main_0")
-            );
-        }
     }
 
     #[test]

@@ -4,10 +4,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use usertrace_ctf::recording::Recorded;
+use usertrace_sys::filter::words;
 use usertrace_sys::uapi::LTT_ABI_VERSION;
 
-use super::{CONTROL, MAIN, Recorded};
-use crate::runtime::filter::words;
+use super::{CONTROL, MAIN};
 
 /// Where it is mounted.
 pub const CONTROL_FS: &str = "/sys/kernel/ltt";

@@ -12,14 +12,15 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use nix::sys::signal::Signal;
 use usertrace_ctf::ProcessSummary;
+use usertrace_ctf::recording::Recorded;
 
 use super::control_fs::consumer_files;
 use super::record::{LINGER, OutputError, RecordError, TELLING, WAIT, system};
 use super::recorder::TraceRecorder;
 use super::signals::{Came, Signals};
 use super::{
-    CONTROL, ControlFs, ControlFsError, Limits, MAIN, News, Recorded, SessionSummary, SoFar,
-    TraceDir, close_recording,
+    CONTROL, ControlFs, ControlFsError, Limits, MAIN, News, SessionSummary, SoFar, TraceDir,
+    close_recording,
 };
 
 /// How long to leave a trace alone that cannot be recorded.

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use usertrace_ctf::recording::RUNNING;
+use usertrace_ctf::recording::finished;
 use usertrace_ctf::{ProcessSummary, Version};
 use usertrace_os::files;
 
@@ -20,8 +22,8 @@ use super::open_files;
 use super::record::{OutputError, create_output, exit_status, kernel_events, system};
 use super::rotation::Rotation;
 use super::signals::{Came, Signals};
-use super::{KernelEvents, Options, RecordError, Recording, SessionSummary, Tell, finished};
-use crate::runtime::{Failures, LOG, RUNNING, clock_of_recording, parse_summary, read_log};
+use super::{KernelEvents, Options, RecordError, Recording, SessionSummary, Tell};
+use crate::runtime::{Failures, LOG, clock_of_recording, parse_summary, read_log};
 
 /// Between two looks whether the daemons are done.
 const WAIT: Duration = Duration::from_millis(5);

@@ -28,7 +28,6 @@ mod source;
 mod tracepoints;
 
 pub use chunks::{Limits, finished_chunks};
-pub(crate) use chunks::{finished, without_chunk};
 pub use control_fs::{
     CONTROL_FS, ControlFs, ControlFsError, TraceDir, TraceSetup, consumer_files, event_channels,
     filter_words,
@@ -39,7 +38,6 @@ pub use fallback::record_fallback;
 pub use file::{ConsumerFile, FileRing};
 pub use ftrace::{FtraceError, KernelEvents, KernelOptions, KernelSummary, KernelTrace, Tracefs};
 pub use kernel_file::KernelFile;
-pub use notes::Recorded;
 pub use open_files::raise_open_files;
 pub use record::{Options, OutputError, RecordError, Recording, Tell, describe, record};
 pub use recorder::News;

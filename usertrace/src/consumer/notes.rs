@@ -27,6 +27,7 @@ use std::time::SystemTime;
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use usertrace_ctf::recording::{CHUNK, Chunk, DIRECTORY, Recorded, TRACE, read_note, value};
 use usertrace_ctf::{RingCounts, RingState, mend};
 use usertrace_os::files;
 use usertrace_ring::MAX_RINGS;
@@ -34,60 +35,6 @@ use usertrace_ring::schema::Description;
 use usertrace_sys::uapi::LTT_MAX_CHANNELS;
 
 use super::chunks;
-use crate::chunk::{Chunk, DIRECTORY, value};
-
-/// The file that names the chunk that is written.
-const CHUNK: &str = "chunk";
-
-/// Which trace a directory has a recording of.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Recorded {
-    /// Its name.
-    pub name: String,
-    /// Its number: another trace of that name has another one.
-    pub generation: u64,
-    /// The kernel's run in which it has that number.
-    pub boot: String,
-    /// Was it created to be recorded? Then it is removed in the end.
-    pub created: bool,
-}
-
-impl Recorded {
-    /// What is recorded to the directory `output`, if a recorder was killed there, or is at it.
-    ///
-    /// # Errors
-    /// When that cannot be read.
-    pub fn of(output: &Path) -> io::Result<Option<Self>> {
-        read(&output.join(DIRECTORY).join("trace"), Self::from_text)
-    }
-
-    /// Is it recorded there in chunks?
-    #[must_use]
-    pub fn has_chunks(output: &Path) -> bool {
-        let directory = output.join(DIRECTORY);
-        directory.join("trace").exists() && directory.join(CHUNK).exists()
-    }
-
-    fn to_text(&self) -> String {
-        format!(
-            "name {}\ngeneration {}\nboot {}\ncreated {}\n",
-            self.name, self.generation, self.boot, self.created
-        )
-    }
-
-    fn from_text(text: &str) -> Option<Self> {
-        Some(Self {
-            name: value(text, "name")?.to_owned(),
-            generation: value(text, "generation")?.parse().ok()?,
-            boot: value(text, "boot")?.to_owned(),
-            created: value(text, "created")?.parse().ok()?,
-        })
-    }
-
-    pub(super) fn is_same(&self, other: &Self) -> bool {
-        (&self.name, self.generation, &self.boot) == (&other.name, other.generation, &other.boot)
-    }
-}
 
 /// Is there nothing in the directory `output`, other than notes?
 pub(super) fn is_empty(output: &Path) -> io::Result<bool> {
@@ -137,7 +84,7 @@ impl Notes {
                 let chunk = Chunk::after(chunks::last_number(output)?, SystemTime::now());
                 write_whole(&directory.join(CHUNK), &chunk.to_text())?;
             }
-            write_whole(&directory.join("trace"), &of.to_text())?;
+            write_whole(&directory.join(TRACE), &of.to_text())?;
         }
         let notes = Self::of(output, lock)?;
         if in_chunks && notes.chunk.is_none() {
@@ -163,7 +110,7 @@ impl Notes {
         let directory = output.join(DIRECTORY);
         Ok(Self {
             output: output.to_owned(),
-            chunk: read(&directory.join(CHUNK), Chunk::from_text)?,
+            chunk: read_note(&directory.join(CHUNK), Chunk::from_text)?,
             directory,
             _lock: lock,
         })
@@ -192,7 +139,7 @@ impl Notes {
             {
                 continue;
             }
-            let begun = read(&path, Begun::from_text)?;
+            let begun = read_note(&path, Begun::from_text)?;
             if let Some(begun) = begun.filter(|begun| !begun.ended && self.is_current(begun)) {
                 mend(&self.path(&begun)?)?;
             }
@@ -251,7 +198,7 @@ impl Notes {
 
     /// What is noted of a process, by the name of its files.
     pub(super) fn begun(&self, name: &str) -> io::Result<Option<Begun>> {
-        read(&self.file(name, "trace"), Begun::from_text)
+        read_note(&self.file(name, "trace"), Begun::from_text)
     }
 
     /// Notes that the trace of a process begins, or goes on in another chunk.
@@ -302,7 +249,7 @@ impl Notes {
             if !is_begun || exists(&name) {
                 continue;
             }
-            if read(&path, Begun::from_text)?.is_some_and(|begun| begun.ended) {
+            if read_note(&path, Begun::from_text)?.is_some_and(|begun| begun.ended) {
                 // First what the others belong to.
                 fs::remove_file(&path)?;
                 for what in ["rings", "descriptions"] {
@@ -323,7 +270,7 @@ impl Notes {
     /// The recording has come to its end.
     pub(super) fn remove(&self) -> io::Result<()> {
         // First what says that there are notes: without it, the rest means nothing.
-        match fs::remove_file(self.directory.join("trace")) {
+        match fs::remove_file(self.directory.join(TRACE)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => fs::remove_dir_all(&self.directory),
         }
@@ -598,19 +545,6 @@ fn place(channel: u32, ring: u32, copy: u64) -> u64 {
     debug_assert!((channel as usize) < LTT_MAX_CHANNELS && ring < MAX_RINGS);
     let ring = u64::from(channel) * u64::from(MAX_RINGS) + u64::from(ring);
     (2 * ring + copy) * RingNote::LEN as u64
-}
-
-/// What a file says, if it is there.
-fn read<T>(path: &Path, parse: impl Fn(&str) -> Option<T>) -> io::Result<Option<T>> {
-    let text = files::open(OpenOptions::new().read(true), path).and_then(io::read_to_string);
-    match text {
-        Ok(text) => parse(&text).map(Some).ok_or_else(|| {
-            let error = format!("{} is damaged", path.display());
-            io::Error::new(io::ErrorKind::InvalidData, error)
-        }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
 }
 
 /// Writes a file as a whole, or not at all.

@@ -13,6 +13,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
 use usertrace_ctf::Version;
+use usertrace_ctf::recording::Recorded;
 use usertrace_os::procfs;
 
 use super::notes::{forget, is_empty};
@@ -22,7 +23,7 @@ use super::recorder::TraceRecorder;
 use super::signals::Signals;
 use super::{
     ControlFs, ControlFsError, FtraceError, KernelEvents, KernelOptions, KernelSummary,
-    KernelTrace, Limits, News, Recorded, Session, SessionSummary, SoFar, TraceSetup,
+    KernelTrace, Limits, News, Session, SessionSummary, SoFar, TraceSetup,
 };
 
 /// Milliseconds between two looks at the rings: fewest, when they fill fast, and most. In the latter, a program that

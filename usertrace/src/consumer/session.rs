@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde::Serialize;
+use usertrace_ctf::recording::Recorded;
 use usertrace_ctf::{Clock, ProcessSummary, Version};
 
 use super::chunks;
 use super::notes::Notes;
 use super::process::To;
-use super::{ConsumerFile, LiveProcess, ProcessError, Recorded};
+use super::{ConsumerFile, LiveProcess, ProcessError};
 
 /// The channel that describes events.
 pub const CONTROL: &str = "control";

@@ -14,6 +14,7 @@ use usertrace_ctf::kernel_name;
 use usertrace_os::procfs;
 use usertrace_ring::schema::{Description, Event};
 use usertrace_ring::{Item, MetaLengths, Patience, RingReader};
+use usertrace_sys::filter::Patterns;
 use usertrace_sys::uapi::{LTT_FILE_DEAD, LTT_ID_MIN};
 
 use super::control_fs::consumer_files;
@@ -21,7 +22,6 @@ use super::daemons::is_daemon;
 use super::source::Source;
 use super::{CONTROL, ConsumerFile, ControlFs, ControlFsError, KernelFile, TraceDir};
 use crate::control::{self, Client};
-use crate::runtime::filter::Patterns;
 
 /// How long a program may take to answer.
 const PATIENCE: Duration = Duration::from_secs(3);

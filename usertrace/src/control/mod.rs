@@ -30,12 +30,12 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use syscalls::Errno;
+#[cfg(feature = "fast")]
+use usertrace_sys::filter::Filter;
+use usertrace_sys::limits::SLOTS;
 
 use self::socket::Descriptor;
 use crate::errno;
-use crate::limits::SLOTS;
-#[cfg(feature = "fast")]
-use crate::runtime::filter::Filter;
 use crate::runtime::lock::Again;
 use crate::runtime::shared::{once, shared};
 use crate::runtime::{env, walk, wiped};

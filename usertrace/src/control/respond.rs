@@ -5,6 +5,8 @@ use std::fmt::{self, Display};
 use std::sync::atomic::Ordering;
 
 use syscalls::Errno;
+#[cfg(feature = "fast")]
+use usertrace_sys::filter::Filter;
 
 use super::answer::{self, Text};
 use super::protocol::{REQUEST_MAX, Request, VERSION};
@@ -12,8 +14,6 @@ use super::{Control, Controller, Room, socket};
 use crate::probe::{self, Item};
 #[cfg(feature = "fast")]
 use crate::runtime::NotSet;
-#[cfg(feature = "fast")]
-use crate::runtime::filter::Filter;
 use crate::runtime::{self, Status, walk};
 
 /// What became of a controller's next request.

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
+use usertrace_sys::limits::{CHANNELS, SLOTS};
 use usertrace_sys::uapi::{LTT_CHANNEL_MAIN, LTT_META_MAX};
 
-use crate::limits::{CHANNELS, SLOTS};
 use crate::writer::{Channel, Route};
 
 /// How important an event is, as `syslog` and LTTng number it.

@@ -2,10 +2,11 @@
 
 use std::sync::atomic::{AtomicU16, Ordering, fence};
 
+use usertrace_sys::limits::SLOTS;
+
 use super::callsite::{ATTACH, Callsite, HERE, PROBED};
 use super::field::{Buffer, Room};
 use super::here;
-use crate::limits::SLOTS;
 use crate::writer::{self, Channel, Cursor, Dropped, Payload, Refusal, Rseq};
 use crate::{context, control, probe, runtime};
 

@@ -4,9 +4,10 @@ use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
+use usertrace_sys::filter::matches;
+
 use super::{Call, Error};
 use crate::event::{Callsite, is_name_byte};
-use crate::runtime::filter::matches;
 use crate::runtime::shared::{once, shared};
 use crate::runtime::walk::Held;
 use crate::runtime::wiped;

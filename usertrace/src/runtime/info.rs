@@ -13,8 +13,8 @@ use usertrace_sys::uapi::{
     LttInfoSlot, LttInfoTrace,
 };
 
-use super::filter::Rules;
-use crate::limits::{CHANNELS, SLOTS};
+use usertrace_sys::filter::Rules;
+use usertrace_sys::limits::{CHANNELS, SLOTS};
 
 /// How often a reader tries. The kernel writes for less than a microsecond, and is not preempted meanwhile.
 const TRIES: u32 = 1 << 20;

@@ -5,7 +5,7 @@
 
 use std::ptr::NonNull;
 
-use crate::limits::SLOTS;
+use usertrace_sys::limits::SLOTS;
 
 use super::hash::hash;
 use super::wiped;

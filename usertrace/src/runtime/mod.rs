@@ -17,7 +17,6 @@ mod complaint;
 pub(crate) mod env;
 #[cfg(feature = "fast")]
 mod fast;
-pub(crate) mod filter;
 mod hash;
 mod info;
 mod kernel;
@@ -42,6 +41,9 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, Ordering};
 use std::sync::{Mutex, OnceLock};
 
+#[cfg(feature = "fast")]
+use usertrace_sys::filter;
+use usertrace_sys::limits::SLOTS;
 use usertrace_sys::{Calls, DiscoverError, Errno};
 
 use self::env::{Backend as Wanted, Settings};
@@ -52,7 +54,6 @@ use crate::context::{Apps, List};
 use crate::control;
 use crate::errno;
 use crate::event::{self, ATTACH};
-use crate::limits::SLOTS;
 use crate::probe;
 use crate::unload;
 use crate::writer::{Channel, Rseq};
@@ -68,7 +69,7 @@ pub(crate) use self::fast::{
 };
 #[cfg(feature = "fast")]
 #[doc(hidden)]
-pub use self::fast::{Failures, RUNNING, parse_summary};
+pub use self::fast::{Failures, parse_summary};
 pub use self::info::{BadArea, Told};
 pub use self::kernel::Kernel;
 pub use self::loaded::{Declared, callsites};

@@ -4,18 +4,18 @@ use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use usertrace_sys::filter::Rules;
+use usertrace_sys::limits::{CHANNELS, SLOTS};
 use usertrace_sys::uapi::{
     LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_META_MAX, LTT_TRACEBUF_LIMITED,
 };
 
-use super::filter::Rules;
 use super::info::BadArea;
 use super::known::Known;
 use super::lock::Again;
 use super::shared::shared;
 use super::wiped;
 use crate::context::List;
-use crate::limits::{CHANNELS, SLOTS};
 use crate::writer::{Channel, Visitors};
 
 /// A slot, as far as the event path need not know it.

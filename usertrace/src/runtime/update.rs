@@ -7,6 +7,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use syscalls::Errno;
+use usertrace_sys::filter::Accepted;
+use usertrace_sys::limits::{CHANNELS, SLOTS};
 use usertrace_sys::uapi::{
     LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_CLOCK_MONOTONIC, LTT_ID_META, LTT_MAX_TRACES,
     LTT_PROTOCOL_RSEQ, LTT_PROTOCOL_SHARED, LTT_SCOPE_CPU, LTT_SCOPE_GLOBAL, LTT_SCOPE_MM_CID,
@@ -15,7 +17,6 @@ use usertrace_sys::uapi::{
 use usertrace_sys::{Mode, Protocol, Scope};
 
 use super::cmdline;
-use super::filter::Accepted;
 use super::info::{BadArea, Info, InfoArea, Told, is_laid_out};
 use super::kernel::Kernel;
 use super::membarrier;
@@ -27,7 +28,6 @@ use super::text::Text;
 use crate::clock::{self, Source};
 use crate::context::{Kind, List};
 use crate::event::{Callsite, HERE, Section};
-use crate::limits::{CHANNELS, SLOTS};
 use crate::writer::{self, Channel, Geometry, Prefault, Rseq, Visits, Wakeup};
 
 /// How often in a row the kernel may change something before the rest is left to the next update.

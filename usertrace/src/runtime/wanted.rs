@@ -5,8 +5,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-use super::filter::Rules;
-use crate::limits::RULES_LEN;
+use usertrace_sys::filter::Rules;
+use usertrace_sys::limits::RULES_LEN;
 
 /// Rules, or none. All zeros: none.
 ///
@@ -52,7 +52,7 @@ impl Wanted {
 
     /// Copies them for whoever stores them. False: there are none.
     #[cfg(feature = "fast")]
-    pub(super) fn read(&self, filter: &mut super::filter::Filter) -> bool {
+    pub(super) fn read(&self, filter: &mut usertrace_sys::filter::Filter) -> bool {
         if self.sequence.load(Ordering::Relaxed) == 0 {
             return false;
         }
@@ -90,8 +90,8 @@ impl Wanted {
 
 #[cfg(all(test, feature = "fast"))]
 mod tests {
-    use super::super::filter::{Filter, add_rule};
     use super::*;
+    use usertrace_sys::filter::{Filter, add_rule};
 
     fn rules(words: &str) -> Filter {
         let mut filter = Filter::new();

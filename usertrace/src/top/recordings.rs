@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use usertrace_ctf::recording::without_chunk;
+use usertrace_reader::{Item, Problem, Reader, Selection, Trace, What, is_going_on};
+
 use super::{Amount, Counted, CountedEvent, Counter};
-use crate::consumer::without_chunk;
-use crate::reader::{Item, Problem, Reader, Selection, Trace, What, is_going_on};
 
 /// How often it is looked for new events.
 const WAIT: Duration = Duration::from_millis(100);

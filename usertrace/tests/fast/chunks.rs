@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use usertrace::Outcome;
 use usertrace::consumer::{Limits, Options, Tell, TraceSetup, record_fallback};
 use usertrace::fake::process::{child, wait};
-use usertrace::reader::{Reader, Selection};
 use usertrace_ctf::Version;
+use usertrace_reader::{Reader, Selection};
 
 use super::babeltrace;
 use super::counts::counts;

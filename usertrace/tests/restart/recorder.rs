@@ -5,8 +5,9 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Instant;
 
-use usertrace::consumer::{Recorded, Session, SessionError};
+use usertrace::consumer::{Session, SessionError};
 use usertrace_ctf::ProcessSummary;
+use usertrace_ctf::recording::Recorded;
 
 use crate::kernel::{COUNT, Channel, File, Process, START, SUBBUF, Words, names};
 use crate::support::RingWriter;

@@ -7,8 +7,8 @@
 use std::error::Error;
 use std::path::Path;
 
-use usertrace::crash::{ExtractError, ExtractOptions, Extraction, PhysicalMemory, extract};
-use usertrace::reader::{Item, Printer, Reader, Selection};
+use usertrace_crash::{ExtractError, ExtractOptions, Extraction, PhysicalMemory, extract};
+use usertrace_reader::{Item, Printer, Reader, Selection};
 
 /// An error says something, and so does what caused it.
 pub fn check_error(error: &dyn Error) {

@@ -161,8 +161,8 @@ fn processes_with_the_same_id_are_not_one() {
         write_chunks(traces, 3);
         write_chunks(traces, 4);
     });
-    let selection = usertrace::reader::Selection::default();
-    let reader = usertrace::reader::Reader::open(&[recording.path()], selection).unwrap();
+    let selection = usertrace_reader::Selection::default();
+    let reader = usertrace_reader::Reader::open(&[recording.path()], selection).unwrap();
     let processes: Vec<_> = reader
         .traces()
         .iter()

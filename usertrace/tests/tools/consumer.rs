@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use usertrace::consumer::{
-    CONTROL, ConsumerFile, MAIN, Recorded, Session, SessionSummary, snapshot_process,
-};
-use usertrace::reader::{Item, Printer, Reader, Selection};
+use usertrace::consumer::{CONTROL, ConsumerFile, MAIN, Session, SessionSummary, snapshot_process};
+use usertrace_ctf::recording::Recorded;
 use usertrace_ctf::{ProcessSummary, Version};
+use usertrace_reader::{Item, Printer, Reader, Selection};
 use usertrace_ring::Positions;
 use usertrace_sys::uapi::{LttClockSync, LttFileInfo, LttInfoChannel, LttRingPositions};
 

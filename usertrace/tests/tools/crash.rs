@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use usertrace::crash::{
+use usertrace_crash::{
     Candidate, Directory, DirectoryError, Dump, DumpError, ElfDump, ExtractError, ExtractOptions,
     Extraction, LeadsTo, PhysicalMemory, Place, Presence, Problems, RootSearch, extract,
     find_roots,

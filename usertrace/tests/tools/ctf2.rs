@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use proptest::prelude::*;
-use usertrace::reader::{Item, Printer, Problem, Reader, Selection};
 use usertrace_ctf::{StreamChannel, StreamOf, StreamWriter, TraceWriter, Version};
+use usertrace_reader::{Item, Printer, Problem, Reader, Selection};
 use usertrace_sys::Scope;
 
 use crate::processes::{Process, clock, clock_at, event, info, processes, write_as};

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::Command;
 
 use proptest::prelude::*;
-use usertrace::reader::{Item, Printer, Reader, Selection};
 use usertrace_ctf::{Clock, StreamChannel, StreamOf, TraceInfo, TraceOf, TraceWriter, Version};
+use usertrace_reader::{Item, Printer, Reader, Selection};
 use usertrace_ring::PayloadLengths;
 use usertrace_ring::schema::{Description, EventTable};
 use usertrace_sys::Scope;

@@ -7,8 +7,8 @@ use std::process::{Command, Output, Stdio};
 
 use proptest::prelude::*;
 use serde_json::Value;
-use usertrace::reader::{self, Field, Item, Number, Printer, Reader, Selection, Values, What};
 use usertrace_ctf::{StreamChannel, StreamOf, StreamWriter, TraceWriter};
+use usertrace_reader::{Field, Item, Number, Printer, Reader, Selection, Values, What};
 use usertrace_ring::schema::{Contexts, Description, Element, FieldType, Integer, Scalar};
 use usertrace_sys::Scope;
 
@@ -381,7 +381,7 @@ fn string(value: &Value) -> Option<&str> {
 }
 
 /// What arguments a field is, by their names.
-fn arguments(all: &mut BTreeMap<String, String>, name: &str, value: reader::Value<'_>) {
+fn arguments(all: &mut BTreeMap<String, String>, name: &str, value: usertrace_reader::Value<'_>) {
     let number = |number| match number {
         Number::Integer(Integer { hex: true, .. }, bits) => {
             format!("pointer {}", bits.cast_signed())
@@ -395,8 +395,8 @@ fn arguments(all: &mut BTreeMap<String, String>, name: &str, value: reader::Valu
         Number::Bool(_) => panic!("a trace has none"),
     };
     match value {
-        reader::Value::Scalar(value) => drop(all.insert(name.to_owned(), number(value))),
-        reader::Value::Text(bytes) => match std::str::from_utf8(bytes) {
+        usertrace_reader::Value::Scalar(value) => drop(all.insert(name.to_owned(), number(value))),
+        usertrace_reader::Value::Text(bytes) => match std::str::from_utf8(bytes) {
             Ok(text) => drop(all.insert(name.to_owned(), format!("string {text}"))),
             Err(_) => {
                 let text = String::from_utf8_lossy(bytes);
@@ -405,7 +405,7 @@ fn arguments(all: &mut BTreeMap<String, String>, name: &str, value: reader::Valu
                 all.insert(format!("{name}.hex"), format!("string {hex}"));
             }
         },
-        reader::Value::Enum(value) => {
+        usertrace_reader::Value::Enum(value) => {
             let labels: Vec<_> = value.names().collect();
             if !labels.is_empty() {
                 all.insert(
@@ -416,7 +416,7 @@ fn arguments(all: &mut BTreeMap<String, String>, name: &str, value: reader::Valu
             let value = number(Number::Integer(value.kind, value.bits));
             all.insert(format!("{name}.value"), value);
         }
-        reader::Value::List(elements) => {
+        usertrace_reader::Value::List(elements) => {
             for (n, element) in elements.enumerate() {
                 all.insert(format!("{name}[{n}]"), number(element));
             }
@@ -497,7 +497,7 @@ proptest! {
                         arguments(&mut all, &format!("context.{}", field.name), value);
                     }
                     for (field, value) in Values::new(&event.stream.packet, event.packet) {
-                        let reader::Value::Scalar(Number::Integer(_, number)) = value else { panic!("{value:?}") };
+                        let usertrace_reader::Value::Scalar(Number::Integer(_, number)) = value else { panic!("{value:?}") };
                         place = match (&field.name[..], number) {
                             ("cpu_id", cpu) => format!("CPU {cpu}"),
                             ("tid", 1..) => format!("thread {number}"),

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use usertrace::reader::{Item, Patterns, Printer, Problem, Reader, Selection, What};
 use usertrace_ctf::{StreamChannel, StreamOf, StreamWriter, TraceWriter};
+use usertrace_reader::{Item, Patterns, Printer, Problem, Reader, Selection, What};
 use usertrace_sys::Scope;
 
 use crate::processes::{START, clock, event, info, processes, write};

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
 
-use usertrace::crash::{
+use usertrace_crash::{
     Directory, Dump, ExtractOptions, Extraction, PhysicalMemory, Presence, Problems, TraceSummary,
 };
 use usertrace_sys::crash::{LTT_CRASH_PRESENT, LttCrashRoot};

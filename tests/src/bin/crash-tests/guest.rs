@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use usertrace::crash::find_roots;
+use usertrace_crash::find_roots;
 use usertrace_tests::counts::counts;
 use usertrace_tests::{babeltrace, program};
 use usertrace_vm::{Guest, ImageFormat, KernelConfig, Outcome, Run, Streams};
@@ -212,7 +212,7 @@ impl Crash {
             let (image, to) = (path(name), path(&format!("{name}-traces")));
             if format == ImageFormat::Raw {
                 // Root pages are much of what the program has, and many lead to what a kernel could have left.
-                let dump = usertrace::crash::Dump::open_raw(&image).expect("a dump");
+                let dump = usertrace_crash::Dump::open_raw(&image).expect("a dump");
                 let memory = 0..MEMORY_MIB << 20;
                 let all = find_roots(&dump, std::iter::once(memory), false);
                 println!(

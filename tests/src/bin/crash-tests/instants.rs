@@ -5,7 +5,7 @@
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use usertrace::crash::Dump;
+use usertrace_crash::Dump;
 use usertrace_tests::random::Random;
 use usertrace_tests::wait;
 use usertrace_vm::{Outcome, Streams};

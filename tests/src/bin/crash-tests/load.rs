@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use usertrace::crash::{Dump, ExtractOptions, Extraction, PhysicalMemory, extract};
-use usertrace::reader::{Item, Reader, Selection};
+use usertrace_crash::{Dump, ExtractOptions, Extraction, PhysicalMemory, extract};
+use usertrace_reader::{Item, Reader, Selection};
 use usertrace_tests::instants::{HANDLER, READ, SCOPES, TAG, THREADS};
 use usertrace_tests::{event, program, wait};
 use usertrace_vm::{Guest, KernelConfig};

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use usertrace::crash::{Dump, ExtractOptions, Extraction, PhysicalMemory, Presence, extract};
+use usertrace_crash::{Dump, ExtractOptions, Extraction, PhysicalMemory, Presence, extract};
 use usertrace_tests::program;
 use usertrace_vm::{Debugger, Guest, KernelConfig, Outcome, Run, Streams, kernel_image};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use usertrace::crash::Extraction;
+use usertrace_crash::Extraction;
 use usertrace_tests::instants::{CHILD_EVENTS, SUBBUF_SIZE, words};
 
 use crate::standing::{Standing, vmlinux};

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use usertrace::export::{Json, Perfetto};
-use usertrace::reader::{Event, Item, Lost, Reader, Trace};
+use usertrace_reader::{Event, Item, Lost, Reader, Trace};
+use usertrace_report::export::{Json, Perfetto};
 
 use crate::selection::Selected;
 use crate::status::{DAMAGED, WRONG_COMMAND_LINE};

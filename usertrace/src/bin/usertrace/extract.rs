@@ -10,7 +10,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use anyhow::Context as _;
 use serde::Serialize;
 use usertrace::consumer::{CONTROL_FS, ControlFs};
-use usertrace::crash::{
+use usertrace_crash::{
     Candidate, Directory, Dump, ExtractOptions, Extraction, LeadsTo, Nowhere, Place, Problems,
     RootSearch, Vmcoreinfo, extract,
 };

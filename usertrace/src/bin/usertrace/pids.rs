@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use std::str::FromStr;
 
 use anyhow::bail;
-use usertrace::reader::comm;
 use usertrace_os::procfs;
+use usertrace_reader::comm;
 
 /// A process id, or the name of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]

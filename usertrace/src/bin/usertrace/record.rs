@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use usertrace::consumer::{
-    CONTROL_FS, ControlFs, KernelOptions, KernelSummary, Options, RecordError, Recorded, Recording,
-    Tell, TraceSetup, record, record_fallback,
+    CONTROL_FS, ControlFs, KernelOptions, KernelSummary, Options, RecordError, Recording, Tell,
+    TraceSetup, record, record_fallback,
 };
+use usertrace_ctf::recording::Recorded;
 use usertrace_ctf::{ProcessSummary, Version};
 
 use crate::descendants::Watch;

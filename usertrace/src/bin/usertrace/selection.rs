@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use usertrace::reader::{Patterns, Reader, Selection, Time, Trace};
+use usertrace_reader::{Patterns, Reader, Selection, Time, Trace};
 
 use crate::output;
 use crate::pids::{self, Named};

@@ -2,7 +2,7 @@
 
 use usertrace::consumer::TraceSetup;
 use usertrace::context::{contexts, is_context};
-use usertrace::reader::Patterns;
+use usertrace_reader::Patterns;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Setup {

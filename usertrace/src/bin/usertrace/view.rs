@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use usertrace::reader::{Item, Lost, Printer, Reader, What, is_going_on};
+use usertrace_reader::{Item, Lost, Printer, Reader, What, is_going_on};
 
 use crate::output;
 use crate::selection::Selected;

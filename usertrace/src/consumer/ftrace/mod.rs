@@ -26,7 +26,7 @@ pub use tracefs::Tracefs;
 
 use format::FormatError;
 
-use crate::runtime::filter::BadPattern;
+use usertrace_sys::filter::BadPattern;
 
 /// Why the kernel's events are not recorded.
 #[derive(Debug, thiserror::Error)]

@@ -8,13 +8,13 @@ use std::thread::JoinHandle;
 
 use serde::Serialize;
 use usertrace_ctf::{Clock, TraceInfo, TraceOf, Version};
+use usertrace_sys::filter::Patterns;
 
 use super::FtraceError;
 use super::cpu::Cpu;
 use super::ring::Ring;
 use super::tracefs::{Instance, Tracefs};
 use super::worker::{Shared, Worker, begin, clock};
-use crate::runtime::filter::Patterns;
 
 /// What the trace's directory is called.
 const DIRECTORY: &str = "kernel";

@@ -1,11 +1,11 @@
 //! What the trace is told in its page of the info area: which events it has, and what they begin with.
 
+use usertrace_sys::filter::{ALL, Filter, add_rule, begins_with_all, put};
 use usertrace_sys::uapi::{
     LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_MAX_CONTEXTS, LTT_RULE_CONTEXT,
 };
 
 use super::super::env;
-use super::super::filter::{ALL, Filter, add_rule, begins_with_all, put};
 use super::super::shared::shared;
 use super::super::signals::HeldBack;
 use super::super::status::NoFallback;

@@ -12,6 +12,7 @@
 //! - Slots: the areas of one process each. A process can access its own one, the daemons all.
 
 use usertrace_ring::Geometry;
+use usertrace_sys::limits::RULES_LEN;
 use usertrace_sys::uapi::{
     LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LttInfo, LttInfoChannel, LttInfoFilter, LttInfoSlot,
     LttInfoTrace, LttRingControl,
@@ -19,7 +20,6 @@ use usertrace_sys::uapi::{
 
 use super::desk;
 use super::header::Header;
-use crate::limits::RULES_LEN;
 
 /// A page, and a multiple of every page size that Linux has on the machines that this runs on.
 #[cfg(target_arch = "x86_64")]

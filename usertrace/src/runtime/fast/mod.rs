@@ -33,7 +33,6 @@ pub(crate) use self::clock::{of_recording as clock_of_recording, sync as clock_s
 pub(crate) use self::log::{NAME as LOG, read as read_log};
 #[cfg(feature = "tools")]
 pub(crate) use self::place::Place;
-pub use self::spawn::RUNNING;
 #[cfg(feature = "tools")]
 pub(crate) use self::spawn::{NAME as DAEMON, WRITE_NOW};
 pub use self::summary::{Failures, parse_summary};
@@ -46,6 +45,7 @@ use std::time::{Duration, Instant};
 use syscalls::Errno;
 use usertrace_ctf::Version;
 use usertrace_sys::Update;
+use usertrace_sys::filter::Filter;
 use usertrace_sys::uapi::{
     LTT_CHANNEL_MAIN, LTT_COMM_LEN, LTT_MODE_BLOCK, LTT_MODE_DISCARD, LTT_MODE_OVERWRITE,
     LTT_PROTOCOL_RSEQ, LTT_PROTOCOL_SHARED, LTT_SCOPE_CPU, LTT_SCOPE_GLOBAL, LTT_SCOPE_THREAD,
@@ -59,7 +59,6 @@ use self::output::Output;
 use self::pool::Pool;
 use self::worker::Task;
 use super::env;
-use super::filter::Filter;
 use super::kernel::Kernel;
 use super::shared::shared;
 use super::signals::HeldBack;

@@ -16,9 +16,10 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::output::Output;
-use crate::chunk::{Chunk, DIRECTORY};
+use usertrace_ctf::recording::{Chunk, DIRECTORY};
 use usertrace_os::files;
+
+use super::output::Output;
 
 /// The file that names the place. Not that of the consumer's notes: that one's chunks are not left.
 const NAME: &str = "place";

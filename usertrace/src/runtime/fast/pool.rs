@@ -6,17 +6,17 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use syscalls::{Errno, Sysno, raw};
 use usertrace_ring::SharedBytes;
+use usertrace_sys::filter::Filter;
+use usertrace_sys::limits::RULES_LEN;
 use usertrace_sys::uapi::{
     LTT_ABI_VERSION, LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_INFO_MAGIC, LttInfo,
     LttInfoChannel, LttInfoFilter, LttInfoSlot, LttInfoTrace, LttRingControl,
 };
 use zerocopy::IntoBytes;
 
-use super::super::filter::Filter;
 use super::desk::{Desk, Ledger, SlotDesk};
 use super::header::Header;
 use super::layout::{Layout, PAGE};
-use crate::limits::RULES_LEN;
 
 /// A mapping that stays as long as the process.
 ///

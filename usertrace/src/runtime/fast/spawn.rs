@@ -5,9 +5,10 @@ use std::os::fd::RawFd;
 use std::path::Path;
 
 use syscalls::{Errno, Sysno, raw};
+use usertrace_ctf::recording::RUNNING;
+use usertrace_os::files;
 
 use super::header::Left;
-use usertrace_os::files;
 
 /// `fork`, without the C library knowing: no handler of `pthread_atfork` runs. `signo` tells of the child's end; 0:
 /// nothing does.
@@ -216,9 +217,6 @@ fn rename() {
         arguments.copy_from_nonoverlapping(name.as_ptr(), name.len());
     }
 }
-
-/// The file by which somebody who made it, in the directory of the traces, can wait until they are written.
-pub const RUNNING: &str = ".running";
 
 /// Locks that file as long as there are daemons, if it is there. Says whether it is.
 fn hold(directory: Option<&Path>) -> bool {

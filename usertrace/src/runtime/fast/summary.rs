@@ -8,7 +8,7 @@ use std::path::Path;
 use usertrace_ctf::ProcessSummary;
 use usertrace_os::files;
 
-use super::spawn::RUNNING;
+use usertrace_ctf::recording::RUNNING;
 
 /// Numbers in a line, in front of the name.
 const NUMBERS: usize = 13;

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use serde::Serialize;
-use usertrace::reader::Patterns;
 use usertrace::top::{Counter, Rates, Recordings, Row, STEP, Traces};
+use usertrace_reader::Patterns;
 
 use self::screen::Screen;
 use self::table::{sums, table, whole};

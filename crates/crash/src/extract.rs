@@ -1,0 +1,511 @@
+//! From a dump to CTF traces.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Serialize;
+use usertrace_ctf::{
+    Crash, Identity, ProcessSummary, ProcessWriter, Version, file_name, is_full, kernel_name,
+};
+use usertrace_ring::{Channel, NewestSubbuf, Patience, Positions, RingReader};
+use usertrace_sys::crash::{LttCrashBuffer, LttCrashTrace};
+use usertrace_sys::filter::matches;
+use usertrace_sys::printable;
+use usertrace_sys::uapi::{
+    LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_LOST_WORD, LTT_MAX_CHANNELS, LttRingControl,
+};
+use zerocopy::IntoBytes;
+
+use crate::{Directory, DirectoryError, Owners, PageTree, PhysicalMemory, Problems};
+
+/// Why nothing was extracted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExtractError {
+    /// The directory has no root.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// Only what was shortly before the crash was asked for.
+    #[error("the dump does not say at which instant the kernel crashed, from which to count back")]
+    NoInstant,
+    /// A trace cannot be written.
+    #[error("cannot write to {path}")]
+    Write {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// One trace of a dump.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TraceSummary {
+    /// Its name.
+    pub name: String,
+    /// Its number, never reused.
+    pub generation: u64,
+    /// Was it active?
+    pub active: bool,
+    /// Its processes.
+    pub processes: Vec<ProcessSummary>,
+}
+
+/// What was in a dump.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Extraction {
+    /// The traces, in the order in which they were made.
+    pub traces: Vec<TraceSummary>,
+    /// Names of those that were not asked for.
+    pub others: Vec<String>,
+    /// When the kernel crashed, in ns since 1970, by the clock of the latest trace.
+    pub crash_ns: Option<i64>,
+    /// What could not be read.
+    pub problems: Problems,
+}
+
+impl Extraction {
+    /// Is something missing, or damaged, that should be there?
+    #[must_use]
+    pub fn is_damaged(&self) -> bool {
+        let processes = || self.traces.iter().flat_map(|trace| &trace.processes);
+        !self.problems.is_empty() || processes().any(|process| process.damaged > 0)
+    }
+
+    /// Events of all processes.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        let processes = self.traces.iter().flat_map(|trace| &trace.processes);
+        processes.map(|process| process.events).sum()
+    }
+}
+
+/// What is to be extracted, and how.
+#[derive(Clone, Debug, Default)]
+pub struct ExtractOptions {
+    /// What is known of the crash: traces say it.
+    pub crash: Crash,
+    /// In which version of CTF.
+    pub version: Version,
+    /// Only traces of these names; `*` and `?` stand for others. None: all.
+    pub traces: Vec<String>,
+    /// Only processes of these ids, or names, as above. None: all.
+    pub processes: Vec<String>,
+    /// Only events of so long before the crash. None: all.
+    pub last: Option<Duration>,
+}
+
+impl ExtractOptions {
+    fn has_trace(&self, name: &str) -> bool {
+        let is = |pattern: &String| matches(pattern.as_bytes(), name.as_bytes());
+        self.traces.is_empty() || self.traces.iter().any(is)
+    }
+
+    fn has_process(&self, pid: u32, comm: &str) -> bool {
+        let is = |pattern: &String| {
+            pattern.parse() == Ok(pid) || matches(pattern.as_bytes(), comm.as_bytes())
+        };
+        self.processes.is_empty() || self.processes.iter().any(is)
+    }
+}
+
+/// Extracts traces of the directory whose root page is at `root`, each to a directory of its own below `output`, which must
+/// exist, with a trace for each process. Those say that they are from a dump.
+///
+/// # Errors
+/// When there is no directory, or a trace cannot be written, or it is not known when the crash was, and that matters.
+pub fn extract(
+    memory: &impl PhysicalMemory,
+    root: u64,
+    options: &ExtractOptions,
+    output: &Path,
+) -> Result<Extraction, ExtractError> {
+    let mut extraction = Extraction::default();
+    let directory = Directory::read(memory, root, &mut extraction.problems)?;
+    let last = directory.traces().last();
+    let crash = directory.crash(last, options.crash);
+    extraction.crash_ns = crash.unix_ns(&directory.clock(last));
+    let mut buffers: BTreeMap<u64, Vec<&LttCrashBuffer>> = BTreeMap::new();
+    for trace in directory.traces() {
+        buffers.entry(trace.generation).or_default();
+    }
+    for buffer in directory.buffers() {
+        buffers.entry(buffer.trace).or_default().push(buffer);
+    }
+    let traces: HashMap<_, _> = directory.traces().map(|t| (t.generation, t)).collect();
+    let owners = Owners::default();
+    let mut names = HashSet::new();
+    for (generation, buffers) in buffers {
+        let trace = traces.get(&generation).copied();
+        let name = trace.map_or_else(
+            || format!("trace-{generation}"),
+            |t| printable(&kernel_name(&t.name)),
+        );
+        if trace.is_none() {
+            extraction.problems.add(format_args!(
+                "the directory does not have trace {generation}, of which there are buffers"
+            ));
+        }
+        if !options.has_trace(&name) {
+            extraction.others.push(name);
+            continue;
+        }
+        let mut path_name = file_name(&name);
+        while !names.insert(path_name.clone()) {
+            path_name = format!("{path_name}-{generation}");
+        }
+        let crash = directory.crash(trace, options.crash);
+        let since = match options.last {
+            None => 0,
+            Some(last) => {
+                let since = crash.cycles_before(&directory.clock(trace), last);
+                since.ok_or(ExtractError::NoInstant)?
+            }
+        };
+        if trace.is_some_and(|trace| trace.clock_unstable != 0) {
+            extraction.problems.add(format_args!(
+                "trace {name}: its clock became unstable: events of different CPUs may be in a wrong order"
+            ));
+        }
+        let path = output.join(path_name);
+        fs::create_dir(&path).map_err(|source| ExtractError::Write {
+            path: path.clone(),
+            source,
+        })?;
+        let mut processes = Vec::new();
+        for buffer in buffers {
+            let from = Source {
+                memory,
+                owners: &owners,
+                directory: &directory,
+                trace,
+                name: &name,
+                buffer,
+                options,
+                crash,
+                since,
+            };
+            processes.extend(from.extract(&path, &mut extraction.problems)?);
+        }
+        extraction.traces.push(TraceSummary {
+            name,
+            generation,
+            active: trace.is_some_and(|trace| trace.active != 0),
+            processes,
+        });
+    }
+    Ok(extraction)
+}
+
+/// The buffers of one process for one trace, and what is known of them.
+struct Source<'a, M> {
+    memory: &'a M,
+    owners: &'a Owners,
+    directory: &'a Directory,
+    trace: Option<&'a LttCrashTrace>,
+    name: &'a str,
+    buffer: &'a LttCrashBuffer,
+    options: &'a ExtractOptions,
+    /// By the clock of the trace.
+    crash: Crash,
+    /// Only events from this time on.
+    since: u64,
+}
+
+/// A ring, as its process left it.
+struct Ring {
+    offset: u64,
+    control: LttRingControl,
+    /// What is behind the head is not known, and is not read.
+    is_cut: bool,
+}
+
+/// The rings of a channel.
+struct Rings {
+    channel: Channel,
+    rings: Vec<Ring>,
+    /// Why some of their control blocks are not known.
+    unknown: Vec<Unknown>,
+}
+
+/// Why a control block is not known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unknown {
+    /// There was no memory for it.
+    Lost,
+    /// It was left out when the dump was made.
+    LeftOut,
+    /// It should be in the dump.
+    Missing,
+}
+
+impl Unknown {
+    const ALL: [(Self, &str); 3] = [
+        (Self::Lost, "there was no memory for that"),
+        (Self::LeftOut, "that was left out when the dump was made"),
+        (Self::Missing, "the pages with that are not in the dump"),
+    ];
+}
+
+impl Ring {
+    fn positions(&self) -> Positions {
+        Positions {
+            head: self.control.head,
+            claimed: self.control.claimed,
+        }
+    }
+}
+
+impl<M: PhysicalMemory> Source<'_, M> {
+    fn extract(
+        &self,
+        output: &Path,
+        problems: &mut Problems,
+    ) -> Result<Option<ProcessSummary>, ExtractError> {
+        let identity = self.identity(problems);
+        if !self.options.has_process(identity.pid, &identity.comm) {
+            return Ok(None);
+        }
+        let what = format!(
+            "process {} ({}, buffers {}) in trace {}",
+            identity.pid, identity.comm, identity.process, self.name
+        );
+        let page_size = self.directory.root().page_size;
+        let tree = |tree, area, problems: &mut Problems| {
+            PageTree::new(self.memory, self.owners, tree, page_size)
+                .map_err(|error| problems.add(format_args!("{what}: the {area}'s pages: {error}")))
+                .ok()
+        };
+        let (Some(mut buffers), Some(mut control)) = (
+            tree(&self.buffer.buffers, "write area", problems),
+            tree(&self.buffer.control, "control area", problems),
+        ) else {
+            return Ok(None);
+        };
+        let mut channel = |index: usize| {
+            let rings = self
+                .rings(index as u32, &mut buffers, &mut control)
+                .map_err(|error| problems.add(format_args!("{what}: {error}")))
+                .ok()??;
+            for (why, said) in Unknown::ALL {
+                let unknown = rings.unknown.iter();
+                let count = unknown.filter(|&&unknown| unknown == why).count();
+                if count > 0 {
+                    problems.add(format_args!(
+                        "{what}: channel {index}: nothing says where {count} rings end ({said}); they are read up to their newest sub-buffers"
+                    ));
+                }
+            }
+            Some((rings.channel, rings.rings))
+        };
+        let descriptions = channel(LTT_CHANNEL_CONTROL);
+        let channels: Vec<_> = (LTT_CHANNEL_MAIN..LTT_MAX_CHANNELS)
+            .filter_map(|index| Some((index, channel(index)?)))
+            .collect();
+        if channels.is_empty() {
+            return Ok(None);
+        }
+
+        let clock = self.directory.clock(self.trace);
+        if clock.is_guessed() {
+            problems.add(format_args!(
+                "{what}: the frequency of its clock is not known, and taken to be 1 GHz"
+            ));
+        }
+        if !clock.is_dated() {
+            problems.add(format_args!(
+                "{what}: when its clock started is not believed, and taken to be 1970"
+            ));
+        }
+        let limit = clock.max_time();
+        let mut readers = |(channel, rings): &(Channel, Vec<Ring>)| -> Vec<RingReader> {
+            let rings = rings.iter().map(|ring| {
+                let mut memory = buffers.ring(ring.offset, ring.positions());
+                RingReader::dump(channel.format(), &mut memory, limit)
+            });
+            rings.collect()
+        };
+        let of_control = descriptions.as_ref().map(&mut readers);
+        let of_events: Vec<_> = channels.iter().map(|(_, rings)| readers(rings)).collect();
+        let write = || -> io::Result<ProcessSummary> {
+            let mut writer = ProcessWriter::create(output, identity, clock)?;
+            writer.set_one_shot();
+            writer.set_version(self.options.version);
+            writer.set_crash(self.crash);
+            writer.set_since(self.since);
+            let mut numbers = Vec::new();
+            for ((index, (channel, _)), readers) in channels.iter().zip(of_events) {
+                let name = self.channel_name(*index);
+                numbers.push(writer.add_channel(&name, *index as u32, channel, readers, &[])?);
+            }
+            if let (Some((_, rings)), Some(readers)) = (&descriptions, of_control) {
+                writer.set_control(readers);
+                for (n, ring) in rings.iter().enumerate() {
+                    let mut memory = buffers.ring(ring.offset, ring.positions());
+                    writer.read_control(n, &mut memory, ring.control.head, Patience::Last)?;
+                }
+            }
+            for (number, (_, (_, rings))) in numbers.into_iter().zip(&channels) {
+                for (n, ring) in rings.iter().enumerate() {
+                    let mut memory = buffers.ring(ring.offset, ring.positions());
+                    let head = ring.control.head;
+                    writer.read(number, n, &mut memory, head, Patience::Last)?;
+                    if ring.is_cut {
+                        writer.add_hole(number, n)?;
+                    }
+                    writer.end_ring(number, n, ring.control.lost)?;
+                }
+            }
+            writer.finish(None)
+        };
+        let summary = match write() {
+            // There may be room for another one.
+            Err(error) if is_full(&error) => {
+                problems.add(format_args!("{what}: it could not be written: {error}"));
+                return Ok(None);
+            }
+            written => written.map_err(|source| ExtractError::Write {
+                path: output.to_owned(),
+                source,
+            })?,
+        };
+        if let Some(unwritten) = summary.describe_unwritten() {
+            problems.add(format_args!("{unwritten}"));
+        }
+        let left_out = buffers.left_out() + control.left_out();
+        if summary.damaged + summary.holes > 0 && left_out > 0 {
+            problems.add(format_args!(
+                "{what}: {left_out} pages of its areas were left out when the dump was made, and counted as zeros"
+            ));
+        }
+        for (area, tree) in [("write", &buffers), ("control", &control)] {
+            let (missing, elsewhere) = (tree.missing(), tree.elsewhere());
+            if missing > 0 {
+                problems.add(format_args!(
+                    "{what}: {missing} pages of its {area} area are not in the dump"
+                ));
+            }
+            if elsewhere > 0 {
+                problems.add(format_args!(
+                    "{what}: {elsewhere} pages of its {area} area are at another place, too"
+                ));
+            }
+        }
+        Ok(Some(summary))
+    }
+
+    fn identity(&self, problems: &mut Problems) -> Identity {
+        let process = self.directory.process(self.buffer.process);
+        if process.is_none() {
+            problems.add(format_args!(
+                "the directory does not have the process of buffers {} in trace {}",
+                self.buffer.process, self.name
+            ));
+        }
+        Identity {
+            trace: self.name.to_owned(),
+            comm: process.map_or_else(
+                || "unknown".to_owned(),
+                |process| kernel_name(&process.comm),
+            ),
+            pid: process.map_or(0, |process| process.pid),
+            process: self.buffer.process,
+            hostname: None,
+        }
+    }
+
+    /// What a channel is called: no two of a trace are called the same, also if the dump says so.
+    fn channel_name(&self, index: usize) -> String {
+        let said = |index: usize| {
+            let info = self.directory.channel(self.buffer.trace, index as u32);
+            info.map(|info| kernel_name(&info.channel.name))
+        };
+        if index == LTT_CHANNEL_MAIN {
+            return "main".to_owned();
+        }
+        let before = || (LTT_CHANNEL_MAIN + 1..index).map(said);
+        said(index)
+            .filter(|name| name != "main" && !before().any(|other| other.as_ref() == Some(name)))
+            .unwrap_or_else(|| format!("channel-{index}"))
+    }
+
+    /// The rings of a channel, if it has any.
+    fn rings(
+        &self,
+        index: u32,
+        buffers: &mut PageTree<'_, M>,
+        control: &mut PageTree<'_, M>,
+    ) -> Result<Option<Rings>, String> {
+        let Some(info) = self.directory.channel(self.buffer.trace, index) else {
+            return if index as usize <= LTT_CHANNEL_MAIN {
+                Err(format!(
+                    "the directory does not have channel {index} of its trace"
+                ))
+            } else {
+                Ok(None)
+            };
+        };
+        if info.channel.nr_rings == 0 {
+            return Ok(None);
+        }
+        let channel =
+            Channel::new(&info.channel).map_err(|error| format!("channel {index}: {error}"))?;
+        if let Some(last) = channel.nr_rings().checked_sub(1) {
+            let rings = channel.ring_offset(last) + channel.geometry().ring_size();
+            let block = size_of::<LttRingControl>() as u64;
+            let blocks = channel.control_offset(last).saturating_add(block);
+            if rings > buffers.len() || blocks > control.len() {
+                return Err(format!("channel {index} is larger than its areas"));
+            }
+        }
+        let mut unknown = Vec::new();
+        let rings = (0..channel.nr_rings())
+            .map(|ring| {
+                let mut block = LttRingControl::default();
+                let at = channel.control_offset(ring);
+                let offset = channel.ring_offset(ring);
+                control.read(at, block.as_mut_bytes());
+                let why = if block.head == LTT_LOST_WORD {
+                    Unknown::Lost
+                } else if control.is_missing(at) {
+                    Unknown::Missing
+                } else if control.is_left_out(at) && !buffers.is_never_written(offset) {
+                    // A writer says where it is before it writes there: these were no zeros.
+                    Unknown::LeftOut
+                } else {
+                    return Ring {
+                        offset,
+                        control: block,
+                        is_cut: false,
+                    };
+                };
+                unknown.push(why);
+                let mut memory = buffers.ring(offset, Positions::default());
+                let newest = NewestSubbuf::find(channel.geometry(), &mut memory);
+                // Descriptions are never overwritten, so what is behind the last one is zeros.
+                let is_cut = newest.is_some() && index as usize != LTT_CHANNEL_CONTROL;
+                let head = if is_cut {
+                    NewestSubbuf::begin
+                } else {
+                    NewestSubbuf::end
+                };
+                Ring {
+                    offset,
+                    control: LttRingControl {
+                        head: newest.map_or(0, head),
+                        ..LttRingControl::default()
+                    },
+                    is_cut,
+                }
+            })
+            .collect();
+        Ok(Some(Rings {
+            channel,
+            rings,
+            unknown,
+        }))
+    }
+}

@@ -1,0 +1,64 @@
+//! What is in the directory of a recording beside the traces: those who write it and those who read it
+//! have that in common.
+
+mod chunk;
+mod recorded;
+
+use std::path::{Path, PathBuf};
+
+pub use chunk::{CURRENT, Chunk, DIRECTORY, value};
+pub use recorded::{CHUNK, Recorded, TRACE, read_note};
+
+/// The file by which somebody who made it, in the directory of the traces, can wait until they are written.
+pub const RUNNING: &str = ".running";
+
+/// Whether `usertrace record` records to this directory, or was killed when it did.
+#[must_use]
+pub fn is_recorded(directory: &Path) -> bool {
+    // What cannot be read says nothing.
+    matches!(Recorded::of(directory), Ok(Some(_))) || directory.join(RUNNING).exists()
+}
+
+/// Where something will be, or is already, when the chunk that it is in is finished.
+#[must_use]
+pub fn finished(path: &Path) -> PathBuf {
+    let name = |part: &std::ffi::OsStr| {
+        let name = part.to_str()?.strip_suffix(CURRENT)?;
+        Chunk::number_of(name).map(|_| name.into())
+    };
+    path.iter()
+        .map(|part| name(part).unwrap_or_else(|| part.to_owned()))
+        .collect()
+}
+
+/// Where something of a recording would be if that made no chunks.
+#[must_use]
+pub fn without_chunk(path: &Path) -> PathBuf {
+    let is_chunk = |part: &std::ffi::OsStr| {
+        let name = part.to_str().unwrap_or_default();
+        Chunk::number_of(name.strip_suffix(CURRENT).unwrap_or(name)).is_some()
+    };
+    path.iter().filter(|part| !is_chunk(part)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_in_chunks_are_known_when_these_are_finished() {
+        let name = "20261122T150347Z-000001";
+        let current = format!("/x.current/{name}.current/prog-1-1/main_0");
+        let path = format!("/x.current/{name}/prog-1-1/main_0");
+        assert_eq!(finished(Path::new(&current)), Path::new(&path));
+        for other in [&path[..], "a.current", "./.", "/"] {
+            assert_eq!(finished(Path::new(other)), Path::new(other));
+        }
+        for path in [&current[..], &path] {
+            assert_eq!(
+                without_chunk(Path::new(path)),
+                Path::new("/x.current/prog-1-1/main_0")
+            );
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Streams that are there twice, as when a trace was copied beside itself.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use crate::Problem;
+use crate::merge::{Place, Trace};
+
+/// Bytes by which streams are compared: at least the header of a packet, which says when that
+/// begins.
+const BEGINNING: u64 = 4096;
+
+/// Takes out streams of `found` that are in `known`, or twice in `found`: files of the same name,
+/// of traces with the same UUID, that begin with the same bytes. Of two that were found, the longer
+/// one stays. Says of which traces they are.
+pub(super) fn drop_copies(
+    traces: &[Trace],
+    known: &[Place],
+    found: Vec<Place>,
+) -> (Vec<Place>, Vec<Problem>) {
+    let mut with_uuid: HashMap<[u8; 16], u32> = HashMap::new();
+    for trace in traces {
+        *with_uuid.entry(trace.metadata().uuid()).or_default() += 1;
+    }
+    if found.is_empty() || with_uuid.len() == traces.len() {
+        return (found, Vec::new());
+    }
+    let key = |place: &Place| -> Option<([u8; 16], OsString)> {
+        let uuid = traces.get(place.stream.trace)?.metadata().uuid();
+        let name = place.stream.path.file_name()?.to_owned();
+        (with_uuid.get(&uuid) > Some(&1)).then_some((uuid, name))
+    };
+    let mut first: HashMap<_, Vec<(PathBuf, Option<usize>)>> = HashMap::new();
+    for place in known {
+        if let Some(key) = key(place) {
+            let path = place.stream.path.clone();
+            first.entry(key).or_default().push((path, None));
+        }
+    }
+    let (mut kept, mut said) = (Vec::<Place>::new(), Vec::new());
+    for mut place in found {
+        let Some(key) = key(&place) else {
+            kept.push(place);
+            continue;
+        };
+        let same = first.entry(key).or_default();
+        let path = &place.stream.path;
+        let other = same.iter_mut().find(|(other, _)| is_same(other, path));
+        let Some((other, at)) = other else {
+            same.push((path.clone(), Some(kept.len())));
+            kept.push(place);
+            continue;
+        };
+        if let Some(before) = at.and_then(|at| kept.get_mut(at))
+            && before.stream.len < place.stream.len
+        {
+            std::mem::swap(before, &mut place);
+            other.clone_from(&before.stream.path);
+        }
+        said.push((directory(&place.stream.path), directory(other)));
+    }
+    said.dedup();
+    let said = said
+        .into_iter()
+        .map(|(path, of)| Problem::Copy { path, of });
+    (kept, said.collect())
+}
+
+fn directory(path: &Path) -> PathBuf {
+    path.parent().unwrap_or(path).to_owned()
+}
+
+/// Do both files begin with the same bytes?
+fn is_same(one: &Path, other: &Path) -> bool {
+    let beginning = |path| -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        super::open(path)?.take(BEGINNING).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    match (beginning(one), beginning(other)) {
+        (Ok(one), Ok(other)) => {
+            let len = one.len().min(other.len());
+            len > 0 && one[..len] == other[..len]
+        }
+        // What cannot be read is said when it is to be read.
+        _ => false,
+    }
+}

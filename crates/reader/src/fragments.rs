@@ -1,0 +1,500 @@
+//! A `metadata` file of CTF 2: of the JSON in which it is, as much as [`ctf`](usertrace_ctf) writes.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{MapAccess, Visitor};
+use usertrace_ctf::{LOGLEVELS, OF_READER, RECORD_SEPARATOR};
+use usertrace_ring::schema::{FieldType, Integer, Label, Scalar};
+
+use crate::declared::{Declared, Member, Of, Type, fields, parse_uuid};
+use crate::metadata::{EnvValue, Field, Metadata};
+use crate::token::Fault;
+
+const BYTE_ORDERS: [&str; 2] = if cfg!(target_endian = "little") {
+    ["little-endian", "big-endian"]
+} else {
+    ["big-endian", "little-endian"]
+};
+
+/// Reads the text of the file.
+pub(super) fn parse(text: &[u8]) -> Result<Metadata, Fault> {
+    let (mut declared, mut line, mut cut) = (Declared::default(), 1, None);
+    for fragment in text.split(|&byte| byte == RECORD_SEPARATOR).skip(1) {
+        let fault = |what: String, is_at_end| Fault {
+            line,
+            what,
+            is_at_end,
+        };
+        // A number may go on, so what has no end of its line is not there as a whole, whatever it is.
+        let Some(fragment) = fragment.strip_suffix(b"\n") else {
+            if declared.is_enough() {
+                cut = Some(line);
+                break;
+            }
+            let what = "it ends in the middle of a declaration".to_owned();
+            return Err(fault(what, true));
+        };
+        let parsed = serde_json::from_slice(fragment).map_err(|error| error.to_string());
+        let declared_it = parsed.and_then(|fragment| declare(&mut declared, fragment));
+        declared_it.map_err(|what| fault(what, false))?;
+        line += 1 + fragment.iter().filter(|&&byte| byte == b'\n').count();
+    }
+    declared.end(cut).map_err(|what| Fault {
+        line,
+        what,
+        is_at_end: true,
+    })
+}
+
+/// Names with values, in the order in which they stand there.
+#[derive(Debug, Default)]
+struct Named<T>(Vec<(String, T)>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Named<T> {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Names<T>(Vec<(String, T)>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Names<T> {
+            type Value = Named<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Named<T>, A::Error> {
+                while let Some(entry) = map.next_entry()? {
+                    self.0.push(entry);
+                }
+                Ok(Named(self.0))
+            }
+        }
+        from.deserialize_map(Names(Vec::new()))
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum EnvJson {
+    Number(i64),
+    Text(String),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(
+    tag = "type",
+    rename_all = "kebab-case",
+    rename_all_fields = "kebab-case",
+    deny_unknown_fields
+)]
+enum Fragment {
+    Preamble {
+        version: u32,
+        uuid: [u8; 16],
+    },
+    TraceClass {
+        uid: String,
+        environment: Named<EnvJson>,
+        packet_header_field_class: Class,
+    },
+    ClockClass {
+        id: String,
+        #[serde(rename = "name")]
+        _name: String,
+        #[serde(rename = "description")]
+        _description: String,
+        frequency: u64,
+        origin: String,
+        offset_from_origin: Offset,
+    },
+    DataStreamClass {
+        id: u32,
+        default_clock_class_id: String,
+        packet_context_field_class: Class,
+        event_record_header_field_class: Class,
+        event_record_common_context_field_class: Option<Class>,
+    },
+    EventRecordClass {
+        data_stream_class_id: u32,
+        id: u16,
+        name: String,
+        #[serde(default)]
+        attributes: Named<serde_json::Map<String, serde_json::Value>>,
+        payload_field_class: Class,
+    },
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Offset {
+    seconds: i64,
+    cycles: u64,
+}
+
+/// A class of fields.
+#[derive(Debug, Deserialize)]
+#[serde(
+    tag = "type",
+    rename_all = "kebab-case",
+    rename_all_fields = "kebab-case",
+    deny_unknown_fields
+)]
+enum Class {
+    FixedLengthUnsignedInteger {
+        length: u64,
+        byte_order: String,
+        alignment: u64,
+        #[serde(default = "ten")]
+        preferred_display_base: u64,
+        #[serde(default)]
+        mappings: Named<Vec<(u64, u64)>>,
+        #[serde(default)]
+        roles: Vec<String>,
+    },
+    FixedLengthSignedInteger {
+        length: u64,
+        byte_order: String,
+        alignment: u64,
+        #[serde(default = "ten")]
+        preferred_display_base: u64,
+        #[serde(default)]
+        mappings: Named<Vec<(i64, i64)>>,
+    },
+    FixedLengthFloatingPointNumber {
+        length: u64,
+        byte_order: String,
+        alignment: u64,
+    },
+    NullTerminatedString {},
+    StaticLengthString {
+        length: u64,
+    },
+    DynamicLengthString {
+        length_field_location: Location,
+    },
+    StaticLengthBlob {
+        length: u64,
+        roles: Vec<String>,
+    },
+    StaticLengthArray {
+        length: u64,
+        element_field_class: Box<Class>,
+    },
+    DynamicLengthArray {
+        length_field_location: Location,
+        element_field_class: Box<Class>,
+    },
+    Structure {
+        member_classes: Vec<MemberClass>,
+    },
+}
+
+fn ten() -> u64 {
+    10
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct MemberClass {
+    name: String,
+    field_class: Class,
+}
+
+/// Where a number is.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Location {
+    origin: String,
+    path: Vec<String>,
+}
+
+fn declare(declared: &mut Declared, fragment: Fragment) -> Result<(), String> {
+    if declared.uuid().is_none() && !matches!(fragment, Fragment::Preamble { .. }) {
+        return Err("it does not begin with a preamble".to_owned());
+    }
+    match fragment {
+        Fragment::Preamble { version: 2, uuid } => declared.trace(uuid),
+        Fragment::Preamble { version, .. } => Err(format!("version {version} of CTF")),
+        Fragment::TraceClass {
+            uid,
+            environment,
+            packet_header_field_class,
+        } => {
+            if parse_uuid(&uid) != declared.uuid() {
+                return Err(format!("the trace is called {uid:?}"));
+            }
+            let mut header = members(packet_header_field_class)?;
+            own(
+                &mut header,
+                &[
+                    ("magic", 4, "packet-magic-number"),
+                    ("uuid", 16, "metadata-stream-uuid"),
+                    ("stream_id", 4, "data-stream-class-id"),
+                    ("stream_instance_id", 8, "data-stream-id"),
+                ],
+            )?;
+            is_all(&header)?;
+            let values = environment.0.into_iter().map(|(name, value)| {
+                let value = match value {
+                    EnvJson::Number(number) => EnvValue::Number(number),
+                    EnvJson::Text(text) => EnvValue::Text(text),
+                };
+                (name, value)
+            });
+            declared.environment(values);
+            Ok(())
+        }
+        Fragment::ClockClass {
+            id,
+            frequency,
+            origin,
+            offset_from_origin: Offset { seconds, cycles },
+            ..
+        } => match &origin[..] {
+            "unix-epoch" => declared.clock(id, frequency, seconds, cycles),
+            _ => Err(format!("a clock of origin {origin:?}")),
+        },
+        Fragment::DataStreamClass {
+            id,
+            default_clock_class_id,
+            packet_context_field_class,
+            event_record_header_field_class,
+            event_record_common_context_field_class,
+        } => {
+            if !declared.is_clock(&default_clock_class_id) {
+                return Err(format!("unknown clock {default_clock_class_id:?}"));
+            }
+            let mut packet = members(packet_context_field_class)?;
+            own(
+                &mut packet,
+                &[
+                    ("timestamp_begin", 8, "default-clock-timestamp"),
+                    ("timestamp_end", 8, "packet-end-default-clock-timestamp"),
+                    ("content_size", 8, "packet-content-length"),
+                    ("packet_size", 8, "packet-total-length"),
+                    ("packet_seq_num", 8, "packet-sequence-number"),
+                    (
+                        "events_discarded",
+                        8,
+                        "discarded-event-record-counter-snapshot",
+                    ),
+                ],
+            )?;
+            let mut header = members(event_record_header_field_class)?;
+            own(
+                &mut header,
+                &[
+                    ("id", 2, "event-record-class-id"),
+                    ("timestamp", 6, "default-clock-timestamp"),
+                ],
+            )?;
+            is_all(&header)?;
+            let contexts = event_record_common_context_field_class
+                .map(|class| fields_of(members(class)?, "event-record-common-context"));
+            declared.stream(id, fields_of(packet, "")?, contexts.transpose()?)
+        }
+        Fragment::EventRecordClass {
+            data_stream_class_id,
+            id,
+            name,
+            attributes,
+            payload_field_class,
+        } => {
+            let attributes = attributes.0.iter();
+            let mut levels = attributes
+                .filter(|(of, _)| of == OF_READER)
+                .filter_map(|(_, attributes)| attributes.get("log-level")?.as_str());
+            let loglevel = levels.next().map(|level| {
+                let known = LOGLEVELS.iter().position(|known| *known == level);
+                known.ok_or_else(|| format!("log level {level:?}"))
+            });
+            let loglevel = loglevel.transpose()?.map(|level| level as u32);
+            let fields = fields_of(members(payload_field_class)?, "event-record-payload")?;
+            declared.event(data_stream_class_id, id, name, loglevel, fields)
+        }
+    }
+}
+
+fn members(structure: Class) -> Result<Vec<MemberClass>, String> {
+    match structure {
+        Class::Structure { member_classes } => Ok(member_classes),
+        _ => Err("fields that are no structure".to_owned()),
+    }
+}
+
+/// Takes the first members off, which are to be these, of so many bytes. An event's id begins a word, and so its event does.
+fn own(members: &mut Vec<MemberClass>, expected: &[(&str, u64, &str)]) -> Result<(), String> {
+    let rest = members.split_off(members.len().min(expected.len()));
+    let first = std::mem::replace(members, rest);
+    let is = |member: &MemberClass, &(name, len, role): &(&str, u64, &str)| {
+        let roles = match &member.field_class {
+            Class::StaticLengthBlob { length: 16, roles } if len == 16 => roles,
+            Class::FixedLengthUnsignedInteger {
+                length,
+                byte_order,
+                alignment,
+                roles,
+                ..
+            } if *length == 8 * len
+                && byte_order == BYTE_ORDERS[0]
+                && *alignment == if name == "id" { 64 } else { 8 } =>
+            {
+                roles
+            }
+            _ => return false,
+        };
+        member.name == name && *roles == [role]
+    };
+    let mut pairs = first.iter().zip(expected);
+    if first.len() == expected.len() && pairs.all(|(member, expected)| is(member, expected)) {
+        return Ok(());
+    }
+    let names: Vec<_> = expected.iter().map(|(name, ..)| *name).collect();
+    Err(format!("a header other than of {}", names.join(", ")))
+}
+
+fn is_all(rest: &[MemberClass]) -> Result<(), String> {
+    match rest.first() {
+        None => Ok(()),
+        Some(member) => Err(format!("{} in a header", member.name)),
+    }
+}
+
+/// What members are, for those who read events. `origin`: what the place is called in which they are.
+fn fields_of(members: Vec<MemberClass>, origin: &str) -> Result<Vec<Field>, String> {
+    let members = members.into_iter().map(|member| {
+        let (kind, of) = type_of(member.field_class, origin)
+            .map_err(|what| format!("{} is {what}", member.name))?;
+        Ok(Member {
+            line: 0,
+            name: member.name,
+            kind,
+            of,
+        })
+    });
+    let members = members.collect::<Result<_, String>>()?;
+    fields(members, |name| name).map_err(|(_, what)| what)
+}
+
+fn type_of(class: Class, origin: &str) -> Result<(Type, Of), String> {
+    let of_sequence = |location: Location| match <[String; 1]>::try_from(location.path) {
+        Ok([name]) if location.origin == origin => Ok(Of::Sequence(name)),
+        _ => Err("as long as something elsewhere says"),
+    };
+    let one = |kind| Ok((Type::Field(kind), Of::One));
+    match class {
+        Class::FixedLengthUnsignedInteger {
+            length,
+            byte_order,
+            alignment,
+            preferred_display_base,
+            mappings,
+            roles,
+        } => {
+            if !roles.is_empty() {
+                return Err(format!("a field for {roles:?}"));
+            }
+            let layout = (length, &byte_order[..], alignment);
+            one(integer(false, layout, preferred_display_base, mappings)?)
+        }
+        Class::FixedLengthSignedInteger {
+            length,
+            byte_order,
+            alignment,
+            preferred_display_base,
+            mappings,
+        } => {
+            let layout = (length, &byte_order[..], alignment);
+            one(integer(true, layout, preferred_display_base, mappings)?)
+        }
+        Class::FixedLengthFloatingPointNumber {
+            length,
+            byte_order,
+            alignment,
+        } => match layout((length, &byte_order, alignment))? {
+            (len @ (4 | 8), false) => one(FieldType::Scalar(Scalar::Float { len })),
+            _ => Err("a floating point number of a strange kind".to_owned()),
+        },
+        Class::NullTerminatedString {} => one(FieldType::Str),
+        Class::StaticLengthString { length } => Ok((Type::Char, Of::Array(length.into()))),
+        Class::DynamicLengthString {
+            length_field_location,
+        } => Ok((Type::Char, of_sequence(length_field_location)?)),
+        Class::StaticLengthArray {
+            length,
+            element_field_class,
+        } => Ok((element(*element_field_class)?, Of::Array(length.into()))),
+        Class::DynamicLengthArray {
+            length_field_location,
+            element_field_class,
+        } => {
+            let of = of_sequence(length_field_location)?;
+            Ok((element(*element_field_class)?, of))
+        }
+        Class::StaticLengthBlob { .. } | Class::Structure { .. } => {
+            Err("of a strange type".to_owned())
+        }
+    }
+}
+
+/// What an array is made of: a number.
+fn element(class: Class) -> Result<Type, String> {
+    match type_of(class, "")? {
+        (kind @ Type::Field(FieldType::Scalar(_)), Of::One) => Ok(kind),
+        _ => Err("an array of something strange".to_owned()),
+    }
+}
+
+/// Bytes, and whether they are in the other order.
+fn layout((bits, order, alignment): (u64, &str, u64)) -> Result<(u8, bool), String> {
+    let len = match bits {
+        8 => 1,
+        16 => 2,
+        32 => 4,
+        64 => 8,
+        _ => return Err(format!("a number of {bits} bits")),
+    };
+    if alignment != 8 {
+        return Err(format!("aligned to {alignment} bits"));
+    }
+    match BYTE_ORDERS.iter().position(|known| *known == order) {
+        Some(0) => Ok((len, false)),
+        // Of big-endian machines there is no such field.
+        Some(1) if order == "big-endian" => Ok((len, true)),
+        _ => Err(format!("of byte order {order:?}")),
+    }
+}
+
+fn integer<T: Into<i128>>(
+    signed: bool,
+    of: (u64, &str, u64),
+    base: u64,
+    mappings: Named<Vec<(T, T)>>,
+) -> Result<FieldType, String> {
+    let (len, big_endian) = layout(of)?;
+    let hex = match base {
+        10 => false,
+        16 => true,
+        _ => return Err(format!("an integer of base {base}")),
+    };
+    let integer = Integer {
+        len,
+        signed,
+        hex,
+        big_endian,
+    };
+    let mut labels = Vec::new();
+    for (name, ranges) in mappings.0 {
+        for (first, last) in ranges {
+            let (first, last) = (first.into(), last.into());
+            if first > last {
+                return Err(format!("labelled {name:?} for nothing"));
+            }
+            let name = name.clone();
+            labels.push(Label { name, first, last });
+        }
+    }
+    Ok(match labels.is_empty() {
+        true => FieldType::Scalar(Scalar::Integer(integer)),
+        false => FieldType::Enum(integer, labels),
+    })
+}

@@ -1,0 +1,1066 @@
+//! All streams of all traces, merged by time (E8).
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use usertrace_ctf::recording::finished;
+use usertrace_ctf::{METADATA, RECORD_SEPARATOR};
+use usertrace_os::files;
+
+use crate::completion::Completion;
+use crate::copies::drop_copies;
+use crate::metadata::{EventClass, Metadata, StreamClass};
+use crate::processes::Processes;
+use crate::same::SameClasses;
+use crate::stream::{Fault, MAGIC, NextPacket, Stream};
+use crate::{Problem, Selection};
+
+/// Memory for what is read of all streams, as long as each has enough.
+const MEMORY: usize = 32 << 20;
+/// What is read of a stream at once.
+const MIN_CHUNK: usize = 1 << 10;
+const MAX_CHUNK: usize = 256 << 10;
+
+/// One trace: that of a process, or of a chunk of its recording.
+#[derive(Debug)]
+pub struct Trace {
+    number: usize,
+    process: usize,
+    /// Events that other traces of the process declare, and whether they were asked for.
+    declared_elsewhere: Arc<HashMap<String, bool>>,
+    directory: PathBuf,
+    metadata: Metadata,
+    /// Of its metadata, when they were read.
+    stamp: Stamp,
+    /// Its stream files that are known.
+    files: HashSet<OsString>,
+    /// What text says of it before the names of events.
+    pub(super) head: String,
+}
+
+/// By which a file is known to be another one, or longer: length, inode, and time of its last change.
+type Stamp = (u64, u64, i64, i64);
+
+impl Trace {
+    fn open(
+        directory: PathBuf,
+        selection: &Selection,
+        same: &mut SameClasses,
+    ) -> Result<Self, Problem> {
+        let (stamp, mut metadata) = read_metadata(&directory, selection)?;
+        same.share(&mut metadata);
+        Ok(Self {
+            number: 0,
+            process: 0,
+            declared_elsewhere: Arc::default(),
+            head: super::text::head(&metadata),
+            directory,
+            metadata,
+            stamp,
+            files: HashSet::new(),
+        })
+    }
+
+    /// Its place in [`Reader::traces`].
+    #[must_use]
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    /// The number of the process that it is of, from 0 on: the chunks of a recording have one trace
+    /// each of a process.
+    #[must_use]
+    pub fn process(&self) -> usize {
+        self.process
+    }
+
+    /// Its directory.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// What it says of itself.
+    #[must_use]
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// Reads its metadata again if they are others. True: they were.
+    fn refresh(&mut self, selection: &Selection, same: &mut SameClasses) -> Result<bool, Problem> {
+        let path = self.directory.join(METADATA);
+        if fs::metadata(path).is_ok_and(|file| stamp(&file) == self.stamp) {
+            return Ok(false);
+        }
+        (self.stamp, self.metadata) = read_metadata(&self.directory, selection)?;
+        same.share(&mut self.metadata);
+        self.head = super::text::head(&self.metadata);
+        Ok(true)
+    }
+
+    /// All events that it declares, and whether they were asked for.
+    fn declared(&self) -> impl Iterator<Item = (&str, bool)> {
+        let events = self.metadata.classes().iter().flat_map(StreamClass::events);
+        events.map(|event| (&*event.name, event.is_wanted))
+    }
+}
+
+fn stamp(file: &fs::Metadata) -> Stamp {
+    (file.len(), file.ino(), file.mtime(), file.mtime_nsec())
+}
+
+fn read_metadata(directory: &Path, selection: &Selection) -> Result<(Stamp, Metadata), Problem> {
+    let path = directory.join(METADATA);
+    let read = || {
+        let mut file = super::open(&path)?;
+        // Before they are read: what is added meanwhile makes them others.
+        let stamp = stamp(&file.metadata()?);
+        let mut text = Vec::new();
+        file.read_to_end(&mut text)?;
+        Ok((stamp, text))
+    };
+    let (stamp, text) = read().map_err(|error| Problem::io(&path, error))?;
+    let parsed = match text.first() {
+        Some(&RECORD_SEPARATOR) => super::fragments::parse(&text),
+        _ => super::parser::parse(&text),
+    };
+    let mut metadata = parsed.map_err(|fault| Problem::Metadata {
+        path,
+        line: fault.line,
+        what: fault.what,
+    })?;
+    metadata.make_printable();
+    if let Some(patterns) = &selection.events {
+        metadata.want(|event| patterns.accept(event));
+    }
+    Ok((stamp, metadata))
+}
+
+/// An event.
+#[derive(Clone, Copy, Debug)]
+pub struct Event<'a> {
+    /// The trace that it is in.
+    pub trace: &'a Trace,
+    /// The class of its stream.
+    pub stream: &'a StreamClass,
+    /// What it is.
+    pub class: &'a EventClass,
+    /// Nanoseconds since 1970.
+    pub ns: i64,
+    /// What its packet says of whose it is: [`StreamClass::packet`].
+    pub packet: &'a [u8],
+    /// Its contexts: [`StreamClass::contexts`].
+    pub contexts: &'a [u8],
+    /// Its fields: [`EventClass::fields`].
+    pub payload: &'a [u8],
+}
+
+impl Event<'_> {
+    /// Finds an event of this name in its process, which may be declared in another chunk of the
+    /// recording only. Gives whether it was asked for.
+    #[must_use]
+    pub fn other(&self, name: &str) -> Option<bool> {
+        let events = self.stream.events();
+        let here = events.iter().find(|event| event.name == name);
+        let elsewhere = || self.trace.declared_elsewhere.get(name).copied();
+        here.map(EventClass::is_wanted).or_else(elsewhere)
+    }
+}
+
+/// What was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// So many events.
+    Events(u64),
+    /// So many packets of events.
+    Packets(u64),
+}
+
+/// Something is missing in a stream.
+#[derive(Clone, Debug)]
+pub struct Lost {
+    /// The trace: its place in [`Reader::traces`].
+    pub trace: usize,
+    /// The stream's file.
+    pub path: PathBuf,
+    /// The CPU whose ring it was, if it was one's.
+    pub cpu: Option<u32>,
+    /// What.
+    pub what: What,
+    /// It is missing since then, in ns since 1970.
+    pub begin: i64,
+    /// And up to then.
+    pub end: i64,
+}
+
+/// What comes next.
+#[derive(Debug)]
+pub enum Item<'a> {
+    /// An event.
+    Event(Event<'a>),
+    /// Something is missing.
+    Lost(Lost),
+    /// Something cannot be read. What else there is, is read nevertheless.
+    Problem(Problem),
+}
+
+enum Said {
+    Lost(Lost),
+    Problem(Problem),
+}
+
+/// Where a stream stands in the order of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    ns: i64,
+    rank: u32,
+    index: u32,
+}
+
+/// What comes next of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// Nothing, as far as is known.
+    Nothing,
+    /// A packet, at this time: what is in it was not looked at.
+    Packet(i64),
+    /// The event that it is at.
+    Event(i64),
+}
+
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) stream: Stream,
+    next: Next,
+    is_in_packet: bool,
+    /// Nothing will be read of it any more.
+    is_given_up: bool,
+    /// The place among streams that have something at the same time.
+    rank: u32,
+    /// Of the packet before: its end in ns, and its counters.
+    last: Option<(i64, u64, u64)>,
+}
+
+/// Reads traces, event by event, in the order of time.
+///
+/// Of events of the same time those come first whose trace's UUID is lower, then those of the lower class of streams, then
+/// those of the stream with the lower number, as `babeltrace2` has it.
+pub struct Reader {
+    roots: Vec<PathBuf>,
+    selection: Selection,
+    /// There may be more to read later.
+    follows: bool,
+    traces: Vec<Trace>,
+    processes: Processes,
+    same: SameClasses,
+    /// Canonical paths of traces that are known, also of those that were not asked for.
+    known: HashSet<PathBuf>,
+    places: Vec<Place>,
+    /// Streams that have something, other than `current`.
+    heap: BinaryHeap<Reverse<Key>>,
+    /// The stream of which something was given last.
+    current: Option<u32>,
+    /// What comes next of all.
+    chosen: Option<Key>,
+    said: VecDeque<Said>,
+    completion: Completion,
+    /// What may not be read, and was said.
+    denied: HashSet<PathBuf>,
+    memory: Vec<Vec<u8>>,
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader")
+            .field("roots", &self.roots)
+            .field("traces", &self.traces.len())
+            .field("streams", &self.places.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Reader {
+    /// Opens all traces in these directories, or below them.
+    ///
+    /// # Errors
+    /// When a directory cannot be read, or has no trace.
+    pub fn open(roots: &[PathBuf], selection: Selection) -> Result<Self, Problem> {
+        Self::new(roots, selection, false)
+    }
+
+    /// Likewise, with more to come: see [`Reader::refresh`]. There may be no trace yet.
+    ///
+    /// # Errors
+    /// When a directory cannot be read.
+    pub fn follow(roots: &[PathBuf], selection: Selection) -> Result<Self, Problem> {
+        Self::new(roots, selection, true)
+    }
+
+    fn new(roots: &[PathBuf], selection: Selection, follows: bool) -> Result<Self, Problem> {
+        let mut reader = Self {
+            roots: roots.to_owned(),
+            selection,
+            follows,
+            traces: Vec::new(),
+            processes: Processes::default(),
+            same: SameClasses::default(),
+            known: HashSet::new(),
+            places: Vec::new(),
+            heap: BinaryHeap::new(),
+            current: None,
+            chosen: None,
+            said: VecDeque::new(),
+            completion: Completion::default(),
+            denied: HashSet::new(),
+            memory: Vec::new(),
+        };
+        for root in roots {
+            let found = reader
+                .find(root)
+                .map_err(|error| Problem::io(root, error))?;
+            if !found && !follows {
+                return Err(reader.why_not(root));
+            }
+        }
+        reader.find_streams();
+        Ok(reader)
+    }
+
+    /// All traces that were asked for and can be read.
+    #[must_use]
+    pub fn traces(&self) -> &[Trace] {
+        &self.traces
+    }
+
+    /// Looks for what there is now that was not there before.
+    pub fn refresh(&mut self) {
+        for root in self.roots.clone() {
+            // What cannot be read now may be there later.
+            let _ = self.find(&root);
+        }
+        self.find_streams();
+    }
+
+    /// Likewise, and for the last time: what is not there as a whole is cut short.
+    pub fn finish(&mut self) {
+        self.follows = false;
+        self.refresh();
+    }
+
+    /// Changes which times are asked for. To be done before the first event is taken.
+    pub fn set_times(&mut self, from: Option<i64>, to: Option<i64>) {
+        (self.selection.from, self.selection.to) = (from, to);
+    }
+
+    /// When the first packet begins, and when the last one ends, in ns since 1970. It looks at all packets of all streams,
+    /// but not at what is in them.
+    #[must_use]
+    pub fn span(&self) -> Option<(i64, i64)> {
+        let mut span: Option<(i64, i64)> = None;
+        for place in &self.places {
+            let metadata = &self.traces[place.stream.trace].metadata;
+            let mut stream = Stream::new(place.stream.path.clone(), place.stream.trace);
+            stream.len = place.stream.len;
+            while let Ok(NextPacket::Is) = stream.next_packet(metadata, self.follows) {
+                let ns = |cycles| metadata.clock().ns(cycles);
+                let times = stream.packet.as_ref();
+                let times = times.and_then(|packet| Some((ns(packet.begin)?, ns(packet.end)?)));
+                let Some((begin, end)) = times else { break };
+                let (first, last) = span.unwrap_or((begin, end));
+                span = Some((first.min(begin), last.max(end)));
+            }
+        }
+        span
+    }
+
+    /// Why no trace was found in a directory.
+    fn why_not(&mut self, root: &Path) -> Problem {
+        let said = self.said.drain(..).find_map(|said| match said {
+            Said::Problem(problem) => Some(problem),
+            _ => None,
+        });
+        said.unwrap_or(Problem::NoTrace {
+            path: root.to_owned(),
+        })
+    }
+
+    /// Finds traces in a directory, or below it. False: there is none.
+    fn find(&mut self, root: &Path) -> io::Result<bool> {
+        let mut found = false;
+        // Not by recursion: directories may be as deep as they like, and links may lead back.
+        let (mut todo, mut seen) = (vec![root.to_owned()], HashSet::new());
+        while let Some(directory) = todo.pop() {
+            // It may have got its other name since it was found.
+            let is_there = directory.exists();
+            let directory = match is_there {
+                true => directory,
+                false => finished(&directory),
+            };
+            let canonical = match directory.canonicalize() {
+                // By one name, whether its chunk is finished or not.
+                Ok(canonical) => finished(&canonical),
+                Err(error) if directory == root => return Err(error),
+                Err(error) => {
+                    self.cannot_look(&directory, error);
+                    continue;
+                }
+            };
+            match is_file(&directory.join(METADATA)) {
+                Ok(true) => {
+                    found = true;
+                    if !self.known.contains(&canonical) {
+                        self.add_trace(directory, canonical);
+                    }
+                    continue;
+                }
+                Ok(false) => {}
+                // Nor can anything else in there.
+                Err(error) => {
+                    self.cannot_look(&directory.join(METADATA), error);
+                    continue;
+                }
+            }
+            if !seen.insert(canonical) {
+                continue;
+            }
+            let entries = match fs::read_dir(&directory) {
+                Ok(entries) => entries,
+                Err(error) if directory == root => return Err(error),
+                Err(error) => {
+                    self.cannot_look(&directory, error);
+                    continue;
+                }
+            };
+            let mut paths = Vec::new();
+            for entry in entries {
+                match entry {
+                    Ok(entry) => paths.push(entry.path()),
+                    Err(error) => {
+                        self.cannot_look(&directory, error);
+                        break;
+                    }
+                }
+            }
+            if !self.follows && paths.iter().any(|path| is_stream(path)) {
+                self.say(Problem::NoMetadata {
+                    path: directory.clone(),
+                });
+            }
+            paths.retain(|path| !is_hidden(path));
+            let mut below = Vec::new();
+            for path in paths {
+                match is_directory(&path) {
+                    Ok(true) => below.push(path),
+                    Ok(false) => {}
+                    Err(error) => self.cannot_look(&path, error),
+                }
+            }
+            below.sort_unstable_by(|a, b| b.cmp(a));
+            todo.extend(below);
+        }
+        Ok(found)
+    }
+
+    /// Something cannot be looked at.
+    fn cannot_look(&mut self, path: &Path, error: io::Error) {
+        self.say_unless_followed(Problem::io(path, error));
+    }
+
+    /// What is followed may be whole later. That it may not be read is said, once.
+    fn say_unless_followed(&mut self, problem: Problem) {
+        let denied = match &problem {
+            Problem::Io { path, error } if error.kind() == io::ErrorKind::PermissionDenied => {
+                Some(path.clone())
+            }
+            _ => None,
+        };
+        let is_said = match denied {
+            Some(path) => self.denied.insert(path),
+            None => !self.follows,
+        };
+        if is_said {
+            self.say(problem);
+        }
+    }
+
+    fn say(&mut self, problem: Problem) {
+        self.said.push_back(Said::Problem(problem));
+    }
+
+    fn add_trace(&mut self, directory: PathBuf, canonical: PathBuf) {
+        if !self.follows
+            && let Some(why) = self.completion.wait(&directory)
+        {
+            self.say(Problem::Incomplete {
+                path: directory.clone(),
+                why,
+            });
+        }
+        let mut trace = match Trace::open(directory, &self.selection, &mut self.same) {
+            Ok(trace) => trace,
+            // It may be whole the next time.
+            Err(problem) if self.follows => return self.say_unless_followed(problem),
+            Err(problem) => {
+                self.known.insert(canonical);
+                return self.say(problem);
+            }
+        };
+        self.known.insert(canonical);
+        let metadata = &trace.metadata;
+        if self.selection.has_process(metadata.pid(), metadata.whose()) {
+            trace.number = self.traces.len();
+            trace.process = self.processes.number(&trace.metadata);
+            self.traces.push(trace);
+        }
+    }
+
+    /// Tells the traces of a process which events the others of them declare.
+    fn share_declarations(&mut self) {
+        let mut of_process: HashMap<usize, Vec<usize>> = HashMap::new();
+        for trace in &self.traces {
+            of_process
+                .entry(trace.process)
+                .or_default()
+                .push(trace.number);
+        }
+        // One that is alone has no others.
+        for numbers in of_process.into_values().filter(|all| all.len() > 1) {
+            let mut declared: HashMap<String, bool> = HashMap::new();
+            let traces = numbers.iter().map(|&number| &self.traces[number]);
+            for (name, is_wanted) in traces.flat_map(Trace::declared) {
+                if !declared.contains_key(name) {
+                    declared.insert(name.to_owned(), is_wanted);
+                }
+            }
+            let declared = Arc::new(declared);
+            for number in numbers {
+                self.traces[number].declared_elsewhere = Arc::clone(&declared);
+            }
+        }
+    }
+
+    /// Finds new stream files, and what is new in those that are known.
+    fn find_streams(&mut self) {
+        if let Some(current) = self.current.take() {
+            self.step(current as usize);
+        }
+        self.find_finished();
+        for place in &mut self.places {
+            if let Ok(file) = fs::metadata(&place.stream.path) {
+                place.stream.len = place.stream.len.max(file.len());
+            }
+        }
+        let mut found = Vec::new();
+        for index in 0..self.traces.len() {
+            let mut problems = Vec::new();
+            found.extend(self.traces[index].find_streams(index, &mut problems));
+            for problem in problems {
+                self.say_unless_followed(problem);
+            }
+        }
+        // What events are is written before they are: so it is looked at after them.
+        let mut is_declared = !found.is_empty();
+        for index in 0..self.traces.len() {
+            let trace = &mut self.traces[index];
+            let refreshed = trace.refresh(&self.selection, &mut self.same);
+            let cut = trace.metadata.cut.filter(|_| !self.follows);
+            let path = trace.directory.join(METADATA);
+            match (refreshed, cut) {
+                (Err(problem), _) => self.say_unless_followed(problem),
+                (Ok(is_other), cut) => {
+                    is_declared |= is_other;
+                    if let Some(line) = cut {
+                        self.say(Problem::MetadataCutShort { path, line });
+                    }
+                }
+            }
+        }
+        if is_declared {
+            self.share_declarations();
+        }
+        let (found, copies) = drop_copies(&self.traces, &self.places, found);
+        self.said.extend(copies.into_iter().map(Said::Problem));
+        let is_new = !found.is_empty();
+        self.places.extend(found);
+        for index in 0..self.places.len() {
+            if self.places[index].next == Next::Nothing {
+                self.step(index);
+            }
+        }
+        if is_new {
+            // Each one's first packet says where it is among all.
+            self.rank();
+        }
+        self.heap.clear();
+        self.chosen = None;
+        let keys = (0..self.places.len()).filter_map(|index| self.key(index));
+        self.heap = keys.map(Reverse).collect();
+    }
+
+    /// Finds traces again whose chunk was finished.
+    fn find_finished(&mut self) {
+        for (index, trace) in self.traces.iter_mut().enumerate() {
+            let directory = finished(&trace.directory);
+            if directory == trace.directory || trace.directory.exists() || !directory.exists() {
+                continue;
+            }
+            trace.directory = directory;
+            let places = self.places.iter_mut();
+            for place in places.filter(|place| place.stream.trace == index) {
+                place.stream.path = finished(&place.stream.path);
+            }
+        }
+    }
+
+    /// Orders streams, for when they have something at the same time.
+    fn rank(&mut self) {
+        let mut order: Vec<usize> = (0..self.places.len()).collect();
+        let key = |index: usize| {
+            let stream = &self.places[index].stream;
+            let packet = stream.packet.as_ref();
+            let packet = packet.map(|packet| (packet.class_id, packet.instance));
+            (
+                self.traces[stream.trace].metadata.uuid(),
+                packet,
+                &stream.path,
+            )
+        };
+        order.sort_unstable_by(|&a, &b| key(a).cmp(&key(b)));
+        for (rank, index) in (0..).zip(order) {
+            self.places[index].rank = rank;
+        }
+    }
+
+    fn key(&self, index: usize) -> Option<Key> {
+        let place = &self.places[index];
+        match place.next {
+            Next::Nothing => None,
+            Next::Packet(ns) | Next::Event(ns) => Some(Key {
+                ns,
+                rank: place.rank,
+                index: index as u32,
+            }),
+        }
+    }
+
+    /// Bytes to read of a stream at once.
+    fn chunk(&self) -> usize {
+        (MEMORY / self.places.len().max(1)).clamp(MIN_CHUNK, MAX_CHUNK)
+    }
+
+    /// Finds what comes next of a stream.
+    fn step(&mut self, index: usize) {
+        let chunk = self.chunk();
+        let place = &mut self.places[index];
+        place.next = Next::Nothing;
+        if place.is_given_up {
+            return;
+        }
+        let metadata = &self.traces[place.stream.trace].metadata;
+        if place.is_in_packet {
+            match place.next_event(metadata, &self.selection, chunk) {
+                Ok(Some(ns)) => {
+                    place.next = Next::Event(ns);
+                    return;
+                }
+                Ok(None) => {}
+                Err(fault) => {
+                    // What cannot be read any more is said once.
+                    place.is_given_up = matches!(fault, Fault::Io(_));
+                    let problem = Problem::of_stream(&place.stream.path, fault);
+                    self.said.push_back(Said::Problem(problem));
+                }
+            }
+            place.is_in_packet = false;
+            self.memory.push(place.stream.take_memory());
+        }
+        if place.is_given_up {
+            return;
+        }
+        match place.next_packet(metadata, &self.selection, self.follows) {
+            Ok(NextPacket::Is) => {}
+            Ok(NextPacket::End) => {}
+            Ok(NextPacket::CutShort(_)) if self.follows => {}
+            Ok(NextPacket::CutShort(bytes)) => {
+                place.is_given_up = true;
+                let (path, offset) = (place.stream.path.clone(), place.stream.offset());
+                self.say(Problem::CutShort {
+                    path,
+                    offset,
+                    bytes,
+                });
+            }
+            Err(fault) => {
+                place.is_given_up = true;
+                let problem = Problem::of_stream(&place.stream.path, fault);
+                self.say(problem);
+            }
+        }
+    }
+
+    /// The packet of a stream comes next: goes into it.
+    fn enter(&mut self, index: usize) {
+        let place = &mut self.places[index];
+        let metadata = &self.traces[place.stream.trace].metadata;
+        let said = place.enter(metadata);
+        self.said.extend(said.into_iter().flatten().map(Said::Lost));
+        if let Some(memory) = self.memory.pop() {
+            place.stream.give_memory(memory);
+        }
+    }
+
+    /// What comes next. None: nothing more is there, see [`Reader::refresh`].
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "what it gives borrows from it"
+    )]
+    pub fn next(&mut self) -> Option<Item<'_>> {
+        loop {
+            if let Some(said) = self.said.pop_front() {
+                return Some(match said {
+                    Said::Lost(lost) => Item::Lost(lost),
+                    Said::Problem(problem) => Item::Problem(problem),
+                });
+            }
+            if let Some(key) = self.chosen.take() {
+                let index = key.index as usize;
+                self.current = Some(key.index);
+                if let Next::Packet(_) = self.places[index].next {
+                    self.enter(index);
+                    continue;
+                }
+                return Some(Item::Event(self.event(index, key.ns)?));
+            }
+            if let Some(current) = self.current.take() {
+                self.step(current as usize);
+                // Mostly, what comes next is of the same stream.
+                let key = self.key(current as usize);
+                self.chosen = key.map(|key| match self.heap.peek_mut() {
+                    Some(mut first) if first.0 < key => {
+                        std::mem::replace(&mut *first, Reverse(key)).0
+                    }
+                    _ => key,
+                });
+            }
+            if self.chosen.is_none() {
+                self.chosen = self.heap.pop().map(|Reverse(key)| key);
+            }
+            if self.chosen.is_none() && self.said.is_empty() {
+                return None;
+            }
+        }
+    }
+
+    fn event(&self, index: usize, ns: i64) -> Option<Event<'_>> {
+        let stream = &self.places[index].stream;
+        let trace = &self.traces[stream.trace];
+        let packet = stream.packet.as_ref()?;
+        let class_of_stream = trace.metadata.classes().get(packet.class)?;
+        let (class, contexts, payload) = stream.event(class_of_stream)?;
+        Some(Event {
+            trace,
+            stream: class_of_stream,
+            class,
+            ns,
+            packet: packet.context(),
+            contexts,
+            payload,
+        })
+    }
+}
+
+impl Trace {
+    /// Its stream files that are not known yet. What cannot be looked at is among the problems, and takes nothing else with
+    /// it.
+    fn find_streams(&mut self, index: usize, problems: &mut Vec<Problem>) -> Vec<Place> {
+        let mut places = Vec::new();
+        // Its chunk may be finished at any moment.
+        let entries =
+            fs::read_dir(&self.directory).or_else(|_| fs::read_dir(finished(&self.directory)));
+        let entries = match entries {
+            Ok(entries) => entries,
+            Err(error) => {
+                problems.push(Problem::io(&self.directory, error));
+                return places;
+            }
+        };
+        for entry in entries {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => {
+                    problems.push(Problem::io(&self.directory, error));
+                    break;
+                }
+            };
+            let (name, path) = (entry.file_name(), entry.path());
+            if name == METADATA || is_hidden(&path) || self.files.contains(&name) {
+                continue;
+            }
+            let file = match fs::metadata(&path).or_else(|_| fs::metadata(finished(&path))) {
+                Ok(file) => file,
+                Err(error) => {
+                    problems.push(Problem::io(&path, error));
+                    continue;
+                }
+            };
+            if !file.is_file() {
+                continue;
+            }
+            self.files.insert(name);
+            let mut stream = Stream::new(path, index);
+            stream.len = file.len();
+            places.push(Place {
+                stream,
+                next: Next::Nothing,
+                is_in_packet: false,
+                is_given_up: false,
+                rank: 0,
+                last: None,
+            });
+        }
+        places
+    }
+}
+
+/// Does a file begin like a stream? Only a file whose name is like those of streams (`CHANNEL_NUMBER`) is opened: the kernel
+/// has files in which a reader waits, or takes what others wanted to read.
+fn is_stream(path: &Path) -> bool {
+    let name = path.file_name().and_then(OsStr::to_str);
+    let number = name.and_then(|name| name.rsplit_once('_'));
+    let is_named_so =
+        number.is_some_and(|(_, number)| number.bytes().all(|byte| byte.is_ascii_digit()));
+    if !is_named_so || !path.is_file() {
+        return false;
+    }
+    let mut magic = [0; 4];
+    // It may be something else by now, such as a FIFO.
+    let file = files::open(OpenOptions::new().read(true), path);
+    file.is_ok_and(|mut file| file.read_exact(&mut magic).is_ok())
+        && u32::from_le_bytes(magic) == MAGIC
+}
+
+impl Place {
+    /// The next event of the packet that was asked for.
+    #[inline]
+    fn next_event(
+        &mut self,
+        metadata: &Metadata,
+        selection: &Selection,
+        chunk: usize,
+    ) -> Result<Option<i64>, Fault> {
+        while let Some(cycles) = self.stream.next_event(metadata, chunk)? {
+            let Some(ns) = metadata.clock().ns(cycles) else {
+                return self.stream.damage("a time beyond what can be said");
+            };
+            if selection.to.is_some_and(|to| ns > to) {
+                self.is_given_up = true;
+                return Ok(None);
+            }
+            if selection.from.is_none_or(|from| ns >= from)
+                && (selection.events.is_none() || self.stream.is_wanted(metadata))
+            {
+                return Ok(Some(ns));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Finds the next packet that has something that was asked for.
+    fn next_packet(
+        &mut self,
+        metadata: &Metadata,
+        selection: &Selection,
+        follows: bool,
+    ) -> Result<NextPacket, Fault> {
+        loop {
+            match self.stream.next_packet(metadata, follows)? {
+                NextPacket::Is => {}
+                none => return Ok(none),
+            }
+            let ns = |cycles| metadata.clock().ns(cycles);
+            let times = self.stream.packet.as_ref();
+            let times = times.and_then(|packet| Some((ns(packet.begin)?, ns(packet.end)?)));
+            let Some((begin, end)) = times else {
+                return self.stream.damage("a time beyond what can be said");
+            };
+            if selection.to.is_some_and(|to| begin > to) {
+                self.is_given_up = true;
+                return Ok(NextPacket::End);
+            }
+            if selection.from.is_none_or(|from| end >= from) {
+                self.next = Next::Packet(begin);
+                return Ok(NextPacket::Is);
+            }
+            self.enter(metadata);
+            self.is_in_packet = false;
+        }
+    }
+
+    /// Goes into a packet. Gives what its header says of what was lost before.
+    fn enter(&mut self, metadata: &Metadata) -> [Option<Lost>; 2] {
+        self.is_in_packet = true;
+        let Some(packet) = &self.stream.packet else {
+            return [None, None];
+        };
+        let ns = |cycles| metadata.clock().ns(cycles).unwrap_or(i64::MAX);
+        let (begin, end) = (ns(packet.begin), ns(packet.end));
+        let last = self.last.replace((end, packet.number, packet.discarded));
+        // Of what was before the first packet that there is, its number does not tell.
+        let (since, number, discarded) = last.unwrap_or((begin, packet.number, 0));
+        let class = metadata.classes().get(packet.class);
+        let cpu = class.and_then(|class| class.cpu(packet.context()));
+        let lost = |what, end| Lost {
+            trace: self.stream.trace,
+            path: self.stream.path.clone(),
+            cpu,
+            what,
+            begin: since,
+            end,
+        };
+        let events = packet.discarded.wrapping_sub(discarded);
+        let packets = packet.number.wrapping_sub(number).saturating_sub(1);
+        [
+            (events != 0).then(|| lost(What::Events(events), end)),
+            // The same number again is nothing to take one from.
+            (packets != 0 && packet.number != number).then(|| lost(What::Packets(packets), begin)),
+        ]
+    }
+}
+
+/// Is it a file, or a link to one?
+fn is_file(path: &Path) -> io::Result<bool> {
+    match fs::metadata(path) {
+        Ok(file) => Ok(file.is_file()),
+        Err(error) => match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Ok(false),
+            _ => Err(error),
+        },
+    }
+}
+
+/// Is it a directory, or a link to one? A link to nothing is none.
+fn is_directory(path: &Path) -> io::Result<bool> {
+    match fs::metadata(path).or_else(|_| fs::metadata(finished(path))) {
+        Ok(file) => Ok(file.is_dir()),
+        Err(_) if path.is_symlink() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_hidden(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default();
+    name.as_encoded_bytes().starts_with(b".")
+}
+
+#[cfg(test)]
+mod tests {
+    use usertrace_sys::uapi::LttClockSync;
+
+    use super::*;
+    use usertrace_ctf::{Clock, StreamChannel, StreamOf, TraceInfo, TraceOf, TraceWriter};
+    use usertrace_ring::schema::Event as Declared;
+    use usertrace_sys::Scope;
+
+    /// Begins the trace of a process, with a class of events.
+    fn trace(directory: &Path, pid: u32) -> TraceWriter {
+        let info = TraceInfo {
+            trace_name: "t".into(),
+            of: TraceOf::Process {
+                name: "p".into(),
+                pid,
+                process: pid.into(),
+            },
+            hostname: None,
+        };
+        let clock = Clock::new(&LttClockSync::default(), &[]);
+        let directory = directory.join(format!("p-{pid}"));
+        let mut trace = TraceWriter::create(&directory, info, clock).unwrap();
+        trace.declare_class(Scope::Cpu).unwrap();
+        trace
+            .declare(&Declared::parse(b"1 t:e 6 u64 n").unwrap())
+            .unwrap();
+        trace
+    }
+
+    /// Bytes of streams that a reader has in memory.
+    fn memory(reader: &Reader) -> usize {
+        let streams = reader.places.iter().map(|place| place.stream.memory());
+        streams.chain(reader.memory.iter().map(Vec::capacity)).sum()
+    }
+
+    /// Streams that have events at the same time share a limit, and traces that declare the same
+    /// share that.
+    ///
+    /// Requirements: E8
+    #[test]
+    fn memory_of_thousands_of_streams_is_bounded() {
+        const TRACES: u32 = 30;
+        const STREAMS: u32 = 100;
+        const EVENTS: u64 = 1000;
+        let directory = tempfile::tempdir().unwrap();
+        for pid in 1..=TRACES {
+            let trace = trace(directory.path(), pid);
+            for cpu in 0..STREAMS {
+                let channel = StreamChannel::new("main", 1);
+                let mut stream = trace.stream(&channel, StreamOf::Cpu(cpu)).unwrap();
+                for n in 1..=EVENTS {
+                    stream.event(1, n, &[], &n.to_ne_bytes()).unwrap();
+                }
+                stream.finish().unwrap();
+            }
+        }
+        let roots = [directory.path().to_owned()];
+        let mut reader = Reader::open(&roots, Selection::default()).unwrap();
+        let classes = &reader.traces[0].metadata.classes;
+        assert_eq!(Arc::strong_count(classes), TRACES as usize);
+        let all = u64::from(TRACES * STREAMS) * EVENTS;
+        // At this one, all streams have been begun.
+        for n in 0..all / 2 {
+            assert!(matches!(reader.next(), Some(Item::Event(_))), "{n}");
+        }
+        let memory = memory(&reader);
+        assert!((MEMORY / 4..=MEMORY).contains(&memory), "{memory}");
+    }
+
+    /// E8: of streams that come one after the other, the memory of one is enough.
+    #[test]
+    fn memory_does_not_grow_with_streams_and_packets() {
+        let directory = tempfile::tempdir().unwrap();
+        let trace = trace(directory.path(), 1);
+        let (channel, mut events) = (StreamChannel::new("main", 1), 0u64);
+        for n in 0..50 {
+            let mut stream = trace.stream(&channel, StreamOf::Cpu(n)).unwrap();
+            for _ in 0..5 {
+                for _ in 0..3000 {
+                    events += 1;
+                    stream.event(1, events, &[], &events.to_ne_bytes()).unwrap();
+                }
+                stream.flush().unwrap();
+            }
+        }
+        let roots = [directory.path().to_owned()];
+        let mut reader = Reader::open(&roots, Selection::default()).unwrap();
+        let (mut count, mut most) = (0u64, 0);
+        loop {
+            match reader.next() {
+                None => break,
+                Some(Item::Event(event)) => {
+                    count += 1;
+                    assert_eq!(event.payload, count.to_ne_bytes());
+                }
+                Some(other) => panic!("{other:?}"),
+            }
+            if count.is_multiple_of(1000) {
+                most = most.max(memory(&reader));
+            }
+        }
+        assert_eq!(count, events);
+        assert!((1..2 * MAX_CHUNK).contains(&most), "{most}");
+    }
+}

@@ -1,0 +1,36 @@
+//! Declarations that traces have in common: of thousands of processes, most run the same few
+//! programs.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::{Arc, Weak};
+
+use crate::metadata::{Metadata, StreamClass};
+
+/// All that are in use, by a hash of their names.
+#[derive(Debug, Default)]
+pub(super) struct SameClasses(HashMap<u64, Vec<Weak<Vec<StreamClass>>>>);
+
+impl SameClasses {
+    /// Has the metadata use what other metadata have, if these declare the same.
+    pub(super) fn share(&mut self, metadata: &mut Metadata) {
+        let known = self.0.entry(hash(&metadata.classes)).or_default();
+        known.retain(|classes| classes.strong_count() > 0);
+        let mut there = known.iter().filter_map(Weak::upgrade);
+        match there.find(|classes| *classes == metadata.classes) {
+            Some(classes) => metadata.classes = classes,
+            None => known.push(Arc::downgrade(&metadata.classes)),
+        }
+    }
+}
+
+fn hash(classes: &[StreamClass]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for class in classes {
+        class.id.hash(&mut hasher);
+        for event in class.events() {
+            (event.id, &event.name).hash(&mut hasher);
+        }
+    }
+    hasher.finish()
+}

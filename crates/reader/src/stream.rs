@@ -1,0 +1,427 @@
+//! One stream file: its packets, and the events in them.
+//!
+//! The file may be damaged, and it may grow, or be cut, while it is read. So each place is looked at only if it is within what
+//! there is, and it is read, not mapped: a mapping of what is cut kills the reader. It is open only while it is read, as there
+//! may be more files than a process may have open.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+
+use usertrace_ring::{record_id, record_time};
+
+use crate::metadata::{EventClass, Metadata, StreamClass};
+
+pub(super) const MAGIC: u32 = 0xc1fc_1fc1;
+/// What packets begin with, up to the fields of their context that tell of whose they are.
+const HEADER_LEN: usize = 4 + 16 + 4 + 8 + 6 * 8;
+/// Longest fields of that kind.
+pub(super) const MAX_PACKET_CONTEXT: usize = 256;
+/// What events begin with, at a multiple of as many bytes in their packet: id, and the low 48 bits of the time.
+const EVENT_HEADER_LEN: usize = 8;
+/// No event is longer: a ring has no room for it.
+const MAX_EVENT: usize = usertrace_ring::MAX_RING_SIZE as usize;
+
+/// What is wrong at a place in a stream.
+#[derive(Debug)]
+pub(super) enum Fault {
+    Damage { offset: u64, what: String },
+    Io(io::Error),
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// The next packet.
+#[derive(Debug)]
+pub(super) enum NextPacket {
+    Is,
+    /// It is cut short: so many bytes of it are there, and the events in them were given.
+    CutShort(u64),
+    /// There is none.
+    End,
+}
+
+/// What the header of a packet says.
+#[derive(Clone, Debug)]
+pub(super) struct Packet {
+    pub(super) class: usize,
+    pub(super) class_id: u32,
+    pub(super) instance: u64,
+    /// In cycles.
+    pub(super) begin: u64,
+    pub(super) end: u64,
+    pub(super) number: u64,
+    pub(super) discarded: u64,
+    context: [u8; MAX_PACKET_CONTEXT],
+    context_len: usize,
+}
+
+impl Packet {
+    pub(super) fn context(&self) -> &[u8] {
+        &self.context[..self.context_len]
+    }
+}
+
+/// An event that was found.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found {
+    id: u16,
+    time: u64,
+    at: u64,
+    contexts_len: usize,
+    len: usize,
+}
+
+/// A part of the file.
+#[derive(Debug, Default)]
+struct Window {
+    bytes: Vec<u8>,
+    start: u64,
+}
+
+impl Window {
+    /// What there is from `at` up to `end` at most.
+    #[inline]
+    fn get(&self, at: u64, end: u64) -> &[u8] {
+        let skip = usize::try_from(at.wrapping_sub(self.start)).unwrap_or(usize::MAX);
+        let bytes = self.bytes.get(skip..).unwrap_or_default();
+        let len = usize::try_from(end - at).unwrap_or(usize::MAX);
+        &bytes[..bytes.len().min(len)]
+    }
+
+    /// Reads `len` bytes at `at`. Fewer than that: the file is shorter now.
+    fn read(&mut self, file: &File, at: u64, len: usize) -> io::Result<()> {
+        let kept = self.get(at, u64::MAX).len();
+        let before = self.bytes.len() - kept;
+        self.bytes.copy_within(before.., 0);
+        self.bytes.resize(len.max(kept), 0);
+        self.start = at;
+        let read = read_at(file, &mut self.bytes[kept..], at + kept as u64);
+        self.bytes.truncate(kept + *read.as_ref().unwrap_or(&0));
+        read.map(|_| ())
+    }
+}
+
+fn read_at(file: &File, mut bytes: &mut [u8], mut at: u64) -> io::Result<usize> {
+    let wanted = bytes.len();
+    while !bytes.is_empty() {
+        match file.read_at(bytes, at) {
+            Ok(0) => break,
+            Ok(len) => {
+                bytes = &mut bytes[len..];
+                at += len as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(wanted - bytes.len())
+}
+
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) path: PathBuf,
+    /// The trace that it is of.
+    pub(super) trace: usize,
+    /// Bytes in the file, as far as it is looked at.
+    pub(super) len: u64,
+    /// Where the next packet is.
+    next: u64,
+    /// The packet that is read, or will be next.
+    pub(super) packet: Option<Packet>,
+    /// Where the packet is, where what was read of it ends, and where its end is.
+    start: u64,
+    at: u64,
+    end: u64,
+    /// The packet is cut short: so many bytes of it are there.
+    cut: Option<u64>,
+    found: Found,
+    window: Window,
+}
+
+impl Stream {
+    pub(super) fn new(path: PathBuf, trace: usize) -> Self {
+        Self {
+            path,
+            trace,
+            len: 0,
+            next: 0,
+            packet: None,
+            start: 0,
+            at: 0,
+            end: 0,
+            cut: None,
+            found: Found::default(),
+            window: Window::default(),
+        }
+    }
+
+    /// Where the next packet is.
+    pub(super) fn offset(&self) -> u64 {
+        self.next
+    }
+
+    /// Reads the header of the next packet. After an error there is no other one. `follows`: leaves
+    /// a packet that is cut short until it is whole.
+    pub(super) fn next_packet(
+        &mut self,
+        metadata: &Metadata,
+        follows: bool,
+    ) -> Result<NextPacket, Fault> {
+        if let Some(there) = self.cut.take() {
+            return Ok(NextPacket::CutShort(there));
+        }
+        let (start, rest) = (self.next, self.len.saturating_sub(self.next));
+        if rest == 0 {
+            return Ok(NextPacket::End);
+        }
+        if rest < HEADER_LEN as u64 {
+            return Ok(NextPacket::CutShort(rest));
+        }
+        // No second one is looked for if this one is none.
+        self.next = self.len;
+        let damage = |what: &str| {
+            Err(Fault::Damage {
+                offset: start,
+                what: what.to_owned(),
+            })
+        };
+        let mut header = [0; HEADER_LEN + MAX_PACKET_CONTEXT];
+        let file = super::open(&self.path)?;
+        let read = read_at(&file, &mut header, start)?;
+        if read < HEADER_LEN {
+            return damage("the file was cut while it was read");
+        }
+        let u32_at = |at: usize| u32::from_ne_bytes(*header[at..].first_chunk().unwrap_or(&[0; 4]));
+        let u64_at = |at: usize| u64::from_ne_bytes(*header[at..].first_chunk().unwrap_or(&[0; 8]));
+        if u32_at(0) != MAGIC {
+            return damage("there is no packet");
+        }
+        if header[4..20] != metadata.uuid {
+            return damage("a packet of another trace");
+        }
+        let class_id = u32_at(20);
+        let Some(class) = metadata.class_index(class_id) else {
+            return damage("a packet of a stream that is not declared");
+        };
+        let context_len = metadata.classes()[class].packet_len;
+        let words: [u64; 6] = std::array::from_fn(|n| u64_at(32 + 8 * n));
+        let [begin, end, content_bits, packet_bits, number, discarded] = words;
+        let header_len = (HEADER_LEN + context_len) as u64;
+        let (content, packet) = (content_bits / 8, packet_bits / 8);
+        if content_bits % 8 + packet_bits % 8 != 0 || content < header_len || packet < content {
+            return damage("a packet of an impossible size");
+        }
+        if packet > rest {
+            // Its writer may have completed it since the file was looked at.
+            self.len = self.len.max(file.metadata()?.len());
+        }
+        let rest = self.len.saturating_sub(start);
+        let is_cut = packet > rest;
+        if is_cut && (follows || rest < header_len) {
+            self.next = start;
+            return Ok(NextPacket::CutShort(rest));
+        }
+        if read < HEADER_LEN + context_len {
+            return damage("the file was cut while it was read");
+        }
+        if end < begin || self.packet.as_ref().is_some_and(|last| begin < last.end) {
+            return damage("a packet of the time before");
+        }
+        let mut context = [0; MAX_PACKET_CONTEXT];
+        context[..context_len].copy_from_slice(&header[HEADER_LEN..][..context_len]);
+        // Nothing is behind one that is cut, and where it begins is told.
+        self.next = if is_cut { start } else { start + packet };
+        self.cut = is_cut.then_some(rest);
+        self.start = start;
+        self.at = start + header_len;
+        self.end = start + content.min(rest);
+        self.found = Found {
+            time: begin,
+            ..Found::default()
+        };
+        self.packet = Some(Packet {
+            class,
+            class_id,
+            instance: u64_at(24),
+            begin,
+            end,
+            number,
+            discarded,
+            context,
+            context_len,
+        });
+        Ok(NextPacket::Is)
+    }
+
+    /// Finds the next event of the packet, and gives its time, in cycles. None: there is none. After an error there is no other
+    /// one in the packet. `chunk`: bytes to read at once.
+    #[inline]
+    pub(super) fn next_event(
+        &mut self,
+        metadata: &Metadata,
+        chunk: usize,
+    ) -> Result<Option<u64>, Fault> {
+        if self.at == self.end {
+            return Ok(None);
+        }
+        let packet = self.packet.as_ref();
+        let class = packet.and_then(|packet| metadata.classes().get(packet.class));
+        let (Some(class), Some(packet)) = (class, packet) else {
+            return Ok(None);
+        };
+        let last = packet.end;
+        self.at += self.start.wrapping_sub(self.at) % EVENT_HEADER_LEN as u64;
+        if self.at >= self.end {
+            if self.cut.is_some() {
+                self.at = self.end;
+                return Ok(None);
+            }
+            return self.damage("an event goes beyond the end of its packet");
+        }
+        loop {
+            let bytes = self.window.get(self.at, self.end);
+            match look(class, bytes, self.found.time) {
+                Look::Is(found) if found.time <= last => {
+                    self.found = Found {
+                        at: self.at,
+                        ..found
+                    };
+                    self.at += (EVENT_HEADER_LEN + found.contexts_len + found.len) as u64;
+                    return Ok(Some(found.time));
+                }
+                Look::Is(_) => {
+                    return self.damage("an event of a time that is not its packet's");
+                }
+                Look::Unknown(id) => return self.damage(&format!("event id {id} is not declared")),
+                Look::TooShort if self.is_cut_here() => {
+                    self.at = self.end;
+                    return Ok(None);
+                }
+                Look::TooShort => self.read_more(chunk)?,
+            }
+        }
+    }
+
+    /// Is the packet cut short, and all read that is there of it?
+    #[cold]
+    fn is_cut_here(&self) -> bool {
+        let there = self.window.get(self.at, self.end).len() as u64;
+        self.cut.is_some() && there == self.end - self.at
+    }
+
+    /// Was the event that was found asked for?
+    #[inline]
+    pub(super) fn is_wanted(&self, metadata: &Metadata) -> bool {
+        let packet = self.packet.as_ref();
+        let class = packet.and_then(|packet| metadata.classes().get(packet.class));
+        let event = class.and_then(|class| class.event(self.found.id));
+        event.is_some_and(|event| event.is_wanted)
+    }
+
+    /// Something is wrong with what was found last: there is nothing more in the packet.
+    #[cold]
+    pub(super) fn damage<T>(&mut self, what: &str) -> Result<T, Fault> {
+        let offset = std::mem::replace(&mut self.at, self.end);
+        Err(Fault::Damage {
+            offset,
+            what: what.to_owned(),
+        })
+    }
+
+    /// Reads more of the event that is begun.
+    #[cold]
+    fn read_more(&mut self, chunk: usize) -> Result<(), Fault> {
+        let there = self.window.get(self.at, self.end).len();
+        let rest = self.end - self.at;
+        if there as u64 == rest {
+            return self.damage("an event goes beyond the end of its packet");
+        }
+        if there > MAX_EVENT {
+            return self.damage("an event is longer than one can be");
+        }
+        let want = chunk.max(2 * there) as u64;
+        let read = super::open(&self.path)
+            .and_then(|file| self.window.read(&file, self.at, want.min(rest) as usize));
+        if let Err(error) = read {
+            self.at = self.end;
+            return Err(error.into());
+        }
+        if self.window.get(self.at, self.end).len() == there {
+            return self.damage("the file was cut while it was read");
+        }
+        Ok(())
+    }
+
+    /// The event that was found: its kind, its contexts, its payload.
+    #[inline]
+    pub(super) fn event<'a>(
+        &'a self,
+        class: &'a StreamClass,
+    ) -> Option<(&'a EventClass, &'a [u8], &'a [u8])> {
+        let found = &self.found;
+        let bytes = self.window.get(found.at, self.end);
+        let bytes = bytes.get(EVENT_HEADER_LEN..)?;
+        let (contexts, payload) = bytes.split_at_checked(found.contexts_len)?;
+        Some((class.event(found.id)?, contexts, payload.get(..found.len)?))
+    }
+
+    /// The memory for what is read, when it is not needed for a while, for another stream to use.
+    pub(super) fn take_memory(&mut self) -> Vec<u8> {
+        let mut bytes = std::mem::take(&mut self.window.bytes);
+        bytes.clear();
+        bytes
+    }
+
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> usize {
+        self.window.bytes.capacity()
+    }
+
+    pub(super) fn give_memory(&mut self, memory: Vec<u8>) {
+        self.window.bytes = memory;
+    }
+}
+
+/// What is at the beginning of some bytes.
+enum Look {
+    Is(Found),
+    Unknown(u16),
+    TooShort,
+}
+
+/// What follows an event of the time `before`, or begins a packet of that time.
+#[inline]
+fn look(class: &StreamClass, bytes: &[u8], before: u64) -> Look {
+    let Some((header, rest)) = bytes.split_first_chunk::<EVENT_HEADER_LEN>() else {
+        return Look::TooShort;
+    };
+    let word = u64::from_ne_bytes(*header);
+    let id = record_id(word);
+    // Beyond the last time that there is: it is damage.
+    let time = record_time(before, word).unwrap_or(u64::MAX);
+    let Some(event) = class.event(id) else {
+        return Look::Unknown(id);
+    };
+    let fields = class.contexts.as_deref().unwrap_or_default();
+    let lens = || {
+        let contexts_len = class.contexts_len.at(fields, rest)?;
+        let payload = rest.get(contexts_len..)?;
+        let len = event.len.at(&event.fields, payload)?;
+        (len <= payload.len()).then_some((contexts_len, len))
+    };
+    lens().map_or(Look::TooShort, |(contexts_len, len)| {
+        Look::Is(Found {
+            id,
+            time,
+            at: 0,
+            contexts_len,
+            len,
+        })
+    })
+}

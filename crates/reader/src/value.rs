@@ -1,0 +1,303 @@
+//! What fields of an event are.
+
+use usertrace_ring::schema::{Element, FieldType, Integer, Label, Scalar};
+
+use crate::metadata::Field;
+
+/// What a field is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value<'a> {
+    /// A number.
+    Scalar(Number),
+    /// A text: of any bytes but NUL, as the program wrote it.
+    Text(&'a [u8]),
+    /// A number with names for some values.
+    Enum(Enumeration<'a>),
+    /// Several numbers.
+    List(List<'a>),
+}
+
+/// What a number is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Number {
+    /// An integer: its type, and its bits, with its sign in all that are above it.
+    Integer(Integer, u64),
+    /// A byte that is to be 0 or 1.
+    Bool(u8),
+    /// A number of single precision.
+    F32(f32),
+    /// A number of double precision.
+    F64(f64),
+}
+
+impl Number {
+    /// Reads one at the start of `bytes`, and says how long it is. What is missing is 0.
+    #[inline]
+    fn read(kind: Scalar, bytes: &[u8]) -> (Self, usize) {
+        match kind {
+            Scalar::Integer(kind) => (Self::Integer(kind, load(kind, bytes)), kind.len.into()),
+            Scalar::Bool => (Self::Bool(bytes.first().copied().unwrap_or(0)), 1),
+            Scalar::Float { len: 4 } => {
+                let bytes = *bytes.first_chunk().unwrap_or(&[0; 4]);
+                (Self::F32(f32::from_ne_bytes(bytes)), 4)
+            }
+            Scalar::Float { .. } => {
+                let bytes = *bytes.first_chunk().unwrap_or(&[0; 8]);
+                (Self::F64(f64::from_ne_bytes(bytes)), 8)
+            }
+        }
+    }
+}
+
+/// What an integer is that has names for some values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Enumeration<'a> {
+    /// Its type.
+    pub kind: Integer,
+    /// Its bits, as those of [`Number::Integer`].
+    pub bits: u64,
+    labels: &'a [Label],
+}
+
+impl<'a> Enumeration<'a> {
+    /// The names that it has, each once.
+    pub fn names(&self) -> impl Iterator<Item = &'a str> {
+        let value = match self.kind.signed {
+            true => i128::from(self.bits.cast_signed()),
+            false => i128::from(self.bits),
+        };
+        let mut last: Option<&str> = None;
+        self.labels.iter().filter_map(move |label| {
+            // Those of one name follow each other.
+            let is_same = last == Some(&label.name);
+            let is_its = !is_same && (label.first..=label.last).contains(&value);
+            is_its.then(|| *last.insert(&label.name))
+        })
+    }
+}
+
+/// The elements of an array or a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct List<'a> {
+    kind: Scalar,
+    left: usize,
+    bytes: &'a [u8],
+}
+
+impl Iterator for List<'_> {
+    type Item = Number;
+
+    #[inline]
+    fn next(&mut self) -> Option<Number> {
+        // There are as many as was found; but whatever they are, this comes to an end.
+        if self.bytes.is_empty() {
+            return None;
+        }
+        self.left = self.left.checked_sub(1)?;
+        let (number, len) = Number::read(self.kind, self.bytes);
+        self.bytes = self.bytes.get(len..).unwrap_or_default();
+        Some(number)
+    }
+}
+
+/// Fields, with what they are.
+#[derive(Clone, Debug)]
+pub struct Values<'a> {
+    fields: std::slice::Iter<'a, Field>,
+    bytes: &'a [u8],
+}
+
+impl<'a> Values<'a> {
+    /// What fields are that are in `bytes`: those of [`Event`](super::Event), which were found to be long enough. Of
+    /// others, what is missing is 0, or empty.
+    #[inline]
+    #[must_use]
+    pub fn new(fields: &'a [Field], bytes: &'a [u8]) -> Self {
+        Self {
+            fields: fields.iter(),
+            bytes,
+        }
+    }
+
+    /// If the next field is a sequence: how many elements it says that it has.
+    #[inline]
+    pub(super) fn count_ahead(&self) -> u32 {
+        u32::from_ne_bytes(*self.bytes.first_chunk().unwrap_or(&[0; 4]))
+    }
+}
+
+impl<'a> Iterator for Values<'a> {
+    type Item = (&'a Field, Value<'a>);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let field = self.fields.next()?;
+        let (value, len) = read(&field.kind, self.bytes);
+        self.bytes = self.bytes.get(len..).unwrap_or_default();
+        Some((field, value))
+    }
+}
+
+/// What the field at the start of `bytes` is, and how long it is.
+#[inline]
+fn read<'a>(kind: &'a FieldType, bytes: &'a [u8]) -> (Value<'a>, usize) {
+    match kind {
+        FieldType::Scalar(kind) => {
+            let (number, len) = Number::read(*kind, bytes);
+            (Value::Scalar(number), len)
+        }
+        FieldType::Str => {
+            let text = up_to_nul(bytes);
+            (Value::Text(text), text.len() + 1)
+        }
+        FieldType::Enum(kind, labels) => {
+            let enumeration = Enumeration {
+                kind: *kind,
+                bits: load(*kind, bytes),
+                labels,
+            };
+            (Value::Enum(enumeration), kind.len.into())
+        }
+        FieldType::Array(element, len) => elements(*element, (*len).into(), bytes),
+        FieldType::Sequence(element) => {
+            let (count, bytes) = bytes.split_first_chunk().unwrap_or((&[0; 4], &[]));
+            let (value, len) = elements(*element, u32::from_ne_bytes(*count) as usize, bytes);
+            (value, size_of::<u32>() + len)
+        }
+    }
+}
+
+fn up_to_nul(bytes: &[u8]) -> &[u8] {
+    let len = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
+    &bytes[..len]
+}
+
+fn elements(element: Element, count: usize, bytes: &[u8]) -> (Value<'_>, usize) {
+    match element {
+        Element::Char => {
+            let text = up_to_nul(&bytes[..count.min(bytes.len())]);
+            (Value::Text(text), count)
+        }
+        Element::Scalar(kind) => {
+            let list = List {
+                kind,
+                left: count,
+                bytes,
+            };
+            (Value::List(list), count.saturating_mul(kind.size()))
+        }
+    }
+}
+
+/// Where the field of this index is among `bytes`, which all fields are in.
+fn find<'a>(fields: &[Field], index: usize, mut bytes: &'a [u8]) -> Option<&'a [u8]> {
+    for field in fields.get(..index)? {
+        let len = match field.kind.fixed_len() {
+            Some(len) => len,
+            None => field.kind.len(bytes)?,
+        };
+        bytes = bytes.get(len..)?;
+    }
+    Some(bytes)
+}
+
+/// The bits of the field of this index, if it is an integer, a `bool` or an enumeration: with its sign in all that are above it.
+#[must_use]
+pub fn integer(fields: &[Field], index: usize, bytes: &[u8]) -> Option<u64> {
+    let bytes = find(fields, index, bytes)?;
+    match &fields.get(index)?.kind {
+        FieldType::Scalar(Scalar::Integer(kind)) | FieldType::Enum(kind, _) => {
+            Some(load(*kind, bytes))
+        }
+        FieldType::Scalar(Scalar::Bool) => Some(u64::from(*bytes.first()?)),
+        _ => None,
+    }
+}
+
+/// The text of the field of this index, if it is one.
+#[must_use]
+pub fn text<'a>(fields: &[Field], index: usize, bytes: &'a [u8]) -> Option<&'a [u8]> {
+    let bytes = find(fields, index, bytes)?;
+    let bytes = match fields.get(index)?.kind {
+        FieldType::Str => bytes,
+        FieldType::Array(Element::Char, len) => bytes.get(..len.into())?,
+        FieldType::Sequence(Element::Char) => {
+            let (count, bytes) = bytes.split_first_chunk()?;
+            bytes.get(..u32::from_ne_bytes(*count) as usize)?
+        }
+        _ => return None,
+    };
+    bytes.split(|&b| b == 0).next()
+}
+
+/// An integer's bits, with its sign in all that are above it.
+#[inline]
+fn load(kind: Integer, bytes: &[u8]) -> u64 {
+    fn first<const N: usize>(bytes: &[u8], swap: bool) -> [u8; N] {
+        let mut bytes = *bytes.first_chunk().unwrap_or(&[0; N]);
+        if swap {
+            bytes.reverse();
+        }
+        bytes
+    }
+    // Marked are those only that are not in this machine's order.
+    let swap = kind.big_endian;
+    match (kind.len, kind.signed) {
+        (1, false) => u8::from_ne_bytes(first(bytes, false)).into(),
+        (2, false) => u16::from_ne_bytes(first(bytes, swap)).into(),
+        (4, false) => u32::from_ne_bytes(first(bytes, swap)).into(),
+        (1, true) => i64::from(i8::from_ne_bytes(first(bytes, false))).cast_unsigned(),
+        (2, true) => i64::from(i16::from_ne_bytes(first(bytes, swap))).cast_unsigned(),
+        (4, true) => i64::from(i32::from_ne_bytes(first(bytes, swap))).cast_unsigned(),
+        _ => u64::from_ne_bytes(first(bytes, swap)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field(line: &str) -> Field {
+        let event =
+            usertrace_ring::schema::Event::parse(format!("1 t:e 6 {line}").as_bytes()).unwrap();
+        Field {
+            name: event.fields[0].name.clone(),
+            kind: event.fields[0].kind.clone(),
+            length_name: None,
+        }
+    }
+
+    /// B1: each field is found behind those whose length varies, and nothing is read beyond the end.
+    #[test]
+    fn b1_values_are_found_behind_what_varies() {
+        let fields: Vec<Field> = [
+            "str s",
+            "s16 n",
+            "u8[] bytes",
+            "u16be b",
+            "bool yes",
+            "f64 f",
+        ]
+        .into_iter()
+        .map(field)
+        .collect();
+        let mut bytes = b"text\0".to_vec();
+        bytes.extend((-2i16).to_ne_bytes());
+        bytes.extend(3u32.to_ne_bytes());
+        bytes.extend([9, 8, 7]);
+        bytes.extend(0x1234u16.to_be_bytes());
+        bytes.push(1);
+        bytes.extend(1.5f64.to_ne_bytes());
+        assert_eq!(text(&fields, 0, &bytes), Some(&b"text"[..]));
+        assert_eq!(integer(&fields, 1, &bytes), Some((-2i64).cast_unsigned()));
+        assert_eq!(integer(&fields, 3, &bytes), Some(0x1234));
+        assert_eq!(integer(&fields, 4, &bytes), Some(1));
+        for other in [0, 2, 5, 6, 100] {
+            assert_eq!(integer(&fields, other, &bytes), None);
+        }
+        assert_eq!(text(&fields, 1, &bytes), None);
+        for len in 0..7 {
+            assert_eq!(integer(&fields, 3, &bytes[..len]), None);
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Events as JSON, an object in each line.
+//!
+//! Most programs that read JSON take its numbers for ones of double precision, which know 53 bits. So integers of 64 bits,
+//! and all times, are strings of digits, as in Protobuf's JSON: whoever wants numbers makes them of these, and nothing is
+//! lost on the way. What is a string is so by its type, not by its value, so that a field is the same thing in each line.
+
+use std::io::Write as _;
+
+use usertrace_ring::schema::Integer;
+
+use usertrace_reader::quoted::{self, Special};
+use usertrace_reader::{Event, Field, Lost, Number, Trace, Value, Values, What};
+
+/// Writes events and losses as JSON.
+///
+/// | field of CTF | JSON |
+/// |---|---|
+/// | integer of up to 32 bits | number |
+/// | integer of 64 bits | string of its digits |
+/// | integer that is shown in hexadecimal | string, `0x` and its digits |
+/// | floating point | the number, all digits of it; what is none: `"NaN"`, `"Infinity"`, `"-Infinity"` |
+/// | `bool` | number: traces have it as an integer of 8 bits |
+/// | text | string; if it is not UTF-8: an object of `text`, with U+FFFD for what is none, and `hex`, all its bytes |
+/// | enumeration | an object of `labels`, all that there are for it, and `value` |
+/// | array, sequence | array |
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Json;
+
+impl Json {
+    /// One that has written nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self
+    }
+
+    /// Appends an event's line.
+    pub fn event(&mut self, out: &mut Vec<u8>, event: &Event<'_>) {
+        out.extend_from_slice(b"{\"time\":\"");
+        decimal(out, event.ns);
+        out.push(b'"');
+        origin(out, event.trace);
+        out.extend_from_slice(b",\"event\":");
+        string(out, event.class.name.as_bytes());
+        if let Some(loglevel) = event.class.loglevel {
+            out.extend_from_slice(b",\"loglevel\":");
+            decimal(out, loglevel);
+        }
+        if !event.stream.packet.is_empty() {
+            out.extend_from_slice(b",\"packet\":");
+            fields(out, &event.stream.packet, event.packet);
+        }
+        if let Some(contexts) = &event.stream.contexts {
+            out.extend_from_slice(b",\"context\":");
+            fields(out, contexts, event.contexts);
+        }
+        out.extend_from_slice(b",\"fields\":");
+        fields(out, &event.class.fields, event.payload);
+        out.extend_from_slice(b"}\n");
+    }
+
+    /// Appends the line of something that is missing in a trace.
+    pub fn lost(&mut self, out: &mut Vec<u8>, lost: &Lost, trace: &Trace) {
+        out.extend_from_slice(b"{\"time\":\"");
+        decimal(out, lost.end);
+        out.push(b'"');
+        origin(out, trace);
+        let (what, count) = match lost.what {
+            What::Events(count) => ("events", count),
+            What::Packets(count) => ("packets", count),
+        };
+        let _ = write!(
+            out,
+            ",\"lost\":\"{what}\",\"count\":\"{count}\",\"since\":\"{}\",\"file\":",
+            lost.begin
+        );
+        let file = lost.path.file_name().unwrap_or_default();
+        text(out, file.as_encoded_bytes());
+        out.extend_from_slice(b"}\n");
+    }
+}
+
+/// Appends what is known of where something comes from.
+fn origin(out: &mut Vec<u8>, trace: &Trace) {
+    let metadata = trace.metadata();
+    for (key, name) in [
+        (&b",\"host\":"[..], "hostname"),
+        (b",\"process\":", "procname"),
+    ] {
+        if let Some(value) = metadata.env_text(name) {
+            out.extend_from_slice(key);
+            string(out, value.as_bytes());
+        }
+    }
+    if let Some(pid) = metadata.pid() {
+        out.extend_from_slice(b",\"pid\":");
+        decimal(out, pid);
+    }
+    if let Some(name) = metadata.env_text("trace_name") {
+        out.extend_from_slice(b",\"trace\":");
+        string(out, name.as_bytes());
+    }
+}
+
+fn decimal(out: &mut Vec<u8>, number: impl itoa::Integer) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+/// Appends an object of fields.
+fn fields(out: &mut Vec<u8>, fields: &[Field], bytes: &[u8]) {
+    out.push(b'{');
+    let mut is_first = true;
+    for (field, value) in Values::new(fields, bytes) {
+        if !std::mem::take(&mut is_first) {
+            out.push(b',');
+        }
+        string(out, field.name.as_bytes());
+        out.push(b':');
+        match value {
+            Value::Scalar(value) => number(out, value),
+            Value::Text(value) => text(out, value),
+            Value::Enum(value) => {
+                out.extend_from_slice(b"{\"labels\":[");
+                for (n, name) in value.names().enumerate() {
+                    if n > 0 {
+                        out.push(b',');
+                    }
+                    string(out, name.as_bytes());
+                }
+                out.extend_from_slice(b"],\"value\":");
+                integer(out, value.kind, value.bits);
+                out.push(b'}');
+            }
+            Value::List(elements) => {
+                out.push(b'[');
+                for (n, element) in elements.enumerate() {
+                    if n > 0 {
+                        out.push(b',');
+                    }
+                    number(out, element);
+                }
+                out.push(b']');
+            }
+        }
+    }
+    out.push(b'}');
+}
+
+fn number(out: &mut Vec<u8>, number: Number) {
+    match number {
+        Number::Integer(kind, bits) => integer(out, kind, bits),
+        Number::Bool(byte) => decimal(out, byte),
+        // As it is: the fewest digits that tell it from others of single precision are another number.
+        Number::F32(number) => float(out, number.into()),
+        Number::F64(number) => float(out, number),
+    }
+}
+
+fn integer(out: &mut Vec<u8>, kind: Integer, bits: u64) {
+    let is_text = kind.hex || kind.len == 8;
+    if is_text {
+        out.push(b'"');
+    }
+    if kind.hex {
+        let above = 64 - 8 * u32::from(kind.len);
+        let _ = write!(out, "0x{:X}", bits << above >> above);
+    } else if kind.signed {
+        decimal(out, bits.cast_signed());
+    } else {
+        decimal(out, bits);
+    }
+    if is_text {
+        out.push(b'"');
+    }
+}
+
+fn float(out: &mut Vec<u8>, number: f64) {
+    let text = match number {
+        _ if number.is_finite() => {
+            // A fraction or an exponent is always there, by which it is known not to be an integer.
+            let _ = write!(out, "{number:?}");
+            return;
+        }
+        f64::INFINITY => "\"Infinity\"",
+        f64::NEG_INFINITY => "\"-Infinity\"",
+        _ => "\"NaN\"",
+    };
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// Appends a text of any bytes.
+fn text(out: &mut Vec<u8>, bytes: &[u8]) {
+    if std::str::from_utf8(bytes).is_ok() {
+        return string(out, bytes);
+    }
+    out.extend_from_slice(b"{\"text\":");
+    string(out, String::from_utf8_lossy(bytes).as_bytes());
+    out.extend_from_slice(b",\"hex\":\"");
+    for byte in bytes {
+        let _ = write!(out, "{byte:02x}");
+    }
+    out.extend_from_slice(b"\"}");
+}
+
+/// Appends a text that is UTF-8. DEL and control characters of two bytes need not be escaped, but
+/// some terminals obey them.
+fn string(out: &mut Vec<u8>, text: &[u8]) {
+    let is_special = |byte: u8| matches!(byte, 0..0x20 | b'"' | b'\\' | 0x7f);
+    quoted::append(out, text, is_special, |out, special| match special {
+        Special::Byte(byte @ (b'"' | b'\\')) => out.extend_from_slice(&[b'\\', byte]),
+        Special::Byte(b'\n') => out.extend_from_slice(b"\\n"),
+        Special::Byte(b'\t') => out.extend_from_slice(b"\\t"),
+        Special::Byte(number) | Special::C1([_, number]) => {
+            let _ = write!(out, "\\u{number:04x}");
+        }
+    });
+}

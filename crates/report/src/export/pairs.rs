@@ -1,0 +1,98 @@
+//! Events that say that something begins, or that it has ended, in one thread.
+
+use crate::pair_names;
+
+/// What an event says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Begin,
+    End,
+    Neither,
+}
+
+/// What an event says, and how what it says that of is called. Only if its other half is an event, too, as `is_event` says, and
+/// what it says that of is in one thread.
+pub(super) fn part(name: &str, is_event: &dyn Fn(&str) -> bool) -> (Part, String) {
+    let (part, begin) = match pair_names::begin_of(name, is_event) {
+        Some(begin) => (Part::End, begin),
+        None if pair_names::end_of(name, is_event).is_some() => (Part::Begin, name.to_owned()),
+        None => (Part::Neither, String::new()),
+    };
+    match part {
+        Part::Begin | Part::End if !pair_names::is_async(&begin) => {
+            (part, pair_names::stem(&begin).to_owned())
+        }
+        _ => (Part::Neither, name.to_owned()),
+    }
+}
+
+/// What has begun on a thread, and has not ended.
+#[derive(Debug, Default)]
+pub(super) struct Stack {
+    open: Vec<u64>,
+}
+
+/// Deeper than any thread's own stack would be; ends may be missing for ever.
+const MAX_DEPTH: usize = 4096;
+
+impl Stack {
+    /// It begins. False: too much has.
+    pub(super) fn begin(&mut self, what: u64) -> bool {
+        let has_room = self.open.len() < MAX_DEPTH;
+        if has_room {
+            self.open.push(what);
+        }
+        has_room
+    }
+
+    /// It ends: so many that begun within it end with it, as their own ends are missing. None: it has not begun.
+    pub(super) fn end(&mut self, what: u64) -> Option<usize> {
+        let at = self.open.iter().rposition(|&open| open == what)?;
+        let within = self.open.len() - at - 1;
+        self.open.truncate(at);
+        Some(within)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_begins_and_ends_in_a_thread_has_one_name() {
+        let events = [
+            "sys:read_entry",
+            "sys:read_exit",
+            "span.new",
+            "span.close",
+            "x:exit",
+        ];
+        let is_event = |name: &str| events.contains(&name);
+        for (name, expected) in [
+            ("sys:read_entry", (Part::Begin, "sys:read")),
+            ("sys:read_exit", (Part::End, "sys:read")),
+            ("span.new", (Part::Neither, "span.new")),
+            ("span.close", (Part::Neither, "span.close")),
+            ("x:exit", (Part::Neither, "x:exit")),
+        ] {
+            let (part, called) = part(name, &is_event);
+            assert_eq!((part, called.as_str()), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn ends_that_are_missing_are_made_up_for() {
+        let mut stack = Stack::default();
+        assert_eq!(stack.end(1), None);
+        for what in [1, 2, 1, 3] {
+            assert!(stack.begin(what));
+        }
+        assert_eq!(stack.end(1), Some(1));
+        assert_eq!(stack.end(3), None);
+        assert_eq!(stack.end(1), Some(1));
+        assert_eq!(stack.end(2), None);
+        assert!((0..MAX_DEPTH).all(|_| stack.begin(5)));
+        assert!(!stack.begin(6));
+        assert_eq!(stack.end(6), None);
+    }
+}

@@ -1,0 +1,597 @@
+//! Events as a trace of Perfetto: packets of track events.
+//!
+//! Of each process there is a track, and below it one for each thread, if that is known, or else one for each ring. Fields
+//! are debug annotations. Of an event that says that something begins, and of the one that says that it has ended, a slice is
+//! made, where both are of one thread; all others are instants.
+//!
+//! Times are nanoseconds since 1970, and stay that: the trace's own clock is the time of day.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::ffi::OsString;
+
+use usertrace_ring::schema::{FieldType, Integer, Scalar};
+
+use super::pairs::{Part, Stack, part};
+use super::proto::{Begun, Message};
+use usertrace_reader::{Event, Field, Lost, Number, Trace, Value, Values, What};
+
+/// Numbers of fields and values, of Perfetto's `protos/perfetto/trace`.
+mod field {
+    /// `trace.proto`
+    pub(super) const TRACE_PACKET: u32 = 1;
+
+    /// `trace_packet.proto`
+    pub(super) mod packet {
+        pub(crate) const CLOCK_SNAPSHOT: u32 = 6;
+        pub(crate) const TIMESTAMP: u32 = 8;
+        pub(crate) const TRUSTED_PACKET_SEQUENCE_ID: u32 = 10;
+        pub(crate) const TRACK_EVENT: u32 = 11;
+        pub(crate) const INTERNED_DATA: u32 = 12;
+        pub(crate) const SEQUENCE_FLAGS: u32 = 13;
+        pub(crate) const TRACE_PACKET_DEFAULTS: u32 = 59;
+        pub(crate) const TRACK_DESCRIPTOR: u32 = 60;
+        pub(crate) const INCREMENTAL_STATE_CLEARED: u64 = 1;
+        pub(crate) const NEEDS_INCREMENTAL_STATE: u64 = 2;
+    }
+
+    /// `clock_snapshot.proto`, `trace_packet_defaults.proto` and `builtin_clock.proto`
+    pub(super) mod clock {
+        pub(crate) const CLOCKS: u32 = 1;
+        pub(crate) const PRIMARY_TRACE_CLOCK: u32 = 2;
+        pub(crate) const CLOCK_ID: u32 = 1;
+        pub(crate) const CLOCK_TIMESTAMP: u32 = 2;
+        pub(crate) const DEFAULT_TIMESTAMP_CLOCK_ID: u32 = 58;
+        pub(crate) const REALTIME: u64 = 1;
+    }
+
+    /// `track_event/track_descriptor.proto`, `process_descriptor.proto` and `thread_descriptor.proto`
+    pub(super) mod track {
+        pub(crate) const UUID: u32 = 1;
+        pub(crate) const NAME: u32 = 2;
+        pub(crate) const PROCESS: u32 = 3;
+        pub(crate) const THREAD: u32 = 4;
+        pub(crate) const PARENT_UUID: u32 = 5;
+        pub(crate) const PROCESS_PID: u32 = 1;
+        pub(crate) const PROCESS_CMDLINE: u32 = 2;
+        pub(crate) const PROCESS_NAME: u32 = 6;
+        pub(crate) const PROCESS_LABELS: u32 = 8;
+        pub(crate) const THREAD_PID: u32 = 1;
+        pub(crate) const THREAD_TID: u32 = 2;
+        pub(crate) const THREAD_NAME: u32 = 5;
+    }
+
+    /// `track_event/track_event.proto` and `interned_data/interned_data.proto`
+    pub(super) mod event {
+        pub(crate) const CATEGORY_IIDS: u32 = 3;
+        pub(crate) const DEBUG_ANNOTATIONS: u32 = 4;
+        pub(crate) const TYPE: u32 = 9;
+        pub(crate) const NAME_IID: u32 = 10;
+        pub(crate) const TRACK_UUID: u32 = 11;
+        pub(crate) const NAME: u32 = 23;
+        pub(crate) const SLICE_BEGIN: u64 = 1;
+        pub(crate) const SLICE_END: u64 = 2;
+        pub(crate) const INSTANT: u64 = 3;
+        pub(crate) const INTERNED_CATEGORIES: u32 = 1;
+        pub(crate) const INTERNED_NAMES: u32 = 2;
+        pub(crate) const INTERNED_ANNOTATION_NAMES: u32 = 3;
+        pub(crate) const INTERNED_IID: u32 = 1;
+        pub(crate) const INTERNED_NAME: u32 = 2;
+    }
+
+    /// `track_event/debug_annotation.proto`
+    pub(super) mod annotation {
+        pub(crate) const NAME_IID: u32 = 1;
+        pub(crate) const UINT: u32 = 3;
+        pub(crate) const INT: u32 = 4;
+        pub(crate) const DOUBLE: u32 = 5;
+        pub(crate) const STRING: u32 = 6;
+        pub(crate) const POINTER: u32 = 7;
+        pub(crate) const NAME: u32 = 10;
+        pub(crate) const DICT_ENTRIES: u32 = 11;
+        pub(crate) const ARRAY_VALUES: u32 = 12;
+    }
+}
+
+use field::{annotation, clock, event as of_event, packet, track};
+
+/// All packets are of one sequence: names are given numbers once for all.
+const SEQUENCE: u64 = 1;
+
+/// The context that says which thread an event is of, and the one that says what that is called.
+const THREAD: &str = "vtid";
+const THREAD_NAME: &str = "procname";
+
+/// Names that were given numbers.
+#[derive(Debug, Default)]
+struct Interned {
+    numbers: HashMap<String, u64>,
+    /// Those that no packet has told of.
+    new: Vec<(String, u64)>,
+}
+
+impl Interned {
+    fn number(&mut self, name: &str) -> u64 {
+        if let Some(number) = self.numbers.get(name) {
+            return *number;
+        }
+        // 0 is none.
+        let number = self.numbers.len() as u64 + 1;
+        self.numbers.insert(name.to_owned(), number);
+        self.new.push((name.to_owned(), number));
+        number
+    }
+
+    fn numbers_of(&mut self, fields: &[Field]) -> Vec<u64> {
+        let names = fields.iter().map(|field| &field.name);
+        names.map(|name| self.number(name)).collect()
+    }
+
+    fn tell(&mut self, message: &mut Message, field: u32) {
+        for (name, number) in self.new.drain(..) {
+            let interned = message.begin(field);
+            message.number(of_event::INTERNED_IID, number);
+            message.text(of_event::INTERNED_NAME, &name);
+            message.end(interned);
+        }
+    }
+}
+
+/// What is known of a class of events, in a class of streams.
+#[derive(Debug)]
+struct Class {
+    name: u64,
+    category: u64,
+    part: Part,
+    /// Of a beginning or an end: how what it is of is called, and the number of that name.
+    slice: u64,
+    stem: String,
+    /// It is called by its first field, too, which is an address: all functions are one event.
+    is_of_address: bool,
+    /// Numbers of the names of its fields.
+    packet: Vec<u64>,
+    contexts: Vec<u64>,
+    fields: Vec<u64>,
+}
+
+/// Whose events are on a track.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Owner {
+    Process,
+    Thread(i64),
+    /// A ring of streams of this class.
+    Ring(u32, i64),
+    /// What is missing in the streams whose files have this name.
+    Lost(OsString),
+}
+
+#[derive(Debug)]
+struct Track {
+    uuid: u64,
+    stack: Stack,
+}
+
+/// Writes events and losses as a trace of Perfetto.
+///
+/// What it keeps in memory is the names of classes, fields and tracks, and what has begun on them.
+#[derive(Debug, Default)]
+pub struct Perfetto {
+    has_begun: bool,
+    names: Interned,
+    categories: Interned,
+    annotations: Interned,
+    classes: Vec<Class>,
+    /// Where each class is, by trace, class of streams, and id.
+    class_places: HashMap<(usize, u32, u16), usize>,
+    tracks: Vec<Track>,
+    /// Where each track is, by process.
+    track_places: HashMap<(usize, Owner), usize>,
+}
+
+impl Perfetto {
+    /// One that has written nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Appends an event's packets.
+    pub fn event(&mut self, out: &mut Vec<u8>, event: &Event<'_>) {
+        let message = &mut Message {
+            bytes: std::mem::take(out),
+        };
+        self.begin(message, event.ns);
+        let class = self.class(event);
+        let (owner, thread_name) = owner(event);
+        let is_of_thread = matches!(owner, Owner::Thread(_));
+        let track = self.track(message, event.trace, owner, thread_name.as_deref());
+        let (class, track) = (&self.classes[class], &mut self.tracks[track]);
+        // Of threads that share a ring, one's end is not another one's.
+        let part = if is_of_thread {
+            class.part
+        } else {
+            Part::Neither
+        };
+        let (kind, name) = match part {
+            Part::Begin if track.stack.begin(class.slice) => (of_event::SLICE_BEGIN, class.slice),
+            Part::End => match track.stack.end(class.slice) {
+                Some(within) => {
+                    for _ in 0..within {
+                        let ending =
+                            begin_event(message, event.ns, of_event::SLICE_END, track.uuid);
+                        end_event(message, ending);
+                    }
+                    (of_event::SLICE_END, class.slice)
+                }
+                None => (of_event::INSTANT, class.name),
+            },
+            Part::Begin | Part::Neither => (of_event::INSTANT, class.name),
+        };
+        let begun = begin_packet(message, Some(event.ns));
+        let interned = message.begin(packet::INTERNED_DATA);
+        self.categories.tell(message, of_event::INTERNED_CATEGORIES);
+        self.names.tell(message, of_event::INTERNED_NAMES);
+        self.annotations
+            .tell(message, of_event::INTERNED_ANNOTATION_NAMES);
+        message.end_or_drop(interned);
+        let begun_event = message.begin(packet::TRACK_EVENT);
+        message.number(of_event::TYPE, kind);
+        message.number(of_event::TRACK_UUID, track.uuid);
+        // An end is that of what began last; by a name, it would be that of another one.
+        if kind != of_event::SLICE_END {
+            message.number(of_event::CATEGORY_IIDS, class.category);
+            match Values::new(&event.class.fields, event.payload).next() {
+                Some((_, Value::Scalar(Number::Integer(_, bits))))
+                    if class.is_of_address && kind == of_event::SLICE_BEGIN =>
+                {
+                    message.text(of_event::NAME, &format!("{} 0x{bits:X}", class.stem));
+                }
+                _ => message.number(of_event::NAME_IID, name),
+            }
+        }
+        annotations(
+            message,
+            of_event::DEBUG_ANNOTATIONS,
+            &class.fields,
+            &event.class.fields,
+            event.payload,
+        );
+        if let Some(contexts) = &event.stream.contexts {
+            dict(
+                message,
+                "context",
+                &class.contexts,
+                contexts,
+                event.contexts,
+            );
+        }
+        if !event.stream.packet.is_empty() {
+            dict(
+                message,
+                "packet",
+                &class.packet,
+                &event.stream.packet,
+                event.packet,
+            );
+        }
+        if let Some(loglevel) = event.class.loglevel {
+            let begun = message.begin(of_event::DEBUG_ANNOTATIONS);
+            message.text(annotation::NAME, "loglevel");
+            message.number(annotation::UINT, loglevel.into());
+            message.end(begun);
+        }
+        message.end(begun_event);
+        message.end(begun);
+        *out = std::mem::take(&mut message.bytes);
+    }
+
+    /// Appends the packets of something that is missing in a trace: a slice, from when on it may be missing to when that was
+    /// noticed.
+    pub fn lost(&mut self, out: &mut Vec<u8>, lost: &Lost, trace: &Trace) {
+        let message = &mut Message {
+            bytes: std::mem::take(out),
+        };
+        self.begin(message, lost.begin);
+        let file = lost.path.file_name().unwrap_or_default().to_owned();
+        let track = self.track(message, trace, Owner::Lost(file), None);
+        let uuid = self.tracks[track].uuid;
+        let (what, count) = match lost.what {
+            What::Events(count) => ("events", count),
+            What::Packets(count) => ("packets", count),
+        };
+        let begun = begin_event(message, lost.begin, of_event::SLICE_BEGIN, uuid);
+        message.text(of_event::NAME, &format!("{count} {what} lost"));
+        let count_begun = message.begin(of_event::DEBUG_ANNOTATIONS);
+        message.text(annotation::NAME, what);
+        message.number(annotation::UINT, count);
+        message.end(count_begun);
+        end_event(message, begun);
+        let ended = begin_event(message, lost.end, of_event::SLICE_END, uuid);
+        end_event(message, ended);
+        *out = std::mem::take(&mut message.bytes);
+    }
+
+    /// The first packet: what times are, and that no packet before it matters.
+    fn begin(&mut self, message: &mut Message, ns: i64) {
+        if std::mem::replace(&mut self.has_begun, true) {
+            return;
+        }
+        let begun = message.begin(field::TRACE_PACKET);
+        message.number(packet::TRUSTED_PACKET_SEQUENCE_ID, SEQUENCE);
+        message.number(packet::SEQUENCE_FLAGS, packet::INCREMENTAL_STATE_CLEARED);
+        let defaults = message.begin(packet::TRACE_PACKET_DEFAULTS);
+        message.number(clock::DEFAULT_TIMESTAMP_CLOCK_ID, clock::REALTIME);
+        message.end(defaults);
+        let snapshot = message.begin(packet::CLOCK_SNAPSHOT);
+        message.number(clock::PRIMARY_TRACE_CLOCK, clock::REALTIME);
+        let clocks = message.begin(clock::CLOCKS);
+        message.number(clock::CLOCK_ID, clock::REALTIME);
+        message.number(clock::CLOCK_TIMESTAMP, timestamp(ns));
+        message.end(clocks);
+        message.end(snapshot);
+        message.end(begun);
+    }
+
+    /// Where the class of an event is.
+    fn class(&mut self, event: &Event<'_>) -> usize {
+        let key = (event.trace.number(), event.stream.id, event.class.id);
+        if let Some(&place) = self.class_places.get(&key) {
+            return place;
+        }
+        let name = &event.class.name;
+        let (part, stem) = part_of(event);
+        let first = event.class.fields.first();
+        let is_address = first.is_some_and(|field| {
+            matches!(field.kind, FieldType::Scalar(Scalar::Integer(kind)) if kind.hex && kind.len == 8)
+        });
+        let provider = name.split(':').next().unwrap_or_default();
+        self.classes.push(Class {
+            name: self.names.number(name),
+            category: self.categories.number(provider),
+            part,
+            slice: self.names.number(&stem),
+            is_of_address: is_address && stem == provider,
+            stem,
+            packet: self.annotations.numbers_of(&event.stream.packet),
+            contexts: self
+                .annotations
+                .numbers_of(event.stream.contexts.as_deref().unwrap_or_default()),
+            fields: self.annotations.numbers_of(&event.class.fields),
+        });
+        self.class_places.insert(key, self.classes.len() - 1);
+        self.classes.len() - 1
+    }
+
+    /// Where a track is. If it is a new one, it is described, and its process's before it. `thread_name`: how the thread is called.
+    fn track(
+        &mut self,
+        message: &mut Message,
+        trace: &Trace,
+        owner: Owner,
+        thread_name: Option<&str>,
+    ) -> usize {
+        let key = (trace.process(), owner);
+        if let Some(&place) = self.track_places.get(&key) {
+            return place;
+        }
+        let (_, owner) = &key;
+        let parent = match owner {
+            Owner::Process => None,
+            _ => {
+                let process = self.track(message, trace, Owner::Process, None);
+                Some(self.tracks[process].uuid)
+            }
+        };
+        let uuid = self.tracks.len() as u64 + 1;
+        let metadata = trace.metadata();
+        let pid = metadata.pid();
+        let begun = begin_packet(message, None);
+        let descriptor = message.begin(packet::TRACK_DESCRIPTOR);
+        message.number(track::UUID, uuid);
+        if let Some(parent) = parent {
+            message.number(track::PARENT_UUID, parent);
+        }
+        match owner {
+            Owner::Process => {
+                let name = metadata.whose();
+                let labels = [("hostname", "host"), ("trace_name", "trace")];
+                let labels = labels.into_iter().filter_map(|(key, label)| {
+                    Some(format!("{label} {}", metadata.env_text(key)?))
+                });
+                // Without a process's id, it would be another one's.
+                match pid {
+                    Some(pid) => {
+                        let process = message.begin(track::PROCESS);
+                        message.signed(track::PROCESS_PID, pid);
+                        name.into_iter()
+                            .for_each(|name| message.text(track::PROCESS_NAME, name));
+                        if let Some(cmdline) = metadata.env_text("cmdline") {
+                            message.text(track::PROCESS_CMDLINE, cmdline);
+                        }
+                        labels.for_each(|label| message.text(track::PROCESS_LABELS, &label));
+                        message.end(process);
+                    }
+                    None => message.text(track::NAME, name.unwrap_or("?")),
+                }
+            }
+            Owner::Thread(tid) => {
+                let thread = message.begin(track::THREAD);
+                message.signed(track::THREAD_PID, pid.unwrap_or(0));
+                message.signed(track::THREAD_TID, *tid);
+                if let Some(name) = thread_name {
+                    message.text(track::THREAD_NAME, name);
+                }
+                message.end(thread);
+            }
+            Owner::Ring(class, number) => {
+                let of_class = metadata.classes().iter().find(|known| known.id == *class);
+                let name = of_class.and_then(|class| Some(&class.packet.first()?.name[..]));
+                let name = match name {
+                    Some("cpu_id") => "CPU",
+                    name => name.unwrap_or("ring"),
+                };
+                message.text(track::NAME, &format!("{name} {number}"));
+            }
+            Owner::Lost(file) => {
+                let file = file.to_string_lossy();
+                message.text(track::NAME, &format!("lost in {file}"));
+            }
+        }
+        message.end(descriptor);
+        message.end(begun);
+        self.tracks.push(Track {
+            uuid,
+            stack: Stack::default(),
+        });
+        self.track_places.insert(key, self.tracks.len() - 1);
+        self.tracks.len() - 1
+    }
+}
+
+/// Whose an event is, and how the thread is called, if it is known.
+fn owner<'a>(event: &Event<'a>) -> (Owner, Option<Cow<'a, str>>) {
+    let contexts = event.stream.contexts.as_deref().unwrap_or_default();
+    let (mut thread, mut name) = (None, None);
+    if contexts.iter().any(|field| field.name == THREAD) {
+        for (field, value) in Values::new(contexts, event.contexts) {
+            match value {
+                Value::Scalar(Number::Integer(_, bits)) if field.name == THREAD => {
+                    thread = Some(bits.cast_signed())
+                }
+                Value::Text(text) if field.name == THREAD_NAME => {
+                    name = Some(String::from_utf8_lossy(text))
+                }
+                _ => {}
+            }
+        }
+    }
+    if let Some(thread) = thread {
+        return (Owner::Thread(thread), name);
+    }
+    let owner = match Values::new(&event.stream.packet, event.packet).next() {
+        // 0 is several.
+        Some((field, Value::Scalar(Number::Integer(_, bits))))
+            if field.name == "tid" && bits != 0 =>
+        {
+            Owner::Thread(bits.cast_signed())
+        }
+        Some((_, Value::Scalar(Number::Integer(_, bits)))) => {
+            Owner::Ring(event.stream.id, bits.cast_signed())
+        }
+        _ => Owner::Process,
+    };
+    (owner, None)
+}
+
+/// Whether an event is one half of something, of which the other one was asked for, too.
+fn part_of(event: &Event<'_>) -> (Part, String) {
+    let is_event = |name: &str| event.other(name) == Some(true);
+    part(&event.class.name, &is_event)
+}
+
+/// Times before 1970 cannot be said.
+fn timestamp(ns: i64) -> u64 {
+    u64::try_from(ns).unwrap_or(0)
+}
+
+fn begin_packet(message: &mut Message, ns: Option<i64>) -> Begun {
+    let begun = message.begin(field::TRACE_PACKET);
+    if let Some(ns) = ns {
+        message.number(packet::TIMESTAMP, timestamp(ns));
+    }
+    message.number(packet::TRUSTED_PACKET_SEQUENCE_ID, SEQUENCE);
+    message.number(packet::SEQUENCE_FLAGS, packet::NEEDS_INCREMENTAL_STATE);
+    begun
+}
+
+fn begin_event(message: &mut Message, ns: i64, kind: u64, track: u64) -> [Begun; 2] {
+    let begun = begin_packet(message, Some(ns));
+    let event = message.begin(packet::TRACK_EVENT);
+    message.number(of_event::TYPE, kind);
+    message.number(of_event::TRACK_UUID, track);
+    [begun, event]
+}
+
+fn end_event(message: &mut Message, [begun, event]: [Begun; 2]) {
+    message.end(event);
+    message.end(begun);
+}
+
+/// Fields as annotations. `names`: the numbers of their names.
+fn annotations(message: &mut Message, field: u32, names: &[u64], fields: &[Field], bytes: &[u8]) {
+    for (name, (_, value)) in names.iter().zip(Values::new(fields, bytes)) {
+        let begun = message.begin(field);
+        message.number(annotation::NAME_IID, *name);
+        value_of(message, value);
+        message.end(begun);
+    }
+}
+
+fn dict(message: &mut Message, name: &str, names: &[u64], fields: &[Field], bytes: &[u8]) {
+    let begun = message.begin(of_event::DEBUG_ANNOTATIONS);
+    message.text(annotation::NAME, name);
+    annotations(message, annotation::DICT_ENTRIES, names, fields, bytes);
+    message.end(begun);
+}
+
+fn value_of(message: &mut Message, value: Value<'_>) {
+    match value {
+        Value::Scalar(value) => number(message, value),
+        Value::Text(bytes) => match std::str::from_utf8(bytes) {
+            Ok(text) => message.text(annotation::STRING, text),
+            Err(_) => {
+                entry(message, "text", |message| {
+                    message.text(annotation::STRING, &String::from_utf8_lossy(bytes));
+                });
+                entry(message, "hex", |message| {
+                    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+                    message.text(annotation::STRING, &digits);
+                });
+            }
+        },
+        Value::Enum(value) => {
+            let labels: Vec<_> = value.names().collect();
+            if !labels.is_empty() {
+                entry(message, "label", |message| {
+                    message.text(annotation::STRING, &labels.join(", "));
+                });
+            }
+            entry(message, "value", |message| {
+                integer(message, value.kind, value.bits)
+            });
+        }
+        Value::List(elements) => {
+            for element in elements {
+                let begun = message.begin(annotation::ARRAY_VALUES);
+                number(message, element);
+                message.end(begun);
+            }
+        }
+    }
+}
+
+fn entry(message: &mut Message, name: &str, value: impl FnOnce(&mut Message)) {
+    let begun = message.begin(annotation::DICT_ENTRIES);
+    message.text(annotation::NAME, name);
+    value(message);
+    message.end(begun);
+}
+
+fn number(message: &mut Message, number: Number) {
+    match number {
+        Number::Integer(kind, bits) => integer(message, kind, bits),
+        Number::Bool(byte) => message.number(annotation::UINT, byte.into()),
+        Number::F32(number) => message.double(annotation::DOUBLE, number.into()),
+        Number::F64(number) => message.double(annotation::DOUBLE, number),
+    }
+}
+
+fn integer(message: &mut Message, kind: Integer, bits: u64) {
+    // What is shown in hexadecimal is shown so there, too, if it is a pointer.
+    let field = match kind {
+        Integer { hex: true, .. } => annotation::POINTER,
+        Integer { signed: true, .. } => annotation::INT,
+        _ => annotation::UINT,
+    };
+    message.number(field, bits);
+}

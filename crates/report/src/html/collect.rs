@@ -1,0 +1,439 @@
+//! From events to a report, in one pass.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use super::detail::{self, Detail};
+use super::lanes::{Lanes, Of};
+use super::losses::Losses;
+use super::pairing::{Action, Pairs};
+use super::pyramid::Pyramid;
+use super::rules::{self, HeapUse};
+use super::spans::{Span, Spans};
+use usertrace_reader::{EnvValue, Event, Field, Item, Metadata, Printer, Reader, value};
+
+/// Most spans of threads, and of what is in no thread.
+const SPANS: usize = 1 << 17;
+const LIVES: usize = 1 << 12;
+/// Most problems that are told, and most spans that never ended.
+const PROBLEMS: usize = 100;
+const OPEN: usize = 4096;
+
+/// What is known of a trace, as far as a page shows it.
+#[derive(Debug)]
+pub struct Report {
+    /// Time of the first event, in ns since 1970. All others are since then.
+    pub(super) begin: Option<i64>,
+    pub(super) end: u64,
+    pub(super) events: u64,
+    pub(super) processes: Vec<Process>,
+    pub(super) hosts: Vec<String>,
+    pub(super) lanes: Lanes,
+    pub(super) classes: Vec<Class>,
+    pub(super) pyramid: Pyramid,
+    pub(super) pairs: Pairs,
+    pub(super) spans: Spans,
+    pub(super) lives: Spans,
+    /// What had not ended at the end.
+    pub(super) open: Vec<Span>,
+    pub(super) detail: Detail,
+    pub(super) losses: Losses,
+    pub(super) problems: Vec<String>,
+    pub(super) nr_problems: u64,
+    is_damaged: bool,
+}
+
+/// A kind of event, whichever process has it.
+#[derive(Debug)]
+pub(super) struct Class {
+    pub(super) name: String,
+    pub(super) loglevel: Option<u32>,
+    pub(super) events: u64,
+}
+
+/// What a trace says of the crash of its kernel.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Crash {
+    /// Seconds since 1970.
+    time: Option<i64>,
+    /// ns since 1970. Decimal: numbers of JavaScript are not long enough.
+    ns: Option<String>,
+    cpu: Option<i64>,
+    thread: Option<i64>,
+    /// The events may be a program's invention.
+    may_be_forged: bool,
+}
+
+/// A process: that of a trace, or of those in the chunks of a recording.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) name: String,
+    pub(super) pid: Option<i64>,
+    pub(super) host: u32,
+    pub(super) trace: String,
+    /// Its command line, if the trace has it.
+    pub(super) cmdline: String,
+    /// It is from the dump of a kernel that crashed.
+    pub(super) crash: Option<Crash>,
+    pub(super) events: u64,
+    pub(super) last: Option<u64>,
+}
+
+impl Process {
+    fn of(metadata: &Metadata, hosts: &mut Vec<String>) -> Self {
+        let text = |name| metadata.env_text(name).unwrap_or_default().to_owned();
+        let host = text("hostname");
+        let known = hosts.iter().position(|known| *known == host);
+        let host = known.unwrap_or_else(|| {
+            hosts.push(host);
+            hosts.len() - 1
+        });
+        let number = |name| match metadata.env(name) {
+            Some(EnvValue::Number(number)) => Some(*number),
+            _ => None,
+        };
+        let crash = Crash {
+            time: number("crash_time"),
+            ns: number("crash_ns").map(|ns| ns.to_string()),
+            cpu: number("crash_cpu"),
+            thread: number("crash_thread"),
+            may_be_forged: number("may_be_forged").is_some(),
+        };
+        Self {
+            name: metadata.whose().unwrap_or_default().to_owned(),
+            pid: metadata.pid(),
+            host: host as u32,
+            trace: text("trace_name"),
+            cmdline: text("cmdline"),
+            crash: (metadata.env_text("origin") == Some("dump")).then_some(crash),
+            events: 0,
+            last: None,
+        }
+    }
+
+    /// Takes what a later trace of the process says, and the first did not.
+    fn add(&mut self, metadata: &Metadata) {
+        if let (true, Some(cmdline)) = (self.cmdline.is_empty(), metadata.env_text("cmdline")) {
+            cmdline.clone_into(&mut self.cmdline);
+        }
+    }
+}
+
+/// Where a class of streams says what an event needs.
+#[derive(Clone, Copy, Debug)]
+struct StreamUse {
+    cpu: Option<usize>,
+    tid: Option<usize>,
+    vtid: Option<usize>,
+    procname: Option<usize>,
+}
+
+/// What events of a class in a class of streams mean.
+#[derive(Clone, Debug)]
+struct ClassUse {
+    class: u32,
+    actions: Vec<Action>,
+    heap: Option<(HeapUse, u32)>,
+    /// The field that names the thread.
+    thread: Option<usize>,
+}
+
+/// What is needed while events are read.
+#[derive(Debug, Default)]
+struct Known {
+    /// By trace, and class of streams.
+    streams: HashMap<(u32, u32), StreamUse>,
+    /// By trace, class of streams, and the event's id.
+    uses: HashMap<(u32, u32, u16), usize>,
+    all: Vec<ClassUse>,
+    classes: HashMap<String, u32>,
+}
+
+fn position(fields: &[Field], name: &str) -> Option<usize> {
+    fields.iter().position(|field| field.name == name)
+}
+
+impl Report {
+    /// Bytes of single events that are kept in a page, compressed, if nobody says otherwise.
+    pub const DETAIL: usize = 32 << 20;
+
+    /// Takes all that a reader gives. Of single events, so many bytes are kept, compressed.
+    #[must_use]
+    pub fn collect(reader: &mut Reader, detail: usize) -> Self {
+        let mut report = Self {
+            begin: None,
+            end: 0,
+            events: 0,
+            processes: Vec::new(),
+            hosts: Vec::new(),
+            lanes: Lanes::default(),
+            classes: Vec::new(),
+            pyramid: Pyramid::default(),
+            pairs: Pairs::default(),
+            spans: Spans::new(SPANS),
+            lives: Spans::new(LIVES),
+            open: Vec::new(),
+            detail: Detail::new(detail),
+            losses: Losses::default(),
+            problems: Vec::new(),
+            nr_problems: 0,
+            is_damaged: false,
+        };
+        for trace in reader.traces() {
+            match report.processes.get_mut(trace.process()) {
+                // Another chunk of its recording, which may know more.
+                Some(process) => process.add(trace.metadata()),
+                None => {
+                    let process = Process::of(trace.metadata(), &mut report.hosts);
+                    report.processes.push(process);
+                }
+            }
+        }
+        let (mut known, printer) = (Known::default(), Printer::new());
+        while let Some(item) = reader.next() {
+            match item {
+                Item::Event(event) => report.event(&mut known, &printer, &event),
+                Item::Lost(lost) => {
+                    if let Some(trace) = reader.traces().get(lost.trace) {
+                        report.losses.add(&lost, trace.process() as u32);
+                    }
+                }
+                Item::Problem(problem) => {
+                    report.is_damaged |= problem.is_damage();
+                    report.nr_problems += 1;
+                    if report.problems.len() < PROBLEMS {
+                        report.problems.push(problem.to_string());
+                    }
+                }
+            }
+        }
+        report.finish();
+        report
+    }
+
+    /// How many events there are.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// How many events were lost that somebody counted.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.losses.events
+    }
+
+    /// How many packets were overwritten before they were read: nobody knows how many events were in them.
+    #[must_use]
+    pub fn lost_packets(&self) -> u64 {
+        self.losses.packets
+    }
+
+    /// How many events the page has one by one.
+    #[must_use]
+    pub fn detailed(&self) -> u64 {
+        self.detail.parts.iter().map(|part| part.events).sum()
+    }
+
+    /// How many processes there are.
+    #[must_use]
+    pub fn processes(&self) -> usize {
+        self.processes.len()
+    }
+
+    /// What could not be read: the first hundred of it.
+    #[must_use]
+    pub fn problems(&self) -> &[String] {
+        &self.problems
+    }
+
+    /// Is something damaged, or missing?
+    #[must_use]
+    pub fn is_damaged(&self) -> bool {
+        self.is_damaged
+    }
+
+    fn event(&mut self, known: &mut Known, printer: &Printer, event: &Event<'_>) {
+        let begin = *self.begin.get_or_insert(event.ns);
+        // As the reader has it, no event is before the first one.
+        let time = u64::try_from(event.ns.saturating_sub(begin)).unwrap_or(0);
+        let time = time.max(self.end);
+        self.end = time;
+        let process = event.trace.process() as u32;
+        let trace = event.trace.number() as u32;
+        let stream = *known
+            .streams
+            .entry((trace, event.stream.id))
+            .or_insert_with(|| StreamUse::of(event));
+        let place = (trace, event.stream.id, event.class.id);
+        let used = match known.uses.get(&place) {
+            Some(&used) => used,
+            None => self.learn(known, place, event),
+        };
+        let used = &known.all[used];
+
+        let of_packet =
+            |index: Option<usize>| value::integer(&event.stream.packet, index?, event.packet);
+        let contexts = event.stream.contexts.as_deref().unwrap_or_default();
+        let of_contexts = |index: Option<usize>| value::integer(contexts, index?, event.contexts);
+        let field =
+            |index: Option<usize>| value::integer(&event.class.fields, index?, event.payload);
+        let tid = of_contexts(stream.vtid)
+            // 0: of several threads, which had no ring of their own.
+            .or_else(|| of_packet(stream.tid).filter(|&tid| tid != 0));
+        let thread = match (tid, field(used.thread)) {
+            (Some(tid), _) => Of::Thread(process, tid),
+            (None, Some(thread)) => Of::Handle(process, thread),
+            (None, None) => Of::Process(process),
+        };
+        let lane = self.lanes.get(thread);
+        let of_thread = &mut self.lanes.all[lane as usize];
+        of_thread.events += 1;
+        if let Some(index) = stream.procname
+            && let Some(name) = value::text(contexts, index, event.contexts)
+            && !name.is_empty()
+            && name != of_thread.name
+        {
+            name.clone_into(&mut of_thread.name);
+        }
+        let host = match self.processes.get_mut(process as usize) {
+            Some(process) => {
+                process.events += 1;
+                process.last = Some(time);
+                process.host
+            }
+            None => 0,
+        };
+        self.events += 1;
+        self.classes[used.class as usize].events += 1;
+        let series = self.pyramid.series(lane, used.class);
+        self.pyramid.count(series, time);
+        let cpu = of_packet(stream.cpu).map(|cpu| {
+            let cpu = self.lanes.get(Of::Cpu(host, cpu as u32));
+            self.lanes.all[cpu as usize].events += 1;
+            let series = self.pyramid.series(cpu, used.class);
+            self.pyramid.count(series, time);
+            cpu
+        });
+
+        let mut ended = None;
+        for action in &used.actions {
+            if action.only_if.is_some() && field(action.only_if) != Some(0) {
+                continue;
+            }
+            let key = field(action.key).unwrap_or(0);
+            let done = self.pairs.act(action, [process, lane], key, time);
+            if let Some(done) = done {
+                let span = self.span(lane, time, done, action.is_async);
+                ended = ended.or(Some(span));
+            }
+        }
+        if let Some((heap, pair)) = used.heap {
+            let done = self.pairs.heap(heap, pair, process, time, field);
+            if let Some(done) = done {
+                ended = Some(self.span(lane, time, done, true));
+            }
+            let bytes = self.pairs.in_use.get(&process).map_or(0, |used| used.bytes);
+            self.pyramid.set_level(process, time, bytes);
+        }
+        let ended = ended.map(|span| detail::Ended {
+            pair: span.pair,
+            duration: span.duration,
+            depth: span.depth,
+        });
+        let columns = [lane, cpu.map_or(0, |cpu| cpu + 1), used.class];
+        let write = |text: &mut Vec<u8>| printer.values(text, event);
+        self.detail.add(time, columns, ended, write);
+    }
+
+    /// Something has ended.
+    fn span(&mut self, lane: u32, time: u64, ended: super::pairing::Ended, is_async: bool) -> Span {
+        let span = Span {
+            lane,
+            begin: ended.begin,
+            duration: time - ended.begin,
+            pair: ended.pair,
+            depth: ended.depth,
+        };
+        let spans = if is_async {
+            &mut self.lives
+        } else {
+            &mut self.spans
+        };
+        spans.add(span);
+        span
+    }
+
+    /// Finds out what events of a class mean.
+    #[cold]
+    fn learn(&mut self, known: &mut Known, place: (u32, u32, u16), event: &Event<'_>) -> usize {
+        let (name, fields) = (&event.class.name, &event.class.fields);
+        let next = self.classes.len() as u32;
+        let class = *known.classes.entry(name.clone()).or_insert(next);
+        if class == next {
+            self.classes.push(Class {
+                name: name.clone(),
+                loglevel: event.class.loglevel,
+                events: 0,
+            });
+        }
+        let exists = |name: &str| event.other(name).is_some();
+        let rules = rules::actions(name, fields, &exists);
+        let actions = rules.into_iter().map(|rule| self.pairs.action(rule));
+        let actions = actions.collect();
+        let heap = HeapUse::of(name, fields).map(|used| {
+            let pair = self.pairs.pair("libc:malloc → free".to_owned(), true);
+            (used, pair)
+        });
+        known.all.push(ClassUse {
+            class,
+            actions,
+            heap,
+            thread: rules::field(fields, "thread"),
+        });
+        known.uses.insert(place, known.all.len() - 1);
+        known.all.len() - 1
+    }
+
+    fn finish(&mut self) {
+        self.pairs.finish();
+        self.detail.end_part();
+        let mut open: Vec<Span> = Vec::new();
+        for (&lane, of_lane) in &self.pairs.open {
+            // What its process did behind its last event, nobody knows.
+            let process = match self.lanes.all[lane as usize].of {
+                Of::Thread(process, _) | Of::Handle(process, _) => process,
+                Of::Process(process) | Of::Rest(process) => process,
+                Of::Cpu(..) => continue,
+            };
+            let process = self.processes.get(process as usize);
+            let end = process.and_then(|process| process.last).unwrap_or(self.end);
+            open.extend(of_lane.iter().map(|open| Span {
+                lane,
+                begin: open.begin,
+                duration: end.saturating_sub(open.begin),
+                pair: open.pair,
+                depth: open.depth,
+            }));
+        }
+        // The longest ones, in an order that is the same each time.
+        open.sort_unstable_by_key(|span| (span.begin, span.lane, span.depth));
+        open.truncate(OPEN);
+        self.open = open;
+    }
+}
+
+impl StreamUse {
+    fn of(event: &Event<'_>) -> Self {
+        let packet = &event.stream.packet;
+        let contexts = event.stream.contexts.as_deref().unwrap_or_default();
+        Self {
+            cpu: position(packet, "cpu_id"),
+            tid: position(packet, "tid"),
+            // The kernel's own events say it by the other one.
+            vtid: position(contexts, "vtid").or_else(|| position(contexts, "tid")),
+            procname: position(contexts, "procname"),
+        }
+    }
+}
