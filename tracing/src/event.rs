@@ -8,7 +8,7 @@ use usertrace::event::{Room, declare};
 
 use crate::list::List;
 use crate::names;
-use crate::site::Part;
+use crate::part::Part;
 use crate::text::Text;
 use crate::values::{Type, Values};
 

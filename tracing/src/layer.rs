@@ -7,7 +7,8 @@ use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::current::Current;
-use crate::site::{Part, Site, site};
+use crate::part::Part;
+use crate::site::{Site, site};
 
 /// Records spans and events. See the [crate](crate) for what becomes of them.
 ///

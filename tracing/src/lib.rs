@@ -40,6 +40,7 @@ mod event;
 mod layer;
 mod list;
 mod names;
+mod part;
 mod site;
 mod text;
 mod values;

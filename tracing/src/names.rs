@@ -4,7 +4,7 @@ use tracing_core::{Level, Metadata};
 use usertrace::Loglevel;
 use usertrace::event::unraw;
 
-use crate::site::Part;
+use crate::part::Part;
 
 /// Bytes of a provider's or an event's name at most: with both, a description has room for its fields.
 const MAX: usize = 255;

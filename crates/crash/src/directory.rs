@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use serde::Serialize;
 use usertrace_ctf::{Clock, Crash, kernel_name};
 use usertrace_ring::Channel;
 use usertrace_sys::crash::{
@@ -13,7 +14,6 @@ use usertrace_sys::printable;
 use usertrace_sys::uapi::LTT_CLOCK_MONOTONIC;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::scan::LeadsTo;
 use crate::tree::{Owners, PAGE_SIZES, PageTree};
 use crate::{PhysicalMemory, Presence, Problems};
 
@@ -255,6 +255,20 @@ pub(super) fn read_root(
 
 /// Trees of one page of the directory at whose roots [`judge`] looks.
 const MOST_TREES: usize = 2;
+
+/// What a root page leads to. A later one is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LeadsTo {
+    /// There is no directory.
+    Nowhere,
+    /// It says that there was no trace yet.
+    Nothing,
+    /// There is a directory, which a kernel does not leave so: it is damaged, or forged.
+    Damaged,
+    /// There is a directory as a kernel leaves it.
+    Directory,
+}
 
 /// What a root page leads to, as far as [`judge`] has looked.
 #[derive(Clone, Copy, Debug)]

@@ -1,48 +1,13 @@
 //! A dump, whichever format it has.
 
-use std::io;
 use std::path::Path;
 
 use crate::dump_file::DumpFile;
+use crate::error::DumpError;
 use crate::kdump::{self, KdumpDump};
 use crate::reserved;
 use crate::scan::find_roots;
 use crate::{ElfDump, PhysicalMemory, Presence, RawDump, ReservedDump, RootSearch, Vmcoreinfo};
-
-/// A file that is no dump which can be read.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum DumpError {
-    /// It cannot be read.
-    #[error("cannot read {what}")]
-    Io {
-        /// Which part.
-        what: &'static str,
-        /// Why.
-        source: io::Error,
-    },
-    /// It has the compressed format of kdump, and cannot be read.
-    #[error("this is a dump in the compressed format of kdump, but {0}")]
-    Kdump(&'static str),
-    /// It is what a boot has left in reserved memory, and cannot be read.
-    #[error("this is reserved memory of a previous boot, but {0}")]
-    Reserved(&'static str),
-    /// It is a virtual machine that was saved, to be restored.
-    #[error(
-        "this is a machine that QEMU or libvirt saved to restore it, not its memory: dump-guest-memory, or virsh dump with \
-         --memory-only, makes a dump"
-    )]
-    Machine,
-    /// It is none of the formats that can be read.
-    #[error("this is neither an ELF file nor a dump in the compressed format of kdump")]
-    Unknown,
-    /// It is an ELF file for another kind of machine, or not a dump.
-    #[error("this is an ELF file, but not a dump of a 64-bit little-endian machine")]
-    NotADump,
-    /// It says that it has more than can be.
-    #[error("{0} segments are more than a dump has")]
-    Segments(u32),
-}
 
 /// What files of QEMU's that have a machine begin with (`QEMU_VM_FILE_MAGIC` in `migration/savevm.h`, version 7.2), and libvirt's
 /// (`QEMU_SAVE_MAGIC`, `QEMU_SAVE_PARTIAL` in `src/qemu/qemu_saveimage.h`, version 9.0).

@@ -15,7 +15,7 @@ use std::ops::Range;
 use serde::Serialize;
 use usertrace_sys::crash::{LTT_CRASH_MAGIC, LttCrashRoot};
 
-use crate::directory::{Judgement, judge, read_root};
+use crate::directory::{Judgement, LeadsTo, judge, read_root};
 use crate::image::KernelImage;
 use crate::{PhysicalMemory, Presence};
 
@@ -41,20 +41,6 @@ pub enum Place {
     Image,
     /// In the kernel's image, where that is read-only: nobody but the kernel ever had that memory.
     ReadOnlyImage,
-}
-
-/// What a root page leads to. A later one is better.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LeadsTo {
-    /// There is no directory.
-    Nowhere,
-    /// It says that there was no trace yet.
-    Nothing,
-    /// There is a directory, which a kernel does not leave so: it is damaged, or forged.
-    Damaged,
-    /// There is a directory as a kernel leaves it.
-    Directory,
 }
 
 /// A page that says that it is a root page.

@@ -40,7 +40,7 @@ pub(super) fn environment(
     let text = |text: &str| Value::Text(printable(text));
     // The manifest has nothing but numbers there.
     let version = |part: &str| Value::Number(part.parse().unwrap_or(0));
-    let created = crate::trace::date(clock.unix_ns(clock.start()));
+    let created = crate::info::date(clock.unix_ns(clock.start()));
     let domain = match &info.of {
         TraceOf::Process { .. } => "ust",
         TraceOf::Kernel { .. } => "kernel",

@@ -24,8 +24,10 @@ pub const METADATA: &str = "metadata";
 mod clock;
 mod description;
 mod file;
+mod info;
 mod json;
 mod kept;
+mod names;
 mod packet;
 mod pages;
 mod process;
@@ -39,12 +41,11 @@ mod version;
 
 pub use clock::Clock;
 pub use description::{CREATED, PROCESS_NUMBER};
+pub use info::{Crash, TraceInfo, TraceOf};
 pub use json::{LOGLEVELS, OF_READER};
-pub use process::{
-    Identity, ProcessSummary, ProcessWriter, RingCounts, RingState, RingSummary, file_name,
-    kernel_name,
-};
+pub use names::{file_name, kernel_name};
+pub use process::{Identity, ProcessSummary, ProcessWriter, RingCounts, RingState, RingSummary};
 pub use stream::{StreamChannel, StreamOf, StreamState, StreamWriter};
-pub use trace::{Crash, TraceInfo, TraceOf, TraceWriter, mend, new_uuid};
+pub use trace::{TraceWriter, mend, new_uuid};
 pub use unwritten::is_full;
 pub use version::{RECORD_SEPARATOR, UnknownVersion, Version};

@@ -11,6 +11,7 @@ use usertrace_ring::{
 use usertrace_sys::Scope;
 
 use crate::Crash;
+use crate::names::file_name;
 use crate::packet::BLOCK;
 use crate::stream::SHORT_PACKET;
 use crate::unwritten::Unwritten;
@@ -39,33 +40,6 @@ impl Identity {
     #[must_use]
     pub fn directory(&self) -> String {
         format!("{}-{}-{}", file_name(&self.comm), self.pid, self.process)
-    }
-}
-
-/// A name of the kernel's: up to a NUL.
-#[must_use]
-pub fn kernel_name(bytes: &[u8]) -> String {
-    let len = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(&bytes[..len]).into_owned()
-}
-
-/// `name`, as a name of a file that needs no quoting and hides nowhere.
-#[must_use]
-pub fn file_name(name: &str) -> String {
-    let safe: String = name
-        .chars()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '+' | '-') {
-                c
-            } else {
-                '_'
-            }
-        })
-        .collect();
-    match safe.chars().next() {
-        None => "_".to_owned(),
-        Some(first @ ('.' | '-')) => safe.replacen(first, "_", 1),
-        Some(_) => safe,
     }
 }
 
@@ -150,7 +124,7 @@ impl ProcessSummary {
     #[must_use]
     pub fn last_event(&self) -> String {
         self.last_event_ns
-            .map_or_else(|| "-".to_owned(), super::trace::date)
+            .map_or_else(|| "-".to_owned(), crate::info::date)
     }
 
     /// Says that events found no room on the disk, if that is so.

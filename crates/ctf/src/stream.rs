@@ -11,8 +11,8 @@ use usertrace_sys::uapi::{LTT_CHANNEL_MAIN, LTT_ID_BITS, LTT_MAX_CHANNELS};
 
 use crate::description::{class_of_channel, plain_class};
 use crate::file::StreamFile;
+use crate::names::file_name;
 use crate::packet::{Packet, ROOM};
-use crate::process::file_name;
 use crate::unwritten::{Unwritten, is_full};
 
 const MAGIC: u32 = 0xc1fc_1fc1;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use usertrace_ring::schema::{Element, FieldType, Integer, Scalar};
 
-use crate::metadata::{Clock, EnvValue, EventClass, Field, Length, Metadata, StreamClass};
+use crate::field::{Field, Length};
+use crate::metadata::{Clock, EnvValue, EventClass, Metadata, StreamClass};
 
 /// A type of a member of a structure.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,8 @@ use usertrace_ctf::{LOGLEVELS, OF_READER, RECORD_SEPARATOR};
 use usertrace_ring::schema::{FieldType, Integer, Label, Scalar};
 
 use crate::declared::{Declared, Member, Of, Type, fields, parse_uuid};
-use crate::metadata::{EnvValue, Field, Metadata};
+use crate::field::Field;
+use crate::metadata::{EnvValue, Metadata};
 use crate::token::Fault;
 
 const BYTE_ORDERS: [&str; 2] = if cfg!(target_endian = "little") {

@@ -2,23 +2,25 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use usertrace_ctf::METADATA;
 use usertrace_ctf::recording::finished;
-use usertrace_ctf::{METADATA, RECORD_SEPARATOR};
 use usertrace_os::files;
 
 use crate::completion::Completion;
 use crate::copies::drop_copies;
-use crate::metadata::{EventClass, Metadata, StreamClass};
+use crate::event::Event;
+use crate::lost::Lost;
+use crate::place::{Next, Place};
 use crate::processes::Processes;
 use crate::same::SameClasses;
 use crate::stream::{Fault, MAGIC, NextPacket, Stream};
+use crate::trace::{Trace, is_hidden};
 use crate::{Problem, Selection};
 
 /// Memory for what is read of all streams, as long as each has enough.
@@ -26,178 +28,6 @@ const MEMORY: usize = 32 << 20;
 /// What is read of a stream at once.
 const MIN_CHUNK: usize = 1 << 10;
 const MAX_CHUNK: usize = 256 << 10;
-
-/// One trace: that of a process, or of a chunk of its recording.
-#[derive(Debug)]
-pub struct Trace {
-    number: usize,
-    process: usize,
-    /// Events that other traces of the process declare, and whether they were asked for.
-    declared_elsewhere: Arc<HashMap<String, bool>>,
-    directory: PathBuf,
-    metadata: Metadata,
-    /// Of its metadata, when they were read.
-    stamp: Stamp,
-    /// Its stream files that are known.
-    files: HashSet<OsString>,
-    /// What text says of it before the names of events.
-    pub(super) head: String,
-}
-
-/// By which a file is known to be another one, or longer: length, inode, and time of its last change.
-type Stamp = (u64, u64, i64, i64);
-
-impl Trace {
-    fn open(
-        directory: PathBuf,
-        selection: &Selection,
-        same: &mut SameClasses,
-    ) -> Result<Self, Problem> {
-        let (stamp, mut metadata) = read_metadata(&directory, selection)?;
-        same.share(&mut metadata);
-        Ok(Self {
-            number: 0,
-            process: 0,
-            declared_elsewhere: Arc::default(),
-            head: super::text::head(&metadata),
-            directory,
-            metadata,
-            stamp,
-            files: HashSet::new(),
-        })
-    }
-
-    /// Its place in [`Reader::traces`].
-    #[must_use]
-    pub fn number(&self) -> usize {
-        self.number
-    }
-
-    /// The number of the process that it is of, from 0 on: the chunks of a recording have one trace
-    /// each of a process.
-    #[must_use]
-    pub fn process(&self) -> usize {
-        self.process
-    }
-
-    /// Its directory.
-    #[must_use]
-    pub fn directory(&self) -> &Path {
-        &self.directory
-    }
-
-    /// What it says of itself.
-    #[must_use]
-    pub fn metadata(&self) -> &Metadata {
-        &self.metadata
-    }
-
-    /// Reads its metadata again if they are others. True: they were.
-    fn refresh(&mut self, selection: &Selection, same: &mut SameClasses) -> Result<bool, Problem> {
-        let path = self.directory.join(METADATA);
-        if fs::metadata(path).is_ok_and(|file| stamp(&file) == self.stamp) {
-            return Ok(false);
-        }
-        (self.stamp, self.metadata) = read_metadata(&self.directory, selection)?;
-        same.share(&mut self.metadata);
-        self.head = super::text::head(&self.metadata);
-        Ok(true)
-    }
-
-    /// All events that it declares, and whether they were asked for.
-    fn declared(&self) -> impl Iterator<Item = (&str, bool)> {
-        let events = self.metadata.classes().iter().flat_map(StreamClass::events);
-        events.map(|event| (&*event.name, event.is_wanted))
-    }
-}
-
-fn stamp(file: &fs::Metadata) -> Stamp {
-    (file.len(), file.ino(), file.mtime(), file.mtime_nsec())
-}
-
-fn read_metadata(directory: &Path, selection: &Selection) -> Result<(Stamp, Metadata), Problem> {
-    let path = directory.join(METADATA);
-    let read = || {
-        let mut file = super::open(&path)?;
-        // Before they are read: what is added meanwhile makes them others.
-        let stamp = stamp(&file.metadata()?);
-        let mut text = Vec::new();
-        file.read_to_end(&mut text)?;
-        Ok((stamp, text))
-    };
-    let (stamp, text) = read().map_err(|error| Problem::io(&path, error))?;
-    let parsed = match text.first() {
-        Some(&RECORD_SEPARATOR) => super::fragments::parse(&text),
-        _ => super::parser::parse(&text),
-    };
-    let mut metadata = parsed.map_err(|fault| Problem::Metadata {
-        path,
-        line: fault.line,
-        what: fault.what,
-    })?;
-    metadata.make_printable();
-    if let Some(patterns) = &selection.events {
-        metadata.want(|event| patterns.accept(event));
-    }
-    Ok((stamp, metadata))
-}
-
-/// An event.
-#[derive(Clone, Copy, Debug)]
-pub struct Event<'a> {
-    /// The trace that it is in.
-    pub trace: &'a Trace,
-    /// The class of its stream.
-    pub stream: &'a StreamClass,
-    /// What it is.
-    pub class: &'a EventClass,
-    /// Nanoseconds since 1970.
-    pub ns: i64,
-    /// What its packet says of whose it is: [`StreamClass::packet`].
-    pub packet: &'a [u8],
-    /// Its contexts: [`StreamClass::contexts`].
-    pub contexts: &'a [u8],
-    /// Its fields: [`EventClass::fields`].
-    pub payload: &'a [u8],
-}
-
-impl Event<'_> {
-    /// Finds an event of this name in its process, which may be declared in another chunk of the
-    /// recording only. Gives whether it was asked for.
-    #[must_use]
-    pub fn other(&self, name: &str) -> Option<bool> {
-        let events = self.stream.events();
-        let here = events.iter().find(|event| event.name == name);
-        let elsewhere = || self.trace.declared_elsewhere.get(name).copied();
-        here.map(EventClass::is_wanted).or_else(elsewhere)
-    }
-}
-
-/// What was lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    /// So many events.
-    Events(u64),
-    /// So many packets of events.
-    Packets(u64),
-}
-
-/// Something is missing in a stream.
-#[derive(Clone, Debug)]
-pub struct Lost {
-    /// The trace: its place in [`Reader::traces`].
-    pub trace: usize,
-    /// The stream's file.
-    pub path: PathBuf,
-    /// The CPU whose ring it was, if it was one's.
-    pub cpu: Option<u32>,
-    /// What.
-    pub what: What,
-    /// It is missing since then, in ns since 1970.
-    pub begin: i64,
-    /// And up to then.
-    pub end: i64,
-}
 
 /// What comes next.
 #[derive(Debug)]
@@ -221,30 +51,6 @@ struct Key {
     ns: i64,
     rank: u32,
     index: u32,
-}
-
-/// What comes next of a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
-    /// Nothing, as far as is known.
-    Nothing,
-    /// A packet, at this time: what is in it was not looked at.
-    Packet(i64),
-    /// The event that it is at.
-    Event(i64),
-}
-
-#[derive(Debug)]
-pub(super) struct Place {
-    pub(super) stream: Stream,
-    next: Next,
-    is_in_packet: bool,
-    /// Nothing will be read of it any more.
-    is_given_up: bool,
-    /// The place among streams that have something at the same time.
-    rank: u32,
-    /// Of the packet before: its end in ns, and its counters.
-    last: Option<(i64, u64, u64)>,
 }
 
 /// Reads traces, event by event, in the order of time.
@@ -775,59 +581,6 @@ impl Reader {
     }
 }
 
-impl Trace {
-    /// Its stream files that are not known yet. What cannot be looked at is among the problems, and takes nothing else with
-    /// it.
-    fn find_streams(&mut self, index: usize, problems: &mut Vec<Problem>) -> Vec<Place> {
-        let mut places = Vec::new();
-        // Its chunk may be finished at any moment.
-        let entries =
-            fs::read_dir(&self.directory).or_else(|_| fs::read_dir(finished(&self.directory)));
-        let entries = match entries {
-            Ok(entries) => entries,
-            Err(error) => {
-                problems.push(Problem::io(&self.directory, error));
-                return places;
-            }
-        };
-        for entry in entries {
-            let entry = match entry {
-                Ok(entry) => entry,
-                Err(error) => {
-                    problems.push(Problem::io(&self.directory, error));
-                    break;
-                }
-            };
-            let (name, path) = (entry.file_name(), entry.path());
-            if name == METADATA || is_hidden(&path) || self.files.contains(&name) {
-                continue;
-            }
-            let file = match fs::metadata(&path).or_else(|_| fs::metadata(finished(&path))) {
-                Ok(file) => file,
-                Err(error) => {
-                    problems.push(Problem::io(&path, error));
-                    continue;
-                }
-            };
-            if !file.is_file() {
-                continue;
-            }
-            self.files.insert(name);
-            let mut stream = Stream::new(path, index);
-            stream.len = file.len();
-            places.push(Place {
-                stream,
-                next: Next::Nothing,
-                is_in_packet: false,
-                is_given_up: false,
-                rank: 0,
-                last: None,
-            });
-        }
-        places
-    }
-}
-
 /// Does a file begin like a stream? Only a file whose name is like those of streams (`CHANNEL_NUMBER`) is opened: the kernel
 /// has files in which a reader waits, or takes what others wanted to read.
 fn is_stream(path: &Path) -> bool {
@@ -843,94 +596,6 @@ fn is_stream(path: &Path) -> bool {
     let file = files::open(OpenOptions::new().read(true), path);
     file.is_ok_and(|mut file| file.read_exact(&mut magic).is_ok())
         && u32::from_le_bytes(magic) == MAGIC
-}
-
-impl Place {
-    /// The next event of the packet that was asked for.
-    #[inline]
-    fn next_event(
-        &mut self,
-        metadata: &Metadata,
-        selection: &Selection,
-        chunk: usize,
-    ) -> Result<Option<i64>, Fault> {
-        while let Some(cycles) = self.stream.next_event(metadata, chunk)? {
-            let Some(ns) = metadata.clock().ns(cycles) else {
-                return self.stream.damage("a time beyond what can be said");
-            };
-            if selection.to.is_some_and(|to| ns > to) {
-                self.is_given_up = true;
-                return Ok(None);
-            }
-            if selection.from.is_none_or(|from| ns >= from)
-                && (selection.events.is_none() || self.stream.is_wanted(metadata))
-            {
-                return Ok(Some(ns));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Finds the next packet that has something that was asked for.
-    fn next_packet(
-        &mut self,
-        metadata: &Metadata,
-        selection: &Selection,
-        follows: bool,
-    ) -> Result<NextPacket, Fault> {
-        loop {
-            match self.stream.next_packet(metadata, follows)? {
-                NextPacket::Is => {}
-                none => return Ok(none),
-            }
-            let ns = |cycles| metadata.clock().ns(cycles);
-            let times = self.stream.packet.as_ref();
-            let times = times.and_then(|packet| Some((ns(packet.begin)?, ns(packet.end)?)));
-            let Some((begin, end)) = times else {
-                return self.stream.damage("a time beyond what can be said");
-            };
-            if selection.to.is_some_and(|to| begin > to) {
-                self.is_given_up = true;
-                return Ok(NextPacket::End);
-            }
-            if selection.from.is_none_or(|from| end >= from) {
-                self.next = Next::Packet(begin);
-                return Ok(NextPacket::Is);
-            }
-            self.enter(metadata);
-            self.is_in_packet = false;
-        }
-    }
-
-    /// Goes into a packet. Gives what its header says of what was lost before.
-    fn enter(&mut self, metadata: &Metadata) -> [Option<Lost>; 2] {
-        self.is_in_packet = true;
-        let Some(packet) = &self.stream.packet else {
-            return [None, None];
-        };
-        let ns = |cycles| metadata.clock().ns(cycles).unwrap_or(i64::MAX);
-        let (begin, end) = (ns(packet.begin), ns(packet.end));
-        let last = self.last.replace((end, packet.number, packet.discarded));
-        // Of what was before the first packet that there is, its number does not tell.
-        let (since, number, discarded) = last.unwrap_or((begin, packet.number, 0));
-        let class = metadata.classes().get(packet.class);
-        let cpu = class.and_then(|class| class.cpu(packet.context()));
-        let lost = |what, end| Lost {
-            trace: self.stream.trace,
-            path: self.stream.path.clone(),
-            cpu,
-            what,
-            begin: since,
-            end,
-        };
-        let events = packet.discarded.wrapping_sub(discarded);
-        let packets = packet.number.wrapping_sub(number).saturating_sub(1);
-        [
-            (events != 0).then(|| lost(What::Events(events), end)),
-            // The same number again is nothing to take one from.
-            (packets != 0 && packet.number != number).then(|| lost(What::Packets(packets), begin)),
-        ]
-    }
 }
 
 /// Is it a file, or a link to one?
@@ -953,19 +618,14 @@ fn is_directory(path: &Path) -> io::Result<bool> {
     }
 }
 
-fn is_hidden(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default();
-    name.as_encoded_bytes().starts_with(b".")
-}
-
 #[cfg(test)]
 mod tests {
-    use usertrace_sys::uapi::LttClockSync;
-
-    use super::*;
     use usertrace_ctf::{Clock, StreamChannel, StreamOf, TraceInfo, TraceOf, TraceWriter};
     use usertrace_ring::schema::Event as Declared;
     use usertrace_sys::Scope;
+    use usertrace_sys::uapi::LttClockSync;
+
+    use super::*;
 
     /// Begins the trace of a process, with a class of events.
     fn trace(directory: &Path, pid: u32) -> TraceWriter {

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use usertrace_ring::schema::FieldType;
-
 use usertrace_sys::printable;
+
+use crate::field::{Field, Length};
 
 /// What a trace says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,46 +68,6 @@ pub struct EventClass {
     pub(super) is_wanted: bool,
 }
 
-/// A field.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Field {
-    /// Its name.
-    pub name: String,
-    /// Its type.
-    pub kind: FieldType,
-    /// What the number of its elements is called, if it is a sequence.
-    pub length_name: Option<String>,
-}
-
-/// How long fields are together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Length {
-    Fixed(usize),
-    /// That depends on what they are.
-    Varies,
-}
-
-impl Length {
-    pub(super) fn of(fields: &[Field]) -> Self {
-        let mut lens = fields.iter().map(|field| field.kind.fixed_len());
-        let sum = lens.try_fold(0usize, |sum, len| sum.checked_add(len?));
-        sum.map_or(Self::Varies, Self::Fixed)
-    }
-
-    /// How long such fields are at the start of `bytes`; it may be more than there is. None: more than there is.
-    #[inline]
-    pub(super) fn at(self, fields: &[Field], bytes: &[u8]) -> Option<usize> {
-        if let Self::Fixed(len) = self {
-            return Some(len);
-        }
-        let mut end = 0usize;
-        for field in fields {
-            end = end.checked_add(field.kind.len(bytes.get(end..)?)?)?;
-        }
-        Some(end)
-    }
-}
-
 impl Clock {
     /// None: it does not run, or is of too long ago.
     pub(super) fn new(freq: u64, offset_s: i64, offset: u64) -> Option<Self> {
@@ -148,6 +108,21 @@ impl EventClass {
 }
 
 impl Metadata {
+    /// What stands before the names of a trace's events.
+    pub(crate) fn head(&self) -> String {
+        let mut parts: Vec<String> = ["hostname", "procname"]
+            .into_iter()
+            .filter_map(|name| self.env_text(name).map(str::to_owned))
+            .collect();
+        if let Some(EnvValue::Number(pid)) = self.env("vpid") {
+            parts.push(format!("({pid})"));
+        }
+        if parts.is_empty() {
+            return String::new();
+        }
+        parts.join(":") + " "
+    }
+
     /// Takes control characters out of all names. Whoever wrote the trace chose them, and they are printed as they are.
     pub(super) fn make_printable(&mut self) {
         let mut texts: Vec<&mut String> = Vec::new();

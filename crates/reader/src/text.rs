@@ -7,28 +7,13 @@ use std::io::Write as _;
 
 use usertrace_ring::schema::Integer;
 
-use crate::merge::Event;
-use crate::metadata::{EnvValue, Field, Metadata};
+use crate::event::Event;
+use crate::field::Field;
 use crate::quoted::{self, Special};
 use crate::time;
 use crate::value::{Enumeration, List, Number, Value, Values};
 
 const NS: u64 = 1_000_000_000;
-
-/// What stands before the names of a trace's events.
-pub(super) fn head(metadata: &Metadata) -> String {
-    let mut parts: Vec<String> = ["hostname", "procname"]
-        .into_iter()
-        .filter_map(|name| metadata.env_text(name).map(str::to_owned))
-        .collect();
-    if let Some(EnvValue::Number(pid)) = metadata.env("vpid") {
-        parts.push(format!("({pid})"));
-    }
-    if parts.is_empty() {
-        return String::new();
-    }
-    parts.join(":") + " "
-}
 
 /// Prints events, each in its line.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 
 use usertrace_ring::schema::{Element, FieldType, Integer, Label, Scalar};
 
-use crate::metadata::Field;
+use crate::field::Field;
 
 /// What a field is.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,7 +1,6 @@
 //! The command line of a process, as its tracing library found it.
 
-use super::event::DescriptionError;
-use super::percent;
+use super::{DescriptionError, percent};
 
 /// What its description begins with, in place of an event's id.
 const MARK: &str = "$ ";

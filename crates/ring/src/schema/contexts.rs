@@ -1,7 +1,8 @@
 //! What the payloads of a channel begin with, in front of the fields of events.
 
-use super::event::{DescriptionError, decimal, fields};
-use super::{EventTable, Field};
+use super::event::fields;
+use super::words::decimal;
+use super::{DescriptionError, EventTable, Field};
 use crate::PayloadLengths;
 
 /// What a description of contexts begins with, in place of an event's id.

@@ -1,8 +1,6 @@
 //! A line of the control channel.
 
-use usertrace_sys::uapi::LTT_META_MAX;
-
-use super::{Contexts, DescriptionError, Event, cmdline};
+use super::{Contexts, DescriptionError, Event, cmdline, line};
 
 /// What a process described.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,14 +19,7 @@ impl Description {
     /// # Errors
     /// When it is not one.
     pub fn parse(line: &[u8]) -> Result<Self, DescriptionError> {
-        let line = line.strip_suffix(&[0]).unwrap_or(line);
-        if line.len() >= LTT_META_MAX {
-            return Err(DescriptionError::TooLong);
-        }
-        let line = std::str::from_utf8(line).map_err(|_| DescriptionError::NotText)?;
-        if line.chars().any(char::is_control) {
-            return Err(DescriptionError::NotText);
-        }
+        let line = line::text(line)?;
         if Contexts::is_described_by(line) {
             return Contexts::parse(line).map(Self::Contexts);
         }

@@ -1,47 +1,11 @@
 //! One event's description.
 
-use usertrace_sys::uapi::{LTT_ID_MAX, LTT_ID_MIN, LTT_META_MAX};
+use usertrace_sys::uapi::{LTT_ID_MAX, LTT_ID_MIN};
 
+use super::error::DescriptionError;
 use super::field::{Field, FieldError};
-use super::{Description, percent};
-
-/// A description that is none.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum DescriptionError {
-    /// Longer than a description can be.
-    #[error("longer than {LTT_META_MAX} bytes")]
-    TooLong,
-    /// Not UTF-8, or with control characters.
-    #[error("not text")]
-    NotText,
-    /// The id is missing, not a number, or none of an event's.
-    #[error("bad event id")]
-    Id,
-    /// The name is missing, or not `PROVIDER:NAME`.
-    #[error("bad event name")]
-    Name,
-    /// The log level is missing, or not a number.
-    #[error("bad log level")]
-    Loglevel,
-    /// A field is none.
-    #[error("bad field {text:?}: {error}")]
-    Field {
-        /// What stands for it in the description.
-        text: String,
-        /// What is wrong.
-        error: FieldError,
-    },
-    /// It is one of contexts, and says of no channel, or not which, what its payloads begin with.
-    #[error("bad contexts of a channel")]
-    Channel,
-    /// It is one of a command line, and that is none.
-    #[error("bad command line")]
-    Cmdline,
-    /// The id has another description.
-    #[error("event id {0} has another description")]
-    Conflict(u16),
-}
+use super::words::{decimal, is_name};
+use super::{line, percent};
 
 /// An event, as its process described it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,10 +28,7 @@ impl Event {
     /// # Errors
     /// When it is not one.
     pub fn parse(line: &[u8]) -> Result<Self, DescriptionError> {
-        match Description::parse(line)? {
-            Description::Event(event) => Ok(event),
-            Description::Contexts(_) | Description::Cmdline(_) => Err(DescriptionError::Id),
-        }
+        Self::of_line(line::text(line)?)
     }
 
     /// Parses a description that is text.
@@ -155,20 +116,10 @@ pub(super) fn len_of(fields: &[Field], bytes: &[u8]) -> Option<usize> {
     (len <= bytes.len()).then_some(len)
 }
 
-/// A decimal number, of digits only.
-pub(super) fn decimal(text: &str) -> Option<u32> {
-    text.bytes()
-        .all(|b| b.is_ascii_digit())
-        .then(|| text.parse().ok())?
-}
-
-pub(super) fn is_name(text: &str) -> bool {
-    !text.is_empty() && !text.contains(char::is_whitespace)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use usertrace_sys::uapi::LTT_META_MAX;
 
     use super::*;
     use crate::schema::{Element, FieldType, Integer, Label, Scalar};

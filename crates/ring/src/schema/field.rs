@@ -308,7 +308,7 @@ pub struct Field {
 impl Field {
     pub(super) fn parse(text: &str) -> Result<Self, FieldError> {
         let (kind, name) = text.split_once(' ').ok_or(FieldError::Name)?;
-        if !super::event::is_name(name) {
+        if !super::words::is_name(name) {
             return Err(FieldError::Name);
         }
         Ok(Self {

@@ -8,13 +8,17 @@
 mod cmdline;
 mod contexts;
 mod description;
+mod error;
 mod event;
 mod field;
+mod line;
 mod percent;
 mod table;
+mod words;
 
 pub use contexts::{Contexts, InChannel};
 pub use description::Description;
-pub use event::{DescriptionError, Event};
+pub use error::DescriptionError;
+pub use event::Event;
 pub use field::{Element, Field, FieldError, FieldType, Integer, Label, Scalar};
 pub use table::EventTable;

@@ -1,0 +1,193 @@
+//! A trace: its metadata, and its streams' files.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use usertrace_ctf::recording::finished;
+use usertrace_ctf::{METADATA, RECORD_SEPARATOR};
+
+use crate::metadata::{Metadata, StreamClass};
+use crate::place::{Next, Place};
+use crate::same::SameClasses;
+use crate::stream::Stream;
+use crate::{Problem, Selection};
+
+/// One trace: that of a process, or of a chunk of its recording.
+#[derive(Debug)]
+pub struct Trace {
+    pub(crate) number: usize,
+    pub(crate) process: usize,
+    /// Events that other traces of the process declare, and whether they were asked for.
+    pub(crate) declared_elsewhere: Arc<HashMap<String, bool>>,
+    pub(crate) directory: PathBuf,
+    pub(crate) metadata: Metadata,
+    /// Of its metadata, when they were read.
+    stamp: Stamp,
+    /// Its stream files that are known.
+    files: HashSet<OsString>,
+    /// What text says of it before the names of events.
+    pub(crate) head: String,
+}
+
+/// By which a file is known to be another one, or longer: length, inode, and time of its last change.
+type Stamp = (u64, u64, i64, i64);
+
+impl Trace {
+    pub(crate) fn open(
+        directory: PathBuf,
+        selection: &Selection,
+        same: &mut SameClasses,
+    ) -> Result<Self, Problem> {
+        let (stamp, mut metadata) = read_metadata(&directory, selection)?;
+        same.share(&mut metadata);
+        Ok(Self {
+            number: 0,
+            process: 0,
+            declared_elsewhere: Arc::default(),
+            head: metadata.head(),
+            directory,
+            metadata,
+            stamp,
+            files: HashSet::new(),
+        })
+    }
+
+    /// Its place in [`Reader::traces`].
+    #[must_use]
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    /// The number of the process that it is of, from 0 on: the chunks of a recording have one trace
+    /// each of a process.
+    #[must_use]
+    pub fn process(&self) -> usize {
+        self.process
+    }
+
+    /// Its directory.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// What it says of itself.
+    #[must_use]
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// Reads its metadata again if they are others. True: they were.
+    pub(crate) fn refresh(
+        &mut self,
+        selection: &Selection,
+        same: &mut SameClasses,
+    ) -> Result<bool, Problem> {
+        let path = self.directory.join(METADATA);
+        if fs::metadata(path).is_ok_and(|file| stamp(&file) == self.stamp) {
+            return Ok(false);
+        }
+        (self.stamp, self.metadata) = read_metadata(&self.directory, selection)?;
+        same.share(&mut self.metadata);
+        self.head = self.metadata.head();
+        Ok(true)
+    }
+
+    /// All events that it declares, and whether they were asked for.
+    pub(crate) fn declared(&self) -> impl Iterator<Item = (&str, bool)> {
+        let events = self.metadata.classes().iter().flat_map(StreamClass::events);
+        events.map(|event| (&*event.name, event.is_wanted))
+    }
+
+    /// Its stream files that are not known yet. What cannot be looked at is among the problems, and takes nothing else with
+    /// it.
+    pub(crate) fn find_streams(&mut self, index: usize, problems: &mut Vec<Problem>) -> Vec<Place> {
+        let mut places = Vec::new();
+        // Its chunk may be finished at any moment.
+        let entries =
+            fs::read_dir(&self.directory).or_else(|_| fs::read_dir(finished(&self.directory)));
+        let entries = match entries {
+            Ok(entries) => entries,
+            Err(error) => {
+                problems.push(Problem::io(&self.directory, error));
+                return places;
+            }
+        };
+        for entry in entries {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => {
+                    problems.push(Problem::io(&self.directory, error));
+                    break;
+                }
+            };
+            let (name, path) = (entry.file_name(), entry.path());
+            if name == METADATA || is_hidden(&path) || self.files.contains(&name) {
+                continue;
+            }
+            let file = match fs::metadata(&path).or_else(|_| fs::metadata(finished(&path))) {
+                Ok(file) => file,
+                Err(error) => {
+                    problems.push(Problem::io(&path, error));
+                    continue;
+                }
+            };
+            if !file.is_file() {
+                continue;
+            }
+            self.files.insert(name);
+            let mut stream = Stream::new(path, index);
+            stream.len = file.len();
+            places.push(Place {
+                stream,
+                next: Next::Nothing,
+                is_in_packet: false,
+                is_given_up: false,
+                rank: 0,
+                last: None,
+            });
+        }
+        places
+    }
+}
+
+fn stamp(file: &fs::Metadata) -> Stamp {
+    (file.len(), file.ino(), file.mtime(), file.mtime_nsec())
+}
+
+fn read_metadata(directory: &Path, selection: &Selection) -> Result<(Stamp, Metadata), Problem> {
+    let path = directory.join(METADATA);
+    let read = || {
+        let mut file = crate::open(&path)?;
+        // Before they are read: what is added meanwhile makes them others.
+        let stamp = stamp(&file.metadata()?);
+        let mut text = Vec::new();
+        file.read_to_end(&mut text)?;
+        Ok((stamp, text))
+    };
+    let (stamp, text) = read().map_err(|error| Problem::io(&path, error))?;
+    let parsed = match text.first() {
+        Some(&RECORD_SEPARATOR) => crate::fragments::parse(&text),
+        _ => crate::parser::parse(&text),
+    };
+    let mut metadata = parsed.map_err(|fault| Problem::Metadata {
+        path,
+        line: fault.line,
+        what: fault.what,
+    })?;
+    metadata.make_printable();
+    if let Some(patterns) = &selection.events {
+        metadata.want(|event| patterns.accept(event));
+    }
+    Ok((stamp, metadata))
+}
+
+pub(crate) fn is_hidden(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default();
+    name.as_encoded_bytes().starts_with(b".")
+}
