@@ -48,9 +48,7 @@ impl Chunk {
         let (number, begin) = (number("number")?, number("begin")?);
         (number != 0 && begin <= LAST_SECOND).then_some(Self { number, begin })
     }
-}
 
-impl Chunk {
     /// The one to be begun now, behind `before`.
     pub fn after(before: u64, now: SystemTime) -> Self {
         let since = now.duration_since(SystemTime::UNIX_EPOCH);
