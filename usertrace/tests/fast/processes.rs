@@ -245,24 +245,36 @@ pub(crate) fn filtered_calls() {
     }
 }
 
-/// Slots are freed more slowly than such children come and go: these wait for one.
+/// Slots are freed more slowly than such children come and go: these wait for one. If the disk stands
+/// still for seconds, a trace that discards may lose some, and says how many.
 pub(crate) fn children_that_live_for_a_moment() {
     for mode in ["discard", "block"] {
         let run = Run::new();
-        run.success("burst", &[("USERTRACE_MODE", mode)]);
+        let said = run.success("some_children", &[("USERTRACE_MODE", mode)]);
+        let traced: Vec<u32> = said.lines().map(|n| n.parse().unwrap()).collect();
         let threads: Vec<u32> = all_threads(&run)
             .into_iter()
             .map(|(thread, _)| thread)
             .collect();
-        assert_eq!(threads, (0..=300).collect::<Vec<u32>>(), "{mode}");
-        assert!(!run.path().join("usertrace.log").exists());
+        assert_eq!(threads, traced, "{mode}");
+        let log = std::fs::read_to_string(run.path().join("usertrace.log"));
+        let lost = 301 - traced.len();
+        assert!(
+            lost == 0 || lost < 50 && mode == "discard",
+            "{mode}: {lost} lost"
+        );
+        match lost {
+            0 => assert!(log.is_err(), "{log:?}"),
+            _ => assert!(log.unwrap().contains(&format!(": {lost} process"))),
+        }
     }
 }
 
 /// Who finds no slot does not give up before the guardian has looked who has ended, however late that is.
 pub(crate) fn children_whose_end_is_noticed_late() {
     let run = Run::new();
-    run.success("unnoticed", &[]);
+    // Nothing is lost in this mode, also if the disk stands still meanwhile.
+    run.success("unnoticed", &[("USERTRACE_MODE", "block")]);
     let threads: Vec<u32> = all_threads(&run)
         .into_iter()
         .map(|(thread, _)| thread)

@@ -85,7 +85,6 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("steps", steps),
     ("flood", flood),
     ("events", events),
-    ("burst", burst),
     ("unnoticed", unnoticed),
     ("crowd", crowd),
     ("namespaces", namespaces),
@@ -526,18 +525,7 @@ fn events() {
     println!("{lost}");
 }
 
-/// Children that live for a moment, one after the other.
-fn burst() {
-    write(0, 0..1);
-    for n in 1..=300 {
-        assert_eq!(
-            wait(child(|| assert_eq!(write_one(n, 0), Outcome::Recorded))),
-            0
-        );
-    }
-}
-
-/// As [`burst`], of as many as there are slots, beside a guardian that does not see for a moment that they end.
+/// Children that live for a moment, as many as there are slots, beside a guardian that does not see for a moment that they end.
 fn unnoticed() {
     write(0, 0..1);
     let guardian = daemons()[0] as libc::pid_t;

@@ -72,7 +72,8 @@ const GENERATION: u64 = 1;
 const THREAD_RINGS: u32 = 64;
 /// Which part of the address space that a process may have the pool takes at most.
 const SHARE: u64 = 8;
-/// How long a child waits for a slot while there are processes that have ended and have theirs still.
+/// How long a child waits for a slot while there are processes that have ended and have theirs still. In a trace that
+/// blocks, nothing is to be lost: there it is [`LAST_PATIENCE`].
 const SLOT_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a process waits at its end until the daemons have written what it wrote.
 const END_PATIENCE: Duration = Duration::from_secs(2);
@@ -336,6 +337,10 @@ impl Fast {
         let header = self.pool.header();
         let namespace = self.namespace.load(Ordering::Relaxed);
         let begun = crate::clock::monotonic();
+        let patience = match self.pool.layout().channels[LTT_CHANNEL_MAIN].mode {
+            LTT_MODE_BLOCK => LAST_PATIENCE,
+            _ => SLOT_PATIENCE,
+        };
         let mut wanted = None;
         loop {
             let freed = header.freed.load(Ordering::SeqCst);
@@ -357,7 +362,7 @@ impl Fast {
                 return None;
             }
             let waited = Duration::from_nanos(crate::clock::monotonic().saturating_sub(begun));
-            if !waits || waited >= SLOT_PATIENCE || !header.doorbell.makes_room() {
+            if !waits || waited >= patience || !header.doorbell.makes_room() {
                 self.own().refused.store(1, Ordering::Relaxed);
                 header.refused.fetch_add(1, Ordering::Relaxed);
                 return None;
