@@ -168,7 +168,7 @@ impl Modules {
                 };
                 match path.last() {
                     Some(last) if is_public => {
-                        given_on.insert([&module[..], &[last.clone()]].concat(), path);
+                        given_on.insert([&module[..], std::slice::from_ref(last)].concat(), path);
                     }
                     _ => uses.push((module, path)),
                 }
@@ -209,7 +209,7 @@ impl Modules {
                 };
             }
             _ => {
-                let child = [&module[..], &[first.clone()]].concat();
+                let child = [&module[..], std::slice::from_ref(first)].concat();
                 return self
                     .sources
                     .contains_key(&child)
