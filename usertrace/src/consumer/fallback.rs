@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use usertrace_ctf::recording::RUNNING;
-use usertrace_ctf::recording::finished;
+use usertrace_ctf::recording::{RUNNING, finished};
 use usertrace_ctf::{ProcessSummary, Version};
 use usertrace_os::files;
 

@@ -16,6 +16,7 @@ mod processes;
 mod programs;
 mod run;
 mod steered;
+mod stepped;
 mod trace;
 mod unnoticed;
 mod unwritable;
@@ -111,6 +112,8 @@ fn main() -> ExitCode {
         daemons::a_full_subbuffer_is_written_while_the_program_runs,
         daemons::writing_is_not_charged_to_the_program,
         daemons::the_worker_is_replaced,
+        stepped::a_worker_that_is_killed_at_any_call_is_replaced,
+        stepped::a_worker_that_is_killed_while_it_wipes_is_replaced,
         daemons::the_guardian_is_replaced,
         daemons::either_one_again_and_again,
         daemons::both_are_killed,

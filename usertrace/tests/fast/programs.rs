@@ -86,6 +86,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("flood", flood),
     ("events", events),
     ("unnoticed", unnoticed),
+    ("one_child", super::stepped::one_child),
     ("crowd", crowd),
     ("namespaces", namespaces),
     ("waits_for_all", waits_for_all),
@@ -445,7 +446,7 @@ fn steered() {
 }
 
 /// Waits until both daemons have begun. Returns the guardian and the worker.
-fn daemons() -> [u32; 2] {
+pub(crate) fn daemons() -> [u32; 2] {
     loop {
         let daemons = report().daemons;
         if daemons.iter().all(|pid| *pid != 0) {

@@ -398,10 +398,11 @@ impl Guardian<'_> {
 
     /// Tells the worker to read the rest of a process's slot.
     fn tell_gone(&self, slot: usize, pid: u32) {
+        let header = self.task.pool.header();
+        // First, as a guardian that is killed behind the next line is not asked again.
+        header.entries[slot].leave(pid);
         // SeqCst: pairs with the worker's load.
         if self.task.pool.desk().gone[slot].swap(pid, Ordering::SeqCst) != pid {
-            let header = self.task.pool.header();
-            header.entries[slot].leave(pid);
             header.doorbell.ring();
         }
     }

@@ -149,8 +149,7 @@ impl Entry {
 
     /// The process has ended, and the entry is not free yet.
     pub(super) fn is_left(&self) -> bool {
-        let state = self.state.load(Ordering::SeqCst);
-        state != Self::SPENT && state & Self::LEFT != 0
+        self.state.load(Ordering::SeqCst) & Self::LEFT != 0
     }
 
     /// Gives the entry back.
