@@ -4,6 +4,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 
 use usertrace::fake::process::{child, wait};
 
+use super::babeltrace;
 use super::counts::counts;
 use super::programs::{daemons, write};
 use super::run::{Run, assert_success};
@@ -61,6 +62,12 @@ fn is_killed_at(stop: u64, call: Option<libc::c_long>) -> bool {
         .flat_map(|directory| trace::read(directory).threads())
         .collect();
     threads.sort();
+    // It also looks at what the metadata declare.
+    assert_eq!(
+        babeltrace::read(run.path()).lines.len(),
+        2,
+        "killed at {stop}"
+    );
     assert_eq!(threads, [(0, vec![0]), (1, vec![0])], "killed at {stop}");
     was_killed
 }

@@ -15,6 +15,9 @@ pub(super) struct Desk {
     /// For each slot, the id of a process that is gone: the guardian says so, and the worker reads the rest, if the
     /// slot is still that process's. 0: none.
     pub(super) gone: [AtomicU32; PROCESSES],
+    /// For each slot, the id of a process whose trace is complete, so that the slot is only to be wiped. 0: none. A worker that
+    /// is killed while it wipes leaves a part of the slot, of which the next one would make another trace.
+    pub(super) complete: [AtomicU32; PROCESSES],
     /// Not 0: the worker is to end when all is written.
     pub(super) finish: AtomicU32,
     /// How often in a row a worker was replaced that had done nothing.

@@ -224,7 +224,9 @@ impl<'a> Worker<'a> {
             let (pid, live) = entry.process().unwrap_or((0, false));
             // SeqCst: what the process did before it was found gone, is seen.
             let gone = pid != 0 && desk.gone[slot].load(Ordering::SeqCst) == pid;
-            if live && !self.slots.contains_key(&slot) {
+            // Relaxed: a worker that was killed stored it, before this one began.
+            let is_complete = gone && desk.complete[slot].load(Ordering::Relaxed) == pid;
+            if live && !is_complete && !self.slots.contains_key(&slot) {
                 let recording = match Recording::new(
                     pool,
                     slot,
@@ -250,7 +252,7 @@ impl<'a> Worker<'a> {
             if !live && !gone {
                 continue;
             }
-            let mut ended = Ok(false);
+            let mut ended = Ok(is_complete);
             if let Some(known) = self.slots.get_mut(&slot) {
                 let asked = entry.asked.load(Ordering::SeqCst);
                 let new = asked != known.asked;
@@ -298,8 +300,11 @@ impl<'a> Worker<'a> {
                 Ok(true) => {
                     self.slots.remove(&slot);
                     some = Drained::Some;
+                    desk.complete[slot].store(pid, Ordering::Relaxed);
                     let wiped = pool.wipe(slot);
                     desk.gone[slot].store(0, Ordering::SeqCst);
+                    // Before another process with this id can have the slot.
+                    desk.complete[slot].store(0, Ordering::Relaxed);
                     match wiped {
                         Ok(()) => {
                             entry.free();
