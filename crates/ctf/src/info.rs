@@ -1,10 +1,10 @@
-//! What a trace says of where it comes from.
+//! The origin of a trace: its process or kernel, and the crash, if it is from a dump.
 
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::Clock;
 
-/// What a trace says about where it comes from.
+/// The origin of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceInfo {
     /// Name of the trace.

@@ -1,7 +1,7 @@
-//! What the tools and the fallback ask of the system.
+//! Files and processes, for the tools and the fallback.
 //!
-//! [`files`] opens and locks files where others may have put something else; [`procfs`] says of other
-//! processes what `/proc` has. No file of a trace or of a ring is known here.
+//! [`files`] opens and locks files where others may have put something else. [`procfs`] reads what
+//! `/proc` has of other processes. Nothing here knows a file of a trace or of a ring.
 
 pub mod files;
 pub mod procfs;

@@ -83,7 +83,7 @@ impl Chunk {
             .flatten()
     }
 
-    /// What a file says that names it: [`Self::from_text`] reads that.
+    /// The text of a file that names it: [`Self::from_text`] reads that.
     #[must_use]
     pub fn to_text(self) -> String {
         format!("number {}\nbegin {}\n", self.number, self.begin)

@@ -1,5 +1,5 @@
-//! What is in the directory of a recording beside the traces: those who write it and those who read it
-//! have that in common.
+//! The directory of a recording: the files beside the traces, by which recorders and readers know of
+//! each other.
 
 mod chunk;
 mod recorded;
@@ -9,13 +9,14 @@ use std::path::{Path, PathBuf};
 pub use chunk::{CURRENT, Chunk, DIRECTORY, value};
 pub use recorded::{CHUNK, Recorded, TRACE, read_note};
 
-/// The file by which somebody who made it, in the directory of the traces, can wait until they are written.
+/// A recorder makes this file beside the traces. Daemons lock it, so the recorder can wait until they
+/// have written all.
 pub const RUNNING: &str = ".running";
 
 /// Whether `usertrace record` records to this directory, or was killed when it did.
 #[must_use]
 pub fn is_recorded(directory: &Path) -> bool {
-    // What cannot be read says nothing.
+    // A note that cannot be read does not count.
     matches!(Recorded::of(directory), Ok(Some(_))) || directory.join(RUNNING).exists()
 }
 

@@ -1,4 +1,4 @@
-//! Which trace a directory has a recording of: a note that its recorder makes first.
+//! The note that a recorder makes first: which trace it records to the directory.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -27,7 +27,8 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// What is recorded to the directory `output`, if a recorder was killed there, or is at it.
+    /// Reads the note in the directory `output`. None: nobody records there, and no recorder was killed
+    /// there.
     ///
     /// # Errors
     /// When that cannot be read.
@@ -42,7 +43,7 @@ impl Recorded {
         directory.join(TRACE).exists() && directory.join(CHUNK).exists()
     }
 
-    /// What the note says.
+    /// The note's text.
     #[must_use]
     pub fn to_text(&self) -> String {
         format!(
@@ -67,7 +68,10 @@ impl Recorded {
     }
 }
 
-/// What a file says, if it is there.
+/// Reads a note. None: there is no such file.
+///
+/// # Errors
+/// When the file cannot be read, or `parse` does not understand it.
 pub fn read_note<T>(path: &Path, parse: impl Fn(&str) -> Option<T>) -> io::Result<Option<T>> {
     let text = files::open(OpenOptions::new().read(true), path).and_then(io::read_to_string);
     match text {

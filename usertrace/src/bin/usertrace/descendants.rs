@@ -22,8 +22,8 @@ use crate::obstacle::{self, Found};
 
 /// Time between two looks, at least.
 const LEAST: Duration = Duration::from_millis(10);
-/// How many times the processor time of a look the time until the next one is: so this takes 2% of a
-/// processor. Where others have the processors, a look lasts longer, but costs no more.
+/// The thread pauses for so many times the processor time of its last look: so it takes 2% of a
+/// processor. Beside other work a look lasts longer, but takes no more of it.
 const PAUSE: u32 = 50;
 /// Programs that are found: a recording can have any number.
 const MOST: usize = 20;
@@ -64,7 +64,7 @@ impl Watch {
     }
 }
 
-/// What the calling thread had of the processors until now.
+/// Processor time of the calling thread until now.
 fn processor_time() -> Duration {
     // Cannot fail: each kernel has it since Linux 2.6.26.
     getrusage(UsageWho::RUSAGE_THREAD).map_or(Duration::ZERO, |usage| {
