@@ -22,6 +22,9 @@ pub(crate) const CASES: &[Case] = cases![f2_f4_no_command_is_too_strange];
 /// How long: seconds. Ten minutes of it were run on the debug kernel.
 const SECONDS: &str = "USERTRACE_FUZZ_SECONDS";
 const WORKERS: usize = 4;
+const PAGE: usize = 4096;
+/// Positions of so many rings are asked for, at most.
+const RINGS: usize = 200;
 /// How often a worker starts anew: it keeps files open, and has buffers.
 const TURN: Duration = Duration::from_secs(2);
 
@@ -158,9 +161,11 @@ fn ioctl(random: &mut Random, file: &File) {
         4 => LTT_IOC_END_SUBBUF,
         _ => 0x4c00 | random.word() as u32 & 0xffff_00ff,
     };
-    let mut argument = [0u64; 64];
-    let mut rings = [0u64; 1024];
-    for word in &mut argument {
+    // The kernel writes as much as the request's size says (14 bits), and as many strides (of at
+    // most a page) as there is said to be room for.
+    let mut argument = vec![0u64; (1 << 14) / size_of::<u64>()];
+    let mut rings = vec![0u64; RINGS * PAGE / size_of::<u64>()];
+    for word in &mut argument[..64] {
         *word = match random.below(4) {
             0 => random.word(),
             1 => random.below(4),
@@ -171,14 +176,18 @@ fn ioctl(random: &mut Random, file: &File) {
     if random.below(2) == 0 {
         // Where positions can be stored.
         argument[0] = rings.as_mut_ptr().expose_provenance() as u64;
-        argument[1] = random.below(200);
+        argument[1] = random.below(RINGS as u64);
+        if random.below(2) == 0 {
+            argument[2] = 8 * random.below(1 + PAGE as u64 / 8);
+        }
     }
     let address = match random.below(8) {
         0 => random.word() as usize,
         _ => argument.as_mut_ptr().expose_provenance(),
     };
-    // What a random argument 0 leads to is written to: only where this one's own memory is.
-    if request == LTT_IOC_POSITIONS && argument[0] != rings.as_ptr().addr() as u64 {
+    // What a random argument 0 leads to is written to, whatever size the request has: only where
+    // this one's own memory is.
+    if request & 0xff == LTT_IOC_POSITIONS & 0xff && argument[0] != rings.as_ptr().addr() as u64 {
         argument[0] = [0, u64::MAX, 1 << 63][random.below(3) as usize];
     }
     if address != argument.as_ptr().addr() && request & 0x8000_0000 != 0 {
