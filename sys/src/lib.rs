@@ -2,12 +2,14 @@
 //!
 //! - [`uapi`] and [`crash`] are the two headers in `include/linux/`, name by name.
 //! - [`Calls`] are the three system calls, for the program that is traced.
+//! - [`clock`] is the clock of the time stamps.
 //! - [`files`] are the ioctls of the files that a consumer reads.
 //! - [`filter`] is which events a trace accepts, and [`limits`] how many of what a program has room for.
 //! - [`Scope`], [`Mode`] and [`Protocol`] are how rings are written, and [`word`] is how texts are.
 
 pub mod calls;
 mod channel;
+pub mod clock;
 pub mod crash;
 pub mod files;
 pub mod filter;

@@ -1,6 +1,5 @@
 //! User-space tracing into buffers that the kernel owns.
 
-pub mod clock;
 #[cfg(feature = "tools")]
 pub mod consumer;
 pub mod context;
@@ -25,4 +24,4 @@ pub use event::{Callsite, Loglevel, Outcome};
 pub use runtime::{
     Declared, Report, Status, callsites, finalise, init, initialise, report, stats, status, switch,
 };
-pub use usertrace_sys::Errno;
+pub use usertrace_sys::{Errno, clock};

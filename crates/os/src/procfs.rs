@@ -1,8 +1,10 @@
 //! What the kernel says of processes below `/proc`.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 /// Process ids, of all processes that there are.
 pub fn pids() -> impl Iterator<Item = u32> {
@@ -70,6 +72,13 @@ pub fn has_ended(pid: u32) -> bool {
 pub fn pid_namespace(process: &str) -> Option<u64> {
     let file = fs::metadata(format!("/proc/{process}/ns/pid")).ok()?;
     Some(file.ino())
+}
+
+/// The time namespace that this process is in, as the link in `/proc` names it: `CLOCK_MONOTONIC` is
+/// the same for all processes in it. Empty if the kernel has no such namespaces.
+#[must_use]
+pub fn time_namespace() -> OsString {
+    fs::read_link("/proc/self/ns/time").map_or(OsString::new(), PathBuf::into_os_string)
 }
 
 /// Device and inode of what a line of a file `maps` says is mapped.

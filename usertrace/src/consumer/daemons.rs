@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use usertrace_ctf::recording::{DAEMON, LOG, WRITE_NOW};
 use usertrace_ctf::{METADATA, mend, unfinished};
 use usertrace_os::procfs;
+use usertrace_sys::clock::monotonic;
 
 use super::record::create_output;
-use crate::clock::monotonic;
-use crate::runtime::{DAEMON, LOG, WRITE_NOW};
 
 /// By this signal.
 const ASKING: Signal = Signal::SIGUSR2;

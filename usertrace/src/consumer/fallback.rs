@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use usertrace_ctf::recording::{RUNNING, finished};
+use usertrace_ctf::recording::{Failures, LOG, RUNNING, finished, parse_summary, read_log};
 use usertrace_ctf::{ProcessSummary, Version};
-use usertrace_os::files;
+use usertrace_os::{files, procfs};
+use usertrace_sys::clock::{self, Source};
 
 use super::notes;
 use super::open_files;
@@ -22,7 +23,6 @@ use super::record::{OutputError, create_output, exit_status, kernel_events, syst
 use super::rotation::Rotation;
 use super::signals::{Came, Signals};
 use super::{KernelEvents, Options, RecordError, Recording, SessionSummary, Tell};
-use crate::runtime::{Failures, LOG, clock_of_recording, parse_summary, read_log};
 
 /// Between two looks whether the daemons are done.
 const WAIT: Duration = Duration::from_millis(5);
@@ -163,7 +163,7 @@ fn command(options: &Options, directory: &Path) -> Command {
     command.args(words);
     command.env("USERTRACE_BACKEND", "fast");
     command.env("USERTRACE_OUTPUT", directory);
-    command.env("USERTRACE_CLOCK", clock_of_recording());
+    command.env("USERTRACE_CLOCK", time_of_day());
     let sizes = [
         ("USERTRACE_SUBBUF_SIZE", options.setup.subbuf_size),
         ("USERTRACE_SUBBUF_COUNT", options.setup.subbuf_count),
@@ -357,4 +357,13 @@ fn summary(directory: &Path, running: &Path) -> io::Result<(SessionSummary, usiz
         problems,
     };
     Ok((session, failures.processes as usize))
+}
+
+/// The time of day of a recording that begins now, as `USERTRACE_CLOCK` has it.
+fn time_of_day() -> OsString {
+    let sync = clock::sync(Source::Monotonic);
+    let offset = sync.realtime.wrapping_sub(sync.monotonic).cast_signed();
+    let mut text = OsString::from(format!("{offset}@"));
+    text.push(procfs::time_namespace());
+    text
 }

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::unistd::{UnlinkatFlags, unlinkat};
-use usertrace_ctf::recording::{Chunk, DIRECTORY};
+use usertrace_ctf::recording::{Chunk, DIRECTORY, LOG, Place};
 use usertrace_ctf::unfinished::{self, State};
 use usertrace_os::files;
 
@@ -28,7 +28,6 @@ use super::daemons::ask_below;
 use super::notes;
 use super::record::{OutputError, describe};
 use super::recorder::{Measure, remove_old};
-use crate::runtime::{LOG, Place};
 
 /// Between two looks at how large the files are.
 const LOOK: Duration = Duration::from_millis(100);

@@ -8,6 +8,7 @@ use syscalls::Errno;
 use super::answer::Text;
 use super::protocol::VERSION;
 use super::{Control, Controller, control, socket};
+use crate::clock;
 use crate::errno;
 use crate::event::Callsite;
 use crate::runtime::walk::{self, Held};
@@ -114,7 +115,7 @@ impl Control {
 
     fn tell_full(&self, slot: usize, index: usize, channel: &Channel) {
         let last = &self.told_full[slot];
-        let (now, before) = (milliseconds(), last.load(Ordering::Relaxed));
+        let (now, before) = (clock::monotonic() / 1_000_000, last.load(Ordering::Relaxed));
         if now < before + FULL_EACH {
             return;
         }
@@ -129,16 +130,6 @@ impl Control {
         let _ = text.push(format_args!("{VERSION}report full {slot} {index} {lost}"));
         self.report(&held, text.get());
     }
-}
-
-fn milliseconds() -> u64 {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: there is room for it.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
 pub(super) extern "C" fn at_exit() {

@@ -122,8 +122,10 @@ mod log {
     use std::os::unix::fs::DirBuilderExt as _;
     use std::path::Path;
 
+    use usertrace_ctf::recording::{append_to_log, read_log};
+
     use super::super::env;
-    use super::super::fast::{directory, log};
+    use super::super::fast::directory;
 
     /// Behind so many bytes of a log, nobody looks whether it has a line.
     const LONGEST: u64 = 1 << 20;
@@ -141,7 +143,7 @@ mod log {
             .mode(0o700)
             .create(directory)?;
         // There is none yet, or what has its name takes no line either.
-        let before = log::read(directory, LONGEST).unwrap_or_default();
+        let before = read_log(directory, LONGEST).unwrap_or_default();
         // SAFETY: no memory is involved.
         let group = unsafe { libc::getpgrp() };
         let ends = lines.iter().map(|line| format!("of group {group}: {line}"));
@@ -149,7 +151,7 @@ mod log {
         let new: Vec<_> = ends.filter(is_new).collect();
         for end in &new {
             let what = format!("process {} {end}", std::process::id());
-            log::append(directory, &["usertrace", &what])?;
+            append_to_log(directory, &["usertrace", &what])?;
         }
         Ok(!new.is_empty())
     }

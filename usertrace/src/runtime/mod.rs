@@ -63,13 +63,6 @@ use self::fast::LEN as FAST_LEN;
 #[cfg(not(feature = "fast"))]
 const FAST_LEN: usize = 0;
 
-#[cfg(feature = "tools")]
-pub(crate) use self::fast::{
-    DAEMON, LOG, Place, WRITE_NOW, clock_of_recording, clock_sync, read_log,
-};
-#[cfg(feature = "fast")]
-#[doc(hidden)]
-pub use self::fast::{Failures, parse_summary};
 pub use self::info::{BadArea, Told};
 pub use self::kernel::Kernel;
 pub use self::loaded::{Declared, callsites};

@@ -4,12 +4,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use usertrace_sys::clock::{self, Source};
 use usertrace_sys::uapi::LttClockSync;
 
 use super::FtraceError;
 use super::format::Format;
-use crate::clock::Source;
-use crate::runtime::clock_sync;
 
 /// Where tracefs usually is, below the root directory.
 const PLACES: [&str; 2] = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
@@ -53,7 +52,7 @@ impl Clock {
 
     /// What time it is.
     pub(super) fn sync(self) -> LttClockSync {
-        clock_sync(match self {
+        clock::sync(match self {
             Self::Counter => Source::Processor,
             Self::Monotonic => Source::Monotonic,
         })

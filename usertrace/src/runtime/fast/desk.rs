@@ -2,11 +2,10 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use usertrace_ctf::recording::Chunk;
+use usertrace_ctf::recording::{Chunk, Place};
 use usertrace_ctf::{RingCounts, RingState};
 
 use super::header::PROCESSES;
-use super::place::Place;
 
 /// At the start of the desk.
 #[derive(Debug)]

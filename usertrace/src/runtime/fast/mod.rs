@@ -18,24 +18,12 @@ mod filter;
 mod guardian;
 mod header;
 mod layout;
-pub(super) mod log;
 mod namespace;
 mod output;
 mod place;
 mod pool;
 mod spawn;
-mod summary;
 mod worker;
-
-#[cfg(feature = "tools")]
-pub(crate) use self::clock::{of_recording as clock_of_recording, sync as clock_sync};
-#[cfg(feature = "tools")]
-pub(crate) use self::log::{NAME as LOG, read as read_log};
-#[cfg(feature = "tools")]
-pub(crate) use self::place::Place;
-#[cfg(feature = "tools")]
-pub(crate) use self::spawn::{NAME as DAEMON, WRITE_NOW};
-pub use self::summary::{Failures, parse_summary};
 
 use std::path::PathBuf;
 use std::ptr::NonNull;
@@ -397,7 +385,7 @@ impl Fast {
             self.left.fetch_or(1 << before, Ordering::Relaxed);
         }
         let namespace = self.namespace.load(Ordering::Relaxed);
-        entry.publish(pid, namespace, clock::realtime(), comm());
+        entry.publish(pid, namespace, crate::clock::realtime(), comm());
         header.doorbell.ring();
         Ok(slot)
     }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Instant;
 
+use usertrace_ctf::recording::{Place, add_failure, add_summary, append_to_log};
 use usertrace_ctf::unfinished::Unfinished;
 use usertrace_ctf::{Identity, ProcessWriter, Version, new_uuid};
 use usertrace_os::procfs::has_ended;
@@ -14,10 +15,9 @@ use usertrace_sys::{Mode, Scope};
 
 use super::clock::TraceClock;
 use super::desk::{Page, SlotDesk, Trace};
-use super::place::{Hold, Place, Places, make_again};
+use super::namespace;
+use super::place::{Hold, Places, make_again};
 use super::pool::{Pool, RingControl};
-use super::summary;
-use super::{log, namespace};
 use crate::writer::{is_thread, wake};
 
 /// Shortest time over which the clock's frequency is measured: the error is 1/100000 then.
@@ -55,7 +55,7 @@ impl Output {
             return;
         };
         // Nobody is there to be told that this failed.
-        let _ = log::append(directory, &["usertrace-fast", text]);
+        let _ = append_to_log(directory, &["usertrace-fast", text]);
     }
 }
 
@@ -632,7 +632,7 @@ impl<'a> Recording<'a> {
             ));
         }
         if let Some(directory) = self.output.directory() {
-            summary::tell(directory, &summary)?;
+            add_summary(directory, &summary)?;
         }
         // As the mark can be made anew, it is the last that goes.
         let removed = self.mark.take().map_or(Ok(()), Unfinished::remove);
@@ -666,7 +666,7 @@ impl<'a> Recording<'a> {
         self.output.log(&format!("{name} is incomplete: {why}"));
         if let Some(directory) = self.output.directory() {
             let errno = error.raw_os_error().unwrap_or(libc::EIO);
-            summary::tell_failure(directory, errno, bytes, lost);
+            add_failure(directory, errno, bytes, lost);
         }
     }
 }

@@ -11,93 +11,18 @@
 //! has the lock. So a trace is either begun before `record` looks for locks, or not in that chunk.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use usertrace_ctf::recording::{Chunk, DIRECTORY};
+use usertrace_ctf::recording::{Chunk, Place};
 use usertrace_os::files;
 
 use super::output::Output;
 
-/// The file that names the place. Not that of the consumer's notes: that one's chunks are not left.
-const NAME: &str = "place";
-/// The longest text that names a place.
-const LEN: u64 = 128;
 /// How often a worker that is awake looks for another place.
 const AGAIN: Duration = Duration::from_secs(1);
-/// What it is where nothing more is to be written.
-const NOWHERE: &str = "nowhere\n";
-
-/// A place for traces. Later ones are greater.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Place {
-    /// The directory of the output.
-    #[default]
-    Directory,
-    /// A chunk there.
-    Chunk(Chunk),
-    /// There are as many bytes as there may be.
-    Nowhere,
-}
-
-impl Place {
-    /// The number of the chunk; 0: it is none.
-    pub(super) fn number(self) -> u64 {
-        match self {
-            Self::Chunk(chunk) => chunk.number,
-            Self::Directory | Self::Nowhere => 0,
-        }
-    }
-
-    /// The directory of the traces; nothing if there are none.
-    pub(super) fn below(self, output: &Path) -> Option<PathBuf> {
-        match self {
-            Self::Directory => Some(output.to_owned()),
-            Self::Chunk(chunk) => Some(output.join(chunk.current())),
-            Self::Nowhere => None,
-        }
-    }
-
-    /// The file that names it, for this output.
-    pub(crate) fn file(output: &Path) -> PathBuf {
-        output.join(DIRECTORY).join(NAME)
-    }
-
-    /// How the file says it; nothing if there is to be no file.
-    #[cfg(feature = "tools")]
-    pub(crate) fn to_text(self) -> Option<String> {
-        match self {
-            Self::Directory => None,
-            Self::Chunk(chunk) => Some(chunk.to_text()),
-            Self::Nowhere => Some(NOWHERE.to_owned()),
-        }
-    }
-
-    fn from_text(text: &str) -> Option<Self> {
-        match text {
-            NOWHERE => Some(Self::Nowhere),
-            text => Chunk::from_text(text).map(Self::Chunk),
-        }
-    }
-
-    /// What the file in an output's directory says. Without it, that is the directory.
-    ///
-    /// # Errors
-    /// When it cannot be read, or names no place.
-    fn named(output: &Path) -> io::Result<Self> {
-        let options = &mut OpenOptions::new();
-        let file = match files::open(options.read(true), &Self::file(output)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::Directory),
-            file => file?,
-        };
-        let mut text = String::new();
-        file.take(LEN).read_to_string(&mut text)?;
-        let why = || io::Error::new(io::ErrorKind::InvalidData, "it names no chunk");
-        Self::from_text(&text).ok_or_else(why)
-    }
-}
 
 /// The place where a worker begins traces.
 #[derive(Debug)]
@@ -203,8 +128,10 @@ pub(super) fn make_again(chunk: &Path) -> io::Result<()> {
 
 #[cfg(all(test, feature = "tools"))]
 mod tests {
-    use super::*;
     use usertrace_ctf::Version;
+    use usertrace_ctf::recording::DIRECTORY;
+
+    use super::*;
 
     fn chunk(number: u64) -> Chunk {
         Chunk { number, begin: 7 }
@@ -213,17 +140,6 @@ mod tests {
     fn name(output: &Path, text: &[u8]) {
         fs::create_dir_all(output.join(DIRECTORY)).unwrap();
         fs::write(Place::file(output), text).unwrap();
-    }
-
-    #[test]
-    fn a_place_is_what_the_file_says() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path();
-        assert_eq!(Place::named(path).unwrap(), Place::Directory);
-        for place in [Place::Chunk(chunk(3)), Place::Nowhere] {
-            name(path, place.to_text().unwrap().as_bytes());
-            assert_eq!(Place::named(path).unwrap(), place);
-        }
     }
 
     /// Nobody's file leads out of the directory, or back to where a trace may be already, and what

@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use std::path::Path;
 
 use syscalls::{Errno, Sysno, raw};
-use usertrace_ctf::recording::RUNNING;
+use usertrace_ctf::recording::{DAEMON, RUNNING, WRITE_NOW};
 use usertrace_os::files;
 
 use super::header::Left;
@@ -186,16 +186,10 @@ pub(super) fn settle() {
         libc::umask(0o077);
         reset_signals();
         reset_limits();
-        libc::prctl(libc::PR_SET_NAME, NAME.as_ptr());
+        libc::prctl(libc::PR_SET_NAME, DAEMON.as_ptr());
     }
     rename();
 }
-
-/// By this signal, whoever may have the worker write what is in the rings now asks for that.
-pub(crate) const WRITE_NOW: libc::c_int = libc::SIGUSR2;
-
-/// What the daemons are called.
-pub(crate) const NAME: &std::ffi::CStr = c"usertrace-fast";
 
 /// Writes the name over the program's arguments, by which people and scripts look for the program's processes.
 fn rename() {
@@ -206,7 +200,7 @@ fn rename() {
     let (Some(start), Some(end)) = (address(), address()) else {
         return;
     };
-    let name = NAME.to_bytes_with_nul();
+    let name = DAEMON.to_bytes_with_nul();
     if start == 0 || end.saturating_sub(start) < name.len() {
         return;
     }

@@ -5,6 +5,8 @@ use std::io;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::time::Duration;
 
+use usertrace_ctf::recording::WRITE_NOW;
+
 use super::aside::Aside;
 use super::clock::TraceClock;
 use super::guardian::{Bell, give_up, mark_at_death};
@@ -12,7 +14,6 @@ use super::header::PROCESSES;
 use super::output::{Drained, Output, Recording, Until};
 use super::place::Places;
 use super::pool::Pool;
-use super::spawn::WRITE_NOW;
 use crate::clock::monotonic;
 use crate::writer::{Doorbell, sleep, wake};
 

@@ -1,12 +1,13 @@
-//! The clock of the traces.
-
-#[cfg(feature = "fast")]
-use usertrace_sys::uapi::LTT_CLOCK_MONOTONIC;
-#[cfg(target_arch = "x86_64")]
-use usertrace_sys::uapi::LTT_CLOCK_TSC as THIS_CLOCK;
+//! The clock of the traces, and the kernel's clocks beside it.
 
 #[cfg(target_arch = "aarch64")]
-use usertrace_sys::uapi::LTT_CLOCK_CNTVCT as THIS_CLOCK;
+use crate::uapi::LTT_CLOCK_CNTVCT as THIS_CLOCK;
+#[cfg(target_arch = "x86_64")]
+use crate::uapi::LTT_CLOCK_TSC as THIS_CLOCK;
+use crate::uapi::{LTT_CLOCK_MONOTONIC, LttClockSync};
+
+/// How many times [`sync`] reads the clocks; it keeps the reading that took the least time.
+const SYNC_TRIES: usize = 5;
 
 /// Which clock [`cycles`] reads: `LTT_CLOCK_*` of the header `linux/ltt.h`.
 pub const NUMBER: u32 = THIS_CLOCK;
@@ -21,18 +22,19 @@ pub enum Source {
     Monotonic,
 }
 
-#[cfg(feature = "fast")]
 impl Source {
-    /// `LTT_CLOCK_*`
-    pub(crate) fn number(self) -> u32 {
+    /// The clock's number: `LTT_CLOCK_*` of the header `linux/ltt.h`.
+    #[must_use]
+    pub fn number(self) -> u32 {
         match self {
             Self::Processor => NUMBER,
             Self::Monotonic => LTT_CLOCK_MONOTONIC,
         }
     }
 
-    /// In Hz; 0: not known.
-    pub(crate) fn frequency(self) -> u64 {
+    /// The clock's frequency in Hz; 0: unknown.
+    #[must_use]
+    pub fn frequency(self) -> u64 {
         match self {
             Self::Processor => frequency(),
             Self::Monotonic => 1_000_000_000,
@@ -40,17 +42,56 @@ impl Source {
     }
 }
 
-/// `CLOCK_MONOTONIC`, in ns. By the vDSO, where the kernel's clock source allows that; leaves
-/// `errno` alone.
+/// Reads `CLOCK_MONOTONIC`, in ns. It leaves `errno` alone, and makes no system call if the kernel's
+/// clock source can be read by the vDSO.
 #[must_use]
 pub fn monotonic() -> u64 {
+    kernel_clock(libc::CLOCK_MONOTONIC)
+}
+
+/// Reads `CLOCK_REALTIME`, the time of day, in ns since 1970. As [`monotonic`] otherwise.
+#[must_use]
+pub fn realtime() -> u64 {
+    kernel_clock(libc::CLOCK_REALTIME)
+}
+
+fn kernel_clock(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: writes to `time` alone. It cannot fail: every kernel has the clock.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    // SAFETY: writes to `time` alone. It cannot fail: every kernel has these clocks.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Reads all clocks, as close to each other as can be had. `cycles` of the result is the time of
+/// `source`.
+#[must_use]
+pub fn sync(source: Source) -> LttClockSync {
+    let read = || {
+        let before = cycles();
+        let (monotonic, realtime) = (monotonic(), realtime());
+        let took = cycles().wrapping_sub(before);
+        let sync = LttClockSync {
+            cycles: match source {
+                Source::Processor => before.wrapping_add(took / 2),
+                Source::Monotonic => monotonic,
+            },
+            monotonic,
+            realtime,
+            freq: source.frequency(),
+        };
+        (took, sync)
+    };
+    let mut best = read();
+    for _ in 1..SYNC_TRIES {
+        let next = read();
+        if next.0 < best.0 {
+            best = next;
+        }
+    }
+    best.1
 }
 
 /// Reads the processor's counter that time stamps are made of.
@@ -123,6 +164,17 @@ mod tests {
         std::thread::sleep(std::time::Duration::from_millis(2));
         let after = monotonic();
         assert!(after - before >= 2_000_000);
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn cycles_are_the_time_of_the_source() {
+        let (monotonic, counter) = (sync(Source::Monotonic), sync(Source::Processor));
+        assert_eq!(
+            (monotonic.cycles, monotonic.freq),
+            (monotonic.monotonic, 1_000_000_000)
+        );
+        assert_ne!(counter.cycles, counter.monotonic);
     }
 
     #[test]

@@ -5,16 +5,19 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use usertrace_ctf::ProcessSummary;
 use usertrace_os::files;
 
-use usertrace_ctf::recording::RUNNING;
+use super::RUNNING;
+use crate::ProcessSummary;
 
 /// Numbers in a line, in front of the name.
 const NUMBERS: usize = 13;
 
-/// Adds a line, if somebody waits.
-pub(super) fn tell(directory: &Path, summary: &ProcessSummary) -> io::Result<()> {
+/// Adds the line of a process to the file [`RUNNING`], if a recorder waits for that.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn add_summary(directory: &Path, summary: &ProcessSummary) -> io::Result<()> {
     let mut options = OpenOptions::new();
     let mut file = match files::open_to_write(options.append(true), &directory.join(RUNNING)) {
         // Who waits makes a regular file.
@@ -75,15 +78,15 @@ impl Failures {
     }
 }
 
-/// Adds a trace that stays incomplete to the first line, if somebody waits.
-pub(super) fn tell_failure(directory: &Path, errno: i32, bytes: u64, lost: u64) {
+/// Adds a trace that stays incomplete to the first line of the file [`RUNNING`], if a recorder waits.
+pub fn add_failure(directory: &Path, errno: i32, bytes: u64, lost: u64) {
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true);
     let Ok(file) = files::open_to_write(options, &directory.join(RUNNING)) else {
         return;
     };
     // Nobody is there to be told that this failed.
-    let _ = add_failure(&file, |before| Failures {
+    let _ = count_failure(&file, |before| Failures {
         processes: before.processes.saturating_add(1),
         errno,
         bytes: before.bytes.saturating_add(bytes),
@@ -91,7 +94,7 @@ pub(super) fn tell_failure(directory: &Path, errno: i32, bytes: u64, lost: u64) 
     });
 }
 
-fn add_failure(file: &File, add: impl Fn(Failures) -> Failures) -> io::Result<()> {
+fn count_failure(file: &File, add: impl Fn(Failures) -> Failures) -> io::Result<()> {
     // Daemons of other programs may do the same, which takes a moment. The lock ends with the descriptor.
     files::insist(|| files::lock(file))?;
     let mut line = [0; Failures::LEN];
@@ -176,12 +179,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(RUNNING);
         // Nobody waits.
-        tell_failure(directory.path(), libc::ENOSPC, 10, 3);
+        add_failure(directory.path(), libc::ENOSPC, 10, 3);
         assert!(!path.exists());
         let none = Failures::default().line();
         std::fs::write(&path, format!("{none}other\n")).unwrap();
-        tell_failure(directory.path(), libc::ENOSPC, 10, 3);
-        tell_failure(directory.path(), libc::EDQUOT, 1, 1);
+        add_failure(directory.path(), libc::ENOSPC, 10, 3);
+        add_failure(directory.path(), libc::EDQUOT, 1, 1);
         let text = std::fs::read_to_string(&path).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         let failures = Failures {

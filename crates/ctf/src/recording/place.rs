@@ -1,0 +1,113 @@
+//! The place where the fallback's workers begin traces: in the directory of the output, or in a chunk
+//! there. `usertrace record` names it in a file beside the traces.
+
+use std::fs::OpenOptions;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use usertrace_os::files;
+
+use super::{Chunk, DIRECTORY};
+
+/// The file that names the place. It is not the note of the consumer's chunk, which is never taken
+/// away.
+const NAME: &str = "place";
+/// The longest text that names a place.
+const LEN: u64 = 128;
+/// The text of [`Place::Nowhere`].
+const NOWHERE: &str = "nowhere\n";
+
+/// A place for traces. Later ones are greater.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// The directory of the output.
+    #[default]
+    Directory,
+    /// A chunk there.
+    Chunk(Chunk),
+    /// There are as many bytes as there may be.
+    Nowhere,
+}
+
+impl Place {
+    /// The number of the chunk; 0: it is none.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        match self {
+            Self::Chunk(chunk) => chunk.number,
+            Self::Directory | Self::Nowhere => 0,
+        }
+    }
+
+    /// The directory of the traces; nothing if there are none.
+    #[must_use]
+    pub fn below(self, output: &Path) -> Option<PathBuf> {
+        match self {
+            Self::Directory => Some(output.to_owned()),
+            Self::Chunk(chunk) => Some(output.join(chunk.current())),
+            Self::Nowhere => None,
+        }
+    }
+
+    /// The file that names it, for this output.
+    #[must_use]
+    pub fn file(output: &Path) -> PathBuf {
+        output.join(DIRECTORY).join(NAME)
+    }
+
+    /// How the file says it; nothing if there is to be no file.
+    #[must_use]
+    pub fn to_text(self) -> Option<String> {
+        match self {
+            Self::Directory => None,
+            Self::Chunk(chunk) => Some(chunk.to_text()),
+            Self::Nowhere => Some(NOWHERE.to_owned()),
+        }
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        match text {
+            NOWHERE => Some(Self::Nowhere),
+            text => Chunk::from_text(text).map(Self::Chunk),
+        }
+    }
+
+    /// What the file in an output's directory says. Without it, that is the directory.
+    ///
+    /// # Errors
+    /// When it cannot be read, or names no place.
+    pub fn named(output: &Path) -> io::Result<Self> {
+        let options = &mut OpenOptions::new();
+        let file = match files::open(options.read(true), &Self::file(output)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::Directory),
+            file => file?,
+        };
+        let mut text = String::new();
+        file.take(LEN).read_to_string(&mut text)?;
+        let why = || io::Error::new(io::ErrorKind::InvalidData, "it names no chunk");
+        Self::from_text(&text).ok_or_else(why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_place_is_what_the_file_says() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        assert_eq!(Place::named(path).unwrap(), Place::Directory);
+        fs::create_dir(path.join(DIRECTORY)).unwrap();
+        let chunk = Chunk {
+            number: 3,
+            begin: 7,
+        };
+        for place in [Place::Chunk(chunk), Place::Nowhere] {
+            fs::write(Place::file(path), place.to_text().unwrap()).unwrap();
+            assert_eq!(Place::named(path).unwrap(), place);
+        }
+    }
+}
