@@ -45,7 +45,7 @@ fn program(name: &str, entry: &str, directory: &str, sources: &[&str]) {
 
 /// Libraries of probes, each of which has a second probe of its name.
 fn probes() {
-    let source = "../usertrace/tests/control/probes.c";
+    let source = "../crates/cli/tests/control/probes.c";
     let out = out();
     let compiler = cc::Build::new()
         .include("../c/include")

@@ -3,9 +3,9 @@
 //! What they find wrong is a panic, for which libFuzzer keeps the input. Time and memory of each input it limits itself.
 
 // The machine that crashed, as the tests of the library make it.
-#[path = "../../usertrace/tests/support/extraction.rs"]
+#[path = "../../crates/cli/tests/support/extraction.rs"]
 pub mod extraction;
-#[path = "../../usertrace/tests/support/mod.rs"]
+#[path = "../../crates/cli/tests/support/mod.rs"]
 pub mod support;
 
 use std::collections::BTreeMap;

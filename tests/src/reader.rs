@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use usertrace::consumer::{ConsumerFile, FileRing, KernelFile};
+use usertrace_consumer::{ConsumerFile, FileRing, KernelFile};
 use usertrace_ring::{Channel, Counts, GapKind, Item, Patience, PayloadLengths, RingReader};
 use usertrace_sys::uapi::{LTT_FILE_DEAD, LttRingPositions};
 

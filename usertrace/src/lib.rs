@@ -1,7 +1,5 @@
 //! User-space tracing into buffers that the kernel owns.
 
-#[cfg(feature = "tools")]
-pub mod consumer;
 pub mod context;
 pub mod control;
 #[cfg(test)]
@@ -15,8 +13,6 @@ pub mod event;
 pub mod fake;
 pub mod probe;
 pub mod runtime;
-#[cfg(feature = "tools")]
-pub mod top;
 mod unload;
 pub mod writer;
 

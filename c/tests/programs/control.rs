@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use usertrace::control::{Client, Ending, Report};
+use usertrace_control::{Client, Ending, Report};
 use usertrace_tests_preload::Traces;
 
 use crate::build::build;

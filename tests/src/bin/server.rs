@@ -1,6 +1,6 @@
 //! The program that tests in a terminal trace, by itself.
 
-#[path = "../../../usertrace/tests/terminal/server.rs"]
+#[path = "../../../crates/cli/tests/terminal/server.rs"]
 mod server;
 
 fn main() {

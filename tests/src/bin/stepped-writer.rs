@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use clap::Parser;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
-use usertrace::consumer::{CONTROL_FS, consumer_files};
 use usertrace::{Outcome, tracepoint};
+use usertrace_consumer::{CONTROL_FS, consumer_files};
 use usertrace_tests::consumer::Consumer;
 use usertrace_tests::event;
 use usertrace_tests::instants::{Kind, SUBBUF_COUNT, SUBBUF_SIZE, TAG, writers as words};

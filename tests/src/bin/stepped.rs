@@ -42,7 +42,7 @@ fn main() {
     event::attach();
     let page = page();
     let set = |word: usize, value: u64| page[word].store(value, Ordering::Release);
-    let brief = PathBuf::from(usertrace::consumer::CONTROL_FS).join("brief");
+    let brief = PathBuf::from(usertrace_consumer::CONTROL_FS).join("brief");
     let tell = |file: &str, text: &str| fs::write(brief.join(file), text).expect("it is told");
     let mut number = 0;
     let mut write_some = || {

@@ -9,7 +9,7 @@ mod others;
 mod spans;
 mod traced;
 
-#[path = "../../../usertrace/tests/support/babeltrace.rs"]
+#[path = "../../../crates/cli/tests/support/babeltrace.rs"]
 #[allow(unreachable_pub, reason = "other tests use it, too")]
 mod babeltrace;
 

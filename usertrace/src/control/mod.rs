@@ -10,18 +10,13 @@
 //!
 //! The socket has an abstract name with the process's id, so there is nothing in the file system. The program accepts its
 //! own user and root, and nobody else; the controller checks that who answers is the process, and its user.
-//! `protocol.rs` says what goes over it.
+//! [`usertrace_control::protocol`] is what goes over it.
 //!
 //! A child of `fork` has a channel of its own; what is executed has what the environment says.
 
-mod answer;
-#[cfg(feature = "tools")]
-mod client;
-mod protocol;
 mod report;
 mod respond;
 mod signal;
-mod socket;
 mod thread;
 
 use std::cell::UnsafeCell;
@@ -30,11 +25,12 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use syscalls::Errno;
-#[cfg(feature = "fast")]
+use usertrace_control::socket::{self, Descriptor};
+use usertrace_control::{error, protocol};
+#[cfg(feature = "fallback")]
 use usertrace_sys::filter::Filter;
 use usertrace_sys::limits::SLOTS;
 
-use self::socket::Descriptor;
 use crate::errno;
 use crate::runtime::lock::Again;
 use crate::runtime::shared::{once, shared};
@@ -42,8 +38,6 @@ use crate::runtime::{env, walk, wiped};
 use crate::unload;
 use crate::writer;
 
-#[cfg(feature = "tools")]
-pub use self::client::{Client, Ending, Listed, ListedProbe, Report, sockets};
 pub(crate) use self::report::{Change, tell, tell_full};
 
 /// Controllers at a time.
@@ -158,7 +152,7 @@ struct Controller {
 struct Room {
     request: [u8; protocol::REQUEST_MAX],
     answer: [u8; protocol::ANSWER_MAX],
-    #[cfg(feature = "fast")]
+    #[cfg(feature = "fallback")]
     filter: Filter,
 }
 
@@ -383,7 +377,7 @@ impl Control {
         };
         if let Some(refusal) = refusal {
             let mut room = [0; 128];
-            let packet = answer::error(&mut room, &refusal);
+            let packet = error(&mut room, &refusal);
             let _ = socket::send(socket, packet);
             socket::close(socket);
         }

@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 
 use syscalls::Errno;
+use usertrace_control::protocol::VERSION;
+use usertrace_control::{Text, socket};
 
-use super::answer::Text;
-use super::protocol::VERSION;
-use super::{Control, Controller, control, socket};
+use super::{Control, Controller, control};
 use crate::clock;
 use crate::errno;
 use crate::event::Callsite;

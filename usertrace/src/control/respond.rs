@@ -5,14 +5,14 @@ use std::fmt::{self, Display};
 use std::sync::atomic::Ordering;
 
 use syscalls::Errno;
-#[cfg(feature = "fast")]
+use usertrace_control::protocol::{REQUEST_MAX, Request, VERSION};
+use usertrace_control::{Text, error, socket};
+#[cfg(feature = "fallback")]
 use usertrace_sys::filter::Filter;
 
-use super::answer::{self, Text};
-use super::protocol::{REQUEST_MAX, Request, VERSION};
-use super::{Control, Controller, Room, socket};
+use super::{Control, Controller, Room};
 use crate::probe::{self, Item};
-#[cfg(feature = "fast")]
+#[cfg(feature = "fallback")]
 use crate::runtime::NotSet;
 use crate::runtime::{self, Status, walk};
 
@@ -62,7 +62,7 @@ pub(super) fn one(
         None => Err("the request is too long"),
     };
     let done = match request {
-        #[cfg(feature = "fast")]
+        #[cfg(feature = "fallback")]
         Ok(request @ (Request::Filter | Request::SetFilter(_) | Request::AddFilter(_))) => {
             filter(request, &mut room.filter, &mut room.answer)
         }
@@ -71,7 +71,7 @@ pub(super) fn one(
     };
     let packet = match done {
         Ok(len) => &room.answer[..len],
-        Err(failure) => answer::error(&mut room.answer, &failure),
+        Err(failure) => error(&mut room.answer, &failure),
     };
     let sent = if request == Ok(Request::Watch) {
         watch(control, controller, socket, packet)
@@ -183,7 +183,7 @@ const NO_FALLBACK: &str =
     "its events are not kept by the fallback; traces in the kernel have filters of their own";
 
 /// Says, or changes, which events are written.
-#[cfg(feature = "fast")]
+#[cfg(feature = "fallback")]
 fn filter(request: Request<'_>, filter: &mut Filter, room: &mut [u8]) -> Result<usize, Failure> {
     let set = match request {
         Request::SetFilter(words) => runtime::set_events(filter, words, false),

@@ -273,13 +273,13 @@ pub(super) fn is_sound(description: &[u8]) -> bool {
         && is_readable(text)
 }
 
-#[cfg(feature = "fast")]
+#[cfg(feature = "fallback")]
 fn is_readable(description: &str) -> bool {
     let line = format!("{} {description}", usertrace_sys::uapi::LTT_ID_MIN);
     usertrace_ring::schema::Event::parse(line.as_bytes()).is_ok()
 }
 
-#[cfg(not(feature = "fast"))]
+#[cfg(not(feature = "fallback"))]
 fn is_readable(_: &str) -> bool {
     true
 }

@@ -73,7 +73,7 @@ fn of_status(status: Status) -> Option<String> {
 }
 
 /// Says that the traces could not be written, at the end of the program.
-#[cfg(feature = "fast")]
+#[cfg(feature = "fallback")]
 pub(super) fn of_output(directory: &std::path::Path, error: &std::io::Error) {
     let directory = usertrace_sys::printable(&directory.to_string_lossy());
     say(&[format!("cannot write traces to \"{directory}\": {error}")]);
@@ -116,7 +116,7 @@ fn say(lines: &[String]) {
     }
 }
 
-#[cfg(feature = "fast")]
+#[cfg(feature = "fallback")]
 mod log {
     use std::fs::DirBuilder;
     use std::os::unix::fs::DirBuilderExt as _;
@@ -157,7 +157,7 @@ mod log {
     }
 }
 
-#[cfg(not(feature = "fast"))]
+#[cfg(not(feature = "fallback"))]
 mod log {
     /// There is no fallback, and no directory of its traces.
     pub(super) fn append(_: &super::super::env::Fast, _: &[String]) -> bool {

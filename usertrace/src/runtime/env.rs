@@ -212,7 +212,7 @@ const CONTROL: &CStr = c"USERTRACE_CONTROL";
 
 /// Sub-buffers of a ring, unless somebody says how many. The reader may be kept from a processor for milliseconds: where there
 /// are few rings, each has room for some more. All of them have no more than 64 of 1 MiB have.
-#[cfg(any(feature = "fast", test))]
+#[cfg(any(feature = "fallback", test))]
 pub(super) fn default_subbuf_count(nr_rings: u32) -> u32 {
     match nr_rings {
         0..=16 => 64,

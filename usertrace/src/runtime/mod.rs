@@ -15,7 +15,7 @@
 mod cmdline;
 mod complaint;
 pub(crate) mod env;
-#[cfg(feature = "fast")]
+#[cfg(feature = "fallback")]
 mod fast;
 mod hash;
 mod info;
@@ -41,7 +41,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-#[cfg(feature = "fast")]
+#[cfg(feature = "fallback")]
 use usertrace_sys::filter;
 use usertrace_sys::limits::SLOTS;
 use usertrace_sys::{Calls, DiscoverError, Errno};
@@ -58,9 +58,9 @@ use crate::probe;
 use crate::unload;
 use crate::writer::{Channel, Rseq};
 
-#[cfg(feature = "fast")]
+#[cfg(feature = "fallback")]
 use self::fast::LEN as FAST_LEN;
-#[cfg(not(feature = "fast"))]
+#[cfg(not(feature = "fallback"))]
 const FAST_LEN: usize = 0;
 
 pub use self::info::{BadArea, Told};
@@ -90,7 +90,7 @@ struct Setup {
     signo: u32,
     /// Why it is not the kernel itself.
     no_kernel: Option<DiscoverError>,
-    #[cfg(feature = "fast")]
+    #[cfg(feature = "fallback")]
     fast: Option<&'static fast::Fast>,
 }
 
@@ -146,7 +146,7 @@ fn init_for_events() -> Status {
                     return Ok(Chosen {
                         kernel: calls,
                         no_kernel: None,
-                        #[cfg(feature = "fast")]
+                        #[cfg(feature = "fallback")]
                         fast: None,
                     });
                 }
@@ -171,11 +171,11 @@ fn init_for_events() -> Status {
 struct Chosen {
     kernel: &'static dyn Kernel,
     no_kernel: Option<DiscoverError>,
-    #[cfg(feature = "fast")]
+    #[cfg(feature = "fallback")]
     fast: Option<&'static fast::Fast>,
 }
 
-#[cfg(feature = "fast")]
+#[cfg(feature = "fallback")]
 fn fall_back(
     settings: &Settings,
     rseq: bool,
@@ -189,7 +189,7 @@ fn fall_back(
     })
 }
 
-#[cfg(not(feature = "fast"))]
+#[cfg(not(feature = "fallback"))]
 fn fall_back(_: &Settings, _: bool, _: Option<DiscoverError>) -> Result<Chosen, Status> {
     Err(Status::NoFallback(NoFallback::NotBuilt))
 }
@@ -207,7 +207,7 @@ pub fn init_with(kernel: impl FnOnce() -> Result<&'static dyn Kernel, DiscoverEr
         Ok(Chosen {
             kernel: kernel().map_err(Status::NoKernel)?,
             no_kernel: None,
-            #[cfg(feature = "fast")]
+            #[cfg(feature = "fallback")]
             fast: None,
         })
     })
@@ -285,7 +285,7 @@ fn set_up(choose: impl FnOnce(&Settings, bool) -> Result<Chosen, Status>) -> Res
         rseq,
         signo,
         no_kernel: chosen.no_kernel,
-        #[cfg(feature = "fast")]
+        #[cfg(feature = "fallback")]
         fast: chosen.fast,
     })
 }
@@ -508,7 +508,7 @@ pub fn report() -> Report {
         error: None,
         limited: state().and_then(State::limited),
     };
-    #[cfg(feature = "fast")]
+    #[cfg(feature = "fallback")]
     if let Some(fast) = setup.and_then(|setup| setup.fast) {
         return Report {
             backend: Some(Backend::Fast),
@@ -549,7 +549,7 @@ pub fn finalise() -> Result<(), Errno> {
 
 /// Which events this process writes, where the fallback keeps them: patterns, and whether those that match are
 /// refused. Nothing if there is no fallback. `room` is the caller's, for as long as this takes.
-#[cfg(feature = "fast")]
+#[cfg(feature = "fallback")]
 pub(crate) fn events(room: &mut filter::Filter, each: impl FnMut(bool, &[u8])) -> Option<()> {
     let fast = SETUP.get()?.fast?;
     filter::each_word(rules_now(fast, room), each);
@@ -557,7 +557,7 @@ pub(crate) fn events(room: &mut filter::Filter, each: impl FnMut(bool, &[u8])) -
 }
 
 /// The rules of this process.
-#[cfg(feature = "fast")]
+#[cfg(feature = "fallback")]
 fn rules_now<'a>(fast: &fast::Fast, room: &'a mut filter::Filter) -> &'a [u8] {
     if !shared().wanted.read(room) {
         room.clear();
@@ -571,7 +571,7 @@ fn rules_now<'a>(fast: &fast::Fast, room: &'a mut filter::Filter) -> &'a [u8] {
 ///
 /// # Errors
 /// The word that is none, or for which there is no room; nothing was changed then.
-#[cfg(feature = "fast")]
+#[cfg(feature = "fallback")]
 pub(crate) fn set_events<'a>(
     room: &mut filter::Filter,
     words: &'a str,
@@ -593,7 +593,7 @@ pub(crate) fn set_events<'a>(
 }
 
 /// Why a process writes the same events as before.
-#[cfg(feature = "fast")]
+#[cfg(feature = "fallback")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotSet<'a> {
     /// It has no fallback.
@@ -611,9 +611,9 @@ pub fn initialise() -> Status {
 
 /// The directory that the fallback writes to, if it is what traces are written with; nothing in it if they go nowhere.
 pub(crate) fn output() -> Option<Option<&'static std::path::Path>> {
-    #[cfg(feature = "fast")]
+    #[cfg(feature = "fallback")]
     return SETUP.get()?.fast.map(fast::Fast::directory);
-    #[cfg(not(feature = "fast"))]
+    #[cfg(not(feature = "fallback"))]
     None
 }
 

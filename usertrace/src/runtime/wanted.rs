@@ -33,7 +33,7 @@ impl Wanted {
     }
 
     /// Stores rules, as the info area would have them. An update must follow.
-    #[cfg(feature = "fast")]
+    #[cfg(feature = "fallback")]
     pub(super) fn set(&self, rules: &[u8]) {
         let before = self.sequence.load(Ordering::Relaxed) & !1;
         self.sequence.store(before + 1, Ordering::Relaxed);
@@ -51,7 +51,7 @@ impl Wanted {
     }
 
     /// Copies them for whoever stores them. False: there are none.
-    #[cfg(feature = "fast")]
+    #[cfg(feature = "fallback")]
     pub(super) fn read(&self, filter: &mut usertrace_sys::filter::Filter) -> bool {
         if self.sequence.load(Ordering::Relaxed) == 0 {
             return false;
@@ -88,7 +88,7 @@ impl Wanted {
     }
 }
 
-#[cfg(all(test, feature = "fast"))]
+#[cfg(all(test, feature = "fallback"))]
 mod tests {
     use super::*;
     use usertrace_sys::filter::{Filter, add_rule};

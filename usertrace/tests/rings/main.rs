@@ -4,6 +4,6 @@ mod hostile;
 mod lost;
 mod plain;
 mod shared;
-#[path = "../support/mod.rs"]
+#[path = "../../../crates/cli/tests/support/mod.rs"]
 mod support;
 mod window;

@@ -40,7 +40,7 @@ pub(crate) const NOT_QUICK: &[(&str, &str)] = &[
         "usertrace-tests-preload::report",
         "reports of servers and databases",
     ),
-    ("usertrace::terminal", "the documents' commands"),
+    ("usertrace-cli::terminal", "the documents' commands"),
 ];
 /// The tests of the harness, which boot guests.
 const HARNESS: &str = "usertrace-vm::harness";

@@ -79,7 +79,7 @@ mod tests {
             time: Duration::ZERO,
             output: String::new(),
         };
-        let tools = result("usertrace::tools", "ctf::lost");
+        let tools = result("usertrace-cli::tools", "ctf::lost");
         assert!(is_named(&tools, "tools::ctf::lost"));
         assert!(!is_named(&tools, "tools::lost_more") && !is_named(&tools, "rings::ctf::lost"));
         assert!(is_named(
@@ -98,15 +98,16 @@ mod tests {
         [('A', 11), ('B', 6), ('C', 9), ('D', 8), ('E', 8), ('F', 10)];
 
     /// Directories that have test programs, by name.
-    const PROGRAMS: [&str; 4] = [
+    const PROGRAMS: [&str; 5] = [
         "tests/src/bin",
         "usertrace/tests",
+        "crates/cli/tests",
         "bench/src/bin",
         "bench/tests",
     ];
 
     /// Tests that a program takes from another one.
-    const SHARED: [(&str, &str); 1] = [("guest-tests", "usertrace/tests/control")];
+    const SHARED: [(&str, &str); 1] = [("guest-tests", "crates/cli/tests/control")];
 
     /// The ids of all requirements.
     fn ids() -> BTreeSet<String> {

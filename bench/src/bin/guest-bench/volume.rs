@@ -14,11 +14,11 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use usertrace::clock::cycles;
-use usertrace::consumer::{
-    CONTROL, CONTROL_FS, ControlFs, KernelFile, MAIN, Session, TraceSetup, consumer_files,
-};
 use usertrace::{Status, event};
 use usertrace_bench::{Volume, median};
+use usertrace_consumer::{
+    CONTROL, CONTROL_FS, ControlFs, KernelFile, MAIN, Session, TraceSetup, consumer_files,
+};
 
 use crate::control::write;
 use crate::kernel::apart;

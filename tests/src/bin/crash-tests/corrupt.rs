@@ -12,7 +12,7 @@ use usertrace_sys::crash::{LTT_CRASH_PRESENT, LttCrashRoot};
 use usertrace_tests::counts::counts;
 use usertrace_tests::random::Random;
 
-#[path = "../../../../usertrace/tests/support/extraction.rs"]
+#[path = "../../../../crates/cli/tests/support/extraction.rs"]
 mod extraction;
 
 use extraction::{check_error, extract_all};

@@ -12,7 +12,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
 use nix::unistd::{Gid, Pid, Uid, setgid, setgroups, setuid};
 use syscalls::{Errno, Sysno};
-use usertrace::consumer::{CONTROL, KernelFile, MAIN, Session, consumer_files};
+use usertrace_consumer::{CONTROL, KernelFile, MAIN, Session, consumer_files};
 use usertrace_ctf::recording::Recorded;
 use usertrace_sys::files;
 use usertrace_sys::uapi::{LTT_RING_ALL, LTT_SUBBUF_MAGIC, LttSubbuf};

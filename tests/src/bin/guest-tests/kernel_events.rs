@@ -12,7 +12,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use usertrace::Outcome;
-use usertrace::consumer::CONTROL_FS;
+use usertrace_consumer::CONTROL_FS;
 use usertrace_tests::babeltrace::{self, Printed};
 use usertrace_tests::child::Child;
 use usertrace_tests::control::Trace;

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use usertrace::Outcome;
-use usertrace::consumer::CONTROL_FS;
+use usertrace_consumer::CONTROL_FS;
 use usertrace_tests::babeltrace::{self, Printed};
 use usertrace_tests::child::Child;
 use usertrace_tests::control::Trace;

@@ -1,13 +1,13 @@
 //! What a new user types, and what is to be seen then, in a real terminal, with the kernel's buffers (E1, F1); and the commands that
 //! only look: which events there are (B3, E4, E6), and how often they come (E7).
 
-#[path = "../../../../usertrace/tests/support/documents.rs"]
+#[path = "../../../../crates/cli/tests/support/documents.rs"]
 #[allow(unreachable_pub, reason = "others use it, too")]
 mod documents;
-#[path = "../../../../usertrace/tests/support/examples.rs"]
+#[path = "../../../../crates/cli/tests/support/examples.rs"]
 #[allow(unreachable_pub, reason = "others use it, too")]
 mod examples;
-#[path = "../../../../usertrace/tests/support/terminal.rs"]
+#[path = "../../../../crates/cli/tests/support/terminal.rs"]
 #[allow(unreachable_pub, dead_code, reason = "others use it, too")]
 mod terminal;
 

@@ -126,7 +126,7 @@ pub(super) fn make_again(chunk: &Path) -> io::Result<()> {
         .create(chunk)
 }
 
-#[cfg(all(test, feature = "tools"))]
+#[cfg(test)]
 mod tests {
     use usertrace_ctf::Version;
     use usertrace_ctf::recording::DIRECTORY;

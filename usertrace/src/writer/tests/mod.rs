@@ -5,7 +5,7 @@ mod lent;
 mod long;
 mod mm_cid;
 mod overwrite;
-#[cfg(feature = "fast")]
+#[cfg(feature = "fallback")]
 mod read;
 mod registration;
 mod waiting;

@@ -738,7 +738,7 @@ fn four_threads_overwrite() {
 /// A10, D3: whatever a thread and a signal handler in the middle of its event were doing when they were killed: the
 /// reader finds all records that were committed, and counts the others.
 #[test]
-#[cfg(feature = "fast")]
+#[cfg(feature = "fallback")]
 fn killed_at_each_step() {
     use std::convert::Infallible;
     use std::rc::Rc;

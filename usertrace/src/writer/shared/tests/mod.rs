@@ -1,7 +1,7 @@
 //! The algorithm on the heap, step by step; and the writer as it is, in memory that processes share.
 
 mod heap;
-#[cfg(feature = "fast")]
+#[cfg(feature = "fallback")]
 mod mapped;
-#[cfg(feature = "fast")]
+#[cfg(feature = "fallback")]
 mod visits;

@@ -1,0 +1,225 @@
+//! `usertrace daemon`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use usertrace_consumer::{
+    ControlFs, DaemonOptions, DaemonTell, SoFar, TraceSetup, daemon, describe,
+};
+
+use crate::kernel_commands;
+use crate::limits::Limits;
+use crate::notify::{Level, Log, Notify};
+use crate::output;
+use crate::root::Root;
+use crate::setup::Setup;
+use crate::status::WRONG_COMMAND_LINE;
+
+/// Where traces are if nobody says that.
+const OUTPUT: &str = "/var/lib/usertrace";
+/// Between two lines that say how many events were lost.
+const LOST: Duration = Duration::from_secs(60);
+
+/// Record traces as they come and go, until it is told to end
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  usertrace daemon                             # all traces that there are, and will be
+  usertrace daemon --trace web --trace db      # these, also if they come later
+  usertrace daemon --start web -e 'shop:*' --rotate-time 1h --keep 48      # two days of a trace that it starts itself
+  systemctl enable --now usertrace             # as a service, where the package usertrace is installed
+  usertrace view /var/lib/usertrace/web        # what there is, all chunks as one
+  kill -HUP PID                                # all begin a new chunk
+
+Each trace has a directory of its name, and in there chunks, whose names sort by time. The one that is written is called
+*.current; the others may be read, moved and removed by anybody. Limits are those of each trace. Without --rotate-size and
+--rotate-time, a chunk ends with its trace, at SIGHUP, or with a quarter of --max-size.
+
+SIGTERM and SIGINT end it, and the traces go on: their events stay in the kernel's rings, and the next daemon with the same
+directory reads them, with nothing missing and nothing twice, unless a ring was full meanwhile. So it is if it is killed. Writers that
+wait for a reader (mode block) wait for no daemon that is not there: what has no room then is lost, and counted.
+
+When the disk is full, nothing is read until there is room, which is looked for each second. What was lost is said once a minute,
+if anything was. Under systemd it tells when it is ready, how far it is, and that it is alive (Type=notify, WatchdogSec=). It
+needs a kernel with trace buffers: without it, each program's own daemons record what it writes (USERTRACE_OUTPUT=DIR).
+
+Exit status: 0 if it was told to end, 1 if it cannot work, 2 for a wrong command line.")]
+pub(crate) struct Args {
+    /// Where to write; each trace to a directory of its name in there [default: $STATE_DIRECTORY, or /var/lib/usertrace]
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+
+    /// Only the trace of this name, which need not be there yet; may be given several times
+    #[arg(long, value_name = "NAME")]
+    trace: Vec<String>,
+
+    /// Start this trace, which is created if there is none of that name, and stays when the daemon ends; the options below say what
+    /// it is to be like
+    #[arg(long, value_name = "NAME")]
+    start: Option<String>,
+
+    #[command(flatten)]
+    setup: Setup,
+
+    #[command(flatten)]
+    limits: Limits,
+
+    /// Say only what is wrong
+    #[arg(short, long)]
+    quiet: bool,
+
+    #[command(flatten)]
+    root: Root,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> ExitCode {
+        let mut log = Log::new();
+        if self.start.is_none() && TraceSetup::from(self.setup.clone()) != TraceSetup::default() {
+            log.say(
+                Level::Error,
+                "what a trace is to be like is for one that is started: --start NAME",
+            );
+            return WRONG_COMMAND_LINE.into();
+        }
+        match self.try_run(&mut log) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                log.say(Level::Error, format_args!("{error:#}"));
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    fn try_run(self, log: &mut Log) -> anyhow::Result<()> {
+        let control_fs = kernel_commands::DAEMON.open(&self.root)?;
+        self.start(&control_fs)?;
+        let mut traces = self.trace;
+        // All, if none is named.
+        if let (Some(start), false) = (self.start, traces.is_empty()) {
+            traces.push(start);
+        }
+        let options = DaemonOptions {
+            root: self.root.path,
+            traces,
+            output: self.output.unwrap_or_else(default_output),
+            limits: self.limits.into(),
+        };
+        let mut teller = Teller {
+            log,
+            notify: Notify::from_environment().context("$NOTIFY_SOCKET cannot be used")?,
+            quiet: self.quiet,
+            lost: 0,
+            lost_told: None,
+        };
+        let so_far = daemon(&options, &mut |tell| teller.tell(&tell))?;
+        if !self.quiet {
+            let ended = format!("ended: {}; the traces go on", line(&so_far));
+            teller.log.say(Level::Info, ended);
+        }
+        Ok(())
+    }
+
+    fn start(&self, control_fs: &ControlFs) -> anyhow::Result<()> {
+        let Some(name) = &self.start else {
+            return Ok(());
+        };
+        // What it is like is fixed once it was started, as by the daemon before this one.
+        let setup = match control_fs.trace(name) {
+            Ok(_) => TraceSetup::default(),
+            Err(_) => self.setup.clone().into(),
+        };
+        let mut trace = control_fs.create(name, &setup)?;
+        trace.start()?;
+        trace.keep();
+        Ok(())
+    }
+}
+
+fn default_output() -> PathBuf {
+    let given = std::env::var_os("STATE_DIRECTORY").unwrap_or_default();
+    // Several have colons between them.
+    let first = std::env::split_paths(&given).next();
+    let first = first.filter(|path| !path.as_os_str().is_empty());
+    first.unwrap_or_else(|| PathBuf::from(OUTPUT))
+}
+
+fn line(so_far: &SoFar) -> String {
+    format!(
+        "{} events of {}, {} bytes, {} lost",
+        so_far.events,
+        output::count(so_far.processes, "process", "processes"),
+        so_far.bytes,
+        so_far.lost
+    )
+}
+
+struct Teller<'a> {
+    log: &'a mut Log,
+    notify: Notify,
+    quiet: bool,
+    /// How many were lost when that was told last, and when.
+    lost: u64,
+    lost_told: Option<Instant>,
+}
+
+impl Teller<'_> {
+    fn info(&mut self, what: impl std::fmt::Display) {
+        if !self.quiet {
+            self.log.say(Level::Info, what);
+        }
+    }
+
+    fn tell(&mut self, tell: &DaemonTell<'_>) {
+        match tell {
+            DaemonTell::Ready => self.notify.ready(),
+            DaemonTell::Reloading => {
+                self.notify.reloading();
+                self.info("all begin a new chunk");
+            }
+            DaemonTell::Stopping => self.notify.stopping(),
+            DaemonTell::Begun { trace, directory } => {
+                self.info(format_args!("{trace}: recorded to {}", directory.display()));
+            }
+            DaemonTell::News { trace, news } => {
+                let said = format!("{trace}: {news}");
+                match news.is_trouble() {
+                    true => self.log.say(Level::Error, said),
+                    false => self.info(said),
+                }
+            }
+            DaemonTell::Ended { trace, so_far } => {
+                self.info(format_args!("{trace} was removed: {}", line(so_far)));
+            }
+            DaemonTell::Problem { trace, problem } => {
+                self.log
+                    .say(Level::Warning, format_args!("{trace}: {problem}"));
+            }
+            DaemonTell::Failed { trace, error } => {
+                let why = describe(error);
+                self.log.say(Level::Error, format_args!("{trace}: {why}"));
+            }
+            DaemonTell::SoFar { traces, so_far } => {
+                let traces = output::count(*traces, "trace", "traces");
+                self.notify.status(&format!("{traces}: {}", line(so_far)));
+                self.notify.alive();
+                self.tell_lost(so_far.lost);
+            }
+            _ => {}
+        }
+    }
+
+    fn tell_lost(&mut self, lost: u64) {
+        let is_new = self.lost_told.is_none_or(|at| at.elapsed() >= LOST);
+        if lost > self.lost && is_new {
+            let more = lost - self.lost;
+            self.log.say(
+                Level::Warning,
+                format_args!("{more} events were lost as their rings were full, {lost} so far"),
+            );
+            (self.lost, self.lost_told) = (lost, Some(Instant::now()));
+        }
+    }
+}

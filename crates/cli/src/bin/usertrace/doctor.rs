@@ -1,0 +1,360 @@
+//! `usertrace doctor`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde::Serialize;
+use usertrace::writer::{NoRseq, Rseq};
+use usertrace_consumer::{ControlFsError, FtraceError, Tracefs, describe};
+use usertrace_sys::Calls;
+
+use crate::kernel_commands::{self, KernelCommand};
+use crate::output;
+use crate::root::Root;
+
+/// Less than this, a limit leaves no room for two rings of usual sizes: bytes.
+const LITTLE: u64 = 16 << 20;
+
+/// What to do about the control file system if it cannot be read.
+const REMEDY: &str = "as root, or of the group of the control file system";
+
+/// Say what this machine can do, what is missing, and how to get it
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  usertrace doctor
+  usertrace doctor --json | jq -r '.[] | select(.remedy) | .remedy'      # what there is to do
+
+Each line is about one thing that tracing uses: \"ok\", \"no\" if something that programs or commands need is missing, and
+\"--\" if it is missing and the rest works without it. Below what is missing stands what to do about it. The commands follow:
+\"ok\" if one works here, else \"--\", the reason, and what to use instead.
+
+Exit status: 0 if programs can be traced into the kernel's buffers and this user can control that, else 1.")]
+pub(crate) struct Args {
+    /// Write the findings as JSON, to standard output or to FILE
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    json: Option<PathBuf>,
+
+    #[command(flatten)]
+    root: Root,
+
+    /// Where the kernel's other file systems are: for tests
+    #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
+    system: PathBuf,
+}
+
+/// How something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    Ok,
+    /// The kernel's buffers cannot be used without it.
+    Missing,
+    /// All else works without it.
+    Lacking,
+}
+
+/// What was found of one thing.
+#[derive(Debug, Serialize)]
+struct Finding {
+    name: &'static str,
+    state: State,
+    /// What there is, or why it is not there.
+    what: String,
+    /// What to do about it.
+    remedy: Option<String>,
+    /// It is a command of `usertrace`, by its name.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    is_command: bool,
+}
+
+impl Finding {
+    fn ok(name: &'static str, what: impl Into<String>) -> Self {
+        Self {
+            name,
+            state: State::Ok,
+            what: what.into(),
+            remedy: None,
+            is_command: false,
+        }
+    }
+
+    fn missing(name: &'static str, what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            state: State::Missing,
+            remedy: Some(remedy.into()),
+            ..Self::ok(name, what)
+        }
+    }
+
+    fn lacking(name: &'static str, what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            state: State::Lacking,
+            ..Self::missing(name, what, remedy)
+        }
+    }
+}
+
+impl Args {
+    pub(crate) fn run(self) -> ExitCode {
+        output::exit_code(self.try_run())
+    }
+
+    fn try_run(self) -> anyhow::Result<u8> {
+        let findings = self.findings();
+        let works = findings.iter().all(|f| f.state != State::Missing);
+        if let Some(to) = &self.json {
+            output::json(to, &findings)?;
+        } else {
+            output::print(&findings.iter().map(lines).collect::<String>())?;
+        }
+        Ok(u8::from(!works))
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        let mut findings = vec![kernel(), rseq()];
+        findings.extend(self.control());
+        findings.push(self.kdump());
+        findings.push(self.tracefs());
+        findings.push(fallback());
+        findings.push(reader());
+        findings.extend(self.commands());
+        findings
+    }
+
+    /// Which commands work here, for this user.
+    fn commands(&self) -> Vec<Finding> {
+        let control = self.root.open();
+        let may_change = self.may_change();
+        let state = |command: &KernelCommand| match &control {
+            Err(ControlFsError::Missing(_)) if Calls::discover().is_err() => {
+                Finding::lacking(command.name, "needs the patched kernel", command.instead)
+            }
+            Err(error @ ControlFsError::Missing(_)) => {
+                let remedy = format!("mount -t ltt ltt {}", self.root.path.display());
+                Finding::lacking(command.name, describe(error), remedy)
+            }
+            Err(error) => Finding::lacking(command.name, describe(error), REMEDY),
+            Ok(_) if command.changes && !may_change => {
+                let remedy = "see permission above";
+                Finding::lacking(command.name, "this user cannot change traces", remedy)
+            }
+            Ok(_) => Finding::ok(command.name, "works"),
+        };
+        let record = match &control {
+            Ok(_) if !may_change => {
+                let remedy = "see permission above";
+                Finding::lacking("record", "this user cannot make traces", remedy)
+            }
+            Ok(_) => Finding::ok("record", "works, with the kernel's buffers"),
+            Err(ControlFsError::Missing(_)) => {
+                Finding::ok("record", "works: each program writes its own trace")
+            }
+            Err(error) => Finding::lacking("record", describe(error), REMEDY),
+        };
+        let needs_nothing = [
+            "ctl",
+            "extract",
+            "view",
+            "export",
+            "report",
+            "list --events",
+            "top DIR",
+            "generate",
+        ];
+        let works = needs_nothing.map(|name| Finding::ok(name, "works"));
+        let commands = kernel_commands::ALL.into_iter().map(state);
+        let all = std::iter::once(record).chain(commands).chain(works);
+        all.map(|finding| Finding {
+            is_command: true,
+            ..finding
+        })
+        .collect()
+    }
+
+    /// May this user make traces?
+    fn may_change(&self) -> bool {
+        let root = self.root.path.as_os_str().as_encoded_bytes();
+        // SAFETY: a path that ends with a NUL.
+        std::ffi::CString::new(root)
+            .is_ok_and(|path| unsafe { libc::access(path.as_ptr(), libc::W_OK) } == 0)
+    }
+
+    /// The control file system: whether it is there, whether this user may use it, and how much memory traces may have.
+    fn control(&self) -> Vec<Finding> {
+        let root = &self.root.path;
+        let control = match self.root.open() {
+            Ok(control) => control,
+            Err(ControlFsError::Missing(_)) => {
+                let what = format!("no control file system at {}", root.display());
+                let remedy = match Calls::discover() {
+                    Ok(_) => format!("mount -t ltt ltt {}", root.display()),
+                    Err(_) => "it comes with such a kernel".to_owned(),
+                };
+                return vec![Finding::missing("control", what, remedy)];
+            }
+            Err(error) => {
+                return vec![Finding::missing("control", describe(&error), REMEDY)];
+            }
+        };
+        let what = match control.traces() {
+            Ok(traces) => output::count(traces.len(), "trace", "traces"),
+            Err(_) => "its traces cannot be listed".to_owned(),
+        };
+        let mounted = Finding::ok("control", format!("{}, {what}", root.display()));
+        let may = self.may_change();
+        let permission = if may {
+            Finding::ok("permission", "this user can make traces")
+        } else {
+            let remedy = format!(
+                "as root: chgrp GROUP {0} && chmod g+w,+t {0}, for a group of this user's; or sudo",
+                root.display()
+            );
+            Finding::missing("permission", "this user cannot make traces", remedy)
+        };
+        let mut findings = vec![mounted, permission];
+        if may {
+            findings.extend(["limit_total", "limit_user", "limit_process"].map(|name| {
+                let path = root.join(name);
+                limit(name, &path)
+            }));
+        }
+        findings
+    }
+
+    /// Whether the kernel's own events can be recorded, and whether they are by nobody.
+    fn tracefs(&self) -> Finding {
+        let name = "kernel events";
+        let found = Tracefs::find_below(&self.system);
+        let (what, remedy) = match &found {
+            Err(FtraceError::NoTracefs) => (
+                "no tracefs: record --kernel needs it",
+                "as root: mount -t tracefs tracefs /sys/kernel/tracing (CONFIG_FTRACE)".to_owned(),
+            ),
+            Err(_) => (
+                "this user cannot use tracefs",
+                "as root, or sudo".to_owned(),
+            ),
+            Ok(tracefs) => match tracefs.leftovers().unwrap_or_default().first() {
+                None => return Finding::ok(name, tracefs.path().display().to_string()),
+                Some(instance) => (
+                    "are being recorded, perhaps for a recording that was killed",
+                    format!("if so, start that again, or: rmdir {}", instance.display()),
+                ),
+            },
+        };
+        Finding::lacking(name, what, remedy)
+    }
+
+    /// Whether a dump is made when the kernel crashes.
+    fn kdump(&self) -> Finding {
+        let number = |file: &str| -> Option<u64> {
+            let text = fs::read_to_string(self.system.join("sys/kernel").join(file)).ok()?;
+            text.trim().parse().ok()
+        };
+        let size = number("kexec_crash_size").unwrap_or(0);
+        if size == 0 {
+            let remedy = "put crashkernel=256M on the kernel's command line and restart; install kdump-tools";
+            return Finding::lacking("kdump", "no memory is reserved for a crash kernel", remedy);
+        }
+        if number("kexec_crash_loaded") != Some(1) {
+            let what = format!(
+                "{} MiB are reserved, and no crash kernel is loaded",
+                size >> 20
+            );
+            return Finding::lacking("kdump", what, "as root: kdump-config load");
+        }
+        Finding::ok(
+            "kdump",
+            format!("a crash kernel is loaded, in {} MiB", size >> 20),
+        )
+    }
+}
+
+fn lines(finding: &Finding) -> String {
+    let state = match finding.state {
+        State::Ok => "ok",
+        State::Missing => "no",
+        State::Lacking => "--",
+    };
+    let (name, width) = match finding.is_command {
+        true => (format!("usertrace {}", finding.name), 36),
+        false => (finding.name.to_owned(), 14),
+    };
+    let mut lines = format!("{state}  {name:<width$}{}\n", finding.what);
+    if let Some(remedy) = &finding.remedy {
+        lines += &format!("    {:<width$}{remedy}\n", "");
+    }
+    lines
+}
+
+/// Whether the kernel has trace buffers.
+fn kernel() -> Finding {
+    match Calls::discover() {
+        Ok(_) => Finding::ok("kernel", "has trace buffers for user space"),
+        Err(error) => {
+            let remedy = "build one with the patches of kernel-patches/: scripts/kernel build (docs/guide.md)";
+            Finding::missing("kernel", error.to_string(), remedy)
+        }
+    }
+}
+
+/// Whether there are restartable sequences, by which events need no atomic instruction.
+fn rseq() -> Finding {
+    let remedy = match Rseq::find() {
+        Ok(_) => return Finding::ok("rseq", "restartable sequences"),
+        Err(NoRseq::Library) => {
+            "a library registered them before the C library could: see GLIBC_TUNABLES=glibc.pthread.rseq"
+        }
+        Err(_) => "a kernel with CONFIG_RSEQ, and no filter of system calls that forbids rseq()",
+    };
+    Finding::missing("rseq", "no restartable sequences", remedy)
+}
+
+/// How much memory there may be.
+fn limit(name: &'static str, path: &Path) -> Finding {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) => {
+            return Finding::lacking(name, format!("cannot be read: {error}"), REMEDY);
+        }
+    };
+    let text = text.trim();
+    match text.parse::<u64>() {
+        Ok(bytes) if bytes < LITTLE => {
+            let what = format!("{bytes} bytes: events will be lost");
+            Finding::lacking(name, what, format!("echo {LITTLE} >{}", path.display()))
+        }
+        Ok(bytes) => Finding::ok(name, format!("{} MiB", bytes >> 20)),
+        Err(_) => Finding::ok(name, text),
+    }
+}
+
+/// What tracing without the kernel's buffers takes.
+fn fallback() -> Finding {
+    // SAFETY: a constant name; the descriptor is this function's.
+    let fd = unsafe { libc::memfd_create(c"usertrace".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        let error = std::io::Error::last_os_error();
+        let what = format!("no shared memory: {error}");
+        let remedy = "a filter of system calls that lets memfd_create() through";
+        return Finding::lacking("fallback", what, remedy);
+    }
+    // SAFETY: as above.
+    unsafe { libc::close(fd) };
+    Finding::ok(
+        "fallback",
+        "traces can be written without the kernel's buffers",
+    )
+}
+
+/// What shows traces.
+fn reader() -> Finding {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let mut places = std::env::split_paths(&paths).map(|path| path.join("babeltrace2"));
+    match places.find(|path| path.is_file()) {
+        Some(path) => Finding::ok("babeltrace2", path.display().to_string()),
+        None => Finding::lacking("babeltrace2", "not found", "apt install babeltrace2"),
+    }
+}

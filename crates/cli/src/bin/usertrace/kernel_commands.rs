@@ -1,0 +1,112 @@
+//! Commands that need the kernel's trace buffers, and what to use without them.
+
+use std::path::Path;
+
+use usertrace_consumer::{CONTROL_FS, ControlFs, ControlFsError};
+use usertrace_sys::Calls;
+
+use crate::root::Root;
+
+/// A command that needs the kernel's trace buffers.
+#[derive(Debug)]
+pub(crate) struct KernelCommand {
+    /// What is typed behind `usertrace`.
+    pub(crate) name: &'static str,
+    /// What to use without them.
+    pub(crate) instead: &'static str,
+    /// It changes what the kernel has.
+    pub(crate) changes: bool,
+}
+
+const fn command(name: &'static str, changes: bool, instead: &'static str) -> KernelCommand {
+    KernelCommand {
+        name,
+        instead,
+        changes,
+    }
+}
+
+pub(crate) const DAEMON: KernelCommand = command(
+    "daemon",
+    true,
+    "use \"usertrace record\", or run programs with USERTRACE_OUTPUT=DIR: each writes its own trace",
+);
+pub(crate) const START: KernelCommand = command(
+    "start TRACE",
+    true,
+    "use \"usertrace record -- PROGRAM\", or name a program that was stopped: \"usertrace start PID\"",
+);
+pub(crate) const STOP: KernelCommand = command(
+    "stop TRACE",
+    true,
+    "name a program that runs: \"usertrace stop PID\"",
+);
+pub(crate) const DESTROY: KernelCommand = command(
+    "destroy",
+    true,
+    "without it, a trace is a directory of files, which rm removes",
+);
+pub(crate) const FILTER: KernelCommand = command(
+    "filter TRACE",
+    true,
+    "name a program that runs: \"usertrace filter PID\"",
+);
+pub(crate) const STATUS: KernelCommand = command("status", false, "use \"usertrace top DIR\"");
+pub(crate) const SNAPSHOT: KernelCommand = command(
+    "snapshot TRACE",
+    false,
+    "name a program that runs, or the directory of its trace: \"usertrace snapshot DIR\"",
+);
+pub(crate) const LIST: KernelCommand = command(
+    "list",
+    false,
+    "use \"usertrace list --events\" for programs, or \"usertrace top DIR\" for a recording",
+);
+pub(crate) const TOP: KernelCommand =
+    command("top", false, "use \"usertrace top DIR\" for a recording");
+pub(crate) const PREVIOUS_BOOT: KernelCommand = command(
+    "extract --previous-boot",
+    false,
+    "use \"usertrace extract VMCORE\" with a dump",
+);
+
+/// All of them.
+pub(crate) const ALL: [&KernelCommand; 10] = [
+    &DAEMON,
+    &START,
+    &STOP,
+    &DESTROY,
+    &FILTER,
+    &STATUS,
+    &SNAPSHOT,
+    &LIST,
+    &TOP,
+    &PREVIOUS_BOOT,
+];
+
+impl KernelCommand {
+    /// The control file system, for this command.
+    ///
+    /// # Errors
+    /// When it cannot be used. If the kernel has no trace buffers, the error says what to use
+    /// instead.
+    pub(crate) fn open(&self, root: &Root) -> anyhow::Result<ControlFs> {
+        root.open().map_err(|error| self.explain(error, &root.path))
+    }
+
+    /// Says which command cannot be used, and what to use instead.
+    pub(crate) fn explain(&self, error: ControlFsError, root: &Path) -> anyhow::Error {
+        // Where somebody said that it is elsewhere, that is what is wrong.
+        let is_kernel = matches!(error, ControlFsError::Missing(_))
+            && root == Path::new(CONTROL_FS)
+            && Calls::discover().is_err();
+        if !is_kernel {
+            return error.into();
+        }
+        anyhow::anyhow!(
+            "\"usertrace {}\" needs the patched kernel; {} (usertrace doctor says what works here)",
+            self.name,
+            self.instead
+        )
+    }
+}

@@ -1,0 +1,99 @@
+//! How much is recorded, as options of the commands that record.
+
+use std::time::Duration;
+
+use usertrace_consumer::{Limits as Wanted, News};
+
+use crate::output;
+
+/// Where help has them.
+const HEADING: &str = "Rotation and limits";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Limits {
+    /// Begin a new chunk, a directory with traces of its own, when one has SIZE bytes; k, M and G are understood
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = HEADING)]
+    rotate_size: Option<u64>,
+
+    /// Begin a new chunk when one is so old: 90s, 15min, 1h, 1day
+    #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = HEADING)]
+    rotate_time: Option<Duration>,
+
+    /// Remove the oldest of more than N finished chunks
+    #[arg(long, value_name = "N", help_heading = HEADING)]
+    keep: Option<usize>,
+
+    /// Let all files have no more than SIZE bytes: where chunks are made, the oldest are removed, and one ends at the latest
+    /// with a quarter of SIZE; else the recording ends
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = HEADING)]
+    max_size: Option<u64>,
+}
+
+impl Limits {
+    /// Is there a number of chunks to keep, and are none made?
+    pub(crate) fn keeps_nothing(&self) -> bool {
+        self.keep.is_some() && self.rotate_size.is_none() && self.rotate_time.is_none()
+    }
+}
+
+impl From<Limits> for Wanted {
+    fn from(limits: Limits) -> Self {
+        Self {
+            rotate_size: limits.rotate_size,
+            rotate_time: limits.rotate_time,
+            keep: limits.keep,
+            max_size: limits.max_size,
+        }
+    }
+}
+
+/// Says what happened to files, if it is something wrong or asked for.
+pub(crate) fn say(news: &News, quiet: bool) {
+    let is_of_interest = news.is_trouble() || matches!(news, News::Room { .. });
+    if is_of_interest || !quiet {
+        output::say(news);
+    }
+}
+
+/// A number of bytes, other than 0.
+fn size(text: &str) -> Result<u64, String> {
+    let (digits, factor) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 1 << 20),
+        Some(b'g' | b'G') => (&text[..text.len() - 1], 1 << 30),
+        _ => (text, 1),
+    };
+    let number: u64 = digits.parse().map_err(|_| "not a number".to_owned())?;
+    match number.checked_mul(factor) {
+        None => Err("too large".to_owned()),
+        Some(0) => Err("nothing".to_owned()),
+        Some(size) => Ok(size),
+    }
+}
+
+/// A time of a second at least.
+fn duration(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if time < Duration::from_secs(1) {
+        return Err("less than a second".to_owned());
+    }
+    Ok(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_times_have_units() {
+        assert_eq!(size("4096"), Ok(4096));
+        assert_eq!(size("3G"), Ok(3 << 30));
+        for bad in ["", "G", "-1", "0", "0M", "99999999999G", "ü"] {
+            assert!(size(bad).is_err(), "{bad}");
+        }
+        assert_eq!(duration("15min"), Ok(Duration::from_secs(900)));
+        for bad in ["", "15", "0s", "10ms"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+}

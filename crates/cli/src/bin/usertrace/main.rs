@@ -1,0 +1,127 @@
+//! `usertrace`: records traces of programs, and takes them out of the dumps of kernels that crashed.
+
+// These panic when nobody reads what they print; `output` has what does not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+mod ctl;
+mod daemon;
+mod descendants;
+mod destination;
+mod doctor;
+mod export;
+mod extract;
+mod file_size;
+mod filter;
+mod generate;
+mod help;
+mod kernel_commands;
+mod limits;
+mod list;
+mod notify;
+mod obstacle;
+mod output;
+mod pids;
+mod preload;
+mod progress;
+mod record;
+mod report;
+mod root;
+mod selection;
+mod setup;
+mod snapshot;
+mod start;
+mod status;
+mod target;
+mod terminal;
+mod top;
+mod view;
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use clap::{FromArgMatches as _, Parser, Subcommand};
+use usertrace_consumer::raise_open_files;
+
+/// Trace programs into buffers that the kernel owns, and read the traces, after a crash too.
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Record(record::Args),
+    Daemon(daemon::Args),
+    Ctl(ctl::Args),
+    Start(start::Start),
+    Stop(start::Stop),
+    Destroy(start::Destroy),
+    Filter(filter::Args),
+    Status(list::Status),
+    Snapshot(snapshot::Args),
+    Extract(extract::Args),
+    View(view::Args),
+    Export(export::Args),
+    Report(report::Args),
+    List(list::Args),
+    Top(top::Args),
+    Doctor(doctor::Args),
+    Generate(generate::Args),
+}
+
+fn main() -> ExitCode {
+    raise_open_files();
+    file_size::survive_limit();
+    let matches = help::command().try_get_matches();
+    let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
+        Ok(cli) => cli,
+        Err(said) => return tell(&said),
+    };
+    match cli.command {
+        Command::Record(args) => args.run(),
+        Command::Daemon(args) => args.run(),
+        Command::Ctl(args) => args.run(),
+        Command::Start(args) => args.run(),
+        Command::Stop(args) => args.run(),
+        Command::Destroy(args) => args.run(),
+        Command::Filter(args) => args.run(),
+        Command::Status(args) => args.run(),
+        Command::Snapshot(args) => args.run(),
+        Command::Extract(args) => args.run(),
+        Command::View(args) => args.run(),
+        Command::Export(args) => args.run(),
+        Command::Report(args) => args.run(),
+        Command::List(args) => args.run(),
+        Command::Top(args) => args.run(),
+        Command::Doctor(args) => args.run(),
+        Command::Generate(args) => args.run(),
+    }
+}
+
+/// Prints help, or what is wrong with the command line.
+fn tell(said: &clap::Error) -> ExitCode {
+    let status = u8::try_from(said.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
+    match said.print().and_then(|()| io::stdout().flush()) {
+        // What goes to standard error, nobody has to read; and who reads help may have read enough.
+        Err(error) if !said.use_stderr() && error.kind() != io::ErrorKind::BrokenPipe => {
+            output::say(format_args!("cannot write to standard output: {error}"));
+            ExitCode::FAILURE
+        }
+        _ => status,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+        help::command().debug_assert();
+    }
+}

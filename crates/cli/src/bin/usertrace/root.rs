@@ -1,0 +1,19 @@
+//! Where the control file system is, as an option of the commands that use it.
+
+use std::path::PathBuf;
+
+use usertrace_consumer::{CONTROL_FS, ControlFs, ControlFsError};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Root {
+    /// Where the control file system is mounted
+    #[arg(long = "root", value_name = "DIR", default_value = CONTROL_FS)]
+    pub(crate) path: PathBuf,
+}
+
+impl Root {
+    /// The file system, if it is there.
+    pub(crate) fn open(&self) -> Result<ControlFs, ControlFsError> {
+        ControlFs::open(&self.path)
+    }
+}

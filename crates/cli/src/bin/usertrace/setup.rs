@@ -1,0 +1,145 @@
+//! What a trace is to be like, as options of the commands that make one.
+
+use usertrace::context::{contexts, is_context};
+use usertrace_consumer::TraceSetup;
+use usertrace_reader::Patterns;
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Setup {
+    /// Only these events: NAME or PROVIDER:NAME, * for any characters, ? for any one, ! in front for those that are not
+    /// wanted; several with commas between them, of which the last that matches counts [default: all]
+    #[arg(short, long, value_name = "PATTERNS", value_delimiter = ',', value_parser = pattern)]
+    event: Vec<String>,
+
+    /// Full rings overwrite their oldest events: the trace has the last ones, whatever is read of it meanwhile
+    #[arg(long, conflicts_with = "block")]
+    flight: bool,
+
+    /// Programs wait when a ring is full, as long as somebody records: no event is lost
+    #[arg(long)]
+    block: bool,
+
+    /// Bytes in a sub-buffer, a power of two from 4096 to 32M; k and M are understood [default: the kernel's]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    subbuf_size: Option<u32>,
+
+    /// Sub-buffers in each ring, a power of two [default: the kernel's]
+    #[arg(long, value_name = "COUNT", value_parser = count)]
+    subbuf_count: Option<u32>,
+
+    /// What each event is to say besides its fields: vpid, vtid, procname, cpu_id, ip, cgroup_ns, ipc_ns, mnt_ns, net_ns,
+    /// pid_ns, time_ns, user_ns, uts_ns, or app.NAME, which the program defines; several with commas between them
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = context)]
+    context: Vec<String>,
+}
+
+impl From<Setup> for TraceSetup {
+    fn from(setup: Setup) -> Self {
+        Self {
+            events: setup.event,
+            subbuf_size: setup.subbuf_size,
+            subbuf_count: setup.subbuf_count,
+            contexts: setup.context,
+            flight: setup.flight,
+            block: setup.block,
+        }
+    }
+}
+
+/// What the fallback's sub-buffers have if nobody says another size.
+pub(crate) const DEFAULT_SUBBUF: u32 = 64 << 10;
+
+/// A ring has at most 64 MiB, and at least two sub-buffers.
+pub(crate) const MAX_SUBBUF: u32 = 32 << 20;
+
+/// A number of bytes.
+fn size(text: &str) -> Result<u32, String> {
+    let (digits, factor) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 1 << 20),
+        Some(b'g' | b'G') => (&text[..text.len() - 1], 1 << 30),
+        _ => (text, 1),
+    };
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| "not a number, perhaps with k, M or G behind it".to_owned())?;
+    let size = number.saturating_mul(factor);
+    if !(4096..=MAX_SUBBUF.into()).contains(&size) || !size.is_power_of_two() {
+        return Err("a power of two from 4096 to 32M".to_owned());
+    }
+    u32::try_from(size).map_err(|error| error.to_string())
+}
+
+/// A number of sub-buffers.
+fn count(text: &str) -> Result<u32, String> {
+    let number: u32 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if number < 2 || !number.is_power_of_two() {
+        return Err("a power of two from 2 on".to_owned());
+    }
+    Ok(number)
+}
+
+/// A pattern of events: what is none the kernel refuses without a word, and programs that trace without it record nothing.
+fn pattern(text: &str) -> Result<String, String> {
+    match Patterns::new(&[text]) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(_) => Err("letters, digits, _ - . : * ?, and perhaps ! in front".to_owned()),
+    }
+}
+
+/// A context that there is.
+fn context(text: &str) -> Result<String, String> {
+    match is_context(text) {
+        true => Ok(text.to_owned()),
+        false => {
+            let names: Vec<_> = contexts().collect();
+            let names = names.join(", ");
+            Err(format!("no such context; there are {names}, and app.NAME"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(size("4096"), Ok(4096));
+        assert_eq!(size("256k"), Ok(256 << 10));
+        assert_eq!(size("1M"), Ok(1 << 20));
+        assert_eq!(size("32M"), Ok(MAX_SUBBUF));
+        for bad in ["", "k", "-1", "ü", "1T"] {
+            assert!(
+                size(bad).is_err_and(|why| why.starts_with("not a number")),
+                "{bad}"
+            );
+        }
+        for bad in ["4096M", "1G", "64M", "2k", "5000", "0", "17179869184G"] {
+            assert!(
+                size(bad).is_err_and(|why| why.contains("from 4096 to 32M")),
+                "{bad}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_no_trace_can_be_like_is_refused() {
+        assert_eq!(count("16"), Ok(16));
+        for bad in ["", "0", "1", "3", "-2"] {
+            assert!(count(bad).is_err(), "{bad}");
+        }
+        for good in ["shop:*", "!a-b.c_?", "0", "1"] {
+            assert_eq!(pattern(good).as_deref(), Ok(good));
+        }
+        for bad in ["", "!", "a/b", "a b", "ü"] {
+            assert!(pattern(bad).is_err(), "{bad}");
+        }
+        assert!(context("vtid").is_ok() && context("app.request").is_ok());
+        assert!(context("app.").is_err());
+        let said = context("thread").unwrap_err();
+        for name in ["vpid", "procname", "uts_ns", "app.NAME"] {
+            assert!(said.contains(name), "{said}");
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! What rows look like, in files and in a terminal.
+
+use std::path::Path;
+
+use usertrace_cli::top::Row;
+
+use super::view::by_process;
+use crate::output;
+
+/// All of them in one line.
+pub(super) fn sums(rows: &[Row], number: fn(f64) -> String) -> [String; 4] {
+    let processes = by_process(rows);
+    // (The sum of none is -0.)
+    let sum = |of: fn(&Row) -> f64| number(processes.iter().map(of).fold(0.0, |a, b| a + b));
+    let is_estimate = processes.iter().any(|row| row.rate_is_estimate);
+    [
+        output::count(processes.len(), "process", "processes"),
+        about(is_estimate, sum(|row| row.rate)) + " events/s",
+        sum(|row| row.lost) + " lost/s",
+        about(is_estimate, sum(|row| row.bytes)) + " bytes/s",
+    ]
+}
+
+/// As many parts of a line as there is room for.
+pub(super) fn fitting(parts: &[String], separator: &str, width: usize) -> String {
+    let mut line = String::new();
+    for part in parts {
+        let longer = match line.is_empty() {
+            true => part.clone(),
+            false => format!("{line}{separator}{part}"),
+        };
+        if longer.chars().count() > width && !line.is_empty() {
+            break;
+        }
+        line = longer;
+    }
+    line
+}
+
+pub(super) fn whole(n: f64) -> String {
+    format!("{n:.0}")
+}
+
+/// In six characters.
+pub(super) fn short(n: f64) -> String {
+    if n < 10.0 && n.fract() != 0.0 {
+        return format!("{n:.1}");
+    }
+    if n < 99_999.5 {
+        return format!("{n:.0}");
+    }
+    let mut n = n / 1000.0;
+    for unit in ["k", "M", "G"] {
+        if n < 9999.5 {
+            let digits = usize::from(n < 999.95);
+            return format!("{n:.digits$}{unit}");
+        }
+        n /= 1000.0;
+    }
+    format!("{n:.0}T")
+}
+
+/// What a cell has in front if it is an estimate.
+fn about(is_estimate: bool, text: String) -> String {
+    if is_estimate {
+        format!("~{text}")
+    } else {
+        text
+    }
+}
+
+/// A process's name, and that it has ended.
+fn process(row: &Row) -> String {
+    let name = row.process.escape_debug();
+    if row.ended {
+        format!("{name}, ended")
+    } else {
+        name.to_string()
+    }
+}
+
+/// The source of a row, where there is more than one trace.
+pub(super) fn is_several(rows: &[Row]) -> bool {
+    let mut traces = rows.iter().map(|row| &row.source);
+    // Of recordings, each process has one of its own.
+    let first = traces.next();
+    let is_path = |source: &String| Path::new(source).components().count() > 1;
+    traces.any(|source| Some(source) != first && !is_path(source))
+}
+
+pub(super) fn event(row: &Row) -> String {
+    let event = row.event.as_deref().unwrap_or("-");
+    event.to_owned()
+}
+
+fn fill(row: &Row) -> String {
+    row.fill
+        .map_or_else(|| "-".to_owned(), |fill| format!("{fill:.0}%"))
+}
+
+/// All rows, for files.
+pub(super) fn table(rows: &[Row]) -> String {
+    let several = is_several(rows);
+    let mut cells = vec![
+        [
+            "PID", "EVENTS/S", "MEAN", "TOTAL", "LOST/S", "BYTES/S", "FILL", "PROCESS", "EVENT",
+        ]
+        .map(str::to_owned),
+    ];
+    cells.extend(rows.iter().map(|row| {
+        let process = match several {
+            true => format!("{}:{}", row.source, process(row)),
+            false => process(row),
+        };
+        [
+            row.pid.to_string(),
+            about(row.rate_is_estimate, whole(row.rate)),
+            about(row.total_is_estimate, whole(row.mean)),
+            about(row.total_is_estimate, row.total.to_string()),
+            whole(row.lost),
+            about(row.rate_is_estimate, whole(row.bytes)),
+            fill(row),
+            process,
+            event(row),
+        ]
+    }));
+    output::table(&cells)
+}
+
+/// A column of the terminal.
+pub(super) struct Column {
+    pub(super) title: &'static str,
+    width: usize,
+    is_text: bool,
+    pub(super) cell: fn(&Row) -> String,
+}
+
+const fn number(title: &'static str, width: usize, cell: fn(&Row) -> String) -> Column {
+    Column {
+        title,
+        width,
+        is_text: false,
+        cell,
+    }
+}
+
+const fn text(title: &'static str, width: usize, cell: fn(&Row) -> String) -> Column {
+    Column {
+        title,
+        width,
+        is_text: true,
+        cell,
+    }
+}
+
+/// Of them all, in this order, as many as there is room for.
+const COLUMNS: [Column; 9] = [
+    number("PID", 7, |row| row.pid.to_string()),
+    number("EVENTS/S", 8, |row| {
+        about(row.rate_is_estimate, short(row.rate))
+    }),
+    number("MEAN", 7, |row| {
+        about(row.total_is_estimate, short(row.mean))
+    }),
+    number("TOTAL", 7, |row| {
+        about(row.total_is_estimate, short(row.total as f64))
+    }),
+    number("LOST/S", 6, |row| short(row.lost)),
+    number("BYTES/S", 7, |row| {
+        about(row.rate_is_estimate, short(row.bytes))
+    }),
+    number("FILL", 4, fill),
+    text("PROCESS", 9, process),
+    text("EVENT", 12, event),
+];
+
+/// Which are left out first.
+const LEFT_OUT: [&str; 7] = [
+    "MEAN", "BYTES/S", "FILL", "TOTAL", "PROCESS", "LOST/S", "PID",
+];
+
+/// The columns that fit, with their widths.
+pub(super) fn columns(width: usize) -> Vec<(&'static Column, usize)> {
+    let mut columns: Vec<_> = COLUMNS.iter().collect();
+    let needed = |columns: &[&Column]| {
+        let widths = columns.iter().map(|column| column.width + 1);
+        widths.sum::<usize>() - 1
+    };
+    for title in LEFT_OUT {
+        if needed(&columns) <= width {
+            break;
+        }
+        columns.retain(|column| column.title != title);
+    }
+    // What is left is for names: a part for processes', the rest for events'.
+    let left = width.saturating_sub(needed(&columns));
+    let process = left.min(30) / 5;
+    let has_process = columns.iter().any(|column| column.title == "PROCESS");
+    let more = |title: &str| match title {
+        "PROCESS" => process,
+        "EVENT" if has_process => left - process,
+        "EVENT" => left,
+        _ => 0,
+    };
+    let with = |column: &'static Column| (column, column.width + more(column.title));
+    columns.into_iter().map(with).collect()
+}
+
+/// A line of cells.
+pub(super) fn line(columns: &[(&Column, usize)], cell: impl Fn(&Column) -> String) -> String {
+    let cells = columns.iter().map(|(column, width)| {
+        let width = *width;
+        let text = cut(&cell(column), width);
+        match column.is_text {
+            true => format!("{text:width$}"),
+            false => format!("{text:>width$}"),
+        }
+    });
+    let line = cells.collect::<Vec<_>>().join(" ");
+    line.trim_end().to_owned()
+}
+
+/// A text in so many characters.
+pub(super) fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let begin: String = text.chars().take(width.saturating_sub(1)).collect();
+    match width {
+        0 => String::new(),
+        _ => begin + "\u{2026}",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::view::tests::row;
+    use super::*;
+
+    #[test]
+    fn numbers_fit_into_their_columns() {
+        for (n, text) in [
+            (0.0, "0"),
+            (0.25, "0.2"),
+            (9.96, "10.0"),
+            (99_999.0, "99999"),
+            (100_000.0, "100.0k"),
+            (999_960.0, "1000k"),
+            (12_345_678.0, "12.3M"),
+            (9_999_600_000.0, "10.0G"),
+            (1e15, "1000T"),
+        ] {
+            assert_eq!(short(n), text);
+            assert!(text.len() <= 6);
+        }
+    }
+
+    #[test]
+    fn lines_are_no_longer_than_the_terminal_is_wide() {
+        for width in 1..200 {
+            let columns = columns(width);
+            let row = row(4_194_304, "provider:with_a_long_name_of_an_event", 1e6);
+            let text = line(&columns, |column| (column.cell)(&row));
+            assert!(cut(&text, width).chars().count() <= width);
+            if width >= 21 {
+                assert!(text.chars().count() <= width, "{width}: {text}");
+            }
+            // What one looks for is there, however narrow it is.
+            let titles: Vec<_> = columns.iter().map(|(column, _)| column.title).collect();
+            assert!(titles.contains(&"EVENTS/S") && titles.contains(&"EVENT"));
+        }
+        assert_eq!(columns(200).len(), COLUMNS.len());
+    }
+}

@@ -1,0 +1,3 @@
+//! What the command counts while programs run: [`top`] has no screen here, which the program itself draws.
+
+pub mod top;

@@ -1,0 +1,439 @@
+//! Counting the events of one process of a trace.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::atomic::{Ordering, fence};
+use std::time::{Duration, Instant};
+
+use usertrace_ctf::kernel_name;
+use usertrace_ring::schema::{Contexts, Description, EventTable, InChannel};
+use usertrace_ring::{
+    Format, Item, MetaLengths, Patience, Positions, RingMemory, RingReader, Stall,
+};
+use usertrace_sys::uapi::{LTT_FILE_DEAD, LttRingPositions};
+
+use super::{Amount, Counted, CountedEvent};
+use usertrace_consumer::{CONTROL, ConsumerFile, FileRing, Source};
+
+/// Between two looks at rings: shortest, when they fill fast, and longest.
+const WAIT: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(2)..=Duration::from_millis(25);
+
+/// Length of a short record's header.
+const HEADER: u64 = 8;
+
+/// Events of one kind in one channel.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    events: Amount,
+    bytes: Amount,
+    /// Since estimates were settled.
+    new_events: u64,
+    new_bytes: u64,
+}
+
+/// A channel of events.
+#[derive(Debug)]
+struct Channel<F> {
+    source: Source<F>,
+    readers: Vec<RingReader>,
+    stalls: Vec<Stall>,
+    /// What the rings had lost when they were first seen.
+    lost_before: u64,
+    tallies: HashMap<u16, Tally>,
+    /// Bytes of rings that were read, and that were not, since estimates were settled.
+    seen: u64,
+    missed: u64,
+    /// Bytes that were read until estimates were settled.
+    seen_before: u64,
+    /// In the last step there was no time for these rings.
+    late: bool,
+}
+
+/// Counts the events of a process by its files, of which it consumes nothing.
+#[derive(Debug)]
+pub struct ProcessCounter<F> {
+    source: String,
+    name: String,
+    channels: Vec<Channel<F>>,
+    control: Option<(Source<F>, Vec<RingReader>)>,
+    /// How long a description has been waited for.
+    control_stall: Stall,
+    events: EventTable,
+    contexts: Vec<Contexts>,
+    /// What was counted in the end.
+    last: Option<Counted>,
+    pid: u32,
+    comm: String,
+    /// Which ring is looked at first.
+    turn: usize,
+}
+
+impl<F: ConsumerFile> ProcessCounter<F> {
+    /// A process whose files are called `name`, of the trace `source`.
+    #[must_use]
+    pub fn new(source: &str, name: &str) -> Self {
+        Self {
+            source: source.to_owned(),
+            name: name.to_owned(),
+            channels: Vec::new(),
+            control: None,
+            control_stall: Stall::default(),
+            events: EventTable::default(),
+            contexts: Vec::new(),
+            last: None,
+            pid: 0,
+            comm: String::new(),
+            turn: 0,
+        }
+    }
+
+    /// Does it have its file of this channel, or need none any more?
+    #[must_use]
+    pub fn has(&self, channel: &str) -> bool {
+        let control = self.control.iter().map(|(source, _)| source);
+        let mut sources = self
+            .channels
+            .iter()
+            .map(|channel| &channel.source)
+            .chain(control);
+        self.last.is_some() || sources.any(|source| source.name == channel)
+    }
+
+    /// Does it have a file of a channel of events, which says when the process ends?
+    #[must_use]
+    pub fn reads_events(&self) -> bool {
+        !self.channels.is_empty()
+    }
+
+    /// Gives it its file of a channel. `from_now`: what is in its rings already does not count.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn add(&mut self, channel: &str, file: F, from_now: bool) -> io::Result<()> {
+        let mut source = Source::new(channel, file)?;
+        source.update()?;
+        let info = &source.info;
+        (self.pid, self.comm) = (info.pid, kernel_name(&info.comm));
+        let format = source.channel.format();
+        let rings = source.positions.iter();
+        if channel == CONTROL {
+            let readers = rings.map(|_| RingReader::live(format, 0, u64::MAX));
+            let readers = readers.collect();
+            self.control = Some((source, readers));
+            return Ok(());
+        }
+        let from = |ring: &LttRingPositions| if from_now { ring.head } else { 0 };
+        let readers: Vec<_> = rings
+            .map(|ring| RingReader::live(format, from(ring), u64::MAX))
+            .collect();
+        self.channels.push(Channel {
+            lost_before: if from_now { source.lost() } else { 0 },
+            stalls: vec![Stall::default(); readers.len()],
+            readers,
+            source,
+            tallies: HashMap::new(),
+            seen: 0,
+            missed: 0,
+            seen_before: 0,
+            late: false,
+        });
+        Ok(())
+    }
+
+    /// Looks for what is new, until about `until`. Gives how soon it wants to do so again.
+    ///
+    /// # Errors
+    /// When its files cannot be read any more.
+    pub fn step(&mut self, until: Instant) -> io::Result<Duration> {
+        if self.last.is_some() {
+            return Ok(*WAIT.end());
+        }
+        let mut dead = self.update()?;
+        if dead {
+            // Positions that were read after the process was found dead are its last ones.
+            dead = self.update()?;
+        }
+        if !self.describe(dead)? {
+            return Ok(*WAIT.start());
+        }
+        let mut fill = 0;
+        let (count, now) = (self.channels.len(), Instant::now());
+        let mut in_time = true;
+        for n in 0..count {
+            let at = (self.turn + n) % count;
+            let channel = &mut self.channels[at];
+            let lengths = InChannel {
+                events: &self.events,
+                contexts: (self.contexts.iter())
+                    .find(|contexts| contexts.channel == channel.source.info.channel_index),
+            };
+            fill = fill.max(channel.step(&lengths, dead, now, until));
+            if channel.late && in_time {
+                // It goes on here.
+                (self.turn, in_time) = (at, false);
+            }
+        }
+        if dead && in_time {
+            // Files that somebody has open keep what is in them.
+            self.close();
+        }
+        Ok(match fill {
+            250.. => *WAIT.start(),
+            62..250 => *WAIT.end() / 4,
+            _ => *WAIT.end(),
+        })
+    }
+
+    /// There are no files any more, or will not be: what was counted stays, and the files are let go of.
+    pub fn close(&mut self) {
+        if self.last.is_none() {
+            let last = Counted {
+                ended: true,
+                fill: None,
+                ..self.counted()
+            };
+            self.last = Some(last);
+        }
+        self.channels.clear();
+        self.control = None;
+    }
+
+    /// All of it was read, and there will be no more.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.last.is_some()
+    }
+
+    /// Reads all positions of events. True: the process is gone.
+    fn update(&mut self) -> io::Result<bool> {
+        let mut flags = 0;
+        for channel in &mut self.channels {
+            flags |= channel.source.update()?;
+        }
+        Ok(flags & LTT_FILE_DEAD != 0)
+    }
+
+    /// Reads descriptions, after positions of events: each event was described before it was written. False: one is waited
+    /// for.
+    fn describe(&mut self, dead: bool) -> io::Result<bool> {
+        let Some((source, readers)) = &mut self.control else {
+            return Ok(false);
+        };
+        source.update()?;
+        let (events, contexts) = (&mut self.events, &mut self.contexts);
+        let patience = if dead { Patience::Last } else { Patience::Wait };
+        let mut waits = 0;
+        for (n, reader) in readers.iter_mut().enumerate() {
+            let head = source.positions[n].head;
+            let mut memory = source.ring(n);
+            let take = &mut |item: Item<'_>| {
+                if let Item::Record { payload, .. } = item {
+                    // What is none, or contradicts another one, a recorder counts.
+                    match Description::parse(payload) {
+                        Ok(Description::Event(event)) => drop(events.add(event)),
+                        Ok(Description::Contexts(new)) => {
+                            if !contexts.iter().any(|c: &Contexts| c.channel == new.channel) {
+                                contexts.push(new);
+                            }
+                        }
+                        Ok(Description::Cmdline(_)) | Err(_) => {}
+                    }
+                }
+                Ok::<_, std::convert::Infallible>(())
+            };
+            let Ok(()) = reader.read(&mut memory, head, patience, &MetaLengths, take);
+            if reader.position() < head {
+                waits += reader.position() + 1;
+            }
+        }
+        let now = Instant::now();
+        Ok(dead || waits == 0 || self.control_stall.is_over(waits, true, now))
+    }
+
+    /// What was counted so far.
+    pub fn counted(&mut self) -> Counted {
+        if let Some(last) = &self.last {
+            return last.clone();
+        }
+        let mut by_name: BTreeMap<&str, (Amount, Amount)> = BTreeMap::new();
+        let (mut lost, mut fill) = (0u64, None);
+        for channel in &mut self.channels {
+            channel.settle();
+            let now = channel.source.lost();
+            lost = lost.saturating_add(now.saturating_sub(channel.lost_before));
+            fill = fill.max(Some(channel.fill()));
+            for (&id, tally) in &channel.tallies {
+                // Copies of an event in several libraries have ids of their own.
+                let name = self.events.get(id).map_or("?", |event| &event.name);
+                let (events, bytes) = by_name.entry(name).or_default();
+                (*events, *bytes) = (events.plus(tally.events), bytes.plus(tally.bytes));
+            }
+        }
+        let event = |(name, (events, bytes)): (&str, _)| CountedEvent {
+            name: name.to_owned(),
+            events,
+            bytes,
+        };
+        Counted {
+            key: format!("{}/{}", self.source, self.name),
+            source: self.source.clone(),
+            pid: self.pid,
+            comm: self.comm.clone(),
+            ended: false,
+            backlog: false,
+            events: by_name.into_iter().map(event).collect(),
+            lost,
+            fill,
+        }
+    }
+}
+
+impl<F: ConsumerFile> Channel<F> {
+    /// Reads all rings, as far as there is time. Gives how full the one was that had most to read, in 1/1000.
+    fn step(&mut self, lengths: &InChannel<'_>, dead: bool, now: Instant, until: Instant) -> u64 {
+        let format = self.source.channel.format();
+        let ring_size = format.geometry.ring_size();
+        let was_late = std::mem::take(&mut self.late);
+        let mut fill = 0;
+        for n in 0..self.readers.len() {
+            let head = self.source.positions[n].head;
+            let reader = &mut self.readers[n];
+            let from = reader.position();
+            let waiting = head.saturating_sub(from);
+            fill = fill.max(waiting.min(ring_size) * 1000 / ring_size);
+            if waiting == 0 {
+                continue;
+            }
+            if was_late && waiting > ring_size / 2 {
+                // It is written faster than it can be read: this is a sample of it.
+                self.missed += waiting;
+                *reader = RingReader::live(format, head, u64::MAX);
+                continue;
+            }
+            if Instant::now() >= until {
+                self.late = true;
+                continue;
+            }
+            let patience = match dead {
+                true => Patience::Last,
+                false => self.stalls[n].patience(from, head, ring_size, now),
+            };
+            let mut memory = Watched::new(&self.source, n);
+            let before = reader.counts();
+            let tallies = &mut self.tallies;
+            let take = &mut |item: Item<'_>| {
+                if let Item::Record { id, payload, .. } = item {
+                    let tally = tallies.entry(id).or_default();
+                    tally.new_events += 1;
+                    tally.new_bytes += (payload.len() as u64).next_multiple_of(8) + HEADER;
+                }
+                Ok::<_, std::convert::Infallible>(())
+            };
+            let Ok(()) = reader.read(&mut memory, head, patience, lengths, take);
+            let counts = reader.counts();
+            let not_seen = (counts.overwritten_bytes - before.overwritten_bytes)
+                + (counts.damaged_bytes - before.damaged_bytes);
+            let passed = reader.position().saturating_sub(from);
+            self.missed += not_seen.min(passed);
+            self.seen += passed.saturating_sub(not_seen);
+        }
+        fill
+    }
+
+    /// Estimates what was not seen from what was seen since the last time, or, if nothing was, from all that was ever seen: a
+    /// writer that stops may never give a newer sample.
+    fn settle(&mut self) {
+        self.seen_before += self.seen;
+        let has_new = self.seen > 0;
+        let sample = if has_new { self.seen } else { self.seen_before };
+        let factor = self.missed as f64 / sample.max(1) as f64;
+        for tally in self.tallies.values_mut() {
+            let new = (
+                std::mem::take(&mut tally.new_events),
+                std::mem::take(&mut tally.new_bytes),
+            );
+            for (amount, new) in [(&mut tally.events, new.0), (&mut tally.bytes, new.1)] {
+                amount.seen += new;
+                let sampled = if has_new { new } else { amount.seen };
+                amount.estimated += sampled as f64 * factor;
+            }
+        }
+        if sample > 0 {
+            (self.seen, self.missed) = (0, 0);
+        }
+    }
+
+    /// How full the fullest ring is, in 1/1000, of what was not consumed.
+    fn fill(&self) -> u64 {
+        let ring_size = self.source.channel.format().geometry.ring_size();
+        let rings = self.source.positions.iter();
+        let waiting = rings.map(|ring| ring.head.saturating_sub(ring.consumed).min(ring_size));
+        waiting.max().unwrap_or(0) * 1000 / ring_size
+    }
+}
+
+/// A ring that somebody else may consume.
+///
+/// What was consumed is there until a writer comes to it, and for counting that is good enough, as it is looked afterwards
+/// whether one came: then the head is a round further.
+struct Watched<'a, F> {
+    ring: FileRing<'a, F>,
+    file: &'a F,
+    format: Format,
+    positions: Vec<LttRingPositions>,
+}
+
+impl<'a, F: ConsumerFile> Watched<'a, F> {
+    fn new(source: &'a Source<F>, ring: usize) -> Self {
+        Self {
+            ring: source.ring(ring),
+            file: &source.file,
+            format: source.channel.format(),
+            positions: vec![LttRingPositions::default(); ring + 1],
+        }
+    }
+}
+
+impl<F: ConsumerFile> RingMemory for Watched<'_, F> {
+    fn read(&mut self, offset: u64, buffer: &mut [u8]) {
+        self.ring.read(offset, buffer);
+    }
+
+    fn load(&mut self, offset: u64) -> u64 {
+        self.ring.load(offset)
+    }
+
+    fn positions(&mut self) -> Positions {
+        // What was copied before was read before the kernel looks.
+        fence(Ordering::SeqCst);
+        let read = self.file.positions(&mut self.positions);
+        let ring = match (read, self.positions.last()) {
+            (Ok(_), Some(ring)) => *ring,
+            // That a file which was read fails now, its next use tells. Until then nothing in it is believed.
+            _ => {
+                return Positions {
+                    head: u64::MAX,
+                    claimed: u64::MAX,
+                };
+            }
+        };
+        Positions {
+            head: ring.head,
+            claimed: ring
+                .claimed
+                .max(ring.consumed.min(self.next_place(ring.head))),
+        }
+    }
+}
+
+impl<F: ConsumerFile> Watched<'_, F> {
+    /// Up to where a writer may be overwriting that leaves the sub-buffer which `head` is in, without having said so: it
+    /// stores the header of the next one before it moves the head.
+    fn next_place(&self, head: u64) -> u64 {
+        let geometry = self.format.geometry;
+        let newest = geometry.subbuf_start(head.saturating_sub(1));
+        let next = newest.saturating_add(2 * geometry.subbuf_size());
+        next.saturating_sub(geometry.ring_size())
+    }
+}

@@ -1,0 +1,286 @@
+//! Counting the events of all processes of traces.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::{Counted, Counter, ProcessCounter};
+use usertrace_consumer::{
+    CONTROL, ControlFs, ControlFsError, KernelFile, consumer_files, describe, event_channels,
+};
+
+/// How often it is looked for new processes.
+const SCAN: Duration = Duration::from_millis(100);
+
+/// Processes that have ended are told of so much longer.
+const LINGER: Duration = Duration::from_secs(10);
+
+/// Counts the events of all processes of some traces, or of all.
+#[derive(Debug)]
+pub struct Traces {
+    control_fs: ControlFs,
+    /// None: all that there are.
+    names: Option<Vec<String>>,
+    traces: BTreeMap<String, Trace>,
+    scanned: Option<Instant>,
+    problems: Vec<String>,
+    /// What cannot be listed, and was told.
+    told: BTreeSet<String>,
+    /// Which one is looked at first.
+    turn: usize,
+}
+
+#[derive(Debug, Default)]
+struct Trace {
+    /// By the names of their files.
+    processes: BTreeMap<String, Process>,
+    /// It was looked at once: what comes now is new.
+    is_known: bool,
+}
+
+#[derive(Debug)]
+struct Process {
+    counter: ProcessCounter<KernelFile>,
+    /// When it had ended.
+    ended: Option<Instant>,
+    /// Its files cannot be read.
+    failed: bool,
+}
+
+impl Traces {
+    /// The traces of these names; none: all that there are, and that come. What is in the rings already does not count.
+    ///
+    /// # Errors
+    /// When there is no trace of such a name.
+    pub fn new(control_fs: ControlFs, names: Option<Vec<String>>) -> Result<Self, ControlFsError> {
+        for name in names.iter().flatten() {
+            control_fs.trace(name)?;
+        }
+        let mut traces = Self {
+            control_fs,
+            names,
+            traces: BTreeMap::new(),
+            scanned: None,
+            problems: Vec::new(),
+            told: BTreeSet::new(),
+            turn: 0,
+        };
+        traces.scan();
+        Ok(traces)
+    }
+
+    /// Finds traces and processes.
+    fn scan(&mut self) {
+        let is_first = self.scanned.is_none();
+        self.scanned = Some(Instant::now());
+        let names = match &self.names {
+            Some(names) => names.clone(),
+            None => {
+                let paths = self.control_fs.traces().unwrap_or_else(|error| {
+                    tell_once(&mut self.told, &mut self.problems, describe(&error));
+                    Vec::new()
+                });
+                let names = paths.iter().filter_map(|path| path.file_name()?.to_str());
+                names.map(str::to_owned).collect()
+            }
+        };
+        for trace in self.traces.values_mut() {
+            trace.is_known |= !is_first;
+        }
+        for name in &names {
+            let directory = match self.control_fs.trace(name) {
+                Ok(directory) => directory,
+                Err(ControlFsError::NoTrace(_)) => continue,
+                Err(error) => {
+                    tell_once(&mut self.told, &mut self.problems, describe(&error));
+                    continue;
+                }
+            };
+            let trace = self.traces.entry(name.clone());
+            let trace = trace.or_insert_with(|| Trace {
+                is_known: !is_first,
+                ..Trace::default()
+            });
+            let mut denied = Vec::new();
+            trace.scan(name, directory.path(), &mut self.problems, &mut denied);
+            for problem in denied {
+                tell_once(&mut self.told, &mut self.problems, problem);
+            }
+        }
+        for (name, trace) in &mut self.traces {
+            if !names.contains(name) || self.control_fs.trace(name).is_err() {
+                // What is left of it, nobody can read any more.
+                trace.processes.values_mut().for_each(Process::end);
+            }
+            let lingers = |ended: Option<Instant>| ended.is_none_or(|at| at.elapsed() < LINGER);
+            trace.processes.retain(|_, process| lingers(process.ended));
+        }
+    }
+}
+
+/// Tells of something that is found again at each look.
+fn tell_once(told: &mut BTreeSet<String>, problems: &mut Vec<String>, problem: String) {
+    if told.insert(problem.clone()) {
+        problems.push(problem);
+    }
+}
+
+impl Process {
+    fn end(&mut self) {
+        if self.ended.is_none() {
+            self.counter.close();
+            self.ended = Some(Instant::now());
+        }
+    }
+}
+
+impl Trace {
+    /// Finds processes. `denied`: what cannot be listed, each time.
+    fn scan(
+        &mut self,
+        name: &str,
+        directory: &Path,
+        problems: &mut Vec<String>,
+        denied: &mut Vec<String>,
+    ) {
+        let mut unless_gone = |path: &Path, listed: io::Result<Vec<String>>| {
+            listed.unwrap_or_else(|error| {
+                if error.kind() != io::ErrorKind::NotFound {
+                    denied.push(format!(
+                        "cannot list {:?}: {error}",
+                        path.display().to_string()
+                    ));
+                }
+                Vec::new()
+            })
+        };
+        // Events of a channel that is seen first are described by then.
+        let channels = unless_gone(directory, event_channels(directory));
+        let channels = channels.iter().map(String::as_str);
+        let mut listed = BTreeSet::new();
+        for channel in channels.chain([CONTROL]) {
+            let path = directory.join(channel);
+            for file in unless_gone(&path, consumer_files(&path)) {
+                listed.insert(file.clone());
+                let process = self.processes.entry(file.clone());
+                let process = process.or_insert_with(|| Process {
+                    counter: ProcessCounter::new(name, &file),
+                    ended: None,
+                    failed: false,
+                });
+                if process.failed || process.counter.has(channel) {
+                    continue;
+                }
+                if let Err(error) = open(process, channel, &path.join(&file), !self.is_known) {
+                    process.failed = true;
+                    problems.push(format!("{name}/{channel}/{file}: {error}"));
+                }
+            }
+        }
+        // Whose files went before they were open says nothing of its end itself.
+        for (file, process) in &mut self.processes {
+            if !listed.contains(file) && !process.counter.reads_events() {
+                process.end();
+            }
+        }
+    }
+}
+
+fn open(process: &mut Process, channel: &str, path: &Path, from_now: bool) -> io::Result<()> {
+    match KernelFile::open(path) {
+        Ok(file) => process.counter.add(channel, file, from_now),
+        // It has ended, and was read to its end.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Had it ended before anybody looked?
+fn is_nothing(of: &Counted) -> bool {
+    of.fill.is_none() && of.events.is_empty() && of.lost == 0
+}
+
+impl Counter for Traces {
+    fn step(&mut self, until: Instant) -> Duration {
+        if self.scanned.is_none_or(|scanned| scanned.elapsed() >= SCAN) {
+            self.scan();
+        }
+        let mut wait = SCAN;
+        let traces = self.traces.values_mut();
+        let mut processes: Vec<_> = traces
+            .flat_map(|trace| trace.processes.values_mut())
+            .collect();
+        let count = processes.len();
+        if count > 0 {
+            // So that there is time for each one now and then.
+            self.turn = (self.turn + 1) % count;
+            processes.rotate_left(self.turn);
+        }
+        for process in processes {
+            if process.ended.is_some() || process.failed {
+                continue;
+            }
+            match process.counter.step(until) {
+                Ok(soon) => wait = wait.min(soon),
+                Err(error) => {
+                    process.failed = true;
+                    let counted = process.counter.counted();
+                    self.problems.push(format!("{}: {error}", counted.key));
+                }
+            }
+            if process.counter.has_ended() {
+                process.end();
+            }
+        }
+        wait
+    }
+
+    fn counted(&mut self) -> Vec<Counted> {
+        let traces = self.traces.values_mut();
+        let processes = traces.flat_map(|trace| trace.processes.values_mut());
+        let counted = processes.map(|process| process.counter.counted());
+        counted.filter(|counted| !is_nothing(counted)).collect()
+    }
+
+    fn problems(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.problems)
+    }
+
+    fn has_ended(&self) -> bool {
+        let Some(names) = &self.names else {
+            return false;
+        };
+        names
+            .iter()
+            .all(|name| self.control_fs.trace(name).is_err())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// E7: a process whose files are listed, and gone when they are opened, is no line of `top`, and not kept for ever.
+    #[test]
+    fn a_process_that_goes_while_it_is_found_is_not_shown() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("main/7.1");
+        std::fs::create_dir(directory.path().join("main")).expect("a directory");
+        symlink(directory.path().join("nothing"), &file).expect("a link");
+        let mut trace = Trace::default();
+        let mut problems = Vec::new();
+        trace.scan("mine", directory.path(), &mut problems, &mut Vec::new());
+        let shown = |trace: &mut Trace| {
+            let counted = trace.processes.values_mut().map(|p| p.counter.counted());
+            counted.filter(|counted| !is_nothing(counted)).count()
+        };
+        assert_eq!((trace.processes.len(), shown(&mut trace)), (1, 0));
+        std::fs::remove_file(&file).expect("removed");
+        trace.scan("mine", directory.path(), &mut problems, &mut Vec::new());
+        assert!(trace.processes.values().all(|p| p.ended.is_some()));
+        assert_eq!(problems, [""; 0]);
+    }
+}

@@ -1,0 +1,164 @@
+//! B3: the channel of programs, traced or not.
+
+use std::process::Stdio;
+
+use usertrace_control::{Client, Report};
+
+use super::program::{Program, client, command, error};
+use super::wait;
+
+pub(crate) const ALL: &[(&str, fn())] = &[
+    ("b3_a_program_that_cannot_be_traced", untraced),
+    ("b3_ten_thousand_events", ten_thousand_events),
+    ("b3_a_handler_that_was_there_is_called", chaining),
+    ("b3_nothing_is_there_unless_asked_for", nothing_when_off),
+    ("b3_a_setting_that_is_none_is_said_once", bad_setting),
+    ("b3_a_channel_is_closed", || {
+        closed("signal", "29");
+        closed("thread", "thread");
+    }),
+    ("b3_children_have_channels_of_their_own", || {
+        ["signal", "thread"].iter().for_each(|mode| children(mode));
+    }),
+];
+
+fn untraced() {
+    let program = Program::start(&[("USERTRACE_CONTROL", "signal")]);
+    let client = program.client();
+    assert_eq!(client.events().unwrap().len(), 1);
+    for request in ["flush", "initialise", "finalise"] {
+        let error = error(client.ask(request));
+        assert!(
+            error.contains("no buffers: USERTRACE_BACKEND is off"),
+            "{error}"
+        );
+    }
+    program.kill();
+}
+
+fn ten_thousand_events() {
+    for mode in ["signal", "thread"] {
+        let mut program = Program::start(&[("USERTRACE_CONTROL", mode)]);
+        assert_eq!(program.tell("declare 10000"), "0");
+        let events = program.client().events().unwrap();
+        assert_eq!(events.len(), 10_001);
+        let last = "many:event_9999 6 u64 first;str second";
+        assert_eq!(events[10_000].description, last);
+        program.kill();
+    }
+}
+
+/// Requirements: B3
+fn chaining() {
+    let mut program = Program::start(&[]);
+    assert_eq!(program.tell("handle"), "Ok(())");
+    assert_eq!(program.tell("raise"), "1");
+    let client = program.client();
+    for _ in 0..10 {
+        assert_eq!(client.events().unwrap().len(), 1);
+    }
+    // It was not called for what is the channel's.
+    assert_eq!(program.tell("raise"), "2");
+    drop(client);
+    assert_eq!(program.tell("handle"), "Err(Started)");
+    // The handler stays when the channel is closed, and goes on to the one before.
+    assert_eq!(program.tell("close"), "Ok(())");
+    assert_eq!(program.tell("raise"), "3");
+    program.kill();
+}
+
+fn bad_setting() {
+    let said = |value: &str| {
+        let output = command(&[("USERTRACE_CONTROL", value)])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    for bad in ["on", "signal:9", "a\u{1b}b"] {
+        let said = said(bad);
+        let value = bad.escape_default();
+        assert!(said.starts_with("usertrace: "), "{said}");
+        assert!(said.contains("USERTRACE_CONTROL"), "{said}");
+        let value = format!(" \"{value}\": ").replace("\\u{1b}", "\\x1b");
+        assert!(said.contains(&value), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    let long = said(&"x".repeat(1000));
+    assert!(long.contains("USERTRACE_CONTROL"), "{long}");
+    assert_eq!(long.lines().count(), 1, "{long}");
+    for good in ["", "thread", "signal", "signal:50"] {
+        assert_eq!(said(good), "", "{good}");
+    }
+}
+
+/// The socket is gone, and so is the thread; those who were there learn of it; and it can be opened again.
+fn closed(mode: &str, again: &str) {
+    let mut program = Program::start(&[("USERTRACE_CONTROL", mode)]);
+    let (watcher, other) = (program.client(), program.client());
+    watcher.ask("watch").unwrap();
+    assert_eq!(other.events().unwrap().len(), 1);
+    assert_eq!(program.tell("close"), "Ok(())");
+    assert_eq!(watcher.report().unwrap(), Report::Closing);
+    assert_eq!(watcher.report().unwrap(), Report::Closed);
+    let text = error(other.ask("list 0"));
+    assert!(text.contains("the process closed the channel"), "{text}");
+    let text = error(Client::connect(program.pid(), wait::LIMIT));
+    assert!(text.contains("has no control channel"), "{text}");
+    let mut surroundings = program.tell("surroundings");
+    // The thread ends by itself after that.
+    while !surroundings.starts_with("1 ") {
+        surroundings = program.tell("surroundings");
+    }
+    assert!(!surroundings.contains("socket"), "{surroundings}");
+    assert_eq!(program.tell("close"), "Err(None)");
+    assert_eq!(program.tell(&format!("open {again}")), "Ok(())");
+    assert_eq!(program.client().events().unwrap().len(), 1);
+    assert_eq!(program.tell("close"), "Ok(())");
+    let child: u32 = program.tell("fork").parse().unwrap();
+    assert!(Client::connect(child, wait::LIMIT).is_err());
+    // SAFETY: the program's child, which waits.
+    unsafe { libc::kill(child as i32, libc::SIGKILL) };
+    program.kill();
+}
+
+fn nothing_when_off() {
+    let mut off = Program::start(&[]);
+    let error = error(Client::connect(off.pid(), wait::LIMIT));
+    assert!(error.contains("USERTRACE_CONTROL"), "{error}");
+    let nothing = off.tell("surroundings");
+    assert!(nothing.starts_with("1 "), "{nothing}");
+    assert!(!nothing.contains("socket"), "{nothing}");
+    let mut unknown = Program::start(&[("USERTRACE_CONTROL", "on")]);
+    assert_eq!(unknown.tell("surroundings"), nothing);
+    // The test would see them.
+    let mut signal = Program::start(&[("USERTRACE_CONTROL", "signal")]);
+    assert!(signal.tell("surroundings").contains("socket"));
+    let mut thread = Program::start(&[("USERTRACE_CONTROL", "thread")]);
+    assert!(thread.tell("surroundings").starts_with("2 "));
+    [off, unknown, signal, thread]
+        .into_iter()
+        .for_each(Program::kill);
+}
+
+fn children(mode: &str) {
+    let mut program = Program::start(&[("USERTRACE_CONTROL", mode)]);
+    let of_parent = program.client();
+    of_parent.ask("connect test:numbered count").unwrap();
+    let child: u32 = program.tell("fork").parse().unwrap();
+    // It says its number when it may not be there yet.
+    let of_child = wait::until_some("the child has a channel", || {
+        Client::connect(child, wait::LIMIT).ok()
+    });
+    assert_eq!(of_child.events().unwrap().len(), 1);
+    // It has what its parent had, and undoes it for itself.
+    assert_eq!(of_child.ask("disconnect test:numbered count").unwrap(), "1");
+    assert_eq!(of_parent.ask("activate test:numbered count").unwrap(), "1");
+    assert_eq!(of_parent.events().unwrap().len(), 1);
+    drop(of_child);
+    // SAFETY: the program's child, which waits.
+    unsafe { libc::kill(child as i32, libc::SIGKILL) };
+    assert_eq!(client(program.pid()).events().unwrap().len(), 1);
+    program.kill();
+}

@@ -1,0 +1,37 @@
+//! A recorder that is killed at any of its writes, and started again: nothing is missing, and nothing is twice (C5, A10).
+//!
+//! Each test runs this very executable once more as a recorder of processes that behave in the same way each time, under
+//! ptrace: it is killed at one of the calls by which it changes files, before that was done, halfway, or right after.
+
+#[path = "../../../../tests/src/counts.rs"]
+#[allow(unreachable_pub, reason = "other tests use it, too")]
+mod counts;
+mod kernel;
+#[cfg(target_arch = "x86_64")]
+mod kill;
+#[cfg(target_arch = "x86_64")]
+mod kills;
+mod recorder;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+
+fn main() -> ExitCode {
+    if let Some(directory) = std::env::var_os(recorder::DIRECTORY) {
+        recorder::run(directory.as_ref());
+        return ExitCode::SUCCESS;
+    }
+    let mut trials = Vec::new();
+    #[cfg(target_arch = "x86_64")]
+    for (name, test) in kills::ALL {
+        let test = Trial::test(name, move || {
+            test();
+            Ok(())
+        });
+        trials.push(test.with_ignored_flag(kills::LONG.contains(&name)));
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}

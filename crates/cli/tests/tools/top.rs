@@ -1,0 +1,313 @@
+//! Counting events in rings that somebody else consumes, or overwrites (E7), on files that behave as the kernel's do.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use usertrace_cli::top::{Counted, ProcessCounter};
+use usertrace_consumer::{CONTROL, ConsumerFile, MAIN};
+use usertrace_ring::Positions;
+use usertrace_sys::uapi::{LttFileInfo, LttInfoChannel, LttRingPositions};
+
+use crate::support::RingWriter;
+
+const SUBBUF: u64 = 4096;
+const COUNT: u64 = 4;
+const TIME: u64 = 1_000_000;
+
+/// What is done in the middle of a copy.
+type During = Box<dyn FnMut(&mut RingWriter)>;
+
+struct Process {
+    control: RingWriter,
+    main: RingWriter,
+    dead: bool,
+    during_copy: Option<During>,
+}
+
+#[derive(Clone)]
+struct File(Rc<RefCell<Process>>, &'static str);
+
+impl File {
+    fn with<T>(&self, of: impl FnOnce(&mut RingWriter) -> T) -> T {
+        let mut process = self.0.borrow_mut();
+        match self.1 {
+            CONTROL => of(&mut process.control),
+            _ => of(&mut process.main),
+        }
+    }
+}
+
+impl ConsumerFile for File {
+    fn info(&self) -> io::Result<LttFileInfo> {
+        let mut info = LttFileInfo {
+            pid: 7,
+            channel_index: u32::from(self.1 == MAIN),
+            channel: LttInfoChannel {
+                subbuf_size: SUBBUF as u32,
+                subbuf_count: COUNT as u32,
+                nr_rings: 1,
+                control_stride: 128,
+                ..LttInfoChannel::default()
+            },
+            ..LttFileInfo::default()
+        };
+        info.comm[..4].copy_from_slice(b"prog");
+        Ok(info)
+    }
+
+    fn positions(&self, rings: &mut [LttRingPositions]) -> io::Result<u32> {
+        self.with(|ring| {
+            rings[0] = LttRingPositions {
+                head: ring.head,
+                lost: ring.lost,
+                claimed: ring.claimed,
+                consumed: ring.consumed,
+            };
+        });
+        Ok(u32::from(self.0.borrow().dead))
+    }
+
+    fn consume(&self, _: u32, _: u64) -> io::Result<()> {
+        panic!("who counts takes nothing away");
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) {
+        let offset = offset as usize;
+        let half = buffer.len() / 16 * 8;
+        let copy = |to: &mut [u8], from: usize| {
+            self.with(|ring| to.copy_from_slice(&ring.bytes[from..from + to.len()]))
+        };
+        copy(&mut buffer[..half], offset);
+        if self.1 == MAIN {
+            let during = self.0.borrow_mut().during_copy.take();
+            during
+                .into_iter()
+                .for_each(|mut during| self.with(&mut during));
+        }
+        copy(&mut buffer[half..], offset + half);
+    }
+
+    fn load(&self, offset: u64) -> u64 {
+        let at = offset as usize;
+        self.with(|ring| u64::from_le_bytes(ring.bytes[at..at + 8].try_into().unwrap()))
+    }
+
+    fn ring_positions(&self, _: u32) -> io::Result<Positions> {
+        assert_eq!(self.1, CONTROL, "what was consumed counts as gone there");
+        Ok(self.with(|ring| Positions {
+            head: ring.head,
+            claimed: ring.claimed,
+        }))
+    }
+}
+
+struct Run {
+    process: Rc<RefCell<Process>>,
+    counter: ProcessCounter<File>,
+    written: u64,
+}
+
+impl Run {
+    /// A process that has written so many events before it is looked at.
+    fn new(before: u64, from_now: bool) -> Self {
+        let ring = || RingWriter::new(SUBBUF, COUNT, 0);
+        let process = Rc::new(RefCell::new(Process {
+            control: ring(),
+            main: ring(),
+            dead: false,
+            during_copy: None,
+        }));
+        assert!(
+            process
+                .borrow_mut()
+                .control
+                .meta(TIME, "1 t:number 6 u64 n")
+        );
+        let mut run = Self {
+            counter: ProcessCounter::new("t", "7.3"),
+            process,
+            written: 0,
+        };
+        run.write(before);
+        for channel in [MAIN, CONTROL] {
+            let file = File(Rc::clone(&run.process), channel);
+            run.counter.add(channel, file, from_now).unwrap();
+        }
+        run
+    }
+
+    fn write(&mut self, count: u64) {
+        let mut process = self.process.borrow_mut();
+        for _ in 0..count {
+            number(&mut process.main, self.written);
+            self.written += 1;
+        }
+    }
+
+    /// Somebody who records has read all.
+    fn consume(&self) {
+        let mut process = self.process.borrow_mut();
+        process.main.consumed = process.main.head;
+    }
+
+    fn step(&mut self) {
+        let until = Instant::now() + Duration::from_secs(10);
+        self.counter.step(until).unwrap();
+    }
+
+    /// Events that were seen, and that are likely besides.
+    fn counted(&mut self) -> (u64, f64) {
+        let counted = self.counter.counted();
+        let events = counted.events.iter().map(|event| {
+            assert_eq!(event.name, "t:number");
+            // 16 bytes each.
+            assert_eq!(event.bytes.seen, 16 * event.events.seen);
+            (event.events.seen, event.events.estimated)
+        });
+        events.fold((0, 0.0), |(a, b), (c, d)| (a + c, b + d))
+    }
+}
+
+fn number(ring: &mut RingWriter, n: u64) -> bool {
+    ring.event(1, TIME + n, &n.to_le_bytes())
+}
+
+/// What was consumed is there until a writer comes.
+#[test]
+fn e7_what_somebody_else_consumes_is_counted() {
+    let mut run = Run::new(10, true);
+    for round in 1..=20 {
+        // What is in two or three of four sub-buffers.
+        run.write(400);
+        run.consume();
+        run.step();
+        assert_eq!(run.counted(), (400 * round, 0.0));
+    }
+    let Counted {
+        pid, comm, lost, ..
+    } = run.counter.counted();
+    assert_eq!((pid, &comm[..], lost), (7, "prog", 0));
+}
+
+#[test]
+fn what_was_there_counts_for_who_is_new() {
+    let mut run = Run::new(10, false);
+    run.step();
+    assert_eq!(run.counted(), (10, 0.0));
+    let mut run = Run::new(10, true);
+    run.step();
+    assert_eq!(run.counted(), (0, 0.0));
+}
+
+/// The place that a writer may be in without having said so is not believed, though the head is not there yet.
+#[test]
+fn e7_what_a_writer_comes_to_is_not_believed() {
+    let mut run = Run::new(0, true);
+    // Four sub-buffers, of 252 records each at most; all consumed.
+    run.write(4 * 252);
+    run.consume();
+    // A part of the next round's header is over that of the first sub-buffer, and does not show: the time, and not yet the
+    // position.
+    let next = COUNT * SUBBUF;
+    run.process.borrow_mut().main.store(next + 8, TIME + 5000);
+    run.step();
+    let (seen, estimated) = run.counted();
+    assert_eq!(seen, 3 * 252);
+    // As much as is not seen.
+    assert!((estimated - 252.0).abs() < 10.0, "{estimated}");
+}
+
+/// In the middle of the copy, others read and write a whole round.
+#[test]
+fn f4_what_is_overtaken_is_estimated() {
+    let mut run = Run::new(0, true);
+    run.write(900);
+    let mut more = 0;
+    run.process.borrow_mut().during_copy = Some(Box::new(move |ring| {
+        for n in 0..3000 {
+            ring.consumed = ring.head;
+            more += u64::from(number(ring, 10_000 + n));
+        }
+        assert_eq!(more, 3000);
+    }));
+    run.step();
+    // The copy was of what is gone; then comes what is there.
+    run.step();
+    let (seen, estimated) = run.counted();
+    assert!((500..1010).contains(&seen), "{seen}");
+    let all = seen as f64 + estimated;
+    assert!((all - 3900.0).abs() < 100.0, "{all}");
+}
+
+/// A ring that is full loses events, and is as full as it is.
+#[test]
+fn e7_what_is_lost_is_told() {
+    let mut run = Run::new(0, true);
+    run.write(1200);
+    run.step();
+    let counted = run.counter.counted();
+    assert_eq!(counted.lost, 1200 - 4 * 252);
+    assert!(counted.fill.unwrap() > 950, "{counted:?}");
+    // What was lost before somebody looked is not of now.
+    let mut run = Run::new(1200, true);
+    run.step();
+    assert_eq!(run.counter.counted().lost, 0);
+}
+
+#[test]
+fn who_has_ended_is_let_go_of() {
+    let mut run = Run::new(0, true);
+    run.write(5);
+    run.process.borrow_mut().dead = true;
+    run.step();
+    assert!(run.counter.has_ended());
+    // The test's own.
+    assert_eq!(Rc::strong_count(&run.process), 1);
+    assert_eq!(run.counted(), (5, 0.0));
+    assert!(run.counter.counted().ended);
+}
+
+/// Where there is no time, a part is a sample of all.
+#[test]
+fn e7_without_time_rates_are_estimates() {
+    let mut run = Run::new(0, true);
+    for _ in 0..40 {
+        run.write(600);
+        run.consume();
+        // No time at all, and then it is too much; what comes afterwards is seen.
+        run.counter.step(Instant::now()).unwrap();
+        run.step();
+        run.write(100);
+        run.consume();
+        run.step();
+    }
+    let (seen, estimated) = run.counted();
+    let all = seen as f64 + estimated;
+    assert!(seen < run.written && estimated > 0.0);
+    assert!(
+        (all - run.written as f64).abs() < 0.05 * run.written as f64,
+        "{all}"
+    );
+}
+
+/// A writer that stops right after it was too fast leaves no newer sample.
+///
+/// Requirements: E7
+#[test]
+fn missed_events_of_a_stopped_writer_are_estimated_from_earlier_ones() {
+    let mut run = Run::new(0, true);
+    run.write(100);
+    run.step();
+    assert_eq!(run.counted(), (100, 0.0));
+    run.write(600);
+    // No time at all, and then it is too much.
+    run.counter.step(Instant::now()).unwrap();
+    run.step();
+    for _ in 0..2 {
+        let (seen, estimated) = run.counted();
+        assert_eq!(seen, 100);
+        assert!((estimated - 600.0).abs() < 30.0, "{estimated}");
+    }
+}
