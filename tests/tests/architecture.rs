@@ -8,7 +8,7 @@ use std::process::Command;
 
 use usertrace_vm::repository;
 
-/// The crates below the library and the tools, and which of ours each may use.
+/// The crates below the command, and which of ours each may use.
 const CRATES: &[(&str, &[&str])] = &[
     ("usertrace-sys", &[]),
     ("usertrace-os", &[]),
@@ -34,12 +34,37 @@ const CRATES: &[(&str, &[&str])] = &[
         "usertrace-crash",
         &["usertrace-ctf", "usertrace-ring", "usertrace-sys"],
     ),
+    ("usertrace-control", &["usertrace-sys"]),
+    (
+        "usertrace-consumer",
+        &[
+            "usertrace-control",
+            "usertrace-ctf",
+            "usertrace-os",
+            "usertrace-ring",
+            "usertrace-sys",
+        ],
+    ),
+    (
+        "usertrace",
+        &[
+            "usertrace-control",
+            "usertrace-ctf",
+            "usertrace-os",
+            "usertrace-ring",
+            "usertrace-sys",
+        ],
+    ),
 ];
 
 /// Where no module imports, by whatever way round, one that imports it. The library is not among
 /// them yet: its runtime, writer and fallback know each other.
 const WITHOUT_CIRCLES: &[&str] = &[
     "sys/src",
+    "crates/cli/src",
+    "crates/cli/src/bin/usertrace",
+    "crates/consumer/src",
+    "crates/control/src",
     "crates/crash/src",
     "crates/ctf/src",
     "crates/os/src",
@@ -149,7 +174,10 @@ impl Modules {
         if let Some("lib" | "main" | "mod") = name.last().map(String::as_str) {
             name.pop();
         }
-        let code = source.split("#[cfg(test)]\nmod ").next().unwrap_or(source);
+        let is_test = |visibility: &str| format!("#[cfg(test)]\n{visibility}mod ");
+        let tests = ["", "pub(super) "].map(|visibility| source.find(&is_test(visibility)));
+        let end = tests.into_iter().flatten().min().unwrap_or(source.len());
+        let code = &source[..end];
         let lines = code
             .lines()
             .map(|line| line.split("//").next().unwrap_or(line));

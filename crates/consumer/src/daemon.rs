@@ -15,7 +15,8 @@ use usertrace_ctf::ProcessSummary;
 use usertrace_ctf::recording::Recorded;
 
 use super::control_fs::consumer_files;
-use super::record::{LINGER, OutputError, RecordError, TELLING, WAIT, system};
+use super::error::{OutputError, RecordError, system};
+use super::record::{LINGER, TELLING, WAIT};
 use super::recorder::TraceRecorder;
 use super::signals::{Came, Signals};
 use super::{

@@ -17,12 +17,13 @@ use usertrace_ctf::{ProcessSummary, Version};
 use usertrace_os::{files, procfs};
 use usertrace_sys::clock::{self, Source};
 
+use super::error::{OutputError, RecordError, system};
 use super::notes;
 use super::open_files;
-use super::record::{OutputError, create_output, exit_status, kernel_events, system};
+use super::record::{create_output, exit_status, kernel_events};
 use super::rotation::Rotation;
 use super::signals::{Came, Signals};
-use super::{KernelEvents, Options, RecordError, Recording, SessionSummary, Tell};
+use super::{KernelEvents, Options, Recording, SessionSummary, Tell};
 
 /// Between two looks whether the daemons are done.
 const WAIT: Duration = Duration::from_millis(5);

@@ -5,10 +5,12 @@
 //! then events, which are given back to the writer only when they are in the trace's files. [`record`] is all of it,
 //! with a program to run.
 
+mod channels;
 mod chunks;
 mod control_fs;
 mod daemon;
 mod daemons;
+mod error;
 mod fallback;
 mod file;
 mod ftrace;
@@ -27,6 +29,7 @@ mod snapshot;
 mod source;
 mod tracepoints;
 
+pub use channels::{CONTROL, MAIN};
 pub use chunks::{Limits, finished_chunks};
 pub use control_fs::{
     CONTROL_FS, ControlFs, ControlFsError, TraceDir, TraceSetup, consumer_files, event_channels,
@@ -34,21 +37,19 @@ pub use control_fs::{
 };
 pub use daemon::{DaemonOptions, DaemonTell, daemon};
 pub use daemons::{DaemonError, Written, programs_below, snapshot_below, snapshot_of};
+pub use error::{OutputError, RecordError, describe};
 pub use fallback::record_fallback;
 pub use file::{ConsumerFile, FileRing};
 pub use ftrace::{FtraceError, KernelEvents, KernelOptions, KernelSummary, KernelTrace, Tracefs};
 pub use kernel_file::KernelFile;
 pub use open_files::raise_open_files;
-pub use record::{Options, OutputError, RecordError, Recording, Tell, describe, record};
+pub use record::{Options, Recording, Tell, record};
 pub use recorder::News;
-pub use session::{
-    CONTROL, MAIN, Progress, Session, SessionError, SessionSummary, SoFar, close_recording,
-};
+pub use session::{Progress, Session, SessionError, SessionSummary, SoFar, close_recording};
 pub use snapshot::{Files, SnapshotError, snapshot, snapshot_process};
 pub use tracepoints::{
     ProcessTracepoints, ToldBy, TraceTracepoints, Tracepoint, TracepointField, programs,
     tracepoints,
 };
 
-use process::{LiveProcess, ProcessError};
 pub use source::Source;

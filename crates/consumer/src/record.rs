@@ -16,14 +16,15 @@ use usertrace_ctf::Version;
 use usertrace_ctf::recording::Recorded;
 use usertrace_os::procfs;
 
+use super::error::{OutputError, RecordError, describe, system};
 use super::notes::{forget, is_empty};
 use super::only::Only;
 use super::open_files;
 use super::recorder::TraceRecorder;
 use super::signals::Signals;
 use super::{
-    ControlFs, ControlFsError, FtraceError, KernelEvents, KernelOptions, KernelSummary,
-    KernelTrace, Limits, News, Session, SessionSummary, SoFar, TraceSetup,
+    ControlFs, FtraceError, KernelEvents, KernelOptions, KernelSummary, KernelTrace, Limits, News,
+    Session, SessionSummary, SoFar, TraceSetup,
 };
 
 /// Milliseconds between two looks at the rings: fewest, when they fill fast, and most. In the latter, a program that
@@ -90,130 +91,6 @@ pub struct Recording {
     pub kernel: Option<KernelSummary>,
 }
 
-/// Why what was recorded is not in its directory.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot write to {path}")]
-pub struct OutputError {
-    /// The directory.
-    pub path: PathBuf,
-    /// Why.
-    pub source: io::Error,
-}
-
-impl OutputError {
-    /// Makes one of what went wrong in `path`.
-    pub(super) fn at(path: &Path) -> impl Fn(io::Error) -> Self + '_ {
-        |source| Self {
-            path: path.to_owned(),
-            source,
-        }
-    }
-}
-
-/// Why nothing, or not everything, was recorded.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RecordError {
-    /// There is no program to run.
-    #[error(
-        "no program to run: usertrace record PROGRAM; without one, what runs is recorded, which takes a kernel that has \
-         trace buffers (see usertrace doctor)"
-    )]
-    NoProgram,
-    /// A process that was started without the fallback does not come to it.
-    #[error(
-        "programs that run already can be recorded only by a kernel that has trace buffers (see usertrace doctor)"
-    )]
-    RunsAlready,
-    /// The control file system.
-    #[error(transparent)]
-    ControlFs(#[from] ControlFsError),
-    /// The directory for the trace.
-    #[error(transparent)]
-    Output(#[from] OutputError),
-    /// Another program consumes the trace.
-    #[error(
-        "another program consumes {path}{}, and what is in a ring is there for one only",
-        opened_by(path)
-    )]
-    Busy {
-        /// The file of a process and a channel.
-        path: PathBuf,
-    },
-    /// The disk was full to the end.
-    #[error(
-        "{bytes} bytes of {processes} {} are in the rings and not in {}, where there is no room; they stay there, and the next \
-         recorder with that directory goes on with them",
-        if *processes == 1 { "process" } else { "processes" },
-        path.display()
-    )]
-    NoRoom {
-        /// The directory.
-        path: PathBuf,
-        /// How many processes have something that is not in the files.
-        processes: usize,
-        /// How much that is.
-        bytes: u64,
-    },
-    /// The program cannot be run.
-    #[error("cannot run {program}")]
-    Program {
-        /// Its name.
-        program: String,
-        /// Why.
-        source: io::Error,
-    },
-    /// A process that is to be recorded.
-    #[error("there is no process {pid} to record")]
-    NoProcess {
-        /// Its id.
-        pid: u32,
-        /// Why.
-        source: io::Error,
-    },
-    /// The kernel's own events.
-    #[error(transparent)]
-    Ftrace(#[from] FtraceError),
-    /// Something that does not usually fail.
-    #[error("cannot {what}")]
-    System {
-        /// What.
-        what: &'static str,
-        /// Why.
-        source: io::Error,
-    },
-}
-
-/// Which other programs have a consumer file open, as far as that can be seen.
-fn opened_by(path: &Path) -> String {
-    // The file system may be mounted elsewhere, too.
-    let is_it =
-        |other: &Path| (0..3).all(|n| path.iter().rev().nth(n) == other.iter().rev().nth(n));
-    let opens = |pid: u32| {
-        let files = fs::read_dir(format!("/proc/{pid}/fd"))
-            .into_iter()
-            .flatten();
-        let mut files = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
-        files.any(|file| is_it(&file))
-    };
-    let others = procfs::pids().filter(|&pid| pid != std::process::id() && opens(pid));
-    let named = |pid| format!("{} ({pid})", procfs::name(pid).escape_debug());
-    let mut names: Vec<_> = others.map(named).collect();
-    names.sort();
-    if names.is_empty() {
-        String::new()
-    } else {
-        format!(", which is open in {}", names.join(", "))
-    }
-}
-
-pub(super) fn system<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> RecordError {
-    move |error| RecordError::System {
-        what,
-        source: error.into(),
-    }
-}
-
 /// Creates a trace, runs a program, records what it and all others write to the trace until it ends, and removes the
 /// trace. A trace of that name that is there already is joined: it is started if need be, and in the end stopped, and
 /// stays. Where the directory has a recording of this trace that was killed, it goes on with that: with nothing that was
@@ -266,8 +143,8 @@ fn record_to(
     // First the notes, which another recorder may have.
     let recorded = trace.recorded()?;
     let session = match options.limits.rotates() || Recorded::has_chunks(&options.output) {
-        true => Session::open_in_chunks(&options.output, &recorded, hostname()),
-        false => Session::open(&options.output, &recorded, hostname()),
+        true => Session::open_in_chunks(&options.output, &recorded, procfs::hostname()),
+        false => Session::open(&options.output, &recorded, procfs::hostname()),
     };
     let mut session = session.map_err(OutputError::at(&options.output))?;
     session.set_version(options.version);
@@ -334,7 +211,7 @@ pub(super) fn kernel_events(
     if options.limits.rotates() {
         return Err(FtraceError::InChunks);
     }
-    let hostname = hostname();
+    let hostname = procfs::hostname();
     let to = KernelTrace {
         name: &options.trace,
         pids: &options.pids,
@@ -358,28 +235,10 @@ pub(super) fn create_output(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// The machine's name.
-pub(super) fn hostname() -> Option<String> {
-    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
-    Some(name.trim_end().to_owned())
-}
-
 /// As a shell says it.
 pub(super) fn exit_status(status: ExitStatus) -> i32 {
     let signal = || 128 + status.signal().unwrap_or(0);
     status.code().unwrap_or_else(signal)
-}
-
-/// An error with what caused it, in one line.
-#[must_use]
-pub fn describe(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text += &format!(": {error}");
-        source = error.source();
-    }
-    text
 }
 
 struct Recorder {

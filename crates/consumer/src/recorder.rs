@@ -8,11 +8,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
+use usertrace_os::procfs;
 
 use super::chunks::{self, Limits};
 use super::control_fs::{consumer_files, is_consumer_file};
+use super::error::{OutputError, RecordError, system};
 use super::only::Only;
-use super::record::{OutputError, RecordError, hostname, system};
 use super::{
     CONTROL, KernelFile, Progress, Session, SessionError, SessionSummary, TraceDir, finished_chunks,
 };
@@ -276,8 +277,8 @@ impl TraceRecorder {
     ) -> Result<Self, RecordError> {
         let recorded = trace.recorded()?;
         let session = match in_chunks {
-            true => Session::open_in_chunks(output, &recorded, hostname()),
-            false => Session::open(output, &recorded, hostname()),
+            true => Session::open_in_chunks(output, &recorded, procfs::hostname()),
+            false => Session::open(output, &recorded, procfs::hostname()),
         };
         let session = session.map_err(OutputError::at(output))?;
         Self::new(trace, session, output, only, limits)

@@ -25,8 +25,8 @@ use usertrace_os::files;
 use super::News;
 use super::chunks::{self, Limits};
 use super::daemons::ask_below;
+use super::error::{OutputError, describe};
 use super::notes;
-use super::record::{OutputError, describe};
 use super::recorder::{Measure, remove_old};
 
 /// Between two looks at how large the files are.

@@ -9,16 +9,11 @@ use serde::Serialize;
 use usertrace_ctf::recording::Recorded;
 use usertrace_ctf::{Clock, ProcessSummary, Version};
 
+use super::channels::{CONTROL, MAIN};
 use super::chunks;
+use super::file::ConsumerFile;
 use super::notes::Notes;
-use super::process::To;
-use super::{ConsumerFile, LiveProcess, ProcessError};
-
-/// The channel that describes events.
-pub const CONTROL: &str = "control";
-
-/// The channel that each trace has for its events.
-pub const MAIN: &str = "main";
+use super::process::{LiveProcess, ProcessError, To};
 
 /// What a round of draining did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,11 +7,13 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use usertrace_ctf::{Clock, ProcessSummary, ProcessWriter, Version, is_full};
+use usertrace_os::procfs;
 use usertrace_ring::{Patience, RingReader};
 use usertrace_sys::uapi::LTT_FILE_DEAD;
 
 use super::control_fs::{consumer_files, event_channels};
-use super::record::{OutputError, create_output, hostname};
+use super::error::OutputError;
+use super::record::create_output;
 use super::source::Source;
 use super::{CONTROL, ConsumerFile, ControlFs, ControlFsError, KernelFile, SessionSummary};
 
@@ -73,7 +75,7 @@ pub fn snapshot(
             }
         }
     }
-    let hostname = hostname();
+    let hostname = procfs::hostname();
     for (name, files) in processes {
         let done = snapshot_process(output, hostname.as_deref(), files, version)
             .map_err(OutputError::at(output))?;

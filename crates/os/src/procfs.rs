@@ -74,6 +74,13 @@ pub fn pid_namespace(process: &str) -> Option<u64> {
     Some(file.ino())
 }
 
+/// The machine's name, in this UTS namespace; nothing without `/proc`.
+#[must_use]
+pub fn hostname() -> Option<String> {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim_end().to_owned())
+}
+
 /// The time namespace that this process is in, as the link in `/proc` names it: `CLOCK_MONOTONIC` is
 /// the same for all processes in it. Empty if the kernel has no such namespaces.
 #[must_use]

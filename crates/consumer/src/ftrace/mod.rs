@@ -15,13 +15,15 @@ mod format;
 mod page;
 mod recorder;
 mod ring;
+mod summary;
 mod tracefs;
 mod worker;
 
 use std::io;
 use std::path::PathBuf;
 
-pub use recorder::{KernelEvents, KernelOptions, KernelSummary, KernelTrace};
+pub use recorder::{KernelEvents, KernelOptions, KernelTrace};
+pub use summary::KernelSummary;
 pub use tracefs::Tracefs;
 
 use format::FormatError;

@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 
-use serde::Serialize;
 use usertrace_ctf::{Clock, TraceInfo, TraceOf, Version};
 use usertrace_sys::filter::Patterns;
 
 use super::FtraceError;
 use super::cpu::Cpu;
 use super::ring::Ring;
+use super::summary::KernelSummary;
 use super::tracefs::{Instance, Tracefs};
 use super::worker::{Shared, Worker, begin, clock};
 
@@ -43,25 +43,6 @@ pub struct KernelTrace<'a> {
     pub version: Version,
     /// The clock of the traces beside it is `CLOCK_MONOTONIC`.
     pub is_monotonic: bool,
-}
-
-/// What was recorded of the kernel's events.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct KernelSummary {
-    /// Where the trace is; none is made for no event.
-    pub directory: PathBuf,
-    /// The clock of ftrace that it is on.
-    pub clock: &'static str,
-    /// Kinds of events that were asked for.
-    pub event_kinds: usize,
-    /// Events in the trace, of those that this recorder wrote.
-    pub events: u64,
-    /// Events that found no room, or were overwritten before they were read.
-    pub lost: u64,
-    /// Bytes of the trace's files.
-    pub bytes: u64,
-    /// What went wrong.
-    pub problems: Vec<String>,
 }
 
 /// The kernel's events, while they are recorded. They are no longer when it is dropped.

@@ -13,9 +13,9 @@ use usertrace_ring::schema::{Contexts, Description};
 use usertrace_sys::Scope;
 use usertrace_sys::uapi::LttClockSync;
 
-use super::KernelSummary;
 use super::cpu::{Cpu, Streams};
 use super::format::Format;
+use super::summary::KernelSummary;
 use super::tracefs;
 
 /// What each event says besides its fields: the thread in which it happened; 0 is that of an idle CPU.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::time::Duration;
 
 use usertrace_ctf::recording::WRITE_NOW;
+use usertrace_os::procfs;
 
 use super::aside::Aside;
 use super::clock::TraceClock;
@@ -160,11 +161,6 @@ fn rest(doorbell: &Doorbell, rung: u32, how: u32, at_most: Option<Duration>) {
     doorbell.sleeping.store(0, Ordering::SeqCst);
 }
 
-fn hostname() -> Option<String> {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
-    Some(name.trim_end().to_owned())
-}
-
 struct Worker<'a> {
     task: &'a Task,
     /// How many of [`REQUESTS`] were done.
@@ -191,7 +187,7 @@ impl<'a> Worker<'a> {
             places,
             slots: BTreeMap::new(),
             aside: Aside::new(),
-            hostname: hostname(),
+            hostname: procfs::hostname(),
             told: None,
         }
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::Context as _;
 use clap::ValueEnum as _;
 
-use super::Top;
+use super::counting::Top;
 use super::table::{columns, cut, event, fitting, is_several, line, short, sums};
 use super::view::Sort;
 use crate::output;

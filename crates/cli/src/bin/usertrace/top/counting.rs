@@ -1,0 +1,57 @@
+//! Counting events, interval by interval.
+
+use std::time::{Duration, Instant};
+
+use usertrace_cli::top::{Counter, Rates, Row, STEP};
+use usertrace_reader::Patterns;
+
+use super::args::Args;
+use super::view::View;
+
+/// The counters, and the rates since the last interval.
+pub(super) struct Top {
+    pub(super) args: Args,
+    pub(super) counters: Vec<Box<dyn Counter>>,
+    pub(super) events: Option<Patterns>,
+    pub(super) begun: Instant,
+    pub(super) rates: Rates,
+    pub(super) rows: Vec<Row>,
+    /// What cannot be counted.
+    pub(super) problems: Vec<String>,
+    pub(super) view: View,
+}
+
+impl Top {
+    /// Counts what is new, and says how long nothing needs to be done.
+    pub(super) fn step(&mut self) -> Duration {
+        let begun = Instant::now();
+        let until = begun + STEP;
+        let waits = self.counters.iter_mut().map(|counter| counter.step(until));
+        let wait = waits.min().unwrap_or(STEP);
+        // Others are to have as much of the CPU as this.
+        wait.max(begun.elapsed().min(2 * STEP))
+    }
+
+    /// An interval is over.
+    pub(super) fn update(&mut self) {
+        let counters = self.counters.iter_mut();
+        let counted: Vec<_> = counters.flat_map(|counter| counter.counted()).collect();
+        let mut rows = self.rates.update(Instant::now(), &counted);
+        rows.retain(|row| self.args.of.has(row.pid, &row.process));
+        if let Some(patterns) = &self.events {
+            rows.retain(|row| {
+                row.event
+                    .as_deref()
+                    .is_some_and(|event| patterns.accept(event))
+            });
+        }
+        self.rows = rows;
+        for counter in &mut self.counters {
+            self.problems.extend(counter.problems());
+        }
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.counters.iter().all(|counter| counter.has_ended())
+    }
+}
