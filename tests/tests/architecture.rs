@@ -138,7 +138,15 @@ fn circles_are_found() {
         ("b", "use crate::{A, d};"),
     ];
     assert_eq!(of(&others).len(), 2);
-    // Neither comments nor tests are imports.
+    // A child needs no `self::`.
+    let child = [("", "fn f() { a::g() }\nstruct S;"), ("a", "use super::S;")];
+    assert_eq!(of(&child).len(), 2);
+    // Neither comments nor tests are imports, nor is where something is visible.
+    let visible = [
+        ("a", "use crate::b::f;"),
+        ("b", "pub(in crate::a) fn f() {}"),
+    ];
+    assert!(of(&visible).is_empty());
     let no_imports = "// use crate::a;\n#[cfg(test)]\nmod tests {\n    use crate::a;\n}";
     assert!(of(&[("a", "use crate::b;"), ("b", no_imports)]).is_empty());
 }
@@ -190,7 +198,7 @@ impl Modules {
         let mut given_on = BTreeMap::new();
         let mut uses = Vec::new();
         for (module, source) in &self.sources {
-            for (path, is_public) in imports(source) {
+            for (path, is_public) in imports(source, &self.starts(module)) {
                 let Some(path) = self.absolute(module, &path) else {
                     continue;
                 };
@@ -220,6 +228,15 @@ impl Modules {
             }
         }
         edges.iter().map(|(module, _)| module.join("::")).collect()
+    }
+
+    /// What the paths begin with that a module can name: children need no `self::` in front.
+    fn starts(&self, module: &Name) -> Vec<String> {
+        let is_child = |other: &&Name| other.len() == module.len() + 1 && other.starts_with(module);
+        let children = self.sources.keys().filter(is_child);
+        let children = children.map(|child| format!("{}::", child[module.len()]));
+        let roots = ["crate::", "super::", "self::"].map(str::to_owned);
+        roots.into_iter().chain(children).collect()
     }
 
     /// A path from the crate's root. None: it leads to another crate.
@@ -267,8 +284,9 @@ impl Modules {
     }
 }
 
-/// The paths that code imports or names, and whether it gives them on.
-fn imports(source: &str) -> Vec<(Vec<String>, bool)> {
+/// The paths that code imports or names, which begin with one of `starts`, and whether it gives them
+/// on.
+fn imports(source: &str, starts: &[String]) -> Vec<(Vec<String>, bool)> {
     let mut found = Vec::new();
     let mut rest = String::new();
     let mut lines = source.lines();
@@ -290,10 +308,12 @@ fn imports(source: &str) -> Vec<(Vec<String>, bool)> {
         let tree = import.split(';').next().unwrap_or_default();
         found.extend(paths(tree).into_iter().map(|path| (path, is_public)));
     }
-    for start in ["crate::", "super::", "self::"] {
-        for (at, _) in rest.match_indices(start) {
-            let is_inside =
-                rest[..at].ends_with(|c: char| c.is_alphanumeric() || ":_$".contains(c));
+    for start in starts {
+        for (at, _) in rest.match_indices(start.as_str()) {
+            let is_inside = rest[..at]
+                .ends_with(|c: char| c.is_alphanumeric() || ":_$.".contains(c))
+                // Where something is visible is no import.
+                || rest[..at].ends_with("(in ");
             let is_path = |c: char| c.is_alphanumeric() || ":_".contains(c);
             let len = rest[at..].find(|c| !is_path(c)).unwrap_or(rest.len() - at);
             if !is_inside {

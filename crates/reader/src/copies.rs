@@ -77,7 +77,9 @@ fn directory(path: &Path) -> PathBuf {
 fn is_same(one: &Path, other: &Path) -> bool {
     let beginning = |path| -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        super::open(path)?.take(BEGINNING).read_to_end(&mut bytes)?;
+        crate::file::open(path)?
+            .take(BEGINNING)
+            .read_to_end(&mut bytes)?;
         Ok(bytes)
     };
     match (beginning(one), beginning(other)) {

@@ -23,6 +23,7 @@ mod copies;
 mod declared;
 mod event;
 mod field;
+mod file;
 mod fragments;
 mod lost;
 mod merge;
@@ -40,7 +41,6 @@ mod trace;
 pub mod value;
 
 use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -52,8 +52,7 @@ pub use metadata::{Clock, EnvValue, EventClass, Metadata, StreamClass};
 pub use text::Printer;
 pub use time::Time;
 pub use trace::Trace;
-use usertrace_ctf::recording::{finished, is_recorded};
-use usertrace_os::files;
+use usertrace_ctf::recording::is_recorded;
 pub use usertrace_sys::filter::{BadPattern, Patterns};
 pub use value::{Enumeration, List, Number, Value, Values};
 
@@ -78,17 +77,6 @@ pub fn is_going_on(reader: &Reader, directories: &[PathBuf], was_recorded: &mut 
     }
     let pids = || traces.iter().filter_map(|trace| trace.metadata().pid());
     traces.is_empty() || pids().any(|pid| Path::new(&format!("/proc/{pid}")).exists())
-}
-
-/// Opens a file of a trace, also if its chunk was finished meanwhile, and so has another name.
-fn open(path: &Path) -> io::Result<File> {
-    let open = |path: &Path| files::open(OpenOptions::new().read(true), path);
-    match open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            open(&finished(path)).map_err(|_| error)
-        }
-        opened => opened,
-    }
 }
 
 /// Which events are asked for.

@@ -192,7 +192,7 @@ impl Stream {
             })
         };
         let mut header = [0; HEADER_LEN + MAX_PACKET_CONTEXT];
-        let file = super::open(&self.path)?;
+        let file = crate::file::open(&self.path)?;
         let read = read_at(&file, &mut header, start)?;
         if read < HEADER_LEN {
             return damage("the file was cut while it was read");
@@ -346,7 +346,7 @@ impl Stream {
             return self.damage("an event is longer than one can be");
         }
         let want = chunk.max(2 * there) as u64;
-        let read = super::open(&self.path)
+        let read = crate::file::open(&self.path)
             .and_then(|file| self.window.read(&file, self.at, want.min(rest) as usize));
         if let Err(error) = read {
             self.at = self.end;

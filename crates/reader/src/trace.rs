@@ -163,7 +163,7 @@ fn stamp(file: &fs::Metadata) -> Stamp {
 fn read_metadata(directory: &Path, selection: &Selection) -> Result<(Stamp, Metadata), Problem> {
     let path = directory.join(METADATA);
     let read = || {
-        let mut file = crate::open(&path)?;
+        let mut file = crate::file::open(&path)?;
         // Before they are read: what is added meanwhile makes them others.
         let stamp = stamp(&file.metadata()?);
         let mut text = Vec::new();

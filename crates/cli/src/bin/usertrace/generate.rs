@@ -8,12 +8,12 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
-use clap::{Command, CommandFactory as _};
+use clap::Command;
 use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use crate::{Cli, output};
+use crate::output;
 
 /// Write the manual pages, or what a shell needs to complete the command line
 #[derive(Debug, clap::Args)]
@@ -48,16 +48,17 @@ Exit status: 0, 1 if they cannot be written, 2 for a wrong command line.")]
 }
 
 impl Args {
-    pub(crate) fn run(self) -> ExitCode {
-        output::exit_code(self.try_run().map(|()| 0))
+    /// `command`: the whole command line.
+    pub(crate) fn run(self, command: Command) -> ExitCode {
+        output::exit_code(self.try_run(command).map(|()| 0))
     }
 
-    fn try_run(self) -> anyhow::Result<()> {
+    fn try_run(self, mut command: Command) -> anyhow::Result<()> {
         match self.what {
             What::Man { directory } => {
                 fs::create_dir_all(&directory)
                     .with_context(|| format!("cannot make {}", directory.display()))?;
-                let mut command = Cli::command().disable_help_subcommand(true);
+                command = command.disable_help_subcommand(true);
                 // Gives the commands their whole names.
                 command.build();
                 let main = std::iter::once(&command).chain(command.get_subcommands());
@@ -66,7 +67,7 @@ impl Args {
             }
             What::Completions { shell } => {
                 let mut text = Vec::new();
-                clap_complete::generate(shell, &mut Cli::command(), "usertrace", &mut text);
+                clap_complete::generate(shell, &mut command, "usertrace", &mut text);
                 output::print(&String::from_utf8_lossy(&text))
             }
         }

@@ -1,15 +1,12 @@
 //! How help is shown: `-h` in short, `--help` with everything, both as wide as the terminal.
 
-use clap::{Command, CommandFactory as _};
-
-use crate::Cli;
+use clap::Command;
 
 /// Columns of an example that need not be shown in two lines.
 const WIDE: usize = 78;
 
-/// The command line, with help for a terminal. (The manual is made of the texts as they are.)
-pub(crate) fn command() -> Command {
-    let command = Cli::command();
+/// A command line with help for a terminal. (The manual is made of the texts as they are.)
+pub(crate) fn shown(command: Command) -> Command {
     let name = command.get_name().to_owned();
     for_terminal(command, &name)
 }

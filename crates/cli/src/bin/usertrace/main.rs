@@ -39,7 +39,7 @@ mod view;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use clap::{FromArgMatches as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use usertrace_consumer::raise_open_files;
 
 /// Trace programs into buffers that the kernel owns, and read the traces, after a crash too.
@@ -74,7 +74,7 @@ enum Command {
 fn main() -> ExitCode {
     raise_open_files();
     file_size::survive_limit();
-    let matches = help::command().try_get_matches();
+    let matches = help::shown(Cli::command()).try_get_matches();
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(said) => return tell(&said),
@@ -96,7 +96,7 @@ fn main() -> ExitCode {
         Command::List(args) => args.run(),
         Command::Top(args) => args.run(),
         Command::Doctor(args) => args.run(),
-        Command::Generate(args) => args.run(),
+        Command::Generate(args) => args.run(Cli::command()),
     }
 }
 
@@ -115,13 +115,11 @@ fn tell(said: &clap::Error) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-        help::command().debug_assert();
+        help::shown(Cli::command()).debug_assert();
     }
 }
