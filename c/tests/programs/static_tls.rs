@@ -16,7 +16,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[(
 )];
 
 /// Bytes of thread-local storage that the library has: 128 are the block of
-/// `usertrace/src/writer/thread.rs`, the rest is the Rust standard library's.
+/// `usertrace/src/writer/thread/mod.rs`, the rest is the Rust standard library's.
 const MOST: usize = 208;
 
 /// A library that takes one unit of the reserve.

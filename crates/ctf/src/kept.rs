@@ -14,7 +14,7 @@ const MOST: usize = 2;
 /// The process's.
 ///
 /// It is not thread-local: traced programs contain this code, too, and the thread-local storage of
-/// a library with restartable sequences is static, which is scarce (`writer/thread.rs`).
+/// a library with restartable sequences is static, which is scarce (`writer/thread/`).
 pub(super) static KEPT: Kept = Kept::new();
 
 /// Memory that is kept. Nobody waits for it: at worst, memory is new.

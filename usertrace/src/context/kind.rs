@@ -1,6 +1,7 @@
 //! The kinds of contexts, and how they are in a payload.
 
 use super::Apps;
+use crate::writer::Remembered;
 
 /// What the names of those begin with that a program defines.
 const APP: &[u8] = b"app.";
@@ -21,7 +22,7 @@ pub(crate) enum Kind {
 
 /// The thread's namespaces, in the order in which threads remember them. Their files in `/proc/thread-self/ns` are called
 /// so without `_ns`.
-pub(super) const NAMESPACES: [&str; 8] = [
+pub(super) const NAMESPACES: [&str; Remembered::NAMESPACES] = [
     "cgroup_ns",
     "ipc_ns",
     "mnt_ns",

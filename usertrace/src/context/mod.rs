@@ -16,7 +16,6 @@ pub(crate) use apps::Apps;
 pub use define::{DefineError, NAME_MAX, PerThread, define};
 pub(crate) use kind::Kind;
 pub(crate) use list::List;
-pub(crate) use values::Remembered;
 pub(crate) use write::write;
 
 use crate::runtime;

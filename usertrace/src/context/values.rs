@@ -1,15 +1,12 @@
 //! Where contexts come from. Nothing here allocates, waits, or touches `errno`.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use syscalls::{Sysno, raw};
 
 use super::kind::NAMESPACES;
 use super::{Apps, Kind};
-use crate::writer::{self, Rseq};
-
-/// Length of a thread's name, as the kernel has it.
-pub(super) const NAME_LEN: usize = 16;
+use crate::writer::{self, Remembered, Rseq};
 
 /// Where each namespace is found.
 const FILES: [&std::ffi::CStr; NAMESPACES.len()] = [
@@ -27,29 +24,6 @@ const FILES: [&std::ffi::CStr; NAMESPACES.len()] = [
 const KNOWS_NAMES: u64 = 1;
 const KNOWS_NAMESPACES: u64 = 2;
 const STAMP_SHIFT: u32 = 2;
-
-/// What a thread remembers of itself: asking costs a system call each. Zeros are a value: it
-/// remembers nothing.
-///
-/// A signal handler may come in the middle, and put the same there.
-#[derive(Debug, Default)]
-#[repr(C, align(64))]
-pub(crate) struct Remembered {
-    /// Of the process when it asked, and which of the rest it asked for.
-    stamp: AtomicU64,
-    /// The process, and above it the thread.
-    numbers: AtomicU64,
-    name: [AtomicU64; NAME_LEN / 8],
-    /// Two in each word, the first one below.
-    namespaces: [AtomicU64; NAMESPACES.len() / 2],
-}
-
-impl Remembered {
-    /// Makes it that of another thread, which is the calling one.
-    pub(crate) fn forget(&self) {
-        self.stamp.store(0, Ordering::Relaxed);
-    }
-}
 
 /// What the contexts of an event are made of.
 pub(super) struct Values<'a> {
@@ -118,7 +92,7 @@ impl Values<'_> {
             u64::from(process) | u64::from(number) << 32,
             Ordering::Relaxed,
         );
-        let mut name = [0u8; NAME_LEN];
+        let mut name = [0u8; Remembered::NAME_LEN];
         // SAFETY: the kernel stores so many bytes there at most.
         unsafe {
             raw::syscall2(

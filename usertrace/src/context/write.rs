@@ -4,10 +4,10 @@ use std::sync::atomic::AtomicU16;
 
 use usertrace_sys::uapi::LTT_MAX_CONTEXTS;
 
-use super::values::{NAME_LEN, Remembered, Values};
+use super::values::Values;
 use super::{Apps, List};
 use crate::event::{Buffer, Payload as _, Room};
-use crate::writer::{self, Cursor, Dropped, InContexts, Payload, Rseq};
+use crate::writer::{self, Cursor, Dropped, InContexts, Payload, Remembered, Rseq};
 
 /// Writes an event into a channel that has contexts, whatever it takes.
 ///
@@ -23,7 +23,7 @@ pub(crate) unsafe fn write(
     payload: Payload<'_>,
 ) -> Result<(), Dropped> {
     // The longest contexts find room.
-    const { assert!(LTT_MAX_CONTEXTS * NAME_LEN <= Buffer::LEN) };
+    const { assert!(LTT_MAX_CONTEXTS * Remembered::NAME_LEN <= Buffer::LEN) };
     let asked;
     let thread = match inside.remembered() {
         Some(thread) => thread,

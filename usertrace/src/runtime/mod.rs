@@ -56,7 +56,7 @@ use crate::errno;
 use crate::event::{self, ATTACH};
 use crate::probe;
 use crate::unload;
-use crate::writer::{Channel, Rseq};
+use crate::writer::{self, Channel, Hooks, Rseq};
 
 #[cfg(feature = "fallback")]
 use self::fast::LEN as FAST_LEN;
@@ -261,6 +261,10 @@ fn set_up(choose: impl FnOnce(&Settings, bool) -> Result<Chosen, Status>) -> Res
     unload::never(start as *const c_void);
     // Another copy's, or a new one.
     let state = shared::once(&shared().state, State::map).ok_or(Status::NoMemory)?;
+    writer::set_hooks(&Hooks {
+        tell_readers,
+        follow_traces: refresh_if_stale,
+    });
     RSEQ.store(rseq.map_or(0, Rseq::to_raw), Ordering::Relaxed);
     // Pairs with the load in `state`; the event path's loads come after that of a mask, which is set later.
     STATE.store(state.as_ptr(), Ordering::Release);
@@ -404,7 +408,7 @@ pub(crate) fn refresh_if_stale() {
 }
 
 /// Tells the readers of a buffer that somebody waits for them.
-pub(crate) fn tell_readers(buffer: NonNull<u8>) {
+fn tell_readers(buffer: NonNull<u8>) {
     if let Some(setup) = SETUP.get() {
         // If it cannot be told, they look by themselves.
         let _ = setup.kernel.switch(buffer);

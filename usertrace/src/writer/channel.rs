@@ -9,22 +9,18 @@ use usertrace_sys::{Mode, Protocol, Scope};
 
 use super::doorbell::Doorbell;
 use super::prefault::{self, Prefault};
-use super::rseq::{CPU_ID, CPU_ID_APART, MM_CID, MM_CID_APART};
+use super::remembered::Remembered;
+use super::ring_index::{CPU_ID, CPU_ID_WITH_CONTEXT, MAX_RINGS, MM_CID, MM_CID_WITH_CONTEXT};
 use super::thread;
 use super::visitors::{Mark, Visitors};
-use super::wait::Wakeup;
+use super::wakeup::Wakeup;
 use crate::clock::Source;
-use crate::context::Remembered;
 
 /// Longest record that a channel must be able to take, with its header: a record of metadata.
 pub(crate) const LONGEST: u64 = 8 + usertrace_sys::uapi::LTT_META_MAX as u64;
 
 /// How far in front of a record the cache is told which bytes of the ring will be written.
 pub(super) const AHEAD: u64 = 512;
-
-/// Rings in a channel. A CPU number that must not be written with is given a bit beyond this
-/// (`super::thread::NO_CPU`).
-pub(super) const MAX_RINGS: u32 = 1 << 16;
 
 /// Where the rings of a channel are, and how large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -416,8 +412,8 @@ impl Channel {
         match index {
             CPU_ID => offset_of!(Self, nr_rings),
             MM_CID => offset_of!(Self, nr_cids),
-            CPU_ID_APART => offset_of!(Self, cold.nr_rings_apart),
-            MM_CID_APART => offset_of!(Self, cold.nr_cids_apart),
+            CPU_ID_WITH_CONTEXT => offset_of!(Self, cold.nr_rings_apart),
+            MM_CID_WITH_CONTEXT => offset_of!(Self, cold.nr_cids_apart),
             _ => panic!("no index of rings"),
         }
     }
@@ -426,8 +422,8 @@ impl Channel {
     pub(super) fn is_by<const INDEX: i32>(&self) -> bool {
         let nr = match INDEX {
             MM_CID => &self.nr_cids,
-            CPU_ID_APART => &self.cold.nr_rings_apart,
-            MM_CID_APART => &self.cold.nr_cids_apart,
+            CPU_ID_WITH_CONTEXT => &self.cold.nr_rings_apart,
+            MM_CID_WITH_CONTEXT => &self.cold.nr_cids_apart,
             _ => &self.nr_rings,
         };
         // Pairs with the store in `open`: who sees the number of rings sees the rest.

@@ -17,26 +17,34 @@
 
 mod channel;
 mod doorbell;
+mod hooks;
 mod payload;
 mod percpu;
 mod prefault;
+mod refusal;
+mod remembered;
+mod ring_index;
 mod route;
 mod rseq;
 mod shared;
 mod thread;
 mod visitors;
 mod wait;
+mod wakeup;
 
 use std::sync::atomic::AtomicU16;
 
 use syscalls::{Sysno, raw};
 
-use self::rseq::{CPU_ID, CPU_ID_APART, MM_CID, MM_CID_APART};
+use self::ring_index::{CPU_ID, CPU_ID_WITH_CONTEXT, MAX_RINGS, MM_CID, MM_CID_WITH_CONTEXT};
 
 pub(crate) use self::channel::InContexts;
+pub(crate) use self::hooks::{Hooks, set as set_hooks};
 pub(crate) use self::payload::Payload;
+pub(crate) use self::refusal::{Dropped, Refusal};
+pub(crate) use self::remembered::Remembered;
 pub(crate) use self::route::Route;
-pub(crate) use self::rseq::{Refusal, has_mm_cid};
+pub(crate) use self::rseq::has_mm_cid;
 pub(crate) use self::thread::{get_here, is_thread, number as thread, process, set_here};
 
 pub use self::channel::{BadGeometry, Channel, Geometry, Visits};
@@ -45,21 +53,12 @@ pub use self::payload::Cursor;
 pub use self::prefault::Prefault;
 pub use self::rseq::{NoRseq, Rseq};
 pub use self::visitors::Visitors;
-pub use self::wait::Wakeup;
-
-/// Why a record was not written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dropped {
-    /// Counted in the ring.
-    Lost,
-    /// The channel is closed, or was wiped, or the event is not described in it; there is nothing to count in.
-    Closed,
-}
+pub use self::wakeup::Wakeup;
 
 /// The CPU that the calling thread ran on a moment ago. Leaves `errno` alone.
 pub(crate) fn cpu(rseq: Option<Rseq>) -> u32 {
     let known = rseq.map(Rseq::index::<CPU_ID>);
-    if let Some(cpu) = known.filter(|cpu| *cpu < channel::MAX_RINGS) {
+    if let Some(cpu) = known.filter(|cpu| *cpu < MAX_RINGS) {
         return cpu;
     }
     let mut cpu = 0u32;
@@ -124,15 +123,6 @@ pub(crate) unsafe fn try_write_made(
     }
 }
 
-impl From<Dropped> for Refusal {
-    fn from(dropped: Dropped) -> Self {
-        match dropped {
-            Dropped::Lost => Self::Lost,
-            Dropped::Closed => Self::NoRing,
-        }
-    }
-}
-
 /// Writes a record, whatever it takes.
 ///
 /// # Safety
@@ -160,7 +150,7 @@ pub(crate) unsafe fn write_slowly(
     payload: Payload<'_>,
     refusal: Refusal,
 ) -> Result<(), Dropped> {
-    match rseq {
+    let written = match rseq {
         _ if refusal == Refusal::Lost => Err(Dropped::Lost),
         // The event path does not know of these rings.
         // SAFETY: the caller's promise.
@@ -177,7 +167,12 @@ pub(crate) unsafe fn write_slowly(
             // SAFETY: the caller's promise.
             Payload::Made { len, fill } => unsafe { shared::write_made(channel, id, len, fill) },
         },
+    };
+    if written == Err(Dropped::Closed) && channel.is_apart() {
+        // SAFETY: the caller's promise.
+        return unsafe { write_apart(rseq, channel, id, payload) };
     }
+    written
 }
 
 /// Writes a record into a channel that the event path does not know of, and whose records have no
@@ -214,11 +209,11 @@ pub(crate) unsafe fn write_in_contexts(
     // SAFETY: the caller's promise, for all.
     unsafe {
         match rseq {
-            Some(rseq) if channel.is_by::<MM_CID_APART>() => {
-                percpu::write::<MM_CID_APART>(rseq, channel, id, payload, again)
+            Some(rseq) if channel.is_by::<MM_CID_WITH_CONTEXT>() => {
+                percpu::write::<MM_CID_WITH_CONTEXT>(rseq, channel, id, payload, again)
             }
-            Some(rseq) if channel.is_by::<CPU_ID_APART>() => {
-                percpu::write::<CPU_ID_APART>(rseq, channel, id, payload, again)
+            Some(rseq) if channel.is_by::<CPU_ID_WITH_CONTEXT>() => {
+                percpu::write::<CPU_ID_WITH_CONTEXT>(rseq, channel, id, payload, again)
             }
             _ if channel.is_shared() => shared::write_in_contexts(channel, id, payload),
             // Rings of CPUs, in a process without restartable sequences.

@@ -1,6 +1,6 @@
 //! Rings of a CPU, or of a concurrency id, written by restartable sequences: all that a sequence leaves to be done.
 //!
-//! `INDEX` is where `struct rseq` has the number of the ring: [`rseq::CPU_ID`], or [`MM_CID`]. What follows speaks of CPUs. A
+//! `INDEX` is where `struct rseq` has the number of the ring: `CPU_ID`, or [`MM_CID`]. What follows speaks of CPUs. A
 //! concurrency id is as good: no two threads of a process have the same one at the same time, and a sequence is
 //! aborted before another thread gets its thread's one. (From the thread that had it, on whatever CPU, to the one that
 //! gets it, the kernel orders memory, as it takes the one off its CPU and puts the other one on.)
@@ -15,13 +15,13 @@ use usertrace_sys::uapi::{
 
 use super::channel::{Channel, LONGEST, Ring};
 use super::doorbell::filled;
+use super::payload::{Cursor, Payload};
 use super::prefault::{self, Prefault};
-use super::rseq::{
-    self, Advance, CPU_ID, CPU_ID_APART, MM_CID, MM_CID_APART, NO_INDEX, Refusal, Rseq, Start,
-    Step, TRIES,
-};
+use super::refusal::{Dropped, Refusal};
+use super::ring_index::{CPU_ID_WITH_CONTEXT, MM_CID, MM_CID_WITH_CONTEXT, NO_INDEX};
+use super::rseq::{self, Advance, Rseq, Start, Step, TRIES};
 use super::shared::Waited;
-use super::{Cursor, Dropped, Payload, thread, wait, write_apart};
+use super::{thread, wait};
 use crate::clock::{self, Source};
 
 /// How often the slow path looks again before it gives a record up. Each time that it must, another writer on the
@@ -51,7 +51,8 @@ enum Full {
 /// it.
 #[inline(always)]
 fn reads_clock_before<const INDEX: i32>(channel: &Channel) -> bool {
-    (INDEX == CPU_ID_APART || INDEX == MM_CID_APART) && channel.clock() == Source::Monotonic
+    (INDEX == CPU_ID_WITH_CONTEXT || INDEX == MM_CID_WITH_CONTEXT)
+        && channel.clock() == Source::Monotonic
 }
 
 /// Does what [`rseq::advance`] does, with the time of the channel's clock. Whatever it starts from
@@ -84,7 +85,7 @@ pub(super) unsafe fn record_words<const INDEX: i32>(
     words: &[u64],
 ) -> Result<(), Refusal> {
     // Of a thread that has no registered area, the sequence would find id 0. One that has, keeps it until it ends.
-    if (INDEX == MM_CID || INDEX == MM_CID_APART) && rseq.index::<INDEX>() == NO_INDEX {
+    if (INDEX == MM_CID || INDEX == MM_CID_WITH_CONTEXT) && rseq.index::<INDEX>() == NO_INDEX {
         return Err(Refusal::NoRing);
     }
     if 8 + 8 * words.len() as u64 <= LONGEST && !reads_clock_before::<INDEX>(channel) {
@@ -234,10 +235,6 @@ pub(super) unsafe fn write<const INDEX: i32>(
             Refusal::NeedTime => store_time::<INDEX>(rseq, channel),
             Refusal::Again => Ok(Step::Changed),
             Refusal::NoRing if !channel.is_by::<INDEX>() || id.load(Ordering::Relaxed) == 0 => {
-                if INDEX == CPU_ID && channel.is_apart() {
-                    // SAFETY: the caller's promise.
-                    return unsafe { write_apart(Some(rseq), channel, id, payload) };
-                }
                 return Err(Dropped::Closed);
             }
             Refusal::NoRing => {

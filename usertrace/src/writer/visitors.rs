@@ -8,8 +8,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, compiler_fence};
 
+use super::remembered::Remembered;
 use super::thread::{self, Thread};
-use crate::context::Remembered;
 
 /// Threads at a time. More than these count themselves in the channel, by atomic instructions.
 const PLACES: usize = 1024;

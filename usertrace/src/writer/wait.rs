@@ -8,7 +8,6 @@
 //! There are two ways to wait. A reader that shares the memory rings back: a futex that processes share. What is mapped of
 //! the kernel's pages has no futex, so a writer looks again and again.
 
-use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -17,8 +16,7 @@ use usertrace_sys::Mode;
 use super::channel::{Channel, Control, Ring};
 use super::doorbell::{Doorbell, sleep};
 use super::shared::Waited;
-use super::thread;
-use crate::runtime;
+use super::{hooks, thread};
 
 /// How long a writer sleeps before it looks again whether there is a reader at all.
 ///
@@ -27,17 +25,6 @@ const PATIENCE: Duration = Duration::from_millis(50);
 
 /// How long a writer sleeps before it looks again whether there is room, if nobody wakes it.
 const PAUSE: Duration = Duration::from_millis(1);
-
-/// How readers are told that there is something to read, or that somebody waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wakeup {
-    /// They are not, and nobody waits for them.
-    None,
-    /// By a doorbell, of each sub-buffer that is filled. To stay mapped as the rings do.
-    Doorbell(*const Doorbell),
-    /// By the kernel, which is asked to switch the buffer at this address. What is filled they see by themselves.
-    Switch(NonNull<u8>),
-}
 
 /// Waits until the ring with this index is no longer full, as it is with this `consumed`, or for a while, if writers are
 /// to wait for readers of the channel. `is_mine`: the ring is still the one that the caller means to write. `told`: the
@@ -65,7 +52,7 @@ pub(super) fn wait(
     }
     if let Some(buffer) = channel.buffer().filter(|_| !*told) {
         // Once: who has heard it comes, however long that takes.
-        runtime::tell_readers(buffer);
+        hooks::tell_readers(buffer);
         *told = true;
     }
     while let Some(ring) = pause(channel, index, ring.epoch) {
@@ -121,7 +108,7 @@ fn pause(channel: &Channel, index: u32, epoch: u32) -> Option<Ring<'_>> {
         );
     }
     // For those who get no signal, or none at present.
-    runtime::refresh_if_stale();
+    hooks::follow_traces();
     // Anew: an update may have come, or a handler that forks, whose child has nothing where it was.
     channel.ring_at(index).filter(|ring| ring.epoch == epoch)
 }

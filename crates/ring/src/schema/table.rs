@@ -10,7 +10,7 @@ use crate::PayloadLengths;
 #[derive(Clone, Debug, Default)]
 pub struct EventTable {
     /// Not by hash: the keys of the standard library's hasher are thread-local, see
-    /// `writer/thread.rs`.
+    /// `writer/thread/`.
     events: BTreeMap<u16, Event>,
     /// By id, how long payloads are: a reader asks for each record. Ids are given one after the other, so they are low.
     lengths: Lengths,

@@ -1,4 +1,4 @@
-//! All that is of aarch64: restartable sequences, the thread block, `vfork`.
+//! All that is of aarch64: the restartable sequences.
 //!
 //! The sequences are those of x86-64, where their comments are, too, on a machine that orders little by itself:
 //!
@@ -15,19 +15,19 @@
 //!
 //! There is no atomic read-modify-write in it, but for the count of lost records.
 
-use std::arch::{asm, global_asm, naked_asm};
+use std::arch::asm;
 use std::mem::offset_of;
 use std::sync::atomic::AtomicU16;
 
 use usertrace_sys::uapi::{LTT_SUBBUF_MAGIC, LttSubbuf};
 
-use super::{Advance, CPU_ID, RSEQ_CS, Refusal, Rseq, Start, Step};
+use super::area::{RSEQ_CS, Rseq, SIGNATURE};
+use super::step::{Advance, Start, Step};
 use crate::writer::channel::{Channel, Control};
+use crate::writer::refusal::Refusal;
+use crate::writer::ring_index::{CPU_ID, offset};
 use crate::writer::route::{ID_BITS, Route};
-use crate::writer::thread::{NO_CPU, RSEQ_LEN, Thread};
-
-/// What stands in front of each abort handler: glibc registers with it. It is `brk #0x45e0`.
-pub(in crate::writer) const SIGNATURE: u32 = 0xd428_bc00;
+use crate::writer::thread::{Thread, thread_offset, thread_pointer};
 
 const _: () = {
     // A store-release has no offset.
@@ -43,74 +43,6 @@ const _: () = {
     assert!(offset_of!(LttSubbuf, time) == offset_of!(LttSubbuf, position) + 8);
     assert!(offset_of!(LttSubbuf, magic) == offset_of!(LttSubbuf, cpu) + 4);
 };
-
-// The block of `thread.rs`.
-global_asm!(
-    ".pushsection .tdata.usertrace_thread, \"awT\", @progbits",
-    ".balign 64",
-    ".hidden usertrace_thread",
-    ".globl usertrace_thread",
-    ".type usertrace_thread, @tls_object",
-    ".size usertrace_thread, {SIZE}",
-    "usertrace_thread:",
-    ".long 0, -1",
-    ".zero {SIZE} - 8",
-    ".popsection",
-    SIZE = const size_of::<Thread>(),
-);
-
-const _: () = assert!(offset_of!(Thread, rseq) == 0 && RSEQ_LEN >= 8);
-
-/// Where the thread block is, from the thread pointer.
-#[inline(always)]
-pub(in crate::writer) fn thread_offset() -> isize {
-    let offset: isize;
-    // SAFETY: reads an entry of the global offset table, a constant.
-    unsafe {
-        asm!(
-            "adrp {offset}, :gottprel:usertrace_thread",
-            "ldr {offset}, [{offset}, :gottprel_lo12:usertrace_thread]",
-            offset = out(reg) offset,
-            options(pure, nomem, nostack, preserves_flags),
-        );
-    }
-    offset
-}
-
-/// The thread pointer.
-#[inline(always)]
-pub(in crate::writer) fn thread_pointer() -> *mut u8 {
-    let pointer: *mut u8;
-    // SAFETY: reads a register.
-    unsafe {
-        asm!(
-            "mrs {pointer}, tpidr_el0",
-            pointer = lateout(reg) pointer,
-            options(pure, nomem, nostack, preserves_flags),
-        );
-    }
-    pointer
-}
-
-/// The C library's `__rseq_offset` and `__rseq_size`; NULL where it does not have them.
-pub(super) fn library_area() -> (*const isize, *const u32) {
-    let (offset, size): (*const isize, *const u32);
-    // SAFETY: reads two entries of the global offset table. The symbols are weak.
-    unsafe {
-        asm!(
-            ".weak __rseq_offset",
-            ".weak __rseq_size",
-            "adrp {offset}, :got:__rseq_offset",
-            "ldr {offset}, [{offset}, :got_lo12:__rseq_offset]",
-            "adrp {size}, :got:__rseq_size",
-            "ldr {size}, [{size}, :got_lo12:__rseq_size]",
-            offset = out(reg) offset,
-            size = out(reg) size,
-            options(pure, readonly, nostack, preserves_flags),
-        );
-    }
-    (offset, size)
-}
 
 /// A restartable sequence.
 ///
@@ -169,7 +101,7 @@ macro_rules! sequence {
             refused = label { return $refused },
             aborted = label { return $aborted },
             RSEQ_CS = const RSEQ_CS,
-            INDEX = const super::offset($index),
+            INDEX = const offset($index),
             SIGNATURE = const SIGNATURE,
             THREAD_NO_CPU = const offset_of!(Thread, no_cpu),
             NR_RINGS = const { Channel::nr_offset($index) },
@@ -614,52 +546,4 @@ pub(in crate::writer) unsafe fn lose<const INDEX: i32>(
         }
     }
     Step::Done
-}
-
-/// `vfork`, which says in the thread's block that it is lent, as long as it is.
-///
-/// The child runs on the parent's stack and thread block, in which it must not write records: the kernel knows nothing
-/// of a child's rseq area, and neither restarts its sequences nor tells it its CPU. The parent goes on when the child
-/// executed another program, exited, or was killed, and says then what was said before: of a `vfork` child that
-/// forks so itself, that is that the block is lent.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-pub(crate) unsafe extern "C" fn vfork() -> libc::pid_t {
-    naked_asm!(
-        // `bti c`, where there is such a thing.
-        "hint #34",
-        // A system call leaves all registers but x0 alone, and the kernel keeps them for each of the two.
-        "mrs x9, tpidr_el0",
-        "adrp x10, :gottprel:usertrace_thread",
-        "ldr x10, [x10, :gottprel_lo12:usertrace_thread]",
-        "add x9, x9, x10",
-        "ldr w10, [x9, {NO_CPU_OFFSET}]",
-        "mov w11, {NO_CPU}",
-        "str w11, [x9, {NO_CPU_OFFSET}]",
-        "mov x0, {FLAGS}",
-        "mov x1, sp",
-        "mov x8, {CLONE}",
-        "svc #0",
-        "cbz x0, 2f",
-        "str w10, [x9, {NO_CPU_OFFSET}]",
-        "cmn x0, #4095",
-        "b.hs 3f",
-        "2:",
-        "ret",
-        "3:",
-        "neg w0, w0",
-        "stp x0, x30, [sp, #-16]!",
-        "bl __errno_location",
-        "ldp x1, x30, [sp], #16",
-        "str w1, [x0]",
-        "mov w0, #-1",
-        "ret",
-        NO_CPU_OFFSET = const offset_of!(Thread, no_cpu),
-        NO_CPU = const NO_CPU,
-        FLAGS = const libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
-        CLONE = const libc::SYS_clone,
-    )
 }

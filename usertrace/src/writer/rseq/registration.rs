@@ -11,7 +11,8 @@ use std::sync::atomic::Ordering;
 
 use syscalls::{Errno, Sysno, raw};
 
-use super::{NoRseq, Rseq, arch};
+use super::area::{NoRseq, Rseq, SIGNATURE};
+use crate::writer::ring_index::MM_CID;
 use crate::writer::thread::{self, RSEQ_LEN, Thread};
 
 /// What [`Thread::registration`] may be.
@@ -31,7 +32,7 @@ const AT_RSEQ_FEATURE_SIZE: libc::c_ulong = 27;
 const AT_RSEQ_ALIGN: libc::c_ulong = 28;
 
 /// Length of `struct rseq` up to and with `mm_cid`.
-const MM_CID_LEN: usize = super::MM_CID as usize + 4;
+const MM_CID_LEN: usize = MM_CID as usize + 4;
 
 /// The key whose destructor is called at a thread's end; nothing if there are no more keys.
 static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
@@ -74,7 +75,7 @@ fn rseq(thread: &Thread, flags: usize) -> Result<(), Errno> {
             thread.rseq.as_ptr() as usize,
             area_len(),
             flags,
-            arch::SIGNATURE as usize,
+            SIGNATURE as usize,
         )
     };
     Errno::from_ret(ret).map(drop)

@@ -1,4 +1,4 @@
-//! All that is of x86-64: restartable sequences, the thread block, `vfork`.
+//! All that is of x86-64: the restartable sequences.
 //!
 //! Each sequence ends with one store that commits. If the thread is preempted, moved to another CPU or interrupted
 //! by a signal before that store, the kernel continues it at the abort handler, and it has to be tried again: what it
@@ -8,86 +8,22 @@
 //!
 //! A debugger that single-steps aborts a sequence at each step. So who tries again counts, and gives up.
 
-use std::arch::{asm, global_asm, naked_asm};
+use std::arch::asm;
 use std::mem::offset_of;
 use std::sync::atomic::AtomicU16;
 
 use usertrace_sys::uapi::{LTT_SUBBUF_MAGIC, LttSubbuf};
 
-use super::{Advance, CPU_ID, RSEQ_CS, Refusal, Rseq, Start, Step};
+use super::area::{RSEQ_CS, Rseq, SIGNATURE};
+use super::step::{Advance, Start, Step};
 use crate::writer::channel::{AHEAD, Channel, Control};
+use crate::writer::refusal::Refusal;
+use crate::writer::ring_index::{CPU_ID, offset};
 use crate::writer::route::{ID_BITS, Route, STRIDE_BITS};
-use crate::writer::thread::{NO_CPU, RSEQ_LEN, Thread};
+use crate::writer::thread::Thread;
 
-/// What stands in front of each abort handler: glibc registers with it.
-pub(in crate::writer) const SIGNATURE: u32 = 0x5305_3053;
-
-// The block of `thread.rs`.
-global_asm!(
-    ".pushsection .tdata.usertrace_thread, \"awT\", @progbits",
-    ".balign 64",
-    ".hidden usertrace_thread",
-    ".globl usertrace_thread",
-    ".type usertrace_thread, @tls_object",
-    ".size usertrace_thread, {SIZE}",
-    "usertrace_thread:",
-    ".long 0, -1",
-    ".zero {SIZE} - 8",
-    ".popsection",
-    SIZE = const size_of::<Thread>(),
-);
-
-const _: () = assert!(offset_of!(Thread, rseq) == 0 && RSEQ_LEN >= 8);
 // The id is the low half of `eax`.
 const _: () = assert!(ID_BITS == 16);
-
-/// Where the thread block is, from the thread pointer.
-#[inline(always)]
-pub(in crate::writer) fn thread_offset() -> isize {
-    let offset: isize;
-    // SAFETY: reads an entry of the global offset table, a constant.
-    unsafe {
-        asm!(
-            "mov {offset}, qword ptr [rip + usertrace_thread@GOTTPOFF]",
-            offset = lateout(reg) offset,
-            options(pure, nomem, nostack, preserves_flags),
-        );
-    }
-    offset
-}
-
-/// The thread pointer.
-#[inline(always)]
-pub(in crate::writer) fn thread_pointer() -> *mut u8 {
-    let pointer: *mut u8;
-    // SAFETY: the first word of the thread's control block is its address, by the ABI.
-    unsafe {
-        asm!(
-            "mov {pointer}, qword ptr fs:[0]",
-            pointer = lateout(reg) pointer,
-            options(pure, readonly, nostack, preserves_flags),
-        );
-    }
-    pointer
-}
-
-/// The C library's `__rseq_offset` and `__rseq_size`; NULL where it does not have them.
-pub(super) fn library_area() -> (*const isize, *const u32) {
-    let (offset, size): (*const isize, *const u32);
-    // SAFETY: reads two entries of the global offset table. The symbols are weak.
-    unsafe {
-        asm!(
-            ".weak __rseq_offset",
-            ".weak __rseq_size",
-            "mov {offset}, qword ptr [rip + __rseq_offset@GOTPCREL]",
-            "mov {size}, qword ptr [rip + __rseq_size@GOTPCREL]",
-            offset = out(reg) offset,
-            size = out(reg) size,
-            options(pure, readonly, nostack, preserves_flags),
-        );
-    }
-    (offset, size)
-}
 
 /// A restartable sequence.
 ///
@@ -146,7 +82,7 @@ macro_rules! sequence {
             refused = label { return $refused },
             aborted = label { return $aborted },
             RSEQ_CS = const RSEQ_CS,
-            INDEX = const super::offset($index),
+            INDEX = const offset($index),
             SIGNATURE = const SIGNATURE,
             THREAD_NO_CPU = const offset_of!(Thread, no_cpu),
             NR_RINGS = const { Channel::nr_offset($index) },
@@ -622,50 +558,4 @@ pub(in crate::writer) unsafe fn lose<const INDEX: i32>(
         }
     }
     Step::Done
-}
-
-/// `vfork`, which says in the thread's block that it is lent, as long as it is.
-///
-/// The child runs on the parent's stack and thread block, in which it must not write records: the kernel knows nothing
-/// of a child's rseq area, and neither restarts its sequences nor tells it its CPU. The parent goes on when the child
-/// executed another program, exited, or was killed, and says then what was said before: of a `vfork` child that
-/// forks so itself, that is that the block is lent.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-pub(crate) unsafe extern "C" fn vfork() -> libc::pid_t {
-    naked_asm!(
-        "endbr64",
-        // The child may overwrite the place of the return address before the parent returns. Registers, the kernel
-        // keeps for each of them: rdi, rsi and rdx outlive a system call.
-        "pop rdi",
-        "mov rdx, qword ptr [rip + usertrace_thread@GOTTPOFF]",
-        "mov esi, dword ptr fs:[rdx + {NO_CPU_OFFSET}]",
-        "mov dword ptr fs:[rdx + {NO_CPU_OFFSET}], {NO_CPU}",
-        "mov eax, {VFORK}",
-        "syscall",
-        "test eax, eax",
-        "jz 2f",
-        "mov dword ptr fs:[rdx + {NO_CPU_OFFSET}], esi",
-        "push rdi",
-        "cmp rax, -4095",
-        "jae 3f",
-        "ret",
-        "2:",
-        // The child shares the shadow stack, too, if there is one: not by `ret`, as its entry is the parent's.
-        "jmp rdi",
-        "3:",
-        "neg eax",
-        "push rax",
-        "call qword ptr [rip + __errno_location@GOTPCREL]",
-        "pop rcx",
-        "mov dword ptr [rax], ecx",
-        "mov eax, -1",
-        "ret",
-        NO_CPU_OFFSET = const offset_of!(Thread, no_cpu),
-        NO_CPU = const NO_CPU,
-        VFORK = const libc::SYS_vfork,
-    )
 }

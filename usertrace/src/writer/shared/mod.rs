@@ -20,8 +20,10 @@ pub(super) use self::protocol::Waited;
 use self::protocol::{Lost, Reservation, Word};
 use super::channel::{AHEAD, Channel, Control, Visit};
 use super::doorbell::filled;
+use super::payload::{Cursor, Payload};
 use super::prefault::{self, Prefault};
-use super::{Cursor, Dropped, Payload, thread, wait, write_apart};
+use super::refusal::Dropped;
+use super::{thread, wait};
 use crate::clock::{self, Source};
 
 impl Word for AtomicU64 {
@@ -358,8 +360,7 @@ pub(super) unsafe fn write(
     payload: &[u64],
 ) -> Result<(), Dropped> {
     let Some(_visit) = visit(channel)? else {
-        // SAFETY: the caller's promise. Rings of this protocol need no restartable sequences.
-        return unsafe { write_apart(None, channel, id, Payload::Words(payload)) };
+        return Err(Dropped::Closed);
     };
     write_inside::<false>(channel, id, payload)
 }
@@ -450,8 +451,7 @@ pub(super) unsafe fn write_made(
     fill: &dyn Fn(&mut Cursor<'_>),
 ) -> Result<(), Dropped> {
     let Some(_visit) = visit(channel)? else {
-        // SAFETY: the caller's promise. Rings of this protocol need no restartable sequences.
-        return unsafe { write_apart(None, channel, id, Payload::Made { len, fill }) };
+        return Err(Dropped::Closed);
     };
     // SAFETY: the caller's promise.
     unsafe { write_made_inside::<false>(channel, id, len, fill) }

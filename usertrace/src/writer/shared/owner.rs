@@ -38,7 +38,7 @@ const COMMON: u32 = 1 << 31;
 /// In `owner`: the thread of this number is about to take the ring from one that is gone. No number has this bit.
 const TAKING: u32 = 1 << 31;
 
-const _: () = assert!(super::super::channel::MAX_RINGS < COMMON);
+const _: () = assert!(super::super::ring_index::MAX_RINGS < COMMON);
 
 /// How many of a channel's rings a thread can have for itself: they are the first ones.
 fn takeable(rings: u32) -> u32 {

@@ -5,7 +5,8 @@ use std::sync::Barrier;
 use usertrace_sys::Scope;
 
 use super::*;
-use crate::writer::rseq::{MM_CID, NO_INDEX, forget_mm_cid, has_mm_cid};
+use crate::writer::ring_index::{MM_CID, NO_INDEX};
+use crate::writer::rseq::{forget_mm_cid, has_mm_cid};
 use crate::writer::thread;
 
 const RINGS: &str = "USERTRACE_TEST_RINGS";

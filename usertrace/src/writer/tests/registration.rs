@@ -43,7 +43,7 @@ fn a_thread_with_an_own_area() {
     let cpu = || thread::with(|thread| thread.rseq[1].load(Ordering::Relaxed));
     let rings = Rings::new(1 << 16, 64);
     let found = rseq().unwrap();
-    assert_eq!(found.to_raw(), rseq::arch::thread_offset());
+    assert_eq!(found.to_raw(), thread::thread_offset());
     assert!(cpu() < possible_cpus());
 
     /// What the destructor of a key that is younger than ours finds.

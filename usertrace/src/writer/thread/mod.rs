@@ -1,8 +1,7 @@
 //! What each thread has: one small block of static thread-local storage.
 //!
 //! Rust's `thread_local!` may allocate when a thread, or a library that was loaded late, comes to
-//! it for the first time. So the block is defined in assembly (with the sequences of its
-//! architecture, in `rseq/`), and addressed as the initial-exec model has it: by an offset from the
+//! it for the first time. So the block is defined in assembly (`x86_64.rs`, `aarch64.rs`), and addressed as the initial-exec model has it: by an offset from the
 //! thread pointer that is fixed before the first instruction of the program or library runs. So it
 //! may be used from signal handlers, from inside `malloc`, and in preloaded libraries.
 //!
@@ -14,17 +13,22 @@
 //! `thread_local!`, and no hash tables by the standard library's hasher, whose keys are
 //! thread-local.
 
+#[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
+mod arch;
+
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use syscalls::{Errno, Sysno, raw};
 
-use super::rseq::arch;
+pub(super) use self::arch::{thread_offset, thread_pointer};
+use super::ring_index::MAX_RINGS;
 
 /// Bytes for the rseq area: what kernels of today know of it, and room for more.
 pub(super) const RSEQ_LEN: usize = 64;
 
-/// A bit that makes any CPU number one that no ring exists for: it is beyond [`super::channel::MAX_RINGS`].
-pub(super) const NO_CPU: u32 = super::channel::MAX_RINGS;
+/// A bit that makes any CPU number one that no ring exists for: it is beyond [`MAX_RINGS`].
+pub(super) const NO_CPU: u32 = MAX_RINGS;
 
 /// A thread's block. What is not said to be otherwise starts as zeros.
 ///
@@ -61,7 +65,7 @@ const _: () = {
 /// Calls `body` with the calling thread's block.
 #[inline(always)]
 pub(super) fn with<R>(body: impl FnOnce(&Thread) -> R) -> R {
-    let block = arch::thread_pointer().wrapping_offset(arch::thread_offset());
+    let block = thread_pointer().wrapping_offset(thread_offset());
     // SAFETY: each thread has the block at this offset, as long as it runs. It consists of atomic integers.
     body(unsafe { &*block.cast::<Thread>() })
 }
