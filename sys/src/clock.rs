@@ -14,6 +14,7 @@ pub const NUMBER: u32 = THIS_CLOCK;
 
 /// The clock of a trace: what the kernel names in `ltt_info_trace.clock`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub enum Source {
     /// [`cycles`].
     Processor,

@@ -127,6 +127,7 @@ fn parse(mut rest: &[u8]) -> impl Iterator<Item = Rule<'_>> {
 
 /// The rules of a trace as whoever makes it writes them.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub struct Filter {
     /// Bytes of them.
     pub len: usize,

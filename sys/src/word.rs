@@ -10,3 +10,29 @@ pub const fn encoded(byte: u8) -> ([u8; 3], usize) {
     let (high, low) = (DIGITS[byte as usize / 16], DIGITS[byte as usize % 16]);
     ([b'%', high, low], 3)
 }
+
+/// The bytes that a word stands for. None, and nothing after it: it is no such word from there on.
+pub fn decoded(word: &str) -> impl Iterator<Item = Option<u8>> {
+    let mut rest = Some(word.as_bytes());
+    std::iter::from_fn(move || {
+        let (&first, behind) = rest?.split_first()?;
+        let byte = if first == b'%' {
+            behind
+                .split_first_chunk()
+                .and_then(|([high, low], behind)| Some((digit(*high)? << 4 | digit(*low)?, behind)))
+        } else {
+            (encoded(first).1 == 1).then_some((first, behind))
+        };
+        rest = byte.map(|(_, behind)| behind);
+        Some(byte.map(|(byte, _)| byte))
+    })
+}
+
+/// The value of a hexadecimal digit. Letters are upper case.
+fn digit(byte: u8) -> Option<u8> {
+    match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'A'..=b'F' => Some(byte - b'A' + 10),
+        _ => None,
+    }
+}

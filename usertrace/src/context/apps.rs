@@ -10,6 +10,7 @@ pub(super) const NAME_MAX: usize = 27;
 
 /// A place.
 #[derive(Debug)]
+#[repr(C)]
 struct App {
     state: AtomicU32,
     /// Up to its end, or a NUL.
@@ -25,6 +26,7 @@ const NAMED: u32 = 2;
 
 /// All of them.
 #[derive(Debug)]
+#[repr(transparent)]
 pub(crate) struct Apps([App; PLACES]);
 
 /// Whether a context can be called so.

@@ -4,7 +4,8 @@ use std::ffi::c_void;
 use std::fmt;
 
 use super::apps;
-use crate::runtime::{self, HeldBack};
+use crate::runtime;
+use crate::runtime::signals::SignalMaskGuard;
 use crate::unload;
 
 /// Longest name of a context that a program defines, without the `app.` that it gets in traces.
@@ -60,7 +61,7 @@ pub unsafe fn define(name: &str, read: extern "C" fn() -> u64) -> Result<(), Def
     }
     unload::never(read as *const c_void);
     // A handler that looks for the name must not find it half written.
-    let _held = HeldBack::new();
+    let _held = SignalMaskGuard::new();
     let apps = runtime::apps();
     let app = apps.find(name.as_bytes()).ok_or(DefineError::TooMany)?;
     apps.define(app, read);

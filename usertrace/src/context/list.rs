@@ -10,6 +10,7 @@ use super::Kind;
 ///
 /// Changed only while the channel is closed, and nobody is in it.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct List {
     len: AtomicU32,
     codes: [AtomicU8; LTT_MAX_CONTEXTS],

@@ -14,43 +14,31 @@
 //!
 //! A child of `fork` has a channel of its own; what is executed has what the environment says.
 
+mod mode;
+mod opened;
 mod report;
 mod respond;
 mod signal;
+mod state;
 mod thread;
 
-use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use syscalls::Errno;
-use usertrace_control::socket::{self, Descriptor};
-use usertrace_control::{error, protocol};
-#[cfg(feature = "fallback")]
-use usertrace_sys::filter::Filter;
-use usertrace_sys::limits::SLOTS;
+use usertrace_control::{error, socket};
 
 use crate::errno;
-use crate::runtime::lock::Again;
-use crate::runtime::shared::{once, shared};
-use crate::runtime::{env, walk, wiped};
+use crate::runtime::{env, registry};
 use crate::unload;
 use crate::writer;
 
+pub use self::mode::Mode;
+use self::opened::{control, place};
 pub(crate) use self::report::{Change, tell, tell_full};
-
-/// Controllers at a time.
-const CLIENTS: usize = 8;
-
-/// How requests are served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// By the handler of this signal.
-    Signal(i32),
-    /// By a thread.
-    Thread,
-}
+pub(crate) use self::state::Control;
+use self::state::{Controller, Room};
 
 /// Why there is no control channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,70 +91,11 @@ impl fmt::Display for CloseError {
 
 impl std::error::Error for CloseError {}
 
-/// The channel of a process, once for all copies of this crate. All zeros: there is none.
-#[derive(Debug)]
-#[repr(C)]
-pub(crate) struct Control {
-    /// 0: off; [`THREAD`], a signal's number, or [`CLOSING`].
-    mode: AtomicI32,
-    /// The process whose sockets these are.
-    process: AtomicU32,
-    /// How often it was opened.
-    openings: AtomicU32,
-    listener: Descriptor,
-    controllers: [Controller; CLIENTS],
-    /// How many of them want reports.
-    watchers: AtomicU32,
-    /// When it was last told that a ring of each slot is full, in milliseconds.
-    told_full: [AtomicU64; SLOTS],
-    /// One at a time serves; who comes meanwhile has it done again.
-    serving: Again,
-    /// The thread that serves.
-    server: AtomicU32,
-    /// Of who serves.
-    room: UnsafeCell<Room>,
-}
-
-// SAFETY: all is atomic but the room, which only who serves may get.
-unsafe impl Sync for Control {}
-
 /// Stands for [`Mode::Thread`].
 const THREAD: i32 = -1;
 
 /// The channel is being closed.
 const CLOSING: i32 = -2;
-
-/// One controller.
-#[derive(Debug)]
-#[repr(C)]
-struct Controller {
-    socket: Descriptor,
-    /// Not 0: it wants reports.
-    watches: AtomicU32,
-    /// Reports that there was no room for.
-    missed: AtomicU32,
-}
-
-#[derive(Debug)]
-#[repr(C)]
-struct Room {
-    request: [u8; protocol::REQUEST_MAX],
-    answer: [u8; protocol::ANSWER_MAX],
-    #[cfg(feature = "fallback")]
-    filter: Filter,
-}
-
-/// The channel's place, if there ever was one.
-fn control() -> Option<&'static Control> {
-    // Acquire pairs with the store in `once`. SAFETY: what is stored there stays.
-    unsafe { shared().control.load(Ordering::Acquire).as_ref() }
-}
-
-/// The channel's place.
-fn place() -> Option<&'static Control> {
-    once(&shared().control, wiped::map_kept)?;
-    control()
-}
 
 /// Opens the control channel. Not to be called from a signal handler.
 ///
@@ -174,7 +103,7 @@ fn place() -> Option<&'static Control> {
 /// When there is one, or what it needs is not to be had.
 pub fn start(mode: Mode) -> Result<(), StartError> {
     let control = place().ok_or(StartError::Memory)?;
-    walk::open().ok_or(StartError::Memory)?;
+    registry::open().ok_or(StartError::Memory)?;
     let number = match mode {
         Mode::Thread => THREAD,
         Mode::Signal(number) if number > 0 => number,
@@ -386,7 +315,7 @@ impl Control {
     /// Closes all sockets, as [`close`](fn@close) has asked for.
     fn finish(&self) {
         // So that nobody is about to send a report to the sockets.
-        let held = walk::hold();
+        let held = registry::hold();
         if let Some(held) = &held {
             self.report_alone(held, "closing");
         }
@@ -398,7 +327,7 @@ impl Control {
 
     fn dismiss(&self, controller: &Controller) {
         // So that nobody is about to send a report to the socket.
-        let held = walk::hold();
+        let held = registry::hold();
         if controller.watches.load(Ordering::Relaxed) != 0 {
             self.watchers.fetch_sub(1, Ordering::Relaxed);
         }
@@ -410,18 +339,5 @@ impl Control {
     fn has(&self, socket: i32) -> bool {
         let mut all = self.controllers.iter().map(|controller| &controller.socket);
         self.listener.get() == Some(socket) || all.any(|one| one.get() == Some(socket))
-    }
-}
-
-impl Controller {
-    fn take(&self, socket: i32) {
-        self.watches.store(0, Ordering::Relaxed);
-        self.missed.store(0, Ordering::Relaxed);
-        self.socket.set(socket);
-    }
-
-    fn close(&self) {
-        self.watches.store(0, Ordering::Relaxed);
-        self.socket.close();
     }
 }

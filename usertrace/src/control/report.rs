@@ -7,11 +7,13 @@ use syscalls::Errno;
 use usertrace_control::protocol::VERSION;
 use usertrace_control::{Text, socket};
 
-use super::{Control, Controller, control};
+use super::opened::control;
+use super::state::{Control, Controller};
 use crate::clock;
 use crate::errno;
 use crate::event::Callsite;
-use crate::runtime::walk::{self, Held};
+use crate::runtime::registry;
+use crate::runtime::registry_lock::RegistryGuard;
 use crate::writer::{self, Channel};
 
 /// Bytes of a report, at most: it lies on the stack. A name fits in any case.
@@ -48,7 +50,7 @@ fn watched() -> Option<&'static Control> {
 impl Control {
     /// Sends a report to all who want it, and counts it where there is no room. The lock keeps the sockets from being closed
     /// meanwhile.
-    fn report(&self, _: &Held, packet: &[u8]) {
+    fn report(&self, _: &RegistryGuard, packet: &[u8]) {
         for controller in &self.controllers {
             if controller.watches.load(Ordering::Relaxed) != 0
                 && let Some(socket) = controller.socket.get()
@@ -77,7 +79,7 @@ impl Controller {
 /// Tells that events came or went. Not to be called from a signal handler.
 pub(crate) fn tell<'a>(change: Change, events: impl Iterator<Item = &'a Callsite>) {
     let Some(control) = watched() else { return };
-    let Some(held) = walk::hold() else { return };
+    let Some(held) = registry::hold() else { return };
     let mut room = [0; REPORT_MAX];
     let mut text = Text::new(&mut room);
     let _ = text.push(format_args!("{VERSION}report {change}"));
@@ -106,7 +108,7 @@ pub(crate) fn tell_full(slot: usize, index: usize, channel: &Channel) {
 
 impl Control {
     /// A report of one word.
-    pub(super) fn report_alone(&self, held: &Held, word: &str) {
+    pub(super) fn report_alone(&self, held: &RegistryGuard, word: &str) {
         let mut room = [0; 32];
         let mut text = Text::new(&mut room);
         let _ = text.push(format_args!("{VERSION}report {word}"));
@@ -121,7 +123,7 @@ impl Control {
         }
         // Who is not the first need not tell; and nobody waits for it.
         let first = last.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed);
-        let (Ok(_), Some(held)) = (first, walk::try_hold()) else {
+        let (Ok(_), Some(held)) = (first, registry::try_hold()) else {
             return;
         };
         let lost = channel.positions().fold(0, |sum, (_, lost)| sum + lost);
@@ -134,7 +136,7 @@ impl Control {
 
 pub(super) extern "C" fn at_exit() {
     if let Some(control) = watched()
-        && let Some(held) = walk::hold()
+        && let Some(held) = registry::hold()
     {
         control.report_alone(&held, "ending");
     }

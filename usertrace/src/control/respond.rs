@@ -10,11 +10,11 @@ use usertrace_control::{Text, error, socket};
 #[cfg(feature = "fallback")]
 use usertrace_sys::filter::Filter;
 
-use super::{Control, Controller, Room};
+use super::state::{Control, Controller, Room};
 use crate::probe::{self, Item};
 #[cfg(feature = "fallback")]
 use crate::runtime::NotSet;
-use crate::runtime::{self, Status, walk};
+use crate::runtime::{self, Status, registry};
 
 /// What became of a controller's next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ fn watch(
         control.watchers.fetch_add(1, Ordering::Relaxed);
     }
     // Who reports waits for this, as there is a watcher by now.
-    let _held = walk::hold();
+    let _held = registry::hold();
     controller.watches.store(1, Ordering::Relaxed);
     socket::send(socket, packet)
 }
@@ -255,10 +255,10 @@ fn lines(
 }
 
 fn list(from: usize, room: &mut [u8]) -> Result<usize, Failure> {
-    let held = walk::hold().ok_or(Failure::Probe(probe::Error::Busy))?;
-    let generation = walk::generation();
+    let held = registry::hold().ok_or(Failure::Probe(probe::Error::Busy))?;
+    let generation = registry::generation();
     lines(room, from, format_args!(" {generation}"), |push| {
-        for callsite in held.callsites() {
+        for callsite in registry::callsites(&held) {
             let enabled = u8::from(callsite.is_enabled());
             push(format_args!("{enabled} {}", callsite.description()));
         }

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use super::control;
+use super::opened::control;
 use crate::errno;
 
 /// The signal that is handled here; 0: none.

@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering;
 
 use syscalls::Errno;
 
-use super::{CLIENTS, control};
-use crate::runtime::signals::HeldBack;
+use super::opened::control;
+use super::state::CLIENTS;
+use crate::runtime::signals::SignalMaskGuard;
 
 /// Milliseconds until it is tried again what could not be done, as where there are no descriptors left.
 const PATIENCE: libc::c_int = 100;
@@ -14,7 +15,7 @@ const PATIENCE: libc::c_int = 100;
 /// Starts it, for this opening of the channel. Also in the child of a `fork`.
 pub(super) fn start(opening: u32) -> Result<(), Errno> {
     // The thread has this one's mask.
-    let _held = HeldBack::new();
+    let _held = SignalMaskGuard::new();
     let mut thread = 0;
     // SAFETY: the function takes a number. Nobody waits for the thread's end.
     let error = unsafe {

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
+use usertrace_sys::description::is_event;
 use usertrace_sys::limits::{CHANNELS, SLOTS};
 use usertrace_sys::uapi::{LTT_CHANNEL_MAIN, LTT_META_MAX};
 
@@ -257,8 +258,7 @@ impl Callsite {
     }
 }
 
-/// Whether this describes an event, so that readers understand it. Without what readers are made of, only as far as it is
-/// looked at in the program itself.
+/// Whether this describes an event so that readers understand it.
 pub(super) fn is_sound(description: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(description) else {
         return false;
@@ -269,19 +269,7 @@ pub(super) fn is_sound(description: &[u8]) -> bool {
     name.is_some_and(|(provider, name)| is_name(provider) && is_name(name))
         && level.is_some_and(|level| level <= Loglevel::Debug as u32)
         && is_line(text)
-        && ID_ROOM + text.len() < LTT_META_MAX
-        && is_readable(text)
-}
-
-#[cfg(feature = "fallback")]
-fn is_readable(description: &str) -> bool {
-    let line = format!("{} {description}", usertrace_sys::uapi::LTT_ID_MIN);
-    usertrace_ring::schema::Event::parse(line.as_bytes()).is_ok()
-}
-
-#[cfg(not(feature = "fallback"))]
-fn is_readable(_: &str) -> bool {
-    true
+        && is_event(text)
 }
 
 /// A text that stays, in the way of C.

@@ -2,7 +2,8 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
-use super::{Call, Error, opened, register_of, table, unregister, walk};
+use super::{Call, Error, opened, register_of, table, unregister};
+use crate::runtime::registry;
 
 /// The symbol by which a library says which probes it has: an array of [`Declaration`], which ends with one that has no
 /// name. So it need not be linked with anything.
@@ -133,7 +134,7 @@ pub unsafe fn load(path: &CStr) -> Result<usize, LoadError> {
 
 /// The library is none that was loaded any more; says whether it was one.
 fn leave(library: usize) -> bool {
-    let (Some(table), Some(mut held)) = (table::table(), walk::hold()) else {
+    let (Some(table), Some(mut held)) = (table(), registry::hold()) else {
         return false;
     };
     table.lists(&mut held).remove_library(library)
@@ -161,10 +162,10 @@ pub unsafe fn unload(path: &CStr) -> Result<usize, UnloadError> {
         libc::dlclose(library);
         library
     };
-    let table = table::table().ok_or(UnloadError::NotLoaded)?;
+    let table = table().ok_or(UnloadError::NotLoaded)?;
     let mut count = 0;
     loop {
-        let mut held = walk::hold().ok_or(UnloadError::NotLoaded)?;
+        let mut held = registry::hold().ok_or(UnloadError::NotLoaded)?;
         let lists = table.lists(&mut held);
         if !lists.has_library(library.addr()) {
             return Err(UnloadError::NotLoaded);

@@ -31,116 +31,53 @@
 //!
 //! A child of `fork` has all probes and connections of its parent.
 
+mod error;
 mod load;
+mod record;
 mod table;
 mod visits;
 
-use std::ffi::{c_char, c_void};
-use std::fmt;
+use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 
-use self::table::PROBES;
+use self::table::{Lists, PROBES};
 use self::visits::Refusal;
 use crate::errno;
+use usertrace_sys::filter::matches;
+
 use crate::event::{Callsite, Cursor};
-use crate::runtime::refresh;
-use crate::runtime::walk::{self, Held};
+use crate::runtime::current::refresh;
+use crate::runtime::fork_private;
+use crate::runtime::registry;
+use crate::runtime::registry_lock::RegistryGuard;
+use crate::runtime::shared::{once, shared};
 use crate::writer::Payload;
 
+pub use self::error::Error;
 pub use self::load::{Declaration, LoadError, UnloadError, load, unload};
+pub use self::record::{Call, PAYLOAD_MAX, Record};
 pub(crate) use self::table::{Item, Table};
 pub(crate) use self::visits::Visits;
 
-/// Bytes of a long payload that a probe gets.
-pub const PAYLOAD_MAX: usize = 1024;
-
-/// What a probe gets: `struct usertrace_record` in C.
-#[derive(Debug)]
-#[repr(C)]
-pub struct Record<'a> {
-    description: *const c_char,
-    description_len: usize,
-    payload: *const u8,
-    payload_len: usize,
-    len: usize,
-    lifetime: PhantomData<&'a [u8]>,
+/// The table, if there ever was a probe.
+fn table() -> Option<&'static Table> {
+    // Acquire pairs with the store in `once`. SAFETY: what is stored there stays.
+    unsafe { shared().probes.load(Ordering::Acquire).as_ref() }
 }
 
-impl Record<'_> {
-    /// The event's metadata, as in the header `linux/ltt.h`, without the id:
-    /// `PROVIDER:NAME LOGLEVEL[ TYPE FIELD[;TYPE FIELD]…]`.
-    #[must_use]
-    pub fn description(&self) -> &str {
-        // SAFETY: `call` made it of a `str`.
-        unsafe {
-            let bytes =
-                std::slice::from_raw_parts(self.description.cast::<u8>(), self.description_len);
-            std::str::from_utf8_unchecked(bytes)
-        }
-    }
-
-    /// The fields, as the description says; up to 7 zeros may follow. Of a long payload these are the first
-    /// [`PAYLOAD_MAX`] bytes.
-    #[must_use]
-    pub fn payload(&self) -> &[u8] {
-        // SAFETY: `call` made it of a slice.
-        unsafe { std::slice::from_raw_parts(self.payload, self.payload_len) }
-    }
-
-    /// How many bytes the whole payload has.
-    #[must_use]
-    #[allow(clippy::len_without_is_empty, reason = "a record is no collection")]
-    pub fn len(&self) -> usize {
-        self.len
-    }
+/// Makes the table, if there is none.
+fn open() -> Option<&'static Table> {
+    once(&shared().probes, fork_private::map_kept)?;
+    table()
 }
 
-/// A probe's function: it is called with what was given when it was registered.
-pub type Call = extern "C" fn(record: &Record<'_>, data: *mut c_void);
-
-/// Why probes cannot be changed so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Error {
-    /// No name of a probe: 1 to 64 letters, digits, and `_ . -`.
-    Name,
-    /// No names of events.
-    Pattern,
-    /// There is a probe of that name.
-    Exists,
-    /// There is no probe of that name.
-    NoProbe,
-    /// It is connected to these events, by that very pattern.
-    Connected,
-    /// It is not connected to events by that very pattern.
-    NotConnected,
-    /// There are 64 probes, or 256 connections.
-    Full,
-    /// There is no memory.
-    Memory,
-    /// This thread is in the middle of such a change.
-    Busy,
+/// How many of some events a pattern is about.
+fn count<'a>(pattern: &str, events: impl Iterator<Item = &'a Callsite>) -> usize {
+    let is = |event: &&Callsite| matches(pattern.as_bytes(), event.full_name().as_bytes());
+    events.filter(is).count()
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Name => "a probe's name has 1 to 64 letters, digits, and _ . -",
-            Self::Pattern => "events are named by letters, digits, and _ . - : * ?",
-            Self::Exists => "there is a probe of that name",
-            Self::NoProbe => "there is no such probe",
-            Self::Connected => "the probe is connected to these events",
-            Self::NotConnected => "the probe is not connected to events by that name",
-            Self::Full => "there is no room for another one",
-            Self::Memory => "no memory",
-            Self::Busy => "probes are being changed",
-        })
-    }
-}
-
-impl std::error::Error for Error {}
 
 /// Registers a probe. Not to be called from a signal handler.
 ///
@@ -171,10 +108,10 @@ unsafe fn register_of(
 }
 
 /// The table and its lock, also if there was none.
-fn opened() -> Result<(&'static Table, Held), Error> {
-    let table = table::open().ok_or(Error::Memory)?;
-    walk::open().ok_or(Error::Memory)?;
-    Ok((table, walk::hold().ok_or(Error::Busy)?))
+fn opened() -> Result<(&'static Table, RegistryGuard), Error> {
+    let table = open().ok_or(Error::Memory)?;
+    registry::open().ok_or(Error::Memory)?;
+    Ok((table, registry::hold().ok_or(Error::Busy)?))
 }
 
 /// Takes a probe out, with all its connections. Afterwards nobody is in it, but the calling thread if it called this there.
@@ -182,14 +119,14 @@ fn opened() -> Result<(&'static Table, Held), Error> {
 /// # Errors
 /// When there is no such probe.
 pub fn unregister(name: &str) -> Result<(), Error> {
-    let table = table::table().ok_or(Error::NoProbe)?;
-    let mut held = walk::hold().ok_or(Error::Busy)?;
+    let table = table().ok_or(Error::NoProbe)?;
+    let mut held = registry::hold().ok_or(Error::Busy)?;
     let probe = table.lists(&mut held).remove(name)?;
     apply(table, &mut held);
     drop(held);
     refresh();
     wait(probe);
-    let mut held = walk::hold().ok_or(Error::Busy)?;
+    let mut held = registry::hold().ok_or(Error::Busy)?;
     table.lists(&mut held).free(probe);
     Ok(())
 }
@@ -200,10 +137,10 @@ pub fn unregister(name: &str) -> Result<(), Error> {
 /// # Errors
 /// When there is no such probe, or the connection is there, or there is no room.
 pub fn connect(events: &str, probe: &str) -> Result<usize, Error> {
-    let table = table::table().ok_or(Error::NoProbe)?;
-    let mut held = walk::hold().ok_or(Error::Busy)?;
+    let table = table().ok_or(Error::NoProbe)?;
+    let mut held = registry::hold().ok_or(Error::Busy)?;
     table.lists(&mut held).connect(events, probe)?;
-    Ok(table::count(events, held.callsites()))
+    Ok(count(events, registry::callsites(&held)))
 }
 
 /// Undoes [`connect`], whether the connection is active or not.
@@ -233,15 +170,15 @@ pub fn deactivate(events: &str, probe: &str) -> Result<usize, Error> {
 /// Calls that were left out since the program began, because 256 threads were in probes.
 #[must_use]
 pub fn skipped() -> u64 {
-    table::table().map_or(0, |table| table.skipped.load(Ordering::Relaxed))
+    table().map_or(0, |table| table.skipped.load(Ordering::Relaxed))
 }
 
 fn change(events: &str, name: &str, active: Option<bool>) -> Result<usize, Error> {
-    let table = table::table().ok_or(Error::NoProbe)?;
-    let mut held = walk::hold().ok_or(Error::Busy)?;
+    let table = table().ok_or(Error::NoProbe)?;
+    let mut held = registry::hold().ok_or(Error::Busy)?;
     let probe = table.lists(&mut held).change(events, name, active)?;
     apply(table, &mut held);
-    let count = table::count(events, held.callsites());
+    let count = count(events, registry::callsites(&held));
     drop(held);
     // Gives the short way back to events that call none any more.
     refresh();
@@ -252,10 +189,10 @@ fn change(events: &str, name: &str, active: Option<bool>) -> Result<usize, Error
 }
 
 /// Tells all callsites which probes they call.
-fn apply(table: &Table, held: &mut Held) {
+fn apply(table: &Table, held: &mut RegistryGuard) {
     // The lists are only looked at, and the callsites have nothing of them.
-    let lists: *const table::Lists = table.lists(held);
-    for callsite in held.callsites() {
+    let lists: *const Lists = table.lists(held);
+    for callsite in registry::callsites(held) {
         // SAFETY: the lock is held.
         let probes = unsafe { &*lists }.of(callsite);
         if callsite.probes() != probes {
@@ -266,8 +203,8 @@ fn apply(table: &Table, held: &mut Held) {
 
 /// Events came: connections may be about them.
 pub(crate) fn connect_more<'a>(events: impl Iterator<Item = &'a Callsite>) {
-    if let Some(table) = table::table()
-        && let Some(mut held) = walk::hold()
+    if let Some(table) = table()
+        && let Some(mut held) = registry::hold()
     {
         let lists = table.lists(&mut held);
         events.for_each(|event| event.set_probes(lists.of(event)));
@@ -276,16 +213,16 @@ pub(crate) fn connect_more<'a>(events: impl Iterator<Item = &'a Callsite>) {
 
 /// Looks at each probe and connection. Async-signal-safe.
 pub(crate) fn each(mut body: impl FnMut(Item<'_>)) {
-    if let Some(table) = table::table()
-        && let Some(mut held) = walk::hold()
+    if let Some(table) = table()
+        && let Some(mut held) = registry::hold()
     {
         table.lists(&mut held).items().for_each(&mut body);
     }
 }
 
 fn wait(probe: usize) {
-    if let Some(desk) = walk::desk() {
-        desk.visits.wait(probe);
+    if let Some(state) = registry::state() {
+        state.visits.wait(probe);
     }
 }
 
@@ -318,7 +255,7 @@ fn call_made(callsite: &Callsite, len: usize, fill: &dyn Fn(&mut Cursor<'_>)) {
 }
 
 fn call_with(callsite: &Callsite, payload: &[u8], len: usize) {
-    let (Some(table), Some(desk)) = (table::table(), walk::desk()) else {
+    let (Some(table), Some(state)) = (table(), registry::state()) else {
         return;
     };
     let description = callsite.description();
@@ -333,7 +270,7 @@ fn call_with(callsite: &Callsite, payload: &[u8], len: usize) {
     // Events leave it alone, and so do their probes.
     let _errno = errno::keep();
     for probe in (0..PROBES).filter(|probe| callsite.probes() & 1 << probe != 0) {
-        match desk.visits.enter(probe) {
+        match state.visits.enter(probe) {
             // Who takes it out waits from here on, or it is seen here that it was taken out.
             Ok(_visit) if callsite.probes() & 1 << probe != 0 => {
                 let entry = &table.entries[probe];

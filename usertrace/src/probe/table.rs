@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use usertrace_sys::filter::matches;
 
-use super::{Call, Error};
+use super::error::Error;
+use super::record::Call;
 use crate::event::{Callsite, is_name_byte};
-use crate::runtime::shared::{once, shared};
-use crate::runtime::walk::Held;
-use crate::runtime::wiped;
+use crate::runtime::registry_lock::RegistryGuard;
 
 /// Probes at a time: a bit for each in a callsite.
 pub(super) const PROBES: usize = u64::BITS as usize;
@@ -50,7 +49,7 @@ pub(super) struct Entry {
     pub(super) data: AtomicPtr<c_void>,
 }
 
-/// Who holds the lock of [`crate::runtime::walk`] has these.
+/// Who holds the lock of [`crate::runtime::registry_lock`] has these.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Lists {
@@ -112,18 +111,6 @@ pub(crate) enum Item<'a> {
     Connection(&'a str, &'a str, bool),
 }
 
-/// The table, if there ever was a probe.
-pub(super) fn table() -> Option<&'static Table> {
-    // Acquire pairs with the store in `once`. SAFETY: what is stored there stays.
-    unsafe { shared().probes.load(Ordering::Acquire).as_ref() }
-}
-
-/// Makes the table, if there is none.
-pub(super) fn open() -> Option<&'static Table> {
-    once(&shared().probes, wiped::map_kept)?;
-    table()
-}
-
 fn is_name(name: &str) -> bool {
     (1..=NAME_LEN).contains(&name.len()) && name.bytes().all(is_name_byte)
 }
@@ -136,7 +123,7 @@ fn is_pattern(pattern: &str) -> bool {
 impl Table {
     /// What only the holder of the lock may see.
     #[allow(clippy::mut_from_ref, reason = "the lock says who may have it")]
-    pub(super) fn lists<'a>(&'a self, _: &'a mut Held) -> &'a mut Lists {
+    pub(super) fn lists<'a>(&'a self, _: &'a mut RegistryGuard) -> &'a mut Lists {
         // SAFETY: there is one lock, and it is borrowed for as long.
         unsafe { &mut *self.lists.get() }
     }
@@ -281,10 +268,4 @@ impl Lists {
             Item::Connection(found.pattern.get(), probe, found.is_active)
         }))
     }
-}
-
-/// How many of some events a pattern is about.
-pub(super) fn count<'a>(pattern: &str, events: impl Iterator<Item = &'a Callsite>) -> usize {
-    let is = |event: &&Callsite| matches(pattern.as_bytes(), event.full_name().as_bytes());
-    events.filter(is).count()
 }

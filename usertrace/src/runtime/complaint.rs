@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::env::{self, Backend, Bad, Quoted};
 use super::shared::shared;
-use super::signals::HeldBack;
+use super::signals::SignalMaskGuard;
 use super::status::{NoFallback, Status};
 
 /// What a pipe takes at once, or not at all.
@@ -87,7 +87,7 @@ fn say(lines: &[String]) {
         let _ = writeln!(text, "usertrace: {line}");
     }
     let bytes = &text.as_bytes()[..text.len().min(MAX)];
-    let _held = HeldBack::new();
+    let _held = SignalMaskGuard::new();
     // SAFETY: memory of this function, and numbers.
     unsafe {
         let mut ready = libc::pollfd {

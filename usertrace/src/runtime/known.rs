@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 
 use usertrace_sys::limits::SLOTS;
 
+use super::fork_private;
 use super::hash::hash;
-use super::wiped;
 
 const BUCKETS: usize = 1024;
 
@@ -88,7 +88,7 @@ impl Known {
                 return None;
             }
             // SAFETY: zeros are bytes.
-            self.room = Some(unsafe { wiped::map::<[u8; PIECE]>() }?.cast());
+            self.room = Some(unsafe { fork_private::map::<[u8; PIECE]>() }?.cast());
             self.room_len = PIECE;
         }
         let node = self.room?.cast::<Node>();
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn ids_are_those_of_the_trace_that_they_were_given_in() {
         // SAFETY: zeros know nothing.
-        let known: &mut Known = unsafe { wiped::map().unwrap().as_mut() };
+        let known: &mut Known = unsafe { fork_private::map().unwrap().as_mut() };
         let name = |n: u32| format!("test:event{n} 6 u32 {}", "x".repeat(n as usize % 50));
         for n in 0..5000 {
             assert_eq!(known.id(&name(n), 3, 7), None);

@@ -2,9 +2,12 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::signals::HeldBack;
+use super::current::updater;
+use super::init::init;
+use super::registry;
+use super::shared::shared;
+use super::signals::SignalMaskGuard;
 use super::update::Updater;
-use super::{init, shared, updater, walk};
 use crate::control::{self, Change};
 use crate::event::{Callsite, Section};
 use crate::probe;
@@ -61,7 +64,7 @@ pub(crate) fn unregister(section: Section) -> bool {
         // SAFETY: the lock is held; the section is there until this returns.
         with_lock(&updater, || unsafe { updater.keep_ids(section) });
     }
-    walk::wait();
+    registry::wait();
     // SAFETY: the section is there until this returns.
     control::tell(Change::Disappeared, unsafe { section.callsites() });
     module.free();
@@ -103,9 +106,9 @@ pub fn callsites() -> Vec<Declared> {
             list.extend(unsafe { modules.callsites() }.map(declared));
         }),
         None => {
-            walk::open();
-            if let Some(held) = walk::hold() {
-                list.extend(held.callsites().map(declared));
+            registry::open();
+            if let Some(held) = registry::hold() {
+                list.extend(registry::callsites(&held).map(declared));
             }
         }
     }
@@ -116,7 +119,7 @@ pub fn callsites() -> Vec<Declared> {
 fn with_lock(updater: &Updater, body: impl FnOnce()) {
     let mut body = Some(body);
     while body.is_some() {
-        let held = HeldBack::new();
+        let held = SignalMaskGuard::new();
         updater.state.lock.run(|| {
             if let Some(body) = body.take() {
                 body();
@@ -158,8 +161,8 @@ mod tests {
         };
         // SAFETY: the callsite and its entry stay.
         assert_eq!(unsafe { register(section()) }, 0);
-        walk::open();
-        let held = walk::hold().unwrap();
+        registry::open();
+        let held = registry::hold().unwrap();
         let threads = [(); 2].map(|()| {
             std::thread::spawn(move || {
                 let entries = entries.as_ptr_range();

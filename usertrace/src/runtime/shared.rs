@@ -11,13 +11,16 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+#[cfg(feature = "fallback")]
+use super::fast::LEN as FAST_LEN;
 use super::hash::hash;
 use super::modules::Modules;
+use super::registry_lock::RegistryState;
 use super::state::State;
-use super::walk::Desk;
 use super::wanted::Wanted;
 use crate::context::Apps;
 use crate::control::Control;
+use crate::event::Callsite;
 use crate::probe::Table;
 
 /// What is shared.
@@ -41,8 +44,8 @@ pub struct Shared {
     pub(crate) said: AtomicU32,
     /// Goes up when a module goes.
     pub(super) departures: AtomicU32,
-    /// Who looks at callsites without the state's lock; NULL: nobody ever did.
-    pub(super) desk: AtomicPtr<Desk>,
+    /// The registry's lock; NULL: there never was a probe or a control channel.
+    pub(super) registry: AtomicPtr<RegistryState>,
     /// Contexts that the program defines.
     pub(crate) apps: Apps,
     /// The last number that a state got for its `stamp`.
@@ -53,16 +56,48 @@ pub struct Shared {
     pub(crate) control: AtomicPtr<Control>,
 }
 
-/// Says how a copy lays out what is shared: its version, and lengths.
+#[cfg(not(feature = "fallback"))]
+const FAST_LEN: usize = 0;
+
+/// Where fields of a structure are.
+macro_rules! offsets {
+    ($type:ty: $($field:ident),*) => {
+        [$(std::mem::offset_of!($type, $field).to_le_bytes()),*].as_flattened()
+    };
+}
+
+/// Says how a copy lays out what is shared: its version, lengths, and where fields are.
 const LAYOUT: u64 = hash(&[
     concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).as_bytes(),
     &size_of::<State>().to_le_bytes(),
     &size_of::<Shared>().to_le_bytes(),
-    &size_of::<Desk>().to_le_bytes(),
+    &size_of::<RegistryState>().to_le_bytes(),
     &size_of::<Table>().to_le_bytes(),
     &size_of::<Control>().to_le_bytes(),
-    &super::FAST_LEN.to_le_bytes(),
+    &size_of::<Callsite>().to_le_bytes(),
+    &FAST_LEN.to_le_bytes(),
+    offsets!(State: channels, slots, lock, attached, info, contexts, visitors, wanted_seen),
+    offsets!(Shared: state, modules, fast, wanted, registry, apps, probes, control),
 ]);
+
+// All of it has the layout that C has, which does not depend on the compiler's version: the lint refuses a type here that
+// contains another one. Nobody calls these.
+#[deny(improper_ctypes)]
+#[allow(dead_code, reason = "the compiler looks at the types")]
+mod layout_of_c {
+    use super::*;
+
+    unsafe extern "C" {
+        fn of_state(_: *const State);
+        fn of_shared(_: *const Shared);
+        fn of_registry(_: *const RegistryState);
+        fn of_probes(_: *const Table);
+        fn of_control(_: *const Control);
+        fn of_callsites(_: *const Callsite);
+        #[cfg(feature = "fallback")]
+        fn of_fallback(_: *const super::super::fast::Fast);
+    }
+}
 
 impl Shared {
     /// One that nothing is in.
@@ -79,12 +114,18 @@ impl Shared {
             wanted: Wanted::new(),
             said: AtomicU32::new(0),
             departures: AtomicU32::new(0),
-            desk: AtomicPtr::new(std::ptr::null_mut()),
+            registry: AtomicPtr::new(std::ptr::null_mut()),
             apps: Apps::new(),
             stamps: AtomicU64::new(0),
             probes: AtomicPtr::new(std::ptr::null_mut()),
             control: AtomicPtr::new(std::ptr::null_mut()),
         }
+    }
+
+    /// Another number each time, for [`State::renew_threads`].
+    pub(super) fn next_stamp(&self) -> u64 {
+        // Relaxed: threads compare stamps, and nothing else depends on them.
+        self.stamps.fetch_add(1, Ordering::Relaxed) + 1
     }
 }
 

@@ -53,7 +53,7 @@ extern "C" fn marked(_: libc::c_int) {
 static OTHER: AtomicUsize = AtomicUsize::new(0);
 
 extern "C" fn on_update(signo: libc::c_int) {
-    super::refresh();
+    super::current::refresh();
     let other = OTHER.load(Ordering::Relaxed);
     if other != 0 {
         // SAFETY: `install` found it to be the handler of a copy of this crate.

@@ -10,13 +10,13 @@ const SET_LEN: usize = 8;
 /// A handler may fork, and the child would go on in the middle of what the parent did, with what only holds there.
 /// Async-signal-safe; leaves `errno` alone. Where the calls are forbidden, it does nothing.
 #[derive(Debug)]
-pub(crate) struct HeldBack {
+pub(crate) struct SignalMaskGuard {
     /// What was held back before.
     before: u64,
     changed: bool,
 }
 
-impl HeldBack {
+impl SignalMaskGuard {
     pub(crate) fn new() -> Self {
         let mut before = 0;
         let changed = set_mask(&u64::MAX, &raw mut before);
@@ -24,7 +24,7 @@ impl HeldBack {
     }
 }
 
-impl Drop for HeldBack {
+impl Drop for SignalMaskGuard {
     fn drop(&mut self) {
         if self.changed {
             set_mask(&self.before, std::ptr::null_mut());
@@ -63,7 +63,7 @@ mod tests {
         let signo = libc::SIGRTMIN() + 13;
         // SAFETY: a handler that counts.
         unsafe { libc::signal(signo, count as extern "C" fn(libc::c_int) as usize) };
-        let held = HeldBack::new();
+        let held = SignalMaskGuard::new();
         // SAFETY: the handler is there.
         unsafe { libc::raise(signo) };
         assert_eq!(SEEN.load(Ordering::Relaxed), 0);

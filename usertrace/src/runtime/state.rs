@@ -10,16 +10,16 @@ use usertrace_sys::uapi::{
     LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_META_MAX, LTT_TRACEBUF_LIMITED,
 };
 
+use super::fork_private;
 use super::info::BadArea;
 use super::known::Known;
 use super::lock::Again;
-use super::shared::shared;
-use super::wiped;
 use crate::context::List;
 use crate::writer::{Channel, Visitors};
 
 /// A slot, as far as the event path need not know it.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(super) struct SlotState {
     /// Of the trace whose rings the channels are; 0: none.
     pub(super) generation: AtomicU64,
@@ -109,7 +109,7 @@ impl State {
     /// A state in memory that a child of `fork` finds wiped; nothing if there is no such memory.
     pub(super) fn map() -> Option<NonNull<Self>> {
         // SAFETY: zeros are a state in which nothing is known yet.
-        unsafe { wiped::map() }
+        unsafe { fork_private::map() }
     }
 
     /// Whether the child of the next `fork` is to find this as it is, and not wiped. Leaves `errno` alone.
@@ -140,10 +140,9 @@ impl State {
         unsafe { start.write_bytes(0, 1) };
     }
 
-    /// Has threads ask anew what they are.
-    pub(super) fn renew_threads(&self) {
+    /// Has threads ask anew what they are: `stamp` is another number than before.
+    pub(super) fn renew_threads(&self, stamp: u64) {
         // Relaxed: threads compare it with what they remember, and nothing else depends on it.
-        let stamp = shared().stamps.fetch_add(1, Ordering::Relaxed) + 1;
         self.stamp.store(stamp, Ordering::Relaxed);
     }
 

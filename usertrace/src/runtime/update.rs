@@ -130,7 +130,7 @@ impl Updater {
             let restarts = membarrier::register().is_ok();
             state.restarts.store(restarts.into(), Ordering::Relaxed);
         }
-        state.renew_threads();
+        state.renew_threads(shared().next_stamp());
         // Pairs with the load in `is_attached`.
         state.attached.store(1, Ordering::Release);
         Ok(())
@@ -515,7 +515,7 @@ impl Updater {
         let written = text.is_some_and(write);
         if written {
             // The trace is a new one: so is what it is told of threads.
-            self.state.renew_threads();
+            self.state.renew_threads(shared().next_stamp());
         } else {
             // There was no room to say it.
             list.clear();

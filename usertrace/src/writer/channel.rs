@@ -139,19 +139,20 @@ pub struct Channel {
 
 /// What only the slow path and the shared protocol need to know of a channel.
 #[derive(Debug, Default)]
+#[repr(C)]
 struct Cold {
+    /// Of [`Wakeup`]: one of them, or none.
+    doorbell: AtomicPtr<Doorbell>,
+    buffer: AtomicPtr<u8>,
+    /// Of [`Visits`], or NULL.
+    visitors: AtomicPtr<Visitors>,
+    slot: AtomicU32,
     /// 0: closed. Otherwise how many rings there are, whatever the protocol.
     rings: AtomicU32,
     /// [`Mode`] and [`Protocol`], as numbers.
     mode: AtomicU32,
     protocol: AtomicU32,
-    /// Of [`Wakeup`]: one of them, or none.
-    doorbell: AtomicPtr<Doorbell>,
-    buffer: AtomicPtr<u8>,
     prefault: AtomicU32,
-    /// Of [`Visits`], or NULL.
-    visitors: AtomicPtr<Visitors>,
-    slot: AtomicU32,
     /// That opened it.
     process: AtomicU32,
     /// Why the event path does not know of the rings, as bits: [`CONTEXTS`], [`MONOTONIC`].

@@ -1,7 +1,8 @@
 //! What the payloads of a channel begin with, in front of the fields of events.
 
+use usertrace_sys::description::decimal;
+
 use super::event::fields;
-use super::words::decimal;
 use super::{DescriptionError, EventTable, Field};
 use crate::PayloadLengths;
 

@@ -1,10 +1,10 @@
 //! One event's description.
 
+use usertrace_sys::description;
 use usertrace_sys::uapi::{LTT_ID_MAX, LTT_ID_MIN};
 
 use super::error::DescriptionError;
 use super::field::{Field, FieldError};
-use super::words::{decimal, is_name};
 use super::{line, percent};
 
 /// An event, as its process described it.
@@ -33,25 +33,18 @@ impl Event {
 
     /// Parses a description that is text.
     pub(super) fn of_line(line: &str) -> Result<Self, DescriptionError> {
-        let mut words = line.splitn(4, ' ');
-        let id = words
-            .next()
-            .and_then(decimal)
+        let words = description::words(line);
+        let id = description::decimal(words.id)
             .filter(|id| (u32::from(LTT_ID_MIN)..=u32::from(LTT_ID_MAX)).contains(id))
             .ok_or(DescriptionError::Id)? as u16;
-        let name = words
-            .next()
-            .filter(|name| is_name(name))
-            .filter(|name| matches!(name.split_once(':'), Some((p, n)) if !p.is_empty() && !n.is_empty()))
-            .ok_or(DescriptionError::Name)?;
-        let loglevel = words
-            .next()
-            .and_then(decimal)
-            .ok_or(DescriptionError::Loglevel)?;
-        let (format, fields) = words.next().map_or(Ok((None, Vec::new())), fields)?;
+        if !description::is_event_name(words.name) {
+            return Err(DescriptionError::Name);
+        }
+        let loglevel = description::decimal(words.loglevel).ok_or(DescriptionError::Loglevel)?;
+        let (format, fields) = words.fields.map_or(Ok((None, Vec::new())), fields)?;
         Ok(Self {
             id,
-            name: name.to_owned(),
+            name: words.name.to_owned(),
             loglevel,
             format,
             fields,
@@ -96,10 +89,9 @@ pub(super) fn fields(described: &str) -> Result<(Option<String>, Vec<Field>), De
             text: text.to_owned(),
             error,
         };
-        match text.strip_prefix("fmt ") {
+        match description::format(text, index).map_err(bad)? {
             Some(word) => {
-                let text = percent::decode(word).filter(|text| !text.is_empty() && index == 0);
-                format = Some(text.ok_or_else(|| bad(FieldError::Format))?);
+                format = Some(percent::decode(word).ok_or_else(|| bad(FieldError::Format))?);
             }
             None => fields.push(Field::parse(text).map_err(bad)?),
         }
@@ -310,6 +302,19 @@ mod tests {
         #[test]
         fn no_line_is_too_strange(line in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = Event::parse(&line);
+        }
+
+        /// What a program takes for a description, readers do, and the other way round.
+        #[test]
+        fn programs_and_readers_agree(
+            description in "[a-z:]{1,9} [0-9]{1,3}( (fmt|u8|u64be|str|f32|bool\\[2\\]|nonsense) [a-z%0-9]{0,3}\
+                     (;(u16\\[\\]|str|c8\\[3?\\]|s16(be)?(\\{(%4[1-9]=-?[1-9](\\.\\.9)?,?){1,3}\\})?|fmt) [a-z]){0,9})?|\\PC{0,40}",
+        ) {
+            let line = format!("1 {description}");
+            prop_assert_eq!(
+                description::is_event(&description),
+                Event::parse(line.as_bytes()).is_ok()
+            );
         }
 
         /// F4: lines that are nearly right, and payloads of anything.

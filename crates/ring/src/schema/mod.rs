@@ -14,7 +14,6 @@ mod field;
 mod line;
 mod percent;
 mod table;
-mod words;
 
 pub use contexts::{Contexts, InChannel};
 pub use description::Description;

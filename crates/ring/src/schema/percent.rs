@@ -1,6 +1,6 @@
 //! Any text as one word: bytes other than letters, digits and `_ . -` are `%` and two hexadecimal digits (RFC 3986).
 
-use usertrace_sys::word::encoded;
+use usertrace_sys::word::{decoded, encoded};
 
 /// The text as such a word.
 pub(super) fn encode(text: &str) -> String {
@@ -19,33 +19,7 @@ pub(super) fn decode(word: &str) -> Option<String> {
 
 /// The bytes of such a word. None: it is no such word.
 pub(super) fn decode_bytes(word: &str) -> Option<Vec<u8>> {
-    let mut text = Vec::with_capacity(word.len());
-    let mut rest = word.as_bytes();
-    while let [first, behind @ ..] = rest {
-        rest = behind;
-        text.push(match *first {
-            b'%' => {
-                let ([high, low], behind) = rest.split_first_chunk()?;
-                rest = behind;
-                digit(*high)? << 4 | digit(*low)?
-            }
-            byte => Some(byte).filter(|&byte| is_plain(byte))?,
-        });
-    }
-    Some(text)
-}
-
-fn is_plain(byte: u8) -> bool {
-    encoded(byte).1 == 1
-}
-
-/// The value of a digit. Letters are upper case.
-fn digit(byte: u8) -> Option<u8> {
-    match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'A'..=b'F' => Some(byte - b'A' + 10),
-        _ => None,
-    }
+    decoded(word).collect()
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ const CLOCK_SOURCES: &str = "/sys/devices/system/clocksource/clocksource0/availa
 
 /// The clock of a program's traces, from when the pool was made.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct TraceClock {
     source: Source,
     start: LttClockSync,

@@ -7,7 +7,7 @@ use usertrace_sys::uapi::{
 
 use super::super::env;
 use super::super::shared::shared;
-use super::super::signals::HeldBack;
+use super::super::signals::SignalMaskGuard;
 use super::super::status::NoFallback;
 use crate::context::Kind;
 
@@ -22,7 +22,7 @@ pub(super) fn filter(settings: &env::Fast) -> Result<Filter, NoFallback> {
         add_rule(&mut filter, word).ok_or(NoFallback::Filter(word))?;
     }
     // A handler that looks for a name must not find it half written.
-    let _held = HeldBack::new();
+    let _held = SignalMaskGuard::new();
     for (n, name) in words(settings.contexts).enumerate() {
         let is_one = n < LTT_MAX_CONTEXTS && Kind::of_name(name, &shared().apps).is_some();
         is_one

@@ -6,20 +6,21 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use syscalls::{Errno, Sysno, raw};
+use syscalls::Errno;
 use usertrace_sys::uapi::{LTT_CHANNEL_MAIN, LTT_SCOPE_THREAD};
 
+use super::daemon::{Bell, Task, give_up, mark_at_death};
 use super::desk::Begun;
 use super::header::{Entry, PROCESSES};
 use super::namespace;
 use super::spawn::{self, pidfd_open};
-use super::worker::{self, Task};
+use super::worker;
 use usertrace_os::procfs::{device_and_inode, has_ended, start_ticks};
 
 /// How long to wait for a child of a process that is gone, if a fork began and the child did not arrive: it was killed
@@ -30,68 +31,6 @@ const LOOKS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(60);
 /// The same where the kernel gives no descriptors of processes.
 const BLIND: Duration = Duration::from_millis(50);
-/// How many daemons in a row may fail.
-const FAILURES: u32 = 16;
-
-/// How the worker tells the guardian that something has changed.
-pub(super) struct Bell(OwnedFd);
-
-impl Bell {
-    fn new() -> io::Result<Self> {
-        // SAFETY: makes a descriptor, which is this process's own.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: as above.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
-    }
-
-    pub(super) fn ring(&self) {
-        // SAFETY: writes 8 bytes. That it is full means that it was rung.
-        unsafe { libc::write(self.0.as_raw_fd(), (&raw const ONE).cast(), 8) };
-    }
-
-    fn silence(&self) {
-        let mut rung = 0u64;
-        // SAFETY: reads 8 bytes.
-        unsafe { libc::read(self.0.as_raw_fd(), (&raw mut rung).cast(), 8) };
-    }
-}
-
-static ONE: u64 = 1;
-
-/// The thread's robust list with one element, whose word is in the pool.
-#[repr(C)]
-struct RobustList {
-    next: *const *const RobustList,
-    offset: isize,
-    pending: usize,
-    /// The element: points back.
-    element: *const RobustList,
-}
-
-/// Lets the kernel mark `word` when this process ends, however that comes.
-pub(super) fn mark_at_death(word: &AtomicU32) {
-    let list = Box::leak(Box::new(RobustList {
-        next: std::ptr::null(),
-        offset: 0,
-        pending: 0,
-        element: std::ptr::null(),
-    }));
-    list.next = &raw const list.element;
-    list.element = list;
-    list.offset = (word.as_ptr() as isize).wrapping_sub(list.next as isize);
-    // SAFETY: the list stays; the kernel reads it when this thread ends, and writes to the word alone.
-    unsafe {
-        raw::syscall2(
-            Sysno::set_robust_list as usize,
-            list as *mut RobustList as usize,
-            std::mem::offset_of!(RobustList, element),
-        );
-    }
-    word.store(std::process::id(), Ordering::SeqCst);
-}
 
 /// One process that is watched.
 struct Watched {
@@ -225,12 +164,6 @@ fn readable(fd: RawFd) -> bool {
     unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
 }
 
-/// A daemon ended so: is it one too many? Not if somebody killed it.
-pub(super) fn give_up(task: &Task, status: libc::c_int) -> bool {
-    let killed = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL;
-    !killed && task.pool.desk().failures.fetch_add(1, Ordering::Relaxed) >= FAILURES
-}
-
 /// The first guardian. `program` is a descriptor of the process in slot 0, or -1.
 pub(super) fn start(task: &Task, program: RawFd) {
     spawn::settle();
@@ -243,8 +176,13 @@ pub(super) fn start(task: &Task, program: RawFd) {
     run(task, &bell, program, None);
 }
 
+/// Replaces the guardian of a worker. See [`TakeOver`](super::daemon::TakeOver).
+fn take_over(task: &Task, bell: &Bell, worker: u32) -> ! {
+    run(task, bell, None, Some(worker))
+}
+
 /// Watches, until there is nothing left to watch. `worker`: the process that this one replaces the guardian of.
-pub(super) fn run(task: &Task, bell: &Bell, program: Option<OwnedFd>, worker: Option<u32>) -> ! {
+fn run(task: &Task, bell: &Bell, program: Option<OwnedFd>, worker: Option<u32>) -> ! {
     let (header, desk) = (task.pool.header(), task.pool.desk());
     desk.pids[0].store(std::process::id(), Ordering::Relaxed);
     mark_at_death(&header.doorbell.readers[0]);
@@ -335,7 +273,7 @@ impl Guardian<'_> {
     fn start_worker(&mut self) {
         // SAFETY: this process has one thread.
         match unsafe { spawn::fork(libc::SIGCHLD) } {
-            Ok(0) => worker::start(self.task, self.bell),
+            Ok(0) => worker::start(self.task, self.bell, take_over),
             Ok(pid) => self.worker = Worker::new(pid),
             // The next look tries again.
             Err(_) => self.worker = Worker::new(0),
@@ -415,7 +353,7 @@ impl Guardian<'_> {
         let waiting =
             watched.filter(|(slot, watched)| gone[**slot].load(Ordering::SeqCst) != watched.pid);
         let mut blind = self.worker.pidfd.is_none();
-        let mut fds = vec![self.bell.0.as_raw_fd()];
+        let mut fds = vec![self.bell.as_raw_fd()];
         fds.extend(self.worker.pidfd.as_ref().map(AsRawFd::as_raw_fd));
         for (_, watched) in waiting {
             match &watched.pidfd {

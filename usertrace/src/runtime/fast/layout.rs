@@ -43,6 +43,7 @@ pub(super) const CHANNELS: usize = 2;
 
 /// A channel, as far as the layout needs to know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub(super) struct Rings {
     pub(super) subbuf_size: u32,
     pub(super) subbuf_count: u32,
@@ -74,6 +75,7 @@ impl Rings {
 
 /// What lies where, as offsets from the start of the pool.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub(super) struct Layout {
     /// Control, and main.
     pub(super) channels: [Rings; CHANNELS],

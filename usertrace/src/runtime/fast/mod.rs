@@ -13,7 +13,9 @@
 
 mod aside;
 mod clock;
+mod daemon;
 mod desk;
+mod destination;
 mod filter;
 mod guardian;
 mod header;
@@ -23,6 +25,7 @@ mod output;
 mod place;
 mod pool;
 mod spawn;
+mod state;
 mod worker;
 
 use std::path::PathBuf;
@@ -41,17 +44,19 @@ use usertrace_sys::uapi::{
 };
 
 use self::clock::TraceClock;
+use self::daemon::Task;
+use self::destination::Output;
 use self::header::{Entry, PROCESSES};
 use self::layout::{Layout, Rings};
-use self::output::Output;
 use self::pool::Pool;
-use self::worker::Task;
+use self::state::Own;
+pub(super) use self::state::{Fast, LEN};
 use super::env;
+use super::fork_private;
 use super::kernel::Kernel;
 use super::shared::shared;
-use super::signals::HeldBack;
+use super::signals::SignalMaskGuard;
 use super::status::NoFallback;
-use super::wiped;
 use crate::writer::{Doorbell, Prefault, sleep};
 
 /// Generation of the only trace.
@@ -69,52 +74,6 @@ const END_PATIENCE: Duration = Duration::from_secs(2);
 const LAST_PATIENCE: Duration = Duration::from_secs(30);
 /// How long to sleep before looking again whether there is still somebody to wait for.
 const LOOK: Duration = Duration::from_millis(20);
-
-/// The fallback, as the runtime sees it.
-#[derive(Debug)]
-pub(super) struct Fast {
-    pool: Pool,
-    /// What is true of one process and not of its children.
-    own: NonNull<Own>,
-    /// Number of the slot that is open in this address space. A child of `fork` inherits it with the mapping, and
-    /// learns from it what it has to leave.
-    open: AtomicU32,
-    /// One bit for each slot that something else is mapped over by now.
-    left: AtomicU64,
-    /// Not 0: this is not a traced process any more, or about to fork one that is not.
-    apart: AtomicU32,
-    /// The PID namespace that this process, or one that it descends from, entered since the daemons
-    /// were started; see [`Entry::namespace`](header::Entry::namespace).
-    namespace: AtomicU64,
-    /// Address space for the rings, in bytes, if `RLIMIT_AS` made it less than was asked for.
-    limited: Option<u64>,
-    /// Nothing is to be said on standard error.
-    quiet: bool,
-    prefault: Prefault,
-    task: Task,
-}
-
-// SAFETY: all that it points to is atomic and stays.
-unsafe impl Send for Fast {}
-// SAFETY: likewise.
-unsafe impl Sync for Fast {}
-
-/// In memory that `fork` wipes in the child.
-#[derive(Debug)]
-#[repr(C)]
-struct Own {
-    /// Number of this process's slot, plus 1.
-    slot: AtomicU32,
-    /// Not 0: somebody is about to take a slot.
-    busy: AtomicU32,
-    /// Not 0: it was told of the trace.
-    told: AtomicU32,
-    /// Not 0: it waited for a slot once, and got none.
-    refused: AtomicU32,
-}
-
-/// As part of what copies of this crate share.
-pub(super) const LEN: usize = size_of::<Fast>();
 
 /// What the program's environment asks for.
 pub(super) fn start(settings: &env::Fast, rseq: bool) -> Result<&'static Fast, NoFallback> {
@@ -141,9 +100,9 @@ fn output(settings: &env::Fast) -> Result<Output, NoFallback> {
         env::Ctf::V2 => Version::V2,
     };
     match directory(settings) {
-        None => Ok(Output::Null),
+        None => Ok(Output::NULL),
         Some(path) => std::path::absolute(path)
-            .map(|path| Output::Directory(path, version))
+            .map(|path| Output::below(path, version))
             .map_err(|_| NoFallback::Directory),
     }
 }
@@ -203,7 +162,7 @@ fn set_up(settings: &env::Fast, rseq: bool, output: Output) -> Result<Fast, NoFa
     let (pool, limited) = map(&asked)?;
     let channels = pool.layout().channels;
     // SAFETY: zeros are those of a process that has no slot.
-    let own = unsafe { wiped::map::<Own>() }.ok_or(NoFallback::Memory(Errno::ENOMEM));
+    let own = unsafe { fork_private::map::<Own>() }.ok_or(NoFallback::Memory(Errno::ENOMEM));
     let own = own.inspect_err(|_| pool.unmap())?;
 
     let clock = TraceClock::start(settings.clock);
@@ -241,7 +200,7 @@ fn set_up(settings: &env::Fast, rseq: bool, output: Output) -> Result<Fast, NoFa
         left: AtomicU64::new(0),
         apart: AtomicU32::new(0),
         namespace: AtomicU64::new(0),
-        limited,
+        limited: limited.unwrap_or(0),
         quiet: env::is_quiet(),
         prefault: settings.prefault,
         task,
@@ -297,7 +256,7 @@ impl Fast {
         // Pairs with the store in `take_slot`: the slot is open.
         match self.own().slot.load(Ordering::Acquire) {
             0 => {
-                let _held = HeldBack::new();
+                let _held = SignalMaskGuard::new();
                 self.take_slot()
             }
             slot => Ok(slot as usize - 1),
@@ -472,7 +431,7 @@ impl Fast {
 
     /// How much address space the rings have, if that is less than was asked for.
     pub(super) fn limited(&self) -> Option<u64> {
-        self.limited
+        (self.limited != 0).then_some(self.limited)
     }
 
     /// Adds the rules of the trace to a filter.
@@ -481,7 +440,7 @@ impl Fast {
     }
 
     /// Where the traces go; nothing if nowhere.
-    pub(super) fn directory(&self) -> Option<&std::path::Path> {
+    pub(super) fn directory(&self) -> Option<&'static std::path::Path> {
         self.task.output.directory()
     }
 

@@ -1,13 +1,13 @@
 //! From the rings of one process to its trace.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Instant;
 
-use usertrace_ctf::recording::{Place, add_failure, add_summary, append_to_log};
+use usertrace_ctf::recording::{Place, add_failure, add_summary};
 use usertrace_ctf::unfinished::Unfinished;
-use usertrace_ctf::{Identity, ProcessWriter, Version, new_uuid};
+use usertrace_ctf::{Identity, ProcessWriter, new_uuid};
 use usertrace_os::procfs::has_ended;
 use usertrace_ring::{Channel, Patience, Positions, RingMemory, RingReader, SharedBytes, Stall};
 use usertrace_sys::uapi::{LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN};
@@ -15,6 +15,7 @@ use usertrace_sys::{Mode, Scope};
 
 use super::clock::TraceClock;
 use super::desk::{Page, SlotDesk, Trace};
+use super::destination::Output;
 use super::namespace;
 use super::place::{Hold, Places, make_again};
 use super::pool::{Pool, RingControl};
@@ -30,34 +31,6 @@ const STRETCH: u64 = 64 << 10;
 
 /// How often to look where a trace is to be begun, if that changes meanwhile.
 const LOOKS: u32 = 100;
-
-/// Where traces go.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Output {
-    /// Directories below this one ([`Place`]), in this version of CTF.
-    Directory(PathBuf, Version),
-    /// Nowhere (D8).
-    Null,
-}
-
-impl Output {
-    /// Nothing if nothing is written.
-    pub(super) fn directory(&self) -> Option<&Path> {
-        match self {
-            Self::Directory(path, _) => Some(path),
-            Self::Null => None,
-        }
-    }
-
-    /// Says something in a file beside the traces.
-    pub(super) fn log(&self, text: &str) {
-        let Some(directory) = self.directory() else {
-            return;
-        };
-        // Nobody is there to be told that this failed.
-        let _ = append_to_log(directory, &["usertrace-fast", text]);
-    }
-}
 
 /// When to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -207,13 +180,13 @@ impl<'a> Recording<'a> {
         if until != Until::End {
             (0..self.channel.nr_rings()).for_each(|ring| self.make_pages(ring));
         }
-        let done = match self.output {
-            Output::Null => Ok(self.skip(until)),
+        let done = if self.output.directory().is_none() {
+            Ok(self.skip(until))
+        } else if until != Until::End && self.is_elsewhere(places) {
             // The end of the process ends its trace where that is.
-            Output::Directory(..) if until != Until::End && self.is_elsewhere(places) => {
-                self.leave(places)
-            }
-            Output::Directory(..) => self.write(until, places),
+            self.leave(places)
+        } else {
+            self.write(until, places)
         };
         if done.is_err() {
             // Where the files stand is not known any more; the ledgers say where they are to be cut.
@@ -479,7 +452,7 @@ impl<'a> Recording<'a> {
 
     /// Notes that the trace begins, in the place that is named now. False: that is nowhere.
     fn begin(&mut self, places: &mut Places<'_>) -> io::Result<bool> {
-        let Output::Directory(output, _) = self.output else {
+        let Some(output) = self.output.directory() else {
             return Ok(false);
         };
         for _ in 0..LOOKS {
@@ -514,7 +487,7 @@ impl<'a> Recording<'a> {
 
     /// The directory of the trace in a place, marked. Nothing if the place is gone.
     fn enter(&mut self, place: Place) -> io::Result<Option<PathBuf>> {
-        let Output::Directory(output, _) = self.output else {
+        let Some(output) = self.output.directory() else {
             return Ok(None);
         };
         let Some(parent) = place.below(output) else {
@@ -549,8 +522,7 @@ impl<'a> Recording<'a> {
 
     /// Goes on with the trace that was begun. Nothing if there is none, or its place is gone.
     fn go_on(&mut self) -> io::Result<Option<ProcessWriter>> {
-        let (Output::Directory(_, version), Some(trace)) = (self.output, self.desk().trace())
-        else {
+        let Some(trace) = self.desk().trace() else {
             return Ok(None);
         };
         let Some(directory) = self.enter(trace.place)? else {
@@ -568,7 +540,7 @@ impl<'a> Recording<'a> {
         let identity = self.identity.clone();
         let mut writer =
             ProcessWriter::resume(&directory, identity, clock, trace.uuid, Vec::new())?;
-        writer.set_version(*version);
+        writer.set_version(self.output.version());
         writer.set_control(
             (0..control.nr_rings())
                 .map(|_| reader(&control, 0))
@@ -710,6 +682,8 @@ mod tests {
         LTT_SCOPE_CPU, LTT_SCOPE_THREAD,
     };
 
+    use usertrace_ctf::Version;
+
     use super::super::layout;
     use super::*;
 
@@ -733,8 +707,8 @@ mod tests {
             let directory = tempfile::tempdir().unwrap();
             let clock = TraceClock::start(None);
             for output in [
-                Output::Null,
-                Output::Directory(directory.path().to_owned(), Version::V1_8),
+                Output::NULL,
+                Output::below(directory.path().to_owned(), Version::V1_8),
             ] {
                 for lie in [4096, 4097, 16383, 16384, 1 << 40, u64::MAX - 8, u64::MAX] {
                     let mut recording = Recording::new(pool, 0, &output, &clock, None).unwrap();

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use usertrace_ctf::recording::{Chunk, Place};
 use usertrace_os::files;
 
-use super::output::Output;
+use super::destination::Output;
 
 /// How often a worker that is awake looks for another place.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -148,7 +148,7 @@ mod tests {
     fn a_wrong_file_changes_nothing_and_is_told_once() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
-        let output = Output::Directory(path.to_owned(), Version::V1_8);
+        let output = Output::below(path.to_owned(), Version::V1_8);
         let mut places = Places::new(&output);
         let good = Place::Chunk(chunk(3));
         for (text, place) in [
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn a_worker_looks_now_and_then() {
         let directory = tempfile::tempdir().unwrap();
-        let output = Output::Directory(directory.path().to_owned(), Version::V1_8);
+        let output = Output::below(directory.path().to_owned(), Version::V1_8);
         let mut places = Places::new(&output);
         let named = Place::Chunk(chunk(1));
         name(directory.path(), named.to_text().unwrap().as_bytes());

@@ -22,6 +22,7 @@ use super::layout::{Layout, PAGE};
 ///
 /// All of it starts without any access, and parts are opened: what nobody uses must not be populated by `mlockall`.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub(super) struct Pool {
     start: NonNull<u8>,
     layout: Layout,

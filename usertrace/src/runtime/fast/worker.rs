@@ -9,12 +9,10 @@ use usertrace_ctf::recording::WRITE_NOW;
 use usertrace_os::procfs;
 
 use super::aside::Aside;
-use super::clock::TraceClock;
-use super::guardian::{Bell, give_up, mark_at_death};
+use super::daemon::{Bell, TakeOver, Task, give_up, mark_at_death};
 use super::header::PROCESSES;
-use super::output::{Drained, Output, Recording, Until};
+use super::output::{Drained, Recording, Until};
 use super::place::Places;
-use super::pool::Pool;
 use crate::clock::monotonic;
 use crate::writer::{Doorbell, sleep, wake};
 
@@ -29,14 +27,6 @@ const WAIT: Duration = Duration::from_millis(20);
 /// How long to doze after something was read, and how often in a row with nothing, before it sleeps until it is woken.
 const DOZE: Duration = Duration::from_millis(1);
 const DOZES: u32 = 32;
-
-/// What the daemons know from the start.
-#[derive(Debug)]
-pub(super) struct Task {
-    pub(super) pool: Pool,
-    pub(super) output: Output,
-    pub(super) clock: TraceClock,
-}
 
 struct Slot<'a> {
     recording: Recording<'a>,
@@ -65,8 +55,8 @@ extern "C" fn on_death(_: libc::c_int) {
 
 static RUNG: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The life of a worker, in a child of the guardian's.
-pub(super) fn start(task: &Task, bell: &Bell) -> ! {
+/// The life of a worker, in a child of the guardian's. If that dies, a child of the worker's does `take_over`.
+pub(super) fn start(task: &Task, bell: &Bell, take_over: TakeOver) -> ! {
     let header = task.pool.header();
     task.pool.desk().pids[1].store(std::process::id(), Ordering::Relaxed);
     mark_at_death(&header.doorbell.readers[1]);
@@ -82,7 +72,7 @@ pub(super) fn start(task: &Task, bell: &Bell) -> ! {
         libc::signal(WRITE_NOW, handler);
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGUSR1, 0, 0, 0);
     }
-    run(task, bell)
+    run(task, bell, take_over)
 }
 
 /// Replaces the guardian if it died. True: this is the process that does so.
@@ -118,7 +108,7 @@ fn guard(task: &Task) -> bool {
 }
 
 /// Reads until the guardian says that it is over.
-fn run(task: &Task, bell: &Bell) -> ! {
+fn run(task: &Task, bell: &Bell, take_over: TakeOver) -> ! {
     let (header, desk) = (task.pool.header(), task.pool.desk());
     let own = std::process::id();
     let mut worker = Worker::new(task);
@@ -128,7 +118,7 @@ fn run(task: &Task, bell: &Bell) -> ! {
         if guard(task) {
             // Its copies of the worker's files would keep locks that are the worker's.
             drop(worker);
-            super::guardian::run(task, bell, None, Some(own));
+            take_over(task, bell, own);
         }
         let finish = desk.finish.load(Ordering::SeqCst) != 0;
         let result = worker.round(bell);

@@ -7,7 +7,7 @@ use usertrace_sys::{Mode, Scope};
 
 use super::mapped::Rings;
 use crate::counts::counts;
-use crate::runtime::{membarrier, wiped};
+use crate::runtime::{fork_private, membarrier};
 use crate::writer::channel::Geometry;
 use crate::writer::tests::{AtEnd, fork, wait_for};
 use crate::writer::{Channel, Cursor, Dropped, Visitors, Visits, shared};
@@ -15,7 +15,7 @@ use crate::writer::{Channel, Cursor, Dropped, Visitors, Visits, shared};
 /// As the runtime has them: in memory that children of `fork` find wiped.
 fn visitors() -> NonNull<Visitors> {
     // SAFETY: zeros are places that are free.
-    unsafe { wiped::map() }.unwrap()
+    unsafe { fork_private::map() }.unwrap()
 }
 
 /// Rings that can be closed while others write.

@@ -1,0 +1,97 @@
+//! What both daemons have: the watchdog and the worker.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use syscalls::{Sysno, raw};
+
+use super::clock::TraceClock;
+use super::destination::Output;
+use super::pool::Pool;
+
+/// How many daemons in a row may fail.
+const FAILURES: u32 = 16;
+
+/// What the daemons know from the start.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Task {
+    pub(super) pool: Pool,
+    pub(super) output: Output,
+    pub(super) clock: TraceClock,
+}
+
+/// The life of a guardian that replaces another one: of this worker's, by its process id.
+pub(super) type TakeOver = fn(&Task, &Bell, worker: u32) -> !;
+
+/// How the worker tells the guardian that something has changed.
+pub(super) struct Bell(OwnedFd);
+
+impl Bell {
+    pub(super) fn new() -> io::Result<Self> {
+        // SAFETY: makes a descriptor, which is this process's own.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: as above.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// The descriptor to wait for.
+    pub(super) fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    pub(super) fn ring(&self) {
+        // SAFETY: writes 8 bytes. That it is full means that it was rung.
+        unsafe { libc::write(self.0.as_raw_fd(), (&raw const ONE).cast(), 8) };
+    }
+
+    pub(super) fn silence(&self) {
+        let mut rung = 0u64;
+        // SAFETY: reads 8 bytes.
+        unsafe { libc::read(self.0.as_raw_fd(), (&raw mut rung).cast(), 8) };
+    }
+}
+
+static ONE: u64 = 1;
+
+/// The thread's robust list with one element, whose word is in the pool.
+#[repr(C)]
+struct RobustList {
+    next: *const *const RobustList,
+    offset: isize,
+    pending: usize,
+    /// The element: points back.
+    element: *const RobustList,
+}
+
+/// Lets the kernel mark `word` when this process ends, however that comes.
+pub(super) fn mark_at_death(word: &AtomicU32) {
+    let list = Box::leak(Box::new(RobustList {
+        next: std::ptr::null(),
+        offset: 0,
+        pending: 0,
+        element: std::ptr::null(),
+    }));
+    list.next = &raw const list.element;
+    list.element = list;
+    list.offset = (word.as_ptr() as isize).wrapping_sub(list.next as isize);
+    // SAFETY: the list stays; the kernel reads it when this thread ends, and writes to the word alone.
+    unsafe {
+        raw::syscall2(
+            Sysno::set_robust_list as usize,
+            list as *mut RobustList as usize,
+            std::mem::offset_of!(RobustList, element),
+        );
+    }
+    word.store(std::process::id(), Ordering::SeqCst);
+}
+
+/// A daemon ended so: is it one too many? Not if somebody killed it.
+pub(super) fn give_up(task: &Task, status: libc::c_int) -> bool {
+    let killed = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL;
+    !killed && task.pool.desk().failures.fetch_add(1, Ordering::Relaxed) >= FAILURES
+}
