@@ -49,7 +49,7 @@ usertrace_next::next! {
 pub(crate) mod first {
     use std::ffi::c_void;
 
-    use super::{__libc_free, __libc_realloc};
+    use crate::next::{__libc_free, __libc_realloc};
 
     usertrace_next::next! {
         realloc(ptr: *mut c_void, size: usize) -> *mut c_void, from First, else __libc_realloc;

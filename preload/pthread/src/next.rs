@@ -11,7 +11,7 @@ use usertrace_next::Replaced;
 /// C11's mutexes: in glibc, the same object, and functions of other names, which nobody interposes. `dlsym` may
 /// allocate, and an allocator may lock.
 mod c11 {
-    use super::{c_int, pthread_mutex_t};
+    use crate::next::{c_int, pthread_mutex_t};
 
     // What `threads.h` of glibc has, other than 0 for success.
     const BUSY: c_int = 1;

@@ -62,7 +62,7 @@ pub unsafe fn define(name: &str, read: extern "C" fn() -> u64) -> Result<(), Def
     unload::never(read as *const c_void);
     // A handler that looks for the name must not find it half written.
     let _held = SignalMaskGuard::new();
-    let apps = runtime::apps();
+    let apps = runtime::current::apps();
     let app = apps.find(name.as_bytes()).ok_or(DefineError::TooMany)?;
     apps.define(app, read);
     Ok(())

@@ -174,7 +174,7 @@ fn output(room: &mut [u8]) -> Result<usize, Failure> {
     match runtime::output() {
         Some(Some(to)) => say(room, format_args!("ok fast {}", to.display())),
         Some(None) => say(room, format_args!("ok null")),
-        None if runtime::is_attached() => say(room, format_args!("ok kernel")),
+        None if runtime::current::is_attached() => say(room, format_args!("ok kernel")),
         None => say(room, format_args!("ok none")),
     }
 }

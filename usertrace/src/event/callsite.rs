@@ -93,7 +93,7 @@ impl Callsite {
         Self::described(description)
     }
 
-    pub(super) const fn described(description: &'static str) -> Self {
+    pub(crate) const fn described(description: &'static str) -> Self {
         Self {
             mask: AtomicU32::new(0),
             route: Route::none(),
@@ -259,7 +259,7 @@ impl Callsite {
 }
 
 /// Whether this describes an event so that readers understand it.
-pub(super) fn is_sound(description: &[u8]) -> bool {
+pub(crate) fn is_sound(description: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(description) else {
         return false;
     };

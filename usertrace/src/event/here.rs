@@ -47,7 +47,7 @@ pub fn note(callsite: &Callsite, ip: usize) {
 }
 
 /// The address that was noted of an event; 0 if it is not known.
-pub(super) fn noted(callsite: &Callsite) -> usize {
+pub(crate) fn noted(callsite: &Callsite) -> usize {
     let word = writer::get_here();
     if word & ((1 << EVENT_BITS) - 1) == tag(callsite) {
         (word >> EVENT_BITS) as usize

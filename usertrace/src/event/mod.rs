@@ -60,27 +60,29 @@
 //! Constants, such as an array's `N`, are looked up in the module that `tracepoint!` makes: `[u8; super::LEN]`.
 
 mod callsite;
-mod declare;
 mod describe;
 mod field;
 mod here;
 mod macros;
 mod number;
-mod record;
+mod outcome;
 mod section;
 mod text;
 
 pub use self::callsite::{Callsite, Loglevel};
-pub use self::declare::{BadDescription, declare, register, unregister};
 #[doc(hidden)]
 pub use self::describe::{DescribedField, Description, Kind, Label, unraw};
 pub use self::field::{Buffer, Field, Payload, Room, Short};
 pub use self::here::{here, here_at, note};
 pub use self::number::{Be, Hex, Number};
-pub use self::record::{Outcome, record, record_parts, record_variable, record_words};
+pub use self::outcome::Outcome;
 pub use self::section::Entry;
+pub use crate::runtime::{BadDescription, declare, record_parts};
+#[doc(hidden)]
+pub use crate::runtime::{record, record_variable, record_words, register, unregister};
 #[doc(hidden)]
 pub use crate::writer::Cursor;
 
-pub(crate) use self::callsite::{ATTACH, HERE, is_name_byte};
+pub(crate) use self::callsite::{ATTACH, HERE, PROBED, is_name_byte, is_sound};
+pub(crate) use self::here::noted;
 pub(crate) use self::section::{Section, own};

@@ -125,7 +125,6 @@ mod log {
     use usertrace_ctf::recording::{append_to_log, read_log};
 
     use super::super::env;
-    use super::super::fast::directory;
 
     /// Behind so many bytes of a log, nobody looks whether it has a line.
     const LONGEST: u64 = 1 << 20;
@@ -133,7 +132,8 @@ mod log {
     /// Appends lines to the log beside the traces, unless a process of this group did it, and says whether that is so. If
     /// there is no such directory, the lines are new.
     pub(super) fn append(settings: &env::Fast, lines: &[String]) -> bool {
-        directory(settings).is_none_or(|directory| append_to(&directory, lines).unwrap_or(true))
+        let directory = settings.directory();
+        directory.is_none_or(|directory| append_to(&directory, lines).unwrap_or(true))
     }
 
     fn append_to(directory: &Path, lines: &[String]) -> std::io::Result<bool> {

@@ -147,6 +147,14 @@ pub(super) enum Ctf {
 }
 
 impl Fast {
+    /// Where traces are to go, seen from here; nothing if nowhere.
+    #[cfg(feature = "fallback")]
+    pub(super) fn directory(&self) -> Option<std::path::PathBuf> {
+        use std::os::unix::ffi::OsStrExt as _;
+        let name = self.output.unwrap_or(b"usertrace-traces");
+        (name != b"null").then(|| std::ffi::OsStr::from_bytes(name).into())
+    }
+
     pub(super) const DEFAULT: Self = Self {
         output: None,
         rings: Rings::Cpu,

@@ -15,6 +15,8 @@
 mod cmdline;
 mod complaint;
 pub(crate) mod current;
+mod dispatch;
+mod dynamic;
 pub(crate) mod env;
 #[cfg(feature = "fallback")]
 mod fast;
@@ -42,16 +44,19 @@ mod text;
 mod update;
 mod wanted;
 
-pub(crate) use self::current::{
-    apps, contexts, is_attached, place, refresh, refresh_if_stale, renew_threads, rseq,
-};
+pub(crate) use self::current::renew_threads;
+pub use self::dispatch::record_parts;
+#[doc(hidden)]
+pub use self::dispatch::{record, record_variable, record_words};
+pub use self::dynamic::{BadDescription, declare};
+#[doc(hidden)]
+pub use self::dynamic::{register, unregister};
 pub use self::info::{BadArea, Told};
 pub use self::init::init;
 #[doc(hidden)]
 pub use self::init::{init_before_main, init_with};
 pub use self::kernel::Kernel;
 pub use self::loaded::{Declared, callsites};
-pub(crate) use self::loaded::{register, unregister};
 pub use self::reporting::{report, status};
 #[doc(hidden)]
 pub use self::shared::Shared;

@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 #[cfg(feature = "fallback")]
-use super::fast::LEN as FAST_LEN;
+use super::fast::{Fast, LEN as FAST_LEN};
 use super::hash::hash;
 use super::modules::Modules;
 use super::registry_lock::RegistryState;
@@ -84,19 +84,15 @@ const LAYOUT: u64 = hash(&[
 // contains another one. Nobody calls these.
 #[deny(improper_ctypes)]
 #[allow(dead_code, reason = "the compiler looks at the types")]
-mod layout_of_c {
-    use super::*;
-
-    unsafe extern "C" {
-        fn of_state(_: *const State);
-        fn of_shared(_: *const Shared);
-        fn of_registry(_: *const RegistryState);
-        fn of_probes(_: *const Table);
-        fn of_control(_: *const Control);
-        fn of_callsites(_: *const Callsite);
-        #[cfg(feature = "fallback")]
-        fn of_fallback(_: *const super::super::fast::Fast);
-    }
+unsafe extern "C" {
+    fn has_layout_of_state(_: *const State);
+    fn has_layout_of_shared(_: *const Shared);
+    fn has_layout_of_registry(_: *const RegistryState);
+    fn has_layout_of_probes(_: *const Table);
+    fn has_layout_of_control(_: *const Control);
+    fn has_layout_of_callsites(_: *const Callsite);
+    #[cfg(feature = "fallback")]
+    fn has_layout_of_fallback(_: *const Fast);
 }
 
 impl Shared {

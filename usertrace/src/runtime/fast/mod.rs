@@ -28,7 +28,6 @@ mod spawn;
 mod state;
 mod worker;
 
-use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -99,19 +98,12 @@ fn output(settings: &env::Fast) -> Result<Output, NoFallback> {
         env::Ctf::V1_8 => Version::V1_8,
         env::Ctf::V2 => Version::V2,
     };
-    match directory(settings) {
+    match settings.directory() {
         None => Ok(Output::NULL),
         Some(path) => std::path::absolute(path)
             .map(|path| Output::below(path, version))
             .map_err(|_| NoFallback::Directory),
     }
-}
-
-/// Where traces are to go, seen from here; nothing if nowhere.
-pub(super) fn directory(settings: &env::Fast) -> Option<PathBuf> {
-    use std::os::unix::ffi::OsStrExt;
-    let name = settings.output.unwrap_or(b"usertrace-traces");
-    (name != b"null").then(|| PathBuf::from(std::ffi::OsStr::from_bytes(name)))
 }
 
 fn channels(settings: &env::Fast, rseq: bool) -> [Rings; layout::CHANNELS] {

@@ -4,34 +4,10 @@ use std::sync::atomic::{AtomicU16, Ordering, fence};
 
 use usertrace_sys::limits::SLOTS;
 
-use super::callsite::{ATTACH, Callsite, HERE, PROBED};
-use super::field::{Buffer, Room};
-use super::here;
+use super::current;
+use crate::event::{ATTACH, Buffer, Callsite, HERE, Outcome, PROBED, Room, noted};
 use crate::writer::{self, Channel, Cursor, Dropped, Payload, Refusal, Rseq};
-use crate::{context, control, probe, runtime};
-
-/// What became of an event: as C has it, `enum usertrace_outcome`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(i32)]
-pub enum Outcome {
-    /// No trace wants it. Probes may have had it.
-    Off = 0,
-    /// Each trace that wants it has it.
-    Recorded = 1,
-    /// At least one trace that wants it has no room for it, and counted that.
-    Lost = 2,
-}
-
-impl Outcome {
-    /// Of the event in one more slot.
-    fn and(self, result: Result<(), Dropped>) -> Self {
-        match (self, result) {
-            (_, Err(Dropped::Lost)) | (Self::Lost, _) => Self::Lost,
-            (_, Ok(())) => Self::Recorded,
-            (so_far, Err(Dropped::Closed)) => so_far,
-        }
-    }
-}
+use crate::{context, control, probe};
 
 /// Writes an event whose payload's length is a constant.
 ///
@@ -48,7 +24,7 @@ pub fn record<const WORDS: usize>(callsite: &Callsite, payload: [u64; WORDS]) ->
     fence(Ordering::Acquire);
     // SAFETY: there is a route. The runtime opens channels only as `Channel::open` asks for, and gives a callsite an id
     // for the payload that its description describes.
-    let done = unsafe { writer::try_write(runtime::rseq(), channel, route, &payload) };
+    let done = unsafe { writer::try_write(current::rseq(), channel, route, &payload) };
     if done {
         Outcome::Recorded
     } else {
@@ -108,7 +84,7 @@ pub fn record_parts(callsite: &Callsite, parts: &[&[u8]]) -> Outcome {
         |payload| {
             parts
                 .iter()
-                .for_each(|part| super::Payload::append(payload, part));
+                .for_each(|part| crate::event::Payload::append(payload, part));
         },
         len,
         |payload| parts.iter().for_each(|part| payload.append(part)),
@@ -165,7 +141,7 @@ fn record_each<'a>(
         // SAFETY: the slot's bit was in the mask, which has no others but those.
         let (rseq, channel) = unsafe {
             std::hint::assert_unchecked(slot < SLOTS);
-            runtime::place(slot, callsite.channel(slot))
+            current::place(slot, callsite.channel(slot))
         };
         match write(rseq, channel, callsite.id(slot)) {
             Ok(()) => outcome = outcome.and(Ok(())),
@@ -188,28 +164,28 @@ fn record_slowly(
     payload: Payload<'_>,
     refusal: Refusal,
 ) -> Option<Result<(), Dropped>> {
-    if !runtime::is_attached() {
+    if !current::is_attached() {
         return None;
     }
     // Updates come by signal, but not to everybody: this is where the others learn of them.
-    runtime::refresh_if_stale();
+    current::refresh_if_stale();
     // It may be given another one meanwhile. Or none, if the slot has another trace than when the mask was read.
     let Some(index) = callsite.wanted_channel(slot) else {
         return Some(Err(Dropped::Closed));
     };
     // SAFETY: as in `record_each`.
-    let (rseq, channel) = unsafe { runtime::place(slot, index) };
+    let (rseq, channel) = unsafe { current::place(slot, index) };
     let id = callsite.id(slot);
     let result = match channel.in_contexts() {
         Some(inside) => {
-            let (list, stamp) = runtime::contexts(slot, index)?;
+            let (list, stamp) = current::contexts(slot, index)?;
             // SAFETY: as in `record_words`; the list is the channel's.
             unsafe {
                 context::write(
                     &inside,
                     list,
-                    runtime::apps(),
-                    (rseq, stamp, here::noted(callsite)),
+                    current::apps(),
+                    (rseq, stamp, noted(callsite)),
                     id,
                     payload,
                 )
@@ -229,7 +205,7 @@ fn record_slowly(
 /// from being given away.
 fn refresh_if_closed(channel: &Channel) {
     if !channel.is_open() {
-        runtime::refresh();
+        current::refresh();
     }
 }
 
@@ -250,11 +226,11 @@ fn record_apart(callsite: &Callsite, mask: u32, payload: Payload<'_>) -> Outcome
 #[cold]
 #[inline(never)]
 fn record_anew(callsite: &Callsite, payload: Payload<'_>) -> Outcome {
-    runtime::refresh();
+    current::refresh();
     let mask = callsite.mask();
     // Pairs with the store of the mask, as in `record`.
     fence(Ordering::Acquire);
-    if mask & ATTACH != 0 || !runtime::is_attached() {
+    if mask & ATTACH != 0 || !current::is_attached() {
         // Another thread is at it, or there are no buffers to be had.
         return Outcome::Off;
     }

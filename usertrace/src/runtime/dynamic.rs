@@ -1,8 +1,7 @@
 //! Events that are declared while the program runs.
 
-use super::callsite::{Callsite, is_sound};
-use super::section::{Entry, Section};
-use crate::runtime;
+use super::loaded;
+use crate::event::{Callsite, Entry, Section, is_sound};
 
 /// A description that is none, or too long.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +37,7 @@ pub fn declare(description: &str) -> Result<&'static Callsite, BadDescription> {
         stop: entries.end,
     };
     // SAFETY: all of it stays, and was found to be sound.
-    unsafe { runtime::register(section) };
+    unsafe { loaded::register(section) };
     Ok(callsite)
 }
 
@@ -53,7 +52,7 @@ pub fn declare(description: &str) -> Result<&'static Callsite, BadDescription> {
 #[doc(hidden)]
 pub unsafe fn register(start: *const Entry, stop: *const Entry) -> usize {
     // SAFETY: the caller's promise.
-    unsafe { runtime::register(Section { start, stop }) }
+    unsafe { loaded::register(Section { start, stop }) }
 }
 
 /// Takes out what [`register`] added, and says whether nobody looks at it any more.
@@ -61,5 +60,5 @@ pub unsafe fn register(start: *const Entry, stop: *const Entry) -> usize {
 /// Does nothing where the process is about to end. Not to be called from a signal handler.
 #[doc(hidden)]
 pub fn unregister(start: *const Entry, stop: *const Entry) -> bool {
-    runtime::unregister(Section { start, stop })
+    loaded::unregister(Section { start, stop })
 }

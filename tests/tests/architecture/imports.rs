@@ -1,168 +1,21 @@
-//! What depends on what runs one way: between crates as `docs/architecture.md` has it, and between
-//! the modules of a crate.
+//! Which module of a crate imports which, read from the sources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
-use std::process::Command;
-
-use usertrace_vm::repository;
-
-/// The crates below the command, and which of ours each may use.
-const CRATES: &[(&str, &[&str])] = &[
-    ("usertrace-sys", &[]),
-    ("usertrace-os", &[]),
-    ("usertrace-ring", &["usertrace-sys"]),
-    (
-        "usertrace-ctf",
-        &["usertrace-os", "usertrace-ring", "usertrace-sys"],
-    ),
-    (
-        "usertrace-reader",
-        &[
-            "usertrace-ctf",
-            "usertrace-os",
-            "usertrace-ring",
-            "usertrace-sys",
-        ],
-    ),
-    (
-        "usertrace-report",
-        &["usertrace-ctf", "usertrace-reader", "usertrace-ring"],
-    ),
-    (
-        "usertrace-crash",
-        &["usertrace-ctf", "usertrace-ring", "usertrace-sys"],
-    ),
-    ("usertrace-control", &["usertrace-sys"]),
-    (
-        "usertrace-consumer",
-        &[
-            "usertrace-control",
-            "usertrace-ctf",
-            "usertrace-os",
-            "usertrace-ring",
-            "usertrace-sys",
-        ],
-    ),
-    (
-        "usertrace",
-        &[
-            "usertrace-control",
-            "usertrace-ctf",
-            "usertrace-os",
-            "usertrace-ring",
-            "usertrace-sys",
-        ],
-    ),
-];
-
-/// Where no module imports, by whatever way round, one that imports it.
-const WITHOUT_CIRCLES: &[&str] = &[
-    "sys/src",
-    "crates/cli/src",
-    "crates/cli/src/bin/usertrace",
-    "crates/consumer/src",
-    "crates/control/src",
-    "crates/crash/src",
-    "crates/ctf/src",
-    "crates/os/src",
-    "crates/reader/src",
-    "crates/report/src",
-    "crates/ring/src",
-    "c/src",
-    "tracing/src",
-    "usertrace/src",
-    "vm/src",
-];
-
-#[test]
-fn crates_use_what_is_below_them() {
-    let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--no-deps", "--offline", "--format-version=1"])
-        .current_dir(repository())
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let packages = metadata["packages"].as_array().unwrap();
-    for (name, allowed) in CRATES {
-        let package = packages.iter().find(|package| package["name"] == *name);
-        let package = package.unwrap_or_else(|| panic!("there is no {name}"));
-        let dependencies = package["dependencies"].as_array().unwrap().iter();
-        // Tests may use more.
-        let used = dependencies.filter(|dependency| dependency["kind"].is_null());
-        let names = used.map(|dependency| dependency["name"].as_str().unwrap());
-        let ours: Vec<_> = names.filter(|used| used.starts_with("usertrace")).collect();
-        let unwanted = ours.iter().find(|used| !allowed.contains(used));
-        assert_eq!(unwanted, None, "{name} uses it");
-    }
-}
-
-#[test]
-fn modules_import_each_other_one_way() {
-    for directory in WITHOUT_CIRCLES {
-        let root = repository().join(directory);
-        let mut modules = Modules::default();
-        modules.read(&root, &root);
-        assert!(!modules.sources.is_empty(), "{directory} has no modules");
-        let circles = modules.circles();
-        assert!(circles.is_empty(), "{directory}: {circles:?}");
-    }
-}
-
-#[test]
-fn circles_are_found() {
-    let of = |sources: &[(&str, &str)]| {
-        let mut modules = Modules::default();
-        for (name, source) in sources {
-            modules.add(name, source);
-        }
-        modules.circles()
-    };
-    let two = [("a", "use crate::b::B;"), ("b", "fn f() { crate::a::g() }")];
-    assert_eq!(of(&two).len(), 2);
-    // What a module gives on is of the one that has it.
-    let facade = "mod a;\nmod b;\npub use self::a::A;";
-    assert!(
-        of(&[
-            ("", facade),
-            ("a", ""),
-            ("b", "use crate::A;\nuse super::A as X;")
-        ])
-        .is_empty()
-    );
-    let others = [
-        ("", facade),
-        ("a", "use super::{b::B, c};"),
-        ("b", "use crate::{A, d};"),
-    ];
-    assert_eq!(of(&others).len(), 2);
-    // A child needs no `self::`.
-    let child = [("", "fn f() { a::g() }\nstruct S;"), ("a", "use super::S;")];
-    assert_eq!(of(&child).len(), 2);
-    // Neither comments nor tests are imports, nor is where something is visible.
-    let visible = [
-        ("a", "use crate::b::f;"),
-        ("b", "pub(in crate::a) fn f() {}"),
-    ];
-    assert!(of(&visible).is_empty());
-    let no_imports = "// use crate::a;\n#[cfg(test)]\nmod tests {\n    use crate::a;\n}";
-    assert!(of(&[("a", "use crate::b;"), ("b", no_imports)]).is_empty());
-}
 
 /// A module's path in its crate.
-type Name = Vec<String>;
+pub(crate) type Name = Vec<String>;
 
 /// The modules of a crate.
 #[derive(Default)]
-struct Modules {
-    sources: BTreeMap<Name, String>,
+pub(crate) struct Modules {
+    pub(crate) sources: BTreeMap<Name, String>,
 }
 
 impl Modules {
     /// Reads the files in a directory, but for tests and programs.
-    fn read(&mut self, root: &Path, directory: &Path) {
+    pub(crate) fn read(&mut self, root: &Path, directory: &Path) {
         for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_stem().unwrap().to_str().unwrap();
@@ -176,7 +29,7 @@ impl Modules {
         }
     }
 
-    fn add(&mut self, name: &str, source: &str) {
+    pub(crate) fn add(&mut self, name: &str, source: &str) {
         let parts = name.split("::").filter(|part| !part.is_empty());
         let mut name: Name = parts.map(str::to_owned).collect();
         if let Some("lib" | "main" | "mod") = name.last().map(String::as_str) {
@@ -198,8 +51,8 @@ impl Modules {
             .insert(name, lines.collect::<Vec<_>>().join("\n"));
     }
 
-    /// The modules that are in circles, or between two of them.
-    fn circles(&self) -> BTreeSet<String> {
+    /// What each module imports, or names, of others: pairs of the one that does, and the one that has it.
+    pub(crate) fn edges(&self) -> BTreeSet<(Name, Name)> {
         let mut given_on = BTreeMap::new();
         let mut uses = Vec::new();
         for (module, source) in &self.sources {
@@ -211,23 +64,34 @@ impl Modules {
                     Some(last) if is_public => {
                         given_on.insert([&module[..], std::slice::from_ref(last)].concat(), path);
                     }
+                    // Of a module that is imported, what is named behind its name.
+                    Some(last) if self.sources.contains_key(&path) => {
+                        let named = imports(source, &[format!("{last}::")]);
+                        let items = named
+                            .into_iter()
+                            .filter_map(|(named, _)| named.get(1).cloned());
+                        uses.extend(items.map(|item| (module, [&path[..], &[item]].concat())));
+                    }
                     _ => uses.push((module, path)),
                 }
             }
         }
-        let mut edges: BTreeSet<(&Name, Name)> = BTreeSet::new();
-        for (module, path) in uses {
+        let edges = uses.into_iter().map(|(module, path)| {
             let used = self.resolve(&path, &given_on, 0);
-            if used != *module {
-                edges.insert((module, used));
-            }
-        }
+            (module.clone(), used)
+        });
+        edges.filter(|(module, used)| module != used).collect()
+    }
+
+    /// The modules that are in circles, or between two of them.
+    pub(crate) fn circles(&self) -> BTreeSet<String> {
+        let mut edges = self.edges();
         // Without those that nobody imports, and those that import nobody, as often as there are some.
         loop {
             let before = edges.len();
-            let from: BTreeSet<Name> = edges.iter().map(|(from, _)| (*from).clone()).collect();
+            let from: BTreeSet<Name> = edges.iter().map(|(from, _)| from.clone()).collect();
             let to: BTreeSet<Name> = edges.iter().map(|(_, to)| to.clone()).collect();
-            edges.retain(|(one, other)| to.contains(*one) && from.contains(other));
+            edges.retain(|(one, other)| to.contains(one) && from.contains(other));
             if edges.len() == before {
                 break;
             }
@@ -292,6 +156,14 @@ impl Modules {
 /// The paths that code imports or names, which begin with one of `starts`, and whether it gives them
 /// on.
 fn imports(source: &str, starts: &[String]) -> Vec<(Vec<String>, bool)> {
+    let (mut found, rest) = apart(source);
+    let named = named(&rest, starts).into_iter();
+    found.extend(named.map(|path| (path, false)));
+    found
+}
+
+/// The paths that code imports, whether it gives them on, and the code without its imports.
+fn apart(source: &str) -> (Vec<(Vec<String>, bool)>, String) {
     let mut found = Vec::new();
     let mut rest = String::new();
     let mut lines = source.lines();
@@ -313,20 +185,22 @@ fn imports(source: &str, starts: &[String]) -> Vec<(Vec<String>, bool)> {
         let tree = import.split(';').next().unwrap_or_default();
         found.extend(paths(tree).into_iter().map(|path| (path, is_public)));
     }
+    (found, rest)
+}
+
+/// The paths in code, without its imports, that begin with one of `starts`.
+fn named(code: &str, starts: &[String]) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
     for start in starts {
-        for (at, _) in rest.match_indices(start.as_str()) {
-            let is_inside = rest[..at]
-                .ends_with(|c: char| c.is_alphanumeric() || ":_$.".contains(c))
+        for (at, _) in code.match_indices(start.as_str()) {
+            let before = &code[..at];
+            let is_inside = before.ends_with(|c: char| c.is_alphanumeric() || ":_$.".contains(c))
                 // Where something is visible is no import.
-                || rest[..at].ends_with("(in ");
+                || before.ends_with("(in ");
             let is_path = |c: char| c.is_alphanumeric() || ":_".contains(c);
-            let len = rest[at..].find(|c| !is_path(c)).unwrap_or(rest.len() - at);
+            let len = code[at..].find(|c| !is_path(c)).unwrap_or(code.len() - at);
             if !is_inside {
-                found.extend(
-                    paths(&rest[at..at + len])
-                        .into_iter()
-                        .map(|path| (path, false)),
-                );
+                found.extend(paths(&code[at..at + len]));
             }
         }
     }

@@ -1,0 +1,219 @@
+//! What depends on what runs one way: between crates as `docs/architecture.md` has it, and between
+//! the modules of a crate.
+
+mod drawing;
+mod imports;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::process::Command;
+
+use usertrace_vm::repository;
+
+use crate::imports::Modules;
+
+/// The crates below the command, and which of ours each may use.
+const CRATES: &[(&str, &[&str])] = &[
+    ("usertrace-sys", &[]),
+    ("usertrace-os", &[]),
+    ("usertrace-ring", &["usertrace-sys"]),
+    (
+        "usertrace-ctf",
+        &["usertrace-os", "usertrace-ring", "usertrace-sys"],
+    ),
+    (
+        "usertrace-reader",
+        &[
+            "usertrace-ctf",
+            "usertrace-os",
+            "usertrace-ring",
+            "usertrace-sys",
+        ],
+    ),
+    (
+        "usertrace-report",
+        &["usertrace-ctf", "usertrace-reader", "usertrace-ring"],
+    ),
+    (
+        "usertrace-crash",
+        &["usertrace-ctf", "usertrace-ring", "usertrace-sys"],
+    ),
+    ("usertrace-control", &["usertrace-sys"]),
+    (
+        "usertrace-consumer",
+        &[
+            "usertrace-control",
+            "usertrace-ctf",
+            "usertrace-os",
+            "usertrace-ring",
+            "usertrace-sys",
+        ],
+    ),
+    (
+        "usertrace",
+        &[
+            "usertrace-control",
+            "usertrace-ctf",
+            "usertrace-os",
+            "usertrace-ring",
+            "usertrace-sys",
+        ],
+    ),
+];
+
+/// Where no module imports, by whatever way round, one that imports it.
+const WITHOUT_CIRCLES: &[&str] = &[
+    "sys/src",
+    "crates/cli/src",
+    "crates/cli/src/bin/usertrace",
+    "crates/consumer/src",
+    "crates/control/src",
+    "crates/crash/src",
+    "crates/ctf/src",
+    "crates/os/src",
+    "crates/reader/src",
+    "crates/report/src",
+    "crates/ring/src",
+    "c/src",
+    "bench/src",
+    "preload/dl/src",
+    "preload/function/src",
+    "preload/malloc/src",
+    "preload/next/src",
+    "preload/pthread/src",
+    "tests/src",
+    "tracing/src",
+    "usertrace/src",
+    "vm/init/src",
+    "vm/src",
+];
+
+/// Each crate, and which of ours it uses. Tests may use more.
+fn uses() -> BTreeMap<String, BTreeSet<String>> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--offline", "--format-version=1"])
+        .current_dir(repository())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    let of = |package: &serde_json::Value| {
+        let dependencies = package["dependencies"].as_array().unwrap().iter();
+        let used = dependencies.filter(|dependency| dependency["kind"].is_null());
+        let names = used.map(|dependency| text(&dependency["name"]));
+        let ours = names.filter(|used| used.starts_with("usertrace")).collect();
+        (text(&package["name"]), ours)
+    };
+    metadata["packages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(of)
+        .collect()
+}
+
+#[test]
+fn crates_use_what_is_below_them() {
+    let uses = uses();
+    for (name, allowed) in CRATES {
+        let used = uses
+            .get(*name)
+            .unwrap_or_else(|| panic!("there is no {name}"));
+        let unwanted = used.iter().find(|used| !allowed.contains(&used.as_str()));
+        assert_eq!(unwanted, None, "{name} uses it");
+    }
+}
+
+/// `USERTRACE_DRAW=1 cargo test -p usertrace-tests --test architecture` draws them anew.
+#[test]
+fn the_page_shows_the_graphs() {
+    let names = CRATES
+        .iter()
+        .map(|(name, _)| *name)
+        .chain(["usertrace-cli"]);
+    let names: BTreeSet<_> = names.collect();
+    let mut uses = uses();
+    uses.retain(|name, _| names.contains(name.as_str()));
+    let root = repository().join("usertrace/src");
+    let mut modules = Modules::default();
+    modules.read(&root, &root);
+    let graphs = [
+        ("crates", drawing::crates(&uses)),
+        ("modules of usertrace", drawing::modules(&modules)),
+    ];
+    let page = repository().join("docs/architecture.md");
+    let mut text = fs::read_to_string(&page).unwrap();
+    let before = text.clone();
+    for (name, graph) in graphs {
+        let [start, end] = ["graph of the", "end of the graph of the"]
+            .map(|mark| format!("<!-- {mark} {name} -->\n"));
+        let from = text.find(&start).expect("a mark") + start.len();
+        let to = text.find(&end).expect("a mark");
+        text.replace_range(from..to, &graph);
+    }
+    if std::env::var_os("USERTRACE_DRAW").is_some() {
+        fs::write(&page, text).unwrap();
+    } else {
+        assert_eq!(before, text, "run it with USERTRACE_DRAW=1");
+    }
+}
+
+#[test]
+fn modules_import_each_other_one_way() {
+    for directory in WITHOUT_CIRCLES {
+        let root = repository().join(directory);
+        let mut modules = Modules::default();
+        modules.read(&root, &root);
+        assert!(!modules.sources.is_empty(), "{directory} has no modules");
+        let circles = modules.circles();
+        assert!(circles.is_empty(), "{directory}: {circles:?}");
+    }
+}
+
+#[test]
+fn circles_are_found() {
+    let of = |sources: &[(&str, &str)]| {
+        let mut modules = Modules::default();
+        for (name, source) in sources {
+            modules.add(name, source);
+        }
+        modules.circles()
+    };
+    let two = [("a", "use crate::b::B;"), ("b", "fn f() { crate::a::g() }")];
+    assert_eq!(of(&two).len(), 2);
+    // What a module gives on is of the one that has it.
+    let facade = "mod a;\nmod b;\npub use self::a::A;";
+    assert!(
+        of(&[
+            ("", facade),
+            ("a", ""),
+            ("b", "use crate::A;\nuse super::A as X;")
+        ])
+        .is_empty()
+    );
+    let others = [
+        ("", facade),
+        ("a", "use super::{b::B, c};"),
+        ("b", "use crate::{A, d};"),
+    ];
+    assert_eq!(of(&others).len(), 2);
+    // A child needs no `self::`.
+    let child = [("", "fn f() { a::g() }\nstruct S;"), ("a", "use super::S;")];
+    assert_eq!(of(&child).len(), 2);
+    // What is behind the name of a module that is imported is of the one that has it.
+    let module = [
+        ("a", "use crate::b;\nfn f() { b::g() }"),
+        ("b", "pub use self::c::g;"),
+        ("b::c", "use crate::a::f;"),
+    ];
+    assert_eq!(of(&module).len(), 2);
+    // Neither comments nor tests are imports, nor is where something is visible.
+    let visible = [
+        ("a", "use crate::b::f;"),
+        ("b", "pub(in crate::a) fn f() {}"),
+    ];
+    assert!(of(&visible).is_empty());
+    let no_imports = "// use crate::a;\n#[cfg(test)]\nmod tests {\n    use crate::a;\n}";
+    assert!(of(&[("a", "use crate::b;"), ("b", no_imports)]).is_empty());
+}
