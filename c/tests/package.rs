@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use usertrace_tests::counts::counts;
+use usertrace_testing::counts::counts;
 
 const PACKAGES: [&str; 3] = ["usertrace", "libusertrace1", "libusertrace-dev"];
 

@@ -8,8 +8,8 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use usertrace_crash::{ExtractOptions, TraceSummary};
-use usertrace_fuzz::extraction::extract_all;
-use usertrace_fuzz::support::dump::{Machine, PAGE};
+use usertrace_testing::extraction::extract_all;
+use usertrace_testing::dump::{Machine, PAGE};
 use usertrace_fuzz::{Memory, scratch, traced};
 
 /// Changes that are made at most.

@@ -6,7 +6,7 @@ use std::fs;
 
 use libfuzzer_sys::fuzz_target;
 use usertrace_crash::{Dump, DumpError, ExtractOptions};
-use usertrace_fuzz::extraction::{check_error, extract_all};
+use usertrace_testing::extraction::{check_error, extract_all};
 use usertrace_fuzz::scratch;
 
 fuzz_target!(|bytes: &[u8]| {

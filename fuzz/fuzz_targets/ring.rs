@@ -14,9 +14,9 @@ use usertrace_ring::{
     Format, Frozen, Geometry, Item, MetaLengths, Patience, PayloadLengths, Positions, RingMemory,
     RingReader,
 };
-use usertrace_fuzz::extraction::check_error;
-use usertrace_fuzz::support::events;
-use usertrace_fuzz::support::runs::{self, Runs};
+use usertrace_testing::extraction::check_error;
+use usertrace_testing::events;
+use usertrace_testing::runs::{self, Runs};
 use usertrace_sys::Protocol;
 
 /// Counts what is copied.

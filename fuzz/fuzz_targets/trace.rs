@@ -6,7 +6,7 @@
 use std::fs;
 
 use libfuzzer_sys::fuzz_target;
-use usertrace_fuzz::extraction::read_all;
+use usertrace_testing::extraction::read_all;
 use usertrace_fuzz::{BETWEEN, scratch};
 
 /// Streams that there are at most.

@@ -2,18 +2,12 @@
 //!
 //! What they find wrong is a panic, for which libFuzzer keeps the input. Time and memory of each input it limits itself.
 
-// The machine that crashed, as the tests of the library make it.
-#[path = "../../crates/cli/tests/support/extraction.rs"]
-pub mod extraction;
-#[path = "../../crates/cli/tests/support/mod.rs"]
-pub mod support;
-
 use std::collections::BTreeMap;
 
 use tempfile::TempDir;
 use usertrace_crash::{PhysicalMemory, Presence};
 
-use support::dump::{Machine, PAGE, Process, SYNC, Trace, machine};
+use usertrace_testing::dump::{Machine, PAGE, Process, SYNC, Trace, machine};
 
 /// What is between two files of a trace, in an input that stands for all of them.
 pub const BETWEEN: &[u8] = b"\n--------\n";

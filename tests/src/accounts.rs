@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use nix::unistd::Pid;
 
-use crate::wait;
+use usertrace_testing::wait;
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::babeltrace::Printed;
+use usertrace_testing::babeltrace::Printed;
 
 /// What the events of one process say of its memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

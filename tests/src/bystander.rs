@@ -10,7 +10,8 @@ use crate::child::Child;
 use crate::consumer::Consumer;
 use crate::control::Trace;
 use crate::event::{attach, check_prefix, write};
-use crate::{parse, wait};
+use crate::parse;
+use usertrace_testing::wait;
 
 /// Events that it writes at once.
 const BURST: u64 = 10;

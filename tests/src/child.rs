@@ -15,7 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, pipe2};
 
-use crate::wait::{self, LIMIT};
+use usertrace_testing::wait::{self, LIMIT};
 
 /// One end of the way between a child and its parent.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use usertrace_sys::files;
 use usertrace_sys::uapi::{LttFileInfo, LttRingPositions};
 
 use crate::child::Child;
-use crate::wait;
+use usertrace_testing::wait;
 
 /// A process that sleeps until it is told that there is something to read in a consumer file, in which there is nothing
 /// yet; then it ends well.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::Pid;
 
-use crate::wait;
+use usertrace_testing::wait;
 
 /// Where it is mounted.
 pub const ROOT: &str = "/sys/kernel/ltt";

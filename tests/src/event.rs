@@ -4,15 +4,7 @@ use std::collections::BTreeMap;
 
 use usertrace::{Outcome, Status};
 
-usertrace::tracepoint! {
-    /// One event of many.
-    pub mod numbered {
-        provider: "test",
-        name: "numbered",
-        loglevel: Info,
-        fields: { thread: u32, number: u64 },
-    }
-}
+usertrace_testing::numbered_event!();
 
 /// Length of its record: header word, `thread` and `number`, padding.
 pub const RECORD_LEN: usize = 24;

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! The names of tests begin with the requirement that they are for. They wait for conditions, never for a time to pass.
-//! `USERTRACE_TEST_COUNTS=full` asks for the full counts of random searches: see [`counts::counts`].
+//! `USERTRACE_TEST_COUNTS=full` asks for the full counts of random searches: see [`usertrace_testing::counts::counts`].
 //! `USERTRACE_TEST_SCALE=N` divides the large counts by N; on the debug kernel N is 20 unless it is set.
 //! `USERTRACE_FUZZ_SECONDS`, `USERTRACE_TEST_PROCESSES`, `USERTRACE_TEST_KILLS`, and on the host `USERTRACE_TEST_ROUNDS` (how often
 //! libraries are loaded), `USERTRACE_INSTANTS`, `USERTRACE_PANICS` and `USERTRACE_SWEEP` (how often a busy guest is stopped, how many
@@ -19,14 +19,11 @@
 
 pub mod accounts;
 pub mod areas;
-pub mod babeltrace;
 pub mod balance;
-pub mod browser;
 pub mod bystander;
 pub mod child;
 pub mod consumer;
 pub mod control;
-pub mod counts;
 pub mod cpu;
 pub mod directory;
 pub mod event;
@@ -46,10 +43,8 @@ pub mod reader;
 pub mod record;
 pub mod redis;
 pub mod running;
-pub mod seccomp;
 pub mod shared;
 pub mod traces;
-pub mod wait;
 pub mod waits;
 
 /// Functions for scripts that start systemd in a guest.

@@ -13,7 +13,7 @@ use zerocopy::FromBytes;
 use crate::consumer::{Consumer, View};
 use crate::control::Trace;
 use crate::event::{self, RECORD_LEN, by_thread};
-use crate::wait;
+use usertrace_testing::wait;
 
 const PAGE: usize = 4096;
 

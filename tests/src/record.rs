@@ -8,10 +8,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use crate::babeltrace::{self, Read};
 use crate::control::Trace;
+use crate::program;
 use crate::running::Running;
-use crate::{program, wait};
+use usertrace_testing::babeltrace::{self, Read};
+use usertrace_testing::wait;
 
 /// `usertrace record --quiet OPTIONS --output OUTPUT`: what it runs is to be added.
 #[must_use]

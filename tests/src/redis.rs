@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use crate::looks::Looks;
 use crate::running::Running;
-use crate::wait;
+use usertrace_testing::wait;
 
 /// The server of this socket has not closed all that it had accepted. Theirs have its name, as the listening one has.
 fn has_clients(socket: &Path) -> bool {

@@ -2,7 +2,7 @@
 
 use std::process::{Child, Command, ExitStatus};
 
-use crate::wait;
+use usertrace_testing::wait;
 
 /// Killed if it has not ended when this is dropped.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::babeltrace::{self, Read};
+use usertrace_testing::babeltrace::{self, Read};
 
 /// A directory for traces, which the fallback's daemons lock as long as there are any.
 #[derive(Debug)]

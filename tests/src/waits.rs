@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::babeltrace::Read;
+use usertrace_testing::babeltrace::Read;
 
 /// Of each thread, what it began to wait for, it got, if the program was not ended meanwhile. How many such waits there
 /// were.

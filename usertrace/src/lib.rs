@@ -2,10 +2,6 @@
 
 pub mod context;
 pub mod control;
-#[cfg(test)]
-#[path = "../../tests/src/counts.rs"]
-#[allow(unreachable_pub, reason = "other tests use it, too")]
-mod counts;
 mod errno;
 pub mod event;
 #[cfg(feature = "fake")]

@@ -2,31 +2,20 @@
 //!
 //! Each part is a process of its own, so that each has a fresh runtime.
 
-#[path = "../../tests/src/counts.rs"]
-#[allow(unreachable_pub, reason = "other tests use it, too")]
-mod counts;
-
 use std::ffi::{CStr, CString};
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 
-use counts::counts;
 use usertrace::context::{self, DefineError, NAME_MAX};
 use usertrace::fake::process::{child, wait};
 use usertrace::fake::{Fake, Seen, Sizes};
 use usertrace::runtime::init_with;
 use usertrace::{Outcome, Status, event};
 use usertrace_sys::Scope;
+use usertrace_testing::counts::counts;
 
-usertrace::tracepoint! {
-    mod numbered {
-        provider: "test",
-        name: "numbered",
-        loglevel: Info,
-        fields: { n: u64 }
-    }
-}
+usertrace_testing::numbered_event!(n);
 
 usertrace::tracepoint! {
     mod text {

@@ -2,19 +2,11 @@
 //!
 //! Each test is a process of its own, so that each has a fresh runtime, and may fork, be killed and change signals.
 
-#[path = "../../tests/src/counts.rs"]
-#[allow(unreachable_pub, reason = "other tests use it, too")]
-mod counts;
-#[path = "../../tests/src/seccomp.rs"]
-#[allow(unreachable_pub, reason = "other tests use it, too")]
-mod seccomp;
-
 use std::mem::offset_of;
 use std::process::ExitCode;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use counts::counts;
 use libtest_mimic::{Arguments, Failed, Trial};
 use usertrace::clock;
 use usertrace::fake::process::{child, wait};
@@ -25,6 +17,8 @@ use usertrace::{Errno, Outcome, Status, event};
 use usertrace_sys::Update;
 use usertrace_sys::uapi::{LTT_CLOCK_MONOTONIC, LTT_TRACEBUF_LIMITED, LttInfo, LttTracebuf};
 use usertrace_sys::{Mode, Scope};
+use usertrace_testing::counts::counts;
+use usertrace_testing::seccomp;
 
 usertrace::tracepoint! {
     /// All types.
@@ -39,14 +33,7 @@ usertrace::tracepoint! {
     }
 }
 
-usertrace::tracepoint! {
-    mod numbered {
-        provider: "test",
-        name: "numbered",
-        loglevel: Info,
-        fields: { n: u64 }
-    }
-}
+usertrace_testing::numbered_event!(n);
 
 usertrace::tracepoint! {
     mod empty {

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::build::{build, build_static};
 use crate::installed::succeed;
-use usertrace_tests::babeltrace::{Printed, Read};
+use usertrace_testing::babeltrace::{Printed, Read};
 use usertrace_tests_preload::Traces;
 
 pub(crate) const ALL: &[(&str, fn())] = &[

@@ -8,9 +8,9 @@ use std::path::Path;
 use miniz_oxide::deflate::compress_to_vec_zlib;
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use usertrace_crash::ExtractOptions;
-use usertrace_fuzz::extraction::extract_all;
-use usertrace_fuzz::support::RingWriter;
-use usertrace_fuzz::support::dump::{
+use usertrace_testing::extraction::extract_all;
+use usertrace_testing::RingWriter;
+use usertrace_testing::dump::{
     self, Machine, PAGE, Process, SYNC, Trace, file, machine_with, save_reserved,
 };
 use usertrace_fuzz::{BETWEEN, Memory, scratch, traced};

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use usertrace_tests::babeltrace::Read;
+use usertrace_testing::babeltrace::Read;
 use usertrace_tests_preload::{Libraries, Traces, compile_with};
 
 const PLUGIN: &str = "

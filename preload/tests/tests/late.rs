@@ -6,14 +6,7 @@ use std::process::{Command, ExitCode};
 use usertrace::{Outcome, event};
 use usertrace_tests_preload::Traces;
 
-usertrace::tracepoint! {
-    mod numbered {
-        provider: "test",
-        name: "numbered",
-        loglevel: Info,
-        fields: { n: u64 }
-    }
-}
+usertrace_testing::numbered_event!(n);
 
 /// Where the library is; says that this process is the program.
 const VARIABLE: &str = "USERTRACE_LATE";

@@ -4,7 +4,7 @@
 use std::io::Read as _;
 use std::process::{Command, Stdio};
 
-use usertrace_tests::babeltrace::{self, Read};
+use usertrace_testing::babeltrace::{self, Read};
 use usertrace_tests::balance::Balance;
 use usertrace_tests::running::Running;
 use usertrace_tests::{redis, waits};

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use usertrace_tests::babeltrace::Read;
+use usertrace_testing::babeltrace::Read;
 use usertrace_tests_preload::{Libraries, Traces, compile};
 
 /// Runs a program without libraries, with them, and with them and the fallback; what came out is the same each time.

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use usertrace_reader::{Item, Reader, Selection};
 use usertrace_report::html::Report;
-use usertrace_tests::browser::Browser;
+use usertrace_testing::browser::Browser;
 use usertrace_tests::redis;
 use usertrace_tests_preload::{Libraries, Traces};
 

@@ -5,14 +5,7 @@ use std::process::{Command, ExitCode};
 use usertrace::{Outcome, event};
 use usertrace_tests_preload::{Libraries, Traces};
 
-usertrace::tracepoint! {
-    mod numbered {
-        provider: "test",
-        name: "numbered",
-        loglevel: Info,
-        fields: { n: u64 }
-    }
-}
+usertrace_testing::numbered_event!(n);
 
 /// Says that this process is the program.
 const VARIABLE: &str = "USERTRACE_TWO_COPIES";

@@ -7,9 +7,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use libtest_mimic::Arguments;
+use usertrace_testing::wait;
 use usertrace_tests::progress::{self, Case};
 use usertrace_tests::reader::Reader;
-use usertrace_tests::{control, guest, program, wait};
+use usertrace_tests::{control, guest, program};
 
 const TRACE: &str = "early";
 

@@ -13,11 +13,11 @@ use clap::Parser;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use usertrace::{Outcome, tracepoint};
 use usertrace_consumer::{CONTROL_FS, consumer_files};
+use usertrace_testing::wait;
 use usertrace_tests::consumer::Consumer;
 use usertrace_tests::event;
 use usertrace_tests::instants::{Kind, SUBBUF_COUNT, SUBBUF_SIZE, TAG, writers as words};
 use usertrace_tests::shared::Shared;
-use usertrace_tests::wait;
 
 tracepoint! {
     /// One event of many, so long that its record is reserved, filled and then committed.

@@ -4,7 +4,8 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::process::Command;
 
-use crate::{VARIABLE, babeltrace, orders};
+use crate::{VARIABLE, orders};
+use usertrace_testing::babeltrace;
 
 #[path = "../../examples/shop.rs"]
 mod shop;
@@ -32,7 +33,7 @@ pub(crate) fn its_trace() {
     let locked = unsafe { libc::flock(running.as_raw_fd(), libc::LOCK_EX) };
     assert_eq!(locked, 0);
 
-    let read = babeltrace::read(directory.path());
+    let read = babeltrace::lines(directory.path());
     assert_eq!((read.discarded, read.discarded_packets), (0, 0));
     orders::check(
         "layer.example.shop",

@@ -9,10 +9,6 @@ mod others;
 mod spans;
 mod traced;
 
-#[path = "../../../crates/cli/tests/support/babeltrace.rs"]
-#[allow(unreachable_pub, reason = "other tests use it, too")]
-mod babeltrace;
-
 use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Failed, Trial};

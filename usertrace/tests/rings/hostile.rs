@@ -10,9 +10,9 @@ use usertrace_ring::{
 };
 use usertrace_sys::Protocol;
 
-use crate::support::runs::{Runs, told};
-use crate::support::shared::SharedRing;
-use crate::support::{RingWriter, events};
+use usertrace_testing::runs::{Runs, told};
+use usertrace_testing::shared::SharedRing;
+use usertrace_testing::{RingWriter, events};
 
 const SUBBUF: u64 = 4096;
 const COUNT: u64 = 4;
@@ -360,12 +360,12 @@ proptest! {
             let mut other = reader.clone();
             let mut items = Vec::new();
             let patience = Patience::Last;
-            let Ok(()) = reader.read(&mut memory, ring.head, patience, crate::support::events(), &mut |item: Item<'_>| {
+            let Ok(()) = reader.read(&mut memory, ring.head, patience, usertrace_testing::events(), &mut |item: Item<'_>| {
                 items.push(told(item));
                 Ok::<_, Infallible>(())
             });
-            let mut runs = Runs::new(crate::support::events(), refuses, has_room);
-            let Ok(()) = other.read(&mut memory, ring.head, patience, crate::support::events(), &mut runs);
+            let mut runs = Runs::new(usertrace_testing::events(), refuses, has_room);
+            let Ok(()) = other.read(&mut memory, ring.head, patience, usertrace_testing::events(), &mut runs);
             prop_assert_eq!(&runs.items, &items);
             prop_assert_eq!(other.position(), reader.position());
             prop_assert_eq!(other.counts(), reader.counts());

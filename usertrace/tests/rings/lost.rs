@@ -7,8 +7,8 @@ use usertrace_ring::{
 };
 use usertrace_sys::Protocol;
 
-use crate::support::shared::SharedRing;
-use crate::support::{RingWriter, events, read_each};
+use usertrace_testing::shared::SharedRing;
+use usertrace_testing::{RingWriter, events, read_each};
 
 const PAGE: u64 = 4096;
 const SUBBUF: u64 = 4 * PAGE;

@@ -4,6 +4,4 @@ mod hostile;
 mod lost;
 mod plain;
 mod shared;
-#[path = "../../../crates/cli/tests/support/mod.rs"]
-mod support;
 mod window;

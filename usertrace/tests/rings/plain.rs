@@ -10,7 +10,7 @@ use usertrace_ring::{
 };
 use usertrace_sys::Protocol;
 
-use crate::support::{RingWriter, read_each};
+use usertrace_testing::{RingWriter, read_each};
 
 const SUBBUF: u64 = 4096;
 const COUNT: u64 = 4;

@@ -7,8 +7,8 @@ use usertrace_ring::{
 };
 use usertrace_sys::Protocol;
 
-use crate::support::shared::{SharedRing, Writer};
-use crate::support::{events, read_each};
+use usertrace_testing::shared::{SharedRing, Writer};
+use usertrace_testing::{events, read_each};
 
 const SUBBUF: u64 = 4096;
 const COUNT: u64 = 4;

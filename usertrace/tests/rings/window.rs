@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use usertrace_ring::{Counts, Format, Frozen, Geometry, Patience, Positions, RingReader};
 use usertrace_sys::Protocol;
 
-use crate::support::{RingWriter, events, read_each};
+use usertrace_testing::{RingWriter, events, read_each};
 
 const PAGE: u64 = 4096;
 const SUBBUF: u64 = 8 * PAGE;

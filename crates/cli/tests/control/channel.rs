@@ -5,7 +5,7 @@ use std::process::Stdio;
 use usertrace_control::{Client, Report};
 
 use super::program::{Program, client, command, error};
-use super::wait;
+use usertrace_testing::wait;
 
 pub(crate) const ALL: &[(&str, fn())] = &[
     ("b3_a_program_that_cannot_be_traced", untraced),

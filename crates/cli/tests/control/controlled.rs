@@ -10,14 +10,7 @@ use usertrace::probe::{self, Record};
 use usertrace::{Outcome, event};
 use usertrace_control::Client;
 
-usertrace::tracepoint! {
-    mod numbered {
-        provider: "test",
-        name: "numbered",
-        loglevel: Info,
-        fields: { n: u64 },
-    }
-}
+usertrace_testing::numbered_event!(n);
 
 /// Calls of the program's own probe, and the sum of what it got.
 static CALLS: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];

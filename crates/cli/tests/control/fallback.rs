@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::babeltrace;
-use super::running::Output;
-use super::wait::until;
+use usertrace_testing::babeltrace;
+use usertrace_testing::daemons::Output;
+use usertrace_testing::wait::until;
 
 /// Says that this process is the program that is controlled.
 pub(crate) const VARIABLE: &str = "USERTRACE_CONTROL_TEST";
@@ -30,7 +30,7 @@ pub(crate) fn library(directory: &Path, second: &str) -> PathBuf {
         .args(["-shared", "-fPIC", "-Wall", "-Wno-unused-result", "-Werror"])
         .arg(format!("-DSECOND=\"{second}\""))
         .arg("-I")
-        .arg(crate_directory.join("../c/include"))
+        .arg(crate_directory.join("../../c/include"))
         .arg(crate_directory.join("tests/control/probes.c"))
         .arg("-o")
         .arg(&to)
@@ -87,7 +87,7 @@ impl Trace {
     /// When the program has ended: how many events there are, none of which was lost.
     pub(crate) fn events(self) -> usize {
         self.0.wait();
-        let read = babeltrace::read(self.0.path());
+        let read = babeltrace::lines(self.0.path());
         assert_eq!((read.discarded, read.discarded_packets), (0, 0));
         read.lines.len()
     }

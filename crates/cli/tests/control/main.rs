@@ -12,16 +12,6 @@ mod probes;
 mod program;
 mod reports;
 
-#[path = "../support/babeltrace.rs"]
-#[allow(unreachable_pub, reason = "other tests use it, too")]
-mod babeltrace;
-#[path = "../support/running.rs"]
-#[allow(unreachable_pub, reason = "other tests use it, too")]
-mod running;
-#[path = "../../../../tests/src/wait.rs"]
-#[allow(unreachable_pub, dead_code, reason = "other tests use it, too")]
-mod wait;
-
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};

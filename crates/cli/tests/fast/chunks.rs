@@ -14,14 +14,14 @@ use usertrace_consumer::{Limits, Options, Tell, TraceSetup, record_fallback};
 use usertrace_ctf::Version;
 use usertrace_reader::{Reader, Selection};
 
-use super::babeltrace;
-use super::counts::counts;
 use super::disk::Disk;
 use super::programs::{steps, write, write_one};
 use super::run::{Run, VARIABLE, assert_success};
 use super::trace::{self, Trace};
 use super::victims::Random;
-use super::wait::{until, until_some};
+use usertrace_testing::babeltrace;
+use usertrace_testing::counts::counts;
+use usertrace_testing::wait::{until, until_some};
 
 /// Where the recorder of these tests is to write, how often it ends a chunk, in ms, what it runs,
 /// and in which mode.
@@ -144,14 +144,14 @@ fn read_all(run: &Run) -> Trace {
     let mut all = Trace::default();
     for chunk in chunks(run) {
         let trace = read(&chunk);
-        let judged = babeltrace::read(&chunk);
+        let judged = babeltrace::lines(&chunk);
         assert_eq!(judged.lines.len(), trace.events.len());
         assert_eq!(judged.discarded, trace.discarded);
         all.events.extend(trace.events);
         all.discarded += trace.discarded;
         all.packets_lost += trace.packets_lost;
     }
-    let judged = babeltrace::read(&traces(run));
+    let judged = babeltrace::lines(&traces(run));
     assert_eq!(judged.lines.len(), all.events.len());
     all
 }
@@ -782,7 +782,10 @@ pub(crate) fn a_killed_recorder_leaves_chunks_that_can_be_read() {
         }
     }
     assert_once(&all, words[0], words[1]);
-    assert_eq!(babeltrace::read(&traces(&run)).lines.len() as u64, words[0]);
+    assert_eq!(
+        babeltrace::lines(&traces(&run)).lines.len() as u64,
+        words[0]
+    );
 }
 
 /// Somebody removes chunks, all of them, and what names them, while they are written: the program

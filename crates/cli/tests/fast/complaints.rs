@@ -5,8 +5,8 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
-use super::babeltrace;
 use super::run::{Run, VARIABLE};
+use usertrace_testing::babeltrace;
 
 /// The program: runs others, in groups of their own.
 pub(crate) fn family() {
@@ -165,7 +165,7 @@ pub(crate) fn a_filter_is_what_record_has() {
         let run = Run::new();
         run.success("fields", &[("USERTRACE_FILTER", filter)]);
         run.wait();
-        let lines = babeltrace::read(run.path()).lines;
+        let lines = babeltrace::lines(run.path()).lines;
         let names: Vec<_> = lines
             .iter()
             .map(|line| {

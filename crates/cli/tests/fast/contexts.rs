@@ -4,8 +4,8 @@ use std::sync::atomic::AtomicU64;
 
 use usertrace::{Outcome, event};
 
-use super::babeltrace;
 use super::run::Run;
+use usertrace_testing::babeltrace;
 
 usertrace::tracepoint! {
     mod pair {
@@ -46,7 +46,7 @@ pub(crate) fn f7_contexts_come_back() {
         let printed = run.success("contexts", &[("USERTRACE_RINGS", rings), contexts]);
         let (pid, tid) = printed.split_once(' ').unwrap();
         run.wait();
-        let lines = babeltrace::read(run.path()).lines;
+        let lines = babeltrace::lines(run.path()).lines;
         assert_eq!(lines.len(), 3);
         for (line, text) in lines.iter().zip(["", "text", &"l".repeat(3000)]) {
             let expected = format!(

@@ -5,12 +5,12 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout};
 
-use super::counts::counts;
 use super::output::tell;
 use super::run::Run;
 use super::trace;
 use super::victims::Random;
-use super::wait::{self, until};
+use usertrace_testing::counts::counts;
+use usertrace_testing::wait::{self, until};
 
 struct Steps {
     run: Run,

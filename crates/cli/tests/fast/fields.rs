@@ -2,8 +2,8 @@
 
 use usertrace::{Outcome, event, marker};
 
-use super::babeltrace;
 use super::run::Run;
+use usertrace_testing::babeltrace;
 
 const LEN: usize = 3;
 
@@ -100,7 +100,7 @@ pub(crate) fn b1_each_type_comes_back() {
     let run = Run::new();
     run.success("fields", &[]);
     let directories = run.directories();
-    let read = babeltrace::read(run.path());
+    let read = babeltrace::lines(run.path());
     let mut expected = Vec::new();
     for state in [
         r#"( "Busy", "else" : container = 3 )"#,

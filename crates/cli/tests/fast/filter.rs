@@ -1,6 +1,6 @@
 //! Filters of system calls.
 
-use super::seccomp::filter;
+use usertrace_testing::seccomp::filter;
 
 /// Refuses every call that is not as old as Unix, with this error.
 pub(crate) fn refuse_new_calls(errno: u32) {

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use super::babeltrace;
-use super::counts::counts;
 use super::run::Run;
 use super::trace::{self, Trace};
 use super::victims::THREADS;
+use usertrace_testing::babeltrace;
+use usertrace_testing::counts::counts;
 
 /// What a victim's threads had seen when it was killed: recorded, and lost.
 type Witness = [(u64, u64); THREADS];
@@ -39,7 +39,7 @@ fn kill(variables: &[(&str, &str)], check: impl Fn(&Witness, Trace)) {
         let trace = match directories.get_mut(&pid) {
             Some(found) if !found.is_empty() => {
                 if kills % 100 == 0 {
-                    let read = babeltrace::read(&found[0]);
+                    let read = babeltrace::lines(&found[0]);
                     let trace = trace::read(&found[0]);
                     assert_eq!(read.lines.len(), trace.events.len());
                     assert_eq!(read.discarded, trace.discarded);

@@ -22,22 +22,6 @@ mod unnoticed;
 mod unwritable;
 mod victims;
 
-#[path = "../support/babeltrace.rs"]
-#[allow(unreachable_pub, reason = "other tests use it, too")]
-mod babeltrace;
-#[path = "../../../../tests/src/counts.rs"]
-#[allow(unreachable_pub, reason = "other tests use it, too")]
-mod counts;
-#[path = "../support/running.rs"]
-#[allow(unreachable_pub, reason = "other tests use it, too")]
-mod running;
-#[path = "../../../../tests/src/seccomp.rs"]
-#[allow(unreachable_pub, reason = "other tests use it, too")]
-mod seccomp;
-#[path = "../../../../tests/src/wait.rs"]
-#[allow(unreachable_pub, dead_code, reason = "other tests use it, too")]
-mod wait;
-
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};

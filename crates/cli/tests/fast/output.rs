@@ -7,11 +7,11 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::babeltrace;
 use super::disk::Disk;
 use super::run::Run;
 use super::trace;
-use super::wait::until;
+use usertrace_testing::babeltrace;
+use usertrace_testing::wait::until;
 
 /// Requirements: D6
 pub(crate) fn nothing_is_made_for_nothing() {
@@ -527,7 +527,7 @@ pub(crate) fn e4_the_command_records_what_is_asked_for() {
             .output()
             .unwrap();
         super::run::assert_success(output.status, &output.stderr);
-        babeltrace::read(&traces).lines
+        babeltrace::lines(&traces).lines
     };
     let names = |lines: &[String]| -> Vec<String> {
         let names = lines.iter().map(|line| {

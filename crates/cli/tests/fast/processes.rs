@@ -4,9 +4,9 @@ use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use super::babeltrace;
 use super::run::{Run, assert_success};
 use super::trace;
+use usertrace_testing::babeltrace;
 
 fn numbers(range: std::ops::Range<u64>) -> Vec<u64> {
     range.collect()
@@ -47,7 +47,7 @@ pub(crate) fn threads_have_streams() {
         for numbers_of_thread in trace.threads().values() {
             assert_eq!(*numbers_of_thread, numbers(0..1000));
         }
-        let read = babeltrace::read(run.path());
+        let read = babeltrace::lines(run.path());
         assert_eq!((read.lines.len(), read.discarded), (4000, 0));
     }
 }

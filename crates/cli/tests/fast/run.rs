@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{self, Child, Command, ExitStatus, Stdio};
 
-use super::running::Output;
 use super::trace::{self, Trace};
+use usertrace_testing::daemons::Output;
 
 /// Says which of the programs (`programs.rs`) this process is.
 pub(crate) const VARIABLE: &str = "USERTRACE_FAST_TEST";

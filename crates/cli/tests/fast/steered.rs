@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use super::run::Run;
-use super::wait::until;
+use usertrace_testing::wait::until;
 
 /// A program that writes an event when it is told to.
 struct Steered<'a> {

@@ -4,11 +4,11 @@ use std::io::{BufRead as _, BufReader, Write as _};
 
 use usertrace::fake::process::{child, wait};
 
-use super::babeltrace;
-use super::counts::counts;
 use super::programs::{daemons, write};
 use super::run::{Run, assert_success};
 use super::trace;
+use usertrace_testing::babeltrace;
+use usertrace_testing::counts::counts;
 
 /// Calls between two at which it is killed, in one run of the test.
 const STRIDE: u64 = 5;
@@ -64,7 +64,7 @@ fn is_killed_at(stop: u64, call: Option<libc::c_long>) -> bool {
     threads.sort();
     // It also looks at what the metadata declare.
     assert_eq!(
-        babeltrace::read(run.path()).lines.len(),
+        babeltrace::lines(run.path()).lines.len(),
         2,
         "killed at {stop}"
     );

@@ -10,8 +10,8 @@ use nix::unistd::mkfifo;
 
 use super::disk::Disk;
 use super::run::{Run, VARIABLE, assert_success};
-use super::wait::until;
 use super::{filter, trace};
+use usertrace_testing::wait::until;
 
 /// A program that writes more than its rings hold, in `block` mode.
 fn flood(run: &Run, variables: &[(&str, &str)]) -> Command {

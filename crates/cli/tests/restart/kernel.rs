@@ -12,7 +12,7 @@ use usertrace_consumer::{CONTROL, ConsumerFile, MAIN};
 use usertrace_ring::Positions;
 use usertrace_sys::uapi::{LttClockSync, LttFileInfo, LttInfoChannel, LttRingPositions};
 
-use crate::support::RingWriter;
+use usertrace_testing::RingWriter;
 
 pub(crate) const SUBBUF: u64 = 4096;
 pub(crate) const COUNT: u64 = 4;

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::kill::{Done, End, run_full, run_up_to};
 use crate::recorder::{DIRECTORY, ROTATES};
-use crate::support::babeltrace;
+use usertrace_testing::babeltrace;
 
 pub(crate) const ALL: [(&str, fn()); 6] = [
     ("killed_once_at_each_write", || {
@@ -63,7 +63,7 @@ struct Contents {
 
 fn contents(directory: &Path) -> Contents {
     let output = directory.join("out");
-    let read = babeltrace::read(&output);
+    let read = babeltrace::lines(&output);
     let mut files = BTreeMap::new();
     let mut todo = vec![(output, String::new())];
     while let Some((directory, name)) = todo.pop() {
@@ -162,7 +162,7 @@ fn same(got: &Contents, want: &Contents, what: &str) {
 /// How many writes are passed over from one that is disturbed to the next, and where that begins. The full tier disturbs each
 /// write; other runs disturb a quarter, a different one each time.
 fn sample() -> (u32, u32) {
-    let step = crate::counts::counts(4, 1) as u32;
+    let step = usertrace_testing::counts::counts(4, 1) as u32;
     (step, std::process::id() % step)
 }
 

@@ -3,17 +3,12 @@
 //! Each test runs this very executable once more as a recorder of processes that behave in the same way each time, under
 //! ptrace: it is killed at one of the calls by which it changes files, before that was done, halfway, or right after.
 
-#[path = "../../../../tests/src/counts.rs"]
-#[allow(unreachable_pub, reason = "other tests use it, too")]
-mod counts;
 mod kernel;
 #[cfg(target_arch = "x86_64")]
 mod kill;
 #[cfg(target_arch = "x86_64")]
 mod kills;
 mod recorder;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::process::ExitCode;
 

@@ -10,7 +10,7 @@ use usertrace_ctf::ProcessSummary;
 use usertrace_ctf::recording::Recorded;
 
 use crate::kernel::{COUNT, Channel, File, Process, START, SUBBUF, Words, names};
-use crate::support::RingWriter;
+use usertrace_testing::RingWriter;
 
 /// Where it is to write, if this process is one.
 pub(crate) const DIRECTORY: &str = "USERTRACE_TEST_RESTART";

@@ -4,10 +4,11 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use crate::terminal::Terminal;
 use usertrace_consumer::Tracefs;
+use usertrace_testing::terminal::Terminal;
 
-use crate::{documents, examples, server};
+use crate::server;
+use usertrace_testing::{documents, examples};
 
 pub(crate) const ALL: &[(&str, fn())] = &[
     ("f1_f3_examples_of_the_manual_work", manual),
@@ -322,7 +323,7 @@ fn documents(user: Option<u32>) {
     let libraries = usertrace.parent().unwrap().to_owned();
     let is_built = libraries.join("libusertrace_malloc.so").exists();
     let place = documents::Place {
-        repository: &Path::new(env!("CARGO_MANIFEST_DIR")).join(".."),
+        repository: &Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."),
         server: std::env::current_exe().unwrap(),
         libraries: is_built.then_some(libraries),
         usertrace,

@@ -1,17 +1,8 @@
 //! What a new user types, and what is to be seen then, in a real terminal (F1), without the kernel's buffers (D, F3). The
 //! guest's tests have those with them.
 
-#[path = "../support/documents.rs"]
-#[allow(unreachable_pub, reason = "others use it, too")]
-mod documents;
-#[path = "../support/examples.rs"]
-#[allow(unreachable_pub, reason = "others use it, too")]
-mod examples;
 mod fallback;
 mod server;
-#[path = "../support/terminal.rs"]
-#[allow(unreachable_pub, dead_code, reason = "others use it, too")]
-mod terminal;
 
 use std::path::Path;
 use std::process::ExitCode;

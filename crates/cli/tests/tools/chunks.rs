@@ -9,7 +9,7 @@ use usertrace_ctf::{StreamChannel, StreamOf, StreamWriter, TraceOf, TraceWriter}
 use usertrace_ring::schema::Description;
 use usertrace_sys::Scope;
 
-use crate::processes::{event, trace_in_ns};
+use usertrace_testing::processes::{event, trace_in_ns};
 
 const MS: u64 = 1_000_000;
 /// Events of one CPU: id, time in ms, and payload.

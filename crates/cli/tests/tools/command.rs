@@ -8,10 +8,10 @@ use std::process::{Command, Output, Stdio};
 
 use nix::sys::resource::{Resource, setrlimit};
 
-use crate::support::dump::{
+use usertrace_testing::dump::{
     Machine, PAGE, Process, SYNC, Style, Trace, elf, file, machine, save_raw,
 };
-use crate::support::{babeltrace, words};
+use usertrace_testing::{babeltrace, words};
 
 fn usertrace(arguments: &[&str], directory: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_usertrace"))
@@ -84,7 +84,7 @@ fn full_disk_costs_what_has_no_room() {
         (&of_process["events"], &of_process["unwritten"]),
         (&10.into(), &900.into())
     );
-    let read = babeltrace::read(&path.join("out"));
+    let read = babeltrace::lines(&path.join("out"));
     assert_eq!((read.lines.len(), read.discarded), (10, 900));
 
     usertrace(&["extract", "vmcore", "-o", "whole"], path);
@@ -162,7 +162,7 @@ fn a_dump_is_extracted() {
     assert_eq!(json["traces"][0]["processes"][0]["events"], 100);
     assert_eq!(json["traces"][0]["processes"][0]["pid"], 101);
     assert_eq!(json["kernel"], "7.3.4-test");
-    let read = babeltrace::read(&directory.path().join("out"));
+    let read = babeltrace::lines(&directory.path().join("out"));
     assert_eq!(read.lines.len(), 100);
     assert!(
         directory

@@ -14,7 +14,7 @@ use usertrace_reader::{Item, Printer, Reader, Selection};
 use usertrace_ring::Positions;
 use usertrace_sys::uapi::{LttClockSync, LttFileInfo, LttInfoChannel, LttRingPositions};
 
-use crate::support::{RingWriter, babeltrace};
+use usertrace_testing::{RingWriter, babeltrace};
 
 const SUBBUF: u64 = 4096;
 const COUNT: u64 = 4;
@@ -298,14 +298,14 @@ impl Run {
         self.session.drain(false, now).unwrap();
     }
 
-    fn finish(mut self) -> (SessionSummary, babeltrace::Read, tempfile::TempDir) {
+    fn finish(mut self) -> (SessionSummary, babeltrace::Lines, tempfile::TempDir) {
         let summary = self.session.finish().unwrap();
-        let read = babeltrace::read(self.directory.path());
+        let read = babeltrace::lines(self.directory.path());
         (summary, read, self.directory)
     }
 }
 
-fn numbers(read: &babeltrace::Read) -> Vec<u64> {
+fn numbers(read: &babeltrace::Lines) -> Vec<u64> {
     let number = |line: &String| {
         line.rsplit("n = ")
             .next()
@@ -716,7 +716,7 @@ fn a_process_that_lies_harms_only_itself() {
 }
 
 /// Writes what is in the rings of a process now.
-fn snapshot(process: &Rc<RefCell<Process>>) -> (ProcessSummary, babeltrace::Read) {
+fn snapshot(process: &Rc<RefCell<Process>>) -> (ProcessSummary, babeltrace::Lines) {
     let run = Run::new();
     let further = process
         .borrow()
@@ -734,7 +734,7 @@ fn snapshot(process: &Rc<RefCell<Process>>) -> (ProcessSummary, babeltrace::Read
         Version::default(),
     );
     assert_eq!(run.consumed_calls.get(), 0);
-    (done.unwrap().unwrap(), babeltrace::read(directory.path()))
+    (done.unwrap().unwrap(), babeltrace::lines(directory.path()))
 }
 
 /// F1: recordings and snapshots in CTF 2, with the same events as in CTF 1.8.
@@ -864,7 +864,7 @@ fn snapshot_has_short_packets() {
     let done = snapshot_process(path, Some("host"), files.into(), Version::default());
     let summary = done.unwrap().unwrap();
     assert_eq!(summary.events, written);
-    assert_eq!(babeltrace::read(path).lines.len() as u64, written);
+    assert_eq!(babeltrace::lines(path).lines.len() as u64, written);
     let stream = summary.directory.join("main_0");
     let mut bytes = fs::read(&stream).unwrap();
     let mut at = 0;

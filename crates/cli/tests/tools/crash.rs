@@ -18,8 +18,8 @@ use usertrace_crash::{
 use usertrace_ctf::Crash;
 use usertrace_sys::crash::LttCrashRoot;
 
-use crate::support::babeltrace;
-use crate::support::dump::{
+use usertrace_testing::babeltrace;
+use usertrace_testing::dump::{
     Machine, PAGE, Process, SYNC, Style, Trace, elf, file, machine, save, save_raw, save_reserved,
 };
 
@@ -94,8 +94,8 @@ struct Extracted {
 }
 
 impl Extracted {
-    fn read(&self) -> babeltrace::Read {
-        babeltrace::read(&self.directory.path().join("out"))
+    fn read(&self) -> babeltrace::Lines {
+        babeltrace::lines(&self.directory.path().join("out"))
     }
 }
 
@@ -122,7 +122,7 @@ fn extract_machine(machine: &Machine) -> Extracted {
     extract_file(&elf(machine, Style::Runs)).unwrap()
 }
 
-fn numbers(read: &babeltrace::Read) -> Vec<u64> {
+fn numbers(read: &babeltrace::Lines) -> Vec<u64> {
     read.lines
         .iter()
         .map(|line| {
@@ -206,7 +206,7 @@ fn all_traces_and_processes_are_extracted() {
 fn further_channels_are_extracted() {
     let mut process = process(1, 2, 300);
     for (index, name, rings) in [(2, "net", 2), (5, "net", 1), (6, "main", 1), (9, "", 0)] {
-        let mut rings: Vec<_> = (0..rings).map(crate::support::dump::ring).collect();
+        let mut rings: Vec<_> = (0..rings).map(usertrace_testing::dump::ring).collect();
         for ring in &mut rings {
             for n in 300..400u64 {
                 assert!(ring.event(1, at(n), &n.to_le_bytes()));
@@ -415,7 +415,7 @@ fn a_dump_that_was_cut_short_has_what_is_before_the_cut() {
             &output,
         ) {
             Ok(extraction) => {
-                let read = babeltrace::read(&output);
+                let read = babeltrace::lines(&output);
                 assert_eq!(read.lines.len() as u64, extraction.events());
                 assert!(extraction.is_damaged() || extraction.events() == 1000);
                 partly += u32::from(extraction.events() > 0 && extraction.is_damaged());
@@ -703,7 +703,7 @@ fn the_root_page_is_found_where_nothing_says_where_it_is() {
         fs::create_dir(&output).unwrap();
         let extraction = extract(&dump, machine.root, &ExtractOptions::default(), &output).unwrap();
         assert_eq!(
-            numbers(&babeltrace::read(&output)),
+            numbers(&babeltrace::lines(&output)),
             (0..100).collect::<Vec<_>>()
         );
         assert!(!extraction.is_damaged());
@@ -1218,7 +1218,7 @@ fn reserved_memory_of_a_previous_boot_is_extracted() {
     let extraction = extract(&*dump, dump.root(), &ExtractOptions::default(), &output).unwrap();
     assert!(!extraction.is_damaged(), "{:?}", extraction.problems);
     assert_eq!(
-        numbers(&babeltrace::read(&output)),
+        numbers(&babeltrace::lines(&output)),
         (0..100).collect::<Vec<_>>()
     );
 
@@ -1408,7 +1408,7 @@ fn survive(bytes: &[u8], read: bool) {
     if let Ok(extraction) = extract(&dump, root, &ExtractOptions::default(), &output)
         && read
     {
-        let read = babeltrace::read(&output);
+        let read = babeltrace::lines(&output);
         assert_eq!(read.lines.len() as u64, extraction.events());
     }
 }
@@ -1495,7 +1495,7 @@ proptest! {
         let mut bytes = Vec::new();
         for (n, word) in words.iter().enumerate() {
             let word = if n < known { machine.memory.load(machine.root + 8 * n as u64) } else { *word };
-            crate::support::words(&mut bytes, &[word]);
+            usertrace_testing::words(&mut bytes, &[word]);
         }
         let _ = Directory::read(&Root(bytes), 0, &mut Problems::default());
     }

@@ -7,7 +7,7 @@ use usertrace_ctf::{Clock, Identity, ProcessSummary, ProcessWriter};
 use usertrace_ring::{Channel, Frozen, Patience, Positions, RingReader, SUBBUF_HEADER_LEN};
 use usertrace_sys::uapi::{LttClockSync, LttInfoChannel};
 
-use crate::support::{RingWriter, babeltrace};
+use usertrace_testing::{RingWriter, babeltrace};
 
 /// 2023-11-14 22:13:20 UTC, at a cycle of which there are 2.5 in a nanosecond.
 const START: LttClockSync = LttClockSync {
@@ -122,7 +122,7 @@ fn f7_contexts_are_in_front_of_fields() {
         &[main],
     );
     assert_eq!((summary.events, summary.damaged), (1, 0));
-    let lines = babeltrace::read(directory.path()).lines;
+    let lines = babeltrace::lines(directory.path()).lines;
     assert!(
         lines[0].ends_with("{ cpu_id = 0 }, { vtid = 7 }, { x = 5 }"),
         "{lines:?}"
@@ -152,7 +152,7 @@ fn f7_contexts_are_in_front_of_fields() {
     main.event(1, at(200), &payload);
     assert_eq!(read(&mut writer, &described, &main), (2, 3));
     writer.finish(None).unwrap();
-    assert_eq!(babeltrace::read(directory.path()).lines.len(), 2);
+    assert_eq!(babeltrace::lines(directory.path()).lines.len(), 2);
 
     // Of a channel that was read without any.
     let directory = tempfile::tempdir().unwrap();
@@ -165,7 +165,7 @@ fn f7_contexts_are_in_front_of_fields() {
     main.event(1, at(200), &[6]);
     assert_eq!(read(&mut writer, &described, &main), (2, 1));
     writer.finish(None).unwrap();
-    let lines = babeltrace::read(directory.path()).lines;
+    let lines = babeltrace::lines(directory.path()).lines;
     assert!(lines[1].ends_with("{ cpu_id = 0 }, { x = 6 }"), "{lines:?}");
 }
 
@@ -191,7 +191,7 @@ fn fields_are_printed_with_their_values() {
     main.event(2, at(200), &payload);
     main.event(0xffef, at(300), b"");
     let summary = write(directory.path(), identity("prog", 42), &control, &[main]);
-    let read = babeltrace::read(directory.path());
+    let read = babeltrace::lines(directory.path());
     assert_eq!(read.lines.len(), 3);
     assert!(
         read.lines[0].starts_with("[1700000000.000000100] "),
@@ -239,7 +239,7 @@ fn any_name_can_be_read() {
     who.trace = "\"t\\".into();
     who.hostname = Some("\t1".into());
     write(directory.path(), who, &control, &[main]);
-    let read = babeltrace::read(directory.path());
+    let read = babeltrace::lines(directory.path());
     assert_eq!(read.lines.len(), 3);
     assert!(
         read.lines[0].contains(r#" a"b\c:d\n"e\101: "#),
@@ -288,7 +288,7 @@ fn lost_events_are_told_exactly() {
         }
         main.lost += last;
         let summary = write(directory.path(), identity("p", 1), &control, &[main]);
-        let read = babeltrace::read(directory.path());
+        let read = babeltrace::lines(directory.path());
         assert_eq!(read.lines.len(), 600);
         assert_eq!(
             read.discarded,
@@ -305,7 +305,7 @@ fn a_ring_that_lost_everything_says_so() {
     let mut main = ring(0);
     main.lost = 7;
     write(directory.path(), identity("p", 1), &control(&[]), &[main]);
-    let read = babeltrace::read(directory.path());
+    let read = babeltrace::lines(directory.path());
     assert_eq!((read.lines.len(), read.discarded), (0, 7));
 }
 
@@ -320,7 +320,7 @@ fn a_gap_counts_as_one_discarded_event() {
     main.bytes[4096 + 2048..8192].fill(0);
     main.store(8192 + SUBBUF_HEADER_LEN, 77);
     let summary = write(directory.path(), identity("p", 1), &control, &[main]);
-    let read = babeltrace::read(directory.path());
+    let read = babeltrace::lines(directory.path());
     assert_eq!(read.discarded, 2);
     assert_eq!((summary.holes, summary.damaged), (1, 1));
     assert_eq!(read.lines.len() as u64, summary.events);
@@ -347,7 +347,7 @@ fn streams_are_merged_by_time() {
             &rings,
         );
     }
-    let read = babeltrace::read(directory.path());
+    let read = babeltrace::lines(directory.path());
     let got: Vec<_> = read
         .lines
         .iter()
@@ -368,7 +368,7 @@ fn a_trace_of_nothing_can_be_read() {
     );
     assert_eq!(summary.last_event_ns, None);
     assert_eq!(summary.last_event(), "-");
-    assert!(babeltrace::read(directory.path()).lines.is_empty());
+    assert!(babeltrace::lines(directory.path()).lines.is_empty());
 }
 
 /// F4: times that step back, which only damage does.
@@ -385,7 +385,7 @@ fn a_time_that_steps_back_does_not_cost_the_trace() {
     let kept: u64 = main.accepted.iter().take_while(|e| e.1 <= at(299)).count() as u64;
     assert!(kept >= 300);
     let summary = write(directory.path(), identity("p", 1), &control, &[main]);
-    let read = babeltrace::read(directory.path());
+    let read = babeltrace::lines(directory.path());
     assert!(summary.damaged > 0);
     assert_eq!(read.lines.len() as u64, summary.events);
 }
@@ -411,7 +411,7 @@ fn a_clock_may_be_known_better_in_the_end() {
         .read(0, 0, &mut frozen(&main), main.head, Patience::Last)
         .unwrap();
     writer.finish(Some(Clock::new(&start, &[later]))).unwrap();
-    let read = babeltrace::read(directory.path());
+    let read = babeltrace::lines(directory.path());
     assert!(
         read.lines[0].starts_with("[1700000000.000004000] "),
         "{}",
@@ -440,7 +440,7 @@ fn a_machine_without_a_calendar_can_be_traced() {
         .read(0, 0, &mut frozen(&main), main.head, Patience::Last)
         .unwrap();
     writer.finish(None).unwrap();
-    let read = babeltrace::read(directory.path());
+    let read = babeltrace::lines(directory.path());
     assert!(
         read.lines[0].starts_with("[0.000004100] "),
         "{}",
@@ -473,12 +473,12 @@ impl Live {
         assert_eq!(ring.consumed, ring.head);
     }
 
-    fn finish(mut self, rings: &[RingWriter]) -> (ProcessSummary, babeltrace::Read, Vec<String>) {
+    fn finish(mut self, rings: &[RingWriter]) -> (ProcessSummary, babeltrace::Lines, Vec<String>) {
         for (n, ring) in rings.iter().enumerate() {
             self.writer.end_ring(0, n, ring.lost).unwrap();
         }
         let summary = self.writer.finish(None).unwrap();
-        let read = babeltrace::read(self.directory.path());
+        let read = babeltrace::lines(self.directory.path());
         let files = std::fs::read_dir(&summary.directory).unwrap();
         let mut files: Vec<_> = files
             .map(|file| file.unwrap().file_name().into_string().unwrap())
@@ -688,7 +688,7 @@ fn f2_pages_without_memory_are_discarded_events() {
         .read(0, 0, &mut frozen(&main), main.head, Patience::Last)
         .unwrap();
     let summary = writer.finish(None).unwrap();
-    let read = babeltrace::read(directory.path());
+    let read = babeltrace::lines(directory.path());
     assert_eq!((summary.holes, summary.damaged, read.discarded), (2, 0, 2));
     assert_eq!(read.lines.len() as u64, summary.events);
     let per_subbuf = (8192 - 64) / 16;

@@ -10,7 +10,7 @@ use usertrace_ctf::{StreamChannel, StreamOf, StreamWriter, TraceWriter, Version}
 use usertrace_reader::{Item, Printer, Problem, Reader, Selection};
 use usertrace_sys::Scope;
 
-use crate::processes::{Process, clock, clock_at, event, info, processes, write_as};
+use usertrace_testing::processes::{Process, clock, clock_at, event, info, processes, write_as};
 
 const BOTH: [Version; 2] = [Version::V1_8, Version::V2];
 
@@ -32,7 +32,7 @@ fn printed(mut command: Command, arguments: &[&str], directory: &Path) -> (Strin
         what.split(" in trace ").next().unwrap().to_owned()
     });
     let said = said.collect();
-    let stdout = crate::printed::escaped(&output.stdout);
+    let stdout = usertrace_testing::babeltrace::escaped(&output.stdout);
     (String::from_utf8_lossy(&stdout).into_owned(), said)
 }
 
@@ -41,7 +41,7 @@ fn old(arguments: &[&str], directory: &Path) -> (String, Vec<String>) {
 }
 
 fn new(arguments: &[&str], directory: &Path) -> (String, Vec<String>) {
-    printed(crate::tools::babeltrace(), arguments, directory)
+    printed(usertrace_testing::tools::babeltrace(), arguments, directory)
 }
 
 /// What `view` prints, and what was lost.

@@ -12,9 +12,9 @@ use usertrace_ring::schema::{Description, EventTable};
 use usertrace_sys::Scope;
 use usertrace_sys::uapi::LttClockSync;
 
-use crate::fields::{encode, types};
-use crate::processes::{event, trace_in_ns};
-use crate::support::babeltrace;
+use usertrace_testing::babeltrace;
+use usertrace_testing::fields::{encode, types};
+use usertrace_testing::processes::{event, trace_in_ns};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
@@ -66,7 +66,7 @@ proptest! {
             expected.push(format!("{{ {} }}", shown.join(", ")));
         }
         stream.finish().unwrap();
-        let read = babeltrace::read(directory.path());
+        let read = babeltrace::lines(directory.path());
         prop_assert_eq!(read.lines.len(), expected.len());
         for (line, expected) in read.lines.iter().zip(&expected) {
             prop_assert!(line.ends_with(expected.as_str()), "{} is not {}", line, expected);
@@ -128,7 +128,7 @@ proptest! {
             write_one_event(directory.path(), version, &fields, &contexts, &payload);
             let babeltrace = match version {
                 Version::V1_8 => Command::new("babeltrace2"),
-                Version::V2 => crate::tools::babeltrace(),
+                Version::V2 => usertrace_testing::tools::babeltrace(),
             };
             let (line, said) = printed(babeltrace, directory.path());
             prop_assert_eq!(&said, "", "{}", line);

@@ -250,7 +250,7 @@ const UNITS: [&str; 3] = [
 #[test]
 fn the_units_are_such_ones() {
     let directory = tempfile::tempdir().unwrap();
-    let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/systemd");
+    let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/systemd");
     // Where it was built, there may be spaces in the path.
     let command = directory.path().join("usertrace");
     symlink(env!("CARGO_BIN_EXE_usertrace"), &command).unwrap();

@@ -12,7 +12,7 @@ use usertrace_reader::{Field, Item, Number, Printer, Reader, Selection, Values, 
 use usertrace_ring::schema::{Contexts, Description, Element, FieldType, Integer, Scalar};
 use usertrace_sys::Scope;
 
-use crate::processes::{clock, event, info, processes, write};
+use usertrace_testing::processes::{clock, event, info, processes, write};
 
 fn command(directory: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_usertrace"));
@@ -62,7 +62,7 @@ fn quoted(text: &[u8]) -> Vec<u8> {
         }
     }
     quoted.push(b'"');
-    crate::printed::escaped(&quoted)
+    usertrace_testing::babeltrace::escaped(&quoted)
 }
 
 fn integer(value: &Value, kind: Integer) -> String {
@@ -361,7 +361,7 @@ fn ask(directory: &Path, arguments: &[&str], queries: &[&str]) -> Vec<Vec<Vec<Va
     let complaints =
         "select name, value from stats where severity in ('error', 'data_loss') and value > 0";
     let queries = [&[complaints], queries].concat();
-    let mut answers = crate::tools::trace_processor(&directory.join("out"), &queries);
+    let mut answers = usertrace_testing::tools::trace_processor(&directory.join("out"), &queries);
     assert!(answers.remove(0).is_empty());
     answers
 }
@@ -665,6 +665,6 @@ fn the_trace_processor_complains() {
     let file = directory.path().join("out");
     let bytes = fs::read(&file).unwrap();
     fs::write(&file, &bytes[..bytes.len() - 40]).unwrap();
-    let said = std::panic::catch_unwind(|| crate::tools::trace_processor(&file, count));
+    let said = std::panic::catch_unwind(|| usertrace_testing::tools::trace_processor(&file, count));
     assert!(said.map_or(true, |answers| answers[0] != [[Value::from("12")]]));
 }

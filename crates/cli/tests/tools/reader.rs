@@ -8,7 +8,7 @@ use usertrace_ctf::{StreamChannel, StreamOf, StreamWriter, TraceWriter};
 use usertrace_reader::{Item, Patterns, Printer, Problem, Reader, Selection, What};
 use usertrace_sys::Scope;
 
-use crate::processes::{START, clock, event, info, processes, write};
+use usertrace_testing::processes::{START, clock, event, info, processes, write};
 
 /// What there is to read.
 #[derive(Debug, Default)]
@@ -95,7 +95,7 @@ proptest! {
             write(directory.path(), pid, process);
         }
         let zone = std::env::var("TZ").unwrap_or_default();
-        let (stdout, stderr) = crate::printed::babeltrace(directory.path(), &zone);
+        let (stdout, stderr) = usertrace_testing::babeltrace::printed(directory.path(), &zone);
         let read = read(directory.path());
         prop_assert!(read.problems.is_empty(), "{:?}", read.problems);
         let expected = String::from_utf8_lossy(&stdout);
@@ -158,7 +158,7 @@ fn b1_labels_of_several_ranges_are_shown_as_babeltrace2_does() {
     let read = read(directory.path());
     assert_eq!(read.events, 14);
     let zone = std::env::var("TZ").unwrap_or_default();
-    let (stdout, _) = crate::printed::babeltrace(directory.path(), &zone);
+    let (stdout, _) = usertrace_testing::babeltrace::printed(directory.path(), &zone);
     assert_eq!(
         String::from_utf8_lossy(&read.text),
         String::from_utf8_lossy(&stdout)

@@ -9,9 +9,9 @@ use usertrace_ctf::{StreamChannel, StreamOf, StreamWriter, TraceOf, TraceWriter}
 use usertrace_ring::schema::Description;
 use usertrace_sys::Scope;
 
-use crate::browser::Browser;
-use crate::processes::{event, trace_in_ns};
-use crate::support::dump::{Machine, Process, SYNC, Style, Trace, elf, machine};
+use usertrace_testing::browser::Browser;
+use usertrace_testing::dump::{Machine, Process, SYNC, Style, Trace, elf, machine};
+use usertrace_testing::processes::{event, trace_in_ns};
 
 const MS: u64 = 1_000_000;
 

@@ -10,7 +10,7 @@ use usertrace_consumer::{CONTROL, ConsumerFile, MAIN};
 use usertrace_ring::Positions;
 use usertrace_sys::uapi::{LttFileInfo, LttInfoChannel, LttRingPositions};
 
-use crate::support::RingWriter;
+use usertrace_testing::RingWriter;
 
 const SUBBUF: u64 = 4096;
 const COUNT: u64 = 4;

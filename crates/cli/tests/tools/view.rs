@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use usertrace_ctf::{StreamChannel, StreamOf, StreamWriter, TraceOf, TraceWriter};
 use usertrace_sys::Scope;
 
-use crate::processes::{event, trace_in_ns};
+use usertrace_testing::processes::{event, trace_in_ns};
 
 /// Begins a trace of `t:number` and `t:text`, with a stream. Its clock is at 0 at 2023-11-14 22:13:20 UTC, and counts ns.
 fn trace(directory: &Path, pid: u32) -> (TraceWriter, StreamWriter) {
@@ -74,7 +74,7 @@ fn e8_it_prints_what_babeltrace2_prints_in_each_zone() {
         "Asia/Kolkata",
         "XYZ-1:30ABC,J318/23:30,J365",
     ] {
-        let (expected, _) = crate::printed::babeltrace(directory.path(), zone);
+        let (expected, _) = usertrace_testing::babeltrace::printed(directory.path(), zone);
         let output = command(directory.path(), &["."]).env("TZ", zone).output();
         let output = output.unwrap();
         assert_eq!(output.status.code(), Some(0));

@@ -9,13 +9,10 @@ use usertrace_crash::{
     Directory, Dump, ExtractOptions, Extraction, PhysicalMemory, Presence, Problems, TraceSummary,
 };
 use usertrace_sys::crash::{LTT_CRASH_PRESENT, LttCrashRoot};
-use usertrace_tests::counts::counts;
+use usertrace_testing::counts::counts;
 use usertrace_tests::random::Random;
 
-#[path = "../../../../crates/cli/tests/support/extraction.rs"]
-mod extraction;
-
-use extraction::{check_error, extract_all};
+use usertrace_testing::extraction::{check_error, extract_all};
 
 const PAGE: u64 = 4096;
 const WORDS: u64 = PAGE / 8;

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use usertrace_tests::{babeltrace, event};
+use usertrace_testing::babeltrace;
+use usertrace_tests::event;
 
 /// An event, as the script prints it.
 struct Event {

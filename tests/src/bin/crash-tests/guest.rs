@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use usertrace_crash::find_roots;
-use usertrace_tests::counts::counts;
-use usertrace_tests::{babeltrace, program};
+use usertrace_testing::babeltrace;
+use usertrace_testing::counts::counts;
+use usertrace_tests::program;
 use usertrace_vm::{Guest, ImageFormat, KernelConfig, Outcome, Run, Streams};
 
 use crate::corrupt;

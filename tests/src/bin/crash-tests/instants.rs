@@ -6,8 +6,8 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use usertrace_crash::Dump;
+use usertrace_testing::wait;
 use usertrace_tests::random::Random;
-use usertrace_tests::wait;
 use usertrace_vm::{Outcome, Streams};
 
 use crate::guest::said;

@@ -10,8 +10,9 @@ use std::time::Duration;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use usertrace_crash::{Dump, ExtractOptions, Extraction, PhysicalMemory, extract};
 use usertrace_reader::{Item, Reader, Selection};
+use usertrace_testing::wait;
 use usertrace_tests::instants::{HANDLER, READ, SCOPES, TAG, THREADS};
-use usertrace_tests::{event, program, wait};
+use usertrace_tests::{event, program};
 use usertrace_vm::{Guest, KernelConfig};
 
 const PAGE: usize = 4096;

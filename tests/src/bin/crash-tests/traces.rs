@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use usertrace_tests::babeltrace::{self, Printed};
+use usertrace_testing::babeltrace::{self, Printed};
 use usertrace_tests::event::check_prefix;
 use usertrace_tests::program;
 

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
 use nix::sys::signal::Signal;
+use usertrace_testing::wait;
 use usertrace_tests::accounts::{Cgroup, resident_pages};
 use usertrace_tests::areas::{Areas, Slot, head_after, peek, poke};
 use usertrace_tests::child::{self, Child};
@@ -13,7 +14,6 @@ use usertrace_tests::consumer::Consumer;
 use usertrace_tests::control::Trace;
 use usertrace_tests::guest::scaled;
 use usertrace_tests::raw::Pages;
-use usertrace_tests::wait;
 use usertrace_tests::{cpu, maps};
 
 use crate::{Case, cases};

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use usertrace::Outcome;
+use usertrace_testing::wait;
 use usertrace_tests::child::Child;
 use usertrace_tests::control::{self, Trace};
+use usertrace_tests::cpu;
 use usertrace_tests::event::attach;
 use usertrace_tests::guest::{asked, scaled};
 use usertrace_tests::reader::Reader;
 use usertrace_tests::shared::Shared;
-use usertrace_tests::{cpu, wait};
 
 use crate::{Case, cases};
 

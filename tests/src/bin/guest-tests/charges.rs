@@ -9,12 +9,13 @@ use nix::mount::{MsFlags, mount, umount};
 use nix::unistd::{Pid, syncfs};
 use tempfile::TempDir;
 use usertrace::Outcome;
+use usertrace_testing::wait;
 use usertrace_tests::accounts::{self, Cgroup};
 use usertrace_tests::child::{Child, exit};
 use usertrace_tests::control::Trace;
+use usertrace_tests::event;
 use usertrace_tests::guest::scaled;
 use usertrace_tests::record::Recorder;
-use usertrace_tests::{event, wait};
 
 use crate::{Case, cases};
 

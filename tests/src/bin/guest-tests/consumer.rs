@@ -13,12 +13,12 @@ use usertrace_sys::uapi::{
     LTT_FILE_DEAD, LTT_FILE_REMOVED, LTT_FILE_STOPPED, LTT_IOC_CONSUME, LTT_IOC_INFO,
     LTT_IOC_POSITIONS, LttConsume, LttFileInfo, LttPositions, LttRingPositions, LttSubbuf,
 };
+use usertrace_testing::wait;
 use usertrace_tests::areas::{Areas, Slot, head_after};
 use usertrace_tests::child::{self, Child, Link};
 use usertrace_tests::consumer::{Consumer, sleeper};
 use usertrace_tests::control::Trace;
 use usertrace_tests::raw::{KERNEL_ADDRESS, Pages};
-use usertrace_tests::wait;
 
 use crate::{Case, cases};
 

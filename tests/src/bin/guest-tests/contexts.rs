@@ -6,7 +6,7 @@ use std::process::Command;
 use std::thread::Builder;
 
 use usertrace::Outcome;
-use usertrace_tests::babeltrace::{self, Printed};
+use usertrace_testing::babeltrace::{self, Printed};
 use usertrace_tests::child::Child;
 use usertrace_tests::control::Trace;
 use usertrace_tests::event::{self, attach};

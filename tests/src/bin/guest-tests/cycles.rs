@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use usertrace::Outcome;
 use usertrace_sys::crash::{LTT_CRASH_BUFFER, LTT_CRASH_TRACE};
+use usertrace_testing::wait;
 use usertrace_tests::accounts::Cgroup;
 use usertrace_tests::areas::SLOTS;
 use usertrace_tests::child::{Child, Link};
@@ -15,7 +16,7 @@ use usertrace_tests::event::{attach, write};
 use usertrace_tests::guest::scaled;
 use usertrace_tests::reader::Reader;
 use usertrace_tests::shared::Shared;
-use usertrace_tests::{directory, parse, wait};
+use usertrace_tests::{directory, parse};
 
 use crate::{Case, cases};
 

@@ -11,9 +11,11 @@ use serde_json::Value;
 use tempfile::TempDir;
 use usertrace::Outcome;
 use usertrace_sys::uapi::{LTT_LOST_WORD, LttSubbuf};
+use usertrace_testing::babeltrace;
+use usertrace_testing::seccomp;
+use usertrace_testing::wait::{self, spin};
 use usertrace_tests::accounts::Cgroup;
 use usertrace_tests::areas::Areas;
-use usertrace_tests::babeltrace;
 use usertrace_tests::child::{self, Child, exit};
 use usertrace_tests::consumer::Consumer;
 use usertrace_tests::control::Trace;
@@ -23,8 +25,7 @@ use usertrace_tests::parse;
 use usertrace_tests::program;
 use usertrace_tests::random::Random;
 use usertrace_tests::shared::Shared;
-use usertrace_tests::wait::{self, spin};
-use usertrace_tests::{control, cpu, seccomp};
+use usertrace_tests::{control, cpu};
 
 use crate::{Case, breakpoint, cases};
 

@@ -4,13 +4,13 @@ use std::sync::atomic::Ordering;
 
 use usertrace::Outcome;
 use usertrace_sys::uapi::LttSubbuf;
+use usertrace_testing::wait;
 use usertrace_tests::child::Child;
 use usertrace_tests::control::Trace;
 use usertrace_tests::event::{self, RECORD_LEN};
 use usertrace_tests::guest::scaled;
 use usertrace_tests::reader::Reader;
 use usertrace_tests::shared::Shared;
-use usertrace_tests::wait;
 
 use crate::{Case, cases};
 

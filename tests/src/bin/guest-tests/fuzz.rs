@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use usertrace::Outcome;
 use usertrace_sys::uapi::{LTT_IOC_CONSUME, LTT_IOC_END_SUBBUF, LTT_IOC_INFO, LTT_IOC_POSITIONS};
+use usertrace_testing::wait;
 use usertrace_tests::areas::Areas;
 use usertrace_tests::child::{self, Child};
 use usertrace_tests::control::{self, ROOT};
 use usertrace_tests::guest::{asked, is_debug};
 use usertrace_tests::random::Random;
-use usertrace_tests::{event, raw, wait};
+use usertrace_tests::{event, raw};
 
 use crate::{Case, cases};
 

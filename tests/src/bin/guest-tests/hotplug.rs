@@ -7,13 +7,14 @@ use std::sync::atomic::Ordering;
 use usertrace::Outcome;
 use usertrace_sys::files;
 use usertrace_sys::uapi::{LttRingPositions, LttSubbuf};
+use usertrace_testing::wait;
 use usertrace_tests::child::Child;
 use usertrace_tests::consumer::Consumer;
 use usertrace_tests::control::Trace;
 use usertrace_tests::event::{self, attach, check_prefix, write};
 use usertrace_tests::guest::scaled;
 use usertrace_tests::shared::Shared;
-use usertrace_tests::{cpu, parse, wait};
+use usertrace_tests::{cpu, parse};
 
 use crate::{Case, cases};
 

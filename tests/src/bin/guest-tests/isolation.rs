@@ -16,6 +16,7 @@ use usertrace_consumer::{CONTROL, KernelFile, MAIN, Session, consumer_files};
 use usertrace_ctf::recording::Recorded;
 use usertrace_sys::files;
 use usertrace_sys::uapi::{LTT_RING_ALL, LTT_SUBBUF_MAGIC, LttSubbuf};
+use usertrace_testing::wait;
 use usertrace_tests::accounts::resident_pages;
 use usertrace_tests::areas::{Areas, Slot};
 use usertrace_tests::bystander::Bystander;
@@ -26,7 +27,7 @@ use usertrace_tests::event::{attach, check_prefix};
 use usertrace_tests::guest::scaled;
 use usertrace_tests::random::Random;
 use usertrace_tests::shared::Shared;
-use usertrace_tests::{maps, parse, raw, wait};
+use usertrace_tests::{maps, parse, raw};
 
 use crate::lifecycle::Numbers;
 use crate::{Case, cases};

@@ -5,13 +5,14 @@ use std::os::fd::AsFd;
 
 use usertrace_sys::files;
 use usertrace_sys::uapi::LTT_RING_ALL;
+use usertrace_testing::wait;
 use usertrace_tests::areas::Areas;
 use usertrace_tests::child::Child;
 use usertrace_tests::consumer::Consumer;
 use usertrace_tests::control::Trace;
 use usertrace_tests::guest::scaled;
 use usertrace_tests::page_tables::KernelMemory;
-use usertrace_tests::{event, parse, wait};
+use usertrace_tests::{event, parse};
 
 use crate::{Case, cases};
 

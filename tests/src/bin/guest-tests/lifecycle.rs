@@ -17,6 +17,7 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{Gid, Pid, Uid, chroot, execv, setgid, setuid};
 use syscalls::Sysno;
 use usertrace::Outcome;
+use usertrace_testing::wait::{self, spin};
 use usertrace_tests::areas::{Areas, head_after};
 use usertrace_tests::bystander::Bystander;
 use usertrace_tests::child::{self, Child, exit};
@@ -26,7 +27,6 @@ use usertrace_tests::event::{attach, check_prefix, write};
 use usertrace_tests::guest::scaled;
 use usertrace_tests::random::Random;
 use usertrace_tests::shared::Shared;
-use usertrace_tests::wait::{self, spin};
 use usertrace_tests::{maps, parse, program, raw};
 
 use crate::{Case, cases};

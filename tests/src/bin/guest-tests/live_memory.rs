@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use usertrace_tests::babeltrace::{self, Printed};
+use usertrace_testing::babeltrace::{self, Printed};
 use usertrace_tests::child::Child;
 use usertrace_tests::control::Trace;
 use usertrace_tests::event::{self, check_prefix};

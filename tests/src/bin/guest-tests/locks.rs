@@ -13,12 +13,12 @@ use std::thread;
 
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
+use usertrace_testing::wait;
 use usertrace_tests::areas::Areas;
 use usertrace_tests::child;
 use usertrace_tests::control::Trace;
 use usertrace_tests::guest::{is_debug, scaled};
 use usertrace_tests::shared::Shared;
-use usertrace_tests::wait;
 
 use crate::{Case, cases};
 

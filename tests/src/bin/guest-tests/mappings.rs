@@ -11,12 +11,12 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::WaitStatus;
 use nix::unistd::Pid;
 use syscalls::{Errno, Sysno};
+use usertrace_testing::wait;
 use usertrace_tests::areas::{Areas, head_after, peek, poke};
 use usertrace_tests::child::{self, Child};
 use usertrace_tests::event::{attach, check_prefix};
 use usertrace_tests::maps::{self, Mapping};
 use usertrace_tests::raw::{Pages, call};
-use usertrace_tests::wait;
 
 use crate::lifecycle::{Numbers, Scene};
 use crate::{Case, cases};

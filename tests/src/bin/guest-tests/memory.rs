@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use usertrace::Outcome;
 use usertrace_sys::uapi::LttSubbuf;
+use usertrace_testing::wait;
 use usertrace_tests::accounts::Cgroup;
 use usertrace_tests::areas::Areas;
 use usertrace_tests::child::{self, Child};
@@ -13,7 +14,7 @@ use usertrace_tests::control::{self, Trace};
 use usertrace_tests::event::{self, attach};
 use usertrace_tests::reader::Reader;
 use usertrace_tests::shared::Shared;
-use usertrace_tests::{cpu, parse, wait};
+use usertrace_tests::{cpu, parse};
 
 use crate::{Case, cases};
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use usertrace_tests::babeltrace::{self, Read};
+use usertrace_testing::babeltrace::{self, Read};
 use usertrace_tests::balance::Balance;
 use usertrace_tests::control::Trace;
 use usertrace_tests::guest::scaled;

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use usertrace_tests::babeltrace;
+use usertrace_testing::babeltrace;
 use usertrace_tests::control::Trace;
 use usertrace_tests::program;
 use usertrace_tests::record::Recorder;

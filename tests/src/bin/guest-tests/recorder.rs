@@ -8,17 +8,18 @@ use std::time::Duration;
 
 use usertrace::Outcome;
 use usertrace_consumer::CONTROL_FS;
-use usertrace_tests::babeltrace::{self, Printed};
+use usertrace_testing::babeltrace::{self, Printed};
+use usertrace_testing::wait;
 use usertrace_tests::child::Child;
 use usertrace_tests::control::Trace;
 use usertrace_tests::event::{self, by_thread, check_prefix};
 use usertrace_tests::guest::{asked, scaled};
+use usertrace_tests::program;
 use usertrace_tests::random::Random;
 use usertrace_tests::reader::Reader;
 use usertrace_tests::record::Recorder;
 use usertrace_tests::running::Running;
 use usertrace_tests::shared::Shared;
-use usertrace_tests::{program, wait};
 
 use crate::{Case, cases};
 

@@ -7,13 +7,14 @@ use nix::sys::signal::Signal;
 use usertrace::Outcome;
 use usertrace_sys::uapi::LTT_RING_ALL;
 use usertrace_sys::{Errno, files};
+use usertrace_testing::wait;
 use usertrace_tests::child::{Child, exit};
 use usertrace_tests::consumer::Consumer;
 use usertrace_tests::control::Trace;
 use usertrace_tests::event::{self, attach, check_prefix};
 use usertrace_tests::guest::scaled;
 use usertrace_tests::shared::Shared;
-use usertrace_tests::{cpu, parse, wait};
+use usertrace_tests::{cpu, parse};
 
 use crate::{Case, cases};
 

@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use usertrace::{Outcome, Status};
-use usertrace_tests::babeltrace::{self, Printed};
+use usertrace_testing::babeltrace::{self, Printed};
+use usertrace_testing::wait::{self, spin};
 use usertrace_tests::child::{self, Child};
 use usertrace_tests::control::{self, Trace};
 use usertrace_tests::event::{self, check_prefix};
 use usertrace_tests::guest::scaled;
 use usertrace_tests::random::Random;
 use usertrace_tests::shared::Shared;
-use usertrace_tests::wait::{self, spin};
 use usertrace_tests::{cpu, program};
 
 use crate::events::{Recorded, record};

@@ -10,12 +10,13 @@ use nix::unistd::Pid;
 use syscalls::Errno;
 use usertrace::Outcome;
 use usertrace_sys::uapi::{LttAbi, LttTracebuf, PR_LTT_GET_ABI};
+use usertrace_testing::{seccomp, wait};
 use usertrace_tests::areas::{Areas, calls};
 use usertrace_tests::child::{self, Child, exit};
 use usertrace_tests::control::Trace;
 use usertrace_tests::event::{attach, check_prefix, write};
+use usertrace_tests::parse;
 use usertrace_tests::raw;
-use usertrace_tests::{parse, seccomp, wait};
 
 use crate::{Case, cases};
 

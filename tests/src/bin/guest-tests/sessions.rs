@@ -1,16 +1,6 @@
 //! What a new user types, and what is to be seen then, in a real terminal, with the kernel's buffers (E1, F1); and the commands that
 //! only look: which events there are (B3, E4, E6), and how often they come (E7).
 
-#[path = "../../../../crates/cli/tests/support/documents.rs"]
-#[allow(unreachable_pub, reason = "others use it, too")]
-mod documents;
-#[path = "../../../../crates/cli/tests/support/examples.rs"]
-#[allow(unreachable_pub, reason = "others use it, too")]
-mod examples;
-#[path = "../../../../crates/cli/tests/support/terminal.rs"]
-#[allow(unreachable_pub, dead_code, reason = "others use it, too")]
-mod terminal;
-
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -18,14 +8,16 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use usertrace_testing::{babeltrace, wait};
 use usertrace_tests::control::Trace;
 use usertrace_tests::guest::scaled;
+use usertrace_tests::program;
 use usertrace_tests::record::Recorder;
 use usertrace_tests::running::Running;
-use usertrace_tests::{babeltrace, program, wait};
 
-use self::terminal::Terminal;
 use crate::{Case, cases};
+use usertrace_testing::terminal::Terminal;
+use usertrace_testing::{documents, examples};
 
 pub(crate) const CASES: &[Case] = cases![b3_e6_who_found_no_room_for_descriptions_is_asked];
 

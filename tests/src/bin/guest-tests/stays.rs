@@ -12,16 +12,17 @@ use nix::mount::{MsFlags, mount, umount};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use usertrace::Outcome;
-use usertrace_tests::babeltrace::{self, Printed, Read};
+use usertrace_testing::babeltrace::{self, Printed, Read};
+use usertrace_testing::counts::counts;
+use usertrace_testing::wait;
 use usertrace_tests::child::Child;
 use usertrace_tests::control::Trace;
-use usertrace_tests::counts::counts;
 use usertrace_tests::event::{self, by_thread, check_prefix};
 use usertrace_tests::guest::{is_debug, scaled};
 use usertrace_tests::random::Random;
 use usertrace_tests::running::Running;
 use usertrace_tests::shared::Shared;
-use usertrace_tests::{cpu, program, wait};
+use usertrace_tests::{cpu, program};
 
 use crate::{Case, cases};
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use usertrace_tests::babeltrace::{self, Printed};
+use usertrace_testing::babeltrace::{self, Printed};
 use usertrace_tests::{SYSTEMD, program};
 use usertrace_vm::repository;
 

@@ -5,10 +5,10 @@ use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
 
 use syscalls::Errno;
+use usertrace_testing::wait;
 use usertrace_tests::areas::{Areas, head_after, poke};
 use usertrace_tests::child::{self, Child};
 use usertrace_tests::control::{self, Trace};
-use usertrace_tests::wait;
 
 use crate::{Case, cases};
 

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use usertrace::Outcome;
+use usertrace_testing::wait;
 use usertrace_tests::areas::Areas;
 use usertrace_tests::child::{Child, Link};
 use usertrace_tests::control::Trace;
+use usertrace_tests::event;
 use usertrace_tests::guest::scaled;
-use usertrace_tests::{event, wait};
 
 use crate::{Case, cases};
 

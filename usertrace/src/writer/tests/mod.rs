@@ -27,8 +27,8 @@ use usertrace_sys::{Mode, Protocol, Scope};
 
 use super::channel::Control;
 use super::*;
-use crate::counts::counts;
 use crate::runtime::membarrier;
+use usertrace_testing::counts::counts;
 
 /// The rings of a channel, in memory that is shared with children.
 struct Rings {

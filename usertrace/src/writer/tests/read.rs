@@ -14,10 +14,10 @@ use usertrace_ring::{
 use usertrace_sys::uapi::LttRingControl;
 use usertrace_sys::{Mode, Protocol, Scope};
 
-use crate::counts::counts;
 use crate::writer::{
     Channel as Writers, Cursor, Geometry as Sizes, Payload, Refusal, Rseq, wake, write_slowly,
 };
+use usertrace_testing::counts::counts;
 
 const SUBBUF: u64 = 4096;
 const COUNT: u64 = 4;

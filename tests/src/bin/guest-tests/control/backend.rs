@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use usertrace_testing::{babeltrace, wait};
 use usertrace_tests::child::Child;
 use usertrace_tests::record::Recorder;
-use usertrace_tests::{babeltrace, consumer, control, program, wait};
+use usertrace_tests::{consumer, control, program};
 
 /// The program that is controlled.
 pub(crate) fn program() -> Command {

@@ -13,7 +13,7 @@ use usertrace_sys::uapi::{
 use super::super::protocol::{
     self, HEADER, Lost, RECORD_HEADER, Ring as _, Waited, Word, reserve, write,
 };
-use crate::counts::counts;
+use usertrace_testing::counts::counts;
 
 thread_local! {
     /// What looks at the ring, as it is before the operation with this number, of all that come after each other.

@@ -13,11 +13,11 @@ use usertrace_ring::{
 use usertrace_sys::uapi::LttSubbuf;
 use usertrace_sys::{Mode, Protocol, Scope};
 
-use crate::counts::counts;
 use crate::writer::channel::{Channel, Control, Geometry};
 use crate::writer::doorbell::{Doorbell, wake};
 use crate::writer::tests::{fork, interrupted, shared as shared_memory, wait_for};
 use crate::writer::{Dropped, is_thread, shared};
+use usertrace_testing::counts::counts;
 
 const STRIDE: usize = 128;
 

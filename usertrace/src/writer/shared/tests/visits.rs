@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use usertrace_sys::{Mode, Scope};
 
 use super::mapped::Rings;
-use crate::counts::counts;
 use crate::runtime::{fork_private, membarrier};
 use crate::writer::channel::Geometry;
 use crate::writer::tests::{AtEnd, fork, wait_for};
 use crate::writer::{Channel, Cursor, Dropped, Visitors, Visits, shared};
+use usertrace_testing::counts::counts;
 
 /// As the runtime has them: in memory that children of `fork` find wiped.
 fn visitors() -> NonNull<Visitors> {

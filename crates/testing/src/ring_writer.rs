@@ -1,12 +1,5 @@
 //! What a kernel and a traced program leave behind, made from the headers alone: numbers here are the headers', not
 //! the crate's, so that a mistake in the crate is not made twice.
-#![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
-
-pub mod babeltrace;
-pub mod dump;
-pub mod runs;
-pub mod shared;
-
 use std::convert::Infallible;
 use std::sync::LazyLock;
 

