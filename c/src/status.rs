@@ -29,10 +29,10 @@ pub unsafe extern "C" fn usertrace_status(text: *mut c_char, room: usize) -> usi
     status.len()
 }
 
-/// `usertrace::switch`; 0, or the negated `errno`.
+/// `usertrace::flush`; 0, or the negated `errno`.
 #[unsafe(no_mangle)]
 pub extern "C" fn usertrace_switch() -> c_int {
-    match usertrace::switch() {
+    match usertrace::flush() {
         Ok(()) => 0,
         Err(errno) => -errno.into_raw(),
     }

@@ -1,4 +1,57 @@
 //! User-space tracing into buffers that the kernel owns.
+//!
+//! A program declares events, and writes them with plain stores: no system call, no lock. Its buffers belong to the
+//! kernel, so events survive whatever happens to the program, and a kernel crash too. A recorder (`usertrace record`) reads
+//! the same pages and writes CTF.
+//!
+//! # Quick start
+//!
+//! ```
+//! usertrace::tracepoint! {
+//!     /// A request was served.
+//!     pub mod served {
+//!         provider: "shop",
+//!         name: "served",
+//!         loglevel: Info,
+//!         fields: { status: u16, path: str },
+//!     }
+//! }
+//!
+//! fn serve(path: &str) {
+//!     usertrace::event!(served, status = 200, path = path);
+//! }
+//! # serve("/");
+//! ```
+//!
+//! `usertrace record -o traces -- ./shop` runs the program and records its events, and `usertrace view traces` prints
+//! them. The program needs no call to be ready: this is done before `main`. [`event`](mod@event) has the types of fields,
+//! [`marker!`] declares an event where it is written.
+//!
+//! | what | where |
+//! |---|---|
+//! | declare and write events | [`tracepoint!`], [`event!`](event!), [`marker!`], [`event`](mod@event) |
+//! | whether this process is traced, and by what | [`status`], [`report`], [`stats`] |
+//! | stop and go on, have readers look now | [`pause`], [`resume`], [`flush`] |
+//! | the events that there are | [`callsites`] |
+//! | functions that get events in the program itself | [`probe`] |
+//! | what records say besides fields | [`context`](mod@context) |
+//! | a socket by which others steer the program | [`control`] |
+//!
+//! # Features
+//!
+//! - `fallback`: records on kernels without trace buffers as well. Two daemons of the program's own write the traces.
+//! - Without it, the crate needs `libc` and little else. On a kernel without trace buffers, an event then costs a load and
+//!   a branch, and [`status`] says why nothing is recorded.
+//!
+//! # Signals, threads, `fork`
+//!
+//! - An event may be written anywhere: in signal handlers, inside `malloc`, in probes, before `main` and at exit. It
+//!   allocates nothing, takes no lock, and leaves `errno` alone.
+//! - The kernel tells a program of changes by a signal, `SIGRTMIN+3`, unless `USERTRACE_SIGNAL` names another one. A
+//!   program that has its own handler for that signal keeps it.
+//! - A child of `fork` has buffers of its own, and so has each program that it executes. A child of `vfork` writes
+//!   nothing into its parent's rings of a CPU: its events are counted as lost.
+//! - A library with this crate stays in memory once it traces: `dlclose` succeeds, and unloads nothing.
 
 pub mod context;
 pub mod control;
@@ -14,6 +67,6 @@ pub mod writer;
 
 pub use event::{Callsite, Loglevel, Outcome};
 pub use runtime::{
-    Declared, Report, Status, callsites, finalise, init, initialise, report, stats, status, switch,
+    Declared, Report, Status, callsites, flush, init, pause, report, resume, stats, status,
 };
 pub use usertrace_sys::{Errno, clock};

@@ -120,7 +120,7 @@ fn a_stock_kernel_is_quiet() {
     assert!(matches!(usertrace::status(), Status::NoKernel(_)));
     assert_eq!(event!(numbered, 1), Outcome::Off);
     assert_eq!(usertrace::stats().count(), 0);
-    assert_eq!(usertrace::switch(), Err(Errno::ENXIO));
+    assert_eq!(usertrace::flush(), Err(Errno::ENXIO));
 }
 
 fn the_environment_switches_it_off() {
@@ -216,7 +216,7 @@ fn a_trace_that_is_active_already() {
     assert_eq!(init_with(|| Ok(fake)), Status::Attached);
     assert_eq!(event!(numbered, 5), Outcome::Recorded);
     assert_eq!(numbers(&fake.events(0, slot)), [5]);
-    assert_eq!(usertrace::switch(), Ok(()));
+    assert_eq!(usertrace::flush(), Ok(()));
     assert_eq!(fake.switches(0, slot), 2);
 }
 
@@ -368,7 +368,7 @@ fn a1_a_trace_that_was_never_started_is_not_asked_for() {
     let calls = fake.updates();
     for _ in 0..3 {
         update();
-        usertrace::switch().unwrap();
+        usertrace::flush().unwrap();
     }
     assert_eq!(fake.updates(), calls);
     assert_eq!(event!(numbered, 1), Outcome::Recorded);
@@ -634,7 +634,7 @@ fn a4_without_a_signal_calls_follow_traces() {
     unsafe { std::env::set_var("USERTRACE_SIGNAL", "none") };
     let fake = attach(small());
     for (n, call) in [
-        || assert_eq!(usertrace::switch(), Ok(())),
+        || assert_eq!(usertrace::flush(), Ok(())),
         || assert_eq!(usertrace::init(), Status::Attached),
     ]
     .into_iter()

@@ -212,9 +212,9 @@ fn filter(request: Request<'_>, filter: &mut Filter, room: &mut [u8]) -> Result<
 
 fn buffers(request: Request<'_>) -> Result<(), Failure> {
     let done = match request {
-        Request::Flush => runtime::switch(),
-        Request::Finalise => runtime::finalise(),
-        _ => match runtime::initialise() {
+        Request::Flush => runtime::flush(),
+        Request::Finalise => runtime::pause(),
+        _ => match runtime::resume() {
             Status::Attached => Ok(()),
             status => return Err(Failure::Buffers(status)),
         },

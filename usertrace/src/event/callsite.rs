@@ -30,6 +30,33 @@ pub enum Loglevel {
     Debug = 14,
 }
 
+impl Loglevel {
+    /// All of them, by their numbers.
+    const ALL: [Self; 15] = [
+        Self::Emergency,
+        Self::Alert,
+        Self::Critical,
+        Self::Error,
+        Self::Warning,
+        Self::Notice,
+        Self::Info,
+        Self::DebugSystem,
+        Self::DebugProgram,
+        Self::DebugProcess,
+        Self::DebugModule,
+        Self::DebugUnit,
+        Self::DebugFunction,
+        Self::DebugLine,
+        Self::Debug,
+    ];
+
+    /// The one that has this number.
+    #[must_use]
+    pub fn from_number(number: u32) -> Option<Self> {
+        Self::ALL.get(number as usize).copied()
+    }
+}
+
 /// A bit of [`Callsite::mask`] beyond those of the slots: after `fork`, this process must get buffers of its own first.
 pub(crate) const ATTACH: u32 = 1 << 31;
 
@@ -141,13 +168,14 @@ impl Callsite {
         self.full_name().split(':').nth(1).unwrap_or_default()
     }
 
-    /// How important it is, as [`Loglevel`] has it.
+    /// How important it is.
     #[must_use]
-    pub fn loglevel(&self) -> u32 {
+    pub fn loglevel(&self) -> Loglevel {
         let level = self.description().split(' ').nth(1);
+        // A description without one is not taken in.
         level
-            .and_then(|level| level.parse().ok())
-            .unwrap_or_default()
+            .and_then(|level| Loglevel::from_number(level.parse().ok()?))
+            .unwrap_or(Loglevel::Info)
     }
 
     /// Its metadata, as in the header `linux/ltt.h`, without the id.

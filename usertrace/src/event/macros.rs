@@ -53,6 +53,25 @@ macro_rules! tracepoint {
             #[unsafe(link_section = "usertrace_callsites")]
             static ENTRY: $crate::event::Entry = $crate::event::Entry::new(&CALLSITE);
 
+            /// The event's fields by their names, as [`event!`]($crate::event!) puts them together.
+            #[derive(Clone, Copy)]
+            #[allow(dead_code, missing_debug_implementations, reason = "only some events are written so")]
+            pub struct Fields<'a> {
+                $(#[allow(missing_docs, reason = "a field of the event")]
+                pub $field: <$crate::__field_type!($type $($base)?) as $crate::event::Field>::Argument<'a>,)*
+                #[doc(hidden)]
+                pub __usertrace: ::core::marker::PhantomData<&'a ()>,
+            }
+
+            #[allow(dead_code, reason = "only some events are written so")]
+            impl Fields<'_> {
+                /// Writes the event into all traces that want it.
+                #[inline(always)]
+                pub fn record(self) -> $crate::event::Outcome {
+                    record($(self.$field),*)
+                }
+            }
+
             /// Writes the event into all traces that want it.
             #[inline(never)]
             #[allow(clippy::too_many_arguments, reason = "an event has as many fields as it needs")]
@@ -98,9 +117,38 @@ macro_rules! tracepoint {
 /// Writes an event that [`tracepoint!`](crate::tracepoint) declared; its value is an
 /// [`Outcome`](crate::event::Outcome).
 ///
-/// The arguments are evaluated only if a trace wants the event.
+/// The arguments are evaluated only if a trace wants the event. They stand in the order of the fields, or in any order
+/// with the names of all fields:
+///
+/// ```
+/// # usertrace::tracepoint! {
+/// #     mod served { provider: "shop", name: "served", loglevel: Info, fields: { status: u16, path: str } }
+/// # }
+/// usertrace::event!(served, 200, "/");
+/// usertrace::event!(served, path = "/", status = 200);
+/// ```
+///
+/// ```compile_fail
+/// # usertrace::tracepoint! {
+/// #     mod served { provider: "shop", name: "served", loglevel: Info, fields: { status: u16, path: str } }
+/// # }
+/// usertrace::event!(served, path = "/");
+/// ```
 #[macro_export]
 macro_rules! event {
+    ($($module:ident)::+, $($field:ident = $value:expr),+ $(,)?) => {
+        match $($module)::+::CALLSITE.wanted() {
+            0 => $crate::event::Outcome::Off,
+            mask => {
+                $crate::event::here(&$($module)::+::CALLSITE, mask);
+                $($module)::+::Fields {
+                    $($field: $value,)+
+                    __usertrace: ::core::marker::PhantomData,
+                }
+                .record()
+            }
+        }
+    };
     ($($module:ident)::+ $(, $argument:expr)* $(,)?) => {
         match $($module)::+::CALLSITE.wanted() {
             0 => $crate::event::Outcome::Off,
@@ -131,11 +179,12 @@ macro_rules! event_at {
 /// their values. Its value is an [`Outcome`](crate::event::Outcome).
 ///
 /// The format is kept with the event's description: nothing is formatted when the event is written. It names fields in
-/// braces; two braces are one. The log level is `Info`.
+/// braces; two braces are one. The log level is `Info`, unless another [`Loglevel`](crate::Loglevel) stands in front.
 ///
 /// ```
 /// fn copied(done: u32, path: &str) {
 ///     usertrace::marker!("copy", "progress", "{done}% of {path}", done: u32 = done, path: str = path);
+///     usertrace::marker!(Debug, "copy", "cached", "{done}% were cached", done: u32 = done);
 /// }
 /// # copied(50, "/tmp/x");
 /// ```
@@ -145,15 +194,18 @@ macro_rules! event_at {
 /// ```
 #[macro_export]
 macro_rules! marker {
+    ($provider:literal, $($rest:tt)+) => {
+        $crate::marker!(Info, $provider, $($rest)+)
+    };
     (
-        $provider:literal, $name:literal, $format:literal
+        $loglevel:ident, $provider:literal, $name:literal, $format:literal
         $(, $field:ident: $type:tt $($base:ident $labels:tt)? = $value:expr)* $(,)?
     ) => {{
         $crate::tracepoint! {
             mod __usertrace_marker {
                 provider: $provider,
                 name: $name,
-                loglevel: Info,
+                loglevel: $loglevel,
                 format: $format,
                 fields: { $($field: $type $($base $labels)?),* },
             }

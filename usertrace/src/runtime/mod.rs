@@ -65,4 +65,4 @@ pub use self::status::{Backend, NoFallback, Refused, Report, Status};
 pub(crate) use self::steer::output;
 #[cfg(feature = "fallback")]
 pub(crate) use self::steer::{NotSet, events, set_events};
-pub use self::steer::{finalise, initialise, switch};
+pub use self::steer::{flush, pause, resume};

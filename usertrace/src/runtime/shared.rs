@@ -37,7 +37,7 @@ pub struct Shared {
     /// Not 0: the process is about to end.
     pub(super) exiting: AtomicU32,
     /// Not 0: this process is to write nothing.
-    pub(super) finalised: AtomicU32,
+    pub(super) paused: AtomicU32,
     /// Which events it writes, if somebody said so.
     pub(super) wanted: Wanted,
     /// Not 0: it was said that the environment asks for no control channel that there can be.
@@ -106,7 +106,7 @@ impl Shared {
             modules: Modules::new(),
             fast: AtomicPtr::new(std::ptr::null_mut()),
             exiting: AtomicU32::new(0),
-            finalised: AtomicU32::new(0),
+            paused: AtomicU32::new(0),
             wanted: Wanted::new(),
             said: AtomicU32::new(0),
             departures: AtomicU32::new(0),

@@ -20,24 +20,24 @@ use super::status::Status;
 ///
 /// # Errors
 /// The kernel's; `ENXIO` if this process has no buffers.
-pub fn switch() -> Result<(), Errno> {
+pub fn flush() -> Result<(), Errno> {
     let updater = updater().filter(|updater| updater.state.is_attached());
     let updater = updater.ok_or(Errno::ENXIO)?;
     refresh_if_stale();
     updater.switch()
 }
 
-/// Makes this process write no events until [`initialise`], and tells readers to look at what it has written. Probes go on.
+/// Makes this process write no events until [`resume`], and tells readers to look at what it has written. Probes go on.
 ///
 /// A thread that is in the middle of an event still writes that one. The process stays in its traces, and its children
 /// write nothing either. Async-signal-safe, but for the time that `errno` takes.
 ///
 /// # Errors
-/// As [`switch`]'s.
-pub fn finalise() -> Result<(), Errno> {
-    shared().finalised.store(1, Ordering::Relaxed);
+/// As [`flush`]'s.
+pub fn pause() -> Result<(), Errno> {
+    shared().paused.store(1, Ordering::Relaxed);
     refresh();
-    switch()
+    flush()
 }
 
 /// Which events this process writes, where the fallback keeps them: patterns, and whether those that match are
@@ -95,9 +95,9 @@ pub(crate) enum NotSet<'a> {
     Word(&'a str),
 }
 
-/// Undoes [`finalise`], and gets this process's buffers if it has none. Says whether it can be traced.
-pub fn initialise() -> Status {
-    shared().finalised.store(0, Ordering::Relaxed);
+/// Undoes [`pause`], and gets this process's buffers if it has none. Says whether it can be traced.
+pub fn resume() -> Status {
+    shared().paused.store(0, Ordering::Relaxed);
     refresh();
     status()
 }

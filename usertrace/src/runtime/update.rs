@@ -568,7 +568,7 @@ impl Updater {
     /// The channel of a slot that an event goes to, as its name is accepted by the rules of these; nothing if the trace
     /// does not want it.
     fn channel(&self, slot: usize, callsite: &Callsite, accepted: Accepted) -> Option<usize> {
-        let level = 1 << callsite.loglevel();
+        let level = 1 << callsite.loglevel() as u32;
         let wants = |index: usize| {
             let mask = self.state.slots[slot].masks[index].load(Ordering::Relaxed);
             mask & level != 0 && accepted.by(index)
@@ -782,7 +782,7 @@ impl Updater {
         let active = |slot: &usize| {
             let state = &self.state.slots[*slot];
             // Relaxed: who changes it makes an update afterwards.
-            shared().finalised.load(Ordering::Relaxed) == 0
+            shared().paused.load(Ordering::Relaxed) == 0
                 && state.generation.load(Ordering::Relaxed) != 0
                 && state.active.load(Ordering::Relaxed) != 0
         };

@@ -202,7 +202,7 @@ fn ours() -> Result<(f64, f64)> {
 
 /// Does as if a consumer had read all of the channel.
 fn consume(channel: &Path) -> Result<()> {
-    usertrace::switch().map_err(no)?;
+    usertrace::flush().map_err(no)?;
     let mut files = fs::read_dir(channel)?
         .filter_map(Result::ok)
         .map(|entry| entry.path())

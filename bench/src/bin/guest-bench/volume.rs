@@ -108,7 +108,7 @@ fn ours() -> Result<(f64, f64)> {
         }
     };
     fill();
-    usertrace::switch().map_err(crate::no)?;
+    usertrace::flush().map_err(crate::no)?;
 
     let output = PathBuf::from(OUTPUT).join("trace");
     fs::create_dir(&output)?;

@@ -52,7 +52,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     }),
     ("written", || {
         write(1, 0..10);
-        assert_eq!(usertrace::switch(), Ok(()));
+        assert_eq!(usertrace::flush(), Ok(()));
         std::thread::sleep(std::time::Duration::from_millis(200));
     }),
     ("pages", pages),
@@ -384,7 +384,7 @@ fn seccomp() {
     filter::refuse_new_calls(errno);
     write(1, 10..20_000);
     child_of_nothing();
-    assert_eq!(usertrace::switch(), Ok(()));
+    assert_eq!(usertrace::flush(), Ok(()));
 }
 
 fn chroot() {
@@ -413,7 +413,7 @@ fn switches() {
     let mut n = 0;
     while std::io::stdin().read(&mut input).unwrap() == 1 {
         match input[0] {
-            b's' => assert_eq!(usertrace::switch(), Ok(())),
+            b's' => assert_eq!(usertrace::flush(), Ok(())),
             b'e' => {
                 write(1, n..n + 1);
                 n += 1;
@@ -627,7 +627,7 @@ fn much() {
     let [guardian, worker] = daemons();
     println!("{guardian} {worker}");
     write(1, 0..200_000);
-    assert_eq!(usertrace::switch(), Ok(()));
+    assert_eq!(usertrace::flush(), Ok(()));
     let _ = std::io::stdin().read(&mut [0]);
 }
 

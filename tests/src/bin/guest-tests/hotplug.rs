@@ -61,7 +61,7 @@ fn f2_e8_no_event_is_lost_while_a_cpu_goes_and_comes() {
     let done: [Shared; THREADS] = std::array::from_fn(|_| Shared::new());
     let child = Child::spawn(|_| {
         attach();
-        usertrace::switch().expect("its files");
+        usertrace::flush().expect("its files");
         std::thread::scope(|scope| {
             for (thread, done) in done.iter().enumerate() {
                 let round = &round;

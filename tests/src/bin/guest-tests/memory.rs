@@ -273,7 +273,7 @@ fn writer() -> Child {
                 event::write(0, number);
                 number += 1;
             }
-            usertrace::switch().expect("its files");
+            usertrace::flush().expect("its files");
             link.tell(number);
         }
     })

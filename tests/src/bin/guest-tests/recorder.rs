@@ -317,7 +317,7 @@ fn d7_writers_wait_for_a_reader_and_for_nobody_else() {
         let mut child = Child::spawn(|link| {
             event::attach();
             assert_eq!(event::write(0, 0), Outcome::Recorded);
-            assert_eq!(usertrace::runtime::switch(), Ok(()));
+            assert_eq!(usertrace::flush(), Ok(()));
             link.tell(0);
             link.hear();
             for number in 1..count {

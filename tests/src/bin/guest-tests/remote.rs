@@ -35,7 +35,7 @@ fn d4_a_sub_buffer_that_ends_loses_no_event_of_a_running_writer() {
     let child = Child::spawn(|_| {
         cpu::pin(1);
         attach();
-        usertrace::switch().expect("its files");
+        usertrace::flush().expect("its files");
         let mut number = 0;
         while number < rounds * BATCH {
             if number == wanted.get().load(Ordering::Acquire) {
@@ -85,7 +85,7 @@ fn d4_a_sub_buffer_of_an_idle_writer_ends() {
     let mut child = Child::spawn(|link| {
         cpu::pin(1);
         attach();
-        usertrace::switch().expect("its files");
+        usertrace::flush().expect("its files");
         let mut number = 0;
         while let Some(count) = link.try_hear() {
             for _ in 0..count {

@@ -450,7 +450,7 @@ fn a4_a_process_that_blocks_signals_follows_traces_of_each_scope() {
             }
             let trace = Trace::started_of("quiet", scope, 4096, 4);
             assert_eq!(event::write(0, 0), Outcome::Off, "{scope}");
-            assert_eq!(usertrace::switch(), Ok(()));
+            assert_eq!(usertrace::flush(), Ok(()));
             assert_eq!(event::write(0, 0), Outcome::Recorded, "{scope}");
             trace.stop();
             // At the next sub-buffer, or, where each event takes the slow path, with the next one.
@@ -461,7 +461,7 @@ fn a4_a_process_that_blocks_signals_follows_traces_of_each_scope() {
             // Removed, and made again: perhaps in the same slot.
             drop(trace);
             let next = Trace::started_of("next", scope, 4096, 4);
-            assert_eq!(usertrace::switch(), Ok(()));
+            assert_eq!(usertrace::flush(), Ok(()));
             assert_eq!(event::write(0, 0), Outcome::Recorded, "{scope}");
             assert_eq!(used_rings(&next).len(), 1);
         });
