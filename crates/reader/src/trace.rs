@@ -57,7 +57,7 @@ impl Trace {
         })
     }
 
-    /// Its place in [`Reader::traces`].
+    /// Its place in [`Reader::traces`](crate::Reader::traces).
     #[must_use]
     pub fn number(&self) -> usize {
         self.number

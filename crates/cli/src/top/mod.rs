@@ -3,7 +3,7 @@
 //!
 //! A source ([`Traces`], [`Recordings`]) counts, in steps; [`Rates`] compares what was counted with what had been counted
 //! before. In rings, each record is looked at. Where that takes longer than it takes to write them, a part is passed over,
-//! and what is in it is taken to be like what was seen: such numbers are estimates, and say so ([`Row::is_estimate`]).
+//! and what is in it is taken to be like what was seen: such numbers are estimates, and say so ([`Row::rate_is_estimate`]).
 
 mod process;
 mod rates;

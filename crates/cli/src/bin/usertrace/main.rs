@@ -44,7 +44,7 @@ use usertrace_consumer::raise_open_files;
 
 /// Trace programs into buffers that the kernel owns, and read the traces, after a crash too.
 #[derive(Debug, Parser)]
-#[command(version, arg_required_else_help = true)]
+#[command(name = "usertrace", version, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
