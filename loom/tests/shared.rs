@@ -3,7 +3,7 @@
 //! Each model is small, so that loom gets through it; what is needed to bring a ring into an interesting state happens
 //! before the threads are started. How often a thread may be preempted is limited, where a model says so.
 
-#[path = "../../usertrace/src/writer/shared/protocol.rs"]
+#[path = "../../usertrace/src/writer/reserve_commit/protocol.rs"]
 #[allow(dead_code)]
 mod protocol;
 

@@ -2,7 +2,7 @@
 
 use tracing_core::{Level, Metadata};
 use usertrace::Loglevel;
-use usertrace::event::unraw;
+use usertrace::event::strip_raw;
 
 use crate::part::Part;
 
@@ -59,7 +59,7 @@ fn name(text: &str) -> String {
 
 /// A field's name as an identifier.
 pub(crate) fn field(name: &str) -> String {
-    unraw(name).chars().map(word).collect()
+    strip_raw(name).chars().map(word).collect()
 }
 
 fn word(c: char) -> char {

@@ -20,8 +20,8 @@ use super::record::{LINGER, TELLING, WAIT};
 use super::recorder::TraceRecorder;
 use super::signals::{Came, Signals};
 use super::{
-    CONTROL, ControlFs, ControlFsError, Limits, MAIN, News, SessionSummary, SoFar, TraceDir,
-    close_recording,
+    CONTROL, ControlFs, ControlFsError, Limits, MAIN, RecorderEvent, RecordingProgress,
+    SessionSummary, TraceDir, close_recording,
 };
 
 /// How long to leave a trace alone that cannot be recorded.
@@ -45,7 +45,7 @@ pub struct DaemonOptions {
 /// What who waits for a daemon is told.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum DaemonTell<'a> {
+pub enum DaemonNotification<'a> {
     /// It looked for traces for the first time, and reads those that there are; or it did so again, as it was asked to.
     Ready,
     /// It was asked to begin new chunks.
@@ -60,18 +60,18 @@ pub enum DaemonTell<'a> {
         directory: &'a Path,
     },
     /// Something happened to a trace's files.
-    News {
+    RecorderEvent {
         /// The trace's name.
         trace: &'a str,
         /// What.
-        news: &'a News,
+        news: &'a RecorderEvent,
     },
     /// A trace was removed, and recorded to its end.
     Ended {
         /// Its name.
         trace: &'a str,
         /// What was recorded.
-        so_far: &'a SoFar,
+        so_far: &'a RecordingProgress,
     },
     /// Something is wrong with a process.
     Problem {
@@ -88,11 +88,11 @@ pub enum DaemonTell<'a> {
         error: &'a RecordError,
     },
     /// Once a second: what there is so far, and of how many traces.
-    SoFar {
+    RecordingProgress {
         /// How many are recorded now.
         traces: usize,
         /// What there is of all.
-        so_far: &'a SoFar,
+        so_far: &'a RecordingProgress,
     },
 }
 
@@ -102,13 +102,13 @@ struct Recording {
     /// By which it is told from another one of its name.
     inode: u64,
     /// Of the processes that have ended.
-    ended: SoFar,
+    ended: RecordingProgress,
     /// It was removed; since then nothing came.
     quiet: Option<Instant>,
 }
 
 impl Recording {
-    fn so_far(&self) -> SoFar {
+    fn so_far(&self) -> RecordingProgress {
         let mut so_far = self.recorder.session.so_far();
         add(&mut so_far, &self.ended);
         so_far
@@ -126,7 +126,7 @@ impl Recording {
 
     fn fold_processes(&mut self, processes: &[ProcessSummary]) {
         for process in processes {
-            let of = SoFar {
+            let of = RecordingProgress {
                 processes: 0,
                 events: process.events,
                 bytes: process.bytes,
@@ -137,7 +137,7 @@ impl Recording {
     }
 }
 
-fn add(sum: &mut SoFar, of: &SoFar) {
+fn add(sum: &mut RecordingProgress, of: &RecordingProgress) {
     sum.processes += of.processes;
     sum.events += of.events;
     sum.bytes += of.bytes;
@@ -151,8 +151,8 @@ struct Daemon<'a> {
     /// Traces that cannot be recorded, since when, and why.
     failed: BTreeMap<String, (Instant, String)>,
     /// Of recordings that have ended.
-    ended: SoFar,
-    tell: &'a mut dyn FnMut(DaemonTell<'_>),
+    ended: RecordingProgress,
+    tell: &'a mut dyn FnMut(DaemonNotification<'_>),
 }
 
 /// Records traces as they come, until SIGTERM or SIGINT. The traces go on then: what is written to them stays in their rings until
@@ -164,8 +164,8 @@ struct Daemon<'a> {
 /// again.
 pub fn daemon(
     options: &DaemonOptions,
-    tell: &mut dyn FnMut(DaemonTell<'_>),
-) -> Result<SoFar, RecordError> {
+    tell: &mut dyn FnMut(DaemonNotification<'_>),
+) -> Result<RecordingProgress, RecordError> {
     let control_fs = ControlFs::open(&options.root)?;
     let output_error = OutputError::at(&options.output);
     fs::create_dir_all(&options.output).map_err(&output_error)?;
@@ -181,13 +181,13 @@ pub fn daemon(
         control_fs,
         recordings: BTreeMap::new(),
         failed: BTreeMap::new(),
-        ended: SoFar::default(),
+        ended: RecordingProgress::default(),
         tell,
     };
     daemon.close_gone()?;
     daemon.look()?;
     daemon.round();
-    (daemon.tell)(DaemonTell::Ready);
+    (daemon.tell)(DaemonNotification::Ready);
     let (mut told, mut swept) = (Instant::now(), Instant::now());
     let mut wait = *WAIT.start();
     loop {
@@ -220,7 +220,7 @@ pub fn daemon(
         if told.elapsed() >= TELLING {
             let so_far = daemon.so_far();
             let traces = daemon.recordings.len();
-            (daemon.tell)(DaemonTell::SoFar {
+            (daemon.tell)(DaemonNotification::RecordingProgress {
                 traces,
                 so_far: &so_far,
             });
@@ -289,7 +289,7 @@ impl Daemon<'_> {
             if let Err(error) = close_recording(&path).map_err(OutputError::at(&path)) {
                 // It is as readable as it was.
                 let (trace, error) = (&name[..], &error.into());
-                (self.tell)(DaemonTell::Failed { trace, error });
+                (self.tell)(DaemonNotification::Failed { trace, error });
             }
         }
         Ok(())
@@ -316,7 +316,7 @@ impl Daemon<'_> {
                 Ok(None) => {}
                 Ok(Some(recording)) => {
                     self.failed.remove(name);
-                    (self.tell)(DaemonTell::Begun {
+                    (self.tell)(DaemonNotification::Begun {
                         trace: name,
                         directory: &recording.recorder.output,
                     });
@@ -347,7 +347,7 @@ impl Daemon<'_> {
         Ok(Some(Recording {
             recorder,
             inode,
-            ended: SoFar::default(),
+            ended: RecordingProgress::default(),
             quiet: None,
         }))
     }
@@ -359,7 +359,7 @@ impl Daemon<'_> {
             .failed
             .insert(name.to_owned(), (Instant::now(), why.clone()));
         if before.is_none_or(|(_, before)| before != why) {
-            (self.tell)(DaemonTell::Failed { trace: name, error });
+            (self.tell)(DaemonNotification::Failed { trace: name, error });
         }
     }
 
@@ -371,13 +371,13 @@ impl Daemon<'_> {
             let is_gone = recording.quiet.is_some();
             let round = recording.recorder.round(is_gone, false);
             for news in recording.recorder.take_news() {
-                (self.tell)(DaemonTell::News {
+                (self.tell)(DaemonNotification::RecorderEvent {
                     trace: name,
                     news: &news,
                 });
             }
             for problem in recording.fold() {
-                (self.tell)(DaemonTell::Problem {
+                (self.tell)(DaemonNotification::Problem {
                     trace: name,
                     problem: &problem,
                 });
@@ -415,7 +415,7 @@ impl Daemon<'_> {
         };
         let finished = recording.recorder.finish();
         for news in recording.recorder.take_news() {
-            (self.tell)(DaemonTell::News {
+            (self.tell)(DaemonNotification::RecorderEvent {
                 trace: name,
                 news: &news,
             });
@@ -428,7 +428,7 @@ impl Daemon<'_> {
                 let so_far = recording.so_far();
                 add(&mut self.ended, &so_far);
                 self.recordings.remove(name);
-                (self.tell)(DaemonTell::Ended {
+                (self.tell)(DaemonNotification::Ended {
                     trace: name,
                     so_far: &so_far,
                 });
@@ -447,14 +447,14 @@ impl Daemon<'_> {
 
     /// New chunks.
     fn reload(&mut self) -> Result<(), RecordError> {
-        (self.tell)(DaemonTell::Reloading);
+        (self.tell)(DaemonNotification::Reloading);
         for recording in self.recordings.values_mut() {
             recording.recorder.rotates_now = true;
         }
         self.failed.clear();
         self.look()?;
         self.round();
-        (self.tell)(DaemonTell::Ready);
+        (self.tell)(DaemonNotification::Ready);
         Ok(())
     }
 
@@ -471,7 +471,7 @@ impl Daemon<'_> {
         }
     }
 
-    fn so_far(&self) -> SoFar {
+    fn so_far(&self) -> RecordingProgress {
         let mut sum = self.ended;
         for recording in self.recordings.values() {
             add(&mut sum, &recording.so_far());
@@ -480,12 +480,12 @@ impl Daemon<'_> {
     }
 
     /// Ends, and leaves what comes from now on to the next one.
-    fn leave(mut self) -> SoFar {
-        (self.tell)(DaemonTell::Stopping);
+    fn leave(mut self) -> RecordingProgress {
+        (self.tell)(DaemonNotification::Stopping);
         for (name, recording) in &mut self.recordings {
             let mut left = recording.recorder.leave();
             for news in recording.recorder.take_news() {
-                (self.tell)(DaemonTell::News {
+                (self.tell)(DaemonNotification::RecorderEvent {
                     trace: name,
                     news: &news,
                 });
@@ -494,7 +494,7 @@ impl Daemon<'_> {
                 left = Err(recording.recorder.no_room());
             }
             if let Err(error) = &left {
-                (self.tell)(DaemonTell::Failed { trace: name, error });
+                (self.tell)(DaemonNotification::Failed { trace: name, error });
             }
         }
         self.so_far()

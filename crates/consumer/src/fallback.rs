@@ -23,7 +23,7 @@ use super::open_files;
 use super::record::{create_output, exit_status, kernel_events};
 use super::rotation::Rotation;
 use super::signals::{Came, Signals};
-use super::{KernelEvents, Options, Recording, SessionSummary, Tell};
+use super::{KernelEvents, Notification, Options, Recording, SessionSummary};
 
 /// Between two looks whether the daemons are done.
 const WAIT: Duration = Duration::from_millis(5);
@@ -37,7 +37,7 @@ const MOST_LOG: u64 = 64 << 10;
 /// When that cannot be done.
 pub fn record_fallback(
     options: &Options,
-    tell: &mut dyn FnMut(Tell<'_>),
+    tell: &mut dyn FnMut(Notification<'_>),
 ) -> Result<Recording, RecordError> {
     if !options.pids.is_empty() {
         return Err(RecordError::RunsAlready);
@@ -205,7 +205,7 @@ fn spawn(command: &mut Command, program: &OsStr) -> Result<Child, RecordError> {
 struct Waiting<'a> {
     signals: Signals,
     rotation: Option<Rotation>,
-    tell: &'a mut dyn FnMut(Tell<'_>),
+    tell: &'a mut dyn FnMut(Notification<'_>),
 }
 
 impl Waiting<'_> {
@@ -282,7 +282,7 @@ impl Waiting<'_> {
     fn tell_news(&mut self) {
         let news = self.rotation.as_mut().map(Rotation::take_news);
         for news in news.unwrap_or_default() {
-            (self.tell)(Tell::News(&news));
+            (self.tell)(Notification::RecorderEvent(&news));
         }
     }
 }

@@ -17,8 +17,8 @@ mod ftrace;
 mod kernel_file;
 mod mapping;
 mod notes;
-mod only;
 mod open_files;
+mod pid_filter;
 mod process;
 mod record;
 mod recorder;
@@ -35,7 +35,7 @@ pub use control_fs::{
     CONTROL_FS, ControlFs, ControlFsError, TraceDir, TraceSetup, consumer_files, event_channels,
     filter_words,
 };
-pub use daemon::{DaemonOptions, DaemonTell, daemon};
+pub use daemon::{DaemonNotification, DaemonOptions, daemon};
 pub use daemons::{DaemonError, Written, programs_below, snapshot_below, snapshot_of};
 pub use error::{OutputError, RecordError, describe};
 pub use fallback::record_fallback;
@@ -43,9 +43,11 @@ pub use file::{ConsumerFile, FileRing};
 pub use ftrace::{FtraceError, KernelEvents, KernelOptions, KernelSummary, KernelTrace, Tracefs};
 pub use kernel_file::KernelFile;
 pub use open_files::raise_open_files;
-pub use record::{Options, Recording, Tell, record};
-pub use recorder::News;
-pub use session::{Progress, Session, SessionError, SessionSummary, SoFar, close_recording};
+pub use record::{Notification, Options, Recording, record};
+pub use recorder::RecorderEvent;
+pub use session::{
+    Progress, RecordingProgress, Session, SessionError, SessionSummary, close_recording,
+};
 pub use snapshot::{Files, SnapshotError, snapshot, snapshot_process};
 pub use tracepoints::{
     ProcessTracepoints, ToldBy, TraceTracepoints, Tracepoint, TracepointField, programs,

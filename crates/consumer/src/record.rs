@@ -18,13 +18,13 @@ use usertrace_os::procfs;
 
 use super::error::{OutputError, RecordError, describe, system};
 use super::notes::{forget, is_empty};
-use super::only::Only;
 use super::open_files;
+use super::pid_filter::PidFilter;
 use super::recorder::TraceRecorder;
 use super::signals::Signals;
 use super::{
-    ControlFs, FtraceError, KernelEvents, KernelOptions, KernelSummary, KernelTrace, Limits, News,
-    Session, SessionSummary, SoFar, TraceSetup,
+    ControlFs, FtraceError, KernelEvents, KernelOptions, KernelSummary, KernelTrace, Limits,
+    RecorderEvent, RecordingProgress, Session, SessionSummary, TraceSetup,
 };
 
 /// Milliseconds between two looks at the rings: fewest, when they fill fast, and most. In the latter, a program that
@@ -64,11 +64,11 @@ pub struct Options {
 
 /// What who waits for a recording is told.
 #[derive(Clone, Copy, Debug)]
-pub enum Tell<'a> {
+pub enum Notification<'a> {
     /// How far it is.
-    SoFar(&'a SoFar),
+    RecordingProgress(&'a RecordingProgress),
     /// Something happened.
-    News(&'a News),
+    RecorderEvent(&'a RecorderEvent),
 }
 
 /// What was recorded.
@@ -98,7 +98,10 @@ pub struct Recording {
 ///
 /// # Errors
 /// When that cannot be done, or another program consumes the trace. The program, if it was started, has ended nevertheless, other than when waiting for it fails.
-pub fn record(options: &Options, tell: &mut dyn FnMut(Tell<'_>)) -> Result<Recording, RecordError> {
+pub fn record(
+    options: &Options,
+    tell: &mut dyn FnMut(Notification<'_>),
+) -> Result<Recording, RecordError> {
     let control_fs = ControlFs::open(&options.root)?;
     let output_error = OutputError::at(&options.output);
     let before = Recorded::of(&options.output).map_err(&output_error)?;
@@ -124,13 +127,13 @@ fn record_to(
     options: &Options,
     control_fs: &ControlFs,
     before: Option<&Recorded>,
-    tell: &mut dyn FnMut(Tell<'_>),
+    tell: &mut dyn FnMut(Notification<'_>),
 ) -> Result<Recording, RecordError> {
     let only = match &options.pids[..] {
         [] => None,
         pids => {
             let no_process = |(pid, source)| RecordError::NoProcess { pid, source };
-            Some(Only::new(pids).map_err(no_process)?)
+            Some(PidFilter::new(pids).map_err(no_process)?)
         }
     };
     let signals = Signals::new().map_err(system("take signals"))?;
@@ -259,7 +262,7 @@ impl Recorder {
     fn run(
         &mut self,
         mut child: Option<&mut Child>,
-        tell: &mut dyn FnMut(Tell<'_>),
+        tell: &mut dyn FnMut(Notification<'_>),
     ) -> Result<Option<ExitStatus>, RecordError> {
         let mut told = Instant::now();
         let mut wait = *WAIT.start();
@@ -310,7 +313,9 @@ impl Recorder {
                 return Ok(status);
             }
             if told.elapsed() >= TELLING {
-                tell(Tell::SoFar(&self.recorder.session.so_far()));
+                tell(Notification::RecordingProgress(
+                    &self.recorder.session.so_far(),
+                ));
                 told = Instant::now();
             }
             // Often enough that a ring gets no fuller than a quarter, and no more often than that takes.
@@ -323,16 +328,16 @@ impl Recorder {
         }
     }
 
-    fn tell_news(&mut self, tell: &mut dyn FnMut(Tell<'_>)) {
+    fn tell_news(&mut self, tell: &mut dyn FnMut(Notification<'_>)) {
         for news in self.recorder.take_news() {
-            tell(Tell::News(&news));
+            tell(Notification::RecorderEvent(&news));
         }
     }
 
     /// Stops the trace, and reads what is left of it.
     fn stop(
         mut self,
-        tell: &mut dyn FnMut(Tell<'_>),
+        tell: &mut dyn FnMut(Notification<'_>),
     ) -> Result<(SessionSummary, Option<KernelSummary>), RecordError> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -381,7 +386,7 @@ impl Recorder {
         if self.adopts {
             self.recorder.trace.adopt();
         }
-        // Only now, when its files are closed.
+        // PidFilter now, when its files are closed.
         let TraceRecorder { session, trace, .. } = self.recorder;
         drop(session);
         for result in [stopped, trace.remove()] {

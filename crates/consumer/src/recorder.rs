@@ -13,7 +13,7 @@ use usertrace_os::procfs;
 use super::chunks::{self, Limits};
 use super::control_fs::{consumer_files, is_consumer_file};
 use super::error::{OutputError, RecordError, system};
-use super::only::Only;
+use super::pid_filter::PidFilter;
 use super::{
     CONTROL, KernelFile, Progress, Session, SessionError, SessionSummary, TraceDir, finished_chunks,
 };
@@ -28,7 +28,7 @@ const REST: u32 = 20;
 /// Something that who waits for a recording is to be told.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum News {
+pub enum RecorderEvent {
     /// There is no room for what is to be written. Until there is, nothing is read: it stays in the rings, as far as these go.
     Full {
         /// Where.
@@ -67,7 +67,7 @@ pub enum News {
     },
 }
 
-impl News {
+impl RecorderEvent {
     /// Is something wrong?
     #[must_use]
     pub fn is_trouble(&self) -> bool {
@@ -82,7 +82,7 @@ impl News {
     }
 }
 
-impl std::fmt::Display for News {
+impl std::fmt::Display for RecorderEvent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Full { path, error } => write!(
@@ -210,7 +210,7 @@ pub(super) struct TraceRecorder {
     pub(super) output: PathBuf,
     watch: Watch,
     /// Whose files are read, if not all.
-    only: Option<Only>,
+    only: Option<PidFilter>,
     limits: Limits,
     in_chunks: bool,
     /// A chunk is to end.
@@ -225,7 +225,7 @@ pub(super) struct TraceRecorder {
     untaken: bool,
     /// They are tried again in the end.
     refused: Refused,
-    news: Vec<News>,
+    news: Vec<RecorderEvent>,
 }
 
 impl TraceRecorder {
@@ -234,7 +234,7 @@ impl TraceRecorder {
         trace: TraceDir,
         session: Session<KernelFile>,
         output: &Path,
-        only: Option<Only>,
+        only: Option<PidFilter>,
         limits: Limits,
     ) -> Result<Self, RecordError> {
         let channels = trace.channels()?;
@@ -271,7 +271,7 @@ impl TraceRecorder {
     pub(super) fn open(
         trace: TraceDir,
         output: &Path,
-        only: Option<Only>,
+        only: Option<PidFilter>,
         limits: Limits,
         in_chunks: bool,
     ) -> Result<Self, RecordError> {
@@ -290,13 +290,13 @@ impl TraceRecorder {
     }
 
     /// What happened since the last time.
-    pub(super) fn take_news(&mut self) -> Vec<News> {
+    pub(super) fn take_news(&mut self) -> Vec<RecorderEvent> {
         std::mem::take(&mut self.news)
     }
 
     /// Have all processes ended, if only some are recorded?
     pub(super) fn have_ended(&self) -> Result<bool, RecordError> {
-        let ended = self.only.as_ref().map_or(Ok(false), Only::have_ended);
+        let ended = self.only.as_ref().map_or(Ok(false), PidFilter::have_ended);
         ended.map_err(system("look at processes"))
     }
 
@@ -325,7 +325,7 @@ impl TraceRecorder {
         match result {
             Ok(done) => {
                 if let Some(full) = self.full.take() {
-                    self.news.push(News::Room {
+                    self.news.push(RecorderEvent::Room {
                         path: self.output.clone(),
                         after: full.since.elapsed(),
                     });
@@ -340,7 +340,7 @@ impl TraceRecorder {
                             since: now,
                             tried: now,
                         });
-                        self.news.push(News::Full {
+                        self.news.push(RecorderEvent::Full {
                             path: self.output.clone(),
                             error,
                         });
@@ -380,7 +380,7 @@ impl TraceRecorder {
             {
                 self.is_too_large = true;
                 let path = self.output.clone();
-                self.news.push(News::TooLarge { path, limit });
+                self.news.push(RecorderEvent::TooLarge { path, limit });
             }
             return Ok(());
         }
@@ -398,7 +398,7 @@ impl TraceRecorder {
 
     fn rotate(&mut self) -> Result<(), SessionError> {
         let finished = self.session.rotate()?;
-        self.news.extend(finished.map(News::Finished));
+        self.news.extend(finished.map(RecorderEvent::Finished));
         (self.begun, self.measure, self.rotates_now) = (Instant::now(), Measure::NEW, false);
         self.remove_old();
         Ok(())
@@ -490,7 +490,7 @@ impl TraceRecorder {
     fn try_finish(&mut self) -> Result<SessionSummary, SessionError> {
         self.session.drain(true, Instant::now())?;
         let finished = self.session.rotate()?;
-        self.news.extend(finished.map(News::Finished));
+        self.news.extend(finished.map(RecorderEvent::Finished));
         // As long as there are notes, whose directory this needs.
         self.remove_old();
         self.session.finish()
@@ -515,14 +515,14 @@ impl TraceRecorder {
 }
 
 /// Removes the chunks of which there are too many.
-pub(super) fn remove_old(output: &Path, limits: &Limits, news: &mut Vec<News>) {
+pub(super) fn remove_old(output: &Path, limits: &Limits, news: &mut Vec<RecorderEvent>) {
     let removed = try_remove_old(output, limits, news);
     if let Err(error) = removed.map_err(OutputError::at(output)) {
-        news.push(News::NotRemoved(error));
+        news.push(RecorderEvent::NotRemoved(error));
     }
 }
 
-fn try_remove_old(output: &Path, limits: &Limits, news: &mut Vec<News>) -> io::Result<()> {
+fn try_remove_old(output: &Path, limits: &Limits, news: &mut Vec<RecorderEvent>) -> io::Result<()> {
     if limits.keep.is_none() && limits.max_size.is_none() {
         return Ok(());
     }
@@ -540,7 +540,7 @@ fn try_remove_old(output: &Path, limits: &Limits, news: &mut Vec<News>) -> io::R
             break;
         }
         chunks::remove_chunk(output, chunk)?;
-        news.push(News::Removed(chunk.clone()));
+        news.push(RecorderEvent::Removed(chunk.clone()));
         left -= 1;
         bytes -= size;
     }

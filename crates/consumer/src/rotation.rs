@@ -22,7 +22,7 @@ use usertrace_ctf::recording::{Chunk, DIRECTORY, LOG, Place};
 use usertrace_ctf::unfinished::{self, State};
 use usertrace_os::files;
 
-use super::News;
+use super::RecorderEvent;
 use super::chunks::{self, Limits};
 use super::daemons::ask_below;
 use super::error::{OutputError, describe};
@@ -61,7 +61,7 @@ pub(super) struct Rotation {
     is_too_large: bool,
     /// When the last try failed to begin a chunk.
     failed: Option<Instant>,
-    news: Vec<News>,
+    news: Vec<RecorderEvent>,
 }
 
 /// A chunk that daemons are to leave.
@@ -117,7 +117,7 @@ impl Rotation {
     }
 
     /// What happened since the last time.
-    pub(super) fn take_news(&mut self) -> Vec<News> {
+    pub(super) fn take_news(&mut self) -> Vec<RecorderEvent> {
         std::mem::take(&mut self.news)
     }
 
@@ -141,7 +141,7 @@ impl Rotation {
             Err(error) => {
                 if self.failed.replace(Instant::now()).is_none() {
                     let error = OutputError::at(&self.output)(error);
-                    self.news.push(News::NotBegun(error));
+                    self.news.push(RecorderEvent::NotBegun(error));
                 }
             }
         }
@@ -193,7 +193,7 @@ impl Rotation {
             self.name(Place::Nowhere)?;
             self.is_too_large = true;
             let path = self.output.clone();
-            self.news.push(News::TooLarge { path, limit });
+            self.news.push(RecorderEvent::TooLarge { path, limit });
             self.ask();
         }
         Ok(())
@@ -269,7 +269,7 @@ impl Rotation {
         let before = ending.len();
         ending.retain_mut(|ending| match finish(&self.output, &ending.chunk) {
             Ok(Some(finished)) => {
-                self.news.extend(finished.map(News::Finished));
+                self.news.extend(finished.map(RecorderEvent::Finished));
                 false
             }
             unfinished => {
@@ -298,7 +298,7 @@ impl Rotation {
         let chunks = ending.into_iter().map(|ending| ending.chunk);
         for chunk in chunks.chain(self.chunk.take()) {
             let finished = chunks::finish_chunk(&self.output, &chunk)?;
-            self.news.extend(finished.map(News::Finished));
+            self.news.extend(finished.map(RecorderEvent::Finished));
         }
         // Those that a daemon made again.
         chunks::finish_others(&self.output, 0)?;
@@ -313,7 +313,7 @@ impl Rotation {
 impl Ending {
     /// Asks the daemons once more that still write to the chunk, in `path`, from time to time.
     /// `error`: why it could not be finished, if that is not that they do.
-    fn ask_again(&mut self, path: &Path, error: Option<io::Error>) -> Option<News> {
+    fn ask_again(&mut self, path: &Path, error: Option<io::Error>) -> Option<RecorderEvent> {
         let now = Instant::now();
         if now < self.again {
             return None;
@@ -333,7 +333,7 @@ impl Ending {
             }
         };
         let path = path.to_owned();
-        Some(News::NotFinished { path, why })
+        Some(RecorderEvent::NotFinished { path, why })
     }
 }
 
@@ -419,7 +419,7 @@ mod tests {
         let path = output.path().join(chunk.name());
         let news = rotation.take_news();
         assert!(
-            matches!(&news[..], [News::Finished(of)] if *of == path),
+            matches!(&news[..], [RecorderEvent::Finished(of)] if *of == path),
             "{news:?}"
         );
         assert!(!chunk.lock(output.path()).exists());

@@ -26,7 +26,7 @@ pub struct Progress {
 
 /// What there is of a recording that goes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SoFar {
+pub struct RecordingProgress {
     /// How many processes there were, and are.
     pub processes: usize,
     /// Events that are in the trace's files, of those that this recorder wrote.
@@ -291,10 +291,10 @@ impl<F: ConsumerFile> Session<F> {
 
     /// What there is so far, as of the last [`drain`](Self::drain).
     #[must_use]
-    pub fn so_far(&self) -> SoFar {
-        let mut so_far = SoFar {
+    pub fn so_far(&self) -> RecordingProgress {
+        let mut so_far = RecordingProgress {
             processes: self.forgotten + self.processes.len(),
-            ..SoFar::default()
+            ..RecordingProgress::default()
         };
         let mut add = |process: &ProcessSummary| {
             so_far.events += process.events;

@@ -1,7 +1,7 @@
 //! What can be read of a sub-buffer of the shared protocol.
 //!
 //! Several writers are in it at once, and each may be killed anywhere. What the reader relies on, of
-//! `writer/shared/protocol.rs`:
+//! `writer/reserve_commit/protocol.rs`:
 //! - A place that `head` goes over was decided about before, in the last word of its header ([`Decision`]): it was
 //!   taken, or passed over because a writer of an earlier round was still there. `committed` is a multiple of the
 //!   sub-buffer's size before a place is taken, and grows by that size each time that it is.

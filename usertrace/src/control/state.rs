@@ -9,7 +9,7 @@ use usertrace_control::socket::Descriptor;
 use usertrace_sys::filter::Filter;
 use usertrace_sys::limits::SLOTS;
 
-use crate::runtime::lock::Again;
+use crate::runtime::coalescing_lock::CoalescingLock;
 
 /// Controllers at a time.
 pub(super) const CLIENTS: usize = 8;
@@ -31,7 +31,7 @@ pub(crate) struct Control {
     /// When it was last told that a ring of each slot is full, in milliseconds.
     pub(super) told_full: [AtomicU64; SLOTS],
     /// One at a time serves; who comes meanwhile has it done again.
-    pub(super) serving: Again,
+    pub(super) serving: CoalescingLock,
     /// The thread that serves.
     pub(super) server: AtomicU32,
     /// Of who serves.

@@ -241,7 +241,7 @@ impl<const LEN: usize> Line<LEN> {
 
 /// An identifier without what makes one of a word of the language.
 #[must_use]
-pub const fn unraw(identifier: &str) -> &str {
+pub const fn strip_raw(identifier: &str) -> &str {
     match identifier.as_bytes() {
         [b'r', b'#', ..] => identifier.split_at(2).1,
         _ => identifier,
@@ -250,7 +250,7 @@ pub const fn unraw(identifier: &str) -> &str {
 
 /// A field's name, as a description has it.
 const fn plain_name(name: &str) -> &str {
-    let plain = unraw(name);
+    let plain = strip_raw(name);
     let (bytes, mut at) = (plain.as_bytes(), 0);
     while at < bytes.len() {
         assert!(

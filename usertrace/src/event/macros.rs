@@ -317,7 +317,7 @@ macro_rules! __labels {
 #[macro_export]
 macro_rules! __label {
     ($label:ident) => {
-        $crate::event::unraw(::core::stringify!($label))
+        $crate::event::strip_raw(::core::stringify!($label))
     };
     ($label:literal) => {
         $label

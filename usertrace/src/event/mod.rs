@@ -71,7 +71,7 @@ mod text;
 
 pub use self::callsite::{Callsite, Loglevel};
 #[doc(hidden)]
-pub use self::describe::{DescribedField, Description, Kind, Label, unraw};
+pub use self::describe::{DescribedField, Description, Kind, Label, strip_raw};
 pub use self::field::{Buffer, Field, Payload, Room, Short};
 pub use self::here::{here, here_at, note};
 pub use self::number::{Be, Hex, Number};

@@ -32,18 +32,18 @@
 //! A child of `fork` has all probes and connections of its parent.
 
 mod error;
+mod in_flight;
 mod load;
 mod record;
 mod table;
-mod visits;
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 
+use self::in_flight::Refusal;
 use self::table::{Lists, PROBES};
-use self::visits::Refusal;
 use crate::errno;
 use usertrace_sys::filter::matches;
 
@@ -56,10 +56,10 @@ use crate::runtime::shared::{once, shared};
 use crate::writer::Payload;
 
 pub use self::error::Error;
+pub(crate) use self::in_flight::InFlight;
 pub use self::load::{Declaration, LoadError, UnloadError, load, unload};
 pub use self::record::{Call, PAYLOAD_MAX, Record};
 pub(crate) use self::table::{Item, Table};
-pub(crate) use self::visits::Visits;
 
 /// The table, if there ever was a probe.
 fn table() -> Option<&'static Table> {
@@ -222,7 +222,7 @@ pub(crate) fn each(mut body: impl FnMut(Item<'_>)) {
 
 fn wait(probe: usize) {
     if let Some(state) = registry::state() {
-        state.visits.wait(probe);
+        state.in_flight.wait(probe);
     }
 }
 
@@ -270,7 +270,7 @@ fn call_with(callsite: &Callsite, payload: &[u8], len: usize) {
     // Events leave it alone, and so do their probes.
     let _errno = errno::keep();
     for probe in (0..PROBES).filter(|probe| callsite.probes() & 1 << probe != 0) {
-        match state.visits.enter(probe) {
+        match state.in_flight.enter(probe) {
             // Who takes it out waits from here on, or it is seen here that it was taken out.
             Ok(_visit) if callsite.probes() & 1 << probe != 0 => {
                 let entry = &table.entries[probe];

@@ -9,7 +9,7 @@ use std::sync::{Mutex, OnceLock};
 use usertrace_sys::DiscoverError;
 
 #[cfg(feature = "fallback")]
-use super::fast::Fast;
+use super::fallback::Fallback;
 use super::kernel::Kernel;
 use super::shared::shared;
 use super::signals::SignalMaskGuard;
@@ -38,7 +38,7 @@ pub(super) struct Setup {
     /// Why it is not the kernel itself.
     pub(super) no_kernel: Option<DiscoverError>,
     #[cfg(feature = "fallback")]
-    pub(super) fast: Option<&'static Fast>,
+    pub(super) fast: Option<&'static Fallback>,
 }
 
 /// The state, if this copy of the crate has one.

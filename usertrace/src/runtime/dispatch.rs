@@ -18,7 +18,7 @@ use crate::{context, control, probe};
 pub fn record<const WORDS: usize>(callsite: &Callsite, payload: [u64; WORDS]) -> Outcome {
     let route = callsite.route();
     let Some(channel) = route.channel() else {
-        return record_again(callsite, payload);
+        return record_slow(callsite, payload);
     };
     // Pairs with the store of the route: the runtime's state, and the channel, were there before.
     fence(Ordering::Acquire);
@@ -28,13 +28,13 @@ pub fn record<const WORDS: usize>(callsite: &Callsite, payload: [u64; WORDS]) ->
     if done {
         Outcome::Recorded
     } else {
-        record_again(callsite, payload)
+        record_slow(callsite, payload)
     }
 }
 
 /// Writes it the long way. What is in registers stays there, so that the short way needs no memory of its own.
 #[inline(always)]
-fn record_again<const WORDS: usize>(callsite: &Callsite, payload: [u64; WORDS]) -> Outcome {
+fn record_slow<const WORDS: usize>(callsite: &Callsite, payload: [u64; WORDS]) -> Outcome {
     if WORDS > 4 {
         return record_words(callsite, &{ payload });
     }
@@ -133,7 +133,7 @@ fn record_each<'a>(
     // Pairs with the store of the mask: the runtime's state, and the slot's, were there before.
     fence(Ordering::Acquire);
     if mask & (ATTACH | PROBED | HERE) != 0 {
-        return record_apart(callsite, mask, payload());
+        return record_flagged(callsite, mask, payload());
     }
     let mut outcome = Outcome::Off;
     while mask != 0 {
@@ -147,7 +147,7 @@ fn record_each<'a>(
             Ok(()) => outcome = outcome.and(Ok(())),
             Err(refusal) => match record_slowly(callsite, slot, payload(), refusal) {
                 Some(result) => outcome = outcome.and(result),
-                None => return record_anew(callsite, payload()),
+                None => return record_after_fork(callsite, payload()),
             },
         }
         mask &= mask - 1;
@@ -212,12 +212,12 @@ fn refresh_if_closed(channel: &Channel) {
 /// An event that calls probes, says where it is, or is the first one after a `fork`.
 #[cold]
 #[inline(never)]
-fn record_apart(callsite: &Callsite, mask: u32, payload: Payload<'_>) -> Outcome {
+fn record_flagged(callsite: &Callsite, mask: u32, payload: Payload<'_>) -> Outcome {
     if mask & PROBED != 0 {
         probe::call(callsite, payload);
     }
     if mask & ATTACH != 0 {
-        return record_anew(callsite, payload);
+        return record_after_fork(callsite, payload);
     }
     record_all(callsite, mask, payload)
 }
@@ -225,7 +225,7 @@ fn record_apart(callsite: &Callsite, mask: u32, payload: Payload<'_>) -> Outcome
 /// The first event after a `fork`: gets buffers of this process's own, and writes it there (A5).
 #[cold]
 #[inline(never)]
-fn record_anew(callsite: &Callsite, payload: Payload<'_>) -> Outcome {
+fn record_after_fork(callsite: &Callsite, payload: Payload<'_>) -> Outcome {
     current::refresh();
     let mask = callsite.mask();
     // Pairs with the store of the mask, as in `record`.

@@ -11,7 +11,7 @@ use super::current::{
 };
 use super::env::{Backend as Wanted, Settings};
 #[cfg(feature = "fallback")]
-use super::fast;
+use super::fallback;
 use super::kernel::Kernel;
 use super::reporting::status;
 use super::shared::shared;
@@ -100,7 +100,7 @@ struct Chosen {
     kernel: &'static dyn Kernel,
     no_kernel: Option<DiscoverError>,
     #[cfg(feature = "fallback")]
-    fast: Option<&'static fast::Fast>,
+    fast: Option<&'static fallback::Fallback>,
 }
 
 #[cfg(feature = "fallback")]
@@ -109,7 +109,7 @@ fn fall_back(
     rseq: bool,
     no_kernel: Option<DiscoverError>,
 ) -> Result<Chosen, Status> {
-    let fast = fast::start(&settings.fast, rseq).map_err(Status::NoFallback)?;
+    let fast = fallback::start(&settings.fast, rseq).map_err(Status::NoFallback)?;
     Ok(Chosen {
         kernel: fast,
         no_kernel,

@@ -13,21 +13,21 @@
 //! record into a slot that has another trace by then.
 
 mod cmdline;
+pub(crate) mod coalescing_lock;
 mod complaint;
 pub(crate) mod current;
 mod dispatch;
 mod dynamic;
 pub(crate) mod env;
+mod event_id_cache;
 #[cfg(feature = "fallback")]
-mod fast;
+mod fallback;
 pub(crate) mod fork_private;
 mod hash;
 mod info;
 mod init;
 mod kernel;
-mod known;
 mod loaded;
-pub(crate) mod lock;
 pub(crate) mod membarrier;
 mod modules;
 pub(crate) mod registry;

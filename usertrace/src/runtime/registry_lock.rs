@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::signals::SignalMaskGuard;
-use crate::probe::Visits;
+use crate::probe::InFlight;
 
 /// What is true of one process and not of its children: it lies in memory that `fork` wipes. All zeros: the lock is
 /// free, and no thread is in a probe.
@@ -16,7 +16,7 @@ pub(crate) struct RegistryState {
     /// The thread that holds the lock; 0: none.
     owner: AtomicU32,
     /// The threads that are in probes.
-    pub(crate) visits: Visits,
+    pub(crate) in_flight: InFlight,
 }
 
 /// The lock, as long as this lives.

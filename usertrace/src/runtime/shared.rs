@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 #[cfg(feature = "fallback")]
-use super::fast::{Fast, LEN as FAST_LEN};
+use super::fallback::{Fallback, LEN as FAST_LEN};
 use super::hash::hash;
 use super::modules::Modules;
 use super::registry_lock::RegistryState;
@@ -32,7 +32,7 @@ pub struct Shared {
     layout: u64,
     pub(super) state: AtomicPtr<State>,
     pub(super) modules: Modules,
-    /// The fallback, a `Fast`.
+    /// The fallback, a `Fallback`.
     pub(super) fast: AtomicPtr<c_void>,
     /// Not 0: the process is about to end.
     pub(super) exiting: AtomicU32,
@@ -92,7 +92,7 @@ unsafe extern "C" {
     fn has_layout_of_control(_: *const Control);
     fn has_layout_of_callsites(_: *const Callsite);
     #[cfg(feature = "fallback")]
-    fn has_layout_of_fallback(_: *const Fast);
+    fn has_layout_of_fallback(_: *const Fallback);
 }
 
 impl Shared {

@@ -10,12 +10,12 @@ use usertrace_sys::uapi::{
     LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_META_MAX, LTT_TRACEBUF_LIMITED,
 };
 
+use super::coalescing_lock::CoalescingLock;
+use super::event_id_cache::EventIdCache;
 use super::fork_private;
 use super::info::BadArea;
-use super::known::Known;
-use super::lock::Again;
 use crate::context::List;
-use crate::writer::{Channel, Visitors};
+use crate::writer::{Channel, Readers};
 
 /// A slot, as far as the event path need not know it.
 #[derive(Debug, Default)]
@@ -53,7 +53,7 @@ pub(super) struct State {
     pub(super) channels: [[Channel; SLOTS]; CHANNELS],
     pub(super) slots: [SlotState; SLOTS],
     /// Who holds it may change everything else here.
-    pub(super) lock: Again,
+    pub(super) lock: CoalescingLock,
     /// Not 0: the areas are known.
     pub(super) attached: AtomicU32,
     /// Why there are no areas.
@@ -87,11 +87,11 @@ pub(super) struct State {
     /// Another number each time that threads are to ask anew what they are.
     pub(super) stamp: AtomicU64,
     /// Who is in rings that no sequence writes.
-    pub(super) visitors: Visitors,
+    pub(super) visitors: Readers,
     /// Of the modules, at the last update.
     pub(super) modules: AtomicU32,
     /// Events whose library is gone.
-    known: UnsafeCell<Known>,
+    known: UnsafeCell<EventIdCache>,
     /// Where a description is put together.
     text: UnsafeCell<[u64; LTT_META_MAX / 8]>,
     /// Rules of each slot, by which the callsites were told.
@@ -213,7 +213,7 @@ impl State {
     /// # Safety
     /// The caller must hold the lock, and use one of these at a time.
     #[allow(clippy::mut_from_ref, reason = "the lock says who may have it")]
-    pub(super) unsafe fn known(&self) -> &mut Known {
+    pub(super) unsafe fn known(&self) -> &mut EventIdCache {
         // SAFETY: the caller's promise.
         unsafe { &mut *self.known.get() }
     }

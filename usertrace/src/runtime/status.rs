@@ -139,7 +139,7 @@ pub struct Report {
     pub no_kernel: Option<DiscoverError>,
     /// Fallback: where the traces go; none if nowhere.
     pub output: Option<PathBuf>,
-    /// Fallback: process ids of the guardian and the worker; 0: not there.
+    /// Fallback: process ids of the watchdog and the worker; 0: not there.
     pub daemons: [u32; 2],
     /// Fallback: why the traces cannot be written at present.
     pub error: Option<Errno>,

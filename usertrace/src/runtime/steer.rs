@@ -10,7 +10,7 @@ use usertrace_sys::filter;
 use super::current::SETUP;
 use super::current::{refresh, refresh_if_stale, updater};
 #[cfg(feature = "fallback")]
-use super::fast::Fast;
+use super::fallback::Fallback;
 use super::reporting::status;
 use super::shared::shared;
 use super::status::Status;
@@ -51,7 +51,7 @@ pub(crate) fn events(room: &mut filter::Filter, each: impl FnMut(bool, &[u8])) -
 
 /// The rules of this process.
 #[cfg(feature = "fallback")]
-fn rules_now<'a>(fast: &Fast, room: &'a mut filter::Filter) -> &'a [u8] {
+fn rules_now<'a>(fast: &Fallback, room: &'a mut filter::Filter) -> &'a [u8] {
     if !shared().wanted.read(room) {
         room.clear();
         fast.copy_rules(room);
@@ -105,7 +105,7 @@ pub fn resume() -> Status {
 /// The directory that the fallback writes to, if it is what traces are written with; nothing in it if they go nowhere.
 pub(crate) fn output() -> Option<Option<&'static std::path::Path>> {
     #[cfg(feature = "fallback")]
-    return SETUP.get()?.fast.map(Fast::directory);
+    return SETUP.get()?.fast.map(Fallback::directory);
     #[cfg(not(feature = "fallback"))]
     None
 }

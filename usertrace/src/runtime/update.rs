@@ -28,7 +28,7 @@ use super::text::Text;
 use crate::clock::{self, Source};
 use crate::context::{Kind, List};
 use crate::event::{Callsite, HERE, Section};
-use crate::writer::{self, Channel, Geometry, Prefault, Rseq, Visits, Wakeup};
+use crate::writer::{self, Channel, Geometry, Prefault, QuiescenceSlot, Rseq, Wakeup};
 
 /// How often in a row the kernel may change something before the rest is left to the next update.
 const ROUNDS: u32 = 100;
@@ -641,7 +641,7 @@ impl Updater {
             } else {
                 self.kernel.prefault()
             },
-            visits: self.kernel.removes_traces().then(|| Visits {
+            visits: self.kernel.removes_traces().then(|| QuiescenceSlot {
                 visitors: NonNull::from(&state.visitors),
                 slot: slot as u32,
             }),

@@ -9,10 +9,10 @@ use usertrace_sys::{Mode, Protocol, Scope};
 
 use super::doorbell::Doorbell;
 use super::prefault::{self, Prefault};
+use super::quiescence::{ReadSideGuard, Readers};
 use super::remembered::Remembered;
 use super::ring_index::{CPU_ID, CPU_ID_WITH_CONTEXT, MAX_RINGS, MM_CID, MM_CID_WITH_CONTEXT};
 use super::thread;
-use super::visitors::{Mark, Visitors};
 use super::wakeup::Wakeup;
 use crate::clock::Source;
 
@@ -54,14 +54,14 @@ pub struct Geometry {
     pub clock: Source,
     /// Where writers of the shared protocol say that they are inside. Nothing if the channel is not closed before all of
     /// them are gone.
-    pub visits: Option<Visits>,
+    pub visits: Option<QuiescenceSlot>,
 }
 
 /// Where writers say that they are inside, and what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Visits {
+pub struct QuiescenceSlot {
     /// Of the process. It must stay where it is, as the rings must.
-    pub visitors: NonNull<Visitors>,
+    pub visitors: NonNull<Readers>,
     /// The channel's slot.
     pub slot: u32,
 }
@@ -144,8 +144,8 @@ struct Cold {
     /// Of [`Wakeup`]: one of them, or none.
     doorbell: AtomicPtr<Doorbell>,
     buffer: AtomicPtr<u8>,
-    /// Of [`Visits`], or NULL.
-    visitors: AtomicPtr<Visitors>,
+    /// Of [`QuiescenceSlot`], or NULL.
+    visitors: AtomicPtr<Readers>,
     slot: AtomicU32,
     /// 0: closed. Otherwise how many rings there are, whatever the protocol.
     rings: AtomicU32,
@@ -161,7 +161,7 @@ struct Cold {
     nr_rings_apart: AtomicU32,
     nr_cids_apart: AtomicU32,
     /// Writers that store into any of the rings outside of a restartable sequence: long records, and what
-    /// [`Visitors`] have no place for. Never set back: they outlive a [`Channel::close`].
+    /// [`Readers`] have no place for. Never set back: they outlive a [`Channel::close`].
     inside: AtomicU32,
 }
 
@@ -187,7 +187,7 @@ pub(super) enum Visit<'a> {
     /// Nobody closes the channel before it is gone.
     Free,
     Marked {
-        _mark: Mark<'a>,
+        _mark: ReadSideGuard<'a>,
     },
     Entered {
         _entered: Entered<'a>,
@@ -444,14 +444,14 @@ impl Channel {
     pub fn is_left(&self) -> bool {
         // SeqCst: pairs with `enter`. What was stored by those who left comes before whatever follows here.
         let entered = self.cold.inside.load(Ordering::SeqCst) != 0;
-        let are_out = |visitors: &Visitors| {
+        let are_gone = |visitors: &Readers| {
             // Relaxed: it was stored by whoever closed the channel, or before.
-            visitors.are_out(self.cold.slot.load(Ordering::Relaxed))
+            visitors.are_gone(self.cold.slot.load(Ordering::Relaxed))
         };
-        !entered && self.visitors().is_none_or(are_out)
+        !entered && self.visitors().is_none_or(are_gone)
     }
 
-    fn visitors(&self) -> Option<&Visitors> {
+    fn visitors(&self) -> Option<&Readers> {
         // Relaxed: who saw the number of rings, or closed the channel, sees this.
         let visitors = self.cold.visitors.load(Ordering::Relaxed);
         // SAFETY: `open`'s caller promised that it stays where it is. All in it is atomic.

@@ -21,14 +21,14 @@ mod hooks;
 mod payload;
 mod percpu;
 mod prefault;
+mod quiescence;
 mod refusal;
 mod remembered;
+mod reserve_commit;
 mod ring_index;
 mod route;
 mod rseq;
-mod shared;
 mod thread;
-mod visitors;
 mod wait;
 mod wakeup;
 
@@ -47,12 +47,12 @@ pub(crate) use self::route::Route;
 pub(crate) use self::rseq::has_mm_cid;
 pub(crate) use self::thread::{get_here, is_thread, number as thread, process, set_here};
 
-pub use self::channel::{BadGeometry, Channel, Geometry, Visits};
+pub use self::channel::{BadGeometry, Channel, Geometry, QuiescenceSlot};
 pub use self::doorbell::{Doorbell, sleep, wake};
 pub use self::payload::Cursor;
 pub use self::prefault::Prefault;
+pub use self::quiescence::Readers;
 pub use self::rseq::{NoRseq, Rseq};
-pub use self::visitors::Visitors;
 pub use self::wakeup::Wakeup;
 
 /// The CPU that the calling thread ran on a moment ago. Leaves `errno` alone.
@@ -100,7 +100,7 @@ pub(crate) unsafe fn try_write_words(
         // SAFETY: the caller's promise.
         Some(rseq) => unsafe { percpu::record_words::<CPU_ID>(rseq, channel, id, payload) },
         // SAFETY: the caller's promise.
-        None => Ok(unsafe { shared::write(channel, id, payload) }?),
+        None => Ok(unsafe { reserve_commit::write(channel, id, payload) }?),
     }
 }
 
@@ -119,7 +119,7 @@ pub(crate) unsafe fn try_write_made(
         // SAFETY: the caller's promise.
         Some(rseq) => unsafe { percpu::record_made::<CPU_ID>(rseq, channel, id, len, fill) },
         // SAFETY: the caller's promise.
-        None => Ok(unsafe { shared::write_made(channel, id, len, fill) }?),
+        None => Ok(unsafe { reserve_commit::write_made(channel, id, len, fill) }?),
     }
 }
 
@@ -163,9 +163,11 @@ pub(crate) unsafe fn write_slowly(
         },
         _ => match payload {
             // SAFETY: the caller's promise.
-            Payload::Words(words) => unsafe { shared::write(channel, id, words) },
+            Payload::Words(words) => unsafe { reserve_commit::write(channel, id, words) },
             // SAFETY: the caller's promise.
-            Payload::Made { len, fill } => unsafe { shared::write_made(channel, id, len, fill) },
+            Payload::Made { len, fill } => unsafe {
+                reserve_commit::write_made(channel, id, len, fill)
+            },
         },
     };
     if written == Err(Dropped::Closed) && channel.is_apart() {
@@ -215,7 +217,7 @@ pub(crate) unsafe fn write_in_contexts(
             Some(rseq) if channel.is_by::<CPU_ID_WITH_CONTEXT>() => {
                 percpu::write::<CPU_ID_WITH_CONTEXT>(rseq, channel, id, payload, again)
             }
-            _ if channel.is_shared() => shared::write_in_contexts(channel, id, payload),
+            _ if channel.is_shared() => reserve_commit::write_in_contexts(channel, id, payload),
             // Rings of CPUs, in a process without restartable sequences.
             _ => Err(Dropped::Closed),
         }

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::shared;
+use super::reserve_commit;
 
 /// What a record carries.
 #[derive(Clone, Copy)]
@@ -29,7 +29,7 @@ enum Target<'a> {
         left: usize,
         memory: PhantomData<&'a mut [u8]>,
     },
-    Shared(shared::Record<'a>),
+    Shared(reserve_commit::Record<'a>),
 }
 
 impl<'a> Cursor<'a> {
@@ -44,7 +44,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    pub(super) fn shared(record: shared::Record<'a>) -> Self {
+    pub(super) fn shared(record: reserve_commit::Record<'a>) -> Self {
         Self(Target::Shared(record))
     }
 

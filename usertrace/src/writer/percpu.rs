@@ -18,9 +18,9 @@ use super::doorbell::filled;
 use super::payload::{Cursor, Payload};
 use super::prefault::{self, Prefault};
 use super::refusal::{Dropped, Refusal};
+use super::reserve_commit::Waited;
 use super::ring_index::{CPU_ID_WITH_CONTEXT, MM_CID, MM_CID_WITH_CONTEXT, NO_INDEX};
 use super::rseq::{self, Advance, Rseq, Start, Step, TRIES};
-use super::shared::Waited;
 use super::{thread, wait};
 use crate::clock::{self, Source};
 

@@ -15,7 +15,7 @@ use usertrace_sys::Mode;
 
 use super::channel::{Channel, Control, Ring};
 use super::doorbell::{Doorbell, sleep};
-use super::shared::Waited;
+use super::reserve_commit::Waited;
 use super::{hooks, thread};
 
 /// How long a writer sleeps before it looks again whether there is a reader at all.

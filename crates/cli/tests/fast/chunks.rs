@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use usertrace::Outcome;
 use usertrace::fake::process::{child, wait};
-use usertrace_consumer::{Limits, Options, Tell, TraceSetup, record_fallback};
+use usertrace_consumer::{Limits, Notification, Options, TraceSetup, record_fallback};
 use usertrace_ctf::Version;
 use usertrace_reader::{Reader, Selection};
 
@@ -56,8 +56,8 @@ pub(crate) fn recorder() {
             ..Limits::default()
         },
     };
-    let mut tell = |tell: Tell<'_>| {
-        if let Tell::News(news) = tell
+    let mut tell = |tell: Notification<'_>| {
+        if let Notification::RecorderEvent(news) = tell
             && news.is_trouble()
         {
             eprintln!("{news}");
@@ -519,7 +519,7 @@ pub(crate) fn daemons_are_killed_between_chunks() {
     }
 }
 
-/// A guardian that comes from the worker has none of the worker's files, and so keeps no chunk.
+/// A watchdog that comes from the worker has none of the worker's files, and so keeps no chunk.
 pub(crate) fn a_new_guardian_keeps_no_chunk() {
     let run = Run::new();
     let mut child = start(often(&run, 100, "steps", "discard"));
@@ -529,18 +529,18 @@ pub(crate) fn a_new_guardian_keeps_no_chunk() {
     };
     let daemons = until_some("two daemons live", two);
     until_finished(&run, 1);
-    // The worker comes from the guardian.
+    // The worker comes from the watchdog.
     let parent = |pid: &i32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let (_, fields) = stat.rsplit_once(") ").unwrap_or_default();
         fields.split(' ').nth(1).and_then(|pid| pid.parse().ok())
     };
     let is_guardian = |pid: &&i32| !daemons.iter().any(|other| parent(pid) == Some(*other));
-    let guardian = *daemons.iter().find(is_guardian).unwrap();
+    let watchdog = *daemons.iter().find(is_guardian).unwrap();
     // SAFETY: a daemon of the program that this test started.
-    unsafe { libc::kill(guardian, libc::SIGKILL) };
-    until("another guardian lives", || {
-        two().is_some_and(|daemons| !daemons.contains(&guardian))
+    unsafe { libc::kill(watchdog, libc::SIGKILL) };
+    until("another watchdog lives", || {
+        two().is_some_and(|daemons| !daemons.contains(&watchdog))
     });
     let currents = || {
         let names = names(&traces(&run)).into_iter();

@@ -47,7 +47,7 @@ impl Steps {
             child,
             output,
             daemons,
-            session: session(daemons[0]).expect("the guardian lives"),
+            session: session(daemons[0]).expect("the watchdog lives"),
         }
     }
 
@@ -184,7 +184,7 @@ fn until_asleep(worker: u32) {
 pub(crate) fn a_full_subbuffer_is_written_while_the_program_runs() {
     const FULL: usize = (4096 - 64) / 24;
     let run = Run::new();
-    // The guardian wakes the worker now and then if the rings are those of threads.
+    // The watchdog wakes the worker now and then if the rings are those of threads.
     let mut child = run.start("told", &sizes(&[("USERTRACE_RINGS", "cpu")]));
     #[expect(clippy::unbuffered_bytes, reason = "`tell` reads the rest")]
     let bytes = child.stdout.as_mut().unwrap().bytes();

@@ -270,7 +270,7 @@ pub(crate) fn children_that_live_for_a_moment() {
     }
 }
 
-/// Who finds no slot does not give up before the guardian has looked who has ended, however late that is.
+/// Who finds no slot does not give up before the watchdog has looked who has ended, however late that is.
 pub(crate) fn children_whose_end_is_noticed_late() {
     let run = Run::new();
     // Nothing is lost in this mode, also if the disk stands still meanwhile.

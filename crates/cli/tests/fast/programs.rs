@@ -445,7 +445,7 @@ fn steered() {
     }
 }
 
-/// Waits until both daemons have begun. Returns the guardian and the worker.
+/// Waits until both daemons have begun. Returns the watchdog and the worker.
 pub(crate) fn daemons() -> [u32; 2] {
     loop {
         let daemons = report().daemons;
@@ -526,12 +526,12 @@ fn events() {
     println!("{lost}");
 }
 
-/// Children that live for a moment, as many as there are slots, beside a guardian that does not see for a moment that they end.
+/// Children that live for a moment, as many as there are slots, beside a watchdog that does not see for a moment that they end.
 fn unnoticed() {
     write(0, 0..1);
-    let guardian = daemons()[0] as libc::pid_t;
+    let watchdog = daemons()[0] as libc::pid_t;
     // SAFETY: a signal to a process of this program's own.
-    let signal = |signal| assert_eq!(unsafe { libc::kill(guardian, signal) }, 0);
+    let signal = |signal| assert_eq!(unsafe { libc::kill(watchdog, signal) }, 0);
     signal(libc::SIGSTOP);
     let one = |n| wait(child(|| assert_eq!(write_one(n, 0), Outcome::Recorded)));
     (1..64).for_each(|n| assert_eq!(one(n), 0));
@@ -624,8 +624,8 @@ fn address_space() {
 
 /// Prints its daemons, writes many events, and waits until its input ends.
 fn much() {
-    let [guardian, worker] = daemons();
-    println!("{guardian} {worker}");
+    let [watchdog, worker] = daemons();
+    println!("{watchdog} {worker}");
     write(1, 0..200_000);
     assert_eq!(usertrace::flush(), Ok(()));
     let _ = std::io::stdin().read(&mut [0]);

@@ -9,7 +9,7 @@
 //! such libraries, which it shares with all others of the process. All thread-local storage of that
 //! library then comes from there, not the block alone. So the block has only what an event needs on
 //! its fast path, and the rseq area, whose place must be the same in all threads. What contexts
-//! remember of a thread is in [`super::visitors`]. Code that is linked into programs has no
+//! remember of a thread is in [`super::quiescence`]. Code that is linked into programs has no
 //! `thread_local!`, and no hash tables by the standard library's hasher, whose keys are
 //! thread-local.
 
@@ -44,13 +44,13 @@ pub(super) struct Thread {
     pub(super) no_cpu: AtomicU32,
     /// Whether `rseq` is registered: what [`super::rseq::registration`] knows.
     pub(super) registration: AtomicU32,
-    /// The rings that this thread has in channels with a ring for each thread: what [`super::shared`] knows.
+    /// The rings that this thread has in channels with a ring for each thread: what [`super::reserve_commit`] knows.
     pub(super) rings: [AtomicU64; 4],
     /// Long records that this thread is in the middle of: not 0 in a signal handler that came then.
     pub(super) inside: AtomicU32,
-    /// What [`super::visitors`] knows.
+    /// What [`super::quiescence`] knows.
     pub(super) visitor: AtomicU32,
-    /// In which ring of the shared protocol this thread reserved last, and up to where: what [`super::shared`] knows.
+    /// In which ring of the shared protocol this thread reserved last, and up to where: what [`super::reserve_commit`] knows.
     pub(super) reserved_to: AtomicU64,
     /// Where in the program the event is that is about to be written: what [`crate::event`] knows.
     here: AtomicU64,

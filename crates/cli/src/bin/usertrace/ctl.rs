@@ -74,7 +74,7 @@ enum Action {
     Initialise,
     /// Flush its buffers, and have it write no more events
     Finalise,
-    /// Tell what happens, until the program ends
+    /// Notification what happens, until the program ends
     Watch,
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use usertrace_consumer::{
-    ControlFs, DaemonOptions, DaemonTell, SoFar, TraceSetup, daemon, describe,
+    ControlFs, DaemonNotification, DaemonOptions, RecordingProgress, TraceSetup, daemon, describe,
 };
 
 use crate::kernel_commands;
@@ -146,7 +146,7 @@ fn default_output() -> PathBuf {
     first.unwrap_or_else(|| PathBuf::from(OUTPUT))
 }
 
-fn line(so_far: &SoFar) -> String {
+fn line(so_far: &RecordingProgress) -> String {
     format!(
         "{} events of {}, {} bytes, {} lost",
         so_far.events,
@@ -172,36 +172,36 @@ impl Teller<'_> {
         }
     }
 
-    fn tell(&mut self, tell: &DaemonTell<'_>) {
+    fn tell(&mut self, tell: &DaemonNotification<'_>) {
         match tell {
-            DaemonTell::Ready => self.notify.ready(),
-            DaemonTell::Reloading => {
+            DaemonNotification::Ready => self.notify.ready(),
+            DaemonNotification::Reloading => {
                 self.notify.reloading();
                 self.info("all begin a new chunk");
             }
-            DaemonTell::Stopping => self.notify.stopping(),
-            DaemonTell::Begun { trace, directory } => {
+            DaemonNotification::Stopping => self.notify.stopping(),
+            DaemonNotification::Begun { trace, directory } => {
                 self.info(format_args!("{trace}: recorded to {}", directory.display()));
             }
-            DaemonTell::News { trace, news } => {
+            DaemonNotification::RecorderEvent { trace, news } => {
                 let said = format!("{trace}: {news}");
                 match news.is_trouble() {
                     true => self.log.say(Level::Error, said),
                     false => self.info(said),
                 }
             }
-            DaemonTell::Ended { trace, so_far } => {
+            DaemonNotification::Ended { trace, so_far } => {
                 self.info(format_args!("{trace} was removed: {}", line(so_far)));
             }
-            DaemonTell::Problem { trace, problem } => {
+            DaemonNotification::Problem { trace, problem } => {
                 self.log
                     .say(Level::Warning, format_args!("{trace}: {problem}"));
             }
-            DaemonTell::Failed { trace, error } => {
+            DaemonNotification::Failed { trace, error } => {
                 let why = describe(error);
                 self.log.say(Level::Error, format_args!("{trace}: {why}"));
             }
-            DaemonTell::SoFar { traces, so_far } => {
+            DaemonNotification::RecordingProgress { traces, so_far } => {
                 let traces = output::count(*traces, "trace", "traces");
                 self.notify.status(&format!("{traces}: {}", line(so_far)));
                 self.notify.alive();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use usertrace_consumer::{Limits as Wanted, News};
+use usertrace_consumer::{Limits as Wanted, RecorderEvent};
 
 use crate::output;
 
@@ -48,8 +48,8 @@ impl From<Limits> for Wanted {
 }
 
 /// Says what happened to files, if it is something wrong or asked for.
-pub(crate) fn say(news: &News, quiet: bool) {
-    let is_of_interest = news.is_trouble() || matches!(news, News::Room { .. });
+pub(crate) fn say(news: &RecorderEvent, quiet: bool) {
+    let is_of_interest = news.is_trouble() || matches!(news, RecorderEvent::Room { .. });
     if is_of_interest || !quiet {
         output::say(news);
     }

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal as _};
 use std::time::{Duration, Instant};
 
-use usertrace_consumer::SoFar;
+use usertrace_consumer::RecordingProgress;
 
 use crate::output;
 
@@ -32,7 +32,7 @@ impl Progress {
     }
 
     /// So far, it is this.
-    pub(crate) fn tell(&mut self, so_far: &SoFar) {
+    pub(crate) fn tell(&mut self, so_far: &RecordingProgress) {
         let since = self.last.elapsed();
         if !self.terminal && since < LINES {
             return;
@@ -62,7 +62,7 @@ impl Progress {
 }
 
 /// In less than the width of a terminal, as long as numbers are not astronomic. There were `new` events `since` the last one.
-fn line(elapsed: Duration, so_far: &SoFar, new: u64, since: Duration) -> String {
+fn line(elapsed: Duration, so_far: &RecordingProgress, new: u64, since: Duration) -> String {
     let rate = new as f64 / since.as_secs_f64().max(1e-3);
     format!(
         "{} s, {}, {} events ({rate:.0}/s), {}, {} lost",
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_line_has_the_rate_since_the_last_one() {
-        let so_far = SoFar {
+        let so_far = RecordingProgress {
             processes: 1,
             events: 3000,
             bytes: 2048,

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use usertrace_consumer::{
-    CONTROL_FS, ControlFs, KernelOptions, KernelSummary, Options, RecordError, Recording, Tell,
-    TraceSetup, record, record_fallback,
+    CONTROL_FS, ControlFs, KernelOptions, KernelSummary, Notification, Options, RecordError,
+    Recording, TraceSetup, record, record_fallback,
 };
 use usertrace_ctf::recording::Recorded;
 use usertrace_ctf::{ProcessSummary, Version};
@@ -191,11 +191,11 @@ impl Args {
         let mut progress = shows.then(Progress::new);
         let has_program = !options.program.is_empty();
         let quiet = self.summary.quiet;
-        let mut tell = |tell: Tell<'_>| match tell {
-            Tell::SoFar(so_far) => progress
+        let mut tell = |tell: Notification<'_>| match tell {
+            Notification::RecordingProgress(so_far) => progress
                 .iter_mut()
                 .for_each(|progress| progress.tell(so_far)),
-            Tell::News(news) => {
+            Notification::RecorderEvent(news) => {
                 progress.iter_mut().for_each(Progress::make_room);
                 limits::say(news, quiet);
             }

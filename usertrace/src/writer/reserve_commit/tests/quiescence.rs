@@ -9,18 +9,18 @@ use super::mapped::Rings;
 use crate::runtime::{fork_private, membarrier};
 use crate::writer::channel::Geometry;
 use crate::writer::tests::{AtEnd, fork, wait_for};
-use crate::writer::{Channel, Cursor, Dropped, Visitors, Visits, shared};
+use crate::writer::{Channel, Cursor, Dropped, QuiescenceSlot, Readers, reserve_commit};
 use usertrace_testing::counts::counts;
 
 /// As the runtime has them: in memory that children of `fork` find wiped.
-fn visitors() -> NonNull<Visitors> {
+fn visitors() -> NonNull<Readers> {
     // SAFETY: zeros are places that are free.
     unsafe { fork_private::map() }.unwrap()
 }
 
 /// Rings that can be closed while others write.
-fn rings(nr_rings: u32, scope: Scope, slot: u32, visitors: NonNull<Visitors>) -> Rings {
-    let visits = Some(Visits { visitors, slot });
+fn rings(nr_rings: u32, scope: Scope, slot: u32, visitors: NonNull<Readers>) -> Rings {
+    let visits = Some(QuiescenceSlot { visitors, slot });
     Rings::with(4096, 4, nr_rings, scope, Mode::Discard, |geometry| {
         Geometry { visits, ..geometry }
     })
@@ -28,7 +28,7 @@ fn rings(nr_rings: u32, scope: Scope, slot: u32, visitors: NonNull<Visitors>) ->
 
 fn put_made(channel: &Channel, fill: &dyn Fn(&mut Cursor<'_>)) -> Result<(), Dropped> {
     // SAFETY: the geometry is that of the memory; ids mean nothing here.
-    unsafe { shared::write_made(channel, &AtomicU16::new(7), 16, fill) }
+    unsafe { reserve_commit::write_made(channel, &AtomicU16::new(7), 16, fill) }
 }
 
 #[test]

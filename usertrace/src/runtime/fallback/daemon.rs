@@ -22,13 +22,13 @@ pub(super) struct Task {
     pub(super) clock: TraceClock,
 }
 
-/// The life of a guardian that replaces another one: of this worker's, by its process id.
-pub(super) type TakeOver = fn(&Task, &Bell, worker: u32) -> !;
+/// The life of a watchdog that replaces another one: of this worker's, by its process id.
+pub(super) type TakeOver = fn(&Task, &WatchdogWakeup, worker: u32) -> !;
 
-/// How the worker tells the guardian that something has changed.
-pub(super) struct Bell(OwnedFd);
+/// How the worker tells the watchdog that something has changed.
+pub(super) struct WatchdogWakeup(OwnedFd);
 
-impl Bell {
+impl WatchdogWakeup {
     pub(super) fn new() -> io::Result<Self> {
         // SAFETY: makes a descriptor, which is this process's own.
         let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK) };
@@ -93,5 +93,5 @@ pub(super) fn mark_at_death(word: &AtomicU32) {
 /// A daemon ended so: is it one too many? Not if somebody killed it.
 pub(super) fn give_up(task: &Task, status: libc::c_int) -> bool {
     let killed = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL;
-    !killed && task.pool.desk().failures.fetch_add(1, Ordering::Relaxed) >= FAILURES
+    !killed && task.pool.journal().failures.fetch_add(1, Ordering::Relaxed) >= FAILURES
 }

@@ -49,7 +49,7 @@ impl Left {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Header {
-    /// Wakes the worker. Its `readers` are the guardian and the worker.
+    /// Wakes the worker. Its `readers` are the watchdog and the worker.
     pub(super) doorbell: Doorbell,
     /// Not 0: somebody has begun to replace both daemons.
     pub(super) rescued: AtomicU32,
@@ -62,9 +62,9 @@ pub(super) struct Header {
     /// Why the output cannot be written at present: an error number, or 0.
     pub(super) error: AtomicI32,
     pub(super) left: Left,
-    /// How often a process that found no entry asked the guardian to look who has ended.
+    /// How often a process that found no entry asked the watchdog to look who has ended.
     pub(super) wanted: AtomicU32,
-    /// Which of these requests the guardian has looked since.
+    /// Which of these requests the watchdog has looked since.
     pub(super) looked: AtomicU32,
     /// Grows with each slot that is freed: a futex that processes share.
     pub(super) freed: AtomicU32,
@@ -80,7 +80,7 @@ pub(super) struct Header {
 #[repr(C)]
 pub(super) struct Entry {
     /// 0: free. [`Entry::SPENT`]: to be used no more. Otherwise a process id, with [`Entry::LIVE`] once all is there,
-    /// and [`Entry::LEFT`] once the guardian knows that the process has ended.
+    /// and [`Entry::LEFT`] once the watchdog knows that the process has ended.
     state: AtomicU64,
     /// When it came, in ns since 1970.
     pub(super) start: AtomicU64,

@@ -10,7 +10,7 @@ use crate::writer::Prefault;
 /// The fallback, as the runtime sees it.
 #[derive(Debug)]
 #[repr(C)]
-pub(in crate::runtime) struct Fast {
+pub(in crate::runtime) struct Fallback {
     pub(super) pool: Pool,
     /// What is true of one process and not of its children.
     pub(super) own: NonNull<Own>,
@@ -33,9 +33,9 @@ pub(in crate::runtime) struct Fast {
 }
 
 // SAFETY: all that it points to is atomic and stays.
-unsafe impl Send for Fast {}
+unsafe impl Send for Fallback {}
 // SAFETY: likewise.
-unsafe impl Sync for Fast {}
+unsafe impl Sync for Fallback {}
 
 /// In memory that `fork` wipes in the child.
 #[derive(Debug)]
@@ -52,4 +52,4 @@ pub(super) struct Own {
 }
 
 /// As part of what copies of this crate share.
-pub(in crate::runtime) const LEN: usize = size_of::<Fast>();
+pub(in crate::runtime) const LEN: usize = size_of::<Fallback>();

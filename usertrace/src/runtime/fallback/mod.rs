@@ -3,22 +3,21 @@
 //! - Rings, control blocks and the info area lie in the pool (`pool.rs`, `layout.rs`), shared memory that is mapped
 //!   before `main`. A process that is forked from a traced one has the mapping, and takes a free slot in it.
 //! - Two daemons are forked before `main` (`spawn.rs`) and share the memory, too. The worker (`worker.rs`) reads the
-//!   rings and writes the traces (`output.rs`); the guardian (`guardian.rs`) sees processes end. Either replaces the
-//!   other one if it dies, and goes on where the desk says (`desk.rs`).
+//!   rings and writes the traces (`output.rs`); the watchdog (`watchdog.rs`) sees processes end. Either replaces the
+//!   other one if it dies, and goes on where the journal says (`journal.rs`).
 //! - The program has no descriptor, no child and no thread more than without; what it and the daemons have to tell
 //!   each other is in shared memory (`header.rs`).
 //!
 //! What was committed is lost only if the program and both daemons are killed at the same moment: the memory is gone
 //! then. If only the daemons are, the program goes on, and when it exits, a last process writes what there is.
 
-mod aside;
 mod clock;
+mod cpu_avoidance;
 mod daemon;
-mod desk;
 mod destination;
 mod filter;
-mod guardian;
 mod header;
+mod journal;
 mod layout;
 mod namespace;
 mod output;
@@ -26,6 +25,7 @@ mod place;
 mod pool;
 mod spawn;
 mod state;
+mod watchdog;
 mod worker;
 
 use std::ptr::NonNull;
@@ -49,7 +49,7 @@ use self::header::{Entry, PROCESSES};
 use self::layout::{Layout, Rings};
 use self::pool::Pool;
 use self::state::Own;
-pub(super) use self::state::{Fast, LEN};
+pub(super) use self::state::{Fallback, LEN};
 use super::env;
 use super::fork_private;
 use super::kernel::Kernel;
@@ -75,11 +75,11 @@ const LAST_PATIENCE: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(20);
 
 /// What the program's environment asks for.
-pub(super) fn start(settings: &env::Fast, rseq: bool) -> Result<&'static Fast, NoFallback> {
+pub(super) fn start(settings: &env::Fast, rseq: bool) -> Result<&'static Fallback, NoFallback> {
     let place = &shared().fast;
     // SAFETY: only this function stores there, in this copy of the crate or in another one that is laid out like it: what
     // it stores stays. Pairs with that store.
-    if let Some(fast) = unsafe { place.load(Ordering::Acquire).cast::<Fast>().as_ref() } {
+    if let Some(fast) = unsafe { place.load(Ordering::Acquire).cast::<Fallback>().as_ref() } {
         return Ok(fast);
     }
     let output = output(settings)?;
@@ -147,7 +147,7 @@ fn channels(settings: &env::Fast, rseq: bool) -> [Rings; layout::CHANNELS] {
     [control, main]
 }
 
-fn set_up(settings: &env::Fast, rseq: bool, output: Output) -> Result<Fast, NoFallback> {
+fn set_up(settings: &env::Fast, rseq: bool, output: Output) -> Result<Fallback, NoFallback> {
     let filter = filter::filter(settings)?;
     let channels = channels(settings, rseq);
     let asked = Layout::new(channels, PROCESSES).ok_or(NoFallback::Sizes)?;
@@ -179,13 +179,13 @@ fn set_up(settings: &env::Fast, rseq: bool, output: Output) -> Result<Fast, NoFa
     };
     let directory = task.output.directory();
     let left = &pool.header().left;
-    let started = spawn::detached(directory, left, |program| guardian::start(&task, program));
+    let started = spawn::detached(directory, left, |program| watchdog::start(&task, program));
     if let Err(errno) = started {
         pool.unmap();
         return Err(NoFallback::Process(errno));
     }
     pool.restrict();
-    Ok(Fast {
+    Ok(Fallback {
         pool,
         own,
         open: AtomicU32::new(0),
@@ -237,7 +237,7 @@ fn comm() -> [u8; LTT_COMM_LEN] {
     comm
 }
 
-impl Fast {
+impl Fallback {
     fn own(&self) -> &Own {
         // SAFETY: mapped for ever, and all atomic.
         unsafe { self.own.as_ref() }
@@ -270,7 +270,7 @@ impl Fast {
         taken
     }
 
-    /// Claims a free slot. If there is none, it waits until the guardian has looked who has ended,
+    /// Claims a free slot. If there is none, it waits until the watchdog has looked who has ended,
     /// and as long as such processes have slots that the worker is about to free.
     fn claim(&self, pid: u32) -> Option<usize> {
         let header = self.pool.header();
@@ -284,7 +284,7 @@ impl Fast {
         loop {
             let freed = header.freed.load(Ordering::SeqCst);
             // Before it is looked for a free entry: one that was left by then is free, or left still.
-            // Acquire, by SeqCst: pairs with the guardian's store after it has looked.
+            // Acquire, by SeqCst: pairs with the watchdog's store after it has looked.
             let looked = header.looked.load(Ordering::SeqCst);
             let is_known =
                 wanted.is_some_and(|wanted| looked.wrapping_sub(wanted).cast_signed() >= 0);
@@ -459,7 +459,7 @@ impl Fast {
 
 // SAFETY: the areas are as the header says, and stay; a child of `fork` gets others. All of it is atomic access and raw
 // system calls.
-unsafe impl Kernel for Fast {
+unsafe impl Kernel for Fallback {
     fn alloc_tracebuf(&self, signo: u32) -> Result<LttTracebuf, Errno> {
         let slot = self.slot()?;
         let layout = self.pool.layout();
@@ -547,7 +547,7 @@ unsafe impl Kernel for Fast {
             let directory = self.task.output.directory();
             // The child is to read this process's slot, not to take one.
             self.apart.store(1, Ordering::Relaxed);
-            spawn::rescue(directory, |program| guardian::start(&self.task, program));
+            spawn::rescue(directory, |program| watchdog::start(&self.task, program));
             self.apart.store(0, Ordering::Relaxed);
         }
         self.wait_until_written();

@@ -16,7 +16,7 @@ use usertrace_sys::{Mode, Protocol, Scope};
 use crate::writer::channel::{Channel, Control, Geometry};
 use crate::writer::doorbell::{Doorbell, wake};
 use crate::writer::tests::{fork, interrupted, shared as shared_memory, wait_for};
-use crate::writer::{Dropped, is_thread, shared};
+use crate::writer::{Dropped, is_thread, reserve_commit};
 use usertrace_testing::counts::counts;
 
 const STRIDE: usize = 128;
@@ -118,7 +118,7 @@ impl Rings {
 
     pub(super) fn put(&self, id: u16, payload: &[u64]) -> Result<(), Dropped> {
         // SAFETY: the geometry is that of the memory; ids mean nothing here.
-        unsafe { shared::write(&self.channel, &AtomicU16::new(id), payload) }
+        unsafe { reserve_commit::write(&self.channel, &AtomicU16::new(id), payload) }
     }
 
     fn control(&self, ring: u32) -> &Control {
@@ -712,7 +712,8 @@ fn a_record_in_pieces() {
     ] {
         let len: usize = pieces.iter().sum();
         // SAFETY: as in `put`.
-        let record = unsafe { shared::reserve::<false>(&rings.channel, &AtomicU16::new(9), len) };
+        let record =
+            unsafe { reserve_commit::reserve::<false>(&rings.channel, &AtomicU16::new(9), len) };
         let mut record = record.unwrap();
         let mut rest = &text[..len];
         for &piece in pieces {
@@ -733,7 +734,7 @@ fn a_record_in_pieces() {
         assert_eq!(bytes[..len], text[..len]);
     }
     // SAFETY: as in `put`.
-    drop(unsafe { shared::reserve::<false>(&rings.channel, &AtomicU16::new(9), 100) });
+    drop(unsafe { reserve_commit::reserve::<false>(&rings.channel, &AtomicU16::new(9), 100) });
     rings.put(1, &[1, 2, 3]).unwrap();
     let (found, counts) = rings.dump(0);
     assert_eq!(found.last().unwrap().payload, [1, 2, 3]);
@@ -743,8 +744,9 @@ fn a_record_in_pieces() {
     );
     // Longer than a sub-buffer.
     // SAFETY: as in `put`.
-    let record =
-        unsafe { shared::reserve::<false>(&rings.channel, &AtomicU16::new(9), 4096 - 64 - 15) };
+    let record = unsafe {
+        reserve_commit::reserve::<false>(&rings.channel, &AtomicU16::new(9), 4096 - 64 - 15)
+    };
     assert_eq!(record.err(), Some(Dropped::Lost));
     assert_eq!(rings.put(0, &[]), Err(Dropped::Closed), "no id");
     rings.channel.close();

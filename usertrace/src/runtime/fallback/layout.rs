@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! ┌────────┬──────┬──────┬─ slot 0 ─────────┬─ slot 1 ─────────┬─ …
-//! │ header │ info │ desk │ control │ buffers│ control │ buffers│
+//! │ header │ info │ journal │ control │ buffers│ control │ buffers│
 //! └────────┴──────┴──────┴─────────┴────────┴─────────┴────────┴─ …
 //! ```
 //!
 //! - The header: what all processes and the daemons tell each other.
 //! - The info area, as in `linux/ltt.h`: written once; all slots are alike. Read-only in the program.
-//! - The desk: what the daemons write down for each other. Not accessible in the program.
+//! - The journal: what the daemons write down for each other. Not accessible in the program.
 //! - Slots: the areas of one process each. A process can access its own one, the daemons all.
 
 use usertrace_ring::Geometry;
@@ -18,8 +18,8 @@ use usertrace_sys::uapi::{
     LttInfoTrace, LttRingControl,
 };
 
-use super::desk;
 use super::header::Header;
+use super::journal;
 
 /// A page, and a multiple of every page size that Linux has on the machines that this runs on.
 #[cfg(target_arch = "x86_64")]
@@ -117,13 +117,13 @@ impl Layout {
         INFO_LEN.next_multiple_of(PAGE)
     }
 
-    pub(super) fn desk(&self) -> usize {
+    pub(super) fn journal(&self) -> usize {
         self.info() + self.info_len()
     }
 
     /// What the daemons note of one slot.
     pub(super) fn desk_slot_len(&self) -> usize {
-        desk::slot_len(self.channels[LTT_CHANNEL_MAIN].nr_rings).next_multiple_of(PAGE)
+        journal::slot_len(self.channels[LTT_CHANNEL_MAIN].nr_rings).next_multiple_of(PAGE)
     }
 
     pub(super) fn desk_len(&self) -> usize {
@@ -131,7 +131,7 @@ impl Layout {
     }
 
     pub(super) fn desk_slot(&self, slot: usize) -> usize {
-        self.desk() + PAGE + slot * self.desk_slot_len()
+        self.journal() + PAGE + slot * self.desk_slot_len()
     }
 
     fn nr_rings(&self) -> usize {
@@ -153,7 +153,7 @@ impl Layout {
     }
 
     pub(super) fn slot(&self, slot: usize) -> usize {
-        self.desk() + self.desk_len() + slot * self.slot_len()
+        self.journal() + self.desk_len() + slot * self.slot_len()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -210,10 +210,10 @@ mod tests {
             let mut parts = vec![
                 (0, size_of::<Header>()),
                 (layout.info(), layout.info_len()),
-                (layout.desk(), PAGE),
+                (layout.journal(), PAGE),
             ];
             for slot in 0..3 {
-                parts.push((layout.desk_slot(slot), desk::slot_len(nr_rings)));
+                parts.push((layout.desk_slot(slot), journal::slot_len(nr_rings)));
             }
             for slot in 0..3 {
                 parts.push((layout.slot(slot), layout.control_len()));

@@ -14,8 +14,8 @@ use usertrace_sys::uapi::{LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN};
 use usertrace_sys::{Mode, Scope};
 
 use super::clock::TraceClock;
-use super::desk::{Page, SlotDesk, Trace};
 use super::destination::Output;
+use super::journal::{Page, SlotJournal, Trace};
 use super::namespace;
 use super::place::{Hold, Places, make_again};
 use super::pool::{Pool, RingControl};
@@ -150,7 +150,7 @@ impl<'a> Recording<'a> {
         if channel.mode() != Mode::Overwrite {
             // The worker before this one may have been killed between its last two steps.
             for ring in 0..channel.nr_rings() {
-                let position = pool.ledger(slot, ring).load().position;
+                let position = pool.checkpoint(slot, ring).load().position;
                 give_back(recording.control(ring), position);
             }
         }
@@ -168,8 +168,8 @@ impl<'a> Recording<'a> {
         }
     }
 
-    fn desk(&self) -> &'static SlotDesk {
-        self.pool.slot_desk(self.slot)
+    fn journal(&self) -> &'static SlotJournal {
+        self.pool.slot_journal(self.slot)
     }
 
     /// Reads what there is to read. `places`: where a trace is begun.
@@ -189,7 +189,7 @@ impl<'a> Recording<'a> {
             self.write(until, places)
         };
         if done.is_err() {
-            // Where the files stand is not known any more; the ledgers say where they are to be cut.
+            // Where the files stand is not known any more; the checkpoints say where they are to be cut.
             self.writer = None;
             self.is_careful = true;
         }
@@ -198,7 +198,7 @@ impl<'a> Recording<'a> {
 
     /// The trace is in a place where none is to be any more.
     fn is_elsewhere(&self, places: &Places<'_>) -> bool {
-        let trace = self.desk().trace();
+        let trace = self.journal().trace();
         trace.is_some_and(|trace| trace.place != places.now())
     }
 
@@ -208,7 +208,7 @@ impl<'a> Recording<'a> {
         // Unless that found its chunk gone, and has begun another one.
         if self.is_elsewhere(places) {
             self.complete(false)?;
-            self.desk().end();
+            self.journal().end();
         }
         Ok(drained.max(Drained::Waits))
     }
@@ -305,10 +305,10 @@ impl<'a> Recording<'a> {
                 until.max(Until::Now)
             };
             if self.wants(head, control.consumed().load(Ordering::Relaxed), until) {
-                let ledger = self.pool.ledger(self.slot, ring);
-                ledger.store(&Page {
+                let checkpoint = self.pool.checkpoint(self.slot, ring);
+                checkpoint.store(&Page {
                     position: head,
-                    ..ledger.load()
+                    ..checkpoint.load()
                 });
                 give_back(control, head);
                 drained = Drained::Some;
@@ -327,7 +327,7 @@ impl<'a> Recording<'a> {
             // Pairs with the writer's commit.
             let head = control.head().load(Ordering::Acquire);
             let lost = control.lost().load(Ordering::Relaxed);
-            let page = self.pool.ledger(self.slot, ring).load();
+            let page = self.pool.checkpoint(self.slot, ring).load();
             let untold = until == Until::End && lost != page.state.lost;
             let overwrites = self.channel.mode() == Mode::Overwrite;
             let of_ring = if owner == 0 || overwrites {
@@ -351,7 +351,7 @@ impl<'a> Recording<'a> {
                 None => return Ok(self.skip(until)),
             },
         };
-        let trace = self.desk().trace();
+        let trace = self.journal().trace();
         let chunk = trace.map_or(0, |trace| trace.place.number());
         let now = Instant::now();
         if !self.read_descriptions(&mut writer, until == Until::End, now)? {
@@ -363,14 +363,14 @@ impl<'a> Recording<'a> {
         for (ring, head, lost, owner) in wanted {
             let n = ring as usize;
             let mut memory = self.memory(LTT_CHANNEL_MAIN, ring);
-            let before = self.pool.ledger(self.slot, ring).load().position;
+            let before = self.pool.checkpoint(self.slot, ring).load().position;
             let patience = match until {
                 Until::End => Patience::Last,
                 _ => self.stalls[n].patience(before, head, ring_size, now),
             };
             // First what was written, then that it was: the next worker cuts off what is beyond, and reads it again.
             let keep = |writer: &ProcessWriter, position: u64| {
-                self.pool.ledger(self.slot, ring).store(&Page {
+                self.pool.checkpoint(self.slot, ring).store(&Page {
                     position,
                     chunk,
                     state: writer.ring_state(0, n),
@@ -478,7 +478,7 @@ impl<'a> Recording<'a> {
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
             }
             let uuid = new_uuid()?;
-            self.desk().begin(Trace { uuid, place });
+            self.journal().begin(Trace { uuid, place });
             return Ok(true);
         }
         let why = "the chunk changes all the time";
@@ -522,7 +522,7 @@ impl<'a> Recording<'a> {
 
     /// Goes on with the trace that was begun. Nothing if there is none, or its place is gone.
     fn go_on(&mut self) -> io::Result<Option<ProcessWriter>> {
-        let Some(trace) = self.desk().trace() else {
+        let Some(trace) = self.journal().trace() else {
             return Ok(None);
         };
         let Some(directory) = self.enter(trace.place)? else {
@@ -530,7 +530,7 @@ impl<'a> Recording<'a> {
         };
         let clock = self.clock.until(self.clock.now());
         let pages: Vec<Page> = (0..self.channel.nr_rings())
-            .map(|ring| self.pool.ledger(self.slot, ring).load())
+            .map(|ring| self.pool.checkpoint(self.slot, ring).load())
             .collect();
         let reader = |channel: &Channel, position| {
             RingReader::live(channel.format(), position, clock.max_time())
@@ -620,7 +620,7 @@ impl<'a> Recording<'a> {
         for ring in 0..self.channel.nr_rings() {
             let control = self.control(ring);
             let head = control.head().load(Ordering::Relaxed);
-            let position = self.pool.ledger(self.slot, ring).load().position;
+            let position = self.pool.checkpoint(self.slot, ring).load().position;
             // The program may have written anything there (A11).
             let unread = head
                 .saturating_sub(position)

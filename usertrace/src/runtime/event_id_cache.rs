@@ -30,7 +30,7 @@ struct Node {
 impl Node {
     fn description(&self) -> &[u8] {
         let start = std::ptr::from_ref(self).wrapping_add(1).cast();
-        // SAFETY: `Known::add` stored so many bytes there.
+        // SAFETY: `EventIdCache::add` stored so many bytes there.
         unsafe { std::slice::from_raw_parts(start, self.len) }
     }
 }
@@ -39,14 +39,14 @@ impl Node {
 ///
 /// All zeros is one that knows nothing. What it refers to is wiped in a child of `fork`, as it is itself.
 #[repr(C)]
-pub(super) struct Known {
+pub(super) struct EventIdCache {
     buckets: [Option<NonNull<Node>>; BUCKETS],
     /// Memory that is not used yet.
     room: Option<NonNull<u8>>,
     room_len: usize,
 }
 
-impl Known {
+impl EventIdCache {
     fn find(&self, hash: u64, description: &[u8]) -> Option<NonNull<Node>> {
         let mut next = self.buckets[hash as usize % BUCKETS];
         while let Some(node) = next {
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn ids_are_those_of_the_trace_that_they_were_given_in() {
         // SAFETY: zeros know nothing.
-        let known: &mut Known = unsafe { fork_private::map().unwrap().as_mut() };
+        let known: &mut EventIdCache = unsafe { fork_private::map().unwrap().as_mut() };
         let name = |n: u32| format!("test:event{n} 6 u32 {}", "x".repeat(n as usize % 50));
         for n in 0..5000 {
             assert_eq!(known.id(&name(n), 3, 7), None);

@@ -36,9 +36,9 @@ impl Set {
 }
 
 /// Where the worker may be.
-pub(super) struct Aside(Option<Set>);
+pub(super) struct CpuAvoidance(Option<Set>);
 
-impl Aside {
+impl CpuAvoidance {
     /// Anywhere where this process may be now.
     pub(super) fn new() -> Self {
         Self(Set::allowed())
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn it_leaves_a_busy_processor_if_there_is_another_one() {
         std::thread::spawn(|| {
-            let aside = Aside::new();
+            let aside = CpuAvoidance::new();
             let here = || {
                 // SAFETY: no memory is involved.
                 unsafe { libc::sched_getcpu() as u32 }

@@ -4,4 +4,4 @@ mod heap;
 #[cfg(feature = "fallback")]
 mod mapped;
 #[cfg(feature = "fallback")]
-mod visits;
+mod quiescence;

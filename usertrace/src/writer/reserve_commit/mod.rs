@@ -4,7 +4,7 @@
 //! [`protocol`] has the algorithm. Here is what it runs on: the mapped rings of a [`Channel`], [`owner`] which of them
 //! is a thread's, [`own`] what is cheaper there.
 
-mod own;
+mod local_atomic;
 mod owner;
 mod protocol;
 #[cfg(test)]
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use usertrace_sys::Mode;
 
-use self::own::Own;
+use self::local_atomic::LocalAtomic;
 use self::owner::Place;
 pub(super) use self::protocol::Waited;
 use self::protocol::{Lost, Reservation, Word};
@@ -59,7 +59,7 @@ impl Word for AtomicU64 {
     }
 }
 
-/// One ring of a channel. `W`: how its words are accessed, [`Own`] if the calling thread alone
+/// One ring of a channel. `W`: how its words are accessed, [`LocalAtomic`] if the calling thread alone
 /// writes it. `APART`: whether the channel is [apart](Channel::is_apart), and so may have another
 /// clock than the processor's.
 #[derive(Debug)]
@@ -95,7 +95,7 @@ impl View for AtomicU64 {
     }
 }
 
-impl View for Own {
+impl View for LocalAtomic {
     #[inline(always)]
     fn of(word: &AtomicU64) -> &Self {
         // SAFETY: it is one, and transparent.
@@ -395,7 +395,9 @@ fn write_inside<const APART: bool>(
     payload: &[u64],
 ) -> Result<(), Dropped> {
     let done = described(id).is_ok_and(|id| match owner::known(channel) {
-        Some(Place::Own(index)) => try_write::<Own, APART>(channel, index, id, payload),
+        Some(Place::LocalAtomic(index)) => {
+            try_write::<LocalAtomic, APART>(channel, index, id, payload)
+        }
         Some(Place::Common(index)) => try_write::<AtomicU64, APART>(channel, index, id, payload),
         None => false,
     });
@@ -435,7 +437,7 @@ fn write_slowly<const APART: bool>(
     }
     let id = described(id)?;
     match owner::find(channel)? {
-        Place::Own(index) => write::<Own, APART>(channel, index, id, payload),
+        Place::LocalAtomic(index) => write::<LocalAtomic, APART>(channel, index, id, payload),
         Place::Common(index) => write::<AtomicU64, APART>(channel, index, id, payload),
     }
 }
@@ -488,7 +490,7 @@ pub(super) struct Record<'a> {
 /// Where the record is.
 #[derive(Debug)]
 enum Reserved<'a> {
-    Own(Reservation<Ring<'a, Own, false>>),
+    LocalAtomic(Reservation<Ring<'a, LocalAtomic, false>>),
     Common(Reservation<Ring<'a, AtomicU64, false>>),
 }
 
@@ -496,7 +498,7 @@ impl Reserved<'_> {
     /// Words of the payload.
     fn len(&self) -> usize {
         match self {
-            Self::Own(reservation) => reservation.payload().len(),
+            Self::LocalAtomic(reservation) => reservation.payload().len(),
             Self::Common(reservation) => reservation.payload().len(),
         }
     }
@@ -509,14 +511,14 @@ impl Reserved<'_> {
             }
         }
         match self {
-            Self::Own(reservation) => store(reservation.payload(), at, word),
+            Self::LocalAtomic(reservation) => store(reservation.payload(), at, word),
             Self::Common(reservation) => store(reservation.payload(), at, word),
         }
     }
 
     fn complete(self) {
         match self {
-            Self::Own(reservation) => reservation.complete(),
+            Self::LocalAtomic(reservation) => reservation.complete(),
             Self::Common(reservation) => reservation.complete(),
         }
     }
@@ -544,7 +546,9 @@ unsafe fn reserve<'a, const APART: bool>(
     let id = described(id)?;
     let words = len.div_ceil(8) as u64;
     let reservation = match owner::find(channel)? {
-        Place::Own(index) => Reserved::Own(reserve::<_, APART>(channel, index, id, words)?),
+        Place::LocalAtomic(index) => {
+            Reserved::LocalAtomic(reserve::<_, APART>(channel, index, id, words)?)
+        }
         Place::Common(index) => Reserved::Common(reserve::<_, APART>(channel, index, id, words)?),
     };
     Ok(Record {

@@ -7,11 +7,11 @@ use usertrace_ctf::{RingCounts, RingState};
 
 use super::header::PROCESSES;
 
-/// At the start of the desk.
+/// At the start of the journal.
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct Desk {
-    /// For each slot, the id of a process that is gone: the guardian says so, and the worker reads the rest, if the
+pub(super) struct Journal {
+    /// For each slot, the id of a process that is gone: the watchdog says so, and the worker reads the rest, if the
     /// slot is still that process's. 0: none.
     pub(super) gone: [AtomicU32; PROCESSES],
     /// For each slot, the id of a process whose trace is complete, so that the slot is only to be wiped. 0: none. A worker that
@@ -21,14 +21,14 @@ pub(super) struct Desk {
     pub(super) finish: AtomicU32,
     /// How often in a row a worker was replaced that had done nothing.
     pub(super) failures: AtomicU32,
-    /// Process ids: the guardian's, the worker's.
+    /// Process ids: the watchdog's, the worker's.
     pub(super) pids: [AtomicU32; 2],
 }
 
-/// What is noted of one slot, in front of its rings' ledgers.
+/// What is noted of one slot, in front of its rings' checkpoints.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub(super) struct SlotDesk {
+pub(super) struct SlotJournal {
     trace: Copies<{ Trace::WORDS }>,
     /// The process in the slot.
     pub(super) process: Begun,
@@ -72,7 +72,7 @@ impl Trace {
 
 /// Which process has an id, as ids are used again.
 ///
-/// The id is part of it: the guardian may note this of a process whose slot the worker has given to another one
+/// The id is part of it: the watchdog may note this of a process whose slot the worker has given to another one
 /// meanwhile.
 #[derive(Debug)]
 #[repr(transparent)]
@@ -100,10 +100,10 @@ impl Begun {
 
 /// Bytes for a slot with so many rings.
 pub(super) fn slot_len(nr_rings: u32) -> usize {
-    size_of::<SlotDesk>() + nr_rings as usize * size_of::<Ledger>()
+    size_of::<SlotJournal>() + nr_rings as usize * size_of::<RingCheckpoint>()
 }
 
-impl SlotDesk {
+impl SlotJournal {
     /// The trace, if one was begun and the process has not left it.
     pub(super) fn trace(&self) -> Option<Trace> {
         Trace::from_words(self.trace.load())
@@ -153,9 +153,9 @@ impl<const WORDS: usize> Copies<WORDS> {
 /// How far a ring was read and written.
 #[derive(Debug)]
 #[repr(transparent)]
-pub(super) struct Ledger(Copies<{ Page::WORDS }>);
+pub(super) struct RingCheckpoint(Copies<{ Page::WORDS }>);
 
-/// What a [`Ledger`] says.
+/// What a [`RingCheckpoint`] says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Page {
     /// Everything in the ring below this is in the file, or was told to be lost.
@@ -177,7 +177,7 @@ impl Page {
     }
 }
 
-impl Ledger {
+impl RingCheckpoint {
     pub(super) fn load(&self) -> Page {
         let words = self.0.load();
         let (mut state, mut counted) = ([0; RingState::WORDS], [0; RingCounts::WORDS]);
@@ -223,9 +223,9 @@ mod tests {
 
     #[test]
     fn what_was_noted_is_there_until_something_newer_is_whole() {
-        // SAFETY: zeros are a ledger: all is atomic.
-        let ledger: Ledger = unsafe { std::mem::zeroed() };
-        assert_eq!(ledger.load(), Page::default());
+        // SAFETY: zeros are a checkpoint: all is atomic.
+        let checkpoint: RingCheckpoint = unsafe { std::mem::zeroed() };
+        assert_eq!(checkpoint.load(), Page::default());
         let stream = StreamState {
             written: 1,
             packets: 2,
@@ -248,18 +248,18 @@ mod tests {
                 ..RingCounts::default()
             },
         };
-        ledger.store(&page);
-        assert_eq!(ledger.load(), page);
+        checkpoint.store(&page);
+        assert_eq!(checkpoint.load(), page);
         // A daemon that was killed while it wrote the next one.
-        let turn = ledger.0.turn.load(Ordering::Relaxed);
-        ledger.0.copies[(turn + 1) as usize & 1][0].store(77, Ordering::Relaxed);
-        assert_eq!(ledger.load(), page);
+        let turn = checkpoint.0.turn.load(Ordering::Relaxed);
+        checkpoint.0.copies[(turn + 1) as usize & 1][0].store(77, Ordering::Relaxed);
+        assert_eq!(checkpoint.load(), page);
         let next = Page {
             position: 9,
             ..page
         };
-        ledger.store(&next);
-        assert_eq!(ledger.load(), next);
+        checkpoint.store(&next);
+        assert_eq!(checkpoint.load(), next);
         // Of the stream in another chunk, nothing holds but whose it is and what it lost.
         assert_eq!(next.state(3), next.state);
         let stream = None;
@@ -275,8 +275,8 @@ mod tests {
     #[test]
     fn a_trace_is_noted_as_a_whole() {
         // SAFETY: zeros are a slot without a trace: all is atomic.
-        let desk: SlotDesk = unsafe { std::mem::zeroed() };
-        assert_eq!(desk.trace(), None);
+        let journal: SlotJournal = unsafe { std::mem::zeroed() };
+        assert_eq!(journal.trace(), None);
         let chunk = Place::Chunk(Chunk {
             number: 3,
             begin: 7,
@@ -284,10 +284,10 @@ mod tests {
         for place in [Place::Directory, chunk] {
             let uuid = std::array::from_fn(|n| n as u8 ^ 0x5a);
             let trace = Trace { uuid, place };
-            desk.begin(trace);
-            assert_eq!(desk.trace(), Some(trace));
+            journal.begin(trace);
+            assert_eq!(journal.trace(), Some(trace));
         }
-        desk.end();
-        assert_eq!(desk.trace(), None);
+        journal.end();
+        assert_eq!(journal.trace(), None);
     }
 }

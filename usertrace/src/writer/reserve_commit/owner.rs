@@ -20,14 +20,14 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use super::super::Dropped;
 use super::super::channel::Channel;
 use super::super::thread;
-use super::own::Own;
+use super::local_atomic::LocalAtomic;
 use super::{Control, Ring, protocol};
 
 /// A ring for the calling thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// Nobody else writes there.
-    Own(u32),
+    LocalAtomic(u32),
     /// Others may.
     Common(u32),
 }
@@ -56,7 +56,7 @@ pub(super) fn known(channel: &Channel) -> Option<Place> {
     let word = thread::with(|thread| remembered(thread, serial).load(Ordering::Relaxed));
     let (of, ring) = ((word >> 32) as u32, word as u32);
     (of == serial).then_some(if ring & COMMON == 0 {
-        Place::Own(ring)
+        Place::LocalAtomic(ring)
     } else {
         Place::Common(ring & !COMMON)
     })
@@ -71,7 +71,7 @@ fn remembered(thread: &thread::Thread, serial: u32) -> &AtomicU64 {
 
 fn remember(serial: u32, place: Place) {
     let ring = match place {
-        Place::Own(index) => index,
+        Place::LocalAtomic(index) => index,
         Place::Common(index) => index | COMMON,
     };
     let word = u64::from(serial) << 32 | u64::from(ring);
@@ -99,12 +99,12 @@ fn take(channel: &Channel) -> Result<Place, Dropped> {
         return Ok(common);
     }
     let own = |index| {
-        remember(serial, Place::Own(index));
-        Ok(Place::Own(index))
+        remember(serial, Place::LocalAtomic(index));
+        Ok(Place::LocalAtomic(index))
     };
     let mut full = false;
     for index in 0..first {
-        let ring = Ring::<Own, true>::new(channel, index).ok_or(Dropped::Closed)?;
+        let ring = Ring::<LocalAtomic, true>::new(channel, index).ok_or(Dropped::Closed)?;
         let owner = &ring.control.owner;
         // Acquire: pairs with the store of whoever gave the ring back.
         let taken = owner.compare_exchange(0, thread, Ordering::Acquire, Ordering::Relaxed);
@@ -130,7 +130,7 @@ fn take(channel: &Channel) -> Result<Place, Dropped> {
     }
     // Not all from the same one on, as each ring loses the rest of a sub-buffer by it.
     for index in (0..first).map(|n| (thread + n) % first) {
-        let ring = Ring::<Own, true>::new(channel, index).ok_or(Dropped::Closed)?;
+        let ring = Ring::<LocalAtomic, true>::new(channel, index).ok_or(Dropped::Closed)?;
         let Some(before) = take_over(ring.control, process, thread) else {
             continue;
         };

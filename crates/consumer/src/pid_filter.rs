@@ -8,11 +8,11 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// Some processes that run, by their ids, which mean them also when they have ended.
 #[derive(Debug)]
-pub(super) struct Only {
+pub(super) struct PidFilter {
     processes: BTreeMap<u32, OwnedFd>,
 }
 
-impl Only {
+impl PidFilter {
     /// The processes of these ids; or the first one that there is not, and why.
     pub(super) fn new(pids: &[u32]) -> Result<Self, (u32, io::Error)> {
         let open = |&pid| match pidfd_open(pid) {
@@ -63,7 +63,7 @@ mod tests {
             .map(|_| Command::new("sleep").arg("1000").spawn().unwrap())
             .collect();
         let pids: Vec<_> = children.iter().map(std::process::Child::id).collect();
-        let only = Only::new(&pids).unwrap();
+        let only = PidFilter::new(&pids).unwrap();
         for child in &mut children {
             assert!(only.has(&format!("{}.7", child.id())));
             assert!(!only.have_ended().unwrap());
@@ -76,7 +76,7 @@ mod tests {
         }
         // Nobody has this id any more, or at all.
         for gone in [pids[0], 1 << 30] {
-            let (pid, error) = Only::new(&[std::process::id(), gone]).unwrap_err();
+            let (pid, error) = PidFilter::new(&[std::process::id(), gone]).unwrap_err();
             assert_eq!((pid, error.raw_os_error()), (gone, Some(libc::ESRCH)));
         }
     }

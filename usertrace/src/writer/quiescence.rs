@@ -31,7 +31,7 @@ struct Visitor {
 /// Those of threads that are gone stay until there is no other one for a new thread.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Visitors {
+pub struct Readers {
     all: [Visitor; PLACES],
     /// What the thread of each place remembers of itself. Apart from the places, which are all read
     /// to find one.
@@ -40,27 +40,27 @@ pub struct Visitors {
 
 /// The calling thread is inside, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Mark<'a> {
+pub(super) struct ReadSideGuard<'a> {
     visitor: &'a Visitor,
     /// What a signal handler finds of the writer that it came upon.
     before: u32,
 }
 
-impl Visitors {
+impl Readers {
     /// Says that the calling thread is in rings of a slot; nothing if it has no place. Before it is said, nothing may be
     /// looked up in the channel.
     #[inline(always)]
-    pub(super) fn mark(&self, slot: u32) -> Option<Mark<'_>> {
+    pub(super) fn mark(&self, slot: u32) -> Option<ReadSideGuard<'_>> {
         let visitor = thread::with(|thread| self.known(thread)).or_else(|| self.find())?;
         let before = visitor.inside.load(Ordering::Relaxed);
         visitor.inside.store(before | 1 << slot, Ordering::Relaxed);
         // Pairs with the barrier of who closes the channel, see above: what follows is not done before this.
         compiler_fence(Ordering::SeqCst);
-        Some(Mark { visitor, before })
+        Some(ReadSideGuard { visitor, before })
     }
 
     /// Nobody is in rings of a slot, other than in a restartable sequence. To be asked after the barrier.
-    pub(super) fn are_out(&self, slot: u32) -> bool {
+    pub(super) fn are_gone(&self, slot: u32) -> bool {
         let is_inside = |visitor: &Visitor| {
             // Acquire: pairs with the store of who left, whose stores to the rings come before what follows here.
             let inside = visitor.inside.load(Ordering::Acquire);
@@ -134,14 +134,14 @@ fn place(thread: &Thread) -> Option<usize> {
     Some(place as usize)
 }
 
-impl Drop for Mark<'_> {
+impl Drop for ReadSideGuard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         let block = thread::with(|thread| std::ptr::from_ref(thread).addr());
         // Not so in the child of a `fork` from a handler that came while this thread was inside: all are free there, or
         // others' by now.
         if self.visitor.block.load(Ordering::Relaxed) == block {
-            // Release: pairs with the load in `are_out`.
+            // Release: pairs with the load in `are_gone`.
             self.visitor.inside.store(self.before, Ordering::Release);
         }
         // Whether the channel was closed is looked at after this, see `crate::event`. Pairs with the barrier: who closed it

@@ -8,8 +8,8 @@ use std::time::Duration;
 use usertrace_ctf::recording::WRITE_NOW;
 use usertrace_os::procfs;
 
-use super::aside::Aside;
-use super::daemon::{Bell, TakeOver, Task, give_up, mark_at_death};
+use super::cpu_avoidance::CpuAvoidance;
+use super::daemon::{TakeOver, Task, WatchdogWakeup, give_up, mark_at_death};
 use super::header::PROCESSES;
 use super::output::{Drained, Recording, Until};
 use super::place::Places;
@@ -44,7 +44,7 @@ extern "C" fn on_request(signo: libc::c_int) {
 /// How often somebody asked.
 static REQUESTS: AtomicU32 = AtomicU32::new(0);
 
-/// Rings the doorbell when the guardian dies, so that the worker does not sleep then.
+/// Rings the doorbell when the watchdog dies, so that the worker does not sleep then.
 extern "C" fn on_death(_: libc::c_int) {
     let rung = RUNG.load(Ordering::Relaxed);
     // SAFETY: set to the doorbell's before the handler was installed.
@@ -55,14 +55,14 @@ extern "C" fn on_death(_: libc::c_int) {
 
 static RUNG: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The life of a worker, in a child of the guardian's. If that dies, a child of the worker's does `take_over`.
-pub(super) fn start(task: &Task, bell: &Bell, take_over: TakeOver) -> ! {
+/// The life of a worker, in a child of the watchdog's. If that dies, a child of the worker's does `take_over`.
+pub(super) fn start(task: &Task, bell: &WatchdogWakeup, take_over: TakeOver) -> ! {
     let header = task.pool.header();
-    task.pool.desk().pids[1].store(std::process::id(), Ordering::Relaxed);
+    task.pool.journal().pids[1].store(std::process::id(), Ordering::Relaxed);
     mark_at_death(&header.doorbell.readers[1]);
     let rung = std::ptr::from_ref(&header.doorbell.rung).cast_mut();
     RUNG.store(rung, Ordering::Relaxed);
-    // The guardian may be this process's parent, or its child.
+    // The watchdog may be this process's parent, or its child.
     // SAFETY: the handler does nothing but atomic access to what is there.
     unsafe {
         let handler = on_death as extern "C" fn(libc::c_int) as usize;
@@ -75,7 +75,7 @@ pub(super) fn start(task: &Task, bell: &Bell, take_over: TakeOver) -> ! {
     run(task, bell, take_over)
 }
 
-/// Replaces the guardian if it died. True: this is the process that does so.
+/// Replaces the watchdog if it died. True: this is the process that does so.
 fn guard(task: &Task) -> bool {
     let word = &task.pool.header().doorbell.readers[0];
     let seen = word.load(Ordering::SeqCst);
@@ -107,9 +107,9 @@ fn guard(task: &Task) -> bool {
     false
 }
 
-/// Reads until the guardian says that it is over.
-fn run(task: &Task, bell: &Bell, take_over: TakeOver) -> ! {
-    let (header, desk) = (task.pool.header(), task.pool.desk());
+/// Reads until the watchdog says that it is over.
+fn run(task: &Task, bell: &WatchdogWakeup, take_over: TakeOver) -> ! {
+    let (header, journal) = (task.pool.header(), task.pool.journal());
     let own = std::process::id();
     let mut worker = Worker::new(task);
     let mut idle = DOZES;
@@ -120,7 +120,7 @@ fn run(task: &Task, bell: &Bell, take_over: TakeOver) -> ! {
             drop(worker);
             take_over(task, bell, own);
         }
-        let finish = desk.finish.load(Ordering::SeqCst) != 0;
+        let finish = journal.finish.load(Ordering::SeqCst) != 0;
         let result = worker.round(bell);
         if finish && result.is_ok() && worker.slots.is_empty() {
             super::spawn::exit(0);
@@ -157,7 +157,7 @@ struct Worker<'a> {
     requests: u32,
     places: Places<'a>,
     slots: BTreeMap<usize, Slot<'a>>,
-    aside: Aside,
+    aside: CpuAvoidance,
     hostname: Option<String>,
     /// The last error that was told.
     told: Option<String>,
@@ -168,7 +168,7 @@ impl<'a> Worker<'a> {
         let mut places = Places::new(&task.output);
         let pool = task.pool;
         for slot in 0..pool.layout().slots.min(PROCESSES) {
-            let trace = pool.slot_desk(slot).trace();
+            let trace = pool.slot_journal(slot).trace();
             places.advance(trace.map(|trace| trace.place).unwrap_or_default());
         }
         Self {
@@ -176,16 +176,16 @@ impl<'a> Worker<'a> {
             requests: 0,
             places,
             slots: BTreeMap::new(),
-            aside: Aside::new(),
+            aside: CpuAvoidance::new(),
             hostname: procfs::hostname(),
             told: None,
         }
     }
 
     /// Looks at all processes.
-    fn round(&mut self, bell: &Bell) -> io::Result<Drained> {
+    fn round(&mut self, bell: &WatchdogWakeup) -> io::Result<Drained> {
         let pool = self.task.pool;
-        let (header, desk) = (pool.header(), pool.desk());
+        let (header, journal) = (pool.header(), pool.journal());
         let asked_for_all = header.asked.load(Ordering::SeqCst);
         let all = asked_for_all != header.answered.load(Ordering::Relaxed);
         let requests = REQUESTS.load(Ordering::Relaxed);
@@ -210,9 +210,9 @@ impl<'a> Worker<'a> {
             let entry = &header.entries[slot];
             let (pid, live) = entry.process().unwrap_or((0, false));
             // SeqCst: what the process did before it was found gone, is seen.
-            let gone = pid != 0 && desk.gone[slot].load(Ordering::SeqCst) == pid;
+            let gone = pid != 0 && journal.gone[slot].load(Ordering::SeqCst) == pid;
             // Relaxed: a worker that was killed stored it, before this one began.
-            let is_complete = gone && desk.complete[slot].load(Ordering::Relaxed) == pid;
+            let is_complete = gone && journal.complete[slot].load(Ordering::Relaxed) == pid;
             if live && !is_complete && !self.slots.contains_key(&slot) {
                 let recording = match Recording::new(
                     pool,
@@ -233,7 +233,7 @@ impl<'a> Worker<'a> {
                     failures: 0,
                 };
                 self.slots.insert(slot, new);
-                // The guardian is to watch it.
+                // The watchdog is to watch it.
                 bell.ring();
             }
             if !live && !gone {
@@ -287,11 +287,11 @@ impl<'a> Worker<'a> {
                 Ok(true) => {
                     self.slots.remove(&slot);
                     some = Drained::Some;
-                    desk.complete[slot].store(pid, Ordering::Relaxed);
+                    journal.complete[slot].store(pid, Ordering::Relaxed);
                     let wiped = pool.wipe(slot);
-                    desk.gone[slot].store(0, Ordering::SeqCst);
+                    journal.gone[slot].store(0, Ordering::SeqCst);
                     // Before another process with this id can have the slot.
-                    desk.complete[slot].store(0, Ordering::Relaxed);
+                    journal.complete[slot].store(0, Ordering::Relaxed);
                     match wiped {
                         Ok(()) => {
                             entry.free();
@@ -318,7 +318,7 @@ impl<'a> Worker<'a> {
             Some(error) => Err(error),
             None => {
                 if some == Drained::Some {
-                    desk.failures.store(0, Ordering::Relaxed);
+                    journal.failures.store(0, Ordering::Relaxed);
                 }
                 Ok(some)
             }

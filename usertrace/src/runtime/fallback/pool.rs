@@ -14,8 +14,8 @@ use usertrace_sys::uapi::{
 };
 use zerocopy::IntoBytes;
 
-use super::desk::{Desk, Ledger, SlotDesk};
 use super::header::Header;
+use super::journal::{Journal, RingCheckpoint, SlotJournal};
 use super::layout::{Layout, PAGE};
 
 /// A mapping that stays as long as the process.
@@ -191,8 +191,8 @@ impl Pool {
     pub(super) fn restrict(&self) {
         // If it cannot be done, all works nevertheless.
         let _ = protect(self.info(), self.layout.info_len(), libc::PROT_READ);
-        let desk = self.at(self.layout.desk());
-        let _ = protect(desk, self.layout.desk_len(), libc::PROT_NONE);
+        let journal = self.at(self.layout.journal());
+        let _ = protect(journal, self.layout.desk_len(), libc::PROT_NONE);
     }
 
     /// Opens everything: for the daemons.
@@ -261,10 +261,10 @@ impl Pool {
 
     /// Makes a slot as if nobody ever wrote there, and gives its memory back.
     pub(super) fn wipe(&self, slot: usize) -> std::io::Result<()> {
-        let slot_desk = self.at(self.layout.desk_slot(slot));
+        let slot_journal = self.at(self.layout.desk_slot(slot));
         let areas = [
             (self.slot(slot), self.layout.slot_len()),
-            (slot_desk, self.layout.desk_slot_len()),
+            (slot_journal, self.layout.desk_slot_len()),
         ];
         for (start, len) in areas {
             // SAFETY: of this pool; readers take zeros for what they are.
@@ -276,24 +276,24 @@ impl Pool {
     }
 
     /// The daemons' own part: to be called by them only.
-    pub(super) fn desk(&self) -> &'static Desk {
+    pub(super) fn journal(&self) -> &'static Journal {
         // SAFETY: the layout has it there, and the daemons can access it.
-        unsafe { self.get(self.layout.desk()) }
+        unsafe { self.get(self.layout.journal()) }
     }
 
     /// Likewise.
-    pub(super) fn slot_desk(&self, slot: usize) -> &'static SlotDesk {
+    pub(super) fn slot_journal(&self, slot: usize) -> &'static SlotJournal {
         assert!(slot < self.layout.slots);
         // SAFETY: as above.
         unsafe { self.get(self.layout.desk_slot(slot)) }
     }
 
     /// Likewise.
-    pub(super) fn ledger(&self, slot: usize, ring: u32) -> &'static Ledger {
+    pub(super) fn checkpoint(&self, slot: usize, ring: u32) -> &'static RingCheckpoint {
         let main = &self.layout.channels[LTT_CHANNEL_MAIN];
         assert!(slot < self.layout.slots && ring < main.nr_rings);
-        let offset = size_of::<SlotDesk>() + ring as usize * size_of::<Ledger>();
-        // SAFETY: as above; `desk::slot_len` has room for so many rings.
+        let offset = size_of::<SlotJournal>() + ring as usize * size_of::<RingCheckpoint>();
+        // SAFETY: as above; `journal::slot_len` has room for so many rings.
         unsafe { self.get(self.layout.desk_slot(slot) + offset) }
     }
 

@@ -13,9 +13,9 @@ use super::protocol::Word;
 /// A word that one thread alone writes.
 #[derive(Debug)]
 #[repr(transparent)]
-pub(super) struct Own(AtomicU64);
+pub(super) struct LocalAtomic(AtomicU64);
 
-impl Word for Own {
+impl Word for LocalAtomic {
     #[inline(always)]
     fn load(&self, order: Ordering) -> u64 {
         self.0.load(order)

@@ -1,7 +1,7 @@
 //! The daemon that watches: the processes, and the worker.
 //!
 //! There are two daemons so that one may be killed: each notices the other's end at once, and replaces it. The
-//! guardian has a descriptor of each process that it watches (`pidfd`), so it learns of a death when it happens. That
+//! watchdog has a descriptor of each process that it watches (`pidfd`), so it learns of a death when it happens. That
 //! a process executes another program leaves no such trace; for that, it looks now and then.
 
 use std::collections::BTreeMap;
@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use syscalls::Errno;
 use usertrace_sys::uapi::{LTT_CHANNEL_MAIN, LTT_SCOPE_THREAD};
 
-use super::daemon::{Bell, Task, give_up, mark_at_death};
-use super::desk::Begun;
+use super::daemon::{Task, WatchdogWakeup, give_up, mark_at_death};
 use super::header::{Entry, PROCESSES};
+use super::journal::Begun;
 use super::namespace;
 use super::spawn::{self, pidfd_open};
 use super::worker;
@@ -164,29 +164,31 @@ fn readable(fd: RawFd) -> bool {
     unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
 }
 
-/// The first guardian. `program` is a descriptor of the process in slot 0, or -1.
+/// The first watchdog. `program` is a descriptor of the process in slot 0, or -1.
 pub(super) fn start(task: &Task, program: RawFd) {
     spawn::settle();
     if task.pool.open_all().is_err() {
         return;
     }
-    let Ok(bell) = Bell::new() else { return };
+    let Ok(bell) = WatchdogWakeup::new() else {
+        return;
+    };
     // SAFETY: opened for this process.
     let program = (program >= 0).then(|| unsafe { OwnedFd::from_raw_fd(program) });
     run(task, &bell, program, None);
 }
 
-/// Replaces the guardian of a worker. See [`TakeOver`](super::daemon::TakeOver).
-fn take_over(task: &Task, bell: &Bell, worker: u32) -> ! {
+/// Replaces the watchdog of a worker. See [`TakeOver`](super::daemon::TakeOver).
+fn take_over(task: &Task, bell: &WatchdogWakeup, worker: u32) -> ! {
     run(task, bell, None, Some(worker))
 }
 
-/// Watches, until there is nothing left to watch. `worker`: the process that this one replaces the guardian of.
-fn run(task: &Task, bell: &Bell, program: Option<OwnedFd>, worker: Option<u32>) -> ! {
-    let (header, desk) = (task.pool.header(), task.pool.desk());
-    desk.pids[0].store(std::process::id(), Ordering::Relaxed);
+/// Watches, until there is nothing left to watch. `worker`: the process that this one replaces the watchdog of.
+fn run(task: &Task, bell: &WatchdogWakeup, program: Option<OwnedFd>, worker: Option<u32>) -> ! {
+    let (header, journal) = (task.pool.header(), task.pool.journal());
+    journal.pids[0].store(std::process::id(), Ordering::Relaxed);
     mark_at_death(&header.doorbell.readers[0]);
-    let mut guardian = Guardian {
+    let mut watchdog = Watchdog {
         task,
         bell,
         pool: identity(task.pool.address()),
@@ -195,17 +197,17 @@ fn run(task: &Task, bell: &Bell, program: Option<OwnedFd>, worker: Option<u32>) 
         forks_until: None,
     };
     if worker.is_none() {
-        guardian.start_worker();
+        watchdog.start_worker();
     }
-    guardian.scan(program);
+    watchdog.scan(program);
     let main = &task.pool.layout().channels[LTT_CHANNEL_MAIN];
     let threads = main.scope == LTT_SCOPE_THREAD;
     let mut wait = *LOOKS.start();
     loop {
-        if guardian.is_over() {
-            guardian.end();
+        if watchdog.is_over() {
+            watchdog.end();
         }
-        let rung = guardian.wait(wait);
+        let rung = watchdog.wait(wait);
         wait = if rung {
             *LOOKS.start()
         } else {
@@ -213,12 +215,12 @@ fn run(task: &Task, bell: &Bell, program: Option<OwnedFd>, worker: Option<u32>) 
         };
         // SeqCst: who had ended when this was asked is marked before the answer.
         let wanted = header.wanted.load(Ordering::SeqCst);
-        guardian.look(!rung);
+        watchdog.look(!rung);
         if !rung && threads {
             // Rings of threads that are gone are to be given to others.
             header.doorbell.ring();
         }
-        guardian.scan(None);
+        watchdog.scan(None);
         header.looked.store(wanted, Ordering::SeqCst);
     }
 }
@@ -257,9 +259,9 @@ impl Worker {
     }
 }
 
-struct Guardian<'a> {
+struct Watchdog<'a> {
     task: &'a Task,
-    bell: &'a Bell,
+    bell: &'a WatchdogWakeup,
     /// See [`identity`].
     pool: Option<String>,
     /// By slot.
@@ -269,7 +271,7 @@ struct Guardian<'a> {
     forks_until: Option<Instant>,
 }
 
-impl Guardian<'_> {
+impl Watchdog<'_> {
     fn start_worker(&mut self) {
         // SAFETY: this process has one thread.
         match unsafe { spawn::fork(libc::SIGCHLD) } {
@@ -296,7 +298,7 @@ impl Guardian<'_> {
                 continue;
             }
             let known = if slot == 0 { program.take() } else { None };
-            let begun = &pool.slot_desk(slot).process;
+            let begun = &pool.slot_journal(slot).process;
             match Watched::new(entry, pid, known, begun, self.pool.as_deref()) {
                 Some(watched) => {
                     self.watched.insert(slot, watched);
@@ -337,10 +339,10 @@ impl Guardian<'_> {
     /// Tells the worker to read the rest of a process's slot.
     fn tell_gone(&self, slot: usize, pid: u32) {
         let header = self.task.pool.header();
-        // First, as a guardian that is killed behind the next line is not asked again.
+        // First, as a watchdog that is killed behind the next line is not asked again.
         header.entries[slot].leave(pid);
         // SeqCst: pairs with the worker's load.
-        if self.task.pool.desk().gone[slot].swap(pid, Ordering::SeqCst) != pid {
+        if self.task.pool.journal().gone[slot].swap(pid, Ordering::SeqCst) != pid {
             header.doorbell.ring();
         }
     }
@@ -348,7 +350,7 @@ impl Guardian<'_> {
     /// Waits until something happens. Says whether it did.
     fn wait(&self, at_most: Duration) -> bool {
         let watched = self.watched.iter();
-        let gone = &self.task.pool.desk().gone;
+        let gone = &self.task.pool.journal().gone;
         // Those that are known to be gone, and wait for the worker, would end each wait at once.
         let waiting =
             watched.filter(|(slot, watched)| gone[**slot].load(Ordering::SeqCst) != watched.pid);
@@ -418,7 +420,7 @@ impl Guardian<'_> {
                  once"
             ));
         }
-        self.task.pool.desk().finish.store(1, Ordering::SeqCst);
+        self.task.pool.journal().finish.store(1, Ordering::SeqCst);
         self.task.pool.header().doorbell.ring();
         loop {
             if self.worker.is_gone() {

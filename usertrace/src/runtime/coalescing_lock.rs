@@ -14,9 +14,9 @@ const AGAIN: u32 = 2;
 /// All zeros is an idle one.
 #[derive(Debug, Default)]
 #[repr(transparent)]
-pub(crate) struct Again(AtomicU32);
+pub(crate) struct CoalescingLock(AtomicU32);
 
-impl Again {
+impl CoalescingLock {
     /// Does it, or leaves a note for the one who is at it.
     pub(crate) fn run(&self, mut body: impl FnMut()) {
         // Acquire pairs with the release at the end of another run. Release, of the note: what the caller saw before
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn who_comes_meanwhile_is_served_afterwards() {
-        let (lock, runs) = (Again::default(), Cell::new(0));
+        let (lock, runs) = (CoalescingLock::default(), Cell::new(0));
         lock.run(|| {
             runs.set(runs.get() + 1);
             if runs.get() < 3 {
@@ -74,7 +74,11 @@ mod tests {
 
     #[test]
     fn nobody_is_forgotten() {
-        let (lock, asked, served) = (Again::default(), AtomicU64::new(0), AtomicU64::new(0));
+        let (lock, asked, served) = (
+            CoalescingLock::default(),
+            AtomicU64::new(0),
+            AtomicU64::new(0),
+        );
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::writer;
 
-/// Visits at a time.
+/// InFlight at a time.
 const PLACES: usize = 256;
 
 /// Bits of a place that say which probe it is; those above are the thread.
@@ -13,7 +13,7 @@ const PROBE_BITS: u32 = 8;
 /// A place is 0 if it is free. All zeros: nobody is in a probe.
 #[derive(Debug)]
 #[repr(transparent)]
-pub(crate) struct Visits([AtomicU64; PLACES]);
+pub(crate) struct InFlight([AtomicU64; PLACES]);
 
 /// The calling thread is in a probe, as long as this lives.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ fn is_gone(mark: u64) -> bool {
     !writer::is_thread(writer::process(), (mark >> PROBE_BITS) as u32)
 }
 
-impl Visits {
+impl InFlight {
     /// Enters a probe. Whether that is still to be called is looked at after this.
     pub(super) fn enter(&self, probe: usize) -> Result<Visit<'_>, Refusal> {
         let mark = mark(probe, writer::thread());
