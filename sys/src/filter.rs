@@ -12,7 +12,7 @@ use crate::uapi::{LTT_CHANNEL_CONTROL, LTT_RULE_CONTEXT, LTT_RULE_REFUSE};
 pub const ALL: &[u8] = b"*";
 
 /// The rules of a trace, as the info area has them. All zeros: none, which accepts nothing.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Rules {
     /// Bytes of them.
@@ -125,15 +125,10 @@ fn parse(mut rest: &[u8]) -> impl Iterator<Item = Rule<'_>> {
     })
 }
 
-/// The rules of a trace as whoever makes it writes them.
+/// The rules of a trace while they are put together: always a whole number of them.
 #[derive(Clone, Debug)]
-#[repr(C)]
-pub struct Filter {
-    /// Bytes of them.
-    pub len: usize,
-    /// The rules.
-    pub bytes: [u8; RULES_LEN],
-}
+#[repr(transparent)]
+pub struct Filter(Rules);
 
 impl Default for Filter {
     fn default() -> Self {
@@ -145,20 +140,35 @@ impl Filter {
     /// No rules.
     #[must_use]
     pub const fn new() -> Self {
-        Self {
+        Self(Rules {
             len: 0,
             bytes: [0; RULES_LEN],
-        }
+        })
     }
 
     /// Makes it empty again.
     pub fn clear(&mut self) {
-        self.len = 0;
+        self.0.clear();
     }
 
     /// The rules.
+    #[must_use]
     pub fn rules(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or_default()
+        &self.0.bytes[..self.0.len]
+    }
+
+    /// Makes it what [`Rules::copy`] makes of these.
+    pub fn copy(&mut self, len: usize, word: impl Fn(usize) -> [u8; 4]) {
+        self.0.copy(len, word);
+    }
+
+    /// Appends bytes that are rules. Nothing, and nothing is changed, if there is no room for all of them.
+    pub fn append(&mut self, rules: &[u8]) -> Option<()> {
+        let Rules { len, bytes } = &mut self.0;
+        let end = *len + rules.len();
+        bytes.get_mut(*len..end)?.copy_from_slice(rules);
+        *len = end;
+        Some(())
     }
 }
 
@@ -166,7 +176,7 @@ impl Filter {
 pub fn add_rule(filter: &mut Filter, word: &[u8]) -> Option<()> {
     let (flags, pattern) = match word {
         b"0" => {
-            filter.len = 0;
+            filter.clear();
             return Some(());
         }
         b"1" => (0, ALL),
@@ -193,14 +203,12 @@ pub fn each_word(rules: &[u8], mut each: impl FnMut(bool, &[u8])) {
 /// Adds a rule. Nothing if there is no room.
 pub fn put(filter: &mut Filter, channel: usize, flags: u8, pattern: &[u8]) -> Option<()> {
     let len = u8::try_from(pattern.len()).ok()?;
-    let rule = [channel as u8, flags, len];
-    let start = filter.len;
-    let end = start + rule.len() + pattern.len();
-    let (head, tail) = filter.bytes.get_mut(start..end)?.split_at_mut(rule.len());
-    head.copy_from_slice(&rule);
-    tail.copy_from_slice(pattern);
-    filter.len = end;
-    Some(())
+    let head = [channel as u8, flags, len];
+    if filter.rules().len() + head.len() + pattern.len() > RULES_LEN {
+        return None;
+    }
+    filter.append(&head)?;
+    filter.append(pattern)
 }
 
 /// Whether what no pattern matches is wanted, by the first one: if that says what is not wanted, all else is meant to be.
@@ -258,8 +266,7 @@ impl Patterns {
         for word in words {
             add_rule(&mut filter, word.as_bytes()).ok_or_else(|| BadPattern(word.to_owned()))?;
         }
-        let (len, bytes) = (filter.len, filter.bytes);
-        Ok(Self(Rules { len, bytes }))
+        Ok(Self(filter.0))
     }
 
     /// Whether an event, of this `PROVIDER:NAME`, is wanted: as the last pattern that matches it says.

@@ -50,16 +50,21 @@ impl Wanted {
         self.sequence.store(after, Ordering::Release);
     }
 
+    /// The 4 bytes at `at`; zeros behind the end.
+    fn word(&self, at: usize) -> [u8; 4] {
+        let word = self.words.get(at / 4);
+        word.map_or([0; 4], |word| word.load(Ordering::Relaxed).to_ne_bytes())
+    }
+
     /// Copies them for whoever stores them. False: there are none.
     #[cfg(feature = "fallback")]
     pub(super) fn read(&self, filter: &mut usertrace_sys::filter::Filter) -> bool {
         if self.sequence.load(Ordering::Relaxed) == 0 {
             return false;
         }
-        filter.len = (self.len.load(Ordering::Relaxed) as usize).min(RULES_LEN);
-        for (bytes, word) in filter.bytes.chunks_exact_mut(4).zip(&self.words) {
-            bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
-        }
+        filter.copy(self.len.load(Ordering::Relaxed) as usize, |at| {
+            self.word(at)
+        });
         true
     }
 
@@ -72,10 +77,7 @@ impl Wanted {
                 return None;
             }
             let len = self.len.load(Ordering::Relaxed) as usize;
-            rules.copy(len, |at| {
-                let word = self.words.get(at / 4);
-                word.map_or([0; 4], |word| word.load(Ordering::Relaxed).to_ne_bytes())
-            });
+            rules.copy(len, |at| self.word(at));
             // Pairs with the fence in `set`.
             fence(Ordering::Acquire);
             if self.sequence.load(Ordering::Relaxed) == sequence {

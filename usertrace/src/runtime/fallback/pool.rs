@@ -143,7 +143,7 @@ impl Pool {
         };
         let head = LttInfoFilter {
             generation: trace.generation,
-            len: filter.len as u32,
+            len: filter.rules().len() as u32,
             reserved: 0,
         };
         let channels = [LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN]
@@ -175,11 +175,8 @@ impl Pool {
             let start = area.add(size_of::<LttInfoFilter>());
             std::slice::from_raw_parts(start, (head.len as usize).min(RULES_LEN))
         };
-        let room = filter.bytes.get_mut(filter.len..filter.len + bytes.len());
-        if let Some(room) = room {
-            room.copy_from_slice(bytes);
-            filter.len += bytes.len();
-        }
+        // Its one caller has an empty one.
+        let _ = filter.append(bytes);
     }
 
     /// Address of the info area.
