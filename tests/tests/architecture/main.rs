@@ -125,6 +125,54 @@ fn crates_use_what_is_below_them() {
     }
 }
 
+/// What a program gets that takes the library without features: as `cargo tree` prints it.
+#[test]
+fn the_library_brings_few_packages() {
+    let output = Command::new(env!("CARGO"))
+        .args([
+            "tree",
+            "--offline",
+            "--locked",
+            "--package=usertrace",
+            "--edges=normal",
+        ])
+        .args(["--no-default-features", "--prefix=depth"])
+        .current_dir(repository())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let tree = String::from_utf8(output.stdout).unwrap();
+    assert!(tree.lines().count() <= 22, "{tree}");
+}
+
+/// The page says where to look first: these files and functions are there.
+#[test]
+fn the_page_leads_to_the_code() {
+    for (file, function) in [
+        ("usertrace/src/writer/rseq/x86_64.rs", "fn record<"),
+        (
+            "usertrace/src/writer/reserve_commit/protocol.rs",
+            "fn commit",
+        ),
+        ("crates/crash/src/vmcoreinfo.rs", "NUMBER(ltt_root)"),
+        ("crates/crash/src/scan.rs", "fn find_roots"),
+        ("crates/ring/src/reader.rs", "fn overtaken"),
+    ] {
+        let source = fs::read_to_string(repository().join(file)).unwrap();
+        assert!(source.contains(function), "{file} has no {function}");
+        let page = fs::read_to_string(repository().join("docs/architecture.md")).unwrap();
+        assert!(page.contains(file), "the page does not name {file}");
+    }
+    let patches = fs::read_dir(repository().join("kernel-patches")).unwrap();
+    let patches =
+        patches.map(|patch| fs::read_to_string(patch.unwrap().path()).unwrap_or_default());
+    assert!(
+        patches
+            .into_iter()
+            .any(|patch| patch.contains("+    fn bring("))
+    );
+}
+
 /// `USERTRACE_DRAW=1 cargo test -p usertrace-tests --test architecture` draws them anew.
 #[test]
 fn the_page_shows_the_graphs() {
