@@ -1,5 +1,6 @@
-//! The first process of the guest of `scripts/cross boot`: runs the programs that `/tests/list` names, one in a line,
-//! after variables of its environment; and ends QEMU with a status that says whether all of them succeeded.
+//! The first process of the guest of `scripts/cross boot`: runs the programs that `/tests/list`
+//! names, one in a line, after variables of its environment; and ends QEMU with a status that says
+//! whether all of them succeeded.
 //!
 //! It is one file, and needs no crate: `scripts/cross` compiles it.
 

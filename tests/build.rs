@@ -19,7 +19,8 @@ fn main() {
     println!("cargo::rerun-if-changed=../c/include");
 }
 
-/// A program of this crate that is in C but for its `main`, which calls the function `entry` instead.
+/// A program of this crate that is in C but for its `main`, which calls the function `entry`
+/// instead.
 fn program(name: &str, entry: &str, directory: &str, sources: &[&str]) {
     let include = Path::new("../c/include");
     let directory = Path::new("../c/tests").join(directory);

@@ -1,8 +1,8 @@
 //! What events cost, here and elsewhere: what is measured, and the report that is made of it.
 //!
 //! - `benches/event` measures events natively, beside LTTng-UST and the floor.
-//! - `guest-bench` counts instructions in the guest: of an event, beside `user_events` and uprobes, and of the kernel's own
-//!   work.
+//! - `guest-bench` counts instructions in the guest: of an event, beside `user_events` and uprobes,
+//!   and of the kernel's own work.
 //! - `start-up` measures what an instrumented program costs that does nothing.
 //! - `wrapped` measures what calls cost that the libraries to preload wrap (`scripts/bench
 //!   wrapped`).

@@ -1,4 +1,5 @@
-//! LTTng-UST, driven by its own command. `scripts/bench` compiles the provider and starts the session daemon.
+//! LTTng-UST, driven by its own command. `scripts/bench` compiles the provider and starts the
+//! session daemon.
 
 use std::env;
 use std::ffi::{CString, OsStr};
@@ -124,7 +125,8 @@ impl Lttng {
 }
 
 impl Session {
-    /// Makes the session, with all of the provider's events, and starts it. `copy`: a number, if there are several of it.
+    /// Makes the session, with all of the provider's events, and starts it. `copy`: a number, if
+    /// there are several of it.
     #[must_use]
     pub fn start(self, output: &Path, copy: usize) -> Started {
         let name = format!("{}-{copy}", self.name);

@@ -87,7 +87,8 @@ pub struct First {
 pub struct Idle {
     /// Nanoseconds of a turn of the loop with one load, test and branch.
     pub branch_ns: f64,
-    /// Nanoseconds of a second such loop, which differs from the first in nothing but where it lies.
+    /// Nanoseconds of a second such loop, which differs from the first in nothing but where it
+    /// lies.
     pub same_ns: f64,
     /// Nanoseconds of an event while there is no trace.
     pub disabled_ns: f64,
@@ -111,7 +112,8 @@ pub struct Idle {
     pub filtered: f64,
 }
 
-/// Instructions of one event of 32 bytes, in the program and in the kernel; and of the kernel's other work.
+/// Instructions of one event of 32 bytes, in the program and in the kernel; and of the kernel's
+/// other work.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Counts {
     /// The floor.

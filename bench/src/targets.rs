@@ -107,7 +107,8 @@ impl Results {
             "at least 6 ×",
             cheapest(1).map(|ratio| least(ratio, 6.0)),
         );
-        // In floors, which two threads pay as well: what the machine does to both is no cost of ours.
+        // In floors, which two threads pay as well: what the machine does to both is no cost of
+        // ours.
         add(
             "an event of each of two threads, against one of one thread (in floors)",
             "at most 1.05 ×",

@@ -1,10 +1,10 @@
-//! Reads the machine code of an event: how many instructions it is, and that none of them locks, calls, or enters the
-//! kernel (A3, B6).
+//! Reads the machine code of an event: how many instructions it is, and that none of them locks,
+//! calls, or enters the kernel (A3, B6).
 //!
-//! The code is that of `instrumented`, as a release build makes it, whatever this test is built as; and that of a library in
-//! C (`code.c`), and of `libusertrace.so`, which it calls. All paths from the place of the event to its end are followed;
-//! the one of an event that is recorded passes the end of the restartable sequence, and the one of an event that no trace
-//! wants makes no call.
+//! The code is that of `instrumented`, as a release build makes it, whatever this test is built as;
+//! and that of a library in C (`code.c`), and of `libusertrace.so`, which it calls. All paths from
+//! the place of the event to its end are followed; the one of an event that is recorded passes the
+//! end of the restartable sequence, and the one of an event that no trace wants makes no call.
 
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
@@ -169,7 +169,8 @@ impl Walk<'_> {
         instruction
     }
 
-    /// All paths from there to a return, or to a jump that leads elsewhere, that come to no place twice.
+    /// All paths from there to a return, or to a jump that leads elsewhere, that come to no place
+    /// twice.
     fn paths(&self, from: u64) -> Vec<Instructions> {
         let mut done = Vec::new();
         let mut open: Vec<(u64, Instructions)> = vec![(from, Vec::new())];

@@ -10,7 +10,8 @@ static UNSOUND: AtomicUsize = AtomicUsize::new(0);
 /// Adds the events of a program or library.
 ///
 /// # Safety
-/// From `start` up to `stop` there must be pointers to callsites, or NULL, which stay until they are taken out.
+/// From `start` up to `stop` there must be pointers to callsites, or NULL, which stay until they
+/// are taken out.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usertrace_register(start: *const Entry, stop: *const Entry) {
     // SAFETY: the caller's promise.

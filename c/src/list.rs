@@ -2,7 +2,8 @@
 
 use std::ffi::{CString, c_char, c_int, c_void};
 
-/// Calls a function for each event that can be written, until it says something else than 0, and says that.
+/// Calls a function for each event that can be written, until it says something else than 0, and
+/// says that.
 ///
 /// # Safety
 /// The function must be one that can be called so.

@@ -29,7 +29,8 @@ unsafe fn text<'a>(text: *const c_char) -> &'a str {
 /// `probe::register`; 0, or an error.
 ///
 /// # Safety
-/// The name must end with NUL; the function must be one that can be called so until it is taken out.
+/// The name must end with NUL; the function must be one that can be called so until it is taken
+/// out.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usertrace_probe_register(
     name: *const c_char,

@@ -2,9 +2,10 @@
 
 use usertrace::event::{Callsite, Outcome, Payload, record, record_variable, record_words};
 
-/// Functions for payloads of so many words, which come in registers. The callsite comes last, so that who calls these with
-/// its own arguments leaves them where they are. None of them panics; `C-unwind`, as what turns a panic into an abort would
-/// keep the long way from being a jump, and so cost registers on the short one.
+/// Functions for payloads of so many words, which come in registers. The callsite comes last, so
+/// that who calls these with its own arguments leaves them where they are. None of them panics;
+/// `C-unwind`, as what turns a panic into an abort would keep the long way from being a jump, and
+/// so cost registers on the short one.
 macro_rules! words {
     ($($name:ident($($word:ident),*))*) => {$(
         /// Writes an event whose payload has so many words.

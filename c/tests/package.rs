@@ -1,4 +1,5 @@
-//! F7: the Debian packages that `scripts/package` builds, unpacked: what is in them works together, from there.
+//! F7: the Debian packages that `scripts/package` builds, unpacked: what is in them works together,
+//! from there.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

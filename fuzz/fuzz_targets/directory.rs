@@ -1,5 +1,5 @@
-//! The memory of a kernel that had two traces, with words of it changed: what is extracted can be read, and the first
-//! trace is whole where nothing of it, nor of the directory, was changed.
+//! The memory of a kernel that had two traces, with words of it changed: what is extracted can be
+//! read, and the first trace is whole where nothing of it, nor of the directory, was changed.
 //!
 //! The input is a list of changes, each of 12 bytes: see `Change`.
 #![no_main]
@@ -18,7 +18,8 @@ const MOST: usize = 64;
 /// The machine before it is changed.
 struct Whole {
     machine: Machine,
-    /// Its pages, in the order in which changes count them: the root, the directory's, and all others.
+    /// Its pages, in the order in which changes count them: the root, the directory's, and all
+    /// others.
     pages: Vec<u64>,
     /// Where the pages begin that only the second trace has.
     second: usize,

@@ -1,8 +1,10 @@
-//! A ring whose bytes and positions may be anything: descriptions of events are read from it, and then events, as those
-//! describe them. Reading ends at the head or before, copies no more than a few times what there is, and tells of nothing
-//! twice; and who takes records as they are gets the same.
+//! A ring whose bytes and positions may be anything: descriptions of events are read from it, and
+//! then events, as those describe them. Reading ends at the head or before, copies no more than a
+//! few times what there is, and tells of nothing twice; and who takes records as they are gets the
+//! same.
 //!
-//! The input is a byte that says how the ring is read, its two positions, and its bytes; behind them are zeros.
+//! The input is a byte that says how the ring is read, its two positions, and its bytes; behind
+//! them are zeros.
 #![no_main]
 
 use std::cell::Cell;

@@ -1,6 +1,7 @@
 //! What targets share.
 //!
-//! What they find wrong is a panic, for which libFuzzer keeps the input. Time and memory of each input it limits itself.
+//! What they find wrong is a panic, for which libFuzzer keeps the input. Time and memory of each
+//! input it limits itself.
 
 use std::collections::BTreeMap;
 

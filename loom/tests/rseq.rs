@@ -1,10 +1,12 @@
-//! The protocol of restartable sequences, as steps of which each is one instruction, with the reader itself.
+//! The protocol of restartable sequences, as steps of which each is one instruction, with the
+//! reader itself.
 //!
-//! What loom does not know is a CPU: threads that take turns on it, see all of each other's stores, and have a sequence
-//! restarted when another one had its turn in between. So all threads of a CPU are one of loom's, that goes through
-//! their steps by a [`Schedule`], of which each model has all; and loom adds a reader on another CPU, who sees stores
-//! in every order that the rules of weak memory allow. The steps are those of `usertrace/src/writer/{percpu.rs,rseq/}`.
-//! Each fault that a writer could have is a model of its own, which must fail.
+//! What loom does not know is a CPU: threads that take turns on it, see all of each other's stores,
+//! and have a sequence restarted when another one had its turn in between. So all threads of a CPU
+//! are one of loom's, that goes through their steps by a [`Schedule`], of which each model has all;
+//! and loom adds a reader on another CPU, who sees stores in every order that the rules of weak
+//! memory allow. The steps are those of `usertrace/src/writer/{percpu.rs,rseq/}`. Each fault that a
+//! writer could have is a model of its own, which must fail.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -51,8 +53,8 @@ enum Fault {
 /// A ring whose words are plain but for those that the model is about.
 struct Ring {
     head: AtomicU64,
-    /// The head, as the CPU has it that writes it. Loom does not try all orders of a store and a load of another thread
-    /// if the thread that stores has loaded before.
+    /// The head, as the CPU has it that writes it. Loom does not try all orders of a store and a
+    /// load of another thread if the thread that stores has loaded before.
     own_head: std::sync::atomic::AtomicU64,
     claimed: AtomicU64,
     consumed: AtomicU64,
@@ -93,15 +95,15 @@ impl Ring {
 
 /// What a thread does, one after the other.
 enum Op {
-    /// Stores words beyond the head, and moves it: a sequence. `at`: where the head must be, if not just anywhere, else
-    /// nothing is done.
+    /// Stores words beyond the head, and moves it: a sequence. `at`: where the head must be, if not
+    /// just anywhere, else nothing is done.
     Sequence {
         at: Option<u64>,
         words: fn(u64) -> Vec<(u64, u64)>,
         len: u64,
     },
-    /// A step outside of sequences, with the head from which the sequence in front of it moved on. False: the thread
-    /// does nothing more.
+    /// A step outside of sequences, with the head from which the sequence in front of it moved on.
+    /// False: the thread does nothing more.
     Step(fn(&Ring, u64) -> bool),
     /// What a signal handler does that comes here.
     Handler(Vec<Op>),
@@ -190,8 +192,8 @@ impl Thread {
     }
 }
 
-/// How many steps the first thread does, then the second one, and so on in turns. Then the first one ends, and then the
-/// second one.
+/// How many steps the first thread does, then the second one, and so on in turns. Then the first
+/// one ends, and then the second one.
 type Schedule = [usize; 3];
 
 /// Schedules of two threads, of which the first one has so many steps.
@@ -403,8 +405,8 @@ fn filled(position: u64, n: u64) -> Vec<(u64, u64)> {
     words
 }
 
-/// A ring as it is at first, threads on a CPU, and a reader, at the same time. What the reader was told in the end, and
-/// has counted.
+/// A ring as it is at first, threads on a CPU, and a reader, at the same time. What the reader was
+/// told in the end, and has counted.
 fn model(
     ring: impl Fn() -> Ring + Send + Sync + 'static,
     threads: impl Fn() -> Vec<Vec<Op>> + Send + Sync + 'static,
@@ -465,7 +467,8 @@ fn short_records(fault: Fault) {
     }
 }
 
-/// A thread is preempted by another one, or interrupted by a handler that traces, between any two steps.
+/// A thread is preempted by another one, or interrupted by a handler that traces, between any two
+/// steps.
 #[test]
 fn short_records_are_whole() {
     short_records(Fault::None);
@@ -504,7 +507,8 @@ fn long_record(fault: Fault) {
     }
 }
 
-/// A long record, with one of a handler within it, and one of another thread anywhere: it is waited for.
+/// A long record, with one of a handler within it, and one of another thread anywhere: it is waited
+/// for.
 #[test]
 fn a_long_record_is_waited_for() {
     long_record(Fault::None);
@@ -565,7 +569,8 @@ fn what_is_overwritten_is_told_if_it_is_not_claimed() {
     overwriting(Fault::NotClaimed, 1, [0; 3], 2);
 }
 
-/// E3: the mode changes between two threads: one overwrites, and the other one has found room, or not.
+/// E3: the mode changes between two threads: one overwrites, and the other one has found room, or
+/// not.
 #[test]
 #[ignore = "full tier: long"]
 fn e3_one_overwrites_and_another_does_not() {

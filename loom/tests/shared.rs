@@ -1,7 +1,8 @@
 //! The shared protocol (D2): the writer's own code, in rings of a few words.
 //!
-//! Each model is small, so that loom gets through it; what is needed to bring a ring into an interesting state happens
-//! before the threads are started. How often a thread may be preempted is limited, where a model says so.
+//! Each model is small, so that loom gets through it; what is needed to bring a ring into an
+//! interesting state happens before the threads are started. How often a thread may be preempted is
+//! limited, where a model says so.
 
 #[path = "../../usertrace/src/writer/reserve_commit/protocol.rs"]
 #[allow(dead_code)]
@@ -381,7 +382,8 @@ fn a_reader_that_makes_room() {
     });
 }
 
-/// A reader copies the oldest sub-buffer of a ring that overwrites, and then looks whether it was overtaken.
+/// A reader copies the oldest sub-buffer of a ring that overwrites, and then looks whether it was
+/// overtaken.
 #[test]
 fn a_reader_of_a_ring_that_overwrites() {
     check(3, || {
@@ -434,8 +436,9 @@ fn a_reader_that_is_overtaken_by_two() {
     });
 }
 
-/// E3: a ring stops to overwrite while two are about to, and a reader copies the oldest sub-buffer: that is there unless the
-/// head says otherwise, and so is all behind it. When all was read, the ring goes on.
+/// E3: a ring stops to overwrite while two are about to, and a reader copies the oldest sub-buffer:
+/// that is there unless the head says otherwise, and so is all behind it. When all was read, the
+/// ring goes on.
 #[test]
 fn e3_a_ring_stops_overwriting() {
     check(2, || {

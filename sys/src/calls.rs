@@ -1,8 +1,8 @@
 //! The three system calls, and how their numbers are found.
 //!
-//! The numbers are those that are free in the kernel that the patches are made for; a later stock kernel may give
-//! them to other calls. So the only way to a [`Calls`] is [`Calls::discover`], which asks the running kernel by a
-//! `prctl` option that no other kernel takes.
+//! The numbers are those that are free in the kernel that the patches are made for; a later stock
+//! kernel may give them to other calls. So the only way to a [`Calls`] is [`Calls::discover`],
+//! which asks the running kernel by a `prctl` option that no other kernel takes.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -69,7 +69,8 @@ impl Calls {
             size: size_of::<LttAbi>() as u32,
             ..LttAbi::default()
         };
-        // SAFETY: a kernel that knows the option writes at most `size` bytes to `abi`; others look at no argument.
+        // SAFETY: a kernel that knows the option writes at most `size` bytes to `abi`; others look
+        // at no argument.
         let ret = unsafe {
             raw::syscall5(
                 Sysno::prctl as usize,
@@ -102,14 +103,16 @@ impl Calls {
     /// `alloc_tracebuf`: maps the three areas, or finds those that this address space has.
     ///
     /// # Errors
-    /// The kernel's: `EINVAL` for a bad `signo`, `ENOMEM`, and `EBUSY` if the areas are partly unmapped.
+    /// The kernel's: `EINVAL` for a bad `signo`, `ENOMEM`, and `EBUSY` if the areas are partly
+    /// unmapped.
     pub fn alloc_tracebuf(&self, signo: u32) -> Result<LttTracebuf, Errno> {
         let mut args = LttTracebuf {
             signo,
             ..LttTracebuf::default()
         };
-        // SAFETY: the number is that of alloc_tracebuf, which writes at most the size given to `args`. The mappings
-        // that it makes are new ones, so they change nothing that a Rust reference could point to.
+        // SAFETY: the number is that of alloc_tracebuf, which writes at most the size given to
+        // `args`. The mappings that it makes are new ones, so they change nothing that a Rust
+        // reference could point to.
         let ret = unsafe {
             raw::syscall3(
                 self.abi.nr_alloc_tracebuf as usize,
@@ -121,17 +124,19 @@ impl Calls {
         Errno::from_ret(ret).map(|_| args)
     }
 
-    /// `ltt_update` (A1): with `None` in `buffer`, the next trace whose buffer this process was not given yet, and
-    /// `None` again if there is none; otherwise the state of that trace.
+    /// `ltt_update` (A1): with `None` in `buffer`, the next trace whose buffer this process was not
+    /// given yet, and `None` again if there is none; otherwise the state of that trace.
     ///
     /// # Errors
-    /// The kernel's: `ENXIO` (no areas), `EINVAL` (not a buffer given to this process), `ENOENT` (the trace was
-    /// destroyed: the kernel takes the call as an acknowledgement, and may give the slot to another trace).
+    /// The kernel's: `ENXIO` (no areas), `EINVAL` (not a buffer given to this process), `ENOENT`
+    /// (the trace was destroyed: the kernel takes the call as an acknowledgement, and may give the
+    /// slot to another trace).
     pub fn update(&self, buffer: &mut Option<NonNull<u8>>) -> Result<Update, Errno> {
         let mut active: libc::c_int = 0;
         let mut filter: libc::c_int = 0;
-        // SAFETY: the number is that of ltt_update, which writes one pointer and two ints. `Option<NonNull<u8>>` is
-        // laid out as a pointer that may be NULL. The kernel does not access what the pointer points to.
+        // SAFETY: the number is that of ltt_update, which writes one pointer and two ints.
+        // `Option<NonNull<u8>>` is laid out as a pointer that may be NULL. The kernel does not
+        // access what the pointer points to.
         let ret = unsafe {
             raw::syscall3(
                 self.abi.nr_ltt_update as usize,
@@ -146,7 +151,8 @@ impl Calls {
         })
     }
 
-    /// `ltt_switch` (A2): makes the buffer's consumer file if it has none yet, and tells its reader to look at it.
+    /// `ltt_switch` (A2): makes the buffer's consumer file if it has none yet, and tells its reader
+    /// to look at it.
     ///
     /// # Errors
     /// As those of [`Calls::update`].

@@ -15,8 +15,8 @@ pub enum Scope {
     Thread = LTT_SCOPE_THREAD,
     /// The process.
     Global = LTT_SCOPE_GLOBAL,
-    /// Whoever has a concurrency id (`mm_cid` of `struct rseq`): threads of a process that run at the same time have
-    /// different ones, the lowest that are free.
+    /// Whoever has a concurrency id (`mm_cid` of `struct rseq`): threads of a process that run at
+    /// the same time have different ones, the lowest that are free.
     MmCid = LTT_SCOPE_MM_CID,
 }
 
@@ -45,7 +45,8 @@ impl Mode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Protocol {
-    /// Each by one store of `head`, in a restartable sequence. For rings of a CPU, or of a concurrency id.
+    /// Each by one store of `head`, in a restartable sequence. For rings of a CPU, or of a
+    /// concurrency id.
     Rseq = LTT_PROTOCOL_RSEQ,
     /// By an atomic reservation and an atomic commit count.
     Shared = LTT_PROTOCOL_SHARED,

@@ -43,8 +43,8 @@ impl Source {
     }
 }
 
-/// Reads `CLOCK_MONOTONIC`, in ns. It leaves `errno` alone, and makes no system call if the kernel's
-/// clock source can be read by the vDSO.
+/// Reads `CLOCK_MONOTONIC`, in ns. It leaves `errno` alone, and makes no system call if the
+/// kernel's clock source can be read by the vDSO.
 #[must_use]
 pub fn monotonic() -> u64 {
     kernel_clock(libc::CLOCK_MONOTONIC)
@@ -101,15 +101,16 @@ pub fn sync(source: Source) -> LttClockSync {
 #[inline(always)]
 #[must_use]
 pub fn cycles() -> u64 {
-    // SAFETY: every x86-64 processor has the instruction. Linux can forbid it to a process (PR_SET_TSC), which then
-    // gets a signal; such a process cannot be traced, and does not come here.
+    // SAFETY: every x86-64 processor has the instruction. Linux can forbid it to a process
+    // (PR_SET_TSC), which then gets a signal; such a process cannot be traced, and does not come
+    // here.
     #[cfg(target_arch = "x86_64")]
     let cycles = unsafe { core::arch::x86_64::_rdtsc() };
     #[cfg(target_arch = "aarch64")]
     let cycles = {
         let cycles: u64;
-        // SAFETY: Linux lets every process read the counter, or reads it for the process. Why there is a barrier, the
-        // writer's sequence says, which does the same.
+        // SAFETY: Linux lets every process read the counter, or reads it for the process. Why there
+        // is a barrier, the writer's sequence says, which does the same.
         unsafe {
             core::arch::asm!(
                 "isb",

@@ -39,8 +39,8 @@ pub struct LttCrashRoot {
     pub boot: LttClockSync,
 }
 
-/// The first page of a part of the memory that was reserved for traces at boot, and that a reset leaves alone. All that its root
-/// page leads to is in the same part.
+/// The first page of a part of the memory that was reserved for traces at boot, and that a reset
+/// leaves alone. All that its root page leads to is in the same part.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -150,8 +150,8 @@ pub struct LttCrashProcess {
 
 /// A word of a tree: there is a page.
 pub const LTT_CRASH_PRESENT: u64 = 0x1;
-/// A word of a tree, at the lowest level: something was written for which there was no memory. Readers see a page of
-/// [`LTT_LOST_WORD`](crate::uapi::LTT_LOST_WORD).
+/// A word of a tree, at the lowest level: something was written for which there was no memory.
+/// Readers see a page of [`LTT_LOST_WORD`](crate::uapi::LTT_LOST_WORD).
 pub const LTT_CRASH_LOST: u64 = 0x2;
 /// A word of a tree: the page's physical address.
 pub const LTT_CRASH_ADDRESS: u64 = 0xffff_ffff_ffff_f000;
@@ -191,7 +191,8 @@ pub struct LttCrashBuffer {
 /// Words in the union of a [`LttCrashEntry`].
 pub const LTT_CRASH_ENTRY_WORDS: usize = 30;
 
-/// An entry of the directory. The header's union is `words` here, read by [`LttCrashEntry::content`].
+/// An entry of the directory. The header's union is `words` here, read by
+/// [`LttCrashEntry::content`].
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]

@@ -1,7 +1,7 @@
 //! The grammar of descriptions of events, as the header `linux/ltt.h` has it (`LTT_ID_META`).
 //!
-//! Nothing here allocates: a traced program looks at its own descriptions by it ([`is_event`]), and readers make their
-//! types of what it finds.
+//! Nothing here allocates: a traced program looks at its own descriptions by it ([`is_event`]), and
+//! readers make their types of what it finds.
 
 use std::fmt;
 
@@ -316,7 +316,8 @@ pub fn is_event_name(text: &str) -> bool {
     is_name(text) && parts.is_some_and(|(provider, name)| !provider.is_empty() && !name.is_empty())
 }
 
-/// The parts of an event's description, `ID PROVIDER:NAME LOGLEVEL[ FIELDS]`: its name, its log level and its fields.
+/// The parts of an event's description, `ID PROVIDER:NAME LOGLEVEL[ FIELDS]`: its name, its log
+/// level and its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventWords<'a> {
     /// Its id, whatever that is.

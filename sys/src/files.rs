@@ -21,11 +21,11 @@ pub struct Positions {
 /// Calls an ioctl of the consumer files.
 ///
 /// # Safety
-/// `request` must be one that reads and writes nothing but `arg`, and memory that `arg` points to and that may be
-/// written.
+/// `request` must be one that reads and writes nothing but `arg`, and memory that `arg` points to
+/// and that may be written.
 unsafe fn ioctl<T>(fd: BorrowedFd<'_>, request: u32, arg: &mut T) -> Result<(), Errno> {
-    // SAFETY: the caller's promise. A file of another kind, whose ioctl might have the same number, gets an argument
-    // of the size that the number says.
+    // SAFETY: the caller's promise. A file of another kind, whose ioctl might have the same number,
+    // gets an argument of the size that the number says.
     let ret = unsafe {
         raw::syscall3(
             Sysno::ioctl as usize,
@@ -48,7 +48,8 @@ pub fn file_info(fd: BorrowedFd<'_>) -> Result<LttFileInfo, Errno> {
     Ok(info)
 }
 
-/// Reads the positions of the file's rings, as many as there are or as there is room for in `rings`.
+/// Reads the positions of the file's rings, as many as there are or as there is room for in
+/// `rings`.
 ///
 /// # Errors
 /// The kernel's: `ENOTTY` if this is no consumer file.
@@ -69,11 +70,12 @@ pub fn positions(fd: BorrowedFd<'_>, rings: &mut [LttRingPositions]) -> Result<P
     })
 }
 
-/// Tells the kernel, and through it the writer, that everything of `ring` below `position` was consumed.
+/// Tells the kernel, and through it the writer, that everything of `ring` below `position` was
+/// consumed.
 ///
 /// # Errors
-/// The kernel's: `EBADF` if the file is not open for writing; `EINVAL` if there is no such ring, or if `position` is not
-/// between what was consumed and `head`.
+/// The kernel's: `EBADF` if the file is not open for writing; `EINVAL` if there is no such ring, or
+/// if `position` is not between what was consumed and `head`.
 pub fn consume(fd: BorrowedFd<'_>, ring: u32, position: u64) -> Result<(), Errno> {
     let mut arg = LttConsume {
         ring,
@@ -84,12 +86,13 @@ pub fn consume(fd: BorrowedFd<'_>, ring: u32, position: u64) -> Result<(), Errno
     unsafe { ioctl(fd, LTT_IOC_CONSUME, &mut arg) }
 }
 
-/// Ends the current sub-buffer of `ring`, or of all rings ([`LTT_RING_ALL`](crate::uapi::LTT_RING_ALL)), if it has records:
-/// the next record begins another one.
+/// Ends the current sub-buffer of `ring`, or of all rings
+/// ([`LTT_RING_ALL`](crate::uapi::LTT_RING_ALL)), if it has records: the next record begins another
+/// one.
 ///
 /// # Errors
-/// The kernel's: `EBADF` if the file is not open for writing, `EINVAL` if there is no such ring, `EOPNOTSUPP` if the rings
-/// are not those of CPUs.
+/// The kernel's: `EBADF` if the file is not open for writing, `EINVAL` if there is no such ring,
+/// `EOPNOTSUPP` if the rings are not those of CPUs.
 pub fn end_subbuf(fd: BorrowedFd<'_>, ring: u32) -> Result<(), Errno> {
     let mut arg = LttEndSubbuf { ring, reserved: 0 };
     // SAFETY: LTT_IOC_END_SUBBUF reads `arg` alone.

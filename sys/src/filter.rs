@@ -1,7 +1,7 @@
 //! Which events a trace wants, and which of its channels they go to (E4).
 //!
-//! Whatever the rules say, this neither panics nor takes more than a moment: what is no rule, or one of a kernel that
-//! knows more than this, accepts nothing.
+//! Whatever the rules say, this neither panics nor takes more than a moment: what is no rule, or
+//! one of a kernel that knows more than this, accepts nothing.
 
 use std::fmt;
 
@@ -28,7 +28,8 @@ struct Rule<'a> {
     pattern: &'a [u8],
 }
 
-/// Channels whose rules accept an event, a bit for each; that of the control channel is the trace's.
+/// Channels whose rules accept an event, a bit for each; that of the control channel is the
+/// trace's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted(u32);
 
@@ -40,7 +41,8 @@ impl Accepted {
 }
 
 impl Rules {
-    /// Makes it so many bytes of what `word` has, 4 bytes at a time, and says whether they are others than before.
+    /// Makes it so many bytes of what `word` has, 4 bytes at a time, and says whether they are
+    /// others than before.
     pub fn copy(&mut self, len: usize, word: impl Fn(usize) -> [u8; 4]) -> bool {
         // Those of a kernel that has room for more: a part of them would accept what the rest
         // refuses.
@@ -75,11 +77,13 @@ impl Rules {
         }
     }
 
-    /// Who accepts an event, as the last rule that matches it says: `event` is `PROVIDER:NAME`, and `name` its name.
+    /// Who accepts an event, as the last rule that matches it says: `event` is `PROVIDER:NAME`, and
+    /// `name` its name.
     pub fn accept(&self, event: &[u8], name: &[u8]) -> Accepted {
         let mut accepted = 0u32;
         for rule in self.rules() {
-            // What else the flags of a later kernel mean, it is not to accept what this one may not.
+            // What else the flags of a later kernel mean, it is not to accept what this one may
+            // not.
             let accepts = rule.flags == 0;
             if !accepts && rule.flags & LTT_RULE_REFUSE == 0
                 || usize::from(rule.channel) >= CHANNELS
@@ -162,7 +166,8 @@ impl Filter {
         self.0.copy(len, word);
     }
 
-    /// Appends bytes that are rules. Nothing, and nothing is changed, if there is no room for all of them.
+    /// Appends bytes that are rules. Nothing, and nothing is changed, if there is no room for all
+    /// of them.
     pub fn append(&mut self, rules: &[u8]) -> Option<()> {
         let Rules { len, bytes } = &mut self.0;
         let end = *len + rules.len();
@@ -211,7 +216,8 @@ pub fn put(filter: &mut Filter, channel: usize, flags: u8, pattern: &[u8]) -> Op
     filter.append(pattern)
 }
 
-/// Whether what no pattern matches is wanted, by the first one: if that says what is not wanted, all else is meant to be.
+/// Whether what no pattern matches is wanted, by the first one: if that says what is not wanted,
+/// all else is meant to be.
 pub fn begins_with_all(first: Option<&[u8]>) -> bool {
     first.is_none_or(|first| first.starts_with(b"!"))
 }
@@ -244,8 +250,8 @@ impl fmt::Display for BadPattern {
 impl std::error::Error for BadPattern {}
 
 impl Patterns {
-    /// Those of `NAME` or `PROVIDER:NAME`, with `*` and `?`, or `!` in front for those that are not wanted. Where the first
-    /// one says what is not, all else is.
+    /// Those of `NAME` or `PROVIDER:NAME`, with `*` and `?`, or `!` in front for those that are not
+    /// wanted. Where the first one says what is not, all else is.
     ///
     /// # Errors
     /// When one is no pattern, or there are too many.
@@ -269,7 +275,8 @@ impl Patterns {
         Ok(Self(filter.0))
     }
 
-    /// Whether an event, of this `PROVIDER:NAME`, is wanted: as the last pattern that matches it says.
+    /// Whether an event, of this `PROVIDER:NAME`, is wanted: as the last pattern that matches it
+    /// says.
     #[must_use]
     pub fn accept(&self, event: &str) -> bool {
         let name = event.split(':').nth(1).unwrap_or_default();
@@ -280,8 +287,8 @@ impl Patterns {
 
 /// Whether a pattern matches all of a text: `*` any bytes, `?` any one, all else itself.
 ///
-/// It goes back to the last `*` only: what an earlier one took could as well have been taken by that. So this takes the
-/// product of both lengths at most.
+/// It goes back to the last `*` only: what an earlier one took could as well have been taken by
+/// that. So this takes the product of both lengths at most.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     // Behind the last `*`, and where what it took ends.
@@ -476,7 +483,8 @@ mod tests {
             rules(&bytes).accept(b"", b"");
         }
 
-        /// Who accepts an event is who did before the last rule, but for the channel that this one is of.
+        /// Who accepts an event is who did before the last rule, but for the channel that this one
+        /// is of.
         #[test]
         fn each_rule_is_of_one_channel(
             list in prop::collection::vec((0..18u8, 0..4u8, pattern()), 1..20),

@@ -1,10 +1,12 @@
 //! `include/linux/ltt.h` in Rust: the same names, values and layouts.
 //!
-//! `tests/layout.rs` compares every size, offset and constant here with what a C compiler makes of the header.
-//! What the fields mean, the header says; here stands only what a Rust program needs beyond that.
+//! `tests/layout.rs` compares every size, offset and constant here with what a C compiler makes of
+//! the header. What the fields mean, the header says; here stands only what a Rust program needs
+//! beyond that.
 //!
-//! No structure has padding, and each bit pattern is a valid value of each of them, so all can be read from and
-//! written to plain bytes ([`zerocopy`]). That also means that nothing in them may be believed without a check.
+//! No structure has padding, and each bit pattern is a valid value of each of them, so all can be
+//! read from and written to plain bytes ([`zerocopy`]). That also means that nothing in them may be
+//! believed without a check.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -242,8 +244,9 @@ pub struct LttInfoTrace {
 
 /// Which events the trace in a slot wants. [`LttInfoRule`] follow, each followed by its pattern.
 ///
-/// The last rule of a channel that matches decides; without one, it is no. Those of channel 0 are the trace's: what they
-/// refuse goes nowhere. What the trace accepts goes to the first channel from 2 on that accepts it, or else to main.
+/// The last rule of a channel that matches decides; without one, it is no. Those of channel 0 are
+/// the trace's: what they refuse goes nowhere. What the trace accepts goes to the first channel
+/// from 2 on that accepts it, or else to main.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -259,8 +262,8 @@ pub struct LttInfoFilter {
 
 /// A rule; its pattern follows.
 ///
-/// A pattern has letters, digits, and `_-.:`, and `*` for any characters, `?` for any one. With a colon it is matched with
-/// `PROVIDER:NAME`, else with `NAME`.
+/// A pattern has letters, digits, and `_-.:`, and `*` for any characters, `?` for any one. With a
+/// colon it is matched with `PROVIDER:NAME`, else with `NAME`.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -276,7 +279,8 @@ pub struct LttInfoRule {
 
 /// Flag of a rule: what matches is not wanted.
 pub const LTT_RULE_REFUSE: u8 = 0x1;
-/// Flag that makes it no rule: the pattern is the name of a context, which records of the channel begin with.
+/// Flag that makes it no rule: the pattern is the name of a context, which records of the channel
+/// begin with.
 pub const LTT_RULE_CONTEXT: u8 = 0x2;
 
 /// Contexts of a channel.
@@ -288,14 +292,15 @@ pub const LTT_MAX_CONTEXTS: usize = 16;
 )]
 #[repr(C)]
 pub struct LttRingControl {
-    /// [`LTT_PROTOCOL_RSEQ`]: everything below is committed. [`LTT_PROTOCOL_SHARED`]: everything below is reserved.
+    /// [`LTT_PROTOCOL_RSEQ`]: everything below is committed. [`LTT_PROTOCOL_SHARED`]: everything
+    /// below is reserved.
     pub head: u64,
     /// Records that were dropped because the ring was full.
     pub lost: u64,
     /// Newest full time stamp in the ring.
     pub time: u64,
-    /// In ring 0 of the control channel: ids of events given so far in this process and trace. It is here because
-    /// several tracing libraries in one process share nothing else.
+    /// In ring 0 of the control channel: ids of events given so far in this process and trace. It
+    /// is here because several tracing libraries in one process share nothing else.
     pub ids: u64,
     /// [`LTT_MODE_OVERWRITE`]: everything below may be overwritten by now.
     pub claimed: u64,
@@ -325,10 +330,13 @@ pub const LTT_PLACE_LAP_SHIFT: u32 = 1;
 
 /// At the start of each sub-buffer that was begun.
 ///
-/// What is there of an earlier round stays: `committed` and `busy` are never set back. A place that a writer of an
-/// earlier round has not left is passed over: the header there keeps its old position, and the next place is taken.
-/// [`LTT_PROTOCOL_RSEQ`]: somebody is there if `busy` is not 0. [`LTT_PROTOCOL_SHARED`]: somebody is there if `committed`
-/// is not the sub-buffer's size times `takes`; `busy` says what was decided, before `head` goes there.
+/// What is there of an earlier round stays: `committed` and `busy` are never set back. A place that
+/// a writer of an earlier round has not left is passed over: the header there keeps its old
+/// position, and the next place is taken.
+/// [`LTT_PROTOCOL_RSEQ`]: somebody is there if `busy` is not 0. [`LTT_PROTOCOL_SHARED`]: somebody
+/// is there if `committed` is not the sub-buffer's size times `takes`; `busy` says what was decided,
+/// before `head` goes
+/// there.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -350,8 +358,8 @@ pub struct LttSubbuf {
     pub committed: u64,
     /// [`LTT_PROTOCOL_SHARED`]: from `position` up to here everything is committed.
     pub contiguous: u64,
-    /// [`LTT_PROTOCOL_RSEQ`]: long records that are being written here. [`LTT_PROTOCOL_SHARED`]: the last decision,
-    /// `LTT_PLACE_*`.
+    /// [`LTT_PROTOCOL_RSEQ`]: long records that are being written here. [`LTT_PROTOCOL_SHARED`]:
+    /// the last decision, `LTT_PLACE_*`.
     pub busy: u32,
     /// [`LTT_PROTOCOL_SHARED`]: how often the place was taken, modulo 2^32.
     pub takes: u32,
@@ -387,8 +395,8 @@ pub const LTT_LONG_DONE: u64 = 1 << 62;
 /// A long record's second word: its payload means nothing.
 pub const LTT_LONG_BUSY: u64 = 1 << 63;
 
-/// What readers see, in each word, in the place of a page that there was no memory for. Records that lie in it, whole or
-/// in part, are lost, and so is what follows up to the sub-buffer's end.
+/// What readers see, in each word, in the place of a page that there was no memory for. Records
+/// that lie in it, whole or in part, are lost, and so is what follows up to the sub-buffer's end.
 pub const LTT_LOST_WORD: u64 = 0x4c54_544c_4f53_0000 | LTT_ID_LOST as u64;
 
 /// Longest payload of a [`LTT_ID_META`] record, with the NUL.

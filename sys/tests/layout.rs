@@ -1,5 +1,5 @@
-//! Compares the Rust side of the ABI with what a C compiler makes of the headers: each size, the offset and size
-//! of each field, and each constant.
+//! Compares the Rust side of the ABI with what a C compiler makes of the headers: each size, the
+//! offset and size of each field, and each constant.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,4 +1,5 @@
-//! Checks the manual pages of the system calls: their form, that they have all errors, and their example (A1, A2).
+//! Checks the manual pages of the system calls: their form, that they have all errors, and their
+//! example (A1, A2).
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -61,7 +61,8 @@ impl Cgroup {
         Self::new(name)
     }
 
-    /// Runs `body`, whose child processes stay in this group. Then moves this process to the root group.
+    /// Runs `body`, whose child processes stay in this group. Then moves this process to the root
+    /// group.
     ///
     /// # Panics
     /// If that is not possible.
@@ -138,7 +139,8 @@ impl Cgroup {
         });
     }
 
-    /// Pages of the kernel's memory that are charged to it, without page tables, which are no trace buffers.
+    /// Pages of the kernel's memory that are charged to it, without page tables, which are no trace
+    /// buffers.
     ///
     /// The kernel sums up late, so that this may be a few hundred pages off.
     ///

@@ -1,4 +1,5 @@
-//! The areas of this process, used by hand: without the library, so that the kernel is tested by itself.
+//! The areas of this process, used by hand: without the library, so that the kernel is tested by
+//! itself.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -97,8 +98,8 @@ impl Areas {
 
     /// A word of the info area.
     fn info_word(&self, offset: usize) -> &AtomicU32 {
-        // SAFETY: the offset is within the area, which is mapped as long as the process lives; the kernel changes it,
-        // so it is read as atomics.
+        // SAFETY: the offset is within the area, which is mapped as long as the process lives; the
+        // kernel changes it, so it is read as atomics.
         unsafe { AtomicU32::from_ptr((self.at.info as usize + offset) as *mut u32) }
     }
 
@@ -215,8 +216,8 @@ pub struct Ring {
 impl Ring {
     /// A word of the control block.
     fn word(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: within the control area, which is mapped as long as the process lives; the kernel accesses it
-        // atomically as well.
+        // SAFETY: within the control area, which is mapped as long as the process lives; the kernel
+        // accesses it atomically as well.
         unsafe { AtomicU64::from_ptr((self.control + offset) as *mut u64) }
     }
 
@@ -259,7 +260,8 @@ impl Ring {
         unsafe { ((self.address + offset) as *mut u8).write_volatile(byte) }
     }
 
-    /// Begins the ring's first sub-buffer, and writes this many records of 16 bytes, each with its number.
+    /// Begins the ring's first sub-buffer, and writes this many records of 16 bytes, each with its
+    /// number.
     ///
     /// # Panics
     /// If they are too many for a sub-buffer.
@@ -309,8 +311,8 @@ pub unsafe fn poke(address: usize, byte: u8) {
     unsafe { (address as *mut u8).write_volatile(byte) }
 }
 
-/// The position after the first sub-buffer's header and so many records of 16 bytes, as [`Ring::write_records`] writes
-/// them.
+/// The position after the first sub-buffer's header and so many records of 16 bytes, as
+/// [`Ring::write_records`] writes them.
 #[must_use]
 pub const fn head_after(records: u64) -> u64 {
     size_of::<LttSubbuf>() as u64 + 16 * records

@@ -11,15 +11,17 @@ pub struct Balance {
     pub given: u64,
     /// Blocks that were taken back.
     pub taken: u64,
-    /// Blocks that were taken back and that no event had ever given: they are from before the trace.
+    /// Blocks that were taken back and that no event had ever given: they are from before the
+    /// trace.
     pub from_before: u64,
 }
 
 impl Balance {
-    /// Adds up the events of one process, none of which is missing, in their order. Other events are passed over.
+    /// Adds up the events of one process, none of which is missing, in their order. Other events
+    /// are passed over.
     ///
-    /// A `realloc` tells only when it is done where its block went: by then the old place may be somebody else's. So a
-    /// block that is given twice waits for the `realloc` that explains it.
+    /// A `realloc` tells only when it is done where its block went: by then the old place may be
+    /// somebody else's. So a block that is given twice waits for the `realloc` that explains it.
     ///
     /// # Panics
     /// If a block is given twice, or taken back twice.

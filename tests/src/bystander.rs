@@ -1,4 +1,5 @@
-//! A process that is traced, and has nothing to do with what happens to others: it must lose nothing.
+//! A process that is traced, and has nothing to do with what happens to others: it must lose
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -62,8 +63,8 @@ impl Bystander {
         format!("{}.", self.child.pid())
     }
 
-    /// Ends it, and checks that this trace, which was active all the time, has each of its events exactly once.
-    /// Returns how many these are.
+    /// Ends it, and checks that this trace, which was active all the time, has each of its events
+    /// exactly once. Returns how many these are.
     ///
     /// # Panics
     /// If it has not.
@@ -79,8 +80,8 @@ impl Bystander {
         written
     }
 
-    /// As [`Bystander::check`], where all others are dead by now; returns the events of these, by thread, each with the
-    /// name of its consumer files.
+    /// As [`Bystander::check`], where all others are dead by now; returns the events of these, by
+    /// thread, each with the name of its consumer files.
     ///
     /// # Panics
     /// If it has not.

@@ -13,8 +13,8 @@ use usertrace_sys::uapi::{LttFileInfo, LttRingPositions};
 use crate::child::Child;
 use usertrace_testing::wait;
 
-/// A process that sleeps until it is told that there is something to read in a consumer file, in which there is nothing
-/// yet; then it ends well.
+/// A process that sleeps until it is told that there is something to read in a consumer file, in
+/// which there is nothing yet; then it ends well.
 ///
 /// # Panics
 /// If there is something.
@@ -106,7 +106,8 @@ impl Consumer {
     /// The kernel's.
     ///
     /// # Safety
-    /// What `argument` points to, if it may be written, must be no Rust object but one that may be overwritten.
+    /// What `argument` points to, if it may be written, must be no Rust object but one that may be
+    /// overwritten.
     pub unsafe fn ioctl(&self, request: u32, argument: usize) -> io::Result<()> {
         // SAFETY: the caller's promise.
         match unsafe { libc::ioctl(self.file.as_raw_fd(), request.into(), argument) } {

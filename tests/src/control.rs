@@ -120,8 +120,8 @@ impl Trace {
         self.write("start", "0\n").expect("it can be stopped");
     }
 
-    /// Chooses a channel's sub-buffers. The size is made as small as it can be in between, so that no product on the
-    /// way is too large.
+    /// Chooses a channel's sub-buffers. The size is made as small as it can be in between, so that
+    /// no product on the way is too large.
     ///
     /// # Panics
     /// If the kernel refuses.
@@ -156,8 +156,8 @@ impl Trace {
         processes.find(|process| process.name.starts_with(&prefix))
     }
 
-    /// Waits until a process that runs has buffers here: a program that was told of a change while it was leaving its handler
-    /// of the one before is told again a moment later.
+    /// Waits until a process that runs has buffers here: a program that was told of a change while
+    /// it was leaving its handler of the one before is told again a moment later.
     ///
     /// # Panics
     /// If it gets none.

@@ -12,7 +12,8 @@ use zerocopy::FromBytes;
 
 /// How many entries there are of each kind, `LTT_CRASH_*`, but free ones.
 ///
-/// The kernel shows its memory as a core dump, in which the directory is found as in one of a kernel that crashed.
+/// The kernel shows its memory as a core dump, in which the directory is found as in one of a
+/// kernel that crashed.
 ///
 /// # Panics
 /// If the directory is not what it should be.

@@ -23,8 +23,8 @@ pub fn write(thread: u32, number: u64) -> Outcome {
     usertrace::event!(numbered, thread, number)
 }
 
-/// Writes 20 events as thread 0, and in their middle has a `vfork` child write 5 as thread 1. Says whether all of these
-/// were recorded, and each of the child's became what is expected.
+/// Writes 20 events as thread 0, and in their middle has a `vfork` child write 5 as thread 1. Says
+/// whether all of these were recorded, and each of the child's became what is expected.
 #[must_use]
 pub fn write_around_vfork(expected: Outcome) -> bool {
     let recorded = |number| write(0, number) == Outcome::Recorded;

@@ -6,8 +6,9 @@ pub const THREADS: u32 = 3;
 /// What the signal handler of one of them writes as.
 pub const HANDLER: u32 = THREADS;
 
-/// The first word of the page in which they say how far they are. Its complement is the second one, and others follow: in `busy`
-/// the numbers of events that each thread has recorded, and its handler.
+/// The first word of the page in which they say how far they are. Its complement is the second one,
+/// and others follow: in `busy` the numbers of events that each thread has recorded, and its
+/// handler.
 pub const TAG: u64 = 0x7573_6572_7472_6163;
 
 /// Words of the page of `stepped`.
@@ -105,5 +106,6 @@ pub const SUBBUF_SIZE: u64 = 4096;
 /// The traces that are there all the time and overwrite, by who has their rings.
 pub const SCOPES: [&str; 3] = ["cpu", "thread", "global"];
 
-/// In `busy`, those that do not overwrite, by what they do instead. Somebody reads them all the time.
+/// In `busy`, those that do not overwrite, by what they do instead. Somebody reads them all the
+/// time.
 pub const READ: [&str; 2] = ["discard", "block"];

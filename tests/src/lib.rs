@@ -1,6 +1,7 @@
 //! What the test programs share.
 //!
-//! - `guest-tests` runs as root in the guest, and tests what the kernel and the library promise to programs.
+//! - `guest-tests` runs as root in the guest, and tests what the kernel and the library promise to
+//!   programs.
 //! - `crash-tests` runs on the host: it boots guests, panics them, and reads their dumps.
 //! - `numbered` is the program that both trace: it writes events that carry their own number.
 //!
@@ -9,13 +10,14 @@
 //! cargo build --workspace && scripts/guest -- target/debug/guest-tests c5_
 //! ```
 //!
-//! The names of tests begin with the requirement that they are for. They wait for conditions, never for a time to pass.
-//! `USERTRACE_TEST_COUNTS=full` asks for the full counts of random searches: see [`usertrace_testing::counts::counts`].
-//! `USERTRACE_TEST_SCALE=N` divides the large counts by N; on the debug kernel N is 20 unless it is set.
-//! `USERTRACE_FUZZ_SECONDS`, `USERTRACE_TEST_PROCESSES`, `USERTRACE_TEST_KILLS`, and on the host `USERTRACE_TEST_ROUNDS` (how often
-//! libraries are loaded), `USERTRACE_INSTANTS`, `USERTRACE_PANICS` and `USERTRACE_SWEEP` (how often a busy guest is stopped, how many
-//! panic, and how often all is stepped through) ask for as many of what takes minutes.
-//! (`usertrace-vm guest --env NAME=N` hands them on.)
+//! The names of tests begin with the requirement that they are for. They wait for conditions, never
+//! for a time to pass. `USERTRACE_TEST_COUNTS=full` asks for the full counts of random searches:
+//! see [`usertrace_testing::counts::counts`]. `USERTRACE_TEST_SCALE=N` divides the large counts by
+//! N; on the debug kernel N is 20 unless it is set. `USERTRACE_FUZZ_SECONDS`,
+//! `USERTRACE_TEST_PROCESSES`, `USERTRACE_TEST_KILLS`, and on the host `USERTRACE_TEST_ROUNDS` (how
+//! often libraries are loaded), `USERTRACE_INSTANTS`, `USERTRACE_PANICS` and `USERTRACE_SWEEP` (how
+//! often a busy guest is stopped, how many panic, and how often all is stepped through) ask for as
+//! many of what takes minutes. (`usertrace-vm guest --env NAME=N` hands them on.)
 
 pub mod accounts;
 pub mod areas;

@@ -24,7 +24,8 @@ impl Looks {
     pub fn of(pid: u32) -> Self {
         let process = Path::new("/proc").join(pid.to_string());
         let entries = |name: &str| fs::read_dir(process.join(name)).expect("a process");
-        // Some programs look at their own memory now and then: redis-server does so ten times a second.
+        // Some programs look at their own memory now and then: redis-server does so ten times a
+        // second.
         let stat = process.join("stat");
         let stays = |entry: io::Result<DirEntry>| {
             let target = entry.and_then(|entry| fs::read_link(entry.path()));

@@ -1,5 +1,5 @@
-//! What the program that is instrumented for LTTng-UST (`c/tests/lttng/providers/program.c`) writes, as `babeltrace2`
-//! shows it, without what differs from run to run.
+//! What the program that is instrumented for LTTng-UST (`c/tests/lttng/providers/program.c`)
+//! writes, as `babeltrace2` shows it, without what differs from run to run.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! The kernel's own page tables: at which addresses the kernel has a page.
 //!
-//! The kernel shows its memory as a core dump (`/proc/kcore`), and its vmcoreinfo has the address of
-//! the top table. From there this module reads all tables as the processor does. x86-64 only.
+//! The kernel shows its memory as a core dump (`/proc/kcore`), and its vmcoreinfo has the address
+//! of the top table. From there this module reads all tables as the processor does. x86-64 only.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
@@ -83,8 +83,8 @@ impl KernelMemory {
         (address, (address - IMAGE).wrapping_add_signed(moved))
     }
 
-    /// Returns the virtual addresses at which the kernel maps each `wanted` page, by physical address.
-    /// A large page counts as the pages of 4 KiB that it consists of.
+    /// Returns the virtual addresses at which the kernel maps each `wanted` page, by physical
+    /// address. A large page counts as the pages of 4 KiB that it consists of.
     ///
     /// # Panics
     /// If a table cannot be read.

@@ -1,4 +1,5 @@
-//! A parser of rings that shares nothing with the library's: the header file says what it has to look for.
+//! A parser of rings that shares nothing with the library's: the header file says what it has to
+//! look for.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -28,7 +29,8 @@ pub struct RingEvents {
     pub missing: u64,
 }
 
-/// Reads what was not consumed of all rings of a consumer file of the main channel, of which nothing was overwritten.
+/// Reads what was not consumed of all rings of a consumer file of the main channel, of which
+/// nothing was overwritten.
 ///
 /// # Panics
 /// If there is anything in them that should not be there.
@@ -51,7 +53,8 @@ pub fn rings(consumer: &Consumer) -> Vec<RingEvents> {
         .collect()
 }
 
-/// Does a page begin within these bytes that there was no memory for? `from`: where they are in the ring.
+/// Does a page begin within these bytes that there was no memory for? `from`: where they are in the
+/// ring.
 fn is_missing(bytes: &[u8], from: usize) -> bool {
     (from.next_multiple_of(PAGE)..from + bytes.len())
         .step_by(PAGE)
@@ -124,7 +127,8 @@ pub fn of_the_dead(trace: &Trace) -> Consumer {
     consumer
 }
 
-/// The numbers of each thread that a consumer file has, in order, on whatever CPU; none of which was lost.
+/// The numbers of each thread that a consumer file has, in order, on whatever CPU; none of which
+/// was lost.
 ///
 /// # Panics
 /// If one was, or if they are not in order.
@@ -148,7 +152,8 @@ pub fn threads(consumer: &Consumer) -> BTreeMap<u32, Vec<u64>> {
     by_thread(rings.into_iter().flat_map(|ring| ring.events))
 }
 
-/// What [`threads`] finds in the files of all processes of a trace, by the files' names. They must be dead.
+/// What [`threads`] finds in the files of all processes of a trace, by the files' names. They must
+/// be dead.
 ///
 /// # Panics
 /// If they live on.
@@ -167,14 +172,16 @@ pub fn processes(trace: &Trace) -> BTreeMap<String, BTreeMap<u32, Vec<u64>>> {
         .iter()
         .filter_map(|path| match Consumer::try_open(path) {
             Ok(consumer) => Some((name(path).expect("a name"), threads(&consumer))),
-            // It had not recorded anything. The kernel makes a file, finds nothing to read there, and takes it away.
+            // It had not recorded anything. The kernel makes a file, finds nothing to read there,
+            // and takes it away.
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => panic!("{}: {error}", path.display()),
         })
         .collect()
 }
 
-/// The numbers that the first thread of the only process of a trace wrote; none if it had not begun.
+/// The numbers that the first thread of the only process of a trace wrote; none if it had not
+/// begun.
 ///
 /// # Panics
 /// If there are more.

@@ -1,7 +1,9 @@
-//! Runs test cases one after the other, and writes down how far they are: a guest may end in the middle of one.
+//! Runs test cases one after the other, and writes down how far they are: a guest may end in the
+//! middle of one.
 //!
-//! `scripts/test` names the tests to run in a file, and reads of each when it began, how it ended, and how long it took:
-//! its `vm/src/suite/guests.rs` is the other side. Without such a file, the command line selects as in any test program.
+//! `scripts/test` names the tests to run in a file, and reads of each when it began, how it ended,
+//! and how long it took: its `vm/src/suite/guests.rs` is the other side. Without such a file, the
+//! command line selects as in any test program.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;

@@ -30,7 +30,8 @@ pub unsafe fn call<const N: usize>(number: Sysno, arguments: [usize; N]) -> Resu
 /// The kernel's.
 ///
 /// # Safety
-/// What `abi` points to, if it may be written, must be no Rust object but one that may be overwritten.
+/// What `abi` points to, if it may be written, must be no Rust object but one that may be
+/// overwritten.
 pub unsafe fn get_abi(abi: usize, size: usize, arg4: usize, arg5: usize) -> Result<usize, Errno> {
     // SAFETY: the caller's promise.
     Errno::from_ret(unsafe {

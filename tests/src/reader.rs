@@ -1,4 +1,5 @@
-//! Reads and consumes the rings of a consumer file while they are written, as the library's recorder does.
+//! Reads and consumes the rings of a consumer file while they are written, as the library's
+//! recorder does.
 
 use std::io;
 use std::path::Path;
@@ -51,7 +52,8 @@ impl Reader {
         })
     }
 
-    /// Reads what there is, tells of each event, with its ring, and gives it back. Whether the process is dead.
+    /// Reads what there is, tells of each event, with its ring, and gives it back. Whether the
+    /// process is dead.
     ///
     /// # Panics
     /// If the kernel refuses, or if there is anything that is not whole.

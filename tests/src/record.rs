@@ -73,7 +73,8 @@ impl Recorder {
         Pid::from_raw(self.0.0.id().cast_signed())
     }
 
-    /// Waits until it has read what all processes wrote, which must have ended or end now, and lets it end.
+    /// Waits until it has read what all processes wrote, which must have ended or end now, and lets
+    /// it end.
     ///
     /// # Panics
     /// If it does not succeed.

@@ -9,7 +9,8 @@ use crate::looks::Looks;
 use crate::running::Running;
 use usertrace_testing::wait;
 
-/// The server of this socket has not closed all that it had accepted. Theirs have its name, as the listening one has.
+/// The server of this socket has not closed all that it had accepted. Theirs have its name, as the
+/// listening one has.
 fn has_clients(socket: &Path) -> bool {
     let table = fs::read_to_string("/proc/net/unix").expect("/proc/net/unix");
     let socket = socket.to_str().expect("UTF-8");

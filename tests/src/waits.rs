@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use usertrace_testing::babeltrace::Read;
 
-/// Of each thread, what it began to wait for, it got, if the program was not ended meanwhile. How many such waits there
-/// were.
+/// Of each thread, what it began to wait for, it got, if the program was not ended meanwhile. How
+/// many such waits there were.
 ///
 /// # Panics
 /// If a wait has not ended where the next one begins, or ends as another one.

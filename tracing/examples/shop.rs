@@ -1,4 +1,5 @@
-//! A program that uses `tracing` and `log`, and knows nothing of usertrace but for one line in `main`.
+//! A program that uses `tracing` and `log`, and knows nothing of usertrace but for one line in
+//! `main`.
 //!
 //! ```sh
 //! cargo build --release -p usertrace -p usertrace-tracing --example shop --bin usertrace

@@ -4,13 +4,15 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 thread_local! {
-    /// Who looked last, and the id that was found. Nobody, if the thread has entered or left a span since.
+    /// Who looked last, and the id that was found. Nobody, if the thread has entered or left a span
+    /// since.
     static SEEN: Cell<(u32, u64)> = const { Cell::new((NOBODY, 0)) };
 }
 
 const NOBODY: u32 = 0;
 
-/// Remembers the id of the current span for one subscriber: to ask for it takes atomic instructions.
+/// Remembers the id of the current span for one subscriber: to ask for it takes atomic
+/// instructions.
 #[derive(Debug)]
 pub(crate) struct Current {
     /// Tells apart the subscribers that a thread may have.

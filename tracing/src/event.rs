@@ -1,5 +1,5 @@
-//! An event that is declared when its values are known: `tracing` tells the names of fields beforehand, not their
-//! types.
+//! An event that is declared when its values are known: `tracing` tells the names of fields
+//! beforehand, not their types.
 
 use tracing_core::Metadata;
 use tracing_core::field::Visit;
@@ -12,7 +12,8 @@ use crate::part::Part;
 use crate::text::Text;
 use crate::values::{Type, Values};
 
-/// Layouts of an event at most: each takes memory, and an id in each trace, for as long as the program runs.
+/// Layouts of an event at most: each takes memory, and an id in each trace, for as long as the
+/// program runs.
 const MAX_LAYOUTS: usize = 16;
 
 /// One event, in each layout that it was seen in.
@@ -32,8 +33,8 @@ impl Event {
         Self(List::new())
     }
 
-    /// Some trace wants it, or nobody knows yet. All layouts have the same name and log level, so the first speaks for
-    /// all.
+    /// Some trace wants it, or nobody knows yet. All layouts have the same name and log level, so
+    /// the first speaks for all.
     #[inline(always)]
     pub(crate) fn is_wanted(&self) -> bool {
         let first = self.0.first().and_then(|layout| layout.callsite);

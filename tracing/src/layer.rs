@@ -27,8 +27,8 @@ impl Layer {
         }
     }
 
-    /// The id of the span that something is in: one that was named, or the current one, if that is asked for. 0 is
-    /// none.
+    /// The id of the span that something is in: one that was named, or the current one, if that is
+    /// asked for. 0 is none.
     #[inline(always)]
     fn inside<S>(&self, named: Option<&Id>, is_contextual: bool, ctx: &Context<'_, S>) -> u64
     where
@@ -37,7 +37,8 @@ impl Layer {
         match named {
             Some(id) => id.into_u64(),
             None if is_contextual => self.current.get(|| {
-                // Not one that this layer is not told of: nobody says when such a one is entered or left.
+                // Not one that this layer is not told of: nobody says when such a one is entered or
+                // left.
                 let span = ctx.lookup_current();
                 span.map_or(0, |span| span.id().into_u64())
             }),

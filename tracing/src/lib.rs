@@ -19,21 +19,23 @@
 //! | it follows from another one | `TARGET:SPAN.follows` | `span`, `follows` |
 //! | it is entered, left, and over | `TARGET:SPAN.enter`, `.exit`, `.close` | `span` |
 //!
-//! In names `::` becomes a dot, and what must not be there `_`. A span's id is `tracing`'s; 0 is none. Fields are
-//! `s64`, `u64`, `f64`, `bool`, or text, which is what all else becomes: errors, `{:?}`, `{}`, 128 bits. A field
-//! without a value is left out. As `tracing` does not say of what type a field is, an event is described when it first
-//! comes; one callsite's events may have up to 16 layouts. Those beyond, and those with more than 32 fields, have their
-//! fields as one text, `fields`.
+//! In names `::` becomes a dot, and what must not be there `_`. A span's id is `tracing`'s; 0 is
+//! none. Fields are `s64`, `u64`, `f64`, `bool`, or text, which is what all else becomes: errors,
+//! `{:?}`, `{}`, 128 bits. A field without a value is left out. As `tracing` does not say of what
+//! type a field is, an event is described when it first comes; one callsite's events may have up to
+//! 16 layouts. Those beyond, and those with more than 32 fields, have their fields as one text,
+//! `fields`.
 //!
 //! Log levels are those of syslog: `ERROR` is 3, `WARN` 4, `INFO` 6, `DEBUG` 7; `TRACE` is 14.
 //!
-//! While no trace wants an event, it costs what `tracing` does to get here, a look into a table, and the load and the
-//! branch of any other event. An event that is wanted is put together on the stack. Memory is allocated for what is
-//! longer than 512 bytes, and for a layout that is new, which also waits for another thread that declares one. Other
-//! than that nobody waits. Nothing is hidden from other layers.
+//! While no trace wants an event, it costs what `tracing` does to get here, a look into a table,
+//! and the load and the branch of any other event. An event that is wanted is put together on the
+//! stack. Memory is allocated for what is longer than 512 bytes, and for a layout that is new,
+//! which also waits for another thread that declares one. Other than that nobody waits. Nothing is
+//! hidden from other layers.
 //!
-//! Records of the `log` crate come through `tracing-log` (`LogTracer`), as `log:log_event`, with the fields `message`,
-//! `log_target`, `log_module_path`, `log_file` and `log_line`.
+//! Records of the `log` crate come through `tracing-log` (`LogTracer`), as `log:log_event`, with
+//! the fields `message`, `log_target`, `log_module_path`, `log_file` and `log_line`.
 
 mod current;
 mod event;

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// What is in it stays for ever, in the order in which it came.
 ///
-/// Signal handlers and children of `fork` may use it at any time: there is no moment at which somebody has to wait.
+/// Signal handlers and children of `fork` may use it at any time: there is no moment at which
+/// somebody has to wait.
 #[derive(Debug)]
 pub(crate) struct List<T: 'static>(AtomicPtr<Node<T>>);
 
@@ -24,7 +25,8 @@ impl<T: Sync> List<T> {
     fn node(&self) -> Option<&'static Node<T>> {
         // Acquire: pairs with the exchange in `push`, so the node is seen as it was made.
         let node = self.0.load(Ordering::Acquire);
-        // SAFETY: NULL, or a node that `push` leaked, which nobody changes but for the atomic in it.
+        // SAFETY: NULL, or a node that `push` leaked, which nobody changes but for the atomic in
+        // it.
         unsafe { node.as_ref() }
     }
 
@@ -45,7 +47,8 @@ impl<T: Sync> List<T> {
         })
     }
 
-    /// Appends it, unless somebody was faster with one that is the `same`: the one that is in the list comes back.
+    /// Appends it, unless somebody was faster with one that is the `same`: the one that is in the
+    /// list comes back.
     pub(crate) fn push(&self, value: T, same: impl Fn(&T, &T) -> bool) -> &'static T {
         let new = Box::into_raw(Box::new(Node {
             value,

@@ -6,14 +6,15 @@ use usertrace::event::strip_raw;
 
 use crate::part::Part;
 
-/// Bytes of a provider's or an event's name at most: with both, a description has room for its fields.
+/// Bytes of a provider's or an event's name at most: with both, a description has room for its
+/// fields.
 const MAX: usize = 255;
 
 /// `PROVIDER:NAME LOGLEVEL`, as a description begins.
 ///
-/// The provider is the target. `tracing` calls an event `event src/main.rs:12` if the program has no name for it: that
-/// becomes `main.rs-12`, or if the program has chosen the target, the module's path and the line. A span's name is its
-/// own, with what happens to it.
+/// The provider is the target. `tracing` calls an event `event src/main.rs:12` if the program has
+/// no name for it: that becomes `main.rs-12`, or if the program has chosen the target, the module's
+/// path and the line. A span's name is its own, with what happens to it.
 pub(crate) fn head(metadata: &Metadata<'_>, part: Part) -> String {
     let provider = name(metadata.target());
     let own = match place(metadata.name()) {
@@ -39,8 +40,8 @@ fn place(name: &str) -> Option<(&str, &str)> {
         .then_some((file, line))
 }
 
-/// A name with none but the letters that a description takes: `::` becomes a dot, anything else that must not be there
-/// an underscore.
+/// A name with none but the letters that a description takes: `::` becomes a dot, anything else
+/// that must not be there an underscore.
 fn name(text: &str) -> String {
     let text = text.replace("::", ".");
     let mut name: String = text
@@ -66,8 +67,8 @@ fn word(c: char) -> char {
     if c.is_ascii_alphanumeric() { c } else { '_' }
 }
 
-/// As syslog numbers them. There is no number for what is more verbose than debugging: that is the highest that there
-/// is.
+/// As syslog numbers them. There is no number for what is more verbose than debugging: that is the
+/// highest that there is.
 fn loglevel(level: Level) -> Loglevel {
     match level {
         Level::ERROR => Loglevel::Error,

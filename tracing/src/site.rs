@@ -29,7 +29,8 @@ static TABLE: [List<Site>; 1 << BITS] = [const { List::new() }; 1 << BITS];
 
 /// What is known of the callsite with this metadata.
 ///
-/// The metadata's address is the key, and not that of the callsite, which several may share: they may be of size 0.
+/// The metadata's address is the key, and not that of the callsite, which several may share: they
+/// may be of size 0.
 #[inline(always)]
 pub(crate) fn site(metadata: &'static Metadata<'static>) -> &'static Site {
     let sites = list(metadata);
@@ -41,7 +42,8 @@ pub(crate) fn site(metadata: &'static Metadata<'static>) -> &'static Site {
 
 #[inline(always)]
 fn list(metadata: &'static Metadata<'static>) -> &'static List<Site> {
-    // Multiplied by the golden ratio, so that all bits of an address have their part in the upper ones.
+    // Multiplied by the golden ratio, so that all bits of an address have their part in the upper
+    // ones.
     let hash = (ptr::from_ref(metadata).addr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     &TABLE[(hash >> (u64::BITS - BITS)) as usize]
 }

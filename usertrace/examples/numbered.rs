@@ -4,8 +4,8 @@
 //! numbered COUNT [THREADS]
 //! ```
 //!
-//! Without a trace that is active, all are `off`. Exit status: 0 if no event was lost, 1 if one was, 2 if this process
-//! cannot be traced.
+//! Without a trace that is active, all are `off`. Exit status: 0 if no event was lost, 1 if one
+//! was, 2 if this process cannot be traced.
 
 use std::process::ExitCode;
 

@@ -1,7 +1,7 @@
 //! Stands for the kernel in tests: areas in memory that the test sees, too.
 //!
-//! It does for this process and its forked children what the header `linux/ltt.h` says of the calls and the areas.
-//! Signals it leaves to the test.
+//! It does for this process and its forked children what the header `linux/ltt.h` says of the calls
+//! and the areas. Signals it leaves to the test.
 
 pub mod process;
 
@@ -440,7 +440,8 @@ impl Fake {
         }
     }
 
-    /// Creates a trace, in a slot of which no process has the buffer of an earlier one; nothing if there is no such slot.
+    /// Creates a trace, in a slot of which no process has the buffer of an earlier one; nothing if
+    /// there is no such slot.
     pub fn create(&self) -> Option<usize> {
         self.locked(|table| {
             let slot = (0..SLOTS).find(|&slot| {
@@ -455,8 +456,8 @@ impl Fake {
         })
     }
 
-    /// Destroys a trace, and creates another one in its slot at once. Processes that have the buffer of the old one get
-    /// the new one's when they have given that up.
+    /// Destroys a trace, and creates another one in its slot at once. Processes that have the
+    /// buffer of the old one get the new one's when they have given that up.
     pub fn replace(&self, slot: usize) {
         self.locked(|table| self.put(table, slot));
     }
@@ -866,12 +867,13 @@ impl Fake {
     }
 }
 
-/// Where this process's areas are: a forked child has the numbers, and not the areas, until it asks for its own.
+/// Where this process's areas are: a forked child has the numbers, and not the areas, until it asks
+/// for its own.
 static MAPPED: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 
-// SAFETY: the areas are as the header says, and stay. Nothing here allocates; the lock is not taken by signal handlers
-// of tests while their threads hold it: only the calls and the test's own control functions take it, and tests raise
-// signals outside of those.
+// SAFETY: the areas are as the header says, and stay. Nothing here allocates; the lock is not taken
+// by signal handlers of tests while their threads hold it: only the calls and the test's own
+// control functions take it, and tests raise signals outside of those.
 unsafe impl Kernel for Fake {
     fn alloc_tracebuf(&self, signo: u32) -> Result<LttTracebuf, Errno> {
         let fail = self.table().fail.load(Ordering::Relaxed);
@@ -898,7 +900,8 @@ unsafe impl Kernel for Fake {
                 ];
                 for (area, (offset, len, protection)) in MAPPED.iter().zip(areas) {
                     let address = map(len, self.fd, offset, protection);
-                    // SAFETY: the mapping just made; as the kernel's areas, a child does not get it.
+                    // SAFETY: the mapping just made; as the kernel's areas, a child does not get
+                    // it.
                     unsafe { libc::madvise(address.as_ptr().cast(), len, libc::MADV_DONTFORK) };
                     area.store(
                         address.as_ptr().expose_provenance() as u64,

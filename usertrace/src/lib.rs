@@ -1,8 +1,8 @@
 //! User-space tracing into buffers that the kernel owns.
 //!
-//! A program declares events, and writes them with plain stores: no system call, no lock. Its buffers belong to the
-//! kernel, so events survive whatever happens to the program, and a kernel crash too. A recorder (`usertrace record`) reads
-//! the same pages and writes CTF.
+//! A program declares events, and writes them with plain stores: no system call, no lock. Its
+//! buffers belong to the kernel, so events survive whatever happens to the program, and a kernel
+//! crash too. A recorder (`usertrace record`) reads the same pages and writes CTF.
 //!
 //! # Quick start
 //!
@@ -23,9 +23,9 @@
 //! # serve("/");
 //! ```
 //!
-//! `usertrace record -o traces -- ./shop` runs the program and records its events, and `usertrace view traces` prints
-//! them. The program needs no call to be ready: this is done before `main`. [`event`](mod@event) has the types of fields,
-//! [`marker!`] declares an event where it is written.
+//! `usertrace record -o traces -- ./shop` runs the program and records its events, and `usertrace
+//! view traces` prints them. The program needs no call to be ready: this is done before `main`.
+//! [`event`](mod@event) has the types of fields, [`marker!`] declares an event where it is written.
 //!
 //! | what | where |
 //! |---|---|
@@ -39,19 +39,21 @@
 //!
 //! # Features
 //!
-//! - `fallback`: records on kernels without trace buffers as well. Two daemons of the program's own write the traces.
-//! - Without it, the crate needs `libc` and little else. On a kernel without trace buffers, an event then costs a load and
-//!   a branch, and [`status`] says why nothing is recorded.
+//! - `fallback`: records on kernels without trace buffers as well. Two daemons of the program's own
+//!   write the traces.
+//! - Without it, the crate needs `libc` and little else. On a kernel without trace buffers, an
+//!   event then costs a load and a branch, and [`status`] says why nothing is recorded.
 //!
 //! # Signals, threads, `fork`
 //!
-//! - An event may be written anywhere: in signal handlers, inside `malloc`, in probes, before `main` and at exit. It
-//!   allocates nothing, takes no lock, and leaves `errno` alone.
-//! - The kernel tells a program of changes by a signal, `SIGRTMIN+3`, unless `USERTRACE_SIGNAL` names another one. A
-//!   program that has its own handler for that signal keeps it.
-//! - A child of `fork` has buffers of its own, and so has each program that it executes. A child of `vfork` writes
-//!   nothing into its parent's rings of a CPU: its events are counted as lost.
-//! - A library with this crate stays in memory once it traces: `dlclose` succeeds, and unloads nothing.
+//! - An event may be written anywhere: in signal handlers, inside `malloc`, in probes, before
+//!   `main` and at exit. It allocates nothing, takes no lock, and leaves `errno` alone.
+//! - The kernel tells a program of changes by a signal, `SIGRTMIN+3`, unless `USERTRACE_SIGNAL`
+//!   names another one. A program that has its own handler for that signal keeps it.
+//! - A child of `fork` has buffers of its own, and so has each program that it executes. A child of
+//!   `vfork` writes nothing into its parent's rings of a CPU: its events are counted as lost.
+//! - A library with this crate stays in memory once it traces: `dlclose` succeeds, and unloads
+//!   nothing.
 
 pub mod context;
 pub mod control;

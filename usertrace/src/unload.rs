@@ -10,8 +10,8 @@ use std::ffi::{c_char, c_int, c_void};
 const DT_FLAGS_1: usize = 0x6fff_fffb;
 const DF_1_NODELETE: usize = 8;
 
-/// Keeps the library of some code, so that `dlclose` has no effect on it. Nothing happens where that
-/// is so already, where the code is the program's own, and in a static program.
+/// Keeps the library of some code, so that `dlclose` has no effect on it. Nothing happens where
+/// that is so already, where the code is the program's own, and in a static program.
 pub(crate) fn never(code: *const c_void) {
     let mut search = Search {
         address: code.addr(),

@@ -180,7 +180,8 @@ fn values_are_those_of_the_event(scope: Scope) {
     }
 }
 
-/// What threads remember is asked for anew in a child, when a program says so, and for another trace.
+/// What threads remember is asked for anew in a child, when a program says so, and for another
+/// trace.
 fn what_threads_remember_is_renewed() {
     let fake = Fake::new(small());
     let contexts = [(1, "procname"), (1, "vtid"), (1, "vpid")];
@@ -254,8 +255,8 @@ fn each_of_many_threads_says_what_it_is() {
     }
 }
 
-/// Records go from a channel without contexts to one with, and back, and slots from traces of one kind to such of the
-/// other, while threads write: each has what its channel says.
+/// Records go from a channel without contexts to one with, and back, and slots from traces of one
+/// kind to such of the other, while threads write: each has what its channel says.
 fn records_have_what_their_channel_says() {
     const WRITERS: usize = 3;
     static DONE: AtomicBool = AtomicBool::new(false);
@@ -269,7 +270,8 @@ fn records_have_what_their_channel_says() {
             std::thread::spawn(|| {
                 let mut recorded = 0u64;
                 while !DONE.load(Ordering::Relaxed) {
-                    // A busy machine would let three writers run before the thread that waits for them.
+                    // A busy machine would let three writers run before the thread that waits for
+                    // them.
                     if loops.fetch_add(1, Ordering::Release) % 4 == 0 {
                         std::thread::yield_now();
                     }

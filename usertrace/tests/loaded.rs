@@ -1,4 +1,5 @@
-//! B1: callsites come and go while traces are active, as those of libraries do, on a kernel that is not there.
+//! B1: callsites come and go while traces are active, as those of libraries do, on a kernel that is
+//! not there.
 //!
 //! One test, as there is one runtime in a process.
 
@@ -161,7 +162,8 @@ fn b1_events_of_libraries_that_come_and_go() {
                 usertrace::init();
                 fake.start(other);
                 usertrace::init();
-                // The lock is not fair: who takes it again at once keeps others out, for minutes on a busy machine.
+                // The lock is not fair: who takes it again at once keeps others out, for minutes on
+                // a busy machine.
                 std::thread::sleep(Duration::from_micros(100));
             }
         });

@@ -1,6 +1,7 @@
 //! The runtime, the typed events and the writer together, on a kernel that is not there.
 //!
-//! Each test is a process of its own, so that each has a fresh runtime, and may fork, be killed and change signals.
+//! Each test is a process of its own, so that each has a fresh runtime, and may fork, be killed and
+//! change signals.
 
 use std::mem::offset_of;
 use std::process::ExitCode;
@@ -243,7 +244,8 @@ fn several_traces() {
     assert_eq!(usertrace::stats().filter(|trace| trace.active).count(), 15);
 }
 
-/// A9: a removed trace's slot is given again when this process said that it is out of it, not before.
+/// A9: a removed trace's slot is given again when this process said that it is out of it, not
+/// before.
 fn a_slot_is_used_again() {
     let (fake, slot) = traced(Sizes::default());
     for round in 0..10 {
@@ -274,8 +276,9 @@ fn a_removal_and_a_start_at_once() {
     assert_eq!(fake.create(), Some(slot));
 }
 
-/// A9: a slot may have another trace as soon as the one before is gone. One update gives that one up, and gets the other:
-/// from a trace that is written to, from one that never was, as it is stopped, and from one that cannot be.
+/// A9: a slot may have another trace as soon as the one before is gone. One update gives that one
+/// up, and gets the other: from a trace that is written to, from one that never was, as it is
+/// stopped, and from one that cannot be.
 fn a9_a_slot_goes_from_one_trace_to_the_next() {
     let fake = Fake::new(small());
     let stopped = fake.create().unwrap();
@@ -338,8 +341,8 @@ fn a9_slots_go_from_one_trace_to_the_next_in_the_middle_of_long_records() {
 
 const LONG: usize = 65000;
 
-/// Puts traces into a slot, one after the other, while threads write long records there. `prepare` sees each before it is
-/// started.
+/// Puts traces into a slot, one after the other, while threads write long records there. `prepare`
+/// sees each before it is started.
 fn replace_under_long_records(fake: &Fake, slot: usize, rounds: u64, prepare: impl Fn(u64)) {
     while_two_write(&"x".repeat(LONG), || {
         for round in 0..rounds {
@@ -361,7 +364,8 @@ fn check_long(seen: &Seen) {
     assert!(seen.payload == b"the last one\0" || seen.payload.len() == LONG + 1);
 }
 
-/// A1, A6: a trace that was never started has no layout as yet, and there is nothing to ask the kernel about it.
+/// A1, A6: a trace that was never started has no layout as yet, and there is nothing to ask the
+/// kernel about it.
 fn a1_a_trace_that_was_never_started_is_not_asked_for() {
     let (fake, slot) = traced(small());
     let others: Vec<usize> = (0..5).map(|_| fake.create().unwrap()).collect();
@@ -462,7 +466,8 @@ fn events_stay_off_until_their_buffer_exists() {
     assert_eq!(numbers(&fake.events(0, second)), [4]);
 }
 
-/// A9: where threads cannot be waited for, a slot is not given back. Those of other traces are taken nevertheless.
+/// A9: where threads cannot be waited for, a slot is not given back. Those of other traces are
+/// taken nevertheless.
 fn without_a_barrier_no_slot_is_used_again() {
     const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
     filter_system_call(
@@ -575,8 +580,8 @@ fn a_child_has_its_own_buffers() {
     assert_eq!(fake.switches(1, slot), 1);
 }
 
-/// A5: also a child that was forked while nothing was traced, and then traced; and one that writes nothing gets no
-/// buffers.
+/// A5: also a child that was forked while nothing was traced, and then traced; and one that writes
+/// nothing gets no buffers.
 fn a_child_of_a_process_that_is_not_traced() {
     let fake = attach(Sizes::default());
     let slot = fake.create().unwrap();
@@ -653,7 +658,8 @@ fn a4_without_a_signal_calls_follow_traces() {
     }
 }
 
-/// A4, A8: rings that are not those of CPUs are not written by the event path alone: each event looks.
+/// A4, A8: rings that are not those of CPUs are not written by the event path alone: each event
+/// looks.
 fn a4_events_of_other_scopes_follow_traces() {
     // SAFETY: no other thread.
     unsafe { std::env::set_var("USERTRACE_SIGNAL", "none") };
@@ -672,7 +678,8 @@ fn a4_events_of_other_scopes_follow_traces() {
     }
 }
 
-/// A7, A8, E3: events come into rings of each kind, by threads that come and go, and back out again.
+/// A7, A8, E3: events come into rings of each kind, by threads that come and go, and back out
+/// again.
 fn e3_rings_of_each_scope() {
     for scope in [Scope::Cpu, Scope::Thread, Scope::Global, Scope::MmCid] {
         let test = || {
@@ -1107,7 +1114,8 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-/// A4, A9, C8: traces come and go while threads write and signal handlers interrupt them; all rings stay whole.
+/// A4, A9, C8: traces come and go while threads write and signal handlers interrupt them; all rings
+/// stay whole.
 fn traces_come_and_go_under_load() {
     let fake = attach(small());
     let stop = AtomicBool::new(false);
@@ -1152,7 +1160,8 @@ fn traces_come_and_go_under_load() {
             }
         }
     });
-    // The threads are gone, and all that they had begun is done: what is described now is what was written.
+    // The threads are gone, and all that they had begun is done: what is described now is what was
+    // written.
     update();
     assert_eq!(fake.late_writes(), 0);
     for slot in slots {
@@ -1161,14 +1170,16 @@ fn traces_come_and_go_under_load() {
     assert!(usertrace::stats().count() >= 4);
 }
 
-/// A kernel on which a trace goes at the worst moment: its control channel describes the events, and main is not open yet.
+/// A kernel on which a trace goes at the worst moment: its control channel describes the events,
+/// and main is not open yet.
 struct GoesInTheMiddle {
     fake: &'static Fake,
     /// The trace's slot, and 1; 0: it went.
     goes: AtomicUsize,
 }
 
-// SAFETY: the fake kernel keeps the promises; destroying a trace is what the kernel does at any time.
+// SAFETY: the fake kernel keeps the promises; destroying a trace is what the kernel does at any
+// time.
 unsafe impl Kernel for GoesInTheMiddle {
     fn alloc_tracebuf(&self, signo: u32) -> Result<LttTracebuf, Errno> {
         self.fake.alloc_tracebuf(signo)
@@ -1191,7 +1202,8 @@ unsafe impl Kernel for GoesInTheMiddle {
     }
 }
 
-/// E6: what a trace told of its events, which went before it was open, does not count for the next one in its slot.
+/// E6: what a trace told of its events, which went before it was open, does not count for the next
+/// one in its slot.
 fn e6_a_trace_that_goes_as_it_is_opened_leaves_no_ids() {
     let cpu = Some(Scope::Cpu);
     let fake = Fake::with_channels(small(), &[cpu, cpu]);
@@ -1215,8 +1227,8 @@ fn e6_a_trace_that_goes_as_it_is_opened_leaves_no_ids() {
     assert_eq!(numbers(&fake.events(0, slot)), [2]);
 }
 
-/// A9: a trace's memory is not given away while a writer is in the middle of a long record, which the barrier that
-/// restarts sequences does not wait for.
+/// A9: a trace's memory is not given away while a writer is in the middle of a long record, which
+/// the barrier that restarts sequences does not wait for.
 fn traces_go_in_the_middle_of_long_records() {
     let fake = attach(Sizes {
         subbuf_size: [4096, 65536],
@@ -1511,7 +1523,8 @@ fn e2_buffers_are_allocated_before_the_start() {
     assert_eq!(fake.create(), Some(next));
 }
 
-/// E3: a ring that overwrites has the newest events, one that does not the oldest, from one change to the next.
+/// E3: a ring that overwrites has the newest events, one that does not the oldest, from one change
+/// to the next.
 fn e3_a_channel_overwrites_or_not() {
     for scope in [Scope::Cpu, Scope::Thread, Scope::Global, Scope::MmCid] {
         let test = || {
@@ -1544,7 +1557,8 @@ fn e3_a_channel_overwrites_or_not() {
                 assert!(newest(last));
                 fake.set_mode(slot, 2, Mode::Discard);
                 update();
-                // What is left of the sub-buffer is written. From then on it is full until it is read.
+                // What is left of the sub-buffer is written. From then on it is full until it is
+                // read.
                 loop {
                     let (n, outcome) = put();
                     if outcome == Outcome::Lost {
@@ -1601,8 +1615,8 @@ fn a9_long_records_in_further_channels_are_waited_for() {
     }
 }
 
-/// A4, C8, E3, E4: rules and modes change while threads write and signal handlers interrupt them; each event that was
-/// written is whole, and in one channel.
+/// A4, C8, E3, E4: rules and modes change while threads write and signal handlers interrupt them;
+/// each event that was written is whole, and in one channel.
 fn e3_e4_rules_and_modes_change_under_load() {
     let fake = attach_to(Fake::with_channels(
         small(),
@@ -1682,7 +1696,8 @@ fn blocking(scope: Scope) -> (&'static Fake, usize) {
     (fake, slot)
 }
 
-/// What becomes of an event that waits, if something happens to what it waits for, or to the thread, meanwhile.
+/// What becomes of an event that waits, if something happens to what it waits for, or to the
+/// thread, meanwhile.
 fn while_one_waits(fake: &Fake, slot: usize, change: impl FnOnce(libc::pthread_t)) -> Outcome {
     let before = fake.switches(0, slot);
     std::thread::scope(|scope| {
@@ -1758,7 +1773,8 @@ fn d7_writers_wait_for_a_reader() {
     }
 }
 
-/// D7: whoever waits for room goes on when there is some, and stops to wait when nobody reads any more.
+/// D7: whoever waits for room goes on when there is some, and stops to wait when nobody reads any
+/// more.
 fn d7_a_wait_ends() {
     for scope in SCOPES {
         let test = || {
@@ -1807,7 +1823,8 @@ fn d7_readers_are_told_once_of_a_wait() {
     assert_eq!(while_one_waits(fake, slot, move_it), Outcome::Lost);
 }
 
-/// D7, E3: whoever waits follows the trace: by the signal, which comes to it or to others, or by itself.
+/// D7, E3: whoever waits follows the trace: by the signal, which comes to it or to others, or by
+/// itself.
 fn d7_who_waits_follows_the_trace() {
     type Change = fn(&Fake, usize);
     let changes: [(Change, &[Outcome]); 4] = [
@@ -1836,8 +1853,9 @@ fn d7_who_waits_follows_the_trace() {
             for (how, tell) in tells.iter().enumerate() {
                 let test = || {
                     let (fake, slot) = blocking(scope);
-                    // Who waits between two restartable sequences is not waited for, and the slot has another trace at
-                    // once; in rings that no sequence writes, when that one is out.
+                    // Who waits between two restartable sequences is not waited for, and the slot
+                    // has another trace at once; in rings that no sequence writes, when that one is
+                    // out.
                     let succeeds = n == 3 && how == 0;
                     let at_once = matches!(scope, Scope::Cpu | Scope::MmCid);
                     let outcome = while_one_waits(fake, slot, |thread| {
@@ -1862,7 +1880,8 @@ fn d7_who_waits_follows_the_trace() {
     }
 }
 
-/// D7, A5: a handler that comes while somebody waits may fork. The child has no such rings, and goes on.
+/// D7, A5: a handler that comes while somebody waits may fork. The child has no such rings, and
+/// goes on.
 fn d7_a_handler_forks_while_somebody_waits() {
     static CHILD: AtomicU32 = AtomicU32::new(0);
     extern "C" fn fork(_: libc::c_int) {

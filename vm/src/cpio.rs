@@ -1,4 +1,5 @@
-//! The "newc" archive that the kernel unpacks as its initramfs (Documentation/driver-api/early-userspace).
+//! The "newc" archive that the kernel unpacks as its initramfs
+//! (Documentation/driver-api/early-userspace).
 
 /// An archive in the making.
 #[derive(Debug, Default)]

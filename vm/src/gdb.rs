@@ -1,5 +1,5 @@
-//! A client of QEMU's debugger stub, as much of the remote serial protocol as it takes to stop a guest at an instruction, and to
-//! go on from there one by one.
+//! A client of QEMU's debugger stub, as much of the remote serial protocol as it takes to stop a
+//! guest at an instruction, and to go on from there one by one.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -25,8 +25,8 @@ pub struct Registers {
     pub eflags: u32,
 }
 
-/// A guest that is stopped and goes on as it is told. It is never at more than what it was told, and does not run by itself
-/// before.
+/// A guest that is stopped and goes on as it is told. It is never at more than what it was told,
+/// and does not run by itself before.
 #[derive(Debug)]
 pub struct Debugger {
     stream: BufReader<UnixStream>,
@@ -110,7 +110,8 @@ impl Debugger {
     /// When QEMU is gone.
     pub fn registers(&mut self) -> Result<Registers> {
         let said = self.tell("g")?;
-        // The order of gdb's target description: rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp, r8 to r15, rip, eflags.
+        // The order of gdb's target description: rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp, r8 to r15,
+        // rip, eflags.
         let register = |n: usize| {
             let digits = said.get(n * 16..(n + 1) * 16);
             word(digits.with_context(|| format!("registers: {said:?}"))?)
@@ -130,7 +131,8 @@ impl Debugger {
     /// # Errors
     /// When QEMU cannot, or is gone.
     pub fn set_eflags(&mut self, eflags: u32) -> Result<()> {
-        // All registers: not every QEMU writes a single one if it was not asked for its description of them.
+        // All registers: not every QEMU writes a single one if it was not asked for its description
+        // of them.
         let mut registers = self.tell("g")?;
         let place = 17 * 16..17 * 16 + 8;
         ensure!(
@@ -180,7 +182,8 @@ impl Debugger {
             .context("QEMU's debugger stub is gone")
     }
 
-    /// The next packet. It is never acknowledged: the next command is as good, and a guest that runs would stop.
+    /// The next packet. It is never acknowledged: the next command is as good, and a guest that
+    /// runs would stop.
     fn receive(&mut self) -> Result<String> {
         let mut before = Vec::new();
         self.stream.read_until(b'$', &mut before)?;

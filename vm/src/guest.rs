@@ -89,8 +89,8 @@ pub struct Run {
     pub stdout: Vec<u8>,
     /// What the command wrote to standard error, if that was captured.
     pub stderr: Vec<u8>,
-    /// The directory of this run: the console log, QEMU's messages, the outcome, and of a guest that hung or took too
-    /// long where its processors were.
+    /// The directory of this run: the console log, QEMU's messages, the outcome, and of a guest
+    /// that hung or took too long where its processors were.
     pub dir: PathBuf,
     /// The console log.
     pub console: PathBuf,
@@ -185,16 +185,18 @@ impl Guest {
         self
     }
 
-    /// Keeps its memory in this file, byte by byte from address 0 on, if it has less than 2 GiB. A guest that is started with what
-    /// another one has left there finds it, as after a reset of the machine.
+    /// Keeps its memory in this file, byte by byte from address 0 on, if it has less than 2 GiB. A
+    /// guest that is started with what another one has left there finds it, as after a reset of the
+    /// machine.
     #[must_use]
     pub fn memory_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.memory_file = Some(path.into());
         self
     }
 
-    /// Whether a reset starts it again, with its memory as it is: the command runs once more. Before that it must say nothing,
-    /// as what comes through the streams is compared with what the last one says that it wrote.
+    /// Whether a reset starts it again, with its memory as it is: the command runs once more.
+    /// Before that it must say nothing, as what comes through the streams is compared with what the
+    /// last one says that it wrote.
     #[must_use]
     pub fn restarts(mut self, yes: bool) -> Self {
         self.restarts = yes;
@@ -208,8 +210,8 @@ impl Guest {
         self
     }
 
-    /// Whether emulated processors take turns on one of the host's: slower, and without those of QEMU's mistakes that take
-    /// two at once.
+    /// Whether emulated processors take turns on one of the host's: slower, and without those of
+    /// QEMU's mistakes that take two at once.
     #[must_use]
     pub fn take_turns(mut self, yes: bool) -> Self {
         self.turns = yes;
@@ -223,7 +225,8 @@ impl Guest {
         self
     }
 
-    /// What runs in the crash kernel, before the dump is saved. What it says will be in `/out`; if it fails, there is no dump.
+    /// What runs in the crash kernel, before the dump is saved. What it says will be in `/out`; if
+    /// it fails, there is no dump.
     #[must_use]
     pub fn in_crash_kernel<A: Into<OsString>>(mut self, argv: impl IntoIterator<Item = A>) -> Self {
         self.crash_argv = argv.into_iter().map(Into::into).collect();
@@ -237,8 +240,9 @@ impl Guest {
         self
     }
 
-    /// Boots another initramfs in the crash kernel than the harness's own, with more on its command line. That has to mount the share
-    /// [`CRASH_ROOT`], which is this directory of the host's, as its root, and to start the init there, which saves the dump.
+    /// Boots another initramfs in the crash kernel than the harness's own, with more on its command
+    /// line. That has to mount the share [`CRASH_ROOT`], which is this directory of the host's, as
+    /// its root, and to start the init there, which saves the dump.
     #[must_use]
     pub fn crash_initramfs(
         mut self,
@@ -254,14 +258,16 @@ impl Guest {
         self
     }
 
-    /// When the kernel panics, and no crash kernel takes over, QEMU saves the guest's memory to these files.
+    /// When the kernel panics, and no crash kernel takes over, QEMU saves the guest's memory to
+    /// these files.
     #[must_use]
     pub fn save_memory(mut self, images: impl IntoIterator<Item = (ImageFormat, PathBuf)>) -> Self {
         self.images = images.into_iter().collect();
         self
     }
 
-    /// Whether the guest has QEMU's `vmcoreinfo` device, by which QEMU's dumps have what the kernel says of itself.
+    /// Whether the guest has QEMU's `vmcoreinfo` device, by which QEMU's dumps have what the kernel
+    /// says of itself.
     #[must_use]
     pub fn vmcoreinfo_device(mut self, yes: bool) -> Self {
         self.has_vmcoreinfo = yes;
@@ -275,7 +281,8 @@ impl Guest {
         self
     }
 
-    /// Gives QEMU's debugger stub to somebody else. The guest does not even boot before it is told to.
+    /// Gives QEMU's debugger stub to somebody else. The guest does not even boot before it is told
+    /// to.
     #[must_use]
     pub fn give_debugger(mut self, to: Sender<Debugger>) -> Self {
         self.give_debugger = Some(to);
@@ -318,7 +325,8 @@ impl Guest {
         self
     }
 
-    /// The command and its arguments. Without one, the guest runs a shell on this process's terminal.
+    /// The command and its arguments. Without one, the guest runs a shell on this process's
+    /// terminal.
     #[must_use]
     pub fn command<A: Into<OsString>>(mut self, argv: impl IntoIterator<Item = A>) -> Self {
         self.argv = argv.into_iter().map(Into::into).collect();
@@ -353,8 +361,9 @@ impl Guest {
         fs::create_dir_all(&out).with_context(|| format!("making {}", out.display()))?;
         let out = out.canonicalize()?;
         let (mut run, is_qemus_own) = self.run_once(&dir, &out, &streams)?;
-        // QEMU 7.2 does that once in some hundred times, where its devices are looked for: an assertion in its `msix.c`. Nothing was
-        // run, and nothing taken from this process's input. Who looks at the guest itself may have begun.
+        // QEMU 7.2 does that once in some hundred times, where its devices are looked for: an
+        // assertion in its `msix.c`. Nothing was run, and nothing taken from this process's input.
+        // Who looks at the guest itself may have begun.
         if is_qemus_own && self.give_monitor.is_none() && self.give_debugger.is_none() {
             eprintln!("usertrace-vm: {}; it is started once more", run.outcome);
             for log in [CONSOLE_LOG, QEMU_LOG] {
@@ -589,7 +598,8 @@ impl Guest {
             std::env::var_os("TERM").unwrap_or_else(|| "dumb".into()),
         ));
         env.extend(self.env.iter().cloned());
-        // The host's root may show neither: it has its own /tmp, and a file system may be mounted over it.
+        // The host's root may show neither: it has its own /tmp, and a file system may be mounted
+        // over it.
         let mut shares = vec![Share {
             tag: "repository".into(),
             path: repository().into(),
@@ -651,12 +661,13 @@ impl Guest {
         } else {
             " panic=0"
         };
-        // The emulated time-stamp counters are one clock of the host's. On a busy host the watchdog, which compares them
-        // with a device that is read slowly, would call them unstable all the same.
+        // The emulated time-stamp counters are one clock of the host's. On a busy host the
+        // watchdog, which compares them with a device that is read slowly, would call them unstable
+        // all the same.
         line += " tsc=reliable";
         if std::env::var_os("USERTRACE_RANDOM_ADDRESSES").is_none() {
-            // QEMU 7.2 translates a program's code again for each address that it is at: without this, `true` takes
-            // 2.5 times as long.
+            // QEMU 7.2 translates a program's code again for each address that it is at: without
+            // this, `true` takes 2.5 times as long.
             line += " norandmaps";
         }
         if self.crash {
@@ -668,13 +679,15 @@ impl Guest {
         }
         if self.config == KernelConfig::Debug {
             line += " kmemleak=on";
-            // While the kernel asks the first processor what it can, it forgets for a moment that it uses page tables of
-            // five levels, of which KASAN computes where its shadow begins: an interrupt then is called a wild access.
+            // While the kernel asks the first processor what it can, it forgets for a moment that
+            // it uses page tables of five levels, of which KASAN computes where its shadow begins:
+            // an interrupt then is called a wild access.
             line += " no5lvl";
         }
         if self.time == Time::Instructions {
-            // Each repetition of a string instruction counts. The kernel is to clear a page in steps of 8 bytes, not by
-            // 4096 of one, which the emulated processor claims to be fast at.
+            // Each repetition of a string instruction counts. The kernel is to clear a page in
+            // steps of 8 bytes, not by 4096 of one, which the emulated processor claims to be fast
+            // at.
             line += " clearcpuid=erms";
         }
         line + &self.append
@@ -691,7 +704,8 @@ impl Guest {
             total: self.timeout.unwrap_or(seconds(600)),
             silence: self.silence.unwrap_or(seconds(45)),
             beat: self.silence.unwrap_or(seconds(30)),
-            // What comes after a panic, if it does not restart: the rest of what it prints, and that the other processors stop.
+            // What comes after a panic, if it does not restart: the rest of what it prints, and
+            // that the other processors stop.
             grace: seconds(if self.images.is_empty() { 15 } else { 2 }),
         }
     }
@@ -738,7 +752,8 @@ fn own(stream: impl std::os::fd::AsFd) -> Result<Sink> {
     )))
 }
 
-/// Hears the guest's first process. `input`: where this process's input goes, of which nothing is taken before that is there.
+/// Hears the guest's first process. `input`: where this process's input goes, of which nothing is
+/// taken before that is there.
 fn start_reports(
     from: UnixStream,
     mut input: Option<UnixStream>,

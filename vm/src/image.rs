@@ -36,7 +36,8 @@ impl ImageFormat {
     }
 }
 
-/// QEMU's monitor of a guest that runs: it stops the guest, between two of its instructions, and saves its memory.
+/// QEMU's monitor of a guest that runs: it stops the guest, between two of its instructions, and
+/// saves its memory.
 #[derive(Debug)]
 pub struct Monitor {
     stream: UnixStream,
@@ -67,7 +68,8 @@ impl Monitor {
         self.tell("cont").map(drop)
     }
 
-    /// Interrupts all its processors, whatever they are at: a kernel that knows of no reason panics, if it is told so.
+    /// Interrupts all its processors, whatever they are at: a kernel that knows of no reason
+    /// panics, if it is told so.
     ///
     /// # Errors
     /// When QEMU is gone, or does not answer.
@@ -75,8 +77,8 @@ impl Monitor {
         self.tell("nmi").map(drop)
     }
 
-    /// Resets the machine, as its button does: nothing is told before, and its memory stays as it is. A guest that stands does so
-    /// until it is to go on.
+    /// Resets the machine, as its button does: nothing is told before, and its memory stays as it
+    /// is. A guest that stands does so until it is to go on.
     ///
     /// # Errors
     /// When QEMU is gone, or does not answer.

@@ -15,7 +15,8 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Where the statically linked init is, and the other program for the initramfs; built when needed.
 ///
-/// It has a target directory of its own: tests call this while cargo holds the lock of the usual one.
+/// It has a target directory of its own: tests call this while cargo holds the lock of the usual
+/// one.
 fn programs() -> Result<PathBuf> {
     static BUILT: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
     BUILT
@@ -47,7 +48,8 @@ fn build_programs() -> Result<PathBuf> {
         .args(["--target", TARGET])
         .arg("--target-dir")
         .arg(&dir)
-        // Not the variables' values of whoever builds us: a wrapper or other flags would rebuild it each time.
+        // Not the variables' values of whoever builds us: a wrapper or other flags would rebuild it
+        // each time.
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("RUSTC_WORKSPACE_WRAPPER")
         .env(

@@ -28,9 +28,9 @@ enum What {
 
 /// Boot the patched kernel and run one command in it, as root.
 ///
-/// The guest sees this machine's root read-only, the repository at its own path, and may write to /tmp (gone at the end)
-/// and /out. Standard input, output and error and the exit status pass through exactly; a command that signal N kills
-/// has status 128 + N. Without a command: a shell.
+/// The guest sees this machine's root read-only, the repository at its own path, and may write to
+/// /tmp (gone at the end) and /out. Standard input, output and error and the exit status pass
+/// through exactly; a command that signal N kills has status 128 + N. Without a command: a shell.
 #[derive(Args)]
 #[command(after_long_help = "\
 Exit status:
@@ -59,10 +59,12 @@ struct GuestArgs {
     /// Which kernel
     #[arg(long, value_enum, default_value_t)]
     config: KernelConfig,
-    /// Let the guest's time-stamp counter count instructions: the same work takes the same count on every host
+    /// Let the guest's time-stamp counter count instructions: the same work takes the same count on
+    /// every host
     #[arg(long)]
     icount: bool,
-    /// Let the guest's processors take turns: slower, and without those of QEMU's mistakes that take two at once
+    /// Let the guest's processors take turns: slower, and without those of QEMU's mistakes that
+    /// take two at once
     #[arg(long)]
     turns: bool,
     /// Arm kdump: a panic leaves the dump `vmcore` in the directory of --out
@@ -71,7 +73,8 @@ struct GuestArgs {
     /// Seconds that the whole run may take [default: 600, debug 2400]
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..))]
     timeout: Option<u64>,
-    /// Seconds without a sign of life after which the guest hangs [default: 30, debug 120; booting half as much again]
+    /// Seconds without a sign of life after which the guest hangs [default: 30, debug 120; booting
+    /// half as much again]
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..))]
     silence: Option<u64>,
     /// Directory of this machine's that is /out in the guest [default: one in the run's directory]

@@ -140,8 +140,8 @@ pub(crate) fn watch(
     verdict(seen, stopped, crash, guest)
 }
 
-/// Whether a heartbeat can be asked for: not before the first process runs, nor between a panic and the crash kernel's
-/// first process.
+/// Whether a heartbeat can be asked for: not before the first process runs, nor between a panic and
+/// the crash kernel's first process.
 fn beats(seen: &Seen) -> bool {
     if seen.panic.is_some() {
         seen.dump_started
@@ -150,7 +150,8 @@ fn beats(seen: &Seen) -> bool {
     }
 }
 
-/// A kernel that only complains on its console is not alive, once it has shown that it can do better.
+/// A kernel that only complains on its console is not alive, once it has shown that it can do
+/// better.
 fn is_life(event: &Event, seen: &Seen) -> bool {
     match event {
         Event::Report(_) | Event::Moved | Event::Panic(_) => true,
@@ -281,7 +282,8 @@ mod tests {
         }
     }
 
-    /// What becomes of a guest of which this is seen, and no more: its console is closed, or stays open.
+    /// What becomes of a guest of which this is seen, and no more: its console is closed, or stays
+    /// open.
     fn run_with(
         seen: &[Event],
         closed: bool,

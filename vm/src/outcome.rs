@@ -9,7 +9,8 @@ pub enum Outcome {
     Passed,
     /// The command ended with this status; 128 + N if signal N killed it.
     Failed(u8),
-    /// The harness itself, or QEMU, or the way into the guest, is broken: nothing is known about the command.
+    /// The harness itself, or QEMU, or the way into the guest, is broken: nothing is known about
+    /// the command.
     Infra(String),
     /// The kernel panicked.
     Panicked(String),
@@ -22,8 +23,9 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The status of `scripts/guest`. A command that itself exits with one of 120 to 124 is told apart by the outcome
-    /// file and by standard error, which names an outcome only when it is not the command's own.
+    /// The status of `scripts/guest`. A command that itself exits with one of 120 to 124 is told
+    /// apart by the outcome file and by standard error, which names an outcome only when it is not
+    /// the command's own.
     #[must_use]
     pub fn code(&self) -> u8 {
         match self {

@@ -25,7 +25,8 @@ impl fmt::Display for KernelConfig {
     }
 }
 
-/// The cache: `USERTRACE_CACHE`, or `usertrace` in the user's cache directory. `scripts/common` says the same.
+/// The cache: `USERTRACE_CACHE`, or `usertrace` in the user's cache directory. `scripts/common`
+/// says the same.
 ///
 /// # Errors
 /// Neither that nor a home directory is set.

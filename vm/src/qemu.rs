@@ -29,15 +29,16 @@ pub(crate) enum Time {
     /// The host's.
     #[default]
     Host,
-    /// One nanosecond, and one tick of the time-stamp counter, for each instruction. So `rdtsc` counts instructions,
-    /// and the same work takes the same time on every host, however busy it is.
+    /// One nanosecond, and one tick of the time-stamp counter, for each instruction. So `rdtsc`
+    /// counts instructions, and the same work takes the same time on every host, however busy it
+    /// is.
     Instructions,
 }
 
 /// What emulates the processors; where they take turns, on one of the host's.
 ///
-/// KVM is never taken on trust: a machine may have `/dev/kvm` and yet not run an ordinary guest. TCG runs everywhere, and
-/// `USERTRACE_ACCEL=kvm` asks for the other.
+/// KVM is never taken on trust: a machine may have `/dev/kvm` and yet not run an ordinary guest.
+/// TCG runs everywhere, and `USERTRACE_ACCEL=kvm` asks for the other.
 fn accelerator(time: Time, turns: bool) -> &'static str {
     match std::env::var_os("USERTRACE_ACCEL") {
         // Only TCG counts, and only in one thread.
@@ -48,8 +49,9 @@ fn accelerator(time: Time, turns: bool) -> &'static str {
     }
 }
 
-/// Lets a stream hold much that is not read yet. QEMU throws away what a serial port says while its stream is full, and a byte
-/// that is sent by itself takes most of a kilobyte of that: a console whose reader waits for a processor would miss characters.
+/// Lets a stream hold much that is not read yet. QEMU throws away what a serial port says while its
+/// stream is full, and a byte that is sent by itself takes most of a kilobyte of that: a console
+/// whose reader waits for a processor would miss characters.
 fn hold_more(stream: &UnixStream) {
     const SIZE: usize = 16 << 20;
     // More than the system's limit is for root; others get that limit.
@@ -86,7 +88,8 @@ impl Machine {
         ]);
         machine.options(["-accel", accelerator(time, turns)]);
         if time == Time::Instructions {
-            // Without sleep: an idle guest's time jumps to its next timer, rather than to wait for the host's.
+            // Without sleep: an idle guest's time jumps to its next timer, rather than to wait for
+            // the host's.
             machine.options(["-icount", "shift=0,sleep=off"]);
         }
         machine.options(["-smp", &smp.to_string(), "-m", &format!("{memory_mib}M")]);
@@ -148,8 +151,8 @@ impl Machine {
         Ok(stream)
     }
 
-    /// A socket pair rather than a socket in the file system: no limit of a path's length, and when QEMU is gone the
-    /// stream ends.
+    /// A socket pair rather than a socket in the file system: no limit of a path's length, and when
+    /// QEMU is gone the stream ends.
     fn stream(&mut self, id: &str) -> Result<UnixStream> {
         let (ours, theirs) = UnixStream::pair().context("making a socket pair")?;
         self.options([
@@ -170,8 +173,8 @@ impl Machine {
         self.options(["-no-reboot"]);
     }
 
-    /// Keeps the guest's memory in a file: the next machine that has the same begins with what this one leaves there, as after a
-    /// reset.
+    /// Keeps the guest's memory in a file: the next machine that has the same begins with what this
+    /// one leaves there, as after a reset.
     pub(crate) fn memory_file(&mut self, path: &Path, memory_mib: u64) {
         let mut object = OsString::from(format!(
             "memory-backend-file,id=memory,share=on,size={memory_mib}M,mem-path="
@@ -219,8 +222,8 @@ impl Machine {
             .stderr(file);
         let fds: Vec<RawFd> = self.inherited.iter().map(AsRawFd::as_raw_fd).collect();
         let parent = nix::unistd::getpid();
-        // SAFETY: the closure only makes system calls on numbers prepared before, which is all that may happen between
-        // fork and exec.
+        // SAFETY: the closure only makes system calls on numbers prepared before, which is all that
+        // may happen between fork and exec.
         unsafe {
             command.pre_exec(move || {
                 // A harness that is killed takes its guest along.

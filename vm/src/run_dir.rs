@@ -8,7 +8,8 @@ use nix::fcntl::{Flock, FlockArg};
 
 /// How many are kept.
 const KEPT: usize = 60;
-/// The file of a directory that is locked as long as its run goes on, whatever becomes of this process.
+/// The file of a directory that is locked as long as its run goes on, whatever becomes of this
+/// process.
 const IN_USE: &str = "in-use";
 
 /// The directory of a run, which stays when that is over, until there are many newer ones.

@@ -12,8 +12,8 @@ use usertrace_init::GO;
 
 use crate::console::{ConsoleReader, Listener};
 
-/// Waits until the guest is about to start the shell, then hands the terminal over. The terminal is as it was when the
-/// returned guard is dropped.
+/// Waits until the guest is about to start the shell, then hands the terminal over. The terminal is
+/// as it was when the returned guard is dropped.
 pub(crate) fn hand_over(
     listener: &Arc<Mutex<Listener>>,
     console: UnixStream,
@@ -26,7 +26,8 @@ pub(crate) fn hand_over(
     let millis = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
     let mut session =
         rexpect::spawn_stream(ConsoleReader::new(from), console.try_clone()?, Some(millis));
-    // Only this run knows the nonce: no text that the guest prints for another reason is taken for the line.
+    // Only this run knows the nonce: no text that the guest prints for another reason is taken for
+    // the line.
     session
         .exp_string(&format!("usertrace: shell {nonce}"))
         .context("waiting for the guest's shell")?;

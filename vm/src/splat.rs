@@ -1,6 +1,7 @@
 //! Finds the kernel's reports of its own mistakes in its console log.
 
-/// Beginnings of reports. A warning has several of these lines; each report is counted once, by its first line here.
+/// Beginnings of reports. A warning has several of these lines; each report is counted once, by its
+/// first line here.
 const SIGNS: &[&str] = &[
     "WARNING: ",
     "BUG: ",

@@ -98,7 +98,8 @@ impl Output {
 
     /// How many bytes have reached their sink.
     pub(crate) fn count(&self) -> u64 {
-        // Acquire pairs with the Release in `carry`: whoever sees the count sees the bytes in the sink.
+        // Acquire pairs with the Release in `carry`: whoever sees the count sees the bytes in the
+        // sink.
         self.count.load(Ordering::Acquire)
     }
 
@@ -117,7 +118,8 @@ fn carry(mut from: UnixStream, sink: &Sink, count: &AtomicU64, events: &Sender<E
         match from.read(&mut buf) {
             Ok(0) => return,
             Ok(n) => {
-                // A sink that is broken (a closed pipe) must not block the guest: the rest is read and dropped.
+                // A sink that is broken (a closed pipe) must not block the guest: the rest is read
+                // and dropped.
                 if !broken && let Err(e) = sink.put(&buf[..n]) {
                     broken = true;
                     let _ = events.send(Event::SinkBroken(e.to_string()));
@@ -132,7 +134,8 @@ fn carry(mut from: UnixStream, sink: &Sink, count: &AtomicU64, events: &Sender<E
     }
 }
 
-/// Carries this process's standard input to the guest. The thread is left to itself: it may wait for input for ever.
+/// Carries this process's standard input to the guest. The thread is left to itself: it may wait
+/// for input for ever.
 pub(crate) fn start_input(mut to: UnixStream) -> io::Result<()> {
     std::thread::Builder::new().spawn(move || {
         let mut input = io::stdin().lock();
@@ -149,7 +152,8 @@ pub(crate) fn start_input(mut to: UnixStream) -> io::Result<()> {
                 Err(_) => break,
             }
         }
-        // Only this half: QEMU takes a socket that is closed on both sides for hung up, and drops what it has not read.
+        // Only this half: QEMU takes a socket that is closed on both sides for hung up, and drops
+        // what it has not read.
         let _ = to.shutdown(std::net::Shutdown::Write);
         let _ = to.read(&mut buf);
     })?;

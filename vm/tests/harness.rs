@@ -1,6 +1,7 @@
 //! The harness, tried on real guests: what passes through, and how each way of going wrong is told.
 //!
-//! They need the kernel that `scripts/kernel build` makes. It does not matter whether it has the series.
+//! They need the kernel that `scripts/kernel build` makes. It does not matter whether it has the
+//! series.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -294,7 +295,8 @@ fn a_broken_harness_is_told() {
     );
 }
 
-/// QEMU's own mistakes are not the guest's: one at the start is told, and it is started again, once.
+/// QEMU's own mistakes are not the guest's: one at the start is told, and it is started again,
+/// once.
 #[test]
 fn a_qemu_that_gives_up_at_the_start_is_started_once_more() {
     let dir = TempDir::new().unwrap();

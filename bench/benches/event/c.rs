@@ -1,4 +1,5 @@
-//! Events in C (`c.c`), beside the same ones in Rust. The library is linked in, so that both write into the same rings.
+//! Events in C (`c.c`), beside the same ones in Rust. The library is linked in, so that both write
+//! into the same rings.
 
 use usertrace_bench::{Event, Who};
 use usertrace_c as _;

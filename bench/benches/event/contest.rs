@@ -1,4 +1,5 @@
-//! Takes turns: in each round everybody runs one batch, so that what the machine does otherwise meets all alike.
+//! Takes turns: in each round everybody runs one batch, so that what the machine does otherwise
+//! meets all alike.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,7 +37,8 @@ impl<'a> Contestant<'a> {
 /// Rounds before the first that counts.
 const WARM: usize = 3;
 
-/// Nanoseconds of an event, for each contestant and round; of several threads that run at the same time, the mean.
+/// Nanoseconds of an event, for each contestant and round; of several threads that run at the same
+/// time, the mean.
 pub(crate) fn contest(
     contestants: &[Contestant<'_>],
     threads: usize,

@@ -1,6 +1,6 @@
-//! Our events on the fallback, with its daemons reading: rings of threads, which are shared, and rings of CPUs, from
-//! fresh pages on. What a process writes into is chosen once, so each is measured by a process of its own: this program,
-//! run again.
+//! Our events on the fallback, with its daemons reading: rings of threads, which are shared, and
+//! rings of CPUs, from fresh pages on. What a process writes into is chosen once, so each is
+//! measured by a process of its own: this program, run again.
 
 use std::env;
 use std::process::{Command, Stdio};
@@ -28,7 +28,8 @@ const LARGE: [u64; 2] = [1 << 20, 8];
 /// And for [`first`]: those that a program has which asks for none, but more of them.
 const SMALL: [u64; 2] = [64 << 10, 32];
 
-/// Events through so many of them as the daemon can leave free: all but the one that it may still be in.
+/// Events through so many of them as the daemon can leave free: all but the one that it may still
+/// be in.
 const LAP: u64 = (SMALL[1] - 1) * ((SMALL[0] - 64) / MAIN.len);
 
 /// Does what [`measure`] and [`first`] run this program for, and says whether it was that.
@@ -46,8 +47,8 @@ pub(crate) fn is_child(rounds: usize) -> bool {
     true
 }
 
-/// Our events into the fallback's rings. With those of the fake kernel they are compared by way of the floor, which both
-/// processes measure.
+/// Our events into the fallback's rings. With those of the fake kernel they are compared by way of
+/// the floor, which both processes measure.
 pub(crate) fn measure(rows: &mut Vec<Event>) {
     let ours = |rows: &[Event], threads| {
         let mut same = rows.iter().filter(|row| {
@@ -67,7 +68,8 @@ pub(crate) fn measure(rows: &mut Vec<Event>) {
     }
 }
 
-/// The first lap through fresh buffers, in so many processes. `prefault`: what `USERTRACE_PREFAULT` says.
+/// The first lap through fresh buffers, in so many processes. `prefault`: what `USERTRACE_PREFAULT`
+/// says.
 pub(crate) fn first(rounds: usize, prefault: &str) -> First {
     let laps: Vec<[f64; 2]> = (0..rounds)
         .map(|_| run("cpu", SMALL, "first", prefault))
@@ -169,8 +171,8 @@ fn attached() {
     assert_eq!(status, usertrace::Status::Attached, "{status}");
 }
 
-/// Lets the daemon read what was written: it must not be a race between the two. Before the floor's turns, too, so that
-/// both come to a processor that has slept.
+/// Lets the daemon read what was written: it must not be a race between the two. Before the floor's
+/// turns, too, so that both come to a processor that has slept.
 fn rest() {
     thread::sleep(Duration::from_millis(5));
 }

@@ -1,4 +1,5 @@
-//! What nothing that time-stamps its events can do without: the time stamp, and the stores of a record.
+//! What nothing that time-stamps its events can do without: the time stamp, and the stores of a
+//! record.
 
 use std::cell::UnsafeCell;
 use std::hint::black_box;
@@ -29,7 +30,8 @@ impl Floor {
             self.at = 0;
         }
         let to = self.ring[self.at..][..1 + WORDS].as_mut_ptr();
-        // SAFETY: so many words are there. Volatile, or the compiler would leave out what nobody reads.
+        // SAFETY: so many words are there. Volatile, or the compiler would leave out what nobody
+        // reads.
         unsafe {
             to.write_volatile(usertrace::clock::cycles() << 16 | 1);
             for (n, word) in payload.into_iter().enumerate() {

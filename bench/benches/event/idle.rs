@@ -17,8 +17,8 @@ use usertrace_bench::lttng::{self, Lttng, SESSIONS};
 /// Some tenths of a millisecond: long beside what comes before it.
 const BATCH: u64 = 1_000_000;
 
-/// An event that no trace of the fake kernel's asks for: that one asks for all that are in the section of the callsites,
-/// and this one is not.
+/// An event that no trace of the fake kernel's asks for: that one asks for all that are in the
+/// section of the callsites, and this one is not.
 mod filtered {
     use super::Callsite;
 
@@ -38,7 +38,8 @@ fn filtered(count: u64) {
     }
 }
 
-/// What an event is compared with. It is stored to (see `measure`), or the compiler would leave the load out.
+/// What an event is compared with. It is stored to (see `measure`), or the compiler would leave the
+/// load out.
 #[repr(align(64))]
 struct Wanted(AtomicU32);
 

@@ -1,4 +1,5 @@
-//! The same event by `event!`, by `tracing` with our layer, and by `tracing`'s own formatting, to nowhere.
+//! The same event by `event!`, by `tracing` with our layer, and by `tracing`'s own formatting, to
+//! nowhere.
 
 use std::hint::black_box;
 use std::io;

@@ -1,11 +1,14 @@
-//! What one event costs, beside LTTng-UST and the floor: the time stamp and the same stores, into a ring of the same
-//! size.
+//! What one event costs, beside LTTng-UST and the floor: the time stamp and the same stores, into a
+//! ring of the same size.
 //!
-//! Machines are noisy, and in a virtual machine most of the floor is the time stamp. So all take turns, in one process,
-//! and what counts is the median of the ratios of neighbours in time (`contest.rs`). Criterion measures the main ones
-//! once more, by itself, for who wants to compare one build with another.
+//! Machines are noisy, and in a virtual machine most of the floor is the time stamp. So all take
+//! turns, in one process, and what counts is the median of the ratios of neighbours in time
+//! (`contest.rs`). Criterion measures the main ones once more, by itself, for who wants to compare
+//! one build with another.
 //!
-//! With `USERTRACE_BENCH_CRITERION` set, it is the latter only. With `USERTRACE_BENCH_OUT=DIRECTORY`, as `scripts/bench` runs it, what was measured goes to `events.json` there.
+//! With `USERTRACE_BENCH_CRITERION` set, it is the latter only. With
+//! `USERTRACE_BENCH_OUT=DIRECTORY`, as `scripts/bench` runs it, what was measured goes to
+//! `events.json` there.
 
 mod c;
 mod contest;
@@ -194,7 +197,8 @@ fn our<'a>(ours: &'a Ours, kind: &'a Kind) -> Contestant<'a> {
     Contestant::new(batch, move |_| (kind.ours)(batch)).prepared(|| ours.read())
 }
 
-/// The floor, ours, and others, in turns. A row that is there already is kept: its neighbours were others, no better.
+/// The floor, ours, and others, in turns. A row that is there already is kept: its neighbours were
+/// others, no better.
 fn measure<'a>(
     rows: &mut Vec<Event>,
     ours: &'a Ours,

@@ -1,4 +1,5 @@
-//! Our events: the writer of the kernel case, instruction by instruction, on something that stands for the kernel.
+//! Our events: the writer of the kernel case, instruction by instruction, on something that stands
+//! for the kernel.
 
 use std::hint::black_box;
 

@@ -1,6 +1,6 @@
-//! Makes the report. `bench-report write DIRECTORY REPOSITORY` puts what the measurements left in the directory together,
-//! and writes `docs/bench` and README's figures; `show` only says which targets are met. `bench-report again REPOSITORY`
-//! makes them of `results.json` anew.
+//! Makes the report. `bench-report write DIRECTORY REPOSITORY` puts what the measurements left in
+//! the directory together, and writes `docs/bench` and README's figures; `show` only says which
+//! targets are met. `bench-report again REPOSITORY` makes them of `results.json` anew.
 
 use std::env;
 use std::fs;

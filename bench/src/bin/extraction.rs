@@ -1,8 +1,10 @@
-//! Measures what it takes to extract the traces of dumps, beside `dd`, which copies as many bytes as come out (C7):
-//! `extraction USERTRACE DUMP...`, where the first argument is the command's path.
+//! Measures what it takes to extract the traces of dumps, beside `dd`, which copies as many bytes
+//! as come out (C7): `extraction USERTRACE DUMP...`, where the first argument is the command's
+//! path.
 //!
-//! All of them take turns. Dumps are in the page cache after the first one, and what is written is in memory: no disk is measured.
-//! Standard output has a line for each dump, with medians. `scripts/bench crash` makes the dumps.
+//! All of them take turns. Dumps are in the page cache after the first one, and what is written is
+//! in memory: no disk is measured. Standard output has a line for each dump, with medians.
+//! `scripts/bench crash` makes the dumps.
 
 use std::env;
 use std::ffi::OsString;

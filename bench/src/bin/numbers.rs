@@ -1,5 +1,5 @@
-//! `numbers usertrace|lttng COUNT`: writes so many events of 32 bytes, by the one or the other, and says on standard output
-//! when it began, in nanoseconds of `CLOCK_MONOTONIC`.
+//! `numbers usertrace|lttng COUNT`: writes so many events of 32 bytes, by the one or the other, and
+//! says on standard output when it began, in nanoseconds of `CLOCK_MONOTONIC`.
 
 use std::process::ExitCode;
 

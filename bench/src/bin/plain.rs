@@ -1,4 +1,5 @@
-//! A program that says when it began, and ends when its input does: what `instrumented` is compared with.
+//! A program that says when it began, and ends when its input does: what `instrumented` is compared
+//! with.
 
 fn main() {
     usertrace_bench::begun();

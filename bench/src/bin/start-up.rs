@@ -1,7 +1,8 @@
-//! Measures what an instrumented program costs that does nothing: how much later its `main` begins, and how much more
-//! memory it has, than the same program without the library.
+//! Measures what an instrumented program costs that does nothing: how much later its `main` begins,
+//! and how much more memory it has, than the same program without the library.
 //!
-//! The two programs are beside this one; they start in turns. Standard output has the result, as JSON.
+//! The two programs are beside this one; they start in turns. Standard output has the result, as
+//! JSON.
 
 use std::env;
 use std::fs;

@@ -1,5 +1,6 @@
-//! Measures how fast events get into files when none may be lost: ours on the fallback, and LTTng-UST's, in turns. Writers
-//! wait for room, rings are of the same size, and the time ends when the last event is in a file of the same disk.
+//! Measures how fast events get into files when none may be lost: ours on the fallback, and
+//! LTTng-UST's, in turns. Writers wait for room, rings are of the same size, and the time ends when
+//! the last event is in a file of the same disk.
 //!
 //! Standard output has the result, as JSON. `bench/lttng/with-daemon` starts it.
 

@@ -4,8 +4,8 @@
 //! Usage: wrapped LIBRARY...
 //!
 //! One program runs in three ways in turns: plain; with the libraries, while no trace wants their
-//! events; and recorded by the fallback. Its rings overwrite then, so that no reader runs beside it.
-//! The program times itself, and prints the median of its batches.
+//! events; and recorded by the fallback. Its rings overwrite then, so that no reader runs beside
+//! it. The program times itself, and prints the median of its batches.
 
 use std::ffi::{OsStr, OsString};
 use std::hint::black_box;

@@ -1,4 +1,5 @@
-//! Programs that are instrumented for LTTng-UST: `lttng/tracepoint.h` and what else is in `usertrace/lttng-ust`.
+//! Programs that are instrumented for LTTng-UST: `lttng/tracepoint.h` and what else is in
+//! `usertrace/lttng-ust`.
 
 mod describe;
 mod modules;
@@ -9,8 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use modules::{Module, Modules};
 use provider::{Probe, Tracepoint};
 
-/// Constructors and destructors take it, which the dynamic linker calls one at a time: no signal handler, and nobody
-/// who has it already.
+/// Constructors and destructors take it, which the dynamic linker calls one at a time: no signal
+/// handler, and nobody who has it already.
 static MODULES: Mutex<Modules> = Mutex::new(Modules::new());
 
 fn modules() -> MutexGuard<'static, Modules> {
@@ -20,8 +21,8 @@ fn modules() -> MutexGuard<'static, Modules> {
 /// Adds the tracepoints and probes of a program or library, unless they are there.
 ///
 /// # Safety
-/// From each start up to its end there must be pointers to what they say, or both are NULL. All of it must stay until
-/// it is taken out, and the probes after that, if `pin` was called.
+/// From each start up to its end there must be pointers to what they say, or both are NULL. All of
+/// it must stay until it is taken out, and the probes after that, if `pin` was called.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usertrace_lttng_register(
     tracepoints: *const *mut Tracepoint,
@@ -30,7 +31,8 @@ pub unsafe extern "C" fn usertrace_lttng_register(
     probes_end: *const *const Probe,
     pin: unsafe extern "C" fn(),
 ) {
-    // Now, even if there are no probes yet: when they come, the program may have threads, and the fallback too late.
+    // Now, even if there are no probes yet: when they come, the program may have threads, and the
+    // fallback too late.
     usertrace::init();
     let mut modules = modules();
     if !modules.has((tracepoints, probes)) {

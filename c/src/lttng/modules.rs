@@ -1,7 +1,8 @@
 //! Programs and libraries that have tracepoints, probes, or both.
 //!
-//! Tracepoints have the probes of their own module; else those of another one, whichever comes first. Probes that
-//! another module uses stay for good, so that no thread is in code that is unloaded.
+//! Tracepoints have the probes of their own module; else those of another one, whichever comes
+//! first. Probes that another module uses stay for good, so that no thread is in code that is
+//! unloaded.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +50,8 @@ unsafe impl Send for Module {}
 
 impl Module {
     /// # Safety
-    /// All of it must be there until this is dropped, and probes until then, or for good if `pin` was called.
+    /// All of it must be there until this is dropped, and probes until then, or for good if `pin`
+    /// was called.
     pub(super) unsafe fn new(
         place: Place,
         tracepoints: &'static [*mut Tracepoint],
@@ -121,7 +123,8 @@ impl Modules {
                 continue;
             };
             let description = description.into_boxed_str();
-            // SAFETY: it was not matched, and the lock is held. The text stays as long as the entry.
+            // SAFETY: it was not matched, and the lock is held. The text stays as long as the
+            // entry.
             entries.push(unsafe {
                 let text = &*std::ptr::from_ref(&*description);
                 Tracepoint::set(tracepoint, class, text)

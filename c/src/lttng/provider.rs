@@ -70,7 +70,8 @@ pub struct Tracepoint {
     link: *const c_int,
 }
 
-/// A text of these tables. Macros make all of them, and `usertrace_lttng_register` asks that they stay with the module.
+/// A text of these tables. Macros make all of them, and `usertrace_lttng_register` asks that they
+/// stay with the module.
 fn text(text: *const c_char) -> &'static CStr {
     // SAFETY: it is there, and ends with NUL.
     unsafe { CStr::from_ptr(text) }
@@ -167,7 +168,8 @@ impl Tracepoint {
         (text(self.provider), text(self.name))
     }
 
-    /// It has a probe already. So has that of a library that another one's stands for, once that was here.
+    /// It has a probe already. So has that of a library that another one's stands for, once that
+    /// was here.
     pub(super) fn is_matched(&self) -> bool {
         !self.record.load(Ordering::Relaxed).is_null()
     }

@@ -1,4 +1,5 @@
-//! Providers that are not linked with the program that they are of, and libraries that have providers of their own.
+//! Providers that are not linked with the program that they are of, and libraries that have
+//! providers of their own.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -130,7 +130,8 @@ fn without_a_trace() {
     assert_eq!(rest, "0 0 1 0 0 0 0\n0 -6\n");
 }
 
-/// Short ones are put together by the header, longer ones taken part by part by the library: on both sides of each limit.
+/// Short ones are put together by the header, longer ones taken part by part by the library: on
+/// both sides of each limit.
 fn each_length() {
     let directory = tempfile::tempdir().unwrap();
     let (program, code) = (

@@ -103,8 +103,8 @@ int main(int argc, char **argv)
 }
 "#;
 
-/// B1: 10,000 events of 50 libraries, built with the address sanitizer, are described once each, however often the
-/// libraries come; and nobody looks at those that are gone.
+/// B1: 10,000 events of 50 libraries, built with the address sanitizer, are described once each,
+/// however often the libraries come; and nobody looks at those that are gone.
 fn libraries_come_and_go() {
     let rounds = usize::try_from(asked(ROUNDS, 5)).unwrap();
     assert!(rounds > 0, "{ROUNDS} is 0: nothing would be tested");

@@ -1,4 +1,5 @@
-//! F7: programs in C and C++, as their authors build them: the installed library, its header, and pkg-config.
+//! F7: programs in C and C++, as their authors build them: the installed library, its header, and
+//! pkg-config.
 
 mod binding;
 mod build;

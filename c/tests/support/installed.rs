@@ -23,7 +23,8 @@ pub(crate) fn succeed(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// What `pkg-config` says, with the files of this directory, as a shell reads it: a path may have spaces.
+/// What `pkg-config` says, with the files of this directory, as a shell reads it: a path may have
+/// spaces.
 pub(crate) fn flags(files: &str, arguments: &[&str]) -> Vec<String> {
     let output = Command::new("sh")
         .args([

@@ -1,3 +1,4 @@
-//! What the command counts while programs run: [`top`] has no screen here, which the program itself draws.
+//! What the command counts while programs run: [`top`] has no screen here, which the program itself
+//! draws.
 
 pub mod top;

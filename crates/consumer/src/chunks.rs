@@ -5,8 +5,8 @@
 //! | `20261122T150347Z-000001` | a chunk that is finished: it may be moved, read, and removed |
 //! | `20261122T160347Z-000002.current` | the one that is written |
 //!
-//! A name has the time at which the chunk was begun, and its number, which is never used again in that directory; so names sort
-//! by time. A chunk in which there is nothing is not made.
+//! A name has the time at which the chunk was begun, and its number, which is never used again in
+//! that directory; so names sort by time. A chunk in which there is nothing is not made.
 
 use std::fs;
 use std::io;
@@ -27,11 +27,13 @@ pub struct Limits {
     pub rotate_time: Option<Duration>,
     /// So many finished chunks are kept, the newest.
     pub keep: Option<usize>,
-    /// Bytes that all may have together. Where chunks are made, the oldest go; else the recording ends.
+    /// Bytes that all may have together. Where chunks are made, the oldest go; else the recording
+    /// ends.
     pub max_size: Option<u64>,
 }
 
-/// Chunks end at the latest when they have this part of the bytes that all may have, so that the oldest can go.
+/// Chunks end at the latest when they have this part of the bytes that all may have, so that the
+/// oldest can go.
 const PARTS: u64 = 4;
 
 impl Limits {
@@ -74,7 +76,8 @@ pub(super) fn finish_others(output: &Path, number: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Finishes the chunk whose directory is called `name` as long as it is written. None: there is nothing in it.
+/// Finishes the chunk whose directory is called `name` as long as it is written. None: there is
+/// nothing in it.
 fn finish(output: &Path, name: &str) -> io::Result<Option<PathBuf>> {
     let path = output.join(name);
     match fs::remove_dir(&path) {
@@ -109,7 +112,8 @@ fn chunks(output: &Path) -> io::Result<Vec<(u64, String, bool)>> {
     Ok(chunks)
 }
 
-/// Removes a finished chunk, by the directory of the notes: nobody who reads that of the recording sees a part of it.
+/// Removes a finished chunk, by the directory of the notes: nobody who reads that of the recording
+/// sees a part of it.
 pub(super) fn remove_chunk(output: &Path, chunk: &Path) -> io::Result<()> {
     let name = chunk.file_name().unwrap_or_default().to_string_lossy();
     let removed = output.join(DIRECTORY).join(format!("{REMOVED}{name}"));
@@ -136,7 +140,8 @@ pub(super) fn remove_rest(notes: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes of all files below a directory, but for notes; 0 if it is not there. Files that go meanwhile do not count.
+/// Bytes of all files below a directory, but for notes; 0 if it is not there. Files that go
+/// meanwhile do not count.
 pub(super) fn size(directory: &Path) -> io::Result<u64> {
     let (mut bytes, mut todo) = (0, vec![directory.to_owned()]);
     while let Some(directory) = todo.pop() {

@@ -88,8 +88,9 @@ fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Contro
     }
 }
 
-/// Sub-buffers of the channel `control` in a trace that is created here: room for the descriptions of some 20,000 events
-/// in a ring, as in the fallback, while the kernel's own has it for some 4,000. What is not used is address space only.
+/// Sub-buffers of the channel `control` in a trace that is created here: room for the descriptions
+/// of some 20,000 events in a ring, as in the fallback, while the kernel's own has it for some
+/// 4,000. What is not used is address space only.
 const CONTROL_SUBBUFS: u32 = 32;
 
 /// The control file system.
@@ -101,8 +102,8 @@ pub struct ControlFs {
 /// What a trace is to be like; where this does not say, as the kernel makes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceSetup {
-    /// Patterns of the events that it is to have, each with `!` in front if what matches is refused, in the order in which
-    /// they count; none: all events.
+    /// Patterns of the events that it is to have, each with `!` in front if what matches is
+    /// refused, in the order in which they count; none: all events.
     pub events: Vec<String>,
     /// Bytes in a sub-buffer of the channel `main`.
     pub subbuf_size: Option<u32>,
@@ -157,10 +158,12 @@ impl ControlFs {
         }
     }
 
-    /// Creates a trace, which is removed again when the result is dropped; or joins one that exists, which then stays.
+    /// Creates a trace, which is removed again when the result is dropped; or joins one that
+    /// exists, which then stays.
     ///
     /// # Errors
-    /// When the kernel does not like it: a name, or what is asked for, which is fixed in a trace that was started.
+    /// When the kernel does not like it: a name, or what is asked for, which is fixed in a trace
+    /// that was started.
     pub fn create(&self, name: &str, asked: &TraceSetup) -> Result<TraceDir, ControlFsError> {
         if !is_name(name) {
             return Err(ControlFsError::BadName(name.to_owned()));
@@ -173,7 +176,8 @@ impl ControlFs {
         };
         let trace = TraceDir { path, created };
         if created {
-            // Where this is refused, there is what the kernel has, and readers say what could not be described.
+            // Where this is refused, there is what the kernel has, and readers say what could not
+            // be described.
             let _ = write(
                 &trace.channel(CONTROL).join("subbuf_count"),
                 &CONTROL_SUBBUFS.to_string(),
@@ -245,7 +249,8 @@ impl ControlFs {
     }
 }
 
-/// The channels of events of the trace whose directory is `trace`: [`MAIN`] first, the others by name.
+/// The channels of events of the trace whose directory is `trace`: [`MAIN`] first, the others by
+/// name.
 ///
 /// # Errors
 /// When it cannot be read.
@@ -362,7 +367,8 @@ impl TraceDir {
         }
     }
 
-    /// Patterns of the events that it wants, or of those that go to this channel of it, as the kernel shows them.
+    /// Patterns of the events that it wants, or of those that go to this channel of it, as the
+    /// kernel shows them.
     ///
     /// # Errors
     /// When they cannot be read: no such channel, or it is one that takes what no other does.
@@ -372,7 +378,8 @@ impl TraceDir {
         Ok(text.lines().map(str::to_owned).collect())
     }
 
-    /// Makes these the events that it wants, or that go to this channel of it, as [`TraceSetup::events`] has them.
+    /// Makes these the events that it wants, or that go to this channel of it, as
+    /// [`TraceSetup::events`] has them.
     ///
     /// # Errors
     /// The kernel's, which changed nothing then.
@@ -435,7 +442,8 @@ impl Drop for TraceDir {
 }
 
 fn write(path: &Path, value: &str) -> Result<(), ControlFsError> {
-    // Not fs::write, which would create a file where the kernel has none, and truncate the one that it has.
+    // Not fs::write, which would create a file where the kernel has none, and truncate the one that
+    // it has.
     let file = fs::OpenOptions::new().write(true).open(path);
     let written = file.and_then(|mut file| io::Write::write_all(&mut file, value.as_bytes()));
     written.map_err(|source| ControlFsError::Refused {

@@ -46,7 +46,8 @@ pub struct DaemonOptions {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum DaemonNotification<'a> {
-    /// It looked for traces for the first time, and reads those that there are; or it did so again, as it was asked to.
+    /// It looked for traces for the first time, and reads those that there are; or it did so again,
+    /// as it was asked to.
     Ready,
     /// It was asked to begin new chunks.
     Reloading,
@@ -155,13 +156,14 @@ struct Daemon<'a> {
     tell: &'a mut dyn FnMut(DaemonNotification<'_>),
 }
 
-/// Records traces as they come, until SIGTERM or SIGINT. The traces go on then: what is written to them stays in their rings until
-/// the next daemon reads it, to the same directory, with nothing missing and nothing twice; so it is when this one is killed. SIGHUP
-/// has all begin a new chunk. To be called in a process of one thread, as it takes signals.
+/// Records traces as they come, until SIGTERM or SIGINT. The traces go on then: what is written to
+/// them stays in their rings until the next daemon reads it, to the same directory, with nothing
+/// missing and nothing twice; so it is when this one is killed. SIGHUP has all begin a new chunk.
+/// To be called in a process of one thread, as it takes signals.
 ///
 /// # Errors
-/// When there is no control file system, or nothing can be written to the directory. What is wrong with a trace is told, and tried
-/// again.
+/// When there is no control file system, or nothing can be written to the directory. What is wrong
+/// with a trace is told, and tried again.
 pub fn daemon(
     options: &DaemonOptions,
     tell: &mut dyn FnMut(DaemonNotification<'_>),
@@ -437,7 +439,8 @@ impl Daemon<'_> {
         }
     }
 
-    /// A trace cannot be recorded any more. What was counted of processes that go on, is in the notes, for the next time.
+    /// A trace cannot be recorded any more. What was counted of processes that go on, is in the
+    /// notes, for the next time.
     fn drop_failed(&mut self, name: &str, error: &RecordError) {
         if let Some(recording) = self.recordings.remove(name) {
             add(&mut self.ended, &recording.ended);

@@ -24,7 +24,8 @@ const ASKING: Signal = Signal::SIGUSR2;
 const _: () = assert!(ASKING as i32 == WRITE_NOW);
 /// How long a daemon may take to write what is there.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long to look for a trace of a process that may have written nothing, and for daemons of one that has just begun.
+/// How long to look for a trace of a process that may have written nothing, and for daemons of one
+/// that has just begun.
 const SHORT: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(2);
 /// Between two looks at all processes.
@@ -156,8 +157,8 @@ fn is_worker(daemon: u32) -> bool {
     caught.is_some_and(|mask| mask & 1 << (WRITE_NOW - 1) != 0)
 }
 
-/// Whether a daemon's program was told to trace to this directory, as far as its environment says. A relative
-/// path says less: by then the program may be elsewhere.
+/// Whether a daemon's program was told to trace to this directory, as far as its environment says.
+/// A relative path says less: by then the program may be elsewhere.
 fn was_told(daemon: u32, directory: &Path) -> bool {
     let environment = fs::read(format!("/proc/{daemon}/environ")).unwrap_or_default();
     let mut variables = environment.split(|&byte| byte == 0);
@@ -182,8 +183,8 @@ fn shared_memory(pid: u32) -> BTreeSet<String> {
     lines.filter_map(procfs::device_and_inode).collect()
 }
 
-/// Writes what is in the rings of all processes that are traced below `directory` to their traces, and copies these
-/// to `output`.
+/// Writes what is in the rings of all processes that are traced below `directory` to their traces,
+/// and copies these to `output`.
 ///
 /// # Errors
 /// When nobody is traced there, or a trace cannot be written or copied.
@@ -241,8 +242,8 @@ pub(super) fn ask_below(directory: &Path) -> Result<(), DaemonError> {
     asked
 }
 
-/// Asks daemons to write what is in the rings, and waits until they have, for the traces that are asked for. Gives
-/// these.
+/// Asks daemons to write what is in the rings, and waits until they have, for the traces that are
+/// asked for. Gives these.
 fn ask(
     daemons: &BTreeSet<u32>,
     is_asked: impl Fn(&Written) -> bool,

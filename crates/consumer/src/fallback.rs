@@ -1,4 +1,5 @@
-//! Running a program and recording it where the kernel has no trace buffers: the program's own daemons do the work.
+//! Running a program and recording it where the kernel has no trace buffers: the program's own
+//! daemons do the work.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -230,8 +231,8 @@ impl Waiting<'_> {
         }
     }
 
-    /// Waits until the daemons have written everything, which is when the last process that the program left has ended,
-    /// or until somebody asks to stop: then this is false.
+    /// Waits until the daemons have written everything, which is when the last process that the
+    /// program left has ended, or until somebody asks to stop: then this is false.
     fn for_daemons(&mut self, running: &File) -> Result<bool, RecordError> {
         loop {
             if files::flock(running, libc::LOCK_EX).is_ok() {
@@ -322,8 +323,8 @@ fn summary(directory: &Path, running: &Path) -> io::Result<(SessionSummary, usiz
         .filter_map(|line| parse_summary(directory, line))
     {
         let key = (told.process, told.pid);
-        // The last line is of the whole process. Its bytes are those of one trace, as another daemon
-        // may have told them before.
+        // The last line is of the whole process. Its bytes are those of one trace, as another
+        // daemon may have told them before.
         let of_traces: &mut BTreeMap<_, _> = bytes.entry(key).or_default();
         of_traces.insert(told.directory.clone(), told.bytes);
         let summary = ProcessSummary {

@@ -14,8 +14,8 @@ pub trait ConsumerFile {
     /// The kernel's.
     fn info(&self) -> io::Result<LttFileInfo>;
 
-    /// Reads the positions of its rings, and gives the file's flags, `LTT_FILE_*`. What is committed below the
-    /// positions can be read afterwards.
+    /// Reads the positions of its rings, and gives the file's flags, `LTT_FILE_*`. What is
+    /// committed below the positions can be read afterwards.
     ///
     /// # Errors
     /// The kernel's.
@@ -27,15 +27,16 @@ pub trait ConsumerFile {
     /// The kernel's: if `position` is not between what was given back and the head.
     fn consume(&self, ring: u32, position: u64) -> io::Result<()>;
 
-    /// Copies bytes of the rings, which follow each other from offset 0; zeros behind their end. The process may
-    /// write them at the same time.
+    /// Copies bytes of the rings, which follow each other from offset 0; zeros behind their end.
+    /// The process may write them at the same time.
     fn read(&self, offset: u64, buffer: &mut [u8]);
 
     /// The word at `offset` of the rings, a multiple of 8, as [`RingMemory::load`] says.
     fn load(&self, offset: u64) -> u64;
 
-    /// The positions of one ring as they are now, as [`RingMemory::positions`] says. What was consumed counts as claimed:
-    /// a writer that discards says nothing else before it goes there, and who else reads may not have consumed it.
+    /// The positions of one ring as they are now, as [`RingMemory::positions`] says. What was
+    /// consumed counts as claimed: a writer that discards says nothing else before it goes there,
+    /// and who else reads may not have consumed it.
     ///
     /// # Errors
     /// The kernel's.
@@ -71,7 +72,8 @@ impl<F: ConsumerFile> RingMemory for FileRing<'_, F> {
     }
 
     fn positions(&mut self) -> Positions {
-        // That a file which was read fails now, its next use tells. Until then nothing in it is believed.
+        // That a file which was read fails now, its next use tells. Until then nothing in it is
+        // believed.
         self.file.ring_positions(self.ring).unwrap_or(Positions {
             head: u64::MAX,
             claimed: u64::MAX,

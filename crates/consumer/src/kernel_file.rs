@@ -22,7 +22,8 @@ pub struct KernelFile {
 }
 
 impl KernelFile {
-    /// Opens a file for reading and maps its rings. [`consume`](ConsumerFile::consume) fails with `EBADF`.
+    /// Opens a file for reading and maps its rings. [`consume`](ConsumerFile::consume) fails with
+    /// `EBADF`.
     ///
     /// # Errors
     /// When that cannot be done, or when it is of a channel that this program cannot read.
@@ -30,7 +31,8 @@ impl KernelFile {
         Self::open_with(path, OpenOptions::new().read(true))
     }
 
-    /// Opens a file whose events are to be consumed, which takes permission to write it, and maps its rings.
+    /// Opens a file whose events are to be consumed, which takes permission to write it, and maps
+    /// its rings.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -60,15 +62,15 @@ impl ConsumerFile for KernelFile {
 
     fn positions(&self, rings: &mut [LttRingPositions]) -> io::Result<u32> {
         let positions = files::positions(self.file.as_fd(), rings).map_err(io_error)?;
-        // Pairs with the writer's releasing store of `head`, which the kernel loaded for us: what is below it is seen
-        // by the loads of `read`.
+        // Pairs with the writer's releasing store of `head`, which the kernel loaded for us: what
+        // is below it is seen by the loads of `read`.
         fence(Ordering::Acquire);
         Ok(positions.flags)
     }
 
     fn consume(&self, ring: u32, position: u64) -> io::Result<()> {
-        // What was read must not be overwritten before it was: the loads of `read` stay before the kernel's store of
-        // the position, which the writer loads before it begins a sub-buffer.
+        // What was read must not be overwritten before it was: the loads of `read` stay before the
+        // kernel's store of the position, which the writer loads before it begins a sub-buffer.
         fence(Ordering::SeqCst);
         files::consume(self.file.as_fd(), ring, position).map_err(io_error)
     }

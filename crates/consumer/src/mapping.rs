@@ -26,8 +26,8 @@ impl Mapping {
             .ok()
             .and_then(NonZeroUsize::new)
             .ok_or(io::ErrorKind::InvalidInput)?;
-        // SAFETY: a new mapping, at an address that the kernel chooses, takes nothing away from anybody. Access to
-        // it never raises SIGBUS: these files are not truncated.
+        // SAFETY: a new mapping, at an address that the kernel chooses, takes nothing away from
+        // anybody. Access to it never raises SIGBUS: these files are not truncated.
         let start = unsafe {
             mmap(
                 None,

@@ -1,6 +1,8 @@
-//! What a recorder notes beside the traces that it writes, so that another one goes on where it was killed.
+//! What a recorder notes beside the traces that it writes, so that another one goes on where it was
+//! killed.
 //!
-//! In the directory `.usertrace` below that of the traces, which is there as long as the recording has not come to its end:
+//! In the directory `.usertrace` below that of the traces, which is there as long as the recording
+//! has not come to its end:
 //!
 //! | file | |
 //! |---|---|
@@ -10,13 +12,14 @@
 //! | `PID.NUMBER.descriptions` | what is declared there: events, and contexts of channels, each a line; before an event is written |
 //! | `PID.NUMBER.rings` | for each ring, where it was read to, and where its stream file stood then ([`RingNote`]) |
 //!
-//! What was read is written, then noted, then consumed. So what was consumed is in the files, and what is in them beyond
-//! the note is cut off and read again.
+//! What was read is written, then noted, then consumed. So what was consumed is in the files, and
+//! what is in them beyond the note is cut off and read again.
 //!
-//! A chunk ends in this order: all that is to be said of what was read is written and noted; `chunk` names the next one; the old
-//! one's directory gets its final name. From then on nothing is written there, whatever notes say of it. A process comes into the next
-//! chunk when there is something of it: a new [`Begun`], as a whole, after which what rings' notes say of streams counts no more, as
-//! these are of the chunk before, and only their positions do.
+//! A chunk ends in this order: all that is to be said of what was read is written and noted;
+//! `chunk` names the next one; the old one's directory gets its final name. From then on nothing is
+//! written there, whatever notes say of it. A process comes into the next chunk when there is
+//! something of it: a new [`Begun`], as a whole, after which what rings' notes say of streams
+//! counts no more, as these are of the chunk before, and only their positions do.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
@@ -65,7 +68,8 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    /// Begins to record a trace to the directory `output`, in chunks if that is asked for; or goes on with it.
+    /// Begins to record a trace to the directory `output`, in chunks if that is asked for; or goes
+    /// on with it.
     pub(super) fn open(output: &Path, of: &Recorded, in_chunks: bool) -> io::Result<Self> {
         let directory = output.join(DIRECTORY);
         let lock = lock(make(output)?)?;
@@ -116,8 +120,8 @@ impl Notes {
         })
     }
 
-    /// Ends a recording whose recorder was killed, and whose trace is gone: what there is of it is all that there will be.
-    /// Nothing happens if there is none.
+    /// Ends a recording whose recorder was killed, and whose trace is gone: what there is of it is
+    /// all that there will be. Nothing happens if there is none.
     pub(super) fn close(output: &Path) -> io::Result<()> {
         if Recorded::of(output)?.is_none() {
             return Ok(());
@@ -128,8 +132,9 @@ impl Notes {
         notes.remove()
     }
 
-    /// Takes away what a recorder that was killed left half written. Processes that the kernel still knows will be read
-    /// again from where the notes end; of the others, this is all that there will be.
+    /// Takes away what a recorder that was killed left half written. Processes that the kernel
+    /// still knows will be read again from where the notes end; of the others, this is all that
+    /// there will be.
     fn mend(&self) -> io::Result<()> {
         for entry in fs::read_dir(&self.directory)? {
             let path = entry?.path();
@@ -167,7 +172,8 @@ impl Notes {
         self.chunk.map_or(0, |chunk| chunk.number)
     }
 
-    /// Ends a chunk, to which everything was written. Gives where it is; none: there was nothing in it.
+    /// Ends a chunk, to which everything was written. Gives where it is; none: there was nothing in
+    /// it.
     pub(super) fn next_chunk(&mut self) -> io::Result<Option<PathBuf>> {
         let Some(chunk) = self.chunk else {
             return Ok(None);
@@ -240,7 +246,8 @@ impl Notes {
         (0..nr).map(|n| ring(&file, channel, n)).collect()
     }
 
-    /// Takes away the notes of processes that have ended, and of which the kernel has nothing any more.
+    /// Takes away the notes of processes that have ended, and of which the kernel has nothing any
+    /// more.
     pub(super) fn forget(&self, exists: &dyn Fn(&str) -> bool) -> io::Result<()> {
         for entry in fs::read_dir(&self.directory)? {
             let path = entry?.path();
@@ -565,7 +572,8 @@ mod tests {
 
     use super::*;
 
-    /// Who could write to the directory of a recording before it began, chooses neither what is removed nor what is believed.
+    /// Who could write to the directory of a recording before it began, chooses neither what is
+    /// removed nor what is believed.
     #[test]
     fn notes_that_somebody_else_prepared_are_not_taken() {
         let open = |output: &Path| Notes::open(output, &Recorded::default(), false);

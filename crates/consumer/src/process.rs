@@ -53,7 +53,8 @@ pub(super) struct LiveProcess<F> {
     control: Option<LiveChannel<F>>,
     /// None: it is to be begun, from where the notes end.
     writing: Option<Writing>,
-    /// What could not be written as a whole has left something behind the end that the notes tell of.
+    /// What could not be written as a whole has left something behind the end that the notes tell
+    /// of.
     is_torn: bool,
     directory: PathBuf,
     /// Bytes of its traces in the chunks before.
@@ -109,8 +110,9 @@ impl<F: ConsumerFile> LiveChannel<F> {
 }
 
 impl<F: ConsumerFile> LiveProcess<F> {
-    /// A process with its file of the channel of events `channel`, to be recorded from where the notes end. It has so many
-    /// channels of events. None: everything of it was recorded before. Nothing is written yet.
+    /// A process with its file of the channel of events `channel`, to be recorded from where the
+    /// notes end. It has so many channels of events. None: everything of it was recorded before.
+    /// Nothing is written yet.
     pub(super) fn new(
         to: To<'_>,
         name: &str,
@@ -174,9 +176,10 @@ impl<F: ConsumerFile> LiveProcess<F> {
         channels.any(|live| live.source.name == channel)
     }
 
-    /// Writes what there is to the trace, and gives it back to the process. `last`: take what there is for all that
-    /// there will be; that is so anyway if the process is gone and its files are there. `now` is what the time is, for
-    /// records that their writers do not complete. When it cannot be written, the next time begins where the notes end.
+    /// Writes what there is to the trace, and gives it back to the process. `last`: take what there
+    /// is for all that there will be; that is so anyway if the process is gone and its files are
+    /// there. `now` is what the time is, for records that their writers do not complete. When it
+    /// cannot be written, the next time begins where the notes end.
     pub(super) fn drain(
         &mut self,
         to: To<'_>,
@@ -206,8 +209,9 @@ impl<F: ConsumerFile> LiveProcess<F> {
         Ok(drained)
     }
 
-    /// Does something with its trace in the chunk that is written, which goes on where the notes end, or begins. When it cannot
-    /// be written, where the files stand is not known any more; the notes say where they are to be cut the next time.
+    /// Does something with its trace in the chunk that is written, which goes on where the notes
+    /// end, or begins. When it cannot be written, where the files stand is not known any more; the
+    /// notes say where they are to be cut the next time.
     fn with_writing<T>(
         &mut self,
         to: To<'_>,
@@ -242,7 +246,8 @@ impl<F: ConsumerFile> LiveProcess<F> {
             return Ok(true);
         }
         if self.is_torn {
-            // What is behind the end is to be taken away, unless it is in a chunk that was finished.
+            // What is behind the end is to be taken away, unless it is in a chunk that was
+            // finished.
             let begun = to.notes.begun(&self.name)?;
             self.is_torn = begun.is_some_and(|begun| to.notes.is_current(&begun));
         }
@@ -261,8 +266,8 @@ impl<F: ConsumerFile> LiveProcess<F> {
             writing.add(channel).map_err(ProcessError::Write)?;
         }
         let described = match &mut self.control {
-            // Each event was described before it was written. So descriptions that are read after the events'
-            // positions are those of all events below them.
+            // Each event was described before it was written. So descriptions that are read after
+            // the events' positions are those of all events below them.
             Some(control) => {
                 control.update()?;
                 describe(control, &mut writing.writer, last, now)?
@@ -358,7 +363,8 @@ impl<F: ConsumerFile> LiveProcess<F> {
         Ok(())
     }
 
-    /// The clock, as well as it is known now: the kernel may find its frequency out better while it runs.
+    /// The clock, as well as it is known now: the kernel may find its frequency out better while it
+    /// runs.
     fn newest_clock(&self) -> Option<Clock> {
         let mut infos = self.channels.iter().map(|of| of.source.file.info().ok());
         let info = infos.find_map(|info| info)?;
@@ -428,8 +434,8 @@ impl<F: ConsumerFile> LiveProcess<F> {
         self.channels.iter().map(LiveChannel::unwritten).sum()
     }
 
-    /// Were there events that could not be described when they came? As long as that was so, they were not recorded, and
-    /// nothing counted them.
+    /// Were there events that could not be described when they came? As long as that was so, they
+    /// were not recorded, and nothing counted them.
     pub(super) fn has_undescribed(&self) -> bool {
         let mut control = self.control.iter();
         control.any(|control| control.source.lost() > 0)
@@ -441,7 +447,8 @@ impl<F: ConsumerFile> LiveProcess<F> {
         infos.any(|info| info.is_ok_and(|info| info.flags & LTT_FILE_CLOCK_UNSTABLE != 0))
     }
 
-    /// Ends the recording, without reading more. When that fails, it goes on as if that had not been tried.
+    /// Ends the recording, without reading more. When that fails, it goes on as if that had not
+    /// been tried.
     pub(super) fn finish(&mut self, to: To<'_>) -> Result<ProcessSummary, ProcessError> {
         if self.writing.is_some() {
             self.with_writing(to, |process, writing| {
@@ -458,7 +465,8 @@ impl<F: ConsumerFile> LiveProcess<F> {
 }
 
 impl Writing {
-    /// Adds a channel, whose rings are read from what is in the files, or else from what was consumed.
+    /// Adds a channel, whose rings are read from what is in the files, or else from what was
+    /// consumed.
     fn add<F: ConsumerFile>(&mut self, channel: &LiveChannel<F>) -> io::Result<()> {
         let limit = self.writer.clock().max_time();
         let source = &channel.source;
@@ -493,7 +501,8 @@ impl Writing {
 }
 
 impl<F: ConsumerFile> LiveChannel<F> {
-    /// Is there something in it that no chunk has, or that this one, which has a part of it, does not tell?
+    /// Is there something in it that no chunk has, or that this one, which has a part of it, does
+    /// not tell?
     fn has_news(&self, chunk: u64) -> bool {
         let rings = self.source.positions.iter().zip(&self.noted);
         rings.into_iter().any(|(ring, noted)| {
@@ -552,7 +561,8 @@ impl<F: ConsumerFile> LiveChannel<F> {
             let position = writer
                 .read(number, n, &mut memory, ring.head, patience)
                 .map_err(ProcessError::Write)?;
-            // What is in the files in the end is there before the kernel may forget the process, as nothing is left of it.
+            // What is in the files in the end is there before the kernel may forget the process, as
+            // nothing is left of it.
             if last {
                 writer
                     .end_ring(number, n, ring.lost)
@@ -565,7 +575,8 @@ impl<F: ConsumerFile> LiveChannel<F> {
             notes
                 .set_ring(index, n as u32, noted, position, state, counted)
                 .map_err(ProcessError::Write)?;
-            // Not beyond the head: it may have been impossible, or moved back. What is between words is never consumed.
+            // Not beyond the head: it may have been impossible, or moved back. What is between
+            // words is never consumed.
             let position = position.min(ring.head) & !7;
             if position > ring.consumed {
                 drained.bytes += position - ring.consumed;
@@ -600,7 +611,8 @@ pub(super) struct To<'a> {
     pub(super) version: Version,
 }
 
-/// Reads all descriptions that there are. False: some are waited for, and events are not understood before.
+/// Reads all descriptions that there are. False: some are waited for, and events are not understood
+/// before.
 fn describe<F: ConsumerFile>(
     control: &mut LiveChannel<F>,
     writer: &mut ProcessWriter,

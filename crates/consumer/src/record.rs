@@ -27,8 +27,8 @@ use super::{
     RecorderEvent, RecordingProgress, Session, SessionSummary, TraceSetup,
 };
 
-/// Milliseconds between two looks at the rings: fewest, when they fill fast, and most. In the latter, a program that
-/// begins to write 200 MB a second does not fill a ring of the usual size.
+/// Milliseconds between two looks at the rings: fewest, when they fill fast, and most. In the
+/// latter, a program that begins to write 200 MB a second does not fill a ring of the usual size.
 pub(super) const WAIT: std::ops::RangeInclusive<u64> = 1..=16;
 /// How often to tell how far it is.
 pub(super) const TELLING: Duration = Duration::from_secs(1);
@@ -46,11 +46,13 @@ pub struct Options {
     pub trace: String,
     /// What it is to be like.
     pub setup: TraceSetup,
-    /// Where to write; must not exist, or be empty, or have a recording of this trace that was killed.
+    /// Where to write; must not exist, or be empty, or have a recording of this trace that was
+    /// killed.
     pub output: PathBuf,
     /// In which version of CTF.
     pub version: Version,
-    /// The program and its arguments; if there is none, all that is traced is recorded until somebody asks to stop.
+    /// The program and its arguments; if there is none, all that is traced is recorded until
+    /// somebody asks to stop.
     pub program: Vec<OsString>,
     /// What to add to its environment.
     pub environment: Vec<(OsString, OsString)>,
@@ -78,7 +80,8 @@ pub struct Recording {
     pub trace: String,
     /// Where it is.
     pub directory: PathBuf,
-    /// What a shell would call the program's exit status; none if it was left running, 0 if there is no program.
+    /// What a shell would call the program's exit status; none if it was left running, 0 if there
+    /// is no program.
     pub exit_status: Option<i32>,
     /// Seconds from the program's start to its end.
     pub seconds: f64,
@@ -91,13 +94,16 @@ pub struct Recording {
     pub kernel: Option<KernelSummary>,
 }
 
-/// Creates a trace, runs a program, records what it and all others write to the trace until it ends, and removes the
-/// trace. A trace of that name that is there already is joined: it is started if need be, and in the end stopped, and
-/// stays. Where the directory has a recording of this trace that was killed, it goes on with that: with nothing that was
-/// consumed missing, and nothing twice. `tell` is called once a second with what there is so far, and when there is news. To be called in a process of one thread, as it takes signals.
+/// Creates a trace, runs a program, records what it and all others write to the trace until it
+/// ends, and removes the trace. A trace of that name that is there already is joined: it is started
+/// if need be, and in the end stopped, and stays. Where the directory has a recording of this trace
+/// that was killed, it goes on with that: with nothing that was consumed missing, and nothing
+/// twice. `tell` is called once a second with what there is so far, and when there is news. To be
+/// called in a process of one thread, as it takes signals.
 ///
 /// # Errors
-/// When that cannot be done, or another program consumes the trace. The program, if it was started, has ended nevertheless, other than when waiting for it fails.
+/// When that cannot be done, or another program consumes the trace. The program, if it was started,
+/// has ended nevertheless, other than when waiting for it fails.
 pub fn record(
     options: &Options,
     tell: &mut dyn FnMut(Notification<'_>),
@@ -256,9 +262,10 @@ struct Recorder {
 }
 
 impl Recorder {
-    /// Records until the program ends, or until somebody insists to stop. None: it still runs. When recording fails,
-    /// the program goes on nevertheless, and who waits for it waits for its end. Without a program, records until somebody
-    /// asks to stop, or removes the trace, or the last of the processes ends that are recorded.
+    /// Records until the program ends, or until somebody insists to stop. None: it still runs. When
+    /// recording fails, the program goes on nevertheless, and who waits for it waits for its end.
+    /// Without a program, records until somebody asks to stop, or removes the trace, or the last of
+    /// the processes ends that are recorded.
     fn run(
         &mut self,
         mut child: Option<&mut Child>,
@@ -290,7 +297,8 @@ impl Recorder {
                 match self.recorder.round(false, false) {
                     Ok(round) => fill = round.progress.fill,
                     Err(error) => {
-                        // The first error is the one to tell. A trace that another program consumes is not this one's.
+                        // The first error is the one to tell. A trace that another program consumes
+                        // is not this one's.
                         if !matches!(error, RecordError::Busy { .. }) {
                             let _ = self.recorder.trace.stop();
                         }
@@ -318,7 +326,8 @@ impl Recorder {
                 ));
                 told = Instant::now();
             }
-            // Often enough that a ring gets no fuller than a quarter, and no more often than that takes.
+            // Often enough that a ring gets no fuller than a quarter, and no more often than that
+            // takes.
             wait = match fill {
                 250.. => *WAIT.start(),
                 62..250 => wait,
@@ -349,8 +358,8 @@ impl Recorder {
         }
         let started = Instant::now();
         let mut quiet = Instant::now();
-        // Until nothing came for some time: files of processes that have just ended, or events of such that have not
-        // seen yet that the trace was stopped.
+        // Until nothing came for some time: files of processes that have just ended, or events of
+        // such that have not seen yet that the trace was stopped.
         while quiet.elapsed() < LINGER && started.elapsed() < STOPPING {
             self.wait(*WAIT.start() * 5)?;
             // Whoever asks to stop gets that.
@@ -398,7 +407,8 @@ impl Recorder {
         Ok((summary, kernel))
     }
 
-    /// The kernel's events have the clock of the traces, as soon as there is one, and what it is known to be at the end.
+    /// The kernel's events have the clock of the traces, as soon as there is one, and what it is
+    /// known to be at the end.
     fn share_clock(&mut self) {
         if let Some(kernel) = &mut self.kernel
             && let Some(clock) = self.recorder.session.clock()

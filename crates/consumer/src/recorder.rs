@@ -1,4 +1,5 @@
-//! The recording of one trace of the kernel's: which files there are, when chunks end, and what becomes of it when the disk is full.
+//! The recording of one trace of the kernel's: which files there are, when chunks end, and what
+//! becomes of it when the disk is full.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -29,7 +30,8 @@ const REST: u32 = 20;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RecorderEvent {
-    /// There is no room for what is to be written. Until there is, nothing is read: it stays in the rings, as far as these go.
+    /// There is no room for what is to be written. Until there is, nothing is read: it stays in the
+    /// rings, as far as these go.
     Full {
         /// Where.
         path: PathBuf,
@@ -192,8 +194,8 @@ impl Measure {
 struct Refused(BTreeMap<String, io::Error>);
 
 impl Refused {
-    /// A file could not be opened. One that has gone since it was told of is of a process that has ended with nothing to read:
-    /// the kernel keeps what was not consumed.
+    /// A file could not be opened. One that has gone since it was told of is of a process that has
+    /// ended with nothing to read: the kernel keeps what was not consumed.
     fn add(&mut self, what: String, error: io::Error) {
         match error.kind() {
             io::ErrorKind::NotFound => self.0.remove(&what),
@@ -305,8 +307,8 @@ impl TraceRecorder {
         self.full.is_some()
     }
 
-    /// Takes the files that have come, or all that there are, and reads what there is. If the disk is full, it is tried each second
-    /// whether it still is, or now if somebody insists.
+    /// Takes the files that have come, or all that there are, and reads what there is. If the disk
+    /// is full, it is tried each second whether it still is, or now if somebody insists.
     pub(super) fn round(&mut self, all: bool, insist: bool) -> Result<Round, RecordError> {
         let waits = |full: &Full| full.tried.elapsed() < AGAIN && !insist;
         if self.full.as_ref().is_some_and(waits) {
@@ -409,7 +411,8 @@ impl TraceRecorder {
         remove_old(&self.output, &self.limits, &mut self.news);
     }
 
-    /// Takes the files that have come, of those that the kernel told of, or of all. Gives how many there were.
+    /// Takes the files that have come, of those that the kernel told of, or of all. Gives how many
+    /// there were.
     fn take_files(&mut self, all: bool) -> Result<usize, SessionError> {
         let files = match self.watch.new_files() {
             Ok(Some(files)) if !all && !self.untaken => files,
@@ -496,7 +499,8 @@ impl TraceRecorder {
         self.session.finish()
     }
 
-    /// Writes what readers need, and is not in the files: the recording is left as it is, to go on later.
+    /// Writes what readers need, and is not in the files: the recording is left as it is, to go on
+    /// later.
     pub(super) fn leave(&mut self) -> Result<(), RecordError> {
         self.round(false, true)?;
         let rested = self.session.rest();

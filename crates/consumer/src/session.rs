@@ -63,8 +63,8 @@ pub enum SessionError {
     },
 }
 
-/// Ends a recording whose recorder was killed, and whose trace is gone: what there is of it is all that there will be, and can be
-/// read. Nothing happens where there is none.
+/// Ends a recording whose recorder was killed, and whose trace is gone: what there is of it is all
+/// that there will be, and can be read. Nothing happens where there is none.
 ///
 /// # Errors
 /// When another one records there, or something cannot be written.
@@ -101,8 +101,8 @@ enum Slot<F> {
 }
 
 impl<F: ConsumerFile> Session<F> {
-    /// A session that writes to directories below `output`, which must exist, what there is in the trace `of`; or goes on
-    /// with one that was killed there.
+    /// A session that writes to directories below `output`, which must exist, what there is in the
+    /// trace `of`; or goes on with one that was killed there.
     ///
     /// # Errors
     /// When another one writes there, or another trace was recorded, or nothing can be written.
@@ -110,7 +110,8 @@ impl<F: ConsumerFile> Session<F> {
         Self::new(Notes::open(output, of, false)?, hostname)
     }
 
-    /// Likewise, in chunks: see [`rotate`](Self::rotate). There may be finished ones of other recordings in the directory.
+    /// Likewise, in chunks: see [`rotate`](Self::rotate). There may be finished ones of other
+    /// recordings in the directory.
     ///
     /// # Errors
     /// As [`open`](Self::open), or when what goes on there has no chunks.
@@ -141,8 +142,8 @@ impl<F: ConsumerFile> Session<F> {
         self.version = version;
     }
 
-    /// Says which channels of events the trace has, if that is not only [`MAIN`]: a process is read to its end when each of
-    /// its files is.
+    /// Says which channels of events the trace has, if that is not only [`MAIN`]: a process is read
+    /// to its end when each of its files is.
     pub fn set_channels(&mut self, names: Vec<String>) {
         self.channels = names;
     }
@@ -221,8 +222,9 @@ impl<F: ConsumerFile> Session<F> {
     /// Reads what there is. `last`: there will be no more. `now` is what the time is.
     ///
     /// # Errors
-    /// When a trace cannot be written, or another program consumes it. In the first case, it may be tried again: what was not
-    /// written as a whole is taken away then, and what was not written stays in the rings until it is.
+    /// When a trace cannot be written, or another program consumes it. In the first case, it may be
+    /// tried again: what was not written as a whole is taken away then, and what was not written
+    /// stays in the rings until it is.
     pub fn drain(&mut self, last: bool, now: Instant) -> Result<Progress, SessionError> {
         let mut progress = Progress::default();
         let to = To {
@@ -318,7 +320,8 @@ impl<F: ConsumerFile> Session<F> {
             .any(|slot| matches!(slot, Slot::Live(_)))
     }
 
-    /// Processes whose rings have something that is in no file yet, and how many bytes that is, as of the last look at them.
+    /// Processes whose rings have something that is in no file yet, and how many bytes that is, as
+    /// of the last look at them.
     #[must_use]
     pub fn unwritten(&self) -> (usize, u64) {
         let live = self.processes.values().filter_map(|slot| match slot {
@@ -331,8 +334,9 @@ impl<F: ConsumerFile> Session<F> {
         })
     }
 
-    /// Ends the chunk that is written, with what was read so far: from now on, nothing is written there. Gives where it is; none if
-    /// there is nothing in it, or there are no chunks. Whoever is killed meanwhile has ended it, or has not.
+    /// Ends the chunk that is written, with what was read so far: from now on, nothing is written
+    /// there. Gives where it is; none if there is nothing in it, or there are no chunks. Whoever is
+    /// killed meanwhile has ended it, or has not.
     ///
     /// # Errors
     /// When something cannot be written. It may be tried again, and events may be read before.
@@ -347,7 +351,8 @@ impl<F: ConsumerFile> Session<F> {
         Ok(self.notes.next_chunk()?)
     }
 
-    /// Writes all that is to be said of what was read: nothing that readers need is missing in the files then.
+    /// Writes all that is to be said of what was read: nothing that readers need is missing in the
+    /// files then.
     ///
     /// # Errors
     /// When something cannot be written.
@@ -383,13 +388,14 @@ impl<F: ConsumerFile> Session<F> {
         self.notes.chunk_begin()
     }
 
-    /// Takes the summaries of the processes that have ended since the last time, and what went wrong: for recordings that do not
-    /// end.
+    /// Takes the summaries of the processes that have ended since the last time, and what went
+    /// wrong: for recordings that do not end.
     pub fn take_summary(&mut self) -> SessionSummary {
         std::mem::take(&mut self.summary)
     }
 
-    /// Forgets processes that have ended, and of which the kernel has nothing any more: for recordings that do not end.
+    /// Forgets processes that have ended, and of which the kernel has nothing any more: for
+    /// recordings that do not end.
     ///
     /// # Errors
     /// When notes cannot be read, or removed.

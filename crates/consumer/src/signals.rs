@@ -26,7 +26,8 @@ const SI_KERNEL: i32 = 0x80;
 pub(super) enum Came {
     /// A child changed its state.
     Child,
-    /// One to pass on, unless the program, which is in the same process group, got it from the terminal too.
+    /// One to pass on, unless the program, which is in the same process group, got it from the
+    /// terminal too.
     Forward { signal: Signal, from_terminal: bool },
 }
 
@@ -56,8 +57,8 @@ impl Came {
     }
 }
 
-/// Takes signals as long as it lives. A program that is started meanwhile inherits that, unless it is told otherwise
-/// ([`Signals::not_in`]).
+/// Takes signals as long as it lives. A program that is started meanwhile inherits that, unless it
+/// is told otherwise ([`Signals::not_in`]).
 #[derive(Debug)]
 pub(super) struct Signals {
     fd: SignalFd,
@@ -84,8 +85,8 @@ impl Signals {
     pub(super) fn not_in(&self, command: &mut Command) {
         let before = self.before;
         let restore = move || Ok(sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?);
-        // SAFETY: between fork and exec, sigprocmask may be called, and nothing else is: it takes no lock and no
-        // memory.
+        // SAFETY: between fork and exec, sigprocmask may be called, and nothing else is: it takes
+        // no lock and no memory.
         unsafe { command.pre_exec(restore) };
     }
 

@@ -1,4 +1,5 @@
-//! What is in the rings of a trace now, without taking it away from who consumes, and without stopping who writes.
+//! What is in the rings of a trace now, without taking it away from who consumes, and without
+//! stopping who writes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -32,16 +33,16 @@ pub enum SnapshotError {
     Output(#[from] OutputError),
 }
 
-/// Writes what is in the rings of all processes and channels of the trace `name` now to the directory `output`, which must
-/// be new or empty, in this version of CTF.
+/// Writes what is in the rings of all processes and channels of the trace `name` now to the
+/// directory `output`, which must be new or empty, in this version of CTF.
 ///
-/// In a channel that overwrites, that is the last events; in another one, those that were not consumed yet. What is
-/// overwritten, or consumed, while it is read is not believed, and counted as overwritten. Nothing is consumed, and it does
-/// not matter whether somebody else consumes.
+/// In a channel that overwrites, that is the last events; in another one, those that were not
+/// consumed yet. What is overwritten, or consumed, while it is read is not believed, and counted as
+/// overwritten. Nothing is consumed, and it does not matter whether somebody else consumes.
 ///
 /// # Errors
-/// When there is no such trace, or nothing can be written. What is wrong with one process's files goes to the summary's
-/// problems.
+/// When there is no such trace, or nothing can be written. What is wrong with one process's files
+/// goes to the summary's problems.
 pub fn snapshot(
     control_fs: &ControlFs,
     name: &str,
@@ -212,7 +213,8 @@ impl<F: ConsumerFile> Now<F> {
     }
 }
 
-/// Reads up to `head`, where writers let that be so soon; and else what they have not completed counts as lost.
+/// Reads up to `head`, where writers let that be so soon; and else what they have not completed
+/// counts as lost.
 fn up_to(
     head: u64,
     dead: bool,

@@ -1,4 +1,5 @@
-//! The tracepoints of programs that run: from what they described in a trace's rings, or by asking them (B3, E4, E6).
+//! The tracepoints of programs that run: from what they described in a trace's rings, or by asking
+//! them (B3, E4, E6).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -139,8 +140,8 @@ impl Tracepoint {
     }
 }
 
-/// The tracepoints of all processes that have described theirs in a trace. Nothing is consumed. Where a process found no room
-/// for all descriptions, it is asked.
+/// The tracepoints of all processes that have described theirs in a trace. Nothing is consumed.
+/// Where a process found no room for all descriptions, it is asked.
 ///
 /// # Errors
 /// When there is no such trace.
@@ -344,7 +345,8 @@ pub fn programs(is_wanted: impl Fn(u32) -> bool) -> (Vec<ProcessTracepoints>, Ve
 struct Executables(BTreeMap<(u64, u64), bool>);
 
 impl Executables {
-    /// Has the process the kernel's trace areas, a library of usertrace's, or an executable with tracepoints?
+    /// Has the process the kernel's trace areas, a library of usertrace's, or an executable with
+    /// tracepoints?
     fn is_traced(&mut self, pid: u32) -> io::Result<bool> {
         let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
         if has_library(&maps) {
@@ -369,7 +371,8 @@ fn has_library(maps: &str) -> bool {
     })
 }
 
-/// Whether an executable has tracepoints of its own: the library puts one entry into the section that is none.
+/// Whether an executable has tracepoints of its own: the library puts one entry into the section
+/// that is none.
 fn has_section(file: File) -> bool {
     let cache = ReadCache::new(file);
     let executable = ElfFile64::<Endianness, _>::parse(&cache);

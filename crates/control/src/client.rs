@@ -163,7 +163,8 @@ impl Client {
         }
         let mut room = vec![0; ANSWER_MAX];
         let mut receive = || socket::receive(self.socket.as_raw_fd(), &mut room, 0);
-        // That the other end was closed without having read everything comes first, and what it had said after that.
+        // That the other end was closed without having read everything comes first, and what it had
+        // said after that.
         let received = match receive() {
             Err(syscalls::Errno::ECONNRESET) => receive(),
             received => received,
@@ -274,7 +275,8 @@ impl Client {
     }
 }
 
-/// The processes that have a control channel in this network namespace, by their ids in their own process namespaces.
+/// The processes that have a control channel in this network namespace, by their ids in their own
+/// process namespaces.
 ///
 /// # Errors
 /// When the kernel does not tell.

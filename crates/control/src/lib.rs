@@ -1,8 +1,8 @@
 //! The control channel of a traced program, as both of its ends see it.
 //!
 //! - [`protocol`] is what goes over the socket: requests, answers and reports, all of them text.
-//! - [`socket`] makes the socket's system calls, and [`Text`] puts packets together in memory that is
-//!   there. Both are async-signal-safe: the program's end may be a signal handler.
+//! - [`socket`] makes the socket's system calls, and [`Text`] puts packets together in memory that
+//!   is there. Both are async-signal-safe: the program's end may be a signal handler.
 //! - `Client` is the controller's end (feature `client`).
 //!
 //! The program's end is the module `control` of the library.

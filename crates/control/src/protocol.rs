@@ -1,6 +1,7 @@
 //! What goes over the socket: packets of text, of a bounded length.
 //!
-//! All begin with the version, `1`, and a space. The program answers each request by one packet, in their order:
+//! All begin with the version, `1`, and a space. The program answers each request by one packet, in
+//! their order:
 //!
 //! | request | answer |
 //! |---|---|
@@ -14,9 +15,11 @@
 //! | `flush`, `initialise`, `finalise` | `ok` |
 //! | `watch` | `ok kernel`, `ok none`, `ok null`, or `ok fast DIRECTORY`: what keeps the events. From then on reports follow |
 //!
-//! or by `error TEXT`. A list ends with the line `next NUMBER` if there is more of it, or else `end`. Reports are `report WHAT`, where that is
+//! or by `error TEXT`. A list ends with the line `next NUMBER` if there is more of it, or else
+//! `end`. Reports are `report WHAT`, where that is
 //!
-//! - `full SLOT CHANNEL LOST`: an event was dropped as a ring was full; LOST were, so far. Ten times a second at most.
+//! - `full SLOT CHANNEL LOST`: an event was dropped as a ring was full; LOST were, so far. Ten
+//!   times a second at most.
 //! - `appeared` or `disappeared`, and a line for each event: `PROVIDER:NAME`
 //! - `ending`: the program is about to end
 //! - `closing`: the program is about to close the channel

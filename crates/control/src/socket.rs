@@ -1,7 +1,7 @@
 //! The socket's system calls. All are async-signal-safe, and change `errno`.
 //!
-//! Descriptors are numbers, as the program's end keeps them in memory that all copies of the library in
-//! the process share.
+//! Descriptors are numbers, as the program's end keeps them in memory that all copies of the
+//! library in the process share.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -54,7 +54,8 @@ pub fn close(descriptor: i32) {
     unsafe { libc::close(descriptor) };
 }
 
-/// The name of a process's channel: a NUL, which makes it one that is not in the file system, a text, and the id.
+/// The name of a process's channel: a NUL, which makes it one that is not in the file system, a
+/// text, and the id.
 fn address(process: u32) -> (libc::sockaddr_un, libc::socklen_t) {
     // SAFETY: zeros are an address.
     let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
@@ -177,7 +178,8 @@ pub fn notify(socket: i32, process: u32, signal: i32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Receives a packet, and returns its length, of which `room` has as much as fits. 0: the other end is closed.
+/// Receives a packet, and returns its length, of which `room` has as much as fits. 0: the other end
+/// is closed.
 ///
 /// # Errors
 /// The kernel's. `EAGAIN`: there is none.

@@ -60,8 +60,8 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Reads the directory whose root page is at `address`. What is wrong with it, other than with its root, goes to
-    /// `problems`.
+    /// Reads the directory whose root page is at `address`. What is wrong with it, other than with
+    /// its root, goes to `problems`.
     ///
     /// # Errors
     /// When there is no root.
@@ -282,7 +282,8 @@ pub(super) struct Judgement {
 
 /// What a root page leads to, by at most so many pages of the directory.
 ///
-/// A kernel that stops at any instruction leaves a directory that passes. So does one that a program forges with care.
+/// A kernel that stops at any instruction leaves a directory that passes. So does one that a
+/// program forges with care.
 pub(super) fn judge(memory: &impl PhysicalMemory, root: &LttCrashRoot, most: u64) -> Judgement {
     let mut judgement = Judgement {
         leads_to: LeadsTo::Directory,

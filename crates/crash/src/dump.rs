@@ -9,8 +9,9 @@ use crate::reserved;
 use crate::scan::find_roots;
 use crate::{ElfDump, PhysicalMemory, Presence, RawDump, ReservedDump, RootSearch, Vmcoreinfo};
 
-/// What files of QEMU's that have a machine begin with (`QEMU_VM_FILE_MAGIC` in `migration/savevm.h`, version 7.2), and libvirt's
-/// (`QEMU_SAVE_MAGIC`, `QEMU_SAVE_PARTIAL` in `src/qemu/qemu_saveimage.h`, version 9.0).
+/// What files of QEMU's that have a machine begin with (`QEMU_VM_FILE_MAGIC` in
+/// `migration/savevm.h`, version 7.2), and libvirt's (`QEMU_SAVE_MAGIC`, `QEMU_SAVE_PARTIAL` in
+/// `src/qemu/qemu_saveimage.h`, version 9.0).
 const MACHINES: [&[u8]; 2] = [b"QEVM", b"LibvirtQ"];
 
 /// A dump, of which only what is asked for is read.
@@ -78,7 +79,8 @@ impl Dump {
         }
     }
 
-    /// Searches for the root page: in the kernel's image, if that can be found, or else in all memory.
+    /// Searches for the root page: in the kernel's image, if that can be found, or else in all
+    /// memory.
     #[must_use]
     pub fn find_roots(&self) -> RootSearch {
         match self {

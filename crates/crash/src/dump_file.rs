@@ -12,9 +12,11 @@ use nix::unistd::{Whence, lseek};
 
 use crate::Presence;
 
-/// What a flattened file begins with (makedumpfile, `makedumpfile.h`: `struct makedumpfile_header`), 16 bytes with its NULs.
+/// What a flattened file begins with (makedumpfile, `makedumpfile.h`: `struct
+/// makedumpfile_header`), 16 bytes with its NULs.
 const FLATTENED: &[u8; 16] = b"makedumpfile\0\0\0\0";
-/// Where its first record is: a position in the file that was flattened, and a length, each a big-endian `i64`, and the bytes.
+/// Where its first record is: a position in the file that was flattened, and a length, each a
+/// big-endian `i64`, and the bytes.
 const FIRST: u64 = 4096;
 const RECORD_HEADER: usize = 16;
 /// The position of a record behind which there is no more.
@@ -69,7 +71,8 @@ impl DumpFile {
         self.len
     }
 
-    /// How many bytes there can be of it that are no hole: what is looked at all over must not be more.
+    /// How many bytes there can be of it that are no hole: what is looked at all over must not be
+    /// more.
     pub(super) fn stored(&self) -> u64 {
         self.stored
     }
@@ -108,7 +111,8 @@ impl DumpFile {
         Ok(())
     }
 
-    /// Reads as much as there is. What a flattened file leaves out within is zeros, as in a file with holes.
+    /// Reads as much as there is. What a flattened file leaves out within is zeros, as in a file
+    /// with holes.
     pub(super) fn read_up_to(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let Some(pieces) = &self.pieces else {
             return read_up_to(&self.file, offset, buffer);
@@ -213,7 +217,8 @@ pub(super) fn read_with_zeros(file: &DumpFile, offset: u64, buffer: &mut [u8]) -
     }
 }
 
-/// A record takes the place of what earlier ones had there: headers are written once more in the end.
+/// A record takes the place of what earlier ones had there: headers are written once more in the
+/// end.
 fn put(pieces: &mut BTreeMap<u64, Piece>, start: u64, piece: Piece) {
     if start >= piece.end {
         return;

@@ -112,11 +112,13 @@ impl ExtractOptions {
     }
 }
 
-/// Extracts traces of the directory whose root page is at `root`, each to a directory of its own below `output`, which must
-/// exist, with a trace for each process. Those say that they are from a dump.
+/// Extracts traces of the directory whose root page is at `root`, each to a directory of its own
+/// below `output`, which must exist, with a trace for each process. Those say that they are from a
+/// dump.
 ///
 /// # Errors
-/// When there is no directory, or a trace cannot be written, or it is not known when the crash was, and that matters.
+/// When there is no directory, or a trace cannot be written, or it is not known when the crash was,
+/// and that matters.
 pub fn extract(
     memory: &impl PhysicalMemory,
     root: u64,

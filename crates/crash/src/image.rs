@@ -1,18 +1,21 @@
 //! Where the kernel's image is in physical memory, by the kernel's own page tables.
 //!
-//! A program can fill its memory with anything, so a search needs memory that no program can have. On x86-64 that is the
-//! first MiB: the kernel reserves all of it at boot (`reserve_real_mode`), and keeps a top-level page table there for
-//! processors that start in real mode (`trampoline_pgd`), which has all mappings of the kernel. They lead to the image.
+//! A program can fill its memory with anything, so a search needs memory that no program can have.
+//! On x86-64 that is the first MiB: the kernel reserves all of it at boot (`reserve_real_mode`),
+//! and keeps a top-level page table there for processors that start in real mode
+//! (`trampoline_pgd`), which has all mappings of the kernel. They lead to the image.
 //!
-//! The image is mapped at [`IMAGE`], and some of it is freed at boot: init code and data, gaps between sections, what
-//! is left behind its end. The kernel makes such memory writable, or unmaps it, before a program can get it
-//! (`free_init_pages`). So what is mapped read-only is the kernel's for as long as it runs.
+//! The image is mapped at [`IMAGE`], and some of it is freed at boot: init code and data, gaps
+//! between sections, what is left behind its end. The kernel makes such memory writable, or unmaps
+//! it, before a program can get it (`free_init_pages`). So what is mapped read-only is the kernel's
+//! for as long as it runs.
 
 use std::ops::Range;
 
 use crate::{PhysicalMemory, Presence};
 
-/// Where the first MiB has memory: behind it are the screen's, whose content programs choose, and firmware.
+/// Where the first MiB has memory: behind it are the screen's, whose content programs choose, and
+/// firmware.
 const LOW: Range<u64> = 0..0xa_0000;
 const PAGE: u64 = 4096;
 const WORDS: usize = 512;
@@ -27,8 +30,8 @@ const IS_LARGE: u64 = 1 << 7;
 const NO_EXECUTE: u64 = 1 << 63;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
-/// The indices of the image's 1 GiB, from 0xffffffff80000000 on: in the top-level table (and in the one below it where
-/// there are five levels), and in the table of 1 GiB each.
+/// The indices of the image's 1 GiB, from 0xffffffff80000000 on: in the top-level table (and in the
+/// one below it where there are five levels), and in the table of 1 GiB each.
 const TOP: usize = 511;
 const IMAGE: usize = 510;
 
@@ -39,8 +42,8 @@ pub(super) struct KernelImage {
     pub(super) read_only: Vec<Range<u64>>,
     /// What else it maps: all data, and what was freed at boot.
     pub(super) writable: Vec<Range<u64>>,
-    /// The page tables are those of a kernel that ran before, or of this one: which of them is not known. Those of
-    /// before may lie in memory that is a program's now.
+    /// The page tables are those of a kernel that ran before, or of this one: which of them is not
+    /// known. Those of before may lie in memory that is a program's now.
     pub(super) is_ambiguous: bool,
 }
 
@@ -125,7 +128,8 @@ impl KernelImage {
     }
 }
 
-/// The table that an entry leads to, if it is there. Takes the flags that the entry does not have off the others.
+/// The table that an entry leads to, if it is there. Takes the flags that the entry does not have
+/// off the others.
 fn table_at(memory: &impl PhysicalMemory, entry: u64, flags: &mut u64) -> Option<[u64; WORDS]> {
     if entry & PRESENT == 0 || entry & IS_LARGE != 0 {
         return None;

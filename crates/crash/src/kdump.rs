@@ -1,8 +1,9 @@
 //! Dumps in the compressed format of kdump: `makedumpfile -c`, `-l`, `-p` and `-z`, and QEMU's
 //! `dump-guest-memory -z`, `-l` and `-s`.
 //!
-//! The format is makedumpfile's (its sources: `diskdump_mod.h`, `IMPLEMENTATION`): a header, another one, two bitmaps with a bit for
-//! each page (whether there was such memory; whether the dump has it), for each page of the second a descriptor, and the pages.
+//! The format is makedumpfile's (its sources: `diskdump_mod.h`, `IMPLEMENTATION`): a header,
+//! another one, two bitmaps with a bit for each page (whether there was such memory; whether the
+//! dump has it), for each page of the second a descriptor, and the pages.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -207,7 +208,8 @@ impl KdumpDump {
         Ok(last)
     }
 
-    /// Whether a page's bit is set in the bitmap at `start`, and how many are before it in its chunk.
+    /// Whether a page's bit is set in the bitmap at `start`, and how many are before it in its
+    /// chunk.
     fn bit(&self, start: u64, pfn: u64) -> Option<(bool, u64)> {
         let (byte, mask) = (pfn / 8, 1u8 << (pfn % 8));
         let first = byte / CHUNK as u64 * CHUNK as u64;

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use usertrace_sys::printable;
 
-/// What could not be read, and where. There may be more of it than anybody wants to read: messages beyond a limit are
-/// counted only.
+/// What could not be read, and where. There may be more of it than anybody wants to read: messages
+/// beyond a limit are counted only.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Problems {
     /// The first ones.

@@ -1,5 +1,6 @@
-//! Images of memory without any header: a byte of the file is the byte of memory at the same address, as QEMU's `pmemsave 0
-//! SIZE` writes it, and as a virtual machine's memory lies in a file if it has less of it than fits below its devices.
+//! Images of memory without any header: a byte of the file is the byte of memory at the same
+//! address, as QEMU's `pmemsave 0 SIZE` writes it, and as a virtual machine's memory lies in a file
+//! if it has less of it than fits below its devices.
 
 use std::ops::Range;
 use std::path::Path;

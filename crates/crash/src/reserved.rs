@@ -1,6 +1,8 @@
-//! What a boot has left in memory that was reserved for traces, as the next boot's kernel gives it, or a copy of that.
+//! What a boot has left in memory that was reserved for traces, as the next boot's kernel gives it,
+//! or a copy of that.
 //!
-//! It begins with a page that says where it was and how long it is. All that its root page leads to is in it.
+//! It begins with a page that says where it was and how long it is. All that its root page leads to
+//! is in it.
 
 use std::ops::Range;
 

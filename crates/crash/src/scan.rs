@@ -1,12 +1,14 @@
 //! The root page of a dump that does not say where it is.
 //!
-//! Images of memory have no notes, and QEMU's `dump-guest-memory` has those of the kernel only if the machine has its
-//! `vmcoreinfo` device. The root page says by a number and a sum what it is, and it begins a page. Any program can fill
-//! its memory with pages that say so, and that lead to directories as it likes. So the kernel's image, which is no
-//! program's, is searched first, and candidates are ranked by what they lead to.
+//! Images of memory have no notes, and QEMU's `dump-guest-memory` has those of the kernel only if
+//! the machine has its `vmcoreinfo` device. The root page says by a number and a sum what it is,
+//! and it begins a page. Any program can fill its memory with pages that say so, and that lead to
+//! directories as it likes. So the kernel's image, which is no program's, is searched first, and
+//! candidates are ranked by what they lead to.
 //!
-//! A hostile program must not decide what a search takes. Each candidate costs a bounded number of reads, directories that
-//! many candidates lead to are read once, and only the best candidates are kept.
+//! A hostile program must not decide what a search takes. Each candidate costs a bounded number of
+//! reads, directories that many candidates lead to are read once, and only the best candidates are
+//! kept.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -25,8 +27,8 @@ const PAGE: u64 = 4096;
 const KEPT: usize = 16;
 /// Directories that are remembered, so that they are not read for each root page that leads there.
 const REMEMBERED: usize = 1 << 16;
-/// Pages of a directory at which a search looks for each candidate; those behind the first one, for all candidates; and those for
-/// each that is kept, if a choice has to be made.
+/// Pages of a directory at which a search looks for each candidate; those behind the first one, for
+/// all candidates; and those for each that is kept, if a choice has to be made.
 const PAGES: u64 = 8;
 const ALL_PAGES: u64 = 1 << 16;
 const PAGES_OF_BEST: u64 = 1 << 10;
@@ -37,7 +39,8 @@ const PAGES_OF_BEST: u64 = 1 << 10;
 pub enum Place {
     /// Anywhere: it may be a program's memory.
     Memory,
-    /// In the kernel's image, where that is writable: a program may have got memory there that was freed at boot.
+    /// In the kernel's image, where that is writable: a program may have got memory there that was
+    /// freed at boot.
     Image,
     /// In the kernel's image, where that is read-only: nobody but the kernel ever had that memory.
     ReadOnlyImage,
@@ -65,8 +68,8 @@ pub struct RootSearch {
     pub candidates: u64,
     /// Different directories that they lead to, as a kernel leaves one.
     pub consistent: u64,
-    /// The best ones, best first, which lead to different directories. One that leads nowhere is among them only if it is
-    /// certain that it is the kernel's.
+    /// The best ones, best first, which lead to different directories. One that leads nowhere is
+    /// among them only if it is certain that it is the kernel's.
     pub best: Vec<Candidate>,
     /// The first one that leads nowhere: its directory is not there, or is at another place.
     pub nowhere: Option<Nowhere>,
@@ -115,8 +118,8 @@ fn target(root: &LttCrashRoot) -> Target {
     (root.directory, root.page_size, root.entry_size)
 }
 
-/// Searches for the root page: in the kernel's image, if the machine may be an x86-64 one and its image is found. If that has
-/// none, or is not found, in all of these ranges.
+/// Searches for the root page: in the kernel's image, if the machine may be an x86-64 one and its
+/// image is found. If that has none, or is not found, in all of these ranges.
 #[must_use]
 pub fn find_roots(
     memory: &impl PhysicalMemory,

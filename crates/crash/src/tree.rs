@@ -34,12 +34,13 @@ pub enum TreeError {
     },
 }
 
-/// Whose each page is. A page is at one place of one area: trees that lead to the same pages again and again are damaged, and would
-/// make more of a dump than there is in it.
+/// Whose each page is. A page is at one place of one area: trees that lead to the same pages again
+/// and again are damaged, and would make more of a dump than there is in it.
 #[derive(Debug, Default)]
 pub struct Owners {
     trees: Cell<u32>,
-    /// By the physical address of the first one: pages that lie behind each other in memory and in their tree.
+    /// By the physical address of the first one: pages that lie behind each other in memory and in
+    /// their tree.
     runs: RefCell<BTreeMap<u64, Run>>,
 }
 
@@ -81,7 +82,8 @@ impl Owners {
     }
 }
 
-/// Pages that are remembered of each kind that is told of: a tree that is damaged can have any number of them.
+/// Pages that are remembered of each kind that is told of: a tree that is damaged can have any
+/// number of them.
 const MOST_TOLD: usize = 1 << 20;
 
 fn note(pages: &mut HashSet<u64>, page: u64) {
@@ -118,7 +120,8 @@ pub struct PageTree<'a, M> {
     tables: Vec<Option<(u64, Vec<u8>)>>,
     /// Pages that should be in the dump, and are not.
     missing: HashSet<u64>,
-    /// Pages, and tables, that were left out when the dump was made: as they were zeros, or as they were not wanted.
+    /// Pages, and tables, that were left out when the dump was made: as they were zeros, or as they
+    /// were not wanted.
     left_out: HashSet<u64>,
     /// Pages that are at another place, too.
     elsewhere: HashSet<u64>,
@@ -167,7 +170,8 @@ impl<'a, M: PhysicalMemory> PageTree<'a, M> {
     /// Length of the area.
     #[must_use]
     pub fn len(&self) -> u64 {
-        // At most 2^52 pages of at most 2^16 bytes; such a tree only fits where it is this far from overflow.
+        // At most 2^52 pages of at most 2^16 bytes; such a tree only fits where it is this far from
+        // overflow.
         self.pages.saturating_mul(1 << self.page_bits)
     }
 
@@ -183,8 +187,8 @@ impl<'a, M: PhysicalMemory> PageTree<'a, M> {
         self.missing.len() as u64
     }
 
-    /// Pages that were read, or tables of them, and were left out when the dump was made. They count as zeros, which they may
-    /// have been.
+    /// Pages that were read, or tables of them, and were left out when the dump was made. They
+    /// count as zeros, which they may have been.
     #[must_use]
     pub fn left_out(&self) -> u64 {
         self.left_out.len() as u64
@@ -218,8 +222,8 @@ impl<'a, M: PhysicalMemory> PageTree<'a, M> {
         matches!(self.find(offset >> self.page_bits), Page::NeverWritten)
     }
 
-    /// Copies bytes of the area; zeros where there is nothing, and `LTT_LOST_WORD` where there was no memory for what was
-    /// written.
+    /// Copies bytes of the area; zeros where there is nothing, and `LTT_LOST_WORD` where there was
+    /// no memory for what was written.
     pub fn read(&mut self, offset: u64, buffer: &mut [u8]) {
         let page_size = 1u64 << self.page_bits;
         let mut done = 0;
@@ -231,7 +235,8 @@ impl<'a, M: PhysicalMemory> PageTree<'a, M> {
             let rest = buffer.len() - done;
             let len = rest.min((page_size - within) as usize);
             if let Page::At(address) = found {
-                // Pages that lie behind each other in memory, too, are read at once, if all of them is there.
+                // Pages that lie behind each other in memory, too, are read at once, if all of them
+                // is there.
                 let run = self.run(page, address, within.saturating_add(rest as u64));
                 let all = rest.min((run - within) as usize);
                 let whole = &mut buffer[done..done + all];
@@ -255,7 +260,8 @@ impl<'a, M: PhysicalMemory> PageTree<'a, M> {
                     }
                 }
                 Page::At(address) => {
-                    // Zeros may have been left out of a dump; that a page with a header is not zeros, its reader sees.
+                    // Zeros may have been left out of a dump; that a page with a header is not
+                    // zeros, its reader sees.
                     match self.memory.read(address.saturating_add(within), piece) {
                         Presence::Whole => {}
                         Presence::Excluded => note(&mut self.left_out, address),
@@ -275,8 +281,8 @@ impl<'a, M: PhysicalMemory> PageTree<'a, M> {
         }
     }
 
-    /// How many bytes from the start of a page on, which is at this address, lie behind each other in memory: as many as are
-    /// wanted, or some more or less.
+    /// How many bytes from the start of a page on, which is at this address, lie behind each other
+    /// in memory: as many as are wanted, or some more or less.
     fn run(&mut self, page: u64, address: u64, wanted: u64) -> u64 {
         let page_size = 1u64 << self.page_bits;
         let mut len = page_size;

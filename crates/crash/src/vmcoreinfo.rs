@@ -19,7 +19,8 @@ pub struct Vmcoreinfo {
     pub root: Option<u64>,
     /// Version of the kernel.
     pub release: Option<String>,
-    /// When and where it crashed: the line `CRASHTIME=`, and those that begin with `NUMBER(ltt_crash_`.
+    /// When and where it crashed: the line `CRASHTIME=`, and those that begin with
+    /// `NUMBER(ltt_crash_`.
     pub crash: Crash,
     /// The length of a note was wrong: `root` was found behind the name of the note that has it.
     pub is_from_damaged_notes: bool,

@@ -6,11 +6,12 @@ const NS: u64 = 1_000_000_000;
 
 const YEAR: u64 = 366 * 86400;
 
-/// Years that a trace may last. Later times are not believed: readers give up when a time leaves 63 bits of ns.
+/// Years that a trace may last. Later times are not believed: readers give up when a time leaves 63
+/// bits of ns.
 const MAX_YEARS: u64 = 50;
 
-/// The latest second, since 1970 and since the clock was at 0, at which a trace may start, so that its last one still
-/// is in what readers know: the year 2212.
+/// The latest second, since 1970 and since the clock was at 0, at which a trace may start, so that
+/// its last one still is in what readers know: the year 2212.
 const MAX_START: u64 = i64::MAX as u64 / NS - MAX_YEARS * YEAR;
 
 /// How the trace's clock runs.
@@ -26,9 +27,9 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The clock, from what is known of it: `start` fixes where it stands, and its frequency is the one of the latest
-    /// point that has one, or else what lies between `start` and the farthest of `others`. Without that too, it is
-    /// taken to count nanoseconds, see [`Clock::is_guessed`].
+    /// The clock, from what is known of it: `start` fixes where it stands, and its frequency is the
+    /// one of the latest point that has one, or else what lies between `start` and the farthest of
+    /// `others`. Without that too, it is taken to count nanoseconds, see [`Clock::is_guessed`].
     #[must_use]
     pub fn new(start: &LttClockSync, others: &[LttClockSync]) -> Self {
         // The kernel may find out more exactly while it runs.
@@ -50,7 +51,8 @@ impl Clock {
             let freq = (ns != 0).then(|| cycles * i128::from(NS) / ns)?;
             u64::try_from(freq).ok().filter(|&freq| freq != 0)
         };
-        // A frequency beyond that of any clock comes from damage, and would make arithmetic overflow.
+        // A frequency beyond that of any clock comes from damage, and would make arithmetic
+        // overflow.
         let freq = said.or_else(measured).filter(|&freq| freq <= 1000 * NS);
         let guessed = freq.is_none();
         let freq = freq.unwrap_or(NS);
@@ -211,7 +213,8 @@ mod tests {
             prop_assert!(clock.freq() > 0 && clock.offset() < clock.freq());
             let _ = clock.unix_ns(time);
             prop_assert!(clock.max_time() >= clock.start());
-            // What a reader must hold: all that it adds up, and each of its terms, in 63 bits of ns.
+            // What a reader must hold: all that it adds up, and each of its terms, in 63 bits of
+            // ns.
             let ns = |cycles: u64| i128::from(cycles) * i128::from(NS) / i128::from(clock.freq());
             let at_zero = i128::from(clock.offset_s()) * i128::from(NS) + ns(clock.offset());
             let last = ns(clock.max_time());

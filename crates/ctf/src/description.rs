@@ -166,8 +166,8 @@ pub(super) fn packet_header() -> Vec<Member<'static>> {
     header.into_iter().map(own).collect()
 }
 
-/// What events begin with, before their contexts: the first word of a record, as it is in a ring (see `ltt.h`) of a
-/// little-endian machine, which all are that have a writer.
+/// What events begin with, before their contexts: the first word of a record, as it is in a ring
+/// (see `ltt.h`) of a little-endian machine, which all are that have a writer.
 pub(super) fn event_header() -> Vec<Member<'static>> {
     let header = [("id", Role::EventId), ("timestamp", Role::EventTime)];
     header.into_iter().map(own).collect()
@@ -257,7 +257,8 @@ fn own((name, role): (&str, Role)) -> Member<'static> {
     }
 }
 
-/// Fields as members of a structure: each with a name that no other one has, and a sequence with its length before it.
+/// Fields as members of a structure: each with a name that no other one has, and a sequence with
+/// its length before it.
 pub(super) fn members(fields: &[Field]) -> Vec<Member<'_>> {
     let mut names = Names::default();
     // Programs' own names come first, so that they stay as they are beside those of lengths.
@@ -303,7 +304,8 @@ impl Names {
 
     /// Would a reader take a member of this name for another one?
     ///
-    /// `babeltrace2` finds a member of CTF 1.8 by its name with the underscore that is put in front of each, and without.
+    /// `babeltrace2` finds a member of CTF 1.8 by its name with the underscore that is put in front
+    /// of each, and without.
     fn has(&self, name: &str) -> bool {
         let shorter = name.strip_prefix('_');
         self.0.contains(name)

@@ -1,9 +1,10 @@
 //! The file of a stream: long packets are written around the page cache.
 //!
-//! A trace is written once, and read later, or elsewhere. Through the page cache, each byte of it costs a copy, and pages in
-//! which other programs' data were; LTTng's consumer writes so, and then asks the kernel to write back and to forget
-//! (`lttng_consumer_sync_trace_file`). `O_DIRECT` takes the bytes from where they are. What comes in small parts, a file
-//! system that has nothing of the kind, and a disk that is slow go through the page cache, which is as large as memory.
+//! A trace is written once, and read later, or elsewhere. Through the page cache, each byte of it
+//! costs a copy, and pages in which other programs' data were; LTTng's consumer writes so, and then
+//! asks the kernel to write back and to forget (`lttng_consumer_sync_trace_file`). `O_DIRECT` takes
+//! the bytes from where they are. What comes in small parts, a file system that has nothing of the
+//! kind, and a disk that is slow go through the page cache, which is as large as memory.
 
 use std::fs::File;
 use std::io;
@@ -17,8 +18,9 @@ use crate::packet::BLOCK;
 const SHORTEST: usize = 256 << 10;
 /// Bytes in a microsecond: with a disk that takes fewer, rings would fill while it is waited for.
 const SLOWEST: u128 = 256;
-/// After a write that was slow, so many packets go through the page cache before the next one is tried: few, as even a fast disk
-/// is slow now and then, and after each slow one twice as many, up to the other number.
+/// After a write that was slow, so many packets go through the page cache before the next one is
+/// tried: few, as even a fast disk is slow now and then, and after each slow one twice as many, up
+/// to the other number.
 const PAUSES: [u32; 2] = [4, 256];
 
 /// Which way long packets go.
@@ -53,8 +55,8 @@ impl StreamFile {
         }
     }
 
-    /// How many zeros are to be put behind a packet of that length, that begins there, so that it may be written around the
-    /// page cache. None: it may not.
+    /// How many zeros are to be put behind a packet of that length, that begins there, so that it
+    /// may be written around the page cache. None: it may not.
     pub(super) fn padding(&mut self, at: u64, len: usize) -> Option<usize> {
         if len < SHORTEST {
             return None;

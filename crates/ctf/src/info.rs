@@ -49,12 +49,14 @@ pub struct Crash {
     pub cpu: Option<u32>,
     /// The thread that ran there, in the initial namespace; 0 if that CPU was idle.
     pub thread: Option<u32>,
-    /// The dump does not say where its traces are, and what a search found may have been made by a program to mislead.
+    /// The dump does not say where its traces are, and what a search found may have been made by a
+    /// program to mislead.
     pub may_be_forged: bool,
 }
 
 impl Crash {
-    /// When the kernel crashed, in ns since 1970, by the clock of the events: so that the last event and the crash line up.
+    /// When the kernel crashed, in ns since 1970, by the clock of the events: so that the last
+    /// event and the crash line up.
     #[must_use]
     pub fn unix_ns(&self, clock: &Clock) -> Option<i64> {
         let cycles = self.cycles_of(clock)?;

@@ -1,5 +1,6 @@
-//! The text of a trace's `metadata` file as CTF 2 has it (CTF2-SPEC-2.0): a sequence of JSON texts (RFC 7464), each between
-//! a record separator and the end of its line. So it is appended to like the other one.
+//! The text of a trace's `metadata` file as CTF 2 has it (CTF2-SPEC-2.0): a sequence of JSON texts
+//! (RFC 7464), each between a record separator and the end of its line. So it is appended to like
+//! the other one.
 
 use std::fmt::Write as _;
 
@@ -15,7 +16,8 @@ use crate::description::{
 pub const OF_READER: &str = "babeltrace.org,2020";
 const OF_WRITER: &str = "usertrace";
 
-/// The log levels that `babeltrace2` knows, by their numbers. In CTF 2 they are an attribute of its own.
+/// The log levels that `babeltrace2` knows, by their numbers. In CTF 2 they are an attribute of its
+/// own.
 pub const LOGLEVELS: [&str; 15] = [
     "emergency",
     "alert",
@@ -125,7 +127,8 @@ fn fragment(members: &str) -> String {
     format!("\u{1e}{{{members}}}\n")
 }
 
-/// A structure; `origin` is the place in which it is, as those are called who look for the lengths of sequences.
+/// A structure; `origin` is the place in which it is, as those are called who look for the lengths
+/// of sequences.
 fn structure(members: &[Member<'_>], origin: &str) -> String {
     let members: Vec<_> = members
         .iter()

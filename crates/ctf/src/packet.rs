@@ -5,15 +5,15 @@ use crate::pages::{HUGE_PAGE, Pages};
 
 /// Disks are written in blocks of this many bytes, or of a part of it.
 pub(super) const BLOCK: usize = 4096;
-/// Room for a packet, unless one event alone needs more: with what [`Packet::begin`] adds, four huge pages, of which those are there
-/// that were used. While a disk takes a long packet, the next events leave the caches of the processors that write them, and are cheaper
-/// to read from memory.
+/// Room for a packet, unless one event alone needs more: with what [`Packet::begin`] adds, four
+/// huge pages, of which those are there that were used. While a disk takes a long packet, the next
+/// events leave the caches of the processors that write them, and are cheaper to read from memory.
 pub(super) const ROOM: usize = 4 * HUGE_PAGE - 2 * BLOCK;
 /// Events begin at multiples of so many bytes, counted from where their packet begins.
 const ALIGN: usize = 8;
 
-/// A packet. It lies in memory as it will in the file, as to where blocks begin, so that it can be written from there
-/// without another copy, see `file.rs`.
+/// A packet. It lies in memory as it will in the file, as to where blocks begin, so that it can be
+/// written from there without another copy, see `file.rs`.
 #[derive(Debug)]
 pub(super) struct Packet {
     /// Empty: there is no packet.
@@ -67,7 +67,8 @@ impl Packet {
         self.limit = (self.start + longest.max(len) + BLOCK).min(self.memory.len());
     }
 
-    /// So many more bytes of its events, and what is behind them up to where the next one is to be. None: it has no room for them.
+    /// So many more bytes of its events, and what is behind them up to where the next one is to be.
+    /// None: it has no room for them.
     #[inline]
     pub(super) fn add(&mut self, len: usize) -> Option<&mut [u8]> {
         let padded = (len + (ALIGN - 1)) & !(ALIGN - 1);
@@ -86,7 +87,8 @@ impl Packet {
         Some(&mut room[..len])
     }
 
-    /// Of what was room for them so many bytes are events now; so many of these are behind the last one.
+    /// Of what was room for them so many bytes are events now; so many of these are behind the last
+    /// one.
     pub(super) fn add_from_room(&mut self, len: usize, padding: usize) {
         debug_assert!(len.is_multiple_of(ALIGN) && padding < ALIGN);
         self.end += len;

@@ -1,8 +1,9 @@
 //! Memory in which packets are put together: huge pages, once there is enough to write.
 //!
-//! A disk takes a packet from where it lies (`file.rs`), and the kernel has to find, hold and describe each of its pages for
-//! that. Of a huge page it does so once, and the processor needs one entry of its TLB for it. But a huge page is there as a
-//! whole as soon as one byte of it is, so those who never fill a packet keep the small ones, of which they have what they use.
+//! A disk takes a packet from where it lies (`file.rs`), and the kernel has to find, hold and
+//! describe each of its pages for that. Of a huge page it does so once, and the processor needs one
+//! entry of its TLB for it. But a huge page is there as a whole as soon as one byte of it is, so
+//! those who never fill a packet keep the small ones, of which they have what they use.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
@@ -46,7 +47,8 @@ impl Pages {
         let Some(mapped) = len.checked_add(HUGE_PAGE) else {
             too_long()
         };
-        // SAFETY: a new mapping, at an address that the kernel chooses, takes nothing away from anybody.
+        // SAFETY: a new mapping, at an address that the kernel chooses, takes nothing away from
+        // anybody.
         let start = unsafe {
             libc::mmap(
                 null_mut(),
@@ -68,7 +70,8 @@ impl Pages {
             (start.as_ptr().wrapping_add(len), HUGE_PAGE - before),
         ] {
             if len != 0 {
-                // SAFETY: it is of what was mapped just now, and nobody has it. If it stays, it is never used.
+                // SAFETY: it is of what was mapped just now, and nobody has it. If it stays, it is
+                // never used.
                 unsafe { libc::munmap(part.cast(), len) };
             }
         }
@@ -100,7 +103,8 @@ impl Deref for Pages {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: it has as many bytes there, readable and initialized by the kernel, until it is dropped.
+        // SAFETY: it has as many bytes there, readable and initialized by the kernel, until it is
+        // dropped.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }

@@ -78,7 +78,8 @@ pub struct ProcessSummary {
     pub write_error: Option<String>,
     /// Places where events were cut off by lack of memory.
     pub holes: u64,
-    /// Writes of the process that found no memory, as the kernel counted them: each the first one to its page.
+    /// Writes of the process that found no memory, as the kernel counted them: each the first one
+    /// to its page.
     pub sunk: u64,
     /// Sub-buffers of which a part was given up after a writer died in them.
     pub corrupted: u64,
@@ -394,8 +395,8 @@ impl Lazy {
         }
     }
 
-    /// A sub-buffer is begun at `time`, with `writer` as its header has it. `lost` is what the ring had lost by then,
-    /// and `told` what streams were told of that.
+    /// A sub-buffer is begun at `time`, with `writer` as its header has it. `lost` is what the ring
+    /// had lost by then, and `told` what streams were told of that.
     #[inline(never)]
     fn begin_subbuf(
         &mut self,
@@ -420,7 +421,8 @@ impl Lazy {
             self.of = StreamOf::Thread {
                 ring,
                 tid: writer,
-                // Above that of the stream before, whatever the process wrote: names are not to meet.
+                // Above that of the stream before, whatever the process wrote: names are not to
+                // meet.
                 begin: time.max(begin.saturating_add(1)),
             };
         }
@@ -484,7 +486,8 @@ impl ProcessWriter {
         self.trace.set_crash(crash);
     }
 
-    /// Leaves out events before this time, and what is to be said of what happened then. Each ring is to be read at once.
+    /// Leaves out events before this time, and what is to be said of what happened then. Each ring
+    /// is to be read at once.
     pub fn set_since(&mut self, since: u64) {
         self.since = since;
     }
@@ -496,9 +499,10 @@ impl ProcessWriter {
         self.is_one_shot = true;
     }
 
-    /// Goes on with a trace that another writer left in `directory`, or begins it: that one may have got no further. It
-    /// had declared these: events of different ids, contexts of different channels; its streams go on where the states say that
-    /// [`ProcessWriter::add_channel`] is given. What it counted, [`ProcessWriter::set_ring_counts`] is to be told.
+    /// Goes on with a trace that another writer left in `directory`, or begins it: that one may
+    /// have got no further. It had declared these: events of different ids, contexts of different
+    /// channels; its streams go on where the states say that [`ProcessWriter::add_channel`] is
+    /// given. What it counted, [`ProcessWriter::set_ring_counts`] is to be told.
     ///
     /// # Errors
     /// When its files cannot be opened.
@@ -537,8 +541,8 @@ impl ProcessWriter {
         self.trace.set_version(version);
     }
 
-    /// Gives it a channel of events, of index `index`, whose rings are to be read by `readers`; `states` is what was
-    /// written of them before. Gives the number by which it is called below.
+    /// Gives it a channel of events, of index `index`, whose rings are to be read by `readers`;
+    /// `states` is what was written of them before. Gives the number by which it is called below.
     ///
     /// # Errors
     /// When its files cannot be opened.
@@ -631,7 +635,8 @@ impl ProcessWriter {
         }
     }
 
-    /// Writes what there is to say of what was read: discarded events, and lost packets. There may be more to read.
+    /// Writes what there is to say of what was read: discarded events, and lost packets. There may
+    /// be more to read.
     ///
     /// # Errors
     /// When the trace cannot be written.
@@ -697,8 +702,8 @@ impl ProcessWriter {
         }
     }
 
-    /// Reads descriptions of events, from a ring of the control channel, up to `head`. Gives the position below which
-    /// all were read.
+    /// Reads descriptions of events, from a ring of the control channel, up to `head`. Gives the
+    /// position below which all were read.
     ///
     /// # Errors
     /// When the metadata cannot be written.
@@ -731,8 +736,9 @@ impl ProcessWriter {
         Ok(reader.position())
     }
 
-    /// Reads events, from a ring of a channel, up to `head`, and writes them to the trace. The descriptions of all of them
-    /// must have been read. Gives the position below which everything is in the trace.
+    /// Reads events, from a ring of a channel, up to `head`, and writes them to the trace. The
+    /// descriptions of all of them must have been read. Gives the position below which everything
+    /// is in the trace.
     ///
     /// # Errors
     /// When the trace cannot be written.
@@ -798,7 +804,8 @@ impl ProcessWriter {
         Ok(())
     }
 
-    /// A ring lost this many events in all, and there will be nothing more in it: writes all that is to be said of it.
+    /// A ring lost this many events in all, and there will be nothing more in it: writes all that
+    /// is to be said of it.
     ///
     /// # Errors
     /// When the trace cannot be written.
@@ -984,7 +991,8 @@ impl Sink for Events<'_> {
 /// Leaves out what was before some time.
 struct Since<'a> {
     time: u64,
-    /// The sub-buffer in which nothing was of interest yet: when it was begun, what was lost by then, and its writer.
+    /// The sub-buffer in which nothing was of interest yet: when it was begun, what was lost by
+    /// then, and its writer.
     subbuf: Option<(u64, u64, u32)>,
     /// There was an event that was not left out.
     begun: bool,

@@ -52,8 +52,9 @@ impl StreamChannel {
     #[must_use]
     pub fn new(name: &str, index: u32) -> Self {
         let mut safe = file_name(name);
-        // What follows the name says whose a file is, see `StreamOf::file_name`. A name that could be taken for another
-        // one and what follows that, or that is not what the channel is called, has the index of the channel too.
+        // What follows the name says whose a file is, see `StreamOf::file_name`. A name that could
+        // be taken for another one and what follows that, or that is not what the channel is
+        // called, has the index of the channel too.
         let end = safe.rsplit_once(['_', '-']).map(|(_, end)| end);
         let ambiguous =
             end.is_some_and(|end| end == "cid" || end.bytes().all(|b| b.is_ascii_digit()));
@@ -74,7 +75,8 @@ impl StreamChannel {
         self.index
     }
 
-    /// Its records have contexts, see [`TraceWriter::declare_contexts`](super::TraceWriter::declare_contexts).
+    /// Its records have contexts, see
+    /// [`TraceWriter::declare_contexts`](super::TraceWriter::declare_contexts).
     pub fn set_contexts(&mut self) {
         self.has_contexts = true;
     }
@@ -156,7 +158,8 @@ impl StreamOf {
     }
 }
 
-/// Copies bytes, of which there are as many: mostly a few words, for which a call costs more than they do.
+/// Copies bytes, of which there are as many: mostly a few words, for which a call costs more than
+/// they do.
 #[inline(always)]
 fn copy(to: &mut [u8], from: &[u8]) {
     match from.len() {
@@ -231,7 +234,8 @@ pub struct StreamState {
 }
 
 impl StreamWriter {
-    /// Creates the file in `directory`. Nothing in it is before `begin` other than events that say so.
+    /// Creates the file in `directory`. Nothing in it is before `begin` other than events that say
+    /// so.
     ///
     /// # Errors
     /// When the file exists, or cannot be created.
@@ -251,7 +255,8 @@ impl StreamWriter {
         Ok(Self::at(file, uuid, channel, of, &state))
     }
 
-    /// Goes on with a file that another writer left so, or begins it; what is behind the last whole packet is dropped.
+    /// Goes on with a file that another writer left so, or begins it; what is behind the last whole
+    /// packet is dropped.
     ///
     /// # Errors
     /// When it cannot be opened and cut.
@@ -330,8 +335,8 @@ impl StreamWriter {
         }
     }
 
-    /// Adds an event, with its contexts, if the channel has any. Its time is moved forward if it is before that of the
-    /// event before it: readers refuse that.
+    /// Adds an event, with its contexts, if the channel has any. Its time is moved forward if it is
+    /// before that of the event before it: readers refuse that.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -392,7 +397,8 @@ impl StreamWriter {
         Ok(self.packet.room(len).unwrap_or_default())
     }
 
-    /// Adds short records that are where what [`StreamWriter::room`] gave last begins, if [`StreamWriter::takes_run`] says so.
+    /// Adds short records that are where what [`StreamWriter::room`] gave last begins, if
+    /// [`StreamWriter::takes_run`] says so.
     pub fn run_in_room(&mut self, run: &Run) {
         let [first, last] = run.times;
         if self.packet.is_empty() {
@@ -403,9 +409,9 @@ impl StreamWriter {
         self.time = last;
     }
 
-    /// Adds an event before which some are missing. It is in a packet of its own, between whose end and that of the packet
-    /// before it they were discarded. A packet without events would say the same, but Trace Compass reads up to the first
-    /// one only, unless the file begins with it.
+    /// Adds an event before which some are missing. It is in a packet of its own, between whose end
+    /// and that of the packet before it they were discarded. A packet without events would say the
+    /// same, but Trace Compass reads up to the first one only, unless the file begins with it.
     #[cold]
     fn event_after_discarded(
         &mut self,
@@ -427,8 +433,8 @@ impl StreamWriter {
         self.write_packet(begin)
     }
 
-    /// Begins the file with a packet without events, if it has none: a reader compares what two packets say, and so cannot
-    /// make anything of the first one.
+    /// Begins the file with a packet without events, if it has none: a reader compares what two
+    /// packets say, and so cannot make anything of the first one.
     fn begin_file(&mut self, time: u64) -> io::Result<()> {
         if self.packets == 0 {
             self.time = time.min(self.time);
@@ -457,7 +463,8 @@ impl StreamWriter {
         self.discarded = self.discarded.saturating_add(events);
     }
 
-    /// So many sub-buffers, and nobody knows how many events, are missing here: they count as lost packets.
+    /// So many sub-buffers, and nobody knows how many events, are missing here: they count as lost
+    /// packets.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -545,7 +552,8 @@ impl StreamWriter {
         self.packet.clear();
         let events = std::mem::take(&mut self.packet_events);
         if let Err(error) = written {
-            // Readers refuse a trace that ends within a packet. If this fails too, there is no better error to tell.
+            // Readers refuse a trace that ends within a packet. If this fails too, there is no
+            // better error to tell.
             let _ = self.file.cut(self.written);
             if self.is_one_shot && is_full(&error) {
                 self.unwritten.add(events, &error);
@@ -583,7 +591,8 @@ fn word(header: &[u8; SHORT_HEADER_LEN], at: usize) -> u64 {
 }
 
 impl StreamState {
-    /// Where a file stands, as its last whole packet says, and the UUID of its trace. None: there is no packet.
+    /// Where a file stands, as its last whole packet says, and the UUID of its trace. None: there
+    /// is no packet.
     pub fn of_file(path: &Path) -> io::Result<Option<([u8; 16], Self)>> {
         let file = match File::open(path) {
             Ok(file) => file,
@@ -593,7 +602,8 @@ impl StreamState {
         let (header, written) = last_packet(&file)?;
         let mut uuid = [0; 16];
         uuid.copy_from_slice(&header[4..20]);
-        // The words before the length of the packet, and those behind it, as `StreamWriter::packet` writes them.
+        // The words before the length of the packet, and those behind it, as `StreamWriter::packet`
+        // writes them.
         let of_packet = |n: usize| word(&header, PACKET_SIZE - 2 * 8 + n * 8);
         let discarded = of_packet(4);
         let state = Self {
@@ -662,8 +672,8 @@ mod tests {
         assert_eq!(name("main_0", 2), "main_0-2_3");
     }
 
-    /// A10: a writer that goes on where another one was killed drops what that one had written and not noted, and tells
-    /// what it had noted and not told.
+    /// A10: a writer that goes on where another one was killed drops what that one had written and
+    /// not noted, and tells what it had noted and not told.
     #[test]
     fn another_writer_goes_on_from_what_was_noted() {
         let directory = tempfile::tempdir().unwrap();
@@ -690,8 +700,9 @@ mod tests {
         assert_eq!(write("killed", true), write("whole", false));
     }
 
-    /// F1: Trace Compass takes a packet without events for the end of the file, unless the file begins with it
-    /// (`StreamInputPacketIndex.append`, since 2017): what is lost is told by the packet of the event after it.
+    /// F1: Trace Compass takes a packet without events for the end of the file, unless the file
+    /// begins with it (`StreamInputPacketIndex.append`, since 2017): what is lost is told by the
+    /// packet of the event after it.
     #[test]
     fn a_packet_without_events_is_the_first_or_the_last_one() {
         let directory = tempfile::tempdir().unwrap();
@@ -716,7 +727,8 @@ mod tests {
             end = this_end;
             at += size as usize / 8;
         }
-        // The header of an event has 8 bytes. The first one after a loss is alone, as its packet's end is where the loss ends.
+        // The header of an event has 8 bytes. The first one after a loss is alone, as its packet's
+        // end is where the loss ends.
         let want = [
             (0, 0, 0),
             (16, 1, 2),
@@ -732,7 +744,8 @@ mod tests {
         assert_eq!(packets, want);
     }
 
-    /// What a stream file has: for each packet its size, and the id, the time, and all bytes of each event.
+    /// What a stream file has: for each packet its size, and the id, the time, and all bytes of
+    /// each event.
     fn packets(bytes: &[u8], header_len: usize, lens: &[usize]) -> Vec<(usize, Vec<Parsed>)> {
         let word = |at: usize| u64::from_ne_bytes(*bytes[at..].first_chunk().unwrap());
         let (mut packets, mut at, mut lens) = (Vec::new(), 0, lens.iter());
@@ -758,7 +771,8 @@ mod tests {
 
     type Parsed = (u16, u64, Vec<u8>);
 
-    /// A10: what is written around the page cache is what would be written through it, and what another writer goes on with.
+    /// A10: what is written around the page cache is what would be written through it, and what
+    /// another writer goes on with.
     #[test]
     fn long_packets_are_whole_whichever_way_they_are_written() {
         let directory = tempfile::tempdir().unwrap();
@@ -769,7 +783,8 @@ mod tests {
         };
         let mut stream = create(&StreamState::default());
         let mut want = Vec::new();
-        // Several long ones, one that is short, one with an event that is longer than any other, and long ones again.
+        // Several long ones, one that is short, one with an event that is longer than any other,
+        // and long ones again.
         for (count, len) in [(90_000, 32_usize), (3, 8), (1, 3 << 20), (40_000, 33)] {
             // Some as they come from a ring, with something behind them that is nothing's.
             let mut run = Run {
@@ -827,7 +842,8 @@ mod tests {
         assert!(padded > 0);
     }
 
-    /// A word has 48 bits of an event's time: where more passed since the event before, a packet begins, which has all of them.
+    /// A word has 48 bits of an event's time: where more passed since the event before, a packet
+    /// begins, which has all of them.
     #[test]
     fn events_that_are_days_apart_are_in_packets_of_their_own() {
         let directory = tempfile::tempdir().unwrap();
@@ -840,7 +856,8 @@ mod tests {
         }
         assert!(stream.takes_run(11 + 5 * far) && !stream.takes_run(12 + 5 * far));
         assert!(!stream.takes_run(11 + 4 * far));
-        // What is lost is told by a packet that begins where the one before ended, unless that is too far away.
+        // What is lost is told by a packet that begins where the one before ended, unless that is
+        // too far away.
         stream.discard(1);
         assert!(!stream.takes_run(11 + 5 * far));
         stream.event(1, 20 + 6 * far, &[], &[1; 8]).unwrap();

@@ -41,8 +41,8 @@ impl TraceWriter {
         Ok(Self::new(directory, info, clock, new_uuid()?, Vec::new()))
     }
 
-    /// Creates the directory, or goes on with one that another writer left. The events of these descriptions will be
-    /// declared.
+    /// Creates the directory, or goes on with one that another writer left. The events of these
+    /// descriptions will be declared.
     ///
     /// # Errors
     /// When it cannot be created.
@@ -118,7 +118,8 @@ impl TraceWriter {
         &self.descriptions
     }
 
-    /// Declares the class of the streams of a channel whose rings are such ones'. To be done before there is one.
+    /// Declares the class of the streams of a channel whose rings are such ones'. To be done before
+    /// there is one.
     ///
     /// # Errors
     /// When the metadata cannot be written.
@@ -127,7 +128,8 @@ impl TraceWriter {
         self.declare_streams(Class { scope, contexts })
     }
 
-    /// Declares the class of the streams of a channel whose rings are such ones', and whose records have contexts.
+    /// Declares the class of the streams of a channel whose rings are such ones', and whose records
+    /// have contexts.
     ///
     /// # Errors
     /// When the metadata cannot be written.
@@ -240,7 +242,8 @@ impl TraceWriter {
         written
     }
 
-    /// Writes the metadata as a whole, or not at all: whoever reads them, or goes on with them, finds no half.
+    /// Writes the metadata as a whole, or not at all: whoever reads them, or goes on with them,
+    /// finds no half.
     fn write_metadata(&mut self) -> io::Result<()> {
         let environment = environment(&self.info, self.cmdline(), self.crash, &self.clock);
         let mut text = self.version.preamble(&self.uuid, environment, &self.clock);
@@ -291,7 +294,8 @@ impl TraceWriter {
     }
 }
 
-/// Takes away what a writer that was killed left half written in a trace's directory, if there is one.
+/// Takes away what a writer that was killed left half written in a trace's directory, if there is
+/// one.
 pub fn mend(directory: &Path) -> io::Result<()> {
     let files = match fs::read_dir(directory) {
         Ok(files) => files,

@@ -1,8 +1,8 @@
 //! The mark in the directory of a trace that its writer has not completed.
 //!
 //! Whoever writes the trace makes the mark before anything else, holds a lock of it, and removes it
-//! when all is written. So a reader can tell a trace that is being written from one that stays as it
-//! is. The mark has room for the reason from the start, as it may be that the disk is full.
+//! when all is written. So a reader can tell a trace that is being written from one that stays as
+//! it is. The mark has room for the reason from the start, as it may be that the disk is full.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -124,7 +124,8 @@ fn open(directory: &Path) -> io::Result<(File, String)> {
     Ok((file, text))
 }
 
-/// The process whose trace is marked, by the id that it has for its writer; nothing if there is no mark.
+/// The process whose trace is marked, by the id that it has for its writer; nothing if there is no
+/// mark.
 pub fn process(directory: &Path) -> Option<u32> {
     let (_, text) = open(directory).ok()?;
     text.split(' ').next()?.parse().ok()

@@ -11,7 +11,8 @@ use std::time::Duration;
 const TRIES: u32 = 1000;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Opens a regular file, and nothing else: where a FIFO or a device has its name, this does not wait.
+/// Opens a regular file, and nothing else: where a FIFO or a device has its name, this does not
+/// wait.
 ///
 /// # Errors
 /// Those of opening it, and if it is something else.
@@ -61,11 +62,12 @@ pub fn lock(file: &File) -> io::Result<()> {
     ask(file, libc::F_OFD_SETLK).map(drop)
 }
 
-/// Locks a file that this process may only read, with others (`LOCK_SH`) or alone (`LOCK_EX`), as long
-/// as it is open here or in a child of `fork`.
+/// Locks a file that this process may only read, with others (`LOCK_SH`) or alone (`LOCK_EX`), as
+/// long as it is open here or in a child of `fork`.
 ///
 /// # Errors
-/// [`io::ErrorKind::WouldBlock`] if somebody else has locked it; others if that cannot be done there.
+/// [`io::ErrorKind::WouldBlock`] if somebody else has locked it; others if that cannot be done
+/// there.
 pub fn flock(file: &File, how: libc::c_int) -> io::Result<()> {
     // SAFETY: a descriptor that is open.
     match unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) } {

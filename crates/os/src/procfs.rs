@@ -81,8 +81,8 @@ pub fn hostname() -> Option<String> {
     Some(name.trim_end().to_owned())
 }
 
-/// The time namespace that this process is in, as the link in `/proc` names it: `CLOCK_MONOTONIC` is
-/// the same for all processes in it. Empty if the kernel has no such namespaces.
+/// The time namespace that this process is in, as the link in `/proc` names it: `CLOCK_MONOTONIC`
+/// is the same for all processes in it. Empty if the kernel has no such namespaces.
 #[must_use]
 pub fn time_namespace() -> OsString {
     fs::read_link("/proc/self/ns/time").map_or(OsString::new(), PathBuf::into_os_string)

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use usertrace_ctf::unfinished::{State, state};
 
-/// How long to wait, for all traces together. The fallback's daemons give up sooner if they cannot write.
+/// How long to wait, for all traces together. The fallback's daemons give up sooner if they cannot
+/// write.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long to wait before anybody is told that it takes long.
 const TELLING: Duration = Duration::from_millis(500);

@@ -165,8 +165,8 @@ impl Declared {
     }
 }
 
-/// What members are, for those who read events. The number of a sequence's elements is in front of it. `shown`: how a name
-/// is shown.
+/// What members are, for those who read events. The number of a sequence's elements is in front of
+/// it. `shown`: how a name is shown.
 pub(super) fn fields(
     members: Vec<Member>,
     shown: impl Fn(&str) -> &str,

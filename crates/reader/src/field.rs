@@ -28,7 +28,8 @@ impl Length {
         sum.map_or(Self::Varies, Self::Fixed)
     }
 
-    /// How long such fields are at the start of `bytes`; it may be more than there is. None: more than there is.
+    /// How long such fields are at the start of `bytes`; it may be more than there is. None: more
+    /// than there is.
     #[inline]
     pub(crate) fn at(self, fields: &[Field], bytes: &[u8]) -> Option<usize> {
         if let Self::Fixed(len) = self {

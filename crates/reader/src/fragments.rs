@@ -1,4 +1,5 @@
-//! A `metadata` file of CTF 2: of the JSON in which it is, as much as [`ctf`](usertrace_ctf) writes.
+//! A `metadata` file of CTF 2: of the JSON in which it is, as much as [`ctf`](usertrace_ctf)
+//! writes.
 
 use std::fmt;
 
@@ -27,7 +28,8 @@ pub(super) fn parse(text: &[u8]) -> Result<Metadata, Fault> {
             what,
             is_at_end,
         };
-        // A number may go on, so what has no end of its line is not there as a whole, whatever it is.
+        // A number may go on, so what has no end of its line is not there as a whole, whatever it
+        // is.
         let Some(fragment) = fragment.strip_suffix(b"\n") else {
             if declared.is_enough() {
                 cut = Some(line);
@@ -322,7 +324,8 @@ fn members(structure: Class) -> Result<Vec<MemberClass>, String> {
     }
 }
 
-/// Takes the first members off, which are to be these, of so many bytes. An event's id begins a word, and so its event does.
+/// Takes the first members off, which are to be these, of so many bytes. An event's id begins a
+/// word, and so its event does.
 fn own(members: &mut Vec<MemberClass>, expected: &[(&str, u64, &str)]) -> Result<(), String> {
     let rest = members.split_off(members.len().min(expected.len()));
     let first = std::mem::replace(members, rest);
@@ -360,7 +363,8 @@ fn is_all(rest: &[MemberClass]) -> Result<(), String> {
     }
 }
 
-/// What members are, for those who read events. `origin`: what the place is called in which they are.
+/// What members are, for those who read events. `origin`: what the place is called in which they
+/// are.
 fn fields_of(members: Vec<MemberClass>, origin: &str) -> Result<Vec<Field>, String> {
     let members = members.into_iter().map(|member| {
         let (kind, of) = type_of(member.field_class, origin)

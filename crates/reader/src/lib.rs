@@ -1,10 +1,12 @@
-//! Reads traces that [`usertrace_ctf`] wrote: those of all processes, merged by time (E8), and as text.
+//! Reads traces that [`usertrace_ctf`] wrote: those of all processes, merged by time (E8), and as
+//! text.
 //!
-//! It reads what usertrace writes, and no other CTF: what it does not understand it says, and leaves the rest to
-//! `babeltrace2`, with which it agrees byte by byte about what it prints.
+//! It reads what usertrace writes, and no other CTF: what it does not understand it says, and
+//! leaves the rest to `babeltrace2`, with which it agrees byte by byte about what it prints.
 //!
-//! The files may be damaged, or still be written: nothing is taken for granted that they say. What is wrong somewhere costs
-//! the rest of that packet, or of that stream, and nothing else. Of each stream no more than a part is in memory.
+//! The files may be damaged, or still be written: nothing is taken for granted that they say. What
+//! is wrong somewhere costs the rest of that packet, or of that stream, and nothing else. Of each
+//! stream no more than a part is in memory.
 //!
 //! ```no_run
 //! use usertrace_reader::{Item, Problem, Reader, Selection};
@@ -56,8 +58,8 @@ use usertrace_ctf::recording::is_recorded;
 pub use usertrace_sys::filter::{BadPattern, Patterns};
 pub use value::{Enumeration, List, Number, Value, Values};
 
-/// Whether anybody may still write to the traces in these directories: who records them, or else their processes.
-/// `was_recorded` is for the next time: whether somebody was seen who records.
+/// Whether anybody may still write to the traces in these directories: who records them, or else
+/// their processes. `was_recorded` is for the next time: whether somebody was seen who records.
 pub fn is_going_on(reader: &Reader, directories: &[PathBuf], was_recorded: &mut bool) -> bool {
     let traces = reader.traces();
     // What records may do so in chunks: then it is one level higher.

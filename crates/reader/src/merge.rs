@@ -55,8 +55,8 @@ struct Key {
 
 /// Reads traces, event by event, in the order of time.
 ///
-/// Of events of the same time those come first whose trace's UUID is lower, then those of the lower class of streams, then
-/// those of the stream with the lower number, as `babeltrace2` has it.
+/// Of events of the same time those come first whose trace's UUID is lower, then those of the lower
+/// class of streams, then those of the stream with the lower number, as `babeltrace2` has it.
 pub struct Reader {
     roots: Vec<PathBuf>,
     selection: Selection,
@@ -164,8 +164,8 @@ impl Reader {
         (self.selection.from, self.selection.to) = (from, to);
     }
 
-    /// When the first packet begins, and when the last one ends, in ns since 1970. It looks at all packets of all streams,
-    /// but not at what is in them.
+    /// When the first packet begins, and when the last one ends, in ns since 1970. It looks at all
+    /// packets of all streams, but not at what is in them.
     #[must_use]
     pub fn span(&self) -> Option<(i64, i64)> {
         let mut span: Option<(i64, i64)> = None;
@@ -581,8 +581,9 @@ impl Reader {
     }
 }
 
-/// Does a file begin like a stream? Only a file whose name is like those of streams (`CHANNEL_NUMBER`) is opened: the kernel
-/// has files in which a reader waits, or takes what others wanted to read.
+/// Does a file begin like a stream? Only a file whose name is like those of streams
+/// (`CHANNEL_NUMBER`) is opened: the kernel has files in which a reader waits, or takes what others
+/// wanted to read.
 fn is_stream(path: &Path) -> bool {
     let name = path.file_name().and_then(OsStr::to_str);
     let number = name.and_then(|name| name.rsplit_once('_'));

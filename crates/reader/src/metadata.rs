@@ -79,8 +79,8 @@ impl Clock {
 
     /// Nanoseconds since 1970. None: beyond what 64 bits can say.
     ///
-    /// It is `babeltrace2`'s arithmetic, rounding included: after some months of clock, the last digits differ from the
-    /// exact ones, and what is printed is to be the same everywhere.
+    /// It is `babeltrace2`'s arithmetic, rounding included: after some months of clock, the last
+    /// digits differ from the exact ones, and what is printed is to be the same everywhere.
     #[inline]
     #[must_use]
     pub fn ns(&self, cycles: u64) -> Option<i64> {
@@ -123,7 +123,8 @@ impl Metadata {
         parts.join(":") + " "
     }
 
-    /// Takes control characters out of all names. Whoever wrote the trace chose them, and they are printed as they are.
+    /// Takes control characters out of all names. Whoever wrote the trace chose them, and they are
+    /// printed as they are.
     pub(super) fn make_printable(&mut self) {
         let mut texts: Vec<&mut String> = Vec::new();
         for (name, value) in &mut self.env {
@@ -215,8 +216,8 @@ impl StreamClass {
         &self.events
     }
 
-    /// Makes `places`: as long as ids are dense, which those of the library are, and never much larger than the text
-    /// that declared them.
+    /// Makes `places`: as long as ids are dense, which those of the library are, and never much
+    /// larger than the text that declared them.
     fn find_places(&mut self) {
         let end = self
             .events

@@ -1,4 +1,5 @@
-//! A `metadata` file: of the language in which it is (TSDL), as much as [`ctf`](usertrace_ctf) writes.
+//! A `metadata` file: of the language in which it is (TSDL), as much as [`ctf`](usertrace_ctf)
+//! writes.
 
 use std::collections::HashMap;
 
@@ -146,7 +147,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The next of `NAME = ...;` or `NAME := ...;` in braces. None: there is none, the brace was read.
+    /// The next of `NAME = ...;` or `NAME := ...;` in braces. None: there is none, the brace was
+    /// read.
     fn attribute(&mut self) -> Result<Option<String>, Fault> {
         let word = match self.tokens.next()? {
             Token::Word(word) => word,

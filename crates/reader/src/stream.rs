@@ -1,8 +1,9 @@
 //! One stream file: its packets, and the events in them.
 //!
-//! The file may be damaged, and it may grow, or be cut, while it is read. So each place is looked at only if it is within what
-//! there is, and it is read, not mapped: a mapping of what is cut kills the reader. It is open only while it is read, as there
-//! may be more files than a process may have open.
+//! The file may be damaged, and it may grow, or be cut, while it is read. So each place is looked
+//! at only if it is within what there is, and it is read, not mapped: a mapping of what is cut
+//! kills the reader. It is open only while it is read, as there may be more files than a process
+//! may have open.
 
 use std::fs::File;
 use std::io;
@@ -18,7 +19,8 @@ pub(super) const MAGIC: u32 = 0xc1fc_1fc1;
 const HEADER_LEN: usize = 4 + 16 + 4 + 8 + 6 * 8;
 /// Longest fields of that kind.
 pub(super) const MAX_PACKET_CONTEXT: usize = 256;
-/// What events begin with, at a multiple of as many bytes in their packet: id, and the low 48 bits of the time.
+/// What events begin with, at a multiple of as many bytes in their packet: id, and the low 48 bits
+/// of the time.
 const EVENT_HEADER_LEN: usize = 8;
 /// No event is longer: a ring has no room for it.
 const MAX_EVENT: usize = usertrace_ring::MAX_RING_SIZE as usize;
@@ -259,8 +261,8 @@ impl Stream {
         Ok(NextPacket::Is)
     }
 
-    /// Finds the next event of the packet, and gives its time, in cycles. None: there is none. After an error there is no other
-    /// one in the packet. `chunk`: bytes to read at once.
+    /// Finds the next event of the packet, and gives its time, in cycles. None: there is none.
+    /// After an error there is no other one in the packet. `chunk`: bytes to read at once.
     #[inline]
     pub(super) fn next_event(
         &mut self,

@@ -1,7 +1,7 @@
 //! Events as text, byte by byte as `babeltrace2` prints them.
 //!
-//! Where it does so on purpose: times before 1970 are seconds here, while it prints the time of day that they are before 1970,
-//! other than that of the first one.
+//! Where it does so on purpose: times before 1970 are seconds here, while it prints the time of day
+//! that they are before 1970, other than that of the first one.
 
 use std::io::Write as _;
 
@@ -55,7 +55,8 @@ impl Printer {
         out.push(b'\n');
     }
 
-    /// Appends what stands behind an event's name in its line: whose ring it was in, contexts, and fields.
+    /// Appends what stands behind an event's name in its line: whose ring it was in, contexts, and
+    /// fields.
     pub fn values(&self, out: &mut Vec<u8>, event: &Event<'_>) {
         if !event.stream.packet.is_empty() {
             fields(out, &event.stream.packet, event.packet);

@@ -25,8 +25,8 @@ pub enum Time {
 }
 
 impl Time {
-    /// Which time it is, in ns since 1970, in a trace that begins and ends then: of a time of day, the first one that there is
-    /// in the trace, or else that on its first day.
+    /// Which time it is, in ns since 1970, in a trace that begins and ends then: of a time of day,
+    /// the first one that there is in the trace, or else that on its first day.
     #[must_use]
     pub fn within(self, (begin, end): (i64, i64)) -> i64 {
         let (hour, minute, second, ns) = match self {

@@ -34,7 +34,8 @@ pub struct Trace {
     pub(crate) head: String,
 }
 
-/// By which a file is known to be another one, or longer: length, inode, and time of its last change.
+/// By which a file is known to be another one, or longer: length, inode, and time of its last
+/// change.
 type Stamp = (u64, u64, i64, i64);
 
 impl Trace {
@@ -104,8 +105,8 @@ impl Trace {
         events.map(|event| (&*event.name, event.is_wanted))
     }
 
-    /// Its stream files that are not known yet. What cannot be looked at is among the problems, and takes nothing else with
-    /// it.
+    /// Its stream files that are not known yet. What cannot be looked at is among the problems, and
+    /// takes nothing else with it.
     pub(crate) fn find_streams(&mut self, index: usize, problems: &mut Vec<Problem>) -> Vec<Place> {
         let mut places = Vec::new();
         // Its chunk may be finished at any moment.

@@ -108,8 +108,8 @@ pub struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    /// What fields are that are in `bytes`: those of [`Event`](super::Event), which were found to be long enough. Of
-    /// others, what is missing is 0, or empty.
+    /// What fields are that are in `bytes`: those of [`Event`](super::Event), which were found to
+    /// be long enough. Of others, what is missing is 0, or empty.
     #[inline]
     #[must_use]
     pub fn new(fields: &'a [Field], bytes: &'a [u8]) -> Self {
@@ -201,7 +201,8 @@ fn find<'a>(fields: &[Field], index: usize, mut bytes: &'a [u8]) -> Option<&'a [
     Some(bytes)
 }
 
-/// The bits of the field of this index, if it is an integer, a `bool` or an enumeration: with its sign in all that are above it.
+/// The bits of the field of this index, if it is an integer, a `bool` or an enumeration: with its
+/// sign in all that are above it.
 #[must_use]
 pub fn integer(fields: &[Field], index: usize, bytes: &[u8]) -> Option<u64> {
     let bytes = find(fields, index, bytes)?;
@@ -267,7 +268,8 @@ mod tests {
         }
     }
 
-    /// B1: each field is found behind those whose length varies, and nothing is read beyond the end.
+    /// B1: each field is found behind those whose length varies, and nothing is read beyond the
+    /// end.
     #[test]
     fn b1_values_are_found_behind_what_varies() {
         let fields: Vec<Field> = [

@@ -1,7 +1,8 @@
-//! Events of which one says that something begins, and another one that it has ended: by their names.
+//! Events of which one says that something begins, and another one that it has ended: by their
+//! names.
 
-/// Last words of names: of what begins something, and of what ends it. As preloaded libraries, the layer for `tracing`, and
-/// most programs that are instrumented for other tracers call them.
+/// Last words of names: of what begins something, and of what ends it. As preloaded libraries, the
+/// layer for `tracing`, and most programs that are instrumented for other tracers call them.
 const WORDS: &[(&str, &str)] = &[
     ("entry", "exit"),
     ("enter", "exit"),
@@ -38,12 +39,14 @@ pub(crate) fn begin_of(name: &str, exists: &dyn Fn(&str) -> bool) -> Option<Stri
     })
 }
 
-/// Can it end in another thread than it has begun in, and after what began later? As the event's name says that begins it.
+/// Can it end in another thread than it has begun in, and after what began later? As the event's
+/// name says that begins it.
 pub(crate) fn is_async(begin: &str) -> bool {
     stem_of(begin, NEW).is_some()
 }
 
-/// What it is called that such an event begins: `libc:read` of `libc:read_entry`, `function` of `function:entry`.
+/// What it is called that such an event begins: `libc:read` of `libc:read_entry`, `function` of
+/// `function:entry`.
 pub(crate) fn stem(begin: &str) -> &str {
     let mut stems = WORDS.iter().filter_map(|(first, _)| stem_of(begin, first));
     stems.next().unwrap_or(begin)

@@ -50,15 +50,16 @@ pub struct Format {
 }
 
 impl Format {
-    /// The first sub-buffer of which nothing was overwritten. What becomes of records when the ring is full may change
-    /// at any time, so that is not asked: who discards overwrites nothing but what was consumed.
+    /// The first sub-buffer of which nothing was overwritten. What becomes of records when the ring
+    /// is full may change at any time, so that is not asked: who discards overwrites nothing but
+    /// what was consumed.
     pub(super) fn valid_from(self, positions: Positions) -> u64 {
         let geometry = self.geometry;
         let head = positions.head.min(MAX_POSITION);
         let newest = geometry.subbuf_start(head.saturating_sub(1));
-        // A sub-buffer that is begun takes the place of the one that was a ring before it. In a ring of protocol `Rseq`
-        // that overwrites, its place is claimed before; in one of protocol `Shared`, it is reserved before, by moving
-        // the head. No writer claims the newest one.
+        // A sub-buffer that is begun takes the place of the one that was a ring before it. In a
+        // ring of protocol `Rseq` that overwrites, its place is claimed before; in one of protocol
+        // `Shared`, it is reserved before, by moving the head. No writer claims the newest one.
         let claimed = geometry.subbuf_start(positions.claimed).min(newest);
         geometry.oldest(head).max(claimed)
     }
@@ -140,7 +141,8 @@ impl Channel {
         self.format
     }
 
-    /// What became of records when a ring was full, as the kernel said it: that may change at any time.
+    /// What became of records when a ring was full, as the kernel said it: that may change at any
+    /// time.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.mode

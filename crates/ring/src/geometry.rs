@@ -5,7 +5,8 @@ pub const MAX_RING_SIZE: u64 = 64 << 20;
 /// Smallest sub-buffer that the kernel makes.
 pub const MIN_SUBBUF_SIZE: u64 = 4096;
 
-/// No ring gets here: 146 years at a gigabyte per second. Positions below it can be added without overflow.
+/// No ring gets here: 146 years at a gigabyte per second. Positions below it can be added without
+/// overflow.
 pub(super) const MAX_POSITION: u64 = 1 << 62;
 
 /// Sizes that are no ring's.
@@ -92,7 +93,8 @@ impl Geometry {
         newest.saturating_sub(self.ring_size() - self.subbuf_size)
     }
 
-    /// Was `position` that of the sub-buffer which was, in an earlier round, at the place of the one at `start`?
+    /// Was `position` that of the sub-buffer which was, in an earlier round, at the place of the
+    /// one at `start`?
     #[must_use]
     pub fn is_earlier_round(self, position: u64, start: u64) -> bool {
         position < start && (start - position).is_multiple_of(self.ring_size())

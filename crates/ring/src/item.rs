@@ -5,8 +5,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 /// Why something in a ring was passed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GapKind {
-    /// The program had no memory for a page: what lies in it, in whole or in part, is not there, nor is what follows in its
-    /// sub-buffer. The kernel says so in the page's place, or there are zeros.
+    /// The program had no memory for a page: what lies in it, in whole or in part, is not there,
+    /// nor is what follows in its sub-buffer. The kernel says so in the page's place, or there are
+    /// zeros.
     Hole,
     /// A record that its writer had reserved, and not completed: one event is lost.
     Unfinished,
@@ -37,7 +38,8 @@ pub enum Item<'a> {
         /// Its payload, without padding.
         payload: &'a [u8],
     },
-    /// Something was passed over. How many events that were is not known, other than for [`GapKind::Unfinished`]: one.
+    /// Something was passed over. How many events that were is not known, other than for
+    /// [`GapKind::Unfinished`]: one.
     Gap {
         /// Why.
         kind: GapKind,
@@ -71,7 +73,8 @@ pub struct Counts {
     pub overwritten: u64,
     /// Bytes that were to be read in them.
     pub overwritten_bytes: u64,
-    /// Places that writers passed over, because one of an earlier round was still there. Nothing was lost by it.
+    /// Places that writers passed over, because one of an earlier round was still there. Nothing
+    /// was lost by it.
     pub skipped: u64,
 }
 

@@ -15,19 +15,20 @@ pub struct Positions {
 
 /// The bytes of one ring, and its positions.
 pub trait RingMemory {
-    /// Copies `buffer.len()` bytes from `offset` of the ring. What is not there reads as zeros: a page that was never
-    /// written, one that the dump does not have, or whatever lies behind the ring. The bytes may change meanwhile; a
-    /// word at a multiple of 8 is copied as a whole, and not before the words in front of it, each with acquire
-    /// semantics: where the copy has that a long record is done, it has its payload.
+    /// Copies `buffer.len()` bytes from `offset` of the ring. What is not there reads as zeros: a
+    /// page that was never written, one that the dump does not have, or whatever lies behind the
+    /// ring. The bytes may change meanwhile; a word at a multiple of 8 is copied as a whole, and
+    /// not before the words in front of it, each with acquire semantics: where the copy has that a
+    /// long record is done, it has its payload.
     fn read(&mut self, offset: u64, buffer: &mut [u8]);
 
-    /// The word at `offset`, a multiple of 8, by one load with acquire semantics: what its writer stored before it
-    /// (release) is seen by what is read afterwards.
+    /// The word at `offset`, a multiple of 8, by one load with acquire semantics: what its writer
+    /// stored before it (release) is seen by what is read afterwards.
     fn load(&mut self, offset: u64) -> u64;
 
-    /// The positions as they are now, loaded with acquire semantics, and not before anything that was read earlier: if
-    /// an earlier copy has a byte of what followed a claim or a reservation, that is seen here. For a dump always the
-    /// same.
+    /// The positions as they are now, loaded with acquire semantics, and not before anything that
+    /// was read earlier: if an earlier copy has a byte of what followed a claim or a reservation,
+    /// that is seen here. For a dump always the same.
     fn positions(&mut self) -> Positions;
 }
 
@@ -82,7 +83,8 @@ impl RingMemory for Frozen<'_> {
     }
 }
 
-/// Bytes that another process, or another thread, may write at any time. They are only read, and only by atomics.
+/// Bytes that another process, or another thread, may write at any time. They are only read, and
+/// only by atomics.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedBytes<'a> {
     start: NonNull<u8>,
@@ -99,8 +101,8 @@ impl SharedBytes<'_> {
     /// The `len` bytes from `start` on.
     ///
     /// # Safety
-    /// They must be mapped and readable for as long as the value or a copy of it lives, `start` must be a multiple of
-    /// 8, and this process must access them by atomics only.
+    /// They must be mapped and readable for as long as the value or a copy of it lives, `start`
+    /// must be a multiple of 8, and this process must access them by atomics only.
     #[must_use]
     pub const unsafe fn new(start: NonNull<u8>, len: usize) -> Self {
         Self {
@@ -122,8 +124,8 @@ impl SharedBytes<'_> {
         self.len == 0
     }
 
-    /// Copies bytes; zeros behind the end. Whole words where that is possible, which is where `offset` is a multiple of
-    /// 8, one after the other.
+    /// Copies bytes; zeros behind the end. Whole words where that is possible, which is where
+    /// `offset` is a multiple of 8, one after the other.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) {
         let offset = usize::try_from(offset).unwrap_or(usize::MAX).min(self.len);
         let there = buffer.len().min(self.len - offset);
@@ -132,10 +134,11 @@ impl SharedBytes<'_> {
         let words = if offset % 8 == 0 { there.len() / 8 } else { 0 };
         let (of_words, of_bytes) = there.split_at_mut(words * 8);
         let load = |n: usize| {
-            // Acquire: pairs with the store that says that a long record is done. Its payload is read after that, and
-            // so is there, if the record is done in the copy. What all else needs, whoever asks has from `load`, or
-            // from a call of the kernel's.
-            // SAFETY: inside, as `offset + there.len() <= len`, and aligned: `new`'s caller promised that of the start.
+            // Acquire: pairs with the store that says that a long record is done. Its payload is
+            // read after that, and so is there, if the record is done in the copy. What all else
+            // needs, whoever asks has from `load`, or from a call of the kernel's. SAFETY: inside,
+            // as `offset + there.len() <= len`, and aligned: `new`'s caller promised that of the
+            // start.
             let value = unsafe {
                 let word = self.start.as_ptr().add(offset + n * 8);
                 AtomicU64::from_ptr(word.cast()).load(Ordering::Acquire)
@@ -162,8 +165,8 @@ impl SharedBytes<'_> {
         }
     }
 
-    /// The word at `offset`, with acquire semantics: pairs with a release store or addition of its writer's. 0 where
-    /// there is none, or at an offset that is not a multiple of 8.
+    /// The word at `offset`, with acquire semantics: pairs with a release store or addition of its
+    /// writer's. 0 where there is none, or at an offset that is not a multiple of 8.
     #[must_use]
     pub fn load(&self, offset: u64) -> u64 {
         let inside = usize::try_from(offset)

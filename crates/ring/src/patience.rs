@@ -29,8 +29,9 @@ impl Patience {
 
 /// Decides when a reader has waited long enough at one place of a ring.
 ///
-/// A writer may be kept from completing a record for long: by a debugger, by threads of higher priority, by a page that
-/// must be read from a disk. Nothing is lost by waiting for it while the ring has room.
+/// A writer may be kept from completing a record for long: by a debugger, by threads of higher
+/// priority, by a page that must be read from a disk. Nothing is lost by waiting for it while the
+/// ring has room.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stall {
     since: Option<(u64, Instant)>,
@@ -40,8 +41,8 @@ impl Stall {
     /// How long to wait.
     pub const LIMIT: Duration = Duration::from_secs(10);
 
-    /// A reader stands at `position`, and `stuck` says whether waiting there does harm. Has that been so, without
-    /// progress, for longer than [`LIMIT`](Self::LIMIT)?
+    /// A reader stands at `position`, and `stuck` says whether waiting there does harm. Has that
+    /// been so, without progress, for longer than [`LIMIT`](Self::LIMIT)?
     pub fn is_over(&mut self, position: u64, stuck: bool, now: Instant) -> bool {
         if !stuck {
             self.since = None;
@@ -58,8 +59,9 @@ impl Stall {
         }
     }
 
-    /// For a ring that is read as it is written: is half of a ring of `ring_size` bytes between `position` and `head`,
-    /// and has it been so for too long, then what is in the older half is not waited for.
+    /// For a ring that is read as it is written: is half of a ring of `ring_size` bytes between
+    /// `position` and `head`, and has it been so for too long, then what is in the older half is
+    /// not waited for.
     pub fn patience(&mut self, position: u64, head: u64, ring_size: u64, now: Instant) -> Patience {
         let below = head.saturating_sub(ring_size / 2);
         if self.is_over(position, position < below, now) {

@@ -15,9 +15,10 @@ use crate::{Counts, Format, GapKind, Geometry, Item, Patience, PayloadLengths, R
 /// Length of the header of a sub-buffer.
 pub const SUBBUF_HEADER_LEN: u64 = size_of::<LttSubbuf>() as u64;
 
-/// So much of a sub-buffer is copied at once, at most, unless a record is longer: what is copied is parsed while it is in
-/// the second level of the cache. Shorter ones cost more, as a processor that reads on and on fetches ahead, and begins anew after
-/// each pause. A multiple of the size of a page.
+/// So much of a sub-buffer is copied at once, at most, unless a record is longer: what is copied is
+/// parsed while it is in the second level of the cache. Shorter ones cost more, as a processor that
+/// reads on and on fetches ahead, and begins anew after each pause. A multiple of the size of a
+/// page.
 const WINDOW: u64 = 256 << 10;
 
 /// Takes what a reader finds, in order. Any function of an [`Item`] does.
@@ -31,7 +32,8 @@ pub trait Sink {
     /// When it takes no more.
     fn item(&mut self, item: Item<'_>) -> Result<(), Self::Error>;
 
-    /// Takes an [`Item::Record`]. Nearly all items are such ones, and they come from one loop, into which this may be compiled.
+    /// Takes an [`Item::Record`]. Nearly all items are such ones, and they come from one loop, into
+    /// which this may be compiled.
     ///
     /// # Errors
     /// When it takes no more.
@@ -40,14 +42,15 @@ pub trait Sink {
         self.item(Item::Record { id, time, payload })
     }
 
-    /// Would it take the records from here on, of which the first one was written at `time`, as they are? No other item comes
-    /// before they do.
+    /// Would it take the records from here on, of which the first one was written at `time`, as
+    /// they are? No other item comes before they do.
     #[inline]
     fn takes_run(&self, _time: u64) -> bool {
         false
     }
 
-    /// Takes records as they are: in place of [`Sink::record`] for each, if [`Sink::takes_run`] says so.
+    /// Takes records as they are: in place of [`Sink::record`] for each, if [`Sink::takes_run`]
+    /// says so.
     ///
     /// # Errors
     /// When it takes no more.
@@ -55,7 +58,8 @@ pub trait Sink {
         Ok(())
     }
 
-    /// So many bytes, into which records may be copied from a ring before anybody has looked at them. None: there are none.
+    /// So many bytes, into which records may be copied from a ring before anybody has looked at
+    /// them. None: there are none.
     ///
     /// # Errors
     /// When it takes no more.
@@ -78,12 +82,14 @@ pub struct Run {
     pub padding: usize,
     /// How many there are.
     pub events: u64,
-    /// Full times of the first and the last one. Each is at or after the one before, and less than 2^48 after it.
+    /// Full times of the first and the last one. Each is at or after the one before, and less than
+    /// 2^48 after it.
     pub times: [u64; 2],
 }
 
 impl Run {
-    /// All such ones that `piece` begins with, and that follow one of `time`. None: it begins with another one.
+    /// All such ones that `piece` begins with, and that follow one of `time`. None: it begins with
+    /// another one.
     // By itself, so that what its loop needs is in registers.
     #[inline(never)]
     fn find(piece: &[u8], time: u64, max_time: u64, lengths: &impl PayloadLengths) -> Option<Self> {
@@ -95,8 +101,9 @@ impl Run {
         {
             first.get_or_insert(of_this);
             (last, time, rest, events) = (rest, of_this, &rest[len as usize..], events + 1);
-            // The next ones are mostly as long, which a processor can predict: it need not wait for what is in one before it looks
-            // at the next. Where the high bits of the time change, the outer loop looks.
+            // The next ones are mostly as long, which a processor can predict: it need not wait for
+            // what is in one before it looks at the next. Where the high bits of the time change,
+            // the outer loop looks.
             let len = len as usize;
             let (high, mut low) = (time & !TIME_MASK, time & TIME_MASK);
             let latest = (max_time - high).min(TIME_MASK);
@@ -175,8 +182,9 @@ const HOLE: End = End::Rest(Rest::Gap(GapKind::Hole));
 
 /// Reads one ring, from where it left off.
 ///
-/// A reader that is made for a dump, or for a ring from its beginning, tells of each record once. Times never leave
-/// the limit that it was given; they may step back from one sub-buffer to the next if the process wrote such ones.
+/// A reader that is made for a dump, or for a ring from its beginning, tells of each record once.
+/// Times never leave the limit that it was given; they may step back from one sub-buffer to the
+/// next if the process wrote such ones.
 #[derive(Clone, Debug)]
 pub struct RingReader {
     format: Format,
@@ -199,7 +207,8 @@ pub struct RingReader {
 }
 
 impl RingReader {
-    /// A reader of a ring that is being written, from `consumed` on. Records later than `max_time` are damage.
+    /// A reader of a ring that is being written, from `consumed` on. Records later than `max_time`
+    /// are damage.
     #[must_use]
     pub fn live(format: Format, consumed: u64, max_time: u64) -> Self {
         let consumed = consumed.min(MAX_POSITION);
@@ -218,15 +227,16 @@ impl RingReader {
         }
     }
 
-    /// A reader of a ring that nobody writes any more: from the oldest sub-buffer that is still there, whether it was
-    /// consumed or not.
+    /// A reader of a ring that nobody writes any more: from the oldest sub-buffer that is still
+    /// there, whether it was consumed or not.
     pub fn dump(format: Format, memory: &mut impl RingMemory, max_time: u64) -> Self {
         let geometry = format.geometry;
         let positions = memory.positions();
         let head = positions.head.min(MAX_POSITION);
         let mut oldest = format.valid_from(positions);
-        // In a ring of the shared protocol, a sub-buffer is reserved, by moving the head, before anything is stored into
-        // it. In the other one it is claimed before, unless the writer discards, and what was there was consumed.
+        // In a ring of the shared protocol, a sub-buffer is reserved, by moving the head, before
+        // anything is stored into it. In the other one it is claimed before, unless the writer
+        // discards, and what was there was consumed.
         if format.protocol == Protocol::Rseq {
             let newest = geometry.subbuf_start(head.saturating_sub(1));
             let full = newest - oldest == geometry.ring_size() - geometry.subbuf_size();
@@ -254,13 +264,14 @@ impl RingReader {
         self.max_time = max_time;
     }
 
-    /// Changes how many bytes of a sub-buffer are copied at once, unless a record is longer: whole pages, and at least one. What
-    /// is told does not depend on it.
+    /// Changes how many bytes of a sub-buffer are copied at once, unless a record is longer: whole
+    /// pages, and at least one. What is told does not depend on it.
     pub fn set_window(&mut self, window: u64) {
         self.window = (window - window % PAGE).max(PAGE);
     }
 
-    /// Reads up to `head`, and gives what is there to `emit`. Ends before `head` where something is waited for.
+    /// Reads up to `head`, and gives what is there to `emit`. Ends before `head` where something is
+    /// waited for.
     ///
     /// # Errors
     /// Those of `emit`; the reader is of no use afterwards.
@@ -345,8 +356,9 @@ impl RingReader {
         Ok(())
     }
 
-    /// Copies records, as far as they are in the window, to where they are to be in the end, and looks at them there. False: what is
-    /// next is to be read in the usual way, which tells of anything that there may be.
+    /// Copies records, as far as they are in the window, to where they are to be in the end, and
+    /// looks at them there. False: what is next is to be read in the usual way, which tells of
+    /// anything that there may be.
     fn read_in_place<E>(
         &mut self,
         memory: &mut impl RingMemory,
@@ -392,8 +404,9 @@ impl RingReader {
         Ok(true)
     }
 
-    /// Up to where is to be copied of what is there up to `head`: whole pages, as one that there was no memory for is told by all of
-    /// it. Of a sub-buffer that begins little: its header is not where the records are to be.
+    /// Up to where is to be copied of what is there up to `head`: whole pages, as one that there
+    /// was no memory for is told by all of it. Of a sub-buffer that begins little: its header is
+    /// not where the records are to be.
     fn window_end(&self, head: u64, window: u64) -> u64 {
         let is_begun = self.position != self.format.geometry.subbuf_start(self.position);
         let is_usual = window == self.window && self.format.protocol == Protocol::Rseq;
@@ -408,7 +421,8 @@ impl RingReader {
         geometry.subbuf_start(self.position) + geometry.subbuf_size()
     }
 
-    /// Copies what can be read of the sub-buffer, as far as it is in the window, or all if a writer died in it.
+    /// Copies what can be read of the sub-buffer, as far as it is in the window, or all if a writer
+    /// died in it.
     fn copy(
         &self,
         memory: &mut impl RingMemory,
@@ -439,7 +453,8 @@ impl RingReader {
         }
     }
 
-    /// The head up to which can be read: never below `position`, and never more than a ring above it.
+    /// The head up to which can be read: never below `position`, and never more than a ring above
+    /// it.
     fn check_head<E>(&mut self, head: u64, emit: &mut impl Sink<Error = E>) -> Result<u64, E> {
         let usable = head & !7;
         let believed = usable == head && head <= MAX_POSITION && head >= self.position();
@@ -459,9 +474,11 @@ impl RingReader {
         Ok(usable)
     }
 
-    /// Where what is to be believed begins, if that is above the sub-buffer of which something was just copied.
+    /// Where what is to be believed begins, if that is above the sub-buffer of which something was
+    /// just copied.
     fn overtaken(&self, memory: &mut impl RingMemory) -> Option<u64> {
-        // Whoever overwrites says so first, see `writer`: a copy that has a byte of it comes before this look.
+        // Whoever overwrites says so first, see `writer`: a copy that has a byte of it comes before
+        // this look.
         let valid_from = self.format.valid_from(memory.positions());
         (valid_from > self.format.geometry.subbuf_start(self.position)).then_some(valid_from)
     }
@@ -481,7 +498,8 @@ impl RingReader {
         emit.item(Item::Overwritten { subbuffers })
     }
 
-    /// Parses a piece of one sub-buffer, that begins at `position`, and moves `position` to where that ended.
+    /// Parses a piece of one sub-buffer, that begins at `position`, and moves `position` to where
+    /// that ended.
     fn parse<E>(
         &mut self,
         piece: &[u8],
@@ -521,7 +539,8 @@ impl RingReader {
                     Behind::Lost => HOLE,
                 });
             };
-            // In a ring of the shared protocol, it was looked at already whether all of the piece is committed.
+            // In a ring of the shared protocol, it was looked at already whether all of the piece
+            // is committed.
             let committed = self.format.protocol == Protocol::Shared;
             if record.busy && !committed && patience.waits_at(self.position) {
                 return Ok(End::Wait);
@@ -530,7 +549,8 @@ impl RingReader {
         }
     }
 
-    /// Parses short records, which nearly all are, in a piece that begins at `base`, from `position` on, up to what is none.
+    /// Parses short records, which nearly all are, in a piece that begins at `base`, from
+    /// `position` on, up to what is none.
     // By itself, so that what its loop needs is in registers.
     #[inline(never)]
     fn parse_short<E>(
@@ -571,8 +591,8 @@ impl RingReader {
         Ok(())
     }
 
-    /// Parses all that there is of a sub-buffer that is not whole, and moves `position` to where that ended. `is_cut`: as in
-    /// `parse`.
+    /// Parses all that there is of a sub-buffer that is not whole, and moves `position` to where
+    /// that ended. `is_cut`: as in `parse`.
     fn parse_broken<E>(
         &mut self,
         piece: &[u8],
@@ -596,8 +616,8 @@ impl RingReader {
                 if is_cut || remains.uncommitted != Some(piece.len() as u64) || !is_untouched() {
                     return Ok(End::Rest(Rest::Gap(GapKind::Corrupted)));
                 }
-                // Who took the place got no further, and nobody else had anything there: not even a record that is done, and that its
-                // writer died too early to count.
+                // Who took the place got no further, and nobody else had anything there: not even a
+                // record that is done, and that its writer died too early to count.
                 self.tell(&self.unfinished(piece.len() as u64), emit)?;
                 return Ok(End::Piece);
             } else {
@@ -645,8 +665,9 @@ impl RingReader {
         }
     }
 
-    /// Can what is of an earlier round be told by its time, in the sub-buffer at `position`? Not without any full time,
-    /// nor if the last one is from before that round, as much was passed over.
+    /// Can what is of an earlier round be told by its time, in the sub-buffer at `position`? Not
+    /// without any full time, nor if the last one is from before that round, as much was passed
+    /// over.
     fn knows_earlier_rounds(&self) -> bool {
         self.time != 0 && self.position - self.timed < self.format.geometry.ring_size()
     }
@@ -719,8 +740,8 @@ pub(super) fn header_at(
     LttSubbuf::read_from_bytes(&bytes).unwrap_or_default()
 }
 
-/// Has the writer begun to put the header of the next round over that of the oldest sub-buffer? It does so before it
-/// moves the head, and the words may come in any order.
+/// Has the writer begun to put the header of the next round over that of the oldest sub-buffer? It
+/// does so before it moves the head, and the words may come in any order.
 fn overwritten(geometry: Geometry, memory: &mut impl RingMemory, oldest: u64) -> bool {
     let mut header = |position| header_at(geometry, memory, position);
     let this = header(oldest);

@@ -20,12 +20,13 @@ pub(super) const LONG_HEADER_LEN: usize = 16;
 
 /// Knows how long payloads are.
 pub trait PayloadLengths {
-    /// Length of the payload, at the start of `bytes`, of an event of this id. None when the id is unknown, or when
-    /// no payload of that event begins so; `bytes` may end early, and may be longer.
+    /// Length of the payload, at the start of `bytes`, of an event of this id. None when the id is
+    /// unknown, or when no payload of that event begins so; `bytes` may end early, and may be
+    /// longer.
     fn payload_len(&self, id: u16, bytes: &[u8]) -> Option<usize>;
 
-    /// By id, how long short records of an event are, with header and padding, if all are of one length. 0, or no number: ask
-    /// [`PayloadLengths::payload_len`].
+    /// By id, how long short records of an event are, with header and padding, if all are of one
+    /// length. 0, or no number: ask [`PayloadLengths::payload_len`].
     fn record_lens(&self) -> &[u32] {
         &[]
     }
@@ -66,8 +67,8 @@ pub(super) fn word(bytes: &[u8], offset: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(*bytes))
 }
 
-/// How many bytes of a piece of a ring, that begins at `position`, there are before the first page that there was no
-/// memory for: all of it, as far as it is in the piece, reads as `LTT_LOST_WORD`.
+/// How many bytes of a piece of a ring, that begins at `position`, there are before the first page
+/// that there was no memory for: all of it, as far as it is in the piece, reads as `LTT_LOST_WORD`.
 pub(super) fn before_lost_page(piece: &[u8], position: u64) -> usize {
     let lost = LTT_LOST_WORD.to_ne_bytes();
     let mut at = 0;
@@ -103,8 +104,9 @@ pub(super) fn later_within(time: u64, header: u64) -> Option<u64> {
     (same_high >= time).then_some(same_high)
 }
 
-/// The short record at the start of `bytes`, whose header word is `header`, and which follows one of `time`: when it was
-/// written, how long it is with its header and padding, and its payload. None: there is none.
+/// The short record at the start of `bytes`, whose header word is `header`, and which follows one
+/// of `time`: when it was written, how long it is with its header and padding, and its payload.
+/// None: there is none.
 #[inline(always)]
 pub(super) fn short<'a>(
     header: u64,
@@ -127,8 +129,9 @@ pub(super) fn short<'a>(
 }
 
 impl<'a> Record<'a> {
-    /// The record at the start of `bytes`, whose header word is `header`, which follows one of `time`, and which is no
-    /// [`short`] one. None: there is none, and where the next one is cannot be said.
+    /// The record at the start of `bytes`, whose header word is `header`, which follows one of
+    /// `time`, and which is no [`short`] one. None: there is none, and where the next one is cannot
+    /// be said.
     pub(super) fn parse(
         header: u64,
         bytes: &'a [u8],

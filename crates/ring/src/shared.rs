@@ -1,18 +1,21 @@
 //! What can be read of a sub-buffer of the shared protocol.
 //!
-//! Several writers are in it at once, and each may be killed anywhere. What the reader relies on, of
-//! `writer/reserve_commit/protocol.rs`:
-//! - A place that `head` goes over was decided about before, in the last word of its header ([`Decision`]): it was
-//!   taken, or passed over because a writer of an earlier round was still there. `committed` is a multiple of the
-//!   sub-buffer's size before a place is taken, and grows by that size each time that it is.
-//! - After its compare-exchange of `head`, the writer that takes a place stores the padding of the sub-buffer before,
-//!   and then the header by release stores, `contiguous` and `position` after all else: who sees that both are of this
-//!   round (acquire) sees all of the header.
-//! - A record's second word is stored before its first one (release): a first word of this round comes with the second.
+//! Several writers are in it at once, and each may be killed anywhere. What the reader relies on,
+//! of `writer/reserve_commit/protocol.rs`:
+//! - A place that `head` goes over was decided about before, in the last word of its header
+//!   ([`Decision`]): it was taken, or passed over because a writer of an earlier round was still
+//!   there. `committed` is a multiple of the sub-buffer's size before a place is taken, and grows
+//!   by that size each time that it is.
+//! - After its compare-exchange of `head`, the writer that takes a place stores the padding of the
+//!   sub-buffer before, and then the header by release stores, `contiguous` and `position` after
+//!   all else: who sees that both are of this round (acquire) sees all of the header.
+//! - A record's second word is stored before its first one (release): a first word of this round
+//!   comes with the second.
 //! - `committed` grows (release) after everything that it counts was stored.
-//! - Where the channel overwrites, what is stored after a compare-exchange of `head` comes after it for everybody: a
-//!   copy that has a byte of a new round sees the `head` that took its place.
-//! - Times in a ring never go back, and the upper 16 bits of the time do not change within a sub-buffer.
+//! - Where the channel overwrites, what is stored after a compare-exchange of `head` comes after it
+//!   for everybody: a copy that has a byte of a new round sees the `head` that took its place.
+//! - Times in a ring never go back, and the upper 16 bits of the time do not change within a
+//!   sub-buffer.
 //! - A sub-buffer of a thread's ring has records of one thread.
 
 use std::mem::offset_of;
@@ -48,7 +51,8 @@ pub(super) struct Remains {
     pub(super) begun: bool,
     /// Bytes, of those that were reserved, that were not committed. None: that cannot be said.
     pub(super) uncommitted: Option<u64>,
-    /// Padding up to its end may not have been stored: who was to do so did not begin the next sub-buffer either.
+    /// Padding up to its end may not have been stored: who was to do so did not begin the next
+    /// sub-buffer either.
     pub(super) pad_may_lack: bool,
 }
 
@@ -100,13 +104,14 @@ impl Place {
         memory.load(self.geometry.offset(self.start) + field as u64)
     }
 
-    /// Bytes that were ever committed here. Pairs with the additions to it: what it counts is seen by who then looks.
+    /// Bytes that were ever committed here. Pairs with the additions to it: what it counts is seen
+    /// by who then looks.
     fn committed(self, memory: &mut impl RingMemory) -> u64 {
         self.load(memory, offset_of!(LttSubbuf, committed))
     }
 
-    /// Is what is there in the header's place what stands for a page that there was no memory for? No writer stores these
-    /// words: they are no position.
+    /// Is what is there in the header's place what stands for a page that there was no memory for?
+    /// No writer stores these words: they are no position.
     fn is_lost(self, memory: &mut impl RingMemory) -> bool {
         [
             offset_of!(LttSubbuf, position),
@@ -124,8 +129,8 @@ impl Place {
             && self.load(memory, offset_of!(LttSubbuf, position)) == self.start
     }
 
-    /// Up to where everything is committed, if the header is that of this round. Pairs with the stores of it:
-    /// everything below it is seen by who then looks.
+    /// Up to where everything is committed, if the header is that of this round. Pairs with the
+    /// stores of it: everything below it is seen by who then looks.
     fn contiguous(self, memory: &mut impl RingMemory) -> u64 {
         self.load(memory, offset_of!(LttSubbuf, contiguous)) & !7
     }
@@ -182,8 +187,8 @@ impl Place {
             };
         }
         let contiguous = self.contiguous(memory);
-        // If nothing was reserved between two looks at `head`, and between them as much was committed as was reserved,
-        // then all of it was.
+        // If nothing was reserved between two looks at `head`, and between them as much was
+        // committed as was reserved, then all of it was.
         let reserved = memory.positions().head;
         let committed = self.committed(memory);
         let base = self.load(memory, offset_of!(LttSubbuf, base));

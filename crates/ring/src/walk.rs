@@ -1,8 +1,9 @@
 //! The way through a sub-buffer of the shared protocol in which writers died.
 //!
-//! A record whose words were stored says how long it is, whether it was completed or not. One whose writer died between
-//! its reservation and the store of its words is a hole of bytes that are of an earlier round, or zeros; it ends where
-//! the next record begins. What was taken for records and holes is believed if it agrees with the counts.
+//! A record whose words were stored says how long it is, whether it was completed or not. One whose
+//! writer died between its reservation and the store of its words is a hole of bytes that are of an
+//! earlier round, or zeros; it ends where the next record begins. What was taken for records and
+//! holes is believed if it agrees with the counts.
 
 use usertrace_sys::uapi::{LTT_ID_LONG, LTT_ID_PAD};
 
@@ -41,7 +42,8 @@ pub(super) struct Walk {
 pub(super) struct Survey {
     /// What was certainly not committed.
     uncommitted: u64,
-    /// What may have been committed or not: its writer died between completing and counting it, or did not.
+    /// What may have been committed or not: its writer died between completing and counting it, or
+    /// did not.
     complete: u64,
     /// Where the first hole is.
     pub(super) hole: Option<u64>,
@@ -55,8 +57,8 @@ impl Survey {
 }
 
 impl Walk {
-    /// What is at the start of `bytes`, which are the rest of the sub-buffer, and follow a record of `time`. None: the
-    /// end.
+    /// What is at the start of `bytes`, which are the rest of the sub-buffer, and follow a record
+    /// of `time`. None: the end.
     pub(super) fn tile<'a>(
         self,
         bytes: &'a [u8],
@@ -80,7 +82,8 @@ impl Walk {
         })
     }
 
-    /// What was stored in this round, if it begins at the start of `bytes`. The time tells it from earlier ones.
+    /// What was stored in this round, if it begins at the start of `bytes`. The time tells it from
+    /// earlier ones.
     fn stored<'a>(
         self,
         bytes: &'a [u8],

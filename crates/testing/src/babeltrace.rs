@@ -157,7 +157,8 @@ pub fn read(directory: &Path) -> Read {
     }
 }
 
-/// Reads all traces below `directory`, merged. It refuses a directory without any, so that is looked at first.
+/// Reads all traces below `directory`, merged. It refuses a directory without any, so that is
+/// looked at first.
 ///
 /// # Panics
 /// If it fails, or warns of anything but discarded events and packets.
@@ -184,7 +185,8 @@ fn has_trace(directory: &Path) -> bool {
             .any(|path| path.is_dir() && has_trace(&path))
 }
 
-/// Standard output and standard error in this time zone, as they are, but for control characters of two bytes.
+/// Standard output and standard error in this time zone, as they are, but for control characters of
+/// two bytes.
 ///
 /// # Panics
 /// If it fails.
@@ -194,8 +196,8 @@ pub fn printed(directory: &Path, zone: &str) -> (Vec<u8>, String) {
     (escaped(&stdout), stderr)
 }
 
-/// With the control characters U+0080 to U+009F as `usertrace view` shows them: `babeltrace2` prints them, and a terminal may
-/// obey them.
+/// With the control characters U+0080 to U+009F as `usertrace view` shows them: `babeltrace2`
+/// prints them, and a terminal may obey them.
 pub fn escaped(text: &[u8]) -> Vec<u8> {
     let mut escaped = Vec::with_capacity(text.len());
     let mut bytes = text.iter().copied().peekable();

@@ -1,7 +1,8 @@
 //! A browser without a window, which a test drives by the DevTools protocol.
 //!
-//! The protocol goes through two pipes (`--remote-debugging-pipe`), each message JSON with a NUL behind it: so there is no port that
-//! somebody else could use, and a browser whose test is gone ends, as its pipe is closed.
+//! The protocol goes through two pipes (`--remote-debugging-pipe`), each message JSON with a NUL
+//! behind it: so there is no port that somebody else could use, and a browser whose test is gone
+//! ends, as its pipe is closed.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -27,7 +28,8 @@ pub struct Browser {
     events: VecDeque<Value>,
     session: Value,
     last: u64,
-    /// Errors on the console, exceptions that nobody caught, and all that the page asked for over the network.
+    /// Errors on the console, exceptions that nobody caught, and all that the page asked for over
+    /// the network.
     pub complaints: Vec<String>,
     _profile: tempfile::TempDir,
 }

@@ -4,7 +4,8 @@ use std::env;
 
 /// `full`, if all counts are asked for, or else `usual`.
 ///
-/// A random search finds more the longer it goes on. `USERTRACE_TEST_COUNTS=full` asks for the long one.
+/// A random search finds more the longer it goes on. `USERTRACE_TEST_COUNTS=full` asks for the long
+/// one.
 ///
 /// # Panics
 /// If the variable has another value.

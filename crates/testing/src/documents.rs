@@ -1,7 +1,7 @@
 //! The commands that README and the documents show, each as it stands there.
 //!
-//! Each block of commands has a case here, so a new one without a case fails. What a case leaves out says where it
-//! is tested instead.
+//! Each block of commands has a case here, so a new one without a case fails. What a case leaves
+//! out says where it is tested instead.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};

@@ -1,4 +1,5 @@
-//! The memory of a machine that crashed while programs were traced, and the file that is made of it.
+//! The memory of a machine that crashed while programs were traced, and the file that is made of
+//! it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -93,8 +94,8 @@ impl Memory {
 /// A channel beside the two: its index, its name, and its rings of events, which are those of CPUs.
 pub type Further = (u64, String, Vec<RingWriter>);
 
-/// A process: a ring of descriptions and rings of events for each CPU; and further channels, the same ones in each process
-/// of a trace.
+/// A process: a ring of descriptions and rings of events for each CPU; and further channels, the
+/// same ones in each process of a trace.
 #[derive(Clone)]
 pub struct Process {
     pub number: u64,
@@ -190,7 +191,8 @@ pub fn machine_with(mut memory: Memory, traces: &[Trace]) -> Machine {
         entries.push(entry(1, serial, &content));
         serial += 1;
         let cpus = trace.processes.first().map_or(1, |p| p.main.len()) as u64;
-        // The areas: control's rings, a hole, main's; control blocks on pages of their own, likewise.
+        // The areas: control's rings, a hole, main's; control blocks on pages of their own,
+        // likewise.
         let main_buffers = cpus * RING + 2 * PAGE;
         let mut channels = vec![
             (0u64, "control", 0, 64, cpus),
@@ -344,7 +346,8 @@ pub fn save_raw(path: &Path, machine: &Machine) {
     }
 }
 
-/// All of it as reserved memory that a boot has left: with a page in front that says so, and leads to what the root page does.
+/// All of it as reserved memory that a boot has left: with a page in front that says so, and leads
+/// to what the root page does.
 pub fn save_reserved(path: &Path, machine: &Machine) {
     let first = machine.memory.pages.keys().next().unwrap() - PAGE;
     let last = machine.memory.pages.keys().next_back().unwrap();

@@ -61,8 +61,8 @@ pub fn is_of_fallback(command: &str, line: &str) -> bool {
             .any(|word| ["4711", "traces"].contains(&word))
 }
 
-/// The example, beside such a program, which it names by its process id. The program opens its control channel after
-/// it has begun, and its trace comes with its events.
+/// The example, beside such a program, which it names by its process id. The program opens its
+/// control channel after it has begun, and its trace comes with its events.
 pub fn beside_program(line: &str) -> String {
     format!(
         "USERTRACE_CONTROL=thread USERTRACE_BACKEND=fast USERTRACE_OUTPUT=traces USERTRACE_SUBBUF_SIZE=4k ./server & \
@@ -85,8 +85,8 @@ fn goes_on(line: &str) -> bool {
     !line.contains("./server 3") && parts.iter().any(|part| line.contains(part))
 }
 
-/// The statuses with which an example of a command may end. That some programs cannot be asked is what `list --events` says by 3;
-/// as for `doctor`, not all is there.
+/// The statuses with which an example of a command may end. That some programs cannot be asked is
+/// what `list --events` says by 3; as for `doctor`, not all is there.
 pub fn statuses(command: &str, line: &str) -> &'static [i32] {
     match (goes_on(line), line.contains("list --events"), command) {
         (true, _, _) => &[124],
@@ -111,7 +111,8 @@ const STOPPED: i32 = 124;
 /// How long what ends by itself may take.
 const LONG: Duration = Duration::from_secs(300);
 
-/// Has a shell run it in a directory, which has the programs, and stops what goes on after a moment, as it says by the status
+/// Has a shell run it in a directory, which has the programs, and stops what goes on after a
+/// moment, as it says by the status
 /// 124. Gives the status, nothing for what did not end, and what was said.
 pub fn run(line: &str, directory: &Path, variables: &[(&str, &str)]) -> (Option<i32>, String) {
     run_as(line, directory, variables, None)
@@ -174,7 +175,8 @@ pub fn run_as(
     (status, fs::read_to_string(said).unwrap())
 }
 
-/// Waits for the end of a child, and gives its status; nothing if it is stopped before, or ended by a signal.
+/// Waits for the end of a child, and gives its status; nothing if it is stopped before, or ended by
+/// a signal.
 fn wait_for(child: &mut Child, stop: &dyn Fn(Duration) -> bool) -> Option<i32> {
     let begun = Instant::now();
     loop {
@@ -188,8 +190,8 @@ fn wait_for(child: &mut Child, stop: &dyn Fn(Duration) -> bool) -> Option<i32> {
     }
 }
 
-/// Whether what a line records is there, if it records a program to a directory: a busy machine may need a while to start one,
-/// and the next line reads the directory.
+/// Whether what a line records is there, if it records a program to a directory: a busy machine may
+/// need a while to start one, and the next line reads the directory.
 fn has_recorded(line: &str, directory: &Path) -> bool {
     let output = line
         .split_once(" -o ")

@@ -1,4 +1,5 @@
-//! What must be so of every extraction, and of every trace that is read, whatever the dump or the trace says (F4).
+//! What must be so of every extraction, and of every trace that is read, whatever the dump or the
+//! trace says (F4).
 #![allow(
     unreachable_pub,
     reason = "programs of this and of other crates use it"
@@ -22,8 +23,8 @@ pub fn check_error(error: &dyn Error) {
     }
 }
 
-/// Extracts to a directory, which must exist, and reads what was written: nothing of it is damaged, and it has the events that were
-/// counted. None: nothing can be extracted.
+/// Extracts to a directory, which must exist, and reads what was written: nothing of it is damaged,
+/// and it has the events that were counted. None: nothing can be extracted.
 pub fn extract_all(
     memory: &impl PhysicalMemory,
     root: u64,
@@ -51,7 +52,8 @@ pub fn extract_all(
     Some(extraction)
 }
 
-/// Reads all traces below a directory, and prints them: how many events there are, and what could not be read.
+/// Reads all traces below a directory, and prints them: how many events there are, and what could
+/// not be read.
 pub fn read_all(directory: &Path) -> (u64, Vec<String>) {
     let mut reader = match Reader::open(&[directory.to_owned()], Selection::default()) {
         Ok(reader) => reader,

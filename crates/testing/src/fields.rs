@@ -160,7 +160,8 @@ impl Type {
         match self {
             Type::Number(kind) => bytes(len_of(kind)),
             Type::Array(kind, len) => bytes(len * len_of(kind)),
-            // Texts are not empty: of those that are, babeltrace2 2.0.4 shows what it had there before.
+            // Texts are not empty: of those that are, babeltrace2 2.0.4 shows what it had there
+            // before.
             Type::Chars(len) => [b"x".to_vec(), bytes(len - 1)].concat(),
             Type::CharSequence => {
                 let len = u32::from(bytes(1)[0] % 6);

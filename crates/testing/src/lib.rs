@@ -1,14 +1,16 @@
 //! What the tests of several crates share.
 //!
-//! - [`RingWriter`], [`shared`] and [`dump`] make what a kernel and a traced program leave behind, from the headers alone:
-//!   numbers there are the headers', not those of the crates under test, so that a mistake is not made twice. [`fields`]
-//!   and [`processes`] make traces of any content.
-//! - [`babeltrace`], [`tools`] and [`browser`] run other people's programs, which judge what is written.
+//! - [`RingWriter`], [`shared`] and [`dump`] make what a kernel and a traced program leave behind,
+//!   from the headers alone: numbers there are the headers', not those of the crates under test, so
+//!   that a mistake is not made twice. [`fields`] and [`processes`] make traces of any content.
+//! - [`babeltrace`], [`tools`] and [`browser`] run other people's programs, which judge what is
+//!   written.
 //! - [`documents`] and [`examples`] run the commands of the documents, in a [`terminal`].
 //! - [`wait`], [`counts`], [`daemons`] and [`seccomp`] are for tests that run programs.
 //!
-//! Nothing here depends on the library `usertrace`: its unit tests use this crate, and a program cannot have the library
-//! twice. What stands for the kernel in tests is therefore the library's feature `fake`.
+//! Nothing here depends on the library `usertrace`: its unit tests use this crate, and a program
+//! cannot have the library twice. What stands for the kernel in tests is therefore the library's
+//! feature `fake`.
 #![allow(
     missing_docs,
     clippy::missing_panics_doc,
@@ -36,8 +38,8 @@ pub mod wait;
 
 pub use ring_writer::{RingWriter, events, read_each, words};
 
-/// Declares the event `test:numbered`, in the place where this stands, as the module `numbered`: a thread and a number, or
-/// with `n` a number alone.
+/// Declares the event `test:numbered`, in the place where this stands, as the module `numbered`: a
+/// thread and a number, or with `n` a number alone.
 #[macro_export]
 macro_rules! numbered_event {
     () => {

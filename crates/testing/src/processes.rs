@@ -51,7 +51,8 @@ pub fn clock_at(freq: u64, cycles: u64) -> Clock {
     Clock::new(&sync, &[])
 }
 
-/// Begins a trace in this directory, of a machine `host`, whose clock is at 0 at [`START`] and counts ns.
+/// Begins a trace in this directory, of a machine `host`, whose clock is at 0 at [`START`] and
+/// counts ns.
 pub fn trace_in_ns(path: &Path, trace_name: &str, of: TraceOf) -> TraceWriter {
     let info = TraceInfo {
         trace_name: trace_name.into(),

@@ -1,5 +1,5 @@
-//! What a kernel and a traced program leave behind, made from the headers alone: numbers here are the headers', not
-//! the crate's, so that a mistake in the crate is not made twice.
+//! What a kernel and a traced program leave behind, made from the headers alone: numbers here are
+//! the headers', not the crate's, so that a mistake in the crate is not made twice.
 use std::convert::Infallible;
 use std::sync::LazyLock;
 
@@ -40,7 +40,8 @@ pub fn words(bytes: &mut Vec<u8>, words: &[u64]) {
     }
 }
 
-/// A ring as a program writes it with restartable sequences: whole records by one store of the head.
+/// A ring as a program writes it with restartable sequences: whole records by one store of the
+/// head.
 #[derive(Clone)]
 pub struct RingWriter {
     pub bytes: Vec<u8>,

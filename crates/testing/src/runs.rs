@@ -1,4 +1,5 @@
-//! A sink that takes records as they are in the ring, as the recorder does, and finds out itself what they are.
+//! A sink that takes records as they are in the ring, as the recorder does, and finds out itself
+//! what they are.
 
 use std::convert::Infallible;
 

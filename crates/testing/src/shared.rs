@@ -1,5 +1,6 @@
-//! A ring as several writers fill it by reserve and commit: what each of them does is a list of steps, and each may be
-//! kept from the rest of them for a while, or for ever. From the headers alone, as all here.
+//! A ring as several writers fill it by reserve and commit: what each of them does is a list of
+//! steps, and each may be kept from the rest of them for a while, or for ever. From the headers
+//! alone, as all here.
 
 use std::collections::VecDeque;
 

@@ -1,7 +1,9 @@
-//! A terminal in which somebody types, as a new user would: `tmux`, with a server of the test's own, which ends with the test.
+//! A terminal in which somebody types, as a new user would: `tmux`, with a server of the test's
+//! own, which ends with the test.
 //!
-//! What is to be seen is kept in files, with everything taken out that is not the same each time. Where it differs, the test
-//! fails and says how; with `USERTRACE_KEEP=DIR` in the environment, what is seen is written there, to be looked at, and kept.
+//! What is to be seen is kept in files, with everything taken out that is not the same each time.
+//! Where it differs, the test fails and says how; with `USERTRACE_KEEP=DIR` in the environment,
+//! what is seen is written there, to be looked at, and kept.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -30,7 +32,8 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// One of this size, with these programs by these names, and nothing else but the system's, and these variables.
+    /// One of this size, with these programs by these names, and nothing else but the system's, and
+    /// these variables.
     pub fn new(
         (columns, rows): (usize, usize),
         programs: &[(&str, PathBuf)],
@@ -150,7 +153,8 @@ impl Terminal {
         self.press(&["Enter"]);
     }
 
-    /// All that was ever to be seen, but on screens that are gone, with lines that were too long in one piece.
+    /// All that was ever to be seen, but on screens that are gone, with lines that were too long in
+    /// one piece.
     fn history(&mut self) -> String {
         self.tmux(&["capture-pane", "-p", "-J", "-S", "-"])
     }
@@ -212,8 +216,8 @@ impl Terminal {
         let _ = write!(self.seen, "({what})\n{screen}");
     }
 
-    /// A text without what differs each time: where the test is, numbers of more than one digit, and how far columns are
-    /// apart.
+    /// A text without what differs each time: where the test is, numbers of more than one digit,
+    /// and how far columns are apart.
     fn same(&self, text: &str) -> String {
         let text = text.replace(self.home().to_str().unwrap(), "HOME");
         let mut same = String::new();
@@ -234,8 +238,8 @@ impl Terminal {
         self.tmux(&["resize-window", "-x", &columns, "-y", &rows]);
     }
 
-    /// Whether it is as a shell has it: not on another screen, with a cursor, and with lines that are broken where they
-    /// are too long.
+    /// Whether it is as a shell has it: not on another screen, with a cursor, and with lines that
+    /// are broken where they are too long.
     pub fn is_plain(&mut self) -> bool {
         let format = "#{alternate_on} #{cursor_flag} #{wrap_flag}";
         self.tmux(&["display-message", "-p", format]).trim_end() == "0 1 1"
@@ -421,7 +425,8 @@ fn difference(kept: &str, seen: &str) -> String {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // This server's, and nobody else's; the signal that it gets when this thread ends comes in any case.
+        // This server's, and nobody else's; the signal that it gets when this thread ends comes in
+        // any case.
         let _ = self.client.ask(&["kill-server"]);
         let begun = Instant::now();
         while self.server.try_wait().is_ok_and(|ended| ended.is_none()) {

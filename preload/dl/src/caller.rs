@@ -19,16 +19,17 @@ struct Dyn {
     value: u64,
 }
 
-/// Whether the C library might do something else for a caller at this address than for this library.
+/// Whether the C library might do something else for a caller at this address than for this
+/// library.
 ///
 /// - A name with a `$` in it is expanded by where the caller is.
 /// - One with a slash is a path, whoever asks.
-/// - Any other one is searched for by the caller's `RUNPATH`; without it by the `RPATH` of the caller and of what
-///   needed that, and of the program, which is every caller's; and not in the system's directories if the caller says
-///   so.
+/// - Any other one is searched for by the caller's `RUNPATH`; without it by the `RPATH` of the
+///   caller and of what needed that, and of the program, which is every caller's; and not in the
+///   system's directories if the caller says so.
 ///
-/// Code that is in no object counts as the program's. What else the caller decides, the namespace, is ours: others do
-/// not see this library.
+/// Code that is in no object counts as the program's. What else the caller decides, the namespace,
+/// is ours: others do not see this library.
 pub(crate) fn matters(name: &[u8], caller: usize) -> bool {
     if name.contains(&b'$') {
         return true;
@@ -98,14 +99,16 @@ fn headers(object: &dl_phdr_info) -> &[libc::Elf64_Phdr] {
     unsafe { std::slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into()) }
 }
 
-/// All objects of the program, itself first. The dynamic linker holds its lock meanwhile, as `dlopen` will.
+/// All objects of the program, itself first. The dynamic linker holds its lock meanwhile, as
+/// `dlopen` will.
 fn for_each<F: FnMut(&dl_phdr_info)>(mut each: F) {
     unsafe extern "C" fn call<F: FnMut(&dl_phdr_info)>(
         info: *mut dl_phdr_info,
         _: size_t,
         data: *mut c_void,
     ) -> c_int {
-        // SAFETY: the closure that is passed below, for the time of that call; and what the dynamic linker passes.
+        // SAFETY: the closure that is passed below, for the time of that call; and what the dynamic
+        // linker passes.
         unsafe { (*data.cast::<F>())(&*info) };
         0
     }

@@ -7,8 +7,8 @@ use usertrace::event_at;
 
 use crate::{caller, events, next};
 
-/// A function that asks another one where to go on, with its own arguments and its return address, and jumps there with
-/// the stack as it found it.
+/// A function that asks another one where to go on, with its own arguments and its return address,
+/// and jumps there with the stack as it found it.
 macro_rules! jumps {
     ($($(#[$attribute:meta])* $function:ident($($argument:ident: $type:ty),*) by $choose:path;)*) => {$(
         $(#[$attribute])*

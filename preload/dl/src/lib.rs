@@ -11,11 +11,12 @@
 //! | `dl:dlmopen_req`, `dl:dlmopen` | likewise | and the namespace |
 //! | `dl:dlclose_req`, `dl:dlclose` | before and after the call | the handle, and the result |
 //!
-//! The C library searches for a library on behalf of the object whose code calls `dlopen`, which it tells by the return
-//! address: `$ORIGIN` and `RUNPATH` are those of that object. A function that stands in between is another caller. So
-//! where it could matter who calls (`caller.rs` says when), the C library's function is jumped to with the return
-//! address in its place. The program gets what it would have got without us, and the trace has no `dl:dlopen` for that
-//! `dl:dlopen_req`. In all other cases it is called from here.
+//! The C library searches for a library on behalf of the object whose code calls `dlopen`, which it
+//! tells by the return address: `$ORIGIN` and `RUNPATH` are those of that object. A function that
+//! stands in between is another caller. So where it could matter who calls (`caller.rs` says when),
+//! the C library's function is jumped to with the return address in its place. The program gets
+//! what it would have got without us, and the trace has no `dl:dlopen` for that `dl:dlopen_req`. In
+//! all other cases it is called from here.
 //!
 //! The context `ip` is the address that the call returns to.
 //!

@@ -51,7 +51,8 @@ fn each_function_is_an_event() {
     let traced = Traced::new(Sizes::default());
     let now = NOW as u64;
     let (c_library, itself, new) = unsafe {
-        // SAFETY: the arguments are as the C library wants them; what is loaded has no constructors of ours.
+        // SAFETY: the arguments are as the C library wants them; what is loaded has no constructors
+        // of ours.
         let c_library = libc::dlopen(c"libc.so.6".as_ptr(), NOW);
         let itself = libc::dlopen(null(), NOW);
         assert!(libc::dlopen(c"/no/such/library.so".as_ptr(), NOW).is_null());
@@ -103,7 +104,8 @@ fn names_need_not_be_text() {
     assert_eq!(stop(traced), expected);
 }
 
-/// That a caller gets what it would get without us, `preload/tests` tests; here the caller is the library.
+/// That a caller gets what it would get without us, `preload/tests` tests; here the caller is the
+/// library.
 fn where_the_caller_matters_no_result_is_seen() {
     let traced = Traced::new(Sizes::default());
     // SAFETY: there are no such libraries.
@@ -127,8 +129,9 @@ const CALLS: &[u8] = b"\xfd\x7b\xbf\xa9\x40\x00\x3f\xd6\xfd\x7b\xc1\xa8\xc0\x03\
 
 type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 
-/// Code that was made at run time is in no object: the C library searches on behalf of the program, and this library could
-/// only do so on its own. So no result is seen, but of a path, which is what it is.
+/// Code that was made at run time is in no object: the C library searches on behalf of the program,
+/// and this library could only do so on its own. So no result is seen, but of a path, which is what
+/// it is.
 fn callers_in_no_object() {
     let traced = Traced::new(Sizes::default());
     let (_, path) = libc_object();

@@ -5,12 +5,14 @@
 //! LD_PRELOAD=libusertrace_function.so ./program
 //! ```
 //!
-//! The compiler has each function call `__cyg_profile_func_enter` when it begins, and `__cyg_profile_func_exit` when it
-//! ends. The C library's do nothing; these write the events `function:entry` and `function:exit`, with the address of
-//! the function and that of its call; the context `ip` is an address in the function. A program that has these two functions itself goes on calling its own.
+//! The compiler has each function call `__cyg_profile_func_enter` when it begins, and
+//! `__cyg_profile_func_exit` when it ends. The C library's do nothing; these write the events
+//! `function:entry` and `function:exit`, with the address of the function and that of its call; the
+//! context `ip` is an address in the function. A program that has these two functions itself goes
+//! on calling its own.
 //!
-//! Nothing here allocates, takes a lock, or uses thread-local storage. As long as no trace wants the events, a function
-//! is a load and a branch.
+//! Nothing here allocates, takes a lock, or uses thread-local storage. As long as no trace wants
+//! the events, a function is a load and a branch.
 
 use std::ffi::c_void;
 

@@ -1,5 +1,5 @@
-//! Functions that are `realloc` and `free` by other names. They jump to the program's own, with the stack as the caller
-//! left it: so these return to the caller, and know it by that.
+//! Functions that are `realloc` and `free` by other names. They jump to the program's own, with the
+//! stack as the caller left it: so these return to the caller, and know it by that.
 
 use std::arch::naked_asm;
 use std::ffi::c_void;
@@ -8,8 +8,8 @@ use usertrace_next::Next;
 
 use crate::next::first::statics;
 
-/// `reallocarray`, by the program's `realloc`, as the C library has it: whoever replaces that need not know of this
-/// one. But some do, and their own would come to no event.
+/// `reallocarray`, by the program's `realloc`, as the C library has it: whoever replaces that need
+/// not know of this one. But some do, and their own would come to no event.
 ///
 /// # Safety
 /// As the C library's.

@@ -1,4 +1,5 @@
-//! What the functions of the malloc family do. `caller` is the address that the program's call returns to.
+//! What the functions of the malloc family do. `caller` is the address that the program's call
+//! returns to.
 
 use std::ffi::{c_int, c_void};
 

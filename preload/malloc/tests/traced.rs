@@ -1,4 +1,5 @@
-//! The malloc family as events, on a kernel that is not there: this program interposes its own malloc.
+//! The malloc family as events, on a kernel that is not there: this program interposes its own
+//! malloc.
 
 use std::ffi::c_void;
 use std::process::ExitCode;

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 pub enum Where {
     /// In the libraries behind this one.
     Behind,
-    /// In the program and all its libraries, as the program itself finds it: this may be the caller's own function.
+    /// In the program and all its libraries, as the program itself finds it: this may be the
+    /// caller's own function.
     First,
 }
 
@@ -98,9 +99,9 @@ impl Next {
 
 /// What `dlsym` found, unless that is the C library's replaced version.
 ///
-/// It finds that where there are two, with `RTLD_NEXT`, in glibc before 2.36 (its bug 14932). To ask for the new
-/// version alone would be wrong, too: the function of a library between the two has no version, and would be passed
-/// over.
+/// It finds that where there are two, with `RTLD_NEXT`, in glibc before 2.36 (its bug 14932). To
+/// ask for the new version alone would be wrong, too: the function of a library between the two has
+/// no version, and would be passed over.
 fn newer(found: *mut c_void, old: *mut c_void, new: *mut c_void) -> *mut c_void {
     if found == old && !new.is_null() {
         new
@@ -111,11 +112,13 @@ fn newer(found: *mut c_void, old: *mut c_void, new: *mut c_void) -> *mut c_void 
 
 /// Looks up those that are not found yet.
 ///
-/// This is done at the first call of any of them, which may come from another library's constructor before ours runs:
-/// what an allocator gave must go back to the same one. What the lookup itself calls in this thread finds nothing.
+/// This is done at the first call of any of them, which may come from another library's constructor
+/// before ours runs: what an allocator gave must go back to the same one. What the lookup itself
+/// calls in this thread finds nothing.
 pub fn resolve(all: &[&Next]) {
-    /// The thread that looks up; 0: none. With several at once, one of them may not be here, and what its lookup calls
-    /// looks up once more: nobody waits, as a thread might wait for what another one holds in the dynamic linker.
+    /// The thread that looks up; 0: none. With several at once, one of them may not be here, and
+    /// what its lookup calls looks up once more: nobody waits, as a thread might wait for what
+    /// another one holds in the dynamic linker.
     static OWNER: AtomicUsize = AtomicUsize::new(0);
     let is_missing = |next: &&&Next| next.address() == next.finds;
     if !all.iter().any(|next| is_missing(&next)) {
@@ -140,7 +143,8 @@ pub fn resolve(all: &[&Next]) {
     OWNER.store(0, Ordering::Relaxed);
 }
 
-/// The program called a function that there is not, which would have kept it from starting without us.
+/// The program called a function that there is not, which would have kept it from starting without
+/// us.
 #[cold]
 pub fn missing(name: &str) -> ! {
     let parts = ["usertrace: no library behind this one has ", name, "\n"];

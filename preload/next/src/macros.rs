@@ -1,10 +1,12 @@
 //! How functions and events are declared.
 
-/// Defines functions that stand in front of others: `interpose! { pub fn NAME(…) -> … = FUNCTION; … }`.
+/// Defines functions that stand in front of others: `interpose! { pub fn NAME(…) -> … = FUNCTION; …
+/// }`.
 ///
-/// `FUNCTION` is called in place of `NAME`, with one argument more: the address that the call returns to, which says who
-/// called. The compiler has no stable way to ask for that, so that a jump with it is all that `NAME` is. The stack is as
-/// the caller left it; unwinding and backtraces work as without it.
+/// `FUNCTION` is called in place of `NAME`, with one argument more: the address that the call
+/// returns to, which says who called. The compiler has no stable way to ask for that, so that a
+/// jump with it is all that `NAME` is. The stack is as the caller left it; unwinding and backtraces
+/// work as without it.
 #[macro_export]
 macro_rules! interpose {
     ($(
@@ -17,7 +19,8 @@ macro_rules! interpose {
         /// As the function's that it stands in front of.
         #[unsafe(naked)]
         $visibility unsafe extern "C-unwind" fn $name($($argument: $type),*) $(-> $result)? {
-            // The function that is told has the type of this one, and the address as its last argument.
+            // The function that is told has the type of this one, and the address as its last
+            // argument.
             const _: unsafe extern "C-unwind" fn($($type,)* usize) $(-> $result)? = $told;
             #[cfg(target_arch = "x86_64")]
             ::core::arch::naked_asm!(
@@ -62,9 +65,10 @@ macro_rules! register {
 
 /// Declares functions of other libraries; `NAME(…)` calls one, and `ALL` has all of them.
 ///
-/// A function is looked for in the libraries behind the caller's; with `from First`, where the program finds it.
-/// `replaced` has its versions, where the C library has two. `else` names what is called where there is none, and by
-/// what the lookup itself calls. Without it nothing is: that is for functions that no lookup needs.
+/// A function is looked for in the libraries behind the caller's; with `from First`, where the
+/// program finds it. `replaced` has its versions, where the C library has two. `else` names what is
+/// called where there is none, and by what the lookup itself calls. Without it nothing is: that is
+/// for functions that no lookup needs.
 #[macro_export]
 macro_rules! next {
     ($(
@@ -110,8 +114,8 @@ macro_rules! next {
                 #[cold]
                 pub(super) unsafe extern "C-unwind" fn $name($($argument: $type),*) $(-> $result)? {
                     match super::statics::$name.found(super::ALL) {
-                        // SAFETY: the dynamic linker found it under this name, so it has this type; and the caller's
-                        // promise.
+                        // SAFETY: the dynamic linker found it under this name, so it has this type;
+                        // and the caller's promise.
                         Some(address) => unsafe {
                             ::core::mem::transmute::<*mut ::core::ffi::c_void, super::types::$name>(address)(
                                 $($argument),*
@@ -128,7 +132,8 @@ macro_rules! next {
             /// As the C function's.
             #[inline(always)]
             pub(crate) unsafe fn $name($($argument: $type),*) $(-> $result)? {
-                // SAFETY: the function, or what finds it and calls it, has this type; and the caller's promise.
+                // SAFETY: the function, or what finds it and calls it, has this type; and the
+                // caller's promise.
                 unsafe {
                     ::core::mem::transmute::<*mut ::core::ffi::c_void, types::$name>(
                         statics::$name.address(),

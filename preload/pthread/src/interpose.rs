@@ -1,8 +1,8 @@
 //! The functions that stand in front of the C library's.
 //!
-//! What happens with a trace is in a function of its own, behind one branch, so that without one nothing is saved
-//! across the call, and the function ends in a jump to the next one. `caller` is the address that the program's call
-//! returns to.
+//! What happens with a trace is in a function of its own, behind one branch, so that without one
+//! nothing is saved across the call, and the function ends in a jump to the next one. `caller` is
+//! the address that the program's call returns to.
 
 use std::ffi::{c_int, c_void};
 
@@ -23,8 +23,8 @@ macro_rules! enabled {
     };
 }
 
-/// A function with an event before it, and one with its result after it. The first part of its arguments are addresses
-/// that the events have.
+/// A function with an event before it, and one with its result after it. The first part of its
+/// arguments are addresses that the events have.
 macro_rules! waits {
     ($(
         $function:ident($($address:ident: $pointer:ty),*; $($argument:ident: $type:ty),*) $before:ident, $after:ident;
@@ -97,7 +97,8 @@ macro_rules! tries {
     };
 }
 
-/// A function with an event before it, and one more if it fails. What is at the address may be gone after it.
+/// A function with an event before it, and one more if it fails. What is at the address may be gone
+/// after it.
 macro_rules! gives {
     ($($function:ident($address:ident: $pointer:ty) $before:ident, $failed:ident;)*) => {
         usertrace_next::interpose! {$(

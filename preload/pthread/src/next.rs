@@ -8,8 +8,8 @@ use libc::{
 };
 use usertrace_next::Replaced;
 
-/// C11's mutexes: in glibc, the same object, and functions of other names, which nobody interposes. `dlsym` may
-/// allocate, and an allocator may lock.
+/// C11's mutexes: in glibc, the same object, and functions of other names, which nobody interposes.
+/// `dlsym` may allocate, and an allocator may lock.
 mod c11 {
     use crate::next::{c_int, pthread_mutex_t};
 
@@ -52,8 +52,8 @@ mod c11 {
 /// What a thread begins with. A thread that is cancelled, or calls `pthread_exit`, unwinds it.
 pub(crate) type Start = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
-/// On x86-64, the C library also has conditions of before 2003, which are other objects. The architectures that came
-/// later have one version.
+/// On x86-64, the C library also has conditions of before 2003, which are other objects. The
+/// architectures that came later have one version.
 const CONDITIONS: Option<Replaced> = if cfg!(target_arch = "x86_64") {
     Some(Replaced {
         old: c"GLIBC_2.2.5",

@@ -1,5 +1,6 @@
-//! Where a thread begins and ends: its routine is called by one of ours, and a destructor of the thread's is called at its
-//! end, whether the routine returns, or the thread calls `pthread_exit`, or is cancelled.
+//! Where a thread begins and ends: its routine is called by one of ours, and a destructor of the
+//! thread's is called at its end, whether the routine returns, or the thread calls `pthread_exit`,
+//! or is cancelled.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -44,7 +45,8 @@ pub(crate) unsafe fn create(
     start: Start,
     arg: *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller's promise; and what is allocated is the new thread's, or if there is none, still ours.
+    // SAFETY: the caller's promise; and what is allocated is the new thread's, or if there is none,
+    // still ours.
     unsafe {
         let beginning = libc::malloc(size_of::<Beginning>()).cast::<Beginning>();
         if beginning.is_null() {
@@ -59,7 +61,8 @@ pub(crate) unsafe fn create(
     }
 }
 
-/// What such a thread runs. Nothing in it needs to be dropped when the thread ends in the middle of it.
+/// What such a thread runs. Nothing in it needs to be dropped when the thread ends in the middle of
+/// it.
 extern "C-unwind" fn begin(beginning: *mut c_void) -> *mut c_void {
     // SAFETY: `create` made it, for this thread.
     let Beginning { start, arg } = unsafe {

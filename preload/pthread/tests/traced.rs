@@ -1,4 +1,5 @@
-//! Mutexes, locks, conditions and threads as events, on a kernel that is not there: this program interposes its own.
+//! Mutexes, locks, conditions and threads as events, on a kernel that is not there: this program
+//! interposes its own.
 
 use std::ffi::{c_int, c_void};
 use std::process::ExitCode;
@@ -74,7 +75,8 @@ fn mutex() -> *mut libc::pthread_mutex_t {
     mutex
 }
 
-/// The events of one address, or of a thread; with the address, and thread, and result behind the name.
+/// The events of one address, or of a thread; with the address, and thread, and result behind the
+/// name.
 fn check(events: Vec<Event>, address: u64, expected: &[(&str, &[u64])]) {
     let events = events.into_iter();
     let events = events.filter(|event| event.numbers[0] == address);
@@ -272,7 +274,8 @@ fn conditions_are_of_one_version() {
     two_threads(true);
 }
 
-/// Nobody has what another one has not given away yet, and nobody is woken before somebody wakes: in the trace, too.
+/// Nobody has what another one has not given away yet, and nobody is woken before somebody wakes:
+/// in the trace, too.
 fn two_threads(by_clock: bool) {
     let shared = Box::into_raw(Box::new(Shared {
         mutex: mutex(),
@@ -424,7 +427,8 @@ fn threads_that_are_refused() {
     let traced = Traced::new(Sizes::default());
     let create = || {
         let mut thread = 0;
-        // SAFETY: initialises what nobody else has; and a stack that is larger than all memory cannot be had.
+        // SAFETY: initialises what nobody else has; and a stack that is larger than all memory
+        // cannot be had.
         unsafe {
             let mut attr: libc::pthread_attr_t = std::mem::zeroed();
             libc::pthread_attr_init(&raw mut attr);

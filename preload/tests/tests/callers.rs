@@ -1,4 +1,5 @@
-//! Who calls matters to `dlopen`, and to functions that are instrumented: programs that are compiled here.
+//! Who calls matters to `dlopen`, and to functions that are instrumented: programs that are
+//! compiled here.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,8 +12,8 @@ const PLUGIN: &str = "
 int answer(void) { return ANSWER; }
 ";
 
-/// Loads what it is told to, in order, and says which it got. A name in front of a colon is that of a library which is
-/// to load the rest: by its own function `load`.
+/// Loads what it is told to, in order, and says which it got. A name in front of a colon is that of
+/// a library which is to load the rest: by its own function `load`.
 const LOADER: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -48,7 +49,8 @@ int main(int argc, char **argv)
 }
 "#;
 
-/// Where libraries are loaded from by name, and what they answer: there is one of each name in either place.
+/// Where libraries are loaded from by name, and what they answer: there is one of each name in
+/// either place.
 const PLACES: [(&str, u32); 2] = [("own", 1), ("other", 2)];
 
 /// Options of the linker that have an effect on what the code in an object can load.
@@ -56,7 +58,8 @@ const RUNPATH: &str = "-Wl,--enable-new-dtags,-rpath,$ORIGIN/other";
 const RPATH: &str = "-Wl,--disable-new-dtags,-rpath,$ORIGIN/other";
 const NO_DEFAULT: &str = "-Wl,-z,nodefaultlib";
 
-/// The program looks in `own`, if it looks anywhere; the libraries that it is linked with are beside it.
+/// The program looks in `own`, if it looks anywhere; the libraries that it is linked with are
+/// beside it.
 fn program(directory: &Path, linked: &[(&str, &str)], options: &[&str]) -> PathBuf {
     for (place, answer) in PLACES {
         let place = directory.join(place);
@@ -118,7 +121,8 @@ fn dlopen_searches_on_behalf_of_its_caller() {
         output,
         format!("{plugin} 1\n{other} 2\n{plugin} 2\n{own} 1\n{none}: {NONE}\nlibm.so.6 0\n")
     );
-    // All are asked for. Of those for which it matters by whom, no result is seen: a path is what it is.
+    // All are asked for. Of those for which it matters by whom, no result is seen: a path is what
+    // it is.
     assert_eq!(
         names(&read, "dl:dlopen_req"),
         [plugin, other, by, plugin, by, own, none, "libm.so.6"]
@@ -126,8 +130,8 @@ fn dlopen_searches_on_behalf_of_its_caller() {
     assert_eq!(names(&read, "dl:dlopen"), [by, by]);
 }
 
-/// What a library that the program is linked with says of the search is true of that library's calls alone, not of what
-/// those load.
+/// What a library that the program is linked with says of the search is true of that library's
+/// calls alone, not of what those load.
 #[test]
 fn dlopen_searches_on_behalf_of_a_library() {
     let [found, none] = ["libplugin.so 2".to_owned(), format!("libplugin.so: {NONE}")];

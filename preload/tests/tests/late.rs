@@ -31,7 +31,8 @@ fn program(library: String) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The library's copy has a trace of its own: what it does not find before `main`, it does not share.
+/// The library's copy has a trace of its own: what it does not find before `main`, it does not
+/// share.
 fn main() -> ExitCode {
     if let Ok(library) = std::env::var(VARIABLE) {
         return program(library);

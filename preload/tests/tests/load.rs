@@ -1,5 +1,5 @@
-//! Servers and threaded programs under all libraries at once (F2): the same results, no child and no descriptor more,
-//! and events that add up.
+//! Servers and threaded programs under all libraries at once (F2): the same results, no child and
+//! no descriptor more, and events that add up.
 
 use std::io::Read as _;
 use std::process::{Command, Stdio};

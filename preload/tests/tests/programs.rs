@@ -1,5 +1,5 @@
-//! F2: programs that nobody here wrote do the same with the libraries as without them, where there is nothing to trace
-//! with as well as where there is; and D: with the fallback.
+//! F2: programs that nobody here wrote do the same with the libraries as without them, where there
+//! is nothing to trace with as well as where there is; and D: with the fallback.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -7,8 +7,8 @@ use std::process::{Command, Output};
 use usertrace_testing::babeltrace::Read;
 use usertrace_tests_preload::{Libraries, Traces, compile};
 
-/// Runs a program without libraries, with them, and with them and the fallback; what came out is the same each time.
-/// Returns that, and the trace.
+/// Runs a program without libraries, with them, and with them and the fallback; what came out is
+/// the same each time. Returns that, and the trace.
 fn all_ways(libraries: &Libraries, command: &mut Command) -> (Output, Read) {
     let without = command.env_remove("LD_PRELOAD").output().unwrap();
     let with = libraries.of(command).output().unwrap();
@@ -96,7 +96,8 @@ fn a_database() {
     assert!(count(&read, "libc:malloc") > 0 && count(&read, "pthread:mutex_lock_acq") > 0);
 }
 
-/// The program of C, compiled here, by itself and with other allocators, before ours and behind them.
+/// The program of C, compiled here, by itself and with other allocators, before ours and behind
+/// them.
 fn threads_fork_exec(libraries: &Libraries) -> Read {
     let directory = tempfile::tempdir().unwrap();
     let program = compile(directory.path(), include_str!("program.c"));

@@ -11,7 +11,8 @@ use usertrace_testing::browser::Browser;
 use usertrace_tests::redis;
 use usertrace_tests_preload::{Libraries, Traces};
 
-/// A picture of what is to be seen, which is not an empty one. In `docs/` it is, if that was asked for.
+/// A picture of what is to be seen, which is not an empty one. In `docs/` it is, if that was asked
+/// for.
 fn screenshot(browser: &mut Browser, directory: &Path, name: &str) {
     let path = directory.join(name);
     browser.screenshot(&path);

@@ -1,4 +1,5 @@
-//! A program with events of its own, and thus a copy of the library, under the preloaded libraries: D1, F3.
+//! A program with events of its own, and thus a copy of the library, under the preloaded libraries:
+//! D1, F3.
 
 use std::process::{Command, ExitCode};
 

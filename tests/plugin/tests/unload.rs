@@ -7,8 +7,8 @@ use std::process::Command;
 /// The test runs this program again with this variable: then it loads the library.
 const LOADS: &str = "USERTRACE_PLUGIN_TEST";
 
-/// A library that traces has a signal handler, destructors of threads, and sequences that the kernel
-/// knows. So `dlclose` does not unload it.
+/// A library that traces has a signal handler, destructors of threads, and sequences that the
+/// kernel knows. So `dlclose` does not unload it.
 #[test]
 fn a_library_that_traces_is_not_unloaded() {
     if std::env::var_os(LOADS).is_some() {

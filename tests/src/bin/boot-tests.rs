@@ -1,7 +1,8 @@
 //! A trace that was started by the kernel's command line, before the first process ran (F8).
 //!
-//! The guest is booted with `ltt.boot=early,flight,subbuf_size=8192,subbuf_count=4 rdinit=/first`: `vm/init/src/bin/first.rs`
-//! is its first process, and writes ten events before it becomes the guest's init, and anything is mounted.
+//! The guest is booted with `ltt.boot=early,flight,subbuf_size=8192,subbuf_count=4 rdinit=/first`:
+//! `vm/init/src/bin/first.rs` is its first process, and writes ten events before it becomes the
+//! guest's init, and anything is mounted.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,6 +1,7 @@
-//! A machine that is busy with traces: threads that write all the time, one of them also from a signal handler, and say in a page
-//! of memory how far they are; a reader that keeps up with them; traces that come and go; processes that come, fork, write, and
-//! go; and one that takes most of the memory, again and again. Until the file `stop` is in the directory that is named.
+//! A machine that is busy with traces: threads that write all the time, one of them also from a
+//! signal handler, and say in a page of memory how far they are; a reader that keeps up with them;
+//! traces that come and go; processes that come, fork, write, and go; and one that takes most of
+//! the memory, again and again. Until the file `stop` is in the directory that is named.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,7 +47,8 @@ fn page() -> &'static [AtomicU64] {
     words
 }
 
-/// Writes an event, if there are traces that want it. Those that overwrite have it, whatever the others have.
+/// Writes an event, if there are traces that want it. Those that overwrite have it, whatever the
+/// others have.
 fn write(thread: u32) {
     let Some(words) = RECORDED.get() else { return };
     let recorded = &words[thread as usize];

@@ -1,4 +1,5 @@
-//! A program with many events, whose descriptions take 16 KiB, and which waits for the end of its input.
+//! A program with many events, whose descriptions take 16 KiB, and which waits for the end of its
+//! input.
 
 macro_rules! crowd {
     ($($module:ident $name:literal,)*) => {

@@ -1,7 +1,8 @@
-//! Fills memory with forged root pages, directories and page tables, as an unprivileged program can, and stays.
+//! Fills memory with forged root pages, directories and page tables, as an unprivileged program
+//! can, and stays.
 //!
-//! It does not know where its pages are in physical memory, so it guesses: if it has half of the memory, half of its guesses lead
-//! to pages of its own.
+//! It does not know where its pages are in physical memory, so it guesses: if it has half of the
+//! memory, half of its guesses lead to pages of its own.
 
 use std::process::ExitCode;
 
@@ -76,7 +77,8 @@ fn sync() -> LttClockSync {
     }
 }
 
-/// A page of a directory with a trace of one process, which leads on there, and whose trees begin and end so.
+/// A page of a directory with a trace of one process, which leads on there, and whose trees begin
+/// and end so.
 fn directory(next: u64, tree: u64, depth: u32) -> [u8; PAGE] {
     let tree = |pages| LttCrashTree {
         root: tree,

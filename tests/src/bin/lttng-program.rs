@@ -1,4 +1,5 @@
-//! `c/tests/lttng/providers/program.c`, which is instrumented for LTTng-UST, linked with the library.
+//! `c/tests/lttng/providers/program.c`, which is instrumented for LTTng-UST, linked with the
+//! library.
 
 use std::ffi::c_int;
 use std::process::ExitCode;

@@ -1,4 +1,5 @@
-//! Writes events that carry their thread and their number, and says how many were recorded and lost.
+//! Writes events that carry their thread and their number, and says how many were recorded and
+//! lost.
 
 use std::ffi::{CString, c_void};
 use std::fs::OpenOptions;
@@ -28,10 +29,12 @@ struct Args {
     /// Panic the kernel right after the last event of the last thread
     #[arg(long)]
     panic: bool,
-    /// Panic the kernel right after the last event of thread 0, while the others go on writing for ever
+    /// Panic the kernel right after the last event of thread 0, while the others go on writing for
+    /// ever
     #[arg(long)]
     panic_meanwhile: bool,
-    /// After all else, load the library of the malloc family's events, and have it give and take memory once
+    /// After all else, load the library of the malloc family's events, and have it give and take
+    /// memory once
     #[arg(long)]
     library: Option<CString>,
 }

@@ -1,4 +1,5 @@
-//! A program with probes. Its argument is the directory of the trace that it is traced by, which it stops and starts.
+//! A program with probes. Its argument is the directory of the trace that it is traced by, which it
+//! stops and starts.
 
 use std::path::PathBuf;
 

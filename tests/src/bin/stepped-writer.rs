@@ -1,5 +1,6 @@
-//! A program that writes events, each of a kind that is to be looked at instruction by instruction in one function. It says in a
-//! page of memory how far it is. `go` in the directory that is named lets it begin, and `stop` lets it end.
+//! A program that writes events, each of a kind that is to be looked at instruction by instruction
+//! in one function. It says in a page of memory how far it is. `go` in the directory that is named
+//! lets it begin, and `stop` lets it end.
 
 use std::ffi::c_void;
 use std::fs;
@@ -36,7 +37,8 @@ static DATA: [u8; 600] = [0x5a; 600];
 struct Args {
     /// Where the file `ready` is made, and `go` and `stop` are looked for
     directory: PathBuf,
-    /// How often a signal is to come in the middle of an ordinary event, and of one that begins a sub-buffer
+    /// How often a signal is to come in the middle of an ordinary event, and of one that begins a
+    /// sub-buffer
     #[arg(long, num_args = 2, default_values_t = [0, 0])]
     signals: Vec<u32>,
     /// Whose rings, and what becomes of events that find them full: SCOPE:MODE
@@ -71,7 +73,8 @@ fn count(recorded: &AtomicU64, outcome: Outcome) {
     counter.fetch_add(1, Ordering::Release);
 }
 
-/// The signal that whoever looks has made the processor raise: one instruction is over. It writes, too.
+/// The signal that whoever looks has made the processor raise: one instruction is over. It writes,
+/// too.
 extern "C" fn on_trap(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     /// The processor traps after each instruction.
     const TRAP_FLAG: i64 = 1 << 8;

@@ -1,5 +1,6 @@
-//! A machine that does one thing with traces after the other, so that each instruction of that can be looked at. It says in a page
-//! of memory how far it is. Until the file `stop` is in the directory that is named.
+//! A machine that does one thing with traces after the other, so that each instruction of that can
+//! be looked at. It says in a page of memory how far it is. Until the file `stop` is in the
+//! directory that is named.
 
 use std::fs;
 use std::path::PathBuf;

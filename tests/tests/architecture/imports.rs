@@ -51,7 +51,8 @@ impl Modules {
             .insert(name, lines.collect::<Vec<_>>().join("\n"));
     }
 
-    /// What each module imports, or names, of others: pairs of the one that does, and the one that has it.
+    /// What each module imports, or names, of others: pairs of the one that does, and the one that
+    /// has it.
     pub(crate) fn edges(&self) -> BTreeSet<(Name, Name)> {
         let mut given_on = BTreeMap::new();
         let mut uses = Vec::new();
@@ -86,7 +87,8 @@ impl Modules {
     /// The modules that are in circles, or between two of them.
     pub(crate) fn circles(&self) -> BTreeSet<String> {
         let mut edges = self.edges();
-        // Without those that nobody imports, and those that import nobody, as often as there are some.
+        // Without those that nobody imports, and those that import nobody, as often as there are
+        // some.
         loop {
             let before = edges.len();
             let from: BTreeSet<Name> = edges.iter().map(|(from, _)| from.clone()).collect();
@@ -153,8 +155,8 @@ impl Modules {
     }
 }
 
-/// The paths that code imports or names, which begin with one of `starts`, and whether it gives them
-/// on.
+/// The paths that code imports or names, which begin with one of `starts`, and whether it gives
+/// them on.
 fn imports(source: &str, starts: &[String]) -> Vec<(Vec<String>, bool)> {
     let (mut found, rest) = apart(source);
     let named = named(&rest, starts).into_iter();

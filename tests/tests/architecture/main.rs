@@ -125,6 +125,39 @@ fn crates_use_what_is_below_them() {
     }
 }
 
+/// Comments end at column 100, but for tables, drawings, code in them, and what cannot be broken.
+#[test]
+fn comments_end_at_column_100() {
+    let listed = Command::new("git")
+        .args(["ls-files", "--cached", "*.rs"])
+        .current_dir(repository())
+        .output()
+        .unwrap();
+    assert!(listed.status.success(), "{listed:?}");
+    let files = String::from_utf8(listed.stdout).unwrap();
+    let mut long = Vec::new();
+    for file in files.lines() {
+        // One that is about to be removed is listed still.
+        let Ok(source) = fs::read_to_string(repository().join(file)) else {
+            continue;
+        };
+        let mut is_code = false;
+        for (number, line) in source.lines().enumerate() {
+            let Some(text) = line.trim_start().strip_prefix("//") else {
+                is_code = false;
+                continue;
+            };
+            let text = text.trim_start_matches(['/', '!']).trim_start();
+            is_code ^= text.starts_with("```");
+            let may_be_long = is_code || text.starts_with('|') || !text.contains(' ');
+            if line.chars().count() > 100 && !may_be_long {
+                long.push(format!("{file}:{}", number + 1));
+            }
+        }
+    }
+    assert!(long.is_empty(), "{}", long.join("\n"));
+}
+
 /// What a program gets that takes the library without features: as `cargo tree` prints it.
 #[test]
 fn the_library_brings_few_packages() {

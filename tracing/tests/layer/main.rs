@@ -1,5 +1,5 @@
-//! What the layer records of programs that use `tracing` and `log` (B1), on a kernel that is not there. Each test is a
-//! process of its own, as the subscriber and the runtime are a process's.
+//! What the layer records of programs that use `tracing` and `log` (B1), on a kernel that is not
+//! there. Each test is a process of its own, as the subscriber and the runtime are a process's.
 
 mod events;
 mod example;

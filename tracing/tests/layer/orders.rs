@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-/// Checks its events, each of which is a name and its fields as `babeltrace2` prints them. The example is the module
-/// `target`.
+/// Checks its events, each of which is a name and its fields as `babeltrace2` prints them. The
+/// example is the module `target`.
 pub(crate) fn check<'a>(target: &str, events: impl Iterator<Item = (&'a str, &'a str)>) {
     let mut orders = HashMap::new();
     let mut counts = HashMap::<String, usize>::new();

@@ -1,4 +1,5 @@
-//! The contexts that a process defines, or that its traces ask for: shared by all copies of this crate.
+//! The contexts that a process defines, or that its traces ask for: shared by all copies of this
+//! crate.
 
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
 
@@ -52,8 +53,8 @@ impl App {
         }
     }
 
-    /// Calls `each` with the bytes of its name, up to its end. (Plain loops, here and below: this runs on signal stacks, and
-    /// in debug builds each adapter takes its part of them.)
+    /// Calls `each` with the bytes of its name, up to its end. (Plain loops, here and below: this
+    /// runs on signal stacks, and in debug builds each adapter takes its part of them.)
     fn each_byte(&self, mut each: impl FnMut(u8)) {
         for byte in &self.name {
             match byte.load(Ordering::Relaxed) {
@@ -73,7 +74,8 @@ impl App {
         name.len() <= NAME_MAX
     }
 
-    /// Waits until it has a name, if somebody is about to give it one: that is a few stores, which no signal interrupts.
+    /// Waits until it has a name, if somebody is about to give it one: that is a few stores, which
+    /// no signal interrupts.
     fn state(&self) -> u32 {
         loop {
             // Pairs with the store in `find`: who sees NAMED sees the name.
@@ -90,8 +92,8 @@ impl Apps {
         Self([const { App::new() }; PLACES])
     }
 
-    /// The place of the context with a name, which it gets if it has none. Nothing if that is no name, or if there are no
-    /// more places. Signals must be held back.
+    /// The place of the context with a name, which it gets if it has none. Nothing if that is no
+    /// name, or if there are no more places. Signals must be held back.
     pub(super) fn find(&self, name: &[u8]) -> Option<u8> {
         if !is_name_bytes(name) {
             return None;

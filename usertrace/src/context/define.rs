@@ -15,7 +15,8 @@ pub const NAME_MAX: usize = apps::NAME_MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DefineError {
-    /// The name is empty, longer than [`NAME_MAX`] bytes, or has other characters than ASCII letters, digits and `_`.
+    /// The name is empty, longer than [`NAME_MAX`] bytes, or has other characters than ASCII
+    /// letters, digits and `_`.
     Name,
     /// The process has as many as there can be, with those that traces ask for.
     TooMany,
@@ -35,16 +36,17 @@ impl fmt::Display for DefineError {
 
 impl std::error::Error for DefineError {}
 
-/// Defines a context `app.NAME`: `read` is called for each event that goes to a channel which asks for it, in the thread
-/// of the event. In a process in which nobody defines it, it is 0. Who defines one again replaces it.
+/// Defines a context `app.NAME`: `read` is called for each event that goes to a channel which asks
+/// for it, in the thread of the event. In a process in which nobody defines it, it is 0. Who
+/// defines one again replaces it.
 ///
 /// [`context!`](crate::context!) and [`thread_context!`](crate::thread_context!) need no `unsafe`.
 ///
 /// # Safety
-/// `read` is called wherever events are: in signal handlers, perhaps, and inside of `malloc`. So it must be
-/// async-signal-safe, which borrowing a `RefCell`, allocating, and initialising a thread-local variable are not; and it
-/// must not trace. It must stay where it is: a library that defines one is not unloaded any more, and code that was
-/// made at run time must not be freed.
+/// `read` is called wherever events are: in signal handlers, perhaps, and inside of `malloc`. So it
+/// must be async-signal-safe, which borrowing a `RefCell`, allocating, and initialising a
+/// thread-local variable are not; and it must not trace. It must stay where it is: a library that
+/// defines one is not unloaded any more, and code that was made at run time must not be freed.
 ///
 /// ```compile_fail,E0133
 /// extern "C" fn read() -> u64 {
@@ -80,7 +82,8 @@ pub unsafe fn define(name: &str, read: extern "C" fn() -> u64) -> Result<(), Def
 /// # Ok::<(), usertrace::context::DefineError>(())
 /// ```
 ///
-/// It is read wherever events are, in signal handlers too. So it takes a static atomic number, and no expression:
+/// It is read wherever events are, in signal handlers too. So it takes a static atomic number, and
+/// no expression:
 ///
 /// ```compile_fail,E0308
 /// std::thread_local!(static REQUEST: std::cell::RefCell<u64> = std::cell::RefCell::new(0));
@@ -105,7 +108,8 @@ macro_rules! context {
     }};
 }
 
-/// A context that each thread has a number of its own for: [`thread_context!`](crate::thread_context!) declares it.
+/// A context that each thread has a number of its own for:
+/// [`thread_context!`](crate::thread_context!) declares it.
 #[derive(Debug)]
 pub struct PerThread {
     name: &'static str,
@@ -149,7 +153,8 @@ impl PerThread {
     }
 }
 
-/// Declares a context that each thread has a number of its own for, such as the request that it is at.
+/// Declares a context that each thread has a number of its own for, such as the request that it is
+/// at.
 ///
 /// ```
 /// usertrace::thread_context! {

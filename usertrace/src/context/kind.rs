@@ -20,8 +20,8 @@ pub(crate) enum Kind {
     App(u8),
 }
 
-/// The thread's namespaces, in the order in which threads remember them. Their files in `/proc/thread-self/ns` are called
-/// so without `_ns`.
+/// The thread's namespaces, in the order in which threads remember them. Their files in
+/// `/proc/thread-self/ns` are called so without `_ns`.
 pub(super) const NAMESPACES: [&str; Remembered::NAMESPACES] = [
     "cgroup_ns",
     "ipc_ns",
@@ -52,15 +52,16 @@ pub(super) fn plain() -> impl Iterator<Item = &'static str> {
 }
 
 impl Kind {
-    /// The context with a name; `apps` has those that a program defines, and gets a place for one that it may define
-    /// later. Nothing if there is no such context, or no place.
+    /// The context with a name; `apps` has those that a program defines, and gets a place for one
+    /// that it may define later. Nothing if there is no such context, or no place.
     ///
     /// Nobody may interrupt it who calls it, too.
     pub(crate) fn of_name(name: &[u8], apps: &Apps) -> Option<Self> {
         if let Some(own) = name.strip_prefix(APP) {
             return Some(Self::App(apps.find(own)?));
         }
-        // Plain loops: this runs on signal stacks, and in debug builds each adapter takes its part of them.
+        // Plain loops: this runs on signal stacks, and in debug builds each adapter takes its part
+        // of them.
         for (kind, plain) in &PLAIN {
             if plain.as_bytes() == name {
                 return Some(*kind);

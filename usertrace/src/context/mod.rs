@@ -1,4 +1,5 @@
-//! Contexts: what records of a channel say besides the fields of events, if the channel asks for it.
+//! Contexts: what records of a channel say besides the fields of events, if the channel asks for
+//! it.
 //!
 //! `kind.rs` has those that any program can tell, `apps.rs` those that a program defines, which
 //! `define.rs` is for. `list.rs` has the contexts of a channel, `values.rs` says where they come
@@ -31,8 +32,8 @@ pub fn is_context(name: &str) -> bool {
     contexts().any(|plain| plain == name) || name.strip_prefix("app.").is_some_and(apps::is_name)
 }
 
-/// Has threads ask anew what they are: names and namespaces are those of the thread's first event that had them since the
-/// last time, or since a trace with contexts came. Async-signal-safe.
+/// Has threads ask anew what they are: names and namespaces are those of the thread's first event
+/// that had them since the last time, or since a trace with contexts came. Async-signal-safe.
 pub fn renew() {
     runtime::renew_threads();
 }

@@ -128,10 +128,12 @@ const FSTATAT: Sysno = Sysno::newfstatat;
 #[cfg(not(target_arch = "x86_64"))]
 const FSTATAT: Sysno = Sysno::fstatat;
 
-/// The number of a file's inode; 0 if there is none, as where `/proc` is not mounted. Those of namespaces have 32 bits.
+/// The number of a file's inode; 0 if there is none, as where `/proc` is not mounted. Those of
+/// namespaces have 32 bits.
 fn inode(path: &std::ffi::CStr) -> u32 {
     let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: the path ends with a NUL, and the kernel fills in what the C library calls `struct stat` on 64-bit machines.
+    // SAFETY: the path ends with a NUL, and the kernel fills in what the C library calls `struct
+    // stat` on 64-bit machines.
     unsafe {
         raw::syscall4(
             FSTATAT as usize,

@@ -12,7 +12,8 @@ use crate::writer::{self, Cursor, Dropped, InContexts, Payload, Remembered, Rseq
 /// Writes an event into a channel that has contexts, whatever it takes.
 ///
 /// # Safety
-/// As [`writer::write_in_contexts`]'s, but for the contexts: `list` is the channel's, by which it was described.
+/// As [`writer::write_in_contexts`]'s, but for the contexts: `list` is the channel's, by which it
+/// was described.
 #[inline(never)]
 pub(crate) unsafe fn write(
     inside: &InContexts<'_>,

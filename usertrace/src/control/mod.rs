@@ -1,16 +1,19 @@
-//! The control channel of a process: a socket by which another one lists its events, connects probes, loads libraries of
-//! these, stops and flushes its buffers, and is told what happens (`usertrace ctl`).
+//! The control channel of a process: a socket by which another one lists its events, connects
+//! probes, loads libraries of these, stops and flushes its buffers, and is told what happens
+//! (`usertrace ctl`).
 //!
-//! There is none unless it is asked for: by [`start`], or by `USERTRACE_CONTROL=` `signal`, `signal:N` or `thread`.
+//! There is none unless it is asked for: by [`start`], or by `USERTRACE_CONTROL=` `signal`,
+//! `signal:N` or `thread`.
 //!
-//! - [`Mode::Signal`]: requests are served by the handler of a signal, `SIGIO` if no other is named. A handler that was
-//!   there before is called for what is not of this channel's sockets, or may not be. What a handler cannot do, which is to
-//!   load or unload a library, waits until the program calls [`serve`].
+//! - [`Mode::Signal`]: requests are served by the handler of a signal, `SIGIO` if no other is
+//!   named. A handler that was there before is called for what is not of this channel's sockets, or
+//!   may not be. What a handler cannot do, which is to load or unload a library, waits until the
+//!   program calls [`serve`].
 //! - [`Mode::Thread`]: a thread of its own serves all of it. It has all signals blocked.
 //!
-//! The socket has an abstract name with the process's id, so there is nothing in the file system. The program accepts its
-//! own user and root, and nobody else; the controller checks that who answers is the process, and its user.
-//! [`usertrace_control::protocol`] is what goes over it.
+//! The socket has an abstract name with the process's id, so there is nothing in the file system.
+//! The program accepts its own user and root, and nobody else; the controller checks that who
+//! answers is the process, and its user. [`usertrace_control::protocol`] is what goes over it.
 //!
 //! A child of `fork` has a channel of its own; what is executed has what the environment says.
 
@@ -131,11 +134,13 @@ pub fn start(mode: Mode) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Closes the control channel: controllers that watch are told so, and [`start`] may open another one. The handler of a
-/// signal stays, and calls the one that was there before it. Not to be called from a signal handler.
+/// Closes the control channel: controllers that watch are told so, and [`start`] may open another
+/// one. The handler of a signal stays, and calls the one that was there before it. Not to be called
+/// from a signal handler.
 ///
 /// # Errors
-/// When there is none, or when this thread is in the middle of serving it, as a library's constructor may be that it loads.
+/// When there is none, or when this thread is in the middle of serving it, as a library's
+/// constructor may be that it loads.
 pub fn close() -> Result<(), CloseError> {
     let control = control().ok_or(CloseError::None)?;
     if control.process.load(Ordering::Relaxed) != writer::process() {
@@ -165,7 +170,8 @@ pub fn close() -> Result<(), CloseError> {
     Ok(())
 }
 
-/// Opens it if the environment asks for it. It is quiet if that cannot be done: a controller that finds none says so.
+/// Opens it if the environment asks for it. It is quiet if that cannot be done: a controller that
+/// finds none says so.
 pub(crate) fn start_as_asked() {
     static ONCE: AtomicBool = AtomicBool::new(false);
     if ONCE.swap(true, Ordering::Relaxed) {
@@ -181,8 +187,8 @@ pub(crate) fn start_as_asked() {
     }
 }
 
-/// Serves what controllers ask for, also what a signal handler cannot do. Does nothing where there is no channel. Not to be
-/// called from a signal handler.
+/// Serves what controllers ask for, also what a signal handler cannot do. Does nothing where there
+/// is no channel. Not to be called from a signal handler.
 pub fn serve() {
     let Some(control) = control() else { return };
     // With a thread, that one does all of it.
@@ -239,7 +245,8 @@ impl Control {
         self.watchers.store(0, Ordering::Relaxed);
     }
 
-    /// Serves all that is asked for now, and says whether it did: else who is at it does it once more, as that one can.
+    /// Serves all that is asked for now, and says whether it did: else who is at it does it once
+    /// more, as that one can.
     fn serve(&self, can_load: bool) -> bool {
         let mut done = false;
         self.serving.run(|| {

@@ -48,8 +48,8 @@ fn watched() -> Option<&'static Control> {
 }
 
 impl Control {
-    /// Sends a report to all who want it, and counts it where there is no room. The lock keeps the sockets from being closed
-    /// meanwhile.
+    /// Sends a report to all who want it, and counts it where there is no room. The lock keeps the
+    /// sockets from being closed meanwhile.
     fn report(&self, _: &RegistryGuard, packet: &[u8]) {
         for controller in &self.controllers {
             if controller.watches.load(Ordering::Relaxed) != 0
@@ -97,7 +97,8 @@ pub(crate) fn tell<'a>(change: Change, events: impl Iterator<Item = &'a Callsite
     }
 }
 
-/// Tells that an event was dropped because a ring of a slot was full, but not each time. Async-signal-safe.
+/// Tells that an event was dropped because a ring of a slot was full, but not each time.
+/// Async-signal-safe.
 pub(crate) fn tell_full(slot: usize, index: usize, channel: &Channel) {
     if let Some(control) = watched() {
         // Events leave it alone.

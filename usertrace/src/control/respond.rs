@@ -84,7 +84,8 @@ pub(super) fn one(
     }
 }
 
-/// Answers who wants reports, which then are all that there are: none comes before the answer, or is left out after it.
+/// Answers who wants reports, which then are all that there are: none comes before the answer, or
+/// is left out after it.
 fn watch(
     control: &Control,
     controller: &Controller,
@@ -228,7 +229,8 @@ fn buffers(request: Request<'_>) -> Result<(), Failure> {
 /// Room for the last line of a list.
 const LAST: usize = 32;
 
-/// An answer of lines: as many as there is room for from number `from` on, and one that says with which number to go on.
+/// An answer of lines: as many as there is room for from number `from` on, and one that says with
+/// which number to go on.
 fn lines(
     room: &mut [u8],
     from: usize,

@@ -44,8 +44,9 @@ extern "C" fn on_signal(number: libc::c_int, info: *mut libc::siginfo_t, context
         // SAFETY: the kernel made it.
         let info = unsafe { &*info.cast::<Info>() };
         is_own = CODES.contains(&info.code) && control.has(info.descriptor);
-        // Also if it is not: where too many signals are pending, the kernel sends one that names no descriptor. But not what
-        // another signal's handler serves, or a thread, since the channel was closed and opened again.
+        // Also if it is not: where too many signals are pending, the kernel sends one that names no
+        // descriptor. But not what another signal's handler serves, or a thread, since the channel
+        // was closed and opened again.
         if control.mode.load(Ordering::Relaxed) == number {
             control.serve(false);
         }
@@ -57,7 +58,8 @@ extern "C" fn on_signal(number: libc::c_int, info: *mut libc::siginfo_t, context
 }
 
 fn chain(number: libc::c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: it was stored before this was a handler. One that takes one argument leaves the others alone.
+    // SAFETY: it was stored before this was a handler. One that takes one argument leaves the
+    // others alone.
     unsafe {
         let before = (*BEFORE.0.get()).assume_init_ref();
         if ![libc::SIG_DFL, libc::SIG_IGN].contains(&before.sa_sigaction) {
@@ -73,7 +75,8 @@ pub(super) fn install(number: libc::c_int) -> bool {
         return true;
     }
     let null = std::ptr::null_mut();
-    // SAFETY: zeros are a sigaction; the handler does what one may. Nobody reads `BEFORE` yet, as nothing is handled.
+    // SAFETY: zeros are a sigaction; the handler does what one may. Nobody reads `BEFORE` yet, as
+    // nothing is handled.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         if HANDLED.load(Ordering::Relaxed) != 0
@@ -83,8 +86,8 @@ pub(super) fn install(number: libc::c_int) -> bool {
         }
         (*BEFORE.0.get()).write(action);
         action.sa_sigaction = on_signal as Handler as usize;
-        // What the one before holds back, it still does.
-        // Not on an alternate stack, which may be too short for it: Rust's have 8 KiB, with all registers of a processor.
+        // What the one before holds back, it still does. Not on an alternate stack, which may be
+        // too short for it: Rust's have 8 KiB, with all registers of a processor.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
         if libc::sigaction(number, &raw const action, null) != 0 {
             return false;

@@ -9,7 +9,8 @@ use super::opened::control;
 use super::state::CLIENTS;
 use crate::runtime::signals::SignalMaskGuard;
 
-/// Milliseconds until it is tried again what could not be done, as where there are no descriptors left.
+/// Milliseconds until it is tried again what could not be done, as where there are no descriptors
+/// left.
 const PATIENCE: libc::c_int = 100;
 
 /// Starts it, for this opening of the channel. Also in the child of a `fork`.

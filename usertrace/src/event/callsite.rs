@@ -57,13 +57,15 @@ impl Loglevel {
     }
 }
 
-/// A bit of [`Callsite::mask`] beyond those of the slots: after `fork`, this process must get buffers of its own first.
+/// A bit of [`Callsite::mask`] beyond those of the slots: after `fork`, this process must get
+/// buffers of its own first.
 pub(crate) const ATTACH: u32 = 1 << 31;
 
 /// Another one: the event calls probes. It goes the long way then.
 pub(crate) const PROBED: u32 = 1 << 30;
 
-/// And another one: a trace wants to know where in the program the event is. It goes the long way, too.
+/// And another one: a trace wants to know where in the program the event is. It goes the long way,
+/// too.
 pub(crate) const HERE: u32 = 1 << 29;
 
 /// A bit of a callsite's channel: it goes to none. Who has seen an older mask finds main below it.
@@ -78,7 +80,8 @@ const ID_ROOM: usize = "65535 ".len();
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Callsite {
-    /// The short way, if there is one slot and its rings are of CPUs. First, so that one register has both addresses.
+    /// The short way, if there is one slot and its rings are of CPUs. First, so that one register
+    /// has both addresses.
     route: Route,
     /// The event's id in each slot's trace; 0: not described there.
     ids: [AtomicU16; SLOTS],
@@ -92,8 +95,8 @@ pub struct Callsite {
 }
 
 impl Callsite {
-    /// Made by [`tracepoint!`](crate::tracepoint), which also makes the description: a line as in the header
-    /// `linux/ltt.h`, without the id.
+    /// Made by [`tracepoint!`](crate::tracepoint), which also makes the description: a line as in
+    /// the header `linux/ltt.h`, without the id.
     #[doc(hidden)]
     #[must_use]
     pub const fn new(
@@ -194,7 +197,8 @@ impl Callsite {
         self.route.clear();
         // Probes come and go meanwhile.
         let update = |before| Some(before & PROBED | mask);
-        // Release pairs with the fence in the event path: who sees a slot's bit sees the channels and the id in that slot.
+        // Release pairs with the fence in the event path: who sees a slot's bit sees the channels
+        // and the id in that slot.
         let _ = self
             .mask
             .fetch_update(Ordering::Release, Ordering::Relaxed, update);
@@ -207,7 +211,8 @@ impl Callsite {
     pub(crate) unsafe fn set_route(&self, channel: &Channel, id: u16) {
         // SAFETY: the caller's promise.
         unsafe { self.route.set(channel, id) };
-        // Pairs with the one in `set_probes`: either this sees the bit, or that one clears the route after this.
+        // Pairs with the one in `set_probes`: either this sees the bit, or that one clears the
+        // route after this.
         fence(Ordering::SeqCst);
         if self.mask() & PROBED != 0 {
             self.route.clear();
@@ -216,7 +221,8 @@ impl Callsite {
 
     /// The probes that the event calls: a bit for each.
     pub(crate) fn probes(&self) -> u64 {
-        // With `set_probes`: who enters a probe, and then still sees its bit, is seen by who took the bit out.
+        // With `set_probes`: who enters a probe, and then still sees its bit, is seen by who took
+        // the bit out.
         self.probes.load(Ordering::SeqCst)
     }
 
@@ -265,7 +271,8 @@ impl Callsite {
     /// The channel that the event is to go to in a slot's trace; nothing if that does not want it.
     pub(crate) fn set_channel(&self, slot: usize, channel: Option<usize>) {
         let channel = channel.map_or(UNWANTED | LTT_CHANNEL_MAIN as u8, |channel| channel as u8);
-        // Relaxed: who sees an older one writes as before. That a channel is open, its own fields say.
+        // Relaxed: who sees an older one writes as before. That a channel is open, its own fields
+        // say.
         self.channels[slot].store(channel, Ordering::Relaxed);
     }
 
@@ -376,7 +383,8 @@ mod tests {
     #[derive(Clone)]
     struct Page(#[allow(dead_code, reason = "for its length")] [u8; 4096]);
 
-    /// E4: an event that a slot's trace does not want has no channel there, whoever saw an older mask.
+    /// E4: an event that a slot's trace does not want has no channel there, whoever saw an older
+    /// mask.
     #[test]
     fn what_is_not_wanted_has_no_channel() {
         let callsite = Callsite::new("test", "wanted", "test:wanted 6");
@@ -415,8 +423,8 @@ mod tests {
         channel
     }
 
-    /// B2: from the instant on at which a probe is activated, the short way would pass it by; nothing else needs to happen
-    /// first, and no update that is under way brings it back.
+    /// B2: from the instant on at which a probe is activated, the short way would pass it by;
+    /// nothing else needs to happen first, and no update that is under way brings it back.
     #[test]
     fn b2_what_calls_a_probe_goes_the_long_way_at_once() {
         let (channel, callsite) = (channel(), Callsite::new("a", "b", "a:b 6"));

@@ -9,8 +9,8 @@ use crate::writer::Cursor;
 
 /// What a field of an event can be.
 ///
-/// Fields are packed: in the order of their declaration, without padding, in the machine's byte order if the type does
-/// not say otherwise.
+/// Fields are packed: in the order of their declaration, without padding, in the machine's byte
+/// order if the type does not say otherwise.
 #[diagnostic::on_unimplemented(message = "`{Self}` cannot be a field of an event")]
 pub trait Field {
     /// What an event is given.
@@ -223,8 +223,8 @@ pub type Room = MaybeUninit<[u64; Buffer::LEN / 8 + 2]>;
 
 /// Where a payload is put together that is so short that it is copied into the ring.
 ///
-/// The memory is not filled with zeros beforehand, as that would cost more than most payloads; and it is not part of
-/// this, as the compiler would fill it then.
+/// The memory is not filled with zeros beforehand, as that would cost more than most payloads; and
+/// it is not part of this, as the compiler would fill it then.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Buffer<'a> {
@@ -234,8 +234,8 @@ pub struct Buffer<'a> {
 }
 
 impl<'a> Buffer<'a> {
-    /// How many bytes it can take. Longer payloads are put together in the ring: that costs some atomic instructions,
-    /// which is less than to copy them once more.
+    /// How many bytes it can take. Longer payloads are put together in the ring: that costs some
+    /// atomic instructions, which is less than to copy them once more.
     pub(crate) const LEN: usize = 512;
 
     /// An empty one.
@@ -281,7 +281,8 @@ impl<'a> Buffer<'a> {
     #[inline(always)]
     pub fn words(&mut self) -> &[u64] {
         self.put(0);
-        // SAFETY: all words that have one of the first `len` bytes are initialised: by what was appended, or just now.
+        // SAFETY: all words that have one of the first `len` bytes are initialised: by what was
+        // appended, or just now.
         unsafe { std::slice::from_raw_parts(self.room.as_ptr().cast(), self.len.div_ceil(8)) }
     }
 }

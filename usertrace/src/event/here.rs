@@ -1,17 +1,19 @@
 //! Where in the program an event is: for the context `ip`.
 //!
-//! An event notes it before it is written, in a word of its thread, if a trace wants to know. A signal handler that comes
-//! in between may have events, too; so the word says which event it is about, as far as it has room for that.
+//! An event notes it before it is written, in a word of its thread, if a trace wants to know. A
+//! signal handler that comes in between may have events, too; so the word says which event it is
+//! about, as far as it has room for that.
 
 use super::Callsite;
 use super::callsite::HERE;
 use crate::writer;
 
-/// Bits of the word that say whose address is above them. No program has addresses that are longer than the rest, unless
-/// it asks for them.
+/// Bits of the word that say whose address is above them. No program has addresses that are longer
+/// than the rest, unless it asks for them.
 const EVENT_BITS: u32 = 16;
 
-/// Notes the address at which this is, in the function that it is inlined into, if the event's mask says so.
+/// Notes the address at which this is, in the function that it is inlined into, if the event's mask
+/// says so.
 #[doc(hidden)]
 #[inline(always)]
 pub fn here(callsite: &Callsite, mask: u32) {

@@ -1,9 +1,10 @@
 //! How events are declared and written.
 
-/// Declares an event: a module with its [`Callsite`](crate::event::Callsite) and a function `record`.
+/// Declares an event: a module with its [`Callsite`](crate::event::Callsite) and a function
+/// `record`.
 ///
-/// See [`event`](mod@crate::event) for an example, and for the types that a field can have. Events are written by
-/// [`event!`](crate::event!).
+/// See [`event`](mod@crate::event) for an example, and for the types that a field can have. Events
+/// are written by [`event!`](crate::event!).
 ///
 /// A type that there is not is named by the compiler, with those that there are:
 ///
@@ -117,8 +118,8 @@ macro_rules! tracepoint {
 /// Writes an event that [`tracepoint!`](crate::tracepoint) declared; its value is an
 /// [`Outcome`](crate::event::Outcome).
 ///
-/// The arguments are evaluated only if a trace wants the event. They stand in the order of the fields, or in any order
-/// with the names of all fields:
+/// The arguments are evaluated only if a trace wants the event. They stand in the order of the
+/// fields, or in any order with the names of all fields:
 ///
 /// ```
 /// # usertrace::tracepoint! {
@@ -160,8 +161,9 @@ macro_rules! event {
     };
 }
 
-/// Writes an event as [`event!`](crate::event!) does, on behalf of the code at an address: the context `ip` has that, rather
-/// than the address of the macro. This is for functions that stand in front of others, whose callers the events are about.
+/// Writes an event as [`event!`](crate::event!) does, on behalf of the code at an address: the
+/// context `ip` has that, rather than the address of the macro. This is for functions that stand in
+/// front of others, whose callers the events are about.
 #[macro_export]
 macro_rules! event_at {
     ($ip:expr, $($module:ident)::+ $(, $argument:expr)* $(,)?) => {
@@ -175,11 +177,12 @@ macro_rules! event_at {
     };
 }
 
-/// Declares an event in the place where it is written, and writes it: a provider, a name, a format, and the fields with
-/// their values. Its value is an [`Outcome`](crate::event::Outcome).
+/// Declares an event in the place where it is written, and writes it: a provider, a name, a format,
+/// and the fields with their values. Its value is an [`Outcome`](crate::event::Outcome).
 ///
-/// The format is kept with the event's description: nothing is formatted when the event is written. It names fields in
-/// braces; two braces are one. The log level is `Info`, unless another [`Loglevel`](crate::Loglevel) stands in front.
+/// The format is kept with the event's description: nothing is formatted when the event is written.
+/// It names fields in braces; two braces are one. The log level is `Info`, unless another
+/// [`Loglevel`](crate::Loglevel) stands in front.
 ///
 /// ```
 /// fn copied(done: u32, path: &str) {

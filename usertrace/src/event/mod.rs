@@ -20,7 +20,8 @@
 //! # serve("/");
 //! ```
 //!
-//! As long as no trace is active, an event is one load and one branch. A field is of one of these types:
+//! As long as no trace is active, an event is one load and one branch. A field is of one of these
+//! types:
 //!
 //! | type | argument | |
 //! |---|---|---|
@@ -56,8 +57,9 @@
 //!
 //! [`marker!`](crate::marker) declares an event where it is written, with a format for people.
 //!
-//! A record that would be longer than a sub-buffer of the trace is not cut: it is dropped, and counted as lost.
-//! Constants, such as an array's `N`, are looked up in the module that `tracepoint!` makes: `[u8; super::LEN]`.
+//! A record that would be longer than a sub-buffer of the trace is not cut: it is dropped, and
+//! counted as lost. Constants, such as an array's `N`, are looked up in the module that
+//! `tracepoint!` makes: `[u8; super::LEN]`.
 
 mod callsite;
 mod describe;

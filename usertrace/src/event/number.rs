@@ -5,7 +5,8 @@ use std::marker::PhantomData;
 /// A number that a field can be, or have many of.
 ///
 /// # Safety
-/// If it is [`PLAIN`](Self::PLAIN), all bytes of a value in memory are initialised, and they are those of the payload.
+/// If it is [`PLAIN`](Self::PLAIN), all bytes of a value in memory are initialised, and they are
+/// those of the payload.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an element of an array or a sequence",
     note = "elements are integers, `f32`, `f64`, `bool` and `ptr`"
@@ -32,14 +33,15 @@ pub struct Hex<T>(PhantomData<T>);
 #[derive(Debug)]
 pub struct Be<T>(PhantomData<T>);
 
-// Words are put together by shifts, so that the compiler can do it in registers; that is the order of the bytes in
-// memory on a little-endian machine. Sizes and addresses are described as what they are on such machines.
+// Words are put together by shifts, so that the compiler can do it in registers; that is the order
+// of the bytes in memory on a little-endian machine. Sizes and addresses are described as what they
+// are on such machines.
 const _: () = assert!(cfg!(target_endian = "little") && usize::BITS == 64);
 
 macro_rules! plain {
     ($($type:ty = $value:ty, $name:literal, $bits:expr;)*) => {$(
-        // SAFETY: a value has `size_of` bytes and no padding, and `bits` has them in the machine's order, which is
-        // little-endian.
+        // SAFETY: a value has `size_of` bytes and no padding, and `bits` has them in the machine's
+        // order, which is little-endian.
         unsafe impl Number for $type {
             type Value = $value;
             const NAME: &'static str = $name;

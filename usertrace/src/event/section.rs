@@ -6,8 +6,8 @@ use super::callsite::Callsite;
 
 /// What the section `usertrace_callsites` consists of.
 ///
-/// Atomic so that all entries come into a writable section, as the dynamic linker relocates them; and so that one can be
-/// taken out that is none.
+/// Atomic so that all entries come into a writable section, as the dynamic linker relocates them;
+/// and so that one can be taken out that is none.
 #[doc(hidden)]
 #[derive(Debug)]
 #[repr(transparent)]
@@ -59,7 +59,8 @@ impl Section {
     /// Takes out the entries of callsites that cannot be described, and says how many these are.
     ///
     /// # Safety
-    /// As [`callsites`](Self::callsites), but of a callsite nothing need be right but its place and that of its text.
+    /// As [`callsites`](Self::callsites), but of a callsite nothing need be right but its place and
+    /// that of its text.
     pub(crate) unsafe fn take_unsound(self) -> usize {
         let mut unsound = 0;
         // SAFETY: the caller's promise.
@@ -80,8 +81,8 @@ impl Section {
 #[unsafe(link_section = "usertrace_callsites")]
 static NONE: Entry = Entry(AtomicPtr::new(std::ptr::null_mut()));
 
-// The linker makes these symbols, in each program and in each library for itself; they enclose the section.
-// Hidden: no library must find those of another one.
+// The linker makes these symbols, in each program and in each library for itself; they enclose the
+// section. Hidden: no library must find those of another one.
 std::arch::global_asm!(
     ".hidden __start_usertrace_callsites",
     ".hidden __stop_usertrace_callsites"

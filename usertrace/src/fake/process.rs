@@ -2,7 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs `body` in a child, whose status is 0 then, or 1 if it panics. For tests that have one thread then.
+/// Runs `body` in a child, whose status is 0 then, or 1 if it panics. For tests that have one
+/// thread then.
 ///
 /// # Panics
 /// If there can be no child.

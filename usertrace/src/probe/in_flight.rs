@@ -1,4 +1,5 @@
-//! Who is in a probe, so that one that was taken out can be waited for, and none is called from its own middle.
+//! Who is in a probe, so that one that was taken out can be waited for, and none is called from its
+//! own middle.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -68,7 +69,8 @@ impl InFlight {
         Ok(Visit { place, mark })
     }
 
-    /// Waits until no other thread is in a probe that nobody comes to any more by the way that is meant.
+    /// Waits until no other thread is in a probe that nobody comes to any more by the way that is
+    /// meant.
     pub(super) fn wait(&self, probe: usize) {
         let thread = writer::thread();
         for place in &self.0 {
@@ -88,8 +90,8 @@ impl InFlight {
 
 impl Drop for Visit<'_> {
     fn drop(&mut self) {
-        // Release pairs with `wait`: what the probe did is done. Not so in the child of a fork in the probe, where all are
-        // free, or another one's by now.
+        // Release pairs with `wait`: what the probe did is done. Not so in the child of a fork in
+        // the probe, where all are free, or another one's by now.
         let _ = self
             .place
             .compare_exchange(self.mark, 0, Ordering::Release, Ordering::Relaxed);

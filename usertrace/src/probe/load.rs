@@ -5,8 +5,8 @@ use std::ffi::{CStr, c_char, c_void};
 use super::{Call, Error, opened, register_of, table, unregister};
 use crate::runtime::registry;
 
-/// The symbol by which a library says which probes it has: an array of [`Declaration`], which ends with one that has no
-/// name. So it need not be linked with anything.
+/// The symbol by which a library says which probes it has: an array of [`Declaration`], which ends
+/// with one that has no name. So it need not be linked with anything.
 const SYMBOL: &CStr = c"usertrace_probes";
 
 /// A probe of a library: `struct usertrace_probe` in C.
@@ -79,13 +79,15 @@ fn linker_error() -> String {
     text.unwrap_or_default()
 }
 
-/// Loads a library, registers the probes that its symbol `usertrace_probes` lists, and says how many these are. What it
-/// registers by itself when it is loaded is not among them. It stays loaded until [`unload`].
+/// Loads a library, registers the probes that its symbol `usertrace_probes` lists, and says how
+/// many these are. What it registers by itself when it is loaded is not among them. It stays loaded
+/// until [`unload`].
 ///
 /// Not to be called from a signal handler.
 ///
 /// # Errors
-/// When the dynamic linker does not load it, or one of its probes cannot be registered: then none of them is.
+/// When the dynamic linker does not load it, or one of its probes cannot be registered: then none
+/// of them is.
 ///
 /// # Safety
 /// The library's constructors run, and its probes must be what they say.
@@ -140,9 +142,9 @@ fn leave(library: usize) -> bool {
     table.lists(&mut held).remove_library(library)
 }
 
-/// Unloads what [`load`] has loaded: takes its probes out, with their connections, waits until nobody is in one of them, and
-/// closes the library. Says how many probes these were. It is named by the path that it was loaded by, or by another one of
-/// the same file.
+/// Unloads what [`load`] has loaded: takes its probes out, with their connections, waits until
+/// nobody is in one of them, and closes the library. Says how many probes these were. It is named
+/// by the path that it was loaded by, or by another one of the same file.
 ///
 /// Not to be called from a signal handler, or from a probe.
 ///
@@ -150,10 +152,12 @@ fn leave(library: usize) -> bool {
 /// When it was not loaded so, or the dynamic linker does not close it.
 ///
 /// # Safety
-/// The library's destructors run. What else uses it, such as probes that it has registered by itself, these must end.
+/// The library's destructors run. What else uses it, such as probes that it has registered by
+/// itself, these must end.
 pub unsafe fn unload(path: &CStr) -> Result<usize, UnloadError> {
     let flags = libc::RTLD_LAZY | libc::RTLD_LOCAL | libc::RTLD_NOLOAD;
-    // SAFETY: it is there already, or is not loaded. It stays, as it has been opened before, or is none of ours.
+    // SAFETY: it is there already, or is not loaded. It stays, as it has been opened before, or is
+    // none of ours.
     let library = unsafe {
         let library = libc::dlopen(path.as_ptr(), flags);
         if library.is_null() {

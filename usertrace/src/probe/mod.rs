@@ -1,9 +1,11 @@
-//! Probes: functions that get the records of events, in the program itself, whether these are traced or not.
+//! Probes: functions that get the records of events, in the program itself, whether these are
+//! traced or not.
 //!
-//! A probe is registered under a name, by the program, by one of its libraries, or from a library that is loaded on
-//! command ([`load`]), and may be unloaded again ([`unload`]). It is connected to events by their names, and the connection is then activated; both are undone,
-//! too. A connection is made by a pattern (`shop:*`), and holds for events that are declared later as well; what undoes
-//! it has the same pattern.
+//! A probe is registered under a name, by the program, by one of its libraries, or from a library
+//! that is loaded on command ([`load`]), and may be unloaded again ([`unload`]). It is connected to
+//! events by their names, and the connection is then activated; both are undone, too. A connection
+//! is made by a pattern (`shop:*`), and holds for events that are declared later as well; what
+//! undoes it has the same pattern.
 //!
 //! ```
 //! use std::ffi::c_void;
@@ -21,13 +23,14 @@
 //! # Ok::<(), probe::Error>(())
 //! ```
 //!
-//! An event that calls a probe goes the long way; others cost what they did before. Where a process has 64 probes and 256
-//! connections, there is no room for more.
+//! An event that calls a probe goes the long way; others cost what they did before. Where a process
+//! has 64 probes and 256 connections, there is no room for more.
 //!
-//! A probe is called wherever events are: in any thread, in signal handlers, inside `malloc`. So it may do what a signal
-//! handler may, and wait for nobody. It is called before the event is written. An event in a probe, or in a signal handler
-//! that interrupts it, does not call that probe again in this thread; it is written, and calls others. When
-//! [`deactivate`], [`disconnect`] or [`unregister`] returns, no other thread is in the probe by way of these events.
+//! A probe is called wherever events are: in any thread, in signal handlers, inside `malloc`. So it
+//! may do what a signal handler may, and wait for nobody. It is called before the event is written.
+//! An event in a probe, or in a signal handler that interrupts it, does not call that probe again
+//! in this thread; it is written, and calls others. When [`deactivate`], [`disconnect`] or
+//! [`unregister`] returns, no other thread is in the probe by way of these events.
 //!
 //! A child of `fork` has all probes and connections of its parent.
 
@@ -85,7 +88,8 @@ fn count<'a>(pattern: &str, events: impl Iterator<Item = &'a Callsite>) -> usize
 /// When the name is none, or taken, or there is no room.
 ///
 /// # Safety
-/// The function must be there, and may be called with `data` in any thread, until [`unregister`] returns.
+/// The function must be there, and may be called with `data` in any thread, until [`unregister`]
+/// returns.
 pub unsafe fn register(name: &str, call: Call, data: *mut c_void) -> Result<(), Error> {
     // SAFETY: the caller's promise.
     unsafe { register_of(name, call, data, 0) }
@@ -114,7 +118,8 @@ fn opened() -> Result<(&'static Table, RegistryGuard), Error> {
     Ok((table, registry::hold().ok_or(Error::Busy)?))
 }
 
-/// Takes a probe out, with all its connections. Afterwards nobody is in it, but the calling thread if it called this there.
+/// Takes a probe out, with all its connections. Afterwards nobody is in it, but the calling thread
+/// if it called this there.
 ///
 /// # Errors
 /// When there is no such probe.
@@ -131,8 +136,9 @@ pub fn unregister(name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Connects a probe to events: by the name `PROVIDER:NAME`, in which `*` is any characters, and `?` one. Says how many such
-/// events there are now. They call it when the connection is active. Async-signal-safe, as are the others below.
+/// Connects a probe to events: by the name `PROVIDER:NAME`, in which `*` is any characters, and `?`
+/// one. Says how many such events there are now. They call it when the connection is active.
+/// Async-signal-safe, as are the others below.
 ///
 /// # Errors
 /// When there is no such probe, or the connection is there, or there is no room.

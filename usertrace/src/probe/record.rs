@@ -31,8 +31,8 @@ impl Record<'_> {
         }
     }
 
-    /// The fields, as the description says; up to 7 zeros may follow. Of a long payload these are the first
-    /// [`PAYLOAD_MAX`] bytes.
+    /// The fields, as the description says; up to 7 zeros may follow. Of a long payload these are
+    /// the first [`PAYLOAD_MAX`] bytes.
     #[must_use]
     pub fn payload(&self) -> &[u8] {
         // SAFETY: `call` made it of a slice.

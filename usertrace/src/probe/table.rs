@@ -40,7 +40,8 @@ pub(crate) struct Table {
 // SAFETY: all is atomic but the lists, which only the holder of the lock may get.
 unsafe impl Sync for Table {}
 
-/// What to call. It stays as it is for as long as a callsite has the probe's bit, or somebody is in it.
+/// What to call. It stays as it is for as long as a callsite has the probe's bit, or somebody is in
+/// it.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Entry {

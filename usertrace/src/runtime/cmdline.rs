@@ -18,8 +18,9 @@ struct Cmdline {
     len: usize,
 }
 
-/// Runs before all else that attaches this process, in each program and library that this crate is linked into, whether that
-/// has events or not: those below 101 are not the program's own. Other C libraries pass nothing.
+/// Runs before all else that attaches this process, in each program and library that this crate is
+/// linked into, whether that has events or not: those below 101 are not the program's own. Other C
+/// libraries pass nothing.
 #[cfg(target_env = "gnu")]
 #[used]
 #[unsafe(link_section = ".init_array.00100")]
@@ -28,8 +29,8 @@ static KEEP: unsafe extern "C" fn(c_int, *const *const c_char) = keep;
 /// Keeps it: the first that is told.
 ///
 /// # Safety
-/// These must be the arguments of `main`, as glibc passes them also to libraries that are loaded later, and nobody may be
-/// writing to them.
+/// These must be the arguments of `main`, as glibc passes them also to libraries that are loaded
+/// later, and nobody may be writing to them.
 #[cfg_attr(not(target_env = "gnu"), allow(dead_code, reason = "nobody is told"))]
 unsafe extern "C" fn keep(argc: c_int, argv: *const *const c_char) {
     let count = usize::try_from(argc).unwrap_or(0);

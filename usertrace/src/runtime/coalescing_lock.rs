@@ -7,9 +7,9 @@ const BUSY: u32 = 1;
 /// Busy, and somebody who came meanwhile wants it done again.
 const AGAIN: u32 = 2;
 
-/// Lets one caller at a time do something that others may want done, too, at any moment: in other threads, and in a
-/// signal handler that interrupts the one who is at it. Nobody waits; who comes second leaves a note, and the first
-/// does it once more.
+/// Lets one caller at a time do something that others may want done, too, at any moment: in other
+/// threads, and in a signal handler that interrupts the one who is at it. Nobody waits; who comes
+/// second leaves a note, and the first does it once more.
 ///
 /// All zeros is an idle one.
 #[derive(Debug, Default)]
@@ -19,8 +19,8 @@ pub(crate) struct CoalescingLock(AtomicU32);
 impl CoalescingLock {
     /// Does it, or leaves a note for the one who is at it.
     pub(crate) fn run(&self, mut body: impl FnMut()) {
-        // Acquire pairs with the release at the end of another run. Release, of the note: what the caller saw before
-        // is seen by the one who reads the note.
+        // Acquire pairs with the release at the end of another run. Release, of the note: what the
+        // caller saw before is seen by the one who reads the note.
         let enter = |state| Some(if state == IDLE { BUSY } else { AGAIN });
         match self
             .0

@@ -1,9 +1,10 @@
-//! What is wrong with the variables of the environment, for people: in a line on standard error for each, and in the log
-//! beside the traces.
+//! What is wrong with the variables of the environment, for people: in a line on standard error for
+//! each, and in the log beside the traces.
 //!
-//! This runs inside of other people's programs, before `main`. So it is one `write`, which neither waits nor raises
-//! `SIGPIPE`; and it is said once for all processes that a process starts: `USERTRACE_QUIET` is set then, which leaves the
-//! log only. Processes of one group whose traces are in one directory say it once, too.
+//! This runs inside of other people's programs, before `main`. So it is one `write`, which neither
+//! waits nor raises `SIGPIPE`; and it is said once for all processes that a process starts:
+//! `USERTRACE_QUIET` is set then, which leaves the log only. Processes of one group whose traces
+//! are in one directory say it once, too.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +17,8 @@ use super::status::{NoFallback, Status};
 /// What a pipe takes at once, or not at all.
 const MAX: usize = libc::PIPE_BUF;
 
-/// Says what is wrong with the environment, if it was not said. Not to be called from a signal handler.
+/// Says what is wrong with the environment, if it was not said. Not to be called from a signal
+/// handler.
 pub(super) fn of_environment(status: Status) {
     static ONCE: AtomicBool = AtomicBool::new(false);
     if ONCE.swap(true, Ordering::Relaxed) {
@@ -39,7 +41,8 @@ pub(super) fn of_environment(status: Status) {
     let is_new = !falls_back || log::append(&settings.fast, &lines);
     if is_new && !env::is_quiet() {
         say(&lines);
-        // SAFETY: texts that end with NUL. This runs before `main`, or where the program says that it may.
+        // SAFETY: texts that end with NUL. This runs before `main`, or where the program says that
+        // it may.
         unsafe { libc::setenv(c"USERTRACE_QUIET".as_ptr(), c"1".as_ptr(), 1) };
     }
 }
@@ -79,8 +82,8 @@ pub(super) fn of_output(directory: &std::path::Path, error: &std::io::Error) {
     say(&[format!("cannot write traces to \"{directory}\": {error}")]);
 }
 
-/// Writes lines to standard error, if that takes them at once: the program neither waits for a reader nor dies of one
-/// that has gone.
+/// Writes lines to standard error, if that takes them at once: the program neither waits for a
+/// reader nor dies of one that has gone.
 fn say(lines: &[String]) {
     let mut text = String::new();
     for line in lines {
@@ -129,8 +132,8 @@ mod log {
     /// Behind so many bytes of a log, nobody looks whether it has a line.
     const LONGEST: u64 = 1 << 20;
 
-    /// Appends lines to the log beside the traces, unless a process of this group did it, and says whether that is so. If
-    /// there is no such directory, the lines are new.
+    /// Appends lines to the log beside the traces, unless a process of this group did it, and says
+    /// whether that is so. If there is no such directory, the lines are new.
     pub(super) fn append(settings: &env::Fast, lines: &[String]) -> bool {
         let directory = settings.directory();
         directory.is_none_or(|directory| append_to(&directory, lines).unwrap_or(true))

@@ -19,7 +19,8 @@ use super::update::{self, Updater};
 use crate::context::{Apps, List};
 use crate::writer::{Channel, Rseq};
 
-/// Where the state is. Set once, before any callsite's mask; a child of `fork` has it at the same address.
+/// Where the state is. Set once, before any callsite's mask; a child of `fork` has it at the same
+/// address.
 pub(super) static STATE: AtomicPtr<State> = AtomicPtr::new(std::ptr::null_mut());
 
 /// [`Rseq::to_raw`]. Set together with [`STATE`].
@@ -47,13 +48,15 @@ pub(super) fn state() -> Option<&'static State> {
     unsafe { STATE.load(Ordering::Acquire).as_ref() }
 }
 
-/// Does what [`init`] found to be possible: gets buffers if this process has none, and follows the traces.
+/// Does what [`init`] found to be possible: gets buffers if this process has none, and follows the
+/// traces.
 ///
-/// Async-signal-safe; leaves `errno` alone. If another thread, or what this interrupted, is at it, that one does it
-/// once more.
+/// Async-signal-safe; leaves `errno` alone. If another thread, or what this interrupted, is at it,
+/// that one does it once more.
 pub(crate) fn refresh() {
     if let Some(updater) = updater() {
-        // Twice, if need be: of what changed while signals were held back, and after the update had looked, none told.
+        // Twice, if need be: of what changed while signals were held back, and after the update had
+        // looked, none told.
         for _ in 0..2 {
             let held = SignalMaskGuard::new();
             // SAFETY: the lock is held while the closure runs.
@@ -114,8 +117,8 @@ pub(crate) unsafe fn rseq() -> Rseq {
     #[cfg(target_arch = "x86_64")]
     let raw = {
         let raw: isize;
-        // Without the way by the global offset table that the compiler takes to another crate's statics.
-        // SAFETY: loads a word that is aligned, as an atomic load would.
+        // Without the way by the global offset table that the compiler takes to another crate's
+        // statics. SAFETY: loads a word that is aligned, as an atomic load would.
         unsafe {
             std::arch::asm!(
                 "mov {raw}, qword ptr [rip + {RSEQ}]",
@@ -135,11 +138,12 @@ pub(crate) unsafe fn rseq() -> Rseq {
 /// What the event path needs to write into a channel of a slot.
 ///
 /// # Safety
-/// The caller must have seen the slot's bit in a callsite's mask; the channel is one that a callsite told.
+/// The caller must have seen the slot's bit in a callsite's mask; the channel is one that a
+/// callsite told.
 #[inline(always)]
 pub(crate) unsafe fn place(slot: usize, channel: usize) -> (Option<Rseq>, &'static Channel) {
-    // SAFETY: both statics are set before any mask is, and never again; slots in masks are below the number of slots, and
-    // channels of callsites below that of channels.
+    // SAFETY: both statics are set before any mask is, and never again; slots in masks are below
+    // the number of slots, and channels of callsites below that of channels.
     unsafe {
         let rseq = Rseq::from_raw(RSEQ.load(Ordering::Relaxed));
         let state = STATE.load(Ordering::Relaxed).cast_const();
@@ -160,8 +164,8 @@ pub(crate) fn renew_threads() {
     }
 }
 
-/// What contexts in a channel of a slot are made of: which they are, and the present stamp of what threads remember.
-/// Nothing if there is no such channel.
+/// What contexts in a channel of a slot are made of: which they are, and the present stamp of what
+/// threads remember. Nothing if there is no such channel.
 pub(crate) fn contexts(slot: usize, channel: usize) -> Option<(&'static List, u64)> {
     let state = state()?;
     let list = state.contexts.get(channel)?.get(slot)?;

@@ -11,8 +11,8 @@ use crate::{context, control, probe};
 
 /// Writes an event whose payload's length is a constant.
 ///
-/// What most events are, and are in a hurry: one slot wants it, and it can be written at once. All else is left to
-/// functions that take the payload from memory, so that it stays in registers here.
+/// What most events are, and are in a hurry: one slot wants it, and it can be written at once. All
+/// else is left to functions that take the payload from memory, so that it stays in registers here.
 #[doc(hidden)]
 #[inline(always)]
 pub fn record<const WORDS: usize>(callsite: &Callsite, payload: [u64; WORDS]) -> Outcome {
@@ -22,8 +22,8 @@ pub fn record<const WORDS: usize>(callsite: &Callsite, payload: [u64; WORDS]) ->
     };
     // Pairs with the store of the route: the runtime's state, and the channel, were there before.
     fence(Ordering::Acquire);
-    // SAFETY: there is a route. The runtime opens channels only as `Channel::open` asks for, and gives a callsite an id
-    // for the payload that its description describes.
+    // SAFETY: there is a route. The runtime opens channels only as `Channel::open` asks for, and
+    // gives a callsite an id for the payload that its description describes.
     let done = unsafe { writer::try_write(current::rseq(), channel, route, &payload) };
     if done {
         Outcome::Recorded
@@ -32,7 +32,8 @@ pub fn record<const WORDS: usize>(callsite: &Callsite, payload: [u64; WORDS]) ->
     }
 }
 
-/// Writes it the long way. What is in registers stays there, so that the short way needs no memory of its own.
+/// Writes it the long way. What is in registers stays there, so that the short way needs no memory
+/// of its own.
 #[inline(always)]
 fn record_slow<const WORDS: usize>(callsite: &Callsite, payload: [u64; WORDS]) -> Outcome {
     if WORDS > 4 {
@@ -42,8 +43,8 @@ fn record_slow<const WORDS: usize>(callsite: &Callsite, payload: [u64; WORDS]) -
     record_four(callsite, WORDS, word(0), word(1), word(2), word(3))
 }
 
-/// Writes an event whose payload is the first `words` of four. Not cold: it is the way of all events where rings are
-/// shared.
+/// Writes an event whose payload is the first `words` of four. Not cold: it is the way of all
+/// events where rings are shared.
 #[inline(never)]
 fn record_four(callsite: &Callsite, words: usize, a: u64, b: u64, c: u64, d: u64) -> Outcome {
     record_words(callsite, &[a, b, c, d][..words.min(4)])
@@ -120,9 +121,10 @@ fn record_made(callsite: &Callsite, len: usize, fill: &dyn Fn(&mut Cursor<'_>)) 
 
 /// Writes an event into each slot that wants it: with `write`, and if that cannot, slowly.
 ///
-/// The payload is not in one piece with the rest until it is needed so: it stays in registers. `write` is called with
-/// what [`writer::try_write_words`] asks for: the runtime opens channels only as `Channel::open` asks for, and gives a
-/// callsite an id for the payload that its description describes.
+/// The payload is not in one piece with the rest until it is needed so: it stays in registers.
+/// `write` is called with what [`writer::try_write_words`] asks for: the runtime opens channels
+/// only as `Channel::open` asks for, and gives a callsite an id for the payload that its
+/// description describes.
 #[inline(always)]
 fn record_each<'a>(
     callsite: &Callsite,
@@ -155,7 +157,8 @@ fn record_each<'a>(
     outcome
 }
 
-/// Does what the event path could not do. Nothing comes back if this process has no buffers of its own yet.
+/// Does what the event path could not do. Nothing comes back if this process has no buffers of its
+/// own yet.
 #[cold]
 #[inline(never)]
 fn record_slowly(
@@ -169,7 +172,8 @@ fn record_slowly(
     }
     // Updates come by signal, but not to everybody: this is where the others learn of them.
     current::refresh_if_stale();
-    // It may be given another one meanwhile. Or none, if the slot has another trace than when the mask was read.
+    // It may be given another one meanwhile. Or none, if the slot has another trace than when the
+    // mask was read.
     let Some(index) = callsite.wanted_channel(slot) else {
         return Some(Err(Dropped::Closed));
     };
@@ -201,8 +205,8 @@ fn record_slowly(
     Some(result)
 }
 
-/// After a record that may have been a long one: if the channel was closed meanwhile, perhaps only this writer kept it
-/// from being given away.
+/// After a record that may have been a long one: if the channel was closed meanwhile, perhaps only
+/// this writer kept it from being given away.
 fn refresh_if_closed(channel: &Channel) {
     if !channel.is_open() {
         current::refresh();

@@ -16,11 +16,12 @@ impl std::fmt::Display for BadDescription {
 impl std::error::Error for BadDescription {}
 
 /// Declares an event by its metadata, as in the header `linux/ltt.h`, without the id:
-/// `PROVIDER:NAME LOGLEVEL[ TYPE FIELD[;TYPE FIELD]…]`. For what only learns at run time which events there are; all else
-/// uses [`tracepoint!`](crate::tracepoint).
+/// `PROVIDER:NAME LOGLEVEL[ TYPE FIELD[;TYPE FIELD]…]`. For what only learns at run time which
+/// events there are; all else uses [`tracepoint!`](crate::tracepoint).
 ///
-/// Events stay, and memory with them: about 200 bytes and the description for each. Not to be called from a signal
-/// handler. Its records are written by [`record_parts`](crate::event::record_parts).
+/// Events stay, and memory with them: about 200 bytes and the description for each. Not to be
+/// called from a signal handler. Its records are written by
+/// [`record_parts`](crate::event::record_parts).
 ///
 /// # Errors
 /// When it is no description.
@@ -41,14 +42,15 @@ pub fn declare(description: &str) -> Result<&'static Callsite, BadDescription> {
     Ok(callsite)
 }
 
-/// Adds the callsites of a program or library that this crate is not linked into, as one in C, and says how many of its
-/// entries are of no events that can be described: these are taken out. What is there already is not added again.
+/// Adds the callsites of a program or library that this crate is not linked into, as one in C, and
+/// says how many of its entries are of no events that can be described: these are taken out. What
+/// is there already is not added again.
 ///
 /// Not to be called from a signal handler.
 ///
 /// # Safety
-/// From `start` up to `stop` there must be entries, of callsites whose descriptions are where they say, and they must stay
-/// until [`unregister`] returns.
+/// From `start` up to `stop` there must be entries, of callsites whose descriptions are where they
+/// say, and they must stay until [`unregister`] returns.
 #[doc(hidden)]
 pub unsafe fn register(start: *const Entry, stop: *const Entry) -> usize {
     // SAFETY: the caller's promise.

@@ -57,7 +57,8 @@ fn variable(name: &CStr) -> Option<&'static [u8]> {
 /// `USERTRACE_BACKEND`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Backend {
-    /// Nothing: the kernel's buffers, or else the fallback if the environment says where it is to write to.
+    /// Nothing: the kernel's buffers, or else the fallback if the environment says where it is to
+    /// write to.
     Unset,
     /// `auto`: the kernel's buffers, or else the fallback.
     Auto,
@@ -69,7 +70,8 @@ pub(super) enum Backend {
     Off,
     /// Something else.
     Unknown,
-    /// The fallback is not for a program that was given more rights than whoever set the environment has.
+    /// The fallback is not for a program that was given more rights than whoever set the
+    /// environment has.
     Secure,
 }
 
@@ -218,8 +220,9 @@ const BACKEND: &CStr = c"USERTRACE_BACKEND";
 const SIGNAL: &CStr = c"USERTRACE_SIGNAL";
 const CONTROL: &CStr = c"USERTRACE_CONTROL";
 
-/// Sub-buffers of a ring, unless somebody says how many. The reader may be kept from a processor for milliseconds: where there
-/// are few rings, each has room for some more. All of them have no more than 64 of 1 MiB have.
+/// Sub-buffers of a ring, unless somebody says how many. The reader may be kept from a processor
+/// for milliseconds: where there are few rings, each has room for some more. All of them have no
+/// more than 64 of 1 MiB have.
 #[cfg(any(feature = "fallback", test))]
 pub(super) fn default_subbuf_count(nr_rings: u32) -> u32 {
     match nr_rings {
@@ -229,7 +232,8 @@ pub(super) fn default_subbuf_count(nr_rings: u32) -> u32 {
     }
 }
 
-/// What it says, or the defaults in a program that was given more rights than whoever set the environment has.
+/// What it says, or the defaults in a program that was given more rights than whoever set the
+/// environment has.
 pub(super) fn settings() -> Settings {
     settings_or(|_| {})
 }
@@ -388,7 +392,8 @@ impl Variables<'_> {
         (self.get)(name).filter(|value| !value.is_empty())
     }
 
-    /// What a variable means: `unset` if it is not set, and `bad`, with a complaint, if it is set to what it cannot be.
+    /// What a variable means: `unset` if it is not set, and `bad`, with a complaint, if it is set
+    /// to what it cannot be.
     fn read<T>(
         &mut self,
         variable: &'static CStr,

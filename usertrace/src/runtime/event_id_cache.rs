@@ -1,7 +1,8 @@
 //! Ids of events whose library is gone: when it comes again, they have them again.
 //!
-//! An event's id in a trace is given once. If each `dlopen` of a library gave its events new ones, ids would run out, and
-//! each of them would be described once more, in a channel that is never emptied.
+//! An event's id in a trace is given once. If each `dlopen` of a library gave its events new ones,
+//! ids would run out, and each of them would be described once more, in a channel that is never
+//! emptied.
 
 use std::ptr::NonNull;
 
@@ -37,7 +38,8 @@ impl Node {
 
 /// The ids of such events.
 ///
-/// All zeros is one that knows nothing. What it refers to is wiped in a child of `fork`, as it is itself.
+/// All zeros is one that knows nothing. What it refers to is wiped in a child of `fork`, as it is
+/// itself.
 #[repr(C)]
 pub(super) struct EventIdCache {
     buckets: [Option<NonNull<Node>>; BUCKETS],

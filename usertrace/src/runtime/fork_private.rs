@@ -1,4 +1,5 @@
-//! Memory that a child of `fork` finds wiped: what lies there is of one process, and not of its children (A5).
+//! Memory that a child of `fork` finds wiped: what lies there is of one process, and not of its
+//! children (A5).
 
 use std::ptr::NonNull;
 

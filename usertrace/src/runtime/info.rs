@@ -16,7 +16,8 @@ use usertrace_sys::uapi::{
 use usertrace_sys::filter::Rules;
 use usertrace_sys::limits::{CHANNELS, SLOTS};
 
-/// How often a reader tries. The kernel writes for less than a microsecond, and is not preempted meanwhile.
+/// How often a reader tries. The kernel writes for less than a microsecond, and is not preempted
+/// meanwhile.
 const TRIES: u32 = 1 << 20;
 
 /// What the kernel tells of the areas.
@@ -164,8 +165,8 @@ impl Part {
     }
 }
 
-/// There is a trace in a slot, and it was started, or allocated, at least once: before that, its rings have no layout, and
-/// the kernel gives no buffers of it.
+/// There is a trace in a slot, and it was started, or allocated, at least once: before that, its
+/// rings have no layout, and the kernel gives no buffers of it.
 pub(super) fn is_laid_out(slot: &LttInfoSlot) -> bool {
     slot.generation != 0 && slot.nr_channels != 0
 }
@@ -315,7 +316,8 @@ impl Info {
         self.consistent(read).flatten()
     }
 
-    /// What the area says about a channel of the trace with this generation, if that is in the slot.
+    /// What the area says about a channel of the trace with this generation, if that is in the
+    /// slot.
     pub(super) fn channel(
         &self,
         slot: usize,
@@ -324,7 +326,8 @@ impl Info {
     ) -> Option<LttInfoChannel> {
         let trace = self.traces.at(slot)?;
         let at = trace + self.channels.at(channel)?;
-        // Of what a trace's channels are like, only mode and filter change while it has this generation.
+        // Of what a trace's channels are like, only mode and filter change while it has this
+        // generation.
         let read = || {
             // SAFETY: `Part::new` found that the trace's part, with its channels, lies inside the
             // area; any bytes are good.
@@ -336,8 +339,8 @@ impl Info {
         self.consistent(read).flatten()
     }
 
-    /// Makes `rules` those of the trace with this generation, and says whether they are others than before; nothing if that
-    /// trace is not in the slot.
+    /// Makes `rules` those of the trace with this generation, and says whether they are others than
+    /// before; nothing if that trace is not in the slot.
     pub(super) fn rules(&self, slot: usize, generation: u64, rules: &mut Rules) -> Option<bool> {
         let filter = self.filters.at(slot)?;
         let mut changed = false;
@@ -369,12 +372,13 @@ impl Info {
         // SAFETY: the counter lies inside the area.
         let seq = unsafe { self.area.at::<AtomicU32>(offset_of!(LttInfo, seq)) };
         for _ in 0..TRIES {
-            // Pairs with the kernel's store at the end of a change: what is read below is not older.
+            // Pairs with the kernel's store at the end of a change: what is read below is not
+            // older.
             let before = seq.load(Ordering::Acquire);
             if before % 2 == 0 {
                 let value = read();
-                // Pairs with the kernel's barrier at the start of a change: if anything newer was read, the counter
-                // that is read next is newer, too.
+                // Pairs with the kernel's barrier at the start of a change: if anything newer was
+                // read, the counter that is read next is newer, too.
                 fence(Ordering::Acquire);
                 if seq.load(Ordering::Relaxed) == before {
                     return Some(value);

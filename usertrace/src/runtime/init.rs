@@ -27,7 +27,8 @@ use crate::{control, errno, probe, unload};
 #[unsafe(link_section = ".init_array")]
 static START: extern "C" fn() = start;
 
-/// Does what [`init`] does if there are events, so that the program need not do it, and all is ready in time.
+/// Does what [`init`] does if there are events, so that the program need not do it, and all is
+/// ready in time.
 extern "C" fn start() {
     // SAFETY: this module does not go while its constructor runs.
     if unsafe { event::own().callsites() }.next().is_some() {
@@ -46,15 +47,17 @@ pub extern "C" fn init_before_main() {
 
 /// Makes this process one that can be traced, if that can be done, and says whether it can.
 ///
-/// A program that declares events need not call it: this is done before `main`. Where it was done, it looks whether traces
-/// came or went, and gets a child of `fork` its own buffers then rather than with its first event. It is quiet: where
-/// there is nothing to trace with, the program goes on as if there were no events in it. Only a variable that is set to what
-/// it cannot be is told of, on standard error, unless `USERTRACE_QUIET=1` is set.
+/// A program that declares events need not call it: this is done before `main`. Where it was done,
+/// it looks whether traces came or went, and gets a child of `fork` its own buffers then rather
+/// than with its first event. It is quiet: where there is nothing to trace with, the program goes
+/// on as if there were no events in it. Only a variable that is set to what it cannot be is told
+/// of, on standard error, unless `USERTRACE_QUIET=1` is set.
 ///
-/// The environment says what to trace with: `USERTRACE_BACKEND=` `kernel`, `fast` (the fallback), `auto` (the first of
-/// these that there is) or `off`. Without it, it is the kernel, or else the fallback if `USERTRACE_OUTPUT` says where it is
-/// to write. `docs/fallback.md` has the fallback's variables. `USERTRACE_SIGNAL=` a number or `none` chooses another
-/// update signal than `SIGRTMIN+3`.
+/// The environment says what to trace with: `USERTRACE_BACKEND=` `kernel`, `fast` (the fallback),
+/// `auto` (the first of these that there is) or `off`. Without it, it is the kernel, or else the
+/// fallback if `USERTRACE_OUTPUT` says where it is to write. `docs/fallback.md` has the fallback's
+/// variables. `USERTRACE_SIGNAL=` a number or `none` chooses another update signal than
+/// `SIGRTMIN+3`.
 ///
 /// Not to be called from a signal handler.
 pub fn init() -> Status {
@@ -142,7 +145,8 @@ pub fn init_with(kernel: impl FnOnce() -> Result<&'static dyn Kernel, DiscoverEr
 }
 
 fn init_by(choose: impl FnOnce(&Settings, bool) -> Result<Chosen, Status>) -> Status {
-    // Nobody waits: a thread of a process that was forked in the middle of this would wait for ever.
+    // Nobody waits: a thread of a process that was forked in the middle of this would wait for
+    // ever.
     static BUSY: AtomicBool = AtomicBool::new(false);
     if SETUP.get().is_some() {
         // A child of `fork` that asks gets its own buffers now, not with its first event.
@@ -194,7 +198,8 @@ fn set_up(choose: impl FnOnce(&Settings, bool) -> Result<Chosen, Status>) -> Res
         follow_traces: refresh_if_stale,
     });
     RSEQ.store(rseq.map_or(0, Rseq::to_raw), Ordering::Relaxed);
-    // Pairs with the load in `state`; the event path's loads come after that of a mask, which is set later.
+    // Pairs with the load in `state`; the event path's loads come after that of a mask, which is
+    // set later.
     STATE.store(state.as_ptr(), Ordering::Release);
     // SAFETY: the handlers use atomic access and system calls.
     unsafe {
@@ -236,9 +241,9 @@ extern "C" fn after_fork_here() {
     }
 }
 
-/// A signal handler may have interrupted an event, and fork: the child goes on in the middle of that event, and must not
-/// find the rings gone that it is about to write to. Where it can write to no effect, it keeps this state, and gets
-/// another one for all that comes later.
+/// A signal handler may have interrupted an event, and fork: the child goes on in the middle of
+/// that event, and must not find the rings gone that it is about to write to. Where it can write to
+/// no effect, it keeps this state, and gets another one for all that comes later.
 fn keep_state(setup: &Setup, keep: bool) {
     if let Some(state) = state().filter(|_| setup.kernel.leaves_room()) {
         state.keep(keep);
@@ -264,14 +269,16 @@ fn replace_state() {
 }
 
 extern "C" fn at_exit() {
-    // What destructors of modules still have to tell is not to be lost. Relaxed: they run in this thread, later.
+    // What destructors of modules still have to tell is not to be lost. Relaxed: they run in this
+    // thread, later.
     shared().exiting.store(1, Ordering::Relaxed);
     if let Some(setup) = SETUP.get() {
         setup.kernel.at_exit();
     }
 }
 
-/// In the child of a `fork`: lets its first event come to [`refresh`], also if no trace is active now.
+/// In the child of a `fork`: lets its first event come to [`refresh`], also if no trace is active
+/// now.
 extern "C" fn after_fork() {
     if let Some(setup) = SETUP.get() {
         setup.kernel.after_fork();

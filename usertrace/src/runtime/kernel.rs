@@ -10,9 +10,9 @@ use crate::writer::{Doorbell, Prefault};
 /// The three system calls, or what stands for them: the fallback, or a test.
 ///
 /// # Safety
-/// [`alloc_tracebuf`](Self::alloc_tracebuf) must return areas as the header `linux/ltt.h` describes them, which stay
-/// mapped until the process ends; in a child of `fork`, areas of its own. The functions must be async-signal-safe, and
-/// leave `errno` alone.
+/// [`alloc_tracebuf`](Self::alloc_tracebuf) must return areas as the header `linux/ltt.h` describes
+/// them, which stay mapped until the process ends; in a child of `fork`, areas of its own. The
+/// functions must be async-signal-safe, and leave `errno` alone.
 pub unsafe trait Kernel: Sync {
     /// See [`Calls::alloc_tracebuf`].
     ///
@@ -42,8 +42,8 @@ pub unsafe trait Kernel: Sync {
         true
     }
 
-    /// Where writers tell that a sub-buffer is full; NULL: nowhere, and those who wait for a reader ask for a
-    /// [`switch`](Self::switch). Asked after [`alloc_tracebuf`](Self::alloc_tracebuf).
+    /// Where writers tell that a sub-buffer is full; NULL: nowhere, and those who wait for a reader
+    /// ask for a [`switch`](Self::switch). Asked after [`alloc_tracebuf`](Self::alloc_tracebuf).
     fn doorbell(&self) -> *const Doorbell {
         std::ptr::null()
     }
@@ -53,8 +53,8 @@ pub unsafe trait Kernel: Sync {
         Prefault::Never
     }
 
-    /// A child of `fork` may still write where its parent's areas were: it has something else there, and nobody reads
-    /// that.
+    /// A child of `fork` may still write where its parent's areas were: it has something else
+    /// there, and nobody reads that.
     fn leaves_room(&self) -> bool {
         false
     }

@@ -12,8 +12,8 @@ use crate::control::{self, Change};
 use crate::event::{Callsite, Section};
 use crate::probe;
 
-/// Adds the callsites of a section, unless they are there, and says how many of its entries are no callsites that can be
-/// described: these are taken out.
+/// Adds the callsites of a section, unless they are there, and says how many of its entries are no
+/// callsites that can be described: these are taken out.
 ///
 /// Not to be called from a signal handler.
 ///
@@ -31,8 +31,8 @@ pub(crate) unsafe fn register(section: Section) -> usize {
     // SAFETY: the caller's promise.
     probe::connect_more(unsafe { section.callsites() });
     if let Some(updater) = updater() {
-        // Who is at an update at this moment may not see the module: the traces that want its events are to have them
-        // from now on.
+        // Who is at an update at this moment may not see the module: the traces that want its
+        // events are to have them from now on.
         with_lock(&updater, || ());
     }
     // SAFETY: the caller's promise.
@@ -57,8 +57,8 @@ pub(crate) fn unregister(section: Section) -> bool {
         return true;
     };
     shared.departures.fetch_add(1, Ordering::Relaxed);
-    // With the one in `once`, and that store: who makes the state sees that the module was closed, or this sees the
-    // state, and waits for who looks at modules with its lock.
+    // With the one in `once`, and that store: who makes the state sees that the module was closed,
+    // or this sees the state, and waits for who looks at modules with its lock.
     fence(Ordering::SeqCst);
     if let Some(updater) = updater() {
         // SAFETY: the lock is held; the section is there until this returns.
@@ -75,7 +75,8 @@ pub(crate) fn unregister(section: Section) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Declared {
-    /// Its metadata, as in the header `linux/ltt.h`, without the id: `PROVIDER:NAME LOGLEVEL[ TYPE FIELD[;TYPE FIELD]…]`.
+    /// Its metadata, as in the header `linux/ltt.h`, without the id: `PROVIDER:NAME LOGLEVEL[ TYPE
+    /// FIELD[;TYPE FIELD]…]`.
     pub description: String,
     /// Some trace wants it.
     pub enabled: bool,
@@ -142,8 +143,8 @@ mod tests {
     use super::*;
     use crate::event::{Entry, declare};
 
-    /// Of two threads that take out the same callsites, neither is told that nobody looks at them while the other one waits for
-    /// somebody who does.
+    /// Of two threads that take out the same callsites, neither is told that nobody looks at them
+    /// while the other one waits for somebody who does.
     #[test]
     fn callsites_are_gone_for_all_who_take_them_out() {
         use std::sync::atomic::AtomicU32;

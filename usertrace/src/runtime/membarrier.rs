@@ -1,4 +1,5 @@
-//! `membarrier(2)`: makes sure that all threads of this process have seen that a slot is closed (A9).
+//! `membarrier(2)`: makes sure that all threads of this process have seen that a slot is closed
+//! (A9).
 //!
 //! (The libc crate has its commands for Android only.)
 

@@ -1,16 +1,21 @@
-//! The program's side of tracing: gets buffers from the kernel, follows what happens to traces, survives `fork`.
+//! The program's side of tracing: gets buffers from the kernel, follows what happens to traces,
+//! survives `fork`.
 //!
-//! - [`init`] finds the kernel's calls, maps the areas (`update.rs`), and installs the handler of the update signal.
-//! - An update (`refresh`) comes from that handler, or from the slow path of an event, which looks at the generation
-//!   in the info area. It may come at any instruction, in several threads at once; one does the work (`lock.rs`).
-//! - What is known of the buffers lies in memory that `fork` wipes (`state.rs`). The child's first event finds it
-//!   empty, gets buffers of its own, and goes on there (A5). A child of `vfork` shares the memory; a wrapper of `vfork`
-//!   keeps it out of rings of a CPU. A child of `clone` with `CLONE_VM` is not noticed.
+//! - [`init`] finds the kernel's calls, maps the areas (`update.rs`), and installs the handler of
+//!   the update signal.
+//! - An update (`refresh`) comes from that handler, or from the slow path of an event, which looks
+//!   at the generation in the info area. It may come at any instruction, in several threads at
+//!   once; one does the work (`lock.rs`).
+//! - What is known of the buffers lies in memory that `fork` wipes (`state.rs`). The child's first
+//!   event finds it empty, gets buffers of its own, and goes on there (A5). A child of `vfork`
+//!   shares the memory; a wrapper of `vfork` keeps it out of rings of a CPU. A child of `clone`
+//!   with `CLONE_VM` is not noticed.
 //!
-//! Two copies of this crate in one process, as in a Rust program under a library to preload, share all of this if they
-//! find each other (`shared.rs`). Copies that do not, share the areas, the rings and the signal. The kernel takes the
-//! acknowledgement of either for that of both then (A9): a thread that the other one did not wait for may still write a
-//! record into a slot that has another trace by then.
+//! Two copies of this crate in one process, as in a Rust program under a library to preload, share
+//! all of this if they find each other (`shared.rs`). Copies that do not, share the areas, the
+//! rings and the signal. The kernel takes the acknowledgement of either for that of both then (A9):
+//! a thread that the other one did not wait for may still write a record into a slot that has
+//! another trace by then.
 
 mod cmdline;
 pub(crate) mod coalescing_lock;

@@ -1,4 +1,5 @@
-//! The programs and libraries of a process that have callsites: also those that come and go by `dlopen` and `dlclose`.
+//! The programs and libraries of a process that have callsites: also those that come and go by
+//! `dlopen` and `dlclose`.
 
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
@@ -17,7 +18,8 @@ pub(super) struct Module {
     /// NULL: this is free; [`taken`]: it is being filled or emptied.
     start: AtomicPtr<Entry>,
     stop: AtomicPtr<Entry>,
-    /// Where a copy of this crate keeps the state's address; NULL, if the module uses another one's.
+    /// Where a copy of this crate keeps the state's address; NULL, if the module uses another
+    /// one's.
     state: AtomicPtr<AtomicPtr<State>>,
 }
 
@@ -184,8 +186,9 @@ impl Modules {
     /// Whether somebody takes this module out at this moment.
     pub(super) fn is_leaving(&self, section: Section) -> bool {
         let is_it = |module: &Module| {
-            // Pairs with `free`: what the other one did is done. The end stays as it was until the place has another module, and if
-            // that has the same end, it will have come in a moment.
+            // Pairs with `free`: what the other one did is done. The end stays as it was until the
+            // place has another module, and if that has the same end, it will have come in a
+            // moment.
             module.start.load(Ordering::Acquire) == taken()
                 && module.stop.load(Ordering::Relaxed) == section.stop.cast_mut()
         };
@@ -195,8 +198,8 @@ impl Modules {
     /// All callsites.
     ///
     /// # Safety
-    /// None of the modules may go while this is used: that is so while the state's lock is held, and where there is
-    /// one thread.
+    /// None of the modules may go while this is used: that is so while the state's lock is held,
+    /// and where there is one thread.
     pub(super) unsafe fn callsites(&self) -> impl Iterator<Item = &Callsite> {
         let sections = self.modules().filter_map(Module::section);
         // SAFETY: the caller's promise; who added the section promised that its entries are good.

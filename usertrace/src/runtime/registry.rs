@@ -1,5 +1,5 @@
-//! The registry: the modules of this process, and their callsites. It is there without the state, too: a process that
-//! cannot be traced has probes and a control channel.
+//! The registry: the modules of this process, and their callsites. It is there without the state,
+//! too: a process that cannot be traced has probes and a control channel.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -15,8 +15,8 @@ pub(crate) fn state() -> Option<&'static RegistryState> {
     unsafe { shared().registry.load(Ordering::Acquire).as_ref() }
 }
 
-/// Makes the lock's state, if there is none, and the callsites of this module known. Not to be called from a signal
-/// handler.
+/// Makes the lock's state, if there is none, and the callsites of this module known. Not to be
+/// called from a signal handler.
 pub(crate) fn open() -> Option<&'static RegistryState> {
     shared().modules.add(event::own(), None);
     // SAFETY: zeros are a lock that is free.

@@ -1,15 +1,17 @@
-//! The lock of the registry: of the modules of a process, and of the tables that say what their callsites do.
+//! The lock of the registry: of the modules of a process, and of the tables that say what their
+//! callsites do.
 //!
-//! It keeps modules from going while somebody looks at their callsites, and tables from being changed by two threads.
-//! A signal handler may wait for it: its holder blocks all signals, so the handler never interrupted that.
+//! It keeps modules from going while somebody looks at their callsites, and tables from being
+//! changed by two threads. A signal handler may wait for it: its holder blocks all signals, so the
+//! handler never interrupted that.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::signals::SignalMaskGuard;
 use crate::probe::InFlight;
 
-/// What is true of one process and not of its children: it lies in memory that `fork` wipes. All zeros: the lock is
-/// free, and no thread is in a probe.
+/// What is true of one process and not of its children: it lies in memory that `fork` wipes. All
+/// zeros: the lock is free, and no thread is in a probe.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct RegistryState {

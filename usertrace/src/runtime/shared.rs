@@ -1,10 +1,11 @@
 //! What all copies of this crate in one process have together.
 //!
-//! A program that has events and runs under a library to preload has two copies of this crate, and one that loads
-//! several such libraries has more. They share the state, the list of modules, and the fallback, so that all is done
-//! once: each slot is acknowledged when nobody at all is in it any more (A9). For that, a library that expects others
-//! defines the symbol `usertrace_shared` ([`share!`](crate::share)); the dynamic linker leads all to the first one.
-//! Copies that lay out their memory differently, as those of another version do, or those that find no such symbol,
+//! A program that has events and runs under a library to preload has two copies of this crate, and
+//! one that loads several such libraries has more. They share the state, the list of modules, and
+//! the fallback, so that all is done once: each slot is acknowledged when nobody at all is in it
+//! any more (A9). For that, a library that expects others defines the symbol `usertrace_shared`
+//! ([`share!`](crate::share)); the dynamic linker leads all to the first one. Copies that lay out
+//! their memory differently, as those of another version do, or those that find no such symbol,
 //! stay on their own.
 
 use std::ffi::c_void;
@@ -80,8 +81,8 @@ const LAYOUT: u64 = hash(&[
     offsets!(Shared: state, modules, fast, wanted, registry, apps, probes, control),
 ]);
 
-// All of it has the layout that C has, which does not depend on the compiler's version: the lint refuses a type here that
-// contains another one. Nobody calls these.
+// All of it has the layout that C has, which does not depend on the compiler's version: the lint
+// refuses a type here that contains another one. Nobody calls these.
 #[deny(improper_ctypes)]
 #[allow(dead_code, reason = "the compiler looks at the types")]
 unsafe extern "C" {
@@ -166,16 +167,16 @@ pub(crate) fn once<T>(
     }
     let new = map()?;
     let none = std::ptr::null_mut();
-    // Release, of what was made, and SeqCst, as the fence in `unregister` says. If another thread was first, what was made
-    // here stays, unused.
+    // Release, of what was made, and SeqCst, as the fence in `unregister` says. If another thread
+    // was first, what was made here stays, unused.
     match place.compare_exchange(none, new.as_ptr(), Ordering::SeqCst, Ordering::Acquire) {
         Ok(_) => Some(new),
         Err(other) => NonNull::new(other),
     }
 }
 
-/// Defines the symbol by which all copies of the crate `usertrace` in a process find each other. For libraries that are
-/// preloaded, or linked by others: once in each.
+/// Defines the symbol by which all copies of the crate `usertrace` in a process find each other.
+/// For libraries that are preloaded, or linked by others: once in each.
 #[macro_export]
 macro_rules! share {
     () => {

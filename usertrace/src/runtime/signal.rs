@@ -1,8 +1,9 @@
 //! The update signal (A4).
 //!
-//! A program's own handler stays: such a process gets no update signal, and finds out when it next begins a
-//! sub-buffer; `USERTRACE_SIGNAL` chooses another signal. But a handler of another copy of this crate, as the preload
-//! library has one, is no obstacle: the new one calls it. Copies know each other by a mark in the handler's code.
+//! A program's own handler stays: such a process gets no update signal, and finds out when it next
+//! begins a sub-buffer; `USERTRACE_SIGNAL` chooses another signal. But a handler of another copy of
+//! this crate, as the preload library has one, is no obstacle: the new one calls it. Copies know
+//! each other by a mark in the handler's code.
 
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -73,7 +74,8 @@ fn is_ours(handler: usize) -> bool {
         iov_base: std::ptr::without_provenance_mut(handler),
         iov_len: jump::LEN + MARK.len(),
     };
-    // SAFETY: the kernel writes to `code` and `mark` alone, and fails where there is nothing to read.
+    // SAFETY: the kernel writes to `code` and `mark` alone, and fails where there is nothing to
+    // read.
     let read = unsafe {
         libc::process_vm_readv(libc::getpid(), local.as_ptr(), 2, &raw const remote, 1, 0)
     };
@@ -86,8 +88,8 @@ pub(super) fn install(signo: u32) -> bool {
         return false;
     };
     let own = marked as extern "C" fn(libc::c_int) as usize;
-    // SAFETY: zeros are a sigaction, and the handler does what a signal handler may: it neither allocates nor waits,
-    // and leaves errno alone.
+    // SAFETY: zeros are a sigaction, and the handler does what a signal handler may: it neither
+    // allocates nor waits, and leaves errno alone.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         if libc::sigaction(signo, null(), &raw mut action) != 0 {

@@ -7,8 +7,9 @@ const SET_LEN: usize = 8;
 
 /// Holds all signals of this thread back, as long as it lives.
 ///
-/// A handler may fork, and the child would go on in the middle of what the parent did, with what only holds there.
-/// Async-signal-safe; leaves `errno` alone. Where the calls are forbidden, it does nothing.
+/// A handler may fork, and the child would go on in the middle of what the parent did, with what
+/// only holds there. Async-signal-safe; leaves `errno` alone. Where the calls are forbidden, it
+/// does nothing.
 #[derive(Debug)]
 pub(crate) struct SignalMaskGuard {
     /// What was held back before.

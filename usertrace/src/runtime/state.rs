@@ -38,7 +38,8 @@ pub(super) struct SlotState {
     pub(super) further: AtomicU32,
     /// Not 0: the callsites know which channel they go to here.
     pub(super) routed: AtomicU32,
-    /// Filter masks by which they were told: the trace's, at the control channel's index, and those behind main.
+    /// Filter masks by which they were told: the trace's, at the control channel's index, and those
+    /// behind main.
     pub(super) masks: [AtomicU32; CHANNELS],
 }
 
@@ -48,8 +49,8 @@ pub(super) struct SlotState {
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct State {
-    /// The event path reads these, and nothing else here. By the index of the channel first, so that what most traces do
-    /// not have lies in pages that nobody comes to.
+    /// The event path reads these, and nothing else here. By the index of the channel first, so
+    /// that what most traces do not have lies in pages that nobody comes to.
     pub(super) channels: [[Channel; SLOTS]; CHANNELS],
     pub(super) slots: [SlotState; SLOTS],
     /// Who holds it may change everything else here.
@@ -60,7 +61,8 @@ pub(super) struct State {
     pub(super) error: AtomicI32,
     /// One bit for each slot that the kernel gave to this process.
     pub(super) given: AtomicU32,
-    /// One bit for each slot whose trace is gone, but whose writers could not be waited for: never to be used again.
+    /// One bit for each slot whose trace is gone, but whose writers could not be waited for: never
+    /// to be used again.
     pub(super) dead: AtomicU32,
     /// Not 0: the kernel restarts running sequences on demand.
     pub(super) restarts: AtomicU32,
@@ -102,7 +104,8 @@ pub(super) struct State {
     pub(super) wanted_seen: AtomicU32,
 }
 
-// SAFETY: all is atomic but `text`, `rules`, `wanted` and `known`, which only the holder of the lock may get.
+// SAFETY: all is atomic but `text`, `rules`, `wanted` and `known`, which only the holder of the
+// lock may get.
 unsafe impl Sync for State {}
 
 impl State {
@@ -112,14 +115,16 @@ impl State {
         unsafe { fork_private::map() }
     }
 
-    /// Whether the child of the next `fork` is to find this as it is, and not wiped. Leaves `errno` alone.
+    /// Whether the child of the next `fork` is to find this as it is, and not wiped. Leaves `errno`
+    /// alone.
     pub(super) fn keep(&self, keep: bool) {
         let advice = if keep {
             libc::MADV_KEEPONFORK
         } else {
             libc::MADV_WIPEONFORK
         };
-        // SAFETY: of the mapping that this lies in, whose contents do not change. If it is forbidden, all stays as it was.
+        // SAFETY: of the mapping that this lies in, whose contents do not change. If it is
+        // forbidden, all stays as it was.
         unsafe {
             syscalls::raw::syscall3(
                 syscalls::Sysno::madvise as usize,
@@ -180,7 +185,8 @@ impl State {
         &self.channels[LTT_CHANNEL_MAIN][slot]
     }
 
-    /// The channels of a slot that events go to, with their indices: main, and those behind it that were ever open.
+    /// The channels of a slot that events go to, with their indices: main, and those behind it that
+    /// were ever open.
     pub(super) fn of_events(&self, slot: usize) -> impl Iterator<Item = (usize, &Channel)> {
         let further = self.slots[slot].further.load(Ordering::Relaxed);
         (LTT_CHANNEL_MAIN..CHANNELS)

@@ -17,11 +17,13 @@ pub struct TraceStats {
     pub generation: u64,
     /// The trace is active.
     pub active: bool,
-    /// Bytes written to the rings of all channels but the control channel, headers of sub-buffers included.
+    /// Bytes written to the rings of all channels but the control channel, headers of sub-buffers
+    /// included.
     pub bytes: u64,
     /// Events that were dropped.
     pub lost: u64,
-    /// Kinds of events that cannot be written, because the control channel had no room for their descriptions.
+    /// Kinds of events that cannot be written, because the control channel had no room for their
+    /// descriptions.
     pub undescribed: u32,
     /// Why none of this process's events come into the trace, if that is so.
     pub refused: Option<Refused>,

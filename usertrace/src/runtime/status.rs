@@ -17,7 +17,8 @@ pub enum Status {
     NotInitialised,
     /// It has buffers, or gets them as traces come.
     Attached,
-    /// It was forked from a process that could be traced, and will get buffers of its own with its next event.
+    /// It was forked from a process that could be traced, and will get buffers of its own with its
+    /// next event.
     Forked,
     /// `USERTRACE_BACKEND=off`.
     Off,
@@ -51,7 +52,8 @@ pub enum NoFallback {
     Directory,
     /// This can be no part of a filter, or there is no room for it.
     Filter(&'static [u8]),
-    /// No context has the name that the environment asks for, or it asks for more than there can be.
+    /// No context has the name that the environment asks for, or it asks for more than there can
+    /// be.
     Context(&'static [u8]),
     /// There is no memory for its buffers.
     Memory(Errno),
@@ -90,8 +92,8 @@ impl fmt::Display for NoFallback {
 pub enum Refused {
     /// Its rings are of a kind, or of sizes, that this version of the library cannot write.
     Layout = 1,
-    /// Its rings go by concurrency ids (`mm_cid`), and the kernel does not tell threads theirs. Events are counted as
-    /// lost.
+    /// Its rings go by concurrency ids (`mm_cid`), and the kernel does not tell threads theirs.
+    /// Events are counted as lost.
     NoMmCid,
     /// Its rings do not fit into the slots of this process, which `RLIMIT_AS` made smaller: the
     /// kernel passes over it.

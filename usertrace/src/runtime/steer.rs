@@ -15,8 +15,8 @@ use super::reporting::status;
 use super::shared::shared;
 use super::status::Status;
 
-/// Tells the readers of this process's buffers to look at them now (A2), and follows what happened to traces: a program
-/// that gets no update signal learns here that its events are wanted.
+/// Tells the readers of this process's buffers to look at them now (A2), and follows what happened
+/// to traces: a program that gets no update signal learns here that its events are wanted.
 ///
 /// # Errors
 /// The kernel's; `ENXIO` if this process has no buffers.
@@ -27,10 +27,12 @@ pub fn flush() -> Result<(), Errno> {
     updater.switch()
 }
 
-/// Makes this process write no events until [`resume`], and tells readers to look at what it has written. Probes go on.
+/// Makes this process write no events until [`resume`], and tells readers to look at what it has
+/// written. Probes go on.
 ///
-/// A thread that is in the middle of an event still writes that one. The process stays in its traces, and its children
-/// write nothing either. Async-signal-safe, but for the time that `errno` takes.
+/// A thread that is in the middle of an event still writes that one. The process stays in its
+/// traces, and its children write nothing either. Async-signal-safe, but for the time that `errno`
+/// takes.
 ///
 /// # Errors
 /// As [`flush`]'s.
@@ -40,8 +42,9 @@ pub fn pause() -> Result<(), Errno> {
     flush()
 }
 
-/// Which events this process writes, where the fallback keeps them: patterns, and whether those that match are
-/// refused. Nothing if there is no fallback. `room` is the caller's, for as long as this takes.
+/// Which events this process writes, where the fallback keeps them: patterns, and whether those
+/// that match are refused. Nothing if there is no fallback. `room` is the caller's, for as long as
+/// this takes.
 #[cfg(feature = "fallback")]
 pub(crate) fn events(room: &mut filter::Filter, each: impl FnMut(bool, &[u8])) -> Option<()> {
     let fast = SETUP.get()?.fast?;
@@ -59,8 +62,9 @@ fn rules_now<'a>(fast: &Fallback, room: &'a mut filter::Filter) -> &'a [u8] {
     room.rules()
 }
 
-/// Has this process write the events that these words say, which are as the file `filter` of a trace takes them, and
-/// no others; with `add`, in addition to what it had. To be called by one thread at a time. Async-signal-safe.
+/// Has this process write the events that these words say, which are as the file `filter` of a
+/// trace takes them, and no others; with `add`, in addition to what it had. To be called by one
+/// thread at a time. Async-signal-safe.
 ///
 /// # Errors
 /// The word that is none, or for which there is no room; nothing was changed then.
@@ -102,7 +106,8 @@ pub fn resume() -> Status {
     status()
 }
 
-/// The directory that the fallback writes to, if it is what traces are written with; nothing in it if they go nowhere.
+/// The directory that the fallback writes to, if it is what traces are written with; nothing in it
+/// if they go nowhere.
 pub(crate) fn output() -> Option<Option<&'static std::path::Path>> {
     #[cfg(feature = "fallback")]
     return SETUP.get()?.fast.map(Fallback::directory);

@@ -28,7 +28,8 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// Any bytes as one word: those other than letters, digits and `_ . -` as `%XX`, as descriptions have it.
+    /// Any bytes as one word: those other than letters, digits and `_ . -` as `%XX`, as
+    /// descriptions have it.
     pub(super) fn put_word(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             let (encoded, len) = encoded(byte);

@@ -1,7 +1,7 @@
 //! Gets this process's buffers, and follows what happens to traces (A4, A6, C8).
 //!
-//! All of this runs with the lock of the [`State`] held, perhaps in a signal handler, perhaps inside `malloc`: it must
-//! not allocate, wait, or touch `errno`.
+//! All of this runs with the lock of the [`State`] held, perhaps in a signal handler, perhaps
+//! inside `malloc`: it must not allocate, wait, or touch `errno`.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -100,8 +100,9 @@ impl Updater {
 
     fn attach(&self) -> Result<(), Errno> {
         let areas = match self.kernel.alloc_tracebuf(self.signo) {
-            // The signal is not to be had: another library has one that it handles (EEXIST), this is a child that shares
-            // its parent's memory (EPERM), or the program has replaced the handler (EINVAL). Events find updates, too.
+            // The signal is not to be had: another library has one that it handles (EEXIST), this
+            // is a child that shares its parent's memory (EPERM), or the program has replaced the
+            // handler (EINVAL). Events find updates, too.
             Err(Errno::EEXIST | Errno::EPERM | Errno::EINVAL) if self.signo != 0 => {
                 self.kernel.alloc_tracebuf(0)
             }
@@ -158,8 +159,8 @@ impl Updater {
             let is_news = has_more
                 || is_steered
                 || generation != self.state.generation.load(Ordering::Relaxed);
-            // First out of the traces that are gone: only then there are buffers of new ones in their slots.
-            // SAFETY: the caller's promise.
+            // First out of the traces that are gone: only then there are buffers of new ones in
+            // their slots. SAFETY: the caller's promise.
             (0..SLOTS).for_each(|slot| unsafe { self.leave(slot, info) });
             self.take_new_slots(info);
             for slot in 0..SLOTS {
@@ -217,8 +218,9 @@ impl Updater {
         self.state.all(slot).all(Channel::is_left)
     }
 
-    /// Leaves a slot whose trace is gone, and tells the kernel that nobody here writes there any more (A9). The slot may
-    /// have another trace by now, whose buffer this process gets only after that.
+    /// Leaves a slot whose trace is gone, and tells the kernel that nobody here writes there any
+    /// more (A9). The slot may have another trace by now, whose buffer this process gets only after
+    /// that.
     ///
     /// # Safety
     /// The caller must hold the state's lock.
@@ -234,15 +236,15 @@ impl Updater {
         }
         let given = at.given.load(Ordering::Relaxed);
         let is_other = given == 0 || given != now.generation;
-        // A writer of a long record may still be there, one that this update interrupted, perhaps: it comes to this again
-        // when it leaves.
+        // A writer of a long record may still be there, one that this update interrupted, perhaps:
+        // it comes to this again when it leaves.
         if self.is_given(slot) && is_other && !self.is_dead(slot) && self.is_left(slot) {
             self.ask(slot, buffer);
         }
     }
 
-    /// Asks whether this process has the buffer of the trace that is in a slot. If it has that of another one, which is
-    /// gone, it has none afterwards. Nobody may be in the slot then.
+    /// Asks whether this process has the buffer of the trace that is in a slot. If it has that of
+    /// another one, which is gone, it has none afterwards. Nobody may be in the slot then.
     fn ask(&self, slot: usize, buffer: NonNull<u8>) -> bool {
         let has = self.kernel.update(&mut Some(buffer)).is_ok();
         if has {
@@ -261,15 +263,16 @@ impl Updater {
         self.state.given.fetch_and(!(1 << slot), Ordering::Relaxed);
     }
 
-    /// Finds out whether the buffer that this process has in a slot is that of the trace that `now` is about.
+    /// Finds out whether the buffer that this process has in a slot is that of the trace that `now`
+    /// is about.
     fn confirm(&self, slot: usize, buffer: NonNull<u8>, now: &LttInfoSlot, info: &Info) -> bool {
         let at = &self.state.slots[slot];
         let generation = now.generation;
         if at.given.load(Ordering::Relaxed) == generation {
             return true;
         }
-        // Another library in this process may have been given it. If the slot has the same trace before and after, it had
-        // no other one when this was asked.
+        // Another library in this process may have been given it. If the slot has the same trace
+        // before and after, it had no other one when this was asked.
         let same = |after: LttInfoSlot| after.generation == generation;
         let is = self.ask(slot, buffer) && info.slot(slot).is_some_and(same);
         if is {
@@ -278,8 +281,9 @@ impl Updater {
         is
     }
 
-    /// Asks for the slots that the kernel has for this process and did not give to it yet. It takes nothing back then: in
-    /// the slot of a trace that is gone this process keeps what it had, and gets no other buffer, until `leave` asks.
+    /// Asks for the slots that the kernel has for this process and did not give to it yet. It takes
+    /// nothing back then: in the slot of a trace that is gone this process keeps what it had, and
+    /// gets no other buffer, until `leave` asks.
     fn take_new_slots(&self, info: &Info) {
         let is_new = |slot: usize| {
             !self.is_given(slot) && info.slot(slot).is_some_and(|now| is_laid_out(&now))
@@ -384,7 +388,8 @@ impl Updater {
         at.refused.store(Refused::Limited as u32, Ordering::Relaxed);
     }
 
-    /// Makes a new trace's rings ready, and describes all events in them (E6). If no events can come there, that says why.
+    /// Makes a new trace's rings ready, and describes all events in them (E6). If no events can
+    /// come there, that says why.
     ///
     /// # Safety
     /// The caller must hold the state's lock.
@@ -413,18 +418,20 @@ impl Updater {
         // SAFETY: likewise.
         unsafe { self.describe_process(slot) };
         for index in LTT_CHANNEL_MAIN + 1..CHANNELS {
-            // One that cannot be written is as good as none: its events go where they would go without it.
+            // One that cannot be written is as good as none: its events go where they would go
+            // without it.
             self.open_channel(slot, index, now, info, clock);
         }
         let Some(scope) = self.open_channel(slot, LTT_CHANNEL_MAIN, now, info, clock) else {
-            // The trace may just have gone. What its control channel was told of the events counts for no other trace, and
-            // somebody may be in one of the further channels already.
+            // The trace may just have gone. What its control channel was told of the events counts
+            // for no other trace, and somebody may be in one of the further channels already.
             // SAFETY: the caller's promise.
             unsafe { self.retire(slot) };
             return Err(Refused::Layout);
         };
         at.generation.store(now.generation, Ordering::Relaxed);
-        // The kernel makes the consumer's file (C4). If it cannot, the events are in the ring nevertheless.
+        // The kernel makes the consumer's file (C4). If it cannot, the events are in the ring
+        // nevertheless.
         let _ = self.kernel.switch(buffer);
         if scope == Scope::MmCid && !writer::has_mm_cid() {
             return Err(Refused::NoMmCid);
@@ -434,8 +441,8 @@ impl Updater {
 
     /// Opens a channel of a slot, if there is one that can be written, and says who has its rings.
     ///
-    /// Apart from [`open`](Self::open), whose callees run on what is left of a signal stack, so that what is here is not on
-    /// it at that time.
+    /// Apart from [`open`](Self::open), whose callees run on what is left of a signal stack, so
+    /// that what is here is not on it at that time.
     #[inline(never)]
     fn open_channel(
         &self,
@@ -463,13 +470,14 @@ impl Updater {
                 .further
                 .fetch_or(1 << index, Ordering::Relaxed);
         }
-        // SAFETY: the kernel's areas hold what `geometry` checked, and stay mapped. The channel is closed: either it never
-        // was open, or `retire` waited for everybody.
+        // SAFETY: the kernel's areas hold what `geometry` checked, and stay mapped. The channel is
+        // closed: either it never was open, or `retire` waited for everybody.
         unsafe { self.state.channels[index][slot].open(&geometry) }.ok()?;
         Some(scope)
     }
 
-    /// Makes the rules of a slot those of the trace there, of this generation, and says whether they are others than before.
+    /// Makes the rules of a slot those of the trace there, of this generation, and says whether
+    /// they are others than before.
     ///
     /// # Safety
     /// The caller must hold the state's lock.
@@ -483,8 +491,8 @@ impl Updater {
         })
     }
 
-    /// Says in the control channel what the payloads of another channel will begin with, and whether there is any such
-    /// thing.
+    /// Says in the control channel what the payloads of another channel will begin with, and
+    /// whether there is any such thing.
     ///
     /// # Safety
     /// The caller must hold the state's lock; the channel must be closed.
@@ -523,8 +531,8 @@ impl Updater {
         written
     }
 
-    /// Follows what may change of a trace as long as its rings are open: what becomes of records when they are full, which
-    /// events are wanted, and where.
+    /// Follows what may change of a trace as long as its rings are open: what becomes of records
+    /// when they are full, which events are wanted, and where.
     ///
     /// # Safety
     /// The caller must hold the state's lock.
@@ -565,8 +573,8 @@ impl Updater {
         at.routed.store(1, Ordering::Relaxed);
     }
 
-    /// The channel of a slot that an event goes to, as its name is accepted by the rules of these; nothing if the trace
-    /// does not want it.
+    /// The channel of a slot that an event goes to, as its name is accepted by the rules of these;
+    /// nothing if the trace does not want it.
     fn channel(&self, slot: usize, callsite: &Callsite, accepted: Accepted) -> Option<usize> {
         let level = 1 << callsite.loglevel() as u32;
         let wants = |index: usize| {
@@ -698,7 +706,8 @@ impl Updater {
         at.undescribed.store(undescribed, Ordering::Relaxed);
     }
 
-    /// Says in a slot's trace what the command line is, if it is known. Without room, the trace does without it.
+    /// Says in a slot's trace what the command line is, if it is known. Without room, the trace
+    /// does without it.
     ///
     /// # Safety
     /// The caller must hold the state's lock.

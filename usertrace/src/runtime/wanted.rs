@@ -1,7 +1,7 @@
 //! Which events this process writes, where somebody said so by its control channel.
 //!
-//! The fallback's trace has its rules from the environment, in memory that all processes of a family
-//! share. What is said to one process later stands here, in place of these rules.
+//! The fallback's trace has its rules from the environment, in memory that all processes of a
+//! family share. What is said to one process later stands here, in place of these rules.
 
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
@@ -37,7 +37,8 @@ impl Wanted {
     pub(super) fn set(&self, rules: &[u8]) {
         let before = self.sequence.load(Ordering::Relaxed) & !1;
         self.sequence.store(before + 1, Ordering::Relaxed);
-        // Pairs with the fence in `copy`: whoever reads one of the words below sees that they change.
+        // Pairs with the fence in `copy`: whoever reads one of the words below sees that they
+        // change.
         fence(Ordering::Release);
         self.len.store(rules.len() as u32, Ordering::Relaxed);
         for (word, bytes) in self.words.iter().zip(rules.chunks(4)) {

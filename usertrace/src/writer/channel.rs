@@ -52,8 +52,8 @@ pub struct Geometry {
     /// What times are made of. If it is not the processor's counter, the event path does not know
     /// of these rings, either.
     pub clock: Source,
-    /// Where writers of the shared protocol say that they are inside. Nothing if the channel is not closed before all of
-    /// them are gone.
+    /// Where writers of the shared protocol say that they are inside. Nothing if the channel is not
+    /// closed before all of them are gone.
     pub visits: Option<QuiescenceSlot>,
 }
 
@@ -104,21 +104,21 @@ impl Geometry {
 
 /// The rings of one channel, as the event path sees them.
 ///
-/// All zeros is a channel that is closed, so the page in which these lie may be wiped at any time between two
-/// instructions of a program: `fork` does that for the child (A5).
+/// All zeros is a channel that is closed, so the page in which these lie may be wiped at any time
+/// between two instructions of a program: `fork` does that for the child (A5).
 ///
 /// A restartable sequence reads the fields anew, and looks at the number of rings first. So
-/// [`close`](Self::close), then a barrier that restarts all running sequences, then [`open`](Self::open) is how a
-/// channel may be changed while others write.
+/// [`close`](Self::close), then a barrier that restarts all running sequences, then
+/// [`open`](Self::open) is how a channel may be changed while others write.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Channel {
     // One cache line, all that the event path reads.
-    /// 0: there is nothing here for the event path, as the channel is closed, or its rings are not those of CPUs.
-    /// Otherwise rings exist for the CPU numbers below it.
+    /// 0: there is nothing here for the event path, as the channel is closed, or its rings are not
+    /// those of CPUs. Otherwise rings exist for the CPU numbers below it.
     pub(super) nr_rings: AtomicU32,
-    /// How often the channel was closed: tells the slow path, which looks at the fields before its restartable
-    /// sequence, whether they still hold in it.
+    /// How often the channel was closed: tells the slow path, which looks at the fields before its
+    /// restartable sequence, whether they still hold in it.
     pub(super) epoch: AtomicU32,
     pub(super) buffers: AtomicPtr<u8>,
     pub(super) control: AtomicPtr<u8>,
@@ -128,8 +128,8 @@ pub struct Channel {
     pub(super) ring_mask: AtomicU64,
     /// Size of a sub-buffer, minus 1.
     pub(super) subbuf_mask: AtomicU64,
-    /// If each thread has a ring of its own: a number that no other opened channel of this process has, and none of the
-    /// process that it was forked from. Otherwise 0.
+    /// If each thread has a ring of its own: a number that no other opened channel of this process
+    /// has, and none of the process that it was forked from. Otherwise 0.
     serial: AtomicU32,
     /// As `nr_rings`, for the sequences of rings of concurrency ids.
     nr_cids: AtomicU32,
@@ -160,8 +160,8 @@ struct Cold {
     /// As `nr_rings` and `nr_cids`, where `apart` is not 0.
     nr_rings_apart: AtomicU32,
     nr_cids_apart: AtomicU32,
-    /// Writers that store into any of the rings outside of a restartable sequence: long records, and what
-    /// [`Readers`] have no place for. Never set back: they outlive a [`Channel::close`].
+    /// Writers that store into any of the rings outside of a restartable sequence: long records,
+    /// and what [`Readers`] have no place for. Never set back: they outlive a [`Channel::close`].
     inside: AtomicU32,
 }
 
@@ -181,7 +181,8 @@ impl Drop for Entered<'_> {
     }
 }
 
-/// A writer of the shared protocol, or one whose record has contexts. Those who close the channel wait for it.
+/// A writer of the shared protocol, or one whose record has contexts. Those who close the channel
+/// wait for it.
 #[derive(Debug)]
 pub(super) enum Visit<'a> {
     /// Nobody closes the channel before it is gone.
@@ -208,7 +209,8 @@ impl InContexts<'_> {
     }
 }
 
-/// How many serial numbers of channels were given. As opposed to channels, it is not wiped by `fork`.
+/// How many serial numbers of channels were given. As opposed to channels, it is not wiped by
+/// `fork`.
 static SERIALS: AtomicU32 = AtomicU32::new(0);
 
 const _: () = {
@@ -223,8 +225,9 @@ pub(super) struct Control {
     pub(super) head: AtomicU64,
     pub(super) lost: AtomicU64,
     pub(super) time: AtomicU64,
-    /// In ring 0 of the control channel: how many ids were given. It lies here because several libraries in one
-    /// process may trace, each with a copy of this crate, and all that these share are the areas.
+    /// In ring 0 of the control channel: how many ids were given. It lies here because several
+    /// libraries in one process may trace, each with a copy of this crate, and all that these share
+    /// are the areas.
     ids: AtomicU64,
     pub(super) claimed: AtomicU64,
     pub(super) owner: AtomicU32,
@@ -286,10 +289,11 @@ impl Channel {
     /// The geometry is not one that a writer could work with; the channel stays closed.
     ///
     /// # Safety
-    /// The rings and the control blocks that the geometry describes must be mapped, readable and writable, and so must
-    /// be the doorbell, if there is one; and they must stay so until the process ends or executes another program (or, if
-    /// `self` is wiped by `fork`, until the fork, in the child). The channel must be closed, with no sequence still
-    /// running that began before it was; calls of `open` and `close` must not overlap.
+    /// The rings and the control blocks that the geometry describes must be mapped, readable and
+    /// writable, and so must be the doorbell, if there is one; and they must stay so until the
+    /// process ends or executes another program (or, if `self` is wiped by `fork`, until the fork,
+    /// in the child). The channel must be closed, with no sequence still running that began before
+    /// it was; calls of `open` and `close` must not overlap.
     pub unsafe fn open(&self, geometry: &Geometry) -> Result<(), BadGeometry> {
         geometry.check()?;
         self.buffers.store(geometry.buffers, Ordering::Relaxed);
@@ -359,18 +363,22 @@ impl Channel {
         self.cold.nr_rings_apart.store(0, Ordering::Relaxed);
         self.cold.nr_cids_apart.store(0, Ordering::Relaxed);
         self.cold.rings.store(0, Ordering::Relaxed);
-        // Last: pairs with the order in `ring_at`. Who found rings there has the epoch before this one.
-        // SeqCst: pairs with `enter`.
+        // Last: pairs with the order in `ring_at`. Who found rings there has the epoch before this
+        // one. SeqCst: pairs with `enter`.
         self.epoch.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// What becomes of records from now on when a ring is full. The channel may be open, and be written to.
+    /// What becomes of records from now on when a ring is full. The channel may be open, and be
+    /// written to.
     ///
-    /// Who begins a sub-buffer decides by the mode as it was at one moment, and by nothing that an earlier mode left:
-    /// - To overwrite, the oldest sub-buffer is claimed, in the mode of now or of a moment ago, before it is stored to. (In
-    ///   the shared protocol `head` says the same, and is moved first.) So readers look at claims in every mode.
-    /// - Not to overwrite, `consumed` must have left the place. In a ring that overwrote, `head` is more than a ring beyond
-    ///   `consumed`: it is full until the reader comes to where less than a ring is left.
+    /// Who begins a sub-buffer decides by the mode as it was at one moment, and by nothing that an
+    /// earlier mode left:
+    /// - To overwrite, the oldest sub-buffer is claimed, in the mode of now or of a moment ago,
+    ///   before it is stored to. (In the shared protocol `head` says the same, and is moved first.)
+    ///   So readers look at claims in every mode.
+    /// - Not to overwrite, `consumed` must have left the place. In a ring that overwrote, `head` is
+    ///   more than a ring beyond `consumed`: it is full until the reader comes to where less than a
+    ///   ring is left.
     pub fn set_mode(&self, mode: Mode) {
         // Relaxed: nothing else says what it is.
         self.cold.mode.store(mode as u32, Ordering::Relaxed);
@@ -389,14 +397,15 @@ impl Channel {
         self.cold.rings.load(Ordering::Acquire)
     }
 
-    /// Not 0 if each thread has a ring of its own, and then a number by which a thread knows whether the one that it
-    /// remembers is one of this channel.
+    /// Not 0 if each thread has a ring of its own, and then a number by which a thread knows
+    /// whether the one that it remembers is one of this channel.
     #[inline(always)]
     pub(super) fn serial(&self) -> u32 {
         self.serial.load(Ordering::Relaxed)
     }
 
-    /// The process that opened the channel: what others write that share its memory, its threads' numbers do not cover.
+    /// The process that opened the channel: what others write that share its memory, its threads'
+    /// numbers do not cover.
     pub(super) fn process(&self) -> u32 {
         self.cold.process.load(Ordering::Relaxed)
     }
@@ -408,7 +417,8 @@ impl Channel {
             && self.cold.protocol.load(Ordering::Relaxed) == Protocol::Shared as u32
     }
 
-    /// Where a channel says for how many rings there are sequences whose index is the field at `INDEX` of `struct rseq`.
+    /// Where a channel says for how many rings there are sequences whose index is the field at
+    /// `INDEX` of `struct rseq`.
     pub(super) const fn nr_offset(index: i32) -> usize {
         match index {
             CPU_ID => offset_of!(Self, nr_rings),
@@ -419,7 +429,8 @@ impl Channel {
         }
     }
 
-    /// The channel is open, and its rings are for sequences whose index is the field at `INDEX` of `struct rseq`.
+    /// The channel is open, and its rings are for sequences whose index is the field at `INDEX` of
+    /// `struct rseq`.
     pub(super) fn is_by<const INDEX: i32>(&self) -> bool {
         let nr = match INDEX {
             MM_CID => &self.nr_cids,
@@ -438,11 +449,13 @@ impl Channel {
 
     /// Nobody is in any of the rings, other than in a restartable sequence.
     ///
-    /// Who closes a channel may give its memory away only if this holds after a barrier in all threads, which also
-    /// restarts all sequences. The last writer out comes to `refresh` of the runtime after that.
+    /// Who closes a channel may give its memory away only if this holds after a barrier in all
+    /// threads, which also restarts all sequences. The last writer out comes to `refresh` of the
+    /// runtime after that.
     #[must_use]
     pub fn is_left(&self) -> bool {
-        // SeqCst: pairs with `enter`. What was stored by those who left comes before whatever follows here.
+        // SeqCst: pairs with `enter`. What was stored by those who left comes before whatever
+        // follows here.
         let entered = self.cold.inside.load(Ordering::SeqCst) != 0;
         let are_gone = |visitors: &Readers| {
             // Relaxed: it was stored by whoever closed the channel, or before.
@@ -482,8 +495,8 @@ impl Channel {
         }
     }
 
-    /// Lets a writer in whose record has contexts; nothing if the channel has none, or is closed. They stay as they are
-    /// until it is out.
+    /// Lets a writer in whose record has contexts; nothing if the channel has none, or is closed.
+    /// They stay as they are until it is out.
     pub(crate) fn in_contexts(&self) -> Option<InContexts<'_>> {
         if !self.has_contexts() {
             return None;
@@ -511,8 +524,8 @@ impl Channel {
         })
     }
 
-    /// Lets a writer of the shared protocol in. What it looks up in the channel after this stays so until it is out, the
-    /// number of rings first. Nothing if the channel is closed.
+    /// Lets a writer of the shared protocol in. What it looks up in the channel after this stays so
+    /// until it is out, the number of rings first. Nothing if the channel is closed.
     #[inline(always)]
     pub(super) fn visit(&self) -> Option<Visit<'_>> {
         if self.rings() == 0 {
@@ -531,19 +544,20 @@ impl Channel {
     #[cold]
     #[inline(never)]
     fn visit_slowly(&self) -> Visit<'_> {
-        // SeqCst: pairs with `close` and `is_left`, as in `enter`: but it is the number of rings that is looked at next,
-        // and who closes the channel has a barrier between that and `is_left`.
+        // SeqCst: pairs with `close` and `is_left`, as in `enter`: but it is the number of rings
+        // that is looked at next, and who closes the channel has a barrier between that and
+        // `is_left`.
         self.cold.inside.fetch_add(1, Ordering::SeqCst);
         Visit::Entered {
             _entered: Entered(&self.cold.inside),
         }
     }
 
-    /// Lets a writer into the rings that means to store there outside of a restartable sequence; nothing comes back if
-    /// the channel was closed since it had this epoch.
+    /// Lets a writer into the rings that means to store there outside of a restartable sequence;
+    /// nothing comes back if the channel was closed since it had this epoch.
     pub(super) fn enter(&self, epoch: u32) -> Option<Entered<'_>> {
-        // SeqCst: pairs with `close` and `is_left`. Either this sees that the channel was closed, or that one sees that
-        // somebody is inside.
+        // SeqCst: pairs with `close` and `is_left`. Either this sees that the channel was closed,
+        // or that one sees that somebody is inside.
         self.cold.inside.fetch_add(1, Ordering::SeqCst);
         let entered = Entered(&self.cold.inside);
         (self.epoch.load(Ordering::SeqCst) == epoch).then_some(entered)
@@ -554,11 +568,11 @@ impl Channel {
         NonNull::new(self.cold.buffer.load(Ordering::Relaxed))
     }
 
-    /// The ring with an index, or nothing if the channel has none, as when it is closed: that of a CPU, of a
-    /// concurrency id, of a thread, or of all.
+    /// The ring with an index, or nothing if the channel has none, as when it is closed: that of a
+    /// CPU, of a concurrency id, of a thread, or of all.
     pub(super) fn ring_at(&self, index: u32) -> Option<Ring<'_>> {
-        // The epoch comes first: pairs with the order in `close`. If the channel is closed meanwhile, the sequence that
-        // compares it fails.
+        // The epoch comes first: pairs with the order in `close`. If the channel is closed
+        // meanwhile, the sequence that compares it fails.
         let epoch = self.epoch.load(Ordering::Acquire);
         // Pairs with the store in `open`.
         if index >= self.cold.rings.load(Ordering::Acquire) {
@@ -570,8 +584,8 @@ impl Channel {
         let stride = self.control_stride.load(Ordering::Relaxed);
         let buffers = self.buffers.load(Ordering::Relaxed);
         Some(Ring {
-            // SAFETY: `open`'s caller promised that the control blocks are mapped from then on, and `check` that the
-            // alignment is right. Everything in a control block is atomic.
+            // SAFETY: `open`'s caller promised that the control blocks are mapped from then on, and
+            // `check` that the alignment is right. Everything in a control block is atomic.
             control: unsafe {
                 &*control
                     .add(index as usize * stride as usize)
@@ -581,7 +595,8 @@ impl Channel {
             ring_size,
             subbuf_size: self.subbuf_mask.load(Ordering::Relaxed) + 1,
             mode: Mode::from_number(cold.mode.load(Ordering::Relaxed)).unwrap_or(Mode::Discard),
-            // SAFETY: `open`'s caller promised that it is mapped as the rings are, or NULL. All in it is atomic.
+            // SAFETY: `open`'s caller promised that it is mapped as the rings are, or NULL. All in
+            // it is atomic.
             doorbell: unsafe { cold.doorbell.load(Ordering::Relaxed).as_ref() },
             prefault: Prefault::from_number(cold.prefault.load(Ordering::Relaxed)),
             epoch,
@@ -598,7 +613,8 @@ impl Channel {
     /// The positions of all rings: head, and records lost.
     pub(crate) fn positions(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         (0..).map_while(|cpu| self.ring_at(cpu)).map(|ring| {
-            // Pairs with the store of head that commits: for those who go on to look at the records.
+            // Pairs with the store of head that commits: for those who go on to look at the
+            // records.
             (
                 ring.control.head.load(Ordering::Acquire),
                 ring.control.lost.load(Ordering::Relaxed),

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use usertrace_sys::Mode;
 
-/// Lies in memory that the writers and the reader share. All zeros: nobody sleeps, and the reader is there.
+/// Lies in memory that the writers and the reader share. All zeros: nobody sleeps, and the reader
+/// is there.
 ///
-/// A writer makes a system call only if the reader sleeps, and at most one for each sub-buffer; if the reader dozes, only
-/// for those that it must not let wait. To wake another process costs a writer as much as a thousand events.
+/// A writer makes a system call only if the reader sleeps, and at most one for each sub-buffer; if
+/// the reader dozes, only for those that it must not let wait. To wake another process costs a
+/// writer as much as a thousand events.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Doorbell {
@@ -18,10 +20,11 @@ pub struct Doorbell {
     pub sleeping: AtomicU32,
     /// Not 0: there is no reader, and nobody must wait for one.
     pub gone: AtomicU32,
-    /// Not 0: the reader cannot store what it would read at present, and nobody must wait until it can.
+    /// Not 0: the reader cannot store what it would read at present, and nobody must wait until it
+    /// can.
     pub stuck: AtomicU32,
-    /// The reader's processes, as robust futexes: the kernel says here when one died. 0: it does not tell. Any of them
-    /// replaces the other one.
+    /// The reader's processes, as robust futexes: the kernel says here when one died. 0: it does
+    /// not tell. Any of them replaces the other one.
     pub readers: [AtomicU32; 2],
 }
 
@@ -53,8 +56,8 @@ impl Doorbell {
 
     /// `can_wait`: a reader that dozes finds it soon enough by itself.
     fn tell(&self, can_wait: bool) {
-        // SeqCst, as is all here: either the reader, which says that it sleeps before it looks at `rung` for the last
-        // time, sees that it was rung, or this sees that it sleeps.
+        // SeqCst, as is all here: either the reader, which says that it sleeps before it looks at
+        // `rung` for the last time, sees that it was rung, or this sees that it sleeps.
         self.rung.fetch_add(1, Ordering::SeqCst);
         match self.sleeping.load(Ordering::SeqCst) {
             0 => {}
@@ -64,11 +67,13 @@ impl Doorbell {
     }
 }
 
-/// Tells the reader of a ring that a sub-buffer was filled: `used` bytes of it are not consumed, of `size`.
+/// Tells the reader of a ring that a sub-buffer was filled: `used` bytes of it are not consumed, of
+/// `size`.
 ///
 /// Async-signal-safe; leaves `errno` alone.
 pub(super) fn filled(doorbell: &Doorbell, mode: Mode, used: u64, size: u64) {
-    // A ring that overwrites is read when somebody asks for that. In its first lap, pages are made for it.
+    // A ring that overwrites is read when somebody asks for that. In its first lap, pages are made
+    // for it.
     if mode == Mode::Overwrite && used > size {
         return;
     }
@@ -127,7 +132,8 @@ mod tests {
         }
     }
 
-    /// Whether a reader that sleeps so is woken by a ring that has so many bytes of 16 unread is what is expected.
+    /// Whether a reader that sleeps so is woken by a ring that has so many bytes of 16 unread is
+    /// what is expected.
     fn check(how: u32, mode: Mode, used: u64, expected: bool) {
         let doorbell = Doorbell::default();
         let (tid, woken) = (AtomicU32::new(0), AtomicU32::new(0));

@@ -23,7 +23,8 @@ pub(crate) fn set(hooks: &'static Hooks) {
 }
 
 fn get() -> Option<&'static Hooks> {
-    // Pairs with the store in `set`. SAFETY: only a reference that lives for ever is ever stored there.
+    // Pairs with the store in `set`. SAFETY: only a reference that lives for ever is ever stored
+    // there.
     unsafe { HOOKS.load(Ordering::Acquire).as_ref() }
 }
 

@@ -1,19 +1,21 @@
 //! Writes records into the rings of a channel.
 //!
-//! There are two protocols. Rings of a CPU are written by restartable sequences (`rseq/`): an event is one sequence, with
-//! no lock, no atomic instruction, no system call (A3). So are rings of a concurrency id, but out of line. What a sequence cannot do by itself, beginning a sub-buffer or
-//! storing a full time stamp, is a sequence of its own that the slow path (`percpu.rs`) prepares. Where there is no rseq,
-//! or a ring is not one of a CPU, records are reserved and committed by atomic instructions (`shared/`).
+//! There are two protocols. Rings of a CPU are written by restartable sequences (`rseq/`): an event
+//! is one sequence, with no lock, no atomic instruction, no system call (A3). So are rings of a
+//! concurrency id, but out of line. What a sequence cannot do by itself, beginning a sub-buffer or
+//! storing a full time stamp, is a sequence of its own that the slow path (`percpu.rs`) prepares.
+//! Where there is no rseq, or a ring is not one of a CPU, records are reserved and committed by
+//! atomic instructions (`shared/`).
 //!
-//! A thread that is killed, or a kernel that panics, at any instruction leaves a ring in which everything that was
-//! committed can be told from what was not (A10).
+//! A thread that is killed, or a kernel that panics, at any instruction leaves a ring in which
+//! everything that was committed can be told from what was not (A10).
 //!
-//! A `vfork` child runs on its parent's thread block and rseq area, of which the kernel does not know that it is in use.
-//! A wrapper of `vfork` says so, and rings of a CPU then take nothing: its events are counted as lost. What calls `clone`
-//! with `CLONE_VM` by itself is not noticed.
+//! A `vfork` child runs on its parent's thread block and rseq area, of which the kernel does not
+//! know that it is in use. A wrapper of `vfork` says so, and rings of a CPU then take nothing: its
+//! events are counted as lost. What calls `clone` with `CLONE_VM` by itself is not noticed.
 //!
-//! Nothing here allocates, locks, or touches `errno` or lazily allocated thread-local storage, so events may come from
-//! signal handlers, from inside `malloc`, and from each other's middle.
+//! Nothing here allocates, locks, or touches `errno` or lazily allocated thread-local storage, so
+//! events may come from signal handlers, from inside `malloc`, and from each other's middle.
 
 mod channel;
 mod doorbell;
@@ -67,12 +69,12 @@ pub(crate) fn cpu(rseq: Option<Rseq>) -> u32 {
     cpu
 }
 
-/// The event path: writes a record whose payload's length is a constant, if that takes nothing but to store it, and says
-/// whether it did. Why it did not, the next try will tell.
+/// The event path: writes a record whose payload's length is a constant, if that takes nothing but
+/// to store it, and says whether it did. Why it did not, the next try will tell.
 ///
 /// # Safety
-/// `channel` is one that `route` led to, and whoever opened it kept the promise of [`Channel::open`]. The ids that
-/// `route` has are of an event with such a payload.
+/// `channel` is one that `route` led to, and whoever opened it kept the promise of
+/// [`Channel::open`]. The ids that `route` has are of an event with such a payload.
 #[inline(always)]
 pub(crate) unsafe fn try_write<const WORDS: usize>(
     rseq: Rseq,
@@ -87,8 +89,8 @@ pub(crate) unsafe fn try_write<const WORDS: usize>(
 /// The event path for any payload that is at hand.
 ///
 /// # Safety
-/// Whoever opened `channel` kept the promise of [`Channel::open`]. `id` is 0, or the id of an event with such a
-/// payload, or that of a metadata record.
+/// Whoever opened `channel` kept the promise of [`Channel::open`]. `id` is 0, or the id of an event
+/// with such a payload, or that of a metadata record.
 #[inline(always)]
 pub(crate) unsafe fn try_write_words(
     rseq: Option<Rseq>,
@@ -137,7 +139,8 @@ pub(crate) unsafe fn write_words(
     unsafe { write_slowly(rseq, channel, id, Payload::Words(payload), Refusal::Again) }
 }
 
-/// Does what the event path could not do, and tries it again. `refusal` is why it could not; `Again`: it did not try.
+/// Does what the event path could not do, and tries it again. `refusal` is why it could not;
+/// `Again`: it did not try.
 ///
 /// # Safety
 /// As [`try_write_words`]'s.

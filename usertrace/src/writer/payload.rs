@@ -9,8 +9,8 @@ use super::reserve_commit;
 pub(crate) enum Payload<'a> {
     /// Words that are at hand.
     Words(&'a [u64]),
-    /// Bytes that are put together where they stay, as they are too many to be copied: how many, and what appends them.
-    /// It may be called several times.
+    /// Bytes that are put together where they stay, as they are too many to be copied: how many,
+    /// and what appends them. It may be called several times.
     Made {
         len: usize,
         fill: &'a dyn Fn(&mut Cursor<'_>),
@@ -54,7 +54,8 @@ impl<'a> Cursor<'a> {
         match &mut self.0 {
             Target::Memory { next, left, .. } => {
                 let len = bytes.len().min(*left);
-                // SAFETY: `next` has `left` bytes, and these are no part of `bytes`, which somebody else may read.
+                // SAFETY: `next` has `left` bytes, and these are no part of `bytes`, which somebody
+                // else may read.
                 unsafe { copy(bytes.as_ptr(), *next, len) };
                 *next = next.wrapping_add(len);
                 *left -= len;
@@ -93,8 +94,8 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
             to.add(at).cast::<T>().write_unaligned(value);
         }
     }
-    // SAFETY: the caller's promise; the offsets are such that nothing goes beyond `len`. The last piece may overlap with
-    // the one before it.
+    // SAFETY: the caller's promise; the offsets are such that nothing goes beyond `len`. The last
+    // piece may overlap with the one before it.
     unsafe {
         match len {
             0 => {}

@@ -1,9 +1,11 @@
-//! Rings of a CPU, or of a concurrency id, written by restartable sequences: all that a sequence leaves to be done.
+//! Rings of a CPU, or of a concurrency id, written by restartable sequences: all that a sequence
+//! leaves to be done.
 //!
-//! `INDEX` is where `struct rseq` has the number of the ring: `CPU_ID`, or [`MM_CID`]. What follows speaks of CPUs. A
-//! concurrency id is as good: no two threads of a process have the same one at the same time, and a sequence is
-//! aborted before another thread gets its thread's one. (From the thread that had it, on whatever CPU, to the one that
-//! gets it, the kernel orders memory, as it takes the one off its CPU and puts the other one on.)
+//! `INDEX` is where `struct rseq` has the number of the ring: `CPU_ID`, or [`MM_CID`]. What follows
+//! speaks of CPUs. A concurrency id is as good: no two threads of a process have the same one at
+//! the same time, and a sequence is aborted before another thread gets its thread's one. (From the
+//! thread that had it, on whatever CPU, to the one that gets it, the kernel orders memory, as it
+//! takes the one off its CPU and puts the other one on.)
 
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -24,8 +26,8 @@ use super::rseq::{self, Advance, Rseq, Start, Step, TRIES};
 use super::{thread, wait};
 use crate::clock::{self, Source};
 
-/// How often the slow path looks again before it gives a record up. Each time that it must, another writer on the
-/// same CPU came first.
+/// How often the slow path looks again before it gives a record up. Each time that it must, another
+/// writer on the same CPU came first.
 const ROUNDS: u32 = 100;
 
 /// Length of the header of a sub-buffer.
@@ -84,7 +86,8 @@ pub(super) unsafe fn record_words<const INDEX: i32>(
     id: &AtomicU16,
     words: &[u64],
 ) -> Result<(), Refusal> {
-    // Of a thread that has no registered area, the sequence would find id 0. One that has, keeps it until it ends.
+    // Of a thread that has no registered area, the sequence would find id 0. One that has, keeps it
+    // until it ends.
     if (INDEX == MM_CID || INDEX == MM_CID_WITH_CONTEXT) && rseq.index::<INDEX>() == NO_INDEX {
         return Err(Refusal::NoRing);
     }
@@ -132,7 +135,8 @@ pub(super) unsafe fn record_made<const INDEX: i32>(
     if offset == 0 || offset + record_len > ring.subbuf_size {
         return Err(Refusal::NeedSubbuf);
     }
-    // If the upper bits change between this and the sequence, readers see that by themselves, as in a short record.
+    // If the upper bits change between this and the sequence, readers see that by themselves, as in
+    // a short record.
     let now = if reads_clock_before::<INDEX>(channel) {
         clock::monotonic()
     } else {
@@ -145,10 +149,12 @@ pub(super) unsafe fn record_made<const INDEX: i32>(
         return Err(Refusal::Again);
     };
     let subbuf = ring.at::<LttSubbuf>(head - offset);
-    // SAFETY: inside the ring, and aligned as `head - offset` is. Everybody accesses this field atomically.
+    // SAFETY: inside the ring, and aligned as `head - offset` is. Everybody accesses this field
+    // atomically.
     let busy = unsafe { AtomicU32::from_ptr(&raw mut (*subbuf).busy) };
-    // Before the reservation: whoever begins the next sub-buffer on this CPU, after it, sees it. It may be that `head`
-    // is a lap further by now; then the place is taken for a busy one without need.
+    // Before the reservation: whoever begins the next sub-buffer on this CPU, after it, sees it. It
+    // may be that `head` is a lap further by now; then the place is taken for a busy one without
+    // need.
     busy.fetch_add(1, Ordering::Relaxed);
     let header = record_len | u64::from(id) << LTT_LONG_ID_SHIFT;
     let mut unused_word = 0;
@@ -170,15 +176,17 @@ pub(super) unsafe fn record_made<const INDEX: i32>(
         new_head: head + record_len,
         time: 0,
     };
-    // SAFETY: everything was made from `ring`, and `record_len` bytes behind `head` lie in a sub-buffer that was begun.
+    // SAFETY: everything was made from `ring`, and `record_len` bytes behind `head` lie in a
+    // sub-buffer that was begun.
     let step = unsafe { self::advance::<INDEX>(rseq, channel, &mut advance) };
     if step == Step::Done {
         thread::with(|thread| {
-            // Not one instruction: a signal handler that comes in between leaves the number as it was.
+            // Not one instruction: a signal handler that comes in between leaves the number as it
+            // was.
             let inside = thread.inside.load(Ordering::Relaxed);
             thread.inside.store(inside + 1, Ordering::Relaxed);
-            // SAFETY: the record is this writer's until it says that it is done, and nobody begins a sub-buffer at a
-            // place that is busy.
+            // SAFETY: the record is this writer's until it says that it is done, and nobody begins
+            // a sub-buffer at a place that is busy.
             let mut cursor =
                 unsafe { Cursor::new(ring.at(head + LONG_HEADER), payload_len as usize) };
             fill(&mut cursor);
@@ -194,7 +202,8 @@ pub(super) unsafe fn record_made<const INDEX: i32>(
     busy.fetch_sub(1, Ordering::Release);
     match step {
         Step::Done => {
-            // A reader that found it busy, in a sub-buffer that was filled meanwhile, waits for this.
+            // A reader that found it busy, in a sub-buffer that was filled meanwhile, waits for
+            // this.
             let now = ring.control.head.load(Ordering::Relaxed);
             if let Some(doorbell) = ring.doorbell
                 && (now ^ head) & !(ring.subbuf_size - 1) != 0
@@ -240,7 +249,8 @@ pub(super) unsafe fn write<const INDEX: i32>(
             Refusal::NoRing => {
                 rseq.join();
                 if channel.ring_at(rseq.index::<INDEX>()).is_none() {
-                    // Not this channel's fault: the thread has no CPU number, or one that no ring exists for.
+                    // Not this channel's fault: the thread has no CPU number, or one that no ring
+                    // exists for.
                     return lose::<INDEX>(rseq, channel);
                 }
                 // It has one now, by this or by a signal handler that came in between.
@@ -283,11 +293,12 @@ pub(super) unsafe fn write<const INDEX: i32>(
 
 /// Where the sub-buffer after `head` may be begun.
 ///
-/// A place that the writer of a long record has not left is passed over: it would write into the new lap's records.
+/// A place that the writer of a long record has not left is passed over: it would write into the
+/// new lap's records.
 fn place(ring: &Ring<'_>, head: u64) -> Result<u64, Full> {
     let next = head.next_multiple_of(ring.subbuf_size);
-    // Pairs with the store of whoever keeps `consumed`, after the consumer said that it has read everything below:
-    // what is stored from here on comes after those reads.
+    // Pairs with the store of whoever keeps `consumed`, after the consumer said that it has read
+    // everything below: what is stored from here on comes after those reads.
     let consumed = ring.control.consumed.load(Ordering::Acquire);
     // The last place is the one that `head` is in.
     for n in 0..ring.ring_size / ring.subbuf_size - 1 {
@@ -306,7 +317,8 @@ fn place(ring: &Ring<'_>, head: u64) -> Result<u64, Full> {
     Err(Full::Busy)
 }
 
-/// Begins the next sub-buffer of this CPU's ring, unless the present one has room for a record of `len` bytes.
+/// Begins the next sub-buffer of this CPU's ring, unless the present one has room for a record of
+/// `len` bytes.
 fn begin_subbuf<const INDEX: i32>(rseq: Rseq, channel: &Channel, len: u64) -> Result<Step, Full> {
     let cpu = rseq.index::<INDEX>();
     let Some(ring) = channel.ring_at(cpu) else {
@@ -334,8 +346,8 @@ fn begin_subbuf<const INDEX: i32>(rseq: Rseq, channel: &Channel, len: u64) -> Re
         if step != Step::Done {
             return Ok(step);
         }
-        // Pairs with the reader's fence between its copy and its load of `claimed`: if the copy has anything that is
-        // stored from here on, the reader sees the claim.
+        // Pairs with the reader's fence between its copy and its load of `claimed`: if the copy has
+        // anything that is stored from here on, the reader sees the claim.
         fence(Ordering::Release);
     }
     let mut unused = 0;
@@ -355,8 +367,9 @@ fn begin_subbuf<const INDEX: i32>(rseq: Rseq, channel: &Channel, len: u64) -> Re
         new_head: position + HEADER,
         time: 0,
     };
-    // SAFETY: everything was made from `ring`. `head` is not below the end of its sub-buffer, unless it is padded, and
-    // the sub-buffer at `position` may be overwritten: nobody reads it (`consumed`), or it was claimed.
+    // SAFETY: everything was made from `ring`. `head` is not below the end of its sub-buffer,
+    // unless it is padded, and the sub-buffer at `position` may be overwritten: nobody reads it
+    // (`consumed`), or it was claimed.
     let step = unsafe { self::advance::<INDEX>(rseq, channel, &mut advance) };
     note_time::<INDEX>(rseq, channel, &ring, step, &advance);
     if step == Step::Done
@@ -406,7 +419,8 @@ fn store_time<const INDEX: i32>(rseq: Rseq, channel: &Channel) -> Result<Step, F
         new_head: head + 16,
         time: 0,
     };
-    // SAFETY: everything was made from `ring`, and the 16 bytes behind `head` lie in a sub-buffer that was begun.
+    // SAFETY: everything was made from `ring`, and the 16 bytes behind `head` lie in a sub-buffer
+    // that was begun.
     let step = unsafe { self::advance::<INDEX>(rseq, channel, &mut advance) };
     note_time::<INDEX>(rseq, channel, &ring, step, &advance);
     Ok(step)
@@ -414,9 +428,9 @@ fn store_time<const INDEX: i32>(rseq: Rseq, channel: &Channel) -> Result<Step, F
 
 /// Notes the full time that was stored in the ring, for the event path to compare with.
 ///
-/// After the commit, not before: `time` may be older than what the ring has (then one time stamp too many is stored),
-/// but must not be newer (one would be missing). So it does no harm either if others commit between the two, or if it
-/// is not done.
+/// After the commit, not before: `time` may be older than what the ring has (then one time stamp
+/// too many is stored), but must not be newer (one would be missing). So it does no harm either if
+/// others commit between the two, or if it is not done.
 fn note_time<const INDEX: i32>(
     rseq: Rseq,
     channel: &Channel,
@@ -452,8 +466,8 @@ fn lose<const INDEX: i32>(rseq: Rseq, channel: &Channel) -> Result<(), Dropped> 
             Step::Changed => {}
             Step::Aborted if aborts < TRIES => aborts += 1,
             Step::Aborted => {
-                // Without a sequence nothing compares the epoch: if the slot gets another trace just now, that one
-                // has the loss.
+                // Without a sequence nothing compares the epoch: if the slot gets another trace
+                // just now, that one has the loss.
                 ring.control.lost.fetch_add(1, Ordering::Relaxed);
                 return Err(Dropped::Lost);
             }

@@ -1,10 +1,12 @@
-//! Who is in rings of the shared protocol: what a thread says before it looks for its ring, so that who closes a channel
-//! knows whom to wait for (A9). (Restartable sequences need none of this: they are restarted.)
+//! Who is in rings of the shared protocol: what a thread says before it looks for its ring, so that
+//! who closes a channel knows whom to wait for (A9). (Restartable sequences need none of this: they
+//! are restarted.)
 //!
-//! A thread says it by plain stores, which cost an event next to nothing. Who closes a channel makes up for that: after
-//! the close, and before it looks here, it has the kernel put a full barrier into every running thread of the process
-//! (`membarrier`). Before its barrier a thread has said that it is inside, or else it sees after it that the channel is
-//! closed. Userspace RCU and hazard pointers divide the work so, too.
+//! A thread says it by plain stores, which cost an event next to nothing. Who closes a channel
+//! makes up for that: after the close, and before it looks here, it has the kernel put a full
+//! barrier into every running thread of the process (`membarrier`). Before its barrier a thread has
+//! said that it is inside, or else it sees after it that the channel is closed. Userspace RCU and
+//! hazard pointers divide the work so, too.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, compiler_fence};
 
@@ -47,25 +49,29 @@ pub(super) struct ReadSideGuard<'a> {
 }
 
 impl Readers {
-    /// Says that the calling thread is in rings of a slot; nothing if it has no place. Before it is said, nothing may be
-    /// looked up in the channel.
+    /// Says that the calling thread is in rings of a slot; nothing if it has no place. Before it is
+    /// said, nothing may be looked up in the channel.
     #[inline(always)]
     pub(super) fn mark(&self, slot: u32) -> Option<ReadSideGuard<'_>> {
         let visitor = thread::with(|thread| self.known(thread)).or_else(|| self.find())?;
         let before = visitor.inside.load(Ordering::Relaxed);
         visitor.inside.store(before | 1 << slot, Ordering::Relaxed);
-        // Pairs with the barrier of who closes the channel, see above: what follows is not done before this.
+        // Pairs with the barrier of who closes the channel, see above: what follows is not done
+        // before this.
         compiler_fence(Ordering::SeqCst);
         Some(ReadSideGuard { visitor, before })
     }
 
-    /// Nobody is in rings of a slot, other than in a restartable sequence. To be asked after the barrier.
+    /// Nobody is in rings of a slot, other than in a restartable sequence. To be asked after the
+    /// barrier.
     pub(super) fn are_gone(&self, slot: u32) -> bool {
         let is_inside = |visitor: &Visitor| {
-            // Acquire: pairs with the store of who left, whose stores to the rings come before what follows here.
+            // Acquire: pairs with the store of who left, whose stores to the rings come before what
+            // follows here.
             let inside = visitor.inside.load(Ordering::Acquire);
             inside & 1 << slot != 0
-                // Of a thread that ended there, as by `pthread_exit` in a signal handler, nothing comes any more.
+                // Of a thread that ended there, as by `pthread_exit` in a signal handler, nothing
+                // comes any more.
                 && thread::is_thread(thread::process(), visitor.thread.load(Ordering::Relaxed))
         };
         !self.all.iter().any(is_inside)
@@ -102,8 +108,8 @@ impl Readers {
                 .compare_exchange(from, number, Ordering::Acquire, Ordering::Relaxed)
                 .is_ok()
         };
-        // One that has the thread's number is that of a thread that is gone, or was found just now by who was
-        // interrupted.
+        // One that has the thread's number is that of a thread that is gone, or was found just now
+        // by who was interrupted.
         let is_own = |visitor: &Visitor| visitor.thread.load(Ordering::Relaxed) == number;
         let is_gone = |visitor: &Visitor| {
             let owner = visitor.thread.load(Ordering::Relaxed);
@@ -115,7 +121,8 @@ impl Readers {
         let visitor = &self.all[place];
         self.remembered[place].forget();
         thread::with(|thread| {
-            // As it has no place yet, the thread is nowhere inside: what is said is of one that is gone.
+            // As it has no place yet, the thread is nowhere inside: what is said is of one that is
+            // gone.
             visitor.inside.store(0, Ordering::Relaxed);
             let block = std::ptr::from_ref(thread).addr();
             visitor.block.store(block, Ordering::Relaxed);
@@ -138,14 +145,14 @@ impl Drop for ReadSideGuard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         let block = thread::with(|thread| std::ptr::from_ref(thread).addr());
-        // Not so in the child of a `fork` from a handler that came while this thread was inside: all are free there, or
-        // others' by now.
+        // Not so in the child of a `fork` from a handler that came while this thread was inside:
+        // all are free there, or others' by now.
         if self.visitor.block.load(Ordering::Relaxed) == block {
             // Release: pairs with the load in `are_gone`.
             self.visitor.inside.store(self.before, Ordering::Release);
         }
-        // Whether the channel was closed is looked at after this, see `crate::event`. Pairs with the barrier: who closed it
-        // and still found this thread inside is seen then.
+        // Whether the channel was closed is looked at after this, see `crate::event`. Pairs with
+        // the barrier: who closed it and still found this thread inside is seen then.
         compiler_fence(Ordering::SeqCst);
     }
 }

@@ -5,15 +5,16 @@
 pub(crate) enum Dropped {
     /// Counted in the ring.
     Lost,
-    /// The channel is closed, or was wiped, or the event is not described in it; there is nothing to count in.
+    /// The channel is closed, or was wiped, or the event is not described in it; there is nothing
+    /// to count in.
     Closed,
 }
 
 /// Why a sequence did not commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// There is no ring for this thread's CPU, or no id: closed, wiped, with rings of another kind, or a thread without
-    /// rseq.
+    /// There is no ring for this thread's CPU, or no id: closed, wiped, with rings of another kind,
+    /// or a thread without rseq.
     NoRing,
     /// The record does not fit into the sub-buffer, or there is none.
     NeedSubbuf,

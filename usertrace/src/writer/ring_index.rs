@@ -6,8 +6,8 @@ pub(super) const MAX_RINGS: u32 = 1 << 16;
 
 /// `offsetof(struct rseq, cpu_id)`
 pub(super) const CPU_ID: i32 = 4;
-/// Likewise, for rings whose payloads begin with contexts: another number, as channels say of them apart how many there
-/// are.
+/// Likewise, for rings whose payloads begin with contexts: another number, as channels say of them
+/// apart how many there are.
 pub(super) const CPU_ID_WITH_CONTEXT: i32 = 1 << 8 | CPU_ID;
 /// `offsetof(struct rseq, mm_cid)`
 pub(super) const MM_CID: i32 = 24;

@@ -1,9 +1,10 @@
 //! The short way of an event that one trace wants: its channel and its id there, in one word.
 //!
-//! One word, so that whoever reads it has an id that belongs to the channel. It is read twice: for the channel, and in
-//! the restartable sequence, after it was found that the channel is open, for the id. If it is still of that channel
-//! then, the id is one of the trace whose rings the channel has: whoever gives the channel to another trace clears
-//! this word before it opens the channel again.
+//! One word, so that whoever reads it has an id that belongs to the channel. It is read twice: for
+//! the channel, and in the restartable sequence, after it was found that the channel is open, for
+//! the id. If it is still of that channel then, the id is one of the trace whose rings the channel
+//! has: whoever gives the channel to another trace clears this word before it opens the channel
+//! again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -34,8 +35,8 @@ impl Route {
         self.0.store(0, Ordering::Relaxed);
     }
 
-    /// Leads to a channel of CPUs' rings. The way is the long one if its address is too long, which addresses are that a
-    /// program asked for, or if its control blocks do not lie side by side.
+    /// Leads to a channel of CPUs' rings. The way is the long one if its address is too long, which
+    /// addresses are that a program asked for, or if its control blocks do not lie side by side.
     ///
     /// # Safety
     /// The channel must stay where it is, open or not, as long as anybody may have seen this.
@@ -49,8 +50,8 @@ impl Route {
         } else {
             0
         };
-        // Pairs with the fence in the event path, and with the order of the loads in the sequence: what the channel is,
-        // was there before.
+        // Pairs with the fence in the event path, and with the order of the loads in the sequence:
+        // what the channel is, was there before.
         self.0.store(word, Ordering::Release);
     }
 

@@ -1,12 +1,13 @@
 //! How a writer waits for a reader to make room (D7).
 //!
-//! Whoever waits holds nothing that anybody else waits for: no lock, no place in a ring, no visit to a channel. So updates
-//! go on meanwhile, in this thread too, and a slot whose writers wait can be given away. What cannot be known is whether
-//! this is a signal handler; but one that came in the middle of a long record of the same thread does not wait, as the
-//! reader might wait for that very record. (One that came while this waits may wait, too: for the same reader.)
+//! Whoever waits holds nothing that anybody else waits for: no lock, no place in a ring, no visit
+//! to a channel. So updates go on meanwhile, in this thread too, and a slot whose writers wait can
+//! be given away. What cannot be known is whether this is a signal handler; but one that came in
+//! the middle of a long record of the same thread does not wait, as the reader might wait for that
+//! very record. (One that came while this waits may wait, too: for the same reader.)
 //!
-//! There are two ways to wait. A reader that shares the memory rings back: a futex that processes share. What is mapped of
-//! the kernel's pages has no futex, so a writer looks again and again.
+//! There are two ways to wait. A reader that shares the memory rings back: a futex that processes
+//! share. What is mapped of the kernel's pages has no futex, so a writer looks again and again.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -26,9 +27,9 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// How long a writer sleeps before it looks again whether there is room, if nobody wakes it.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Waits until the ring with this index is no longer full, as it is with this `consumed`, or for a while, if writers are
-/// to wait for readers of the channel. `is_mine`: the ring is still the one that the caller means to write. `told`: the
-/// kernel was told, and nothing was consumed since.
+/// Waits until the ring with this index is no longer full, as it is with this `consumed`, or for a
+/// while, if writers are to wait for readers of the channel. `is_mine`: the ring is still the one
+/// that the caller means to write. `told`: the kernel was told, and nothing was consumed since.
 ///
 /// Async-signal-safe; leaves `errno` alone.
 #[cold]
@@ -71,7 +72,8 @@ pub(super) fn wait(
     Waited::Gone
 }
 
-/// Likewise, for a moment, also in the middle of a long record: what is in the reader's way may be that.
+/// Likewise, for a moment, also in the middle of a long record: what is in the reader's way may be
+/// that.
 #[cold]
 #[inline(never)]
 pub(super) fn wait_a_moment(channel: &Channel, index: u32) -> Waited {
@@ -117,8 +119,8 @@ fn pause(channel: &Channel, index: u32, epoch: u32) -> Option<Ring<'_>> {
 fn sleep_on(control: &Control, doorbell: &Doorbell, consumed: u64) {
     // There may be less than a whole sub-buffer left to read: that nobody told of yet.
     doorbell.ring();
-    // SeqCst, as is the reader's store of `consumed`, and its load of `waiters` after that: either the reader sees that
-    // somebody waits, or this sees that it has read.
+    // SeqCst, as is the reader's store of `consumed`, and its load of `waiters` after that: either
+    // the reader sees that somebody waits, or this sees that it has read.
     control.waiters.fetch_add(1, Ordering::SeqCst);
     if control.consumed.load(Ordering::SeqCst) == consumed {
         sleep(control.consumed_low(), consumed as u32, Some(PATIENCE));

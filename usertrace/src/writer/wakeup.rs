@@ -11,6 +11,7 @@ pub enum Wakeup {
     None,
     /// By a doorbell, of each sub-buffer that is filled. To stay mapped as the rings do.
     Doorbell(*const Doorbell),
-    /// By the kernel, which is asked to switch the buffer at this address. What is filled they see by themselves.
+    /// By the kernel, which is asked to switch the buffer at this address. What is filled they see
+    /// by themselves.
     Switch(NonNull<u8>),
 }

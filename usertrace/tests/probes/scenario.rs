@@ -1,4 +1,5 @@
-//! What probes are to do in a traced process, whatever traces it. Once in a process, as their functions keep what they saw.
+//! What probes are to do in a traced process, whatever traces it. Once in a process, as their
+//! functions keep what they saw.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -202,7 +203,8 @@ fn events_that_come_later() {
 
 /// A child of `fork` has the connections, and can undo them.
 fn children(expected: &(String, Vec<u8>, usize)) {
-    // SAFETY: the child does nothing that the other threads of this test, which it has not, might be in the middle of.
+    // SAFETY: the child does nothing that the other threads of this test, which it has not, might
+    // be in the middle of.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let mut good = event!(number, 8) == Outcome::Recorded;

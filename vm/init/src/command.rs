@@ -1,7 +1,7 @@
 //! Runs the command, with its streams on ports of their own.
 //!
-//! The command's streams are pipes, and threads carry them to the ports: a port can be opened only once, so a program
-//! that opens `/dev/stderr` would fail on one.
+//! The command's streams are pipes, and threads carry them to the ports: a port can be opened only
+//! once, so a program that opens `/dev/stderr` would fail on one.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
@@ -93,7 +93,8 @@ pub(crate) fn prepare(command: &mut Command, job: &Job) {
 
 /// Carries bytes in a thread of its own, which ends with their number.
 ///
-/// By hand, not by `io::copy`: that would splice a pipe into the port, a path of the driver's that hardly anybody uses.
+/// By hand, not by `io::copy`: that would splice a pipe into the port, a path of the driver's that
+/// hardly anybody uses.
 fn carry(
     mut from: impl Read + Send + 'static,
     mut to: impl Write + Send + 'static,

@@ -12,7 +12,8 @@ use usertrace_init::{CRASH_LOG_NAME, DUMP_BLOCK, DUMP_NAME, Job, OUT_PATH};
 use crate::command::prepare;
 use crate::mounts;
 
-/// Runs what is to run first, and copies `/proc/vmcore` as it is, with holes for blocks of zeros; gives its size.
+/// Runs what is to run first, and copies `/proc/vmcore` as it is, with holes for blocks of zeros;
+/// gives its size.
 pub(crate) fn save(job: &Job) -> Result<u64> {
     let argv = job.dump.as_ref().map_or(&[][..], |dump| &dump.argv);
     if let Some((program, args)) = argv.split_first() {

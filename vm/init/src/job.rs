@@ -1,7 +1,7 @@
 //! The job: everything the guest has to know, as one file in its initramfs.
 //!
-//! The kernel's command line is too short for a command, and could not carry every byte of one. A field is
-//! `KEY=VALUE` ended by a NUL byte, which neither an argument nor a path can hold.
+//! The kernel's command line is too short for a command, and could not carry every byte of one. A
+//! field is `KEY=VALUE` ended by a NUL byte, which neither an argument nor a path can hold.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -28,7 +28,8 @@ pub struct Dump {
     pub initramfs: PathBuf,
     /// The crash kernel's command line.
     pub cmdline: String,
-    /// What runs in the crash kernel, as the job's command does in the first one, before the dump is saved. Empty: nothing.
+    /// What runs in the crash kernel, as the job's command does in the first one, before the dump
+    /// is saved. Empty: nothing.
     pub argv: Vec<OsString>,
 }
 

@@ -16,8 +16,8 @@ pub(crate) fn arm(dump: &Dump) -> Result<()> {
     let kernel = open(&dump.kernel)?;
     let initramfs = open(&dump.initramfs)?;
     let cmdline = CString::new(dump.cmdline.as_str())?;
-    // SAFETY: the files are open, and the command line is valid for its length, which counts its NUL byte; the kernel
-    // copies all three before it returns.
+    // SAFETY: the files are open, and the command line is valid for its length, which counts its
+    // NUL byte; the kernel copies all three before it returns.
     let done = unsafe {
         libc::syscall(
             libc::SYS_kexec_file_load,

@@ -15,7 +15,8 @@ pub(crate) fn look() {
     if !path.exists() {
         return;
     }
-    // The first scan only remembers what it suspects; what is still unreachable in a later one is reported.
+    // The first scan only remembers what it suspects; what is still unreachable in a later one is
+    // reported.
     for _ in 0..2 {
         std::thread::sleep(MIN_AGE);
         if let Err(e) = fs::write(path, "scan") {

@@ -1,5 +1,6 @@
-//! What the harness and the guest's first process agree on: the [`Job`] that is packed into the initramfs, the
-//! [`Report`]s that come back, and the names both use. The process itself is the binary of this package.
+//! What the harness and the guest's first process agree on: the [`Job`] that is packed into the
+//! initramfs, the [`Report`]s that come back, and the names both use. The process itself is the
+//! binary of this package.
 
 mod job;
 mod report;
@@ -10,7 +11,8 @@ pub use report::Report;
 /// The job's place in the initramfs.
 pub const JOB_PATH: &str = "/job";
 
-/// Where the harness puts the kernel and the initramfs that a crash boots: a share of this tag, mounted there.
+/// Where the harness puts the kernel and the initramfs that a crash boots: a share of this tag,
+/// mounted there.
 pub const BOOT_TAG: &str = "boot";
 /// The share that becomes the guest's root.
 pub const ROOT_TAG: &str = "root";

@@ -1,8 +1,9 @@
-//! The guest's first process. In a first boot it builds a root around the host's own, runs one command (or a shell on
-//! the console), and reports how that ended. Booted again by a panic it finds `/proc/vmcore`, saves it, and is done.
+//! The guest's first process. In a first boot it builds a root around the host's own, runs one
+//! command (or a shell on the console), and reports how that ended. Booted again by a panic it
+//! finds `/proc/vmcore`, saves it, and is done.
 //!
-//! Errors are reported to the host, never panicked on: the death of the first process is a kernel panic, and a
-//! harness that panics the kernel could not tell anybody about a kernel that panics.
+//! Errors are reported to the host, never panicked on: the death of the first process is a kernel
+//! panic, and a harness that panics the kernel could not tell anybody about a kernel that panics.
 
 mod command;
 mod dump;
@@ -30,7 +31,8 @@ fn main() {
     let status = match start() {
         Ok(status) => status,
         Err(e) => {
-            // Without a port the console is all there is; the host sees a guest that never said hello.
+            // Without a port the console is all there is; the host sees a guest that never said
+            // hello.
             eprintln!("usertrace-init: {e:#}");
             power_off();
         }

@@ -1,7 +1,8 @@
 //! The guest's file systems.
 //!
-//! The root is a tmpfs that holds a bind mount of each directory of the host's root: so directories that only the guest
-//! has can be added (`/out`), and nothing the guest does reaches the host but through the share that is meant for it.
+//! The root is a tmpfs that holds a bind mount of each directory of the host's root: so directories
+//! that only the guest has can be added (`/out`), and nothing the guest does reaches the host but
+//! through the share that is meant for it.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -56,7 +57,8 @@ const SCRATCH: &[Mount] = &[
 /// Mounts what the kernel itself has to offer below `root`, so far as it offers it.
 pub(crate) fn kernel_file_systems(root: &Path) -> Result<()> {
     for one in KERNEL {
-        // Only proc tells which types there are, and devtmpfs comes before it: both are always there.
+        // Only proc tells which types there are, and devtmpfs comes before it: both are always
+        // there.
         if !matches!(one.kind, "devtmpfs" | "proc") && !has_type(root, one.kind) {
             continue;
         }
@@ -110,8 +112,8 @@ pub(crate) fn mount_share(root: &Path, share: &Share) -> Result<()> {
     if !path.is_dir() {
         fs::create_dir_all(&path).with_context(|| format!("making {}", path.display()))?;
     }
-    // What cannot change under the guest is cached; what both sides may look at is not, beyond what a shared mapping
-    // needs.
+    // What cannot change under the guest is cached; what both sides may look at is not, beyond what
+    // a shared mapping needs.
     let (flags, cache) = if share.writable {
         (MsFlags::empty(), "mmap")
     } else {
@@ -191,7 +193,8 @@ pub(crate) fn enter_root(job: &Job) -> Result<()> {
         mount_share(root, share)?;
     }
 
-    // Not by chroot alone: where the root is not that of the mounts, nobody may make a user namespace.
+    // Not by chroot alone: where the root is not that of the mounts, nobody may make a user
+    // namespace.
     chdir(root)?;
     mount(Some("."), "/", None::<&str>, MsFlags::MS_MOVE, None::<&str>)
         .context("moving the root")?;
@@ -222,7 +225,8 @@ fn loopback_up() {
         *to = *from as libc::c_char;
     }
     request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-    // SAFETY: SIOCSIFFLAGS reads one ifreq, which `request` is, through a pointer valid for the call.
+    // SAFETY: SIOCSIFFLAGS reads one ifreq, which `request` is, through a pointer valid for the
+    // call.
     let done = unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
     if done != 0 {
         eprintln!(

@@ -64,7 +64,8 @@ impl Status {
         })
     }
 
-    /// Sends a report. A host that does not listen any more will end the guest; nothing to be done here.
+    /// Sends a report. A host that does not listen any more will end the guest; nothing to be done
+    /// here.
     pub(crate) fn send(&self, report: &Report) {
         let mut port = self.port.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(e) = port.write_all(report.to_string().as_bytes()) {

@@ -41,8 +41,8 @@ pub(crate) fn run(job: &Job, status: &Status) -> Result<Report> {
         .stdin(Stdio::from(console()?))
         .stdout(Stdio::from(console()?))
         .stderr(Stdio::from(console()?));
-    // SAFETY: the closure makes two system calls and allocates nothing, which is all that may happen between fork and
-    // exec.
+    // SAFETY: the closure makes two system calls and allocates nothing, which is all that may
+    // happen between fork and exec.
     unsafe {
         shell.pre_exec(|| {
             nix::unistd::setsid()?;

@@ -1,5 +1,6 @@
-//! The project's main job, once, on a program that nobody here wrote: recorded, then cut off by a kernel panic and
-//! taken out of the dump. Behind `scripts/demo`, which has built everything before.
+//! The project's main job, once, on a program that nobody here wrote: recorded, then cut off by a
+//! kernel panic and taken out of the dump. Behind `scripts/demo`, which has built everything
+//! before.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -171,7 +172,8 @@ fn counts(json: &Path, trace: &Path) -> Result<Counts> {
     Ok(counts)
 }
 
-/// Adds the processes of a summary, which are in it directly (record) or below its traces (extract).
+/// Adds the processes of a summary, which are in it directly (record) or below its traces
+/// (extract).
 fn add(summary: &Value, counts: &mut Counts) -> Result<()> {
     for trace in summary["traces"].as_array().into_iter().flatten() {
         add(trace, counts)?;
@@ -202,7 +204,8 @@ fn size(directory: &Path) -> Result<u64> {
     Ok(sum)
 }
 
-/// The trace as babeltrace2 prints it: exactly as many lines as the summary says, and no warning but of lost events.
+/// The trace as babeltrace2 prints it: exactly as many lines as the summary says, and no warning
+/// but of lost events.
 fn read(trace: &Path, counts: &Counts) -> Result<String> {
     let run = Command::new("babeltrace2")
         .arg("--clock-date")

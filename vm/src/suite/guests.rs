@@ -17,7 +17,8 @@ use crate::suite::schedule::Early;
 use crate::suite::tally::Tally;
 use crate::suite::tier::Section;
 
-/// Where the guest finds the tests' names, and writes down their progress. `usertrace_tests::progress` reads it, too.
+/// Where the guest finds the tests' names, and writes down their progress.
+/// `usertrace_tests::progress` reads it, too.
 const DIRECTORY: &str = "USERTRACE_TEST_DIR";
 /// In it: the names of the tests to run, one a line.
 const TESTS: &str = "tests";
@@ -30,8 +31,8 @@ const KUNIT: &str = "kunit";
 const KSELFTEST: &str = "kselftest";
 /// In it: the reasons of its failures.
 const KSELFTEST_STDERR: &str = "kselftest.stderr";
-/// Runs the tests, and then the kernel's own. There is no trace when these begin. The arguments are both programs, and where
-/// the reports go.
+/// Runs the tests, and then the kernel's own. There is no trace when these begin. The arguments are
+/// both programs, and where the reports go.
 const THEN_KSELFTEST: &str = "
 \"$1\"; status=$?
 dmesg >\"$3\"
@@ -64,7 +65,8 @@ pub(crate) struct Visit {
 }
 
 impl Visit {
-    /// Boots the guest, and runs the tests. Those that pass are told at once; the rest, with what was printed, at the end.
+    /// Boots the guest, and runs the tests. Those that pass are told at once; the rest, with what
+    /// was printed, at the end.
     pub(crate) fn run(&self, early: &Early) -> Vec<TestResult> {
         match self.try_run(early) {
             Ok(results) => results,
@@ -236,8 +238,8 @@ fn began(progress: &str, test: &str) -> bool {
         .any(|line| line.strip_prefix("begins ") == Some(test))
 }
 
-/// The part of the output from this test's beginning, which standard error says, to the next one's; and what stands at the end,
-/// from the harness: how the guest ended, and where its console log is.
+/// The part of the output from this test's beginning, which standard error says, to the next one's;
+/// and what stands at the end, from the harness: how the guest ended, and where its console log is.
 fn about(output: &str, test: &str) -> String {
     let begin = format!("begins {test}\n");
     let Some((_, rest)) = output.split_once(&begin) else {

@@ -1,4 +1,5 @@
-//! What earlier runs left in the cache: how long tests took, and, for the full tier, which have passed.
+//! What earlier runs left in the cache: how long tests took, and, for the full tier, which have
+//! passed.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, OpenOptions};
@@ -33,7 +34,8 @@ struct Passed {
 }
 
 impl History {
-    /// Reads what there is. Only the full tier goes on where an earlier run was stopped: `sections` are those that do so.
+    /// Reads what there is. Only the full tier goes on where an earlier run was stopped: `sections`
+    /// are those that do so.
     pub(crate) fn load(sections: &[Section]) -> Result<Self> {
         let directory = cache_dir()?.join("tests");
         fs::create_dir_all(&directory)
@@ -91,7 +93,8 @@ impl History {
     pub(crate) fn note_duration(&mut self, name: &str, time: Duration) {
         let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let expected = self.durations.entry(name.to_owned()).or_default();
-        // One that had nothing to do this time, as the check of a series that was checked before, may have much the next.
+        // One that had nothing to do this time, as the check of a series that was checked before,
+        // may have much the next.
         *expected = millis.max(*expected / 2);
     }
 
@@ -103,7 +106,8 @@ impl History {
         }
     }
 
-    /// Writes the durations, and which of these sections passed as a whole now. Returns the summary's path.
+    /// Writes the durations, and which of these sections passed as a whole now. Returns the
+    /// summary's path.
     pub(crate) fn save(&self, tier: &str, whole: &[(Section, u64)]) -> Result<PathBuf> {
         let text = serde_json::to_vec_pretty(&self.durations)?;
         replace(&self.directory.join("durations.json"), &text)?;
@@ -169,7 +173,8 @@ pub(crate) fn commit() -> Result<String> {
     })
 }
 
-/// A key of all that a section's results depend on: its files as they are in the work tree, the compiler, and QEMU.
+/// A key of all that a section's results depend on: its files as they are in the work tree, the
+/// compiler, and QEMU.
 fn key(section: Section) -> Result<String> {
     // An index of its own, as the user's must stay as it is.
     let directory = tempfile::tempdir()?;

@@ -1,17 +1,21 @@
-//! The kind of a test: words that a program of libtest-mimic shows in brackets, by which a tier selects its tests.
+//! The kind of a test: words that a program of libtest-mimic shows in brackets, by which a tier
+//! selects its tests.
 
 use usertrace_vm::KernelConfig;
 
 use crate::suite::programs::Listed;
 use crate::suite::tier::Tier;
 
-/// Guest tests for the release kernel only: they take long, and ask nothing of the series that others do not.
+/// Guest tests for the release kernel only: they take long, and ask nothing of the series that
+/// others do not.
 const RELEASE: &str = "release";
 /// Guest tests that ask something which only the debug kernel can tell.
 const DEBUG: &str = "debug";
-/// Guest tests that change the kernel's state in ways of their own: the middle tier runs them on the debug kernel, too.
+/// Guest tests that change the kernel's state in ways of their own: the middle tier runs them on
+/// the debug kernel, too.
 const STATE: &str = "state";
-/// Guest tests in which the kernel changes its own code: they run where emulated processors take turns.
+/// Guest tests in which the kernel changes its own code: they run where emulated processors take
+/// turns.
 pub(crate) const TURNS: &str = "turns";
 /// Guest tests for a machine whose time-stamp counter the kernel does not trust.
 pub(crate) const CLOCK: &str = "clock";

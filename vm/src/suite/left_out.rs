@@ -27,8 +27,8 @@ const PARTS: &[(Section, &str)] = &[
     ),
 ];
 
-/// A line for each section, part of a section, and number of long tests that a run of this tier and these sections
-/// leaves out.
+/// A line for each section, part of a section, and number of long tests that a run of this tier and
+/// these sections leaves out.
 pub(crate) fn left_out(
     tier: Tier,
     sections: &[Section],

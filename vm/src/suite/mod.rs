@@ -1,4 +1,5 @@
-//! `scripts/test`: runs the tests of a tier, as many beside each other as the machine takes, and reports.
+//! `scripts/test`: runs the tests of a tier, as many beside each other as the machine takes, and
+//! reports.
 
 mod guests;
 mod history;

@@ -30,8 +30,9 @@ const WHOLE: &[&str] = &[
 ];
 /// Builds everything once more, as a release.
 const PACKAGES: &str = "usertrace-c::package";
-/// Programs that the quick tier leaves out, and what they test: real programs, other compilers and other people's tools,
-/// which take more of a processor than they find in a library that its own tests have passed.
+/// Programs that the quick tier leaves out, and what they test: real programs, other compilers and
+/// other people's tools, which take more of a processor than they find in a library that its own
+/// tests have passed.
 pub(crate) const NOT_QUICK: &[(&str, &str)] = &[
     (PACKAGES, "the Debian packages"),
     ("usertrace-c::lttng", "LTTng's own readers and recorders"),
@@ -46,7 +47,8 @@ pub(crate) const NOT_QUICK: &[(&str, &str)] = &[
 const HARNESS: &str = "usertrace-vm::harness";
 /// Crash tests that stop at each instruction.
 const SWEEPS: &str = "_at_each_instruction_";
-/// By how much the middle tier divides the large counts of guest tests. On the debug kernel each takes five times as long.
+/// By how much the middle tier divides the large counts of guest tests. On the debug kernel each
+/// takes five times as long.
 const MIDDLE_SCALE: &str = "20";
 const MIDDLE_SCALE_DEBUG: &str = "100";
 /// How long the middle tier tries strange commands in a guest.
@@ -61,8 +63,8 @@ const REPEATS: &[(&str, &str, u32, u32)] = &[
 ];
 /// How long the full tier fuzzes each target.
 const FUZZ_SECONDS: &str = "180";
-/// The full tier's runs of the adversary: the kernel, the processors, and what they are called. In the middle tier it is
-/// one of the guest tests.
+/// The full tier's runs of the adversary: the kernel, the processors, and what they are called. In
+/// the middle tier it is one of the guest tests.
 const ADVERSARY: &[(KernelConfig, &str, &str)] = &[
     (
         KernelConfig::Debug,
@@ -87,10 +89,11 @@ const ADVERSARY: &[(KernelConfig, &str, &str)] = &[
 ];
 /// How long each of these runs attacks, in seconds.
 const ADVERSARY_SECONDS: u64 = 1800;
-/// How much longer than the adversary its guest may live: it boots, looks whether all is as it was, and perhaps for leaks.
+/// How much longer than the adversary its guest may live: it boots, looks whether all is as it was,
+/// and perhaps for leaks.
 const ADVERSARY_TIMEOUT: u64 = 2400;
-/// How long its guest may be silent, in seconds: what it does to processors and memory hits the harness's own process in
-/// the guest, too.
+/// How long its guest may be silent, in seconds: what it does to processors and memory hits the
+/// harness's own process in the guest, too.
 const ADVERSARY_SILENCE: &str = "300";
 /// How long a sweep may print nothing.
 const SWEEP_SILENCE: Duration = Duration::from_secs(6 * 60 * 60);
@@ -216,7 +219,8 @@ fn host(context: &Context, jobs: &mut Vec<Job>) {
     let section = Section::Host;
     let format = cargo(&["fmt", "--all", "--check"]);
     context.status(jobs, section, "format", &[], format);
-    // One job for both: cargo runs one build at a time. It comes after the programs, and beside the tests.
+    // One job for both: cargo runs one build at a time. It comes after the programs, and beside the
+    // tests.
     let lints = cargo(&[
         "clippy",
         "--workspace",
@@ -292,7 +296,8 @@ fn guest(context: &Context, jobs: &mut Vec<Job>, section: Section, config: Kerne
                 section,
                 name,
                 config,
-                // The debug kernel looks for leaks in the end, which takes the longer the more memory there is.
+                // The debug kernel looks for leaks in the end, which takes the longer the more
+                // memory there is.
                 options: ["--append", boot, "--memory", "1G"]
                     .map(str::to_owned)
                     .into(),
@@ -554,7 +559,8 @@ fn crash_jobs(context: &Context) -> Vec<Job> {
         };
         variables.push((variable.into(), count.to_string()));
         for run in 1..=runs {
-            // Each run has a name of its own, so that a run that was stopped goes on after the last.
+            // Each run has a name of its own, so that a run that was stopped goes on after the
+            // last.
             let numbered = Program {
                 name: format!("crash-tests ({run} of {runs})"),
                 ..program.clone()
@@ -642,7 +648,8 @@ fn share(tests: &[Listed], guests: usize, cost: impl Fn(&Listed) -> Duration) ->
     order.sort_by_key(|&at| std::cmp::Reverse(cost(&tests[at])));
     let mut loads = vec![Duration::ZERO; guests];
     let mut places = vec![0; tests.len()];
-    // The first test looks at a kernel that has had no trace: it must be the first of its guest, which its order sees to.
+    // The first test looks at a kernel that has had no trace: it must be the first of its guest,
+    // which its order sees to.
     for at in order {
         let least = (0..guests).min_by_key(|&guest| loads[guest]).unwrap_or(0);
         loads[least] += cost(&tests[at]);

@@ -15,7 +15,8 @@ use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 use usertrace_vm::repository;
 
-/// How long a build may print nothing before it counts as hung. A bound on the whole time would fail slow machines.
+/// How long a build may print nothing before it counts as hung. A bound on the whole time would
+/// fail slow machines.
 pub(crate) const SILENCE: Duration = Duration::from_secs(30 * 60);
 /// How long a test may print nothing. The longest takes some two minutes on the debug kernel.
 pub(crate) const TEST_SILENCE: Duration = Duration::from_secs(10 * 60);
@@ -28,7 +29,8 @@ thread_local! {
     static CPU_TIME: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-/// The processor time of all programs that ended in this thread since it was last asked, and of their children.
+/// The processor time of all programs that ended in this thread since it was last asked, and of
+/// their children.
 pub(crate) fn take_cpu_time() -> Duration {
     CPU_TIME.take()
 }
@@ -36,7 +38,8 @@ pub(crate) fn take_cpu_time() -> Duration {
 /// What a program printed, and how it ended.
 #[derive(Debug)]
 pub(crate) struct Finished {
-    /// Standard output. Summaries are read from here only: a test's standard error cannot forge one.
+    /// Standard output. Summaries are read from here only: a test's standard error cannot forge
+    /// one.
     pub(crate) stdout: String,
     /// Both streams, in the order in which they arrived.
     pub(crate) output: String,
@@ -46,8 +49,8 @@ pub(crate) struct Finished {
     pub(crate) time: Duration,
 }
 
-/// Runs the command to its end, or until it has printed nothing for as long as `silence`. The command runs in the
-/// repository's root unless it names a directory of its own.
+/// Runs the command to its end, or until it has printed nothing for as long as `silence`. The
+/// command runs in the repository's root unless it names a directory of its own.
 pub(crate) fn run(mut command: Command, silence: Duration) -> Finished {
     let begun = Instant::now();
     if command.get_current_dir().is_none() {
@@ -59,12 +62,12 @@ pub(crate) fn run(mut command: Command, silence: Duration) -> Finished {
         .stderr(Stdio::piped())
         .process_group(0);
     let parent = nix::unistd::getpid();
-    // SAFETY: the closure makes two system calls and touches no memory of the parent's, which is what may happen between
-    // fork and exec.
+    // SAFETY: the closure makes two system calls and touches no memory of the parent's, which is
+    // what may happen between fork and exec.
     unsafe {
         command.pre_exec(move || {
-            // The thread that starts it also waits for it, so it is there until the program ends. SIGTERM, not SIGKILL:
-            // make then removes half-written files.
+            // The thread that starts it also waits for it, so it is there until the program ends.
+            // SIGTERM, not SIGKILL: make then removes half-written files.
             nix::sys::prctl::set_pdeathsig(Signal::SIGTERM)?;
             if nix::unistd::getppid() != parent {
                 return Err(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
@@ -125,15 +128,15 @@ pub(crate) fn run(mut command: Command, silence: Duration) -> Finished {
     }
 }
 
-/// Waits for the end of a program, but leaves its status where it is: its processor time, and that of those children
-/// that it waited for.
+/// Waits for the end of a program, but leaves its status where it is: its processor time, and that
+/// of those children that it waited for.
 fn cpu_time(child: &Child) -> Option<Duration> {
     let pid = child.id();
     let id = Id::Pid(Pid::from_raw(pid.cast_signed()));
     waitid(id, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).ok()?;
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may have spaces and parentheses. Behind it, utime is the 12th; stime, cutime and cstime follow
-    // (proc_pid_stat(5)).
+    // The name may have spaces and parentheses. Behind it, utime is the 12th; stime, cutime and
+    // cstime follow (proc_pid_stat(5)).
     let (_, fields) = stat.rsplit_once(')')?;
     let ticks = fields.split_whitespace().skip(11).take(4);
     let ticks: u64 = ticks.filter_map(|field| field.parse::<u64>().ok()).sum();
@@ -203,8 +206,8 @@ extern "C" fn end(signal: libc::c_int) {
     for group in &GROUPS {
         let group = group.load(Ordering::Relaxed);
         if group > 0 {
-            // SIGTERM: make removes half-written files, which it would take for complete ones the next time. QEMU dies
-            // with its harness.
+            // SIGTERM: make removes half-written files, which it would take for complete ones the
+            // next time. QEMU dies with its harness.
             let _ = killpg(Pid::from_raw(group), Signal::SIGTERM);
         }
     }

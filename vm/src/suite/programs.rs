@@ -1,4 +1,5 @@
-//! The test programs of the workspace: builds them, and runs each of their tests in a process of its own.
+//! The test programs of the workspace: builds them, and runs each of their tests in a process of
+//! its own.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -57,7 +58,8 @@ pub(crate) fn build() -> Result<Vec<Program>, String> {
     tests
         .outcome
         .map_err(|why| format!("{why}\n{}", tests.output))?;
-    // The programs that run in guests belong to packages without integration tests, for which cargo built none above.
+    // The programs that run in guests belong to packages without integration tests, for which cargo
+    // built none above.
     let programs = process::run(
         cargo(&[
             "build",

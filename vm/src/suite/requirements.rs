@@ -7,7 +7,8 @@ use usertrace_vm::repository;
 
 use crate::suite::result::{TestResult, Verdict};
 
-/// The tests that stand for a requirement, and did not pass in a run of the whole middle tier: a line for each.
+/// The tests that stand for a requirement, and did not pass in a run of the whole middle tier: a
+/// line for each.
 pub(crate) fn not_shown(results: &[TestResult]) -> Result<Vec<String>, String> {
     let path = repository().join("docs/requirements.md");
     let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -23,7 +24,8 @@ pub(crate) fn not_shown(results: &[TestResult]) -> Result<Vec<String>, String> {
     Ok(lines)
 }
 
-/// Whether the table means this test by `program::test`, where the program is the last part of its own name.
+/// Whether the table means this test by `program::test`, where the program is the last part of its
+/// own name.
 fn is_named(result: &TestResult, test: &str) -> bool {
     let Some((program, name)) = test.split_once("::") else {
         return false;
@@ -187,8 +189,8 @@ mod tests {
 
     /// The ids that a test in this source names, if the test is there.
     ///
-    /// A test is a function, or a string in a table of tests. The comment stands above the function or
-    /// above the entry of the table.
+    /// A test is a function, or a string in a table of tests. The comment stands above the function
+    /// or above the entry of the table.
     fn ids_of_test(source: &str, name: &str) -> Option<BTreeSet<String>> {
         let lines: Vec<_> = source.lines().collect();
         let mut ids = ids_in_name(name);

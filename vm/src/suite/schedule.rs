@@ -103,8 +103,8 @@ pub(crate) struct Span {
     pub(crate) is_whole: bool,
 }
 
-/// How much may run at once: two for each processor, as most tests wait for processes, disks or timers half of the time;
-/// and another guest, or two short tests, beside them.
+/// How much may run at once: two for each processor, as most tests wait for processes, disks or
+/// timers half of the time; and another guest, or two short tests, beside them.
 pub(crate) fn capacity() -> usize {
     2 + 2 * std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -206,8 +206,9 @@ pub(crate) fn run(
 
 /// The job that can be started now: the first that is ready, if there is room for it.
 ///
-/// Else a lighter one may overtake it, but only in the room that jobs of its weight leave free in any case. So a heavy job does
-/// not wait until all light ones are over. Where nothing runs, a job may be heavier than the machine.
+/// Else a lighter one may overtake it, but only in the room that jobs of its weight leave free in
+/// any case. So a heavy job does not wait until all light ones are over. Where nothing runs, a job
+/// may be heavier than the machine.
 fn next(
     waiting: &[Job],
     needs: &HashMap<Need, State>,

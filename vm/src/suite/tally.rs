@@ -30,7 +30,8 @@ impl std::fmt::Display for Tally {
 }
 
 impl Tally {
-    /// The sum of the summaries in the output of libtest or libtest-mimic, one for each test program.
+    /// The sum of the summaries in the output of libtest or libtest-mimic, one for each test
+    /// program.
     ///
     /// A test that is filtered out was not asked for, and is not counted.
     pub(crate) fn of_libtest(output: &str) -> Self {

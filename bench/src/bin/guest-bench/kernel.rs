@@ -1,7 +1,9 @@
-//! What the kernel does for traced programs and for whoever controls their traces, beside what it does anyway: page
-//! faults (F2), system calls with nothing to do (A1, A2), and starts of a trace (A4).
+//! What the kernel does for traced programs and for whoever controls their traces, beside what it
+//! does anyway: page faults (F2), system calls with nothing to do (A1, A2), and starts of a trace
+//! (A4).
 //!
-//! All of it is done by hand, without the library. Each part has a process of its own, with areas that nobody used.
+//! All of it is done by hand, without the library. Each part has a process of its own, with areas
+//! that nobody used.
 
 use std::ffi::c_int;
 use std::fs::{self, OpenOptions};
@@ -24,13 +26,15 @@ use crate::{counts, last_error, mean, no, turn};
 /// Pages of the ring, and of the file it is compared with.
 const PAGES: usize = 1024;
 const PAGE: usize = 4096;
-/// Pages that are counted together: more than one fault may bring, and as many as the kernel counts for a control group before it
-/// writes that down. The median of these groups is taken, as a timer that comes meanwhile is no cost of theirs.
+/// Pages that are counted together: more than one fault may bring, and as many as the kernel counts
+/// for a control group before it writes that down. The median of these groups is taken, as a timer
+/// that comes meanwhile is no cost of theirs.
 const GROUP: usize = 32;
 /// So many sub-buffers make a ring of that size.
 const SUBBUFS: u32 = 64;
 
-/// Starts that are counted, of which the median is taken: now and then one needs memory that others left.
+/// Starts that are counted, of which the median is taken: now and then one needs memory that others
+/// left.
 const STARTS: usize = 15;
 
 /// How long anything may take that is waited for.
@@ -280,7 +284,8 @@ pub(crate) fn idle_calls() -> Result<IdleCalls> {
             (&raw mut active).addr(),
             (&raw mut filter).addr(),
         ];
-        // SAFETY: it is `ltt_update`, which writes a pointer and two integers, where they may be written.
+        // SAFETY: it is `ltt_update`, which writes a pointer and two integers, where they may be
+        // written.
         let update = idle(|| unsafe {
             raw::syscall3(abi.nr_ltt_update as usize, args[0], args[1], args[2])
         })?;
@@ -353,7 +358,8 @@ impl Sleepers {
         // The first one makes the info area real, if nobody did before, and brings what all need.
         let starts: Vec<f64> = (0..=STARTS)
             .map(|_| {
-                // First: what it takes to look at all of them must not lie between what is prepared and what is counted.
+                // First: what it takes to look at all of them must not lie between what is prepared
+                // and what is counted.
                 self.all_sleep()?;
                 let trace = Trace::create("starts")?;
                 let path = trace.start_file();

@@ -1,12 +1,13 @@
-//! Counts the instructions of an event, the kernel's included, beside the kernel's own ways to take events from user
-//! space (B6); and those of the kernel's other work, beside what it does anyway. Runs as root in a guest whose time-stamp
-//! counter counts instructions:
+//! Counts the instructions of an event, the kernel's included, beside the kernel's own ways to take
+//! events from user space (B6); and those of the kernel's other work, beside what it does anyway.
+//! Runs as root in a guest whose time-stamp counter counts instructions:
 //!
 //! ```sh
 //! scripts/guest --smp 1 --icount -- target/release/guest-bench
 //! ```
 //!
-//! Standard output has the counts, as JSON; the status says whether they are as few as they must be.
+//! Standard output has the counts, as JSON; the status says whether they are as few as they must
+//! be.
 
 mod control;
 mod kernel;
@@ -36,7 +37,8 @@ usertrace::tracepoint! {
 
 /// Events that are counted together.
 const BATCH: u64 = 50;
-/// Batches, of which a mean is taken: what the kernel does now and then is a part of what an event costs.
+/// Batches, of which a mean is taken: what the kernel does now and then is a part of what an event
+/// costs.
 const BATCHES: usize = 1000;
 
 const TRACEFS: &str = "/sys/kernel/tracing";
@@ -44,8 +46,8 @@ const TRACEFS: &str = "/sys/kernel/tracing";
 /// What says which back end a program takes.
 const BACKEND: &str = "USERTRACE_BACKEND";
 
-/// Lets this program begin without buffers: it has events, so the library gets it some before `main`, and each change
-/// would be told to it by signal.
+/// Lets this program begin without buffers: it has events, so the library gets it some before
+/// `main`, and each change would be told to it by signal.
 fn begin_without_buffers() -> Result<()> {
     if std::env::var_os(BACKEND).is_none() {
         let error = Command::new("/proc/self/exe").env(BACKEND, "off").exec();
@@ -174,8 +176,8 @@ fn floor(ring: &mut [u64], head: &mut usize, n: u64) {
 /// Laps of our ring that are counted, after the first.
 const LAPS: usize = 4;
 
-/// Our events: through buffers whose pages nobody has touched, and later, when a reader has made room. The rings'
-/// upkeep is in both, sub-buffer by sub-buffer, and the kernel's part of it.
+/// Our events: through buffers whose pages nobody has touched, and later, when a reader has made
+/// room. The rings' upkeep is in both, sub-buffer by sub-buffer, and the kernel's part of it.
 fn ours() -> Result<(f64, f64)> {
     // A little more than the records of all batches.
     let trace = Trace::started_with("bench", 65536, 32)?;
@@ -281,8 +283,8 @@ fn user_events() -> Result<f64> {
         name_args: name.as_ptr().expose_provenance() as u64,
         write_index: 0,
     };
-    // SAFETY: the structure is as the call wants it; the kernel changes `enabled` until the file is closed, which is
-    // before its end.
+    // SAFETY: the structure is as the call wants it; the kernel changes `enabled` until the file is
+    // closed, which is before its end.
     let ret = unsafe { libc::ioctl(file.as_raw_fd(), REGISTER, &raw mut register) };
     ensure!(ret == 0, "registering a user event: {}", last_error());
     let event = Event::enable("user_events/usertrace_bench")?;

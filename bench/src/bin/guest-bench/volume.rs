@@ -1,7 +1,8 @@
-//! What it costs to bring what was traced into a file, beside other ways to bring as much there (C5): `cat` of a pipe,
-//! the mapped reader of ftrace's ring buffer, and bare copies.
+//! What it costs to bring what was traced into a file, beside other ways to bring as much there
+//! (C5): `cat` of a pipe, the mapped reader of ftrace's ring buffer, and bare copies.
 //!
-//! One processor, one process: of each way only what the reading side does is counted. All files are new, and in memory.
+//! One processor, one process: of each way only what the reading side does is counted. All files
+//! are new, and in memory.
 
 use std::fs::{self, File, OpenOptions};
 use std::hint::black_box;
@@ -88,8 +89,9 @@ fn new_file() -> Result<File> {
     Ok(file)
 }
 
-/// The recorder: positions, a copy of what there is, a look at each record, the trace's packets, what was consumed. And,
-/// beside it, one `write()` from where its file is mapped: what no recorder does that looks at what it writes.
+/// The recorder: positions, a copy of what there is, a look at each record, the trace's packets,
+/// what was consumed. And, beside it, one `write()` from where its file is mapped: what no recorder
+/// does that looks at what it writes.
 fn ours() -> Result<(f64, f64)> {
     let control = ControlFs::open(Path::new(CONTROL_FS))?;
     let asked = TraceSetup {
@@ -167,8 +169,8 @@ fn through_pipe() -> Result<f64> {
     })
 }
 
-/// Pages of memory by reference into a pipe, and from there into a file: what could be done with the pages of a ring, if
-/// they could be referred to.
+/// Pages of memory by reference into a pipe, and from there into a file: what could be done with
+/// the pages of a ring, if they could be referred to.
 fn spliced() -> Result<f64> {
     let (from, into) = pipe()?;
     full_size(from.as_raw_fd())?;
@@ -308,8 +310,8 @@ impl Mapped {
 
     fn bytes(&self, at: usize, len: usize) -> &[u8] {
         assert!(at + len <= self.len);
-        // SAFETY: within the mapping. Only the kernel looks at these bytes; this is one process with one thread, so nobody
-        // writes them at that time.
+        // SAFETY: within the mapping. Only the kernel looks at these bytes; this is one process
+        // with one thread, so nobody writes them at that time.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(at), len) }
     }
 

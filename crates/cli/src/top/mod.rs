@@ -1,9 +1,10 @@
-//! How often events come, while they come: of processes of a trace, without taking anything away from who records it, and of
-//! a recording that is being written.
+//! How often events come, while they come: of processes of a trace, without taking anything away
+//! from who records it, and of a recording that is being written.
 //!
-//! A source ([`Traces`], [`Recordings`]) counts, in steps; [`Rates`] compares what was counted with what had been counted
-//! before. In rings, each record is looked at. Where that takes longer than it takes to write them, a part is passed over,
-//! and what is in it is taken to be like what was seen: such numbers are estimates, and say so ([`Row::rate_is_estimate`]).
+//! A source ([`Traces`], [`Recordings`]) counts, in steps; [`Rates`] compares what was counted with
+//! what had been counted before. In rings, each record is looked at. Where that takes longer than
+//! it takes to write them, a part is passed over, and what is in it is taken to be like what was
+//! seen: such numbers are estimates, and say so ([`Row::rate_is_estimate`]).
 
 mod process;
 mod rates;

@@ -185,7 +185,8 @@ impl<F: ConsumerFile> ProcessCounter<F> {
         })
     }
 
-    /// There are no files any more, or will not be: what was counted stays, and the files are let go of.
+    /// There are no files any more, or will not be: what was counted stays, and the files are let
+    /// go of.
     pub fn close(&mut self) {
         if self.last.is_none() {
             let last = Counted {
@@ -214,8 +215,8 @@ impl<F: ConsumerFile> ProcessCounter<F> {
         Ok(flags & LTT_FILE_DEAD != 0)
     }
 
-    /// Reads descriptions, after positions of events: each event was described before it was written. False: one is waited
-    /// for.
+    /// Reads descriptions, after positions of events: each event was described before it was
+    /// written. False: one is waited for.
     fn describe(&mut self, dead: bool) -> io::Result<bool> {
         let Some((source, readers)) = &mut self.control else {
             return Ok(false);
@@ -290,7 +291,8 @@ impl<F: ConsumerFile> ProcessCounter<F> {
 }
 
 impl<F: ConsumerFile> Channel<F> {
-    /// Reads all rings, as far as there is time. Gives how full the one was that had most to read, in 1/1000.
+    /// Reads all rings, as far as there is time. Gives how full the one was that had most to read,
+    /// in 1/1000.
     fn step(&mut self, lengths: &InChannel<'_>, dead: bool, now: Instant, until: Instant) -> u64 {
         let format = self.source.channel.format();
         let ring_size = format.geometry.ring_size();
@@ -341,8 +343,8 @@ impl<F: ConsumerFile> Channel<F> {
         fill
     }
 
-    /// Estimates what was not seen from what was seen since the last time, or, if nothing was, from all that was ever seen: a
-    /// writer that stops may never give a newer sample.
+    /// Estimates what was not seen from what was seen since the last time, or, if nothing was, from
+    /// all that was ever seen: a writer that stops may never give a newer sample.
     fn settle(&mut self) {
         self.seen_before += self.seen;
         let has_new = self.seen > 0;
@@ -375,8 +377,8 @@ impl<F: ConsumerFile> Channel<F> {
 
 /// A ring that somebody else may consume.
 ///
-/// What was consumed is there until a writer comes to it, and for counting that is good enough, as it is looked afterwards
-/// whether one came: then the head is a round further.
+/// What was consumed is there until a writer comes to it, and for counting that is good enough, as
+/// it is looked afterwards whether one came: then the head is a round further.
 struct Watched<'a, F> {
     ring: FileRing<'a, F>,
     file: &'a F,
@@ -410,7 +412,8 @@ impl<F: ConsumerFile> RingMemory for Watched<'_, F> {
         let read = self.file.positions(&mut self.positions);
         let ring = match (read, self.positions.last()) {
             (Ok(_), Some(ring)) => *ring,
-            // That a file which was read fails now, its next use tells. Until then nothing in it is believed.
+            // That a file which was read fails now, its next use tells. Until then nothing in it is
+            // believed.
             _ => {
                 return Positions {
                     head: u64::MAX,
@@ -428,8 +431,8 @@ impl<F: ConsumerFile> RingMemory for Watched<'_, F> {
 }
 
 impl<F: ConsumerFile> Watched<'_, F> {
-    /// Up to where a writer may be overwriting that leaves the sub-buffer which `head` is in, without having said so: it
-    /// stores the header of the next one before it moves the head.
+    /// Up to where a writer may be overwriting that leaves the sub-buffer which `head` is in,
+    /// without having said so: it stores the header of the next one before it moves the head.
     fn next_place(&self, head: u64) -> u64 {
         let geometry = self.format.geometry;
         let newest = geometry.subbuf_start(head.saturating_sub(1));

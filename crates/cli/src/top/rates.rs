@@ -76,7 +76,8 @@ impl Rates {
         }
     }
 
-    /// Rows of all processes, each with a row for each event that it has written, or with one without an event.
+    /// Rows of all processes, each with a row for each event that it has written, or with one
+    /// without an event.
     pub fn update(&mut self, now: Instant, counted: &[Counted]) -> Vec<Row> {
         let begin = std::mem::replace(&mut self.last, now);
         let seconds = (now - begin).as_secs_f64();

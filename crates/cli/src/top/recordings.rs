@@ -73,7 +73,8 @@ impl Recordings {
             problems,
             ..
         } = self;
-        // Where traces and classes are, and so who they are, changes only when it is looked for new ones.
+        // Where traces and classes are, and so who they are, changes only when it is looked for new
+        // ones.
         let mut known: HashMap<[usize; 2], (usize, usize)> = HashMap::new();
         let mut count = 0;
         loop {
@@ -146,8 +147,9 @@ impl Process {
 impl Counter for Recordings {
     fn step(&mut self, until: Instant) -> Duration {
         if self.is_read {
-            // What ends writes before it does: so it is looked for that first, and read then. The daemons of the
-            // fallback write when their process has ended, so it is waited for once more.
+            // What ends writes before it does: so it is looked for that first, and read then. The
+            // daemons of the fallback write when their process has ended, so it is waited for once
+            // more.
             self.idle = match is_going_on(&self.reader, &self.directories, &mut self.was_recorded) {
                 true => 0,
                 false => self.idle.saturating_add(1),

@@ -49,7 +49,8 @@ struct Process {
 }
 
 impl Traces {
-    /// The traces of these names; none: all that there are, and that come. What is in the rings already does not count.
+    /// The traces of these names; none: all that there are, and that come. What is in the rings
+    /// already does not count.
     ///
     /// # Errors
     /// When there is no trace of such a name.
@@ -263,7 +264,8 @@ mod tests {
 
     use super::*;
 
-    /// E7: a process whose files are listed, and gone when they are opened, is no line of `top`, and not kept for ever.
+    /// E7: a process whose files are listed, and gone when they are opened, is no line of `top`,
+    /// and not kept for ever.
     #[test]
     fn a_process_that_goes_while_it_is_found_is_not_shown() {
         let directory = tempfile::tempdir().expect("a directory");

@@ -93,7 +93,8 @@ fn bad_setting() {
     }
 }
 
-/// The socket is gone, and so is the thread; those who were there learn of it; and it can be opened again.
+/// The socket is gone, and so is the thread; those who were there learn of it; and it can be opened
+/// again.
 fn closed(mode: &str, again: &str) {
     let mut program = Program::start(&[("USERTRACE_CONTROL", mode)]);
     let (watcher, other) = (program.client(), program.client());

@@ -32,8 +32,8 @@ extern "C" fn on_signal(_: libc::c_int) {
 
 /// Does what its input says, up to its end.
 pub(crate) fn run() {
-    // Who waits for what never comes is told that the program ended: only a test that fails takes so long.
-    // SAFETY: no memory is involved.
+    // Who waits for what never comes is told that the program ended: only a test that fails takes
+    // so long. SAFETY: no memory is involved.
     unsafe { libc::alarm(120) };
     // SAFETY: a function of this program.
     unsafe { probe::register("count", count, std::ptr::null_mut()) }.unwrap();

@@ -1,6 +1,8 @@
-//! B2 to B5: the control channel of processes that run. The tests that a back end matters to, guests run, too.
+//! B2 to B5: the control channel of processes that run. The tests that a back end matters to,
+//! guests run, too.
 //!
-//! Each test runs this very executable once more, as a program that does what it is told by its input.
+//! Each test runs this very executable once more, as a program that does what it is told by its
+//! input.
 
 #[path = "fallback.rs"]
 mod backend;

@@ -152,7 +152,8 @@ fn loaded_by_serve() {
     // Others are served meanwhile.
     let client = program.client();
     assert_eq!(client.probes().unwrap().len(), 1);
-    // What is asked twice is answered once more behind where it is seen that somebody has gone: nothing is loaded for them.
+    // What is asked twice is answered once more behind where it is seen that somebody has gone:
+    // nothing is loaded for them.
     drop(impatient);
     for _ in 0..2 {
         assert_eq!(client.probes().unwrap().len(), 1);

@@ -304,8 +304,8 @@ pub(crate) fn slow() {
     }
 }
 
-/// A program that writes an event each 50 ms until two chunks with such events are finished, and prints how many it
-/// wrote. Its rings have room for all of them.
+/// A program that writes an event each 50 ms until two chunks with such events are finished, and
+/// prints how many it wrote. Its rings have room for all of them.
 pub(crate) fn until_chunks() {
     let output = PathBuf::from(std::env::var_os("USERTRACE_OUTPUT").unwrap());
     let is_finished = |name: &&String| !name.starts_with('.') && !name.ends_with(".current");

@@ -1,4 +1,5 @@
-//! Variables that are set to what they cannot be: a line on standard error for each, once, and one in the log.
+//! Variables that are set to what they cannot be: a line on standard error for each, once, and one
+//! in the log.
 
 use std::fs;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -75,7 +76,8 @@ pub(crate) fn a_bad_value_is_told_once() {
     );
 }
 
-/// Neither by what the program starts, in whichever group, nor by several programs of one group that something else starts.
+/// Neither by what the program starts, in whichever group, nor by several programs of one group
+/// that something else starts.
 ///
 /// Requirements: F2, F3
 pub(crate) fn a_family_tells_it_once() {

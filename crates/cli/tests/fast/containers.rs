@@ -118,7 +118,8 @@ pub(crate) fn children_in_other_namespaces() {
     }
 }
 
-/// A program that adopts orphans, and waits for all its children, is not made to wait for the daemons.
+/// A program that adopts orphans, and waits for all its children, is not made to wait for the
+/// daemons.
 pub(crate) fn a_subreaper_waits_for_its_own_children() {
     let run = Run::new();
     let mut command = run.command("waits_for_all", &[]);

@@ -177,8 +177,8 @@ fn until_asleep(worker: u32) {
     });
 }
 
-/// The worker sleeps until a writer tells it of a full sub-buffer, and then writes it. It writes the
-/// rest when SIGKILL ends the program.
+/// The worker sleeps until a writer tells it of a full sub-buffer, and then writes it. It writes
+/// the rest when SIGKILL ends the program.
 ///
 /// Requirements: D5
 pub(crate) fn a_full_subbuffer_is_written_while_the_program_runs() {

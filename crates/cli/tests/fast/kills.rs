@@ -77,8 +77,8 @@ fn assert_prefixes(witness: &Witness, trace: &Trace) {
     }
 }
 
-/// What is counted as discarded: what was lost for lack of room, and a record that was being written, of each thread
-/// one at most.
+/// What is counted as discarded: what was lost for lack of room, and a record that was being
+/// written, of each thread one at most.
 fn assert_counts(witness: &Witness, trace: &Trace) {
     let lost: u64 = witness.iter().map(|(_, lost)| lost).sum();
     let most = lost + THREADS as u64;
@@ -105,8 +105,8 @@ pub(crate) fn discard_threads() {
     });
 }
 
-/// Of what each ring has, the newest is there, each event once; that some is missing is told. `own`: each thread has a
-/// ring, so that nobody else can have written over its newest events.
+/// Of what each ring has, the newest is there, each event once; that some is missing is told.
+/// `own`: each thread has a ring, so that nobody else can have written over its newest events.
 fn assert_newest(witness: &Witness, trace: &Trace, own: bool) {
     let threads = trace.threads();
     let (mut whole, mut newest) = (true, 0);

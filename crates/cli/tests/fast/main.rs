@@ -1,6 +1,7 @@
 //! The fallback as a whole: programs, rings, daemons, traces (D, F3, F2, A5, A10).
 //!
-//! Each test runs this very executable once more as a program that is traced, and reads what the daemons wrote.
+//! Each test runs this very executable once more as a program that is traced, and reads what the
+//! daemons wrote.
 
 mod chunks;
 mod complaints;

@@ -43,7 +43,8 @@ fn is_there(directory: &Path) -> bool {
     fs::metadata(directory.join("metadata")).is_ok_and(|file| file.len() > 100)
 }
 
-/// The first switch creates the files, with the events so far. The end of the program adds the rest.
+/// The first switch creates the files, with the events so far. The end of the program adds the
+/// rest.
 ///
 /// Requirements: D4, D6
 pub(crate) fn files_come_with_the_first_switch() {
@@ -100,7 +101,8 @@ pub(crate) fn what_a_program_wrote_is_there_when_it_has_ended() {
     }
 }
 
-/// The pages of all rings are there before the first event if that was asked for, and otherwise only those of events.
+/// The pages of all rings are there before the first event if that was asked for, and otherwise
+/// only those of events.
 pub(crate) fn pages_that_were_asked_for() {
     const RING: u64 = 1 << 20;
     // SAFETY: no memory is involved.
@@ -414,7 +416,8 @@ pub(crate) fn f1_the_command_records_ctf_2() {
     assert_eq!(printed[0], printed[1]);
 }
 
-/// A time of day that is an hour ahead, as `record` hands it down, is that of all processes, but not in another namespace.
+/// A time of day that is an hour ahead, as `record` hands it down, is that of all processes, but
+/// not in another namespace.
 ///
 /// Requirements: E8, F9
 pub(crate) fn one_recording_has_one_time_of_day() {

@@ -1,4 +1,5 @@
-//! Programs that fork, execute, end and change what they may do: nothing that was committed is lost.
+//! Programs that fork, execute, end and change what they may do: nothing that was committed is
+//! lost.
 
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -32,7 +33,8 @@ pub(crate) fn ready_before_main() {
     assert_eq!(threads[&2], [0]);
 }
 
-/// D6, A8: with a ring for each thread, a stream for each thread, named after it; and F1: they are readable.
+/// D6, A8: with a ring for each thread, a stream for each thread, named after it; and F1: they are
+/// readable.
 pub(crate) fn threads_have_streams() {
     for (rings, streams) in [("thread", 4..=4), ("cpu", 1..=256)] {
         let run = Run::new();
@@ -136,7 +138,8 @@ pub(crate) fn a_handler_that_forks() {
     }
 }
 
-/// What was written before `exec` is there while the other program still runs, and no daemon stays for that one.
+/// What was written before `exec` is there while the other program still runs, and no daemon stays
+/// for that one.
 pub(crate) fn another_program() {
     let run = Run::new();
     let mut child = run.start("exec", &[]);
@@ -245,8 +248,8 @@ pub(crate) fn filtered_calls() {
     }
 }
 
-/// Slots are freed more slowly than such children come and go: these wait for one. If the disk stands
-/// still for seconds, a trace that discards may lose some, and says how many.
+/// Slots are freed more slowly than such children come and go: these wait for one. If the disk
+/// stands still for seconds, a trace that discards may lose some, and says how many.
 pub(crate) fn children_that_live_for_a_moment() {
     for mode in ["discard", "block"] {
         let run = Run::new();
@@ -270,7 +273,8 @@ pub(crate) fn children_that_live_for_a_moment() {
     }
 }
 
-/// Who finds no slot does not give up before the watchdog has looked who has ended, however late that is.
+/// Who finds no slot does not give up before the watchdog has looked who has ended, however late
+/// that is.
 pub(crate) fn children_whose_end_is_noticed_late() {
     let run = Run::new();
     // Nothing is lost in this mode, also if the disk stands still meanwhile.

@@ -377,7 +377,8 @@ fn no_files() {
     child_of_nothing();
 }
 
-/// From here on, every call that is not as old as Unix fails with the error that the environment names.
+/// From here on, every call that is not as old as Unix fails with the error that the environment
+/// names.
 fn seccomp() {
     let errno: u32 = std::env::var("ERRNO").unwrap().parse().unwrap();
     write(1, 0..10);
@@ -526,7 +527,8 @@ fn events() {
     println!("{lost}");
 }
 
-/// Children that live for a moment, as many as there are slots, beside a watchdog that does not see for a moment that they end.
+/// Children that live for a moment, as many as there are slots, beside a watchdog that does not see
+/// for a moment that they end.
 fn unnoticed() {
     write(0, 0..1);
     let watchdog = daemons()[0] as libc::pid_t;

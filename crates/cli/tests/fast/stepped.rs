@@ -1,4 +1,5 @@
-//! A worker that is killed at each of its system calls, from when a child begins to the end of the program (A10).
+//! A worker that is killed at each of its system calls, from when a child begins to the end of the
+//! program (A10).
 
 use std::io::{BufRead as _, BufReader, Write as _};
 
@@ -13,7 +14,8 @@ use usertrace_testing::counts::counts;
 /// Calls between two at which it is killed, in one run of the test.
 const STRIDE: u64 = 5;
 
-/// A process with one child, which write an event each. Says who the worker is, and waits before the child.
+/// A process with one child, which write an event each. Says who the worker is, and waits before
+/// the child.
 pub(crate) fn one_child() {
     write(0, 0..1);
     println!("{}", daemons()[1]);
@@ -43,8 +45,8 @@ pub(crate) fn a_worker_that_is_killed_while_it_wipes_is_replaced() {
     {}
 }
 
-/// Kills the worker at this stop, of those in this call or in any, and looks at what it left. False: it had ended before, or
-/// this process may not stop it.
+/// Kills the worker at this stop, of those in this call or in any, and looks at what it left.
+/// False: it had ended before, or this process may not stop it.
 fn is_killed_at(stop: u64, call: Option<libc::c_long>) -> bool {
     let run = Run::new();
     let mut program = run.start("one_child", &[]);
@@ -92,8 +94,8 @@ impl Traced {
         Some(traced)
     }
 
-    /// Lets it run up to the stop of this number, from 1 on, of those in this call or in any, and kills it. False: it has
-    /// ended before.
+    /// Lets it run up to the stop of this number, from 1 on, of those in this call or in any, and
+    /// kills it. False: it has ended before.
     fn kill_at(self, stop: u64, call: Option<libc::c_long>) -> bool {
         let (mut stops, mut signal) = (0, 0);
         while stops < stop {

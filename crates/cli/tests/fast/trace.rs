@@ -1,4 +1,5 @@
-//! Reads the streams of traces, more strictly than any reader does, and only what these tests write.
+//! Reads the streams of traces, more strictly than any reader does, and only what these tests
+//! write.
 
 use std::collections::BTreeMap;
 use std::fs;

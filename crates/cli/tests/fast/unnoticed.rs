@@ -5,7 +5,8 @@ use std::io::Write;
 
 use super::run::Run;
 
-/// No child, no signal, no descriptor, no thread, no output: all that a program can ask for is as without.
+/// No child, no signal, no descriptor, no thread, no output: all that a program can ask for is as
+/// without.
 pub(crate) fn surroundings_are_the_same() {
     let run = Run::new();
     let with = run.output("surroundings", &[]);

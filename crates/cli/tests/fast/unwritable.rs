@@ -131,8 +131,8 @@ pub(crate) fn links_lead_to_no_other_file() {
     assert_eq!(fs::read_to_string(&file).unwrap(), "as it was\n");
 }
 
-/// Where a file of the traces has a FIFO's name, neither the program nor a daemon nor a reader waits for somebody
-/// at the other end.
+/// Where a file of the traces has a FIFO's name, neither the program nor a daemon nor a reader
+/// waits for somebody at the other end.
 pub(crate) fn nobody_waits_at_a_fifo() {
     let usertrace = |run: &Run, arguments: &[&str]| {
         Command::new("timeout")

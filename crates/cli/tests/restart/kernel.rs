@@ -18,7 +18,8 @@ pub(crate) const SUBBUF: u64 = 4096;
 pub(crate) const COUNT: u64 = 4;
 pub(crate) const START: u64 = 1_000_000;
 
-/// Words that outlive the recorder: of a file that is mapped, so that to change one is no system call.
+/// Words that outlive the recorder: of a file that is mapped, so that to change one is no system
+/// call.
 pub(crate) struct Words {
     words: &'static [AtomicU64],
 }

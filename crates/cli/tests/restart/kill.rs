@@ -1,4 +1,5 @@
-//! Runs a program up to one of its calls by which it changes files, and kills it there, or lets the disk be full.
+//! Runs a program up to one of its calls by which it changes files, and kills it there, or lets the
+//! disk be full.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
@@ -24,8 +25,9 @@ pub(crate) fn run_up_to(command: Command, last: u32, done: Done) -> End {
     run(command, last, done, None)
 }
 
-/// Runs it, and has its calls from number `first` on, `full` of them, find a disk that is full: of the first one half is done,
-/// if it writes and that is asked for. Gives its exit status; none if there were not so many such calls.
+/// Runs it, and has its calls from number `first` on, `full` of them, find a disk that is full: of
+/// the first one half is done, if it writes and that is asked for. Gives its exit status; none if
+/// there were not so many such calls.
 pub(crate) fn run_full(command: Command, first: u32, done: Done, mut full: u32) -> Option<i32> {
     match run(command, first, done, Some(&mut full)) {
         End::Exited(status) => (full == 0).then_some(status),

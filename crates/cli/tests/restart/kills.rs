@@ -159,8 +159,8 @@ fn same(got: &Contents, want: &Contents, what: &str) {
     assert_eq!(got.files, want.files, "{what}");
 }
 
-/// How many writes are passed over from one that is disturbed to the next, and where that begins. The full tier disturbs each
-/// write; other runs disturb a quarter, a different one each time.
+/// How many writes are passed over from one that is disturbed to the next, and where that begins.
+/// The full tier disturbs each write; other runs disturb a quarter, a different one each time.
 fn sample() -> (u32, u32) {
     let step = usertrace_testing::counts::counts(4, 1) as u32;
     (step, std::process::id() % step)
@@ -171,7 +171,8 @@ fn killed_once_at_each_write(rotates: bool) {
     let (step, begin) = sample();
     let mut last = 1 + begin;
     loop {
-        // With chunks there are twice as many writes, of which each is done or half done: most are those of the other test.
+        // With chunks there are twice as many writes, of which each is done or half done: most are
+        // those of the other test.
         let all = [Done::Half, Done::All];
         let turns = match rotates {
             true => &all[last as usize % 2..][..1],
@@ -213,7 +214,8 @@ fn killed_again_and_again(rotates: bool) {
     }
 }
 
-/// It goes on when there is room again, and then nothing is missing, nothing is twice, and nothing was counted twice.
+/// It goes on when there is room again, and then nothing is missing, nothing is twice, and nothing
+/// was counted twice.
 fn full_at_each_write(rotates: bool) {
     let (want, counted) = undisturbed(rotates);
     let (step, begin) = sample();

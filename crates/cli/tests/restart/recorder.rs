@@ -195,7 +195,8 @@ pub(crate) fn run(directory: &Path) {
                 process.replace(now);
             }
         }
-        // One that was killed may have ended a chunk and not come to say so; there is nothing in the next one then.
+        // One that was killed may have ended a chunk and not come to say so; there is nothing in
+        // the next one then.
         let due = ROTATIONS.iter().filter(|&&at| at <= words.get(STAGE));
         let due = due.count() as u64;
         while rotates && words.get(ROTATED) < due {
@@ -217,7 +218,8 @@ pub(crate) fn run(directory: &Path) {
 /// What was counted of a process.
 fn counts(process: &ProcessSummary) -> String {
     let mut counted = serde_json::to_value(process).unwrap();
-    // Metadata are written more often, and of what was before the disk was full the size is not known.
+    // Metadata are written more often, and of what was before the disk was full the size is not
+    // known.
     for differs in ["directory", "bytes"] {
         counted.as_object_mut().unwrap().remove(differs);
     }

@@ -334,7 +334,8 @@ fn documents(user: Option<u32>) {
     assert!(done > 15, "{done}");
 }
 
-/// F1, F3: what stands in the manual is typed as it stands there, and works, or says that it takes another kernel.
+/// F1, F3: what stands in the manual is typed as it stands there, and works, or says that it takes
+/// another kernel.
 fn manual() {
     let mut done = 0;
     for command in examples::COMMANDS {

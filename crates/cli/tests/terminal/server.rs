@@ -28,8 +28,8 @@ usertrace::tracepoint! {
 #[allow(dead_code, reason = "others have a program of that name")]
 pub(crate) const NAME: &str = "server";
 
-/// With a number: so many requests, and a tick each ten. Without: a request each millisecond, until it is killed, or for long
-/// enough.
+/// With a number: so many requests, and a tick each ten. Without: a request each millisecond, until
+/// it is killed, or for long enough.
 pub(crate) fn run() {
     usertrace::init();
     let count = std::env::args().nth(1);

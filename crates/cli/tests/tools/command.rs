@@ -99,7 +99,8 @@ fn full_disk_costs_what_has_no_room() {
     }
 }
 
-/// C7: when and where the kernel crashed, by the clock of the events; one that the dump cannot mean is not believed.
+/// C7: when and where the kernel crashed, by the clock of the events; one that the dump cannot mean
+/// is not believed.
 #[test]
 fn c7_a_dump_says_when_and_where_the_kernel_crashed() {
     let directory = tempfile::tempdir().unwrap();
@@ -205,7 +206,8 @@ fn a_dump_is_extracted() {
     assert!(made.starts_with("usertrace-2") && directory.path().join(made).is_dir());
 }
 
-/// F4: how the root page was found, and what that is worth, is in the summary, in JSON, and in the traces.
+/// F4: how the root page was found, and what that is worth, is in the summary, in JSON, and in the
+/// traces.
 #[test]
 fn f4_it_says_what_a_root_page_is_worth() {
     let directory = tempfile::tempdir().unwrap();
@@ -614,7 +616,8 @@ const LIBRARIES: [(&str, &str); 4] = [
     ("--function", "libusertrace_function.so"),
 ];
 
-/// E1, E4: what the commands on traces by name do to the control file system, for which a directory stands here.
+/// E1, E4: what the commands on traces by name do to the control file system, for which a directory
+/// stands here.
 #[test]
 fn traces_are_started_and_stopped_by_name() {
     let directory = tempfile::tempdir().unwrap();
@@ -740,7 +743,8 @@ fn a_library_that_is_not_there_is_named() {
     }
 }
 
-/// All at once, from a directory whose name the linker's variable cannot hold, before what that has already.
+/// All at once, from a directory whose name the linker's variable cannot hold, before what that has
+/// already.
 #[test]
 fn libraries_are_preloaded() {
     let directory = tempfile::tempdir().unwrap();
@@ -781,8 +785,9 @@ fn make_set_user_id(program: &Path) -> bool {
         && text(&Command::new(id).arg("-u").output().unwrap().stdout) == "65534\n"
 }
 
-/// A static program, one of another C library, one for a smaller machine, one with more rights, and a script that one of
-/// them runs: each is named before it runs, with the reason, and the end gives no advice that misleads.
+/// A static program, one of another C library, one for a smaller machine, one with more rights, and
+/// a script that one of them runs: each is named before it runs, with the reason, and the end gives
+/// no advice that misleads.
 ///
 /// Requirements: F2
 #[test]
@@ -1076,7 +1081,8 @@ fn wait_for_name(pid: u32, name: &str) {
     }
 }
 
-/// What finds mistakes in a manual page finds none; each command has one, with its examples and exit statuses.
+/// What finds mistakes in a manual page finds none; each command has one, with its examples and
+/// exit statuses.
 #[test]
 fn each_command_has_a_manual_page() {
     let directory = tempfile::tempdir().unwrap();
@@ -1151,7 +1157,8 @@ fn a_shell_completes_commands_and_options() {
     assert!(text(&output.stderr).contains("'tcsh'"));
 }
 
-/// What `usertrace doctor` says on a machine whose files are below `directory`, without the kernel's part.
+/// What `usertrace doctor` says on a machine whose files are below `directory`, without the
+/// kernel's part.
 fn doctor(directory: &Path) -> Vec<serde_json::Value> {
     let arguments = ["doctor", "--root", "ltt", "--system", ".", "--json"];
     let output = usertrace(&arguments, directory);

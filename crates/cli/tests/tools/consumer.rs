@@ -1,4 +1,5 @@
-//! The consumer, on files that behave as the kernel's do, and on such that do not (A10, A11, C5, E6, E7, F4).
+//! The consumer, on files that behave as the kernel's do, and on such that do not (A10, A11, C5,
+//! E6, E7, F4).
 
 use std::cell::{Cell, RefCell};
 use std::fs;
@@ -193,7 +194,8 @@ impl ConsumerFile for File {
         self.consumed_calls.set(self.consumed_calls.get() + 1);
         // What was claimed was overwritten, perhaps before it was read.
         if described && ring.claimed == 0 {
-            // Each event takes 16 bytes there, and at least as many in the ring, other than headers and padding.
+            // Each event takes 16 bytes there, and at least as many in the ring, other than headers
+            // and padding.
             let subbufs = position / SUBBUF - ring.consumed / SUBBUF + 1;
             let events = (position - ring.consumed).saturating_sub(subbufs * (64 + 16)) / 16;
             let bytes = stream_bytes(&self.output);
@@ -319,7 +321,8 @@ fn numbers(read: &babeltrace::Lines) -> Vec<u64> {
         .collect()
 }
 
-/// The kernel found its frequency out better meanwhile. What is recorded beside the traces goes by the same clock.
+/// The kernel found its frequency out better meanwhile. What is recorded beside the traces goes by
+/// the same clock.
 #[test]
 fn the_clock_is_what_it_is_known_to_be_at_the_end() {
     let processes = [7, 8].map(|pid| Process::new(pid, 1));
@@ -405,8 +408,8 @@ fn what_a_slow_consumer_made_the_program_lose_is_counted() {
     assert_eq!(summary.processes[0].lost, read.discarded);
 }
 
-/// E2, E3: each channel has its streams, of whatever kind, and any event may be in any of them. A process is read to its
-/// end when all of them are.
+/// E2, E3: each channel has its streams, of whatever kind, and any event may be in any of them. A
+/// process is read to its end when all of them are.
 #[test]
 fn further_channels_are_recorded() {
     for late in [false, true] {
@@ -499,8 +502,8 @@ fn further_channels_are_recorded() {
     }
 }
 
-/// E3: a ring that overwrites is followed; what it overwrote before it was read is counted, and nothing else is missing.
-/// Its mode may change at any time.
+/// E3: a ring that overwrites is followed; what it overwrote before it was read is counted, and
+/// nothing else is missing. Its mode may change at any time.
 #[test]
 fn a_ring_that_overwrites_is_followed() {
     for flips in [false, true] {
@@ -614,7 +617,8 @@ fn a_process_that_died_is_read_to_its_end() {
     }
 }
 
-/// A record that its writer is still busy with is waited for, as long as that does no harm; other rings are read.
+/// A record that its writer is still busy with is waited for, as long as that does no harm; other
+/// rings are read.
 #[test]
 fn a_record_that_is_not_completed_is_given_up_when_the_ring_fills_up() {
     let process = Process::new(7, 2);
@@ -649,7 +653,8 @@ fn a_record_that_is_not_completed_is_given_up_when_the_ring_fills_up() {
     assert_eq!(summary.processes[0].damaged, 0);
 }
 
-/// A description that is not completed is waited for as well, before any event is read; not for ever.
+/// A description that is not completed is waited for as well, before any event is read; not for
+/// ever.
 #[test]
 fn events_wait_for_descriptions() {
     let process = Process::new(7, 1);
@@ -786,7 +791,8 @@ fn f1_ctf_2_is_recorded() {
     assert_eq!(printed[1], printed[3]);
 }
 
-/// E3: a snapshot takes nothing away, and has what is not consumed, or the last of what is overwritten.
+/// E3: a snapshot takes nothing away, and has what is not consumed, or the last of what is
+/// overwritten.
 #[test]
 fn a_snapshot_has_what_is_in_the_rings() {
     let process = Process::new(7, 2);
@@ -891,7 +897,8 @@ fn snapshot_has_short_packets() {
     assert_eq!(events, written - 1);
 }
 
-/// F4: what is overwritten while it is copied is not believed, whoever allowed it: the channel, or a consumer.
+/// F4: what is overwritten while it is copied is not believed, whoever allowed it: the channel, or
+/// a consumer.
 #[test]
 fn a_snapshot_believes_nothing_that_was_overtaken() {
     for overwrites in [true, false] {

@@ -1,5 +1,5 @@
-//! The extractor, on the memory of machines that crashed: whole dumps, and such that are cut, thinned out, damaged, or
-//! made to mislead (C7, E6, E7, E8, F1, F4).
+//! The extractor, on the memory of machines that crashed: whole dumps, and such that are cut,
+//! thinned out, damaged, or made to mislead (C7, E6, E7, E8, F1, F4).
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -312,8 +312,9 @@ fn missing_control_page_costs_newest_subbuffers() {
     }
 }
 
-/// F2, C7: pages that there was no memory for cost what was in them, which is counted, and nothing is damaged.
-/// C7: pages that whoever made the dump left out are told from those that should be there; and which ring it was.
+/// F2, C7: pages that there was no memory for cost what was in them, which is counted, and nothing
+/// is damaged. C7: pages that whoever made the dump left out are told from those that should be
+/// there; and which ring it was.
 #[test]
 fn c7_pages_that_were_left_out_are_said_to_be() {
     let whole = one(1000);
@@ -357,7 +358,8 @@ fn f2_a_page_without_memory_costs_its_own_events() {
     let whole = one(1000);
     let [buffers, control] = whole.trees[0];
     let table = |word: u64| word & !(PAGE - 1);
-    // Rings of the channel `main` begin behind two of descriptions, and two pages; each sub-buffer is a page.
+    // Rings of the channel `main` begin behind two of descriptions, and two pages; each sub-buffer
+    // is a page.
     let leaves = table(whole.memory.load(table(buffers)));
     let main = (10..18).map(|page| leaves + 8 * page);
     let used: Vec<_> = main.filter(|&leaf| whole.memory.load(leaf) != 0).collect();
@@ -570,11 +572,13 @@ fn hostile_trees_are_refused_or_end() {
     );
 }
 
-/// F4: trees that lead to the same pages again and again make no more of a dump than there is in it.
+/// F4: trees that lead to the same pages again and again make no more of a dump than there is in
+/// it.
 #[test]
 fn f4_a_page_is_at_one_place() {
     let mut machine = one(1000);
-    // Two levels: the table of pages has another page in the place of the second one, which is the first one again.
+    // Two levels: the table of pages has another page in the place of the second one, which is the
+    // first one again.
     let table = machine.memory.load(machine.trees[0][0] & !0xfff) & !0xfff;
     let used: Vec<_> = (0..512)
         .map(|n| table + n * 8)
@@ -745,7 +749,8 @@ fn search(machine: &Machine) -> RootSearch {
 /// A page that a program forged: a copy of another one, with one word changed.
 type ForgedPage = (Rc<Vec<u8>>, usize, u64);
 
-/// The memory of a machine on which a program has forged pages. There may be more of them than a test has memory for.
+/// The memory of a machine on which a program has forged pages. There may be more of them than a
+/// test has memory for.
 struct Flooded<'a> {
     machine: &'a Machine,
     forged: BTreeMap<u64, ForgedPage>,
@@ -877,8 +882,8 @@ impl<'a> Flooded<'a> {
 const BEFORE: std::ops::Range<u64> = 0xc_0000..0x10_0000;
 const BEHIND: std::ops::Range<u64> = 0x2000_0000..0x2004_0000;
 
-/// F4: forged root pages of each kind, before the real one and behind it, cost no event: the real one is found. Only where a
-/// forged directory is as good as the real one, none is chosen.
+/// F4: forged root pages of each kind, before the real one and behind it, cost no event: the real
+/// one is found. Only where a forged directory is as good as the real one, none is chosen.
 #[test]
 fn f4_forged_root_pages_are_told_from_the_real_one() {
     let machine = one(20);
@@ -906,7 +911,8 @@ fn f4_forged_root_pages_are_told_from_the_real_one() {
     }
 }
 
-/// F4: more forged directories than are kept, each of which looks good at first, do not push the real one out unseen.
+/// F4: more forged directories than are kept, each of which looks good at first, do not push the
+/// real one out unseen.
 #[test]
 fn f4_the_real_directory_is_not_lost_among_forged_ones_without_a_word() {
     let machine = one(20);
@@ -929,7 +935,8 @@ fn f4_the_real_directory_is_not_lost_among_forged_ones_without_a_word() {
     assert_eq!(found.root(), None);
     assert!(found.best.len() < 20);
 
-    // All but one of those that are kept turn out to go in circles, further on than a search looks at first.
+    // All but one of those that are kept turn out to go in circles, further on than a search looks
+    // at first.
     let (first, others) = (BEHIND.start, BEHIND.start + (1 << 20));
     let chain = |n: u64| others + n % 12 * PAGE;
     for n in 0..12 {
@@ -954,7 +961,8 @@ fn f4_the_real_directory_is_not_lost_among_forged_ones_without_a_word() {
     assert_ne!(consistent[0].address, machine.root);
 }
 
-/// F4: hundreds of thousands of forged root pages, before the real one and behind it, cost a search a few reads each.
+/// F4: hundreds of thousands of forged root pages, before the real one and behind it, cost a search
+/// a few reads each.
 #[test]
 fn f4_hundreds_of_thousands_of_forged_root_pages_cost_little() {
     const EACH: u64 = 45_000 * PAGE;
@@ -985,8 +993,8 @@ const WRITABLE: u64 = 0b11;
 const TEXT: u64 = READ_ONLY;
 const NO_EXECUTE: u64 = 1 << 63;
 
-/// Puts page tables into the machine's memory that map these pages as the kernel's image, with a page of text. The table at the
-/// top is at this address.
+/// Puts page tables into the machine's memory that map these pages as the kernel's image, with a
+/// page of text. The table at the top is at this address.
 fn map_image(machine: &mut Machine, top: u64, levels: u32, pages: &[(u64, u64)]) {
     let table = |entries: &[(usize, u64)]| {
         let mut bytes = vec![0; PAGE as usize];
@@ -1016,8 +1024,8 @@ fn map_image(machine: &mut Machine, top: u64, levels: u32, pages: &[(u64, u64)])
 /// Where the kernel keeps its table for processors that start.
 const LOW: u64 = 0x9_a000;
 
-/// F4: no program can have memory of the kernel's image that is read-only: the root page there is the kernel's, whatever else there
-/// is, and nothing else is looked at.
+/// F4: no program can have memory of the kernel's image that is read-only: the root page there is
+/// the kernel's, whatever else there is, and nothing else is looked at.
 #[test]
 fn f4_the_root_page_in_the_kernels_image_is_certain() {
     for levels in [4, 5] {
@@ -1083,7 +1091,8 @@ fn f4_a_root_page_in_writable_parts_of_the_image_is_not_certain() {
     }
 }
 
-/// F4: page tables are a program's own anywhere but in the first 640 KiB, and an image in which there is no root page says nothing.
+/// F4: page tables are a program's own anywhere but in the first 640 KiB, and an image in which
+/// there is no root page says nothing.
 #[test]
 fn f4_page_tables_of_a_program_are_not_believed() {
     let is_ignored = |change: &dyn Fn(&mut Machine, u64)| {
@@ -1133,7 +1142,8 @@ fn f4_page_tables_of_a_program_are_not_believed() {
     assert_eq!((found.address, found.is_certain()), (machine.root, false));
 }
 
-/// F4: the first bytes of an image are memory, which a program may have made look like a dump's format.
+/// F4: the first bytes of an image are memory, which a program may have made look like a dump's
+/// format.
 #[test]
 fn f4_an_image_is_read_as_it_is() {
     let machine = one(20);

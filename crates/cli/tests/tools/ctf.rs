@@ -1,5 +1,5 @@
-//! What `babeltrace2` makes of the traces: every event, in order, every discarded one, and no complaint (E6, E7, E8,
-//! F1).
+//! What `babeltrace2` makes of the traces: every event, in order, every discarded one, and no
+//! complaint (E6, E7, E8, F1).
 
 use std::path::Path;
 
@@ -540,7 +540,8 @@ fn overwritten_sub_buffers_are_discarded_packets() {
 fn each_thread_has_a_file_of_its_own() {
     let channel = channel_of(3, 1, 0);
     let mut live = Live::new(&channel, &control(&["1 t:e 0 u64 n"]));
-    // Two rings, of which the first one is another thread's later on, and then the first thread's again.
+    // Two rings, of which the first one is another thread's later on, and then the first thread's
+    // again.
     let mut rings = [ring(70), ring(71), ring(0)];
     for n in 0..900u64 {
         let (first, second) = (&mut rings[0].clone(), &mut rings[1].clone());
@@ -585,7 +586,8 @@ fn each_thread_has_a_file_of_its_own() {
     }
 }
 
-/// A11: headers of sub-buffers that tell of the same thread at the same time do not keep others from being read.
+/// A11: headers of sub-buffers that tell of the same thread at the same time do not keep others
+/// from being read.
 #[test]
 fn a_thread_that_lies_about_its_time_has_its_files_nevertheless() {
     let channel = channel_of(2, 1, 0);

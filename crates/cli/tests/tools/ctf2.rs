@@ -1,5 +1,5 @@
-//! CTF 2 says what CTF 1.8 says: `babeltrace2` 2.1 prints of the one what 2.0 prints of the other, and so do we
-//! (F1, E6, E7, E8, B1).
+//! CTF 2 says what CTF 1.8 says: `babeltrace2` 2.1 prints of the one what 2.0 prints of the other,
+//! and so do we (F1, E6, E7, E8, B1).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use usertrace_testing::processes::{Process, clock, clock_at, event, info, proces
 
 const BOTH: [Version; 2] = [Version::V1_8, Version::V2];
 
-/// What a `babeltrace2` prints, on both outputs. 2.0 ends lines of the latter, as 2.1 does, and names of files are not
-/// the same.
+/// What a `babeltrace2` prints, on both outputs. 2.0 ends lines of the latter, as 2.1 does, and
+/// names of files are not the same.
 fn printed(mut command: Command, arguments: &[&str], directory: &Path) -> (String, Vec<String>) {
     command.args(arguments).arg(directory).env("TZ", "UTC");
     let output = command
@@ -25,7 +25,8 @@ fn printed(mut command: Command, arguments: &[&str], directory: &Path) -> (Strin
     assert!(output.status.success(), "{}: {stderr}", output.status);
     let said = stderr.lines().filter(|line| !line.is_empty());
     let said = said.map(|line| {
-        // All but the number of packets that nobody has seen is the trace's: UUID, times, class and stream.
+        // All but the number of packets that nobody has seen is the trace's: UUID, times, class and
+        // stream.
         let (_, what) = line
             .split_once("WARNING: Tracer discarded ")
             .unwrap_or_else(|| panic!("it warns: {line}"));
@@ -58,8 +59,8 @@ fn view(directory: &Path) -> (String, Vec<String>) {
     (String::from_utf8_lossy(&text).into_owned(), lost)
 }
 
-/// Names of an enumeration that share a value are in braces in 2.1, whatever it reads, and in no order: they are put into
-/// one, without.
+/// Names of an enumeration that share a value are in braces in 2.1, whatever it reads, and in no
+/// order: they are put into one, without.
 fn sorted(text: &str) -> String {
     let mut sorted = String::new();
     let mut rest = text;
@@ -76,9 +77,10 @@ fn sorted(text: &str) -> String {
     sorted + rest
 }
 
-/// The same processes in both versions, below `1` and `2`, with the same UUIDs. All are of one machine: of events of the same
-/// time 2.1 prints those first whose trace has the lower name, which begins with the machine's, whatever it reads, and 2.0
-/// and we those whose trace has the lower UUID.
+/// The same processes in both versions, below `1` and `2`, with the same UUIDs. All are of one
+/// machine: of events of the same time 2.1 prints those first whose trace has the lower name, which
+/// begins with the machine's, whatever it reads, and 2.0 and we those whose trace has the lower
+/// UUID.
 fn write_both(directory: &Path, all: &[Process]) -> [PathBuf; 2] {
     BOTH.map(|version| {
         let path = directory.join(if version == Version::V2 { "2" } else { "1" });
@@ -98,7 +100,8 @@ fn write_both(directory: &Path, all: &[Process]) -> [PathBuf; 2] {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// All types of fields with any bytes, contexts, scopes, losses, and clocks of any offset and frequency.
+    /// All types of fields with any bytes, contexts, scopes, losses, and clocks of any offset and
+    /// frequency.
     ///
     /// Requirements: F1
     #[test]
@@ -131,8 +134,9 @@ proptest! {
     }
 }
 
-/// Environment, clock, log levels and types, as 2.1 shows them one by one. What the two languages have of their own is left
-/// out: the precision of a clock, which CTF 1.8 says is 0, and attributes of users.
+/// Environment, clock, log levels and types, as 2.1 shows them one by one. What the two languages
+/// have of their own is left out: the precision of a clock, which CTF 1.8 says is 0, and attributes
+/// of users.
 #[test]
 fn f1_what_is_declared_is_the_same() {
     let directory = tempfile::tempdir().unwrap();
@@ -197,15 +201,16 @@ fn f1_what_is_declared_is_the_same() {
     }
 }
 
-/// Events line up with those of a kernel's trace, whose clock is another one: `lttng-modules` has nanoseconds since the machine
-/// was started, and says how far that is from 1970.
+/// Events line up with those of a kernel's trace, whose clock is another one: `lttng-modules` has
+/// nanoseconds since the machine was started, and says how far that is from 1970.
 ///
 /// Requirements: F1, F9
 #[test]
 fn f1_events_line_up_with_a_kernel_s_trace() {
     for version in BOTH {
         let directory = tempfile::tempdir().unwrap();
-        // Both are of the same moment: of 4 ns at a time, ours are at 0, 4, ..., the kernel's at 2, 6, ...
+        // Both are of the same moment: of 4 ns at a time, ours are at 0, 4, ..., the kernel's at 2,
+        // 6, ...
         for (name, freq, cycles, first) in [
             ("ours", 2_500_000_000, 1_000_000, 0),
             ("kernel", 1_000_000_000, 77_000, 2),

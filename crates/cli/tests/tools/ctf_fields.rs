@@ -74,8 +74,8 @@ proptest! {
     }
 }
 
-/// Names that others could be taken for: with underscores, with the endings that lengths of sequences and second fields of
-/// one name have, and words of the languages.
+/// Names that others could be taken for: with underscores, with the endings that lengths of
+/// sequences and second fields of one name have, and words of the languages.
 fn names() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => "_{0,3}(x|y|data)(_length)?(_[23])?",
@@ -95,7 +95,8 @@ fn pairs(line: &str) -> Vec<(&str, &str)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(120))]
 
-    /// No set of names makes a trace unreadable, and each field is shown by a name of its own, with its value.
+    /// No set of names makes a trace unreadable, and each field is shown by a name of its own, with
+    /// its value.
     ///
     /// Requirements: B1, F1
     #[test]

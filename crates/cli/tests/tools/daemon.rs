@@ -1,5 +1,5 @@
-//! The daemon, as far as it needs no kernel with trace buffers: what it tells systemd, and when it cannot work (C5, F3).
-//! What it records, the tests in the guest look at.
+//! The daemon, as far as it needs no kernel with trace buffers: what it tells systemd, and when it
+//! cannot work (C5, F3). What it records, the tests in the guest look at.
 
 use std::fs::{self, File};
 use std::os::linux::net::SocketAddrExt as _;
@@ -246,7 +246,8 @@ const UNITS: [&str; 3] = [
     "sys-kernel-ltt.mount",
 ];
 
-/// The units that come with the package are such ones, and that of the daemon leaves little that could be done by it.
+/// The units that come with the package are such ones, and that of the daemon leaves little that
+/// could be done by it.
 #[test]
 fn the_units_are_such_ones() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! `usertrace export`: what it writes is what `usertrace view` prints, as far as another reader can tell (E8, F1).
+//! `usertrace export`: what it writes is what `usertrace view` prints, as far as another reader can
+//! tell (E8, F1).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -100,7 +101,8 @@ fn line(fields: &[Field], values: &Value) -> Vec<u8> {
         let mut text = Vec::new();
         let elements = value.as_array().map(Vec::as_slice).unwrap_or_default();
         if let Some(length_name) = &field.length_name {
-            // How many it is not said: of a list its elements do, and of a text nobody needs to know.
+            // How many it is not said: of a list its elements do, and of a text nobody needs to
+            // know.
             text.extend(format!("{length_name} = , ").bytes());
         }
         text.extend(format!("{} = ", field.name).bytes());
@@ -153,7 +155,8 @@ fn comparable(line: &[u8]) -> String {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// From JSON alone, and the types of fields, comes what `view` prints, of all types with any bytes.
+    /// From JSON alone, and the types of fields, comes what `view` prints, of all types with any
+    /// bytes.
     #[test]
     fn e8_json_has_all_that_is_printed(
         processes in prop::collection::vec(processes(), 1..4),
@@ -252,7 +255,8 @@ fn twelve(directory: &Path, pid: u32) {
     stream.finish().unwrap();
 }
 
-/// 64 bits are exact, log levels that nobody knows are left out, and an option selects what it does for `view`.
+/// 64 bits are exact, log levels that nobody knows are left out, and an option selects what it does
+/// for `view`.
 #[test]
 fn e8_json_lines_are_selected() {
     let directory = tempfile::tempdir().unwrap();
@@ -353,7 +357,8 @@ fn who_has_read_enough_may_go() {
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
 }
 
-/// Exports all traces of a directory, and asks Perfetto's trace processor, which must have nothing to complain of.
+/// Exports all traces of a directory, and asks Perfetto's trace processor, which must have nothing
+/// to complain of.
 fn ask(directory: &Path, arguments: &[&str], queries: &[&str]) -> Vec<Vec<Vec<Value>>> {
     let all = [&["export", "--perfetto", "-o", "out", "."], arguments].concat();
     let output = command(directory, &all);
@@ -460,8 +465,8 @@ proptest! {
     // Each starts the trace processor, which takes a second or more.
     #![proptest_config(ProptestConfig { cases: 5, max_shrink_iters: 10, ..ProptestConfig::default() })]
 
-    /// Each event is there at its time, in its process, on the track of its ring or thread, with all that it has; so is what
-    /// was lost.
+    /// Each event is there at its time, in its process, on the track of its ring or thread, with
+    /// all that it has; so is what was lost.
     #[test]
     fn e8_perfetto_reads_all_that_is_printed(
         processes in prop::collection::vec(processes(), 1..4),
@@ -537,7 +542,8 @@ proptest! {
     }
 }
 
-/// What begins and ends on a thread is a slice, whichever CPUs' rings it was in; ends that are missing are made up for.
+/// What begins and ends on a thread is a slice, whichever CPUs' rings it was in; ends that are
+/// missing are made up for.
 #[test]
 fn e8_perfetto_has_slices_of_threads() {
     let directory = tempfile::tempdir().unwrap();

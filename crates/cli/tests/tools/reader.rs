@@ -1,4 +1,5 @@
-//! Traces as they are read again: what is printed is what `babeltrace2` prints, byte by byte (E8, F1, B1).
+//! Traces as they are read again: what is printed is what `babeltrace2` prints, byte by byte (E8,
+//! F1, B1).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -495,7 +496,8 @@ fn what_is_asked_for_is_selected() {
         ..Selection::default()
     };
     expect(selection, &|line, _| line.contains(":(2) "));
-    // The clock was at 1000000 when it was START; of process 2, event 123 is 2 ns after the round time.
+    // The clock was at 1000000 when it was START; of process 2, event 123 is 2 ns after the round
+    // time.
     let (from, to) = (START + 1230 + 2, START + 2000 + 2);
     let selection = Selection {
         from: Some(from),
@@ -552,7 +554,8 @@ fn e8_thousands_of_streams_are_merged() {
     assert!(numbers.is_sorted());
 }
 
-/// What is recorded meanwhile: packets, streams, events that are declared, and traces; whole ones only.
+/// What is recorded meanwhile: packets, streams, events that are declared, and traces; whole ones
+/// only.
 #[test]
 fn e8_what_is_written_meanwhile_is_read() {
     let directory = tempfile::tempdir().unwrap();

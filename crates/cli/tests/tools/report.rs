@@ -15,8 +15,8 @@ use usertrace_testing::processes::{event, trace_in_ns};
 
 const MS: u64 = 1_000_000;
 
-/// Begins a trace whose events have threads, and a stream of each of two CPUs. Its clock is at 0 at 2023-11-14 22:13:20
-/// UTC, and counts ns.
+/// Begins a trace whose events have threads, and a stream of each of two CPUs. Its clock is at 0 at
+/// 2023-11-14 22:13:20 UTC, and counts ns.
 fn trace(directory: &Path, procname: &str, pid: u32) -> (TraceWriter, [StreamWriter; 2]) {
     let of = TraceOf::Process {
         name: procname.into(),
@@ -51,8 +51,8 @@ fn of(vtid: u32, name: &str) -> Vec<u8> {
     bytes
 }
 
-/// Two threads, of which each works 1000 times, for a millisecond, from time to time longer; on two CPUs, of which one loses
-/// 77 events in the middle.
+/// Two threads, of which each works 1000 times, for a millisecond, from time to time longer; on two
+/// CPUs, of which one loses 77 events in the middle.
 fn write(directory: &Path, procname: &str, pid: u32) {
     let (_trace, mut streams) = trace(directory, procname, pid);
     for n in 0..1000u64 {
@@ -363,7 +363,8 @@ fn e7_losses_are_marked() {
     no_complaints(&browser);
 }
 
-/// F1: of the dump of a kernel that crashed, the page says where it ends and when that was; of another trace, nothing.
+/// F1: of the dump of a kernel that crashed, the page says where it ends and when that was; of
+/// another trace, nothing.
 #[test]
 fn f1_the_end_of_a_dump_is_marked() {
     let directory = tempfile::tempdir().unwrap();
@@ -707,7 +708,8 @@ fn c7_the_command_says_how_it_ended() {
     );
 }
 
-/// Eight threads of one process on four CPUs, at a million events a second: half of them work, half of them allocate.
+/// Eight threads of one process on four CPUs, at a million events a second: half of them work, half
+/// of them allocate.
 fn write_many(directory: &Path, events: u64) {
     let (trace, _) = trace(directory, "prog", 40);
     let mut channel = StreamChannel::new("many", 1);
@@ -737,8 +739,9 @@ fn write_many(directory: &Path, events: u64) {
     }
 }
 
-/// E8: a large trace takes no more memory than a bound, and its page opens. `USERTRACE_TEST_EVENTS=10000000` in a release
-/// build is what docs/bench.md has; it prints the figures.
+/// E8: a large trace takes no more memory than a bound, and its page opens.
+/// `USERTRACE_TEST_EVENTS=10000000` in a release build is what docs/bench.md has; it prints the
+/// figures.
 #[test]
 fn e8_large_traces_take_bounded_time_and_memory() {
     let events = std::env::var("USERTRACE_TEST_EVENTS");

@@ -1,4 +1,5 @@
-//! Counting events in rings that somebody else consumes, or overwrites (E7), on files that behave as the kernel's do.
+//! Counting events in rings that somebody else consumes, or overwrites (E7), on files that behave
+//! as the kernel's do.
 
 use std::cell::RefCell;
 use std::io;
@@ -201,15 +202,16 @@ fn what_was_there_counts_for_who_is_new() {
     assert_eq!(run.counted(), (0, 0.0));
 }
 
-/// The place that a writer may be in without having said so is not believed, though the head is not there yet.
+/// The place that a writer may be in without having said so is not believed, though the head is not
+/// there yet.
 #[test]
 fn e7_what_a_writer_comes_to_is_not_believed() {
     let mut run = Run::new(0, true);
     // Four sub-buffers, of 252 records each at most; all consumed.
     run.write(4 * 252);
     run.consume();
-    // A part of the next round's header is over that of the first sub-buffer, and does not show: the time, and not yet the
-    // position.
+    // A part of the next round's header is over that of the first sub-buffer, and does not show:
+    // the time, and not yet the position.
     let next = COUNT * SUBBUF;
     run.process.borrow_mut().main.store(next + 8, TIME + 5000);
     run.step();

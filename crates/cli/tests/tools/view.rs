@@ -10,7 +10,8 @@ use usertrace_sys::Scope;
 
 use usertrace_testing::processes::{event, trace_in_ns};
 
-/// Begins a trace of `t:number` and `t:text`, with a stream. Its clock is at 0 at 2023-11-14 22:13:20 UTC, and counts ns.
+/// Begins a trace of `t:number` and `t:text`, with a stream. Its clock is at 0 at 2023-11-14
+/// 22:13:20 UTC, and counts ns.
 fn trace(directory: &Path, pid: u32) -> (TraceWriter, StreamWriter) {
     let of = TraceOf::Process {
         name: "prog".into(),
@@ -264,7 +265,8 @@ fn what_is_recorded_meanwhile_is_followed() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
-/// E8: what is followed may be in chunks, which get another name when they are finished, and is printed once.
+/// E8: what is followed may be in chunks, which get another name when they are finished, and is
+/// printed once.
 #[test]
 fn chunks_that_are_finished_meanwhile_are_followed() {
     let directory = tempfile::tempdir().unwrap();

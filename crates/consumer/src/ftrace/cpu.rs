@@ -79,7 +79,8 @@ impl Cpu {
         Ok(some)
     }
 
-    /// Writes a part of a page. A recorder that is killed leaves whole packets, and the next one finds the page again.
+    /// Writes a part of a page. A recorder that is killed leaves whole packets, and the next one
+    /// finds the page again.
     fn write(
         &mut self,
         trace: &TraceWriter,

@@ -1,5 +1,5 @@
-//! What an event of the kernel's is made of, as the file `format` of its directory in tracefs says (Linux,
-//! `Documentation/trace/events.rst`, "Event formats").
+//! What an event of the kernel's is made of, as the file `format` of its directory in tracefs says
+//! (Linux, `Documentation/trace/events.rst`, "Event formats").
 
 use usertrace_ring::schema::{Element, Event, Field, FieldType, Integer, Scalar};
 
@@ -25,7 +25,8 @@ struct Place {
 enum What {
     /// The value.
     Value,
-    /// A `u32`: where in the record the value is, and how long it is. Counted from behind the field, if `relative`.
+    /// A `u32`: where in the record the value is, and how long it is. Counted from behind the
+    /// field, if `relative`.
     Location { relative: bool },
 }
 
@@ -78,7 +79,8 @@ impl Format {
         Ok(Self { event, places })
     }
 
-    /// Appends the payload of a record, as the event's description has it. What is not in the record is 0, or empty.
+    /// Appends the payload of a record, as the event's description has it. What is not in the
+    /// record is 0, or empty.
     pub(super) fn payload(&self, record: &[u8], payload: &mut Vec<u8>) {
         for (place, field) in self.places.iter().zip(&self.event.fields) {
             place.copy(&field.kind, record, payload);
@@ -140,7 +142,8 @@ fn field(text: &str) -> Option<(Field, Place)> {
         }
     }
     let (offset, len, signed) = (offset?, size?, signed? != 0);
-    // The name is the last word, and what it is an array of may stand behind it: `char comm[16]`, `u8[] buf`.
+    // The name is the last word, and what it is an array of may stand behind it: `char comm[16]`,
+    // `u8[] buf`.
     let end = declaration.trim_end_matches(']');
     let (before, array) = match declaration.strip_suffix(']') {
         Some(_) => {
@@ -333,7 +336,8 @@ print fmt: \"comm=%s\", REC->comm
     }
 
     proptest! {
-        /// A record cut anywhere, with locations that lead anywhere, gives a payload that its description understands.
+        /// A record cut anywhere, with locations that lead anywhere, gives a payload that its
+        /// description understands.
         #[test]
         fn any_record_becomes_a_whole_payload(record in prop::collection::vec(any::<u8>(), 0..200)) {
             let format = Format::parse("sys", TEXT).unwrap();

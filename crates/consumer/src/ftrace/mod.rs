@@ -1,12 +1,14 @@
 //! The kernel's own events beside those of programs: on one clock, from one start to one stop (F9).
 //!
-//! It is ftrace that records them, into buffers of its own ([instances] of tracefs, which other users of ftrace do not
-//! notice); a thread maps these, and writes them as one more CTF trace, whose streams are those of the CPUs. Where the
-//! kernel can, it takes its time stamps from the processor's counter, as programs do: then the order of events is exact,
-//! else it is as good as two readings of the clock.
+//! It is ftrace that records them, into buffers of its own ([instances] of tracefs, which other
+//! users of ftrace do not notice); a thread maps these, and writes them as one more CTF trace,
+//! whose streams are those of the CPUs. Where the kernel can, it takes its time stamps from the
+//! processor's counter, as programs do: then the order of events is exact, else it is as good as
+//! two readings of the clock.
 //!
-//! What a page has is written before the kernel is asked for the next one. So a recorder that was killed finds the last
-//! page once more, and from the time of what is in the file it knows what to leave out.
+//! What a page has is written before the kernel is asked for the next one. So a recorder that was
+//! killed finds the last page once more, and from the time of what is in the file it knows what to
+//! leave out.
 //!
 //! [instances]: https://docs.kernel.org/trace/ftrace.html#instances
 

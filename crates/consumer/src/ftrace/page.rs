@@ -1,5 +1,6 @@
 //! Records in a sub-buffer of ftrace's ring buffer (Linux, `include/linux/ring_buffer.h` and
-//! `kernel/trace/ring_buffer.c`, `rb_read_data_buffer()`; the file `header_page` of tracefs says the same).
+//! `kernel/trace/ring_buffer.c`, `rb_read_data_buffer()`; the file `header_page` of tracefs says
+//! the same).
 
 /// A page's time stamp, and how much of it is written.
 pub(super) const HEADER: usize = 16;

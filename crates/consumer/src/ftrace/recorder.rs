@@ -57,7 +57,8 @@ pub struct KernelEvents {
 }
 
 impl KernelEvents {
-    /// Makes all ready. Where a recording of the trace was killed, it goes on with that one's events.
+    /// Makes all ready. Where a recording of the trace was killed, it goes on with that one's
+    /// events.
     ///
     /// # Errors
     /// When tracefs cannot be used, or there is no such event, or nothing can be written.
@@ -156,7 +157,8 @@ impl KernelEvents {
         *of_others = Some(clock);
     }
 
-    /// From now on events are not recorded; what there was before will be, by [`KernelEvents::finish`].
+    /// From now on events are not recorded; what there was before will be, by
+    /// [`KernelEvents::finish`].
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -13,7 +13,8 @@ use crate::mapping::Mapping;
 /// `TRACE_MMAP_IOCTL_GET_READER`: gives back what was read, and takes what comes next (Linux,
 /// `Documentation/trace/ring-buffer-map.rst`, as the fields below).
 const GET_READER: u64 = (b'R' as u64) << 8 | 0x20;
-/// Where `struct trace_buffer_meta` says what there is: two `u32` in each of these words, or a `u64`.
+/// Where `struct trace_buffer_meta` says what there is: two `u32` in each of these words, or a
+/// `u64`.
 const META_PAGE_SIZE: u64 = 0;
 const SUBBUF_SIZE: u64 = 8;
 const READER_ID: u64 = 24;
@@ -107,8 +108,8 @@ impl Ring {
         &self.page
     }
 
-    /// Reads what there is in one page. What was read before is given back by that, and not earlier: until then, another
-    /// recorder would find it again.
+    /// Reads what there is in one page. What was read before is given back by that, and not
+    /// earlier: until then, another recorder would find it again.
     pub(super) fn next(&mut self) -> io::Result<Option<Part>> {
         match &mut self.how {
             How::Mapped(mapped) => mapped.next(&self.file, &mut self.page),
@@ -165,7 +166,8 @@ impl Mapped {
 
     fn next(&mut self, file: &File, page: &mut [u8]) -> io::Result<Option<Part>> {
         let is_first = self.id == usize::MAX;
-        // What another recorder had taken, and perhaps not written, is there until the next one is asked for.
+        // What another recorder had taken, and perhaps not written, is there until the next one is
+        // asked for.
         let there_is = is_first && self.word(READER_ID) >> 32 != 0;
         if !there_is {
             // SAFETY: no memory of this program is involved.
@@ -174,7 +176,8 @@ impl Mapped {
                 return Err(io::Error::last_os_error());
             }
         }
-        // The call above is what orders this: the kernel has seen the records before it says where they end.
+        // The call above is what orders this: the kernel has seen the records before it says where
+        // they end.
         fence(Ordering::Acquire);
         let word = self.word(READER_ID);
         let (id, read) = (word as u32 as usize, (word >> 32) as usize);

@@ -1,4 +1,5 @@
-//! ftrace's files (Linux, `Documentation/trace/ftrace.rst`, `events.rst`, and "Instances" in the former).
+//! ftrace's files (Linux, `Documentation/trace/ftrace.rst`, `events.rst`, and "Instances" in the
+//! former).
 
 use std::fs;
 use std::io;
@@ -94,8 +95,8 @@ impl Tracefs {
         &self.path
     }
 
-    /// Recordings of the kernel's events that were killed have left these: they go on, and cost time, until somebody
-    /// removes the directories.
+    /// Recordings of the kernel's events that were killed have left these: they go on, and cost
+    /// time, until somebody removes the directories.
     ///
     /// # Errors
     /// When that cannot be found out.
@@ -120,9 +121,10 @@ impl Tracefs {
         lines(&self.path.join("available_events"))
     }
 
-    /// An instance for the trace of this name: a new one, which is not on, or that of a recording that was killed, if this one
-    /// goes on with that. Its times are those of the processor's counter, if there are such and
-    /// `is_monotonic` does not say that the traces beside it have others.
+    /// An instance for the trace of this name: a new one, which is not on, or that of a recording
+    /// that was killed, if this one goes on with that. Its times are those of the processor's
+    /// counter, if there are such and `is_monotonic` does not say that the traces beside it have
+    /// others.
     pub(super) fn instance(
         &self,
         trace: &str,
@@ -131,7 +133,8 @@ impl Tracefs {
     ) -> Result<Instance, FtraceError> {
         let path = self.path.join("instances").join(format!("{PREFIX}{trace}"));
         if !goes_on {
-            // What is there is of another recording, and only as long as that one is there, it cannot be removed.
+            // What is there is of another recording, and only as long as that one is there, it
+            // cannot be removed.
             match fs::remove_dir(&path) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}

@@ -18,7 +18,8 @@ use super::format::Format;
 use super::summary::KernelSummary;
 use super::tracefs;
 
-/// What each event says besides its fields: the thread in which it happened; 0 is that of an idle CPU.
+/// What each event says besides its fields: the thread in which it happened; 0 is that of an idle
+/// CPU.
 const CONTEXTS: &[u8] = b"@1 s32 tid";
 /// Between two looks at the rings.
 const WAIT: Duration = Duration::from_millis(20);
@@ -52,7 +53,8 @@ impl Worker {
     pub(super) fn run(mut self) -> KernelSummary {
         let mut stopping: Option<Instant> = None;
         loop {
-            // Pairs with the releasing store of who stopped the instance: what is read from here on is all there is.
+            // Pairs with the releasing store of who stopped the instance: what is read from here on
+            // is all there is.
             if self.shared.stop.load(Ordering::Acquire) {
                 stopping.get_or_insert_with(Instant::now);
             }

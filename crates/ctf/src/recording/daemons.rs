@@ -5,5 +5,6 @@ use std::ffi::CStr;
 /// The name of the daemons, the watchdog and the worker.
 pub const DAEMON: &CStr = c"usertrace-fast";
 
-/// The signal that has a worker write what is in the rings, and look for another [`Place`](super::Place).
+/// The signal that has a worker write what is in the rings, and look for another
+/// [`Place`](super::Place).
 pub const WRITE_NOW: libc::c_int = libc::SIGUSR2;

@@ -1,5 +1,5 @@
-//! The directory of a recording: the files beside the traces, by which recorders and readers know of
-//! each other.
+//! The directory of a recording: the files beside the traces, by which recorders and readers know
+//! of each other.
 
 mod chunk;
 mod daemons;
@@ -17,8 +17,8 @@ pub use place::Place;
 pub use recorded::{CHUNK, Recorded, TRACE, read_note};
 pub use summary::{Failures, add_failure, add_summary, parse_summary};
 
-/// A recorder makes this file beside the traces. Daemons lock it, so the recorder can wait until they
-/// have written all.
+/// A recorder makes this file beside the traces. Daemons lock it, so the recorder can wait until
+/// they have written all.
 pub const RUNNING: &str = ".running";
 
 /// Whether `usertrace record` records to this directory, or was killed when it did.

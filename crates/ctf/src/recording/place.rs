@@ -1,5 +1,5 @@
-//! The place where the fallback's workers begin traces: in the directory of the output, or in a chunk
-//! there. `usertrace record` names it in a file beside the traces.
+//! The place where the fallback's workers begin traces: in the directory of the output, or in a
+//! chunk there. `usertrace record` names it in a file beside the traces.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read};

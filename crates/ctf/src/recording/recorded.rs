@@ -27,8 +27,8 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Reads the note in the directory `output`. None: nobody records there, and no recorder was killed
-    /// there.
+    /// Reads the note in the directory `output`. None: nobody records there, and no recorder was
+    /// killed there.
     ///
     /// # Errors
     /// When that cannot be read.

@@ -78,7 +78,8 @@ impl Failures {
     }
 }
 
-/// Adds a trace that stays incomplete to the first line of the file [`RUNNING`], if a recorder waits.
+/// Adds a trace that stays incomplete to the first line of the file [`RUNNING`], if a recorder
+/// waits.
 pub fn add_failure(directory: &Path, errno: i32, bytes: u64, lost: u64) {
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true);
@@ -95,7 +96,8 @@ pub fn add_failure(directory: &Path, errno: i32, bytes: u64, lost: u64) {
 }
 
 fn count_failure(file: &File, add: impl Fn(Failures) -> Failures) -> io::Result<()> {
-    // Daemons of other programs may do the same, which takes a moment. The lock ends with the descriptor.
+    // Daemons of other programs may do the same, which takes a moment. The lock ends with the
+    // descriptor.
     files::insist(|| files::lock(file))?;
     let mut line = [0; Failures::LEN];
     file.read_exact_at(&mut line, 0)?;

@@ -1,8 +1,9 @@
 //! Events as JSON, an object in each line.
 //!
-//! Most programs that read JSON take its numbers for ones of double precision, which know 53 bits. So integers of 64 bits,
-//! and all times, are strings of digits, as in Protobuf's JSON: whoever wants numbers makes them of these, and nothing is
-//! lost on the way. What is a string is so by its type, not by its value, so that a field is the same thing in each line.
+//! Most programs that read JSON take its numbers for ones of double precision, which know 53 bits.
+//! So integers of 64 bits, and all times, are strings of digits, as in Protobuf's JSON: whoever
+//! wants numbers makes them of these, and nothing is lost on the way. What is a string is so by its
+//! type, not by its value, so that a field is the same thing in each line.
 
 use std::io::Write as _;
 
@@ -149,7 +150,8 @@ fn number(out: &mut Vec<u8>, number: Number) {
     match number {
         Number::Integer(kind, bits) => integer(out, kind, bits),
         Number::Bool(byte) => decimal(out, byte),
-        // As it is: the fewest digits that tell it from others of single precision are another number.
+        // As it is: the fewest digits that tell it from others of single precision are another
+        // number.
         Number::F32(number) => float(out, number.into()),
         Number::F64(number) => float(out, number),
     }

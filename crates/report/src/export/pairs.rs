@@ -10,8 +10,8 @@ pub(super) enum Part {
     Neither,
 }
 
-/// What an event says, and how what it says that of is called. Only if its other half is an event, too, as `is_event` says, and
-/// what it says that of is in one thread.
+/// What an event says, and how what it says that of is called. Only if its other half is an event,
+/// too, as `is_event` says, and what it says that of is in one thread.
 pub(super) fn part(name: &str, is_event: &dyn Fn(&str) -> bool) -> (Part, String) {
     let (part, begin) = match pair_names::begin_of(name, is_event) {
         Some(begin) => (Part::End, begin),
@@ -45,7 +45,8 @@ impl Stack {
         has_room
     }
 
-    /// It ends: so many that begun within it end with it, as their own ends are missing. None: it has not begun.
+    /// It ends: so many that begun within it end with it, as their own ends are missing. None: it
+    /// has not begun.
     pub(super) fn end(&mut self, what: u64) -> Option<usize> {
         let at = self.open.iter().rposition(|&open| open == what)?;
         let within = self.open.len() - at - 1;

@@ -1,8 +1,9 @@
 //! Events as a trace of Perfetto: packets of track events.
 //!
-//! Of each process there is a track, and below it one for each thread, if that is known, or else one for each ring. Fields
-//! are debug annotations. Of an event that says that something begins, and of the one that says that it has ended, a slice is
-//! made, where both are of one thread; all others are instants.
+//! Of each process there is a track, and below it one for each thread, if that is known, or else
+//! one for each ring. Fields are debug annotations. Of an event that says that something begins,
+//! and of the one that says that it has ended, a slice is made, where both are of one thread; all
+//! others are instants.
 //!
 //! Times are nanoseconds since 1970, and stay that: the trace's own clock is the time of day.
 
@@ -45,7 +46,8 @@ mod field {
         pub(crate) const REALTIME: u64 = 1;
     }
 
-    /// `track_event/track_descriptor.proto`, `process_descriptor.proto` and `thread_descriptor.proto`
+    /// `track_event/track_descriptor.proto`, `process_descriptor.proto` and
+    /// `thread_descriptor.proto`
     pub(super) mod track {
         pub(crate) const UUID: u32 = 1;
         pub(crate) const NAME: u32 = 2;
@@ -285,8 +287,8 @@ impl Perfetto {
         *out = std::mem::take(&mut message.bytes);
     }
 
-    /// Appends the packets of something that is missing in a trace: a slice, from when on it may be missing to when that was
-    /// noticed.
+    /// Appends the packets of something that is missing in a trace: a slice, from when on it may be
+    /// missing to when that was noticed.
     pub fn lost(&mut self, out: &mut Vec<u8>, lost: &Lost, trace: &Trace) {
         let message = &mut Message {
             bytes: std::mem::take(out),
@@ -362,7 +364,8 @@ impl Perfetto {
         self.classes.len() - 1
     }
 
-    /// Where a track is. If it is a new one, it is described, and its process's before it. `thread_name`: how the thread is called.
+    /// Where a track is. If it is a new one, it is described, and its process's before it.
+    /// `thread_name`: how the thread is called.
     fn track(
         &mut self,
         message: &mut Message,

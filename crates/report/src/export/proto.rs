@@ -56,7 +56,8 @@ impl Message {
         Begun(self.bytes.len())
     }
 
-    /// Ends it; if there is nothing in it, it is left out. For fields below 16, whose key is one byte.
+    /// Ends it; if there is nothing in it, it is left out. For fields below 16, whose key is one
+    /// byte.
     pub(super) fn end_or_drop(&mut self, begun: Begun) {
         if self.bytes.len() > begun.0 {
             return self.end(begun);

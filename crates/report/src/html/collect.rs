@@ -224,7 +224,8 @@ impl Report {
         self.losses.events
     }
 
-    /// How many packets were overwritten before they were read: nobody knows how many events were in them.
+    /// How many packets were overwritten before they were read: nobody knows how many events were
+    /// in them.
     #[must_use]
     pub fn lost_packets(&self) -> u64 {
         self.losses.packets

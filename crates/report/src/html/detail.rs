@@ -1,7 +1,8 @@
 //! Single events, in compressed parts, of which the page takes those apart that are looked at.
 //!
-//! There is room for so many bytes. What is beyond that is left out, and the page says where: kept are the last events, in half
-//! of the room, and of those before them every second part, or every fourth one, and so on, so that there is something to see everywhere.
+//! There is room for so many bytes. What is beyond that is left out, and the page says where: kept
+//! are the last events, in half of the room, and of those before them every second part, or every
+//! fourth one, and so on, so that there is something to see everywhere.
 
 use super::binary::deflate;
 use crate::varint;

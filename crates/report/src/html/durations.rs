@@ -34,7 +34,8 @@ impl Durations {
         (self.sum / u128::from(self.count.max(1))) as u64
     }
 
-    /// The duration that so many of 100 are not longer than: the upper end of its bucket, or the longest of all.
+    /// The duration that so many of 100 are not longer than: the upper end of its bucket, or the
+    /// longest of all.
     pub(super) fn percentile(&self, percent: u64) -> u64 {
         let rank = (u128::from(self.count) * u128::from(percent)).div_ceil(100) as u64;
         let mut seen = 0;

@@ -1,7 +1,8 @@
 //! The page: its code and its data.
 //!
-//! All data are inert: numbers and names are JSON, in which `<` is written otherwise; all else is compressed, in base64. The
-//! page's own code makes text of names, never HTML, and a policy in the page forbids all code but that, and all that is not in the page.
+//! All data are inert: numbers and names are JSON, in which `<` is written otherwise; all else is
+//! compressed, in base64. The page's own code makes text of names, never HTML, and a policy in the
+//! page forbids all code but that, and all that is not in the page.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};

@@ -166,7 +166,8 @@ impl Pairs {
         Some(Ended { pair, begin, depth })
     }
 
-    /// The allocator gives memory, or takes it back. `value` is what a field of the event is; `pair`, what its life is called.
+    /// The allocator gives memory, or takes it back. `value` is what a field of the event is;
+    /// `pair`, what its life is called.
     pub(super) fn heap(
         &mut self,
         used: HeapUse,

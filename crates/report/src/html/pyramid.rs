@@ -1,7 +1,8 @@
 //! How much there was, when: counts in bins of equal length, per lane and class of events.
 //!
-//! The bins are as short as memory allows: when there are too many, pairs of them become one. So the time that a trace lasts need not
-//! be known before, and no count is lost. The page makes the coarser levels above them.
+//! The bins are as short as memory allows: when there are too many, pairs of them become one. So
+//! the time that a trace lasts need not be known before, and no count is lost. The page makes the
+//! coarser levels above them.
 
 use std::collections::HashMap;
 

@@ -54,7 +54,8 @@ pub(super) fn field(fields: &[Field], name: &str) -> Option<usize> {
         .position(|field| field.name == name && is_integer(field))
 }
 
-/// What an event of this name and fields does, among those for which `exists` says that they exist: ends come first.
+/// What an event of this name and fields does, among those for which `exists` says that they exist:
+/// ends come first.
 pub(super) fn actions(name: &str, fields: &[Field], exists: &dyn Fn(&str) -> bool) -> Vec<Action> {
     let mut actions = Vec::new();
     let span = field(fields, "span");

@@ -81,8 +81,8 @@ impl FieldType {
         }
     }
 
-    /// Length of such a field at the start of `bytes`; it may be more than there is. None: a string without end, or a
-    /// sequence without beginning.
+    /// Length of such a field at the start of `bytes`; it may be more than there is. None: a string
+    /// without end, or a sequence without beginning.
     pub fn len(&self, bytes: &[u8]) -> Option<usize> {
         match self {
             FieldType::Str => bytes.iter().position(|&b| b == 0).map(|nul| nul + 1),

@@ -1,4 +1,5 @@
-//! Any text as one word: bytes other than letters, digits and `_ . -` are `%` and two hexadecimal digits (RFC 3986).
+//! Any text as one word: bytes other than letters, digits and `_ . -` are `%` and two hexadecimal
+//! digits (RFC 3986).
 
 use usertrace_sys::word::{decoded, encoded};
 

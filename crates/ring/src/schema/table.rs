@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use super::{DescriptionError, Event};
 use crate::PayloadLengths;
 
-/// The events that a process described. What it holds is bounded by the size of the control channel, which is never
-/// overwritten.
+/// The events that a process described. What it holds is bounded by the size of the control
+/// channel, which is never overwritten.
 #[derive(Clone, Debug, Default)]
 pub struct EventTable {
     /// Not by hash: the keys of the standard library's hasher are thread-local, see
     /// `writer/thread/`.
     events: BTreeMap<u16, Event>,
-    /// By id, how long payloads are: a reader asks for each record. Ids are given one after the other, so they are low.
+    /// By id, how long payloads are: a reader asks for each record. Ids are given one after the
+    /// other, so they are low.
     lengths: Lengths,
 }
 

@@ -1,5 +1,5 @@
-//! The reader of memory that is whatever a process makes of it, while it is read (A11, F4): it ends, in bounded time
-//! and memory, goes forward, and tells of nothing that the bytes do not say.
+//! The reader of memory that is whatever a process makes of it, while it is read (A11, F4): it
+//! ends, in bounded time and memory, goes forward, and tells of nothing that the bytes do not say.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -180,8 +180,8 @@ fn check(
         prop_assert_eq!(reader.counts().events, count);
         prop_assert!(reader.position() >= before);
         prop_assert!(told <= ring.copied);
-        // Each sub-buffer is copied once, and what is waited for once more. What is committed piece by piece while it
-        // is read is looked at that often.
+        // Each sub-buffer is copied once, and what is waited for once more. What is committed piece
+        // by piece while it is read is looked at that often.
         let copied = ring.copied;
         prop_assert!(copied <= RING + 2 * SUBBUF, "{} bytes", copied);
         prop_assert!(ring.accesses <= RING, "{} accesses", ring.accesses);
@@ -210,7 +210,8 @@ fn shared(bytes: Vec<u8>, changes: Vec<Change>, positions: Positions) -> Shared 
     }))
 }
 
-/// Nearly all records are taken as they are, where nothing else is between them: of the page in which a sub-buffer begins, too.
+/// Nearly all records are taken as they are, where nothing else is between them: of the page in
+/// which a sub-buffer begins, too.
 #[test]
 fn records_are_taken_as_they_are() {
     const SUBBUF: u64 = 16 << 10;
@@ -301,7 +302,8 @@ fn records_that_were_overtaken_are_not_taken() {
 const WINDOWS: [u64; 3] = [1, 3, 16];
 
 proptest! {
-    /// What takes records as they are gets those that it would be told of one by one, and all else in between.
+    /// What takes records as they are gets those that it would be told of one by one, and all else
+    /// in between.
     #[test]
     fn records_that_are_taken_as_they_are_are_the_same(
         events in prop::collection::vec((1u16..=3, 0u64..3, 0usize..60), 1..64),

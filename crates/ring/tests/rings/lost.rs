@@ -1,5 +1,6 @@
-//! The reader of rings in which pages are missing that there was no memory for (F2, F4): what lies before them in their
-//! sub-buffers is told, and nothing else; each hole is counted, and is no damage.
+//! The reader of rings in which pages are missing that there was no memory for (F2, F4): what lies
+//! before them in their sub-buffers is told, and nothing else; each hole is counted, and is no
+//! damage.
 
 use proptest::prelude::*;
 use usertrace_ring::{
@@ -72,7 +73,8 @@ impl LostPages {
             .is_none_or(|lost| placed.position + placed.len <= lost)
     }
 
-    /// Holes in sub-buffers from `oldest` up to `head`, and the bytes in them; `placed`: all events there.
+    /// Holes in sub-buffers from `oldest` up to `head`, and the bytes in them; `placed`: all events
+    /// there.
     fn holes(self, placed: &[Placed], oldest: u64, head: u64) -> (u64, u64) {
         let (mut holes, mut bytes) = (0, 0);
         for subbuf in (oldest..head).step_by(SUBBUF as usize) {

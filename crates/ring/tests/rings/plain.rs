@@ -243,13 +243,15 @@ fn a_dump_of_a_ring_that_went_round_begins_with_its_oldest_sub_buffer() {
     let (got, counts) = dump(&ring);
     let n = got.records.len();
     assert!(ring.head > 2 * COUNT * SUBBUF && n > 100);
-    // Consumed or not: everything that is still there, which is more than the newest sub-buffer but one ring.
+    // Consumed or not: everything that is still there, which is more than the newest sub-buffer but
+    // one ring.
     assert_eq!(got.records, ring.accepted[ring.accepted.len() - n..]);
     assert_eq!(got.cpus.len() as u64, COUNT);
     assert_eq!(counts.damaged + counts.holes, 0);
 }
 
-/// The writer stores the next sub-buffer's header before it moves the head: any of its words may be there already.
+/// The writer stores the next sub-buffer's header before it moves the head: any of its words may be
+/// there already.
 #[test]
 fn a_sub_buffer_that_is_about_to_be_overwritten_is_not_damage() {
     for stored in 0u32..16 {
@@ -498,8 +500,8 @@ impl RingMemory for Overtaken<'_> {
     }
 }
 
-/// D3: a reader that is overtaken in the middle of a copy drops what it cannot believe, counts it, and misses nothing
-/// of what is still there.
+/// D3: a reader that is overtaken in the middle of a copy drops what it cannot believe, counts it,
+/// and misses nothing of what is still there.
 #[test]
 fn a_reader_that_is_overtaken_while_it_copies_drops_the_copy() {
     let (mut before, format) = overwriting();
@@ -726,8 +728,9 @@ proptest! {
         check_bounds(&ring.bytes, head, consumed)?;
     }
 
-    /// E3: whatever becomes of the mode while the ring is read, no record is told twice, torn, or in a wrong order, and those
-    /// that are missing were in sub-buffers that count as overwritten, there.
+    /// E3: whatever becomes of the mode while the ring is read, no record is told twice, torn, or
+    /// in a wrong order, and those that are missing were in sub-buffers that count as overwritten,
+    /// there.
     #[test]
     fn a_mode_may_change_while_a_ring_is_read(
         rounds in prop::collection::vec((0u64..300, any::<bool>(), 0u64..300, any::<bool>(), 0u32..4), 1..12),
@@ -753,7 +756,8 @@ proptest! {
         prop_assert_eq!((counts.damaged, counts.holes, counts.unfinished), (0, 0, 0));
         prop_assert!(flips || counts.overwritten == 0);
 
-        // The next record that is to be told, the sub-buffer of the one before, and how many were overwritten after it.
+        // The next record that is to be told, the sub-buffer of the one before, and how many were
+        // overwritten after it.
         let (mut next, mut subbuf, mut overwritten) = (0, 0, 0);
         let (mut all_overwritten, mut missing_bytes) = (0, 0);
         for told in told {
@@ -767,7 +771,8 @@ proptest! {
                     if overwritten == 0 {
                         prop_assert_eq!(this, next, "missing, and nothing was overwritten");
                     } else {
-                        // The reader goes on at the start of a sub-buffer; the one before may have been read to its end.
+                        // The reader goes on at the start of a sub-buffer; the one before may have
+                        // been read to its end.
                         prop_assert!(this == 0 || ring.places[this - 1] / SUBBUF < this_subbuf);
                         prop_assert!((0..=1).contains(&(this_subbuf - subbuf - overwritten)));
                         // Up to the header that follows.

@@ -1,5 +1,5 @@
-//! The reader of rings of the shared protocol: whatever its writers were doing when they stopped, and in whichever
-//! order they go on (A10, D2, D3, E7).
+//! The reader of rings of the shared protocol: whatever its writers were doing when they stopped,
+//! and in whichever order they go on (A10, D2, D3, E7).
 
 use proptest::prelude::*;
 use usertrace_ring::{
@@ -113,8 +113,8 @@ fn a_dump_has_exactly_what_the_ring_accepted() {
     }
 }
 
-/// A10, D3: whatever a writer was at when it was killed, its own record is all that is lost, and counted. The others'
-/// are taken, those of other writers behind it too.
+/// A10, D3: whatever a writer was at when it was killed, its own record is all that is lost, and
+/// counted. The others' are taken, those of other writers behind it too.
 #[test]
 fn a_writer_may_die_at_each_step() {
     let (mut steps_seen, mut begins) = (0, 0);
@@ -177,7 +177,8 @@ fn two_writers_may_die_at_each_step() {
     }
 }
 
-/// The first one of all, with nobody behind it: whatever it was at, nothing was committed, and nothing else is missing.
+/// The first one of all, with nobody behind it: whatever it was at, nothing was committed, and
+/// nothing else is missing.
 #[test]
 fn the_first_writer_may_die_at_each_step() {
     for step in 0.. {
@@ -208,7 +209,8 @@ fn a_ring_whose_first_header_is_missing_is_corrupted() {
     assert_eq!(got.records, ring.done_from(SUBBUF));
 }
 
-/// The same, where nothing was counted as committed: a record that is done is not passed over as if nobody had been there.
+/// The same, where nothing was counted as committed: a record that is done is not passed over as if
+/// nobody had been there.
 #[test]
 fn a_record_that_is_done_and_not_counted_is_not_passed_over() {
     let mut ring = ring(false);
@@ -284,7 +286,8 @@ fn a_live_reader_waits_for_a_writer_at_each_step() {
     }
 }
 
-/// A reader that gave up on a writer goes on behind it; the writer's place is passed over, until it woke up.
+/// A reader that gave up on a writer goes on behind it; the writer's place is passed over, until it
+/// woke up.
 #[test]
 fn a_place_that_is_not_left_is_passed_over() {
     for step in 0..3 {
@@ -319,8 +322,9 @@ fn a_place_that_is_not_left_is_passed_over() {
     }
 }
 
-/// A writer died before the header was there, and nothing was read since the round before, as that was overwritten, or its
-/// place passed over: what is left there of that round is later than all that was read, and nothing of this one.
+/// A writer died before the header was there, and nothing was read since the round before, as that
+/// was overwritten, or its place passed over: what is left there of that round is later than all
+/// that was read, and nothing of this one.
 #[test]
 fn a_missing_header_behind_what_was_not_read_is_corrupted() {
     const PASSED_OVER: u64 = 2;
@@ -410,8 +414,8 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
 }
 
 proptest! {
-    /// A10, D3, E7: no event is told twice, torn, in a wrong order, or not at all, other than those whose writers were
-    /// given up or killed; and those are counted.
+    /// A10, D3, E7: no event is told twice, torn, in a wrong order, or not at all, other than those
+    /// whose writers were given up or killed; and those are counted.
     #[test]
     fn whatever_writers_do_each_event_is_told_once(
         actions in actions(),

@@ -1,4 +1,5 @@
-//! A sub-buffer is copied and parsed window by window: whatever is in it, what is told does not depend on their size (F4).
+//! A sub-buffer is copied and parsed window by window: whatever is in it, what is told does not
+//! depend on their size (F4).
 
 use proptest::prelude::*;
 use usertrace_ring::{Counts, Format, Frozen, Geometry, Patience, Positions, RingReader};

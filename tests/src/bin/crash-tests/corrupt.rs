@@ -1,4 +1,5 @@
-//! A real dump, corrupted field by field (C7, F4): extraction ends, says what is wrong, and leaves other traces as they are.
+//! A real dump, corrupted field by field (C7, F4): extraction ends, says what is wrong, and leaves
+//! other traces as they are.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

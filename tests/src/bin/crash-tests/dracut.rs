@@ -1,5 +1,5 @@
-//! The crash kernel boots an initramfs that dracut made, with the module that takes traces out of the dead kernel's memory before
-//! that is saved (C7).
+//! The crash kernel boots an initramfs that dracut made, with the module that takes traces out of
+//! the dead kernel's memory before that is saved (C7).
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -16,8 +16,8 @@ use crate::guest::{Crash, EXTRACTION, entries};
 /// Where the distribution has dracut's own parts.
 const DRACUT: &str = "/usr/lib/dracut";
 
-/// What stands in for the module of Fedora's kdump, which Debian has no package of. It does what that does before it saves memory;
-/// but where a script fails, it ends everything.
+/// What stands in for the module of Fedora's kdump, which Debian has no package of. It does what
+/// that does before it saves memory; but where a script fails, it ends everything.
 const KDUMP: [(&str, &str); 2] = [
     (
         "module-setup.sh",
@@ -127,8 +127,8 @@ pub(crate) fn in_the_root_file_system() {
         .is_extracted_below(&root.path().join("var/crash"));
 }
 
-/// With it, they are where it saves memory, even if that is mounted read-only at first; or where the kernel's command line says.
-/// Memory is saved without any trace, too.
+/// With it, they are where it saves memory, even if that is mounted read-only at first; or where
+/// the kernel's command line says. Memory is saved without any trace, too.
 pub(crate) fn where_kdump_saves_memory() {
     let initramfs = Initramfs::make("kdumpbase");
     let root = tempfile::tempdir().expect("a directory");

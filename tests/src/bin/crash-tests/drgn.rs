@@ -1,4 +1,5 @@
-//! A second opinion on a dump: `scripts/drgn/events.py`, which has no line in common with what extracts traces.
+//! A second opinion on a dump: `scripts/drgn/events.py`, which has no line in common with what
+//! extracts traces.
 
 use std::path::Path;
 use std::process::Command;
@@ -55,7 +56,8 @@ fn events(vmcore: &Path, trace: &str) -> Vec<Event> {
     events.collect()
 }
 
-/// The trace that was extracted from the dump has the events that the script finds there, at the same times.
+/// The trace that was extracted from the dump has the events that the script finds there, at the
+/// same times.
 pub(crate) fn agrees(vmcore: &Path, trace: &str, extracted: &Path) {
     let mut found = events(vmcore, trace);
     let mut read = babeltrace::read(extracted).events;

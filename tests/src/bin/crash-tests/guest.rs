@@ -25,7 +25,8 @@ pub(crate) struct Crash {
     options: &'static str,
 }
 
-/// What QEMU's own dumps of a panicked guest are extracted from: a format, and whether the dump says where the directory is.
+/// What QEMU's own dumps of a panicked guest are extracted from: a format, and whether the dump
+/// says where the directory is.
 const IMAGES: [(&str, ImageFormat, &[&str]); 3] = [
     ("qemu-elf", ImageFormat::Elf, &[]),
     ("qemu-zlib", ImageFormat::KdumpZlib, &[]),
@@ -60,7 +61,8 @@ pub(crate) struct Crashed {
 }
 
 impl Crash {
-    /// In a guest with an active trace `crash`, whose main channel has this size and count of sub-buffers.
+    /// In a guest with an active trace `crash`, whose main channel has this size and count of
+    /// sub-buffers.
     pub(crate) fn of(geometry: (u64, u64)) -> Self {
         Self::without_trace().with_trace("crash", geometry)
     }
@@ -102,7 +104,8 @@ impl Crash {
         self.saved(arguments, |guest| guest)
     }
 
-    /// Likewise, but the crash kernel boots this initramfs, with more on its command line; its root is this directory.
+    /// Likewise, but the crash kernel boots this initramfs, with more on its command line; its root
+    /// is this directory.
     pub(crate) fn numbered_and_then(
         self,
         initramfs: &Path,
@@ -137,7 +140,8 @@ impl Crash {
         }
     }
 
-    /// Likewise, and extracts the traces in the crash kernel, which has that much memory: they must be those of the dump.
+    /// Likewise, and extracts the traces in the crash kernel, which has that much memory: they must
+    /// be those of the dump.
     pub(crate) fn extracted_in_crash_kernel(self, memory_mib: u64, arguments: &[&str]) {
         let directory = tempfile::tempdir().expect("a directory");
         let usertrace = program::path("usertrace").into_os_string();
@@ -160,8 +164,9 @@ impl Crash {
         assert!(here.events() > 0);
     }
 
-    /// Likewise, but there is no crash kernel: QEMU saves the guest's memory, in each way that it can, with its vmcoreinfo device
-    /// or without, and each must have these traces: name, whether it is active, and the events of each process that has any.
+    /// Likewise, but there is no crash kernel: QEMU saves the guest's memory, in each way that it
+    /// can, with its vmcoreinfo device or without, and each must have these traces: name, whether
+    /// it is active, and the events of each process that has any.
     pub(crate) fn saved_by_qemu(
         self,
         has_vmcoreinfo: bool,
@@ -190,9 +195,9 @@ impl Crash {
         }
     }
 
-    /// Runs `numbered`, which must panic the kernel, beside a program of nobody's that has filled much of the memory with forged
-    /// root pages, directories, and all else by which events could be found. QEMU's dumps do not say where they are. What is
-    /// extracted are the real events.
+    /// Runs `numbered`, which must panic the kernel, beside a program of nobody's that has filled
+    /// much of the memory with forged root pages, directories, and all else by which events could
+    /// be found. QEMU's dumps do not say where they are. What is extracted are the real events.
     pub(crate) fn found_among_forged(self, arguments: &[&str], traces: &[(&str, bool, &[u64])]) {
         let directory = tempfile::tempdir().expect("a directory");
         let path = |name: &str| directory.path().join(name);
@@ -212,7 +217,8 @@ impl Crash {
         for (name, format, options) in IMAGES {
             let (image, to) = (path(name), path(&format!("{name}-traces")));
             if format == ImageFormat::Raw {
-                // Root pages are much of what the program has, and many lead to what a kernel could have left.
+                // Root pages are much of what the program has, and many lead to what a kernel could
+                // have left.
                 let dump = usertrace_crash::Dump::open_raw(&image).expect("a dump");
                 let memory = 0..MEMORY_MIB << 20;
                 let all = find_roots(&dump, std::iter::once(memory), false);
@@ -238,7 +244,8 @@ impl Crash {
                     assert!(said.contains(worth), "{name}: {said}");
                     dump.check_traces(traces);
                 }
-                // The program has memory of the image that was freed at boot, where this kernel has its root page, too.
+                // The program has memory of the image that was freed at boot, where this kernel has
+                // its root page, too.
                 Err(said) => {
                     assert!(
                         !is_read_only && said.contains("several are equally good"),
@@ -251,8 +258,8 @@ impl Crash {
         }
     }
 
-    /// Runs `numbered`, which must panic the kernel, in a guest with that much memory, and says what it costs to extract the
-    /// traces of what QEMU saves of it.
+    /// Runs `numbered`, which must panic the kernel, in a guest with that much memory, and says
+    /// what it costs to extract the traces of what QEMU saves of it.
     pub(crate) fn cost(self, memory_mib: u64, arguments: &[&str]) -> Cost {
         let directory = tempfile::tempdir().expect("a directory");
         let dump = directory.path().join("dump");
@@ -349,7 +356,8 @@ impl Crashed {
         );
     }
 
-    /// The dump must have the same traces in each format that each `makedumpfile` has, at each level.
+    /// The dump must have the same traces in each format that each `makedumpfile` has, at each
+    /// level.
     pub(crate) fn is_the_same_in_each_format(&self) {
         let whole = Dump::extract(&self.vmcore, &self.directory.path().join("as-it-is"));
         for maker in Makedumpfile::all() {
@@ -358,8 +366,8 @@ impl Crashed {
                     println!("{}: has no {format}", maker.version);
                     continue;
                 }
-                // A dump has one of two layouts, ELF and kdump's, and each notes in its own way which pages are left out.
-                // Compression and flattening do not change that.
+                // A dump has one of two layouts, ELF and kdump's, and each notes in its own way
+                // which pages are left out. Compression and flattening do not change that.
                 let is_each = ["elf", "zlib"].contains(&format) || counts(0, 1) == 1;
                 for level in LEVELS {
                     if !is_each && level != "31" {
@@ -378,7 +386,8 @@ impl Crashed {
         }
     }
 
-    /// With `--last` there must be the later half of the events of the latest trace, whose clock the crash is told by.
+    /// With `--last` there must be the later half of the events of the latest trace, whose clock
+    /// the crash is told by.
     pub(crate) fn is_cut_by_time(&self, trace: &str) {
         let extract = |name: &str, options: &[&str]| {
             let to = self.directory.path().join(name);
@@ -392,7 +401,8 @@ impl Crashed {
         assert!(said.contains("earlier ones left out"), "{said}");
     }
 
-    /// There must be one directory `usertrace-TIME` in this one, with the traces of the dump. Gives it.
+    /// There must be one directory `usertrace-TIME` in this one, with the traces of the dump. Gives
+    /// it.
     pub(crate) fn is_extracted_below(&self, parent: &Path) -> PathBuf {
         let extractions = entries(parent, EXTRACTION);
         let [extracted] = &extractions[..] else {
@@ -423,8 +433,8 @@ impl Crashed {
         drgn::agrees(&self.vmcore, trace, &to.join(trace));
     }
 
-    /// Whatever is damaged of the dump, which has two traces of these names, the rest is extracted. It was filtered, which makes
-    /// it small.
+    /// Whatever is damaged of the dump, which has two traces of these names, the rest is extracted.
+    /// It was filtered, which makes it small.
     pub(crate) fn survives_corruption(&self, names: [&str; 2]) {
         let small = self.directory.path().join("vmcore-small");
         filter(&self.vmcore, &small);
@@ -441,12 +451,14 @@ impl Crashed {
         self.check(|dump| dump.check_writers(writers));
     }
 
-    /// There must be these traces: name, whether it is active, and the events of each process that has any.
+    /// There must be these traces: name, whether it is active, and the events of each process that
+    /// has any.
     pub(crate) fn expect_traces(&self, traces: &[(&str, bool, &[u64])]) {
         self.check(|dump| dump.check_traces(traces));
     }
 
-    /// There must be these active traces, in which one process has the first so many of its events, and has lost the others.
+    /// There must be these active traces, in which one process has the first so many of its events,
+    /// and has lost the others.
     pub(crate) fn expect_rings(&self, written: u64, traces: &[(&str, u64)]) {
         self.check(|dump| dump.check_rings(written, traces));
     }
@@ -488,8 +500,8 @@ const FORMATS: [(&str, &[&str]); 7] = [
     ("flattened-zlib", &["-c", "-F"]),
 ];
 
-/// What `makedumpfile` leaves out: nothing; zeros, the cache (what has no private data, and what has), users' pages, and free ones,
-/// each by itself; or all of these.
+/// What `makedumpfile` leaves out: nothing; zeros, the cache (what has no private data, and what
+/// has), users' pages, and free ones, each by itself; or all of these.
 const LEVELS: [&str; 7] = ["0", "1", "2", "4", "8", "16", "31"];
 
 /// Leaves out all pages that are free, zero, cached, or a user's.
@@ -516,7 +528,8 @@ impl Makedumpfile {
         Self::of("makedumpfile".into())
     }
 
-    /// That, and the one of Debian 13, which `scripts/setup` fetches where the machine's own is older.
+    /// That, and the one of Debian 13, which `scripts/setup` fetches where the machine's own is
+    /// older.
     fn all() -> Vec<Self> {
         let cache = usertrace_vm::cache_dir().expect("a cache");
         let fetched = cache.join("tools/makedumpfile-1.7.6/makedumpfile");

@@ -1,6 +1,7 @@
-//! The memory of a busy guest, at any instant (C7, A10): it is stopped between two instructions, whatever its processors and its
-//! kernel are at, again and again; or it panics there, and the crash kernel saves the memory; or the machine is reset, and the next
-//! boot has what was in reserved memory.
+//! The memory of a busy guest, at any instant (C7, A10): it is stopped between two instructions,
+//! whatever its processors and its kernel are at, again and again; or it panics there, and the
+//! crash kernel saves the memory; or the machine is reset, and the next boot has what was in
+//! reserved memory.
 
 use std::sync::mpsc::channel;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Debian's kdump-tools: its crash kernel boots the system, with a unit of systemd's that saves memory. Ours takes traces out of it
-//! before (C7).
+//! Debian's kdump-tools: its crash kernel boots the system, with a unit of systemd's that saves
+//! memory. Ours takes traces out of it before (C7).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -60,7 +60,8 @@ fn units() -> TempDir {
     root
 }
 
-/// The crash kernel starts no unit but the one that saves memory, and what belongs to that. Our unit runs before.
+/// The crash kernel starts no unit but the one that saves memory, and what belongs to that. Our
+/// unit runs before.
 pub(crate) fn its_crash_kernel_takes_traces_out_first() {
     let units = units();
     let usertrace = program::path("usertrace");
@@ -97,8 +98,8 @@ fn written(path: &Path) -> SystemTime {
     metadata.modified().expect("when it was written")
 }
 
-/// Whatever is started with these units, none is left out because it would have to come before itself. So with ours enabled, too,
-/// the crash kernel is loaded when the system boots.
+/// Whatever is started with these units, none is left out because it would have to come before
+/// itself. So with ours enabled, too, the crash kernel is loaded when the system boots.
 pub(crate) fn its_units_and_ours_are_in_some_order() {
     let root = units();
     let to = root.path().join(UNITS);

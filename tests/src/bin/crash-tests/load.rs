@@ -125,7 +125,8 @@ impl Seen {
         self.check_traces(dump, root, &counts(dump, page), traces, what);
     }
 
-    /// Likewise, of a root page; these are the events that each thread has recorded, and the handler.
+    /// Likewise, of a root page; these are the events that each thread has recorded, and the
+    /// handler.
     pub(crate) fn check_traces(
         &mut self,
         dump: &Dump,
@@ -143,8 +144,8 @@ impl Seen {
             for thread in 0..=HANDLER {
                 let what = format!("{what}: {scope}, thread {thread}");
                 let Some(numbers) = threads.get(&thread) else {
-                    // The others may have overwritten all that it wrote before its processor was given to another one, or
-                    // before it came once more.
+                    // The others may have overwritten all that it wrote before its processor was
+                    // given to another one, or before it came once more.
                     let may_miss = scope == "global" || thread == HANDLER;
                     assert!(may_miss, "{what}: no event");
                     continue;

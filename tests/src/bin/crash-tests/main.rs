@@ -1,7 +1,9 @@
-//! What is left of a trace when the kernel panics: boots guests, panics them, and reads their dumps (C7, E6, E7, F1).
+//! What is left of a trace when the kernel panics: boots guests, panics them, and reads their dumps
+//! (C7, E6, E7, F1).
 //!
-//! This runs on the host. Each case is a panic of its own, right after the program's last event, and what is read from
-//! the dump must be what the rings had accepted: all of it, in order, and nothing else.
+//! This runs on the host. Each case is a panic of its own, right after the program's last event,
+//! and what is read from the dump must be what the rings had accepted: all of it, in order, and
+//! nothing else.
 
 mod corrupt;
 mod dracut;
@@ -125,8 +127,8 @@ fn two_traces() -> Crashed {
         .numbered(&["--panic", "--events", "300"])
 }
 
-/// A process that was killed before, and not read, is in the dump as well; and so is a trace that was stopped. All that is so in
-/// each format that a dump may have.
+/// A process that was killed before, and not read, is in the dump as well; and so is a trace that
+/// was stopped. All that is so in each format that a dump may have.
 ///
 /// Requirements: C7
 fn c7_panic_with_a_dead_process_and_a_stopped_trace() {
@@ -179,15 +181,16 @@ fn f4_forged_root_pages_in_a_programs_memory() {
         );
 }
 
-/// Without a dump that is saved first: traces are written by the crash kernel, in as little memory as one may have.
+/// Without a dump that is saved first: traces are written by the crash kernel, in as little memory
+/// as one may have.
 fn c7_extraction_in_the_crash_kernel() {
     Crash::of(DEFAULT)
         .before("\"$numbered\" --events 500")
         .extracted_in_crash_kernel(64, &["--panic", "--threads", "2", "--events", "20000"]);
 }
 
-/// The same trace costs the same out of a small machine's dump and out of a large one's, and little memory.
-/// `USERTRACE_LARGE_MIB` sets how large that is.
+/// The same trace costs the same out of a small machine's dump and out of a large one's, and little
+/// memory. `USERTRACE_LARGE_MIB` sets how large that is.
 fn c7_extraction_costs_by_trace_not_by_memory() {
     let large = std::env::var("USERTRACE_LARGE_MIB").map_or(4096, |text| {
         text.parse().expect("USERTRACE_LARGE_MIB: a number")

@@ -1,7 +1,9 @@
-//! A machine that is reset, without a crash kernel or a dump: what the next boot finds in reserved memory (C7).
+//! A machine that is reset, without a crash kernel or a dump: what the next boot finds in reserved
+//! memory (C7).
 //!
-//! The guests of a machine begin with the memory that the one before has left, and the same firmware and kernel run in it. So
-//! do they after a reset, but here the host can look at the memory between two boots, and change it.
+//! The guests of a machine begin with the memory that the one before has left, and the same
+//! firmware and kernel run in it. So do they after a reset, but here the host can look at the
+//! memory between two boots, and change it.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
@@ -19,7 +21,8 @@ use crate::traces::{Dump, Expected, Writer};
 
 const MEMORY_MIB: u64 = 512;
 const PAGE: u64 = 4096;
-/// Without KASLR: in so little memory, the kernel itself is often where the boot before had its buffers.
+/// Without KASLR: in so little memory, the kernel itself is often where the boot before had its
+/// buffers.
 const RESERVE: &str = "reserve_mem=16M:4096:ltt nokaslr";
 
 const TRACE: &str = "mkdir $ltt/crash; echo 1 > $ltt/crash/start\n";
@@ -150,7 +153,8 @@ fn numbered(events: u64) -> String {
     format!("\"$numbered\" --panic --threads 2 --events {events}\n")
 }
 
-/// Each boot finds what the one before has left, and nothing of its own, whatever it traces itself meanwhile.
+/// Each boot finds what the one before has left, and nothing of its own, whatever it traces itself
+/// meanwhile.
 pub(crate) fn each_boot_finds_the_one_before() {
     let mut machine = Machine::new();
     // By its own clock, which may go wrong on a host that is busy.

@@ -1,4 +1,5 @@
-//! A guest of one processor that runs a program, and stands: it goes on as a debugger says, and its memory can be read.
+//! A guest of one processor that runs a program, and stands: it goes on as a debugger says, and its
+//! memory can be read.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -81,8 +82,9 @@ impl PhysicalMemory for Noted<'_> {
 }
 
 impl Standing {
-    /// Boots a guest, which does these lines of a shell in the tracer's directory, and then runs the program, which is told a
-    /// directory before these arguments, makes the file `ready` there, and ends when the file `stop` is there.
+    /// Boots a guest, which does these lines of a shell in the tracer's directory, and then runs
+    /// the program, which is told a directory before these arguments, makes the file `ready` there,
+    /// and ends when the file `stop` is there.
     pub(crate) fn boot(memory_mib: u64, setup: &str, name: &str, arguments: &[String]) -> Self {
         // What is extracted is small, and goes at once.
         let shared = Some(Path::new("/dev/shm")).filter(|path| path.is_dir());
@@ -147,7 +149,8 @@ impl Standing {
         assert_eq!(run.outcome, Outcome::Passed, "{}", run.explain());
     }
 
-    /// What its memory has. Most looks find what the last one found: then nothing that this read has changed.
+    /// What its memory has. Most looks find what the last one found: then nothing that this read
+    /// has changed.
     pub(crate) fn extract(&mut self) -> Rc<Extracted> {
         let is_as_before = |last: &&Rc<Extracted>| {
             let mut pages = last.pages.iter();

@@ -11,7 +11,8 @@ use crate::symbols::Functions;
 const MEMORY_MIB: u64 = 192;
 /// The trace that is there all the time.
 const STEADY: &str = "steady";
-/// What the dead may hold, in bytes: more than one child's events, and less than those of all that came before it is ready.
+/// What the dead may hold, in bytes: more than one child's events, and less than those of all that
+/// came before it is ready.
 const LIMIT_DEAD: u64 = 150_000;
 
 /// The guest.

@@ -1,5 +1,6 @@
-//! The memory of a guest at each instruction of what changes the directory in the kernel (C7, A10). A debugger has its one
-//! processor go on instruction by instruction, and its memory, which lies in a file, is extracted at each.
+//! The memory of a guest at each instruction of what changes the directory in the kernel (C7, A10).
+//! A debugger has its one processor go on instruction by instruction, and its memory, which lies in
+//! a file, is extracted at each.
 
 use std::collections::HashMap;
 
@@ -9,12 +10,14 @@ use usertrace_vm::Registers;
 use crate::standing::KERNEL;
 use crate::stepped::Stepped;
 
-/// How often each instruction is looked at, and each of those functions gone through, for each of its callers, if
-/// `USERTRACE_SWEEP` does not say it; which has all functions of the tracer looked at.
+/// How often each instruction is looked at, and each of those functions gone through, for each of
+/// its callers, if `USERTRACE_SWEEP` does not say it; which has all functions of the tracer looked
+/// at.
 const OFTEN: u32 = 1;
 /// How often more a function may begin that was gone through often enough: another caller may come.
 const AGAIN: u32 = 8;
-/// How long what they call is followed step by step: QEMU forgets all that it has translated when it is to run freely again.
+/// How long what they call is followed step by step: QEMU forgets all that it has translated when
+/// it is to run freely again.
 const OTHERS: u32 = 12;
 /// How large a stack of the kernel is.
 const STACK: u64 = 16 << 10;
@@ -67,7 +70,8 @@ struct Sweep {
     often: u32,
     until: u64,
     steps: u64,
-    /// Where each function was last called from: an entry that is published is another one for each caller.
+    /// Where each function was last called from: an entry that is published is another one for each
+    /// caller.
     callers: HashMap<u64, u64>,
     /// How often each instruction was looked at, and each function begun, for each caller.
     looked: HashMap<(u64, u64), u32>,
@@ -147,8 +151,8 @@ impl Sweep {
         self.callers.get(&start).copied()
     }
 
-    /// It is here; says whether to go on step by step. If a function begins that was gone through often enough, nothing stops
-    /// there any more, sooner or later.
+    /// It is here; says whether to go on step by step. If a function begins that was gone through
+    /// often enough, nothing stops there any more, sooner or later.
     fn begin(&mut self, at: &Registers) -> bool {
         let caller = self.caller(at).unwrap_or_default();
         let Some(again) = self.again.get_mut(&at.rip) else {
@@ -180,7 +184,8 @@ impl Sweep {
         }
     }
 
-    /// Goes on to where a function returns to, and looks at each instruction of interest on the way. Where it is then.
+    /// Goes on to where a function returns to, and looks at each instruction of interest on the
+    /// way. Where it is then.
     fn walk(&mut self, entry: Registers) -> Registers {
         let mut at = entry;
         // Where the function returns to that is none of these, and how far it came.
@@ -209,7 +214,8 @@ impl Sweep {
         at
     }
 
-    /// Runs to where a function returns to that was called with this stack, or to what is of interest before.
+    /// Runs to where a function returns to that was called with this stack, or to what is of
+    /// interest before.
     fn run_to(&mut self, address: u64, stack: u64) -> Registers {
         self.break_at(address, true);
         let at = loop {

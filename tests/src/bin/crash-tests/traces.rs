@@ -221,7 +221,8 @@ impl Dump {
         self.only();
         let mut others = 0;
         for writer in writers {
-            // In the order in which they are printed: that of time, in which each thread's numbers grow.
+            // In the order in which they are printed: that of time, in which each thread's numbers
+            // grow.
             let numbers: Vec<_> = self
                 .read
                 .events
@@ -353,7 +354,8 @@ fn read_sorted(directory: &Path) -> babeltrace::Read {
     read
 }
 
-/// Where the summary of an extraction to this directory is: beside it. (Names of directories may have dots.)
+/// Where the summary of an extraction to this directory is: beside it. (Names of directories may
+/// have dots.)
 fn summary(to: &Path) -> PathBuf {
     let mut path = to.as_os_str().to_owned();
     path.push(".json");

@@ -1,6 +1,7 @@
-//! The memory of a guest at each instruction of a program that writes an event (A10, C7): into rings of each scope and mode, and
-//! whatever the event finds there. A debugger has the guest go on instruction by instruction, and its memory, which lies in a
-//! file, is extracted at each: what was committed is there, what is not is not, and one instruction makes the difference.
+//! The memory of a guest at each instruction of a program that writes an event (A10, C7): into
+//! rings of each scope and mode, and whatever the event finds there. A debugger has the guest go on
+//! instruction by instruction, and its memory, which lies in a file, is extracted at each: what was
+//! committed is there, what is not is not, and one instruction makes the difference.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +13,8 @@ use crate::standing::{KERNEL, Standing, Threads, vmlinux};
 use crate::symbols::{Function, Functions, address};
 
 const MEMORY_MIB: u64 = 192;
-/// Whose rings, what becomes of events that find them full, and of which kinds events are gone through. What is not there would
-/// take most of the time, as programs are not optimised for tests.
+/// Whose rings, what becomes of events that find them full, and of which kinds events are gone
+/// through. What is not there would take most of the time, as programs are not optimised for tests.
 const PLANS: &[(&str, &[Kind])] = &[
     (
         "cpu:flight",
@@ -45,8 +46,8 @@ const ALL_PLANS: &[(&str, &[Kind])] = &[
     ("global:discard", &Kind::ALL),
     ("global:block", &Kind::ALL),
 ];
-/// How often a signal comes in the middle of an event, and of one that begins a sub-buffer; and how many instructions sooner it
-/// comes each time.
+/// How often a signal comes in the middle of an event, and of one that begins a sub-buffer; and how
+/// many instructions sooner it comes each time.
 const SIGNALS: [(usize, usize); 2] = [(30, 1), (15, 9)];
 const ALL_SIGNALS: [(usize, usize); 2] = [(120, 1), (120, 3)];
 /// How many instructions after the one that commits it comes the first time, if there are so many.
@@ -274,8 +275,9 @@ impl Sweep {
         at
     }
 
-    /// Runs to where the event is written, or to others. Nothing comes back where QEMU has passed that breakpoint, as it has been
-    /// seen to do now and then: it stands where the next event is about to be written, and all is counted.
+    /// Runs to where the event is written, or to others. Nothing comes back where QEMU has passed
+    /// that breakpoint, as it has been seen to do now and then: it stands where the next event is
+    /// about to be written, and all is counted.
     fn run_back(&mut self, event: &Event, others: &[u64]) -> Option<Registers> {
         let next = self.guest.word(words::LOOKED_AT);
         let at = self.run_to(event.back, &[others, &[next]].concat());
@@ -384,8 +386,9 @@ impl Sweep {
         seen.lost += sight.lost;
     }
 
-    /// Has a signal come in the middle of the event, each time that many instructions sooner, the first time after what committed
-    /// one `like` this. Looks before it is handled, after that, and at the end.
+    /// Has a signal come in the middle of the event, each time that many instructions sooner, the
+    /// first time after what committed one `like` this. Looks before it is handled, after that, and
+    /// at the end.
     fn interrupt(&mut self, event: &Event, like: Kind, sooner: usize) {
         let so_far = self.seen[&(event.plan, event.kind)].events as usize - 1;
         let path = &self.seen[&(event.plan, like)].path;

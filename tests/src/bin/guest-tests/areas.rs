@@ -1,4 +1,5 @@
-//! The three areas: where pages come from, what may be done to the mappings, and who has them (C1–C3, C9, A5, F2).
+//! The three areas: where pages come from, what may be done to the mappings, and who has them
+//! (C1–C3, C9, A5, F2).
 
 use std::ffi::CString;
 use std::fs::OpenOptions;
@@ -92,8 +93,9 @@ fn c3_reading_an_untouched_area_allocates_nothing() {
     });
 }
 
-/// A trace whose rings are so small that all lie in 2 MiB, and this process's buffers of it. The pages of the tree that
-/// leads to them are there, so that from now on each page that is allocated is one of the rings'.
+/// A trace whose rings are so small that all lie in 2 MiB, and this process's buffers of it. The
+/// pages of the tree that leads to them are there, so that from now on each page that is allocated
+/// is one of the rings'.
 fn with_tree(name: &str) -> (Trace, Slot, u64) {
     let trace = Trace::create(name);
     trace.set_geometry("control", 4096, 2);
@@ -121,7 +123,8 @@ fn c3_the_first_write_to_a_ring_allocates_one_page() {
             assert_eq!(ring.read(4096), 0);
             assert_eq!(trace.stats().pages(), before + 1, "the page is there");
         }
-        // The control blocks have a tree of their own, here of one level, and one page of them is enough for all.
+        // The control blocks have a tree of their own, here of one level, and one page of them is
+        // enough for all.
         let before = trace.stats().pages();
         rings[0].lost().store(1, Ordering::Relaxed);
         let after = trace.stats().pages();
@@ -213,7 +216,8 @@ fn c9_the_info_area_cannot_be_written() {
         child::run_to_death(Signal::SIGSEGV, || {
             let areas = Areas::map(0);
             let address = areas.at.info as usize + 4096 * page;
-            // SAFETY: within the area, from which reading is allowed; then this process is meant to die.
+            // SAFETY: within the area, from which reading is allowed; then this process is meant to
+            // die.
             unsafe {
                 let _ = peek(address);
                 poke(address, 1);
@@ -465,7 +469,8 @@ fn a5_exec_ends_the_areas() {
         let slot = Areas::map(0).must_next();
         slot.ring(1, 0).write_records(1);
         let program = CString::from(c"/bin/sh");
-        // The new program has none of the areas, and lives on for as long as its standard input is open.
+        // The new program has none of the areas, and lives on for as long as its standard input is
+        // open.
         let script = CString::from(c"! grep -q '\\[ltt\\]' /proc/$$/maps");
         let _ = nix::unistd::execv(&program, &[c"sh", c"-c", &script]);
         panic!("exec failed");

@@ -1,6 +1,7 @@
 //! Stops a process at a chosen instruction of the writer's restartable sequences.
 //!
-//! Single steps would not do: each one aborts the sequence. A hardware breakpoint lets it run up to there.
+//! Single steps would not do: each one aborts the sequence. A hardware breakpoint lets it run up to
+//! there.
 
 use std::ptr;
 
@@ -81,8 +82,8 @@ pub(crate) fn wait_for_tracer() {
     }
 }
 
-/// Lets the child go on from where it waits, up to this instruction, before which it stops. False: it ended, and never
-/// came there.
+/// Lets the child go on from where it waits, up to this instruction, before which it stops. False:
+/// it ended, and never came there.
 pub(crate) fn run_to(child: &mut Child, address: u64) -> bool {
     let pid = child.pid();
     assert_eq!(child.wait(), WaitStatus::Stopped(pid, Signal::SIGSTOP));

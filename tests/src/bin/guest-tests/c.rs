@@ -15,7 +15,8 @@ pub(crate) const CASES: &[Case] = cases![
 fn f7_every_kind_of_field_from_c() {
     let program = program::path("c-program");
     let (output, read) = record::run(&[program.as_os_str(), "argument".as_ref()]);
-    // Written, lost, stopped at the event that it was to; one trace, all described, one lost, none bad; evaluated once.
+    // Written, lost, stopped at the event that it was to; one trace, all described, one lost, none
+    // bad; evaluated once.
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
         "1 2 1 1 0 1 0\n1 0\n",

@@ -1,4 +1,5 @@
-//! Many traces with many channels, and processes that come and go: each event is where it belongs (A7, E2-E5, D3).
+//! Many traces with many channels, and processes that come and go: each event is where it belongs
+//! (A7, E2-E5, D3).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -41,11 +42,13 @@ const EVENTS: u64 = 10;
 const WRITERS: usize = 4;
 /// So many bytes are held, and the writers let the reader come first.
 const HELD: u64 = 32 << 20;
-/// Short-lived ones. Each comes and goes in 16 traces, with 80 files, so that thousands take minutes: those are asked for.
+/// Short-lived ones. Each comes and goes in 16 traces, with 80 files, so that thousands take
+/// minutes: those are asked for.
 const PROCESSES: u64 = 120;
 const MORE: &str = "USERTRACE_TEST_PROCESSES";
 
-/// The channel to which a kind goes, its mode, and its scope. No process waits: nobody reads while it is there.
+/// The channel to which a kind goes, its mode, and its scope. No process waits: nobody reads while
+/// it is there.
 const CHANNELS: [(&str, &str, &str); KINDS] = [
     ("main", "discard", "cpu"),
     ("flight", "overwrite", "thread"),
@@ -91,7 +94,8 @@ fn create(index: usize) -> Trace {
 /// What was read of one trace: a bit for each number, by process.
 type Seen = BTreeMap<u32, u64>;
 
-/// Reads what there is of a trace, and gives it back: processes whose channels all were read to the end, go.
+/// Reads what there is of a trace, and gives it back: processes whose channels all were read to the
+/// end, go.
 fn read(trace: &Trace, index: usize, seen: &mut Seen) {
     for ring in trace.stats().rings {
         assert_eq!(ring.lost, 0, "there was room for all");

@@ -62,7 +62,8 @@ fn charges(pid: Pid, group: &Cgroup) -> (BTreeMap<String, u64>, u64, u64) {
     (accounts::io(pid), group.bytes_to_disk(), group.time())
 }
 
-/// The program writes all events, then sleeps while the recorder works: no account of it may change.
+/// The program writes all events, then sleeps while the recorder works: no account of it may
+/// change.
 ///
 /// Requirements: F10
 fn recording_is_not_charged_to_the_program() {

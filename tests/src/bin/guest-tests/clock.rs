@@ -116,7 +116,8 @@ fn check_times(expected: u32) {
 
 /// Requirements: E3
 ///
-/// Without the calls, too: the processor's counter is not the clock of a trace if the kernel does not trust it.
+/// Without the calls, too: the processor's counter is not the clock of a trace if the kernel does
+/// not trust it.
 fn e3_the_fallback_does_not_use_an_unstable_clock() {
     assert!(
         !is_counter_valid(),

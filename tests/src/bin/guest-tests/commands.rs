@@ -17,8 +17,9 @@ pub(crate) const ON_ONE_KERNEL: &[Case] = cases![
     f1_ctf_2_is_written,
 ];
 
-/// What is typed, behind a dollar sign, and what is to be seen then. `numbered` writes as many events as it is told, each
-/// of 24 bytes, or 32 in a ring that several threads write; a sub-buffer begins with 64.
+/// What is typed, behind a dollar sign, and what is to be seen then. `numbered` writes as many
+/// events as it is told, each of 24 bytes, or 32 in a ring that several threads write; a sub-buffer
+/// begins with 64.
 const SESSION: &str = r#"
 $ mkdir mytrace
 $ ls -d /sys/kernel/debug/ltt/mytrace
@@ -275,7 +276,8 @@ fn f1_ctf_2_is_written() {
         assert_eq!(said, "", "{arguments:?}");
         String::from_utf8(output.stdout).expect("text")
     };
-    // What follows the number of the process, which differs; and whether all metadata are of this version.
+    // What follows the number of the process, which differs; and whether all metadata are of this
+    // version.
     let read = |directory: &str, version: &str| -> Vec<String> {
         let traces = fs::read_dir(directory).expect("a directory");
         for entry in traces {

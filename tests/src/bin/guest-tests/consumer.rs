@@ -633,7 +633,8 @@ fn a11_forged_positions_harm_nobody_else() {
         for fill in [u64::MAX, 1 << 63, 1, 0x5555_5555_5555_5555] {
             let block = areas.at.control as usize + slot.index * areas.at.control_len as usize / 16;
             for word in 0..words as usize {
-                // SAFETY: within the slot of the control area; the kernel accesses it atomically as well.
+                // SAFETY: within the slot of the control area; the kernel accesses it atomically as
+                // well.
                 let word = unsafe {
                     std::sync::atomic::AtomicU64::from_ptr((block + 8 * word) as *mut u64)
                 };

@@ -1,4 +1,5 @@
-//! Traces that come and go, thousands of them, under the feet of programs that write to them (A9, C8).
+//! Traces that come and go, thousands of them, under the feet of programs that write to them (A9,
+//! C8).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -37,8 +38,8 @@ const SAMPLE: u64 = 50;
 /// The kernel's account of a control group is not exact. One page in ten cycles would be more.
 const SLACK: u64 = CYCLES / 10;
 
-/// Reads a trace that is being written to, and returns how many events it has. All are whole, of threads that there are,
-/// and in each ring each thread's follow each other.
+/// Reads a trace that is being written to, and returns how many events it has. All are whole, of
+/// threads that there are, and in each ring each thread's follow each other.
 fn sample(trace: &Trace) -> u64 {
     let mut count = 0;
     for path in trace.consumer_files("main") {
@@ -176,8 +177,9 @@ fn come_and_go(link: &mut Link) {
 /// Traces that come into the one slot that is free.
 const SUCCESSORS: u64 = 60;
 
-/// Writers of rings that no restartable sequence writes are interrupted anywhere, also between two of their stores. Were one
-/// still there when the slot has the next trace, it would store into that one's rings.
+/// Writers of rings that no restartable sequence writes are interrupted anywhere, also between two
+/// of their stores. Were one still there when the slot has the next trace, it would store into that
+/// one's rings.
 fn a9_writers_of_shared_rings_are_out_before_their_slot_has_another_trace() {
     let stop = Shared::new();
     let child = {
@@ -241,7 +243,8 @@ fn a9_writers_of_shared_rings_are_out_before_their_slot_has_another_trace() {
     println!("{cycles} traces in one slot, {events} events");
 }
 
-/// What the crash directory has when no trace is there, and all that is to be done after one has been done.
+/// What the crash directory has when no trace is there, and all that is to be done after one has
+/// been done.
 fn settled() -> BTreeMap<u32, usize> {
     let no_traces = |entries: &BTreeMap<u32, usize>| {
         !entries.contains_key(&LTT_CRASH_TRACE) && !entries.contains_key(&LTT_CRASH_BUFFER)

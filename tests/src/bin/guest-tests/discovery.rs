@@ -84,7 +84,8 @@ fn f3_the_prctl_refuses_bad_arguments_and_writes_nothing() {
         // SAFETY: what may be written is `words`, which may be overwritten.
         let ret = unsafe { raw::get_abi(abi, size, arg4, arg5) };
         assert_eq!(ret, Err(errno), "{what}");
-        // SAFETY: an array of this function's; volatile, because the kernel was given its address as a number.
+        // SAFETY: an array of this function's; volatile, because the kernel was given its address
+        // as a number.
         let now = unsafe { (good as *const [u64; 8]).read_volatile() };
         assert_eq!(now, [u64::MAX; 8], "{what}");
     }

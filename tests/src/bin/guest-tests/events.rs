@@ -1,4 +1,5 @@
-//! Events that the library writes: recorded, counted, and not lost by any death (A3, A5, A10, C8, E7, E8, F1).
+//! Events that the library writes: recorded, counted, and not lost by any death (A3, A5, A10, C8,
+//! E7, E8, F1).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -114,7 +115,8 @@ fn a10_sigkill_loses_no_committed_event() {
         let seen = witness.get().load(Ordering::Acquire);
         let written = parse::numbers(&trace);
         let recorded = check_prefix(&written);
-        // The last one may have been committed and not yet counted; there is no other that could be.
+        // The last one may have been committed and not yet counted; there is no other that could
+        // be.
         assert!(
             recorded == seen || recorded == seen + 1,
             "{recorded} recorded, {seen} witnessed, round {round}, {random:?}"
@@ -128,8 +130,8 @@ fn a10_sigkill_loses_no_committed_event() {
     );
 }
 
-/// An emulator looks for interrupts between blocks of instructions only, so no random instant is in the middle of one.
-/// A breakpoint is.
+/// An emulator looks for interrupts between blocks of instructions only, so no random instant is in
+/// the middle of one. A breakpoint is.
 ///
 /// Requirements: A10
 fn a10_death_at_any_instruction_loses_no_committed_event() {
@@ -144,7 +146,8 @@ fn a10_death_at_any_instruction_loses_no_committed_event() {
             let mut child = Child::spawn(|_| {
                 cpu::pin(0);
                 attach();
-                // Each time it dies somewhere else; and there is always another sub-buffer to be begun.
+                // Each time it dies somewhere else; and there is always another sub-buffer to be
+                // begun.
                 let before = instructions * 7 % EVENTS;
                 for number in 0..2 * EVENTS + 3 {
                     if number == before {
@@ -421,8 +424,9 @@ fn f1_record_gives_exactly_what_was_written() {
     }
 }
 
-/// The C library is told not to. The library's own registration is as long as the kernel says, which this kernel takes
-/// for a program that keeps to the rules of its optimised mode, and kills if it does not.
+/// The C library is told not to. The library's own registration is as long as the kernel says,
+/// which this kernel takes for a program that keeps to the rules of its optimised mode, and kills
+/// if it does not.
 fn a3_threads_register_rseq_where_the_c_library_does_not() {
     let count = scaled(20_000);
     let numbered = program::path("numbered");
@@ -447,7 +451,8 @@ fn a3_threads_register_rseq_where_the_c_library_does_not() {
     }
 }
 
-/// It runs on its parent's memory and thread-local storage, and the kernel does not restart its sequences.
+/// It runs on its parent's memory and thread-local storage, and the kernel does not restart its
+/// sequences.
 fn f2_a_vfork_child_leaves_its_parents_rings_alone() {
     let trace = Trace::started("vfork");
     child::run(|| {
@@ -558,7 +563,8 @@ fn reach_memory_limit(limit: u64) -> usize {
         let slot = Areas::map(0).must_next();
         slot.switch().expect("its files");
         let ring = slot.ring(1, 0);
-        // Brings the page tables. They are the program's own memory, for which the kernel would kill it.
+        // Brings the page tables. They are the program's own memory, for which the kernel would
+        // kill it.
         for page in 0..PAGES {
             assert_eq!(ring.read(4096 * page), 0);
         }
@@ -589,7 +595,8 @@ fn reach_memory_limit(limit: u64) -> usize {
         (64..PAGES / 2).contains(&pages),
         "{pages} pages of {limit} bytes"
     );
-    // The reader has what there was memory for; the rest is zeros, or says that it was lost, and nobody else's.
+    // The reader has what there was memory for; the rest is zeros, or says that it was lost, and
+    // nobody else's.
     let consumer = Consumer::open(&trace.consumer_files("main")[0]);
     let view = consumer.map();
     let (mut there, mut lost) = (0, 0);

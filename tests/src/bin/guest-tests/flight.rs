@@ -1,4 +1,5 @@
-//! Flight recorders: channels that overwrite, and are told to and not to while they are written and read (E3, D3).
+//! Flight recorders: channels that overwrite, and are told to and not to while they are written and
+//! read (E3, D3).
 
 use std::sync::atomic::Ordering;
 
@@ -129,8 +130,8 @@ fn e3_d3_ten_thousand_flips_tear_no_record_and_all_is_counted() {
             .sum();
         let was_read: u64 = read.iter().map(|read| read.count).sum();
         assert_eq!(reader.lost(), written.lost.get().load(Ordering::Relaxed));
-        // What is missing was overwritten: no more than what the reader missed, and, where writers pass over no place, so
-        // much as there was room for in it, less what is no record there.
+        // What is missing was overwritten: no more than what the reader missed, and, where writers
+        // pass over no place, so much as there was room for in it, less what is no record there.
         let record = record_len(scope);
         let missing = (recorded - was_read) * record;
         // A header, padding, and a full time stamp.

@@ -1,4 +1,5 @@
-//! The control file system and the consumer files take anything, in any order, from anybody at once (F2, F4).
+//! The control file system and the consumer files take anything, in any order, from anybody at once
+//! (F2, F4).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};

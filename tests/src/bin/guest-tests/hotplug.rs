@@ -122,7 +122,8 @@ fn f2_e8_no_event_is_lost_while_a_cpu_goes_and_comes() {
     }
 }
 
-/// Rings are those of all CPUs that there can be, not of those that there are at the start of a trace, or of a program.
+/// Rings are those of all CPUs that there can be, not of those that there are at the start of a
+/// trace, or of a program.
 fn f2_a_cpu_that_comes_after_the_start_has_its_ring() {
     let second = SecondCpu;
     second.set(false);

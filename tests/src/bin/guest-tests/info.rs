@@ -164,7 +164,8 @@ fn check_consistent(info: &LttInfo, detail: &Detail, slot: usize) {
 
 /// Requirements: C8
 fn c8_info_is_always_consistent() {
-    // With fewer, a `seq` that is not odd meanwhile does not show; the debug kernel takes two minutes for so many.
+    // With fewer, a `seq` that is not odd meanwhile does not show; the debug kernel takes two
+    // minutes for so many.
     const CHANGES: u64 = 200;
     let slot = Trace::started("s262144-c16").stats().slot;
     // All others are taken, so that this one is taken again each time.

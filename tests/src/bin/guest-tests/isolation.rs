@@ -37,7 +37,8 @@ pub(crate) const CASES: &[Case] = cases![
     f5_who_has_no_rights_reads_nothing_and_changes_nothing,
 ];
 
-/// A word as somebody might write it who wants to lead readers astray: random, or near what would be right.
+/// A word as somebody might write it who wants to lead readers astray: random, or near what would
+/// be right.
 fn lie(random: &mut Random, slot: &Slot, position: u64) -> u64 {
     let channel = slot.channel(1);
     let ring = u64::from(channel.subbuf_size) * u64::from(channel.subbuf_count);
@@ -56,14 +57,16 @@ fn lie(random: &mut Random, slot: &Slot, position: u64) -> u64 {
     }
 }
 
-/// Fills what there is of a trace with lies, for as long as it is not told to stop: rings, and control blocks.
+/// Fills what there is of a trace with lies, for as long as it is not told to stop: rings, and
+/// control blocks.
 fn write_garbage(slot: &Slot, stop: &AtomicU64) {
     let mut random = Random::new();
     let areas = slot.areas.at;
     let block_len = areas.control_len as usize / 16;
     let block = areas.control as usize + slot.index * block_len;
     let store = |address: usize, word: u64| {
-        // SAFETY: within the slot's parts of the areas, where no Rust object lies; others access it atomically as well.
+        // SAFETY: within the slot's parts of the areas, where no Rust object lies; others access it
+        // atomically as well.
         unsafe { AtomicU64::from_ptr(address as *mut u64) }.store(word, Ordering::Relaxed);
     };
     while stop.load(Ordering::Relaxed) == 0 {
@@ -295,7 +298,8 @@ extern "C" fn count(_: i32) {
     UPDATES.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A traced process of a user, that tells where its areas are, and in the end how many updates it was told of.
+/// A traced process of a user, that tells where its areas are, and in the end how many updates it
+/// was told of.
 fn victim(user: u32) -> (Child, Vec<usize>) {
     let mut child = Child::spawn(|link| {
         if user != 0 {

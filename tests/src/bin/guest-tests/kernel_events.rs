@@ -146,7 +146,8 @@ fn clocks_of(recorded: &Path) -> BTreeSet<String> {
     clocks
 }
 
-/// One clock: each event of the one kind is where it belongs among those of the other, and `view` says the same.
+/// One clock: each event of the one kind is where it belongs among those of the other, and `view`
+/// says the same.
 ///
 /// Requirements: F9
 fn f9_what_the_kernel_did_is_between_the_events_of_programs() {
@@ -341,7 +342,8 @@ fn f9_a_recorder_that_is_killed_repeats_and_omits_no_event_of_the_kernel() {
     println!("{count} events");
 }
 
-/// Who records the trace to another directory has what was asked for, and nothing of what the kernel recorded before.
+/// Who records the trace to another directory has what was asked for, and nothing of what the
+/// kernel recorded before.
 fn f9_what_a_killed_recorder_left_is_nobody_elses() {
     mount_tracefs();
     let trace = Trace::create("kernel-left");

@@ -21,8 +21,8 @@ pub(crate) const CASES: &[Case] = cases![
     ring_pages_are_in_the_direct_map_only,
 ];
 
-/// The kernel maps its image twice: where it runs, and in the direct map. So the walk finds a second
-/// mapping, which [`ring_pages_are_in_the_direct_map_only`] relies on.
+/// The kernel maps its image twice: where it runs, and in the direct map. So the walk finds a
+/// second mapping, which [`ring_pages_are_in_the_direct_map_only`] relies on.
 ///
 /// Requirements: C6
 fn page_table_walk_finds_every_mapping() {

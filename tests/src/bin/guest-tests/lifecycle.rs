@@ -1,7 +1,8 @@
-//! What becomes of buffers when a program forks, executes, dies, or is put somewhere else (A5, A10, F2).
+//! What becomes of buffers when a program forks, executes, dies, or is put somewhere else (A5, A10,
+//! F2).
 //!
-//! `docs/lifecycle.md` has the table that these tests are the proof of. Beside each case another program is traced,
-//! which must lose nothing.
+//! `docs/lifecycle.md` has the table that these tests are the proof of. Beside each case another
+//! program is traced, which must lose nothing.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -58,8 +59,8 @@ impl Scene {
         }
     }
 
-    /// Checks that nothing happened to the bystander, and returns what the others wrote, who are dead: by process, and
-    /// thread.
+    /// Checks that nothing happened to the bystander, and returns what the others wrote, who are
+    /// dead: by process, and thread.
     pub(crate) fn end(self) -> BTreeMap<String, BTreeMap<u32, Vec<u64>>> {
         self.bystander.check_beside(&self.trace)
     }
@@ -212,11 +213,13 @@ fn a5_children_of_every_kind_of_clone_have_their_own_buffers() {
     }
 }
 
-/// `clone` with memory in common: runs `body` on another stack, whatever thread-local storage the caller has.
+/// `clone` with memory in common: runs `body` on another stack, whatever thread-local storage the
+/// caller has.
 fn clone_vm(flags: i32, body: extern "C" fn(*mut libc::c_void) -> i32) -> Pid {
     // Never freed: the other process may outlive this one.
     let stack = Vec::leak(vec![0u128; 4096]);
-    // SAFETY: the stack is the new process's own; what it does is right in a process that shares memory.
+    // SAFETY: the stack is the new process's own; what it does is right in a process that shares
+    // memory.
     let pid = unsafe {
         libc::clone(
             body,
@@ -444,7 +447,8 @@ const DEATHS: &[(&str, fn())] = &[
 ];
 
 fn kill_itself(signal: Signal) {
-    // The standard library has a handler for SIGSEGV, which takes one that was sent for a fault that comes again.
+    // The standard library has a handler for SIGSEGV, which takes one that was sent for a fault
+    // that comes again.
     if signal != Signal::SIGKILL {
         // SAFETY: no handler is installed.
         unsafe { nix::sys::signal::signal(signal, nix::sys::signal::SigHandler::SigDfl) }
@@ -506,7 +510,8 @@ fn a10_no_way_to_die_loses_a_committed_event() {
                 .unwrap_or_default();
             for (thread, &seen) in seen.iter().enumerate() {
                 let count = check_prefix(&threads.remove(&(thread as u32)).unwrap_or_default());
-                // The last one may have been committed and not yet counted; there is no other that could be.
+                // The last one may have been committed and not yet counted; there is no other that
+                // could be.
                 assert!(
                     count == seen || count == seen + 1,
                     "{what}: {count} of thread {thread} recorded, {seen} witnessed, round {round}"
@@ -586,8 +591,8 @@ fn f2_a_setuid_program_is_traced_as_any_other() {
         setuid(Uid::from_raw(USER)).expect("setuid");
         attach();
         Numbers::default().write(10);
-        // This process itself, so that it had areas before. The variables would have a program without more rights than
-        // its user write files of its own.
+        // This process itself, so that it had areas before. The variables would have a program
+        // without more rights than its user write files of its own.
         let error = Command::new(path("numbered"))
             .args(["--events", "1000"])
             .env("USERTRACE_BACKEND", "fast")

@@ -100,8 +100,8 @@ const ALL: &[&[Case]] = &[
     cycles::CASES,
 ];
 
-/// What takes long, and asks nothing of the series that others do not: on the debug kernel, which is several times as slow, by
-/// name only.
+/// What takes long, and asks nothing of the series that others do not: on the debug kernel, which
+/// is several times as slow, by name only.
 const ON_ONE_KERNEL: &[&[Case]] = &[
     preload::ON_ONE_KERNEL,
     commands::ON_ONE_KERNEL,
@@ -112,9 +112,10 @@ const ON_ONE_KERNEL: &[&[Case]] = &[
     systemd::ON_ONE_KERNEL,
 ];
 
-/// What turns events of the kernel on and off, for which the kernel changes its own code as it runs. Under QEMU 7.2 a breakpoint
-/// that it had taken back stopped it once: we take that for QEMU's keeping what another processor was just translating. By name
-/// only, in a guest whose processors take turns (`scripts/guest --turns -- guest-tests f9_`).
+/// What turns events of the kernel on and off, for which the kernel changes its own code as it
+/// runs. Under QEMU 7.2 a breakpoint that it had taken back stopped it once: we take that for
+/// QEMU's keeping what another processor was just translating. By name only, in a guest whose
+/// processors take turns (`scripts/guest --turns -- guest-tests f9_`).
 const CHANGE_CODE: &[&[Case]] = &[kernel_events::CHANGE_CODE];
 
 /// What asks something that only the debug kernel can tell.
@@ -128,8 +129,8 @@ const ON_AN_UNSTABLE_CLOCK: &[&[Case]] = &[clock::ON_AN_UNSTABLE_CLOCK];
 /// What says which back end a program takes.
 const BACKEND: &str = "USERTRACE_BACKEND";
 
-/// Lets this program begin without buffers: it has events, so the library gets it some before `main`. What asks for
-/// them in the tests are children.
+/// Lets this program begin without buffers: it has events, so the library gets it some before
+/// `main`. What asks for them in the tests are children.
 fn begin_without_buffers() {
     if std::env::var_os(BACKEND).is_none() {
         let mut own = Command::new("/proc/self/exe");

@@ -1,7 +1,9 @@
-//! What can be done to the areas with calls for memory, by the program and by others (A5, A10, C2, C9, F2, F5).
+//! What can be done to the areas with calls for memory, by the program and by others (A5, A10, C2,
+//! C9, F2, F5).
 //!
-//! `docs/lifecycle.md` has the table that these tests are the proof of. Whatever a call does, the events that are
-//! written before and after it are there, and another program that is traced meanwhile loses nothing.
+//! `docs/lifecycle.md` has the table that these tests are the proof of. Whatever a call does, the
+//! events that are written before and after it are there, and another program that is traced
+//! meanwhile loses nothing.
 
 use std::fs::{self, OpenOptions};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -46,8 +48,8 @@ const PAGE: usize = 4096;
 /// What a call returns.
 type Answer = Result<usize, Errno>;
 
-/// Runs `body` in a traced process, which writes events before and after it; all of them are there afterwards, its
-/// areas are what they were, and a bystander lost nothing.
+/// Runs `body` in a traced process, which writes events before and after it; all of them are there
+/// afterwards, its areas are what they were, and a bystander lost nothing.
 fn amid_events(name: &str, body: impl FnOnce(&mut Numbers, &[Mapping])) {
     let scene = Scene::new(name);
     let mut child = Child::spawn(|link| {
@@ -284,7 +286,8 @@ fn c2_areas_cannot_be_grown_copied_or_covered_in_part() {
 
 /// What an advice is answered with for a whole area, and for a part.
 ///
-/// What is taken changes nothing but a flag of the mapping, and a part cannot have another one than the rest.
+/// What is taken changes nothing but a flag of the mapping, and a part cannot have another one than
+/// the rest.
 fn answer(advice: i32, area: &Mapping, whole: bool) -> Answer {
     match advice {
         libc::MADV_NORMAL | libc::MADV_RANDOM | libc::MADV_HUGEPAGE if !whole => Err(Errno::EINVAL),
@@ -302,7 +305,8 @@ fn answer(advice: i32, area: &Mapping, whole: bool) -> Answer {
         libc::MADV_REMOVE if writable(area) => Err(Errno::ENODEV),
         libc::MADV_REMOVE => Err(Errno::EACCES),
         libc::MADV_HWPOISON | libc::MADV_SOFT_OFFLINE => Err(Errno::EFAULT),
-        // What would drop pages, move them, or give a child or a core dump some; and what is no advice.
+        // What would drop pages, move them, or give a child or a core dump some; and what is no
+        // advice.
         _ => Err(Errno::EINVAL),
     }
 }
@@ -460,8 +464,9 @@ fn f2_calls_for_mapped_files_change_no_area() {
     });
 }
 
-/// Only `alloc_tracebuf` maps what is behind the areas. A mapping of it that anybody else makes could come when the process has ended,
-/// and have pages that are somebody else's by then. What was written is there all the same.
+/// Only `alloc_tracebuf` maps what is behind the areas. A mapping of it that anybody else makes
+/// could come when the process has ended, and have pages that are somebody else's by then. What was
+/// written is there all the same.
 fn f2_no_area_is_mapped_again() {
     for left in [3, 1] {
         let scene = Scene::new("again");
@@ -478,7 +483,8 @@ fn f2_no_area_is_mapped_again() {
             }
             let (start, len, pgoff) = last;
             for pgoff in [pgoff, 0, pgoff] {
-                // SAFETY: as above. The first one takes the area away, as a mapping at a fixed place does that fails.
+                // SAFETY: as above. The first one takes the area away, as a mapping at a fixed
+                // place does that fails.
                 let ret = unsafe { call(Sysno::remap_file_pages, [start, len, 0, pgoff, 0, 0]) };
                 assert!(matches!(ret, Err(Errno::EPERM | Errno::EINVAL)), "{ret:?}");
             }
@@ -604,7 +610,8 @@ fn f2_a_userfaultfd_cannot_have_an_area() {
     });
 }
 
-/// What takes references to pages, to use them without the process, gets none: the pages are to be the trace's only.
+/// What takes references to pages, to use them without the process, gets none: the pages are to be
+/// the trace's only.
 fn f2_the_kernel_takes_no_reference_to_a_page_of_an_area() {
     amid_events("references", |numbers, areas| {
         let (reader, writer) = nix::unistd::pipe().expect("a pipe");

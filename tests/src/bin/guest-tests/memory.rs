@@ -61,8 +61,8 @@ fn c3_idle_processes_and_traces_cost_no_page() {
         .collect();
     let stats = active.stats();
     assert_eq!(stats.processes.len(), 3);
-    // The library describes the event that this program has: that is a page of one ring and one of control blocks, and what
-    // leads there.
+    // The library describes the event that this program has: that is a page of one ring and one of
+    // control blocks, and what leads there.
     let described = stats.pages();
     for process in &mut idle {
         process.link.tell(0);
@@ -147,7 +147,8 @@ fn f2_prefault_brings_all_pages_at_once() {
                 slot.ring(1, ring).head().store(0, Ordering::Relaxed);
             }
         };
-        // The code that writes comes by fault, too: the very same, as its pages may be brought in one by one.
+        // The code that writes comes by fault, too: the very same, as its pages may be brought in
+        // one by one.
         touch(0..1);
         minor_faults();
         let faults = minor_faults();
@@ -261,8 +262,9 @@ fn f6_what_dead_processes_left_counts() {
     assert!(control::memory().users.iter().all(|user| user.1 == 0));
 }
 
-/// A program that writes so many events as it is told, on one CPU, and then switches and tells how many there are in all.
-/// What it writes to a page that it does not have is recorded as far as it knows.
+/// A program that writes so many events as it is told, on one CPU, and then switches and tells how
+/// many there are in all. What it writes to a page that it does not have is recorded as far as it
+/// knows.
 fn writer() -> Child {
     Child::spawn(|link| {
         cpu::pin(0);
@@ -279,8 +281,9 @@ fn writer() -> Child {
     })
 }
 
-/// A program traces, runs out of memory, and goes on; the reader gets what there was memory for, to the record, and is told
-/// that something is missing; and when there is memory again, and the reader has come there, nothing is lost any more.
+/// A program traces, runs out of memory, and goes on; the reader gets what there was memory for, to
+/// the record, and is told that something is missing; and when there is memory again, and the
+/// reader has come there, nothing is lost any more.
 ///
 /// Requirements: F2
 fn f2_what_is_lost_is_told_and_ends_with_the_shortage() {
@@ -314,8 +317,8 @@ fn f2_what_is_lost_is_told_and_ends_with_the_shortage() {
     let from = write(20_000) - 20_000;
     assert_eq!(consumer.info().sunk, sunk, "nothing more was lost");
     let rings = parse::rings(&consumer);
-    // What followed in the sub-buffer that it was in is lost with it; all else is there, to the last one that the ring has
-    // room for.
+    // What followed in the sub-buffer that it was in is lost with it; all else is there, to the
+    // last one that the ring has room for.
     let numbers: Vec<_> = rings[0].events.iter().map(|event| event.1).collect();
     assert!(numbers.len() > 5000, "{}", numbers.len());
     assert!(numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]));
@@ -323,7 +326,8 @@ fn f2_what_is_lost_is_told_and_ends_with_the_shortage() {
     drop(child);
 }
 
-/// In a ring that overwrites, no consumer says that what is lost has been read: writers come to its place again.
+/// In a ring that overwrites, no consumer says that what is lost has been read: writers come to its
+/// place again.
 fn f2_a_shortage_ends_where_nobody_consumes() {
     wait_for_nothing_held();
     let trace = Trace::create("flight");
@@ -362,8 +366,8 @@ fn f2_a_shortage_ends_where_nobody_consumes() {
     assert!(numbers.len() >= room, "{} of {room}", numbers.len());
 }
 
-/// What can't be reclaimed may have seven eighths of a cgroup. The rest is for the program, which is killed for want of
-/// memory of its own.
+/// What can't be reclaimed may have seven eighths of a cgroup. The rest is for the program, which
+/// is killed for want of memory of its own.
 fn f2_a_program_in_a_full_cgroup_is_left_a_reserve() {
     const LIMIT: u64 = 32 << 20;
     let trace = Trace::started_with("reserve", 1 << 20, 32);

@@ -1,4 +1,5 @@
-//! Programs that nobody here wrote, with the preload library and without: the same, but for the trace (F2).
+//! Programs that nobody here wrote, with the preload library and without: the same, but for the
+//! trace (F2).
 
 use std::fs;
 use std::path::Path;
@@ -36,7 +37,8 @@ fn result(output: &Output) -> (String, String, Option<i32>) {
     )
 }
 
-/// Runs the command by itself and under `usertrace record` with libraries, in an empty directory each, and compares.
+/// Runs the command by itself and under `usertrace record` with libraries, in an empty directory
+/// each, and compares.
 fn compare_with(options: &[&str], command: &[&str]) -> Read {
     let run = |before: Option<&Path>| {
         let place = tempfile::tempdir().expect("a directory");
@@ -133,7 +135,8 @@ fn f2_redis_server_under_load_is_not_changed_by_all_libraries_at_once() {
     let without = redis::serve(requests, |_| {});
     let libraries = Libraries::all();
     let trace = Trace::create("redis");
-    // Nothing is missing: the server waits for the recorder, which it has by the time that a ring is full.
+    // Nothing is missing: the server waits for the recorder, which it has by the time that a ring
+    // is full.
     trace.set_geometry("main", 1 << 18, 16);
     trace.write("main/mode", "block").expect("mode");
     trace.start();
@@ -187,7 +190,8 @@ fn f2_a_preloaded_program_without_a_trace_is_not_changed() {
     }
 }
 
-/// Its copy of the crate shares the rings with the program's; no id means one event to one, and another to the other.
+/// Its copy of the crate shares the rings with the program's; no id means one event to one, and
+/// another to the other.
 ///
 /// Requirements: E6
 fn e6_a_library_that_is_loaded_later_describes_its_events() {

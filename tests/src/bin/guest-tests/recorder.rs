@@ -1,4 +1,5 @@
-//! Recorders that are killed, that are not alone, that writers wait for, and that only look (C5, D3, D7, E3, E6, F1).
+//! Recorders that are killed, that are not alone, that writers wait for, and that only look (C5,
+//! D3, D7, E3, E6, F1).
 
 use std::io::Write as _;
 use std::path::Path;
@@ -200,8 +201,9 @@ fn c4_some_processes_are_recorded_until_they_end() {
     assert!(!directory.path().join("gone").exists());
 }
 
-/// In one line, which changes, until a key ends it; then it makes room for the summary.
-/// Each takes some files of the recorder. As long as it may have more of them, it takes more; what it runs does not.
+/// In one line, which changes, until a key ends it; then it makes room for the summary. Each takes
+/// some files of the recorder. As long as it may have more of them, it takes more; what it runs
+/// does not.
 fn c4_more_processes_are_recorded_than_files_may_be_open_at_first() {
     const PROCESSES: u32 = 60;
     const FILES: u64 = 64;
@@ -410,8 +412,8 @@ fn e3_a_snapshot_has_the_newest_and_stops_nobody() {
     writers.join();
 }
 
-/// An event is recorded once it is described. Without room for that nothing of it is in the trace, which somebody has to
-/// say.
+/// An event is recorded once it is described. Without room for that nothing of it is in the trace,
+/// which somebody has to say.
 fn e6_d3_events_that_cannot_be_described_are_told_of() {
     let directory = tempfile::tempdir().expect("a directory");
     let record = |output: &str, arguments: &[&str]| {
@@ -426,7 +428,8 @@ fn e6_d3_events_that_cannot_be_described_are_told_of() {
     let program = program::path("lttng-program");
     // A CPU has a ring: all descriptions are to be in one.
     let program = program.to_str().expect("UTF-8");
-    // Three libraries describe twice what the crowded channel has room for, however long the program's path is.
+    // Three libraries describe twice what the crowded channel has room for, however long the
+    // program's path is.
     let libraries = ["--malloc", "--pthread", "--dl"];
     let program = [&libraries[..], &["--", "taskset", "-c", "0", program]].concat();
     let told = "not all events could be described";

@@ -23,8 +23,8 @@ pub(crate) const CASES: &[Case] = cases![
     d4_a_sub_buffer_of_an_idle_writer_ends,
 ];
 
-/// The kernel changes `head` between any two instructions of a writer's sequence. If that did not start over, it would
-/// store over the padding, or put `head` back.
+/// The kernel changes `head` between any two instructions of a writer's sequence. If that did not
+/// start over, it would store over the padding, or put `head` back.
 ///
 /// Requirements: D4
 fn d4_a_sub_buffer_that_ends_loses_no_event_of_a_running_writer() {

@@ -1,5 +1,5 @@
-//! Channels whose rings are those of CPUs, of concurrency ids, of threads, or of the process; and what becomes of events
-//! that there is no memory for (A4, A8, A10, E3, F1, F2).
+//! Channels whose rings are those of CPUs, of concurrency ids, of threads, or of the process; and
+//! what becomes of events that there is no memory for (A4, A8, A10, E3, F1, F2).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -205,7 +205,8 @@ fn e3_each_scope_records_exactly_what_was_written() {
         for numbers in numbers.values() {
             assert_eq!(check_prefix(numbers), count, "{scope}");
         }
-        // Handlers write where the thread does that they interrupt; no other two threads share a ring of threads.
+        // Handlers write where the thread does that they interrupt; no other two threads share a
+        // ring of threads.
         let rings: BTreeSet<_> = events.iter().map(|event| ring_of(scope, event)).collect();
         match scope {
             "thread" => assert_eq!(rings.len(), THREADS as usize),
@@ -255,7 +256,8 @@ fn a10_sigkill_loses_no_committed_event_of_any_scope() {
                     .each_ref()
                     .map(|seen| seen.get().load(Ordering::Acquire))
             };
-            // Both have a first event, and somebody is past the barrier: of a ring that they share one may fill the rest.
+            // Both have a first event, and somebody is past the barrier: of a ring that they share
+            // one may fill the rest.
             wait::until("both write", || {
                 let seen = seen();
                 seen.iter().all(|&seen| seen > 0) && seen.iter().any(|&seen| seen > 1)
@@ -411,8 +413,8 @@ fn e3_rings_of_concurrency_ids_are_as_many_as_threads() {
     }
 }
 
-/// Of a ring that is written by sequences it can write nothing, and loses its events; others take them, but no ring of a
-/// thread.
+/// Of a ring that is written by sequences it can write nothing, and loses its events; others take
+/// them, but no ring of a thread.
 fn f2_a_vfork_child_of_each_scope_leaves_its_parents_rings_alone() {
     for scope in SCOPES {
         let trace = Trace::started_of("vfork", scope, 65536, 16);
@@ -501,8 +503,8 @@ fn e3_list_tells_of_each_scope() {
     }
 }
 
-/// A program goes on when there is no memory, and what it could not write is told by everybody: the library's events
-/// before it are there, the holes are counted, and nothing counts as damaged.
+/// A program goes on when there is no memory, and what it could not write is told by everybody: the
+/// library's events before it are there, the holes are counted, and nothing counts as damaged.
 fn f2_what_there_is_no_memory_for_is_told() {
     // More than the limit allows, on each kernel.
     let count = 20_000;

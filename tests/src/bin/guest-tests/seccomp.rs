@@ -124,7 +124,8 @@ fn f2_a_program_under_a_strict_filter_goes_on() {
     assert_eq!(check_prefix(&parse::numbers(&trace)), EVENTS + 10);
 }
 
-/// The update itself needs calls. Where a filter refuses them the program stops to be traced, and goes on.
+/// The update itself needs calls. Where a filter refuses them the program stops to be traced, and
+/// goes on.
 fn f2_a_filter_that_refuses_updates_does_no_harm() {
     let first = Trace::started("first");
     let mut child = Child::spawn(|link| {
@@ -350,7 +351,8 @@ fn of_process(record: &str, pid: Pid) -> Option<(u32, String)> {
 unsafe fn int_0x80(number: u32, arguments: [u32; 5]) -> i32 {
     let [a, b, c, d, e] = arguments;
     let mut ret = number as u64;
-    // SAFETY: the caller's promise. The compiler keeps `rbx` for itself, and these calls do not keep r8 to r11.
+    // SAFETY: the caller's promise. The compiler keeps `rbx` for itself, and these calls do not
+    // keep r8 to r11.
     unsafe {
         asm!(
             "xchg rbx, {first}",
@@ -376,7 +378,8 @@ fn a1_programs_of_32_bits_have_no_such_calls() {
     child::run(|| {
         let areas = Areas::map(0);
         let slot = areas.must_next();
-        // SAFETY: no memory is concerned. A kernel without CONFIG_IA32_EMULATION kills this process.
+        // SAFETY: no memory is concerned. A kernel without CONFIG_IA32_EMULATION kills this
+        // process.
         let pid = unsafe { int_0x80(GETPID, [0; 5]) };
         assert_eq!(pid as u32, std::process::id(), "it can make such calls");
         // Memory that 32 bits can name.

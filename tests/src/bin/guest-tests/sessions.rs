@@ -1,5 +1,6 @@
-//! What a new user types, and what is to be seen then, in a real terminal, with the kernel's buffers (E1, F1); and the commands that
-//! only look: which events there are (B3, E4, E6), and how often they come (E7).
+//! What a new user types, and what is to be seen then, in a real terminal, with the kernel's
+//! buffers (E1, F1); and the commands that only look: which events there are (B3, E4, E6), and how
+//! often they come (E7).
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -440,7 +441,8 @@ fn e7_top_says_that_it_estimates() {
     let lines = top.end(&trace);
     let (total, is_estimate) = totals(&lines, "shop:served");
     assert!(is_estimate, "{lines}");
-    // A record of it has 40 bytes, and for each ten there is a tick of 24; headers and padding are few.
+    // A record of it has 40 bytes, and for each ten there is a tick of 24; headers and padding are
+    // few.
     let expected = all * 10 / 424;
     assert!(
         total.abs_diff(expected) < expected / 4,

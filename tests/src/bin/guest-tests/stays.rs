@@ -1,4 +1,5 @@
-//! Recorders that stay: that stand still, whose disk is full, that make chunks, and the daemon (C5, D3, D7, E3, E7, E8, F1).
+//! Recorders that stay: that stand still, whose disk is full, that make chunks, and the daemon (C5,
+//! D3, D7, E3, E7, E8, F1).
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
@@ -53,8 +54,8 @@ of_mode!(block, "block");
 
 const MODES: [&str; 3] = ["discard", "overwrite", "block"];
 
-/// For how long recorders stand still. A ring of this test is full after some seconds; the full tier waits a minute, or less on
-/// a kernel on which all takes longer.
+/// For how long recorders stand still. A ring of this test is full after some seconds; the full
+/// tier waits a minute, or less on a kernel on which all takes longer.
 fn a_while() -> Duration {
     Duration::from_secs(counts(20, if is_debug() { 20 } else { 60 }))
 }
@@ -83,8 +84,8 @@ impl Written {
         of.get().load(Ordering::Relaxed)
     }
 
-    /// Writes an event in each millisecond until told to stop, several at a time: on an emulated processor a sleep costs as much as
-    /// many events. Numbers are of those that were recorded.
+    /// Writes an event in each millisecond until told to stop, several at a time: on an emulated
+    /// processor a sleep costs as much as many events. Numbers are of those that were recorded.
     fn write(&self, stop: &AtomicU64, event: impl Fn(u64) -> Outcome) {
         // All into the same ring of their trace.
         cpu::pin(0);
@@ -422,7 +423,8 @@ fn e7_c5_a_disk_that_is_full_loses_nothing_silently() {
                 said.text()
             );
         }
-        // An event is lost if it is for any trace; so only the one in which everything had room is compared by numbers.
+        // An event is lost if it is for any trace; so only the one in which everything had room is
+        // compared by numbers.
         let [small, large] =
             [&recorders[0].2, &recorders[1].2].map(|output| babeltrace::read(output));
         assert_eq!(large.discarded, 0);

@@ -4,8 +4,8 @@
 /// The middle tier runs these on the debug kernel, too.
 ///
 /// The series' own tests in C and the adversary run there as well. These tests change the kernel's
-/// state in ways that those do not, so that KASAN, lockdep, PROVE_RCU and kmemleak look at each path
-/// of the series at least once.
+/// state in ways that those do not, so that KASAN, lockdep, PROVE_RCU and kmemleak look at each
+/// path of the series at least once.
 pub(crate) const CHANGE_STATE: &[&str] = &[
     // Control groups and limits.
     "f6_pages_are_charged_to_the_programs_cgroup",

@@ -1,4 +1,5 @@
-//! Traces in the control file system: names, slots, geometry, and how they come and go (A7, A9, C2, E1, E2).
+//! Traces in the control file system: names, slots, geometry, and how they come and go (A7, A9, C2,
+//! E1, E2).
 
 use std::fs;
 use std::io::ErrorKind;
@@ -334,7 +335,8 @@ fn a9_a_writer_survives_the_end_of_its_trace() {
             let slot = areas.must_next();
             let ring = slot.ring(1, 0);
             link.tell(0);
-            // It hears of nothing: no signal, no call. New pages and old ones, of the rings and control blocks.
+            // It hears of nothing: no signal, no call. New pages and old ones, of the rings and
+            // control blocks.
             let mut written = 0u64;
             while areas.info(slot.index).1.slot.generation != 0 || written < 4096 {
                 let offset = (written as usize * 4096) % ring.len;
@@ -358,8 +360,8 @@ fn a9_a_writer_survives_the_end_of_its_trace() {
     }
 }
 
-/// The slot of a removed trace is free at once. A process keeps what it has there, and gets nothing else, until it has
-/// acknowledged the removal; others do not wait for it.
+/// The slot of a removed trace is free at once. A process keeps what it has there, and gets nothing
+/// else, until it has acknowledged the removal; others do not wait for it.
 ///
 /// Requirements: A9
 fn a9_a_slot_is_given_again_to_those_who_acknowledged() {

@@ -53,8 +53,8 @@ fn counter() -> libc::sighandler_t {
     count as *const () as libc::sighandler_t
 }
 
-/// A process with areas that tells its count when asked. It has asked for a signal that it counts, if that is not 0;
-/// `prepare` does what else it does with signals, afterwards.
+/// A process with areas that tells its count when asked. It has asked for a signal that it counts,
+/// if that is not 0; `prepare` does what else it does with signals, afterwards.
 fn counting(signo: i32, prepare: impl FnOnce()) -> Child {
     let mut child = Child::spawn(move |link: &mut Link| {
         if signo != 0 {
@@ -136,7 +136,8 @@ fn a4_the_handler_runs_before_the_next_instruction() {
         INFO.store(areas.at.info as usize, Ordering::Relaxed);
         link.tell(0);
         while link.try_hear().is_some() {
-            // Back from the system call in which it heard: whatever changed before it was told has been handled.
+            // Back from the system call in which it heard: whatever changed before it was told has
+            // been handled.
             let (seen, now) = (SEEN.load(Ordering::Relaxed), areas.info(0).0.active);
             assert_eq!(seen, now);
             link.tell(u64::from(now));
@@ -158,7 +159,8 @@ fn a4_a_sleeping_program_is_woken() {
         let _areas = Areas::map(realtime() as u32);
         link.tell(0);
         while UPDATES.load(Ordering::Relaxed) == 0 {
-            // SAFETY: it takes no arguments. (A signal just before it is asked for again by the parent.)
+            // SAFETY: it takes no arguments. (A signal just before it is asked for again by the
+            // parent.)
             unsafe { libc::pause() };
         }
     });
@@ -308,7 +310,8 @@ fn f2_a_blocked_update_is_not_left_pending() {
     }
 }
 
-/// As C libraries do while they make a thread. Events are off then, so that no event would find out.
+/// As C libraries do while they make a thread. Events are off then, so that no event would find
+/// out.
 fn a4_who_blocks_the_signal_for_a_while_is_told_then() {
     for all in [false, true] {
         let mut child = Child::spawn(|link| {
@@ -348,7 +351,8 @@ fn f2_no_update_survives_exec() {
             let _areas = Areas::map(signo as u32);
             link.tell(0);
             link.hear();
-            // Blocked signals stay blocked, so the new program unblocks all, and would die of one that is pending.
+            // Blocked signals stay blocked, so the new program unblocks all, and would die of one
+            // that is pending.
             let script =
                 c"perl -MPOSIX -e 'sigprocmask(SIG_SETMASK, POSIX::SigSet->new) or die; exit 0'";
             let arguments: [&CStr; 3] = [c"sh", c"-c", script];

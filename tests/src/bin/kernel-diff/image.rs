@@ -1,9 +1,10 @@
 //! Kernels, function by function and object by object.
 //!
-//! Where something is does not count, but only what it is. So of each function and object its bytes are compared, and
-//! wherever the linker has put an address, what is there: the name of what it is in, and how far; or what it is, if it has
-//! no name: a text, a branch of a `switch`, the place of a warning. All that has no name is compared, too, but not its
-//! order: the linker sorts texts, and the build sorts tables.
+//! Where something is does not count, but only what it is. So of each function and object its bytes
+//! are compared, and wherever the linker has put an address, what is there: the name of what it is
+//! in, and how far; or what it is, if it has no name: a text, a branch of a `switch`, the place of
+//! a warning. All that has no name is compared, too, but not its order: the linker sorts texts, and
+//! the build sorts tables.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -182,8 +183,8 @@ fn differences(before: &Parts, after: &Parts) -> Vec<Difference> {
     differences
 }
 
-/// In what the pieces of a section that have no name differ. What leads into a function that has a reason to differ has
-/// the same: branches of a `switch`, places of warnings.
+/// In what the pieces of a section that have no name differ. What leads into a function that has a
+/// reason to differ has the same: branches of a `switch`, places of warnings.
 fn unnamed(name: &Name, before: &[Part], after: &[Part]) -> Vec<Difference> {
     let mut differences = Vec::new();
     let mut led = 0;
@@ -395,7 +396,8 @@ impl<'a> Image<'a> {
         }
     }
 
-    /// The bytes, without those that the linker has filled in; and what it has: where, how, and what is there.
+    /// The bytes, without those that the linker has filled in; and what it has: where, how, and
+    /// what is there.
     fn contents(
         &self,
         section: &Section<'_>,

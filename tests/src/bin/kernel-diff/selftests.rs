@@ -1,5 +1,5 @@
-//! Results of the kernel's selftests, as `scripts/compare` has them printed: a line `=== PROGRAM` before what each program
-//! says, and `=== status N` after it.
+//! Results of the kernel's selftests, as `scripts/compare` has them printed: a line `=== PROGRAM`
+//! before what each program says, and `=== status N` after it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,7 +25,8 @@ enum Verdict {
 
 type Outcomes = BTreeMap<String, Outcome>;
 
-/// Prints what there was, as a table, and in what the two differ. The result says whether they do not.
+/// Prints what there was, as a table, and in what the two differ. The result says whether they do
+/// not.
 pub(crate) fn compare(unpatched: &Path, patched: &Path) -> Result<bool, Error> {
     let read = |path: &Path| {
         let bytes = fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -91,7 +92,8 @@ fn parse(text: &str) -> Outcomes {
     outcomes
 }
 
-/// A line `ok N - WHAT` or `not ok N WHAT # SKIP WHY`. Programs that begin in the middle of one have text before it.
+/// A line `ok N - WHAT` or `not ok N WHAT # SKIP WHY`. Programs that begin in the middle of one
+/// have text before it.
 fn test(line: &str) -> Option<(String, Verdict)> {
     let line = line.trim_start_matches(['#', ' ']);
     let (rest, verdict) = match line.strip_prefix("not ok ") {

@@ -22,8 +22,9 @@ pub(super) struct TraceClock {
 }
 
 impl TraceClock {
-    /// Chooses the processor's counter, unless the kernel says that it is not valid. The time of day is that of `recording`,
-    /// if the program is part of one: all of its processes have the same then, also if it was set meanwhile.
+    /// Chooses the processor's counter, unless the kernel says that it is not valid. The time of
+    /// day is that of `recording`, if the program is part of one: all of its processes have the
+    /// same then, also if it was set meanwhile.
     pub(super) fn start(recording: Option<env::Clock>) -> Self {
         let source = if is_counter_valid(Path::new(CLOCK_SOURCES)) {
             Source::Processor
@@ -64,9 +65,11 @@ impl TraceClock {
     }
 }
 
-/// Does the kernel trust the processor's counter? Where there is no sysfs, as in some containers, it is taken to be valid.
+/// Does the kernel trust the processor's counter? Where there is no sysfs, as in some containers,
+/// it is taken to be valid.
 fn is_counter_valid(sources: &Path) -> bool {
-    // Others have no such file, or one that does not name the counter as we do: it is part of the architecture.
+    // Others have no such file, or one that does not name the counter as we do: it is part of the
+    // architecture.
     if cfg!(not(target_arch = "x86_64")) {
         return true;
     }

@@ -1,7 +1,8 @@
 //! Keeps the worker off the processors that writers are on.
 //!
-//! The kernel may wake the worker where it slept before, and let it run there while another processor has nothing to do:
-//! then the program waits for its reader. A ring of a CPU says where its writers are.
+//! The kernel may wake the worker where it slept before, and let it run there while another
+//! processor has nothing to do: then the program waits for its reader. A ring of a CPU says where
+//! its writers are.
 
 /// A set of processors.
 #[derive(Clone, Copy)]
@@ -44,7 +45,8 @@ impl CpuAvoidance {
         Self(Set::allowed())
     }
 
-    /// Steps aside, if it is on one of the processors on which events were written just now, and there are others.
+    /// Steps aside, if it is on one of the processors on which events were written just now, and
+    /// there are others.
     pub(super) fn step(&self, busy: &[u32]) {
         // SAFETY: no memory is involved.
         let here = unsafe { libc::sched_getcpu() };

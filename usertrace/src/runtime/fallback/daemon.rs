@@ -79,7 +79,8 @@ pub(super) fn mark_at_death(word: &AtomicU32) {
     list.next = &raw const list.element;
     list.element = list;
     list.offset = (word.as_ptr() as isize).wrapping_sub(list.next as isize);
-    // SAFETY: the list stays; the kernel reads it when this thread ends, and writes to the word alone.
+    // SAFETY: the list stays; the kernel reads it when this thread ends, and writes to the word
+    // alone.
     unsafe {
         raw::syscall2(
             Sysno::set_robust_list as usize,

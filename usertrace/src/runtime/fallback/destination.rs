@@ -9,7 +9,8 @@ use usertrace_ctf::recording::append_to_log;
 
 /// Where traces go: below a directory, or nowhere.
 ///
-/// All copies of this crate in a process read it, so it has nothing whose layout only one copy's compiler knows.
+/// All copies of this crate in a process read it, so it has nothing whose layout only one copy's
+/// compiler knows.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Output {

@@ -1,4 +1,5 @@
-//! What the trace is told in its page of the info area: which events it has, and what they begin with.
+//! What the trace is told in its page of the info area: which events it has, and what they begin
+//! with.
 
 use usertrace_sys::filter::{ALL, Filter, add_rule, begins_with_all, put};
 use usertrace_sys::uapi::{

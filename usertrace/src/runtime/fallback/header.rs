@@ -1,6 +1,7 @@
 //! What the processes of a pool and its daemons tell each other.
 //!
-//! All of it is atomic, and whatever a traced program may write there harms nothing but its own events (A11).
+//! All of it is atomic, and whatever a traced program may write there harms nothing but its own
+//! events (A11).
 
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -79,8 +80,8 @@ pub(super) struct Header {
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Entry {
-    /// 0: free. [`Entry::SPENT`]: to be used no more. Otherwise a process id, with [`Entry::LIVE`] once all is there,
-    /// and [`Entry::LEFT`] once the watchdog knows that the process has ended.
+    /// 0: free. [`Entry::SPENT`]: to be used no more. Otherwise a process id, with [`Entry::LIVE`]
+    /// once all is there, and [`Entry::LEFT`] once the watchdog knows that the process has ended.
     state: AtomicU64,
     /// When it came, in ns since 1970.
     pub(super) start: AtomicU64,
@@ -89,8 +90,8 @@ pub(super) struct Entry {
     pub(super) asked: AtomicU32,
     /// Not 0: it ends, and the daemons end with it: its trace is to be completed before.
     pub(super) ends: AtomicU32,
-    /// Where `state` says that the process is in another PID namespace than the daemons: its inode, or
-    /// [`Self::UNKNOWN`].
+    /// Where `state` says that the process is in another PID namespace than the daemons: its inode,
+    /// or [`Self::UNKNOWN`].
     namespace: AtomicU64,
 }
 
@@ -175,7 +176,8 @@ impl Entry {
         used.then_some((state as u32, state & Self::LIVE != 0))
     }
 
-    /// Inode of the PID namespace in which the id of [`Self::process`] holds; 0: that of the daemons.
+    /// Inode of the PID namespace in which the id of [`Self::process`] holds; 0: that of the
+    /// daemons.
     /// [`Self::UNKNOWN`]: another one, and the process cannot say which, or has not yet.
     pub(super) fn namespace(&self) -> u64 {
         // Pairs with the store in `publish`.

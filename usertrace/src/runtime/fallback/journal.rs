@@ -11,11 +11,12 @@ use super::header::PROCESSES;
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Journal {
-    /// For each slot, the id of a process that is gone: the watchdog says so, and the worker reads the rest, if the
-    /// slot is still that process's. 0: none.
+    /// For each slot, the id of a process that is gone: the watchdog says so, and the worker reads
+    /// the rest, if the slot is still that process's. 0: none.
     pub(super) gone: [AtomicU32; PROCESSES],
-    /// For each slot, the id of a process whose trace is complete, so that the slot is only to be wiped. 0: none. A worker that
-    /// is killed while it wipes leaves a part of the slot, of which the next one would make another trace.
+    /// For each slot, the id of a process whose trace is complete, so that the slot is only to be
+    /// wiped. 0: none. A worker that is killed while it wipes leaves a part of the slot, of which
+    /// the next one would make another trace.
     pub(super) complete: [AtomicU32; PROCESSES],
     /// Not 0: the worker is to end when all is written.
     pub(super) finish: AtomicU32,
@@ -72,8 +73,8 @@ impl Trace {
 
 /// Which process has an id, as ids are used again.
 ///
-/// The id is part of it: the watchdog may note this of a process whose slot the worker has given to another one
-/// meanwhile.
+/// The id is part of it: the watchdog may note this of a process whose slot the worker has given to
+/// another one meanwhile.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(super) struct Begun(AtomicU64);
@@ -82,8 +83,8 @@ impl Begun {
     /// Bits for a process id: PID_MAX_LIMIT is 2^22 (Linux, include/linux/threads.h).
     const PID_BITS: u32 = 22;
 
-    /// Is this the process that was seen first with this id? `ticks`: from boot to its start, 100 a second; 0: that is
-    /// not known.
+    /// Is this the process that was seen first with this id? `ticks`: from boot to its start, 100 a
+    /// second; 0: that is not known.
     pub(super) fn is_same(&self, pid: u32, ticks: u64) -> bool {
         let known = self.0.load(Ordering::Relaxed);
         if ticks == 0 {
@@ -122,8 +123,9 @@ impl SlotJournal {
 
 /// Words of which there are two copies, and which one holds.
 ///
-/// A daemon may be killed at any instruction, and the next one must find what the last one finished. So a new state is
-/// written beside the one that holds, and one store makes it the one that holds.
+/// A daemon may be killed at any instruction, and the next one must find what the last one
+/// finished. So a new state is written beside the one that holds, and one store makes it the one
+/// that holds.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Copies<const WORDS: usize> {
@@ -145,7 +147,8 @@ impl<const WORDS: usize> Copies<WORDS> {
         for (at, word) in self.copies[(turn & 1) as usize].iter().zip(words) {
             at.store(word, Ordering::Relaxed);
         }
-        // The copy is whole before it holds: pairs with the load in `load`, in a process that comes later.
+        // The copy is whole before it holds: pairs with the load in `load`, in a process that comes
+        // later.
         self.turn.store(turn, Ordering::Release);
     }
 }

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! - The header: what all processes and the daemons tell each other.
-//! - The info area, as in `linux/ltt.h`: written once; all slots are alike. Read-only in the program.
+//! - The info area, as in `linux/ltt.h`: written once; all slots are alike. Read-only in the
+//!   program.
 //! - The journal: what the daemons write down for each other. Not accessible in the program.
 //! - Slots: the areas of one process each. A process can access its own one, the daemons all.
 
@@ -92,8 +93,9 @@ impl Layout {
         Some(Self { channels, slots })
     }
 
-    /// The largest layout with at most `slots` slots and these rings that fits into `len` bytes. Where
-    /// even one slot does not fit, the larger rings shrink. Nothing if the smallest one does not fit.
+    /// The largest layout with at most `slots` slots and these rings that fits into `len` bytes.
+    /// Where even one slot does not fit, the larger rings shrink. Nothing if the smallest one does
+    /// not fit.
     pub(super) fn within(channels: [Rings; CHANNELS], slots: usize, len: usize) -> Option<Self> {
         let mut layout = Self { channels, slots };
         while layout.len() > len {

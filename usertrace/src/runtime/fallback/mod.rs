@@ -1,15 +1,18 @@
 //! The fallback: what the kernel would do, done by two more processes (D, F3).
 //!
-//! - Rings, control blocks and the info area lie in the pool (`pool.rs`, `layout.rs`), shared memory that is mapped
-//!   before `main`. A process that is forked from a traced one has the mapping, and takes a free slot in it.
-//! - Two daemons are forked before `main` (`spawn.rs`) and share the memory, too. The worker (`worker.rs`) reads the
-//!   rings and writes the traces (`output.rs`); the watchdog (`watchdog.rs`) sees processes end. Either replaces the
-//!   other one if it dies, and goes on where the journal says (`journal.rs`).
-//! - The program has no descriptor, no child and no thread more than without; what it and the daemons have to tell
-//!   each other is in shared memory (`header.rs`).
+//! - Rings, control blocks and the info area lie in the pool (`pool.rs`, `layout.rs`), shared
+//!   memory that is mapped before `main`. A process that is forked from a traced one has the
+//!   mapping, and takes a free slot in it.
+//! - Two daemons are forked before `main` (`spawn.rs`) and share the memory, too. The worker
+//!   (`worker.rs`) reads the rings and writes the traces (`output.rs`); the watchdog
+//!   (`watchdog.rs`) sees processes end. Either replaces the other one if it dies, and goes on
+//!   where the journal says (`journal.rs`).
+//! - The program has no descriptor, no child and no thread more than without; what it and the
+//!   daemons have to tell each other is in shared memory (`header.rs`).
 //!
-//! What was committed is lost only if the program and both daemons are killed at the same moment: the memory is gone
-//! then. If only the daemons are, the program goes on, and when it exits, a last process writes what there is.
+//! What was committed is lost only if the program and both daemons are killed at the same moment:
+//! the memory is gone then. If only the daemons are, the program goes on, and when it exits, a last
+//! process writes what there is.
 
 mod clock;
 mod cpu_avoidance;
@@ -64,8 +67,8 @@ const GENERATION: u64 = 1;
 const THREAD_RINGS: u32 = 64;
 /// Which part of the address space that a process may have the pool takes at most.
 const SHARE: u64 = 8;
-/// How long a child waits for a slot while there are processes that have ended and have theirs still. In a trace that
-/// blocks, nothing is to be lost: there it is [`LAST_PATIENCE`].
+/// How long a child waits for a slot while there are processes that have ended and have theirs
+/// still. In a trace that blocks, nothing is to be lost: there it is [`LAST_PATIENCE`].
 const SLOT_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a process waits at its end until the daemons have written what it wrote.
 const END_PATIENCE: Duration = Duration::from_secs(2);
@@ -77,8 +80,8 @@ const LOOK: Duration = Duration::from_millis(20);
 /// What the program's environment asks for.
 pub(super) fn start(settings: &env::Fast, rseq: bool) -> Result<&'static Fallback, NoFallback> {
     let place = &shared().fast;
-    // SAFETY: only this function stores there, in this copy of the crate or in another one that is laid out like it: what
-    // it stores stays. Pairs with that store.
+    // SAFETY: only this function stores there, in this copy of the crate or in another one that is
+    // laid out like it: what it stores stays. Pairs with that store.
     if let Some(fast) = unsafe { place.load(Ordering::Acquire).cast::<Fallback>().as_ref() } {
         return Ok(fast);
     }
@@ -283,8 +286,8 @@ impl Fallback {
         let mut wanted = None;
         loop {
             let freed = header.freed.load(Ordering::SeqCst);
-            // Before it is looked for a free entry: one that was left by then is free, or left still.
-            // Acquire, by SeqCst: pairs with the watchdog's store after it has looked.
+            // Before it is looked for a free entry: one that was left by then is free, or left
+            // still. Acquire, by SeqCst: pairs with the watchdog's store after it has looked.
             let looked = header.looked.load(Ordering::SeqCst);
             let is_known =
                 wanted.is_some_and(|wanted| looked.wrapping_sub(wanted).cast_signed() >= 0);
@@ -341,7 +344,8 @@ impl Fallback {
         Ok(slot)
     }
 
-    /// Notes whether this process lies in a PID namespace of its own. Its children inherit the note.
+    /// Notes whether this process lies in a PID namespace of its own. Its children inherit the
+    /// note.
     fn look_for_namespace(&self) {
         if namespace::is_entered() {
             self.namespace.store(namespace::own(), Ordering::Relaxed);
@@ -457,8 +461,8 @@ impl Fallback {
     }
 }
 
-// SAFETY: the areas are as the header says, and stay; a child of `fork` gets others. All of it is atomic access and raw
-// system calls.
+// SAFETY: the areas are as the header says, and stay; a child of `fork` gets others. All of it is
+// atomic access and raw system calls.
 unsafe impl Kernel for Fallback {
     fn alloc_tracebuf(&self, signo: u32) -> Result<LttTracebuf, Errno> {
         let slot = self.slot()?;
@@ -534,12 +538,14 @@ unsafe impl Kernel for Fallback {
     }
 
     fn after_fork(&self) {
-        // The child is known before it writes anything, so that the daemons wait for it if its parent ends now.
+        // The child is known before it writes anything, so that the daemons wait for it if its
+        // parent ends now.
         let _ = self.slot();
         self.pool.header().forks.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// If both daemons died, others read the rest. Not before: in the middle of an event is no place to fork.
+    /// If both daemons died, others read the rest. Not before: in the middle of an event is no
+    /// place to fork.
     fn at_exit(&self) {
         let header = self.pool.header();
         if header.doorbell.is_deserted() && header.rescued.swap(1, Ordering::SeqCst) == 0 {

@@ -95,8 +95,8 @@ impl RingMemory for SharedRing {
     }
 
     fn positions(&mut self) -> Positions {
-        // What was copied before is not younger than what is loaded here: pairs with the writer's barrier between a
-        // claim, or a reservation, and what it stores there.
+        // What was copied before is not younger than what is loaded here: pairs with the writer's
+        // barrier between a claim, or a reservation, and what it stores there.
         fence(Ordering::Acquire);
         Positions {
             head: self.control.head().load(Ordering::Acquire),
@@ -175,7 +175,8 @@ impl<'a> Recording<'a> {
     /// Reads what there is to read. `places`: where a trace is begun.
     ///
     /// # Errors
-    /// When the trace cannot be written. What was not written stays in the rings; it is tried again with the next call.
+    /// When the trace cannot be written. What was not written stays in the rings; it is tried again
+    /// with the next call.
     pub(super) fn drain(&mut self, until: Until, places: &mut Places<'_>) -> io::Result<Drained> {
         if until != Until::End {
             (0..self.channel.nr_rings()).for_each(|ring| self.make_pages(ring));
@@ -189,7 +190,8 @@ impl<'a> Recording<'a> {
             self.write(until, places)
         };
         if done.is_err() {
-            // Where the files stand is not known any more; the checkpoints say where they are to be cut.
+            // Where the files stand is not known any more; the checkpoints say where they are to be
+            // cut.
             self.writer = None;
             self.is_careful = true;
         }
@@ -202,7 +204,8 @@ impl<'a> Recording<'a> {
         trace.is_some_and(|trace| trace.place != places.now())
     }
 
-    /// Completes the trace where it is, with what there is now. What comes later begins another one.
+    /// Completes the trace where it is, with what there is now. What comes later begins another
+    /// one.
     fn leave(&mut self, places: &mut Places<'_>) -> io::Result<Drained> {
         let drained = self.write(Until::Now, places)?;
         // Unless that found its chunk gone, and has begun another one.
@@ -213,8 +216,8 @@ impl<'a> Recording<'a> {
         Ok(drained.max(Drained::Waits))
     }
 
-    /// What is in the rings is to be read when somebody asks for the traces of all processes: unless
-    /// the process may overwrite it still.
+    /// What is in the rings is to be read when somebody asks for the traces of all processes:
+    /// unless the process may overwrite it still.
     pub(super) fn is_wanted(&self) -> bool {
         self.channel.mode() != Mode::Overwrite || has_ended(self.identity.pid)
     }
@@ -232,7 +235,8 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// Makes pages for what comes next, in a ring of which a sub-buffer was filled. The writer would be stopped for each.
+    /// Makes pages for what comes next, in a ring of which a sub-buffer was filled. The writer
+    /// would be stopped for each.
     fn make_pages(&mut self, ring: u32) {
         let geometry = self.channel.geometry();
         let made = &mut self.made[ring as usize];
@@ -268,7 +272,8 @@ impl<'a> Recording<'a> {
     /// Is this ring to be read, whose head is there?
     fn wants(&self, head: u64, position: u64, until: Until) -> bool {
         match until {
-            // A ring that overwrites is a record of the last moments: it is read when somebody wants to know them.
+            // A ring that overwrites is a record of the last moments: it is read when somebody
+            // wants to know them.
             Until::Filled if self.channel.mode() == Mode::Overwrite => false,
             Until::Filled => {
                 let geometry = self.channel.geometry();
@@ -368,7 +373,8 @@ impl<'a> Recording<'a> {
                 Until::End => Patience::Last,
                 _ => self.stalls[n].patience(before, head, ring_size, now),
             };
-            // First what was written, then that it was: the next worker cuts off what is beyond, and reads it again.
+            // First what was written, then that it was: the next worker cuts off what is beyond,
+            // and reads it again.
             let keep = |writer: &ProcessWriter, position: u64| {
                 self.pool.checkpoint(self.slot, ring).store(&Page {
                     position,
@@ -412,8 +418,8 @@ impl<'a> Recording<'a> {
         Ok(drained)
     }
 
-    /// Each event was described before it was written: descriptions that are read after the heads of the rings are
-    /// those of all events below them. False: some are waited for.
+    /// Each event was described before it was written: descriptions that are read after the heads
+    /// of the rings are those of all events below them. False: some are waited for.
     fn read_descriptions(
         &mut self,
         writer: &mut ProcessWriter,
@@ -646,8 +652,8 @@ impl<'a> Recording<'a> {
 /// Gives a ring that was read to another thread.
 fn free(control: RingControl, owner: u32) {
     if owner != 0 {
-        // Pairs with the next thread's: what it stores comes after what was read. If the ring has another owner, a
-        // thread with the same number came and took it for its own.
+        // Pairs with the next thread's: what it stores comes after what was read. If the ring has
+        // another owner, a thread with the same number came and took it for its own.
         let _ = control
             .owner()
             .compare_exchange(owner, 0, Ordering::Release, Ordering::Relaxed);
@@ -658,8 +664,9 @@ fn free(control: RingControl, owner: u32) {
 fn give_back(control: RingControl, position: u64) {
     let consumed = control.consumed();
     if position > consumed.load(Ordering::Relaxed) {
-        // Pairs with the writer's load before it begins a sub-buffer: what was read is not overwritten before. SeqCst:
-        // a writer that waits says so before it looks at `consumed` for the last time.
+        // Pairs with the writer's load before it begins a sub-buffer: what was read is not
+        // overwritten before. SeqCst: a writer that waits says so before it looks at `consumed` for
+        // the last time.
         consumed.store(position, Ordering::SeqCst);
         if control.waiters().load(Ordering::SeqCst) != 0 {
             // SAFETY: the half of `consumed` that changes, on which writers wait.

@@ -7,8 +7,9 @@
 //!
 //! A worker holds a lock of a chunk ([`Chunk::lock`]) while it has a trace there. `record` gives a
 //! chunk its final name when nobody has such a lock, and no trace there has a mark
-//! ([`unfinished`](usertrace_ctf::unfinished)). A worker reads the name of the chunk once more when it
-//! has the lock. So a trace is either begun before `record` looks for locks, or not in that chunk.
+//! ([`unfinished`](usertrace_ctf::unfinished)). A worker reads the name of the chunk once more when
+//! it has the lock. So a trace is either begun before `record` looks for locks, or not in that
+//! chunk.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

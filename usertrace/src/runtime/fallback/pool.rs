@@ -20,7 +20,8 @@ use super::layout::{Layout, PAGE};
 
 /// A mapping that stays as long as the process.
 ///
-/// All of it starts without any access, and parts are opened: what nobody uses must not be populated by `mlockall`.
+/// All of it starts without any access, and parts are opened: what nobody uses must not be
+/// populated by `mlockall`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Pool {
@@ -35,7 +36,8 @@ unsafe impl Sync for Pool {}
 
 /// `mprotect`, without touching `errno`.
 fn protect(start: *mut u8, len: usize, protection: libc::c_int) -> Result<(), Errno> {
-    // SAFETY: callers give ranges of a pool, whose memory nobody has references to but those made here.
+    // SAFETY: callers give ranges of a pool, whose memory nobody has references to but those made
+    // here.
     let ret = unsafe {
         raw::syscall3(
             Sysno::mprotect as usize,
@@ -100,7 +102,8 @@ impl Pool {
     }
 
     /// # Safety
-    /// A `T` at that offset must be inside a part that this process can access, be aligned, and be all atomic.
+    /// A `T` at that offset must be inside a part that this process can access, be aligned, and be
+    /// all atomic.
     unsafe fn get<T>(&self, offset: usize) -> &'static T {
         // SAFETY: the caller's promise; the mapping stays.
         unsafe { &*self.at(offset).cast::<T>() }
@@ -169,7 +172,8 @@ impl Pool {
     /// Copies the rules that [`Self::write_info`] wrote, behind those that are there.
     pub(super) fn copy_rules(&self, filter: &mut Filter) {
         let area = self.info().wrapping_add(super::layout::INFO_FILTER);
-        // SAFETY: `write_info` wrote both there, aligned and as a whole, and nobody writes there afterwards.
+        // SAFETY: `write_info` wrote both there, aligned and as a whole, and nobody writes there
+        // afterwards.
         let bytes = unsafe {
             let head = area.cast::<LttInfoFilter>().read();
             let start = area.add(size_of::<LttInfoFilter>());
@@ -184,7 +188,8 @@ impl Pool {
         self.at(self.layout.info())
     }
 
-    /// Takes from the program what it need not touch: to be done when the daemons have their copy of the mapping.
+    /// Takes from the program what it need not touch: to be done when the daemons have their copy
+    /// of the mapping.
     pub(super) fn restrict(&self) {
         // If it cannot be done, all works nevertheless.
         let _ = protect(self.info(), self.layout.info_len(), libc::PROT_READ);
@@ -202,14 +207,16 @@ impl Pool {
         protect(self.slot(slot), self.layout.slot_len(), READ_WRITE)
     }
 
-    /// Puts private memory where a slot was, so that whatever this process still writes there harms nobody (A5).
+    /// Puts private memory where a slot was, so that whatever this process still writes there harms
+    /// nobody (A5).
     ///
-    /// Not just a mapping without access: a signal handler that interrupted an event may have forked, and the child
-    /// goes on in the middle of that event with its parent's addresses.
+    /// Not just a mapping without access: a signal handler that interrupted an event may have
+    /// forked, and the child goes on in the middle of that event with its parent's addresses.
     pub(super) fn leave_slot(&self, slot: usize) {
         let (start, len) = (self.slot(slot), self.layout.slot_len());
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-        // SAFETY: replaces a part of the pool which this process only writes to by mistake from now on.
+        // SAFETY: replaces a part of the pool which this process only writes to by mistake from now
+        // on.
         let ret = unsafe {
             raw::syscall6(
                 Sysno::mmap as usize,
@@ -240,8 +247,9 @@ impl Pool {
         self.slot(slot).wrapping_add(self.layout.control_len())
     }
 
-    /// Makes pages of a ring, from one position in its first lap to another: who writes there next need not wait for
-    /// that. Nothing becomes of it if the kernel cannot do that (before Linux 5.14), or has no memory.
+    /// Makes pages of a ring, from one position in its first lap to another: who writes there next
+    /// need not wait for that. Nothing becomes of it if the kernel cannot do that (before Linux
+    /// 5.14), or has no memory.
     pub(super) fn populate(&self, slot: usize, channel: usize, ring: u32, made: Range<u64>) {
         let at = self.ring_start(slot, channel, ring);
         let (start, end) = (at + made.start as usize, at + made.end as usize);
@@ -306,7 +314,8 @@ impl Pool {
     pub(super) fn ring(&self, slot: usize, channel: usize, ring: u32) -> SharedBytes<'static> {
         let at = self.ring_start(slot, channel, ring);
         let len = self.layout.channels[channel].ring_size();
-        // SAFETY: in the slot, which the daemons have open for ever, at a multiple of 8; they do not write there.
+        // SAFETY: in the slot, which the daemons have open for ever, at a multiple of 8; they do
+        // not write there.
         unsafe { SharedBytes::new(self.start.add(at), len) }
     }
 
@@ -327,7 +336,8 @@ pub(super) struct RingControl(*mut u8);
 macro_rules! field {
     ($name:ident: $type:ty) => {
         pub(super) fn $name(&self) -> &$type {
-            // SAFETY: `Pool::ring_control` made the address; everything in a control block is accessed as an atomic.
+            // SAFETY: `Pool::ring_control` made the address; everything in a control block is
+            // accessed as an atomic.
             unsafe {
                 &*self
                     .0

@@ -10,11 +10,12 @@ use usertrace_os::files;
 
 use super::header::Left;
 
-/// `fork`, without the C library knowing: no handler of `pthread_atfork` runs. `signo` tells of the child's end; 0:
-/// nothing does.
+/// `fork`, without the C library knowing: no handler of `pthread_atfork` runs. `signo` tells of the
+/// child's end; 0: nothing does.
 ///
 /// # Safety
-/// This process must have one thread: otherwise the child could find locks that nobody will ever give back.
+/// This process must have one thread: otherwise the child could find locks that nobody will ever
+/// give back.
 pub(super) unsafe fn fork(signo: libc::c_int) -> Result<u32, Errno> {
     // SAFETY: without any flag, the child gets a copy of everything. The caller's promise.
     let ret = unsafe { raw::syscall5(Sysno::clone as usize, signo as usize, 0, 0, 0, 0) };
@@ -137,10 +138,12 @@ fn wait_until_left(child: u32, left: &Left) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Runs `body` in a process that is nobody's child, at the end of this one, which may have many threads.
+/// Runs `body` in a process that is nobody's child, at the end of this one, which may have many
+/// threads.
 pub(super) fn rescue(directory: Option<&Path>, body: impl FnOnce(RawFd)) {
     let parent = std::process::id();
-    // SAFETY: `fork` gives the child an allocator that works, and what it does there needs nothing else of the program.
+    // SAFETY: `fork` gives the child an allocator that works, and what it does there needs nothing
+    // else of the program.
     match unsafe { libc::fork() } {
         0 => {}
         child => {
@@ -159,16 +162,18 @@ pub(super) fn rescue(directory: Option<&Path>, body: impl FnOnce(RawFd)) {
     exit(0);
 }
 
-/// Leaves session, terminal, files and directory of the program. Gives a descriptor of the program, or -1.
+/// Leaves session, terminal, files and directory of the program. Gives a descriptor of the program,
+/// or -1.
 ///
-/// Done while the program waits: when it goes on, nobody else has its files open, and its id is still its own.
+/// Done while the program waits: when it goes on, nobody else has its files open, and its id is
+/// still its own.
 fn leave(parent: u32) -> RawFd {
     // SAFETY: calls with numbers and constants, in a process of its own.
     unsafe {
         libc::setsid();
         close_all();
-        // In the place of the standard descriptors stands something that takes and gives nothing. Where there is no
-        // /dev/null: something else that is not a file of the trace.
+        // In the place of the standard descriptors stands something that takes and gives nothing.
+        // Where there is no /dev/null: something else that is not a file of the trace.
         for _ in 0..3 {
             if libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) < 0 {
                 libc::eventfd(0, libc::EFD_NONBLOCK);
@@ -191,7 +196,8 @@ pub(super) fn settle() {
     rename();
 }
 
-/// Writes the name over the program's arguments, by which people and scripts look for the program's processes.
+/// Writes the name over the program's arguments, by which people and scripts look for the program's
+/// processes.
 fn rename() {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
@@ -238,7 +244,8 @@ unsafe fn close_all() {
         }
         let mut limit: libc::rlimit = std::mem::zeroed();
         libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
-        // Descriptors may be above the limit if that was lowered; the directory says it exactly, where it is there.
+        // Descriptors may be above the limit if that was lowered; the directory says it exactly,
+        // where it is there.
         let mut highest = (limit.rlim_cur.min(1 << 20) as RawFd).max(1024);
         if let Ok(entries) = std::fs::read_dir("/proc/self/fd") {
             let numbers =
@@ -251,8 +258,9 @@ unsafe fn close_all() {
     }
 }
 
-/// The program's handlers are not for this process. What people send to end programs is ignored: this process ends by
-/// itself when the programs that it serves have ended, and until then has to keep what they still write.
+/// The program's handlers are not for this process. What people send to end programs is ignored:
+/// this process ends by itself when the programs that it serves have ended, and until then has to
+/// keep what they still write.
 unsafe fn reset_signals() {
     // SAFETY: dispositions of a process of its own.
     unsafe {
@@ -275,7 +283,8 @@ unsafe fn reset_signals() {
     }
 }
 
-/// Limits that were meant for the program: as high as they may be. No core dump: it would look like the program's.
+/// Limits that were meant for the program: as high as they may be. No core dump: it would look like
+/// the program's.
 unsafe fn reset_limits() {
     let raised = [
         libc::RLIMIT_NOFILE,

@@ -14,8 +14,8 @@ pub(in crate::runtime) struct Fallback {
     pub(super) pool: Pool,
     /// What is true of one process and not of its children.
     pub(super) own: NonNull<Own>,
-    /// Number of the slot that is open in this address space. A child of `fork` inherits it with the mapping, and
-    /// learns from it what it has to leave.
+    /// Number of the slot that is open in this address space. A child of `fork` inherits it with
+    /// the mapping, and learns from it what it has to leave.
     pub(super) open: AtomicU32,
     /// One bit for each slot that something else is mapped over by now.
     pub(super) left: AtomicU64,
@@ -24,7 +24,8 @@ pub(in crate::runtime) struct Fallback {
     /// The PID namespace that this process, or one that it descends from, entered since the daemons
     /// were started; see [`Entry::namespace`](super::header::Entry::namespace).
     pub(super) namespace: AtomicU64,
-    /// Address space for the rings, in bytes, if `RLIMIT_AS` made it less than was asked for; else 0.
+    /// Address space for the rings, in bytes, if `RLIMIT_AS` made it less than was asked for; else
+    /// 0.
     pub(super) limited: u64,
     /// Nothing is to be said on standard error.
     pub(super) quiet: bool,

@@ -1,8 +1,9 @@
 //! The daemon that watches: the processes, and the worker.
 //!
-//! There are two daemons so that one may be killed: each notices the other's end at once, and replaces it. The
-//! watchdog has a descriptor of each process that it watches (`pidfd`), so it learns of a death when it happens. That
-//! a process executes another program leaves no such trace; for that, it looks now and then.
+//! There are two daemons so that one may be killed: each notices the other's end at once, and
+//! replaces it. The watchdog has a descriptor of each process that it watches (`pidfd`), so it
+//! learns of a death when it happens. That a process executes another program leaves no such trace;
+//! for that, it looks now and then.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -23,8 +24,8 @@ use super::spawn::{self, pidfd_open};
 use super::worker;
 use usertrace_os::procfs::{device_and_inode, has_ended, start_ticks};
 
-/// How long to wait for a child of a process that is gone, if a fork began and the child did not arrive: it was killed
-/// before, or the fork failed.
+/// How long to wait for a child of a process that is gone, if a fork began and the child did not
+/// arrive: it was killed before, or the fork failed.
 const FORK_GRACE: Duration = Duration::from_secs(10);
 /// How often to look for what cannot be waited for: at first, and when nothing happens for long.
 const LOOKS: std::ops::RangeInclusive<Duration> =
@@ -42,11 +43,13 @@ struct Watched {
     outer: u32,
     /// Readable when it has ended.
     pidfd: Option<OwnedFd>,
-    /// Its address space: there is nothing to read there any more when it has executed another program.
+    /// Its address space: there is nothing to read there any more when it has executed another
+    /// program.
     maps: Option<File>,
 }
 
-/// Device and inode of the pool, as the kernel shows them among the mappings of each process that has it.
+/// Device and inode of the pool, as the kernel shows them among the mappings of each process that
+/// has it.
 fn identity(pool: usize) -> Option<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let line = maps.lines().find(|line| {
@@ -118,7 +121,8 @@ impl Watched {
         })
     }
 
-    /// Its rings will not change any more. `pool`: look thoroughly, for what does not tell by itself; see [`identity`].
+    /// Its rings will not change any more. `pool`: look thoroughly, for what does not tell by
+    /// itself; see [`identity`].
     fn is_gone(&mut self, pool: Option<Option<&str>>) -> bool {
         match (&self.pidfd, pool) {
             (Some(pidfd), None) => readable(pidfd.as_raw_fd()),
@@ -183,7 +187,8 @@ fn take_over(task: &Task, bell: &WatchdogWakeup, worker: u32) -> ! {
     run(task, bell, None, Some(worker))
 }
 
-/// Watches, until there is nothing left to watch. `worker`: the process that this one replaces the watchdog of.
+/// Watches, until there is nothing left to watch. `worker`: the process that this one replaces the
+/// watchdog of.
 fn run(task: &Task, bell: &WatchdogWakeup, program: Option<OwnedFd>, worker: Option<u32>) -> ! {
     let (header, journal) = (task.pool.header(), task.pool.journal());
     journal.pids[0].store(std::process::id(), Ordering::Relaxed);
@@ -401,7 +406,8 @@ impl Watchdog<'_> {
                 return false;
             }
         }
-        // SeqCst: whoever takes an entry looks at this afterwards, and either that one sees this, or this sees the entry.
+        // SeqCst: whoever takes an entry looks at this afterwards, and either that one sees this,
+        // or this sees the entry.
         header.closed.store(1, Ordering::SeqCst);
         if header.entries.iter().all(Entry::is_unused) {
             return true;

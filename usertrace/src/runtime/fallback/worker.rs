@@ -24,7 +24,8 @@ const LAST_TRIES: u32 = 3;
 /// How long to wait for a record that its writer is at: nobody tells when it is complete.
 const WAIT: Duration = Duration::from_millis(20);
 
-/// How long to doze after something was read, and how often in a row with nothing, before it sleeps until it is woken.
+/// How long to doze after something was read, and how often in a row with nothing, before it sleeps
+/// until it is woken.
 const DOZE: Duration = Duration::from_millis(1);
 const DOZES: u32 = 32;
 
@@ -55,7 +56,8 @@ extern "C" fn on_death(_: libc::c_int) {
 
 static RUNG: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The life of a worker, in a child of the watchdog's. If that dies, a child of the worker's does `take_over`.
+/// The life of a worker, in a child of the watchdog's. If that dies, a child of the worker's does
+/// `take_over`.
 pub(super) fn start(task: &Task, bell: &WatchdogWakeup, take_over: TakeOver) -> ! {
     let header = task.pool.header();
     task.pool.journal().pids[1].store(std::process::id(), Ordering::Relaxed);
@@ -142,7 +144,8 @@ fn run(task: &Task, bell: &WatchdogWakeup, take_over: TakeOver) -> ! {
     }
 }
 
-/// Sleeps until the doorbell is rung, unless that happened since `rung` was read. `how`: what writers are told.
+/// Sleeps until the doorbell is rung, unless that happened since `rung` was read. `how`: what
+/// writers are told.
 fn rest(doorbell: &Doorbell, rung: u32, how: u32, at_most: Option<Duration>) {
     doorbell.sleeping.store(how, Ordering::SeqCst);
     if doorbell.rung.load(Ordering::SeqCst) == rung {
@@ -325,7 +328,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Says what goes wrong where somebody can find it: in the program's status, and in a file beside the traces.
+    /// Says what goes wrong where somebody can find it: in the program's status, and in a file
+    /// beside the traces.
     fn tell(&mut self, error: Option<&io::Error>) {
         let number = error.map_or(0, |error| error.raw_os_error().unwrap_or(libc::EIO));
         let header = self.task.pool.header();

@@ -1,8 +1,8 @@
-//! Writes records into rings of the shared protocol (D2): where no restartable sequences are to be had, or where a
-//! ring is not one of a CPU.
+//! Writes records into rings of the shared protocol (D2): where no restartable sequences are to be
+//! had, or where a ring is not one of a CPU.
 //!
-//! [`protocol`] has the algorithm. Here is what it runs on: the mapped rings of a [`Channel`], [`owner`] which of them
-//! is a thread's, [`own`] what is cheaper there.
+//! [`protocol`] has the algorithm. Here is what it runs on: the mapped rings of a [`Channel`],
+//! [`owner`] which of them is a thread's, [`own`] what is cheaper there.
 
 mod local_atomic;
 mod owner;
@@ -59,9 +59,9 @@ impl Word for AtomicU64 {
     }
 }
 
-/// One ring of a channel. `W`: how its words are accessed, [`LocalAtomic`] if the calling thread alone
-/// writes it. `APART`: whether the channel is [apart](Channel::is_apart), and so may have another
-/// clock than the processor's.
+/// One ring of a channel. `W`: how its words are accessed, [`LocalAtomic`] if the calling thread
+/// alone writes it. `APART`: whether the channel is [apart](Channel::is_apart), and so may have
+/// another clock than the processor's.
 #[derive(Debug)]
 struct Ring<'a, W, const APART: bool> {
     channel: &'a Channel,
@@ -116,8 +116,8 @@ impl<'a, W: View, const APART: bool> Ring<'a, W, APART> {
         let buffers = channel.buffers.load(Ordering::Relaxed);
         Some(Self {
             channel,
-            // SAFETY: `open`'s caller promised that the control blocks are mapped from then on, and it checked that
-            // they are aligned. Everything in a control block is atomic.
+            // SAFETY: `open`'s caller promised that the control blocks are mapped from then on, and
+            // it checked that they are aligned. Everything in a control block is atomic.
             control: unsafe {
                 &*control
                     .wrapping_add(index as usize * stride as usize)
@@ -126,7 +126,8 @@ impl<'a, W: View, const APART: bool> Ring<'a, W, APART> {
             words: buffers
                 .wrapping_add(index as usize * (ring_mask as usize + 1))
                 .cast(),
-            // A position that is no multiple of 8 was not stored by this writer; that must not make it any worse.
+            // A position that is no multiple of 8 was not stored by this writer; that must not make
+            // it any worse.
             word_mask: ring_mask & !7,
             subbuf_mask: channel.subbuf_mask.load(Ordering::Relaxed),
         })
@@ -163,8 +164,9 @@ impl<'a, W: View, const APART: bool> Ring<'a, W, APART> {
         }
     }
 
-    /// One word for a position in this ring, as a signal handler may come between the stores of two. For another pair
-    /// of ring and position to have the same one, the rings' control blocks must be a multiple of a gigabyte apart.
+    /// One word for a position in this ring, as a signal handler may come between the stores of
+    /// two. For another pair of ring and position to have the same one, the rings' control blocks
+    /// must be a multiple of a gigabyte apart.
     #[inline(always)]
     fn mark(&self, position: u64) -> u64 {
         let address = std::ptr::from_ref(self.control).addr() as u64;
@@ -200,8 +202,9 @@ impl<W: View, const APART: bool> protocol::Ring for Ring<'_, W, APART> {
         let first = self
             .words
             .wrapping_byte_add((position & self.word_mask) as usize);
-        // SAFETY: inside the ring, which `Channel::open`'s caller promised is mapped, and aligned: `len` words from there
-        // end with the sub-buffer at the latest. Whoever stores to it does so atomically.
+        // SAFETY: inside the ring, which `Channel::open`'s caller promised is mapped, and aligned:
+        // `len` words from there end with the sub-buffer at the latest. Whoever stores to it does
+        // so atomically.
         unsafe { std::slice::from_raw_parts(first, len as usize) }
     }
 
@@ -228,9 +231,9 @@ impl<W: View, const APART: bool> protocol::Ring for Ring<'_, W, APART> {
 
     #[inline(always)]
     fn cycles(&self, head: u64) -> u64 {
-        // A processor may read the clock before it has loaded `head`, of another one who has moved it past a record whose
-        // time is later. Not if it was this thread that moved it there: a thread's times are in order. To wait for loads
-        // costs more than all the rest of an event.
+        // A processor may read the clock before it has loaded `head`, of another one who has moved
+        // it past a record whose time is later. Not if it was this thread that moved it there: a
+        // thread's times are in order. To wait for loads costs more than all the rest of an event.
         if thread::with(|thread| thread.reserved_to.load(Ordering::Relaxed)) != self.mark(head) {
             after_loads();
         }
@@ -283,12 +286,14 @@ impl<W: View, const APART: bool> protocol::Ring for Ring<'_, W, APART> {
 
 /// Lets the cache get the line of these words for stores.
 ///
-/// The atomic instructions of a record wait until all stores before them have their lines: without this, each record
-/// would wait for its own, which the reader has had, or which has left the cache since the round before.
+/// The atomic instructions of a record wait until all stores before them have their lines: without
+/// this, each record would wait for its own, which the reader has had, or which has left the cache
+/// since the round before.
 #[inline(always)]
 fn fetch<W>(words: &[W]) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint, that never faults. (Processors that do not know it take it for one that does nothing.)
+    // SAFETY: a hint, that never faults. (Processors that do not know it take it for one that does
+    // nothing.)
     unsafe {
         std::arch::asm!(
             "prefetchw byte ptr [{}]",
@@ -321,8 +326,8 @@ fn tell_filled(channel: &Channel, control: &Control) {
     }
 }
 
-/// What comes next in the program comes after all loads, also if it is to read the clock. (`cycles` does that by itself
-/// on other processors.)
+/// What comes next in the program comes after all loads, also if it is to read the clock. (`cycles`
+/// does that by itself on other processors.)
 #[cold]
 fn after_loads() {
     #[cfg(target_arch = "x86_64")]
@@ -350,8 +355,8 @@ fn described(id: &AtomicU16) -> Result<u16, Dropped> {
 /// Writes a record, whatever it takes; waits if the channel's mode says so.
 ///
 /// # Safety
-/// Whoever opened `channel` kept the promise of [`Channel::open`]. `id` is 0, or the id of an event with such a
-/// payload, or that of a metadata record.
+/// Whoever opened `channel` kept the promise of [`Channel::open`]. `id` is 0, or the id of an event
+/// with such a payload, or that of a metadata record.
 // Apart from what calls it, so that the other protocol's events do not save registers for it.
 #[inline(never)]
 pub(super) unsafe fn write(

@@ -1,19 +1,23 @@
 //! Which ring of a channel is a thread's.
 //!
-//! A thread takes a ring with its first record, and keeps it: nobody else writes there as long as it runs. When none is
-//! free, a thread takes one whose owner is gone, and goes on in a new sub-buffer, which names it; what the one before has
-//! written stays for the reader. Where the reader knows of owners, as the fallback's does, it gives their rings back
-//! sooner, when all of it was read.
+//! A thread takes a ring with its first record, and keeps it: nobody else writes there as long as
+//! it runs. When none is free, a thread takes one whose owner is gone, and goes on in a new
+//! sub-buffer, which names it; what the one before has written stays for the reader. Where the
+//! reader knows of owners, as the fallback's does, it gives their rings back sooner, when all of it
+//! was read.
 //!
-//! The last quarter of the rings is not for taking, but for all threads that find none, several to a ring. So a ring is
-//! written by one thread or by many, always the same.
+//! The last quarter of the rings is not for taking, but for all threads that find none, several to
+//! a ring. So a ring is written by one thread or by many, always the same.
 //!
-//! An owner is a thread's number, as its process's own PID namespace has it. Of a number that is used again:
-//! - By a thread of another process: the process is named, too, in the question whether it is there.
-//! - By a thread of this one: the ring is its own then, if it comes to write, and not taken by others in any case.
+//! An owner is a thread's number, as its process's own PID namespace has it. Of a number that is
+//! used again:
+//! - By a thread of another process: the process is named, too, in the question whether it is
+//!   there.
+//! - By a thread of this one: the ring is its own then, if it comes to write, and not taken by
+//!   others in any case.
 //!
-//! Other processes may share this one's memory, as children of `vfork` and some of `clone` do. Their threads have no ring
-//! of their own: this process could not tell whether they are gone.
+//! Other processes may share this one's memory, as children of `vfork` and some of `clone` do.
+//! Their threads have no ring of their own: this process could not tell whether they are gone.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -35,7 +39,8 @@ pub(super) enum Place {
 /// In the word that a thread remembers: the ring is a common one.
 const COMMON: u32 = 1 << 31;
 
-/// In `owner`: the thread of this number is about to take the ring from one that is gone. No number has this bit.
+/// In `owner`: the thread of this number is about to take the ring from one that is gone. No number
+/// has this bit.
 const TAKING: u32 = 1 << 31;
 
 const _: () = assert!(super::super::ring_index::MAX_RINGS < COMMON);
@@ -62,8 +67,8 @@ pub(super) fn known(channel: &Channel) -> Option<Place> {
     })
 }
 
-/// Where a thread remembers its place in a channel. Channels that are open at the same time have successive numbers, so a
-/// few of them do not push each other out.
+/// Where a thread remembers its place in a channel. Channels that are open at the same time have
+/// successive numbers, so a few of them do not push each other out.
 #[inline(always)]
 fn remembered(thread: &thread::Thread, serial: u32) -> &AtomicU64 {
     &thread.rings[serial as usize % thread.rings.len()]
@@ -110,8 +115,8 @@ fn take(channel: &Channel) -> Result<Place, Dropped> {
         let taken = owner.compare_exchange(0, thread, Ordering::Acquire, Ordering::Relaxed);
         match taken {
             Ok(_) => ring.prefault(),
-            // It is the thread's own already if a signal handler came first, or comes now; or if the thread wrote to
-            // many other channels in between.
+            // It is the thread's own already if a signal handler came first, or comes now; or if
+            // the thread wrote to many other channels in between.
             Err(owner) if owner == thread => {}
             Err(_) => continue,
         }
@@ -120,7 +125,8 @@ fn take(channel: &Channel) -> Result<Place, Dropped> {
         }
         full = true;
         if taken.is_ok() {
-            // Given back, as its records would go by the name of the thread before. Release: pairs with the above.
+            // Given back, as its records would go by the name of the thread before. Release: pairs
+            // with the above.
             owner.store(0, Ordering::Release);
         }
     }
@@ -164,15 +170,16 @@ fn take_over(control: &Control, process: u32, thread: u32) -> Option<u32> {
             Ordering::Relaxed,
         )
         .ok()?;
-    // Since that look, the ring may have been given back, and taken by a new thread of the same number. Now nobody else
-    // can take it. (Nor did a signal handler of this thread, for which it is not its own as yet.)
+    // Since that look, the ring may have been given back, and taken by a new thread of the same
+    // number. Now nobody else can take it. (Nor did a signal handler of this thread, for which it
+    // is not its own as yet.)
     if !is_gone(before) {
         let taking = thread | TAKING;
         let _ = owner.compare_exchange(taking, before, Ordering::Release, Ordering::Relaxed);
         return None;
     }
-    // Pairs with the barrier that the kernel has between the last access of a thread to its memory and its end: what it
-    // stored is seen from here on.
+    // Pairs with the barrier that the kernel has between the last access of a thread to its memory
+    // and its end: what it stored is seen from here on.
     fence(Ordering::Acquire);
     owner
         .compare_exchange(

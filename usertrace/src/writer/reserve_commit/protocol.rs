@@ -1,24 +1,26 @@
 //! The algorithm of the shared protocol (D2), without a word about where a ring lies.
 //!
-//! Several threads, and signal handlers in the middle of them, write into one ring. `head` is the reserve position. A
-//! writer moves it by a compare-exchange, stores its record into what it has reserved, and adds the length to
-//! `committed` of the sub-buffer. Nobody waits for anybody: a writer that sleeps or dies in the middle costs its own
-//! record, and its place in the ring for as long as it is there.
+//! Several threads, and signal handlers in the middle of them, write into one ring. `head` is the
+//! reserve position. A writer moves it by a compare-exchange, stores its record into what it has
+//! reserved, and adds the length to `committed` of the sub-buffer. Nobody waits for anybody: a
+//! writer that sleeps or dies in the middle costs its own record, and its place in the ring for as
+//! long as it is there.
 //!
-//! This file knows rings by the traits [`Ring`] and [`Word`] only, so that the very same code runs in mapped memory,
-//! under Miri, and under loom (`loom/` in this repository includes it).
+//! This file knows rings by the traits [`Ring`] and [`Word`] only, so that the very same code runs
+//! in mapped memory, under Miri, and under loom (`loom/` in this repository includes it).
 //!
 //! # What the words say
 //!
-//! `committed` of a place grows by exactly one sub-buffer's size each time that the place is used, and is never set
-//! back. So it is a multiple of that size if, and only if, nobody is in the place: either nobody has begun to commit in
-//! it, or all of it is committed. And with its remainder alone a writer knows how much of the present sub-buffer is
-//! committed.
+//! `committed` of a place grows by exactly one sub-buffer's size each time that the place is used,
+//! and is never set back. So it is a multiple of that size if, and only if, nobody is in the place:
+//! either nobody has begun to commit in it, or all of it is committed. And with its remainder alone
+//! a writer knows how much of the present sub-buffer is committed.
 //!
-//! Which of the two it is, the last word of the header, [`Place`], says: how often the place was taken. It also says
-//! what was decided for a position before `head` went there: to take the place, or to pass it over as one that a writer
-//! has not left. All writers follow the first decision. (Without it, a place whose header is yet to be stored by a
-//! writer that sleeps since it moved `head` would look like one that is whole.)
+//! Which of the two it is, the last word of the header, [`Place`], says: how often the place was
+//! taken. It also says what was decided for a position before `head` went there: to take the place,
+//! or to pass it over as one that a writer has not left. All writers follow the first decision.
+//! (Without it, a place whose header is yet to be stored by a writer that sleeps since it moved
+//! `head` would look like one that is whole.)
 
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
@@ -47,7 +49,8 @@ const PLACE: u64 = offset_of!(LttSubbuf, busy) as u64;
 /// Bits that a record's header word does not have of the time.
 const HIGH_TIME: u32 = 48;
 
-/// How often a writer tries again because others, or signal handlers in the middle of it, came first.
+/// How often a writer tries again because others, or signal handlers in the middle of it, came
+/// first.
 const ROUNDS: u32 = 100;
 
 /// How often a writer waits for room that a reader cannot make because a writer is in its way.
@@ -78,13 +81,14 @@ pub(crate) trait Ring: Copy {
     fn lost(&self) -> &Self::Word;
     fn time(&self) -> &Self::Word;
     fn consumed(&self) -> &Self::Word;
-    /// The words from a position on, which is a multiple of 8; they end with a sub-buffer at the latest.
+    /// The words from a position on, which is a multiple of 8; they end with a sub-buffer at the
+    /// latest.
     fn words(&self, position: u64, len: u64) -> &[Self::Word];
     /// Powers of two.
     fn subbuf_size(&self) -> u64;
     fn ring_size(&self) -> u64;
-    /// The oldest sub-buffer makes room for a new one, whether it was consumed or not. It may be otherwise each time that it
-    /// is asked.
+    /// The oldest sub-buffer makes room for a new one, whether it was consumed or not. It may be
+    /// otherwise each time that it is asked.
     fn overwrites(&self) -> bool;
     /// Whom a sub-buffer's header names as its writer.
     fn writer(&self) -> u32;
@@ -96,9 +100,9 @@ pub(crate) trait Ring: Copy {
     fn begins(&self, position: u64);
     /// A sub-buffer was filled.
     fn filled(&self);
-    /// The ring is full, as `consumed` was `consumed`: waits for it to grow, if writers are to wait. `left`: nobody is
-    /// in the sub-buffer that is to make room, so nothing that this thread may be in the middle of keeps the reader
-    /// from it. If not, it waits for a millisecond.
+    /// The ring is full, as `consumed` was `consumed`: waits for it to grow, if writers are to
+    /// wait. `left`: nobody is in the sub-buffer that is to make room, so nothing that this thread
+    /// may be in the middle of keeps the reader from it. If not, it waits for a millisecond.
     fn wait(&self, consumed: u64, left: bool) -> Waited;
 
     /// The word at a position.
@@ -203,13 +207,15 @@ pub(crate) enum Refusal {
 struct Reserved {
     position: u64,
     len: u64,
-    /// Read before `head` was moved, and after it came where it was: times in a ring do not go back.
+    /// Read before `head` was moved, and after it came where it was: times in a ring do not go
+    /// back.
     time: u64,
 }
 
 /// A record that is the caller's, until it is committed.
 ///
-/// To drop it commits it as it is: as a record that has no payload, if the record was not completed.
+/// To drop it commits it as it is: as a record that has no payload, if the record was not
+/// completed.
 #[derive(Debug)]
 pub(crate) struct Reservation<R: Ring> {
     ring: R,
@@ -231,7 +237,8 @@ impl<R: Ring> Reservation<R> {
     }
 }
 
-/// The event path: writes a record, if it fits into the present sub-buffer, and nobody else comes first.
+/// The event path: writes a record, if it fits into the present sub-buffer, and nobody else comes
+/// first.
 #[inline(always)]
 pub(crate) fn try_write<R: Ring>(ring: R, id: u16, payload: &[u64]) -> Result<(), Refusal> {
     let reserved = try_reserve(ring, RECORD_HEADER + 8 * payload.len() as u64)?;
@@ -330,8 +337,9 @@ impl<R: Ring> Drop for Reservation<R> {
 #[inline(always)]
 fn commit<R: Ring>(ring: R, position: u64, len: u64) {
     let mask = ring.subbuf_size() - 1;
-    // Release: pairs with the loads in `try_reserve`, in `inspect`, and of readers: who sees the sum sees all the
-    // stores that it stands for. (Additions by others in between keep that up: they are read-modify-write operations.)
+    // Release: pairs with the loads in `try_reserve`, in `inspect`, and of readers: who sees the
+    // sum sees all the stores that it stands for. (Additions by others in between keep that up:
+    // they are read-modify-write operations.)
     let before = ring
         .field(position & !mask, COMMITTED)
         .fetch_add(len, Ordering::Release);
@@ -344,8 +352,9 @@ fn commit<R: Ring>(ring: R, position: u64, len: u64) {
 #[inline(always)]
 fn try_reserve<R: Ring>(ring: R, len: u64) -> Result<Reserved, Refusal> {
     let mask = ring.subbuf_size() - 1;
-    // Acquire: pairs with the compare-exchanges of those who moved it here. What they knew of the places, above all
-    // that those of the round before have left this one, holds for the stores below, too.
+    // Acquire: pairs with the compare-exchanges of those who moved it here. What they knew of the
+    // places, above all that those of the round before have left this one, holds for the stores
+    // below, too.
     let head = ring.head().load(Ordering::Acquire);
     let offset = head & mask;
     if offset == 0 || offset + len > ring.subbuf_size() {
@@ -361,8 +370,8 @@ fn try_reserve<R: Ring>(ring: R, len: u64) -> Result<Reserved, Refusal> {
     }
     advance(ring, head, head.wrapping_add(len))?;
     if committed & mask == offset {
-        // All that is reserved below is committed, so this writer is alone, and the stores of this word are one
-        // after the other: the next one who finds it so finds this record committed.
+        // All that is reserved below is committed, so this writer is alone, and the stores of this
+        // word are one after the other: the next one who finds it so finds this record committed.
         // Release: pairs with the load of a reader, who may read up to there.
         ring.field(subbuf, CONTIGUOUS)
             .store(head, Ordering::Release);
@@ -385,8 +394,9 @@ fn advance<R: Ring>(ring: R, from: u64, to: u64) -> Result<(), Refusal> {
     {
         return Err(Refusal::Changed);
     }
-    // Pairs with the fence of a reader that copies a ring which overwrites: if it has copied anything that is stored
-    // from here on, it finds the head moved, and knows that the copy's oldest part is no more.
+    // Pairs with the fence of a reader that copies a ring which overwrites: if it has copied
+    // anything that is stored from here on, it finds the head moved, and knows that the copy's
+    // oldest part is no more.
     R::Word::fence(Ordering::Release);
     ring.moved(to);
     Ok(())
@@ -411,8 +421,8 @@ fn reserve_slowly<R: Ring>(ring: R, len: u64, mut refusal: Refusal) -> Result<Re
                     Waited::No => break,
                     Waited::Gone => return Err(Lost),
                 }
-                // As long as the reader goes on, or can, it is waited for. If a writer is in its way, it may be the one
-                // that this thread interrupts.
+                // As long as the reader goes on, or can, it is waited for. If a writer is in its
+                // way, it may be the one that this thread interrupts.
                 waits = if left || consumed != before {
                     0
                 } else {
@@ -442,8 +452,8 @@ pub(crate) fn lose<R: Ring>(ring: R) -> Lost {
     Lost
 }
 
-/// Begins a sub-buffer, unless `head` is at the start of one, or in one that names the present writer: so what comes
-/// next is under a header that does.
+/// Begins a sub-buffer, unless `head` is at the start of one, or in one that names the present
+/// writer: so what comes next is under a header that does.
 #[cold]
 #[inline(never)]
 pub(crate) fn begin_anew<R: Ring>(ring: R) -> Result<(), Lost> {
@@ -463,16 +473,16 @@ pub(crate) fn begin_anew<R: Ring>(ring: R) -> Result<(), Lost> {
     Err(Lost)
 }
 
-/// Does the header of the sub-buffer at a position name the present writer? Its writer died before it was stored, if that
-/// of an earlier round is there.
+/// Does the header of the sub-buffer at a position name the present writer? Its writer died before
+/// it was stored, if that of an earlier round is there.
 fn is_named<R: Ring>(ring: R, position: u64) -> bool {
     // Acquire: pairs with the stores in `begin_subbuf`, of which it is the last one.
     ring.field(position, POSITION).load(Ordering::Acquire) == position
         && ring.field(position, CPU).load(Ordering::Relaxed) == cpu_and_magic(ring.writer())
 }
 
-/// Reserves what is left of the present sub-buffer as padding, the header of the next one, and so many bytes, at once,
-/// if `head` still is what it was, when it was loaded with acquire semantics.
+/// Reserves what is left of the present sub-buffer as padding, the header of the next one, and so
+/// many bytes, at once, if `head` still is what it was, when it was loaded with acquire semantics.
 fn begin_subbuf<R: Ring>(ring: R, head: u64, len: u64) -> Result<Reserved, Refusal> {
     let size = ring.subbuf_size();
     let offset = head & (size - 1);
@@ -480,8 +490,8 @@ fn begin_subbuf<R: Ring>(ring: R, head: u64, len: u64) -> Result<Reserved, Refus
     // Acquire: pairs with `commit`.
     let old_committed = ring.field(old, COMMITTED).load(Ordering::Acquire);
     let (position, base) = match find_place(ring, head) {
-        // Acquire: as in `try_reserve`. An addition of nothing, as this is never an old value: places that others have begun since
-        // look like ones that are not left.
+        // Acquire: as in `try_reserve`. An addition of nothing, as this is never an old value:
+        // places that others have begun since look like ones that are not left.
         Err(Refusal::Full { .. } | Refusal::Stuck)
             if ring.head().fetch_add(0, Ordering::Acquire) != head =>
         {
@@ -503,9 +513,9 @@ fn begin_subbuf<R: Ring>(ring: R, head: u64, len: u64) -> Result<Reserved, Refus
             .store(time << 16 | u64::from(LTT_ID_PAD), Ordering::Relaxed);
         commit(ring, head, size - offset);
     }
-    // Only now: who takes it for the ring's finds that `head` was moved, as time stamps with these upper bits
-    // must come behind the header that has them. If another one who begins a sub-buffer stores an older time over it,
-    // a sub-buffer more is begun at worst.
+    // Only now: who takes it for the ring's finds that `head` was moved, as time stamps with these
+    // upper bits must come behind the header that has them. If another one who begins a sub-buffer
+    // stores an older time over it, a sub-buffer more is begun at worst.
     ring.time().store(time, Ordering::Relaxed);
     let lost = ring.lost().load(Ordering::Relaxed);
     for (field, value) in [
@@ -513,11 +523,11 @@ fn begin_subbuf<R: Ring>(ring: R, head: u64, len: u64) -> Result<Reserved, Refus
         (LOST, lost),
         (CPU, cpu_and_magic(ring.writer())),
         (BASE, base),
-        // The header is all that is committed. No other writer stores this word before the record that is reserved here
-        // is committed.
+        // The header is all that is committed. No other writer stores this word before the record
+        // that is reserved here is committed.
         (CONTIGUOUS, record),
-        // Last: a reader who finds it finds the whole header. (The first sub-buffer of a ring has it from the beginning;
-        // there, the word before it says so.)
+        // Last: a reader who finds it finds the whole header. (The first sub-buffer of a ring has
+        // it from the beginning; there, the word before it says so.)
         (POSITION, position),
     ] {
         // Release: pairs with the loads of a reader, as said above.
@@ -541,8 +551,8 @@ fn cpu_and_magic(cpu: u32) -> u64 {
     }
 }
 
-/// Finds the place for the sub-buffer that comes after what `head` is in, and decides about it and those before it.
-/// What comes back is its position, and `committed` from which it starts.
+/// Finds the place for the sub-buffer that comes after what `head` is in, and decides about it and
+/// those before it. What comes back is its position, and `committed` from which it starts.
 fn find_place<R: Ring>(ring: R, head: u64) -> Result<(u64, u64), Refusal> {
     let size = ring.subbuf_size();
     let first = head.wrapping_add(size - 1) & !(size - 1);
@@ -550,14 +560,16 @@ fn find_place<R: Ring>(ring: R, head: u64) -> Result<(u64, u64), Refusal> {
     let places = ring.ring_size() / size - 1;
     for n in 0..places {
         let position = first.wrapping_add(n * size);
-        // Acquire: pairs with the reader's store: what is stored below comes after what it has read. Before the verdict
-        // is looked at: a decision to take a place is one about a place that may be overwritten.
+        // Acquire: pairs with the reader's store: what is stored below comes after what it has
+        // read. Before the verdict is looked at: a decision to take a place is one about a place
+        // that may be overwritten.
         let consumed = ring.consumed().load(Ordering::Acquire);
         if !ring.overwrites()
             && position.wrapping_add(size).wrapping_sub(consumed) > ring.ring_size()
         {
             let oldest = position.wrapping_sub(ring.ring_size());
-            // If it was decided to take the place, while the ring overwrote, it was left before that.
+            // If it was decided to take the place, while the ring overwrote, it was left before
+            // that.
             let is_decided = matches!(inspect(ring, position), Verdict::Take { .. });
             return Err(Refusal::Full {
                 consumed,
@@ -566,9 +578,9 @@ fn find_place<R: Ring>(ring: R, head: u64) -> Result<(u64, u64), Refusal> {
         }
         match inspect(ring, position) {
             Verdict::Take { .. } | Verdict::Open { left: true, .. } => {
-                // Decide in the order of positions: about those before it only now that there is one to be taken. A
-                // decision to pass a place over is never revised, so without one behind it to be taken, `head`
-                // could go nowhere.
+                // Decide in the order of positions: about those before it only now that there is
+                // one to be taken. A decision to pass a place over is never revised, so without one
+                // behind it to be taken, `head` could go nowhere.
                 for before in 0..n {
                     let position = first.wrapping_add(before * size);
                     if let Some(committed) = decide(ring, position)? {
@@ -577,7 +589,8 @@ fn find_place<R: Ring>(ring: R, head: u64) -> Result<(u64, u64), Refusal> {
                 }
                 return match decide(ring, position)? {
                     Some(committed) => Ok((position, committed)),
-                    // Somebody who looked at it before it was left: there is another one behind it then.
+                    // Somebody who looked at it before it was left: there is another one behind it
+                    // then.
                     None => Err(Refusal::Changed),
                 };
             }
@@ -593,8 +606,9 @@ fn look<R: Ring>(ring: R, position: u64) -> (Place, u64, bool) {
     let size = ring.subbuf_size();
     // Acquire: pairs with the compare-exchange in `decide`.
     let seen = Place(ring.field(position, PLACE).load(Ordering::Acquire));
-    // Acquire: pairs with `commit`: all who were in the place come before whoever finds it left. It is loaded after
-    // `seen`; if the place was taken again in between, it is no less than what `seen` would have it be.
+    // Acquire: pairs with `commit`: all who were in the place come before whoever finds it left. It
+    // is loaded after `seen`; if the place was taken again in between, it is no less than what
+    // `seen` would have it be.
     let committed = ring.field(position, COMMITTED).load(Ordering::Acquire);
     let left = committed & (size - 1) == 0 && (committed / size) as u32 == seen.takes();
     (seen, committed, left)
@@ -622,8 +636,8 @@ fn inspect<R: Ring>(ring: R, position: u64) -> Verdict {
     }
 }
 
-/// Decides what becomes of a place, if that was not done before. For a place that is to be taken, `committed` comes
-/// back, from which it starts if `head` is moved there.
+/// Decides what becomes of a place, if that was not done before. For a place that is to be taken,
+/// `committed` comes back, from which it starts if `head` is moved there.
 fn decide<R: Ring>(ring: R, position: u64) -> Result<Option<u64>, Refusal> {
     let Verdict::Open {
         seen,
@@ -635,8 +649,8 @@ fn decide<R: Ring>(ring: R, position: u64) -> Result<Option<u64>, Refusal> {
     };
     let lap = Place::lap_of(position, ring.ring_size());
     let takes = seen.takes().wrapping_add(u32::from(left));
-    // Release: pairs with the load in `look`: that the place is left, and what it was left by, holds for those who
-    // follow the decision. If somebody else decided first, that holds.
+    // Release: pairs with the load in `look`: that the place is left, and what it was left by,
+    // holds for those who follow the decision. If somebody else decided first, that holds.
     let first = ring
         .field(position, PLACE)
         .compare_exchange(

@@ -1,17 +1,20 @@
 //! All that is of aarch64: the restartable sequences.
 //!
-//! The sequences are those of x86-64, where their comments are, too, on a machine that orders little by itself:
+//! The sequences are those of x86-64, where their comments are, too, on a machine that orders
+//! little by itself:
 //!
-//! - The commit is a store-release: whoever sees `head` move sees the record. Writers that follow on the same CPU need
-//!   nothing of the kind: a processor sees its own stores in order, and what moves a thread to another CPU has barriers.
-//! - A channel's fields are loaded after its number of rings, as they were stored before it. What makes it so is that
-//!   their addresses depend on that number, though it does not change them. A load-acquire would have to wait for the
-//!   store-release of the event before (an acquire never comes before a release that it follows), and `dmb ishld` for
-//!   all loads; this costs two instructions that only calculate.
-//! - `isb` comes before the time is read. The architecture lets the counter be read early, so that the times of two
-//!   records change places; and as only their lower 48 bits are stored, a step back by one would pass for one of
-//!   2^48 forward. Branches that depend on `head` come before the barrier: so the time is read after whoever stored
-//!   that `head` had read its own.
+//! - The commit is a store-release: whoever sees `head` move sees the record. Writers that follow
+//!   on the same CPU need nothing of the kind: a processor sees its own stores in order, and what
+//!   moves a thread to another CPU has barriers.
+//! - A channel's fields are loaded after its number of rings, as they were stored before it. What
+//!   makes it so is that their addresses depend on that number, though it does not change them. A
+//!   load-acquire would have to wait for the store-release of the event before (an acquire never
+//!   comes before a release that it follows), and `dmb ishld` for all loads; this costs two
+//!   instructions that only calculate.
+//! - `isb` comes before the time is read. The architecture lets the counter be read early, so that
+//!   the times of two records change places; and as only their lower 48 bits are stored, a step
+//!   back by one would pass for one of 2^48 forward. Branches that depend on `head` come before the
+//!   barrier: so the time is read after whoever stored that `head` had read its own.
 //!
 //! There is no atomic read-modify-write in it, but for the count of lost records.
 
@@ -46,10 +49,11 @@ const _: () = {
 
 /// A restartable sequence.
 ///
-/// It has no effect, and is `$refused`, if there is no ring for the CPU that it runs on, or for what else is at `$index` of
-/// the thread's area, which stands for the CPU in all that follows. `body` finds that CPU's number
-/// in `{cpu}`, and how many there are in `{one}`; may use `{cpu}`, `{one}`, `{two}` and `{tmp}`; and has the label 4
-/// behind the instruction that commits. Tried once, as on x86-64.
+/// It has no effect, and is `$refused`, if there is no ring for the CPU that it runs on, or for
+/// what else is at `$index` of the thread's area, which stands for the CPU in all that follows.
+/// `body` finds that CPU's number in `{cpu}`, and how many there are in `{one}`; may use `{cpu}`,
+/// `{one}`, `{two}` and `{tmp}`; and has the label 4 behind the instruction that commits. Tried
+/// once, as on x86-64.
 macro_rules! sequence {
     (
         ($rseq:expr, $channel:expr, $index:expr)
@@ -74,7 +78,8 @@ macro_rules! sequence {
             "add {tmp}, {tmp}, :lo12:7b",
             "str {tmp}, [{rseq}, {RSEQ_CS}]",
             "3:",
-            // A thread without a CPU number has a very large one, and so has one whose block is lent.
+            // A thread without a CPU number has a very large one, and so has one whose block is
+            // lent.
             "ldr {cpu:w}, [{rseq}, {INDEX}]",
             "ldr {two:w}, [{thread}, {THREAD_NO_CPU}]",
             "ldr {one:w}, [{channel}, {NR_RINGS}]",
@@ -112,11 +117,11 @@ macro_rules! sequence {
 
 /// The sequence that stores a record: all of the event path.
 ///
-/// `identify` makes `{tmp}` the event's id, by loads at `{id} + {one}`: `{one}` is 0, but not known to be before the number
-/// of rings is, so these loads come later. It may use `{two}`.
-/// `len` makes `{at}`, the record's offset in its sub-buffer, the offset of its last byte. `copy` copies the payload
-/// from `{src}` to behind the header at `{at}`, may use `{cpu}`, `{one}`, `{two}` and `{tmp}`, and moves `{head}` behind
-/// the record.
+/// `identify` makes `{tmp}` the event's id, by loads at `{id} + {one}`: `{one}` is 0, but not known
+/// to be before the number of rings is, so these loads come later. It may use `{two}`. `len` makes
+/// `{at}`, the record's offset in its sub-buffer, the offset of its last byte. `copy` copies the
+/// payload from `{src}` to behind the header at `{at}`, may use `{cpu}`, `{one}`, `{two}` and
+/// `{tmp}`, and moves `{head}` behind the record.
 macro_rules! record_sequence {
     (
         ($rseq:expr, $channel:expr, $index:expr, $id:expr, $src:expr)
@@ -134,7 +139,8 @@ macro_rules! record_sequence {
             refused: $refused,
             aborted: $aborted,
             body: [
-                // 0, but not known before the number of rings is: what is loaded by its help is loaded later.
+                // 0, but not known before the number of rings is: what is loaded by its help is
+                // loaded later.
                 "eor {one}, {one}, {one}",
                 "add {fields}, {channel}, {one}",
                 $($identify,)*
@@ -187,11 +193,12 @@ macro_rules! record_sequence {
     };
 }
 
-/// Stores a record whose payload's length the compiler knows, and is short. Why it did not, the next try will tell.
+/// Stores a record whose payload's length the compiler knows, and is short. Why it did not, the
+/// next try will tell.
 ///
 /// # Safety
-/// `channel` must be one that [`Channel::open`] opened, or never was, or be wiped; the id that `route` has must not be
-/// one of a record that means something else than an event.
+/// `channel` must be one that [`Channel::open`] opened, or never was, or be wiped; the id that
+/// `route` has must not be one of a record that means something else than an event.
 #[inline(always)]
 pub(in crate::writer) unsafe fn record<const WORDS: usize>(
     rseq: Rseq,
@@ -224,10 +231,11 @@ pub(in crate::writer) unsafe fn record<const WORDS: usize>(
             }
         };
     }
-    // SAFETY: the caller's promise about the channel: all that is stored to lies in the ring of this CPU, beyond
-    // head, in a sub-buffer that was begun and has room for it. The sequence is restarted if another writer could
-    // have come between, so no other writer stores there before the commit. `payload` has WORDS words. The thread's
-    // rseq area is where `rseq` says. What the descriptor needs, the kernel and the linker provide.
+    // SAFETY: the caller's promise about the channel: all that is stored to lies in the ring of
+    // this CPU, beyond head, in a sub-buffer that was begun and has room for it. The sequence is
+    // restarted if another writer could have come between, so no other writer stores there before
+    // the commit. `payload` has WORDS words. The thread's rseq area is where `rseq` says. What the
+    // descriptor needs, the kernel and the linker provide.
     unsafe {
         match WORDS {
             0 => written_out!("/* {src} */"),
@@ -254,7 +262,8 @@ pub(in crate::writer) unsafe fn record<const WORDS: usize>(
 /// Stores a record with any payload.
 ///
 /// # Safety
-/// As [`record`]'s, for `id`; and the payload must not be longer than [`LONGEST`](crate::writer::channel::LONGEST) allows.
+/// As [`record`]'s, for `id`; and the payload must not be longer than
+/// [`LONGEST`](crate::writer::channel::LONGEST) allows.
 pub(in crate::writer) unsafe fn record_words<const INDEX: i32>(
     rseq: Rseq,
     channel: &Channel,
@@ -442,8 +451,8 @@ pub(in crate::writer) unsafe fn advance_at<const INDEX: i32>(
     Step::Done
 }
 
-/// Says in the ring's control block that everything below `claimed` may be overwritten from now on. It never says
-/// less than before.
+/// Says in the ring's control block that everything below `claimed` may be overwritten from now on.
+/// It never says less than before.
 ///
 /// # Safety
 /// `start` must have been made from a [`Ring`](crate::writer::channel::Ring) of `channel`.
@@ -473,7 +482,8 @@ pub(in crate::writer) unsafe fn claim<const INDEX: i32>(
     Step::Done
 }
 
-/// Stores the newest full time of the ring that `control` belongs to, unless the channel was closed since.
+/// Stores the newest full time of the ring that `control` belongs to, unless the channel was closed
+/// since.
 ///
 /// # Safety
 /// As [`lose`]'s.
@@ -511,7 +521,8 @@ pub(in crate::writer) unsafe fn note_time<const INDEX: i32>(
 
 /// Counts a lost record in the ring that `control` belongs to, unless the channel was closed since.
 ///
-/// The increment is an atomic one, so that a thread that cannot finish a sequence may count without one.
+/// The increment is an atomic one, so that a thread that cannot finish a sequence may count without
+/// one.
 ///
 /// # Safety
 /// `control` must come from a [`Ring`](crate::writer::channel::Ring) of `channel` for that epoch.

@@ -20,8 +20,8 @@ pub(super) static HAS_MM_CID: AtomicBool = AtomicBool::new(false);
 
 /// Where each thread's rseq area lies: proof that there is one.
 ///
-/// `Option<Rseq>` is one word, 0 being none: with none, all channels are of the shared protocol, and the event path
-/// goes to its writer directly.
+/// `Option<Rseq>` is one word, 0 being none: with none, all channels are of the shared protocol,
+/// and the event path goes to its writer directly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rseq {
     /// From the thread pointer. Not 0: the thread's control block is there.
@@ -32,7 +32,8 @@ pub struct Rseq {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NoRseq {
-    /// A library that is not the C library registered an area for this thread, so nobody can know where it is.
+    /// A library that is not the C library registered an area for this thread, so nobody can know
+    /// where it is.
     Library,
     /// The kernel has no restartable sequences, or does not let this program use them.
     Kernel,
@@ -47,7 +48,8 @@ impl Rseq {
         }
         // SAFETY: the C library's, constant since before the first constructor ran.
         let (offset, size) = unsafe { (*offset, *size) };
-        // A size of 0: the kernel refused it, or the library was told not to try (`glibc.pthread.rseq=0`).
+        // A size of 0: the kernel refused it, or the library was told not to try
+        // (`glibc.pthread.rseq=0`).
         NonZeroIsize::new(offset)
             .filter(|_| size != 0)
             .map(|offset| Self { offset })
@@ -72,8 +74,9 @@ impl Rseq {
         NonZeroIsize::new(raw).map(|offset| Self { offset })
     }
 
-    /// The ring that the thread could write to a moment ago: by its CPU, or by what else is at `INDEX` of its area. Not
-    /// a ring's number if it has none: [`NO_INDEX`] if the thread has no registered area, or that no such field.
+    /// The ring that the thread could write to a moment ago: by its CPU, or by what else is at
+    /// `INDEX` of its area. Not a ring's number if it has none: [`NO_INDEX`] if the thread has no
+    /// registered area, or that no such field.
     pub(in crate::writer) fn index<const INDEX: i32>(self) -> u32 {
         let area = thread::thread_pointer().wrapping_offset(self.offset.get());
         let field = |offset: i32| {
@@ -92,7 +95,8 @@ impl Rseq {
     }
 }
 
-/// The kernel keeps the concurrency ids of threads in their areas. Where it does not, all would have the same one.
+/// The kernel keeps the concurrency ids of threads in their areas. Where it does not, all would
+/// have the same one.
 pub(crate) fn has_mm_cid() -> bool {
     HAS_MM_CID.load(Ordering::Relaxed)
 }

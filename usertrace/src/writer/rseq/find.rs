@@ -6,8 +6,8 @@ use super::area::{HAS_MM_CID, NoRseq, Rseq};
 use super::registration;
 
 impl Rseq {
-    /// Asks the C library where it registered an area; if it did not, registers one for the calling thread. Other
-    /// threads then register theirs with their first event.
+    /// Asks the C library where it registered an area; if it did not, registers one for the calling
+    /// thread. Other threads then register theirs with their first event.
     ///
     /// Not to be called from a signal handler.
     ///

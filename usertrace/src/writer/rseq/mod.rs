@@ -1,7 +1,7 @@
 //! Restartable sequences.
 //!
-//! - `area.rs`: where a thread's rseq area is. `registration.rs` registers one of our own where the C library has none,
-//!   and `find.rs` chooses.
+//! - `area.rs`: where a thread's rseq area is. `registration.rs` registers one of our own where the
+//!   C library has none, and `find.rs` chooses.
 //! - `step.rs`: what the sequences of the slow path take and return.
 //! - `x86_64.rs`, `aarch64.rs`: the sequences themselves.
 
@@ -22,6 +22,6 @@ pub(super) use self::step::{Advance, Start, Step};
 
 /// How often a sequence is tried before the record is given up.
 ///
-/// Each try that fails was interrupted within some tens of nanoseconds: by chance this happens twice in a row at
-/// most, unless something makes it happen.
+/// Each try that fails was interrupted within some tens of nanoseconds: by chance this happens
+/// twice in a row at most, unless something makes it happen.
 pub(super) const TRIES: u32 = 32;

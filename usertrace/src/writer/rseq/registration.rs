@@ -1,9 +1,10 @@
 //! Registers an rseq area where the C library registers none.
 //!
 //! That is so in programs linked with musl or an old glibc, statically or not, and where
-//! `GLIBC_TUNABLES=glibc.pthread.rseq=0` says so. The area lies in the thread block. A thread registers it with its
-//! first event, and takes it back when it ends: a thread that ends by itself may give its stack and its block away
-//! before its last instruction, and the kernel must not write there any more.
+//! `GLIBC_TUNABLES=glibc.pthread.rseq=0` says so. The area lies in the thread block. A thread
+//! registers it with its first event, and takes it back when it ends: a thread that ends by itself
+//! may give its stack and its block away before its last instruction, and the kernel must not write
+//! there any more.
 
 use std::ffi::c_void;
 use std::sync::OnceLock;
@@ -24,7 +25,8 @@ const NEVER: u32 = 2;
 /// `RSEQ_FLAG_UNREGISTER`
 const UNREGISTER: usize = 1;
 
-/// Length of the first version of `struct rseq`, which all kernels take, and which is aligned to as much.
+/// Length of the first version of `struct rseq`, which all kernels take, and which is aligned to as
+/// much.
 const FIRST_LEN: usize = 32;
 
 /// Of `getauxval`: how much of `struct rseq` the kernel knows, and its alignment.
@@ -39,8 +41,9 @@ static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
 
 /// The length to register with.
 ///
-/// All that the kernel knows, if the area has room for it: that is what Linux 7.3 takes for a program that keeps to
-/// the rules of its optimised mode, as this one does. Otherwise that of the first version.
+/// All that the kernel knows, if the area has room for it: that is what Linux 7.3 takes for a
+/// program that keeps to the rules of its optimised mode, as this one does. Otherwise that of the
+/// first version.
 fn area_len() -> usize {
     // SAFETY: constants of the process.
     let (len, align) = unsafe {
@@ -58,17 +61,18 @@ fn area_len() -> usize {
 
 /// Whether the kernel keeps `mm_cid` in areas, whoever registered them.
 ///
-/// It does so in areas of all lengths that it takes, as the field is in what was padding of the first version. What it
-/// knows of the structure, it has told since it has that field. (Where it is built without concurrency ids, it stores
-/// the CPU number there, which is as good.)
+/// It does so in areas of all lengths that it takes, as the field is in what was padding of the
+/// first version. What it knows of the structure, it has told since it has that field. (Where it is
+/// built without concurrency ids, it stores the CPU number there, which is as good.)
 pub(super) fn knows_mm_cid() -> bool {
     // SAFETY: a constant of the process.
     unsafe { libc::getauxval(AT_RSEQ_FEATURE_SIZE) as usize >= MM_CID_LEN }
 }
 
 fn rseq(thread: &Thread, flags: usize) -> Result<(), Errno> {
-    // SAFETY: the area is the calling thread's for as long as it is registered. The kernel writes to its fields, all of
-    // which are atomic, and reads `rseq_cs`, which is NULL or the address of a descriptor.
+    // SAFETY: the area is the calling thread's for as long as it is registered. The kernel writes
+    // to its fields, all of which are atomic, and reads `rseq_cs`, which is NULL or the address of
+    // a descriptor.
     let ret = unsafe {
         raw::syscall4(
             Sysno::rseq as usize,
@@ -109,16 +113,17 @@ pub(super) fn register() -> Result<(), Errno> {
         return Err(Errno::EAGAIN);
     }
     thread::with(|thread| {
-        // A signal handler that comes in between does the same: the kernel says EBUSY to the second, and something
-        // else where another area is registered.
+        // A signal handler that comes in between does the same: the kernel says EBUSY to the
+        // second, and something else where another area is registered.
         match thread.registration.load(Ordering::Relaxed) {
             UNKNOWN => {}
             REGISTERED => return Ok(()),
             _ => return Err(Errno::EPERM),
         }
-        // First the destructor, then what it takes back: a thread that has no destructor must not register.
-        // SAFETY: the value is no pointer to anything, it only must not be NULL. C libraries have room for the first
-        // keys in the thread itself; a later one may cost an allocation, once in a thread.
+        // First the destructor, then what it takes back: a thread that has no destructor must not
+        // register. SAFETY: the value is no pointer to anything, it only must not be NULL. C
+        // libraries have room for the first keys in the thread itself; a later one may cost an
+        // allocation, once in a thread.
         let noted = unsafe { libc::pthread_setspecific(*key, std::ptr::from_ref(thread).cast()) };
         if noted != 0 {
             thread.registration.store(NEVER, Ordering::Relaxed);
@@ -137,7 +142,8 @@ pub(super) fn register() -> Result<(), Errno> {
     })
 }
 
-/// At a thread's end: takes its area back, for good. What it traces after this is lost, and counted.
+/// At a thread's end: takes its area back, for good. What it traces after this is lost, and
+/// counted.
 unsafe extern "C" fn end(_: *mut c_void) {
     thread::with(|thread| {
         if thread.registration.swap(NEVER, Ordering::Relaxed) == REGISTERED {

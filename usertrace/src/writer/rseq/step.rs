@@ -15,7 +15,8 @@ pub(in crate::writer) enum Step {
     Aborted,
 }
 
-/// What a sequence of the slow path started from: it does something only if all of this still holds.
+/// What a sequence of the slow path started from: it does something only if all of this still
+/// holds.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(in crate::writer) struct Start {
@@ -29,7 +30,8 @@ pub(in crate::writer) struct Start {
     pub(in crate::writer) head: u64,
 }
 
-/// What [`advance`](super::advance) stores. Pointers to where nothing is to be stored point to memory of the caller.
+/// What [`advance`](super::advance) stores. Pointers to where nothing is to be stored point to
+/// memory of the caller.
 #[derive(Debug)]
 #[repr(C)]
 pub(in crate::writer) struct Advance {

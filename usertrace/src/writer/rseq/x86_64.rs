@@ -1,12 +1,14 @@
 //! All that is of x86-64: the restartable sequences.
 //!
-//! Each sequence ends with one store that commits. If the thread is preempted, moved to another CPU or interrupted
-//! by a signal before that store, the kernel continues it at the abort handler, and it has to be tried again: what it
-//! had stored lies beyond `head` and means nothing. `tools/testing/selftests/rseq/` in the kernel has the
-//! model; the pieces that the kernel prescribes are the descriptor (in the section `__rseq_cs`, where debuggers
-//! look), the pointer to it in the thread's rseq area, and the signature in front of the abort handler.
+//! Each sequence ends with one store that commits. If the thread is preempted, moved to another CPU
+//! or interrupted by a signal before that store, the kernel continues it at the abort handler, and
+//! it has to be tried again: what it had stored lies beyond `head` and means nothing.
+//! `tools/testing/selftests/rseq/` in the kernel has the model; the pieces that the kernel
+//! prescribes are the descriptor (in the section `__rseq_cs`, where debuggers look), the pointer to
+//! it in the thread's rseq area, and the signature in front of the abort handler.
 //!
-//! A debugger that single-steps aborts a sequence at each step. So who tries again counts, and gives up.
+//! A debugger that single-steps aborts a sequence at each step. So who tries again counts, and
+//! gives up.
 
 use std::arch::asm;
 use std::mem::offset_of;
@@ -27,12 +29,14 @@ const _: () = assert!(ID_BITS == 16);
 
 /// A restartable sequence.
 ///
-/// It has no effect, and is `$refused`, if there is no ring for the CPU that it runs on, or for what else is at `$index` of
-/// the thread's area, which stands for the CPU in all that follows. `body` finds that CPU's number
-/// in `{cpu}`, may use `rax`, `rdx` and `{cpu}`, and ends with the instruction that commits.
+/// It has no effect, and is `$refused`, if there is no ring for the CPU that it runs on, or for
+/// what else is at `$index` of the thread's area, which stands for the CPU in all that follows.
+/// `body` finds that CPU's number in `{cpu}`, may use `rax`, `rdx` and `{cpu}`, and ends with the
+/// instruction that commits.
 ///
-/// It is tried once: one that was interrupted is `$aborted`, and to try it again is the slow path's part. So nothing
-/// that it starts from need be kept, and it does with the registers that a function need not save.
+/// It is tried once: one that was interrupted is `$aborted`, and to try it again is the slow path's
+/// part. So nothing that it starts from need be kept, and it does with the registers that a
+/// function need not save.
 macro_rules! sequence {
     (
         ($rseq:expr, $channel:expr, $index:expr)
@@ -57,7 +61,8 @@ macro_rules! sequence {
             "lea rax, [rip + 7b]",
             "mov qword ptr fs:[{cpu} + {RSEQ_CS}], rax",
             "3:",
-            // A thread without a CPU number has a very large one, and so has one whose block is lent.
+            // A thread without a CPU number has a very large one, and so has one whose block is
+            // lent.
             "mov rax, qword ptr [rip + usertrace_thread@GOTTPOFF]",
             "mov {cpu:e}, dword ptr fs:[{cpu} + {INDEX}]",
             "or {cpu:e}, dword ptr fs:[rax + {THREAD_NO_CPU}]",
@@ -93,11 +98,12 @@ macro_rules! sequence {
 
 /// The sequence that stores a record: all of the event path.
 ///
-/// `identify` comes after the number of rings was found, and `name` puts the event's id into the low bits of `rdx`, which
-/// are zeros. Both may use `rax`, and what else the operands have. `block` makes `{control}` the offset of the ring's
-/// control block. `room` compares `rax`, the bytes that the sub-buffer has left, with
-/// the record's length. `copy` copies the payload to behind the header at `{cpu} + rax`, and may use `rax`, `rdx`
-/// and `{cpu}`. `commit` adds the record's length to the ring's head, in one instruction.
+/// `identify` comes after the number of rings was found, and `name` puts the event's id into the
+/// low bits of `rdx`, which are zeros. Both may use `rax`, and what else the operands have. `block`
+/// makes `{control}` the offset of the ring's control block. `room` compares `rax`, the bytes that
+/// the sub-buffer has left, with the record's length. `copy` copies the payload to behind the
+/// header at `{cpu} + rax`, and may use `rax`, `rdx` and `{cpu}`. `commit` adds the record's length
+/// to the ring's head, in one instruction.
 macro_rules! record_sequence {
     (
         ($rseq:expr, $channel:expr, $index:expr)
@@ -142,8 +148,9 @@ macro_rules! record_sequence {
                 $($name,)*
                 "mov rax, qword ptr [{channel} + {RING_MASK}]",
                 "and rax, qword ptr [{control} + {HEAD}]",
-                // Stores wait for their lines in order, and those of a ring have left the cache since the round before.
-                // (It never faults. Processors that do not know it take it for one that does nothing.)
+                // Stores wait for their lines in order, and those of a ring have left the cache
+                // since the round before. (It never faults. Processors that do not know it take it
+                // for one that does nothing.)
                 "prefetchw byte ptr [{cpu} + rax + {AHEAD}]",
                 "mov qword ptr [{cpu} + rax], rdx",
                 $($copy,)*
@@ -167,12 +174,12 @@ macro_rules! record_sequence {
     };
 }
 
-/// Stores a record whose payload's length the compiler knows, and is in registers. Why it did not, the next try will
-/// tell.
+/// Stores a record whose payload's length the compiler knows, and is in registers. Why it did not,
+/// the next try will tell.
 ///
 /// # Safety
-/// `channel` must be one that [`Channel::open`] opened, or never was, or be wiped; the id that `route` has must not be
-/// one of a record that means something else than an event.
+/// `channel` must be one that [`Channel::open`] opened, or never was, or be wiped; the id that
+/// `route` has must not be one of a record that means something else than an event.
 #[inline(always)]
 pub(in crate::writer) unsafe fn record<const WORDS: usize>(
     rseq: Rseq,
@@ -190,7 +197,8 @@ pub(in crate::writer) unsafe fn record<const WORDS: usize>(
                 need_subbuf: false,
                 need_time: false,
                 identify: []
-                // Read once, after the number of rings, as loads are in order; and so late that the id needs no register.
+                // Read once, after the number of rings, as loads are in order; and so late that the
+                // id needs no register.
                 name: [
                     "mov rax, qword ptr [{route}]",
                     "mov dx, ax",
@@ -213,10 +221,11 @@ pub(in crate::writer) unsafe fn record<const WORDS: usize>(
             }
         };
     }
-    // SAFETY: the caller's promise about the channel: all that is stored to lies in the ring of this CPU, beyond
-    // head, in a sub-buffer that was begun and has room for it. The sequence is aborted if another writer could
-    // have come between, so no other writer stores there before the commit. The thread's rseq area is where `rseq` says.
-    // What `fs:` and the descriptor need, the kernel and the linker provide.
+    // SAFETY: the caller's promise about the channel: all that is stored to lies in the ring of
+    // this CPU, beyond head, in a sub-buffer that was begun and has room for it. The sequence is
+    // aborted if another writer could have come between, so no other writer stores there before the
+    // commit. The thread's rseq area is where `rseq` says. What `fs:` and the descriptor need, the
+    // kernel and the linker provide.
     unsafe {
         match WORDS {
             0 => in_registers!([] []),
@@ -251,7 +260,8 @@ pub(in crate::writer) unsafe fn record<const WORDS: usize>(
 /// Stores a record with any payload.
 ///
 /// # Safety
-/// As [`record`]'s, for `id`; and the payload must not be longer than [`LONGEST`](crate::writer::channel::LONGEST) allows.
+/// As [`record`]'s, for `id`; and the payload must not be longer than
+/// [`LONGEST`](crate::writer::channel::LONGEST) allows.
 pub(in crate::writer) unsafe fn record_words<const INDEX: i32>(
     rseq: Rseq,
     channel: &Channel,
@@ -278,8 +288,9 @@ pub(in crate::writer) unsafe fn record_words<const INDEX: i32>(
             ]
             room: ["cmp rax, {len}"]
             copy: [
-                // 32 bytes at a time, then what is left. In this order, as what was stored last, just before this, may
-                // not be in the cache yet, and cannot be loaded in other pieces before it is.
+                // 32 bytes at a time, then what is left. In this order, as what was stored last,
+                // just before this, may not be in the cache yet, and cannot be loaded in other
+                // pieces before it is.
                 "add rax, {cpu}",
                 "add rax, {len}",
                 "lea rdx, [{src} + 8 * {words}]",
@@ -463,8 +474,8 @@ pub(in crate::writer) unsafe fn advance_at<const INDEX: i32>(
     Step::Done
 }
 
-/// Says in the ring's control block that everything below `claimed` may be overwritten from now on. It never says
-/// less than before.
+/// Says in the ring's control block that everything below `claimed` may be overwritten from now on.
+/// It never says less than before.
 ///
 /// # Safety
 /// `start` must have been made from a [`Ring`](crate::writer::channel::Ring) of `channel`.
@@ -492,7 +503,8 @@ pub(in crate::writer) unsafe fn claim<const INDEX: i32>(
     Step::Done
 }
 
-/// Stores the newest full time of the ring that `control` belongs to, unless the channel was closed since.
+/// Stores the newest full time of the ring that `control` belongs to, unless the channel was closed
+/// since.
 ///
 /// # Safety
 /// As [`lose`]'s.
@@ -528,7 +540,8 @@ pub(in crate::writer) unsafe fn note_time<const INDEX: i32>(
 
 /// Counts a lost record in the ring that `control` belongs to, unless the channel was closed since.
 ///
-/// The increment is an atomic one, so that a thread that cannot finish a sequence may count without one.
+/// The increment is an atomic one, so that a thread that cannot finish a sequence may count without
+/// one.
 ///
 /// # Safety
 /// `control` must come from a [`Ring`](crate::writer::channel::Ring) of `channel` for that epoch.

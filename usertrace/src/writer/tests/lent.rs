@@ -6,7 +6,8 @@ use super::*;
 use crate::writer::thread::is_lent;
 
 unsafe extern "C" {
-    /// Whatever a program's call comes to. (The `libc` crate's declaration is of the same function.)
+    /// Whatever a program's call comes to. (The `libc` crate's declaration is of the same
+    /// function.)
     #[link_name = "vfork"]
     safe fn vfork() -> libc::pid_t;
 }
@@ -87,7 +88,8 @@ fn a_child_that_traces_corrupts_nothing() {
     }
 }
 
-/// However a child ends, the parent's block is its own again; a child of a child leaves the child's lent.
+/// However a child ends, the parent's block is its own again; a child of a child leaves the child's
+/// lent.
 #[test]
 fn the_block_is_lent_as_long_as_the_child_has_it() {
     let lent = AtomicU32::new(0);

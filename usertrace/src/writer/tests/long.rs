@@ -107,7 +107,8 @@ fn killed_in_the_middle() {
     assert_eq!(busy(&rings, cpu, 0), 1);
 }
 
-/// A10: killed at any instruction, a process leaves a prefix of its records, and one of unknown contents at most.
+/// A10: killed at any instruction, a process leaves a prefix of its records, and one of unknown
+/// contents at most.
 #[test]
 fn killed_anywhere() {
     const LENS: [usize; 3] = [600, 1504, 3000];
@@ -194,7 +195,8 @@ fn a_place_that_is_not_left_is_passed_over() {
                         put(&rings, 1, &[round, n, !n, 0, 0]).unwrap();
                         written.push(vec![round, n, !n, 0, 0]);
                         let head = control.head.load(Ordering::Acquire);
-                        // As a reader that gave up waiting for the record: it consumes what is committed behind it.
+                        // As a reader that gave up waiting for the record: it consumes what is
+                        // committed behind it.
                         if head / 4096 > consumed / 4096 || n == 999 {
                             let decoded = rings.decode_range(cpu, consumed, head, |_| 5);
                             read.extend(decoded.records.into_iter().map(|record| record.payload));

@@ -48,7 +48,8 @@ fn move_to(cpu: u32) {
     }
 }
 
-/// All that is true of rings of CPUs is true of these: deaths, signal handlers, `vfork`, time, long records, waiting.
+/// All that is true of rings of CPUs is true of these: deaths, signal handlers, `vfork`, time, long
+/// records, waiting.
 #[test]
 fn everything_with_rings_of_concurrency_ids() {
     if scope() == Scope::MmCid {
@@ -91,7 +92,8 @@ fn a_thread_takes_its_ring_along() {
     assert_eq!(counts.iter().filter(|&&count| count > 0).count(), 1);
 }
 
-/// Threads that run at the same time have different rings, and there are no more of these than threads.
+/// Threads that run at the same time have different rings, and there are no more of these than
+/// threads.
 #[test]
 fn threads_that_run_at_the_same_time_have_different_rings() {
     const EVENTS: u64 = 50_000;
@@ -132,7 +134,8 @@ fn threads_that_run_at_the_same_time_have_different_rings() {
     assert!((2..=3).contains(&used), "{used}");
 }
 
-/// F2: a kernel that does not keep the ids leaves zeros there, so all threads would write to one ring.
+/// F2: a kernel that does not keep the ids leaves zeros there, so all threads would write to one
+/// ring.
 #[test]
 fn without_ids_all_is_lost_and_counted() {
     let rings = cids(4096, 4);

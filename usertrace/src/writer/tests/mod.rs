@@ -129,7 +129,8 @@ impl Rings {
     }
 
     fn open(&self) {
-        // SAFETY: the geometry is that of the memory, and the tests that close a channel wait for its writers.
+        // SAFETY: the geometry is that of the memory, and the tests that close a channel wait for
+        // its writers.
         unsafe { self.channel.open(&self.geometry) }.unwrap();
     }
 
@@ -419,7 +420,8 @@ fn a_full_ring_drops_and_counts() {
                 .eq(0..accepted as u64)
         );
 
-        // The consumer reads the first sub-buffer: there is room for one again, which knows what was lost before it.
+        // The consumer reads the first sub-buffer: there is room for one again, which knows what
+        // was lost before it.
         rings.control(cpu).consumed.store(4096, Ordering::Release);
         put(&rings, 1, &[1000, 0]).unwrap();
         let head = rings.control(cpu).head.load(Ordering::Acquire);
@@ -429,7 +431,8 @@ fn a_full_ring_drops_and_counts() {
     });
 }
 
-/// A time stamp's upper bits are stored when they are not those of the newest full time in the ring.
+/// A time stamp's upper bits are stored when they are not those of the newest full time in the
+/// ring.
 #[test]
 fn a_full_time_comes_first_where_it_is_needed() {
     let rings = Rings::new(4096, 2);
@@ -579,7 +582,8 @@ fn bad_geometry_is_refused() {
     }
 }
 
-/// A9: what an event knows of its channel from before the sequence counts only if it is still so in it.
+/// A9: what an event knows of its channel from before the sequence counts only if it is still so in
+/// it.
 #[test]
 fn a_route_that_was_changed_leads_nowhere() {
     let [rings, others] = [(); 2].map(|()| Rings::new(4096, 4));
@@ -587,7 +591,8 @@ fn a_route_that_was_changed_leads_nowhere() {
     let rseq = rseq().unwrap();
     let route = Route::none();
     assert!(route.channel().is_none());
-    // SAFETY: both channels outlive the route, and are what `open` was promised; ids mean events here.
+    // SAFETY: both channels outlive the route, and are what `open` was promised; ids mean events
+    // here.
     unsafe {
         put(&rings, 7, &[1]).unwrap();
         put(&others, 7, &[1]).unwrap();
@@ -621,8 +626,8 @@ fn a_route_that_was_changed_leads_nowhere() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Over many laps, with records of all lengths and a consumer that reads now and then: what was accepted is
-    /// there, in order, and what was not is counted.
+    /// Over many laps, with records of all lengths and a consumer that reads now and then: what was
+    /// accepted is there, in order, and what was not is counted.
     #[test]
     fn any_mix_of_lengths_and_reads(
         // Longer than 256 words is what takes a long record; more than 502 are too many.
@@ -653,7 +658,8 @@ proptest! {
                 }
                 if action == 0 {
                     let head = consume(consumed, &mut read);
-                    // A consumer may stop anywhere between two records; the writer needs whole sub-buffers.
+                    // A consumer may stop anywhere between two records; the writer needs whole
+                    // sub-buffers.
                     rings.control(cpu).consumed.store(head, Ordering::Release);
                     consumed = head;
                 }
@@ -668,7 +674,8 @@ proptest! {
     }
 }
 
-/// B6, A3: several threads on all CPUs; each record whole, each ring in order of time, nothing missing.
+/// B6, A3: several threads on all CPUs; each record whole, each ring in order of time, nothing
+/// missing.
 #[test]
 fn threads_share_the_rings() {
     const THREADS: u64 = 6;
@@ -719,7 +726,8 @@ extern "C" fn trace_in_handler(_: libc::c_int) {
 
 /// Runs `body` in a child, whose status is 0 then, or 1 if it panics.
 pub(in crate::writer) fn fork(body: impl FnOnce()) -> libc::pid_t {
-    // SAFETY: the child only runs code that needs no lock of another thread: it makes threads, writes events, and ends.
+    // SAFETY: the child only runs code that needs no lock of another thread: it makes threads,
+    // writes events, and ends.
     unsafe {
         let pid = libc::fork();
         assert!(pid >= 0);
@@ -748,7 +756,8 @@ pub(in crate::writer) fn wait_for(pid: libc::pid_t) -> libc::c_int {
     status
 }
 
-/// Runs tests of this program in another process, with this in its environment; but none that this one was told to skip.
+/// Runs tests of this program in another process, with this in its environment; but none that this
+/// one was told to skip.
 fn run_with((name, value): (&str, &str), arguments: &[&str]) {
     let own: Vec<_> = std::env::args().collect();
     let skipped = own.windows(2).filter(|pair| pair[0] == "--skip").flatten();
@@ -842,7 +851,8 @@ fn a_signal_handler_traces_in_the_middle_of_an_event() {
     assert!(handlers.into_iter().eq(0..handled));
 }
 
-/// A10: killed at any instruction, a process leaves all events that it had committed, and nothing else.
+/// A10: killed at any instruction, a process leaves all events that it had committed, and nothing
+/// else.
 #[test]
 fn a_killed_process_leaves_a_prefix() {
     let rounds = counts(25, 100);
@@ -895,7 +905,8 @@ fn a_killed_process_leaves_a_prefix() {
     }
 }
 
-/// A debugger that steps through an event aborts each sequence: the program goes on, and the loss is counted.
+/// A debugger that steps through an event aborts each sequence: the program goes on, and the loss
+/// is counted.
 #[test]
 fn single_steps_do_not_hang() {
     let rings = Rings::new(4096, 4);
@@ -934,7 +945,8 @@ fn single_steps_do_not_hang() {
     assert_eq!(rings.control(cpu).head.load(Ordering::Acquire), head);
 }
 
-/// A9: once a channel is closed and running sequences were restarted, nobody stores into its rings any more.
+/// A9: once a channel is closed and running sequences were restarted, nobody stores into its rings
+/// any more.
 #[test]
 fn closing_keeps_everybody_out() {
     membarrier::register().unwrap();

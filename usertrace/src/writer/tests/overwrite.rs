@@ -28,7 +28,8 @@ fn the_newest_are_there() {
             let head = control.head.load(Ordering::Acquire);
             let claimed = control.claimed.load(Ordering::Relaxed);
             assert_eq!(claimed % 4096, 0);
-            // All sub-buffers but the one that was begun last are whole, and there are as many as there are places.
+            // All sub-buffers but the one that was begun last are whole, and there are as many as
+            // there are places.
             assert_eq!(
                 claimed,
                 head.next_multiple_of(4096).saturating_sub(4 * 4096)
@@ -69,7 +70,8 @@ fn numbers(copy: &[u64], position: u64) -> Vec<u64> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// A reader that is overtaken between any two words finds that out; what it takes for good is good.
+    /// A reader that is overtaken between any two words finds that out; what it takes for good is
+    /// good.
     #[test]
     fn a_reader_that_is_overtaken(
         reads in prop::collection::vec((0u64..4, 0usize..512, 0u64..900), 1..40)
@@ -201,8 +203,8 @@ fn killed_anywhere() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// E3: whatever the mode was before, and wherever the reader is: what is neither claimed nor consumed is there, up to the
-    /// newest record.
+    /// E3: whatever the mode was before, and wherever the reader is: what is neither claimed nor
+    /// consumed is there, up to the newest record.
     #[test]
     fn e3_what_is_overwritten_is_claimed_or_consumed(
         steps in prop::collection::vec((0..3usize, 0u64..900, 0u64..8), 1..30)
@@ -232,7 +234,8 @@ proptest! {
                 let head = control.head.load(Ordering::Relaxed);
                 let claimed = control.claimed.load(Ordering::Relaxed);
                 let consumed = control.consumed.load(Ordering::Relaxed);
-                // Of a sub-buffer that was consumed in part the rest is there, if it was not claimed.
+                // Of a sub-buffer that was consumed in part the rest is there, if it was not
+                // claimed.
                 let from = claimed.max(consumed & !4095);
                 prop_assert!(head.next_multiple_of(4096).saturating_sub(SIZE) <= from);
                 let records = rings.decode_range(cpu, from, head, |_| 2).records;

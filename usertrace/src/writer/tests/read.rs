@@ -218,8 +218,8 @@ impl Read {
     }
 }
 
-/// Writers of so many records each, and a reader that reads while they write. `changes`: the mode does not stay, nor does
-/// the reader know what it is.
+/// Writers of so many records each, and a reader that reads while they write. `changes`: the mode
+/// does not stay, nor does the reader know what it is.
 fn run(scope: Scope, protocol: Protocol, mode: Mode, changes: bool) {
     const WRITERS: u64 = 3;
     let events = if cfg!(miri) {
@@ -343,8 +343,8 @@ fn shared_rings_are_read_while_they_are_written() {
     }
 }
 
-/// E3: nothing is torn, lost without being counted, or told twice, whatever the mode is from one moment to the next. A
-/// reader that looks at claims does not need to know.
+/// E3: nothing is torn, lost without being counted, or told twice, whatever the mode is from one
+/// moment to the next. A reader that looks at claims does not need to know.
 #[test]
 fn e3_modes_change_while_rings_are_read_and_written() {
     for scope in [Scope::Cpu, Scope::MmCid] {

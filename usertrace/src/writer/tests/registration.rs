@@ -15,8 +15,8 @@ pub(super) fn run_without(arguments: &[&str]) {
     run_with((TUNABLE, NO_RSEQ), arguments);
 }
 
-/// All that is true with the C library's area is true with one of our own: threads come and go, signal handlers trace,
-/// processes are killed.
+/// All that is true with the C library's area is true with one of our own: threads come and go,
+/// signal handlers trace, processes are killed.
 #[test]
 fn everything_with_an_area_of_our_own() {
     if !is_without() {

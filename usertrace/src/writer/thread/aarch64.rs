@@ -54,10 +54,11 @@ pub(in crate::writer) fn thread_pointer() -> *mut u8 {
 
 /// `vfork`, which says in the thread's block that it is lent, as long as it is.
 ///
-/// The child runs on the parent's stack and thread block, in which it must not write records: the kernel knows nothing
-/// of a child's rseq area, and neither restarts its sequences nor tells it its CPU. The parent goes on when the child
-/// executed another program, exited, or was killed, and says then what was said before: of a `vfork` child that
-/// forks so itself, that is that the block is lent.
+/// The child runs on the parent's stack and thread block, in which it must not write records: the
+/// kernel knows nothing of a child's rseq area, and neither restarts its sequences nor tells it its
+/// CPU. The parent goes on when the child executed another program, exited, or was killed, and says
+/// then what was said before: of a `vfork` child that forks so itself, that is that the block is
+/// lent.
 ///
 /// # Safety
 /// As the C library's.
@@ -67,7 +68,8 @@ pub(crate) unsafe extern "C" fn vfork() -> libc::pid_t {
     naked_asm!(
         // `bti c`, where there is such a thing.
         "hint #34",
-        // A system call leaves all registers but x0 alone, and the kernel keeps them for each of the two.
+        // A system call leaves all registers but x0 alone, and the kernel keeps them for each of
+        // the two.
         "mrs x9, tpidr_el0",
         "adrp x10, :gottprel:usertrace_thread",
         "ldr x10, [x10, :gottprel_lo12:usertrace_thread]",

@@ -53,10 +53,11 @@ pub(in crate::writer) fn thread_pointer() -> *mut u8 {
 
 /// `vfork`, which says in the thread's block that it is lent, as long as it is.
 ///
-/// The child runs on the parent's stack and thread block, in which it must not write records: the kernel knows nothing
-/// of a child's rseq area, and neither restarts its sequences nor tells it its CPU. The parent goes on when the child
-/// executed another program, exited, or was killed, and says then what was said before: of a `vfork` child that
-/// forks so itself, that is that the block is lent.
+/// The child runs on the parent's stack and thread block, in which it must not write records: the
+/// kernel knows nothing of a child's rseq area, and neither restarts its sequences nor tells it its
+/// CPU. The parent goes on when the child executed another program, exited, or was killed, and says
+/// then what was said before: of a `vfork` child that forks so itself, that is that the block is
+/// lent.
 ///
 /// # Safety
 /// As the C library's.
@@ -65,8 +66,8 @@ pub(in crate::writer) fn thread_pointer() -> *mut u8 {
 pub(crate) unsafe extern "C" fn vfork() -> libc::pid_t {
     naked_asm!(
         "endbr64",
-        // The child may overwrite the place of the return address before the parent returns. Registers, the kernel
-        // keeps for each of them: rdi, rsi and rdx outlive a system call.
+        // The child may overwrite the place of the return address before the parent returns.
+        // Registers, the kernel keeps for each of them: rdi, rsi and rdx outlive a system call.
         "pop rdi",
         "mov rdx, qword ptr [rip + usertrace_thread@GOTTPOFF]",
         "mov esi, dword ptr fs:[rdx + {NO_CPU_OFFSET}]",
@@ -81,7 +82,8 @@ pub(crate) unsafe extern "C" fn vfork() -> libc::pid_t {
         "jae 3f",
         "ret",
         "2:",
-        // The child shares the shadow stack, too, if there is one: not by `ret`, as its entry is the parent's.
+        // The child shares the shadow stack, too, if there is one: not by `ret`, as its entry is
+        // the parent's.
         "jmp rdi",
         "3:",
         "neg eax",

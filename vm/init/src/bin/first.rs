@@ -1,4 +1,5 @@
-//! A first process that is traced, before anything is mounted and anything else runs; then it becomes the guest's init.
+//! A first process that is traced, before anything is mounted and anything else runs; then it
+//! becomes the guest's init.
 //!
 //! `tests/src/bin/boot-tests.rs` looks for what it wrote (F8).
 

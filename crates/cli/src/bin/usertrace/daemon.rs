@@ -47,7 +47,8 @@ needs a kernel with trace buffers: without it, each program's own daemons record
 
 Exit status: 0 if it was told to end, 1 if it cannot work, 2 for a wrong command line.")]
 pub(crate) struct Args {
-    /// Where to write; each trace to a directory of its name in there [default: $STATE_DIRECTORY, or /var/lib/usertrace]
+    /// Where to write; each trace to a directory of its name in there [default: $STATE_DIRECTORY,
+    /// or /var/lib/usertrace]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
 
@@ -55,8 +56,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     trace: Vec<String>,
 
-    /// Start this trace, which is created if there is none of that name, and stays when the daemon ends; the options below say what
-    /// it is to be like
+    /// Start this trace, which is created if there is none of that name, and stays when the daemon
+    /// ends; the options below say what it is to be like
     #[arg(long, value_name = "NAME")]
     start: Option<String>,
 

@@ -1,8 +1,8 @@
 //! Programs that cannot be traced among those that a program executes, which may be a shell or
 //! another wrapper.
 //!
-//! Such programs do not load the tracer's libraries. The kernel tells what processes execute only to
-//! those who have more rights than a recorder needs. So a thread of the recorder looks at the
+//! Such programs do not load the tracer's libraries. The kernel tells what processes execute only
+//! to those who have more rights than a recorder needs. So a thread of the recorder looks at the
 //! processes below it from time to time. It misses programs that end before it looks.
 
 use std::collections::{BTreeMap, BTreeSet};

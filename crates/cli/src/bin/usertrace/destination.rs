@@ -7,11 +7,12 @@ use std::path::Path;
 
 use tempfile::NamedTempFile;
 
-/// Puts what `write` writes at `path`, or on standard output if that is "-". Returns how many bytes there were.
+/// Puts what `write` writes at `path`, or on standard output if that is "-". Returns how many bytes
+/// there were.
 ///
-/// A regular file is replaced by a whole one, or stays as it was. Its permissions and owner stay, and
-/// so does a symbolic link to it. What is no regular file, such as a device or a FIFO, is written
-/// to. It is no error if who reads from a pipe has read enough.
+/// A regular file is replaced by a whole one, or stays as it was. Its permissions and owner stay,
+/// and so does a symbolic link to it. What is no regular file, such as a device or a FIFO, is
+/// written to. It is no error if who reads from a pipe has read enough.
 ///
 /// # Errors
 /// Those of `write`, and of the files.

@@ -181,7 +181,8 @@ impl Args {
             .is_ok_and(|path| unsafe { libc::access(path.as_ptr(), libc::W_OK) } == 0)
     }
 
-    /// The control file system: whether it is there, whether this user may use it, and how much memory traces may have.
+    /// The control file system: whether it is there, whether this user may use it, and how much
+    /// memory traces may have.
     fn control(&self) -> Vec<Finding> {
         let root = &self.root.path;
         let control = match self.root.open() {

@@ -63,12 +63,14 @@ pub(crate) struct Args {
     #[arg(long)]
     raw: bool,
 
-    /// Physical address of the root page, if the dump does not say it and has several [default: what the dump says, or what a
-    /// search finds]. It is that of the kernel's symbol ltt_crash_root
+    /// Physical address of the root page, if the dump does not say it and has several [default:
+    /// what the dump says, or what a search finds]. It is that of the kernel's symbol
+    /// ltt_crash_root
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     root_page: Option<u64>,
 
-    /// Only these traces: NAME, * for any characters, ? for any one; several with commas between them
+    /// Only these traces: NAME, * for any characters, ? for any one; several with commas between
+    /// them
     #[arg(short, long, value_name = "NAME", value_delimiter = ',')]
     trace: Vec<String>,
 
@@ -76,8 +78,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "PROCESS", value_delimiter = ',')]
     process: Vec<String>,
 
-    /// Only events of so long before the crash: 10s, 200ms. Where the dump does not say when that was, `usertrace view --last`
-    /// counts from the last event
+    /// Only events of so long before the crash: 10s, 200ms. Where the dump does not say when that
+    /// was, `usertrace view --last` counts from the last event
     #[arg(short, long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     last: Option<Duration>,
 
@@ -380,7 +382,8 @@ fn describe(candidate: &Candidate, dump: &Dump) -> String {
     )
 }
 
-/// Where this kernel offers what the previous boot has left. None: it has left nothing, which was said.
+/// Where this kernel offers what the previous boot has left. None: it has left nothing, which was
+/// said.
 fn previous_boot(control_fs: &Path) -> anyhow::Result<Option<PathBuf>> {
     ControlFs::open(control_fs).map_err(|error| PREVIOUS_BOOT.explain(error, control_fs))?;
     let path = control_fs.join("reserved");
@@ -424,7 +427,8 @@ fn address(text: &str) -> Result<u64, String> {
     u64::from_str_radix(digits, 16).map_err(|error| error.to_string())
 }
 
-/// The directory for the traces: it may be there, but must be empty, so that what is in it then belongs together.
+/// The directory for the traces: it may be there, but must be empty, so that what is in it then
+/// belongs together.
 fn create(directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     match fs::read_dir(directory)?.next() {

@@ -1,4 +1,5 @@
-//! `usertrace generate`: what goes with the command when it is installed, made of its own description of itself.
+//! `usertrace generate`: what goes with the command when it is installed, made of its own
+//! description of itself.
 
 use std::env;
 use std::fs;
@@ -121,7 +122,8 @@ fn page(command: &Command, name: &str, main: &[String]) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// What the help of a command ends with: paragraphs, of which one may be examples, and one the exit status.
+/// What the help of a command ends with: paragraphs, of which one may be examples, and one the exit
+/// status.
 fn after_help(text: &str) -> Roff {
     let mut roff = Roff::new();
     let section = |roff: &mut Roff, name| {

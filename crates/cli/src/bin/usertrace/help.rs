@@ -38,8 +38,9 @@ fn in_short(text: &str) -> String {
     format!("{}{default}", &text[..end])
 }
 
-/// Makes one line of each paragraph, which is broken where the terminal ends. Examples, which are indented, stay as they are;
-/// but what each is for goes in front of it if that is too long for a line with one of them.
+/// Makes one line of each paragraph, which is broken where the terminal ends. Examples, which are
+/// indented, stay as they are; but what each is for goes in front of it if that is too long for a
+/// line with one of them.
 fn reflow(text: &str) -> String {
     let is_wide = text
         .lines()
@@ -67,7 +68,8 @@ fn reflow(text: &str) -> String {
     lines.join("\n")
 }
 
-/// An example in lines that are not too long, as a shell takes them: broken at spaces that are not in quotes.
+/// An example in lines that are not too long, as a shell takes them: broken at spaces that are not
+/// in quotes.
 fn continued(example: &str) -> Vec<String> {
     let (mut lines, mut line) = (Vec::new(), String::new());
     let mut quote = None;

@@ -11,7 +11,8 @@ const HEADING: &str = "Rotation and limits";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Limits {
-    /// Begin a new chunk, a directory with traces of its own, when one has SIZE bytes; k, M and G are understood
+    /// Begin a new chunk, a directory with traces of its own, when one has SIZE bytes; k, M and G
+    /// are understood
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = HEADING)]
     rotate_size: Option<u64>,
 
@@ -23,8 +24,8 @@ pub(crate) struct Limits {
     #[arg(long, value_name = "N", help_heading = HEADING)]
     keep: Option<usize>,
 
-    /// Let all files have no more than SIZE bytes: where chunks are made, the oldest are removed, and one ends at the latest
-    /// with a quarter of SIZE; else the recording ends
+    /// Let all files have no more than SIZE bytes: where chunks are made, the oldest are removed,
+    /// and one ends at the latest with a quarter of SIZE; else the recording ends
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = HEADING)]
     max_size: Option<u64>,
 }

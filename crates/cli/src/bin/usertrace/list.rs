@@ -401,7 +401,8 @@ fn unless_gone<T>(path: &Path, read: io::Result<T>) -> Option<T> {
     read.ok()
 }
 
-/// What there is to see of a trace. It may be removed, and its processes may end, at any time: what is gone is left out.
+/// What there is to see of a trace. It may be removed, and its processes may end, at any time: what
+/// is gone is left out.
 fn trace(path: &Path, of: &pids::OfProcesses) -> Trace {
     let name = path.file_name().unwrap_or_default();
     let start = read(&path.join("start"));

@@ -1,4 +1,5 @@
-//! `usertrace`: records traces of programs, and takes them out of the dumps of kernels that crashed.
+//! `usertrace`: records traces of programs, and takes them out of the dumps of kernels that
+//! crashed.
 
 // These panic when nobody reads what they print; `output` has what does not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]

@@ -38,7 +38,8 @@ pub(crate) enum Obstacle {
 }
 
 impl Obstacle {
-    /// Is it one only for libraries to preload? Else, the program does not obey `USERTRACE_…` variables either.
+    /// Is it one only for libraries to preload? Else, the program does not obey `USERTRACE_…`
+    /// variables either.
     fn is_for_libraries(&self) -> bool {
         !matches!(self, Self::Privileged(_))
     }
@@ -138,7 +139,8 @@ fn name(pid: u32) -> Option<OsString> {
     (!first.is_empty()).then(|| OsString::from_vec(first.to_owned()))
 }
 
-/// The program's file, as it is found for a command. Nothing but a regular file: whoever opens a FIFO waits.
+/// The program's file, as it is found for a command. Nothing but a regular file: whoever opens a
+/// FIFO waits.
 fn find(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(program.into()).filter(|path: &PathBuf| is_executable(path));
@@ -262,7 +264,8 @@ fn has_attribute(path: &Path, name: &CStr) -> bool {
     unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) > 0 }
 }
 
-/// Nothing gives programs more rights here: the file system is mounted so, or this process may not get any.
+/// Nothing gives programs more rights here: the file system is mounted so, or this process may not
+/// get any.
 fn are_ignored(program: &Path) -> bool {
     let is_mounted_so =
         || statvfs(program).is_ok_and(|system| system.flags().contains(FsFlags::ST_NOSUID));

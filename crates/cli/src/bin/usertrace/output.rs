@@ -26,7 +26,8 @@ pub(crate) struct Summary {
     pub(crate) quiet: bool,
 }
 
-/// Says something on standard error, in one line. Nobody has to read it: what was asked for is done nevertheless.
+/// Says something on standard error, in one line. Nobody has to read it: what was asked for is done
+/// nevertheless.
 pub(crate) fn say(what: impl fmt::Display) {
     let line = readable(&what.to_string()).replace('\n', "\\n");
     report(format_args!("usertrace: {line}\n"));
@@ -37,13 +38,14 @@ pub(crate) fn report(text: impl fmt::Display) {
     let _ = write!(io::stderr().lock(), "{}", readable(&text.to_string()));
 }
 
-/// Draws on the terminal at standard error: control sequences of our own, which have no names of others in them.
+/// Draws on the terminal at standard error: control sequences of our own, which have no names of
+/// others in them.
 pub(crate) fn draw(sequence: impl fmt::Display) {
     let _ = write!(io::stderr().lock(), "{sequence}");
 }
 
-/// The text with control characters as escapes, but for ends of lines and tabs: it may have names that others have chosen,
-/// and a terminal obeys what is in it.
+/// The text with control characters as escapes, but for ends of lines and tabs: it may have names
+/// that others have chosen, and a terminal obeys what is in it.
 pub(crate) fn readable(text: &str) -> Cow<'_, str> {
     let is_bad = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
     if !text.contains(is_bad) {

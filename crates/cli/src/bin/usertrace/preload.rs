@@ -29,7 +29,8 @@ pub(crate) struct Wanted {
     #[arg(long)]
     dl: bool,
 
-    /// Preload the library that makes events of functions, for programs built with -finstrument-functions
+    /// Preload the library that makes events of functions, for programs built with
+    /// -finstrument-functions
     #[arg(long)]
     function: bool,
 }
@@ -89,7 +90,8 @@ impl Preload {
         }))
     }
 
-    /// The variable of the environment that makes the linker load them, before what it holds already.
+    /// The variable of the environment that makes the linker load them, before what it holds
+    /// already.
     pub(crate) fn variable(&self) -> (OsString, OsString) {
         let paths = self.libraries.iter().map(|path| path.as_os_str());
         let mut value = paths.collect::<Vec<_>>().join(OsStr::new(":")).into_vec();

@@ -10,7 +10,8 @@ use crate::output;
 /// Between two lines where they stay, as in a file.
 const LINES: Duration = Duration::from_secs(10);
 
-/// Says on standard error what was recorded: in a terminal, in one line that changes; elsewhere, in a line now and then.
+/// Says on standard error what was recorded: in a terminal, in one line that changes; elsewhere, in
+/// a line now and then.
 pub(crate) struct Progress {
     terminal: bool,
     started: Instant,
@@ -61,7 +62,8 @@ impl Progress {
     }
 }
 
-/// In less than the width of a terminal, as long as numbers are not astronomic. There were `new` events `since` the last one.
+/// In less than the width of a terminal, as long as numbers are not astronomic. There were `new`
+/// events `since` the last one.
 fn line(elapsed: Duration, so_far: &RecordingProgress, new: u64, since: Duration) -> String {
     let rate = new as f64 / since.as_secs_f64().max(1e-3);
     format!(

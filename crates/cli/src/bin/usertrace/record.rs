@@ -67,12 +67,13 @@ with the same directory goes on.
 Exit status: the program's, 128+N if signal N ended it; 125 if recording failed, 126 if the program cannot be
 executed, 127 if there is none, 130 if it was left running; 2 for a wrong command line.")]
 pub(crate) struct Args {
-    /// Directory for the trace; must be new or empty, or have a recording that was killed [default: usertrace-TIME]
+    /// Directory for the trace; must be new or empty, or have a recording that was killed [default:
+    /// usertrace-TIME]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
 
-    /// Name of the trace; one that exists is joined, stopped in the end, and stays [default: that of the recording that
-    /// was killed, or usertrace-PID]
+    /// Name of the trace; one that exists is joined, stopped in the end, and stays [default: that
+    /// of the recording that was killed, or usertrace-PID]
     #[arg(long, value_name = "NAME")]
     trace: Option<String>,
 
@@ -80,8 +81,8 @@ pub(crate) struct Args {
     #[arg(short, long, conflicts_with = "pid")]
     all: bool,
 
-    /// Record processes that run, and no others, until the last of them ends or SIGINT comes; by their ids, or by names of
-    /// which there is one process each; several with commas between them
+    /// Record processes that run, and no others, until the last of them ends or SIGINT comes; by
+    /// their ids, or by names of which there is one process each; several with commas between them
     #[arg(
         short,
         long,
@@ -91,8 +92,8 @@ pub(crate) struct Args {
     )]
     pid: Vec<Named>,
 
-    /// Record events of the kernel's own, too, on the same clock: SYSTEM:NAME, as -e has them; of the whole machine, or
-    /// of the processes of -p and what they start
+    /// Record events of the kernel's own, too, on the same clock: SYSTEM:NAME, as -e has them; of
+    /// the whole machine, or of the processes of -p and what they start
     #[arg(short, long, value_name = "PATTERNS", value_delimiter = ',')]
     kernel: Vec<String>,
 
@@ -287,8 +288,8 @@ fn advice(recording: &Recording, setup: &TraceSetup) -> Option<String> {
     ))
 }
 
-/// Events that were lost as rings were full. Who wrote less than a sub-buffer lost its events for another reason, such as that
-/// they were of a child of `vfork`.
+/// Events that were lost as rings were full. Who wrote less than a sub-buffer lost its events for
+/// another reason, such as that they were of a child of `vfork`.
 fn lost_in_full_rings(processes: &[ProcessSummary], subbuf_size: u32) -> u64 {
     let filled = processes
         .iter()

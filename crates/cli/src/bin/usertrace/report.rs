@@ -37,7 +37,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     selected: Selected,
 
-    /// The page, in place of one that is there; - for standard output [default: usertrace-TIME.html]
+    /// The page, in place of one that is there; - for standard output [default:
+    /// usertrace-TIME.html]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 

@@ -14,8 +14,9 @@ pub(crate) struct Selected {
     #[arg(required = true, value_name = "DIR")]
     pub(crate) directories: Vec<PathBuf>,
 
-    /// Only these events: NAME or PROVIDER:NAME, * for any characters, ? for any one, ! in front for those that are not
-    /// wanted; several with commas between them, of which the last that matches counts [default: all]
+    /// Only these events: NAME or PROVIDER:NAME, * for any characters, ? for any one, ! in front
+    /// for those that are not wanted; several with commas between them, of which the last that
+    /// matches counts [default: all]
     #[arg(short, long, value_name = "PATTERNS", value_delimiter = ',')]
     event: Vec<String>,
 
@@ -36,8 +37,9 @@ pub(crate) struct Selected {
 }
 
 impl Selected {
-    /// What the reader is to be told, but for times, which depend on the traces. None: a pattern is none, which was said;
-    /// the status is [`WRONG_COMMAND_LINE`](crate::status::WRONG_COMMAND_LINE) then.
+    /// What the reader is to be told, but for times, which depend on the traces. None: a pattern is
+    /// none, which was said; the status is
+    /// [`WRONG_COMMAND_LINE`](crate::status::WRONG_COMMAND_LINE) then.
     pub(crate) fn selection(&self) -> Option<Selection> {
         let mut selection = Selection {
             events: patterns(&self.event)?,

@@ -6,12 +6,14 @@ use usertrace_reader::Patterns;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Setup {
-    /// Only these events: NAME or PROVIDER:NAME, * for any characters, ? for any one, ! in front for those that are not
-    /// wanted; several with commas between them, of which the last that matches counts [default: all]
+    /// Only these events: NAME or PROVIDER:NAME, * for any characters, ? for any one, ! in front
+    /// for those that are not wanted; several with commas between them, of which the last that
+    /// matches counts [default: all]
     #[arg(short, long, value_name = "PATTERNS", value_delimiter = ',', value_parser = pattern)]
     event: Vec<String>,
 
-    /// Full rings overwrite their oldest events: the trace has the last ones, whatever is read of it meanwhile
+    /// Full rings overwrite their oldest events: the trace has the last ones, whatever is read of
+    /// it meanwhile
     #[arg(long, conflicts_with = "block")]
     flight: bool,
 
@@ -19,7 +21,8 @@ pub(crate) struct Setup {
     #[arg(long)]
     block: bool,
 
-    /// Bytes in a sub-buffer, a power of two from 4096 to 32M; k and M are understood [default: the kernel's]
+    /// Bytes in a sub-buffer, a power of two from 4096 to 32M; k and M are understood [default: the
+    /// kernel's]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     subbuf_size: Option<u32>,
 
@@ -27,8 +30,9 @@ pub(crate) struct Setup {
     #[arg(long, value_name = "COUNT", value_parser = count)]
     subbuf_count: Option<u32>,
 
-    /// What each event is to say besides its fields: vpid, vtid, procname, cpu_id, ip, cgroup_ns, ipc_ns, mnt_ns, net_ns,
-    /// pid_ns, time_ns, user_ns, uts_ns, or app.NAME, which the program defines; several with commas between them
+    /// What each event is to say besides its fields: vpid, vtid, procname, cpu_id, ip, cgroup_ns,
+    /// ipc_ns, mnt_ns, net_ns, pid_ns, time_ns, user_ns, uts_ns, or app.NAME, which the program
+    /// defines; several with commas between them
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = context)]
     context: Vec<String>,
 }
@@ -79,7 +83,8 @@ fn count(text: &str) -> Result<u32, String> {
     Ok(number)
 }
 
-/// A pattern of events: what is none the kernel refuses without a word, and programs that trace without it record nothing.
+/// A pattern of events: what is none the kernel refuses without a word, and programs that trace
+/// without it record nothing.
 fn pattern(text: &str) -> Result<String, String> {
     match Patterns::new(&[text]) {
         Ok(_) => Ok(text.to_owned()),

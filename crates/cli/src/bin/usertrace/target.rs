@@ -61,7 +61,8 @@ impl Target {
         }
     }
 
-    /// Asks each of its processes, by their control channels. Gives their answers. If some do not do it, the others do.
+    /// Asks each of its processes, by their control channels. Gives their answers. If some do not
+    /// do it, the others do.
     pub(crate) fn ask(&self, request: &str) -> anyhow::Result<Vec<(u32, String)>> {
         let (mut answers, mut failed) = (Vec::new(), None);
         for process in self.processes()? {

@@ -1,7 +1,9 @@
-//! A terminal that a command has to itself: keys, its size, and what it was like before, however the command ends.
+//! A terminal that a command has to itself: keys, its size, and what it was like before, however
+//! the command ends.
 //!
-//! There is one table and a line or two to draw, which takes a few escape sequences. A crate for that, as `ratatui`, would
-//! add some 50 others, 16 seconds of building, and 380 KiB to the command.
+//! There is one table and a line or two to draw, which takes a few escape sequences. A crate for
+//! that, as `ratatui`, would add some 50 others, 16 seconds of building, and 380 KiB to the
+//! command.
 
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -29,7 +31,8 @@ const ESCAPE: Duration = Duration::from_millis(50);
 /// What the terminal was like, while it is not like that.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// Signals that end the command, those that stop it, and the one that says that the size is another one.
+/// Signals that end the command, those that stop it, and the one that says that the size is another
+/// one.
 const TAKEN: [Signal; 6] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -252,7 +255,8 @@ impl Drop for Terminal {
     }
 }
 
-/// Takes the first key of what was typed. `all`: nothing more belongs to it. None: there is none, or it is not there as a whole.
+/// Takes the first key of what was typed. `all`: nothing more belongs to it. None: there is none,
+/// or it is not there as a whole.
 fn key(typed: &mut Vec<u8>, all: bool) -> Option<Key> {
     let (key, len) = match typed[..] {
         [] => return None,

@@ -88,8 +88,9 @@ impl View {
     /// Prints all that there is, and what comes later, until nothing comes any more.
     fn follow(&mut self, reader: &mut Reader, directories: &[PathBuf]) -> io::Result<()> {
         let mut was_recorded = false;
-        // What ends writes before it does: so it is looked for that first, and read then. The daemons of the fallback write
-        // when their process has ended, so it is waited for once more.
+        // What ends writes before it does: so it is looked for that first, and read then. The
+        // daemons of the fallback write when their process has ended, so it is waited for once
+        // more.
         let mut ended = 0;
         while ended < 3 {
             self.print(reader)?;

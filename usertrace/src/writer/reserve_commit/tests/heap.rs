@@ -1,4 +1,5 @@
-//! The algorithm on memory of the heap, by one thread that is interrupted wherever one can be, and by several.
+//! The algorithm on memory of the heap, by one thread that is interrupted wherever one can be, and
+//! by several.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -16,7 +17,8 @@ use super::super::protocol::{
 use usertrace_testing::counts::counts;
 
 thread_local! {
-    /// What looks at the ring, as it is before the operation with this number, of all that come after each other.
+    /// What looks at the ring, as it is before the operation with this number, of all that come
+    /// after each other.
     static KILL: RefCell<Option<Interruption>> = const { RefCell::new(None) };
     /// Operations on words that this thread has made since they were counted from.
     static STEPS: Cell<u64> = const { Cell::new(0) };
@@ -30,7 +32,8 @@ struct Interruption {
     what: Box<dyn FnOnce()>,
 }
 
-/// Lets `what` come in the middle of `body`, before one of its operations. Says how many there were.
+/// Lets `what` come in the middle of `body`, before one of its operations. Says how many there
+/// were.
 fn interrupted(at: u64, what: impl FnOnce() + 'static, body: impl FnOnce()) -> u64 {
     STEPS.set(0);
     INTERRUPTION.set(Some(Interruption {
@@ -116,7 +119,8 @@ struct Heap {
 }
 
 impl Heap {
-    /// It lives as long as the tests, so that whatever comes in the middle of something may have it.
+    /// It lives as long as the tests, so that whatever comes in the middle of something may have
+    /// it.
     fn new(subbuf_size: u64, subbuf_count: u64, overwrites: bool) -> &'static Self {
         let words = (subbuf_size * subbuf_count / 8) as usize;
         Box::leak(Box::new(Self {
@@ -402,7 +406,8 @@ fn a_full_ring_drops_and_counts() {
     );
 }
 
-/// Laps of a ring that overwrites, and of one whose reader keeps up: what is there is always the newest.
+/// Laps of a ring that overwrites, and of one whose reader keeps up: what is there is always the
+/// newest.
 #[test]
 fn the_newest_records_are_there_lap_after_lap() {
     for overwrites in [true, false] {
@@ -456,8 +461,8 @@ fn a_writer_that_waits_loses_nothing() {
     assert_eq!(ring.lost_now(), lost);
 }
 
-/// E3: a ring that is told not to overwrite any more, wherever a writer is that was about to, is full, and keeps the
-/// newest; and goes on when it is read.
+/// E3: a ring that is told not to overwrite any more, wherever a writer is that was about to, is
+/// full, and keeps the newest; and goes on when it is read.
 #[test]
 fn e3_a_ring_stops_overwriting_anywhere() {
     // Whether a short record comes in between, too.
@@ -505,8 +510,8 @@ fn e3_a_ring_stops_overwriting_anywhere() {
     }
 }
 
-/// A writer that sleeps in the middle of a record for laps costs its place, and nothing else; when it has left, the
-/// place is used again.
+/// A writer that sleeps in the middle of a record for laps costs its place, and nothing else; when
+/// it has left, the place is used again.
 #[test]
 fn a_place_that_is_not_left_is_passed_over_until_it_is() {
     for overwrites in [true, false] {
@@ -546,7 +551,8 @@ fn a_place_that_is_not_left_is_passed_over_until_it_is() {
     }
 }
 
-/// Writers sleep in all places but one: records are lost as long as that is so, and not a moment longer.
+/// Writers sleep in all places but one: records are lost as long as that is so, and not a moment
+/// longer.
 #[test]
 fn a_ring_in_which_writers_are_everywhere_works_again_when_one_left() {
     for overwrites in [true, false] {
@@ -570,7 +576,8 @@ fn a_ring_in_which_writers_are_everywhere_works_again_when_one_left() {
     }
 }
 
-/// A signal handler that traces, at each instant of an event, in each state that the ring can be in.
+/// A signal handler that traces, at each instant of an event, in each state that the ring can be
+/// in.
 ///
 /// Requirements: D2
 #[test]
@@ -621,7 +628,8 @@ fn a_nested_record_at_each_step() {
     }
 }
 
-/// At each instant of an event others write several laps: nobody's data is overwritten, and nothing leaks.
+/// At each instant of an event others write several laps: nobody's data is overwritten, and nothing
+/// leaks.
 #[test]
 fn laps_by_others_at_each_step() {
     for before in 0..24u64 {
@@ -636,7 +644,8 @@ fn laps_by_others_at_each_step() {
                     for n in 0..60 {
                         ring.put(3, &[n, !n]).unwrap();
                     }
-                    // What another one has in the ring at this moment is not touched by who was interrupted.
+                    // What another one has in the ring at this moment is not touched by who was
+                    // interrupted.
                     let now = decode_newest(ring);
                     SEEN.set(now);
                 };
@@ -707,7 +716,8 @@ fn four_threads_write_everything() {
     assert_eq!(ring.lost_now(), 0);
 }
 
-/// The same in a ring that laps all the time: what is not there is what was overwritten, and what is there is whole.
+/// The same in a ring that laps all the time: what is not there is what was overwritten, and what
+/// is there is whole.
 #[test]
 fn four_threads_overwrite() {
     const THREADS: u64 = 4;
@@ -735,8 +745,8 @@ fn four_threads_overwrite() {
     assert!(decoded.records.iter().all(|record| record.payload[1] == 9));
 }
 
-/// A10, D3: whatever a thread and a signal handler in the middle of its event were doing when they were killed: the
-/// reader finds all records that were committed, and counts the others.
+/// A10, D3: whatever a thread and a signal handler in the middle of its event were doing when they
+/// were killed: the reader finds all records that were committed, and counts the others.
 #[test]
 #[cfg(feature = "fallback")]
 fn killed_at_each_step() {

@@ -60,8 +60,8 @@ impl Rings {
         let control_len = STRIDE * (1 + nr_rings as usize);
         let len = control_len + (subbuf_size * subbuf_count) as usize * nr_rings as usize;
         let memory = shared_memory(len);
-        // SAFETY: it lies at the start of the mapping, where nothing else is. It is never given back to the system
-        // while anybody has it: `drop`.
+        // SAFETY: it lies at the start of the mapping, where nothing else is. It is never given
+        // back to the system while anybody has it: `drop`.
         let doorbell = unsafe { memory.cast::<Doorbell>().as_ref() };
         let geometry = Geometry {
             buffers: memory.as_ptr().wrapping_add(control_len),
@@ -155,8 +155,8 @@ impl Rings {
         }
     }
 
-    /// The header of the oldest sub-buffer that a ring has was never stored: its writer was killed before. So a reader
-    /// has no full time to start from, and gives that sub-buffer up.
+    /// The header of the oldest sub-buffer that a ring has was never stored: its writer was killed
+    /// before. So a reader has no full time to start from, and gives that sub-buffer up.
     fn is_without_start(&self, ring: u32) -> bool {
         let mut memory = self.ring_memory(ring);
         let (geometry, head) = (self.format().geometry, memory.positions().head);
@@ -294,7 +294,8 @@ fn by_thread(found: &[Found]) -> BTreeMap<u64, Vec<u64>> {
     threads
 }
 
-/// Four threads write into one ring, and a reader takes it out on the other side: what was not lost is there.
+/// Four threads write into one ring, and a reader takes it out on the other side: what was not lost
+/// is there.
 ///
 /// Requirements: D2, D3
 #[test]
@@ -347,7 +348,8 @@ fn four_threads_and_a_reader() {
     }
 }
 
-/// D3: the same where the ring overwrites: nothing that is read is torn, nothing is read twice, and the newest is there.
+/// D3: the same where the ring overwrites: nothing that is read is torn, nothing is read twice, and
+/// the newest is there.
 #[test]
 fn four_threads_overwrite_and_a_reader_looks() {
     const THREADS: u64 = 4;
@@ -385,8 +387,8 @@ fn four_threads_overwrite_and_a_reader_looks() {
     assert_eq!(last.last().unwrap().payload[1], events);
 }
 
-/// D1: each thread has a ring, whose headers name it; those that come when all are taken have one together; and a ring
-/// that was given back is somebody else's, from a new sub-buffer on.
+/// D1: each thread has a ring, whose headers name it; those that come when all are taken have one
+/// together; and a ring that was given back is somebody else's, from a new sub-buffer on.
 #[test]
 fn each_thread_has_a_ring() {
     let rings = Rings::new(4096, 4, 4, Scope::Thread, Mode::Discard);
@@ -448,7 +450,8 @@ fn each_thread_has_a_ring() {
     );
 }
 
-/// A ring that is full is nobody's: its records would go by the name of the thread before. The next event tries again.
+/// A ring that is full is nobody's: its records would go by the name of the thread before. The next
+/// event tries again.
 #[test]
 fn a_full_ring_is_not_taken() {
     let rings = Rings::new(4096, 2, 2, Scope::Thread, Mode::Discard);
@@ -474,7 +477,8 @@ fn a_full_ring_is_not_taken() {
     assert_eq!((found[0].writer, found[0].payload[1]), (gettid(), 3));
 }
 
-/// Runs `body` in a thread, and waits until the kernel knows nothing of that any more; says which it was.
+/// Runs `body` in a thread, and waits until the kernel knows nothing of that any more; says which
+/// it was.
 fn in_thread(body: impl FnOnce() + Send) -> u32 {
     let thread = std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -498,8 +502,9 @@ fn owner(rings: &Rings, ring: u32) -> u32 {
     rings.control(ring).owner.load(Ordering::Relaxed)
 }
 
-/// A8: more threads, one after the other, than there are rings: each has one for itself, whose sub-buffers name it, and
-/// what those before it have written is there, too. `errno` is the program's.
+/// A8: more threads, one after the other, than there are rings: each has one for itself, whose
+/// sub-buffers name it, and what those before it have written is there, too. `errno` is the
+/// program's.
 #[test]
 fn a8_rings_of_threads_that_are_gone_are_taken() {
     const THREADS: u64 = 20;
@@ -609,8 +614,8 @@ fn a7_a_thread_knows_its_rings_of_several_channels() {
     }
 }
 
-/// A5, F2: another process in the same memory, which no wrapper of `vfork` knows of, takes no ring: neither a free one,
-/// nor that of a thread, of which its own process knows nothing.
+/// A5, F2: another process in the same memory, which no wrapper of `vfork` knows of, takes no ring:
+/// neither a free one, nor that of a thread, of which its own process knows nothing.
 #[test]
 fn a5_another_process_in_this_memory_takes_no_ring() {
     extern "C" fn write(rings: *mut libc::c_void) -> libc::c_int {
@@ -622,7 +627,8 @@ fn a5_another_process_in_this_memory_takes_no_ring() {
     let in_child = || {
         let mut stack = vec![0u128; 1 << 14];
         let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-        // SAFETY: the child writes an event and exits, on a stack of its own, while this thread waits.
+        // SAFETY: the child writes an event and exits, on a stack of its own, while this thread
+        // waits.
         let pid = unsafe {
             let top = stack.as_mut_ptr().add(stack.len()).cast();
             libc::clone(write, top, flags, (&raw const rings).cast_mut().cast())
@@ -654,7 +660,8 @@ fn a5_another_process_in_this_memory_takes_no_ring() {
 #[test]
 fn d2_a_signal_handler_traces_while_a_ring_is_taken() {
     let most = counts(600, 3000);
-    // For as many there is room; where threads are slow to begin, each has more signals, and fewer will do.
+    // For as many there is room; where threads are slow to begin, each has more signals, and fewer
+    // will do.
     const SIGNALS: u64 = 50_000;
     let rings = Rings::new(1 << 16, 64, 2, Scope::Thread, Mode::Discard);
     let counts = shared_memory(4096).cast::<[AtomicU64; 2]>();
@@ -697,7 +704,8 @@ fn d2_a_signal_handler_traces_while_a_ring_is_taken() {
     assert!(numbers.remove(&9).unwrap().into_iter().eq(0..handled));
 }
 
-/// A record that is written piece by piece is whatever the pieces are; one that is given up is counted.
+/// A record that is written piece by piece is whatever the pieces are; one that is given up is
+/// counted.
 #[test]
 fn a_record_in_pieces() {
     let rings = Rings::new(4096, 2, 1, Scope::Global, Mode::Discard);
@@ -808,8 +816,8 @@ fn trace_in_handlers(nr_rings: u32) {
     assert!(numbers.remove(&9).unwrap().into_iter().eq(0..handled));
 }
 
-/// A10: killed at any instant, writers leave all records that they had committed, each thread's from its first one on,
-/// and what they had not is counted.
+/// A10: killed at any instant, writers leave all records that they had committed, each thread's
+/// from its first one on, and what they had not is counted.
 #[test]
 fn killed_writers_leave_a_prefix_of_each_thread() {
     for (threads, scope, mode) in [
@@ -848,7 +856,8 @@ fn killed_writers_leave_a_prefix_of_each_thread() {
                     }
                 });
             });
-            // Of all threads: one of them may not come to it before the others have filled the ring.
+            // Of all threads: one of them may not come to it before the others have filled the
+            // ring.
             let written = || {
                 witness
                     .iter()
@@ -876,7 +885,8 @@ fn killed_writers_leave_a_prefix_of_each_thread() {
                 let (first, last) = (numbers.first(), numbers.last());
                 if counts.corrupted == 0 {
                     let newest = last.map_or(0, |last| last + 1);
-                    // In a ring that overwrites, there may be none of a thread that did not run lately.
+                    // In a ring that overwrites, there may be none of a thread that did not run
+                    // lately.
                     assert!(newest >= committed || mode == Mode::Overwrite && newest == 0);
                 }
                 // Of a sub-buffer that was given up, what others wrote there is missing, too.
@@ -888,7 +898,8 @@ fn killed_writers_leave_a_prefix_of_each_thread() {
                     );
                 }
             }
-            // Emulated processors find it: a writer is killed between the reservation and the header.
+            // Emulated processors find it: a writer is killed between the reservation and the
+            // header.
             let without_start = (0..3).filter(|&ring| rings.is_without_start(ring)).count();
             assert!(
                 counts.corrupted <= without_start as u64,

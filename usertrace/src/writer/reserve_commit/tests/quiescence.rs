@@ -42,7 +42,8 @@ fn a_closed_channel_is_left_later() {
         put_made(channel, &|_| {
             assert!(!channel.is_left());
             assert!(other.is_left());
-            // As a signal handler would: it says where it is, and that is no longer so when it is done.
+            // As a signal handler would: it says where it is, and that is no longer so when it is
+            // done.
             put_made(other, &|_| assert!(!other.is_left() && !channel.is_left())).unwrap();
             assert!(other.is_left());
             channel.close();

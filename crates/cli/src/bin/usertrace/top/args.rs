@@ -64,8 +64,9 @@ pub(crate) struct Args {
     )]
     pub(super) sort: Sort,
 
-    /// Only these events: NAME or PROVIDER:NAME, * for any characters, ? for any one, ! in front for those that are not
-    /// wanted; several with commas between them, of which the last that matches counts [default: all]
+    /// Only these events: NAME or PROVIDER:NAME, * for any characters, ? for any one, ! in front
+    /// for those that are not wanted; several with commas between them, of which the last that
+    /// matches counts [default: all]
     #[arg(short, long, value_name = "PATTERNS", value_delimiter = ',')]
     pub(super) event: Vec<String>,
 

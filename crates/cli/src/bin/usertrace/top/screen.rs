@@ -223,7 +223,8 @@ impl Screen {
             Some(problem) => parts.push(format!("! {problem}")),
             None => parts.extend(["q: quit", "h: help"].map(str::to_owned)),
         }
-        // What cannot be counted is said as far as there is room; when it is over it is said once more.
+        // What cannot be counted is said as far as there is room; when it is over it is said once
+        // more.
         match self.top.problems.is_empty() {
             true => fitting(&parts, "; ", width),
             false => parts.join("; "),
