@@ -334,9 +334,8 @@ pub const LTT_PLACE_LAP_SHIFT: u32 = 1;
 /// a writer of an earlier round has not left is passed over: the header there keeps its old
 /// position, and the next place is taken.
 /// [`LTT_PROTOCOL_RSEQ`]: somebody is there if `busy` is not 0. [`LTT_PROTOCOL_SHARED`]: somebody
-/// is there if `committed` is not the sub-buffer's size times `takes`; `busy` says what was decided,
-/// before `head` goes
-/// there.
+/// is there if `committed` is not the sub-buffer's size times `takes`; `busy` says what was
+/// decided, before `head` goes there.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
