@@ -14,6 +14,7 @@
 #![allow(
     missing_docs,
     clippy::missing_panics_doc,
+    clippy::new_without_default,
     clippy::must_use_candidate,
     reason = "a test panics where something is wrong"
 )]
