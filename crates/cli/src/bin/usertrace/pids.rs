@@ -2,10 +2,18 @@
 
 use std::convert::Infallible;
 use std::str::FromStr;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use usertrace_os::procfs;
 use usertrace_reader::comm;
+
+/// How long the daemons of a program that has just begun may have its name: they are forked from it,
+/// and take their own name a moment later.
+const RENAMING: Duration = Duration::from_millis(500);
+/// Between two looks whether they have.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// A process id, or the name of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,8 +77,15 @@ impl OfProcesses {
 /// The id of the process of that name that runs now, other than this one; nothing if there is none.
 pub(crate) fn only_of_name(name: &str) -> anyhow::Result<Option<u32>> {
     let is_it = |&pid: &u32| pid != std::process::id() && procfs::name(pid) == comm(name);
-    let mut pids: Vec<u32> = procfs::pids().filter(is_it).collect();
-    pids.sort_unstable();
+    let begun = Instant::now();
+    let pids = loop {
+        let mut pids: Vec<u32> = procfs::pids().filter(is_it).collect();
+        if pids.len() < 2 || begun.elapsed() > RENAMING {
+            pids.sort_unstable();
+            break pids;
+        }
+        sleep(PAUSE);
+    };
     match &pids[..] {
         [] => Ok(None),
         [pid] => Ok(Some(*pid)),
