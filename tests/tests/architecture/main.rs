@@ -206,6 +206,34 @@ fn the_page_leads_to_the_code() {
     );
 }
 
+/// A file or a directory of this repository that a document names is there.
+#[test]
+fn paths_in_the_documents_are_there() {
+    let mut documents = vec![repository().join("README.md")];
+    let entries = fs::read_dir(repository().join("docs")).unwrap();
+    documents.extend(entries.map(|entry| entry.unwrap().path()));
+    let is_path = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
+    let mut missing = Vec::new();
+    for document in documents {
+        let is_text = document.extension().is_some_and(|end| end == "md");
+        let Ok(text) = fs::read_to_string(&document) else {
+            continue;
+        };
+        // Between backticks is every second part.
+        let quoted = text.split('`').skip(1).step_by(2);
+        let sources = quoted.filter(|word| {
+            word.ends_with(".rs") && word.contains('/') && word.chars().all(is_path)
+        });
+        let sources = sources.filter(|word| is_text && !word.starts_with("kernel/"));
+        missing.extend(
+            sources
+                .filter(|word| !repository().join(word).exists())
+                .map(|word| format!("{}: {word}", document.display())),
+        );
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
 /// `USERTRACE_DRAW=1 cargo test -p usertrace-tests --test architecture` draws them anew.
 #[test]
 fn the_page_shows_the_graphs() {
