@@ -10,7 +10,7 @@ use usertrace_os::procfs;
 
 use super::cpu_avoidance::CpuAvoidance;
 use super::daemon::{TakeOver, Task, WatchdogWakeup, give_up, mark_at_death};
-use super::header::PROCESSES;
+use super::header::{Entry, PROCESSES};
 use super::output::{Drained, Recording, Until};
 use super::place::Places;
 use crate::clock::monotonic;
@@ -34,6 +34,70 @@ struct Slot<'a> {
     /// How often its process asked, when it was read last.
     asked: u32,
     failures: u32,
+}
+
+/// What somebody asked for since the last round.
+#[derive(Clone, Copy)]
+struct Asked {
+    /// The traces of all processes.
+    all: bool,
+    /// What is in the rings now, and when that was.
+    now: Option<u64>,
+}
+
+impl Slot<'_> {
+    /// Reads the rings, and says whether the process has ended and its trace is complete.
+    fn read(
+        &mut self,
+        entry: &Entry,
+        gone: bool,
+        asked: Asked,
+        places: &mut Places<'_>,
+    ) -> io::Result<(Drained, bool)> {
+        match self.try_to_read(entry, gone, asked, places) {
+            Ok(read) => {
+                self.failures = 0;
+                Ok(read)
+            }
+            Err(error) => {
+                self.failures += 1;
+                if gone && self.failures > LAST_TRIES {
+                    // Nothing will change it. What was written is there.
+                    self.recording.give_up(&error);
+                    return Ok((Drained::Some, true));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn try_to_read(
+        &mut self,
+        entry: &Entry,
+        gone: bool,
+        asked: Asked,
+        places: &mut Places<'_>,
+    ) -> io::Result<(Drained, bool)> {
+        let count = entry.asked.load(Ordering::SeqCst);
+        let asks = count != self.asked;
+        // Nobody will be there to complete its trace later.
+        let complete = gone || asks && entry.ends.load(Ordering::Relaxed) != 0;
+        let wanted = asks || asked.now.is_some() || asked.all && self.recording.is_wanted();
+        let until = match (complete, wanted) {
+            (true, _) => Until::End,
+            (_, true) => Until::Now,
+            _ => Until::Filled,
+        };
+        let drained = self.recording.drain(until, places)?;
+        self.asked = count;
+        if let Some(now) = asked.now {
+            self.recording.tell_written(now);
+        }
+        if complete {
+            self.recording.finish()?;
+        }
+        Ok((drained, gone))
+    }
 }
 
 /// Notes that somebody asks for what is in the rings now.
@@ -188,13 +252,15 @@ impl<'a> Worker<'a> {
     /// Looks at all processes.
     fn round(&mut self, bell: &WatchdogWakeup) -> io::Result<Drained> {
         let pool = self.task.pool;
-        let (header, journal) = (pool.header(), pool.journal());
+        let header = pool.header();
         let asked_for_all = header.asked.load(Ordering::SeqCst);
-        let all = asked_for_all != header.answered.load(Ordering::Relaxed);
         let requests = REQUESTS.load(Ordering::Relaxed);
-        // When somebody asks, that is until when all is written.
-        let now = (requests != self.requests).then(monotonic);
-        if now.is_some() || self.slots.is_empty() {
+        let asked = Asked {
+            all: asked_for_all != header.answered.load(Ordering::Relaxed),
+            // When somebody asks, that is until when all is written.
+            now: (requests != self.requests).then(monotonic),
+        };
+        if asked.now.is_some() || self.slots.is_empty() {
             self.places.look();
         } else {
             self.places.look_again();
@@ -202,129 +268,99 @@ impl<'a> Worker<'a> {
         if header.wanted.load(Ordering::SeqCst) != header.looked.load(Ordering::SeqCst) {
             bell.ring();
         }
-        let mut some = Drained::Nothing;
-        let mut failed = None;
         let mut busy = Vec::new();
         for slot in self.slots.values_mut() {
             slot.recording.look(&mut busy);
         }
         self.aside.step(&busy);
+        let (mut some, mut failed) = (Drained::Nothing, None);
         for slot in 0..pool.layout().slots.min(PROCESSES) {
-            let entry = &header.entries[slot];
-            let (pid, live) = entry.process().unwrap_or((0, false));
-            // SeqCst: what the process did before it was found gone, is seen.
-            let gone = pid != 0 && journal.gone[slot].load(Ordering::SeqCst) == pid;
-            // Relaxed: a worker that was killed stored it, before this one began.
-            let is_complete = gone && journal.complete[slot].load(Ordering::Relaxed) == pid;
-            if live && !is_complete && !self.slots.contains_key(&slot) {
-                let recording = match Recording::new(
-                    pool,
-                    slot,
-                    &self.task.output,
-                    &self.task.clock,
-                    self.hostname.clone(),
-                ) {
-                    Ok(recording) => recording,
-                    Err(error) => {
-                        failed = Some(error);
-                        continue;
-                    }
-                };
-                let new = Slot {
-                    recording,
-                    asked: 0,
-                    failures: 0,
-                };
-                self.slots.insert(slot, new);
-                // The watchdog is to watch it.
-                bell.ring();
-            }
-            if !live && !gone {
-                continue;
-            }
-            let mut ended = Ok(is_complete);
-            if let Some(known) = self.slots.get_mut(&slot) {
-                let asked = entry.asked.load(Ordering::SeqCst);
-                let new = asked != known.asked;
-                // Nobody will be there to complete its trace later.
-                let complete = gone || new && entry.ends.load(Ordering::Relaxed) != 0;
-                let wanted = new || now.is_some() || all && known.recording.is_wanted();
-                let until = match (complete, wanted) {
-                    (true, _) => Until::End,
-                    (_, true) => Until::Now,
-                    _ => Until::Filled,
-                };
-                let drained = known.recording.drain(until, &mut self.places);
-                if drained.is_ok() {
-                    known.asked = asked;
-                    if let Some(now) = now {
-                        known.recording.tell_written(now);
-                    }
-                }
-                ended = match drained {
-                    Ok(new) => {
-                        some = some.max(new);
-                        match complete.then(|| known.recording.finish()) {
-                            Some(Ok(())) => Ok(gone),
-                            Some(Err(error)) => Err(error),
-                            None => Ok(false),
-                        }
-                    }
-                    Err(error) => Err(error),
-                };
-                if let Err(error) = &ended {
-                    known.failures += 1;
-                    if gone && known.failures > LAST_TRIES {
-                        // Nothing will change it. What was written is there.
-                        known.recording.give_up(error);
-                        ended = Ok(true);
-                    }
-                } else {
-                    known.failures = 0;
-                }
-            } else if gone {
-                // It never began.
-                ended = Ok(true);
-            }
-            match ended {
-                Ok(true) => {
-                    self.slots.remove(&slot);
-                    some = Drained::Some;
-                    journal.complete[slot].store(pid, Ordering::Relaxed);
-                    let wiped = pool.wipe(slot);
-                    journal.gone[slot].store(0, Ordering::SeqCst);
-                    // Before another process with this id can have the slot.
-                    journal.complete[slot].store(0, Ordering::Relaxed);
-                    match wiped {
-                        Ok(()) => {
-                            entry.free();
-                            header.freed.fetch_add(1, Ordering::SeqCst);
-                            wake(&header.freed, u32::MAX >> 1);
-                        }
-                        // Not as new, so not for another process.
-                        Err(_) => entry.spend(),
-                    }
-                    bell.ring();
-                }
-                Ok(false) => {}
+            match self.visit(slot, asked, bell) {
+                Ok(drained) => some = some.max(drained),
                 Err(error) => failed = Some(error),
             }
         }
         self.tell(failed.as_ref());
-        if all {
+        if asked.all {
             // Release: pairs with the load of who asked, and reads the error.
             header.answered.store(asked_for_all, Ordering::Release);
             wake(&header.answered, u32::MAX >> 1);
         }
         self.requests = requests;
-        match failed {
-            Some(error) => Err(error),
-            None => {
-                if some == Drained::Some {
-                    journal.failures.store(0, Ordering::Relaxed);
-                }
-                Ok(some)
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        if some == Drained::Some {
+            pool.journal().failures.store(0, Ordering::Relaxed);
+        }
+        Ok(some)
+    }
+
+    /// Looks at the process of a slot: begins its trace, reads its rings, and frees the slot when it
+    /// has ended.
+    fn visit(&mut self, slot: usize, asked: Asked, bell: &WatchdogWakeup) -> io::Result<Drained> {
+        let pool = self.task.pool;
+        let (entry, journal) = (&pool.header().entries[slot], pool.journal());
+        let (pid, live) = entry.process().unwrap_or((0, false));
+        // SeqCst: what the process did before it was found gone, is seen.
+        let gone = pid != 0 && journal.gone[slot].load(Ordering::SeqCst) == pid;
+        // Relaxed: a worker that was killed stored it, before this one began.
+        let is_complete = gone && journal.complete[slot].load(Ordering::Relaxed) == pid;
+        if live && !is_complete && !self.slots.contains_key(&slot) {
+            self.begin(slot)?;
+            // The watchdog is to watch it.
+            bell.ring();
+        }
+        if !live && !gone {
+            return Ok(Drained::Nothing);
+        }
+        let (drained, has_ended) = match self.slots.get_mut(&slot) {
+            Some(known) => known.read(entry, gone, asked, &mut self.places)?,
+            // It never began, or its trace is complete.
+            None => (Drained::Nothing, gone),
+        };
+        if !has_ended {
+            return Ok(drained);
+        }
+        self.free(slot, pid);
+        bell.ring();
+        Ok(Drained::Some)
+    }
+
+    fn begin(&mut self, slot: usize) -> io::Result<()> {
+        let Task {
+            pool,
+            output,
+            clock,
+        } = self.task;
+        let recording = Recording::new(*pool, slot, output, clock, self.hostname.clone())?;
+        let new = Slot {
+            recording,
+            asked: 0,
+            failures: 0,
+        };
+        self.slots.insert(slot, new);
+        Ok(())
+    }
+
+    /// Gives the slot of a process that has ended, and whose trace is complete, to the next one.
+    fn free(&mut self, slot: usize, pid: u32) {
+        let pool = self.task.pool;
+        let (header, journal) = (pool.header(), pool.journal());
+        self.slots.remove(&slot);
+        journal.complete[slot].store(pid, Ordering::Relaxed);
+        let wiped = pool.wipe(slot);
+        journal.gone[slot].store(0, Ordering::SeqCst);
+        // Before another process with this id can have the slot.
+        journal.complete[slot].store(0, Ordering::Relaxed);
+        match wiped {
+            Ok(()) => {
+                header.entries[slot].free();
+                header.freed.fetch_add(1, Ordering::SeqCst);
+                wake(&header.freed, u32::MAX >> 1);
             }
+            // Not as new, so not for another process.
+            Err(_) => header.entries[slot].spend(),
         }
     }
 
