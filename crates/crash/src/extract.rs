@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use usertrace_ctf::{
-    Crash, Identity, ProcessSummary, ProcessWriter, Version, file_name, is_full, kernel_name,
+    Clock, Crash, Identity, ProcessSummary, ProcessWriter, Version, file_name, is_full, kernel_name,
 };
 use usertrace_ring::{Channel, NewestSubbuf, Patience, Positions, RingReader};
 use usertrace_sys::crash::{LttCrashBuffer, LttCrashTrace};
@@ -261,6 +261,14 @@ impl Ring {
     }
 }
 
+/// The rings of all channels of a process.
+struct Channels {
+    /// Those of the control channel, if it has some.
+    control: Option<(Channel, Vec<Ring>)>,
+    /// Those of the channels of events, by their indices.
+    events: Vec<(usize, Channel, Vec<Ring>)>,
+}
+
 impl<M: PhysicalMemory> Source<'_, M> {
     fn extract(
         &self,
@@ -287,83 +295,12 @@ impl<M: PhysicalMemory> Source<'_, M> {
         ) else {
             return Ok(None);
         };
-        let mut channel = |index: usize| {
-            let rings = self
-                .rings(index as u32, &mut buffers, &mut control)
-                .map_err(|error| problems.add(format_args!("{what}: {error}")))
-                .ok()??;
-            for (why, said) in Unknown::ALL {
-                let unknown = rings.unknown.iter();
-                let count = unknown.filter(|&&unknown| unknown == why).count();
-                if count > 0 {
-                    problems.add(format_args!(
-                        "{what}: channel {index}: nothing says where {count} rings end ({said}); they are read up to their newest sub-buffers"
-                    ));
-                }
-            }
-            Some((rings.channel, rings.rings))
-        };
-        let descriptions = channel(LTT_CHANNEL_CONTROL);
-        let channels: Vec<_> = (LTT_CHANNEL_MAIN..LTT_MAX_CHANNELS)
-            .filter_map(|index| Some((index, channel(index)?)))
-            .collect();
-        if channels.is_empty() {
+        let channels = self.channels(&what, &mut buffers, &mut control, problems);
+        if channels.events.is_empty() {
             return Ok(None);
         }
-
-        let clock = self.directory.clock(self.trace);
-        if clock.is_guessed() {
-            problems.add(format_args!(
-                "{what}: the frequency of its clock is not known, and taken to be 1 GHz"
-            ));
-        }
-        if !clock.is_dated() {
-            problems.add(format_args!(
-                "{what}: when its clock started is not believed, and taken to be 1970"
-            ));
-        }
-        let limit = clock.max_time();
-        let mut readers = |(channel, rings): &(Channel, Vec<Ring>)| -> Vec<RingReader> {
-            let rings = rings.iter().map(|ring| {
-                let mut memory = buffers.ring(ring.offset, ring.positions());
-                RingReader::dump(channel.format(), &mut memory, limit)
-            });
-            rings.collect()
-        };
-        let of_control = descriptions.as_ref().map(&mut readers);
-        let of_events: Vec<_> = channels.iter().map(|(_, rings)| readers(rings)).collect();
-        let write = || -> io::Result<ProcessSummary> {
-            let mut writer = ProcessWriter::create(output, identity, clock)?;
-            writer.set_one_shot();
-            writer.set_version(self.options.version);
-            writer.set_crash(self.crash);
-            writer.set_since(self.since);
-            let mut numbers = Vec::new();
-            for ((index, (channel, _)), readers) in channels.iter().zip(of_events) {
-                let name = self.channel_name(*index);
-                numbers.push(writer.add_channel(&name, *index as u32, channel, readers, &[])?);
-            }
-            if let (Some((_, rings)), Some(readers)) = (&descriptions, of_control) {
-                writer.set_control(readers);
-                for (n, ring) in rings.iter().enumerate() {
-                    let mut memory = buffers.ring(ring.offset, ring.positions());
-                    writer.read_control(n, &mut memory, ring.control.head, Patience::Last)?;
-                }
-            }
-            for (number, (_, (_, rings))) in numbers.into_iter().zip(&channels) {
-                for (n, ring) in rings.iter().enumerate() {
-                    let mut memory = buffers.ring(ring.offset, ring.positions());
-                    let head = ring.control.head;
-                    writer.read(number, n, &mut memory, head, Patience::Last)?;
-                    if ring.is_cut {
-                        writer.add_hole(number, n)?;
-                    }
-                    writer.end_ring(number, n, ring.control.lost)?;
-                }
-            }
-            writer.finish(None)
-        };
-        let summary = match write() {
+        let clock = self.clock(&what, problems);
+        let summary = match self.write(output, identity, clock, &channels, &mut buffers) {
             // There may be room for another one.
             Err(error) if is_full(&error) => {
                 problems.add(format_args!("{what}: it could not be written: {error}"));
@@ -383,20 +320,114 @@ impl<M: PhysicalMemory> Source<'_, M> {
                 "{what}: {left_out} pages of its areas were left out when the dump was made, and counted as zeros"
             ));
         }
-        for (area, tree) in [("write", &buffers), ("control", &control)] {
-            let (missing, elsewhere) = (tree.missing(), tree.elsewhere());
-            if missing > 0 {
-                problems.add(format_args!(
-                    "{what}: {missing} pages of its {area} area are not in the dump"
-                ));
+        tell_missing(&what, "write", &buffers, problems);
+        tell_missing(&what, "control", &control, problems);
+        Ok(Some(summary))
+    }
+
+    /// Finds the rings, and tells where their ends are not known.
+    fn channels(
+        &self,
+        what: &str,
+        buffers: &mut PageTree<'_, M>,
+        control: &mut PageTree<'_, M>,
+        problems: &mut Problems,
+    ) -> Channels {
+        let mut channel = |index: usize| {
+            let rings = self
+                .rings(index as u32, buffers, control)
+                .map_err(|error| problems.add(format_args!("{what}: {error}")))
+                .ok()??;
+            for (why, said) in Unknown::ALL {
+                let unknown = rings.unknown.iter();
+                let count = unknown.filter(|&&unknown| unknown == why).count();
+                if count > 0 {
+                    problems.add(format_args!(
+                        "{what}: channel {index}: nothing says where {count} rings end ({said}); they are read up to their newest sub-buffers"
+                    ));
+                }
             }
-            if elsewhere > 0 {
-                problems.add(format_args!(
-                    "{what}: {elsewhere} pages of its {area} area are at another place, too"
-                ));
+            Some((rings.channel, rings.rings))
+        };
+        Channels {
+            control: channel(LTT_CHANNEL_CONTROL),
+            events: (LTT_CHANNEL_MAIN..LTT_MAX_CHANNELS)
+                .filter_map(|index| {
+                    let (channel, rings) = channel(index)?;
+                    Some((index, channel, rings))
+                })
+                .collect(),
+        }
+    }
+
+    /// The clock of the trace, with what is not known of it told.
+    fn clock(&self, what: &str, problems: &mut Problems) -> Clock {
+        let clock = self.directory.clock(self.trace);
+        if clock.is_guessed() {
+            problems.add(format_args!(
+                "{what}: the frequency of its clock is not known, and taken to be 1 GHz"
+            ));
+        }
+        if !clock.is_dated() {
+            problems.add(format_args!(
+                "{what}: when its clock started is not believed, and taken to be 1970"
+            ));
+        }
+        clock
+    }
+
+    /// Writes the trace of the process.
+    fn write(
+        &self,
+        output: &Path,
+        identity: Identity,
+        clock: Clock,
+        channels: &Channels,
+        buffers: &mut PageTree<'_, M>,
+    ) -> io::Result<ProcessSummary> {
+        let limit = clock.max_time();
+        let mut readers = |channel: &Channel, rings: &[Ring]| -> Vec<RingReader> {
+            let rings = rings.iter().map(|ring| {
+                let mut memory = buffers.ring(ring.offset, ring.positions());
+                RingReader::dump(channel.format(), &mut memory, limit)
+            });
+            rings.collect()
+        };
+        let control = channels.control.as_ref();
+        let of_control = control.map(|(channel, rings)| readers(channel, rings));
+        let events = channels.events.iter();
+        let of_events = events.map(|(_, channel, rings)| readers(channel, rings));
+        let of_events: Vec<_> = of_events.collect();
+
+        let mut writer = ProcessWriter::create(output, identity, clock)?;
+        writer.set_one_shot();
+        writer.set_version(self.options.version);
+        writer.set_crash(self.crash);
+        writer.set_since(self.since);
+        let mut numbers = Vec::new();
+        for ((index, channel, _), readers) in channels.events.iter().zip(of_events) {
+            let name = self.channel_name(*index);
+            numbers.push(writer.add_channel(&name, *index as u32, channel, readers, &[])?);
+        }
+        if let (Some((_, rings)), Some(readers)) = (control, of_control) {
+            writer.set_control(readers);
+            for (n, ring) in rings.iter().enumerate() {
+                let mut memory = buffers.ring(ring.offset, ring.positions());
+                writer.read_control(n, &mut memory, ring.control.head, Patience::Last)?;
             }
         }
-        Ok(Some(summary))
+        for (number, (_, _, rings)) in numbers.into_iter().zip(&channels.events) {
+            for (n, ring) in rings.iter().enumerate() {
+                let mut memory = buffers.ring(ring.offset, ring.positions());
+                let head = ring.control.head;
+                writer.read(number, n, &mut memory, head, Patience::Last)?;
+                if ring.is_cut {
+                    writer.add_hole(number, n)?;
+                }
+                writer.end_ring(number, n, ring.control.lost)?;
+            }
+        }
+        writer.finish(None)
     }
 
     fn identity(&self, problems: &mut Problems) -> Identity {
@@ -509,5 +540,25 @@ impl<M: PhysicalMemory> Source<'_, M> {
             rings,
             unknown,
         }))
+    }
+}
+
+/// Tells how many pages of an area are not where they should be.
+fn tell_missing<M: PhysicalMemory>(
+    what: &str,
+    area: &str,
+    tree: &PageTree<'_, M>,
+    problems: &mut Problems,
+) {
+    let (missing, elsewhere) = (tree.missing(), tree.elsewhere());
+    if missing > 0 {
+        problems.add(format_args!(
+            "{what}: {missing} pages of its {area} area are not in the dump"
+        ));
+    }
+    if elsewhere > 0 {
+        problems.add(format_args!(
+            "{what}: {elsewhere} pages of its {area} area are at another place, too"
+        ));
     }
 }
