@@ -59,8 +59,7 @@ pub(crate) fn refresh() {
         // looked, none told.
         for _ in 0..2 {
             let held = SignalMaskGuard::new();
-            // SAFETY: the lock is held while the closure runs.
-            updater.state.lock.run(|| unsafe { updater.run() });
+            updater.state.locked(|guard| updater.run(guard));
             drop(held);
             if !is_stale() {
                 break;

@@ -7,6 +7,7 @@ use super::init::init;
 use super::registry;
 use super::shared::shared;
 use super::signals::SignalMaskGuard;
+use super::state::StateGuard;
 use super::update::Updater;
 use crate::control::{self, Change};
 use crate::event::{Callsite, Section};
@@ -33,7 +34,7 @@ pub(crate) unsafe fn register(section: Section) -> usize {
     if let Some(updater) = updater() {
         // Who is at an update at this moment may not see the module: the traces that want its
         // events are to have them from now on.
-        with_lock(&updater, || ());
+        with_lock(&updater, |_| ());
     }
     // SAFETY: the caller's promise.
     control::tell(Change::Appeared, unsafe { section.callsites() });
@@ -61,8 +62,10 @@ pub(crate) fn unregister(section: Section) -> bool {
     // or this sees the state, and waits for who looks at modules with its lock.
     fence(Ordering::SeqCst);
     if let Some(updater) = updater() {
-        // SAFETY: the lock is held; the section is there until this returns.
-        with_lock(&updater, || unsafe { updater.keep_ids(section) });
+        with_lock(&updater, |guard| {
+            // SAFETY: the section is there until this function returns.
+            unsafe { updater.keep_ids(guard, section) };
+        });
     }
     registry::wait();
     // SAFETY: the section is there until this returns.
@@ -102,9 +105,8 @@ pub fn callsites() -> Vec<Declared> {
     let mut list = Vec::new();
     let modules = &shared().modules;
     match updater() {
-        Some(updater) => with_lock(&updater, || {
-            // SAFETY: the lock is held.
-            list.extend(unsafe { modules.callsites() }.map(declared));
+        Some(updater) => with_lock(&updater, |guard| {
+            list.extend(guard.callsites(modules).map(declared));
         }),
         None => {
             registry::open();
@@ -117,18 +119,17 @@ pub fn callsites() -> Vec<Declared> {
 }
 
 /// Does something while no update is made.
-fn with_lock(updater: &Updater, body: impl FnOnce()) {
+fn with_lock(updater: &Updater, body: impl FnOnce(&mut StateGuard<'_>)) {
     let mut body = Some(body);
     while body.is_some() {
         let held = SignalMaskGuard::new();
-        updater.state.lock.run(|| {
+        updater.state.locked(|guard| {
             if let Some(body) = body.take() {
-                body();
+                body(guard);
             }
             // What was asked for meanwhile.
             if updater.state.is_attached() {
-                // SAFETY: the lock is held.
-                unsafe { updater.run() };
+                updater.run(guard);
             }
         });
         drop(held);

@@ -77,7 +77,7 @@ const LAYOUT: u64 = hash(&[
     &size_of::<Control>().to_le_bytes(),
     &size_of::<Callsite>().to_le_bytes(),
     &FAST_LEN.to_le_bytes(),
-    offsets!(State: channels, slots, lock, attached, info, contexts, visitors, wanted_seen),
+    offsets!(State: channels, slots, attached, info, contexts, visitors, wanted_seen),
     offsets!(Shared: state, modules, fast, wanted, registry, apps, probes, control),
 ]);
 

@@ -54,7 +54,7 @@ pub(super) struct State {
     pub(super) channels: [[Channel; SLOTS]; CHANNELS],
     pub(super) slots: [SlotState; SLOTS],
     /// Who holds it may change everything else here.
-    pub(super) lock: CoalescingLock,
+    lock: CoalescingLock,
     /// Not 0: the areas are known.
     pub(super) attached: AtomicU32,
     /// Why there are no areas.
@@ -200,35 +200,40 @@ impl State {
         std::iter::once(self.control(slot)).chain(of_events)
     }
 
-    /// # Safety
-    /// The caller must hold the lock, and use one of these at a time.
-    #[allow(clippy::mut_from_ref, reason = "the lock says who may have it")]
-    pub(super) unsafe fn rules(&self, slot: usize) -> &mut Rules {
-        // SAFETY: the caller's promise.
-        unsafe { &mut *self.rules[slot].get() }
+    /// Runs `body` with the lock. If another thread, or what this interrupted, has it, that one
+    /// runs what it had to run once more, see [`CoalescingLock::run`].
+    pub(super) fn locked(&self, mut body: impl FnMut(&mut StateGuard<'_>)) {
+        self.lock.run(|| body(&mut StateGuard(self)));
+    }
+}
+
+/// The state's lock, as long as `'a`: only [`State::locked`] makes one, and nothing of what it
+/// leads to outlives the function that it is given to.
+#[derive(Debug)]
+pub(super) struct StateGuard<'a>(&'a State);
+
+impl<'a> StateGuard<'a> {
+    /// The rules of a slot.
+    pub(super) fn rules(&mut self, slot: usize) -> &mut Rules {
+        // SAFETY: there is one guard, which this borrows.
+        unsafe { &mut *self.0.rules[slot].get() }
     }
 
-    /// # Safety
-    /// The caller must hold the lock, and use one of these at a time.
-    #[allow(clippy::mut_from_ref, reason = "the lock says who may have it")]
-    pub(super) unsafe fn wanted(&self) -> &mut Rules {
-        // SAFETY: the caller's promise.
-        unsafe { &mut *self.wanted.get() }
+    /// The rules in place of all of them.
+    pub(super) fn wanted(&mut self) -> &mut Rules {
+        // SAFETY: as in `rules`.
+        unsafe { &mut *self.0.wanted.get() }
     }
 
-    /// # Safety
-    /// The caller must hold the lock, and use one of these at a time.
-    #[allow(clippy::mut_from_ref, reason = "the lock says who may have it")]
-    pub(super) unsafe fn known(&self) -> &mut EventIdCache {
-        // SAFETY: the caller's promise.
-        unsafe { &mut *self.known.get() }
+    /// The ids of events whose libraries are gone.
+    pub(super) fn known(&mut self) -> &mut EventIdCache {
+        // SAFETY: as in `rules`.
+        unsafe { &mut *self.0.known.get() }
     }
 
-    /// # Safety
-    /// The caller must hold the lock, and use one of these at a time.
-    #[allow(clippy::mut_from_ref, reason = "the lock says who may have it")]
-    pub(super) unsafe fn text(&self) -> &mut [u64; LTT_META_MAX / 8] {
-        // SAFETY: the caller's promise.
-        unsafe { &mut *self.text.get() }
+    /// Where a description is put together.
+    pub(super) fn text(&mut self) -> &mut [u64; LTT_META_MAX / 8] {
+        // SAFETY: as in `rules`.
+        unsafe { &mut *self.0.text.get() }
     }
 }

@@ -22,7 +22,7 @@ use super::kernel::Kernel;
 use super::membarrier;
 use super::modules::Modules;
 use super::shared::shared;
-use super::state::State;
+use super::state::{State, StateGuard};
 use super::status::Refused;
 use super::text::Text;
 use crate::clock::{self, Source};
@@ -45,16 +45,23 @@ pub(super) struct Updater {
     pub(super) signo: u32,
 }
 
+impl<'a> StateGuard<'a> {
+    /// All callsites of the modules of this process.
+    pub(super) fn callsites(
+        &self,
+        modules: &'static Modules,
+    ) -> impl Iterator<Item = &'a Callsite> + use<'a> {
+        // SAFETY: a module that goes waits for the lock, which is held for `'a`.
+        unsafe { modules.callsites() }
+    }
+}
+
 impl Updater {
     /// Brings this process up to date.
-    ///
-    /// # Safety
-    /// The caller must hold the state's lock.
-    pub(super) unsafe fn run(&self) {
+    pub(super) fn run(&self, guard: &mut StateGuard<'_>) {
         if !self.state.is_attached() && self.state.error.load(Ordering::Relaxed) == 0 {
             // What is there now is of the process that this one was forked from.
-            // SAFETY: the caller's promise.
-            for callsite in unsafe { self.callsites() } {
+            for callsite in guard.callsites(self.modules) {
                 callsite.set_mask(0);
                 (0..SLOTS).for_each(|slot| callsite.forget(slot));
             }
@@ -65,28 +72,17 @@ impl Updater {
             }
         }
         if self.state.is_attached() {
-            // SAFETY: the caller's promise.
-            unsafe { self.update() };
+            self.update(guard);
         }
-    }
-
-    /// All callsites of this process.
-    ///
-    /// # Safety
-    /// The caller must hold the state's lock.
-    pub(super) unsafe fn callsites(&self) -> impl Iterator<Item = &'static Callsite> {
-        // SAFETY: who lets a module go waits for the lock.
-        unsafe { self.modules.callsites() }
     }
 
     /// Keeps the ids of the events of a module that goes.
     ///
     /// # Safety
-    /// The caller must hold the state's lock; the section must be there.
-    pub(super) unsafe fn keep_ids(&self, section: Section) {
-        // SAFETY: the caller's promise; there is no other one in this function.
-        let known = unsafe { self.state.known() };
-        // SAFETY: the caller's promise.
+    /// The section must be there.
+    pub(super) unsafe fn keep_ids(&self, guard: &mut StateGuard<'_>, section: Section) {
+        let known = guard.known();
+        // SAFETY: the section is there, as this function's caller promises.
         for callsite in unsafe { section.callsites() } {
             for slot in 0..SLOTS {
                 let generation = self.state.slots[slot].generation.load(Ordering::Relaxed);
@@ -138,10 +134,7 @@ impl Updater {
     }
 
     /// Follows the traces until nothing changes any more.
-    ///
-    /// # Safety
-    /// The caller must hold the state's lock.
-    unsafe fn update(&self) {
+    fn update(&self, guard: &mut StateGuard<'_>) {
         let Some(area) = area(self.state) else { return };
         let info = match area.info(self.state.told_slots.load(Ordering::Relaxed)) {
             // There was no trace yet.
@@ -154,26 +147,21 @@ impl Updater {
             let generation = info.generation();
             let modules = self.modules.generation();
             let has_more = modules != self.state.modules.load(Ordering::Relaxed);
-            // SAFETY: the caller's promise.
-            let is_steered = unsafe { self.take_wanted() };
+            let is_steered = self.take_wanted(guard);
             let is_news = has_more
                 || is_steered
                 || generation != self.state.generation.load(Ordering::Relaxed);
             // First out of the traces that are gone: only then there are buffers of new ones in
-            // their slots. SAFETY: the caller's promise.
-            (0..SLOTS).for_each(|slot| unsafe { self.leave(slot, info) });
+            // their slots.
+            (0..SLOTS).for_each(|slot| self.leave(guard, slot, info));
             self.take_new_slots(info);
             for slot in 0..SLOTS {
-                // SAFETY: the caller's promise.
-                unsafe {
-                    if has_more {
-                        self.describe_more(slot);
-                    }
-                    self.enter(slot, info, is_news);
+                if has_more {
+                    self.describe_more(guard, slot);
                 }
+                self.enter(guard, slot, info, is_news);
             }
-            // SAFETY: the caller's promise.
-            unsafe { self.set_masks() };
+            self.set_masks(guard);
             self.state.generation.store(generation, Ordering::Relaxed);
             self.state.modules.store(modules, Ordering::Relaxed);
             if info.generation() == generation && self.modules.generation() == modules {
@@ -183,15 +171,10 @@ impl Updater {
     }
 
     /// Takes over what somebody said that this process is to write, and says whether that is new.
-    ///
-    /// # Safety
-    /// The caller must hold the state's lock.
-    unsafe fn take_wanted(&self) -> bool {
+    fn take_wanted(&self, guard: &mut StateGuard<'_>) -> bool {
         let state = self.state;
         let seen = state.wanted_seen.load(Ordering::Relaxed);
-        // SAFETY: the caller's promise; there is no other one in this function.
-        let wanted = unsafe { state.wanted() };
-        let Some(now) = shared().wanted.copy(seen, wanted) else {
+        let Some(now) = shared().wanted.copy(seen, guard.wanted()) else {
             return false;
         };
         state.wanted_seen.store(now, Ordering::Relaxed);
@@ -221,18 +204,14 @@ impl Updater {
     /// Leaves a slot whose trace is gone, and tells the kernel that nobody here writes there any
     /// more (A9). The slot may have another trace by now, whose buffer this process gets only after
     /// that.
-    ///
-    /// # Safety
-    /// The caller must hold the state's lock.
-    unsafe fn leave(&self, slot: usize, info: &Info) {
+    fn leave(&self, guard: &mut StateGuard<'_>, slot: usize, info: &Info) {
         let (Some(now), Some(buffer)) = (info.slot(slot), self.buffer(slot)) else {
             return;
         };
         let at = &self.state.slots[slot];
         let have = at.generation.load(Ordering::Relaxed);
         if have != 0 && have != now.generation {
-            // SAFETY: the caller's promise.
-            unsafe { self.retire(slot) };
+            self.retire(guard, slot);
         }
         let given = at.given.load(Ordering::Relaxed);
         let is_other = given == 0 || given != now.generation;
@@ -327,10 +306,7 @@ impl Updater {
     }
 
     /// Follows the trace that is in a slot. `is_news`: something changed since the last time.
-    ///
-    /// # Safety
-    /// The caller must hold the state's lock.
-    unsafe fn enter(&self, slot: usize, info: &Info, is_news: bool) {
+    fn enter(&self, guard: &mut StateGuard<'_>, slot: usize, info: &Info, is_news: bool) {
         let state = self.state;
         let (Some(now), Some(buffer)) = (info.slot(slot), self.buffer(slot)) else {
             return;
@@ -353,14 +329,12 @@ impl Updater {
         }
         let active = now.active != 0;
         if have == 0 && active && at.refused.load(Ordering::Relaxed) == 0 {
-            // SAFETY: the caller's promise.
-            let refused = unsafe { self.open(slot, buffer, &now, info) }.err();
+            let refused = self.open(guard, slot, buffer, &now, info).err();
             let refused = refused.map_or(0, |refused| refused as u32);
             at.refused.store(refused, Ordering::Relaxed);
         }
         if self.is_open(slot) && (have == 0 || is_news) {
-            // SAFETY: the caller's promise.
-            unsafe { self.follow(slot, &now, info) };
+            self.follow(guard, slot, &now, info);
         }
         at.active.store(active.into(), Ordering::Relaxed);
     }
@@ -390,11 +364,9 @@ impl Updater {
 
     /// Makes a new trace's rings ready, and describes all events in them (E6). If no events can
     /// come there, that says why.
-    ///
-    /// # Safety
-    /// The caller must hold the state's lock.
-    unsafe fn open(
+    fn open(
         &self,
+        guard: &mut StateGuard<'_>,
         slot: usize,
         buffer: NonNull<u8>,
         now: &LttInfoSlot,
@@ -408,25 +380,21 @@ impl Updater {
             Some(LTT_CLOCK_MONOTONIC) => Source::Monotonic,
             Some(_) => return Err(Refused::Clock),
         };
-        // SAFETY: the caller's promise.
-        unsafe { self.read_rules(slot, now.generation, info) };
+        self.read_rules(guard, slot, now.generation, info);
         // In this order: main is open when all else is.
-        self.open_channel(slot, LTT_CHANNEL_CONTROL, now, info, clock)
+        self.open_channel(guard, slot, LTT_CHANNEL_CONTROL, now, info, clock)
             .ok_or(Refused::Layout)?;
-        // SAFETY: the caller's promise.
-        unsafe { self.describe_all(slot, now.generation) };
-        // SAFETY: likewise.
-        unsafe { self.describe_process(slot) };
+        self.describe_all(guard, slot, now.generation);
+        self.describe_process(guard, slot);
         for index in LTT_CHANNEL_MAIN + 1..CHANNELS {
             // One that cannot be written is as good as none: its events go where they would go
             // without it.
-            self.open_channel(slot, index, now, info, clock);
+            self.open_channel(guard, slot, index, now, info, clock);
         }
-        let Some(scope) = self.open_channel(slot, LTT_CHANNEL_MAIN, now, info, clock) else {
+        let Some(scope) = self.open_channel(guard, slot, LTT_CHANNEL_MAIN, now, info, clock) else {
             // The trace may just have gone. What its control channel was told of the events counts
             // for no other trace, and somebody may be in one of the further channels already.
-            // SAFETY: the caller's promise.
-            unsafe { self.retire(slot) };
+            self.retire(guard, slot);
             return Err(Refused::Layout);
         };
         at.generation.store(now.generation, Ordering::Relaxed);
@@ -446,6 +414,7 @@ impl Updater {
     #[inline(never)]
     fn open_channel(
         &self,
+        guard: &mut StateGuard<'_>,
         slot: usize,
         index: usize,
         now: &LttInfoSlot,
@@ -458,8 +427,7 @@ impl Updater {
         let described = info.channel(slot, now.generation, index)?;
         let mut geometry = self.geometry(slot, index, &described)?;
         geometry.clock = clock;
-        // SAFETY: the caller holds the lock.
-        geometry.contexts = unsafe { self.describe_contexts(slot, index) };
+        geometry.contexts = self.describe_contexts(guard, slot, index);
         let scope = geometry.scope;
         if index > LTT_CHANNEL_MAIN {
             if scope == Scope::MmCid && !writer::has_mm_cid() {
@@ -478,12 +446,14 @@ impl Updater {
 
     /// Makes the rules of a slot those of the trace there, of this generation, and says whether
     /// they are others than before.
-    ///
-    /// # Safety
-    /// The caller must hold the state's lock.
-    unsafe fn read_rules(&self, slot: usize, generation: u64, info: &Info) -> bool {
-        // SAFETY: the caller's promise; there is no other one in this function.
-        let rules = unsafe { self.state.rules(slot) };
+    fn read_rules(
+        &self,
+        guard: &mut StateGuard<'_>,
+        slot: usize,
+        generation: u64,
+        info: &Info,
+    ) -> bool {
+        let rules = guard.rules(slot);
         info.rules(slot, generation, rules).unwrap_or_else(|| {
             // Another trace's, or half of them.
             rules.clear();
@@ -494,17 +464,15 @@ impl Updater {
     /// Says in the control channel what the payloads of another channel will begin with, and
     /// whether there is any such thing.
     ///
-    /// # Safety
-    /// The caller must hold the state's lock; the channel must be closed.
+    /// The channel must be closed.
     #[inline(never)]
-    unsafe fn describe_contexts(&self, slot: usize, index: usize) -> bool {
+    fn describe_contexts(&self, guard: &mut StateGuard<'_>, slot: usize, index: usize) -> bool {
         let list = &self.state.contexts[index][slot];
         list.clear();
         if index == LTT_CHANNEL_CONTROL {
             return false;
         }
-        // SAFETY: the caller's promise; there is no other one in this function.
-        let rules = unsafe { self.state.rules(slot) };
+        let rules = guard.rules(slot);
         rules.each_context(index, |name| {
             // What this version does not know, it does not write: readers are told what it does.
             if let Some(kind) = Kind::of_name(name, &shared().apps) {
@@ -514,8 +482,7 @@ impl Updater {
         if list.is_empty() {
             return false;
         }
-        // SAFETY: the caller's promise; there is no other one in this function.
-        let text = contexts_text(list, index, unsafe { self.state.text() });
+        let text = contexts_text(list, index, guard.text());
         let channel = self.state.control(slot);
         // SAFETY: as in `describe`.
         let write =
@@ -533,10 +500,7 @@ impl Updater {
 
     /// Follows what may change of a trace as long as its rings are open: what becomes of records
     /// when they are full, which events are wanted, and where.
-    ///
-    /// # Safety
-    /// The caller must hold the state's lock.
-    unsafe fn follow(&self, slot: usize, now: &LttInfoSlot, info: &Info) {
+    fn follow(&self, guard: &mut StateGuard<'_>, slot: usize, now: &LttInfoSlot, info: &Info) {
         let state = self.state;
         let at = &state.slots[slot];
         let masks = |index: usize, mask| at.masks[index].swap(mask, Ordering::Relaxed) != mask;
@@ -553,19 +517,16 @@ impl Updater {
             }
             changed |= masks(index, described.filter);
         }
-        // SAFETY: the caller's promise.
-        changed |= unsafe { self.read_rules(slot, now.generation, info) };
+        changed |= self.read_rules(guard, slot, now.generation, info);
         if !changed {
             return;
         }
-        // SAFETY: the caller's promise; there is no other one from here on.
-        let (rules, wanted) = unsafe { (state.rules(slot), state.wanted()) };
+        let callsites = guard.callsites(self.modules);
         let rules = match state.wanted_seen.load(Ordering::Relaxed) {
-            0 => rules,
-            _ => wanted,
+            0 => guard.rules(slot),
+            _ => guard.wanted(),
         };
-        // SAFETY: the caller's promise.
-        for callsite in unsafe { self.callsites() } {
+        for callsite in callsites {
             let accepted =
                 rules.accept(callsite.full_name().as_bytes(), callsite.name().as_bytes());
             callsite.set_channel(slot, self.channel(slot, callsite, accepted));
@@ -667,38 +628,27 @@ impl Updater {
     }
 
     /// Describes the events of modules that came, in a slot that is open.
-    ///
-    /// # Safety
-    /// The caller must hold the state's lock.
-    unsafe fn describe_more(&self, slot: usize) {
+    fn describe_more(&self, guard: &mut StateGuard<'_>, slot: usize) {
         let at = &self.state.slots[slot];
         if self.is_open(slot) {
-            // SAFETY: the caller's promise.
-            unsafe { self.describe_all(slot, at.generation.load(Ordering::Relaxed)) };
+            self.describe_all(guard, slot, at.generation.load(Ordering::Relaxed));
             at.routed.store(0, Ordering::Relaxed);
         }
     }
 
     /// Describes all events that have no id in a slot's trace yet, which has this generation.
-    ///
-    /// # Safety
-    /// The caller must hold the state's lock.
-    unsafe fn describe_all(&self, slot: usize, generation: u64) {
+    fn describe_all(&self, guard: &mut StateGuard<'_>, slot: usize, generation: u64) {
         let mut undescribed = 0;
-        // SAFETY: the caller's promise.
-        for callsite in unsafe { self.callsites() } {
+        for callsite in guard.callsites(self.modules) {
             if callsite.id(slot).load(Ordering::Relaxed) != 0 {
                 continue;
             }
-            // SAFETY: the caller's promise; there is no other one in this function.
-            let known = unsafe { self.state.known() };
-            if let Some(id) = known.id(callsite.description(), slot, generation) {
+            if let Some(id) = guard.known().id(callsite.description(), slot, generation) {
                 // Pairs with the event path's load: its description was written before.
                 callsite.id(slot).store(id, Ordering::Release);
                 continue;
             }
-            // SAFETY: the caller's promise.
-            if unsafe { self.describe(slot, callsite) }.is_none() {
+            if self.describe(guard, slot, callsite).is_none() {
                 undescribed += 1;
             }
         }
@@ -708,15 +658,11 @@ impl Updater {
 
     /// Says in a slot's trace what the command line is, if it is known. Without room, the trace
     /// does without it.
-    ///
-    /// # Safety
-    /// The caller must hold the state's lock.
-    unsafe fn describe_process(&self, slot: usize) {
+    fn describe_process(&self, guard: &mut StateGuard<'_>, slot: usize) {
         let Some(cmdline) = cmdline::get() else {
             return;
         };
-        // SAFETY: the caller's promise; there is no other one in this function.
-        let mut text = Text::new(unsafe { self.state.text() });
+        let mut text = Text::new(guard.text());
         text.put(b"$ ");
         text.put_word(cmdline);
         if let Some(words) = text.finish() {
@@ -727,14 +673,10 @@ impl Updater {
     }
 
     /// Gives an event an id in a slot's trace, and writes its metadata there.
-    ///
-    /// # Safety
-    /// The caller must hold the state's lock.
-    unsafe fn describe(&self, slot: usize, callsite: &Callsite) -> Option<()> {
+    fn describe(&self, guard: &mut StateGuard<'_>, slot: usize, callsite: &Callsite) -> Option<()> {
         let channel = self.state.control(slot);
         let id = channel.new_id()?;
-        // SAFETY: the caller's promise; there is no other one in this function.
-        let mut text = Text::new(unsafe { self.state.text() });
+        let mut text = Text::new(guard.text());
         text.put_number(id);
         text.put(b" ");
         text.put(callsite.description().as_bytes());
@@ -747,10 +689,7 @@ impl Updater {
     }
 
     /// Keeps everybody out of a slot's rings, and waits until nobody is in them.
-    ///
-    /// # Safety
-    /// The caller must hold the state's lock.
-    unsafe fn retire(&self, slot: usize) {
+    fn retire(&self, guard: &mut StateGuard<'_>, slot: usize) {
         let state = self.state;
         state.all(slot).for_each(Channel::close);
         let at = &state.slots[slot];
@@ -763,8 +702,7 @@ impl Updater {
             state.dead.fetch_or(1 << slot, Ordering::Relaxed);
             return;
         }
-        // SAFETY: the caller's promise.
-        for callsite in unsafe { self.callsites() } {
+        for callsite in guard.callsites(self.modules) {
             // Both before the slot's channels are opened again.
             callsite.route().clear();
             callsite.forget(slot);
@@ -784,10 +722,7 @@ impl Updater {
     }
 
     /// Tells the event path who wants what.
-    ///
-    /// # Safety
-    /// The caller must hold the state's lock.
-    unsafe fn set_masks(&self) {
+    fn set_masks(&self, guard: &mut StateGuard<'_>) {
         let active = |slot: &usize| {
             let state = &self.state.slots[*slot];
             // Relaxed: who changes it makes an update afterwards.
@@ -795,8 +730,7 @@ impl Updater {
                 && state.generation.load(Ordering::Relaxed) != 0
                 && state.active.load(Ordering::Relaxed) != 0
         };
-        // SAFETY: the caller's promise.
-        for callsite in unsafe { self.callsites() } {
+        for callsite in guard.callsites(self.modules) {
             let mask = (0..SLOTS)
                 .filter(active)
                 .filter(|&slot| callsite.is_wanted(slot))

@@ -296,8 +296,8 @@ impl<'a> Worker<'a> {
         Ok(some)
     }
 
-    /// Looks at the process of a slot: begins its trace, reads its rings, and frees the slot when it
-    /// has ended.
+    /// Looks at the process of a slot: begins its trace, reads its rings, and frees the slot when
+    /// it has ended.
     fn visit(&mut self, slot: usize, asked: Asked, bell: &WatchdogWakeup) -> io::Result<Drained> {
         let pool = self.task.pool;
         let (entry, journal) = (&pool.header().entries[slot], pool.journal());

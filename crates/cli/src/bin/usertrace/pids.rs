@@ -9,8 +9,8 @@ use anyhow::bail;
 use usertrace_os::procfs;
 use usertrace_reader::comm;
 
-/// How long the daemons of a program that has just begun may have its name: they are forked from it,
-/// and take their own name a moment later.
+/// How long the daemons of a program that has just begun may have its name: they are forked from
+/// it, and take their own name a moment later.
 const RENAMING: Duration = Duration::from_millis(500);
 /// Between two looks whether they have.
 const PAUSE: Duration = Duration::from_millis(5);
