@@ -14,7 +14,7 @@ pub unsafe extern "C" fn usertrace_context_define(
     name: *const c_char,
     read: extern "C" fn() -> u64,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the name ends with NUL, as the header asks for.
     let name = unsafe { CStr::from_ptr(name) };
     // What is no text is no name either.
     let name = name.to_str().unwrap_or_default();

@@ -14,7 +14,7 @@ static UNSOUND: AtomicUsize = AtomicUsize::new(0);
 /// are taken out.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usertrace_register(start: *const Entry, stop: *const Entry) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the section's bounds are the linker's, which the header's constructor gives.
     count_bad(unsafe { event::register(start, stop) });
 }
 

@@ -21,7 +21,7 @@ pub unsafe extern "C" fn usertrace_each_event(
         let Ok(description) = CString::new(event.description) else {
             continue;
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the function takes a text and `data`, as the header asks for.
         let said = unsafe { each(description.as_ptr(), event.enabled.into(), data) };
         if said != 0 {
             return said;

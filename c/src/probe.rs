@@ -22,7 +22,7 @@ fn number(error: Error) -> c_int {
 /// # Safety
 /// It must end with NUL.
 unsafe fn text<'a>(text: *const c_char) -> &'a str {
-    // SAFETY: the caller's promise.
+    // SAFETY: the texts end with NUL, and the function stays, as the header asks for.
     unsafe { CStr::from_ptr(text) }.to_str().unwrap_or_default()
 }
 
@@ -37,7 +37,7 @@ pub unsafe extern "C" fn usertrace_probe_register(
     call: Call,
     data: *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the texts end with NUL, and the function stays, as the header asks for.
     let done = unsafe { probe::register(text(name), call, data) };
     done.map_or_else(number, |()| 0)
 }
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn usertrace_probe_register(
 /// The name must end with NUL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usertrace_probe_unregister(name: *const c_char) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the texts end with NUL, and the function stays, as the header asks for.
     let done = probe::unregister(unsafe { text(name) });
     done.map_or_else(number, |()| 0)
 }
@@ -62,7 +62,7 @@ macro_rules! connections {
         /// Both texts must end with NUL.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(events: *const c_char, probe: *const c_char) -> c_long {
-            // SAFETY: the caller's promise.
+            // SAFETY: the texts end with NUL, and the function stays, as the header asks for.
             let done = unsafe { probe::$does(text(events), text(probe)) };
             done.map_or_else(|error| number(error).into(), |count| count as c_long)
         }

@@ -35,7 +35,7 @@ pub unsafe extern "C" fn usertrace_record_words(
     count: usize,
     callsite: &'static Callsite,
 ) -> Outcome {
-    // SAFETY: the caller's promise.
+    // SAFETY: the header's macros give the place and the length of what they made.
     record_words(callsite, unsafe {
         std::slice::from_raw_parts(words, count)
     })
@@ -60,7 +60,7 @@ impl Part {
     #[inline(always)]
     unsafe fn append_to(&self, payload: &mut impl Payload) {
         if !self.data.is_null() {
-            // SAFETY: the caller's promise.
+            // SAFETY: the header's macros give the place and the length of what they made.
             return payload.append(unsafe { std::slice::from_raw_parts(self.data, self.len) });
         }
         let mut left = self.len;
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn usertrace_record_parts(
     count: usize,
     callsite: &'static Callsite,
 ) -> Outcome {
-    // SAFETY: the caller's promise.
+    // SAFETY: the header's macros give the place and the length of what they made.
     let parts = unsafe { std::slice::from_raw_parts(parts, count) };
     let len = || {
         let lens = parts.iter().map(|part| part.len);
@@ -93,14 +93,14 @@ pub unsafe extern "C" fn usertrace_record_parts(
         len(),
         |payload| {
             for part in parts {
-                // SAFETY: the caller's promise.
+                // SAFETY: the header's macros give the place and the length of what they made.
                 unsafe { part.append_to(payload) };
             }
         },
         len,
         |payload| {
             for part in parts {
-                // SAFETY: the caller's promise.
+                // SAFETY: the header's macros give the place and the length of what they made.
                 unsafe { part.append_to(payload) };
             }
         },

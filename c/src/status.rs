@@ -20,7 +20,7 @@ pub unsafe extern "C" fn usertrace_status(text: *mut c_char, room: usize) -> usi
     if let Some(last) = room.checked_sub(1) {
         let is_end = |&len: &usize| status.is_char_boundary(len);
         let len = (0..=last.min(status.len())).rfind(is_end).unwrap_or(0);
-        // SAFETY: the caller's promise.
+        // SAFETY: there is room for it, as the header asks for.
         unsafe {
             text.copy_from_nonoverlapping(status.as_ptr().cast(), len);
             text.add(len).write(0);
@@ -60,6 +60,6 @@ pub unsafe extern "C" fn usertrace_stats(stats: *mut Stats) {
         bytes: sum.bytes + trace.bytes,
         lost: sum.lost + trace.lost,
     });
-    // SAFETY: the caller's promise.
+    // SAFETY: there is room for it, as the header asks for.
     unsafe { stats.write(sum) };
 }

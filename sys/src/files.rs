@@ -24,7 +24,8 @@ pub struct Positions {
 /// `request` must be one that reads and writes nothing but `arg`, and memory that `arg` points to
 /// and that may be written.
 unsafe fn ioctl<T>(fd: BorrowedFd<'_>, request: u32, arg: &mut T) -> Result<(), Errno> {
-    // SAFETY: the caller's promise. A file of another kind, whose ioctl might have the same number,
+    // SAFETY: the request writes to `arg`, and to what that leads to, as this function's caller
+    // promises. A file of another kind, whose ioctl might have the same number,
     // gets an argument of the size that the number says.
     let ret = unsafe {
         raw::syscall3(

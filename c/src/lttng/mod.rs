@@ -36,7 +36,7 @@ pub unsafe extern "C" fn usertrace_lttng_register(
     usertrace::init();
     let mut modules = modules();
     if !modules.has((tracepoints, probes)) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the section's bounds are the linker's, which the header's constructor gives.
         let module = unsafe {
             Module::new(
                 (tracepoints, probes),
@@ -65,6 +65,6 @@ unsafe fn between<T>(start: *const T, end: *const T) -> &'static [T] {
         return &[];
     }
     let len = (end.addr() - start.addr()) / size_of::<T>();
-    // SAFETY: the caller's promise.
+    // SAFETY: the section's bounds are the linker's, which the header's constructor gives.
     unsafe { std::slice::from_raw_parts(start, len) }
 }

@@ -60,7 +60,7 @@ impl Module {
     ) -> Self {
         let (mut probes, mut levels) = (BTreeMap::new(), BTreeMap::new());
         for probe in all {
-            // SAFETY: the caller's promise.
+            // SAFETY: the section has pointers to probes, which are not moved.
             let probe = unsafe { &**probe };
             if probe.class().is_some() {
                 probes.entry(probe.name()).or_insert(probe);

@@ -179,7 +179,8 @@ impl Tracepoint {
     /// # Safety
     /// It must not be matched, and nobody else do this meanwhile.
     pub(super) unsafe fn set(this: *mut Self, class: &Class, description: &'static str) -> Entry {
-        // SAFETY: the caller's promise: until it is registered, nobody reads its description.
+        // SAFETY: it is matched by one thread at a time, as this function's caller promises: until
+        // it is registered, nobody reads its description.
         unsafe {
             Callsite::set_description(&raw mut (*this).callsite, description);
             // Pairs with the load in `lttng/tracepoint.h`.

@@ -69,7 +69,8 @@ unsafe extern "C" fn choose_dlopen(
 ) -> *mut c_void {
     usertrace_next::resolve(next::ALL);
     if events::dlopen_req::CALLSITE.is_enabled() | events::dlopen::CALLSITE.is_enabled() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the program's own arguments, as it gave them to this function in place of that
+        // one.
         let name = unsafe { bytes(name) };
         event_at!(
             caller,
@@ -94,7 +95,8 @@ unsafe extern "C" fn choose_dlmopen(
 ) -> *mut c_void {
     usertrace_next::resolve(next::ALL);
     if events::dlmopen_req::CALLSITE.is_enabled() | events::dlmopen::CALLSITE.is_enabled() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the program's own arguments, as it gave them to this function in place of that
+        // one.
         let name = unsafe { bytes(name) };
         event_at!(
             caller,
@@ -127,10 +129,10 @@ unsafe extern "C-unwind" fn told_dlopen(
     flags: c_int,
     caller: usize,
 ) -> *mut c_void {
-    // SAFETY: the caller's promise.
+    // SAFETY: the program's own arguments, as it gave them to this function in place of that one.
     let handle = unsafe { next::dlopen(name, flags) };
     if events::dlopen::CALLSITE.is_enabled() {
-        // SAFETY: the caller's promise; and a handle that was just given.
+        // SAFETY: the program's own name, which ends with NUL; and a handle that was just given.
         let (name, loaded) = unsafe { (bytes(name), Loaded::of(handle)) };
         event_at!(
             caller,
@@ -151,10 +153,10 @@ unsafe extern "C-unwind" fn told_dlmopen(
     flags: c_int,
     caller: usize,
 ) -> *mut c_void {
-    // SAFETY: the caller's promise.
+    // SAFETY: the program's own arguments, as it gave them to this function in place of that one.
     let handle = unsafe { next::dlmopen(namespace, name, flags) };
     if events::dlmopen::CALLSITE.is_enabled() {
-        // SAFETY: the caller's promise; and a handle that was just given.
+        // SAFETY: the program's own name, which ends with NUL; and a handle that was just given.
         let (name, loaded) = unsafe { (bytes(name), Loaded::of(handle)) };
         event_at!(
             caller,
@@ -172,7 +174,7 @@ unsafe extern "C-unwind" fn told_dlmopen(
 
 unsafe extern "C-unwind" fn told_dlclose(handle: *mut c_void, caller: usize) -> c_int {
     event_at!(caller, events::dlclose_req, handle.addr() as u64);
-    // SAFETY: the caller's promise.
+    // SAFETY: the program's own arguments, as it gave them to this function in place of that one.
     let result = unsafe { next::dlclose(handle) };
     event_at!(caller, events::dlclose, handle.addr() as u64, result);
     result
@@ -217,7 +219,7 @@ unsafe fn bytes<'a>(string: *const c_char) -> &'a [u8] {
     if string.is_null() {
         return &[];
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the program's own arguments, as it gave them to this function in place of that one.
     unsafe { CStr::from_ptr(string) }.to_bytes()
 }
 

@@ -115,7 +115,7 @@ macro_rules! next {
                 pub(super) unsafe extern "C-unwind" fn $name($($argument: $type),*) $(-> $result)? {
                     match super::statics::$name.found(super::ALL) {
                         // SAFETY: the dynamic linker found it under this name, so it has this type;
-                        // and the caller's promise.
+                        // and the arguments are the program's.
                         Some(address) => unsafe {
                             ::core::mem::transmute::<*mut ::core::ffi::c_void, super::types::$name>(address)(
                                 $($argument),*
@@ -133,7 +133,7 @@ macro_rules! next {
             #[inline(always)]
             pub(crate) unsafe fn $name($($argument: $type),*) $(-> $result)? {
                 // SAFETY: the function, or what finds it and calls it, has this type; and the
-                // caller's promise.
+                // arguments are the program's.
                 unsafe {
                     ::core::mem::transmute::<*mut ::core::ffi::c_void, types::$name>(
                         statics::$name.address(),
@@ -150,7 +150,7 @@ macro_rules! next {
         $(let _ = $argument;)*
         $crate::missing(::core::stringify!($name))
     }};
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are the program's.
     (@else $name:ident($($argument:ident),*) $own:path) => { unsafe { $own($($argument),*) } };
 }
 

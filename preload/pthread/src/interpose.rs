@@ -46,17 +46,20 @@ macro_rules! waits {
                     $($address: $pointer,)* $($argument: $type,)* caller: usize,
                 ) -> c_int {
                     event_at!(caller, events::$before, $($address.addr() as u64,)* thread());
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the program's own arguments, as it gave them to this function in
+                    // place of that one.
                     let result = unsafe { next::$function($($address,)* $($argument),*) };
                     event_at!(caller, events::$after, $($address.addr() as u64,)* thread(), result);
                     result
                 }
 
                 if enabled!($before, $after) {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the program's own arguments, as it gave them to this function in
+                    // place of that one.
                     unsafe { traced($($address,)* $($argument,)* caller) }
                 } else {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the program's own arguments, as it gave them to this function in
+                    // place of that one.
                     unsafe { next::$function($($address,)* $($argument),*) }
                 }
             })*
@@ -79,17 +82,20 @@ macro_rules! tries {
             $(pub(super) unsafe extern "C-unwind" fn $function($address: $pointer, caller: usize) -> c_int {
                 #[inline(never)]
                 unsafe extern "C-unwind" fn traced($address: $pointer, caller: usize) -> c_int {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the program's own arguments, as it gave them to this function in
+                    // place of that one.
                     let result = unsafe { next::$function($address) };
                     event_at!(caller, events::$after, $address.addr() as u64, thread(), result);
                     result
                 }
 
                 if events::$after::CALLSITE.is_enabled() {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the program's own arguments, as it gave them to this function in
+                    // place of that one.
                     unsafe { traced($address, caller) }
                 } else {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the program's own arguments, as it gave them to this function in
+                    // place of that one.
                     unsafe { next::$function($address) }
                 }
             })*
@@ -114,7 +120,8 @@ macro_rules! gives {
                 #[inline(never)]
                 unsafe extern "C-unwind" fn traced($address: $pointer, caller: usize) -> c_int {
                     event_at!(caller, events::$before, $address.addr() as u64, thread());
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the program's own arguments, as it gave them to this function in
+                    // place of that one.
                     let result = unsafe { next::$function($address) };
                     if result != 0 {
                         event_at!(caller, events::$failed, $address.addr() as u64, thread(), result);
@@ -123,10 +130,12 @@ macro_rules! gives {
                 }
 
                 if enabled!($before, $failed) {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the program's own arguments, as it gave them to this function in
+                    // place of that one.
                     unsafe { traced($address, caller) }
                 } else {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the program's own arguments, as it gave them to this function in
+                    // place of that one.
                     unsafe { next::$function($address) }
                 }
             })*
@@ -193,10 +202,12 @@ unsafe extern "C-unwind" fn told_create(
     caller: usize,
 ) -> c_int {
     let result = if enabled!(start, end) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the program's own arguments, as it gave them to this function in place of that
+        // one.
         unsafe { thread::create(created, attr, start, arg) }
     } else {
-        // SAFETY: the caller's promise.
+        // SAFETY: the program's own arguments, as it gave them to this function in place of that
+        // one.
         unsafe { next::pthread_create(created, attr, start, arg) }
     };
     if events::create::CALLSITE.is_enabled() {
@@ -220,7 +231,7 @@ unsafe extern "C-unwind" fn told_join(
     caller: usize,
 ) -> c_int {
     event_at!(caller, events::join_req, joined, thread());
-    // SAFETY: the caller's promise.
+    // SAFETY: the program's own arguments, as it gave them to this function in place of that one.
     let result = unsafe { next::pthread_join(joined, result_of) };
     event_at!(caller, events::join_done, joined, thread(), result);
     result

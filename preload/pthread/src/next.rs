@@ -34,17 +34,17 @@ mod c11 {
     }
 
     pub(super) unsafe fn lock(mutex: *mut pthread_mutex_t) -> c_int {
-        // SAFETY: the caller's promise.
+        // SAFETY: the program's own mutex.
         result(unsafe { mtx_lock(mutex) })
     }
 
     pub(super) unsafe fn trylock(mutex: *mut pthread_mutex_t) -> c_int {
-        // SAFETY: the caller's promise.
+        // SAFETY: the program's own mutex.
         result(unsafe { mtx_trylock(mutex) })
     }
 
     pub(super) unsafe fn unlock(mutex: *mut pthread_mutex_t) -> c_int {
-        // SAFETY: the caller's promise.
+        // SAFETY: the program's own mutex.
         result(unsafe { mtx_unlock(mutex) })
     }
 }

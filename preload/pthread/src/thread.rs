@@ -45,8 +45,8 @@ pub(crate) unsafe fn create(
     start: Start,
     arg: *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller's promise; and what is allocated is the new thread's, or if there is none,
-    // still ours.
+    // SAFETY: the program's own arguments; and what is allocated is the new thread's, or if there
+    // is none, still ours.
     unsafe {
         let beginning = libc::malloc(size_of::<Beginning>()).cast::<Beginning>();
         if beginning.is_null() {

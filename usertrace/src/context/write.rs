@@ -45,7 +45,8 @@ pub(crate) unsafe fn write(
     let mut all = Buffer::new(&mut room);
     list.each(|kind| values.append(kind, |bytes| all.append(bytes)));
     all.pad();
-    // SAFETY: the caller's promise, for all.
+    // SAFETY: the list is the channel's, and the id is of such a payload, as this function's caller
+    // promises.
     unsafe {
         match payload {
             Payload::Words(words) if all.has_room(8 * words.len()) => {

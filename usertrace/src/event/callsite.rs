@@ -140,7 +140,8 @@ impl Callsite {
     /// It must be a callsite that is not registered, and nobody else do this meanwhile.
     #[doc(hidden)]
     pub unsafe fn set_description(callsite: *mut Self, description: &'static str) {
-        // SAFETY: the caller's promise. What the event path reads is left alone.
+        // SAFETY: the callsite is there, and nobody describes it yet, as this function's caller
+        // promises. What the event path reads is left alone.
         unsafe { (&raw mut (*callsite).description).write(Text::new(description)) };
     }
 
@@ -209,7 +210,7 @@ impl Callsite {
     /// # Safety
     /// As [`Route::set`]'s.
     pub(crate) unsafe fn set_route(&self, channel: &Channel, id: u16) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the channel stays, as this function's caller promises.
         unsafe { self.route.set(channel, id) };
         // Pairs with the one in `set_probes`: either this sees the bit, or that one clears the
         // route after this.

@@ -39,7 +39,7 @@ impl Section {
             // There may be no section at all.
             return &[];
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the entries are there for `'a`, as this function's caller promises.
         unsafe { std::slice::from_raw_parts(self.start, len) }
     }
 
@@ -48,9 +48,10 @@ impl Section {
     /// # Safety
     /// All entries must be of callsites, or NULL, and stay for as long as `'a`.
     pub(crate) unsafe fn callsites<'a>(self) -> impl Iterator<Item = &'a Callsite> {
-        // SAFETY: the caller's promise.
+        // SAFETY: they are there for `'a`, as this function's caller promises.
         let entries = unsafe { self.entries() };
-        // SAFETY: likewise. Relaxed: who registered the section published its entries.
+        // SAFETY: an entry is of a callsite, or NULL, as this function's caller promises. Relaxed:
+        // who registered the section published its entries.
         entries
             .iter()
             .filter_map(|entry| unsafe { entry.0.load(Ordering::Relaxed).as_ref() })
@@ -63,9 +64,9 @@ impl Section {
     /// that of its text.
     pub(crate) unsafe fn take_unsound(self) -> usize {
         let mut unsound = 0;
-        // SAFETY: the caller's promise.
+        // SAFETY: the section is there, as this function's caller promises.
         for entry in unsafe { self.entries() } {
-            // SAFETY: likewise.
+            // SAFETY: what an entry leads to is there, as this function's caller promises.
             let callsite = unsafe { entry.0.load(Ordering::Relaxed).as_ref() };
             if callsite.is_some_and(|callsite| !callsite.is_sound()) {
                 entry.0.store(std::ptr::null_mut(), Ordering::Relaxed);

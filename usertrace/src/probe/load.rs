@@ -92,7 +92,7 @@ fn linker_error() -> String {
 /// # Safety
 /// The library's constructors run, and its probes must be what they say.
 pub unsafe fn load(path: &CStr) -> Result<usize, LoadError> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the library's constructors may run here, as this function's caller promises.
     let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if library.is_null() {
         return Err(LoadError::Linker(linker_error()));
@@ -108,7 +108,7 @@ pub unsafe fn load(path: &CStr) -> Result<usize, LoadError> {
     let list = unsafe { libc::dlsym(library, SYMBOL.as_ptr()) }.cast::<Declaration>();
     let mut count = 0;
     while !list.is_null() {
-        // SAFETY: the caller's promise: the array goes up to one without a name.
+        // SAFETY: the array goes up to one without a name, as `load`'s caller promises.
         let Some((name, probe)) = (unsafe { named(list.add(count)) }) else {
             break;
         };
@@ -198,7 +198,8 @@ pub unsafe fn unload(path: &CStr) -> Result<usize, UnloadError> {
 /// # Safety
 /// It must be one, with a name that is a text or NULL.
 unsafe fn named(probe: *const Declaration) -> Option<(String, &'static Declaration)> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the declaration is there, with a name that is a text or NULL, as this function's
+    // caller promises.
     unsafe {
         let probe = &*probe;
         let name = (!probe.name.is_null()).then(|| CStr::from_ptr(probe.name))?;

@@ -91,7 +91,8 @@ fn count<'a>(pattern: &str, events: impl Iterator<Item = &'a Callsite>) -> usize
 /// The function must be there, and may be called with `data` in any thread, until [`unregister`]
 /// returns.
 pub unsafe fn register(name: &str, call: Call, data: *mut c_void) -> Result<(), Error> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the function may be called with `data` until `unregister` returns, as this function's
+    // caller promises.
     unsafe { register_of(name, call, data, 0) }
 }
 

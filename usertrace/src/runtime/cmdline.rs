@@ -38,9 +38,9 @@ unsafe extern "C" fn keep(argc: c_int, argv: *const *const c_char) {
         return;
     }
     let arguments = (0..count).map_while(|n| {
-        // SAFETY: the caller's promise: there are so many, and a null.
+        // SAFETY: `argv` has so many and a NULL, as the loader made it.
         let argument = unsafe { *argv.add(n) };
-        // SAFETY: the caller's promise: each is a text that ends.
+        // SAFETY: each is a text that ends with a NUL, as the loader made it.
         (!argument.is_null()).then(|| unsafe { CStr::from_ptr(argument) }.to_bytes())
     });
     let _ = CMDLINE.set(Cmdline::of(arguments));

@@ -53,7 +53,7 @@ pub fn declare(description: &str) -> Result<&'static Callsite, BadDescription> {
 /// say, and they must stay until [`unregister`] returns.
 #[doc(hidden)]
 pub unsafe fn register(start: *const Entry, stop: *const Entry) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: the entries are there, and of callsites, as this function's caller promises.
     unsafe { loaded::register(Section { start, stop }) }
 }
 

@@ -258,7 +258,8 @@ impl InfoArea {
     /// # Safety
     /// A `T` at that offset must lie inside the area, be aligned, and consist of atomics.
     unsafe fn at<T>(&self, offset: usize) -> &T {
-        // SAFETY: the caller's promise.
+        // SAFETY: a `T` of atomics lies there, aligned and inside the area, as this function's
+        // caller promises.
         unsafe { &*self.start.as_ptr().add(offset).cast::<T>() }
     }
 
@@ -268,8 +269,8 @@ impl InfoArea {
     unsafe fn copy<T: Copy>(&self, offset: usize) -> T {
         let mut value = std::mem::MaybeUninit::<T>::uninit();
         for at in (0..size_of::<T>()).step_by(4) {
-            // SAFETY: the caller's promise; word by word and atomic, because the kernel may write
-            // meanwhile.
+            // SAFETY: the `T` lies inside the area, as this function's caller promises; word by
+            // word and atomic, because the kernel may write meanwhile.
             unsafe {
                 let word = self.at::<AtomicU32>(offset + at).load(Ordering::Relaxed);
                 value

@@ -25,18 +25,18 @@ pub(crate) unsafe fn register(section: Section) -> usize {
     if modules.find(section).is_some() {
         return 0;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the section is there, with entries of callsites, as this function's caller promises.
     let unsound = unsafe { section.take_unsound() };
     init();
     modules.add(section, None);
-    // SAFETY: the caller's promise.
+    // SAFETY: the section is there, with entries of callsites, as this function's caller promises.
     probe::connect_more(unsafe { section.callsites() });
     if let Some(updater) = updater() {
         // Who is at an update at this moment may not see the module: the traces that want its
         // events are to have them from now on.
         with_lock(&updater, |_| ());
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the section is there, with entries of callsites, as this function's caller promises.
     control::tell(Change::Appeared, unsafe { section.callsites() });
     unsound
 }

@@ -202,7 +202,8 @@ impl Modules {
     /// and where there is one thread.
     pub(super) unsafe fn callsites(&self) -> impl Iterator<Item = &Callsite> {
         let sections = self.modules().filter_map(Module::section);
-        // SAFETY: the caller's promise; who added the section promised that its entries are good.
+        // SAFETY: no module goes while this is used, as this function's caller promises; who added
+        // the section promised that its entries are good.
         sections.flat_map(|section| unsafe { section.callsites() })
     }
 

@@ -141,7 +141,8 @@ impl State {
     /// There must be one thread.
     pub(super) unsafe fn forget(&self) {
         let start = std::ptr::from_ref(self).cast_mut();
-        // SAFETY: all zeros is a state; all of it is in cells. The caller's promise.
+        // SAFETY: all zeros is a state; all of it is in cells, and no other thread
+        // looks at it: there is one, as this function's caller promises.
         unsafe { start.write_bytes(0, 1) };
     }
 

@@ -82,7 +82,8 @@ pub(crate) unsafe fn try_write<const WORDS: usize>(
     route: &Route,
     payload: &[u64; WORDS],
 ) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a payload,
+    // as this function's caller promises.
     unsafe { rseq::record(rseq, channel, route, payload) }
 }
 
@@ -99,9 +100,11 @@ pub(crate) unsafe fn try_write_words(
     payload: &[u64],
 ) -> Result<(), Refusal> {
     match rseq {
-        // SAFETY: the caller's promise.
+        // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a
+        // payload, as this function's caller promises.
         Some(rseq) => unsafe { percpu::record_words::<CPU_ID>(rseq, channel, id, payload) },
-        // SAFETY: the caller's promise.
+        // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a
+        // payload, as this function's caller promises.
         None => Ok(unsafe { reserve_commit::write(channel, id, payload) }?),
     }
 }
@@ -118,9 +121,11 @@ pub(crate) unsafe fn try_write_made(
     fill: &dyn Fn(&mut Cursor<'_>),
 ) -> Result<(), Refusal> {
     match rseq {
-        // SAFETY: the caller's promise.
+        // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a
+        // payload, as this function's caller promises.
         Some(rseq) => unsafe { percpu::record_made::<CPU_ID>(rseq, channel, id, len, fill) },
-        // SAFETY: the caller's promise.
+        // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a
+        // payload, as this function's caller promises.
         None => Ok(unsafe { reserve_commit::write_made(channel, id, len, fill) }?),
     }
 }
@@ -135,7 +140,8 @@ pub(crate) unsafe fn write_words(
     id: &AtomicU16,
     payload: &[u64],
 ) -> Result<(), Dropped> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a payload,
+    // as this function's caller promises.
     unsafe { write_slowly(rseq, channel, id, Payload::Words(payload), Refusal::Again) }
 }
 
@@ -155,26 +161,31 @@ pub(crate) unsafe fn write_slowly(
 ) -> Result<(), Dropped> {
     let written = match rseq {
         _ if refusal == Refusal::Lost => Err(Dropped::Lost),
-        // The event path does not know of these rings.
-        // SAFETY: the caller's promise.
+        // The event path does not know of these rings. SAFETY: the channel was opened as
+        // `Channel::open` asks for, and the id is of such a payload, as this function's caller
+        // promises.
         Some(rseq) if channel.is_by::<MM_CID>() => unsafe {
             percpu::write::<MM_CID>(rseq, channel, id, payload, Refusal::Again)
         },
-        // SAFETY: the caller's promise.
+        // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a
+        // payload, as this function's caller promises.
         Some(rseq) if !channel.is_shared() => unsafe {
             percpu::write::<CPU_ID>(rseq, channel, id, payload, refusal)
         },
         _ => match payload {
-            // SAFETY: the caller's promise.
+            // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a
+            // payload, as this function's caller promises.
             Payload::Words(words) => unsafe { reserve_commit::write(channel, id, words) },
-            // SAFETY: the caller's promise.
+            // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a
+            // payload, as this function's caller promises.
             Payload::Made { len, fill } => unsafe {
                 reserve_commit::write_made(channel, id, len, fill)
             },
         },
     };
     if written == Err(Dropped::Closed) && channel.is_apart() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a
+        // payload, as this function's caller promises.
         return unsafe { write_apart(rseq, channel, id, payload) };
     }
     written
@@ -194,7 +205,7 @@ unsafe fn write_apart(
     payload: Payload<'_>,
 ) -> Result<(), Dropped> {
     let inside = channel.apart_without_contexts().ok_or(Dropped::Closed)?;
-    // SAFETY: the caller's promise; the channel has no contexts as long as this is inside.
+    // SAFETY: as in `write_slowly`; the channel has no contexts as long as this is inside.
     unsafe { write_in_contexts(rseq, &inside, id, payload) }
 }
 
@@ -211,7 +222,8 @@ pub(crate) unsafe fn write_in_contexts(
 ) -> Result<(), Dropped> {
     let channel = inside.channel;
     let again = Refusal::Again;
-    // SAFETY: the caller's promise, for all.
+    // SAFETY: the channel was opened as `Channel::open` asks for, and the payload begins with its
+    // contexts, as this function's caller promises.
     unsafe {
         match rseq {
             Some(rseq) if channel.is_by::<MM_CID_WITH_CONTEXT>() => {

@@ -88,14 +88,14 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     /// Both must have that much from there on.
     #[inline(always)]
     unsafe fn one<T>(from: *const u8, to: *mut u8, at: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: a `T` lies at that offset of both, as `copy`'s offsets are.
         unsafe {
             let value = from.add(at).cast::<T>().read_unaligned();
             to.add(at).cast::<T>().write_unaligned(value);
         }
     }
-    // SAFETY: the caller's promise; the offsets are such that nothing goes beyond `len`. The last
-    // piece may overlap with the one before it.
+    // SAFETY: `len` bytes are at both, as this function's caller promises; the offsets are such
+    // that nothing goes beyond `len`. The last piece may overlap with the one before it.
     unsafe {
         match len {
             0 => {}

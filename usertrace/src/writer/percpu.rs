@@ -68,7 +68,8 @@ unsafe fn advance<const INDEX: i32>(rseq: Rseq, channel: &Channel, advance: &mut
         // The clock is not read before what this starts from.
         fence(Ordering::Acquire);
         advance.time = clock::monotonic();
-        // SAFETY: the caller's promise.
+        // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a
+        // payload, as this function's caller promises.
         return unsafe { rseq::advance_at::<INDEX>(rseq, channel, advance) };
     }
     // SAFETY: likewise.
@@ -92,7 +93,7 @@ pub(super) unsafe fn record_words<const INDEX: i32>(
         return Err(Refusal::NoRing);
     }
     if 8 + 8 * words.len() as u64 <= LONGEST && !reads_clock_before::<INDEX>(channel) {
-        // SAFETY: the caller's promise, and the length is checked.
+        // SAFETY: as in `record_made`, and the length is checked.
         return unsafe { rseq::record_words::<INDEX>(rseq, channel, id, words) };
     }
     let fill = |cursor: &mut Cursor<'_>| {
@@ -100,7 +101,8 @@ pub(super) unsafe fn record_words<const INDEX: i32>(
             .iter()
             .for_each(|word| cursor.append(&word.to_ne_bytes()));
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a payload,
+    // as this function's caller promises.
     unsafe { record_made::<INDEX>(rseq, channel, id, 8 * words.len(), &fill) }
 }
 
@@ -276,9 +278,11 @@ pub(super) unsafe fn write<const INDEX: i32>(
             }
         }
         let result = match payload {
-            // SAFETY: the caller's promise.
+            // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a
+            // payload, as this function's caller promises.
             Payload::Words(words) => unsafe { record_words::<INDEX>(rseq, channel, id, words) },
-            // SAFETY: the caller's promise.
+            // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a
+            // payload, as this function's caller promises.
             Payload::Made { len, fill } => unsafe {
                 record_made::<INDEX>(rseq, channel, id, len, fill)
             },

@@ -158,7 +158,8 @@ fn set_up(settings: &env::Fast, rseq: bool, output: Output) -> Result<Fallback, 
     let channels = pool.layout().channels;
     // SAFETY: zeros are those of a process that has no slot.
     let own = unsafe { fork_private::map::<Own>() }.ok_or(NoFallback::Memory(Errno::ENOMEM));
-    let own = own.inspect_err(|_| pool.unmap())?;
+    // SAFETY: nobody was told of it yet.
+    let own = own.inspect_err(|_| unsafe { pool.unmap() })?;
 
     let clock = TraceClock::start(settings.clock);
     let mut trace = LttInfoTrace {
@@ -184,7 +185,8 @@ fn set_up(settings: &env::Fast, rseq: bool, output: Output) -> Result<Fallback, 
     let left = &pool.header().left;
     let started = spawn::detached(directory, left, |program| watchdog::start(&task, program));
     if let Err(errno) = started {
-        pool.unmap();
+        // SAFETY: no daemon runs, and this process has nothing of it.
+        unsafe { pool.unmap() };
         return Err(NoFallback::Process(errno));
     }
     pool.restrict();

@@ -732,7 +732,8 @@ mod tests {
                     }
                 }
             }
-            pool.unmap();
+            // SAFETY: nobody else has it.
+            unsafe { pool.unmap() };
         }
     }
 }

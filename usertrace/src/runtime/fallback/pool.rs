@@ -77,14 +77,19 @@ impl Pool {
         };
         let opened = protect(pool.at(0), layout.slot(1), READ_WRITE);
         if opened.is_err() {
-            pool.unmap();
+            // SAFETY: nobody knows of it yet.
+            unsafe { pool.unmap() };
         }
         opened.map(|()| pool)
     }
 
-    /// Takes the mapping back, before anybody knows of it.
-    pub(super) fn unmap(self) {
-        // SAFETY: the caller's promise, and it is this pool's mapping.
+    /// Takes the mapping back.
+    ///
+    /// # Safety
+    /// Nobody may use it any more, or a copy of this.
+    pub(super) unsafe fn unmap(self) {
+        // SAFETY: it is this pool's mapping, and nobody uses it, as this function's caller
+        // promises.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.layout.len()) };
     }
 
@@ -105,7 +110,8 @@ impl Pool {
     /// A `T` at that offset must be inside a part that this process can access, be aligned, and be
     /// all atomic.
     unsafe fn get<T>(&self, offset: usize) -> &'static T {
-        // SAFETY: the caller's promise; the mapping stays.
+        // SAFETY: a `T` of atomics lies there, as this function's caller promises; the mapping
+        // stays.
         unsafe { &*self.at(offset).cast::<T>() }
     }
 

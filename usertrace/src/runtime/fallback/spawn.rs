@@ -17,7 +17,8 @@ use super::header::Left;
 /// This process must have one thread: otherwise the child could find locks that nobody will ever
 /// give back.
 pub(super) unsafe fn fork(signo: libc::c_int) -> Result<u32, Errno> {
-    // SAFETY: without any flag, the child gets a copy of everything. The caller's promise.
+    // SAFETY: without any flag, the child gets a copy of everything. No other thread holds a lock
+    // that the child would wait for: there is none, as this function's caller promises.
     let ret = unsafe { raw::syscall5(Sysno::clone as usize, signo as usize, 0, 0, 0, 0) };
     Errno::from_ret(ret).map(|pid| pid as u32)
 }

@@ -388,7 +388,8 @@ pub(super) unsafe fn write_in_contexts(
 ) -> Result<(), Dropped> {
     match payload {
         Payload::Words(words) => write_inside::<true>(channel, id, words),
-        // SAFETY: the caller's promise.
+        // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a
+        // payload, as this function's caller promises.
         Payload::Made { len, fill } => unsafe { write_made_inside::<true>(channel, id, len, fill) },
     }
 }
@@ -460,7 +461,8 @@ pub(super) unsafe fn write_made(
     let Some(_visit) = visit(channel)? else {
         return Err(Dropped::Closed);
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a payload,
+    // as this function's caller promises.
     unsafe { write_made_inside::<false>(channel, id, len, fill) }
 }
 
@@ -472,7 +474,8 @@ unsafe fn write_made_inside<const APART: bool>(
     len: usize,
     fill: &dyn Fn(&mut Cursor<'_>),
 ) -> Result<(), Dropped> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a payload,
+    // as this function's caller promises.
     let mut cursor = Cursor::shared(unsafe { reserve::<APART>(channel, id, len) }?);
     fill(&mut cursor);
     cursor.finish();

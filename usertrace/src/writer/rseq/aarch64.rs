@@ -231,11 +231,12 @@ pub(in crate::writer) unsafe fn record<const WORDS: usize>(
             }
         };
     }
-    // SAFETY: the caller's promise about the channel: all that is stored to lies in the ring of
-    // this CPU, beyond head, in a sub-buffer that was begun and has room for it. The sequence is
-    // restarted if another writer could have come between, so no other writer stores there before
-    // the commit. `payload` has WORDS words. The thread's rseq area is where `rseq` says. What the
-    // descriptor needs, the kernel and the linker provide.
+    // SAFETY: the channel was opened as `Channel::open` asks for, as this function's caller
+    // promises: all that is stored to lies in the ring of this CPU, beyond head, in a sub-buffer
+    // that was begun and has room for it. The sequence is restarted if another writer could have
+    // come between, so no other writer stores there before the commit. `payload` has WORDS words.
+    // The thread's rseq area is where `rseq` says. What the descriptor needs, the kernel and the
+    // linker provide.
     unsafe {
         match WORDS {
             0 => written_out!("/* {src} */"),
@@ -415,9 +416,9 @@ pub(in crate::writer) unsafe fn advance<const INDEX: i32>(
     advance: &mut Advance,
 ) -> Step {
     let arg = std::ptr::from_mut(advance);
-    // SAFETY: the caller's promise, for as long as CPU, epoch and head are what they were; that
-    // they are is compared in the sequence, and the sequence is restarted if they could have
-    // changed since. `arg` is the caller's.
+    // SAFETY: the addresses in `advance` are of the ring, as this function's caller promises, for
+    // as long as CPU, epoch and head are what they were; that they are is compared in the sequence,
+    // and the sequence is restarted if they could have changed since. `arg` is the caller's.
     unsafe {
         advance_sequence! {
             (rseq, channel, INDEX, arg)

@@ -794,10 +794,11 @@ pub(in crate::writer) unsafe fn interrupted(
             it_interval: time,
             it_value: time,
         };
-        // SAFETY: the caller's promise. A timer of zeros is none.
+        // SAFETY: `handler` may be called as a signal handler, as this function's caller promises.
+        // A timer of zeros is none.
         unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: as above.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as usize;

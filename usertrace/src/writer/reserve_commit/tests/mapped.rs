@@ -102,7 +102,7 @@ impl Rings {
     /// # Safety
     /// The channel must be closed, and nobody inside.
     pub(super) unsafe fn reopen(&self) {
-        // SAFETY: as in `with`; the caller's promise.
+        // SAFETY: as in `with`, as this function's caller promises.
         unsafe { self.channel.open(&self.geometry) }.unwrap();
     }
 
