@@ -84,7 +84,7 @@ impl Calls {
         Self::judge(Errno::from_ret(ret), abi)
     }
 
-    /// What the kernel's answer to the question means.
+    /// Interprets the kernel's answer to the discovery call.
     fn judge(ret: Result<usize, Errno>, abi: LttAbi) -> Result<Self, DiscoverError> {
         match ret {
             Err(Errno::EINVAL) => Err(DiscoverError::NotPatched),
@@ -94,7 +94,7 @@ impl Calls {
         }
     }
 
-    /// What the kernel answered.
+    /// The kernel's answer to the discovery call.
     #[must_use]
     pub fn abi(&self) -> &LttAbi {
         &self.abi

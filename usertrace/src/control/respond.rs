@@ -84,8 +84,8 @@ pub(super) fn one(
     }
 }
 
-/// Answers who wants reports, which then are all that there are: none comes before the answer, or
-/// is left out after it.
+/// Answers a request for reports. No report is sent before the answer, and none is left out after
+/// it.
 fn watch(
     control: &Control,
     controller: &Controller,
@@ -95,7 +95,7 @@ fn watch(
     if controller.watches.load(Ordering::Relaxed) == 0 {
         control.watchers.fetch_add(1, Ordering::Relaxed);
     }
-    // Who reports waits for this, as there is a watcher by now.
+    // A thread that reports waits for this lock, as there is a watcher by now.
     let _held = registry::hold();
     controller.watches.store(1, Ordering::Relaxed);
     socket::send(socket, packet)

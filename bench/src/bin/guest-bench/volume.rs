@@ -151,7 +151,7 @@ fn ours() -> Result<(f64, f64)> {
     Ok((ours, copied))
 }
 
-/// What `cat` does with a pipe.
+/// Copies from a pipe to a file by a buffer, as `cat` does.
 fn through_pipe() -> Result<f64> {
     let (mut from, mut into) = pipe()?;
     full_size(from.as_raw_fd())?;

@@ -119,7 +119,7 @@ impl Hold {
     }
 }
 
-/// Makes the directory of a chunk that is named, if somebody removed it.
+/// Recreates the directory of the chunk that the recorder named, if it was removed.
 pub(super) fn make_again(chunk: &Path) -> io::Result<()> {
     fs::DirBuilder::new()
         .recursive(true)
