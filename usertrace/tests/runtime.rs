@@ -415,7 +415,8 @@ impl RefusesBuffers {
     }
 }
 
-// SAFETY: the fake kernel gives areas as the trait asks for; a refusal is what a kernel without memory answers.
+// SAFETY: the fake kernel gives areas as the trait asks for; a refusal is what a kernel without
+// memory answers.
 unsafe impl Kernel for RefusesBuffers {
     fn alloc_tracebuf(&self, signo: u32) -> Result<LttTracebuf, Errno> {
         self.fake.alloc_tracebuf(signo)

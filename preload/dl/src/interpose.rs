@@ -198,7 +198,8 @@ impl Loaded<'_> {
         }
 
         let mut map: *const LinkMap = std::ptr::null();
-        // SAFETY: the handle is one that the linker just gave; an object's map stays as long as its handle.
+        // SAFETY: the handle is one that the linker just gave; an object's map stays as long as its
+        // handle.
         unsafe {
             if !handle.is_null() {
                 libc::dlinfo(handle, libc::RTLD_DI_LINKMAP, (&raw mut map).cast());
