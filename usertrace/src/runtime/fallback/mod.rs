@@ -70,9 +70,10 @@ const SHARE: u64 = 8;
 /// How long a child waits for a slot while there are processes that have ended and have theirs
 /// still. In a trace that blocks, nothing is to be lost: there it is [`LAST_PATIENCE`].
 const SLOT_PATIENCE: Duration = Duration::from_secs(2);
-/// How long a process waits at its end until the daemons have written what it wrote.
-const END_PATIENCE: Duration = Duration::from_secs(2);
-/// The same where nobody writes it after its end.
+/// How long a process waits at its end until the daemons have written what it wrote. A disk that is
+/// busy with others can take seconds.
+const END_PATIENCE: Duration = Duration::from_secs(10);
+/// The same where nobody writes it after its end, and in a trace that blocks.
 const LAST_PATIENCE: Duration = Duration::from_secs(30);
 /// How long to sleep before looking again whether there is still somebody to wait for.
 const LOOK: Duration = Duration::from_millis(20);
@@ -401,7 +402,11 @@ impl Fallback {
         entry.asked.fetch_add(1, Ordering::SeqCst);
         let asked = header.asked.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
         header.doorbell.ring();
-        let patience = if is_last { LAST_PATIENCE } else { END_PATIENCE };
+        let blocks = self.pool.layout().channels[LTT_CHANNEL_MAIN].mode == LTT_MODE_BLOCK;
+        let patience = match is_last || blocks {
+            true => LAST_PATIENCE,
+            false => END_PATIENCE,
+        };
         let begun = Instant::now();
         loop {
             // Acquire: pairs with the worker's store.
