@@ -68,7 +68,7 @@ const THREAD_RINGS: u32 = 64;
 /// Which part of the address space that a process may have the pool takes at most.
 const SHARE: u64 = 8;
 /// How long a child waits for a slot while there are processes that have ended and have theirs
-/// still. In a trace that blocks, nothing is to be lost: there it is [`LAST_PATIENCE`].
+/// still.
 const SLOT_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a process waits at its end until the daemons have written what it wrote. A disk that is
 /// busy with others can take seconds.
@@ -276,16 +276,21 @@ impl Fallback {
         taken
     }
 
+    /// How long to wait for the daemons: in a trace that blocks, nothing is to be lost.
+    fn patience(&self, otherwise: Duration) -> Duration {
+        match self.pool.layout().channels[LTT_CHANNEL_MAIN].mode {
+            LTT_MODE_BLOCK => LAST_PATIENCE,
+            _ => otherwise,
+        }
+    }
+
     /// Claims a free slot. If there is none, it waits until the watchdog has looked who has ended,
     /// and as long as such processes have slots that the worker is about to free.
     fn claim(&self, pid: u32) -> Option<usize> {
         let header = self.pool.header();
         let namespace = self.namespace.load(Ordering::Relaxed);
         let begun = crate::clock::monotonic();
-        let patience = match self.pool.layout().channels[LTT_CHANNEL_MAIN].mode {
-            LTT_MODE_BLOCK => LAST_PATIENCE,
-            _ => SLOT_PATIENCE,
-        };
+        let patience = self.patience(SLOT_PATIENCE);
         let mut wanted = None;
         loop {
             let freed = header.freed.load(Ordering::SeqCst);
@@ -402,10 +407,9 @@ impl Fallback {
         entry.asked.fetch_add(1, Ordering::SeqCst);
         let asked = header.asked.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
         header.doorbell.ring();
-        let blocks = self.pool.layout().channels[LTT_CHANNEL_MAIN].mode == LTT_MODE_BLOCK;
-        let patience = match is_last || blocks {
+        let patience = match is_last {
             true => LAST_PATIENCE,
-            false => END_PATIENCE,
+            false => self.patience(END_PATIENCE),
         };
         let begun = Instant::now();
         loop {
