@@ -19,7 +19,7 @@ use usertrace_os::{files, procfs};
 use usertrace_sys::clock::{self, Source};
 
 use super::error::{OutputError, RecordError, system};
-use super::notes;
+use super::checkpoint;
 use super::open_files;
 use super::record::{create_output, exit_status, kernel_events};
 use super::rotation::Rotation;
@@ -121,7 +121,7 @@ fn prepare(options: &Options) -> Result<(Output, Signals), RecordError> {
     let output_error = OutputError::at(&options.output);
     create_output(&options.output).map_err(&output_error)?;
     // Daemons would believe what somebody left there.
-    notes::forget(&options.output);
+    checkpoint::forget(&options.output);
     let directory = fs::canonicalize(&options.output).map_err(&output_error)?;
     let path = directory.join(RUNNING);
     // For this user only: who may lock it can have this wait for ever.

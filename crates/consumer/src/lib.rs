@@ -6,6 +6,7 @@
 //! when they are in the trace's files. [`record`] is all of it, with a program to run.
 
 mod channels;
+mod checkpoint;
 mod chunks;
 mod control_fs;
 mod daemon;
@@ -16,7 +17,6 @@ mod file;
 mod ftrace;
 mod kernel_file;
 mod mapping;
-mod notes;
 mod open_files;
 mod pid_filter;
 mod process;

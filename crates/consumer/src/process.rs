@@ -10,7 +10,7 @@ use usertrace_ctf::{
 use usertrace_ring::{Counts, Patience, RingReader, Stall};
 use usertrace_sys::uapi::{LTT_FILE_CLOCK_UNSTABLE, LTT_FILE_DEAD};
 
-use super::notes::{Begun, Notes, ProcessNotes, RingNote};
+use super::checkpoint::{Begun, Notes, ProcessNotes, RingNote};
 use super::source::Source;
 use super::{CONTROL, ConsumerFile};
 

@@ -17,7 +17,7 @@ use usertrace_ctf::recording::Recorded;
 use usertrace_os::procfs;
 
 use super::error::{OutputError, RecordError, describe, system};
-use super::notes::{forget, is_empty};
+use super::checkpoint::{forget, is_empty};
 use super::open_files;
 use super::pid_filter::PidFilter;
 use super::recorder::TraceRecorder;

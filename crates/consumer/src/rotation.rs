@@ -26,7 +26,7 @@ use super::RecorderEvent;
 use super::chunks::{self, Limits};
 use super::daemons::ask_below;
 use super::error::{OutputError, describe};
-use super::notes;
+use super::checkpoint;
 use super::recorder::{Measure, remove_old};
 
 /// Between two looks at how large the files are.
@@ -248,16 +248,16 @@ impl Rotation {
 
     /// Says where traces are to be begun.
     fn name(&self, place: Place) -> io::Result<()> {
-        notes::make(&self.output)?;
+        checkpoint::make(&self.output)?;
         let text = place.to_text();
         text.map_or(Ok(()), |text| {
-            notes::write_whole(&Place::file(&self.output), &text)
+            checkpoint::write_whole(&Place::file(&self.output), &text)
         })
     }
 
     /// Makes what daemons of this user lock who write to a chunk.
     fn make_lock(&self, chunk: &Chunk) -> io::Result<()> {
-        notes::make(&self.output)?;
+        checkpoint::make(&self.output)?;
         let mut options = OpenOptions::new();
         let options = options.write(true).create_new(true).mode(0o600);
         options.open(chunk.lock(&self.output)).map(drop)

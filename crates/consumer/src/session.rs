@@ -12,7 +12,7 @@ use usertrace_ctf::{Clock, ProcessSummary, Version};
 use super::channels::{CONTROL, MAIN};
 use super::chunks;
 use super::file::ConsumerFile;
-use super::notes::Notes;
+use super::checkpoint::Notes;
 use super::process::{LiveProcess, ProcessError, To};
 
 /// What a round of draining did.
