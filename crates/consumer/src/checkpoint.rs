@@ -1,25 +1,30 @@
-//! What a recorder notes beside the traces that it writes, so that another one goes on where it was
-//! killed.
+//! The checkpoint of a recording: from where a recorder resumes after the previous one was killed.
 //!
-//! In the directory `.usertrace` below that of the traces, which is there as long as the recording
-//! has not come to its end:
-//!
+//! The files are in `.usertrace`, below the directory of the traces. That directory exists until
+//! the recording is complete.
 //! | file | |
 //! |---|---|
-//! | `trace` | which trace is recorded ([`Recorded`]); whoever records holds the lock of the directory |
-//! | `chunk` | which chunk is written, if there are chunks ([`chunks`](super::chunks)) |
-//! | `PID.NUMBER.trace` | where the trace of that process is ([`Begun`]); it comes before that trace |
-//! | `PID.NUMBER.descriptions` | what is declared there: events, and contexts of channels, each a line; before an event is written |
-//! | `PID.NUMBER.rings` | for each ring, where it was read to, and where its stream file stood then ([`RingNote`]) |
+//! | `trace` | the recorded trace ([`Recorded`]); the recorder holds the lock of the directory |
+//! | `chunk` | the current chunk, if there are chunks ([`chunks`](super::chunks)) |
+//! | `PID.NUMBER.trace` | where the trace of that process is ([`TraceStart`]); written before that trace |
+//! | `PID.NUMBER.descriptions` | what the trace declares: events, and contexts of channels, each a line; written before an event |
+//! | `PID.NUMBER.rings` | for each ring, the read position, and the state of its stream file at that position ([`RingCheckpoint`]) |
 //!
-//! What was read is written, then noted, then consumed. So what was consumed is in the files, and
-//! what is in them beyond the note is cut off and read again.
+//! A recorder first writes events, then the checkpoint, then consumes them in the ring. So consumed
+//! events are always in the files. Bytes in the files beyond the checkpoint are cut off, and the
+//! events are read again.
 //!
-//! A chunk ends in this order: all that is to be said of what was read is written and noted;
-//! `chunk` names the next one; the old one's directory gets its final name. From then on nothing is
-//! written there, whatever notes say of it. A process comes into the next chunk when there is
-//! something of it: a new [`Begun`], as a whole, after which what rings' notes say of streams
-//! counts no more, as these are of the chunk before, and only their positions do.
+//! A chunk ends in this order:
+//!
+//! 1. The recorder completes the traces for everything that it has read, and updates the
+//!    checkpoint.
+//! 2. It writes the next chunk to `chunk`.
+//! 3. It renames the old directory to its final name.
+//!
+//! From then on nothing is written to the old chunk, whatever the checkpoint of a process says. A
+//! process enters the next chunk with its first new data, by a new [`TraceStart`], which replaces
+//! the file as a whole. Stream states in older ring checkpoints belong to the previous chunk and
+//! are ignored; the positions stay valid.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
@@ -39,7 +44,7 @@ use usertrace_sys::uapi::LTT_MAX_CHANNELS;
 
 use super::chunks;
 
-/// Is there nothing in the directory `output`, other than notes?
+/// Whether the directory `output` contains nothing but a checkpoint.
 pub(super) fn is_empty(output: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(output)? {
         if entry?.file_name() != DIRECTORY {
@@ -49,33 +54,33 @@ pub(super) fn is_empty(output: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Takes the notes away if there is nothing that they are about.
-pub(super) fn forget(output: &Path) {
-    // What fails here comes after an error, which is the one to tell.
+/// Removes the checkpoint if no trace belongs to it.
+pub(super) fn remove_if_unused(output: &Path) {
+    // The caller reports an earlier error; a failure here would hide it.
     if is_empty(output).is_ok_and(|empty| empty) {
         let _ = fs::remove_dir_all(output.join(DIRECTORY));
     }
 }
 
-/// The notes of a recording.
+/// The checkpoint of a recording.
 #[derive(Debug)]
-pub(super) struct Notes {
+pub(super) struct Checkpoint {
     output: PathBuf,
     directory: PathBuf,
-    /// The chunk that is written; none: there are no chunks.
+    /// The current chunk; `None` for a recording without chunks.
     chunk: Option<Chunk>,
     _lock: Flock<File>,
 }
 
-impl Notes {
-    /// Begins to record a trace to the directory `output`, in chunks if that is asked for; or goes
-    /// on with it.
+impl Checkpoint {
+    /// Starts or resumes recording of the trace `of` to the directory `output`, optionally in
+    /// chunks.
     pub(super) fn open(output: &Path, of: &Recorded, in_chunks: bool) -> io::Result<Self> {
         let directory = output.join(DIRECTORY);
-        let lock = lock(make(output)?)?;
+        let lock = lock(create(output)?)?;
         let before = Recorded::of(output)?;
         if before.is_none() {
-            // What is left of notes that were not removed to the end is about nothing.
+            // A previous removal was interrupted: without `trace`, these files mean nothing.
             for entry in fs::read_dir(&directory)? {
                 let path = entry?.path();
                 if path.is_dir() {
@@ -90,15 +95,15 @@ impl Notes {
             }
             write_whole(&directory.join(TRACE), &of.to_text())?;
         }
-        let notes = Self::of(output, lock)?;
-        if in_chunks && notes.chunk.is_none() {
+        let checkpoint = Self::of(output, lock)?;
+        if in_chunks && checkpoint.chunk.is_none() {
             let error = "a recording without chunks, which cannot get any, was begun there";
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, error));
         }
         if let Some(before) = before {
-            notes.mend()?;
+            checkpoint.repair()?;
             if !before.is_same(of) {
-                // What there is of it can be read now.
+                // The repair above made the old recording readable.
                 let name = before.name;
                 let error = format!(
                     "there is what was recorded of another trace {name}, or of one that is gone"
@@ -106,10 +111,10 @@ impl Notes {
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, error));
             }
         }
-        Ok(notes)
+        Ok(checkpoint)
     }
 
-    /// The notes of a recording that was begun.
+    /// Loads the checkpoint of a recording that exists.
     fn of(output: &Path, lock: Flock<File>) -> io::Result<Self> {
         let directory = output.join(DIRECTORY);
         Ok(Self {
@@ -120,22 +125,21 @@ impl Notes {
         })
     }
 
-    /// Ends a recording whose recorder was killed, and whose trace is gone: what there is of it is
-    /// all that there will be. Nothing happens if there is none.
+    /// Completes the recording of a killed recorder whose trace no longer exists. Does nothing if
+    /// there is no recording.
     pub(super) fn close(output: &Path) -> io::Result<()> {
         if Recorded::of(output)?.is_none() {
             return Ok(());
         }
-        let mut notes = Self::of(output, lock(own(&output.join(DIRECTORY))?)?)?;
-        notes.mend()?;
-        notes.next_chunk()?;
-        notes.remove()
+        let mut checkpoint = Self::of(output, lock(open_owned(&output.join(DIRECTORY))?)?)?;
+        checkpoint.repair()?;
+        checkpoint.next_chunk()?;
+        checkpoint.remove()
     }
 
-    /// Takes away what a recorder that was killed left half written. Processes that the kernel
-    /// still knows will be read again from where the notes end; of the others, this is all that
-    /// there will be.
-    fn mend(&self) -> io::Result<()> {
+    /// Removes partial writes of a recorder that was killed. Processes that the kernel still has
+    /// will be read again from their checkpoint; the traces of all others are final.
+    fn repair(&self) -> io::Result<()> {
         for entry in fs::read_dir(&self.directory)? {
             let path = entry?.path();
             if path
@@ -144,9 +148,9 @@ impl Notes {
             {
                 continue;
             }
-            let begun = read_note(&path, Begun::from_text)?;
-            if let Some(begun) = begun.filter(|begun| !begun.ended && self.is_current(begun)) {
-                mend(&self.path(&begun)?)?;
+            let start = read_note(&path, TraceStart::from_text)?;
+            if let Some(start) = start.filter(|start| !start.ended && self.is_current(start)) {
+                mend(&self.path(&start)?)?;
             }
         }
         chunks::remove_rest(&self.directory)?;
@@ -156,29 +160,29 @@ impl Notes {
         }
     }
 
-    /// The directory of the chunk that is written.
+    /// The directory of the current chunk.
     pub(super) fn chunk_directory(&self) -> Option<PathBuf> {
         let chunk = self.chunk.as_ref()?;
         Some(self.output.join(chunk.current()))
     }
 
-    /// When that chunk was begun.
+    /// The start of the current chunk, in seconds since 1970.
     pub(super) fn chunk_begin(&self) -> Option<u64> {
         self.chunk.map(|chunk| chunk.begin)
     }
 
-    /// The number of the chunk that is written; 0: there are no chunks.
+    /// The number of the current chunk; 0 without chunks.
     pub(super) fn chunk_number(&self) -> u64 {
         self.chunk.map_or(0, |chunk| chunk.number)
     }
 
-    /// Ends a chunk, to which everything was written. Gives where it is; none: there was nothing in
-    /// it.
+    /// Ends the current chunk, which must be completely written, and returns its final path. `None`
+    /// means that the chunk was empty.
     pub(super) fn next_chunk(&mut self) -> io::Result<Option<PathBuf>> {
         let Some(chunk) = self.chunk else {
             return Ok(None);
         };
-        // If the last time was not that lucky.
+        // An earlier attempt may have failed halfway.
         chunks::finish_others(&self.output, chunk.number)?;
         let next = chunk.next(SystemTime::now());
         write_whole(&self.directory.join(CHUNK), &next.to_text())?;
@@ -186,69 +190,74 @@ impl Notes {
         chunks::finish_chunk(&self.output, &chunk)
     }
 
-    /// Is it of the chunk that is written?
-    pub(super) fn is_current(&self, begun: &Begun) -> bool {
-        begun.chunk == self.chunk_number()
+    /// Whether the trace belongs to the current chunk.
+    pub(super) fn is_current(&self, start: &TraceStart) -> bool {
+        start.chunk == self.chunk_number()
     }
 
-    /// Where the trace of a process is that is written now. Not elsewhere, whatever was noted.
-    pub(super) fn path(&self, begun: &Begun) -> io::Result<PathBuf> {
-        let is_name = !begun.directory.starts_with('.') && !begun.directory.contains('/');
-        if !is_name || begun.directory.is_empty() || !self.is_current(begun) {
+    /// The directory of a process's trace in the current chunk. Rejects a noted name that would
+    /// lead out of that chunk.
+    pub(super) fn path(&self, start: &TraceStart) -> io::Result<PathBuf> {
+        let is_name = !start.directory.starts_with('.') && !start.directory.contains('/');
+        if !is_name || start.directory.is_empty() || !self.is_current(start) {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let parent = self.chunk_directory();
         let parent = parent.as_deref().unwrap_or(&self.output);
-        Ok(parent.join(&begun.directory))
+        Ok(parent.join(&start.directory))
     }
 
-    /// What is noted of a process, by the name of its files.
-    pub(super) fn begun(&self, name: &str) -> io::Result<Option<Begun>> {
-        read_note(&self.file(name, "trace"), Begun::from_text)
+    /// Reads the [`TraceStart`] of a process, by the name of its files.
+    pub(super) fn trace_start(&self, name: &str) -> io::Result<Option<TraceStart>> {
+        read_note(&self.file(name, "trace"), TraceStart::from_text)
     }
 
-    /// Notes that the trace of a process begins, or goes on in another chunk.
-    pub(super) fn begin(&self, name: &str, begun: &Begun) -> io::Result<()> {
-        write_whole(&self.file(name, "trace"), &begun.to_text())
+    /// Saves where the trace of a process starts, or continues in another chunk.
+    pub(super) fn set_trace_start(&self, name: &str, start: &TraceStart) -> io::Result<()> {
+        write_whole(&self.file(name, "trace"), &start.to_text())
     }
 
-    /// Notes that everything of a process is in the trace, if there is one.
-    pub(super) fn end(&self, name: &str) -> io::Result<()> {
-        match self.begun(name)? {
-            Some(begun) => {
+    /// Saves that the trace of a process is complete, if it has one.
+    pub(super) fn set_ended(&self, name: &str) -> io::Result<()> {
+        match self.trace_start(name)? {
+            Some(start) => {
                 let ended = true;
-                self.begin(name, &Begun { ended, ..begun })
+                self.set_trace_start(name, &TraceStart { ended, ..start })
             }
             None => Ok(()),
         }
     }
 
-    /// The notes of a process that was begun.
-    pub(super) fn process(&self, name: &str) -> io::Result<ProcessNotes> {
+    /// Opens the checkpoint of a process.
+    pub(super) fn process(&self, name: &str) -> io::Result<ProcessCheckpoint> {
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false);
-        Ok(ProcessNotes {
+        Ok(ProcessCheckpoint {
             rings: options.open(self.file(name, "rings"))?,
             descriptions: self.file(name, "descriptions"),
             chunk: self.chunk_number(),
         })
     }
 
-    /// What is noted of these rings of the channel of index `channel`.
-    pub(super) fn rings(&self, name: &str, channel: u32, nr: u32) -> io::Result<Vec<RingNote>> {
+    /// Reads the checkpoints of the first `nr` rings of the channel with index `channel`.
+    pub(super) fn rings(
+        &self,
+        name: &str,
+        channel: u32,
+        nr: u32,
+    ) -> io::Result<Vec<RingCheckpoint>> {
         let file = match File::open(self.file(name, "rings")) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok(vec![RingNote::default(); nr as usize]);
+                return Ok(vec![RingCheckpoint::default(); nr as usize]);
             }
             Err(error) => return Err(error),
         };
         (0..nr).map(|n| ring(&file, channel, n)).collect()
     }
 
-    /// Takes away the notes of processes that have ended, and of which the kernel has nothing any
-    /// more.
-    pub(super) fn forget(&self, exists: &dyn Fn(&str) -> bool) -> io::Result<()> {
+    /// Removes the checkpoints of processes that have ended and that the kernel no longer knows.
+    pub(super) fn remove_ended(&self, exists: &dyn Fn(&str) -> bool) -> io::Result<()> {
         for entry in fs::read_dir(&self.directory)? {
             let path = entry?.path();
             let name = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -256,8 +265,8 @@ impl Notes {
             if !is_begun || exists(&name) {
                 continue;
             }
-            if read_note(&path, Begun::from_text)?.is_some_and(|begun| begun.ended) {
-                // First what the others belong to.
+            if read_note(&path, TraceStart::from_text)?.is_some_and(|start| start.ended) {
+                // This file first: the others belong to it.
                 fs::remove_file(&path)?;
                 for what in ["rings", "descriptions"] {
                     match fs::remove_file(self.file(&name, what)) {
@@ -274,9 +283,9 @@ impl Notes {
         self.directory.join(format!("{name}.{what}"))
     }
 
-    /// The recording has come to its end.
+    /// Removes the checkpoint of a complete recording.
     pub(super) fn remove(&self) -> io::Result<()> {
-        // First what says that there are notes: without it, the rest means nothing.
+        // `trace` first: without it, the other files mean nothing.
         match fs::remove_file(self.directory.join(TRACE)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => fs::remove_dir_all(&self.directory),
@@ -284,31 +293,32 @@ impl Notes {
     }
 }
 
-/// Makes the directory of the notes, unless it is there.
+/// Creates the checkpoint directory, unless it exists.
 ///
 /// # Errors
-/// When it cannot be made, or somebody else prepared it.
-pub(super) fn make(output: &Path) -> io::Result<File> {
-    let notes = output.join(DIRECTORY);
-    match fs::create_dir(&notes) {
+/// If the directory cannot be created, or belongs to another user.
+pub(super) fn create(output: &Path) -> io::Result<File> {
+    let checkpoint = output.join(DIRECTORY);
+    match fs::create_dir(&checkpoint) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         made => made?,
     }
-    own(&notes)
+    open_owned(&checkpoint)
 }
 
-/// Opens the directory of the notes. Not one that somebody else prepared: what notes say is
-/// believed, what is not noted is removed, and a link leads elsewhere.
-fn own(notes: &Path) -> io::Result<File> {
-    let directory = files::open_directory(notes).map_err(|error| match error.raw_os_error() {
-        Some(libc::ENOTDIR | libc::ELOOP) => {
-            let why = format!("{DIRECTORY} in it is no directory (remove it)");
-            io::Error::new(io::ErrorKind::NotADirectory, why)
-        }
-        _ => error,
-    })?;
-    // A file system may give all files to one owner: then that is this process, too.
-    let own = tempfile::tempfile_in(notes)?.metadata()?.uid();
+/// Opens the checkpoint directory, and rejects one that another user prepared. The recorder trusts
+/// the checkpoint, removes unknown files there, and a symbolic link could lead anywhere.
+fn open_owned(checkpoint: &Path) -> io::Result<File> {
+    let directory =
+        files::open_directory(checkpoint).map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOTDIR | libc::ELOOP) => {
+                let why = format!("{DIRECTORY} in it is no directory (remove it)");
+                io::Error::new(io::ErrorKind::NotADirectory, why)
+            }
+            _ => error,
+        })?;
+    // Some file systems give all files to one owner. Compare with a new file, not with the process.
+    let own = tempfile::tempfile_in(checkpoint)?.metadata()?.uid();
     let owner = directory.metadata()?.uid();
     if owner == own {
         return Ok(directory);
@@ -318,7 +328,7 @@ fn own(notes: &Path) -> io::Result<File> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }
 
-/// Makes this process the one that records there.
+/// Takes the lock of the recorder.
 fn lock(directory: File) -> io::Result<Flock<File>> {
     let lock = Flock::lock(directory, FlockArg::LockExclusiveNonblock);
     lock.map_err(|(_, error)| match error {
@@ -329,19 +339,19 @@ fn lock(directory: File) -> io::Result<Flock<File>> {
     })
 }
 
-/// The trace of a process.
+/// Where the trace of a process is, and whether it is complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Begun {
+pub(super) struct TraceStart {
     /// The name of its directory.
     directory: String,
     pub(super) uuid: [u8; 16],
-    /// The number of its chunk; 0: there are no chunks.
+    /// The number of its chunk; 0 without chunks.
     chunk: u64,
-    /// Everything is in it.
+    /// The trace is complete.
     pub(super) ended: bool,
 }
 
-impl Begun {
+impl TraceStart {
     pub(super) fn new(directory: String, uuid: [u8; 16], chunk: u64) -> Self {
         Self {
             directory,
@@ -370,34 +380,34 @@ impl Begun {
     }
 }
 
-/// The notes of one process.
+/// The checkpoint of one process.
 #[derive(Debug)]
-pub(super) struct ProcessNotes {
+pub(super) struct ProcessCheckpoint {
     descriptions: PathBuf,
     rings: File,
     chunk: u64,
 }
 
-/// What is noted of a ring.
+/// The checkpoint of a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct RingNote {
-    /// How often something was noted. 0: never.
+pub(super) struct RingCheckpoint {
+    /// Number of updates; 0 means that the ring has no checkpoint.
     turn: u64,
-    /// Everything below is in the files, or was told to be missing.
+    /// Everything below is in the files, or reported there as lost.
     position: u64,
-    /// The chunk that it was written to; 0: there are no chunks.
+    /// The chunk with the data up to `position`; 0 without chunks.
     chunk: u64,
     state: RingState,
     pub(super) counted: RingCounts,
 }
 
-impl RingNote {
-    /// Up to where the ring was written, if that was noted.
+impl RingCheckpoint {
+    /// Up to where the ring was written to files; `None` without a checkpoint.
     pub(super) fn written(&self) -> Option<u64> {
         (self.turn != 0).then_some(self.position)
     }
 
-    /// Where its stream stands in this chunk.
+    /// The state of the ring's stream in the given chunk.
     pub(super) fn state(&self, chunk: u64) -> RingState {
         self.state.in_chunk(self.chunk == chunk)
     }
@@ -422,7 +432,7 @@ impl RingNote {
         bytes
     }
 
-    /// None: it was not written as a whole.
+    /// Parses a checkpoint; `None` if it was partially written.
     fn from_bytes(bytes: &[u8; Self::LEN]) -> Option<Self> {
         let (chunks, _) = bytes.as_chunks();
         let words: Vec<u64> = chunks
@@ -443,23 +453,23 @@ impl RingNote {
     }
 }
 
-/// Not 0 for zeros, which are what a file has where nothing was written.
+/// A checksum that is not 0 for zeros: holes of the file must not pass.
 fn sum(words: &[u64]) -> u64 {
-    // FNV-1a, with words for bytes.
+    // FNV-1a over words instead of bytes.
     words.iter().fold(0xcbf2_9ce4_8422_2325, |sum, word| {
         (sum ^ word).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-impl ProcessNotes {
-    /// What was declared, each id of an event and each channel once.
+impl ProcessCheckpoint {
+    /// Reads the declarations, without duplicate event ids and channels.
     pub(super) fn descriptions(&self) -> io::Result<Vec<Description>> {
         let mut text = match fs::read(&self.descriptions) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };
-        // Half a line is of something of which nothing was written.
+        // A partial line belongs to an event that was never written.
         let whole = text
             .iter()
             .rposition(|&b| b == b'\n')
@@ -483,7 +493,7 @@ impl ProcessNotes {
         Ok(descriptions)
     }
 
-    /// Notes what is declared.
+    /// Appends declarations.
     pub(super) fn add_descriptions(&self, descriptions: &[Description]) -> io::Result<()> {
         if descriptions.is_empty() {
             return Ok(());
@@ -499,68 +509,69 @@ impl ProcessNotes {
         file.write_all(lines.as_bytes())
     }
 
-    /// Notes how far a ring was written, if that is new.
+    /// Saves how far a ring was written to files, if that has changed.
     pub(super) fn set_ring(
         &self,
         channel: u32,
         ring: u32,
-        note: &mut RingNote,
+        saved: &mut RingCheckpoint,
         position: u64,
         state: RingState,
         counted: RingCounts,
     ) -> io::Result<()> {
-        // Beside the one that holds, which remains if this one is not written as a whole.
-        let turn = note.turn + 1;
-        let new = RingNote {
+        // Write the other copy: if the write is interrupted, the current copy remains valid.
+        let turn = saved.turn + 1;
+        let new = RingCheckpoint {
             turn,
             position,
             chunk: self.chunk,
             state,
             counted,
         };
-        if note.turn != 0 && (RingNote { turn, ..*note }) == new {
+        if saved.turn != 0 && (RingCheckpoint { turn, ..*saved }) == new {
             return Ok(());
         }
-        let at = place(channel, ring, turn & 1);
+        let at = copy_offset(channel, ring, turn & 1);
         self.rings.write_all_at(&new.to_bytes(), at)?;
-        *note = new;
+        *saved = new;
         Ok(())
     }
 }
 
-/// What is noted of a ring of the channel of index `channel`.
-fn ring(rings: &File, channel: u32, ring: u32) -> io::Result<RingNote> {
-    let mut newest = RingNote::default();
+/// Reads the checkpoint of a ring: the newer one of its two copies.
+fn ring(rings: &File, channel: u32, ring: u32) -> io::Result<RingCheckpoint> {
+    let mut newest = RingCheckpoint::default();
     for copy in 0..2 {
-        let mut bytes = [0; RingNote::LEN];
-        match rings.read_exact_at(&mut bytes, place(channel, ring, copy)) {
+        let mut bytes = [0; RingCheckpoint::LEN];
+        match rings.read_exact_at(&mut bytes, copy_offset(channel, ring, copy)) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => continue,
             Err(error) => return Err(error),
         }
-        if let Some(note) = RingNote::from_bytes(&bytes)
-            && note.turn > newest.turn
+        if let Some(saved) = RingCheckpoint::from_bytes(&bytes)
+            && saved.turn > newest.turn
         {
-            newest = note;
+            newest = saved;
         }
     }
     Ok(newest)
 }
 
-/// Where a ring's notes are: the file has holes where there are no rings.
-fn place(channel: u32, ring: u32, copy: u64) -> u64 {
+/// File offset of one of the two copies of a ring's checkpoint. Rings that do not exist are holes.
+fn copy_offset(channel: u32, ring: u32, copy: u64) -> u64 {
     debug_assert!((channel as usize) < LTT_MAX_CHANNELS && ring < MAX_RINGS);
     let ring = u64::from(channel) * u64::from(MAX_RINGS) + u64::from(ring);
-    (2 * ring + copy) * RingNote::LEN as u64
+    (2 * ring + copy) * RingCheckpoint::LEN as u64
 }
 
-/// Writes a file as a whole, or not at all.
+/// Replaces a file atomically.
 pub(super) fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
     let written = fs::write(&new, text).and_then(|()| fs::rename(&new, path));
     if written.is_err() {
-        // If this fails too, there is no better error to tell. What is left is written over.
+        // The first error is more useful than a second one. The next call overwrites the leftover
+        // file.
         let _ = fs::remove_file(&new);
     }
     written
@@ -572,30 +583,30 @@ mod tests {
 
     use super::*;
 
-    /// Who could write to the directory of a recording before it began, chooses neither what is
-    /// removed nor what is believed.
+    /// A user who could write to the output directory before must control neither what the recorder
+    /// removes nor what it trusts.
     #[test]
     fn notes_that_somebody_else_prepared_are_not_taken() {
-        let open = |output: &Path| Notes::open(output, &Recorded::default(), false);
+        let open = |output: &Path| Checkpoint::open(output, &Recorded::default(), false);
         let output = tempfile::tempdir().unwrap();
-        let notes = output.path().join(DIRECTORY);
+        let checkpoint = output.path().join(DIRECTORY);
         let elsewhere = tempfile::tempdir().unwrap();
         let file = elsewhere.path().join("file");
         fs::write(&file, "").unwrap();
-        symlink(elsewhere.path(), &notes).unwrap();
+        symlink(elsewhere.path(), &checkpoint).unwrap();
         let error = open(output.path()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotADirectory, "{error}");
         assert!(file.exists());
-        fs::remove_file(&notes).unwrap();
+        fs::remove_file(&checkpoint).unwrap();
 
         drop(open(output.path()).unwrap());
         drop(open(output.path()).unwrap());
         if !nix::unistd::geteuid().is_root() {
             return;
         }
-        chown(&notes, Some(1), None).unwrap();
+        chown(&checkpoint, Some(1), None).unwrap();
         let error = open(output.path()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
-        assert!(Notes::close(output.path()).is_err());
+        assert!(Checkpoint::close(output.path()).is_err());
     }
 }

@@ -16,9 +16,9 @@ use usertrace_ctf::recording::Recorded;
 
 use super::control_fs::consumer_files;
 use super::error::{OutputError, RecordError, system};
-use super::record::{LINGER, TELLING, WAIT};
+use super::record::{LINGER, PROGRESS_INTERVAL, WAIT};
 use super::recorder::TraceRecorder;
-use super::signals::{Came, Signals};
+use super::signals::{ReceivedSignal, Signals};
 use super::{
     CONTROL, ControlFs, ControlFsError, Limits, MAIN, RecorderEvent, RecordingProgress,
     SessionSummary, TraceDir, close_recording,
@@ -27,7 +27,7 @@ use super::{
 /// How long to leave a trace alone that cannot be recorded.
 const RETRY: Duration = Duration::from_secs(10);
 /// How often to look which processes are gone.
-const SWEEP: Duration = Duration::from_secs(60);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What to record.
 #[derive(Clone, Debug)]
@@ -186,40 +186,40 @@ pub fn daemon(
         ended: RecordingProgress::default(),
         tell,
     };
-    daemon.close_gone()?;
-    daemon.look()?;
+    daemon.close_stale()?;
+    daemon.scan_traces()?;
     daemon.round();
     (daemon.tell)(DaemonNotification::Ready);
     let (mut told, mut swept) = (Instant::now(), Instant::now());
     let mut wait = *WAIT.start();
     loop {
         daemon.wait(&signals, &inotify, wait)?;
-        while let Some(came) = signals.next().map_err(system("read a signal"))? {
-            match came {
-                Came::Forward {
+        while let Some(received) = signals.next().map_err(system("read a signal"))? {
+            match received {
+                ReceivedSignal::Forward {
                     signal: Signal::SIGTERM | Signal::SIGINT,
                     ..
-                } => return Ok(daemon.leave()),
-                Came::Forward {
+                } => return Ok(daemon.detach()),
+                ReceivedSignal::Forward {
                     signal: Signal::SIGHUP,
                     ..
                 } => daemon.reload()?,
-                Came::Forward { .. } | Came::Child => {}
+                ReceivedSignal::Forward { .. } | ReceivedSignal::Child => {}
             }
         }
-        let mut is_to_look = told.elapsed() >= TELLING;
+        let mut must_scan = told.elapsed() >= PROGRESS_INTERVAL;
         loop {
             match inotify.read_events() {
-                Ok(_) => is_to_look = true,
+                Ok(_) => must_scan = true,
                 Err(Errno::EINTR) => {}
                 Err(_) => break,
             }
         }
-        if is_to_look {
-            daemon.look()?;
+        if must_scan {
+            daemon.scan_traces()?;
         }
         let fill = daemon.round();
-        if told.elapsed() >= TELLING {
+        if told.elapsed() >= PROGRESS_INTERVAL {
             let so_far = daemon.so_far();
             let traces = daemon.recordings.len();
             (daemon.tell)(DaemonNotification::RecordingProgress {
@@ -228,7 +228,7 @@ pub fn daemon(
             });
             told = Instant::now();
         }
-        if swept.elapsed() >= SWEEP {
+        if swept.elapsed() >= SWEEP_INTERVAL {
             daemon.sweep();
             swept = Instant::now();
         }
@@ -240,7 +240,7 @@ pub fn daemon(
         wait = wait.clamp(*WAIT.start(), *WAIT.end());
         // There is nothing that could fill.
         if daemon.recordings.is_empty() {
-            wait = TELLING.as_millis() as u64;
+            wait = PROGRESS_INTERVAL.as_millis() as u64;
         }
     }
 }
@@ -274,7 +274,7 @@ impl Daemon<'_> {
     }
 
     /// Ends recordings of traces that are gone, as after a restart of the machine.
-    fn close_gone(&mut self) -> Result<(), OutputError> {
+    fn close_stale(&mut self) -> Result<(), OutputError> {
         let output_error = OutputError::at(&self.options.output);
         for entry in fs::read_dir(&self.options.output).map_err(&output_error)? {
             let entry = entry.map_err(&output_error)?;
@@ -298,7 +298,7 @@ impl Daemon<'_> {
     }
 
     /// Looks which traces have come, and which are gone.
-    fn look(&mut self) -> Result<(), RecordError> {
+    fn scan_traces(&mut self) -> Result<(), RecordError> {
         for recording in self.recordings.values_mut() {
             let path = recording.recorder.trace.path();
             let is_there = fs::metadata(path).is_ok_and(|file| file.ino() == recording.inode);
@@ -324,7 +324,7 @@ impl Daemon<'_> {
                     });
                     self.recordings.insert(name.clone(), recording);
                 }
-                Err(error) => self.fail(name, &error),
+                Err(error) => self.report_failure(name, &error),
             }
         }
         Ok(())
@@ -355,7 +355,7 @@ impl Daemon<'_> {
     }
 
     /// A trace cannot be recorded, which is said once as long as it is for the same reason.
-    fn fail(&mut self, name: &str, error: &RecordError) {
+    fn report_failure(&mut self, name: &str, error: &RecordError) {
         let why = format!("{error:?}");
         let before = self
             .failed
@@ -445,7 +445,7 @@ impl Daemon<'_> {
         if let Some(recording) = self.recordings.remove(name) {
             add(&mut self.ended, &recording.ended);
         }
-        self.fail(name, error);
+        self.report_failure(name, error);
     }
 
     /// New chunks.
@@ -455,7 +455,7 @@ impl Daemon<'_> {
             recording.recorder.rotates_now = true;
         }
         self.failed.clear();
-        self.look()?;
+        self.scan_traces()?;
         self.round();
         (self.tell)(DaemonNotification::Ready);
         Ok(())
@@ -483,10 +483,10 @@ impl Daemon<'_> {
     }
 
     /// Ends, and leaves what comes from now on to the next one.
-    fn leave(mut self) -> RecordingProgress {
+    fn detach(mut self) -> RecordingProgress {
         (self.tell)(DaemonNotification::Stopping);
         for (name, recording) in &mut self.recordings {
-            let mut left = recording.recorder.leave();
+            let mut left = recording.recorder.suspend();
             for news in recording.recorder.take_news() {
                 (self.tell)(DaemonNotification::RecorderEvent {
                     trace: name,

@@ -20,18 +20,18 @@ use usertrace_sys::clock::monotonic;
 use super::record::create_output;
 
 /// By this signal.
-const ASKING: Signal = Signal::SIGUSR2;
-const _: () = assert!(ASKING as i32 == WRITE_NOW);
+const WRITE_SIGNAL: Signal = Signal::SIGUSR2;
+const _: () = assert!(WRITE_SIGNAL as i32 == WRITE_NOW);
 /// How long a daemon may take to write what is there.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long to look for a trace of a process that may have written nothing, and for daemons of one
 /// that has just begun.
-const SHORT: Duration = Duration::from_secs(3);
-const PAUSE: Duration = Duration::from_millis(2);
+const FIND_TIMEOUT: Duration = Duration::from_secs(3);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Between two looks at all processes.
-const LOOK: Duration = Duration::from_millis(20);
+const SCAN_INTERVAL: Duration = Duration::from_millis(20);
 /// After how many of these to ask once more.
-const AGAIN: u32 = 20;
+const RESEND_EVERY: u32 = 20;
 
 /// A trace that a daemon is writing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -116,10 +116,10 @@ fn find(look: impl Fn() -> BTreeSet<u32>) -> BTreeSet<u32> {
     let begun = Instant::now();
     loop {
         let daemons = look();
-        if !daemons.is_empty() || begun.elapsed() > SHORT {
+        if !daemons.is_empty() || begun.elapsed() > FIND_TIMEOUT {
             return daemons;
         }
-        thread::sleep(LOOK);
+        thread::sleep(SCAN_INTERVAL);
     }
 }
 
@@ -143,8 +143,9 @@ fn daemons_of(directory: &Path) -> BTreeSet<u32> {
         return BTreeSet::new();
     };
     let is_there = |written: &Written| written.directory.starts_with(&directory);
-    let is_wanted =
-        |&daemon: &u32| written_by(daemon).iter().any(is_there) || was_told(daemon, &directory);
+    let is_wanted = |&daemon: &u32| {
+        written_by(daemon).iter().any(is_there) || is_configured_for(daemon, &directory)
+    };
     daemons().filter(is_wanted).collect()
 }
 
@@ -159,7 +160,7 @@ fn is_worker(daemon: u32) -> bool {
 
 /// Whether a daemon's program was told to trace to this directory, as far as its environment says.
 /// A relative path says less: by then the program may be elsewhere.
-fn was_told(daemon: u32, directory: &Path) -> bool {
+fn is_configured_for(daemon: u32, directory: &Path) -> bool {
     let environment = fs::read(format!("/proc/{daemon}/environ")).unwrap_or_default();
     let mut variables = environment.split(|&byte| byte == 0);
     let output = variables.find_map(|variable| variable.strip_prefix(b"USERTRACE_OUTPUT="));
@@ -218,8 +219,8 @@ pub fn snapshot_of(process: u32, output: &Path) -> Result<Vec<Written>, DaemonEr
 }
 
 /// Asks a daemon to write what is in the rings, if it is a worker that listens.
-fn tell(daemon: u32) -> Result<(), DaemonError> {
-    match kill(Pid::from_raw(daemon.cast_signed()), ASKING) {
+fn send_write_signal(daemon: u32) -> Result<(), DaemonError> {
+    match kill(Pid::from_raw(daemon.cast_signed()), WRITE_SIGNAL) {
         // It has written all, and ended.
         Ok(()) | Err(Errno::ESRCH) => Ok(()),
         Err(source) => Err(DaemonError::Ask { daemon, source }),
@@ -237,7 +238,7 @@ pub(super) fn ask_below(directory: &Path) -> Result<(), DaemonError> {
         .filter(|&daemon| is_worker(daemon));
     let mut asked = Ok(());
     for worker in workers {
-        asked = tell(worker).and(asked);
+        asked = send_write_signal(worker).and(asked);
     }
     asked
 }
@@ -254,8 +255,10 @@ fn ask(
         let workers = daemons.iter().copied().filter(|&daemon| is_worker(daemon));
         let workers: Vec<u32> = workers.collect();
         // Again and again: one that is starting does not listen yet.
-        if n % AGAIN == 0 {
-            workers.iter().try_for_each(|&daemon| tell(daemon))?;
+        if n % RESEND_EVERY == 0 {
+            workers
+                .iter()
+                .try_for_each(|&daemon| send_write_signal(daemon))?;
         }
         let all = daemons.iter().flat_map(|&daemon| written_by(daemon));
         let asked: BTreeSet<_> = all.filter(&is_asked).collect();
@@ -266,7 +269,7 @@ fn ask(
         let waited = begun.elapsed();
         let is_there = |&daemon: &u32| asked.iter().any(|written| written.daemon == daemon);
         // A trace comes to be with its first event: nobody can see whether there was one.
-        let is_whole = !asked.is_empty() && workers.iter().all(is_there) || waited > SHORT;
+        let is_whole = !asked.is_empty() && workers.iter().all(is_there) || waited > FIND_TIMEOUT;
         match asked.iter().find(is_late) {
             None if is_whole => return Ok(asked.into_iter().collect()),
             Some(late) if waited > PATIENCE => {
@@ -275,7 +278,7 @@ fn ask(
                     directory: late.directory.clone(),
                 });
             }
-            _ => thread::sleep(PAUSE),
+            _ => thread::sleep(POLL_INTERVAL),
         }
     }
     Ok(Vec::new())

@@ -18,12 +18,12 @@ use usertrace_ctf::{ProcessSummary, Version};
 use usertrace_os::{files, procfs};
 use usertrace_sys::clock::{self, Source};
 
-use super::error::{OutputError, RecordError, system};
 use super::checkpoint;
+use super::error::{OutputError, RecordError, system};
 use super::open_files;
 use super::record::{create_output, exit_status, kernel_events};
 use super::rotation::Rotation;
-use super::signals::{Came, Signals};
+use super::signals::{ReceivedSignal, Signals};
 use super::{KernelEvents, Notification, Options, Recording, SessionSummary};
 
 /// Between two looks whether the daemons are done.
@@ -47,8 +47,8 @@ pub fn record_fallback(
     let output_error = OutputError::at(&options.output);
     let (output, signals) = prepare(options)?;
     let mut command = command(options, &output.directory);
-    signals.not_in(&mut command);
-    open_files::not_in(&mut command);
+    signals.restore_mask_in(&mut command);
+    open_files::restore_limit_in(&mut command);
     let kernel = kernel_events(options, false).and_then(|kernel| {
         kernel.as_ref().map_or(Ok(()), KernelEvents::start)?;
         Ok(kernel)
@@ -70,18 +70,18 @@ pub fn record_fallback(
         running,
         rotation,
     } = output;
-    let mut waiting = Waiting {
+    let mut waiter = Waiter {
         signals,
         rotation,
         tell,
     };
-    let status = waiting.for_program(&mut child)?;
+    let status = waiter.for_program(&mut child)?;
     if let Some(kernel) = &kernel {
         kernel.stop()?;
     }
     let seconds = started.elapsed().as_secs_f64();
-    let is_written = status.is_some() && waiting.for_daemons(&running)?;
-    waiting.end(is_written).map_err(&output_error)?;
+    let is_written = status.is_some() && waiter.for_daemons(&running)?;
+    waiter.end(is_written).map_err(&output_error)?;
     let (session, incomplete) = summary(&directory, &path).map_err(&output_error)?;
     Ok(Recording {
         incomplete,
@@ -121,7 +121,7 @@ fn prepare(options: &Options) -> Result<(Output, Signals), RecordError> {
     let output_error = OutputError::at(&options.output);
     create_output(&options.output).map_err(&output_error)?;
     // Daemons would believe what somebody left there.
-    checkpoint::forget(&options.output);
+    checkpoint::remove_if_unused(&options.output);
     let directory = fs::canonicalize(&options.output).map_err(&output_error)?;
     let path = directory.join(RUNNING);
     // For this user only: who may lock it can have this wait for ever.
@@ -203,21 +203,21 @@ fn spawn(command: &mut Command, program: &OsStr) -> Result<Child, RecordError> {
 }
 
 /// What there is to do while others write.
-struct Waiting<'a> {
+struct Waiter<'a> {
     signals: Signals,
     rotation: Option<Rotation>,
     tell: &'a mut dyn FnMut(Notification<'_>),
 }
 
-impl Waiting<'_> {
+impl Waiter<'_> {
     /// Waits for the program, and passes signals on to it. None: somebody insists to stop.
     fn for_program(&mut self, child: &mut Child) -> Result<Option<ExitStatus>, RecordError> {
         let mut asked = false;
         loop {
             self.wait(None)?;
-            while let Some(came) = self.next()? {
-                came.pass_on(child);
-                if came.asks_to_stop() {
+            while let Some(received) = self.next()? {
+                received.forward_to(child);
+                if received.asks_to_stop() {
                     if asked {
                         return Ok(None);
                     }
@@ -239,15 +239,15 @@ impl Waiting<'_> {
                 return Ok(true);
             }
             self.wait(Some(WAIT))?;
-            while let Some(came) = self.next()? {
-                if came.asks_to_stop() {
+            while let Some(received) = self.next()? {
+                if received.asks_to_stop() {
                     return Ok(false);
                 }
             }
         }
     }
 
-    fn next(&self) -> Result<Option<Came>, RecordError> {
+    fn next(&self) -> Result<Option<ReceivedSignal>, RecordError> {
         self.signals.next().map_err(system("read a signal"))
     }
 

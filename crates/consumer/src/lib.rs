@@ -1,9 +1,9 @@
 //! Recording traces while programs run (C4, C5).
 //!
-//! The kernel shows one file for each process and channel ([`ConsumerFile`]); its rings are mapped
-//! read-only, and its positions come and go by ioctl. A [`Session`] turns the files of one trace
-//! into CTF: descriptions of events first, then events, which are given back to the writer only
-//! when they are in the trace's files. [`record`] is all of it, with a program to run.
+//! The kernel has one consumer file for each process and channel ([`ConsumerFile`]). Its rings are
+//! mapped read-only; ioctls read the positions and consume. A [`Session`] converts the files of one
+//! trace to CTF: first the descriptions of events, then the events. It consumes events only after
+//! they are in the trace's files. [`record`] does all of that, and runs a program.
 
 mod channels;
 mod checkpoint;

@@ -16,8 +16,8 @@ use usertrace_ctf::Version;
 use usertrace_ctf::recording::Recorded;
 use usertrace_os::procfs;
 
+use super::checkpoint::{is_empty, remove_if_unused};
 use super::error::{OutputError, RecordError, describe, system};
-use super::checkpoint::{forget, is_empty};
 use super::open_files;
 use super::pid_filter::PidFilter;
 use super::recorder::TraceRecorder;
@@ -31,7 +31,7 @@ use super::{
 /// latter, a program that begins to write 200 MB a second does not fill a ring of the usual size.
 pub(super) const WAIT: std::ops::RangeInclusive<u64> = 1..=16;
 /// How often to tell how far it is.
-pub(super) const TELLING: Duration = Duration::from_secs(1);
+pub(super) const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// How long to look for files of processes that have ended: the kernel makes them a little later.
 pub(super) const LINGER: Duration = Duration::from_millis(100);
 /// How long to read from processes that go on to write after the trace was stopped.
@@ -120,7 +120,7 @@ pub fn record(
     let is_to_go_on = matches!(recording, Err(RecordError::NoRoom { .. }));
     if recording.is_err() && before.is_none() && !is_to_go_on {
         // If nothing was recorded.
-        forget(&options.output);
+        remove_if_unused(&options.output);
         if created {
             let _ = fs::remove_dir(&options.output);
         }
@@ -181,8 +181,8 @@ fn record_to(
             command.args(arguments);
             let environment = options.environment.iter();
             command.envs(environment.map(|(name, value)| (name, value)));
-            recorder.signals.not_in(&mut command);
-            open_files::not_in(&mut command);
+            recorder.signals.restore_mask_in(&mut command);
+            open_files::restore_limit_in(&mut command);
             let child = command.spawn().map_err(|source| RecordError::Program {
                 program: program.to_string_lossy().into_owned(),
                 source,
@@ -276,11 +276,11 @@ impl Recorder {
         let mut asked = false;
         loop {
             self.wait(wait)?;
-            while let Some(came) = self.signals.next().map_err(system("read a signal"))? {
+            while let Some(received) = self.signals.next().map_err(system("read a signal"))? {
                 if let Some(child) = &child {
-                    came.pass_on(child);
+                    received.forward_to(child);
                 }
-                if came.asks_to_stop() {
+                if received.asks_to_stop() {
                     if asked || child.is_none() {
                         return Ok(None);
                     }
@@ -316,11 +316,11 @@ impl Recorder {
                 && (self.failed.is_some()
                     || self.recorder.is_too_large
                     || !self.recorder.trace.path().exists()
-                    || self.recorder.have_ended()?);
+                    || self.recorder.all_ended()?);
             if status.is_some() || is_over {
                 return Ok(status);
             }
-            if told.elapsed() >= TELLING {
+            if told.elapsed() >= PROGRESS_INTERVAL {
                 tell(Notification::RecordingProgress(
                     &self.recorder.session.so_far(),
                 ));

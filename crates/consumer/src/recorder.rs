@@ -20,11 +20,11 @@ use super::{
 };
 
 /// How often it is looked whether there is room again on a disk that is full.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_FULL: Duration = Duration::from_secs(1);
 /// Shortest time between two looks at how large the files are.
-const MEASURING: Duration = Duration::from_millis(100);
+const MEASURE_INTERVAL: Duration = Duration::from_millis(100);
 /// And how many times as long as a look took.
-const REST: u32 = 20;
+const MEASURE_PAUSE_FACTOR: u32 = 20;
 
 /// Something that who waits for a recording is to be told.
 #[derive(Debug)]
@@ -130,7 +130,7 @@ pub(super) fn is_no_room(error: &io::Error) -> bool {
 
 /// A disk that is full.
 #[derive(Debug)]
-struct Full {
+struct DiskFull {
     since: Instant,
     tried: Instant,
 }
@@ -145,7 +145,7 @@ pub(super) struct Round {
 
 /// How large files are that are written.
 #[derive(Debug)]
-pub(super) struct Measure {
+pub(super) struct SizeMeter {
     /// When and as what they were found, if they were.
     last: Option<(Instant, u64)>,
     /// How long that took.
@@ -154,7 +154,7 @@ pub(super) struct Measure {
     read: u64,
 }
 
-impl Measure {
+impl SizeMeter {
     pub(super) const NEW: Self = Self {
         last: None,
         took: Duration::ZERO,
@@ -162,12 +162,12 @@ impl Measure {
     };
 
     /// Nobody knows how much was written since they were measured.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn invalidate(&mut self) {
         self.read = u64::MAX;
     }
 
     /// Have they got so large?
-    pub(super) fn is_up_to(
+    pub(super) fn has_reached(
         &mut self,
         limit: u64,
         measure: impl Fn() -> io::Result<u64>,
@@ -176,7 +176,7 @@ impl Measure {
         let more = self.read.saturating_mul(2);
         let upper = |of: &Self| of.last.map(|(_, bytes)| bytes.saturating_add(more));
         // Thousands of files are not looked at all the time.
-        let pause = MEASURING.max(self.took * REST);
+        let pause = MEASURE_INTERVAL.max(self.took * MEASURE_PAUSE_FACTOR);
         let is_new = self.last.is_some_and(|(at, _)| at.elapsed() < pause);
         if is_new || upper(self).is_some_and(|bytes| bytes < limit) {
             return Ok(false);
@@ -191,9 +191,9 @@ impl Measure {
 
 /// Files and directories that could not be opened, and why.
 #[derive(Debug, Default)]
-struct Refused(BTreeMap<String, io::Error>);
+struct OpenFailures(BTreeMap<String, io::Error>);
 
-impl Refused {
+impl OpenFailures {
     /// A file could not be opened. One that has gone since it was told of is of a process that has
     /// ended with nothing to read: the kernel keeps what was not consumed.
     fn add(&mut self, what: String, error: io::Error) {
@@ -212,21 +212,21 @@ pub(super) struct TraceRecorder {
     pub(super) output: PathBuf,
     watch: Watch,
     /// Whose files are read, if not all.
-    only: Option<PidFilter>,
+    pid_filter: Option<PidFilter>,
     limits: Limits,
     in_chunks: bool,
     /// A chunk is to end.
     pub(super) rotates_now: bool,
     /// When the chunk was begun that is written.
     begun: Instant,
-    measure: Measure,
+    meter: SizeMeter,
     /// Nothing more is to be recorded.
     pub(super) is_too_large: bool,
-    full: Option<Full>,
+    full: Option<DiskFull>,
     /// Files that were told of were not taken.
-    untaken: bool,
+    must_scan: bool,
     /// They are tried again in the end.
-    refused: Refused,
+    open_failures: OpenFailures,
     news: Vec<RecorderEvent>,
 }
 
@@ -236,7 +236,7 @@ impl TraceRecorder {
         trace: TraceDir,
         session: Session<KernelFile>,
         output: &Path,
-        only: Option<PidFilter>,
+        pid_filter: Option<PidFilter>,
         limits: Limits,
     ) -> Result<Self, RecordError> {
         let channels = trace.channels()?;
@@ -255,16 +255,16 @@ impl TraceRecorder {
             trace,
             output: output.to_owned(),
             watch,
-            only,
+            pid_filter,
             limits,
             rotates_now: false,
             begun: now.checked_sub(age).unwrap_or(now),
-            measure: Measure::NEW,
+            meter: SizeMeter::NEW,
             is_too_large: false,
             full: None,
             // Nobody tells of files that were there before.
-            untaken: true,
-            refused: Refused::default(),
+            must_scan: true,
+            open_failures: OpenFailures::default(),
             news: Vec::new(),
         })
     }
@@ -273,7 +273,7 @@ impl TraceRecorder {
     pub(super) fn open(
         trace: TraceDir,
         output: &Path,
-        only: Option<PidFilter>,
+        pid_filter: Option<PidFilter>,
         limits: Limits,
         in_chunks: bool,
     ) -> Result<Self, RecordError> {
@@ -283,7 +283,7 @@ impl TraceRecorder {
             false => Session::open(output, &recorded, procfs::hostname()),
         };
         let session = session.map_err(OutputError::at(output))?;
-        Self::new(trace, session, output, only, limits)
+        Self::new(trace, session, output, pid_filter, limits)
     }
 
     /// What is readable when there are new files.
@@ -297,8 +297,11 @@ impl TraceRecorder {
     }
 
     /// Have all processes ended, if only some are recorded?
-    pub(super) fn have_ended(&self) -> Result<bool, RecordError> {
-        let ended = self.only.as_ref().map_or(Ok(false), PidFilter::have_ended);
+    pub(super) fn all_ended(&self) -> Result<bool, RecordError> {
+        let ended = self
+            .pid_filter
+            .as_ref()
+            .map_or(Ok(false), PidFilter::all_ended);
         ended.map_err(system("look at processes"))
     }
 
@@ -310,7 +313,7 @@ impl TraceRecorder {
     /// Takes the files that have come, or all that there are, and reads what there is. If the disk
     /// is full, it is tried each second whether it still is, or now if somebody insists.
     pub(super) fn round(&mut self, all: bool, insist: bool) -> Result<Round, RecordError> {
-        let waits = |full: &Full| full.tried.elapsed() < AGAIN && !insist;
+        let waits = |full: &DiskFull| full.tried.elapsed() < RETRY_FULL && !insist;
         if self.full.as_ref().is_some_and(waits) {
             return Ok(Round::default());
         }
@@ -338,7 +341,7 @@ impl TraceRecorder {
                 match &mut self.full {
                     Some(full) => full.tried = now,
                     none => {
-                        *none = Some(Full {
+                        *none = Some(DiskFull {
                             since: now,
                             tried: now,
                         });
@@ -366,7 +369,7 @@ impl TraceRecorder {
     fn try_round(&mut self, all: bool) -> Result<Round, SessionError> {
         let files = self.take_files(all)?;
         let progress = self.session.drain(false, Instant::now())?;
-        self.measure.read += progress.bytes;
+        self.meter.read += progress.bytes;
         self.keep_limits()?;
         Ok(Round { files, progress })
     }
@@ -377,8 +380,8 @@ impl TraceRecorder {
             if let Some(limit) = self.limits.max_size
                 && !self.is_too_large
                 && self
-                    .measure
-                    .is_up_to(limit, || chunks::size(&self.output))?
+                    .meter
+                    .has_reached(limit, || chunks::size(&self.output))?
             {
                 self.is_too_large = true;
                 let path = self.output.clone();
@@ -387,7 +390,9 @@ impl TraceRecorder {
             return Ok(());
         }
         let is_large = match self.limits.chunk_size() {
-            Some(limit) => self.measure.is_up_to(limit, || self.session.chunk_size())?,
+            Some(limit) => self
+                .meter
+                .has_reached(limit, || self.session.chunk_size())?,
             None => false,
         };
         let age = self.begun.elapsed();
@@ -401,7 +406,7 @@ impl TraceRecorder {
     fn rotate(&mut self) -> Result<(), SessionError> {
         let finished = self.session.rotate()?;
         self.news.extend(finished.map(RecorderEvent::Finished));
-        (self.begun, self.measure, self.rotates_now) = (Instant::now(), Measure::NEW, false);
+        (self.begun, self.meter, self.rotates_now) = (Instant::now(), SizeMeter::NEW, false);
         self.remove_old();
         Ok(())
     }
@@ -415,14 +420,17 @@ impl TraceRecorder {
     /// there were.
     fn take_files(&mut self, all: bool) -> Result<usize, SessionError> {
         let files = match self.watch.new_files() {
-            Ok(Some(files)) if !all && !self.untaken => files,
+            Ok(Some(files)) if !all && !self.must_scan => files,
             // Some were not told of, as there were too many; or were not taken then.
             _ => self.all_files(),
         };
-        self.untaken = true;
+        self.must_scan = true;
         let mut taken = 0;
         for (channel, name) in files {
-            let is_other = self.only.as_ref().is_some_and(|only| !only.has(&name));
+            let is_other = self
+                .pid_filter
+                .as_ref()
+                .is_some_and(|filter| !filter.has(&name));
             if is_other || !self.session.wants(&channel, &name) {
                 continue;
             }
@@ -436,15 +444,15 @@ impl TraceRecorder {
             match file {
                 Ok(file) => {
                     taken += 1;
-                    self.refused.0.remove(&what);
+                    self.open_failures.0.remove(&what);
                     self.session.add(&channel, &name, file)?;
                 }
                 Err(error) => {
-                    self.refused.add(what, error);
+                    self.open_failures.add(what, error);
                 }
             }
         }
-        self.untaken = false;
+        self.must_scan = false;
         Ok(taken)
     }
 
@@ -454,7 +462,7 @@ impl TraceRecorder {
             match consumer_files(&self.trace.channel(channel)) {
                 Ok(names) => files.extend(names.into_iter().map(|name| (channel.clone(), name))),
                 Err(error) => {
-                    self.refused.0.insert(channel.clone(), error);
+                    self.open_failures.0.insert(channel.clone(), error);
                 }
             }
         }
@@ -473,7 +481,7 @@ impl TraceRecorder {
         if failed {
             return Ok(());
         }
-        self.refused.0.retain(|what, _| {
+        self.open_failures.0.retain(|what, _| {
             what.split_once('/')
                 .is_none_or(|(_, name)| names.contains(name))
         });
@@ -483,7 +491,7 @@ impl TraceRecorder {
 
     /// Ends the recording. None: there is no room for the rest.
     pub(super) fn finish(&mut self) -> Result<Option<SessionSummary>, RecordError> {
-        for (what, error) in std::mem::take(&mut self.refused.0) {
+        for (what, error) in std::mem::take(&mut self.open_failures.0) {
             self.session.problem(&what, &error);
         }
         let finished = self.try_finish().map(Some);
@@ -501,10 +509,10 @@ impl TraceRecorder {
 
     /// Writes what readers need, and is not in the files: the recording is left as it is, to go on
     /// later.
-    pub(super) fn leave(&mut self) -> Result<(), RecordError> {
+    pub(super) fn suspend(&mut self) -> Result<(), RecordError> {
         self.round(false, true)?;
-        let rested = self.session.rest();
-        self.unless_full(rested)
+        let completed = self.session.complete();
+        self.unless_full(completed)
     }
 
     /// Why there is something that is in no file.
@@ -603,35 +611,35 @@ mod tests {
 
     #[test]
     fn what_takes_long_is_measured_seldom() {
-        let mut measure = Measure::NEW;
+        let mut meter = SizeMeter::NEW;
         let looks = std::cell::Cell::new(0);
         let slowly = || {
             looks.set(looks.get() + 1);
             std::thread::sleep(Duration::from_millis(10));
             Ok(1)
         };
-        assert!(measure.is_up_to(1, slowly).unwrap());
+        assert!(meter.has_reached(1, slowly).unwrap());
         for _ in 0..2 {
-            measure.forget();
-            assert!(!measure.is_up_to(1, slowly).unwrap());
-            std::thread::sleep(MEASURING);
+            meter.invalidate();
+            assert!(!meter.has_reached(1, slowly).unwrap());
+            std::thread::sleep(MEASURE_INTERVAL);
         }
         assert_eq!(looks.get(), 1);
-        std::thread::sleep(MEASURING);
-        measure.forget();
-        assert!(measure.is_up_to(1, slowly).unwrap());
+        std::thread::sleep(MEASURE_INTERVAL);
+        meter.invalidate();
+        assert!(meter.has_reached(1, slowly).unwrap());
     }
 
     #[test]
     fn a_process_that_ended_meanwhile_is_no_problem() {
-        let mut refused = Refused::default();
+        let mut open_failures = OpenFailures::default();
         let error = |kind| io::Error::from(kind);
-        refused.add("control/1.2".into(), error(io::ErrorKind::NotFound));
-        refused.add("main/1.2".into(), error(io::ErrorKind::PermissionDenied));
-        refused.add("main/3.4".into(), error(io::ErrorKind::PermissionDenied));
+        open_failures.add("control/1.2".into(), error(io::ErrorKind::NotFound));
+        open_failures.add("main/1.2".into(), error(io::ErrorKind::PermissionDenied));
+        open_failures.add("main/3.4".into(), error(io::ErrorKind::PermissionDenied));
         // It has gone since.
-        refused.add("main/3.4".into(), error(io::ErrorKind::NotFound));
-        let files: Vec<_> = refused.0.keys().collect();
+        open_failures.add("main/3.4".into(), error(io::ErrorKind::NotFound));
+        let files: Vec<_> = open_failures.0.keys().collect();
         assert_eq!(files, ["main/1.2"]);
     }
 }

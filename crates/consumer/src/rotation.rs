@@ -23,11 +23,11 @@ use usertrace_ctf::unfinished::{self, State};
 use usertrace_os::files;
 
 use super::RecorderEvent;
+use super::checkpoint;
 use super::chunks::{self, Limits};
 use super::daemons::ask_below;
 use super::error::{OutputError, describe};
-use super::checkpoint;
-use super::recorder::{Measure, remove_old};
+use super::recorder::{SizeMeter, remove_old};
 
 /// Between two looks at how large the files are.
 const LOOK: Duration = Duration::from_millis(100);
@@ -53,11 +53,11 @@ pub(super) struct Rotation {
     /// The chunk in which traces are begun; none: there are no chunks.
     chunk: Option<Chunk>,
     begun: Instant,
-    measure: Measure,
+    meter: SizeMeter,
     /// What is in the rings was asked for, for this chunk.
     is_asked: bool,
     /// Those in which traces may still be completed.
-    ending: Vec<Ending>,
+    ending: Vec<EndingChunk>,
     is_too_large: bool,
     /// When the last try failed to begin a chunk.
     failed: Option<Instant>,
@@ -66,13 +66,13 @@ pub(super) struct Rotation {
 
 /// A chunk that daemons are to leave.
 #[derive(Debug)]
-struct Ending {
+struct EndingChunk {
     chunk: Chunk,
     since: Instant,
     /// When they are asked once more, and how long to wait then.
     again: Instant,
     pause: Duration,
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl Rotation {
@@ -89,7 +89,7 @@ impl Rotation {
             limits,
             chunk: None,
             begun: Instant::now(),
-            measure: Measure::NEW,
+            meter: SizeMeter::NEW,
             is_asked: false,
             ending: Vec::new(),
             is_too_large: false,
@@ -123,7 +123,7 @@ impl Rotation {
 
     /// When to call [`Self::step`] again.
     pub(super) fn pause(&self) -> Duration {
-        let is_soon = |ending: &Ending| ending.since.elapsed() < RETRY;
+        let is_soon = |ending: &EndingChunk| ending.since.elapsed() < RETRY;
         match self.ending.iter().any(is_soon) {
             true => SOON,
             false => LOOK,
@@ -154,8 +154,8 @@ impl Rotation {
         let path = self.output.join(chunk.current());
         let is_large = match self.limits.chunk_size() {
             Some(limit) => {
-                self.measure.forget();
-                self.measure.is_up_to(limit, || chunks::size(&path))?
+                self.meter.invalidate();
+                self.meter.has_reached(limit, || chunks::size(&path))?
             }
             None => false,
         };
@@ -185,10 +185,10 @@ impl Rotation {
         let Some(limit) = self.limits.max_size.filter(|_| !self.is_too_large) else {
             return Ok(());
         };
-        self.measure.forget();
+        self.meter.invalidate();
         if self
-            .measure
-            .is_up_to(limit, || chunks::size(&self.output))?
+            .meter
+            .has_reached(limit, || chunks::size(&self.output))?
         {
             self.name(Place::Nowhere)?;
             self.is_too_large = true;
@@ -207,18 +207,18 @@ impl Rotation {
         };
         // Otherwise somebody removed what daemons write there: they are to begin anew.
         if is_empty && is_free(&self.output, &chunk) {
-            self.begin_anew();
+            self.reset();
             self.ask();
             return Ok(());
         }
         self.begin(chunk.next(SystemTime::now()))?;
         let now = Instant::now();
-        self.ending.push(Ending {
+        self.ending.push(EndingChunk {
             chunk,
             since: now,
             again: now + AGAIN,
             pause: AGAIN,
-            is_told: false,
+            is_reported: false,
         });
         self.ask();
         Ok(())
@@ -228,7 +228,7 @@ impl Rotation {
     fn begin(&mut self, chunk: Chunk) -> io::Result<()> {
         let path = self.output.join(chunk.current());
         fs::create_dir(&path)?;
-        let named = like(&self.output, &path)
+        let named = copy_permissions(&self.output, &path)
             .and_then(|()| self.make_lock(&chunk))
             .and_then(|()| self.name(Place::Chunk(chunk)));
         if let Err(error) = named {
@@ -238,17 +238,17 @@ impl Rotation {
             return Err(error);
         }
         self.chunk = Some(chunk);
-        self.begin_anew();
+        self.reset();
         Ok(())
     }
 
-    fn begin_anew(&mut self) {
-        (self.begun, self.measure, self.is_asked) = (Instant::now(), Measure::NEW, false);
+    fn reset(&mut self) {
+        (self.begun, self.meter, self.is_asked) = (Instant::now(), SizeMeter::NEW, false);
     }
 
     /// Says where traces are to be begun.
     fn name(&self, place: Place) -> io::Result<()> {
-        checkpoint::make(&self.output)?;
+        checkpoint::create(&self.output)?;
         let text = place.to_text();
         text.map_or(Ok(()), |text| {
             checkpoint::write_whole(&Place::file(&self.output), &text)
@@ -257,7 +257,7 @@ impl Rotation {
 
     /// Makes what daemons of this user lock who write to a chunk.
     fn make_lock(&self, chunk: &Chunk) -> io::Result<()> {
-        checkpoint::make(&self.output)?;
+        checkpoint::create(&self.output)?;
         let mut options = OpenOptions::new();
         let options = options.write(true).create_new(true).mode(0o600);
         options.open(chunk.lock(&self.output)).map(drop)
@@ -310,7 +310,7 @@ impl Rotation {
     }
 }
 
-impl Ending {
+impl EndingChunk {
     /// Asks the daemons once more that still write to the chunk, in `path`, from time to time.
     /// `error`: why it could not be finished, if that is not that they do.
     fn ask_again(&mut self, path: &Path, error: Option<io::Error>) -> Option<RecorderEvent> {
@@ -321,10 +321,10 @@ impl Ending {
         self.pause = (self.pause * 2).min(SELDOM);
         self.again = now + self.pause;
         let refused = ask_below(path).err();
-        if self.is_told || now.duration_since(self.since) < PATIENCE {
+        if self.is_reported || now.duration_since(self.since) < PATIENCE {
             return None;
         }
-        self.is_told = true;
+        self.is_reported = true;
         let why = match (error, refused) {
             (Some(error), _) => error.to_string(),
             (None, Some(error)) => describe(&error),
@@ -388,7 +388,7 @@ fn is_written(trace: &Path) -> bool {
 }
 
 /// Lets those write to a chunk who may write to the directory in which it is.
-fn like(output: &Path, chunk: &Path) -> io::Result<()> {
+fn copy_permissions(output: &Path, chunk: &Path) -> io::Result<()> {
     let permissions = fs::metadata(output)?.permissions();
     files::open_directory(chunk)?.set_permissions(permissions)
 }
@@ -434,7 +434,7 @@ mod tests {
         let Some(since) = Instant::now().checked_sub(PATIENCE) else {
             return;
         };
-        let mut ending = Ending {
+        let mut ending = EndingChunk {
             chunk: Chunk {
                 number: 1,
                 begin: 7,
@@ -442,14 +442,14 @@ mod tests {
             since,
             again: since,
             pause: AGAIN,
-            is_told: false,
+            is_reported: false,
         };
         let told = ending.ask_again(output.path(), None).unwrap();
         assert!(told.is_trouble());
         assert!(told.to_string().contains("usertrace.log"), "{told}");
         ending.again = since;
         assert!(ending.ask_again(output.path(), None).is_none());
-        ending.is_told = false;
+        ending.is_reported = false;
         ending.again = since;
         let error = io::Error::from_raw_os_error(libc::EACCES);
         let told = ending.ask_again(output.path(), Some(error)).unwrap();

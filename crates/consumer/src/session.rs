@@ -10,10 +10,10 @@ use usertrace_ctf::recording::Recorded;
 use usertrace_ctf::{Clock, ProcessSummary, Version};
 
 use super::channels::{CONTROL, MAIN};
+use super::checkpoint::Checkpoint;
 use super::chunks;
 use super::file::ConsumerFile;
-use super::checkpoint::Notes;
-use super::process::{LiveProcess, ProcessError, To};
+use super::process::{Destination, LiveProcess, ProcessError};
 
 /// What a round of draining did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,13 +69,13 @@ pub enum SessionError {
 /// # Errors
 /// When another one records there, or something cannot be written.
 pub fn close_recording(output: &Path) -> io::Result<()> {
-    Notes::close(output)
+    Checkpoint::close(output)
 }
 
 /// Records the processes of one trace.
 #[derive(Debug)]
 pub struct Session<F> {
-    notes: Notes,
+    checkpoint: Checkpoint,
     hostname: Option<String>,
     version: Version,
     /// Channels of events.
@@ -107,7 +107,7 @@ impl<F: ConsumerFile> Session<F> {
     /// # Errors
     /// When another one writes there, or another trace was recorded, or nothing can be written.
     pub fn open(output: &Path, of: &Recorded, hostname: Option<String>) -> io::Result<Self> {
-        Self::new(Notes::open(output, of, false)?, hostname)
+        Self::new(Checkpoint::open(output, of, false)?, hostname)
     }
 
     /// Likewise, in chunks: see [`rotate`](Self::rotate). There may be finished ones of other
@@ -120,12 +120,12 @@ impl<F: ConsumerFile> Session<F> {
         of: &Recorded,
         hostname: Option<String>,
     ) -> io::Result<Self> {
-        Self::new(Notes::open(output, of, true)?, hostname)
+        Self::new(Checkpoint::open(output, of, true)?, hostname)
     }
 
-    fn new(notes: Notes, hostname: Option<String>) -> io::Result<Self> {
+    fn new(checkpoint: Checkpoint, hostname: Option<String>) -> io::Result<Self> {
         Ok(Self {
-            notes,
+            checkpoint,
             hostname,
             version: Version::default(),
             channels: vec![MAIN.to_owned()],
@@ -211,9 +211,9 @@ impl<F: ConsumerFile> Session<F> {
         }
     }
 
-    fn to(&self) -> To<'_> {
-        To {
-            notes: &self.notes,
+    fn to(&self) -> Destination<'_> {
+        Destination {
+            checkpoint: &self.checkpoint,
             hostname: self.hostname.as_deref(),
             version: self.version,
         }
@@ -227,8 +227,8 @@ impl<F: ConsumerFile> Session<F> {
     /// stays in the rings until it is.
     pub fn drain(&mut self, last: bool, now: Instant) -> Result<Progress, SessionError> {
         let mut progress = Progress::default();
-        let to = To {
-            notes: &self.notes,
+        let to = Destination {
+            checkpoint: &self.checkpoint,
             hostname: self.hostname.as_deref(),
             version: self.version,
         };
@@ -341,14 +341,14 @@ impl<F: ConsumerFile> Session<F> {
     /// # Errors
     /// When something cannot be written. It may be tried again, and events may be read before.
     pub fn rotate(&mut self) -> Result<Option<PathBuf>, SessionError> {
-        let Some(directory) = self.notes.chunk_directory() else {
+        let Some(directory) = self.checkpoint.chunk_directory() else {
             return Ok(None);
         };
-        self.rest()?;
+        self.complete()?;
         if !directory.exists() {
             return Ok(None);
         }
-        Ok(self.notes.next_chunk()?)
+        Ok(self.checkpoint.next_chunk()?)
     }
 
     /// Writes all that is to be said of what was read: nothing that readers need is missing in the
@@ -356,16 +356,16 @@ impl<F: ConsumerFile> Session<F> {
     ///
     /// # Errors
     /// When something cannot be written.
-    pub fn rest(&mut self) -> Result<(), SessionError> {
-        let to = To {
-            notes: &self.notes,
+    pub fn complete(&mut self) -> Result<(), SessionError> {
+        let to = Destination {
+            checkpoint: &self.checkpoint,
             hostname: self.hostname.as_deref(),
             version: self.version,
         };
         for slot in self.processes.values_mut() {
             if let Slot::Live(process) = slot {
                 // What else is wrong with its files the next look at them tells.
-                if let Err(ProcessError::Write(error)) = process.rest(to) {
+                if let Err(ProcessError::Write(error)) = process.complete(to) {
                     return Err(error.into());
                 }
             }
@@ -378,14 +378,14 @@ impl<F: ConsumerFile> Session<F> {
     /// # Errors
     /// When it cannot be looked at.
     pub fn chunk_size(&self) -> io::Result<u64> {
-        let directory = self.notes.chunk_directory();
+        let directory = self.checkpoint.chunk_directory();
         directory.map_or(Ok(0), |directory| chunks::size(&directory))
     }
 
     /// When the chunk that is written was begun, in seconds since 1970; none: there are no chunks.
     #[must_use]
     pub fn chunk_begin(&self) -> Option<u64> {
-        self.notes.chunk_begin()
+        self.checkpoint.chunk_begin()
     }
 
     /// Takes the summaries of the processes that have ended since the last time, and what went
@@ -398,14 +398,14 @@ impl<F: ConsumerFile> Session<F> {
     /// recordings that do not end.
     ///
     /// # Errors
-    /// When notes cannot be read, or removed.
+    /// When checkpoint cannot be read, or removed.
     pub fn forget(&mut self, exists: &dyn Fn(&str) -> bool) -> io::Result<()> {
         let before = self.processes.len();
         self.processes
             .retain(|name, slot| !matches!(slot, Slot::Done) || exists(name));
         self.forgotten += before - self.processes.len();
         self.failed.retain(|(_, name)| exists(name));
-        self.notes.forget(exists)
+        self.checkpoint.remove_ended(exists)
     }
 
     /// Reads what there is for the last time. Nothing is to be done with it after that.
@@ -414,8 +414,8 @@ impl<F: ConsumerFile> Session<F> {
     /// When a trace cannot be written, which may be tried again, or another program consumes it.
     pub fn finish(&mut self) -> Result<SessionSummary, SessionError> {
         self.drain(true, Instant::now())?;
-        self.notes.next_chunk()?;
-        self.notes.remove()?;
+        self.checkpoint.next_chunk()?;
+        self.checkpoint.remove()?;
         Ok(self.take_summary())
     }
 

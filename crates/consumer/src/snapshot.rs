@@ -146,19 +146,19 @@ fn write_process<F: ConsumerFile>(
         let readers = readers(source, limit);
         writer.add_channel(name, index, &source.channel, readers, &[])?;
     }
-    let mut now = Now {
+    let mut reader = SnapshotReader {
         writer,
         control,
         patience: PATIENCE,
     };
     let mut sunk = 0u64;
     for (number, mut source) in channels.into_iter().enumerate() {
-        if let Err(error) = now.read(number, &mut source)? {
+        if let Err(error) = reader.read(number, &mut source)? {
             return Ok(Err(error));
         }
         sunk = sunk.saturating_add(source.info.sunk);
     }
-    let summary = now.writer.finish(None)?;
+    let summary = reader.writer.finish(None)?;
     Ok(Ok(ProcessSummary { sunk, ..summary }))
 }
 
@@ -172,14 +172,14 @@ fn readers(source: &Source<impl ConsumerFile>, limit: u64) -> Vec<RingReader> {
 }
 
 /// What is being read.
-struct Now<F> {
+struct SnapshotReader<F> {
     writer: ProcessWriter,
     control: Source<F>,
     /// How long to wait still.
     patience: Duration,
 }
 
-impl<F: ConsumerFile> Now<F> {
+impl<F: ConsumerFile> SnapshotReader<F> {
     /// Reads what there is now of the channel that `writer` calls `number`.
     fn read(&mut self, number: usize, source: &mut Source<F>) -> io::Result<io::Result<()>> {
         let flags = match source.update() {
@@ -198,13 +198,13 @@ impl<F: ConsumerFile> Now<F> {
         } = self;
         for (n, ring) in control.positions.iter().enumerate() {
             let mut memory = control.ring(n);
-            up_to(ring.head, dead, left, |patience| {
+            read_up_to(ring.head, dead, left, |patience| {
                 writer.read_control(n, &mut memory, ring.head, patience)
             })?;
         }
         for (n, ring) in source.positions.iter().enumerate() {
             let mut memory = source.ring(n);
-            up_to(ring.head, dead, left, |patience| {
+            read_up_to(ring.head, dead, left, |patience| {
                 writer.read(number, n, &mut memory, ring.head, patience)
             })?;
             writer.end_ring(number, n, ring.lost)?;
@@ -215,7 +215,7 @@ impl<F: ConsumerFile> Now<F> {
 
 /// Reads up to `head`, where writers let that be so soon; and else what they have not completed
 /// counts as lost.
-fn up_to(
+fn read_up_to(
     head: u64,
     dead: bool,
     left: &mut Duration,

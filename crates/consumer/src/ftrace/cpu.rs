@@ -9,7 +9,7 @@ use usertrace_sys::uapi::LTT_CHANNEL_MAIN;
 
 use super::format::Format;
 use super::page;
-use super::ring::{Lost, Part, Ring};
+use super::ring::{LossCount, PagePart, Ring};
 
 /// What the names of streams' files begin with.
 const CHANNEL: &str = "cpu";
@@ -31,7 +31,7 @@ pub(super) struct Cpu {
     /// What is not after this time is in the file already.
     known: Option<u64>,
     /// A page that could not be written yet.
-    held: Option<Part>,
+    held: Option<PagePart>,
     pub(super) events: u64,
     pub(super) lost: u64,
 }
@@ -85,7 +85,7 @@ impl Cpu {
         &mut self,
         trace: &TraceWriter,
         formats: &HashMap<u16, Format>,
-        part: Part,
+        part: PagePart,
     ) -> io::Result<()> {
         self.lose(trace, part.lost)?;
         let known = self.known;
@@ -121,11 +121,11 @@ impl Cpu {
     }
 
     /// Tells of events that are missing here.
-    pub(super) fn lose(&mut self, trace: &TraceWriter, lost: Lost) -> io::Result<()> {
+    pub(super) fn lose(&mut self, trace: &TraceWriter, lost: LossCount) -> io::Result<()> {
         let more = match lost {
-            Lost::InAll(count) => count.saturating_sub(self.lost),
-            Lost::More(count) => count,
-            Lost::Some => {
+            LossCount::Total(count) => count.saturating_sub(self.lost),
+            LossCount::New(count) => count,
+            LossCount::Unknown => {
                 let mut stream = self.stream(trace)?;
                 stream.overwrite(1)?;
                 self.stream = Some(stream);

@@ -9,25 +9,25 @@ pub(super) struct Format {
     /// As it is told in traces. Its id is the kernel's, which each record begins with.
     pub(super) event: Event,
     /// Where its fields are.
-    places: Vec<Place>,
+    locations: Vec<FieldLocation>,
 }
 
 /// A field in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct FieldLocation {
     offset: usize,
     len: usize,
-    what: What,
+    storage: FieldStorage,
 }
 
-/// What there is at its place.
+/// What there is at its location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum FieldStorage {
     /// The value.
-    Value,
+    Inline,
     /// A `u32`: where in the record the value is, and how long it is. Counted from behind the
     /// field, if `relative`.
-    Location { relative: bool },
+    Dynamic { relative: bool },
 }
 
 /// Why there is no such event.
@@ -45,7 +45,7 @@ impl Format {
     /// Parses the file's text. The event is one of `system`.
     pub(super) fn parse(system: &str, text: &str) -> Result<Self, FormatError> {
         let (mut name, mut id) = (None, None);
-        let (mut fields, mut places) = (Vec::new(), Vec::new());
+        let (mut fields, mut locations) = (Vec::new(), Vec::new());
         for (index, line) in text.lines().enumerate() {
             let bad = || FormatError {
                 line: index + 1,
@@ -56,10 +56,10 @@ impl Format {
             } else if let Some(number) = line.strip_prefix("ID: ") {
                 id = Some(number.trim().parse().map_err(|_| bad())?);
             } else if let Some(text) = line.strip_prefix("\tfield:") {
-                let (field, place) = field(text).ok_or_else(bad)?;
+                let (field, location) = field(text).ok_or_else(bad)?;
                 if !field.name.starts_with(COMMON) {
                     fields.push(field);
-                    places.push(place);
+                    locations.push(location);
                 }
             }
         }
@@ -76,23 +76,23 @@ impl Format {
             format: None,
             fields,
         };
-        Ok(Self { event, places })
+        Ok(Self { event, locations })
     }
 
     /// Appends the payload of a record, as the event's description has it. What is not in the
     /// record is 0, or empty.
     pub(super) fn payload(&self, record: &[u8], payload: &mut Vec<u8>) {
-        for (place, field) in self.places.iter().zip(&self.event.fields) {
-            place.copy(&field.kind, record, payload);
+        for (location, field) in self.locations.iter().zip(&self.event.fields) {
+            location.copy(&field.kind, record, payload);
         }
     }
 }
 
-impl Place {
+impl FieldLocation {
     fn copy(self, kind: &FieldType, record: &[u8], payload: &mut Vec<u8>) {
-        let bytes = match self.what {
-            What::Value => part(record, self.offset, self.len),
-            What::Location { relative } => {
+        let bytes = match self.storage {
+            FieldStorage::Inline => part(record, self.offset, self.len),
+            FieldStorage::Dynamic { relative } => {
                 let location = part(record, self.offset, self.len);
                 let location = location
                     .first_chunk()
@@ -129,7 +129,7 @@ fn part(record: &[u8], offset: usize, len: usize) -> &[u8] {
 }
 
 /// `TYPE NAME;\toffset:N;\tsize:N;\tsigned:N;`
-fn field(text: &str) -> Option<(Field, Place)> {
+fn field(text: &str) -> Option<(Field, FieldLocation)> {
     let mut parts = text.split(';').map(str::trim);
     let declaration = parts.next()?;
     let (mut offset, mut size, mut signed) = (None, None, None);
@@ -154,25 +154,32 @@ fn field(text: &str) -> Option<(Field, Place)> {
     };
     let (kind, name) = before.trim_end().rsplit_once([' ', '*'])?;
     let is_pointer = declaration.contains('*');
-    let (what, kind) = if let Some(kind) = kind.strip_prefix("__data_loc ") {
-        (What::Location { relative: false }, kind)
+    let (storage, kind) = if let Some(kind) = kind.strip_prefix("__data_loc ") {
+        (FieldStorage::Dynamic { relative: false }, kind)
     } else if let Some(kind) = kind.strip_prefix("__rel_loc ") {
-        (What::Location { relative: true }, kind)
+        (FieldStorage::Dynamic { relative: true }, kind)
     } else {
-        (What::Value, kind)
+        (FieldStorage::Inline, kind)
     };
     let element = kind.trim_end_matches("[]").trim();
-    let kind = match what {
-        What::Location { .. } if len != 4 => return None,
-        What::Location { .. } if is_text(element) => FieldType::Str,
-        What::Location { .. } => FieldType::Sequence(Element::Scalar(known(element))),
-        What::Value => value(element, len, signed, array, is_pointer)?,
+    let kind = match storage {
+        FieldStorage::Dynamic { .. } if len != 4 => return None,
+        FieldStorage::Dynamic { .. } if is_text(element) => FieldType::Str,
+        FieldStorage::Dynamic { .. } => FieldType::Sequence(Element::Scalar(known(element))),
+        FieldStorage::Inline => value(element, len, signed, array, is_pointer)?,
     };
     let field = Field {
         name: name.to_owned(),
         kind,
     };
-    Some((field, Place { offset, len, what }))
+    Some((
+        field,
+        FieldLocation {
+            offset,
+            len,
+            storage,
+        },
+    ))
 }
 
 /// The type of a value of so many bytes.

@@ -27,13 +27,13 @@ const MAX_SUBBUFS: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Ring {
     file: File,
-    how: How,
+    access: Access,
     /// A copy of the page that is read.
     page: Vec<u8>,
 }
 
 #[derive(Debug)]
-enum How {
+enum Access {
     Mapped(Mapped),
     /// As kernels before 6.10 have no mapping: each read takes a page.
     Read,
@@ -46,30 +46,30 @@ struct Mapped {
     start: usize,
     subbuf: usize,
     count: usize,
-    /// The sub-buffer that was read last, and how far.
+    /// The sub-buffer that was read last, and access far.
     id: usize,
     read: usize,
 }
 
 /// What was read last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct PagePart {
     /// Bytes of the page's records: those from `from` on are new.
     pub(super) from: usize,
     pub(super) to: usize,
     /// Events that were lost before it.
-    pub(super) lost: Lost,
+    pub(super) lost: LossCount,
 }
 
 /// Events that were overwritten before they were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lost {
+pub(super) enum LossCount {
     /// So many since the ring was made.
-    InAll(u64),
+    Total(u64),
     /// So many since the last page.
-    More(u64),
-    /// There are more, and the kernel does not tell how many.
-    Some,
+    New(u64),
+    /// There are more, and the kernel does not tell access many.
+    Unknown,
 }
 
 impl Ring {
@@ -81,25 +81,25 @@ impl Ring {
             .custom_flags(libc::O_NONBLOCK)
             .open(path)?;
         let page_size = page_size();
-        let (how, len) = match Mapped::new(&file, page_size) {
+        let (access, len) = match Mapped::new(&file, page_size) {
             Ok(mapped) => {
                 let len = mapped.subbuf;
-                (How::Mapped(mapped), len)
+                (Access::Mapped(mapped), len)
             }
-            Err(_) => (How::Read, page_size),
+            Err(_) => (Access::Read, page_size),
         };
         Ok(Self {
             file,
-            how,
+            access,
             page: vec![0; len],
         })
     }
 
-    /// How many pages it may have: whoever reads so many at once has read what was there.
+    /// Access many pages it may have: whoever reads so many at once has read what was there.
     pub(super) fn nr_pages(&self) -> usize {
-        match &self.how {
-            How::Mapped(mapped) => mapped.count,
-            How::Read => 256,
+        match &self.access {
+            Access::Mapped(mapped) => mapped.count,
+            Access::Read => 256,
         }
     }
 
@@ -110,15 +110,15 @@ impl Ring {
 
     /// Reads what there is in one page. What was read before is given back by that, and not
     /// earlier: until then, another recorder would find it again.
-    pub(super) fn next(&mut self) -> io::Result<Option<Part>> {
-        match &mut self.how {
-            How::Mapped(mapped) => mapped.next(&self.file, &mut self.page),
-            How::Read => match self.file.read(&mut self.page) {
+    pub(super) fn next(&mut self) -> io::Result<Option<PagePart>> {
+        match &mut self.access {
+            Access::Mapped(mapped) => mapped.next(&self.file, &mut self.page),
+            Access::Read => match self.file.read(&mut self.page) {
                 Ok(0) => Ok(None),
-                Ok(_) => Ok(Some(Part {
+                Ok(_) => Ok(Some(PagePart {
                     from: 0,
                     to: page::len(&self.page),
-                    lost: page::missed(&self.page).map_or(Lost::Some, Lost::More),
+                    lost: page::missed(&self.page).map_or(LossCount::Unknown, LossCount::New),
                 })),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
                 Err(error) => Err(error),
@@ -127,10 +127,10 @@ impl Ring {
     }
 
     /// Events that were overwritten, when there will be no further page.
-    pub(super) fn lost_at_the_end(&self) -> Lost {
-        match &self.how {
-            How::Mapped(mapped) => Lost::InAll(mapped.word(OVERRUN)),
-            How::Read => Lost::More(0),
+    pub(super) fn lost_at_the_end(&self) -> LossCount {
+        match &self.access {
+            Access::Mapped(mapped) => LossCount::Total(mapped.word(OVERRUN)),
+            Access::Read => LossCount::New(0),
         }
     }
 }
@@ -164,7 +164,7 @@ impl Mapped {
         self.memory.bytes().load(at)
     }
 
-    fn next(&mut self, file: &File, page: &mut [u8]) -> io::Result<Option<Part>> {
+    fn next(&mut self, file: &File, page: &mut [u8]) -> io::Result<Option<PagePart>> {
         let is_first = self.id == usize::MAX;
         // What another recorder had taken, and perhaps not written, is there until the next one is
         // asked for.
@@ -195,12 +195,12 @@ impl Mapped {
             .read(at, &mut page[..page::HEADER + read]);
         // Older ones than those of this page, if it is the oldest that is there.
         let lost = if is_same || there_is {
-            Lost::More(0)
+            LossCount::New(0)
         } else {
-            Lost::InAll(self.word(OVERRUN))
+            LossCount::Total(self.word(OVERRUN))
         };
         (self.id, self.read) = (id, read);
-        Ok(Some(Part {
+        Ok(Some(PagePart {
             from,
             to: read,
             lost,
