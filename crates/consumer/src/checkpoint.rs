@@ -586,7 +586,7 @@ mod tests {
     /// A user who could write to the output directory before must control neither what the recorder
     /// removes nor what it trusts.
     #[test]
-    fn notes_that_somebody_else_prepared_are_not_taken() {
+    fn checkpoint_of_another_user_is_rejected() {
         let open = |output: &Path| Checkpoint::open(output, &Recorded::default(), false);
         let output = tempfile::tempdir().unwrap();
         let checkpoint = output.path().join(DIRECTORY);

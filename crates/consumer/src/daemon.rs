@@ -1,4 +1,4 @@
-//! A recorder that stays: of all traces, or of some, as they come and go.
+//! The recording service: records all or some traces as they appear and disappear.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -24,87 +24,87 @@ use super::{
     SessionSummary, TraceDir, close_recording,
 };
 
-/// How long to leave a trace alone that cannot be recorded.
+/// How long to wait before retrying a trace that cannot be recorded.
 const RETRY: Duration = Duration::from_secs(10);
-/// How often to look which processes are gone.
+/// How often to remove the state of processes that have ended.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What to record.
 #[derive(Clone, Debug)]
 pub struct DaemonOptions {
-    /// Where the control file system is.
+    /// The mount point of the control file system.
     pub root: PathBuf,
-    /// Names of the traces; all that there are and will be, if none is named.
+    /// Names of the traces; if empty, all traces, now and later.
     pub traces: Vec<String>,
-    /// Where to write: each trace has a directory of its name, with chunks.
+    /// The output directory, in which each trace has a directory of its name, with chunks.
     pub output: PathBuf,
-    /// When chunks end, and how much of each trace there may be.
+    /// When chunks end, and the maximum size of each trace.
     pub limits: Limits,
 }
 
-/// What who waits for a daemon is told.
+/// Notifications of the service to its caller.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum DaemonNotification<'a> {
-    /// It looked for traces for the first time, and reads those that there are; or it did so again,
-    /// as it was asked to.
+    /// The first scan for traces is done, and existing traces are recorded. Repeated after each
+    /// reload.
     Ready,
-    /// It was asked to begin new chunks.
+    /// SIGHUP requests new chunks.
     Reloading,
-    /// It was asked to end.
+    /// A signal requests the end of the service.
     Stopping,
-    /// A trace is recorded from now on.
+    /// The recording of a trace starts.
     Begun {
         /// Its name.
         trace: &'a str,
-        /// Where it is.
+        /// The directory of the recording.
         directory: &'a Path,
     },
-    /// Something happened to a trace's files.
+    /// An event of the recording, such as a full disk.
     RecorderEvent {
         /// The trace's name.
         trace: &'a str,
-        /// What.
+        /// The event.
         news: &'a RecorderEvent,
     },
-    /// A trace was removed, and recorded to its end.
+    /// A trace was removed, and recorded completely.
     Ended {
         /// Its name.
         trace: &'a str,
-        /// What was recorded.
+        /// Statistics of the trace.
         so_far: &'a RecordingProgress,
     },
-    /// Something is wrong with a process.
+    /// A process cannot be recorded correctly.
     Problem {
         /// The trace's name.
         trace: &'a str,
-        /// What.
+        /// The description of the problem.
         problem: &'a str,
     },
-    /// A trace cannot be recorded. It is tried again.
+    /// A trace cannot be recorded. The service will retry.
     Failed {
         /// Its name.
         trace: &'a str,
-        /// Why not.
+        /// The error.
         error: &'a RecordError,
     },
-    /// Once a second: what there is so far, and of how many traces.
+    /// Statistics, once a second.
     RecordingProgress {
-        /// How many are recorded now.
+        /// Number of traces being recorded.
         traces: usize,
-        /// What there is of all.
+        /// Statistics of all traces.
         so_far: &'a RecordingProgress,
     },
 }
 
-/// A trace that is recorded.
+/// The recording of one trace.
 struct Recording {
     recorder: TraceRecorder,
-    /// By which it is told from another one of its name.
+    /// Distinguishes the trace from a later one of the same name.
     inode: u64,
-    /// Of the processes that have ended.
+    /// Statistics of processes that have ended.
     ended: RecordingProgress,
-    /// It was removed; since then nothing came.
+    /// Set after the trace was removed: the last time that data arrived.
     quiet: Option<Instant>,
 }
 
@@ -115,7 +115,7 @@ impl Recording {
         so_far
     }
 
-    /// What is kept of processes that have ended is no more than their sum. Gives what went wrong.
+    /// Adds the processes that have ended to the sum, and forgets them. Returns their problems.
     fn fold(&mut self) -> Vec<String> {
         let SessionSummary {
             processes,
@@ -149,21 +149,21 @@ struct Daemon<'a> {
     options: &'a DaemonOptions,
     control_fs: ControlFs,
     recordings: BTreeMap<String, Recording>,
-    /// Traces that cannot be recorded, since when, and why.
+    /// Traces that cannot be recorded, with the time and the text of the last error.
     failed: BTreeMap<String, (Instant, String)>,
-    /// Of recordings that have ended.
+    /// Statistics of recordings that have ended.
     ended: RecordingProgress,
     tell: &'a mut dyn FnMut(DaemonNotification<'_>),
 }
 
-/// Records traces as they come, until SIGTERM or SIGINT. The traces go on then: what is written to
-/// them stays in their rings until the next daemon reads it, to the same directory, with nothing
-/// missing and nothing twice; so it is when this one is killed. SIGHUP has all begin a new chunk.
-/// To be called in a process of one thread, as it takes signals.
+/// Records traces as they appear, until SIGTERM or SIGINT. The traces stay active then: their
+/// events remain in the rings until the next daemon reads these, to the same directory, without
+/// loss or duplicates. The same holds if this daemon is killed. SIGHUP starts a new chunk of each
+/// trace. Call this in a process with one thread, as it blocks signals.
 ///
 /// # Errors
-/// When there is no control file system, or nothing can be written to the directory. What is wrong
-/// with a trace is told, and tried again.
+/// If there is no control file system, or the output directory cannot be written. An error about
+/// one trace is only reported, and the trace is retried.
 pub fn daemon(
     options: &DaemonOptions,
     tell: &mut dyn FnMut(DaemonNotification<'_>),
@@ -238,7 +238,7 @@ pub fn daemon(
             _ => wait * 2,
         };
         wait = wait.clamp(*WAIT.start(), *WAIT.end());
-        // There is nothing that could fill.
+        // No ring can fill up, so wait for new traces.
         if daemon.recordings.is_empty() {
             wait = PROGRESS_INTERVAL.as_millis() as u64;
         }
@@ -260,7 +260,7 @@ impl Daemon<'_> {
         }
     }
 
-    /// The traces that there are and that are to be recorded, by their names.
+    /// Names of the existing traces that are to be recorded.
     fn traces(&self) -> Result<Vec<String>, RecordError> {
         let there = self.control_fs.traces()?;
         let names = there.iter().filter_map(|path| path.file_name()?.to_str());
@@ -273,7 +273,7 @@ impl Daemon<'_> {
         self.options.output.join(trace)
     }
 
-    /// Ends recordings of traces that are gone, as after a restart of the machine.
+    /// Completes recordings of traces that no longer exist, for example after a reboot.
     fn close_stale(&mut self) -> Result<(), OutputError> {
         let output_error = OutputError::at(&self.options.output);
         for entry in fs::read_dir(&self.options.output).map_err(&output_error)? {
@@ -289,7 +289,7 @@ impl Daemon<'_> {
                 continue;
             }
             if let Err(error) = close_recording(&path).map_err(OutputError::at(&path)) {
-                // It is as readable as it was.
+                // The recording stays as readable as it was.
                 let (trace, error) = (&name[..], &error.into());
                 (self.tell)(DaemonNotification::Failed { trace, error });
             }
@@ -297,7 +297,7 @@ impl Daemon<'_> {
         Ok(())
     }
 
-    /// Looks which traces have come, and which are gone.
+    /// Starts the recording of new traces, and marks those that were removed.
     fn scan_traces(&mut self) -> Result<(), RecordError> {
         for recording in self.recordings.values_mut() {
             let path = recording.recorder.trace.path();
@@ -330,7 +330,8 @@ impl Daemon<'_> {
         Ok(())
     }
 
-    /// Begins to record a trace. None: it was not started yet, and may get other channels.
+    /// Starts to record a trace. Returns `None` before the trace was started: it may still get
+    /// channels.
     fn open(&self, name: &str) -> Result<Option<Recording>, RecordError> {
         let trace = self.control_fs.trace(name)?;
         if !is_started(&trace) {
@@ -354,7 +355,7 @@ impl Daemon<'_> {
         }))
     }
 
-    /// A trace cannot be recorded, which is said once as long as it is for the same reason.
+    /// Reports that a trace cannot be recorded, once for each distinct error.
     fn report_failure(&mut self, name: &str, error: &RecordError) {
         let why = format!("{error:?}");
         let before = self
@@ -365,7 +366,7 @@ impl Daemon<'_> {
         }
     }
 
-    /// Reads what there is. Gives how full the fullest ring was, in 1/1000.
+    /// Drains all traces. Returns the fill level of the fullest ring, in 1/1000.
     fn round(&mut self) -> u64 {
         let mut fill = 0;
         let (mut failed, mut over) = (Vec::new(), Vec::new());
@@ -410,7 +411,7 @@ impl Daemon<'_> {
         fill
     }
 
-    /// A trace is gone, and all of it was read.
+    /// Completes the recording of a trace that was removed and read completely.
     fn end(&mut self, name: &str) {
         let Some(recording) = self.recordings.get_mut(name) else {
             return;
@@ -423,7 +424,7 @@ impl Daemon<'_> {
             });
         }
         match finished {
-            // There is no room for it: later.
+            // The disk is full; retry in the next round.
             Ok(None) => {}
             Ok(Some(summary)) => {
                 recording.fold_processes(&summary.processes);
@@ -439,8 +440,8 @@ impl Daemon<'_> {
         }
     }
 
-    /// A trace cannot be recorded any more. What was counted of processes that go on, is in the
-    /// notes, for the next time.
+    /// Ends the recording of a trace after an error. The checkpoint keeps the statistics of
+    /// processes that continue.
     fn drop_failed(&mut self, name: &str, error: &RecordError) {
         if let Some(recording) = self.recordings.remove(name) {
             add(&mut self.ended, &recording.ended);
@@ -448,7 +449,7 @@ impl Daemon<'_> {
         self.report_failure(name, error);
     }
 
-    /// New chunks.
+    /// Starts new chunks, as SIGHUP requests.
     fn reload(&mut self) -> Result<(), RecordError> {
         (self.tell)(DaemonNotification::Reloading);
         for recording in self.recordings.values_mut() {
@@ -461,7 +462,7 @@ impl Daemon<'_> {
         Ok(())
     }
 
-    /// Forgets processes that are gone.
+    /// Removes the state of processes that have ended.
     fn sweep(&mut self) {
         let mut failed = Vec::new();
         for (name, recording) in &mut self.recordings {
@@ -482,7 +483,7 @@ impl Daemon<'_> {
         sum
     }
 
-    /// Ends, and leaves what comes from now on to the next one.
+    /// Ends the service. The next daemon continues the recordings.
     fn detach(mut self) -> RecordingProgress {
         (self.tell)(DaemonNotification::Stopping);
         for (name, recording) in &mut self.recordings {
@@ -504,7 +505,8 @@ impl Daemon<'_> {
     }
 }
 
-/// Was it started, so that it gets no other channels? Then it may have been stopped, too.
+/// Whether the trace was ever started, even if it is stopped now. Then its set of channels is
+/// final.
 fn is_started(trace: &TraceDir) -> bool {
     let is_one = |file: &str| {
         let text = fs::read_to_string(trace.path().join(file));

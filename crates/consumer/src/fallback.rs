@@ -1,5 +1,5 @@
-//! Running a program and recording it where the kernel has no trace buffers: the program's own
-//! daemons do the work.
+//! Runs a program and records it without the kernel's trace buffers. The fallback's daemons, which
+//! the program starts, write the traces.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -26,16 +26,17 @@ use super::rotation::Rotation;
 use super::signals::{ReceivedSignal, Signals};
 use super::{KernelEvents, Notification, Options, Recording, SessionSummary};
 
-/// Between two looks whether the daemons are done.
+/// How often to check whether the daemons have finished.
 const WAIT: Duration = Duration::from_millis(5);
 
-/// Bytes of the log that are told.
+/// Maximum number of bytes of the log that are reported.
 const MOST_LOG: u64 = 64 << 10;
 
-/// As [`record`](super::record), by the fallback. `tell` is called when there is news.
+/// Runs and records a program like [`record`](super::record), by the fallback. `tell` is called for
+/// each event of the recording.
 ///
 /// # Errors
-/// When that cannot be done.
+/// If the program cannot be run or recorded.
 pub fn record_fallback(
     options: &Options,
     tell: &mut dyn FnMut(Notification<'_>),
@@ -94,19 +95,19 @@ pub fn record_fallback(
     })
 }
 
-/// Where the daemons write, and what is there for them.
+/// The output directory, and its files for the daemons.
 struct Output {
-    /// Without links.
+    /// The canonical path.
     directory: PathBuf,
-    /// The file that they lock as long as they run.
+    /// The file that the daemons lock while they run.
     path: PathBuf,
     running: File,
     rotation: Option<Rotation>,
 }
 
 impl Output {
-    /// Takes away what was made, where nothing was recorded. What fails here comes after an error,
-    /// which is the one to tell.
+    /// Removes the files after a failed start. The caller reports an earlier error; failures here
+    /// would hide it.
     fn forget(self) {
         if let Some(rotation) = self.rotation {
             rotation.forget();
@@ -116,15 +117,15 @@ impl Output {
     }
 }
 
-/// Makes what is to be there before the program runs.
+/// Creates the files that must exist before the program runs.
 fn prepare(options: &Options) -> Result<(Output, Signals), RecordError> {
     let output_error = OutputError::at(&options.output);
     create_output(&options.output).map_err(&output_error)?;
-    // Daemons would believe what somebody left there.
+    // Daemons would trust files that somebody else left there.
     checkpoint::remove_if_unused(&options.output);
     let directory = fs::canonicalize(&options.output).map_err(&output_error)?;
     let path = directory.join(RUNNING);
-    // For this user only: who may lock it can have this wait for ever.
+    // Readable by this user only: any holder of the lock can block this process forever.
     let running = OpenOptions::new()
         .read(true)
         .write(true)
@@ -158,7 +159,7 @@ fn prepare(options: &Options) -> Result<(Output, Signals), RecordError> {
     }
 }
 
-/// The program, which is told to be traced to a directory.
+/// The command that runs the program, with an environment that makes it trace to `directory`.
 fn command(options: &Options, directory: &Path) -> Command {
     let mut words = options.program.iter();
     let mut command = Command::new(words.next().map_or(OsStr::new(""), OsString::as_os_str));
@@ -202,7 +203,7 @@ fn spawn(command: &mut Command, program: &OsStr) -> Result<Child, RecordError> {
     })
 }
 
-/// What there is to do while others write.
+/// Waits for the program and the daemons, and rotates chunks meanwhile.
 struct Waiter<'a> {
     signals: Signals,
     rotation: Option<Rotation>,
@@ -210,7 +211,8 @@ struct Waiter<'a> {
 }
 
 impl Waiter<'_> {
-    /// Waits for the program, and passes signals on to it. None: somebody insists to stop.
+    /// Waits for the program, and forwards signals to it. Returns `None` after a second signal that
+    /// asks to stop.
     fn for_program(&mut self, child: &mut Child) -> Result<Option<ExitStatus>, RecordError> {
         let mut asked = false;
         loop {
@@ -231,8 +233,8 @@ impl Waiter<'_> {
         }
     }
 
-    /// Waits until the daemons have written everything, which is when the last process that the
-    /// program left has ended, or until somebody asks to stop: then this is false.
+    /// Waits until the daemons have written everything, which is after the end of the program's
+    /// last descendant. Returns false if a signal asks to stop.
     fn for_daemons(&mut self, running: &File) -> Result<bool, RecordError> {
         loop {
             if files::flock(running, libc::LOCK_EX).is_ok() {
@@ -251,7 +253,7 @@ impl Waiter<'_> {
         self.signals.next().map_err(system("read a signal"))
     }
 
-    /// Waits for a signal, or so long, and keeps to the limits of the recording.
+    /// Waits for a signal or a timeout, then rotates chunks if they are due.
     fn wait(&mut self, at_most: Option<Duration>) -> Result<(), RecordError> {
         let pause = self.rotation.as_ref().map(Rotation::pause);
         let timeout = at_most.into_iter().chain(pause).min();
@@ -270,7 +272,7 @@ impl Waiter<'_> {
         Ok(())
     }
 
-    /// The recording ends. `is_written`: no daemon is left.
+    /// Ends the recording. `is_written` means that no daemon runs any more.
     fn end(mut self, is_written: bool) -> io::Result<()> {
         let ended = self
             .rotation
@@ -288,8 +290,7 @@ impl Waiter<'_> {
     }
 }
 
-/// The lines of the log. One that cannot be read, or is longer than anybody reads, is a problem
-/// itself.
+/// The lines of the daemons' log. If it is unreadable or too long, a line says so.
 fn log(directory: &Path) -> Vec<String> {
     let name = directory.join(LOG);
     let log = match read_log(directory, MOST_LOG) {
@@ -312,7 +313,7 @@ fn log(directory: &Path) -> Vec<String> {
     lines
 }
 
-/// What the daemons have told of each process, and what went wrong.
+/// Reads the daemons' summaries of all processes, and their problems.
 fn summary(directory: &Path, running: &Path) -> io::Result<(SessionSummary, usize)> {
     let told = fs::read_to_string(running)?;
     let failures = told.lines().next().and_then(Failures::parse);
@@ -323,8 +324,8 @@ fn summary(directory: &Path, running: &Path) -> io::Result<(SessionSummary, usiz
         .filter_map(|line| parse_summary(directory, line))
     {
         let key = (told.process, told.pid);
-        // The last line is of the whole process. Its bytes are those of one trace, as another
-        // daemon may have told them before.
+        // The last line covers the whole process, but its size covers only the trace of one daemon.
+        // An earlier daemon may have reported another trace.
         let of_traces: &mut BTreeMap<_, _> = bytes.entry(key).or_default();
         of_traces.insert(told.directory.clone(), told.bytes);
         let summary = ProcessSummary {
@@ -361,7 +362,7 @@ fn summary(directory: &Path, running: &Path) -> io::Result<(SessionSummary, usiz
     Ok((session, failures.processes as usize))
 }
 
-/// The time of day of a recording that begins now, as `USERTRACE_CLOCK` has it.
+/// The current time of day in the format of `USERTRACE_CLOCK`.
 fn time_of_day() -> OsString {
     let sync = clock::sync(Source::Monotonic);
     let offset = sync.realtime.wrapping_sub(sync.monotonic).cast_signed();

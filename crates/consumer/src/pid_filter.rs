@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_are_known_until_all_have_ended() {
+    fn filter_knows_processes_until_all_have_ended() {
         let mut children: Vec<_> = (0..2)
             .map(|_| Command::new("sleep").arg("1000").spawn().unwrap())
             .collect();

@@ -1,5 +1,5 @@
-//! The recording of one trace of the kernel's: which files there are, when chunks end, and what
-//! becomes of it when the disk is full.
+//! The recording of one trace of the kernel: finds consumer files, ends chunks, and handles a full
+//! disk.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,58 +19,58 @@ use super::{
     CONTROL, KernelFile, Progress, Session, SessionError, SessionSummary, TraceDir, finished_chunks,
 };
 
-/// How often it is looked whether there is room again on a disk that is full.
+/// How often to retry while the disk is full.
 const RETRY_FULL: Duration = Duration::from_secs(1);
-/// Shortest time between two looks at how large the files are.
+/// Minimum time between two measurements of the files' size.
 const MEASURE_INTERVAL: Duration = Duration::from_millis(100);
-/// And how many times as long as a look took.
+/// Minimum time between two measurements, as a multiple of the time that one took.
 const MEASURE_PAUSE_FACTOR: u32 = 20;
 
-/// Something that who waits for a recording is to be told.
+/// An event of the recording that is reported to the user.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RecorderEvent {
-    /// There is no room for what is to be written. Until there is, nothing is read: it stays in the
-    /// rings, as far as these go.
+    /// The disk is full. Nothing is read until there is space again; events stay in the rings, as
+    /// far as these have room.
     Full {
-        /// Where.
+        /// The output directory.
         path: PathBuf,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
-    /// There is room again, after so long.
+    /// There is space again.
     Room {
-        /// Where.
+        /// The output directory.
         path: PathBuf,
-        /// How long there was none.
+        /// How long the disk was full.
         after: Duration,
     },
-    /// This chunk is finished.
+    /// A chunk is finished.
     Finished(PathBuf),
-    /// This chunk was removed, as there may be no more.
+    /// A chunk was removed to keep the limits.
     Removed(PathBuf),
-    /// The recording ends, as there are as many bytes as there may be.
+    /// The recording ends because it has reached its maximum size.
     TooLarge {
-        /// Where.
+        /// The output directory.
         path: PathBuf,
-        /// How many that are.
+        /// The maximum size in bytes.
         limit: u64,
     },
-    /// A chunk that should have been removed was not.
+    /// A chunk could not be removed.
     NotRemoved(OutputError),
-    /// No new chunk can be begun. The one that is written goes on.
+    /// No new chunk can be started. The current one continues.
     NotBegun(OutputError),
-    /// This chunk is to be finished, which takes long.
+    /// A chunk takes long to finish.
     NotFinished {
         /// The chunk.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
 
 impl RecorderEvent {
-    /// Is something wrong?
+    /// Whether this is a problem.
     #[must_use]
     pub fn is_trouble(&self) -> bool {
         matches!(
@@ -120,7 +120,7 @@ impl std::fmt::Display for RecorderEvent {
     }
 }
 
-/// Is it that there is no room, which may pass?
+/// Whether a write failed because of a full disk, quota or file size limit, which may be temporary.
 pub(super) fn is_no_room(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -128,27 +128,27 @@ pub(super) fn is_no_room(error: &io::Error) -> bool {
     )
 }
 
-/// A disk that is full.
+/// The state while the disk is full.
 #[derive(Debug)]
 struct DiskFull {
     since: Instant,
     tried: Instant,
 }
 
-/// What a round came to.
+/// The result of one round.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Round {
-    /// New files.
+    /// Number of new consumer files.
     pub(super) files: usize,
     pub(super) progress: Progress,
 }
 
-/// How large files are that are written.
+/// Estimates the size of the written files, with few measurements.
 #[derive(Debug)]
 pub(super) struct SizeMeter {
-    /// When and as what they were found, if they were.
+    /// Time and result of the last measurement.
     last: Option<(Instant, u64)>,
-    /// How long that took.
+    /// Duration of the last measurement.
     took: Duration,
     /// Bytes that were read from rings since then.
     read: u64,
@@ -161,21 +161,21 @@ impl SizeMeter {
         read: 0,
     };
 
-    /// Nobody knows how much was written since they were measured.
+    /// Makes the estimate unknown, for files that others write.
     pub(super) fn invalidate(&mut self) {
         self.read = u64::MAX;
     }
 
-    /// Have they got so large?
+    /// Whether the files have reached this size.
     pub(super) fn has_reached(
         &mut self,
         limit: u64,
         measure: impl Fn() -> io::Result<u64>,
     ) -> io::Result<bool> {
-        // Records are no more than twice as long in files.
+        // Records are at most twice as long in files as in rings.
         let more = self.read.saturating_mul(2);
         let upper = |of: &Self| of.last.map(|(_, bytes)| bytes.saturating_add(more));
-        // Thousands of files are not looked at all the time.
+        // Measuring thousands of files is expensive, so limit how often.
         let pause = MEASURE_INTERVAL.max(self.took * MEASURE_PAUSE_FACTOR);
         let is_new = self.last.is_some_and(|(at, _)| at.elapsed() < pause);
         if is_new || upper(self).is_some_and(|bytes| bytes < limit) {
@@ -189,13 +189,13 @@ impl SizeMeter {
     }
 }
 
-/// Files and directories that could not be opened, and why.
+/// Files and directories that could not be opened, with their errors.
 #[derive(Debug, Default)]
 struct OpenFailures(BTreeMap<String, io::Error>);
 
 impl OpenFailures {
-    /// A file could not be opened. One that has gone since it was told of is of a process that has
-    /// ended with nothing to read: the kernel keeps what was not consumed.
+    /// Adds an error. A file that has disappeared belonged to a process that ended with nothing to
+    /// read: the kernel keeps files with unconsumed data.
     fn add(&mut self, what: String, error: io::Error) {
         match error.kind() {
             io::ErrorKind::NotFound => self.0.remove(&what),
@@ -211,27 +211,27 @@ pub(super) struct TraceRecorder {
     pub(super) trace: TraceDir,
     pub(super) output: PathBuf,
     watch: Watch,
-    /// Whose files are read, if not all.
+    /// The processes to record; `None` for all.
     pid_filter: Option<PidFilter>,
     limits: Limits,
     in_chunks: bool,
-    /// A chunk is to end.
+    /// The chunk is to end in the next round.
     pub(super) rotates_now: bool,
-    /// When the chunk was begun that is written.
+    /// Start of the current chunk.
     begun: Instant,
     meter: SizeMeter,
-    /// Nothing more is to be recorded.
+    /// The recording has reached its maximum size.
     pub(super) is_too_large: bool,
     full: Option<DiskFull>,
-    /// Files that were told of were not taken.
+    /// Some files may not have been reported by inotify, or were not opened. Scan all directories.
     must_scan: bool,
-    /// They are tried again in the end.
+    /// Opened again at the end of the recording.
     open_failures: OpenFailures,
     news: Vec<RecorderEvent>,
 }
 
 impl TraceRecorder {
-    /// Records a trace, in chunks or not. From here on it has no other channels.
+    /// Records a trace, in chunks if the session has them. The set of channels must be final.
     pub(super) fn new(
         trace: TraceDir,
         session: Session<KernelFile>,
@@ -262,14 +262,14 @@ impl TraceRecorder {
             meter: SizeMeter::NEW,
             is_too_large: false,
             full: None,
-            // Nobody tells of files that were there before.
+            // inotify does not report files that existed before.
             must_scan: true,
             open_failures: OpenFailures::default(),
             news: Vec::new(),
         })
     }
 
-    /// Likewise, of a trace that is there, to where there may be a recording of it.
+    /// Records a trace to a new or existing recording in `output`.
     pub(super) fn open(
         trace: TraceDir,
         output: &Path,
@@ -286,17 +286,17 @@ impl TraceRecorder {
         Self::new(trace, session, output, pid_filter, limits)
     }
 
-    /// What is readable when there are new files.
+    /// The descriptor that is readable when there are new files.
     pub(super) fn watched(&self) -> BorrowedFd<'_> {
         self.watch.inotify.as_fd()
     }
 
-    /// What happened since the last time.
+    /// The events since the last call.
     pub(super) fn take_news(&mut self) -> Vec<RecorderEvent> {
         std::mem::take(&mut self.news)
     }
 
-    /// Have all processes ended, if only some are recorded?
+    /// Whether all processes have ended, if only some are recorded.
     pub(super) fn all_ended(&self) -> Result<bool, RecordError> {
         let ended = self
             .pid_filter
@@ -305,13 +305,13 @@ impl TraceRecorder {
         ended.map_err(system("look at processes"))
     }
 
-    /// Is the disk full, as far as it was tried?
+    /// Whether the disk was full in the last attempt.
     pub(super) fn is_full(&self) -> bool {
         self.full.is_some()
     }
 
-    /// Takes the files that have come, or all that there are, and reads what there is. If the disk
-    /// is full, it is tried each second whether it still is, or now if somebody insists.
+    /// Opens new consumer files, or all with `all`, and drains the rings. While the disk is full,
+    /// retries once a second, or immediately with `insist`.
     pub(super) fn round(&mut self, all: bool, insist: bool) -> Result<Round, RecordError> {
         let waits = |full: &DiskFull| full.tried.elapsed() < RETRY_FULL && !insist;
         if self.full.as_ref().is_some_and(waits) {
@@ -321,7 +321,7 @@ impl TraceRecorder {
         self.unless_full(round)
     }
 
-    /// The same, or nothing if there was no room for it.
+    /// Passes a result on; turns an error about a full disk into an event and a default result.
     fn unless_full<T: Default>(
         &mut self,
         result: Result<T, SessionError>,
@@ -374,7 +374,7 @@ impl TraceRecorder {
         Ok(Round { files, progress })
     }
 
-    /// Ends the chunk if it is time for that, and keeps to what there may be.
+    /// Ends the chunk if it is due, and enforces the maximum size.
     fn keep_limits(&mut self) -> Result<(), SessionError> {
         if !self.in_chunks {
             if let Some(limit) = self.limits.max_size
@@ -411,17 +411,16 @@ impl TraceRecorder {
         Ok(())
     }
 
-    /// Removes the chunks of which there are too many.
+    /// Removes the oldest chunks that exceed the limits.
     pub(super) fn remove_old(&mut self) {
         remove_old(&self.output, &self.limits, &mut self.news);
     }
 
-    /// Takes the files that have come, of those that the kernel told of, or of all. Gives how many
-    /// there were.
+    /// Opens the consumer files that inotify reported, or all. Returns how many are new.
     fn take_files(&mut self, all: bool) -> Result<usize, SessionError> {
         let files = match self.watch.new_files() {
             Ok(Some(files)) if !all && !self.must_scan => files,
-            // Some were not told of, as there were too many; or were not taken then.
+            // The inotify queue overflowed, or files were not opened last time.
             _ => self.all_files(),
         };
         self.must_scan = true;
@@ -436,7 +435,7 @@ impl TraceRecorder {
             }
             let what = format!("{channel}/{name}");
             let path = self.trace.channel(&channel).join(&name);
-            // Descriptions are read, and never consumed.
+            // Descriptions are read, but never consumed.
             let file = match channel.as_str() {
                 CONTROL => KernelFile::open(&path),
                 _ => KernelFile::open_to_consume(&path),
@@ -469,7 +468,7 @@ impl TraceRecorder {
         files
     }
 
-    /// Forgets processes of which the kernel has nothing any more.
+    /// Removes the state of processes that the kernel no longer knows.
     pub(super) fn forget(&mut self) -> Result<(), RecordError> {
         let (mut names, mut failed) = (std::collections::BTreeSet::new(), false);
         for (_, channel) in &self.watch.channels {
@@ -489,7 +488,7 @@ impl TraceRecorder {
         forgotten.map_err(|error| OutputError::at(&self.output)(error).into())
     }
 
-    /// Ends the recording. None: there is no room for the rest.
+    /// Ends the recording. Returns `None` if the disk is too full for the rest.
     pub(super) fn finish(&mut self) -> Result<Option<SessionSummary>, RecordError> {
         for (what, error) in std::mem::take(&mut self.open_failures.0) {
             self.session.problem(&what, &error);
@@ -502,20 +501,20 @@ impl TraceRecorder {
         self.session.drain(true, Instant::now())?;
         let finished = self.session.rotate()?;
         self.news.extend(finished.map(RecorderEvent::Finished));
-        // As long as there are notes, whose directory this needs.
+        // Before the checkpoint is removed, whose directory this needs.
         self.remove_old();
         self.session.finish()
     }
 
-    /// Writes what readers need, and is not in the files: the recording is left as it is, to go on
-    /// later.
+    /// Completes the files so that they are readable, and keeps the recording for a later one to
+    /// continue.
     pub(super) fn suspend(&mut self) -> Result<(), RecordError> {
         self.round(false, true)?;
         let completed = self.session.complete();
         self.unless_full(completed)
     }
 
-    /// Why there is something that is in no file.
+    /// The error for data that is in no file because the disk is full.
     pub(super) fn no_room(&self) -> RecordError {
         let (processes, bytes) = self.session.unwritten();
         RecordError::NoRoom {
@@ -526,7 +525,7 @@ impl TraceRecorder {
     }
 }
 
-/// Removes the chunks of which there are too many.
+/// Removes the oldest chunks that exceed the limits.
 pub(super) fn remove_old(output: &Path, limits: &Limits, news: &mut Vec<RecorderEvent>) {
     let removed = try_remove_old(output, limits, news);
     if let Err(error) = removed.map_err(OutputError::at(output)) {
@@ -541,7 +540,7 @@ fn try_remove_old(output: &Path, limits: &Limits, news: &mut Vec<RecorderEvent>)
     let chunks = finished_chunks(output)?;
     let sizes: io::Result<Vec<u64>> = chunks.iter().map(|chunk| chunks::size(chunk)).collect();
     let sizes = sizes?;
-    // With room for the one that is written.
+    // Leave room for the current chunk.
     let room = limits
         .max_size
         .map(|size| size.saturating_sub(limits.chunk_size().unwrap_or(0)));
@@ -559,7 +558,7 @@ fn try_remove_old(output: &Path, limits: &Limits, news: &mut Vec<RecorderEvent>)
     Ok(())
 }
 
-/// Tells of new files in the channels' directories (C4).
+/// Watches the channels' directories for new consumer files (C4).
 #[derive(Debug)]
 struct Watch {
     inotify: Inotify,
@@ -567,7 +566,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// Watches the channel that describes events, and these.
+    /// Watches the channel `control`, and the named event channels.
     fn new(trace: &TraceDir, names: &[String]) -> nix::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
         let mut channels = Vec::new();
@@ -579,7 +578,7 @@ impl Watch {
         Ok(Self { inotify, channels })
     }
 
-    /// The files that were created since the last time. None: there were too many to tell.
+    /// The files that were created since the last call. Returns `None` if the queue overflowed.
     fn new_files(&self) -> nix::Result<Option<Vec<(String, String)>>> {
         let mut files = Vec::new();
         loop {
@@ -610,7 +609,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_takes_long_is_measured_seldom() {
+    fn expensive_measurements_are_rare() {
         let mut meter = SizeMeter::NEW;
         let looks = std::cell::Cell::new(0);
         let slowly = || {
@@ -631,13 +630,13 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_ended_meanwhile_is_no_problem() {
+    fn vanished_file_is_no_problem() {
         let mut open_failures = OpenFailures::default();
         let error = |kind| io::Error::from(kind);
         open_failures.add("control/1.2".into(), error(io::ErrorKind::NotFound));
         open_failures.add("main/1.2".into(), error(io::ErrorKind::PermissionDenied));
         open_failures.add("main/3.4".into(), error(io::ErrorKind::PermissionDenied));
-        // It has gone since.
+        // The process has ended since.
         open_failures.add("main/3.4".into(), error(io::ErrorKind::NotFound));
         let files: Vec<_> = open_failures.0.keys().collect();
         assert_eq!(files, ["main/1.2"]);

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signals_are_taken_and_given_back() {
+    fn signals_are_blocked_and_restored() {
         let blocked = || {
             let mut mask = SigSet::empty();
             sigprocmask(SigmaskHow::SIG_BLOCK, None, Some(&mut mask)).unwrap();

@@ -1,5 +1,5 @@
-//! What is in the rings of a trace now, without taking it away from who consumes, and without
-//! stopping who writes.
+//! Snapshots: copies the contents of a trace's rings, without consuming and without stopping
+//! writers.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,31 +18,31 @@ use super::record::create_output;
 use super::source::Source;
 use super::{CONTROL, ConsumerFile, ControlFs, ControlFsError, KernelFile, SessionSummary};
 
-/// How long to wait for a record that its writer is in the middle of.
+/// How long to wait in total for records that writers have not committed.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Why there is no snapshot.
+/// Why a snapshot failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotError {
-    /// The control file system, or its trace.
+    /// The control file system reported an error, or the trace does not exist.
     #[error(transparent)]
     ControlFs(#[from] ControlFsError),
-    /// The directory for the snapshot.
+    /// The output directory cannot be written.
     #[error(transparent)]
     Output(#[from] OutputError),
 }
 
-/// Writes what is in the rings of all processes and channels of the trace `name` now to the
-/// directory `output`, which must be new or empty, in this version of CTF.
+/// Writes the current contents of all rings of the trace `name` to the directory `output`, which
+/// must be new or empty, in the given CTF version.
 ///
-/// In a channel that overwrites, that is the last events; in another one, those that were not
-/// consumed yet. What is overwritten, or consumed, while it is read is not believed, and counted as
-/// overwritten. Nothing is consumed, and it does not matter whether somebody else consumes.
+/// In mode `overwrite`, that is the last events; in other modes, the events that were not consumed
+/// yet. Data that is overwritten or consumed while it is read is discarded, and counted as
+/// overwritten. Nothing is consumed, and other readers do not matter.
 ///
 /// # Errors
-/// When there is no such trace, or nothing can be written. What is wrong with one process's files
-/// goes to the summary's problems.
+/// If the trace does not exist, or nothing can be written. Errors about the files of one process go
+/// to the summary's problems.
 pub fn snapshot(
     control_fs: &ControlFs,
     name: &str,
@@ -70,7 +70,7 @@ pub fn snapshot(
                     .entry(name)
                     .or_default()
                     .push((channel.to_owned(), file)),
-                // A process that has ended, and was read to its end by somebody else.
+                // The process has ended, and another reader has consumed its data.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => summary.problems.push(format!("{channel}/{name}: {error}")),
             }
@@ -94,11 +94,10 @@ pub fn snapshot(
 /// The files of one process, each with the name of its channel.
 pub type Files<F> = Vec<(String, F)>;
 
-/// As [`snapshot`], of one process.
+/// Writes the current contents of one process's rings, like [`snapshot`].
 ///
 /// # Errors
-/// When its trace cannot be written. The inner one: its files cannot be read, or there is no room
-/// for its trace.
+/// If its trace cannot be written. The inner error: its files cannot be read, or the disk is full.
 pub fn snapshot_process<F: ConsumerFile>(
     output: &Path,
     hostname: Option<&str>,
@@ -106,7 +105,7 @@ pub fn snapshot_process<F: ConsumerFile>(
     version: Version,
 ) -> io::Result<io::Result<ProcessSummary>> {
     match write_process(output, hostname, files, version) {
-        // There may be room for another one.
+        // The disk may have room for another process.
         Err(error) if is_full(&error) => Ok(Err(error)),
         done => done,
     }
@@ -162,7 +161,7 @@ fn write_process<F: ConsumerFile>(
     Ok(Ok(ProcessSummary { sunk, ..summary }))
 }
 
-/// Readers of its rings, from the oldest sub-buffers that are still there.
+/// Readers of its rings, from the oldest sub-buffers that still exist.
 fn readers(source: &Source<impl ConsumerFile>, limit: u64) -> Vec<RingReader> {
     let format = source.channel.format();
     let rings = 0..source.positions.len();
@@ -171,22 +170,23 @@ fn readers(source: &Source<impl ConsumerFile>, limit: u64) -> Vec<RingReader> {
         .collect()
 }
 
-/// What is being read.
+/// The state of a snapshot of one process.
 struct SnapshotReader<F> {
     writer: ProcessWriter,
     control: Source<F>,
-    /// How long to wait still.
+    /// The remaining time to wait for uncommitted records.
     patience: Duration,
 }
 
 impl<F: ConsumerFile> SnapshotReader<F> {
-    /// Reads what there is now of the channel that `writer` calls `number`.
+    /// Reads the current contents of the channel that `writer` calls `number`.
     fn read(&mut self, number: usize, source: &mut Source<F>) -> io::Result<io::Result<()>> {
         let flags = match source.update() {
             Ok(flags) => flags,
             Err(error) => return Ok(Err(error)),
         };
-        // Each event was described before it was written.
+        // A program describes an event before it writes one. So descriptions that are read now
+        // cover all events below the positions.
         if let Err(error) = self.control.update() {
             return Ok(Err(error));
         }
@@ -213,8 +213,7 @@ impl<F: ConsumerFile> SnapshotReader<F> {
     }
 }
 
-/// Reads up to `head`, where writers let that be so soon; and else what they have not completed
-/// counts as lost.
+/// Reads up to `head`. Records that writers do not commit within the remaining time count as lost.
 fn read_up_to(
     head: u64,
     dead: bool,

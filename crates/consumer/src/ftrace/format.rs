@@ -1,18 +1,18 @@
-//! What an event of the kernel's is made of, as the file `format` of its directory in tracefs says
+//! The layout of a kernel event, parsed from the file `format` of the event's directory in tracefs
 //! (Linux, `Documentation/trace/events.rst`, "Event formats").
 
 use usertrace_ring::schema::{Element, Event, Field, FieldType, Integer, Scalar};
 
-/// An event of the kernel's.
+/// The layout of a kernel event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Format {
-    /// As it is told in traces. Its id is the kernel's, which each record begins with.
+    /// The description in traces. Its id is the kernel's, which each record starts with.
     pub(super) event: Event,
-    /// Where its fields are.
+    /// Locations of the event's fields in records.
     locations: Vec<FieldLocation>,
 }
 
-/// A field in a record.
+/// The location of a field in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FieldLocation {
     offset: usize,
@@ -20,17 +20,17 @@ struct FieldLocation {
     storage: FieldStorage,
 }
 
-/// What there is at its location.
+/// How a field is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FieldStorage {
-    /// The value.
+    /// The field is the value.
     Inline,
-    /// A `u32`: where in the record the value is, and how long it is. Counted from behind the
-    /// field, if `relative`.
+    /// The field is a `u32` with offset and length of the value. With `relative`, the offset counts
+    /// from the end of the field.
     Dynamic { relative: bool },
 }
 
-/// Why there is no such event.
+/// Why a format cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} of its format is not understood: {text:?}")]
 pub struct FormatError {
@@ -38,11 +38,11 @@ pub struct FormatError {
     text: String,
 }
 
-/// What all records have; they are told otherwise, or not at all.
+/// Prefix of the fields that all records have. They become contexts, or are omitted.
 const COMMON: &str = "common_";
 
 impl Format {
-    /// Parses the file's text. The event is one of `system`.
+    /// Parses the text of the file of an event in `system`.
     pub(super) fn parse(system: &str, text: &str) -> Result<Self, FormatError> {
         let (mut name, mut id) = (None, None);
         let (mut fields, mut locations) = (Vec::new(), Vec::new());
@@ -71,7 +71,7 @@ impl Format {
         let event = Event {
             id: id.ok_or_else(|| missing("ID"))?,
             name: format!("{system}:{name}"),
-            // The kernel's have none: this is one that is not told.
+            // Kernel events have no level; this value means none.
             loglevel: u32::MAX,
             format: None,
             fields,
@@ -79,8 +79,8 @@ impl Format {
         Ok(Self { event, locations })
     }
 
-    /// Appends the payload of a record, as the event's description has it. What is not in the
-    /// record is 0, or empty.
+    /// Appends the payload of a record, in the layout of the event's description. Values that are
+    /// missing in the record become 0, or empty.
     pub(super) fn payload(&self, record: &[u8], payload: &mut Vec<u8>) {
         for (location, field) in self.locations.iter().zip(&self.event.fields) {
             location.copy(&field.kind, record, payload);
@@ -122,13 +122,13 @@ impl FieldLocation {
     }
 }
 
-/// What there is of so many bytes at this offset.
+/// The bytes at an offset, as far as they exist.
 fn part(record: &[u8], offset: usize, len: usize) -> &[u8] {
     let rest = record.get(offset..).unwrap_or_default();
     &rest[..len.min(rest.len())]
 }
 
-/// `TYPE NAME;\toffset:N;\tsize:N;\tsigned:N;`
+/// Parses `TYPE NAME;\toffset:N;\tsize:N;\tsigned:N;`.
 fn field(text: &str) -> Option<(Field, FieldLocation)> {
     let mut parts = text.split(';').map(str::trim);
     let declaration = parts.next()?;
@@ -142,8 +142,8 @@ fn field(text: &str) -> Option<(Field, FieldLocation)> {
         }
     }
     let (offset, len, signed) = (offset?, size?, signed? != 0);
-    // The name is the last word, and what it is an array of may stand behind it: `char comm[16]`,
-    // `u8[] buf`.
+    // The name is the last word, and an array length may follow it: `char comm[16]`. Or the type
+    // has brackets: `u8[] buf`.
     let end = declaration.trim_end_matches(']');
     let (before, array) = match declaration.strip_suffix(']') {
         Some(_) => {
@@ -182,7 +182,7 @@ fn field(text: &str) -> Option<(Field, FieldLocation)> {
     ))
 }
 
-/// The type of a value of so many bytes.
+/// The type of an inline value of `len` bytes.
 fn value(
     kind: &str,
     len: usize,
@@ -208,7 +208,7 @@ fn value(
             )),
         };
     };
-    // The count may be the name of a constant, or an expression.
+    // The count may also be the name of a constant, or an expression.
     let count = count.trim().parse().ok().filter(|&count: &usize| {
         count != 0 && len.is_multiple_of(count) && matches!(len / count, 1 | 2 | 4 | 8)
     });
@@ -232,7 +232,7 @@ fn is_text(kind: &str) -> bool {
     matches!(kind, "char" | "const char")
 }
 
-/// What the elements of a sequence are: only their type's name says how long they are.
+/// The type of a sequence's elements. Only their type's name determines their size.
 fn known(kind: &str) -> Scalar {
     let (len, signed) = match kind {
         "short" | "s16" | "__s16" | "int16_t" => (2, true),
@@ -264,7 +264,7 @@ mod tests {
 
     use super::*;
 
-    /// As the kernel writes it, with a field of each kind.
+    /// In the kernel's format, with a field of each kind.
     const TEXT: &str = "name: mixed
 ID: 314
 format:
@@ -304,7 +304,7 @@ print fmt: \"comm=%s\", REC->comm
         record[32..40].copy_from_slice(&0xffff_ffff_8000_1234u64.to_ne_bytes());
         record[40..48].copy_from_slice(&1u64.to_ne_bytes());
         record[48..56].copy_from_slice(&2u64.to_ne_bytes());
-        // From behind itself: 60 + 26.
+        // Relative to the end of the field: 60 + 26.
         record[56..60].copy_from_slice(&(8u32 << 16 | 26).to_ne_bytes());
         record[72..78].copy_from_slice(&[1, 2, 3, 4, 5, 6]);
         record[78] = 1;
@@ -329,7 +329,7 @@ print fmt: \"comm=%s\", REC->comm
     }
 
     #[test]
-    fn what_is_no_format_is_named() {
+    fn invalid_format_error_shows_its_line() {
         for (text, line, what) in [
             ("ID: 5\n", 1, "no name"),
             ("name: x\n", 1, "no ID"),
@@ -343,8 +343,8 @@ print fmt: \"comm=%s\", REC->comm
     }
 
     proptest! {
-        /// A record cut anywhere, with locations that lead anywhere, gives a payload that its
-        /// description understands.
+        /// Any truncated record, with any locations, becomes a payload that matches the
+        /// description.
         #[test]
         fn any_record_becomes_a_whole_payload(record in prop::collection::vec(any::<u8>(), 0..200)) {
             let format = Format::parse("sys", TEXT).unwrap();
