@@ -12,7 +12,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use usertrace_crash::{
     Candidate, Directory, DirectoryError, Dump, DumpError, ElfDump, ExtractError, ExtractOptions,
-    Extraction, LeadsTo, PhysicalMemory, Place, Presence, Problems, RootSearch, extract,
+    Extraction, PhysicalMemory, Presence, Problems, RootLocation, RootSearch, RootTarget, extract,
     find_roots,
 };
 use usertrace_ctf::Crash;
@@ -699,8 +699,8 @@ fn the_root_page_is_found_where_nothing_says_where_it_is() {
         assert_eq!((search.candidates, search.consistent), (1, 1), "{name}");
         let root = search.root().unwrap();
         assert_eq!(
-            (root.address, root.place, root.leads_to),
-            (machine.root, Place::Memory, LeadsTo::Directory)
+            (root.address, root.location, root.leads_to),
+            (machine.root, RootLocation::Memory, RootTarget::Directory)
         );
         assert!(!root.is_certain());
         let output = directory.path().join(format!("{name}-traces"));
@@ -903,8 +903,8 @@ fn f4_forged_root_pages_are_told_from_the_real_one() {
             }
             let root = found.root().unwrap();
             assert_eq!(
-                (root.address, root.place, found.consistent),
-                (machine.root, Place::Memory, 1),
+                (root.address, root.location, found.consistent),
+                (machine.root, RootLocation::Memory, 1),
                 "{kind:?}"
             );
         }
@@ -955,7 +955,7 @@ fn f4_the_real_directory_is_not_lost_among_forged_ones_without_a_word() {
     let found = flooded.search();
     assert!(found.consistent > 1);
     assert_eq!(found.root(), None);
-    let is_consistent = |candidate: &&Candidate| candidate.leads_to == LeadsTo::Directory;
+    let is_consistent = |candidate: &&Candidate| candidate.leads_to == RootTarget::Directory;
     let consistent: Vec<_> = found.best.iter().filter(is_consistent).collect();
     assert_eq!(consistent.len(), 1, "{consistent:x?}");
     assert_ne!(consistent[0].address, machine.root);
@@ -1045,8 +1045,8 @@ fn f4_the_root_page_in_the_kernels_image_is_certain() {
             let found = flooded.search();
             let root = found.root().unwrap();
             assert_eq!(
-                (root.address, root.place),
-                (machine.root, Place::ReadOnlyImage)
+                (root.address, root.location),
+                (machine.root, RootLocation::ReadOnlyImage)
             );
             assert!(root.is_certain());
             assert_eq!(found.candidates, 1);
@@ -1058,7 +1058,7 @@ fn f4_the_root_page_in_the_kernels_image_is_certain() {
         let root = search(&machine).root().unwrap();
         assert_eq!(
             (root.address, root.leads_to),
-            (machine.root, LeadsTo::Nowhere)
+            (machine.root, RootTarget::Nowhere)
         );
     }
 }
@@ -1077,8 +1077,8 @@ fn f4_a_root_page_in_writable_parts_of_the_image_is_not_certain() {
         let found = flooded.search();
         let root = found.root().unwrap();
         assert_eq!(
-            (root.address, root.place),
-            (machine.root, Place::Image),
+            (root.address, root.location),
+            (machine.root, RootLocation::Image),
             "{kind:?}"
         );
         assert!(!root.is_certain());
@@ -1102,7 +1102,7 @@ fn f4_page_tables_of_a_program_are_not_believed() {
             .page(&root_to(&machine, machine.directory[0]));
         change(&mut machine, copy);
         let root = search(&machine).root().unwrap();
-        assert_eq!(root.place, Place::Memory);
+        assert_eq!(root.location, RootLocation::Memory);
     };
     for top in [0xa_0000, 0xb_8000, 0xf_f000, BEHIND.start] {
         is_ignored(&|machine, copy| map_image(machine, top, 4, &[(copy, READ_ONLY)]));

@@ -11,8 +11,8 @@ use anyhow::Context as _;
 use serde::Serialize;
 use usertrace_consumer::{CONTROL_FS, ControlFs};
 use usertrace_crash::{
-    Candidate, Directory, Dump, ExtractOptions, Extraction, LeadsTo, Nowhere, Place, Problems,
-    RootSearch, Vmcoreinfo, extract,
+    Candidate, DanglingRoot, Directory, Dump, ExtractOptions, Extraction, Problems, RootLocation,
+    RootSearch, RootTarget, Vmcoreinfo, extract,
 };
 use usertrace_ctf::{Crash, Version};
 
@@ -132,7 +132,7 @@ struct Root {
     /// A program may have made it, to mislead.
     may_be_forged: bool,
     /// Of a search: where it was.
-    place: Option<Place>,
+    place: Option<RootLocation>,
     /// Of a search: pages that say that they are a root page.
     candidates: Option<u64>,
     /// Of a search: different directories that they lead to, as a kernel leaves one.
@@ -156,7 +156,7 @@ impl Root {
             address: root.address,
             found_by: FoundBy::Search,
             may_be_forged: !root.is_certain(),
-            place: Some(root.place),
+            place: Some(root.location),
             candidates: Some(search.candidates),
             consistent: Some(search.consistent),
         }
@@ -168,12 +168,12 @@ impl Root {
             (FoundBy::Vmcoreinfo, _) => "named by the dump's vmcoreinfo".to_owned(),
             (FoundBy::ReservedMemory, _) => "in the first page of reserved memory".to_owned(),
             (FoundBy::Option, _) => "named by --root-page".to_owned(),
-            (FoundBy::Search, Some(Place::ReadOnlyImage)) => {
+            (FoundBy::Search, Some(RootLocation::ReadOnlyImage)) => {
                 "found in the kernel's image, in memory that no program can have had".to_owned()
             }
             (FoundBy::Search, place) => {
                 let place = match place {
-                    Some(Place::Image) => " in the kernel's image",
+                    Some(RootLocation::Image) => " in the kernel's image",
                     _ => "",
                 };
                 let [candidates, consistent] =
@@ -292,7 +292,7 @@ impl Args {
         if let Some(root) = search.root() {
             return Ok(Some(Root::found(root, &search)));
         }
-        if let (true, Some(nowhere)) = (search.best.is_empty(), search.nowhere) {
+        if let (true, Some(nowhere)) = (search.best.is_empty(), search.dangling) {
             anyhow::bail!("{}", describe_nowhere(&name, &search, nowhere, self.raw));
         }
         if search.best.is_empty() {
@@ -316,7 +316,7 @@ impl Args {
 fn describe_nowhere(
     name: &impl fmt::Display,
     search: &RootSearch,
-    nowhere: Nowhere,
+    nowhere: DanglingRoot,
     is_raw: bool,
 ) -> String {
     let others = match search.candidates {
@@ -355,14 +355,14 @@ fn describe_traces(address: u64, dump: &Dump) -> String {
 
 /// A candidate, for people.
 fn describe(candidate: &Candidate, dump: &Dump) -> String {
-    let place = match candidate.place {
-        Place::Image | Place::ReadOnlyImage => ", in the kernel's image,",
+    let place = match candidate.location {
+        RootLocation::Image | RootLocation::ReadOnlyImage => ", in the kernel's image,",
         _ => "",
     };
     let directory = match candidate.leads_to {
-        LeadsTo::Directory => "a consistent directory",
-        LeadsTo::Damaged => "a damaged directory",
-        LeadsTo::Nothing => "no directory: there was no trace yet",
+        RootTarget::Directory => "a consistent directory",
+        RootTarget::Damaged => "a damaged directory",
+        RootTarget::Nothing => "no directory: there was no trace yet",
         _ => "nowhere",
     };
     let buffers = match candidate.buffers {
@@ -373,7 +373,7 @@ fn describe(candidate: &Candidate, dump: &Dump) -> String {
         ),
     };
     let traces = match candidate.leads_to {
-        LeadsTo::Directory | LeadsTo::Damaged => describe_traces(candidate.address, dump),
+        RootTarget::Directory | RootTarget::Damaged => describe_traces(candidate.address, dump),
         _ => String::new(),
     };
     format!(
