@@ -261,7 +261,7 @@ fn ask(pid: u32) -> Result<Vec<(Event, bool)>, String> {
     let listed = client
         .events()
         .map_err(|error| format!("it cannot be asked: {error:#}"))?;
-    let event = |listed: control::Listed| {
+    let event = |listed: control::ListedEvent| {
         // The control socket sends descriptions without ids, so add one.
         let line = format!("{LTT_ID_MIN} {}", listed.description);
         match Event::parse(line.as_bytes()) {

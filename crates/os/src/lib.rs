@@ -1,7 +1,7 @@
-//! Files and processes, for the tools and the fallback.
+//! Access to files and processes, for the tools and the fallback.
 //!
-//! [`files`] opens and locks files where others may have put something else. [`procfs`] reads what
-//! `/proc` has of other processes. Nothing here knows a file of a trace or of a ring.
+//! [`files`] opens and locks files in directories that others may write to. [`procfs`] reads about
+//! other processes in `/proc`. This crate does not know traces or rings.
 
 pub mod files;
 pub mod procfs;

@@ -44,7 +44,7 @@ pub(super) fn one(
                 Request::parse(packet),
                 Ok(Request::Load(_) | Request::Unload(_))
             ) {
-                if socket::is_left(socket) {
+                if socket::is_peer_closed(socket) {
                     // It has waited long enough.
                     return Served::Gone;
                 }

@@ -98,7 +98,7 @@ pub fn add_failure(directory: &Path, errno: i32, bytes: u64, lost: u64) {
 fn count_failure(file: &File, add: impl Fn(Failures) -> Failures) -> io::Result<()> {
     // Daemons of other programs may do the same, which takes a moment. The lock ends with the
     // descriptor.
-    files::insist(|| files::lock(file))?;
+    files::retry_lock(|| files::lock(file))?;
     let mut line = [0; Failures::LEN];
     file.read_exact_at(&mut line, 0)?;
     let line = std::str::from_utf8(&line).ok().and_then(Failures::parse);

@@ -104,7 +104,7 @@ impl Hold {
         let mut options = OpenOptions::new();
         let lock = files::open(options.read(true), &chunk.lock(output)).ok();
         if let Some(lock) = &lock {
-            match files::insist(|| files::flock(lock, libc::LOCK_SH)) {
+            match files::retry_lock(|| files::flock(lock, libc::LOCK_SH)) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
                 // Where files cannot be locked, only the mark keeps the chunk.
                 _ => {}
