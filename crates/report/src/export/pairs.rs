@@ -4,7 +4,7 @@ use crate::pair_names;
 
 /// What an event says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum SliceRole {
     Begin,
     End,
     Neither,
@@ -12,17 +12,17 @@ pub(super) enum Part {
 
 /// What an event says, and how what it says that of is called. Only if its other half is an event,
 /// too, as `is_event` says, and what it says that of is in one thread.
-pub(super) fn part(name: &str, is_event: &dyn Fn(&str) -> bool) -> (Part, String) {
-    let (part, begin) = match pair_names::begin_of(name, is_event) {
-        Some(begin) => (Part::End, begin),
-        None if pair_names::end_of(name, is_event).is_some() => (Part::Begin, name.to_owned()),
-        None => (Part::Neither, String::new()),
+pub(super) fn slice_role(name: &str, is_event: &dyn Fn(&str) -> bool) -> (SliceRole, String) {
+    let (role, begin) = match pair_names::begin_of(name, is_event) {
+        Some(begin) => (SliceRole::End, begin),
+        None if pair_names::end_of(name, is_event).is_some() => (SliceRole::Begin, name.to_owned()),
+        None => (SliceRole::Neither, String::new()),
     };
-    match part {
-        Part::Begin | Part::End if !pair_names::is_async(&begin) => {
-            (part, pair_names::stem(&begin).to_owned())
+    match role {
+        SliceRole::Begin | SliceRole::End if !pair_names::is_async(&begin) => {
+            (role, pair_names::stem(&begin).to_owned())
         }
-        _ => (Part::Neither, name.to_owned()),
+        _ => (SliceRole::Neither, name.to_owned()),
     }
 }
 
@@ -70,14 +70,14 @@ mod tests {
         ];
         let is_event = |name: &str| events.contains(&name);
         for (name, expected) in [
-            ("sys:read_entry", (Part::Begin, "sys:read")),
-            ("sys:read_exit", (Part::End, "sys:read")),
-            ("span.new", (Part::Neither, "span.new")),
-            ("span.close", (Part::Neither, "span.close")),
-            ("x:exit", (Part::Neither, "x:exit")),
+            ("sys:read_entry", (SliceRole::Begin, "sys:read")),
+            ("sys:read_exit", (SliceRole::End, "sys:read")),
+            ("span.new", (SliceRole::Neither, "span.new")),
+            ("span.close", (SliceRole::Neither, "span.close")),
+            ("x:exit", (SliceRole::Neither, "x:exit")),
         ] {
-            let (part, called) = part(name, &is_event);
-            assert_eq!((part, called.as_str()), expected, "{name}");
+            let (role, called) = slice_role(name, &is_event);
+            assert_eq!((role, called.as_str()), expected, "{name}");
         }
     }
 

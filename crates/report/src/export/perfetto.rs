@@ -13,9 +13,9 @@ use std::ffi::OsString;
 
 use usertrace_ring::schema::{FieldType, Integer, Scalar};
 
-use super::pairs::{Part, Stack, part};
-use super::proto::{Begun, Message};
-use usertrace_reader::{Event, Field, Lost, Number, Trace, Value, Values, What};
+use super::pairs::{SliceRole, Stack, slice_role};
+use super::proto::{Message, NestedMark};
+use usertrace_reader::{Event, Field, Lost, Metadata, Number, Trace, Value, Values, What};
 
 /// Numbers of fields and values, of Perfetto's `protos/perfetto/trace`.
 mod field {
@@ -129,7 +129,7 @@ impl Interned {
         names.map(|name| self.number(name)).collect()
     }
 
-    fn tell(&mut self, message: &mut Message, field: u32) {
+    fn write_new(&mut self, message: &mut Message, field: u32) {
         for (name, number) in self.new.drain(..) {
             let interned = message.begin(field);
             message.number(of_event::INTERNED_IID, number);
@@ -144,7 +144,7 @@ impl Interned {
 struct Class {
     name: u64,
     category: u64,
-    part: Part,
+    role: SliceRole,
     /// Of a beginning or an end: how what it is of is called, and the number of that name.
     slice: u64,
     stem: String,
@@ -154,6 +154,59 @@ struct Class {
     packet: Vec<u64>,
     contexts: Vec<u64>,
     fields: Vec<u64>,
+}
+
+impl Class {
+    /// Begins or ends a slice on the track, and ends slices within it. Returns the type and the
+    /// name of the track event.
+    fn update_stack(
+        &self,
+        message: &mut Message,
+        ns: i64,
+        role: SliceRole,
+        track: &mut Track,
+    ) -> (u64, u64) {
+        match role {
+            SliceRole::Begin if track.stack.begin(self.slice) => {
+                (of_event::SLICE_BEGIN, self.slice)
+            }
+            SliceRole::End => match track.stack.end(self.slice) {
+                Some(within) => {
+                    for _ in 0..within {
+                        let ending = begin_event(message, ns, of_event::SLICE_END, track.uuid);
+                        end_event(message, ending);
+                    }
+                    (of_event::SLICE_END, self.slice)
+                }
+                None => (of_event::INSTANT, self.name),
+            },
+            SliceRole::Begin | SliceRole::Neither => (of_event::INSTANT, self.name),
+        }
+    }
+
+    /// Writes everything that the event says as debug annotations.
+    fn annotate(&self, message: &mut Message, event: &Event<'_>) {
+        annotations(
+            message,
+            of_event::DEBUG_ANNOTATIONS,
+            &self.fields,
+            &event.class.fields,
+            event.payload,
+        );
+        if let Some(contexts) = &event.stream.contexts {
+            dict(message, "context", &self.contexts, contexts, event.contexts);
+        }
+        if !event.stream.packet.is_empty() {
+            let fields = &event.stream.packet;
+            dict(message, "packet", &self.packet, fields, event.packet);
+        }
+        if let Some(loglevel) = event.class.loglevel {
+            let begun = message.begin(of_event::DEBUG_ANNOTATIONS);
+            message.text(annotation::NAME, "loglevel");
+            message.number(annotation::UINT, loglevel.into());
+            message.end(begun);
+        }
+    }
 }
 
 /// Whose events are on a track.
@@ -184,10 +237,10 @@ pub struct Perfetto {
     annotations: Interned,
     classes: Vec<Class>,
     /// Where each class is, by trace, class of streams, and id.
-    class_places: HashMap<(usize, u32, u16), usize>,
+    class_indices: HashMap<(usize, u32, u16), usize>,
     tracks: Vec<Track>,
     /// Where each track is, by process.
-    track_places: HashMap<(usize, Owner), usize>,
+    track_indices: HashMap<(usize, Owner), usize>,
 }
 
 impl Perfetto {
@@ -209,32 +262,19 @@ impl Perfetto {
         let track = self.track(message, event.trace, owner, thread_name.as_deref());
         let (class, track) = (&self.classes[class], &mut self.tracks[track]);
         // Of threads that share a ring, one's end is not another one's.
-        let part = if is_of_thread {
-            class.part
+        let role = if is_of_thread {
+            class.role
         } else {
-            Part::Neither
+            SliceRole::Neither
         };
-        let (kind, name) = match part {
-            Part::Begin if track.stack.begin(class.slice) => (of_event::SLICE_BEGIN, class.slice),
-            Part::End => match track.stack.end(class.slice) {
-                Some(within) => {
-                    for _ in 0..within {
-                        let ending =
-                            begin_event(message, event.ns, of_event::SLICE_END, track.uuid);
-                        end_event(message, ending);
-                    }
-                    (of_event::SLICE_END, class.slice)
-                }
-                None => (of_event::INSTANT, class.name),
-            },
-            Part::Begin | Part::Neither => (of_event::INSTANT, class.name),
-        };
+        let (kind, name) = class.update_stack(message, event.ns, role, track);
         let begun = begin_packet(message, Some(event.ns));
         let interned = message.begin(packet::INTERNED_DATA);
-        self.categories.tell(message, of_event::INTERNED_CATEGORIES);
-        self.names.tell(message, of_event::INTERNED_NAMES);
+        self.categories
+            .write_new(message, of_event::INTERNED_CATEGORIES);
+        self.names.write_new(message, of_event::INTERNED_NAMES);
         self.annotations
-            .tell(message, of_event::INTERNED_ANNOTATION_NAMES);
+            .write_new(message, of_event::INTERNED_ANNOTATION_NAMES);
         message.end_or_drop(interned);
         let begun_event = message.begin(packet::TRACK_EVENT);
         message.number(of_event::TYPE, kind);
@@ -251,37 +291,7 @@ impl Perfetto {
                 _ => message.number(of_event::NAME_IID, name),
             }
         }
-        annotations(
-            message,
-            of_event::DEBUG_ANNOTATIONS,
-            &class.fields,
-            &event.class.fields,
-            event.payload,
-        );
-        if let Some(contexts) = &event.stream.contexts {
-            dict(
-                message,
-                "context",
-                &class.contexts,
-                contexts,
-                event.contexts,
-            );
-        }
-        if !event.stream.packet.is_empty() {
-            dict(
-                message,
-                "packet",
-                &class.packet,
-                &event.stream.packet,
-                event.packet,
-            );
-        }
-        if let Some(loglevel) = event.class.loglevel {
-            let begun = message.begin(of_event::DEBUG_ANNOTATIONS);
-            message.text(annotation::NAME, "loglevel");
-            message.number(annotation::UINT, loglevel.into());
-            message.end(begun);
-        }
+        class.annotate(message, event);
         message.end(begun_event);
         message.end(begun);
         *out = std::mem::take(&mut message.bytes);
@@ -337,11 +347,11 @@ impl Perfetto {
     /// Where the class of an event is.
     fn class(&mut self, event: &Event<'_>) -> usize {
         let key = (event.trace.number(), event.stream.id, event.class.id);
-        if let Some(&place) = self.class_places.get(&key) {
-            return place;
+        if let Some(&index) = self.class_indices.get(&key) {
+            return index;
         }
         let name = &event.class.name;
-        let (part, stem) = part_of(event);
+        let (role, stem) = role_of(event);
         let first = event.class.fields.first();
         let is_address = first.is_some_and(|field| {
             matches!(field.kind, FieldType::Scalar(Scalar::Integer(kind)) if kind.hex && kind.len == 8)
@@ -350,7 +360,7 @@ impl Perfetto {
         self.classes.push(Class {
             name: self.names.number(name),
             category: self.categories.number(provider),
-            part,
+            role,
             slice: self.names.number(&stem),
             is_of_address: is_address && stem == provider,
             stem,
@@ -360,7 +370,7 @@ impl Perfetto {
                 .numbers_of(event.stream.contexts.as_deref().unwrap_or_default()),
             fields: self.annotations.numbers_of(&event.class.fields),
         });
-        self.class_places.insert(key, self.classes.len() - 1);
+        self.class_indices.insert(key, self.classes.len() - 1);
         self.classes.len() - 1
     }
 
@@ -374,8 +384,8 @@ impl Perfetto {
         thread_name: Option<&str>,
     ) -> usize {
         let key = (trace.process(), owner);
-        if let Some(&place) = self.track_places.get(&key) {
-            return place;
+        if let Some(&index) = self.track_indices.get(&key) {
+            return index;
         }
         let (_, owner) = &key;
         let parent = match owner {
@@ -387,67 +397,77 @@ impl Perfetto {
         };
         let uuid = self.tracks.len() as u64 + 1;
         let metadata = trace.metadata();
-        let pid = metadata.pid();
         let begun = begin_packet(message, None);
         let descriptor = message.begin(packet::TRACK_DESCRIPTOR);
         message.number(track::UUID, uuid);
         if let Some(parent) = parent {
             message.number(track::PARENT_UUID, parent);
         }
-        match owner {
-            Owner::Process => {
-                let name = metadata.whose();
-                let labels = [("hostname", "host"), ("trace_name", "trace")];
-                let labels = labels.into_iter().filter_map(|(key, label)| {
-                    Some(format!("{label} {}", metadata.env_text(key)?))
-                });
-                // Without a process's id, it would be another one's.
-                match pid {
-                    Some(pid) => {
-                        let process = message.begin(track::PROCESS);
-                        message.signed(track::PROCESS_PID, pid);
-                        name.into_iter()
-                            .for_each(|name| message.text(track::PROCESS_NAME, name));
-                        if let Some(cmdline) = metadata.env_text("cmdline") {
-                            message.text(track::PROCESS_CMDLINE, cmdline);
-                        }
-                        labels.for_each(|label| message.text(track::PROCESS_LABELS, &label));
-                        message.end(process);
-                    }
-                    None => message.text(track::NAME, name.unwrap_or("?")),
-                }
-            }
-            Owner::Thread(tid) => {
-                let thread = message.begin(track::THREAD);
-                message.signed(track::THREAD_PID, pid.unwrap_or(0));
-                message.signed(track::THREAD_TID, *tid);
-                if let Some(name) = thread_name {
-                    message.text(track::THREAD_NAME, name);
-                }
-                message.end(thread);
-            }
-            Owner::Ring(class, number) => {
-                let of_class = metadata.classes().iter().find(|known| known.id == *class);
-                let name = of_class.and_then(|class| Some(&class.packet.first()?.name[..]));
-                let name = match name {
-                    Some("cpu_id") => "CPU",
-                    name => name.unwrap_or("ring"),
-                };
-                message.text(track::NAME, &format!("{name} {number}"));
-            }
-            Owner::Lost(file) => {
-                let file = file.to_string_lossy();
-                message.text(track::NAME, &format!("lost in {file}"));
-            }
-        }
+        describe_owner(message, metadata, owner, thread_name);
         message.end(descriptor);
         message.end(begun);
         self.tracks.push(Track {
             uuid,
             stack: Stack::default(),
         });
-        self.track_places.insert(key, self.tracks.len() - 1);
+        self.track_indices.insert(key, self.tracks.len() - 1);
         self.tracks.len() - 1
+    }
+}
+
+/// Writes the role of a track's description that depends on its owner.
+fn describe_owner(
+    message: &mut Message,
+    metadata: &Metadata,
+    owner: &Owner,
+    thread_name: Option<&str>,
+) {
+    let pid = metadata.pid();
+    match owner {
+        Owner::Process => {
+            let name = metadata.whose();
+            let labels = [("hostname", "host"), ("trace_name", "trace")];
+            let labels = labels
+                .into_iter()
+                .filter_map(|(key, label)| Some(format!("{label} {}", metadata.env_text(key)?)));
+            // Without a process's id, it would be another one's.
+            match pid {
+                Some(pid) => {
+                    let process = message.begin(track::PROCESS);
+                    message.signed(track::PROCESS_PID, pid);
+                    name.into_iter()
+                        .for_each(|name| message.text(track::PROCESS_NAME, name));
+                    if let Some(cmdline) = metadata.env_text("cmdline") {
+                        message.text(track::PROCESS_CMDLINE, cmdline);
+                    }
+                    labels.for_each(|label| message.text(track::PROCESS_LABELS, &label));
+                    message.end(process);
+                }
+                None => message.text(track::NAME, name.unwrap_or("?")),
+            }
+        }
+        Owner::Thread(tid) => {
+            let thread = message.begin(track::THREAD);
+            message.signed(track::THREAD_PID, pid.unwrap_or(0));
+            message.signed(track::THREAD_TID, *tid);
+            if let Some(name) = thread_name {
+                message.text(track::THREAD_NAME, name);
+            }
+            message.end(thread);
+        }
+        Owner::Ring(class, number) => {
+            let of_class = metadata.classes().iter().find(|known| known.id == *class);
+            let name = of_class.and_then(|class| Some(&class.packet.first()?.name[..]));
+            let name = match name {
+                Some("cpu_id") => "CPU",
+                name => name.unwrap_or("ring"),
+            };
+            message.text(track::NAME, &format!("{name} {number}"));
+        }
+        Owner::Lost(file) => {
+            let file = file.to_string_lossy();
+            message.text(track::NAME, &format!("lost in {file}"));
+        }
     }
 }
 
@@ -487,9 +507,9 @@ fn owner<'a>(event: &Event<'a>) -> (Owner, Option<Cow<'a, str>>) {
 }
 
 /// Whether an event is one half of something, of which the other one was asked for, too.
-fn part_of(event: &Event<'_>) -> (Part, String) {
+fn role_of(event: &Event<'_>) -> (SliceRole, String) {
     let is_event = |name: &str| event.other(name) == Some(true);
-    part(&event.class.name, &is_event)
+    slice_role(&event.class.name, &is_event)
 }
 
 /// Times before 1970 cannot be said.
@@ -497,7 +517,7 @@ fn timestamp(ns: i64) -> u64 {
     u64::try_from(ns).unwrap_or(0)
 }
 
-fn begin_packet(message: &mut Message, ns: Option<i64>) -> Begun {
+fn begin_packet(message: &mut Message, ns: Option<i64>) -> NestedMark {
     let begun = message.begin(field::TRACE_PACKET);
     if let Some(ns) = ns {
         message.number(packet::TIMESTAMP, timestamp(ns));
@@ -507,7 +527,7 @@ fn begin_packet(message: &mut Message, ns: Option<i64>) -> Begun {
     begun
 }
 
-fn begin_event(message: &mut Message, ns: i64, kind: u64, track: u64) -> [Begun; 2] {
+fn begin_event(message: &mut Message, ns: i64, kind: u64, track: u64) -> [NestedMark; 2] {
     let begun = begin_packet(message, Some(ns));
     let event = message.begin(packet::TRACK_EVENT);
     message.number(of_event::TYPE, kind);
@@ -515,7 +535,7 @@ fn begin_event(message: &mut Message, ns: i64, kind: u64, track: u64) -> [Begun;
     [begun, event]
 }
 
-fn end_event(message: &mut Message, [begun, event]: [Begun; 2]) {
+fn end_event(message: &mut Message, [begun, event]: [NestedMark; 2]) {
     message.end(event);
     message.end(begun);
 }

@@ -11,7 +11,7 @@ pub(super) struct Message {
 /// Where a message within another one begins.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct Begun(usize);
+pub(super) struct NestedMark(usize);
 
 const VARINT: u32 = 0;
 const FIXED64: u32 = 1;
@@ -49,23 +49,23 @@ impl Message {
     }
 
     /// A message within this one goes from here up to [`Message::end`].
-    pub(super) fn begin(&mut self, field: u32) -> Begun {
+    pub(super) fn begin(&mut self, field: u32) -> NestedMark {
         self.key(field, LEN);
         // Room for a length below 128, as most are.
         self.bytes.push(0);
-        Begun(self.bytes.len())
+        NestedMark(self.bytes.len())
     }
 
     /// Ends it; if there is nothing in it, it is left out. For fields below 16, whose key is one
     /// byte.
-    pub(super) fn end_or_drop(&mut self, begun: Begun) {
+    pub(super) fn end_or_drop(&mut self, begun: NestedMark) {
         if self.bytes.len() > begun.0 {
             return self.end(begun);
         }
         self.bytes.truncate(begun.0 - 2);
     }
 
-    pub(super) fn end(&mut self, begun: Begun) {
+    pub(super) fn end(&mut self, begun: NestedMark) {
         let mut rest = self.bytes.len() - begun.0;
         let mut at = begun.0 - 1;
         while rest > 127 {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::detail::{self, Detail};
-use super::lanes::{Lanes, Of};
+use super::lanes::{LaneOwner, Lanes};
 use super::losses::Losses;
 use super::pairing::{Action, Pairs};
 use super::pyramid::Pyramid;
@@ -141,13 +141,23 @@ struct ClassUse {
 
 /// What is needed while events are read.
 #[derive(Debug, Default)]
-struct Known {
+struct SchemaCache {
     /// By trace, and class of streams.
     streams: HashMap<(u32, u32), StreamUse>,
     /// By trace, class of streams, and the event's id.
     uses: HashMap<(u32, u32, u16), usize>,
     all: Vec<ClassUse>,
     classes: HashMap<String, u32>,
+}
+
+/// An integer in the header of an event's packet.
+fn packet_integer(event: &Event<'_>, index: Option<usize>) -> Option<u64> {
+    value::integer(&event.stream.packet, index?, event.packet)
+}
+
+/// An integer in an event's payload.
+fn payload_integer(event: &Event<'_>, index: Option<usize>) -> Option<u64> {
+    value::integer(&event.class.fields, index?, event.payload)
 }
 
 fn position(fields: &[Field], name: &str) -> Option<usize> {
@@ -158,7 +168,7 @@ impl Report {
     /// Bytes of single events that are kept in a page, compressed, if nobody says otherwise.
     pub const DETAIL: usize = 32 << 20;
 
-    /// Takes all that a reader gives. Of single events, so many bytes are kept, compressed.
+    /// Takes all that a reader gives. LaneOwner single events, so many bytes are kept, compressed.
     #[must_use]
     pub fn collect(reader: &mut Reader, detail: usize) -> Self {
         let mut report = Self {
@@ -190,10 +200,10 @@ impl Report {
                 }
             }
         }
-        let (mut known, printer) = (Known::default(), Printer::new());
+        let (mut cache, printer) = (SchemaCache::default(), Printer::new());
         while let Some(item) = reader.next() {
             match item {
-                Item::Event(event) => report.event(&mut known, &printer, &event),
+                Item::Event(event) => report.event(&mut cache, &printer, &event),
                 Item::Lost(lost) => {
                     if let Some(trace) = reader.traces().get(lost.trace) {
                         report.losses.add(&lost, trace.process() as u32);
@@ -255,49 +265,11 @@ impl Report {
         self.is_damaged
     }
 
-    fn event(&mut self, known: &mut Known, printer: &Printer, event: &Event<'_>) {
-        let begin = *self.begin.get_or_insert(event.ns);
-        // As the reader has it, no event is before the first one.
-        let time = u64::try_from(event.ns.saturating_sub(begin)).unwrap_or(0);
-        let time = time.max(self.end);
-        self.end = time;
+    fn event(&mut self, cache: &mut SchemaCache, printer: &Printer, event: &Event<'_>) {
+        let time = self.advance(event.ns);
         let process = event.trace.process() as u32;
-        let trace = event.trace.number() as u32;
-        let stream = *known
-            .streams
-            .entry((trace, event.stream.id))
-            .or_insert_with(|| StreamUse::of(event));
-        let place = (trace, event.stream.id, event.class.id);
-        let used = match known.uses.get(&place) {
-            Some(&used) => used,
-            None => self.learn(known, place, event),
-        };
-        let used = &known.all[used];
-
-        let of_packet =
-            |index: Option<usize>| value::integer(&event.stream.packet, index?, event.packet);
-        let contexts = event.stream.contexts.as_deref().unwrap_or_default();
-        let of_contexts = |index: Option<usize>| value::integer(contexts, index?, event.contexts);
-        let field =
-            |index: Option<usize>| value::integer(&event.class.fields, index?, event.payload);
-        let tid = of_contexts(stream.vtid)
-            // 0: of several threads, which had no ring of their own.
-            .or_else(|| of_packet(stream.tid).filter(|&tid| tid != 0));
-        let thread = match (tid, field(used.thread)) {
-            (Some(tid), _) => Of::Thread(process, tid),
-            (None, Some(thread)) => Of::Handle(process, thread),
-            (None, None) => Of::Process(process),
-        };
-        let lane = self.lanes.get(thread);
-        let of_thread = &mut self.lanes.all[lane as usize];
-        of_thread.events += 1;
-        if let Some(index) = stream.procname
-            && let Some(name) = value::text(contexts, index, event.contexts)
-            && !name.is_empty()
-            && name != of_thread.name
-        {
-            name.clone_into(&mut of_thread.name);
-        }
+        let (stream, used) = self.usage(cache, event);
+        let lane = self.thread_lane(process, stream, used, event);
         let host = match self.processes.get_mut(process as usize) {
             Some(process) => {
                 process.events += 1;
@@ -310,14 +282,94 @@ impl Report {
         self.classes[used.class as usize].events += 1;
         let series = self.pyramid.series(lane, used.class);
         self.pyramid.count(series, time);
-        let cpu = of_packet(stream.cpu).map(|cpu| {
-            let cpu = self.lanes.get(Of::Cpu(host, cpu as u32));
+        let cpu = packet_integer(event, stream.cpu).map(|cpu| {
+            let cpu = self.lanes.get(LaneOwner::Cpu(host, cpu as u32));
             self.lanes.all[cpu as usize].events += 1;
             let series = self.pyramid.series(cpu, used.class);
             self.pyramid.count(series, time);
             cpu
         });
+        let ended = self.end_spans(process, lane, used, event, time);
+        let ended = ended.map(|span| detail::EndedSpan {
+            pair: span.pair,
+            duration: span.duration,
+            depth: span.depth,
+        });
+        let columns = [lane, cpu.map_or(0, |cpu| cpu + 1), used.class];
+        let write = |text: &mut Vec<u8>| printer.values(text, event);
+        self.detail.add(time, columns, ended, write);
+    }
 
+    /// Converts the time of the next event to ns since the first one. Never goes back.
+    fn advance(&mut self, ns: i64) -> u64 {
+        let begin = *self.begin.get_or_insert(ns);
+        // The reader sorts events by time, so this is no earlier than the first one.
+        let time = u64::try_from(ns.saturating_sub(begin)).unwrap_or(0);
+        self.end = time.max(self.end);
+        self.end
+    }
+
+    /// What the fields of an event's stream and class mean.
+    fn usage<'k>(
+        &mut self,
+        cache: &'k mut SchemaCache,
+        event: &Event<'_>,
+    ) -> (StreamUse, &'k ClassUse) {
+        let trace = event.trace.number() as u32;
+        let stream = *cache
+            .streams
+            .entry((trace, event.stream.id))
+            .or_insert_with(|| StreamUse::of(event));
+        let place = (trace, event.stream.id, event.class.id);
+        let used = match cache.uses.get(&place) {
+            Some(&used) => used,
+            None => self.resolve_class(cache, place, event),
+        };
+        (stream, &cache.all[used])
+    }
+
+    /// The lane of the thread that wrote an event. Counts the event there, and updates the name.
+    fn thread_lane(
+        &mut self,
+        process: u32,
+        stream: StreamUse,
+        used: &ClassUse,
+        event: &Event<'_>,
+    ) -> u32 {
+        let contexts = event.stream.contexts.as_deref().unwrap_or_default();
+        let vtid = stream
+            .vtid
+            .and_then(|vtid| value::integer(contexts, vtid, event.contexts));
+        // A `tid` of 0 is a ring that several threads share.
+        let tid = vtid.or_else(|| packet_integer(event, stream.tid).filter(|&tid| tid != 0));
+        let owner = match (tid, payload_integer(event, used.thread)) {
+            (Some(tid), _) => LaneOwner::Thread(process, tid),
+            (None, Some(thread)) => LaneOwner::Handle(process, thread),
+            (None, None) => LaneOwner::Process(process),
+        };
+        let number = self.lanes.get(owner);
+        let lane = &mut self.lanes.all[number as usize];
+        lane.events += 1;
+        if let Some(index) = stream.procname
+            && let Some(name) = value::text(contexts, index, event.contexts)
+            && !name.is_empty()
+            && name != lane.name
+        {
+            name.clone_into(&mut lane.name);
+        }
+        number
+    }
+
+    /// Begins and ends the spans of an event. Returns one that ended, if any.
+    fn end_spans(
+        &mut self,
+        process: u32,
+        lane: u32,
+        used: &ClassUse,
+        event: &Event<'_>,
+        time: u64,
+    ) -> Option<Span> {
+        let field = |index| payload_integer(event, index);
         let mut ended = None;
         for action in &used.actions {
             if action.only_if.is_some() && field(action.only_if) != Some(0) {
@@ -338,18 +390,17 @@ impl Report {
             let bytes = self.pairs.in_use.get(&process).map_or(0, |used| used.bytes);
             self.pyramid.set_level(process, time, bytes);
         }
-        let ended = ended.map(|span| detail::Ended {
-            pair: span.pair,
-            duration: span.duration,
-            depth: span.depth,
-        });
-        let columns = [lane, cpu.map_or(0, |cpu| cpu + 1), used.class];
-        let write = |text: &mut Vec<u8>| printer.values(text, event);
-        self.detail.add(time, columns, ended, write);
+        ended
     }
 
     /// Something has ended.
-    fn span(&mut self, lane: u32, time: u64, ended: super::pairing::Ended, is_async: bool) -> Span {
+    fn span(
+        &mut self,
+        lane: u32,
+        time: u64,
+        ended: super::pairing::EndedPair,
+        is_async: bool,
+    ) -> Span {
         let span = Span {
             lane,
             begin: ended.begin,
@@ -368,10 +419,15 @@ impl Report {
 
     /// Finds out what events of a class mean.
     #[cold]
-    fn learn(&mut self, known: &mut Known, place: (u32, u32, u16), event: &Event<'_>) -> usize {
+    fn resolve_class(
+        &mut self,
+        cache: &mut SchemaCache,
+        place: (u32, u32, u16),
+        event: &Event<'_>,
+    ) -> usize {
         let (name, fields) = (&event.class.name, &event.class.fields);
         let next = self.classes.len() as u32;
-        let class = *known.classes.entry(name.clone()).or_insert(next);
+        let class = *cache.classes.entry(name.clone()).or_insert(next);
         if class == next {
             self.classes.push(Class {
                 name: name.clone(),
@@ -387,14 +443,14 @@ impl Report {
             let pair = self.pairs.pair("libc:malloc → free".to_owned(), true);
             (used, pair)
         });
-        known.all.push(ClassUse {
+        cache.all.push(ClassUse {
             class,
             actions,
             heap,
             thread: rules::field(fields, "thread"),
         });
-        known.uses.insert(place, known.all.len() - 1);
-        known.all.len() - 1
+        cache.uses.insert(place, cache.all.len() - 1);
+        cache.all.len() - 1
     }
 
     fn finish(&mut self) {
@@ -403,10 +459,10 @@ impl Report {
         let mut open: Vec<Span> = Vec::new();
         for (&lane, of_lane) in &self.pairs.open {
             // What its process did behind its last event, nobody knows.
-            let process = match self.lanes.all[lane as usize].of {
-                Of::Thread(process, _) | Of::Handle(process, _) => process,
-                Of::Process(process) | Of::Rest(process) => process,
-                Of::Cpu(..) => continue,
+            let process = match self.lanes.all[lane as usize].owner {
+                LaneOwner::Thread(process, _) | LaneOwner::Handle(process, _) => process,
+                LaneOwner::Process(process) | LaneOwner::Rest(process) => process,
+                LaneOwner::Cpu(..) => continue,
             };
             let process = self.processes.get(process as usize);
             let end = process.and_then(|process| process.last).unwrap_or(self.end);

@@ -16,7 +16,7 @@ const MAX_TEXT: usize = 4096;
 
 /// What an event ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ended {
+pub(super) struct EndedSpan {
     pub(super) pair: u32,
     pub(super) duration: u64,
     pub(super) depth: u32,
@@ -78,7 +78,7 @@ impl Detail {
         &mut self,
         time: u64,
         [lane, cpu, class]: [u32; 3],
-        ended: Option<Ended>,
+        ended: Option<EndedSpan>,
         write: impl FnOnce(&mut Vec<u8>),
     ) {
         if self.budget == 0 {

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::Report;
 use super::binary::{base64, deflate};
 use super::collect::Crash;
-use super::lanes::Of;
+use super::lanes::LaneOwner;
 use super::spans::Span;
 use crate::varint;
 
@@ -166,61 +166,10 @@ impl Report {
     }
 
     fn data<'a>(&'a self, title: &'a str) -> Data<'a> {
-        let begin = self.begin.unwrap_or(0);
-        let processes = self.processes.iter().enumerate().map(|(n, process)| {
-            let in_use = self.pairs.in_use.get(&(n as u32));
-            Process {
-                name: &process.name,
-                pid: process.pid,
-                host: process.host,
-                trace: &process.trace,
-                cmdline: &process.cmdline,
-                crash: process.crash.as_ref(),
-                events: process.events,
-                last: process.last,
-                blocks: in_use.map(|used| used.blocks),
-                bytes: in_use.map(|used| used.bytes),
-            }
-        });
-        let lanes = self.lanes.all.iter().map(|lane| {
-            let (kind, of, id) = match lane.of {
-                Of::Thread(process, tid) => ("thread", process, tid.to_string()),
-                Of::Handle(process, thread) => ("handle", process, format!("0x{thread:X}")),
-                Of::Process(process) => ("process", process, String::new()),
-                Of::Rest(process) => ("rest", process, String::new()),
-                Of::Cpu(host, cpu) => ("cpu", host, cpu.to_string()),
-            };
-            Lane {
-                kind,
-                of,
-                id,
-                name: String::from_utf8_lossy(&lane.name).into_owned(),
-                events: lane.events,
-            }
-        });
         let classes = self.classes.iter().map(|class| Class {
             name: &class.name,
             loglevel: class.loglevel,
             events: class.events,
-        });
-        let pairs = self.pairs.all.iter().map(|pair| Pair {
-            name: &pair.name,
-            is_async: pair.is_async,
-            count: pair.durations.count,
-            min: pair.durations.min,
-            mean: pair.durations.mean(),
-            p99: pair.durations.percentile(99),
-            max: pair.durations.max,
-            unbegun: pair.unbegun,
-            unended: pair.unended,
-        });
-        let losses = self.losses.all.iter().map(|loss| Loss {
-            process: loss.process,
-            cpu: loss.cpu,
-            begin: loss.begin.saturating_sub(begin),
-            end: loss.end.saturating_sub(begin),
-            events: loss.events,
-            packets: loss.packets,
         });
         let parts = self.detail.parts.iter();
         Data {
@@ -236,17 +185,84 @@ impl Report {
             span_threshold: self.spans.threshold,
             life_threshold: self.lives.threshold,
             hosts: &self.hosts,
-            processes: processes.collect(),
-            lanes: lanes.collect(),
+            processes: self.process_rows(),
+            lanes: self.lane_rows(),
             classes: classes.collect(),
-            pairs: pairs.collect(),
-            losses: losses.collect(),
+            pairs: self.pair_rows(),
+            losses: self.loss_rows(),
             parts: parts
                 .map(|part| [part.number, part.begin, part.end, part.events])
                 .collect(),
             problems: &self.problems,
             nr_problems: self.nr_problems,
         }
+    }
+
+    fn process_rows(&self) -> Vec<Process<'_>> {
+        let rows = self.processes.iter().enumerate().map(|(n, process)| {
+            let in_use = self.pairs.in_use.get(&(n as u32));
+            Process {
+                name: &process.name,
+                pid: process.pid,
+                host: process.host,
+                trace: &process.trace,
+                cmdline: &process.cmdline,
+                crash: process.crash.as_ref(),
+                events: process.events,
+                last: process.last,
+                blocks: in_use.map(|used| used.blocks),
+                bytes: in_use.map(|used| used.bytes),
+            }
+        });
+        rows.collect()
+    }
+
+    fn lane_rows(&self) -> Vec<Lane> {
+        let rows = self.lanes.all.iter().map(|lane| {
+            let (kind, of, id) = match lane.owner {
+                LaneOwner::Thread(process, tid) => ("thread", process, tid.to_string()),
+                LaneOwner::Handle(process, thread) => ("handle", process, format!("0x{thread:X}")),
+                LaneOwner::Process(process) => ("process", process, String::new()),
+                LaneOwner::Rest(process) => ("rest", process, String::new()),
+                LaneOwner::Cpu(host, cpu) => ("cpu", host, cpu.to_string()),
+            };
+            Lane {
+                kind,
+                of,
+                id,
+                name: String::from_utf8_lossy(&lane.name).into_owned(),
+                events: lane.events,
+            }
+        });
+        rows.collect()
+    }
+
+    fn pair_rows(&self) -> Vec<Pair<'_>> {
+        let rows = self.pairs.all.iter().map(|pair| Pair {
+            name: &pair.name,
+            is_async: pair.is_async,
+            count: pair.durations.count,
+            min: pair.durations.min,
+            mean: pair.durations.mean(),
+            p99: pair.durations.percentile(99),
+            max: pair.durations.max,
+            unbegun: pair.unbegun,
+            unended: pair.unended,
+        });
+        rows.collect()
+    }
+
+    fn loss_rows(&self) -> Vec<Loss> {
+        let begin = self.begin.unwrap_or(0);
+        let rows = self.losses.all.iter().map(|loss| Loss {
+            process: loss.process,
+            cpu: loss.cpu,
+            begin: loss.begin.saturating_sub(begin),
+            end: loss.end.saturating_sub(begin),
+            events: loss.events,
+            packets: loss.packets,
+        });
+        rows.collect()
     }
 
     /// Counts, levels and spans, as `data.js` takes them apart.

@@ -33,7 +33,7 @@ pub(super) struct Action {
 
 /// It has begun in a thread.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Open {
+pub(super) struct OpenPair {
     pub(super) pair: u32,
     key: u64,
     pub(super) begin: u64,
@@ -42,7 +42,7 @@ pub(super) struct Open {
 
 /// Something has ended: when it had begun, and how deep in others it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ended {
+pub(super) struct EndedPair {
     pub(super) pair: u32,
     pub(super) begin: u64,
     pub(super) depth: u32,
@@ -68,15 +68,15 @@ pub(super) struct Pairs {
     pub(super) all: Vec<Pair>,
     by_name: HashMap<String, u32>,
     /// By lane.
-    pub(super) open: HashMap<u32, Vec<Open>>,
+    pub(super) open: HashMap<u32, Vec<OpenPair>>,
     /// By process, pair and key.
-    elsewhere: HashMap<(u32, u32, u64), u64>,
+    async_open: HashMap<(u32, u32, u64), u64>,
     blocks: HashMap<(u32, u64), Block>,
     pub(super) in_use: HashMap<u32, InUse>,
 }
 
 impl Pairs {
-    pub(super) fn action(&mut self, rule: rules::Action) -> Action {
+    pub(super) fn action(&mut self, rule: rules::PairRule) -> Action {
         Action {
             pair: self.pair(rule.pair, rule.is_async),
             is_end: rule.is_end,
@@ -107,7 +107,7 @@ impl Pairs {
         [process, lane]: [u32; 2],
         key: u64,
         time: u64,
-    ) -> Option<Ended> {
+    ) -> Option<EndedPair> {
         let pair = action.pair;
         let ended = match (action.is_async, action.is_end) {
             (false, false) => {
@@ -116,8 +116,8 @@ impl Pairs {
             }
             (true, false) => {
                 let place = (process, pair, key);
-                if self.elsewhere.len() == MAX_KEYS && !self.elsewhere.contains_key(&place)
-                    || self.elsewhere.insert(place, time).is_some()
+                if self.async_open.len() == MAX_KEYS && !self.async_open.contains_key(&place)
+                    || self.async_open.insert(place, time).is_some()
                 {
                     self.all[pair as usize].unended += 1;
                 }
@@ -125,8 +125,8 @@ impl Pairs {
             }
             (false, true) => self.end(lane, pair, key),
             (true, true) => {
-                let begin = self.elsewhere.remove(&(process, pair, key));
-                begin.map(|begin| Ended {
+                let begin = self.async_open.remove(&(process, pair, key));
+                begin.map(|begin| EndedPair {
                     pair,
                     begin,
                     depth: 0,
@@ -147,7 +147,7 @@ impl Pairs {
             self.all[first.pair as usize].unended += 1;
         }
         let depth = open.iter().map(|open| open.depth + 1).max().unwrap_or(0);
-        open.push(Open {
+        open.push(OpenPair {
             pair,
             key,
             begin,
@@ -156,14 +156,14 @@ impl Pairs {
         });
     }
 
-    fn end(&mut self, lane: u32, pair: u32, key: u64) -> Option<Ended> {
+    fn end(&mut self, lane: u32, pair: u32, key: u64) -> Option<EndedPair> {
         let open = self.open.get_mut(&lane)?;
         // Mutexes are not given back in the order in which they were taken.
         let at = open
             .iter()
             .rposition(|open| open.pair == pair && open.key == key)?;
-        let Open { begin, depth, .. } = open.remove(at);
-        Some(Ended { pair, begin, depth })
+        let OpenPair { begin, depth, .. } = open.remove(at);
+        Some(EndedPair { pair, begin, depth })
     }
 
     /// The allocator gives memory, or takes it back. `value` is what a field of the event is;
@@ -175,7 +175,7 @@ impl Pairs {
         process: u32,
         time: u64,
         value: impl Fn(Option<usize>) -> Option<u64>,
-    ) -> Option<Ended> {
+    ) -> Option<EndedPair> {
         let given = value(used.gives).filter(|&ptr| ptr != 0);
         let size = value(used.size).unwrap_or(0);
         let size = size.saturating_mul(value(used.times).unwrap_or(1));
@@ -190,7 +190,7 @@ impl Pairs {
                 }
                 None => self.all[pair as usize].unbegun += 1,
             }
-            block.map(|block| Ended {
+            block.map(|block| EndedPair {
                 pair: block.pair,
                 begin: block.begin,
                 depth: 0,
@@ -225,9 +225,9 @@ impl Pairs {
     /// There is nothing more: what is open did not end.
     pub(super) fn finish(&mut self) {
         let open = self.open.values().flatten().map(|open| open.pair);
-        let elsewhere = self.elsewhere.keys().map(|&(_, pair, _)| pair);
+        let async_open = self.async_open.keys().map(|&(_, pair, _)| pair);
         let blocks = self.blocks.values().map(|block| block.pair);
-        for pair in open.chain(elsewhere).chain(blocks) {
+        for pair in open.chain(async_open).chain(blocks) {
             self.all[pair as usize].unended += 1;
         }
     }
@@ -257,7 +257,7 @@ mod tests {
             assert_eq!(pairs.act(&begin, [0, lane], 0, time), None);
         }
         let ended = |begin, depth| {
-            Some(Ended {
+            Some(EndedPair {
                 pair: 0,
                 begin,
                 depth,

@@ -30,7 +30,7 @@ const HELD: &str = "pthread:mutex held";
 
 /// What an event does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Action {
+pub(super) struct PairRule {
     pub(super) pair: String,
     pub(super) is_end: bool,
     /// Whichever thread ends it: the field says what it is.
@@ -56,7 +56,11 @@ pub(super) fn field(fields: &[Field], name: &str) -> Option<usize> {
 
 /// What an event of this name and fields does, among those for which `exists` says that they exist:
 /// ends come first.
-pub(super) fn actions(name: &str, fields: &[Field], exists: &dyn Fn(&str) -> bool) -> Vec<Action> {
+pub(super) fn actions(
+    name: &str,
+    fields: &[Field],
+    exists: &dyn Fn(&str) -> bool,
+) -> Vec<PairRule> {
     let mut actions = Vec::new();
     let span = field(fields, "span");
     let mut add = |begin: &str, end: &str, is_end| {
@@ -66,7 +70,7 @@ pub(super) fn actions(name: &str, fields: &[Field], exists: &dyn Fn(&str) -> boo
             return;
         }
         let short = end.split_once(':').map_or(end, |(_, short)| short);
-        actions.push(Action {
+        actions.push(PairRule {
             pair: format!("{begin} → {short}"),
             is_end,
             is_async,
@@ -82,7 +86,7 @@ pub(super) fn actions(name: &str, fields: &[Field], exists: &dyn Fn(&str) -> boo
     }
     if let Some(mutex) = field(fields, "mutex") {
         let mut held = |is_end, only_if| {
-            actions.push(Action {
+            actions.push(PairRule {
                 pair: HELD.to_owned(),
                 is_end,
                 is_async: false,
@@ -173,7 +177,7 @@ mod tests {
     fn of(all: &[&str], name: &str, names: &[&str]) -> Vec<(String, bool, bool)> {
         let exists = |name: &str| all.contains(&name);
         let actions = actions(name, &fields(names), &exists);
-        let tell = |action: Action| (action.pair, action.is_end, action.is_async);
+        let tell = |action: PairRule| (action.pair, action.is_end, action.is_async);
         actions.into_iter().map(tell).collect()
     }
 
