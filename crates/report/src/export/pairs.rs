@@ -1,8 +1,8 @@
-//! Events that say that something begins, or that it has ended, in one thread.
+//! Finds events that begin or end a slice in one thread.
 
 use crate::pair_names;
 
-/// What an event says.
+/// The role of an event in a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SliceRole {
     Begin,
@@ -10,8 +10,8 @@ pub(super) enum SliceRole {
     Neither,
 }
 
-/// What an event says, and how what it says that of is called. Only if its other half is an event,
-/// too, as `is_event` says, and what it says that of is in one thread.
+/// The role of an event, and the name of its slice. An event has a role only if its counterpart
+/// exists, as `is_event` says, and its slices stay in one thread.
 pub(super) fn slice_role(name: &str, is_event: &dyn Fn(&str) -> bool) -> (SliceRole, String) {
     let (role, begin) = match pair_names::begin_of(name, is_event) {
         Some(begin) => (SliceRole::End, begin),
@@ -26,17 +26,17 @@ pub(super) fn slice_role(name: &str, is_event: &dyn Fn(&str) -> bool) -> (SliceR
     }
 }
 
-/// What has begun on a thread, and has not ended.
+/// The open slices of a thread.
 #[derive(Debug, Default)]
 pub(super) struct Stack {
     open: Vec<u64>,
 }
 
-/// Deeper than any thread's own stack would be; ends may be missing for ever.
+/// Maximum depth, beyond that of real stacks: ends may be missing forever.
 const MAX_DEPTH: usize = 4096;
 
 impl Stack {
-    /// It begins. False: too much has.
+    /// Begins a slice. Returns false if there are too many.
     pub(super) fn begin(&mut self, what: u64) -> bool {
         let has_room = self.open.len() < MAX_DEPTH;
         if has_room {
@@ -45,8 +45,8 @@ impl Stack {
         has_room
     }
 
-    /// It ends: so many that begun within it end with it, as their own ends are missing. None: it
-    /// has not begun.
+    /// Ends a slice, and slices within it that lack their own ends. Returns the number of the
+    /// latter, or `None` if the slice is not open.
     pub(super) fn end(&mut self, what: u64) -> Option<usize> {
         let at = self.open.iter().rposition(|&open| open == what)?;
         let within = self.open.len() - at - 1;

@@ -1,11 +1,10 @@
-//! Events as a trace of Perfetto: packets of track events.
+//! Writes events as a Perfetto trace: packets of track events.
 //!
-//! Of each process there is a track, and below it one for each thread, if that is known, or else
-//! one for each ring. Fields are debug annotations. Of an event that says that something begins,
-//! and of the one that says that it has ended, a slice is made, where both are of one thread; all
-//! others are instants.
+//! Each process has a track. Below it, each known thread has a track, or else each ring. Fields
+//! become debug annotations. A begin event and its end event in the same thread become a slice; all
+//! other events are instants.
 //!
-//! Times are nanoseconds since 1970, and stay that: the trace's own clock is the time of day.
+//! Times stay nanoseconds since 1970: the trace's primary clock is the time of day.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -17,7 +16,7 @@ use super::pairs::{SliceRole, Stack, slice_role};
 use super::proto::{Message, NestedMark};
 use usertrace_reader::{Event, Field, Lost, Metadata, Number, Trace, Value, Values, What};
 
-/// Numbers of fields and values, of Perfetto's `protos/perfetto/trace`.
+/// Field numbers and values from Perfetto's `protos/perfetto/trace`.
 mod field {
     /// `trace.proto`
     pub(super) const TRACE_PACKET: u32 = 1;
@@ -97,18 +96,18 @@ mod field {
 
 use field::{annotation, clock, event as of_event, packet, track};
 
-/// All packets are of one sequence: names are given numbers once for all.
+/// All packets belong to one sequence, so each name is interned only once.
 const SEQUENCE: u64 = 1;
 
-/// The context that says which thread an event is of, and the one that says what that is called.
+/// The contexts with the id and the name of an event's thread.
 const THREAD: &str = "vtid";
 const THREAD_NAME: &str = "procname";
 
-/// Names that were given numbers.
+/// Interned names.
 #[derive(Debug, Default)]
 struct Interned {
     numbers: HashMap<String, u64>,
-    /// Those that no packet has told of.
+    /// Names that no packet contains yet.
     new: Vec<(String, u64)>,
 }
 
@@ -117,7 +116,7 @@ impl Interned {
         if let Some(number) = self.numbers.get(name) {
             return *number;
         }
-        // 0 is none.
+        // 0 means no name.
         let number = self.numbers.len() as u64 + 1;
         self.numbers.insert(name.to_owned(), number);
         self.new.push((name.to_owned(), number));
@@ -139,18 +138,18 @@ impl Interned {
     }
 }
 
-/// What is known of a class of events, in a class of streams.
+/// What is known of a class of events, in one class of streams.
 #[derive(Debug)]
 struct Class {
     name: u64,
     category: u64,
     role: SliceRole,
-    /// Of a beginning or an end: how what it is of is called, and the number of that name.
+    /// For a begin or an end event: the name of the slice, interned, and as text.
     slice: u64,
     stem: String,
-    /// It is called by its first field, too, which is an address: all functions are one event.
+    /// The slice's name includes the first field, an address: all functions share one event.
     is_of_address: bool,
-    /// Numbers of the names of its fields.
+    /// Interned names of its fields.
     packet: Vec<u64>,
     contexts: Vec<u64>,
     fields: Vec<u64>,
@@ -209,14 +208,14 @@ impl Class {
     }
 }
 
-/// Whose events are on a track.
+/// The owner of the events on a track.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Owner {
     Process,
     Thread(i64),
-    /// A ring of streams of this class.
+    /// A ring, by its class of streams and its number.
     Ring(u32, i64),
-    /// What is missing in the streams whose files have this name.
+    /// Losses in the stream files of this name.
     Lost(OsString),
 }
 
@@ -226,9 +225,9 @@ struct Track {
     stack: Stack,
 }
 
-/// Writes events and losses as a trace of Perfetto.
+/// Writes events and losses as a Perfetto trace.
 ///
-/// What it keeps in memory is the names of classes, fields and tracks, and what has begun on them.
+/// Memory holds only the names of classes, fields and tracks, and the open slices.
 #[derive(Debug, Default)]
 pub struct Perfetto {
     has_begun: bool,
@@ -236,15 +235,15 @@ pub struct Perfetto {
     categories: Interned,
     annotations: Interned,
     classes: Vec<Class>,
-    /// Where each class is, by trace, class of streams, and id.
+    /// The index of each class, by trace, class of streams, and id.
     class_indices: HashMap<(usize, u32, u16), usize>,
     tracks: Vec<Track>,
-    /// Where each track is, by process.
+    /// The index of each track, by process and owner.
     track_indices: HashMap<(usize, Owner), usize>,
 }
 
 impl Perfetto {
-    /// One that has written nothing.
+    /// A writer at the start of a trace.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -261,7 +260,7 @@ impl Perfetto {
         let is_of_thread = matches!(owner, Owner::Thread(_));
         let track = self.track(message, event.trace, owner, thread_name.as_deref());
         let (class, track) = (&self.classes[class], &mut self.tracks[track]);
-        // Of threads that share a ring, one's end is not another one's.
+        // Threads that share a ring would end each other's slices.
         let role = if is_of_thread {
             class.role
         } else {
@@ -279,7 +278,7 @@ impl Perfetto {
         let begun_event = message.begin(packet::TRACK_EVENT);
         message.number(of_event::TYPE, kind);
         message.number(of_event::TRACK_UUID, track.uuid);
-        // An end is that of what began last; by a name, it would be that of another one.
+        // An end without a name ends the last slice. With a name, it could match another one.
         if kind != of_event::SLICE_END {
             message.number(of_event::CATEGORY_IIDS, class.category);
             match Values::new(&event.class.fields, event.payload).next() {
@@ -297,8 +296,7 @@ impl Perfetto {
         *out = std::mem::take(&mut message.bytes);
     }
 
-    /// Appends the packets of something that is missing in a trace: a slice, from when on it may be
-    /// missing to when that was noticed.
+    /// Appends the packets of a loss: a slice for the period in which events may be missing.
     pub fn lost(&mut self, out: &mut Vec<u8>, lost: &Lost, trace: &Trace) {
         let message = &mut Message {
             bytes: std::mem::take(out),
@@ -323,7 +321,7 @@ impl Perfetto {
         *out = std::mem::take(&mut message.bytes);
     }
 
-    /// The first packet: what times are, and that no packet before it matters.
+    /// Writes the first packet: it sets the clock, and starts the sequence.
     fn begin(&mut self, message: &mut Message, ns: i64) {
         if std::mem::replace(&mut self.has_begun, true) {
             return;
@@ -344,7 +342,7 @@ impl Perfetto {
         message.end(begun);
     }
 
-    /// Where the class of an event is.
+    /// The index of an event's class.
     fn class(&mut self, event: &Event<'_>) -> usize {
         let key = (event.trace.number(), event.stream.id, event.class.id);
         if let Some(&index) = self.class_indices.get(&key) {
@@ -374,8 +372,8 @@ impl Perfetto {
         self.classes.len() - 1
     }
 
-    /// Where a track is. If it is a new one, it is described, and its process's before it.
-    /// `thread_name`: how the thread is called.
+    /// The index of a track. Describes a new track, after its process's. `thread_name` is the
+    /// thread's name.
     fn track(
         &mut self,
         message: &mut Message,
@@ -415,7 +413,7 @@ impl Perfetto {
     }
 }
 
-/// Writes the role of a track's description that depends on its owner.
+/// Writes the part of a track's description that depends on its owner.
 fn describe_owner(
     message: &mut Message,
     metadata: &Metadata,
@@ -430,7 +428,7 @@ fn describe_owner(
             let labels = labels
                 .into_iter()
                 .filter_map(|(key, label)| Some(format!("{label} {}", metadata.env_text(key)?)));
-            // Without a process's id, it would be another one's.
+            // Without a process id, this would describe another process.
             match pid {
                 Some(pid) => {
                     let process = message.begin(track::PROCESS);
@@ -471,7 +469,7 @@ fn describe_owner(
     }
 }
 
-/// Whose an event is, and how the thread is called, if it is known.
+/// The owner of an event's track, and the thread's name if known.
 fn owner<'a>(event: &Event<'a>) -> (Owner, Option<Cow<'a, str>>) {
     let contexts = event.stream.contexts.as_deref().unwrap_or_default();
     let (mut thread, mut name) = (None, None);
@@ -492,7 +490,7 @@ fn owner<'a>(event: &Event<'a>) -> (Owner, Option<Cow<'a, str>>) {
         return (Owner::Thread(thread), name);
     }
     let owner = match Values::new(&event.stream.packet, event.packet).next() {
-        // 0 is several.
+        // 0 means several threads.
         Some((field, Value::Scalar(Number::Integer(_, bits))))
             if field.name == "tid" && bits != 0 =>
         {
@@ -506,13 +504,13 @@ fn owner<'a>(event: &Event<'a>) -> (Owner, Option<Cow<'a, str>>) {
     (owner, None)
 }
 
-/// Whether an event is one half of something, of which the other one was asked for, too.
+/// The role of an event, considering only counterparts that were selected as well.
 fn role_of(event: &Event<'_>) -> (SliceRole, String) {
     let is_event = |name: &str| event.other(name) == Some(true);
     slice_role(&event.class.name, &is_event)
 }
 
-/// Times before 1970 cannot be said.
+/// Perfetto cannot represent times before 1970.
 fn timestamp(ns: i64) -> u64 {
     u64::try_from(ns).unwrap_or(0)
 }
@@ -540,7 +538,7 @@ fn end_event(message: &mut Message, [begun, event]: [NestedMark; 2]) {
     message.end(begun);
 }
 
-/// Fields as annotations. `names`: the numbers of their names.
+/// Writes fields as annotations. `names` are their interned names.
 fn annotations(message: &mut Message, field: u32, names: &[u64], fields: &[Field], bytes: &[u8]) {
     for (name, (_, value)) in names.iter().zip(Values::new(fields, bytes)) {
         let begun = message.begin(field);
@@ -610,7 +608,7 @@ fn number(message: &mut Message, number: Number) {
 }
 
 fn integer(message: &mut Message, kind: Integer, bits: u64) {
-    // What is shown in hexadecimal is shown so there, too, if it is a pointer.
+    // Perfetto shows pointers in hexadecimal.
     let field = match kind {
         Integer { hex: true, .. } => annotation::POINTER,
         Integer { signed: true, .. } => annotation::INT,

@@ -1,4 +1,4 @@
-//! From events to a report, in one pass.
+//! Collects a report from the events of a trace, in one pass.
 
 use std::collections::HashMap;
 
@@ -13,17 +13,17 @@ use super::rules::{self, HeapUse};
 use super::spans::{Span, Spans};
 use usertrace_reader::{EnvValue, Event, Field, Item, Metadata, Printer, Reader, value};
 
-/// Most spans of threads, and of what is in no thread.
+/// Maximum numbers of synchronous and asynchronous spans.
 const SPANS: usize = 1 << 17;
 const LIVES: usize = 1 << 12;
-/// Most problems that are told, and most spans that never ended.
+/// Maximum numbers of listed problems, and of unfinished spans.
 const PROBLEMS: usize = 100;
 const OPEN: usize = 4096;
 
-/// What is known of a trace, as far as a page shows it.
+/// The contents of a page.
 #[derive(Debug)]
 pub struct Report {
-    /// Time of the first event, in ns since 1970. All others are since then.
+    /// Time of the first event, in ns since 1970. All other times are relative to it.
     pub(super) begin: Option<i64>,
     pub(super) end: u64,
     pub(super) events: u64,
@@ -35,7 +35,7 @@ pub struct Report {
     pub(super) pairs: Pairs,
     pub(super) spans: Spans,
     pub(super) lives: Spans,
-    /// What had not ended at the end.
+    /// Spans without an end.
     pub(super) open: Vec<Span>,
     pub(super) detail: Detail,
     pub(super) losses: Losses,
@@ -44,7 +44,7 @@ pub struct Report {
     is_damaged: bool,
 }
 
-/// A kind of event, whichever process has it.
+/// A class of events, shared by all processes.
 #[derive(Debug)]
 pub(super) struct Class {
     pub(super) name: String,
@@ -52,29 +52,29 @@ pub(super) struct Class {
     pub(super) events: u64,
 }
 
-/// What a trace says of the crash of its kernel.
+/// What a trace records about the kernel's crash.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Crash {
     /// Seconds since 1970.
     time: Option<i64>,
-    /// ns since 1970. Decimal: numbers of JavaScript are not long enough.
+    /// ns since 1970, in decimal: the numbers of JavaScript lack precision.
     ns: Option<String>,
     cpu: Option<i64>,
     thread: Option<i64>,
-    /// The events may be a program's invention.
+    /// A program may have forged the events.
     may_be_forged: bool,
 }
 
-/// A process: that of a trace, or of those in the chunks of a recording.
+/// A process, with all its traces, for example in several chunks.
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) name: String,
     pub(super) pid: Option<i64>,
     pub(super) host: u32,
     pub(super) trace: String,
-    /// Its command line, if the trace has it.
+    /// Its command line, or empty.
     pub(super) cmdline: String,
-    /// It is from the dump of a kernel that crashed.
+    /// Set if the trace comes from the dump of a crashed kernel.
     pub(super) crash: Option<Crash>,
     pub(super) events: u64,
     pub(super) last: Option<u64>,
@@ -112,7 +112,7 @@ impl Process {
         }
     }
 
-    /// Takes what a later trace of the process says, and the first did not.
+    /// Adds what a later trace of the process knows, and the first one did not.
     fn add(&mut self, metadata: &Metadata) {
         if let (true, Some(cmdline)) = (self.cmdline.is_empty(), metadata.env_text("cmdline")) {
             cmdline.clone_into(&mut self.cmdline);
@@ -120,7 +120,7 @@ impl Process {
     }
 }
 
-/// Where a class of streams says what an event needs.
+/// Indices of the stream's fields that a report uses.
 #[derive(Clone, Copy, Debug)]
 struct StreamUse {
     cpu: Option<usize>,
@@ -129,22 +129,22 @@ struct StreamUse {
     procname: Option<usize>,
 }
 
-/// What events of a class in a class of streams mean.
+/// What the events of a class mean, in one class of streams.
 #[derive(Clone, Debug)]
 struct ClassUse {
     class: u32,
     actions: Vec<Action>,
     heap: Option<(HeapUse, u32)>,
-    /// The field that names the thread.
+    /// The field with the thread's handle.
     thread: Option<usize>,
 }
 
-/// What is needed while events are read.
+/// A cache of what streams and classes mean.
 #[derive(Debug, Default)]
 struct SchemaCache {
     /// By trace, and class of streams.
     streams: HashMap<(u32, u32), StreamUse>,
-    /// By trace, class of streams, and the event's id.
+    /// By trace, class of streams, and event id.
     uses: HashMap<(u32, u32, u16), usize>,
     all: Vec<ClassUse>,
     classes: HashMap<String, u32>,
@@ -165,10 +165,11 @@ fn position(fields: &[Field], name: &str) -> Option<usize> {
 }
 
 impl Report {
-    /// Bytes of single events that are kept in a page, compressed, if nobody says otherwise.
+    /// The default limit for single events in a page, in compressed bytes.
     pub const DETAIL: usize = 32 << 20;
 
-    /// Takes all that a reader gives. LaneOwner single events, so many bytes are kept, compressed.
+    /// Collects everything that a reader returns. `detail` limits the single events, in compressed
+    /// bytes.
     #[must_use]
     pub fn collect(reader: &mut Reader, detail: usize) -> Self {
         let mut report = Self {
@@ -192,7 +193,7 @@ impl Report {
         };
         for trace in reader.traces() {
             match report.processes.get_mut(trace.process()) {
-                // Another chunk of its recording, which may know more.
+                // Another chunk of the process's recording.
                 Some(process) => process.add(trace.metadata()),
                 None => {
                     let process = Process::of(trace.metadata(), &mut report.hosts);
@@ -222,44 +223,44 @@ impl Report {
         report
     }
 
-    /// How many events there are.
+    /// Number of events.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// How many events were lost that somebody counted.
+    /// Number of lost events, as far as they were counted.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.losses.events
     }
 
-    /// How many packets were overwritten before they were read: nobody knows how many events were
-    /// in them.
+    /// Number of packets that were overwritten before they were read. The number of events in them
+    /// is unknown.
     #[must_use]
     pub fn lost_packets(&self) -> u64 {
         self.losses.packets
     }
 
-    /// How many events the page has one by one.
+    /// Number of single events in the page.
     #[must_use]
     pub fn detailed(&self) -> u64 {
         self.detail.parts.iter().map(|part| part.events).sum()
     }
 
-    /// How many processes there are.
+    /// Number of processes.
     #[must_use]
     pub fn processes(&self) -> usize {
         self.processes.len()
     }
 
-    /// What could not be read: the first hundred of it.
+    /// The first hundred problems.
     #[must_use]
     pub fn problems(&self) -> &[String] {
         &self.problems
     }
 
-    /// Is something damaged, or missing?
+    /// Whether data is damaged or missing.
     #[must_use]
     pub fn is_damaged(&self) -> bool {
         self.is_damaged
@@ -393,7 +394,7 @@ impl Report {
         ended
     }
 
-    /// Something has ended.
+    /// Adds a span that has ended.
     fn span(
         &mut self,
         lane: u32,
@@ -417,7 +418,7 @@ impl Report {
         span
     }
 
-    /// Finds out what events of a class mean.
+    /// Finds out what the events of a class mean, and caches it.
     #[cold]
     fn resolve_class(
         &mut self,
@@ -458,7 +459,7 @@ impl Report {
         self.detail.end_part();
         let mut open: Vec<Span> = Vec::new();
         for (&lane, of_lane) in &self.pairs.open {
-            // What its process did behind its last event, nobody knows.
+            // Spans end with the last event of their process: what it did later is unknown.
             let process = match self.lanes.all[lane as usize].owner {
                 LaneOwner::Thread(process, _) | LaneOwner::Handle(process, _) => process,
                 LaneOwner::Process(process) | LaneOwner::Rest(process) => process,
@@ -474,7 +475,7 @@ impl Report {
                 depth: open.depth,
             }));
         }
-        // The longest ones, in an order that is the same each time.
+        // The oldest ones, in a reproducible order.
         open.sort_unstable_by_key(|span| (span.begin, span.lane, span.depth));
         open.truncate(OPEN);
         self.open = open;
@@ -488,7 +489,7 @@ impl StreamUse {
         Self {
             cpu: position(packet, "cpu_id"),
             tid: position(packet, "tid"),
-            // The kernel's own events say it by the other one.
+            // The kernel's own events have `tid` instead.
             vtid: position(contexts, "vtid").or_else(|| position(contexts, "tid")),
             procname: position(contexts, "procname"),
         }

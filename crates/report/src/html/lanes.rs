@@ -1,29 +1,29 @@
-//! Lanes: threads, as far as the trace tells them apart, and CPUs.
+//! Lanes: threads, as far as the trace distinguishes them, and CPUs.
 
 use std::collections::HashMap;
 
-/// Most lanes of threads. What further ones do is in one lane for each process.
+/// Maximum number of thread lanes. Further threads share one lane for each process.
 const MAX: usize = 4096;
 
-/// Whose lane it is.
+/// What a lane belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum LaneOwner {
-    /// The thread of this id, of a process.
+    /// A thread of a process, by its id.
     Thread(u32, u64),
-    /// The thread that events name by this address.
+    /// A thread of a process, by the handle in its events.
     Handle(u32, u64),
-    /// Whatever threads a process has: nothing tells which one it was.
+    /// A process whose threads the trace does not distinguish.
     Process(u32),
-    /// Threads of a process beyond the number of lanes that there can be.
+    /// The threads of a process beyond the maximum.
     Rest(u32),
-    /// A CPU of a machine.
+    /// A CPU of a host.
     Cpu(u32, u32),
 }
 
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) owner: LaneOwner,
-    /// The thread's name, as it was last.
+    /// The most recent name of the thread.
     pub(super) name: Vec<u8>,
     pub(super) events: u64,
 }

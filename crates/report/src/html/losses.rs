@@ -1,11 +1,11 @@
-//! What is missing, since when and up to when.
+//! Lost events and packets, with the periods in which they were lost.
 
 use usertrace_reader::{Lost, What};
 
-/// Most marks of a report.
+/// Maximum number of losses in a report.
 const MAX: usize = 4096;
 
-/// Something is missing.
+/// A loss in a period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Loss {
     pub(super) process: u32,
@@ -25,7 +25,7 @@ impl Loss {
     }
 }
 
-/// All that is missing: if there is too much of it, neighbours are one, and the counts remain.
+/// All losses. If there are too many, neighbours are merged; the counts stay exact.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     pub(super) all: Vec<Loss>,
@@ -34,7 +34,7 @@ pub(super) struct Losses {
 }
 
 impl Losses {
-    /// Adds what is missing of the process of this number.
+    /// Adds a loss of the process with this number.
     pub(super) fn add(&mut self, lost: &Lost, process: u32) {
         let (events, packets) = match lost.what {
             What::Events(n) => (n, 0),
@@ -55,7 +55,7 @@ impl Losses {
         }
     }
 
-    /// Makes one of two that follow each other in the same rings.
+    /// Merges pairs of consecutive losses in the same rings.
     fn merge(&mut self) {
         self.all
             .sort_by_key(|loss| (loss.process, loss.cpu, loss.begin));

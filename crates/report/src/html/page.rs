@@ -1,8 +1,8 @@
-//! The page: its code and its data.
+//! Writes the page: its code and its data.
 //!
-//! All data are inert: numbers and names are JSON, in which `<` is written otherwise; all else is
-//! compressed, in base64. The page's own code makes text of names, never HTML, and a policy in the
-//! page forbids all code but that, and all that is not in the page.
+//! All data are inert. Numbers and names are JSON in which `<` is escaped; everything else is
+//! compressed and in base64. The page's code converts names to text, never to HTML. A content
+//! security policy forbids all other code, and all external resources.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -34,7 +34,7 @@ const SCRIPTS: &[&str] = &[
 struct Data<'a> {
     title: &'a str,
     version: &'static str,
-    /// Decimal: numbers of JavaScript are not long enough.
+    /// In decimal: the numbers of JavaScript lack precision.
     begin: Option<String>,
     end: u64,
     events: u64,
@@ -73,7 +73,7 @@ struct Process<'a> {
 #[derive(Serialize)]
 struct Lane {
     kind: &'static str,
-    /// The process's index, or the host's.
+    /// The index of the process or the host.
     of: u32,
     id: String,
     name: String,
@@ -114,10 +114,10 @@ impl Report {
     /// Writes the page.
     ///
     /// # Errors
-    /// When `to` does not take it.
+    /// If `to` cannot be written.
     pub fn write(&self, title: &str, to: &mut impl Write) -> io::Result<()> {
         let data = serde_json::to_string(&self.data(title))?;
-        // Nothing in it ends the element that it is in.
+        // So that no name ends the script element.
         let data = data.replace('<', "\\u003c");
         let mut nonce = String::new();
         for byte in usertrace_ctf::new_uuid()? {
@@ -265,7 +265,7 @@ impl Report {
         rows.collect()
     }
 
-    /// Counts, levels and spans, as `data.js` takes them apart.
+    /// Encodes counts, levels and spans, for `data.js`.
     fn counts(&self) -> Vec<u8> {
         let mut out = Vec::new();
         varint::put(&mut out, self.pyramid.series.len() as u64);
@@ -316,7 +316,7 @@ fn write_spans(out: &mut Vec<u8>, spans: &[Span]) {
     }
 }
 
-/// Text in HTML.
+/// Escapes text for HTML.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,27 +1,27 @@
-//! What has begun, until it ends.
+//! Matches begin and end events.
 
 use std::collections::HashMap;
 
 use super::durations::Durations;
 use super::rules::{self, HeapUse};
 
-/// What one thread is in the middle of at most: calls that never return would be more and more.
+/// Maximum number of open spans in a thread: calls that never return would accumulate.
 const MAX_OPEN: usize = 256;
-/// What is open beyond threads, and memory that was not given back, at most.
+/// Maximum number of asynchronous spans that are open, and of memory blocks in use.
 const MAX_KEYS: usize = 1 << 20;
 
-/// A kind of what begins and ends.
+/// A pair of a begin event and an end event.
 #[derive(Debug)]
 pub(super) struct Pair {
     pub(super) name: String,
     pub(super) is_async: bool,
     pub(super) durations: Durations,
-    /// Ends whose beginning was not seen, and beginnings whose end was not.
+    /// Ends without a begin, and begins without an end.
     pub(super) unbegun: u64,
     pub(super) unended: u64,
 }
 
-/// What an event does, with the pair's number for its name.
+/// What an event does: a rule with the pair's number instead of its name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Action {
     pub(super) pair: u32,
@@ -31,7 +31,7 @@ pub(super) struct Action {
     pub(super) only_if: Option<usize>,
 }
 
-/// It has begun in a thread.
+/// A span that is open in a thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OpenPair {
     pub(super) pair: u32,
@@ -40,7 +40,7 @@ pub(super) struct OpenPair {
     pub(super) depth: u32,
 }
 
-/// Something has ended: when it had begun, and how deep in others it was.
+/// A span that has ended, with its nesting depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EndedPair {
     pub(super) pair: u32,
@@ -48,7 +48,7 @@ pub(super) struct EndedPair {
     pub(super) depth: u32,
 }
 
-/// Memory that is in use.
+/// A memory block in use.
 #[derive(Clone, Copy, Debug)]
 struct Block {
     pair: u32,
@@ -56,7 +56,7 @@ struct Block {
     size: u64,
 }
 
-/// How much memory of a process is in use, as far as was seen.
+/// The memory of a process that is in use, as far as events show it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct InUse {
     pub(super) blocks: u64,
@@ -100,7 +100,7 @@ impl Pairs {
         })
     }
 
-    /// Something begins, or ends.
+    /// Begins or ends a span.
     pub(super) fn act(
         &mut self,
         action: &Action,
@@ -151,14 +151,14 @@ impl Pairs {
             pair,
             key,
             begin,
-            // Those that are never left do not push others down for ever.
+            // Spans that never end must not increase the depth forever.
             depth: depth.min(MAX_OPEN as u32),
         });
     }
 
     fn end(&mut self, lane: u32, pair: u32, key: u64) -> Option<EndedPair> {
         let open = self.open.get_mut(&lane)?;
-        // Mutexes are not given back in the order in which they were taken.
+        // Mutexes are not always released in reverse order.
         let at = open
             .iter()
             .rposition(|open| open.pair == pair && open.key == key)?;
@@ -166,8 +166,8 @@ impl Pairs {
         Some(EndedPair { pair, begin, depth })
     }
 
-    /// The allocator gives memory, or takes it back. `value` is what a field of the event is;
-    /// `pair`, what its life is called.
+    /// Tracks an allocation or a release of memory. `value` reads a field of the event; `pair` is
+    /// the pair for the block's life.
     pub(super) fn heap(
         &mut self,
         used: HeapUse,
@@ -222,7 +222,7 @@ impl Pairs {
         Some(block)
     }
 
-    /// There is nothing more: what is open did not end.
+    /// Counts everything that is still open as unended.
     pub(super) fn finish(&mut self) {
         let open = self.open.values().flatten().map(|open| open.pair);
         let async_open = self.async_open.keys().map(|&(_, pair, _)| pair);
@@ -314,13 +314,13 @@ mod tests {
         assert_eq!(act(malloc, 1, &[100, 0xa]), (None, 100, 1));
         assert_eq!(act(malloc, 2, &[50, 0xb]), (None, 150, 2));
         assert_eq!(act(realloc, 3, &[0xa, 10, 0xc]), (Some(1), 60, 2));
-        // There was no memory.
+        // The allocations failed.
         assert_eq!(act(realloc, 4, &[0xc, 1 << 40, 0]), (None, 60, 2));
         assert_eq!(act(malloc, 4, &[1 << 40, 0]), (None, 60, 2));
         assert_eq!(act(free, 5, &[0xc]), (Some(3), 50, 1));
         assert_eq!(act(free, 6, &[0xc]), (None, 50, 1));
         assert_eq!(act(free, 6, &[0]), (None, 50, 1));
-        // The free was not seen.
+        // The trace lacks the free.
         assert_eq!(act(malloc, 7, &[8, 0xb]), (None, 8, 1));
         pairs.finish();
         let pair = &pairs.all[0];

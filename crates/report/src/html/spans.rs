@@ -1,6 +1,6 @@
-//! What lasts: the longest ones are kept.
+//! Keeps the longest spans.
 
-/// From one event to another.
+/// A period between two events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) lane: u32,
@@ -13,7 +13,7 @@ pub(super) struct Span {
 #[derive(Debug)]
 pub(super) struct Spans {
     pub(super) all: Vec<Span>,
-    /// All are there that are not shorter.
+    /// All spans of at least this duration are kept.
     pub(super) threshold: u64,
     max: usize,
 }
