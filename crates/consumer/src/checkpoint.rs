@@ -153,7 +153,7 @@ impl Checkpoint {
                 mend(&self.path(&start)?)?;
             }
         }
-        chunks::remove_rest(&self.directory)?;
+        chunks::finish_removals(&self.directory)?;
         match &self.chunk {
             Some(chunk) => chunks::finish_others(&self.output, chunk.number),
             None => Ok(()),
@@ -261,8 +261,8 @@ impl Checkpoint {
         for entry in fs::read_dir(&self.directory)? {
             let path = entry?.path();
             let name = path.file_stem().unwrap_or_default().to_string_lossy();
-            let is_begun = path.extension().is_some_and(|of| of == "trace");
-            if !is_begun || exists(&name) {
+            let is_trace_start = path.extension().is_some_and(|of| of == "trace");
+            if !is_trace_start || exists(&name) {
                 continue;
             }
             if read_note(&path, TraceStart::from_text)?.is_some_and(|start| start.ended) {

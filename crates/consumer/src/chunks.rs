@@ -126,8 +126,8 @@ pub(super) fn remove_chunk(output: &Path, chunk: &Path) -> io::Result<()> {
 }
 
 /// Completes removals that a killed recorder had started.
-pub(super) fn remove_rest(notes: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(notes)? {
+pub(super) fn finish_removals(checkpoint: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(checkpoint)? {
         let entry = entry?;
         if entry
             .file_name()
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_ends_before_all_together_are_too_large() {
+    fn chunk_size_leaves_room_for_old_chunks() {
         let limits = |rotate_size, max_size| Limits {
             rotate_size,
             max_size,

@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_that_fails_leaves_nothing_behind() {
+    fn failed_creation_leaves_no_trace() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("abi"), "version 2\n").unwrap();
         let control = ControlFs::open(directory.path()).unwrap();
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_that_was_there_stays() {
+    fn existing_trace_is_not_removed() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("abi"), "version 2\n").unwrap();
         let control = ControlFs::open(directory.path()).unwrap();
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_may_stay_or_be_taken_over() {
+    fn trace_ownership_can_change() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("abi"), "version 2\n").unwrap();
         let control = ControlFs::open(directory.path()).unwrap();
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_are_written_whole_or_added_to() {
+    fn filters_are_replaced_or_extended() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("abi"), "version 2\n").unwrap();
         let file = directory.path().join("t/net/filter");
@@ -570,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn channels_of_events_are_listed() {
+    fn event_channels_are_listed() {
         let directory = tempfile::tempdir().unwrap();
         for name in ["net", "control", "main", "a"] {
             fs::create_dir(directory.path().join(name)).unwrap();

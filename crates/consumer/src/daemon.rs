@@ -190,7 +190,7 @@ pub fn daemon(
     daemon.scan_traces()?;
     daemon.round();
     (daemon.tell)(DaemonNotification::Ready);
-    let (mut told, mut swept) = (Instant::now(), Instant::now());
+    let (mut reported, mut swept) = (Instant::now(), Instant::now());
     let mut wait = *WAIT.start();
     loop {
         daemon.wait(&signals, &inotify, wait)?;
@@ -207,7 +207,7 @@ pub fn daemon(
                 ReceivedSignal::Forward { .. } | ReceivedSignal::Child => {}
             }
         }
-        let mut must_scan = told.elapsed() >= PROGRESS_INTERVAL;
+        let mut must_scan = reported.elapsed() >= PROGRESS_INTERVAL;
         loop {
             match inotify.read_events() {
                 Ok(_) => must_scan = true,
@@ -219,14 +219,14 @@ pub fn daemon(
             daemon.scan_traces()?;
         }
         let fill = daemon.round();
-        if told.elapsed() >= PROGRESS_INTERVAL {
+        if reported.elapsed() >= PROGRESS_INTERVAL {
             let so_far = daemon.so_far();
             let traces = daemon.recordings.len();
             (daemon.tell)(DaemonNotification::RecordingProgress {
                 traces,
                 so_far: &so_far,
             });
-            told = Instant::now();
+            reported = Instant::now();
         }
         if swept.elapsed() >= SWEEP_INTERVAL {
             daemon.sweep();
@@ -373,7 +373,7 @@ impl Daemon<'_> {
         for (name, recording) in &mut self.recordings {
             let is_gone = recording.quiet.is_some();
             let round = recording.recorder.round(is_gone, false);
-            for news in recording.recorder.take_news() {
+            for news in recording.recorder.take_events() {
                 (self.tell)(DaemonNotification::RecorderEvent {
                     trace: name,
                     news: &news,
@@ -417,7 +417,7 @@ impl Daemon<'_> {
             return;
         };
         let finished = recording.recorder.finish();
-        for news in recording.recorder.take_news() {
+        for news in recording.recorder.take_events() {
             (self.tell)(DaemonNotification::RecorderEvent {
                 trace: name,
                 news: &news,
@@ -488,7 +488,7 @@ impl Daemon<'_> {
         (self.tell)(DaemonNotification::Stopping);
         for (name, recording) in &mut self.recordings {
             let mut left = recording.recorder.suspend();
-            for news in recording.recorder.take_news() {
+            for news in recording.recorder.take_events() {
                 (self.tell)(DaemonNotification::RecorderEvent {
                     trace: name,
                     news: &news,

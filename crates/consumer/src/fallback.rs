@@ -268,7 +268,7 @@ impl Waiter<'_> {
         if let Some(rotation) = &mut self.rotation {
             rotation.step();
         }
-        self.tell_news();
+        self.report_events();
         Ok(())
     }
 
@@ -278,12 +278,12 @@ impl Waiter<'_> {
             .rotation
             .as_mut()
             .map_or(Ok(()), |rotation| rotation.end(is_written));
-        self.tell_news();
+        self.report_events();
         ended
     }
 
-    fn tell_news(&mut self) {
-        let news = self.rotation.as_mut().map(Rotation::take_news);
+    fn report_events(&mut self) {
+        let news = self.rotation.as_mut().map(Rotation::take_events);
         for news in news.unwrap_or_default() {
             (self.tell)(Notification::RecorderEvent(&news));
         }

@@ -520,11 +520,11 @@ impl<F: ConsumerFile> LiveChannel<F> {
         let rings = self.source.positions.iter().zip(&self.saved);
         rings.into_iter().any(|(ring, saved)| {
             let state = saved.state(chunk);
-            let is_untold =
+            let has_unreported_loss =
                 |stream: StreamState| stream.gap || stream.discarded != stream.discarded_written;
             ring.head > saved.written().unwrap_or(ring.consumed)
                 || ring.lost > state.lost
-                || state.stream.is_some_and(is_untold)
+                || state.stream.is_some_and(has_unreported_loss)
         })
     }
 

@@ -173,7 +173,7 @@ fn record_to(
         failed: None,
     };
     recorder.recorder.round(true, false)?;
-    recorder.tell_news(tell);
+    recorder.report_events(tell);
 
     let started = Instant::now();
     let mut child = match options.program.split_first() {
@@ -274,7 +274,7 @@ impl Recorder {
         mut child: Option<&mut Child>,
         tell: &mut dyn FnMut(Notification<'_>),
     ) -> Result<Option<ExitStatus>, RecordError> {
-        let mut told = Instant::now();
+        let mut reported = Instant::now();
         let mut wait = *WAIT.start();
         let mut asked = false;
         loop {
@@ -313,7 +313,7 @@ impl Recorder {
                     let _ = self.recorder.trace.stop();
                 }
                 self.share_clock();
-                self.tell_news(tell);
+                self.report_events(tell);
             }
             let is_over = child.is_none()
                 && (self.failed.is_some()
@@ -323,11 +323,11 @@ impl Recorder {
             if status.is_some() || is_over {
                 return Ok(status);
             }
-            if told.elapsed() >= PROGRESS_INTERVAL {
+            if reported.elapsed() >= PROGRESS_INTERVAL {
                 tell(Notification::RecordingProgress(
                     &self.recorder.session.so_far(),
                 ));
-                told = Instant::now();
+                reported = Instant::now();
             }
             // Often enough that no ring gets fuller than a quarter, and no more often than that
             // requires.
@@ -340,8 +340,8 @@ impl Recorder {
         }
     }
 
-    fn tell_news(&mut self, tell: &mut dyn FnMut(Notification<'_>)) {
-        for news in self.recorder.take_news() {
+    fn report_events(&mut self, tell: &mut dyn FnMut(Notification<'_>)) {
+        for news in self.recorder.take_events() {
             tell(Notification::RecorderEvent(&news));
         }
     }
@@ -374,7 +374,7 @@ impl Recorder {
             {}
             let round = self.recorder.round(true, false)?;
             self.share_clock();
-            self.tell_news(tell);
+            self.report_events(tell);
             if round.files > 0 || round.progress.bytes > 0 {
                 quiet = Instant::now();
             }
@@ -386,7 +386,7 @@ impl Recorder {
             false => self.recorder.finish()?,
         };
         self.share_clock();
-        self.tell_news(tell);
+        self.report_events(tell);
         let Some(mut summary) = finished else {
             // The rings keep their data, as if this recorder had been killed.
             self.recorder.trace.keep();

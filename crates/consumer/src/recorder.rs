@@ -227,7 +227,7 @@ pub(super) struct TraceRecorder {
     must_scan: bool,
     /// Opened again at the end of the recording.
     open_failures: OpenFailures,
-    news: Vec<RecorderEvent>,
+    events: Vec<RecorderEvent>,
 }
 
 impl TraceRecorder {
@@ -265,7 +265,7 @@ impl TraceRecorder {
             // inotify does not report files that existed before.
             must_scan: true,
             open_failures: OpenFailures::default(),
-            news: Vec::new(),
+            events: Vec::new(),
         })
     }
 
@@ -292,8 +292,8 @@ impl TraceRecorder {
     }
 
     /// The events since the last call.
-    pub(super) fn take_news(&mut self) -> Vec<RecorderEvent> {
-        std::mem::take(&mut self.news)
+    pub(super) fn take_events(&mut self) -> Vec<RecorderEvent> {
+        std::mem::take(&mut self.events)
     }
 
     /// Whether all processes have ended, if only some are recorded.
@@ -330,7 +330,7 @@ impl TraceRecorder {
         match result {
             Ok(done) => {
                 if let Some(full) = self.full.take() {
-                    self.news.push(RecorderEvent::Room {
+                    self.events.push(RecorderEvent::Room {
                         path: self.output.clone(),
                         after: full.since.elapsed(),
                     });
@@ -345,7 +345,7 @@ impl TraceRecorder {
                             since: now,
                             tried: now,
                         });
-                        self.news.push(RecorderEvent::Full {
+                        self.events.push(RecorderEvent::Full {
                             path: self.output.clone(),
                             error,
                         });
@@ -385,7 +385,7 @@ impl TraceRecorder {
             {
                 self.is_too_large = true;
                 let path = self.output.clone();
-                self.news.push(RecorderEvent::TooLarge { path, limit });
+                self.events.push(RecorderEvent::TooLarge { path, limit });
             }
             return Ok(());
         }
@@ -405,7 +405,7 @@ impl TraceRecorder {
 
     fn rotate(&mut self) -> Result<(), SessionError> {
         let finished = self.session.rotate()?;
-        self.news.extend(finished.map(RecorderEvent::Finished));
+        self.events.extend(finished.map(RecorderEvent::Finished));
         (self.begun, self.meter, self.rotates_now) = (Instant::now(), SizeMeter::NEW, false);
         self.remove_old();
         Ok(())
@@ -413,7 +413,7 @@ impl TraceRecorder {
 
     /// Removes the oldest chunks that exceed the limits.
     pub(super) fn remove_old(&mut self) {
-        remove_old(&self.output, &self.limits, &mut self.news);
+        remove_old(&self.output, &self.limits, &mut self.events);
     }
 
     /// Opens the consumer files that inotify reported, or all. Returns how many are new.
@@ -500,7 +500,7 @@ impl TraceRecorder {
     fn try_finish(&mut self) -> Result<SessionSummary, SessionError> {
         self.session.drain(true, Instant::now())?;
         let finished = self.session.rotate()?;
-        self.news.extend(finished.map(RecorderEvent::Finished));
+        self.events.extend(finished.map(RecorderEvent::Finished));
         // Before the checkpoint is removed, whose directory this needs.
         self.remove_old();
         self.session.finish()
@@ -526,14 +526,18 @@ impl TraceRecorder {
 }
 
 /// Removes the oldest chunks that exceed the limits.
-pub(super) fn remove_old(output: &Path, limits: &Limits, news: &mut Vec<RecorderEvent>) {
-    let removed = try_remove_old(output, limits, news);
+pub(super) fn remove_old(output: &Path, limits: &Limits, events: &mut Vec<RecorderEvent>) {
+    let removed = try_remove_old(output, limits, events);
     if let Err(error) = removed.map_err(OutputError::at(output)) {
-        news.push(RecorderEvent::NotRemoved(error));
+        events.push(RecorderEvent::NotRemoved(error));
     }
 }
 
-fn try_remove_old(output: &Path, limits: &Limits, news: &mut Vec<RecorderEvent>) -> io::Result<()> {
+fn try_remove_old(
+    output: &Path,
+    limits: &Limits,
+    events: &mut Vec<RecorderEvent>,
+) -> io::Result<()> {
     if limits.keep.is_none() && limits.max_size.is_none() {
         return Ok(());
     }
@@ -551,7 +555,7 @@ fn try_remove_old(output: &Path, limits: &Limits, news: &mut Vec<RecorderEvent>)
             break;
         }
         chunks::remove_chunk(output, chunk)?;
-        news.push(RecorderEvent::Removed(chunk.clone()));
+        events.push(RecorderEvent::Removed(chunk.clone()));
         left -= 1;
         bytes -= size;
     }

@@ -63,7 +63,7 @@ pub(super) struct Rotation {
     is_too_large: bool,
     /// Time of the last failed attempt to start a chunk.
     failed: Option<Instant>,
-    news: Vec<RecorderEvent>,
+    events: Vec<RecorderEvent>,
 }
 
 /// An ended chunk that daemons may still write to.
@@ -96,7 +96,7 @@ impl Rotation {
             ending: Vec::new(),
             is_too_large: false,
             failed: None,
-            news: Vec::new(),
+            events: Vec::new(),
         };
         if limits.rotates() {
             let first = Chunk::after(chunks::last_number(output)?, SystemTime::now());
@@ -119,8 +119,8 @@ impl Rotation {
     }
 
     /// The events since the last call.
-    pub(super) fn take_news(&mut self) -> Vec<RecorderEvent> {
-        std::mem::take(&mut self.news)
+    pub(super) fn take_events(&mut self) -> Vec<RecorderEvent> {
+        std::mem::take(&mut self.events)
     }
 
     /// How long to wait before the next [`Self::step`].
@@ -143,7 +143,7 @@ impl Rotation {
             Err(error) => {
                 if self.failed.replace(Instant::now()).is_none() {
                     let error = OutputError::at(&self.output)(error);
-                    self.news.push(RecorderEvent::NotBegun(error));
+                    self.events.push(RecorderEvent::NotBegun(error));
                 }
             }
         }
@@ -195,7 +195,7 @@ impl Rotation {
             self.name(Place::Nowhere)?;
             self.is_too_large = true;
             let path = self.output.clone();
-            self.news.push(RecorderEvent::TooLarge { path, limit });
+            self.events.push(RecorderEvent::TooLarge { path, limit });
             self.ask();
         }
         Ok(())
@@ -272,17 +272,18 @@ impl Rotation {
         let before = ending.len();
         ending.retain_mut(|ending| match finish(&self.output, &ending.chunk) {
             Ok(Some(finished)) => {
-                self.news.extend(finished.map(RecorderEvent::Finished));
+                self.events.extend(finished.map(RecorderEvent::Finished));
                 false
             }
             unfinished => {
                 let path = self.output.join(ending.chunk.current());
-                self.news.extend(ending.ask_again(&path, unfinished.err()));
+                self.events
+                    .extend(ending.ask_again(&path, unfinished.err()));
                 true
             }
         });
         if ending.len() < before {
-            remove_old(&self.output, &self.limits, &mut self.news);
+            remove_old(&self.output, &self.limits, &mut self.events);
         }
         self.ending = ending;
     }
@@ -301,11 +302,11 @@ impl Rotation {
         let chunks = ending.into_iter().map(|ending| ending.chunk);
         for chunk in chunks.chain(self.chunk.take()) {
             let finished = chunks::finish_chunk(&self.output, &chunk)?;
-            self.news.extend(finished.map(RecorderEvent::Finished));
+            self.events.extend(finished.map(RecorderEvent::Finished));
         }
         // A daemon may have created a chunk's directory again.
         chunks::finish_others(&self.output, 0)?;
-        remove_old(&self.output, &self.limits, &mut self.news);
+        remove_old(&self.output, &self.limits, &mut self.events);
         match fs::remove_dir_all(self.output.join(DIRECTORY)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             removed => removed,
@@ -420,10 +421,10 @@ mod tests {
         rotation.step();
         rotation.step();
         let path = output.path().join(chunk.name());
-        let news = rotation.take_news();
+        let events = rotation.take_events();
         assert!(
-            matches!(&news[..], [RecorderEvent::Finished(of)] if *of == path),
-            "{news:?}"
+            matches!(&events[..], [RecorderEvent::Finished(of)] if *of == path),
+            "{events:?}"
         );
         assert!(!chunk.lock(output.path()).exists());
         rotation.end(true).unwrap();

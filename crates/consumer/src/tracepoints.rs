@@ -111,10 +111,10 @@ impl Filter {
         let events = trace.events(None).map_err(error)?;
         let patterns = Patterns::as_shown(&events).map_err(|bad| bad.to_string())?;
         let path = trace.path().join("filter_mask");
-        let said = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-        let digits = said.trim().trim_start_matches("0x");
+        let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let digits = text.trim().trim_start_matches("0x");
         let mask = u32::from_str_radix(digits, 16)
-            .map_err(|_| format!("{}: {said:?} is no mask", path.display()))?;
+            .map_err(|_| format!("{}: {text:?} is no mask", path.display()))?;
         Ok(Self { patterns, mask })
     }
 

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_left_out() {
+    fn items_that_do_not_fit_are_omitted() {
         let mut room = [0; 10];
         let mut text = Text::new(&mut room);
         assert!(text.push(format_args!("{}-{}", 12, "abc")).is_ok());

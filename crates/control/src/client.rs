@@ -391,7 +391,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reports_are_understood() {
+    fn reports_are_parsed() {
         let full = Report::Full {
             slot: 1,
             channel: 2,
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_are_found_by_their_names() {
+    fn sockets_are_found_by_name() {
         let text = "Num RefCount Protocol Flags Type St Inode Path\n\
                     0: 00000002 00000000 00010000 0005 01 1 @usertrace/control/12\n\
                     0: 00000003 00000000 00000000 0005 03 2 @usertrace/control/12\n\

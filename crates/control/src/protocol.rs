@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_understood() {
+    fn requests_are_parsed() {
         for (text, request) in [
             ("1 list 10", Ok(Request::List(10))),
             ("1 connect a:* p", Ok(Request::Connect("a:*", "p"))),

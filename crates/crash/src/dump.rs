@@ -62,12 +62,12 @@ impl Dump {
     /// The vmcoreinfo of the dump's kernel, if the dump has it.
     #[must_use]
     pub fn vmcoreinfo(&self) -> Option<&Vmcoreinfo> {
-        let said = match self {
+        let info = match self {
             Self::Elf(dump) => dump.vmcoreinfo(),
             Self::Kdump(dump) => dump.vmcoreinfo(),
             Self::Raw(_) | Self::Reserved(_) => return None,
         };
-        Some(said).filter(|said| **said != Vmcoreinfo::default())
+        Some(info).filter(|info| **info != Vmcoreinfo::default())
     }
 
     /// The address of the root page, if the dump says it.

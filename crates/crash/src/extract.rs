@@ -349,12 +349,12 @@ impl<M: PhysicalMemory> ProcessSource<'_, M> {
                 .rings(index as u32, buffers, control)
                 .map_err(|error| problems.add(format_args!("{what}: {error}")))
                 .ok()??;
-            for (why, said) in UnknownReason::ALL {
+            for (why, text) in UnknownReason::ALL {
                 let unknown = rings.unknown.iter();
                 let count = unknown.filter(|&&unknown| unknown == why).count();
                 if count > 0 {
                     problems.add(format_args!(
-                        "{what}: channel {index}: nothing says where {count} rings end ({said}); they are read up to their newest sub-buffers"
+                        "{what}: channel {index}: nothing says where {count} rings end ({text}); they are read up to their newest sub-buffers"
                     ));
                 }
             }
@@ -463,15 +463,15 @@ impl<M: PhysicalMemory> ProcessSource<'_, M> {
 
     /// The name of a channel. It is unique within the trace, even if the dump repeats names.
     fn channel_name(&self, index: usize) -> String {
-        let said = |index: usize| {
+        let name_of = |index: usize| {
             let info = self.directory.channel(self.buffer.trace, index as u32);
             info.map(|info| kernel_name(&info.channel.name))
         };
         if index == LTT_CHANNEL_MAIN {
             return "main".to_owned();
         }
-        let before = || (LTT_CHANNEL_MAIN + 1..index).map(said);
-        said(index)
+        let before = || (LTT_CHANNEL_MAIN + 1..index).map(name_of);
+        name_of(index)
             .filter(|name| name != "main" && !before().any(|other| other.as_ref() == Some(name)))
             .unwrap_or_else(|| format!("channel-{index}"))
     }

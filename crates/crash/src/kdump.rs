@@ -388,7 +388,7 @@ mod tests {
 
     /// C7.
     #[test]
-    fn pages_are_found_and_unpacked() {
+    fn pages_are_found_and_decompressed() {
         let dump = open(&dump()).unwrap();
         assert_eq!(dump.vmcoreinfo().root, Some(0x7000));
         assert!(!dump.is_cut_short());
@@ -451,6 +451,8 @@ mod tests {
     }
 
     /// F4: a truncated dump may have all descriptors, and only lack pages.
+    ///
+    /// Requirements: F4
     #[test]
     fn any_truncation_is_noticed() {
         let good = dump();

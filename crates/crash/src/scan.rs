@@ -132,17 +132,17 @@ pub fn find_roots(
             true => RootLocation::Image,
             false => RootLocation::ReadOnlyImage,
         };
-        search.look(image.read_only, read_only);
+        search.scan(image.read_only, read_only);
         // A certain candidate needs no comparison.
         if search.result.best.is_empty() || image.is_ambiguous {
-            search.look(image.writable, RootLocation::Image);
+            search.scan(image.writable, RootLocation::Image);
         }
         if !search.result.best.is_empty() {
             return search.finish();
         }
     }
     let mut search = Search::new(memory);
-    search.look(ranges, RootLocation::Memory);
+    search.scan(ranges, RootLocation::Memory);
     search.finish()
 }
 
@@ -164,7 +164,7 @@ impl<'a, M: PhysicalMemory> Search<'a, M> {
     }
 
     /// Adds the candidates in these ranges.
-    fn look(&mut self, ranges: impl IntoIterator<Item = Range<u64>>, location: RootLocation) {
+    fn scan(&mut self, ranges: impl IntoIterator<Item = Range<u64>>, location: RootLocation) {
         for range in ranges {
             let Some(first) = range.start.checked_next_multiple_of(PAGE) else {
                 continue;

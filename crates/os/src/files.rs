@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_seen_and_not_taken_by_the_question() {
+    fn is_locked_does_not_take_the_lock() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let open = || File::options().read(true).write(true).open(file.path());
         let (first, second) = (open().unwrap(), File::open(file.path()).unwrap());

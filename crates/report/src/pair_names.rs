@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn halves_are_known_by_their_names() {
+    fn begin_and_end_events_are_paired_by_name() {
         let events = [
             "function:entry",
             "function:exit",

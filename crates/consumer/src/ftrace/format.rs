@@ -165,7 +165,7 @@ fn field(text: &str) -> Option<(Field, FieldLocation)> {
     let kind = match storage {
         FieldStorage::Dynamic { .. } if len != 4 => return None,
         FieldStorage::Dynamic { .. } if is_text(element) => FieldType::Str,
-        FieldStorage::Dynamic { .. } => FieldType::Sequence(Element::Scalar(known(element))),
+        FieldStorage::Dynamic { .. } => FieldType::Sequence(Element::Scalar(element_type(element))),
         FieldStorage::Inline => value(element, len, signed, array, is_pointer)?,
     };
     let field = Field {
@@ -233,7 +233,7 @@ fn is_text(kind: &str) -> bool {
 }
 
 /// The type of a sequence's elements. Only their type's name determines their size.
-fn known(kind: &str) -> Scalar {
+fn element_type(kind: &str) -> Scalar {
     let (len, signed) = match kind {
         "short" | "s16" | "__s16" | "int16_t" => (2, true),
         "unsigned short" | "u16" | "__u16" | "uint16_t" => (2, false),
@@ -285,7 +285,7 @@ print fmt: \"comm=%s\", REC->comm
 ";
 
     #[test]
-    fn fields_of_all_kinds_are_understood() {
+    fn fields_of_all_kinds_are_parsed() {
         let format = Format::parse("sys", TEXT).unwrap();
         assert_eq!(
             format.event.line(),

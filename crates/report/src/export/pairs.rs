@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_begins_and_ends_in_a_thread_has_one_name() {
+    fn begin_and_end_share_the_slice_name() {
         let events = [
             "sys:read_entry",
             "sys:read_exit",
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_that_are_missing_are_made_up_for() {
+    fn outer_ends_close_inner_slices() {
         let mut stack = Stack::default();
         assert_eq!(stack.end(1), None);
         for what in [1, 2, 1, 3] {

@@ -200,10 +200,10 @@ impl Class {
             dict(message, "packet", &self.packet, fields, event.packet);
         }
         if let Some(loglevel) = event.class.loglevel {
-            let begun = message.begin(of_event::DEBUG_ANNOTATIONS);
+            let mark = message.begin(of_event::DEBUG_ANNOTATIONS);
             message.text(annotation::NAME, "loglevel");
             message.number(annotation::UINT, loglevel.into());
-            message.end(begun);
+            message.end(mark);
         }
     }
 }
@@ -267,7 +267,7 @@ impl Perfetto {
             SliceRole::Neither
         };
         let (kind, name) = class.update_stack(message, event.ns, role, track);
-        let begun = begin_packet(message, Some(event.ns));
+        let mark = begin_packet(message, Some(event.ns));
         let interned = message.begin(packet::INTERNED_DATA);
         self.categories
             .write_new(message, of_event::INTERNED_CATEGORIES);
@@ -275,7 +275,7 @@ impl Perfetto {
         self.annotations
             .write_new(message, of_event::INTERNED_ANNOTATION_NAMES);
         message.end_or_drop(interned);
-        let begun_event = message.begin(packet::TRACK_EVENT);
+        let event_mark = message.begin(packet::TRACK_EVENT);
         message.number(of_event::TYPE, kind);
         message.number(of_event::TRACK_UUID, track.uuid);
         // An end without a name ends the last slice. With a name, it could match another one.
@@ -291,8 +291,8 @@ impl Perfetto {
             }
         }
         class.annotate(message, event);
-        message.end(begun_event);
-        message.end(begun);
+        message.end(event_mark);
+        message.end(mark);
         *out = std::mem::take(&mut message.bytes);
     }
 
@@ -309,13 +309,13 @@ impl Perfetto {
             What::Events(count) => ("events", count),
             What::Packets(count) => ("packets", count),
         };
-        let begun = begin_event(message, lost.begin, of_event::SLICE_BEGIN, uuid);
+        let mark = begin_event(message, lost.begin, of_event::SLICE_BEGIN, uuid);
         message.text(of_event::NAME, &format!("{count} {what} lost"));
-        let count_begun = message.begin(of_event::DEBUG_ANNOTATIONS);
+        let count_mark = message.begin(of_event::DEBUG_ANNOTATIONS);
         message.text(annotation::NAME, what);
         message.number(annotation::UINT, count);
-        message.end(count_begun);
-        end_event(message, begun);
+        message.end(count_mark);
+        end_event(message, mark);
         let ended = begin_event(message, lost.end, of_event::SLICE_END, uuid);
         end_event(message, ended);
         *out = std::mem::take(&mut message.bytes);
@@ -326,7 +326,7 @@ impl Perfetto {
         if std::mem::replace(&mut self.has_begun, true) {
             return;
         }
-        let begun = message.begin(field::TRACE_PACKET);
+        let mark = message.begin(field::TRACE_PACKET);
         message.number(packet::TRUSTED_PACKET_SEQUENCE_ID, SEQUENCE);
         message.number(packet::SEQUENCE_FLAGS, packet::INCREMENTAL_STATE_CLEARED);
         let defaults = message.begin(packet::TRACE_PACKET_DEFAULTS);
@@ -339,7 +339,7 @@ impl Perfetto {
         message.number(clock::CLOCK_TIMESTAMP, timestamp(ns));
         message.end(clocks);
         message.end(snapshot);
-        message.end(begun);
+        message.end(mark);
     }
 
     /// The index of an event's class.
@@ -395,7 +395,7 @@ impl Perfetto {
         };
         let uuid = self.tracks.len() as u64 + 1;
         let metadata = trace.metadata();
-        let begun = begin_packet(message, None);
+        let mark = begin_packet(message, None);
         let descriptor = message.begin(packet::TRACK_DESCRIPTOR);
         message.number(track::UUID, uuid);
         if let Some(parent) = parent {
@@ -403,7 +403,7 @@ impl Perfetto {
         }
         describe_owner(message, metadata, owner, thread_name);
         message.end(descriptor);
-        message.end(begun);
+        message.end(mark);
         self.tracks.push(Track {
             uuid,
             stack: Stack::default(),
@@ -516,43 +516,43 @@ fn timestamp(ns: i64) -> u64 {
 }
 
 fn begin_packet(message: &mut Message, ns: Option<i64>) -> NestedMark {
-    let begun = message.begin(field::TRACE_PACKET);
+    let mark = message.begin(field::TRACE_PACKET);
     if let Some(ns) = ns {
         message.number(packet::TIMESTAMP, timestamp(ns));
     }
     message.number(packet::TRUSTED_PACKET_SEQUENCE_ID, SEQUENCE);
     message.number(packet::SEQUENCE_FLAGS, packet::NEEDS_INCREMENTAL_STATE);
-    begun
+    mark
 }
 
 fn begin_event(message: &mut Message, ns: i64, kind: u64, track: u64) -> [NestedMark; 2] {
-    let begun = begin_packet(message, Some(ns));
+    let mark = begin_packet(message, Some(ns));
     let event = message.begin(packet::TRACK_EVENT);
     message.number(of_event::TYPE, kind);
     message.number(of_event::TRACK_UUID, track);
-    [begun, event]
+    [mark, event]
 }
 
-fn end_event(message: &mut Message, [begun, event]: [NestedMark; 2]) {
+fn end_event(message: &mut Message, [mark, event]: [NestedMark; 2]) {
     message.end(event);
-    message.end(begun);
+    message.end(mark);
 }
 
 /// Writes fields as annotations. `names` are their interned names.
 fn annotations(message: &mut Message, field: u32, names: &[u64], fields: &[Field], bytes: &[u8]) {
     for (name, (_, value)) in names.iter().zip(Values::new(fields, bytes)) {
-        let begun = message.begin(field);
+        let mark = message.begin(field);
         message.number(annotation::NAME_IID, *name);
         value_of(message, value);
-        message.end(begun);
+        message.end(mark);
     }
 }
 
 fn dict(message: &mut Message, name: &str, names: &[u64], fields: &[Field], bytes: &[u8]) {
-    let begun = message.begin(of_event::DEBUG_ANNOTATIONS);
+    let mark = message.begin(of_event::DEBUG_ANNOTATIONS);
     message.text(annotation::NAME, name);
     annotations(message, annotation::DICT_ENTRIES, names, fields, bytes);
-    message.end(begun);
+    message.end(mark);
 }
 
 fn value_of(message: &mut Message, value: Value<'_>) {
@@ -583,19 +583,19 @@ fn value_of(message: &mut Message, value: Value<'_>) {
         }
         Value::List(elements) => {
             for element in elements {
-                let begun = message.begin(annotation::ARRAY_VALUES);
+                let mark = message.begin(annotation::ARRAY_VALUES);
                 number(message, element);
-                message.end(begun);
+                message.end(mark);
             }
         }
     }
 }
 
 fn entry(message: &mut Message, name: &str, value: impl FnOnce(&mut Message)) {
-    let begun = message.begin(annotation::DICT_ENTRIES);
+    let mark = message.begin(annotation::DICT_ENTRIES);
     message.text(annotation::NAME, name);
     value(message);
-    message.end(begun);
+    message.end(mark);
 }
 
 fn number(message: &mut Message, number: Number) {

@@ -58,16 +58,16 @@ impl Message {
 
     /// Ends a nested message, or removes it if it is empty. Only for fields below 16, whose keys
     /// are one byte.
-    pub(super) fn end_or_drop(&mut self, begun: NestedMark) {
-        if self.bytes.len() > begun.0 {
-            return self.end(begun);
+    pub(super) fn end_or_drop(&mut self, mark: NestedMark) {
+        if self.bytes.len() > mark.0 {
+            return self.end(mark);
         }
-        self.bytes.truncate(begun.0 - 2);
+        self.bytes.truncate(mark.0 - 2);
     }
 
-    pub(super) fn end(&mut self, begun: NestedMark) {
-        let mut rest = self.bytes.len() - begun.0;
-        let mut at = begun.0 - 1;
+    pub(super) fn end(&mut self, mark: NestedMark) {
+        let mut rest = self.bytes.len() - mark.0;
+        let mut at = mark.0 - 1;
         while rest > 127 {
             self.bytes[at] = rest as u8 | 0x80;
             at += 1;
@@ -100,9 +100,9 @@ mod tests {
             [b"\x12\x07".as_slice(), b"testing"].concat()
         );
         let nested = encoded(|m| {
-            let begun = m.begin(3);
+            let mark = m.begin(3);
             m.number(1, 150);
-            m.end(begun);
+            m.end(mark);
         });
         assert_eq!(nested, [0x1a, 0x03, 0x08, 0x96, 0x01]);
         let double = encoded(|m| m.double(5, 1.0));
@@ -116,11 +116,11 @@ mod tests {
         fn messages_are_as_long_as_they_say(len in 0usize..40_000) {
             let text = "x".repeat(len);
             let mut message = Message::default();
-            let begun = message.begin(1);
+            let mark = message.begin(1);
             let within = message.begin(2);
             message.bytes.extend_from_slice(text.as_bytes());
             message.end(within);
-            message.end(begun);
+            message.end(mark);
             let (mut inner, mut outer) = (Message::default(), Message::default());
             inner.text(2, &text);
             outer.text(1, std::str::from_utf8(&inner.bytes).unwrap_or_default());

@@ -187,7 +187,7 @@ mod tests {
 
     /// Within the limit, all of the newest parts are kept, and of older ones some of each period.
     #[test]
-    fn what_is_beyond_the_budget_is_left_out_evenly() {
+    fn parts_beyond_the_budget_are_thinned_out_evenly() {
         let size = made(1 << 30, 1).len;
         let detail = made(40 * size, 250);
         assert!(
@@ -212,13 +212,13 @@ mod tests {
     }
 
     #[test]
-    fn there_may_be_no_room_at_all() {
+    fn tiny_budgets_keep_no_parts() {
         assert!(made(0, 3).parts.is_empty());
         assert!(made(10, 3).parts.is_empty());
     }
 
     #[test]
-    fn a_long_text_is_cut_and_says_so() {
+    fn long_texts_are_truncated_with_a_note() {
         let mut detail = Detail::new(1 << 20);
         detail.add(5, [0; 3], None, |text| text.resize(MAX_TEXT + 17, b'x'));
         detail.end_part();

@@ -81,8 +81,9 @@ impl Losses {
 mod tests {
     use super::*;
 
+    /// Requirements: E7
     #[test]
-    fn e7_counts_of_losses_are_exact_however_many_there_are() {
+    fn merged_losses_keep_exact_counts() {
         let mut losses = Losses::default();
         for n in 0..100_000u64 {
             let lost = Lost {

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_in_a_thread_ends_there() {
+    fn spans_nest_within_a_thread() {
         let mut pairs = Pairs::default();
         let begin = action(&mut pairs, "x", false, false);
         let end = action(&mut pairs, "x", true, false);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn locks_end_in_any_order_and_what_is_asynchronous_in_any_thread() {
+    fn locks_end_in_any_order_and_async_spans_in_any_thread() {
         let mut pairs = Pairs::default();
         let [begin, end] = [false, true].map(|is_end| action(&mut pairs, "lock", is_end, false));
         for key in 0..3 {

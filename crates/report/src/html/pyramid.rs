@@ -146,7 +146,7 @@ mod tests {
 
     /// With any number of cells, no count is lost, and the limits hold.
     #[test]
-    fn counts_are_exact_when_bins_are_put_together() {
+    fn counts_are_exact_when_bins_are_merged() {
         let mut pyramid = Pyramid::default();
         let series: Vec<u32> = (0..64).map(|lane| pyramid.series(lane, lane % 3)).collect();
         let mut time = 0;

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn names_say_what_belongs_together() {
+    fn pairs_are_found_by_name() {
         let all = [
             "a:read_entry",
             "a:read_exit",
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mutex_is_held_between_others() {
+    fn mutexes_are_held_between_lock_and_unlock() {
         let all = [
             "pthread:cond_wait_req",
             "pthread:cond_wait_acq",
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_allocator_does_is_known_by_names_and_fields() {
+    fn heap_events_are_recognized() {
         let of = |name, names| HeapUse::of(name, &fields(names));
         let malloc = of("libc:malloc", &["size", "ptr"]).unwrap();
         assert_eq!(

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_are_kept_and_all_of_them() {
+    fn all_spans_above_the_threshold_are_kept() {
         let mut spans = Spans::new(1000);
         let duration = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
         for n in 0..100_000 {
