@@ -54,7 +54,7 @@ pub enum DaemonNotification<'a> {
     /// A signal requests the end of the service.
     Stopping,
     /// The recording of a trace starts.
-    Begun {
+    Started {
         /// Its name.
         trace: &'a str,
         /// The directory of the recording.
@@ -318,7 +318,7 @@ impl Daemon<'_> {
                 Ok(None) => {}
                 Ok(Some(recording)) => {
                     self.failed.remove(name);
-                    (self.tell)(DaemonNotification::Begun {
+                    (self.tell)(DaemonNotification::Started {
                         trace: name,
                         directory: &recording.recorder.output,
                     });
@@ -495,7 +495,7 @@ impl Daemon<'_> {
                 });
             }
             if left.is_ok() && recording.recorder.is_full() {
-                left = Err(recording.recorder.no_room());
+                left = Err(recording.recorder.disk_full());
             }
             if let Err(error) = &left {
                 (self.tell)(DaemonNotification::Failed { trace: name, error });

@@ -35,7 +35,7 @@ const RESEND_EVERY: u32 = 20;
 
 /// A trace that a daemon is writing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Written {
+pub struct DaemonTrace {
     /// Its directory.
     pub directory: PathBuf,
     /// The traced process.
@@ -94,7 +94,7 @@ fn daemons() -> impl Iterator<Item = u32> {
 }
 
 /// The traces that a daemon is writing: those whose marks it has open.
-fn written_by(daemon: u32) -> Vec<Written> {
+fn written_by(daemon: u32) -> Vec<DaemonTrace> {
     let files = fs::read_dir(format!("/proc/{daemon}/fd"));
     let links = files.into_iter().flatten().flatten();
     let marks = links.filter_map(|link| fs::read_link(link.path()).ok());
@@ -102,7 +102,7 @@ fn written_by(daemon: u32) -> Vec<Written> {
     let written = marks.filter_map(|mark| {
         let directory = mark.parent()?.to_owned();
         let process = unfinished::process(&directory)?;
-        Some(Written {
+        Some(DaemonTrace {
             directory,
             process,
             daemon,
@@ -142,7 +142,7 @@ fn daemons_of(directory: &Path) -> BTreeSet<u32> {
     let Ok(directory) = directory.canonicalize() else {
         return BTreeSet::new();
     };
-    let is_there = |written: &Written| written.directory.starts_with(&directory);
+    let is_there = |written: &DaemonTrace| written.directory.starts_with(&directory);
     let is_wanted = |&daemon: &u32| {
         written_by(daemon).iter().any(is_there) || is_configured_for(daemon, &directory)
     };
@@ -190,14 +190,14 @@ fn shared_memory(pid: u32) -> BTreeSet<String> {
 ///
 /// # Errors
 /// If no program is traced there, or a trace cannot be written or copied.
-pub fn snapshot_below(directory: &Path, output: &Path) -> Result<Vec<Written>, DaemonError> {
+pub fn snapshot_below(directory: &Path, output: &Path) -> Result<Vec<DaemonTrace>, DaemonError> {
     let nobody = || DaemonError::NoProgram(directory.to_owned());
     let canonical = directory.canonicalize().map_err(|_| nobody())?;
     let daemons = find(|| daemons_of(directory));
     if daemons.is_empty() {
         return Err(nobody());
     }
-    let is_there = |written: &Written| written.directory.starts_with(&canonical);
+    let is_there = |written: &DaemonTrace| written.directory.starts_with(&canonical);
     copy(ask(&daemons, is_there)?, output)
 }
 
@@ -206,7 +206,7 @@ pub fn snapshot_below(directory: &Path, output: &Path) -> Result<Vec<Written>, D
 ///
 /// # Errors
 /// If the fallback does not trace the process, or its trace cannot be written or copied.
-pub fn snapshot_of(process: u32, output: &Path) -> Result<Vec<Written>, DaemonError> {
+pub fn snapshot_of(process: u32, output: &Path) -> Result<Vec<DaemonTrace>, DaemonError> {
     let daemons = find(|| {
         let memory = shared_memory(process);
         daemons()
@@ -216,7 +216,7 @@ pub fn snapshot_of(process: u32, output: &Path) -> Result<Vec<Written>, DaemonEr
     if daemons.is_empty() {
         return Err(DaemonError::NoProcess(process));
     }
-    let is_it = |written: &Written| written.process == process;
+    let is_it = |written: &DaemonTrace| written.process == process;
     copy(ask(&daemons, is_it)?, output)
 }
 
@@ -249,8 +249,8 @@ pub(super) fn ask_below(directory: &Path) -> Result<(), DaemonError> {
 /// written. Returns these traces.
 fn ask(
     daemons: &BTreeSet<u32>,
-    is_asked: impl Fn(&Written) -> bool,
-) -> Result<Vec<Written>, DaemonError> {
+    is_asked: impl Fn(&DaemonTrace) -> bool,
+) -> Result<Vec<DaemonTrace>, DaemonError> {
     let since = monotonic();
     let begun = Instant::now();
     for n in 0.. {
@@ -264,7 +264,7 @@ fn ask(
         }
         let all = daemons.iter().flat_map(|&daemon| written_by(daemon));
         let asked: BTreeSet<_> = all.filter(&is_asked).collect();
-        let is_late = |written: &&Written| {
+        let is_late = |written: &&DaemonTrace| {
             unfinished::written(&written.directory) < Some(since)
                 && written.directory.join(unfinished::NAME).exists()
         };
@@ -288,8 +288,8 @@ fn ask(
 }
 
 /// Copies traces, up to their last complete packets.
-fn copy(written: Vec<Written>, output: &Path) -> Result<Vec<Written>, DaemonError> {
-    let copied = |written: &Written| -> io::Result<()> {
+fn copy(written: Vec<DaemonTrace>, output: &Path) -> Result<Vec<DaemonTrace>, DaemonError> {
+    let copied = |written: &DaemonTrace| -> io::Result<()> {
         let name = written.directory.file_name().unwrap_or_default();
         let to = output.join(name);
         fs::create_dir_all(&to)?;

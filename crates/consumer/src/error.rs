@@ -66,7 +66,7 @@ pub enum RecordError {
         if *processes == 1 { "process" } else { "processes" },
         path.display()
     )]
-    NoRoom {
+    DiskFull {
         /// The directory.
         path: PathBuf,
         /// Processes whose rings have data that is in no file.

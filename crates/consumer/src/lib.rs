@@ -36,7 +36,7 @@ pub use control_fs::{
     filter_words,
 };
 pub use daemon::{DaemonNotification, DaemonOptions, daemon};
-pub use daemons::{DaemonError, Written, programs_below, snapshot_below, snapshot_of};
+pub use daemons::{DaemonError, DaemonTrace, programs_below, snapshot_below, snapshot_of};
 pub use error::{OutputError, RecordError, describe};
 pub use fallback::record_fallback;
 pub use file::{ConsumerFile, FileRing};
@@ -48,10 +48,10 @@ pub use recorder::RecorderEvent;
 pub use session::{
     Progress, RecordingProgress, Session, SessionError, SessionSummary, close_recording,
 };
-pub use snapshot::{Files, SnapshotError, snapshot, snapshot_process};
+pub use snapshot::{ProcessFiles, SnapshotError, snapshot, snapshot_process};
 pub use tracepoints::{
-    ProcessTracepoints, ToldBy, TraceTracepoints, Tracepoint, TracepointField, programs,
+    ProcessTracepoints, TraceTracepoints, Tracepoint, TracepointField, TracepointSource, programs,
     tracepoints,
 };
 
-pub use source::Source;
+pub use source::ConsumerSource;

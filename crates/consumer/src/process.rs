@@ -11,7 +11,7 @@ use usertrace_ring::{Counts, Patience, RingReader, Stall};
 use usertrace_sys::uapi::{LTT_FILE_CLOCK_UNSTABLE, LTT_FILE_DEAD};
 
 use super::checkpoint::{Checkpoint, ProcessCheckpoint, RingCheckpoint, TraceStart};
-use super::source::Source;
+use super::source::ConsumerSource;
 use super::{CONTROL, ConsumerFile};
 
 /// Why a process cannot be recorded.
@@ -74,7 +74,7 @@ struct Writing {
 /// A consumer file of one channel that is being recorded, with the state of its rings.
 #[derive(Debug)]
 struct LiveChannel<F> {
-    source: Source<F>,
+    source: ConsumerSource<F>,
     /// One per ring.
     stalls: Vec<Stall>,
     saved: Vec<RingCheckpoint>,
@@ -83,7 +83,7 @@ struct LiveChannel<F> {
 impl<F: ConsumerFile> LiveChannel<F> {
     /// Opens the channel `channel` of the process whose files are named `name`.
     fn new(to: Destination<'_>, name: &str, channel: &str, file: F) -> Result<Self, ProcessError> {
-        let mut source = Source::new(channel, file).map_err(ProcessError::File)?;
+        let mut source = ConsumerSource::new(channel, file).map_err(ProcessError::File)?;
         source.update().map_err(ProcessError::File)?;
         let rings = source.positions.len();
         let saved = to
@@ -601,7 +601,7 @@ impl<F: ConsumerFile> LiveChannel<F> {
 
 /// Tells the kernel that everything below `position` was consumed.
 fn consume(
-    source: &Source<impl ConsumerFile>,
+    source: &ConsumerSource<impl ConsumerFile>,
     ring: u32,
     position: u64,
 ) -> Result<(), ProcessError> {

@@ -119,7 +119,7 @@ pub fn record(
     };
     let recording = record_to(options, &control_fs, before.as_ref(), tell);
     // Data that did not fit on the disk can be written later.
-    let is_to_go_on = matches!(recording, Err(RecordError::NoRoom { .. }));
+    let is_to_go_on = matches!(recording, Err(RecordError::DiskFull { .. }));
     if recording.is_err() && before.is_none() && !is_to_go_on {
         // Only if nothing was recorded.
         remove_if_unused(&options.output);
@@ -393,7 +393,7 @@ impl Recorder {
             if let Some(kernel) = self.kernel {
                 kernel.keep();
             }
-            return Err(self.recorder.no_room());
+            return Err(self.recorder.disk_full());
         };
         if self.adopts {
             self.recorder.trace.adopt();

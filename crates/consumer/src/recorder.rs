@@ -32,36 +32,36 @@ const MEASURE_PAUSE_FACTOR: u32 = 20;
 pub enum RecorderEvent {
     /// The disk is full. Nothing is read until there is space again; events stay in the rings, as
     /// far as these have room.
-    Full {
+    DiskFull {
         /// The output directory.
         path: PathBuf,
         /// The error.
         error: io::Error,
     },
     /// There is space again.
-    Room {
+    SpaceAvailable {
         /// The output directory.
         path: PathBuf,
         /// How long the disk was full.
         after: Duration,
     },
     /// A chunk is finished.
-    Finished(PathBuf),
+    ChunkFinished(PathBuf),
     /// A chunk was removed to keep the limits.
-    Removed(PathBuf),
+    ChunkRemoved(PathBuf),
     /// The recording ends because it has reached its maximum size.
-    TooLarge {
+    SizeLimitReached {
         /// The output directory.
         path: PathBuf,
         /// The maximum size in bytes.
         limit: u64,
     },
     /// A chunk could not be removed.
-    NotRemoved(OutputError),
+    ChunkNotRemoved(OutputError),
     /// No new chunk can be started. The current one continues.
-    NotBegun(OutputError),
+    ChunkNotStarted(OutputError),
     /// A chunk takes long to finish.
-    NotFinished {
+    ChunkNotFinished {
         /// The chunk.
         path: PathBuf,
         /// The reason.
@@ -75,11 +75,11 @@ impl RecorderEvent {
     pub fn is_trouble(&self) -> bool {
         matches!(
             self,
-            Self::Full { .. }
-                | Self::TooLarge { .. }
-                | Self::NotRemoved(_)
-                | Self::NotBegun(_)
-                | Self::NotFinished { .. }
+            Self::DiskFull { .. }
+                | Self::SizeLimitReached { .. }
+                | Self::ChunkNotRemoved(_)
+                | Self::ChunkNotStarted(_)
+                | Self::ChunkNotFinished { .. }
         )
     }
 }
@@ -87,33 +87,33 @@ impl RecorderEvent {
 impl std::fmt::Display for RecorderEvent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Full { path, error } => write!(
+            Self::DiskFull { path, error } => write!(
                 f,
                 "cannot write to {}: {error}; nothing is read from the rings until that can be done",
                 path.display()
             ),
-            Self::Room { path, after } => write!(
+            Self::SpaceAvailable { path, after } => write!(
                 f,
                 "there is room again in {}, after {:.1} s: the recording goes on",
                 path.display(),
                 after.as_secs_f64()
             ),
-            Self::Finished(path) => write!(f, "{} is finished", path.display()),
-            Self::Removed(path) => write!(f, "{} was removed, as the oldest", path.display()),
-            Self::TooLarge { path, limit } => write!(
+            Self::ChunkFinished(path) => write!(f, "{} is finished", path.display()),
+            Self::ChunkRemoved(path) => write!(f, "{} was removed, as the oldest", path.display()),
+            Self::SizeLimitReached { path, limit } => write!(
                 f,
                 "{} has {limit} bytes, which is as many as there may be: the recording ends",
                 path.display()
             ),
-            Self::NotRemoved(error) => {
+            Self::ChunkNotRemoved(error) => {
                 write!(f, "an old chunk is not removed: {error}: {}", error.source)
             }
-            Self::NotBegun(error) => write!(
+            Self::ChunkNotStarted(error) => write!(
                 f,
                 "no new chunk is begun: {error}: {} (the one that is written goes on)",
                 error.source
             ),
-            Self::NotFinished { path, why } => {
+            Self::ChunkNotFinished { path, why } => {
                 write!(f, "\"{}\" cannot be finished yet: {why}", path.display())
             }
         }
@@ -121,7 +121,7 @@ impl std::fmt::Display for RecorderEvent {
 }
 
 /// Whether a write failed because of a full disk, quota or file size limit, which may be temporary.
-pub(super) fn is_no_room(error: &io::Error) -> bool {
+pub(super) fn is_disk_full(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
         Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG)
@@ -330,14 +330,14 @@ impl TraceRecorder {
         match result {
             Ok(done) => {
                 if let Some(full) = self.full.take() {
-                    self.events.push(RecorderEvent::Room {
+                    self.events.push(RecorderEvent::SpaceAvailable {
                         path: self.output.clone(),
                         after: full.since.elapsed(),
                     });
                 }
                 Ok(done)
             }
-            Err(SessionError::Write(error)) if is_no_room(&error) => {
+            Err(SessionError::Write(error)) if is_disk_full(&error) => {
                 match &mut self.full {
                     Some(full) => full.tried = now,
                     none => {
@@ -345,7 +345,7 @@ impl TraceRecorder {
                             since: now,
                             tried: now,
                         });
-                        self.events.push(RecorderEvent::Full {
+                        self.events.push(RecorderEvent::DiskFull {
                             path: self.output.clone(),
                             error,
                         });
@@ -385,7 +385,8 @@ impl TraceRecorder {
             {
                 self.is_too_large = true;
                 let path = self.output.clone();
-                self.events.push(RecorderEvent::TooLarge { path, limit });
+                self.events
+                    .push(RecorderEvent::SizeLimitReached { path, limit });
             }
             return Ok(());
         }
@@ -405,7 +406,8 @@ impl TraceRecorder {
 
     fn rotate(&mut self) -> Result<(), SessionError> {
         let finished = self.session.rotate()?;
-        self.events.extend(finished.map(RecorderEvent::Finished));
+        self.events
+            .extend(finished.map(RecorderEvent::ChunkFinished));
         (self.begun, self.meter, self.rotates_now) = (Instant::now(), SizeMeter::NEW, false);
         self.remove_old();
         Ok(())
@@ -500,7 +502,8 @@ impl TraceRecorder {
     fn try_finish(&mut self) -> Result<SessionSummary, SessionError> {
         self.session.drain(true, Instant::now())?;
         let finished = self.session.rotate()?;
-        self.events.extend(finished.map(RecorderEvent::Finished));
+        self.events
+            .extend(finished.map(RecorderEvent::ChunkFinished));
         // Before the checkpoint is removed, whose directory this needs.
         self.remove_old();
         self.session.finish()
@@ -515,9 +518,9 @@ impl TraceRecorder {
     }
 
     /// The error for data that is in no file because the disk is full.
-    pub(super) fn no_room(&self) -> RecordError {
+    pub(super) fn disk_full(&self) -> RecordError {
         let (processes, bytes) = self.session.unwritten();
-        RecordError::NoRoom {
+        RecordError::DiskFull {
             path: self.output.clone(),
             processes,
             bytes,
@@ -529,7 +532,7 @@ impl TraceRecorder {
 pub(super) fn remove_old(output: &Path, limits: &Limits, events: &mut Vec<RecorderEvent>) {
     let removed = try_remove_old(output, limits, events);
     if let Err(error) = removed.map_err(OutputError::at(output)) {
-        events.push(RecorderEvent::NotRemoved(error));
+        events.push(RecorderEvent::ChunkNotRemoved(error));
     }
 }
 
@@ -555,7 +558,7 @@ fn try_remove_old(
             break;
         }
         chunks::remove_chunk(output, chunk)?;
-        events.push(RecorderEvent::Removed(chunk.clone()));
+        events.push(RecorderEvent::ChunkRemoved(chunk.clone()));
         left -= 1;
         bytes -= size;
     }

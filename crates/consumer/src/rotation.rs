@@ -143,7 +143,7 @@ impl Rotation {
             Err(error) => {
                 if self.failed.replace(Instant::now()).is_none() {
                     let error = OutputError::at(&self.output)(error);
-                    self.events.push(RecorderEvent::NotBegun(error));
+                    self.events.push(RecorderEvent::ChunkNotStarted(error));
                 }
             }
         }
@@ -195,7 +195,8 @@ impl Rotation {
             self.name(Place::Nowhere)?;
             self.is_too_large = true;
             let path = self.output.clone();
-            self.events.push(RecorderEvent::TooLarge { path, limit });
+            self.events
+                .push(RecorderEvent::SizeLimitReached { path, limit });
             self.ask();
         }
         Ok(())
@@ -272,7 +273,8 @@ impl Rotation {
         let before = ending.len();
         ending.retain_mut(|ending| match finish(&self.output, &ending.chunk) {
             Ok(Some(finished)) => {
-                self.events.extend(finished.map(RecorderEvent::Finished));
+                self.events
+                    .extend(finished.map(RecorderEvent::ChunkFinished));
                 false
             }
             unfinished => {
@@ -302,7 +304,8 @@ impl Rotation {
         let chunks = ending.into_iter().map(|ending| ending.chunk);
         for chunk in chunks.chain(self.chunk.take()) {
             let finished = chunks::finish_chunk(&self.output, &chunk)?;
-            self.events.extend(finished.map(RecorderEvent::Finished));
+            self.events
+                .extend(finished.map(RecorderEvent::ChunkFinished));
         }
         // A daemon may have created a chunk's directory again.
         chunks::finish_others(&self.output, 0)?;
@@ -337,7 +340,7 @@ impl EndingChunk {
             }
         };
         let path = path.to_owned();
-        Some(RecorderEvent::NotFinished { path, why })
+        Some(RecorderEvent::ChunkNotFinished { path, why })
     }
 }
 
@@ -423,7 +426,7 @@ mod tests {
         let path = output.path().join(chunk.name());
         let events = rotation.take_events();
         assert!(
-            matches!(&events[..], [RecorderEvent::Finished(of)] if *of == path),
+            matches!(&events[..], [RecorderEvent::ChunkFinished(of)] if *of == path),
             "{events:?}"
         );
         assert!(!chunk.lock(output.path()).exists());

@@ -15,7 +15,7 @@ use usertrace_sys::uapi::LTT_FILE_DEAD;
 use super::control_fs::{consumer_files, event_channels};
 use super::error::OutputError;
 use super::record::create_output;
-use super::source::Source;
+use super::source::ConsumerSource;
 use super::{CONTROL, ConsumerFile, ControlFs, ControlFsError, KernelFile, SessionSummary};
 
 /// How long to wait in total for records that writers have not committed.
@@ -57,7 +57,7 @@ pub fn snapshot(
         summary.problems.push(format!("{path}: {error}"));
         Vec::new()
     });
-    let mut processes: BTreeMap<String, Files<KernelFile>> = BTreeMap::new();
+    let mut processes: BTreeMap<String, ProcessFiles<KernelFile>> = BTreeMap::new();
     for channel in std::iter::once(CONTROL).chain(channels.iter().map(String::as_str)) {
         let directory = trace.channel(channel);
         let names = consumer_files(&directory).unwrap_or_else(|error| {
@@ -92,7 +92,7 @@ pub fn snapshot(
 }
 
 /// The files of one process, each with the name of its channel.
-pub type Files<F> = Vec<(String, F)>;
+pub type ProcessFiles<F> = Vec<(String, F)>;
 
 /// Writes the current contents of one process's rings, like [`snapshot`].
 ///
@@ -101,7 +101,7 @@ pub type Files<F> = Vec<(String, F)>;
 pub fn snapshot_process<F: ConsumerFile>(
     output: &Path,
     hostname: Option<&str>,
-    files: Files<F>,
+    files: ProcessFiles<F>,
     version: Version,
 ) -> io::Result<io::Result<ProcessSummary>> {
     match write_process(output, hostname, files, version) {
@@ -114,13 +114,13 @@ pub fn snapshot_process<F: ConsumerFile>(
 fn write_process<F: ConsumerFile>(
     output: &Path,
     hostname: Option<&str>,
-    files: Files<F>,
+    files: ProcessFiles<F>,
     version: Version,
 ) -> io::Result<io::Result<ProcessSummary>> {
     let mut control = None;
     let mut channels = Vec::new();
     for (name, file) in files {
-        match (Source::new(&name, file), &mut control) {
+        match (ConsumerSource::new(&name, file), &mut control) {
             (Err(error), _) => return Ok(Err(error)),
             (Ok(source), none @ None) if source.name == CONTROL => *none = Some(source),
             (Ok(source), _) => channels.push(source),
@@ -162,7 +162,7 @@ fn write_process<F: ConsumerFile>(
 }
 
 /// Readers of its rings, from the oldest sub-buffers that still exist.
-fn readers(source: &Source<impl ConsumerFile>, limit: u64) -> Vec<RingReader> {
+fn readers(source: &ConsumerSource<impl ConsumerFile>, limit: u64) -> Vec<RingReader> {
     let format = source.channel.format();
     let rings = 0..source.positions.len();
     rings
@@ -173,14 +173,18 @@ fn readers(source: &Source<impl ConsumerFile>, limit: u64) -> Vec<RingReader> {
 /// The state of a snapshot of one process.
 struct SnapshotReader<F> {
     writer: ProcessWriter,
-    control: Source<F>,
+    control: ConsumerSource<F>,
     /// The remaining time to wait for uncommitted records.
     patience: Duration,
 }
 
 impl<F: ConsumerFile> SnapshotReader<F> {
     /// Reads the current contents of the channel that `writer` calls `number`.
-    fn read(&mut self, number: usize, source: &mut Source<F>) -> io::Result<io::Result<()>> {
+    fn read(
+        &mut self,
+        number: usize,
+        source: &mut ConsumerSource<F>,
+    ) -> io::Result<io::Result<()>> {
         let flags = match source.update() {
             Ok(flags) => flags,
             Err(error) => return Ok(Err(error)),

@@ -10,7 +10,7 @@ use super::{ConsumerFile, FileRing};
 
 /// A consumer file with its description and the positions of its rings.
 #[derive(Debug)]
-pub struct Source<F> {
+pub struct ConsumerSource<F> {
     /// Its channel's name.
     pub name: String,
     /// The file.
@@ -23,7 +23,7 @@ pub struct Source<F> {
     pub positions: Vec<LttRingPositions>,
 }
 
-impl<F: ConsumerFile> Source<F> {
+impl<F: ConsumerFile> ConsumerSource<F> {
     /// Wraps `file`, which belongs to the channel `name`.
     ///
     /// # Errors

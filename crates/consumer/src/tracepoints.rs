@@ -20,7 +20,7 @@ use usertrace_sys::uapi::{LTT_FILE_DEAD, LTT_ID_MIN};
 
 use super::control_fs::consumer_files;
 use super::daemons::is_daemon;
-use super::source::Source;
+use super::source::ConsumerSource;
 use super::{CONTROL, ConsumerFile, ControlFs, ControlFsError, KernelFile, TraceDir};
 use usertrace_control::{self as control, Client};
 
@@ -58,7 +58,7 @@ pub struct TracepointField {
 /// The source of a list of tracepoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum ToldBy {
+pub enum TracepointSource {
     /// Descriptions in the trace's rings.
     Trace,
     /// The running process, over its control socket.
@@ -79,7 +79,7 @@ pub struct ProcessTracepoints {
     /// The process has ended.
     pub dead: bool,
     /// The source of the list.
-    pub told_by: ToldBy,
+    pub told_by: TracepointSource,
     /// Sorted by name.
     pub tracepoints: Vec<Tracepoint>,
     /// Problems, as text.
@@ -180,13 +180,13 @@ pub fn tracepoints(control_fs: &ControlFs, name: &str) -> Result<TraceTracepoint
 
 /// The tracepoints of one process, from its file of the channel `control`.
 fn of_file(file: impl ConsumerFile, filter: Option<&Filter>) -> io::Result<ProcessTracepoints> {
-    let mut source = Source::new(CONTROL, file)?;
+    let mut source = ConsumerSource::new(CONTROL, file)?;
     let dead = source.update()? & LTT_FILE_DEAD != 0;
     let mut process = ProcessTracepoints {
         pid: source.info.pid,
         comm: kernel_name(&source.info.comm),
         dead,
-        told_by: ToldBy::Trace,
+        told_by: TracepointSource::Trace,
         tracepoints: Vec::new(),
         problems: Vec::new(),
     };
@@ -227,13 +227,13 @@ fn of_file(file: impl ConsumerFile, filter: Option<&Filter>) -> io::Result<Proce
     if lost > 0 && !dead {
         match ask(process.pid) {
             Ok(listed) => {
-                process.told_by = ToldBy::Both;
+                process.told_by = TracepointSource::Both;
                 events.extend(listed.into_iter().map(|(event, _)| (event.line(), event)));
             }
             Err(problem) => process.problems.push(problem),
         }
     }
-    if lost > 0 && process.told_by == ToldBy::Trace {
+    if lost > 0 && process.told_by == TracepointSource::Trace {
         let problem = "not all of its tracepoints are known, as there was no room for their descriptions in the channel \
                        control: give it more or larger sub-buffers before the trace starts";
         process.problems.push(problem.to_owned());
@@ -315,7 +315,7 @@ pub fn programs(is_wanted: impl Fn(u32) -> bool) -> (Vec<ProcessTracepoints>, Ve
             pid,
             comm,
             dead: false,
-            told_by: ToldBy::Process,
+            told_by: TracepointSource::Process,
             tracepoints: Vec::new(),
             problems: Vec::new(),
         };
@@ -324,7 +324,7 @@ pub fn programs(is_wanted: impl Fn(u32) -> bool) -> (Vec<ProcessTracepoints>, Ve
             // It has ended since.
             Err(_) if !Path::new(&format!("/proc/{pid}")).exists() => continue,
             Err(problem) => {
-                program.told_by = ToldBy::Nobody;
+                program.told_by = TracepointSource::Nobody;
                 program.problems.push(problem);
             }
         }

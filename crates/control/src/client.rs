@@ -77,7 +77,7 @@ pub enum Report {
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum ProcessEnd {
     /// It exited with a status.
     Exited(i32),
     /// A signal killed it.
@@ -267,9 +267,9 @@ impl Client {
 
     /// How the process ended. To be called after the channel was closed.
     #[must_use]
-    pub fn ending(&self) -> Ending {
+    pub fn ending(&self) -> ProcessEnd {
         if !readable(&self.process, Some(self.patience)).unwrap_or(false) {
-            return Ending::Runs;
+            return ProcessEnd::Runs;
         }
         ending(&self.process)
     }
@@ -362,7 +362,7 @@ const INFO_EXIT: u64 = 1 << 3;
 
 nix::ioctl_readwrite!(pidfd_get_info, 0xff, 11, PidfdInfo);
 
-fn ending(process: &OwnedFd) -> Ending {
+fn ending(process: &OwnedFd) -> ProcessEnd {
     let mut info = PidfdInfo {
         mask: INFO_EXIT,
         ..PidfdInfo::default()
@@ -374,14 +374,14 @@ fn ending(process: &OwnedFd) -> Ending {
         if done.is_ok() && info.mask & INFO_EXIT != 0 {
             let code = info.exit_code;
             return match code & 0x7f {
-                0 => Ending::Exited(code >> 8 & 0xff),
-                signal => Ending::Killed(signal),
+                0 => ProcessEnd::Exited(code >> 8 & 0xff),
+                signal => ProcessEnd::Killed(signal),
             };
         }
         info.mask = INFO_EXIT;
         std::thread::sleep(Duration::from_millis(10));
     }
-    Ending::Unknown
+    ProcessEnd::Unknown
 }
 
 #[cfg(test)]

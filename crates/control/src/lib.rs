@@ -16,4 +16,4 @@ pub mod socket;
 
 pub use answer::{Text, error};
 #[cfg(feature = "client")]
-pub use client::{Client, Ending, ListedEvent, ListedProbe, Report, sockets};
+pub use client::{Client, ListedEvent, ListedProbe, ProcessEnd, Report, sockets};

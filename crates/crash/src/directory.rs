@@ -14,7 +14,7 @@ use usertrace_sys::printable;
 use usertrace_sys::uapi::LTT_CLOCK_MONOTONIC;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::tree::{Owners, PAGE_SIZES, PageTree};
+use crate::tree::{PAGE_SIZES, PageOwners, PageTree};
 use crate::{PhysicalMemory, Presence, Problems};
 
 /// Maximum number of pages of a directory: half a million entries.
@@ -340,7 +340,7 @@ fn is_plausible(
     trees: &mut usize,
 ) -> bool {
     let mut is_tree = |tree: &LttCrashTree| {
-        let known = PageTree::new(memory, &Owners::default(), tree, root.page_size).is_ok();
+        let known = PageTree::new(memory, &PageOwners::default(), tree, root.page_size).is_ok();
         if !known || tree.root & LTT_CRASH_PRESENT == 0 || *trees == 0 {
             return known;
         }

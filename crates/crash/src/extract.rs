@@ -19,7 +19,7 @@ use usertrace_sys::uapi::{
 };
 use zerocopy::IntoBytes;
 
-use crate::{Directory, DirectoryError, Owners, PageTree, PhysicalMemory, Problems};
+use crate::{Directory, DirectoryError, PageOwners, PageTree, PhysicalMemory, Problems};
 
 /// Why nothing was extracted.
 #[derive(Debug, thiserror::Error)]
@@ -131,7 +131,7 @@ pub fn extract(
     let crash = directory.crash(last, options.crash);
     extraction.crash_ns = crash.unix_ns(&directory.clock(last));
     let traces: HashMap<_, _> = directory.traces().map(|t| (t.generation, t)).collect();
-    let owners = Owners::default();
+    let owners = PageOwners::default();
     let mut names = HashSet::new();
     for (generation, buffers) in buffers_by_trace(&directory) {
         let trace = traces.get(&generation).copied();
@@ -216,7 +216,7 @@ fn unique_file_name(names: &mut HashSet<String>, name: &str, generation: u64) ->
 /// The buffers of one process for one trace, with everything that is needed to extract them.
 struct ProcessSource<'a, M> {
     memory: &'a M,
-    owners: &'a Owners,
+    owners: &'a PageOwners,
     directory: &'a Directory,
     trace: Option<&'a LttCrashTrace>,
     name: &'a str,

@@ -36,5 +36,5 @@ pub use problems::Problems;
 pub use raw::RawDump;
 pub use reserved::ReservedDump;
 pub use scan::{Candidate, DanglingRoot, RootLocation, RootSearch, find_roots};
-pub use tree::{Owners, PageTree, TreeError};
+pub use tree::{PageOwners, PageTree, TreeError};
 pub use vmcoreinfo::Vmcoreinfo;

@@ -37,7 +37,7 @@ pub enum TreeError {
 /// The tree and position of each page. In a valid dump, each page has one position in one area.
 /// Damaged trees that reuse pages could make the output larger than the dump.
 #[derive(Debug, Default)]
-pub struct Owners {
+pub struct PageOwners {
     trees: Cell<u32>,
     /// By the physical address of the first page: runs of pages that are contiguous in memory and
     /// in their tree.
@@ -53,7 +53,7 @@ struct Run {
     len: u64,
 }
 
-impl Owners {
+impl PageOwners {
     fn new_tree(&self) -> u32 {
         self.trees.set(self.trees.get() + 1);
         self.trees.get()
@@ -110,7 +110,7 @@ enum PageLocation {
 #[derive(Debug)]
 pub struct PageTree<'a, M> {
     memory: &'a M,
-    owners: &'a Owners,
+    owners: &'a PageOwners,
     number: u32,
     root: u64,
     pages: u64,
@@ -133,7 +133,7 @@ impl<'a, M: PhysicalMemory> PageTree<'a, M> {
     /// If the tree is invalid.
     pub fn new(
         memory: &'a M,
-        owners: &'a Owners,
+        owners: &'a PageOwners,
         tree: &LttCrashTree,
         page_size: u32,
     ) -> Result<Self, TreeError> {

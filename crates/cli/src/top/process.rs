@@ -13,7 +13,7 @@ use usertrace_ring::{
 use usertrace_sys::uapi::{LTT_FILE_DEAD, LttRingPositions};
 
 use super::{Amount, Counted, CountedEvent};
-use usertrace_consumer::{CONTROL, ConsumerFile, FileRing, Source};
+use usertrace_consumer::{CONTROL, ConsumerFile, ConsumerSource, FileRing};
 
 /// Between two looks at rings: shortest, when they fill fast, and longest.
 const WAIT: std::ops::RangeInclusive<Duration> =
@@ -35,7 +35,7 @@ struct Tally {
 /// A channel of events.
 #[derive(Debug)]
 struct Channel<F> {
-    source: Source<F>,
+    source: ConsumerSource<F>,
     readers: Vec<RingReader>,
     stalls: Vec<Stall>,
     /// What the rings had lost when they were first seen.
@@ -56,7 +56,7 @@ pub struct ProcessCounter<F> {
     source: String,
     name: String,
     channels: Vec<Channel<F>>,
-    control: Option<(Source<F>, Vec<RingReader>)>,
+    control: Option<(ConsumerSource<F>, Vec<RingReader>)>,
     /// How long a description has been waited for.
     control_stall: Stall,
     events: EventTable,
@@ -111,7 +111,7 @@ impl<F: ConsumerFile> ProcessCounter<F> {
     /// # Errors
     /// When it cannot be read.
     pub fn add(&mut self, channel: &str, file: F, from_now: bool) -> io::Result<()> {
-        let mut source = Source::new(channel, file)?;
+        let mut source = ConsumerSource::new(channel, file)?;
         source.update()?;
         let info = &source.info;
         (self.pid, self.comm) = (info.pid, kernel_name(&info.comm));
@@ -387,7 +387,7 @@ struct Watched<'a, F> {
 }
 
 impl<'a, F: ConsumerFile> Watched<'a, F> {
-    fn new(source: &'a Source<F>, ring: usize) -> Self {
+    fn new(source: &'a ConsumerSource<F>, ring: usize) -> Self {
         Self {
             ring: source.ring(ring),
             file: &source.file,

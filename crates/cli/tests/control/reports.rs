@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
-use usertrace_control::{Ending, Report};
+use usertrace_control::{ProcessEnd, Report};
 
 use super::backend::{self, Trace};
 use super::program::Program;
@@ -100,7 +100,7 @@ fn ending() {
     // Kernels before 6.15 do not say.
     let ending = watcher.ending();
     assert!(
-        [Ending::Exited(0), Ending::Unknown].contains(&ending),
+        [ProcessEnd::Exited(0), ProcessEnd::Unknown].contains(&ending),
         "{ending:?}"
     );
 }

@@ -181,7 +181,7 @@ impl Teller<'_> {
                 self.info("all begin a new chunk");
             }
             DaemonNotification::Stopping => self.notify.stopping(),
-            DaemonNotification::Begun { trace, directory } => {
+            DaemonNotification::Started { trace, directory } => {
                 self.info(format_args!("{trace}: recorded to {}", directory.display()));
             }
             DaemonNotification::RecorderEvent { trace, news } => {

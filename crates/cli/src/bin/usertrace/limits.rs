@@ -50,7 +50,7 @@ impl From<Limits> for Wanted {
 
 /// Says what happened to files, if it is something wrong or asked for.
 pub(crate) fn say(news: &RecorderEvent, quiet: bool) {
-    let is_of_interest = news.is_trouble() || matches!(news, RecorderEvent::Room { .. });
+    let is_of_interest = news.is_trouble() || matches!(news, RecorderEvent::SpaceAvailable { .. });
     if is_of_interest || !quiet {
         output::say(news);
     }

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use serde::Serialize;
 use usertrace::Loglevel;
 use usertrace_consumer::{
-    CONTROL_FS, ConsumerFile as _, ControlFsError, KernelFile, ProcessTracepoints, ToldBy,
-    TraceTracepoints, consumer_files, event_channels, programs, tracepoints,
+    CONTROL_FS, ConsumerFile as _, ControlFsError, KernelFile, ProcessTracepoints,
+    TraceTracepoints, TracepointSource, consumer_files, event_channels, programs, tracepoints,
 };
 use usertrace_os::procfs;
 use usertrace_sys::uapi::{
@@ -297,7 +297,7 @@ fn problems(problems: &[String]) -> String {
 fn process_events(process: &ProcessTracepoints) -> String {
     let count = process.tracepoints.len();
     let mut text = format!("  {} ({})", process.comm.escape_debug(), process.pid);
-    if process.told_by != ToldBy::Nobody {
+    if process.told_by != TracepointSource::Nobody {
         text += &format!(": {}", output::count(count, "event", "events"));
     }
     if process.dead {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::json;
-use usertrace_consumer::{SessionSummary, Written, snapshot, snapshot_below, snapshot_of};
+use usertrace_consumer::{DaemonTrace, SessionSummary, snapshot, snapshot_below, snapshot_of};
 use usertrace_ctf::Version;
 
 use crate::kernel_commands;
@@ -63,7 +63,7 @@ struct Summary<'a> {
 
 /// Says what was copied of programs that the fallback traces.
 fn of_programs(
-    written: &[Written],
+    written: &[DaemonTrace],
     directory: &PathBuf,
     summary: &output::Summary,
 ) -> anyhow::Result<u8> {
