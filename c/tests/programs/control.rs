@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use usertrace_control::{Client, Ending, Report};
+use usertrace_control::{Client, ProcessEnd, Report};
 use usertrace_tests_preload::Traces;
 
 use crate::build::build;
@@ -196,7 +196,7 @@ fn killed() {
     // Kernels before 6.15 do not say.
     let ending = client.ending();
     assert!(
-        [Ending::Killed(9), Ending::Unknown].contains(&ending),
+        [ProcessEnd::Killed(9), ProcessEnd::Unknown].contains(&ending),
         "{ending:?}"
     );
     assert_eq!(traces.read().events.len(), 10);

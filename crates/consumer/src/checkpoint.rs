@@ -2,6 +2,7 @@
 //!
 //! The files are in `.usertrace`, below the directory of the traces. That directory exists until
 //! the recording is complete.
+//!
 //! | file | |
 //! |---|---|
 //! | `trace` | the recorded trace ([`Recorded`]); the recorder holds the lock of the directory |

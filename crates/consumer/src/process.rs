@@ -182,10 +182,10 @@ impl<F: ConsumerFile> LiveProcess<F> {
         channels.any(|live| live.source.name == channel)
     }
 
-    /// Writes the available data to the trace, and consumes it. `last` takes that as all that there
-    /// will be; so does a dead process whose files are complete. `now` is the time for detecting
-    /// records that their writers never complete. After a write error, the next call resumes from
-    /// the checkpoint.
+    /// Writes the available data to the trace, and consumes it. `last` means that no more data will
+    /// come; a dead process with all of its files implies it. `now` is the current time, to detect
+    /// records that their writers never commit. After a write error, the next call resumes from the
+    /// checkpoint.
     pub(super) fn drain(
         &mut self,
         to: Destination<'_>,

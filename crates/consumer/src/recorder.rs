@@ -225,7 +225,7 @@ pub(super) struct TraceRecorder {
     full: Option<DiskFull>,
     /// Some files may not have been reported by inotify, or were not opened. Scan all directories.
     must_scan: bool,
-    /// Opened again at the end of the recording.
+    /// Retried with each scan; reported at the end of the recording.
     open_failures: OpenFailures,
     events: Vec<RecorderEvent>,
 }
