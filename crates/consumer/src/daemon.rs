@@ -16,7 +16,7 @@ use usertrace_ctf::recording::Recorded;
 
 use super::control_fs::consumer_files;
 use super::error::{OutputError, RecordError, system};
-use super::record::{LINGER, PROGRESS_INTERVAL, WAIT};
+use super::record::{LINGER, PROGRESS_INTERVAL, WAIT, next_wait};
 use super::recorder::TraceRecorder;
 use super::signals::{ReceivedSignal, Signals};
 use super::{
@@ -232,12 +232,7 @@ pub fn daemon(
             daemon.sweep();
             swept = Instant::now();
         }
-        wait = match fill {
-            250.. => *WAIT.start(),
-            62..250 => wait,
-            _ => wait * 2,
-        };
-        wait = wait.clamp(*WAIT.start(), *WAIT.end());
+        wait = next_wait(wait, fill);
         // No ring can fill up, so wait for new traces.
         if daemon.recordings.is_empty() {
             wait = PROGRESS_INTERVAL.as_millis() as u64;

@@ -37,6 +37,18 @@ pub(super) const LINGER: Duration = Duration::from_millis(100);
 /// How long to read from processes that still write after the trace was stopped.
 const STOPPING: Duration = Duration::from_secs(2);
 
+/// The next polling interval in milliseconds, after one of `wait`. `fill` is the fill level of the
+/// fullest ring, in 1/1000. Polls often enough that no ring gets fuller than a quarter, and no more
+/// often than that requires.
+pub(super) fn next_wait(wait: u64, fill: u64) -> u64 {
+    let wait = match fill {
+        250.. => *WAIT.start(),
+        62..250 => wait,
+        _ => wait * 2,
+    };
+    wait.clamp(*WAIT.start(), *WAIT.end())
+}
+
 /// What to record.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -329,14 +341,7 @@ impl Recorder {
                 ));
                 reported = Instant::now();
             }
-            // Often enough that no ring gets fuller than a quarter, and no more often than that
-            // requires.
-            wait = match fill {
-                250.. => *WAIT.start(),
-                62..250 => wait,
-                _ => wait * 2,
-            };
-            wait = wait.clamp(*WAIT.start(), *WAIT.end());
+            wait = next_wait(wait, fill);
         }
     }
 
