@@ -9,6 +9,7 @@
 //!
 //! The thread writes a page before it asks the kernel for the next one. So the successor of a
 //! killed recorder finds the last page again. It skips the events up to the last time in the file.
+//!
 //! [instances]: https://docs.kernel.org/trace/ftrace.html#instances
 
 mod cpu;
