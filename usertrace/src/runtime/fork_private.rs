@@ -1,16 +1,17 @@
-//! Memory that a child of `fork` finds wiped: what lies there is of one process, and not of its
-//! children (A5).
+//! Memory that `fork` wipes in the child, for state of one process that its children must not
+//! inherit (A5).
 
 use std::ptr::NonNull;
 
-/// A value of zeros in such memory, which stays for ever; nothing if there is none to be had.
+/// Maps a zeroed value in such memory, which is never unmapped; none if the kernel refuses.
 ///
 /// # Safety
-/// Zeros must be a `T`, at any time: the child's are zeros whatever this process has stored.
+/// All zeros must be a valid `T` at any time: the child finds zeros whatever this process has
+/// stored.
 pub(crate) unsafe fn map<T>() -> Option<NonNull<T>> {
     let memory = map_kept::<T>()?;
     let (start, len) = (memory.as_ptr().cast(), size_of::<T>());
-    // SAFETY: a new mapping, which nobody knows otherwise.
+    // SAFETY: a new mapping, to which no other reference exists.
     unsafe {
         if libc::madvise(start, len, libc::MADV_WIPEONFORK) != 0 {
             libc::munmap(start, len);
@@ -20,9 +21,9 @@ pub(crate) unsafe fn map<T>() -> Option<NonNull<T>> {
     Some(memory)
 }
 
-/// Zeros that stay for ever, of which a child of `fork` has a copy.
+/// Maps a zeroed value that is never unmapped. A child of `fork` gets a copy.
 pub(crate) fn map_kept<T>() -> Option<NonNull<T>> {
-    // SAFETY: a new mapping, which nobody knows otherwise.
+    // SAFETY: a new mapping, to which no other reference exists.
     let memory = unsafe {
         libc::mmap(
             std::ptr::null_mut(),

@@ -1,7 +1,6 @@
-//! `membarrier(2)`: makes sure that all threads of this process have seen that a slot is closed
-//! (A9).
+//! `membarrier(2)`: makes all threads of this process see that a slot is closed (A9).
 //!
-//! (The libc crate has its commands for Android only.)
+//! The libc crate has its commands for Android only.
 
 use syscalls::{Errno, Sysno, raw};
 
@@ -14,24 +13,24 @@ const RESTART: usize = 1 << 7;
 /// `MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ`
 const REGISTER_RESTART: usize = 1 << 8;
 
-/// Must have been called before the other two.
+/// Registers this process; required before the other two commands.
 pub(crate) fn register() -> Result<(), Errno> {
     membarrier(REGISTER_RESTART)?;
     membarrier(REGISTER_BARRIER)
 }
 
-/// Restarts all sequences that this process's threads are in.
+/// Restarts the rseq sequences that threads of this process are in.
 pub(crate) fn restart() -> Result<(), Errno> {
     membarrier(RESTART)
 }
 
-/// A full barrier in all of this process's threads that run.
+/// Executes a full barrier in all running threads of this process.
 pub(crate) fn barrier() -> Result<(), Errno> {
     membarrier(BARRIER)
 }
 
 fn membarrier(command: usize) -> Result<(), Errno> {
-    // SAFETY: no memory is involved.
+    // SAFETY: the call takes no pointers.
     let ret = unsafe { raw::syscall3(Sysno::membarrier as usize, command, 0, 0) };
     Errno::from_ret(ret).map(drop)
 }

@@ -1,17 +1,17 @@
-//! The update signal (A4).
+//! The update signal (A4), and its handler.
 //!
-//! A program's own handler stays: such a process gets no update signal, and finds out when it next
-//! begins a sub-buffer; `USERTRACE_SIGNAL` chooses another signal. But a handler of another copy of
-//! this crate, as the preload library has one, is no obstacle: the new one calls it. Copies know
+//! A handler of the program stays: such a process gets no update signal, and follows traces when it
+//! next begins a sub-buffer. `USERTRACE_SIGNAL` chooses another signal. A handler of another copy
+//! of this crate, as in a preload library, is chained: the new handler calls it. Copies recognise
 //! each other by a mark in the handler's code.
 
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Stands behind a jump, which is where each handler starts.
+/// The mark, which follows the jump that each handler starts with.
 const MARK: &[u8; 16] = b"usertrace update";
 
-/// How the processor jumps.
+/// The jump instruction.
 #[cfg(target_arch = "x86_64")]
 mod jump {
     pub(super) const LEN: usize = 5;
@@ -20,7 +20,7 @@ mod jump {
         code[0] == 0xe9
     }
 
-    /// Written out, so that it has that length wherever it goes.
+    /// Encoded by hand, so that its length does not depend on the distance.
     macro_rules! to {
         () => {
             ".byte 0xe9\n.long {to} - . - 4"
@@ -44,7 +44,7 @@ mod jump {
     pub(super) use to;
 }
 
-/// The handler as the kernel calls it: jumps over the mark to the real one.
+/// The installed handler: jumps over the mark to the real one.
 #[unsafe(naked)]
 extern "C" fn marked(_: libc::c_int) {
     std::arch::naked_asm!(jump::to!(), ".ascii \"usertrace update\"", to = sym on_update)
@@ -57,13 +57,13 @@ extern "C" fn on_update(signo: libc::c_int) {
     super::current::refresh();
     let other = OTHER.load(Ordering::Relaxed);
     if other != 0 {
-        // SAFETY: `install` found it to be the handler of a copy of this crate.
+        // SAFETY: `install` stores only a handler that `is_ours` recognised.
         let other: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(other) };
         other(signo);
     }
 }
 
-/// Whether a handler is one of a copy of this crate.
+/// True if a handler belongs to a copy of this crate.
 fn is_ours(handler: usize) -> bool {
     let (mut code, mut mark) = ([0u8; jump::LEN], [0u8; MARK.len()]);
     let local = [code.as_mut_slice(), mark.as_mut_slice()].map(|part| libc::iovec {
@@ -74,22 +74,23 @@ fn is_ours(handler: usize) -> bool {
         iov_base: std::ptr::without_provenance_mut(handler),
         iov_len: jump::LEN + MARK.len(),
     };
-    // SAFETY: the kernel writes to `code` and `mark` alone, and fails where there is nothing to
-    // read.
+    // SAFETY: the kernel writes only to `code` and `mark`, and fails if the handler is not
+    // readable.
     let read = unsafe {
         libc::process_vm_readv(libc::getpid(), local.as_ptr(), 2, &raw const remote, 1, 0)
     };
     read == remote.iov_len as isize && jump::is(code) && mark == *MARK
 }
 
-/// Handles the signal, unless the program does, and says whether it is handled here.
+/// Installs the handler, unless the program handles or ignores the signal. Returns whether this
+/// crate handles it.
 pub(super) fn install(signo: u32) -> bool {
     let Ok(signo) = libc::c_int::try_from(signo) else {
         return false;
     };
     let own = marked as extern "C" fn(libc::c_int) as usize;
-    // SAFETY: zeros are a sigaction, and the handler does what a signal handler may: it neither
-    // allocates nor waits, and leaves errno alone.
+    // SAFETY: zeros are a valid sigaction, and `on_update` is async-signal-safe: it neither
+    // allocates nor waits, and preserves errno.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         if libc::sigaction(signo, null(), &raw mut action) != 0 {

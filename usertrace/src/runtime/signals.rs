@@ -1,18 +1,18 @@
-//! Doing something that no signal handler interrupts.
+//! Blocking signals around code that no handler may interrupt.
 
 use syscalls::{Sysno, raw};
 
-/// Bytes of the kernel's set of signals.
+/// Size of the kernel's signal set, in bytes.
 const SET_LEN: usize = 8;
 
-/// Holds all signals of this thread back, as long as it lives.
+/// Blocks all signals of this thread while it lives.
 ///
-/// A handler may fork, and the child would go on in the middle of what the parent did, with what
-/// only holds there. Async-signal-safe; leaves `errno` alone. Where the calls are forbidden, it
-/// does nothing.
+/// A handler may fork. The child would then continue in the middle of an operation of the parent,
+/// with state that is valid only there. Async-signal-safe; preserves `errno`. If the system call is
+/// forbidden (seccomp), this does nothing.
 #[derive(Debug)]
 pub(crate) struct SignalMaskGuard {
-    /// What was held back before.
+    /// The signal mask before.
     before: u64,
     changed: bool,
 }
@@ -34,7 +34,8 @@ impl Drop for SignalMaskGuard {
 }
 
 fn set_mask(mask: &u64, before: *mut u64) -> bool {
-    // SAFETY: the kernel reads `SET_LEN` bytes, and writes as many if there is room for them.
+    // SAFETY: the kernel reads `SET_LEN` bytes at `mask`, and writes as many at `before` unless
+    // that is NULL.
     let ret = unsafe {
         raw::syscall4(
             Sysno::rt_sigprocmask as usize,
@@ -60,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn signals_come_afterwards() {
+    fn blocked_signals_are_delivered_afterwards() {
         let signo = libc::SIGRTMIN() + 13;
         // SAFETY: a handler that counts.
         unsafe { libc::signal(signo, count as extern "C" fn(libc::c_int) as usize) };

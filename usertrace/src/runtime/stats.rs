@@ -1,4 +1,4 @@
-//! What this process wrote, trace by trace.
+//! Statistics per trace of what this process wrote.
 
 use std::sync::atomic::Ordering;
 
@@ -13,23 +13,23 @@ use super::status::Refused;
 pub struct TraceStats {
     /// The trace's slot.
     pub slot: usize,
-    /// The trace's generation: no two traces have the same.
+    /// The trace's generation, which is unique.
     pub generation: u64,
     /// The trace is active.
     pub active: bool,
-    /// Bytes written to the rings of all channels but the control channel, headers of sub-buffers
+    /// Bytes written to the rings of all channels but the control channel, sub-buffer headers
     /// included.
     pub bytes: u64,
-    /// Events that were dropped.
+    /// Number of dropped events.
     pub lost: u64,
-    /// Kinds of events that cannot be written, because the control channel had no room for their
-    /// descriptions.
+    /// Number of event types that cannot be written, because the control channel had no room for
+    /// their descriptions.
     pub undescribed: u32,
-    /// Why none of this process's events come into the trace, if that is so.
+    /// Why the trace gets no events of this process, if it gets none.
     pub refused: Option<Refused>,
 }
 
-/// What this process wrote, trace by trace. The numbers are of a moment ago: others may be writing.
+/// Statistics per trace of what this process wrote.
 pub fn stats() -> impl Iterator<Item = TraceStats> {
     (0..SLOTS).filter_map(|slot| {
         let state = state().filter(|state| state.is_attached())?;

@@ -1,26 +1,27 @@
-//! Which events this process writes, where somebody said so by its control channel.
+//! The event rules that a control channel sets for this process.
 //!
-//! The fallback's trace has its rules from the environment, in memory that all processes of a
-//! family share. What is said to one process later stands here, in place of these rules.
+//! The rules of the fallback's trace come from the environment, and lie in memory that all
+//! processes of a family share. Rules that a control channel sets for one process stand here, and
+//! replace those.
 
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use usertrace_sys::filter::Rules;
 use usertrace_sys::limits::RULES_LEN;
 
-/// Rules, or none. All zeros: none.
+/// Rules for one process, or none: a sequence lock. All zeros means no rules.
 ///
-/// One thread at a time stores them. Whoever reads them meanwhile notices.
+/// Only one thread at a time may store rules. Readers detect a concurrent store.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Wanted {
-    /// 0: there are none. Odd: they are being stored.
+    /// 0: no rules were ever set. Odd: a store is in progress.
     sequence: AtomicU32,
     len: AtomicU32,
     words: [AtomicU32; RULES_LEN / 4],
 }
 
-/// How often to read rules that change meanwhile.
+/// Attempts to read rules that change meanwhile.
 const TRIES: usize = 3;
 
 impl Wanted {
@@ -32,13 +33,13 @@ impl Wanted {
         }
     }
 
-    /// Stores rules, as the info area would have them. An update must follow.
+    /// Stores rules, in the format of the info area. The caller must start an update afterwards.
     #[cfg(feature = "fallback")]
     pub(super) fn set(&self, rules: &[u8]) {
         let before = self.sequence.load(Ordering::Relaxed) & !1;
         self.sequence.store(before + 1, Ordering::Relaxed);
-        // Pairs with the fence in `copy`: whoever reads one of the words below sees that they
-        // change.
+        // Pairs with the fence in `copy`: a reader that sees one of the words below also sees the
+        // odd sequence.
         fence(Ordering::Release);
         self.len.store(rules.len() as u32, Ordering::Relaxed);
         for (word, bytes) in self.words.iter().zip(rules.chunks(4)) {
@@ -46,18 +47,18 @@ impl Wanted {
             value[..bytes.len()].copy_from_slice(bytes);
             word.store(u32::from_ne_bytes(value), Ordering::Relaxed);
         }
-        // 0 stays for none. Pairs with the first load in `copy`.
+        // Skips 0, which means no rules. Pairs with the first load in `copy`.
         let after = before.wrapping_add(2).max(2);
         self.sequence.store(after, Ordering::Release);
     }
 
-    /// The 4 bytes at `at`; zeros behind the end.
+    /// The 4 bytes at offset `at`; zeros beyond the end.
     fn word(&self, at: usize) -> [u8; 4] {
         let word = self.words.get(at / 4);
         word.map_or([0; 4], |word| word.load(Ordering::Relaxed).to_ne_bytes())
     }
 
-    /// Copies them for whoever stores them. False: there are none.
+    /// Copies the rules, for the thread that may store them. False: there are none.
     #[cfg(feature = "fallback")]
     pub(super) fn read(&self, filter: &mut usertrace_sys::filter::Filter) -> bool {
         if self.sequence.load(Ordering::Relaxed) == 0 {
@@ -69,11 +70,12 @@ impl Wanted {
         true
     }
 
-    /// Copies them, if they are others than those of which `seen` was returned. Nothing if not.
+    /// Copies the rules if their sequence is not `seen`, and returns the new one; none if they are
+    /// unchanged or being stored.
     pub(super) fn copy(&self, seen: u32, rules: &mut Rules) -> Option<u32> {
         for _ in 0..TRIES {
             let sequence = self.sequence.load(Ordering::Acquire);
-            // Whoever is storing them makes an update afterwards.
+            // The storing thread starts an update afterwards.
             if sequence == seen || !sequence.is_multiple_of(2) {
                 return None;
             }
@@ -85,7 +87,7 @@ impl Wanted {
                 return Some(sequence);
             }
         }
-        // They may be half of one and half of the other. The update that follows finds them whole.
+        // The copy may be torn. The update that follows the store reads consistent rules.
         rules.clear();
         Some(1)
     }
@@ -105,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_rules_are_copied_once() {
+    fn new_rules_are_copied_once() {
         let wanted = Box::new(Wanted::new());
         // SAFETY: zeros are no rules.
         let mut copy: Box<Rules> = unsafe { Box::new(std::mem::zeroed()) };
