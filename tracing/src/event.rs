@@ -4,7 +4,7 @@
 use tracing_core::Metadata;
 use tracing_core::field::Visit;
 use usertrace::Callsite;
-use usertrace::event::{Room, declare};
+use usertrace::event::{Scratch, declare};
 
 use crate::list::List;
 use crate::names;
@@ -50,7 +50,7 @@ impl Event {
         spans: &[u64],
         visit: impl Fn(&mut dyn Visit),
     ) {
-        let mut room = Room::uninit();
+        let mut room = Scratch::uninit();
         let mut values = Values::new(&mut room, spans);
         visit(&mut values);
         let layout = values
@@ -75,7 +75,7 @@ impl Event {
         let mut text = Text::default();
         visit(&mut text);
         if let Some(callsite) = self.layout(metadata, part, None) {
-            let mut room = Room::uninit();
+            let mut room = Scratch::uninit();
             let mut values = Values::new(&mut room, spans);
             values.push::<str>(text.as_str());
             values.record(callsite);

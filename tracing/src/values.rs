@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use tracing_core::field::{Field, Visit};
 use usertrace::Callsite;
-use usertrace::event::{self, Buffer, Payload as _, Room, record_parts, record_words};
+use usertrace::event::{self, Buffer, Payload as _, Scratch, record_parts, record_words};
 
 /// Values that have a layout of their own; events with more are written as text.
 const MAX_VALUES: usize = 32;
@@ -63,7 +63,7 @@ pub(crate) struct Values<'a> {
 impl<'a> Values<'a> {
     /// None yet, behind the ids of spans.
     #[inline(always)]
-    pub(crate) fn new(room: &'a mut Room, spans: &[u64]) -> Self {
+    pub(crate) fn new(room: &'a mut Scratch, spans: &[u64]) -> Self {
         let mut values = Self {
             payload: Payload::Short(Buffer::new(room)),
             types: [Type::default(); MAX_VALUES],

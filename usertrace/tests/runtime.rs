@@ -12,7 +12,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use usertrace::clock;
 use usertrace::fake::process::{child, wait};
 use usertrace::fake::{Fake, Seen, Sizes};
-use usertrace::runtime::{Kernel, Refused, Told, init_with};
+use usertrace::runtime::{AreaField, Kernel, Refused, init_with};
 use usertrace::writer::Prefault;
 use usertrace::{Errno, Outcome, Status, event};
 use usertrace_sys::Update;
@@ -860,88 +860,102 @@ fn attach_else(tell: fn(&mut LttTracebuf), passes_over: bool) -> (&'static Fake,
 /// What a hostile or newer kernel tells of the areas is checked, and named.
 fn c1_areas_that_cannot_be_are_named() {
     type Tell = fn(&mut LttTracebuf);
-    let cases: [(Told, Tell); 13] = [
-        (Told::Slots, |areas| areas.nr_slots = 0),
-        (Told::Slots, |areas| areas.nr_slots = 33),
-        (Told::Slots, |areas| areas.nr_slots = u32::MAX),
-        (Told::BuffersStride, |areas| areas.buffers_stride = 0),
-        (Told::BuffersStride, |areas| areas.buffers_stride += 4),
-        (Told::BuffersStride, |areas| areas.buffers_stride *= 2),
-        (Told::BuffersStride, |areas| {
+    let cases: [(AreaField, Tell); 13] = [
+        (AreaField::Slots, |areas| areas.nr_slots = 0),
+        (AreaField::Slots, |areas| areas.nr_slots = 33),
+        (AreaField::Slots, |areas| areas.nr_slots = u32::MAX),
+        (AreaField::BuffersStride, |areas| areas.buffers_stride = 0),
+        (AreaField::BuffersStride, |areas| areas.buffers_stride += 4),
+        (AreaField::BuffersStride, |areas| areas.buffers_stride *= 2),
+        (AreaField::BuffersStride, |areas| {
             areas.buffers_stride = u64::MAX - 7
         }),
-        (Told::ControlStride, |areas| areas.control_stride = 1 << 60),
-        (Told::InfoLen, |areas| areas.info_len = 120),
-        (Told::Buffers, |areas| areas.buffers = 0),
-        (Told::Control, |areas| areas.control |= 1),
-        (Told::Info, |areas| areas.info_len = u64::MAX),
-        (Told::Info, |areas| areas.info = 0),
+        (AreaField::ControlStride, |areas| {
+            areas.control_stride = 1 << 60
+        }),
+        (AreaField::InfoLen, |areas| areas.info_len = 120),
+        (AreaField::Buffers, |areas| areas.buffers = 0),
+        (AreaField::Control, |areas| areas.control |= 1),
+        (AreaField::Info, |areas| areas.info_len = u64::MAX),
+        (AreaField::Info, |areas| areas.info = 0),
     ];
-    for (told, tell) in cases {
+    for (field, tell) in cases {
         let test = || {
             let (_, status) = attach_else(tell, false);
             let Status::BadArea(bad) = status else {
                 panic!("{status:?}");
             };
-            assert_eq!(bad.told, told);
+            assert_eq!(bad.field, field);
             let text = status.to_string();
             assert!(text.contains("ltt_tracebuf."), "{text}");
             assert_eq!(event!(numbered, 1), Outcome::Off);
         };
-        assert_eq!(wait(child(test)), 0, "{told:?}");
+        assert_eq!(wait(child(test)), 0, "{field:?}");
     }
 }
 
 /// Likewise, what the info area tells of itself.
 fn c8_an_info_area_that_cannot_be_is_named() {
     let cases = [
-        (Told::Version, offset_of!(LttInfo, version), 3),
-        (Told::InfoSlots, offset_of!(LttInfo, nr_slots), 15),
-        (Told::Channels, offset_of!(LttInfo, nr_channels), 0),
-        (Told::Channels, offset_of!(LttInfo, nr_channels), 33),
-        (Told::SlotOffset, offset_of!(LttInfo, slot_offset), u32::MAX),
-        (Told::SlotOffset, offset_of!(LttInfo, slot_offset), 132),
-        (Told::SlotOffset, offset_of!(LttInfo, slot_stride), 24),
+        (AreaField::Version, offset_of!(LttInfo, version), 3),
+        (AreaField::InfoSlots, offset_of!(LttInfo, nr_slots), 15),
+        (AreaField::Channels, offset_of!(LttInfo, nr_channels), 0),
+        (AreaField::Channels, offset_of!(LttInfo, nr_channels), 33),
         (
-            Told::SlotOffset,
+            AreaField::SlotOffset,
+            offset_of!(LttInfo, slot_offset),
+            u32::MAX,
+        ),
+        (AreaField::SlotOffset, offset_of!(LttInfo, slot_offset), 132),
+        (AreaField::SlotOffset, offset_of!(LttInfo, slot_stride), 24),
+        (
+            AreaField::SlotOffset,
             offset_of!(LttInfo, slot_stride),
             u32::MAX - 7,
         ),
         (
-            Told::TraceOffset,
+            AreaField::TraceOffset,
             offset_of!(LttInfo, trace_offset),
             1 << 20,
         ),
         (
-            Told::TraceOffset,
+            AreaField::TraceOffset,
             offset_of!(LttInfo, trace_stride),
             1 << 30,
         ),
-        (Told::ChannelOffset, offset_of!(LttInfo, trace_stride), 8),
         (
-            Told::ChannelOffset,
+            AreaField::ChannelOffset,
+            offset_of!(LttInfo, trace_stride),
+            8,
+        ),
+        (
+            AreaField::ChannelOffset,
             offset_of!(LttInfo, channel_stride),
             104,
         ),
         (
-            Told::ChannelOffset,
+            AreaField::ChannelOffset,
             offset_of!(LttInfo, channel_offset),
             4096,
         ),
         (
-            Told::FilterOffset,
+            AreaField::FilterOffset,
             offset_of!(LttInfo, filter_offset),
             1 << 31,
         ),
-        (Told::FilterOffset, offset_of!(LttInfo, filter_stride), 8),
-        (Told::RulesSize, offset_of!(LttInfo, rules_size), 4079),
         (
-            Told::RulesSize,
+            AreaField::FilterOffset,
+            offset_of!(LttInfo, filter_stride),
+            8,
+        ),
+        (AreaField::RulesSize, offset_of!(LttInfo, rules_size), 4079),
+        (
+            AreaField::RulesSize,
             offset_of!(LttInfo, rules_size),
             u32::MAX - 3,
         ),
     ];
-    for (told, offset, value) in cases {
+    for (field, offset, value) in cases {
         let test = || {
             let fake = Fake::new(small());
             let slot = fake.create().unwrap();
@@ -952,12 +966,12 @@ fn c8_an_info_area_that_cannot_be_is_named() {
             let Status::BadArea(bad) = status else {
                 panic!("{status:?}");
             };
-            assert_eq!(bad.told, told);
+            assert_eq!(bad.field, field);
             let text = status.to_string();
             assert!(text.contains("ltt_info."), "{text}");
             assert_eq!(event!(numbered, 1), Outcome::Off);
         };
-        assert_eq!(wait(child(test)), 0, "{told:?} {value}");
+        assert_eq!(wait(child(test)), 0, "{field:?} {value}");
     }
 }
 

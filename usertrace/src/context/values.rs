@@ -1,4 +1,5 @@
-//! Where contexts come from. Nothing here allocates, waits, or touches `errno`.
+//! Reads the values of contexts. Async-signal-safe: nothing here allocates, waits, or changes
+//! `errno`.
 
 use std::sync::atomic::Ordering;
 
@@ -8,7 +9,7 @@ use super::kind::NAMESPACES;
 use super::{Apps, Kind};
 use crate::writer::{self, Remembered, Rseq};
 
-/// Where each namespace is found.
+/// The file of each namespace.
 const FILES: [&std::ffi::CStr; NAMESPACES.len()] = [
     c"/proc/thread-self/ns/cgroup",
     c"/proc/thread-self/ns/ipc",
@@ -20,19 +21,19 @@ const FILES: [&std::ffi::CStr; NAMESPACES.len()] = [
     c"/proc/thread-self/ns/uts",
 ];
 
-/// What of a thread's stamp says what it remembers.
+/// Bits of a thread's stamp that say which values its cache has.
 const KNOWS_NAMES: u64 = 1;
 const KNOWS_NAMESPACES: u64 = 2;
 const STAMP_SHIFT: u32 = 2;
 
-/// What the contexts of an event are made of.
+/// The sources of the values of an event's contexts.
 pub(super) struct Values<'a> {
     pub(super) apps: &'a Apps,
     pub(super) thread: &'a Remembered,
     pub(super) rseq: Option<Rseq>,
-    /// Another number each time that threads are to ask anew.
+    /// Changes each time that threads must query their contexts again.
     pub(super) stamp: u64,
-    /// Where the event is.
+    /// The event's address.
     pub(super) ip: usize,
 }
 
@@ -67,7 +68,7 @@ impl Values<'_> {
         (pair >> (at % 2 * 32)) as u32
     }
 
-    /// What the thread remembers is of now, as far as `what` says.
+    /// True if the thread's cache is current, for the values that `what` says.
     fn knows(&self, what: u64) -> bool {
         let stamp = self.thread.stamp.load(Ordering::Relaxed);
         stamp >> STAMP_SHIFT == self.stamp && stamp & what != 0
@@ -93,7 +94,7 @@ impl Values<'_> {
             Ordering::Relaxed,
         );
         let mut name = [0u8; Remembered::NAME_LEN];
-        // SAFETY: the kernel stores so many bytes there at most.
+        // SAFETY: the kernel stores at most `NAME_LEN` (16) bytes there.
         unsafe {
             raw::syscall2(
                 Sysno::prctl as usize,
@@ -122,18 +123,18 @@ impl Values<'_> {
     }
 }
 
-/// As the call is named where there is an older one, and elsewhere.
+/// The name of the call depends on the architecture.
 #[cfg(target_arch = "x86_64")]
 const FSTATAT: Sysno = Sysno::newfstatat;
 #[cfg(not(target_arch = "x86_64"))]
 const FSTATAT: Sysno = Sysno::fstatat;
 
-/// The number of a file's inode; 0 if there is none, as where `/proc` is not mounted. Those of
-/// namespaces have 32 bits.
+/// The inode number of a file; 0 if there is none, for example without `/proc`. Those of namespaces
+/// have 32 bits.
 fn inode(path: &std::ffi::CStr) -> u32 {
     let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: the path ends with a NUL, and the kernel fills in what the C library calls `struct
-    // stat` on 64-bit machines.
+    // SAFETY: the path ends with a NUL, and `stat` is the kernel's `struct stat` on 64-bit
+    // machines. Zeros are a valid value if the call fails.
     unsafe {
         raw::syscall4(
             FSTATAT as usize,

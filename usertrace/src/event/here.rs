@@ -1,19 +1,19 @@
-//! Where in the program an event is: for the context `ip`.
+//! The address of the code that writes an event, for the context `ip`.
 //!
-//! An event notes it before it is written, in a word of its thread, if a trace wants to know. A
-//! signal handler that comes in between may have events, too; so the word says which event it is
-//! about, as far as it has room for that.
+//! If a trace wants the address, the event stores it in a word of its thread before it is written.
+//! A signal handler that interrupts it may write events, too. So the word also identifies the
+//! event, by as many bits as are free.
 
 use super::Callsite;
 use super::callsite::HERE;
 use crate::writer;
 
-/// Bits of the word that say whose address is above them. No program has addresses that are longer
-/// than the rest, unless it asks for them.
+/// Bits of the word that identify the event; the address is above them. User addresses fit into the
+/// other 48 bits, unless a program asks for longer ones.
 const EVENT_BITS: u32 = 16;
 
-/// Notes the address at which this is, in the function that it is inlined into, if the event's mask
-/// says so.
+/// Stores the current address in the function that this is inlined into, if the event's mask asks
+/// for it.
 #[doc(hidden)]
 #[inline(always)]
 pub fn here(callsite: &Callsite, mask: u32) {
@@ -21,7 +21,7 @@ pub fn here(callsite: &Callsite, mask: u32) {
         return;
     }
     let ip: usize;
-    // SAFETY: an address, and nothing else.
+    // SAFETY: the instruction only loads the address of the next one.
     unsafe {
         #[cfg(target_arch = "x86_64")]
         std::arch::asm!("lea {}, [rip]", out(reg) ip, options(pure, nomem, nostack, preserves_flags));
@@ -31,7 +31,7 @@ pub fn here(callsite: &Callsite, mask: u32) {
     note(callsite, ip);
 }
 
-/// Notes the address that an event is said to be at, if the event's mask says so.
+/// Stores a given address for an event, if its mask asks for it.
 #[doc(hidden)]
 #[inline(always)]
 pub fn here_at(callsite: &Callsite, mask: u32, ip: usize) {
@@ -40,7 +40,7 @@ pub fn here_at(callsite: &Callsite, mask: u32, ip: usize) {
     }
 }
 
-/// Notes the address of an event that is about to be written.
+/// Stores the address of an event that is about to be written.
 #[doc(hidden)]
 #[cold]
 #[inline(never)]
@@ -48,7 +48,7 @@ pub fn note(callsite: &Callsite, ip: usize) {
     writer::set_here((ip as u64) << EVENT_BITS | tag(callsite));
 }
 
-/// The address that was noted of an event; 0 if it is not known.
+/// The address stored for an event; 0 if it is unknown.
 pub(crate) fn noted(callsite: &Callsite) -> usize {
     let word = writer::get_here();
     if word & ((1 << EVENT_BITS) - 1) == tag(callsite) {
@@ -58,9 +58,9 @@ pub(crate) fn noted(callsite: &Callsite) -> usize {
     }
 }
 
-/// What tells an event from others, mostly.
+/// A short hash that tells an event from most others.
 fn tag(callsite: &Callsite) -> u64 {
-    // Callsites lie at multiples of their size or so.
+    // Call sites are aligned, so the low bits carry no information.
     let address = std::ptr::from_ref(callsite).addr() as u64 / align_of::<Callsite>() as u64;
     address & ((1 << EVENT_BITS) - 1)
 }

@@ -30,7 +30,10 @@ static KEEP: unsafe extern "C" fn(c_int, *const *const c_char) = keep;
 /// # Safety
 /// The arguments must be those of `main`, as glibc passes them also to constructors of libraries
 /// that are loaded later. No thread may be writing to them.
-#[cfg_attr(not(target_env = "gnu"), allow(dead_code, reason = "only glibc passes arguments"))]
+#[cfg_attr(
+    not(target_env = "gnu"),
+    allow(dead_code, reason = "only glibc passes arguments")
+)]
 unsafe extern "C" fn keep(argc: c_int, argv: *const *const c_char) {
     let count = usize::try_from(argc).unwrap_or(0);
     if argv.is_null() {

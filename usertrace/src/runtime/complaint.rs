@@ -9,7 +9,7 @@
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::env::{self, Backend, Bad, Quoted};
+use super::env::{self, Backend, InvalidValue, Quoted};
 use super::shared::shared;
 use super::signals::SignalMaskGuard;
 use super::status::{NoFallback, Status};
@@ -31,7 +31,7 @@ pub(super) fn of_environment(status: Status) {
         Backend::Kernel | Backend::Off | Backend::Secure => false,
     };
     complaints.retain(|bad| falls_back || !bad.is_of_fallback());
-    let mut lines: Vec<_> = complaints.iter().map(Bad::to_string).collect();
+    let mut lines: Vec<_> = complaints.iter().map(InvalidValue::to_string).collect();
     lines.extend(of_status(status));
     // Once in a process, even with several copies of this crate.
     if lines.is_empty() || shared().said.swap(1, Ordering::Relaxed) != 0 {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU16, Ordering, fence};
 use usertrace_sys::limits::SLOTS;
 
 use super::current;
-use crate::event::{ATTACH, Buffer, Callsite, HERE, Outcome, PROBED, Room, noted};
+use crate::event::{ATTACH, Buffer, Callsite, HERE, Outcome, PROBED, Scratch, noted};
 use crate::writer::{self, Channel, Cursor, Dropped, Payload, Refusal, Rseq};
 use crate::{context, control, probe};
 
@@ -65,7 +65,7 @@ pub fn record_variable(
     long: impl Fn(&mut Cursor<'_>),
 ) -> Outcome {
     if bound <= Buffer::LEN {
-        let mut room = Room::uninit();
+        let mut room = Scratch::uninit();
         let mut buffer = Buffer::new(&mut room);
         short(&mut buffer);
         record_words(callsite, buffer.words())

@@ -92,7 +92,9 @@ impl BadArea {
 
 impl fmt::Display for BadArea {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = AreaField::ALL.into_iter().find(|(field, _)| *field == self.field);
+        let name = AreaField::ALL
+            .into_iter()
+            .find(|(field, _)| *field == self.field);
         write!(
             f,
             "the kernel's trace areas are not as this library knows them: {} is {}",
@@ -250,7 +252,14 @@ impl InfoArea {
                 area: self,
                 slots: part(slot, AreaField::SlotOffset, slots, SLOTS, slot_size, len)?,
                 traces: part(trace, AreaField::TraceOffset, slots, SLOTS, trace_size, len)?,
-                filters: part(filter, AreaField::FilterOffset, slots, SLOTS, filter_size, len)?,
+                filters: part(
+                    filter,
+                    AreaField::FilterOffset,
+                    slots,
+                    SLOTS,
+                    filter_size,
+                    len,
+                )?,
                 channels: of_channels,
                 rules_size: rules_size as usize,
             })

@@ -27,7 +27,7 @@ pub(crate) unsafe fn register(section: Section) -> usize {
     }
     // SAFETY: the contract of this function: the entries are call sites that stay until
     // `unregister`.
-    let invalid = unsafe { section.take_invalid() };
+    let invalid = unsafe { section.remove_invalid() };
     init();
     modules.add(section, None);
     // SAFETY: the contract of this function: the entries are call sites that stay until

@@ -53,10 +53,10 @@ pub(crate) use self::current::renew_threads;
 pub use self::dispatch::record_parts;
 #[doc(hidden)]
 pub use self::dispatch::{record, record_variable, record_words};
-pub use self::dynamic::{BadDescription, declare};
+pub use self::dynamic::{DescriptionError, declare};
 #[doc(hidden)]
 pub use self::dynamic::{register, unregister};
-pub use self::info::{BadArea, Told};
+pub use self::info::{AreaField, BadArea};
 pub use self::init::init;
 #[doc(hidden)]
 pub use self::init::{init_before_main, init_with};
@@ -69,5 +69,5 @@ pub use self::stats::{TraceStats, stats};
 pub use self::status::{Backend, NoFallback, Refused, Report, Status};
 pub(crate) use self::steer::output;
 #[cfg(feature = "fallback")]
-pub(crate) use self::steer::{NotSet, events, set_events};
+pub(crate) use self::steer::{RulesError, events, set_events};
 pub use self::steer::{flush, pause, resume};

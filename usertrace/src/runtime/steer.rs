@@ -71,16 +71,16 @@ pub(crate) fn set_events<'a>(
     room: &mut filter::Filter,
     words: &'a str,
     add: bool,
-) -> Result<(), NotSet<'a>> {
+) -> Result<(), RulesError<'a>> {
     let fast = SETUP.get().and_then(|setup| setup.fast);
-    let fast = fast.ok_or(NotSet::NoFallback)?;
+    let fast = fast.ok_or(RulesError::NoFallback)?;
     if add {
         rules_now(fast, room);
     } else {
         room.clear();
     }
     for word in words.split_ascii_whitespace() {
-        filter::add_rule(room, word.as_bytes()).ok_or(NotSet::Word(word))?;
+        filter::add_rule(room, word.as_bytes()).ok_or(RulesError::Word(word))?;
     }
     shared().wanted.set(room.rules());
     refresh();
@@ -90,7 +90,7 @@ pub(crate) fn set_events<'a>(
 /// Why the rules of a process could not be changed.
 #[cfg(feature = "fallback")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NotSet<'a> {
+pub(crate) enum RulesError<'a> {
     /// The process does not use the fallback.
     NoFallback,
     /// This word is invalid, or does not fit.
