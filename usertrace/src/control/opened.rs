@@ -1,4 +1,4 @@
-//! Where the control channel of this process is.
+//! Finds the control channel of this process.
 
 use std::sync::atomic::Ordering;
 
@@ -6,14 +6,14 @@ use super::state::Control;
 use crate::runtime::fork_private;
 use crate::runtime::shared::{once, shared};
 
-/// The channel's place, if there ever was one.
+/// The channel's state; none before the first opening.
 pub(super) fn control() -> Option<&'static Control> {
-    // Acquire pairs with the store in `once`. SAFETY: what is stored there stays.
+    // Acquire pairs with the store in `once`. SAFETY: a state that `once` stored is never unmapped.
     unsafe { shared().control.load(Ordering::Acquire).as_ref() }
 }
 
-/// The channel's place.
-pub(super) fn place() -> Option<&'static Control> {
+/// The channel's state, which is created if there is none.
+pub(super) fn open() -> Option<&'static Control> {
     once(&shared().control, fork_private::map_kept)?;
     control()
 }

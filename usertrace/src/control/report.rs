@@ -1,4 +1,4 @@
-//! What the program says unasked.
+//! Reports: packets that the program sends to controllers without a request.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -16,13 +16,13 @@ use crate::runtime::registry;
 use crate::runtime::registry_lock::RegistryGuard;
 use crate::writer::{self, Channel};
 
-/// Bytes of a report, at most: it lies on the stack. A name fits in any case.
+/// Maximum size of a report, which lies on the stack. A name always fits.
 const REPORT_MAX: usize = 4096;
 
-/// Milliseconds between two reports that rings of a slot are full.
+/// Milliseconds between two reports of full rings of a slot.
 const FULL_EACH: u64 = 100;
 
-/// What became of events.
+/// A change of the set of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     Appeared,
@@ -38,7 +38,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// The channel, if somebody wants reports.
+/// The channel, if a controller wants reports.
 fn watched() -> Option<&'static Control> {
     let watched = |control: &&Control| {
         control.watchers.load(Ordering::Relaxed) != 0
@@ -48,8 +48,8 @@ fn watched() -> Option<&'static Control> {
 }
 
 impl Control {
-    /// Sends a report to all who want it, and counts it where there is no room. The lock keeps the
-    /// sockets from being closed meanwhile.
+    /// Sends a report to all controllers that want it, and counts it as missed if a socket has no
+    /// room. The lock keeps the sockets open.
     fn report(&self, _: &RegistryGuard, packet: &[u8]) {
         for controller in &self.controllers {
             if controller.watches.load(Ordering::Relaxed) != 0
@@ -76,7 +76,7 @@ impl Controller {
     }
 }
 
-/// Tells that events came or went. Not to be called from a signal handler.
+/// Reports events that came or went. Signal handlers must not call this.
 pub(crate) fn tell<'a>(change: Change, events: impl Iterator<Item = &'a Callsite>) {
     let Some(control) = watched() else { return };
     let Some(held) = registry::hold() else { return };
@@ -97,18 +97,18 @@ pub(crate) fn tell<'a>(change: Change, events: impl Iterator<Item = &'a Callsite
     }
 }
 
-/// Tells that an event was dropped because a ring of a slot was full, but not each time.
+/// Reports that an event was dropped because a ring of a slot was full, at a limited rate.
 /// Async-signal-safe.
 pub(crate) fn tell_full(slot: usize, index: usize, channel: &Channel) {
     if let Some(control) = watched() {
-        // Events leave it alone.
+        // Events preserve `errno`.
         let _errno = errno::keep();
         control.tell_full(slot, index, channel);
     }
 }
 
 impl Control {
-    /// A report of one word.
+    /// Sends a report of one word.
     pub(super) fn report_alone(&self, held: &RegistryGuard, word: &str) {
         let mut room = [0; 32];
         let mut text = Text::new(&mut room);
@@ -117,12 +117,12 @@ impl Control {
     }
 
     fn tell_full(&self, slot: usize, index: usize, channel: &Channel) {
-        let last = &self.told_full[slot];
+        let last = &self.last_full_report[slot];
         let (now, before) = (clock::monotonic() / 1_000_000, last.load(Ordering::Relaxed));
         if now < before + FULL_EACH {
             return;
         }
-        // Who is not the first need not tell; and nobody waits for it.
+        // Only the first thread reports, and it does not wait for the lock.
         let first = last.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed);
         let (Ok(_), Some(held)) = (first, registry::try_hold()) else {
             return;
