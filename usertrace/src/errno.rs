@@ -1,18 +1,18 @@
-//! `errno`, which what runs in a program unasked leaves as it found it.
+//! Preserves `errno` in code that runs without the program's knowledge.
 
-/// Gives the calling thread's `errno` back what it was, when it is dropped.
+/// Restores the calling thread's `errno` when it is dropped.
 #[must_use]
 pub(crate) struct ErrnoGuard(libc::c_int);
 
-/// Keeps what it is now.
+/// Saves `errno`.
 pub(crate) fn keep() -> ErrnoGuard {
-    // SAFETY: a thread's own number, always there.
+    // SAFETY: the pointer is to the calling thread's `errno`, which always exists.
     ErrnoGuard(unsafe { *libc::__errno_location() })
 }
 
 impl Drop for ErrnoGuard {
     fn drop(&mut self) {
-        // SAFETY: as above.
+        // SAFETY: as in `keep`.
         unsafe { *libc::__errno_location() = self.0 };
     }
 }
