@@ -5,6 +5,7 @@
 
 pub mod process;
 
+use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -315,122 +316,110 @@ impl Fake {
 
     /// As [`publish`](Self::publish), together with the changes that `change` makes.
     fn publish_with(&self, table: &Table, change: impl FnOnce()) {
-        let seq: &AtomicU32 = self.at(std::mem::offset_of!(LttInfo, seq));
+        let seq: &AtomicU32 = self.at(offset_of!(LttInfo, seq));
         let before = seq.load(Ordering::Relaxed);
         seq.store(before + 1, Ordering::Relaxed);
         fence(Ordering::Release);
         change();
-        let word = |offset: usize, value: u32| {
-            self.at::<AtomicU32>(offset).store(value, Ordering::Relaxed)
-        };
-        let long = |offset: usize, value: u64| {
-            self.at::<AtomicU64>(offset).store(value, Ordering::Relaxed)
-        };
         for (slot, trace) in table.traces.iter().enumerate() {
-            let generation = trace.generation.load(Ordering::Relaxed);
-            let head = SLOT_OFFSET + slot * SLOT_STRIDE;
-            long(head, generation);
-            word(head + 8, trace.is_active().into());
-            word(head + 12, trace.filters[0].load(Ordering::Relaxed));
-            let nr_channels = if trace.is_laid_out() {
-                self.scopes.len() as u32
-            } else {
-                0
-            };
-            word(head + 16, nr_channels);
-            let filter = (1 + SLOTS + slot) * INFO_PAGE;
-            long(
-                filter + std::mem::offset_of!(LttInfoFilter, generation),
-                generation,
-            );
-            let page = (1 + slot) * INFO_PAGE;
-            long(
-                page + std::mem::offset_of!(LttInfoTrace, generation),
-                generation,
-            );
-            word(
-                page + std::mem::offset_of!(LttInfoTrace, clock),
-                self.table().clock.load(Ordering::Relaxed),
-            );
-            for channel in 0..self.scopes.len() {
-                let at = page + CHANNEL_OFFSET + channel * CHANNEL_STRIDE;
-                let (buffers, control) = self.ring_offset(0, 0, channel, 0);
-                let (buffers0, control0) = self.ring_offset(0, 0, 0, 0);
-                let field = |offset| at + offset;
-                long(
-                    field(std::mem::offset_of!(LttInfoChannel, buffers_offset)),
-                    (buffers - buffers0) as u64,
-                );
-                long(
-                    field(std::mem::offset_of!(LttInfoChannel, control_offset)),
-                    (control - control0) as u64,
-                );
-                word(
-                    field(std::mem::offset_of!(LttInfoChannel, subbuf_size)),
-                    self.subbufs(channel).0,
-                );
-                word(
-                    field(std::mem::offset_of!(LttInfoChannel, subbuf_count)),
-                    self.subbufs(channel).1,
-                );
-                word(
-                    field(std::mem::offset_of!(LttInfoChannel, nr_rings)),
-                    self.nr_rings[channel],
-                );
-                word(
-                    field(std::mem::offset_of!(LttInfoChannel, control_stride)),
-                    STRIDE as u32,
-                );
-                let (scope, protocol) = self.kind(channel);
-                word(
-                    field(std::mem::offset_of!(LttInfoChannel, scope)),
-                    scope as u32,
-                );
-                word(
-                    field(std::mem::offset_of!(LttInfoChannel, protocol)),
-                    protocol as u32,
-                );
-                word(
-                    field(std::mem::offset_of!(LttInfoChannel, mode)),
-                    trace.modes[channel].load(Ordering::Relaxed),
-                );
-                word(
-                    field(std::mem::offset_of!(LttInfoChannel, filter)),
-                    trace.filters[channel].load(Ordering::Relaxed),
-                );
-            }
+            self.write_trace(table, slot, trace);
+        }
+        self.write_head();
+        let generation = table.generation.fetch_add(1, Ordering::Relaxed) + 1;
+        self.store64(offset_of!(LttInfo, generation), generation);
+        seq.store(before + 2, Ordering::Release);
+    }
+
+    fn store32(&self, offset: usize, value: u32) {
+        self.at::<AtomicU32>(offset).store(value, Ordering::Relaxed);
+    }
+
+    fn store64(&self, offset: usize, value: u64) {
+        self.at::<AtomicU64>(offset).store(value, Ordering::Relaxed);
+    }
+
+    /// Writes a trace's parts of the info area, with its channels.
+    fn write_trace(&self, table: &Table, slot: usize, trace: &Trace) {
+        let generation = trace.generation.load(Ordering::Relaxed);
+        let nr_channels = if trace.is_laid_out() {
+            self.scopes.len() as u32
+        } else {
+            0
+        };
+        let mask = trace.filters[0].load(Ordering::Relaxed);
+        let head = SLOT_OFFSET + slot * SLOT_STRIDE;
+        self.store64(head + offset_of!(LttInfoSlot, generation), generation);
+        let active = trace.is_active().into();
+        self.store32(head + offset_of!(LttInfoSlot, active), active);
+        self.store32(head + offset_of!(LttInfoSlot, filter), mask);
+        self.store32(head + offset_of!(LttInfoSlot, nr_channels), nr_channels);
+        let filter = (1 + SLOTS + slot) * INFO_PAGE;
+        self.store64(filter + offset_of!(LttInfoFilter, generation), generation);
+        let page = (1 + slot) * INFO_PAGE;
+        self.store64(page + offset_of!(LttInfoTrace, generation), generation);
+        let clock = table.clock.load(Ordering::Relaxed);
+        self.store32(page + offset_of!(LttInfoTrace, clock), clock);
+        for channel in 0..self.scopes.len() {
+            let at = page + CHANNEL_OFFSET + channel * CHANNEL_STRIDE;
+            self.write_channel(trace, channel, at);
+        }
+    }
+
+    /// Writes the entry of a channel at an offset of the info area.
+    fn write_channel(&self, trace: &Trace, channel: usize, at: usize) {
+        let (buffers, control) = self.ring_offset(0, 0, channel, 0);
+        let (buffers0, control0) = self.ring_offset(0, 0, 0, 0);
+        let (subbuf_size, subbuf_count) = self.subbufs(channel);
+        let (scope, protocol) = self.kind(channel);
+        let mode = trace.modes[channel].load(Ordering::Relaxed);
+        let filter = trace.filters[channel].load(Ordering::Relaxed);
+        for (offset, value) in [
+            (
+                offset_of!(LttInfoChannel, buffers_offset),
+                buffers - buffers0,
+            ),
+            (
+                offset_of!(LttInfoChannel, control_offset),
+                control - control0,
+            ),
+        ] {
+            self.store64(at + offset, value as u64);
         }
         for (offset, value) in [
-            (std::mem::offset_of!(LttInfo, size), size_of::<LttInfo>()),
-            (std::mem::offset_of!(LttInfo, nr_slots), SLOTS),
-            (std::mem::offset_of!(LttInfo, nr_channels), CHANNELS),
-            (std::mem::offset_of!(LttInfo, slot_offset), SLOT_OFFSET),
-            (std::mem::offset_of!(LttInfo, slot_stride), SLOT_STRIDE),
-            (std::mem::offset_of!(LttInfo, trace_offset), INFO_PAGE),
-            (std::mem::offset_of!(LttInfo, trace_stride), INFO_PAGE),
-            (
-                std::mem::offset_of!(LttInfo, filter_offset),
-                (1 + SLOTS) * INFO_PAGE,
-            ),
-            (std::mem::offset_of!(LttInfo, filter_stride), INFO_PAGE),
-            (
-                std::mem::offset_of!(LttInfo, channel_offset),
-                CHANNEL_OFFSET,
-            ),
-            (
-                std::mem::offset_of!(LttInfo, channel_stride),
-                CHANNEL_STRIDE,
-            ),
-            (std::mem::offset_of!(LttInfo, rules_size), RULES_LEN),
+            (offset_of!(LttInfoChannel, subbuf_size), subbuf_size),
+            (offset_of!(LttInfoChannel, subbuf_count), subbuf_count),
+            (offset_of!(LttInfoChannel, nr_rings), self.nr_rings[channel]),
+            (offset_of!(LttInfoChannel, control_stride), STRIDE as u32),
+            (offset_of!(LttInfoChannel, scope), scope as u32),
+            (offset_of!(LttInfoChannel, protocol), protocol as u32),
+            (offset_of!(LttInfoChannel, mode), mode),
+            (offset_of!(LttInfoChannel, filter), filter),
         ] {
-            word(offset, value as u32);
+            self.store32(at + offset, value);
         }
-        word(std::mem::offset_of!(LttInfo, version), LTT_ABI_VERSION);
-        word(std::mem::offset_of!(LttInfo, magic), LTT_INFO_MAGIC);
-        word(std::mem::offset_of!(LttInfo, nr_cpus), self.nr_rings[0]);
-        let generation = table.generation.fetch_add(1, Ordering::Relaxed) + 1;
-        long(std::mem::offset_of!(LttInfo, generation), generation);
-        seq.store(before + 2, Ordering::Release);
+    }
+
+    /// Writes the head of the info area, except for its seqlock and generation.
+    fn write_head(&self) {
+        for (offset, value) in [
+            (offset_of!(LttInfo, size), size_of::<LttInfo>()),
+            (offset_of!(LttInfo, nr_slots), SLOTS),
+            (offset_of!(LttInfo, nr_channels), CHANNELS),
+            (offset_of!(LttInfo, slot_offset), SLOT_OFFSET),
+            (offset_of!(LttInfo, slot_stride), SLOT_STRIDE),
+            (offset_of!(LttInfo, trace_offset), INFO_PAGE),
+            (offset_of!(LttInfo, trace_stride), INFO_PAGE),
+            (offset_of!(LttInfo, filter_offset), (1 + SLOTS) * INFO_PAGE),
+            (offset_of!(LttInfo, filter_stride), INFO_PAGE),
+            (offset_of!(LttInfo, channel_offset), CHANNEL_OFFSET),
+            (offset_of!(LttInfo, channel_stride), CHANNEL_STRIDE),
+            (offset_of!(LttInfo, rules_size), RULES_LEN),
+        ] {
+            self.store32(offset, value as u32);
+        }
+        self.store32(offset_of!(LttInfo, version), LTT_ABI_VERSION);
+        self.store32(offset_of!(LttInfo, magic), LTT_INFO_MAGIC);
+        self.store32(offset_of!(LttInfo, nr_cpus), self.nr_rings[0]);
     }
 
     /// The scope and the protocol of a channel.
@@ -485,7 +474,7 @@ impl Fake {
     /// Writes the rules of a slot, as bytes that need not be valid.
     fn write_rules(&self, slot: usize, rules: &[u8]) {
         let page = (1 + SLOTS + slot) * INFO_PAGE;
-        let len: &AtomicU32 = self.at(page + std::mem::offset_of!(LttInfoFilter, len));
+        let len: &AtomicU32 = self.at(page + offset_of!(LttInfoFilter, len));
         len.store(rules.len() as u32, Ordering::Relaxed);
         let at = page + size_of::<LttInfoFilter>();
         for (n, &byte) in rules.iter().take(RULES_LEN).enumerate() {
@@ -530,7 +519,7 @@ impl Fake {
     pub fn set_readers(&self, process: usize, slot: usize, channel: usize, readers: u32) {
         for ring in 0..self.nr_rings[channel] as usize {
             let (_, control) = self.ring_offset(process, slot, channel, ring);
-            let at = control + std::mem::offset_of!(LttRingControl, readers);
+            let at = control + offset_of!(LttRingControl, readers);
             self.at::<AtomicU32>(at).store(readers, Ordering::Relaxed);
         }
     }
@@ -656,9 +645,8 @@ impl Fake {
     pub fn consume_of(&self, process: usize, slot: usize, channel: usize) {
         for cpu in 0..self.nr_rings[channel] as usize {
             let (_, control) = self.ring_offset(process, slot, channel, cpu);
-            let head: &AtomicU64 = self.at(control + std::mem::offset_of!(LttRingControl, head));
-            let consumed: &AtomicU64 =
-                self.at(control + std::mem::offset_of!(LttRingControl, consumed));
+            let head: &AtomicU64 = self.at(control + offset_of!(LttRingControl, head));
+            let consumed: &AtomicU64 = self.at(control + offset_of!(LttRingControl, consumed));
             consumed.store(head.load(Ordering::Acquire), Ordering::Release);
         }
     }
@@ -677,7 +665,7 @@ impl Fake {
     pub fn fill_control(&self, process: usize, slot: usize) {
         for cpu in 0..self.nr_rings[0] as usize {
             let (_, control) = self.ring_offset(process, slot, 0, cpu);
-            let head: &AtomicU64 = self.at(control + std::mem::offset_of!(LttRingControl, head));
+            let head: &AtomicU64 = self.at(control + offset_of!(LttRingControl, head));
             head.store(self.ring_len(0) as u64, Ordering::Release);
         }
     }
@@ -692,8 +680,7 @@ impl Fake {
         (0..self.nr_rings[channel] as usize)
             .map(|cpu| {
                 let (_, control) = self.ring_offset(process, slot, channel, cpu);
-                let lost: &AtomicU64 =
-                    self.at(control + std::mem::offset_of!(LttRingControl, lost));
+                let lost: &AtomicU64 = self.at(control + offset_of!(LttRingControl, lost));
                 lost.load(Ordering::Relaxed)
             })
             .sum()
@@ -801,11 +788,9 @@ impl Fake {
         let (scope, protocol) = self.kind(channel);
         for ring in 0..self.nr_rings[channel] as usize {
             let (buffers, control) = self.ring_offset(process, slot, channel, ring);
-            let head: &AtomicU64 = self.at(control + std::mem::offset_of!(LttRingControl, head));
-            let consumed: &AtomicU64 =
-                self.at(control + std::mem::offset_of!(LttRingControl, consumed));
-            let claimed: &AtomicU64 =
-                self.at(control + std::mem::offset_of!(LttRingControl, claimed));
+            let head: &AtomicU64 = self.at(control + offset_of!(LttRingControl, head));
+            let consumed: &AtomicU64 = self.at(control + offset_of!(LttRingControl, consumed));
+            let claimed: &AtomicU64 = self.at(control + offset_of!(LttRingControl, claimed));
             let mut bytes = vec![0; self.ring_len(channel)];
             let head = head.load(Ordering::Acquire);
             for (at, byte) in bytes.iter_mut().enumerate() {

@@ -324,7 +324,7 @@ mod tests {
         fields: &[],
     };
 
-    /// Requirement: B1
+    /// Requirements: B1
     #[test]
     fn description_has_all_parts() {
         assert_eq!(line(&NONE), "p:n 14");

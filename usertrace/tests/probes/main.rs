@@ -1,6 +1,6 @@
-//! B2: probes, on a kernel that is not there.
+//! Tests probes on a fake kernel.
 //!
-//! One test, as there is one runtime in a process.
+//! One test, because a process has one runtime.
 
 mod scenario;
 mod written;
@@ -13,7 +13,7 @@ use written::WRITTEN;
 
 /// Requirements: B2
 #[test]
-fn b2_probes() {
+fn probes_follow_their_connections() {
     let fake = Fake::new(Sizes::default());
     assert_eq!(init_with(|| Ok(fake)), Status::Attached);
     let slot = fake.create().unwrap();

@@ -1,5 +1,5 @@
-//! What probes are to do in a traced process, whatever traces it. Once in a process, as their
-//! functions keep what they saw.
+//! The behaviour of probes in a traced process, with any back end. It runs once in a process,
+//! because its probes keep state.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -30,7 +30,7 @@ usertrace::tracepoint! {
     }
 }
 
-/// What the probe `see` saw: names, payloads, and lengths.
+/// The calls of the probe `see`: names, payloads, and lengths.
 static SEEN: Mutex<Vec<(String, Vec<u8>, usize)>> = Mutex::new(Vec::new());
 
 extern "C" fn see(record: &Record<'_>, data: *mut c_void) {
@@ -38,8 +38,7 @@ extern "C" fn see(record: &Record<'_>, data: *mut c_void) {
     let name = record.description().split(' ').next().unwrap_or_default();
     let seen = (name.to_owned(), record.payload().to_vec(), record.len());
     SEEN.lock().unwrap().push(seen);
-    // As a careless one would.
-    // SAFETY: this thread's own.
+    // A careless probe may change `errno`.
     unsafe { *libc::__errno_location() = libc::EPERM };
 }
 
@@ -49,7 +48,7 @@ fn seen() -> Vec<(String, Vec<u8>, usize)> {
 
 static DEPTH: AtomicU64 = AtomicU64::new(0);
 
-/// Writes an event of its own kind.
+/// Writes an event that would call it again.
 extern "C" fn recurse(_: &Record<'_>, _: *mut c_void) {
     DEPTH.fetch_add(1, Ordering::Relaxed);
     assert_eq!(event!(number, 100), Outcome::Recorded);
@@ -58,7 +57,7 @@ extern "C" fn recurse(_: &Record<'_>, _: *mut c_void) {
 static INSIDE: AtomicBool = AtomicBool::new(false);
 static GO: AtomicBool = AtomicBool::new(false);
 
-/// Stays until it may go.
+/// Blocks until `GO` is set.
 extern "C" fn stay(_: &Record<'_>, _: *mut c_void) {
     INSIDE.store(true, Ordering::Relaxed);
     while !GO.load(Ordering::Relaxed) {
@@ -69,20 +68,20 @@ extern "C" fn stay(_: &Record<'_>, _: *mut c_void) {
 
 /// Registers a probe with this number as its data.
 fn add(name: &str, call: probe::Call, data: usize) -> Result<(), Error> {
-    // SAFETY: functions of this program, which use no memory by what they are given.
+    // SAFETY: the functions are part of this program, and do not dereference their data.
     unsafe { probe::register(name, call, std::ptr::without_provenance_mut(data)) }
 }
 
-/// Goes through it, in a process that is traced. That starts and stops the trace.
+/// Runs the scenario in a traced process; `set_active` starts and stops the trace.
 pub(crate) fn run(set_active: &dyn Fn(bool)) {
-    mistakes();
+    invalid_calls_fail();
 
-    // Connected, it is not called; activated, it is, and the event is written as well.
+    // A connected probe is not called; an activated one is, and the event is written as well.
     assert_eq!(probe::connect("test:number", "see"), Ok(1));
     assert_eq!(event!(number, 1), Outcome::Recorded);
     assert_eq!(seen(), []);
     assert_eq!(probe::activate("test:number", "see"), Ok(1));
-    // SAFETY: this thread's own.
+    // SAFETY: the pointer is to this thread's `errno`.
     unsafe { *libc::__errno_location() = 5 };
     assert_eq!(event!(number, 0x0102), Outcome::Recorded);
     assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(5));
@@ -92,7 +91,7 @@ pub(crate) fn run(set_active: &dyn Fn(bool)) {
     assert_eq!(probe::deactivate("test:number", "see"), Ok(1));
     assert_eq!(event!(number, 3), Outcome::Recorded);
     assert_eq!(seen(), []);
-    // What was deactivated is still connected.
+    // A deactivated probe is still connected.
     assert_eq!(probe::activate("test:number", "see"), Ok(1));
     assert_eq!(event!(number, 4), Outcome::Recorded);
     assert_eq!(probe::disconnect("test:number", "see"), Ok(1));
@@ -102,9 +101,9 @@ pub(crate) fn run(set_active: &dyn Fn(bool)) {
     assert_eq!(not, Err(Error::NotConnected));
 
     payloads();
-    events_that_come_later();
+    later_events_are_connected();
 
-    // No trace is active: the probe is called nevertheless.
+    // The probe is called even if no trace is active.
     assert_eq!(probe::connect("*:number", "see"), Ok(1));
     assert_eq!(probe::activate("*:number", "see"), Ok(1));
     set_active(false);
@@ -118,7 +117,7 @@ pub(crate) fn run(set_active: &dyn Fn(bool)) {
     assert_eq!(event!(number, 9), Outcome::Recorded);
     assert_eq!(seen(), []);
 
-    // Its own events do not call it again, but are written.
+    // A probe's own events do not call it again, but are written.
     add("recurse", recurse, 0).unwrap();
     probe::connect("test:number", "recurse").unwrap();
     probe::activate("test:number", "recurse").unwrap();
@@ -127,11 +126,11 @@ pub(crate) fn run(set_active: &dyn Fn(bool)) {
     assert_eq!(DEPTH.load(Ordering::Relaxed), 2);
     probe::unregister("recurse").unwrap();
 
-    nobody_is_left_inside();
+    removal_waits_for_running_probes();
     assert_eq!(probe::skipped(), 0);
 }
 
-fn mistakes() {
+fn invalid_calls_fail() {
     let none = probe::connect("test:number", "see");
     assert_eq!(none, Err(Error::NoProbe));
     let long = "x".repeat(65);
@@ -149,7 +148,7 @@ fn mistakes() {
     assert_eq!(probe::disconnect("no:*", "see"), Ok(0));
     assert_eq!(probe::unregister("other"), Err(Error::NoProbe));
 
-    // 63 more, and no more; and then all is as before.
+    // 63 more probes fit. Removing them restores the initial state.
     let name = |n: usize| format!("filler{n}");
     (1..64).for_each(|n| add(&name(n), see, 0).unwrap());
     assert_eq!(add("last", see, 0), Err(Error::Full));
@@ -164,7 +163,7 @@ fn mistakes() {
     });
 }
 
-/// Short and long ones.
+/// Short payloads are complete, long ones are cut.
 fn payloads() {
     probe::connect("test:t*t", "see").unwrap();
     probe::activate("test:t*t", "see").unwrap();
@@ -180,8 +179,8 @@ fn payloads() {
     probe::disconnect("test:t*t", "see").unwrap();
 }
 
-/// A connection is about events that are declared later, and those of libraries.
-fn events_that_come_later() {
+/// A connection also applies to events that are declared later, and to those of libraries.
+fn later_events_are_connected() {
     assert_eq!(probe::connect("late:*", "see"), Ok(0));
     assert_eq!(probe::activate("late:*", "see"), Ok(0));
     let late = declare("late:one 6 u8 n").unwrap();
@@ -201,10 +200,9 @@ fn events_that_come_later() {
     assert_eq!(seen(), []);
 }
 
-/// A child of `fork` has the connections, and can undo them.
+/// A child of `fork` inherits the connections, and can undo them.
 fn children(expected: &(String, Vec<u8>, usize)) {
-    // SAFETY: the child does nothing that the other threads of this test, which it has not, might
-    // be in the middle of.
+    // SAFETY: other threads of this test hold no locks that the child needs.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let mut good = event!(number, 8) == Outcome::Recorded;
@@ -212,17 +210,17 @@ fn children(expected: &(String, Vec<u8>, usize)) {
         good &= probe::disconnect("*:number", "see") == Ok(1);
         good &= event!(number, 8) == Outcome::Recorded;
         good &= seen().is_empty();
-        // SAFETY: nothing is to be done at its end.
+        // SAFETY: `_exit` ends the child without exit handlers.
         unsafe { libc::_exit(if good { 0 } else { 1 }) };
     }
     let mut status = 0;
-    // SAFETY: a child of this process.
+    // SAFETY: `status` is a local of this function.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0);
 }
 
-/// Who takes a probe out waits for who is in it.
-fn nobody_is_left_inside() {
+/// Removing a probe waits for threads that are executing it.
+fn removal_waits_for_running_probes() {
     for undo in [
         || probe::unregister("stay").unwrap(),
         || {
@@ -233,7 +231,7 @@ fn nobody_is_left_inside() {
         },
     ] {
         let _ = probe::unregister("stay");
-        // SAFETY: a function of this program.
+        // SAFETY: the function is part of this program, and ignores its data.
         unsafe { probe::register("stay", stay, null_mut()) }.unwrap();
         probe::connect("test:number", "stay").unwrap();
         probe::activate("test:number", "stay").unwrap();

@@ -1,6 +1,6 @@
-//! What the scenario has in a trace.
+//! The events that the scenario writes to a trace.
 
-/// How many events of each name there are of the process, and of its child.
+/// Number of events of each name, of the process and of its child.
 pub(crate) const WRITTEN: [[(&str, usize); 2]; 2] = [
     [("test:number", 14), ("test:text", 3)],
     [("test:number", 2), ("test:text", 0)],
