@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int};
 
 use usertrace::context::{self, DefineError};
-use usertrace::event::{Callsite, note};
+use usertrace::event::{Callsite, set_ip};
 
 /// `usertrace::context::define`; 0, or a negative number.
 ///
@@ -32,8 +32,8 @@ pub extern "C" fn usertrace_context_renew() {
     context::renew();
 }
 
-/// Notes where the event is that follows.
+/// Sets the address of the next event.
 #[unsafe(no_mangle)]
 pub extern "C" fn usertrace_note(callsite: &Callsite, place: usize) {
-    note(callsite, place);
+    set_ip(callsite, place);
 }

@@ -66,7 +66,7 @@ pub(crate) const ATTACH: u32 = 1 << 31;
 pub(crate) const PROBED: u32 = 1 << 30;
 
 /// A bit of [`Callsite::mask`]: a trace wants the event's address. The event takes the slow path.
-pub(crate) const HERE: u32 = 1 << 29;
+pub(crate) const WANTS_IP: u32 = 1 << 29;
 
 /// A bit of a call site's channel: the trace does not want the event. The bits below are main, for
 /// threads that saw an older mask.
@@ -86,7 +86,7 @@ pub struct Callsite {
     route: Route,
     /// The event's id in each slot's trace; 0: not described there.
     ids: [AtomicU16; SLOTS],
-    /// A bit for each slot whose trace wants the event, [`ATTACH`], [`PROBED`], and [`HERE`].
+    /// A bit for each slot whose trace wants the event, [`ATTACH`], [`PROBED`], and [`WANTS_IP`].
     mask: AtomicU32,
     /// The channel that the event goes to in each slot's trace, or [`UNWANTED`].
     channels: [AtomicU8; SLOTS],

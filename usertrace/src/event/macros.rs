@@ -141,7 +141,7 @@ macro_rules! event {
         match $($module)::+::CALLSITE.wanted() {
             0 => $crate::event::Outcome::Off,
             mask => {
-                $crate::event::here(&$($module)::+::CALLSITE, mask);
+                $crate::event::capture_ip(&$($module)::+::CALLSITE, mask);
                 $($module)::+::Fields {
                     $($field: $value,)+
                     __usertrace: ::core::marker::PhantomData,
@@ -154,7 +154,7 @@ macro_rules! event {
         match $($module)::+::CALLSITE.wanted() {
             0 => $crate::event::Outcome::Off,
             mask => {
-                $crate::event::here(&$($module)::+::CALLSITE, mask);
+                $crate::event::capture_ip(&$($module)::+::CALLSITE, mask);
                 $($module)::+::record($($argument),*)
             }
         }
@@ -170,7 +170,7 @@ macro_rules! event_at {
         match $($module)::+::CALLSITE.wanted() {
             0 => $crate::event::Outcome::Off,
             mask => {
-                $crate::event::here_at(&$($module)::+::CALLSITE, mask, $ip);
+                $crate::event::use_ip(&$($module)::+::CALLSITE, mask, $ip);
                 $($module)::+::record($($argument),*)
             }
         }

@@ -58,13 +58,13 @@
 //! [`marker!`](crate::marker) declares an event where it is written, with a format string.
 //!
 //! A record that is longer than a sub-buffer of the trace is dropped, and counted as lost.
-//! Constants, such as an array's `N`, are resolved in the module that `tracepoint!` creates: `[u8;
-//! super::LEN]`.
+//! Constants, such as the length in `[u8; super::LEN]`, are resolved in the module that
+//! `tracepoint!` creates.
 
 mod callsite;
 mod describe;
 mod field;
-mod here;
+mod ip;
 mod macros;
 mod number;
 mod outcome;
@@ -75,7 +75,7 @@ pub use self::callsite::{Callsite, Loglevel};
 #[doc(hidden)]
 pub use self::describe::{DescribedField, Description, Kind, Label, strip_raw};
 pub use self::field::{Buffer, Field, InlinePayload, Payload, Scratch};
-pub use self::here::{here, here_at, note};
+pub use self::ip::{capture_ip, set_ip, use_ip};
 pub use self::number::{Be, Hex, Number};
 pub use self::outcome::Outcome;
 pub use self::section::Entry;
@@ -85,6 +85,6 @@ pub use crate::runtime::{record, record_variable, record_words, register, unregi
 #[doc(hidden)]
 pub use crate::writer::Cursor;
 
-pub(crate) use self::callsite::{ATTACH, HERE, PROBED, is_name_byte, is_valid};
-pub(crate) use self::here::noted;
+pub(crate) use self::callsite::{ATTACH, PROBED, WANTS_IP, is_name_byte, is_valid};
+pub(crate) use self::ip::ip_of;
 pub(crate) use self::section::{Section, own};

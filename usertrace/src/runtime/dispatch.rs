@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU16, Ordering, fence};
 use usertrace_sys::limits::SLOTS;
 
 use super::current;
-use crate::event::{ATTACH, Buffer, Callsite, HERE, Outcome, PROBED, Scratch, noted};
+use crate::event::{ATTACH, Buffer, Callsite, Outcome, PROBED, Scratch, WANTS_IP, ip_of};
 use crate::writer::{self, Channel, Cursor, Dropped, Payload, Refusal, Rseq};
 use crate::{context, control, probe};
 
@@ -138,7 +138,7 @@ fn record_each<'a>(
     let mut mask = callsite.mask();
     // Pairs with the store of the mask: the runtime's state and the slot's were stored before.
     fence(Ordering::Acquire);
-    if mask & (ATTACH | PROBED | HERE) != 0 {
+    if mask & (ATTACH | PROBED | WANTS_IP) != 0 {
         return record_flagged(callsite, mask, payload());
     }
     let mut outcome = Outcome::Off;
@@ -192,7 +192,7 @@ fn record_in_slot(
                     &inside,
                     list,
                     current::apps(),
-                    (rseq, stamp, noted(callsite)),
+                    (rseq, stamp, ip_of(callsite)),
                     id,
                     payload,
                 )

@@ -27,7 +27,7 @@ use super::status::Refused;
 use super::text::Text;
 use crate::clock::{self, Source};
 use crate::context::{Kind, List};
-use crate::event::{Callsite, HERE, Section};
+use crate::event::{Callsite, Section, WANTS_IP};
 use crate::writer::{self, Channel, Geometry, Prefault, QuiescenceSlot, Rseq, Wakeup};
 
 /// Rounds of one update. Changes that come after that are left to the next update.
@@ -743,12 +743,16 @@ impl Updater {
                 .filter(|&slot| callsite.is_wanted(slot))
                 .filter(|&slot| callsite.id(slot).load(Ordering::Relaxed) != 0)
                 .fold(0, |mask, slot| mask | 1 << slot);
-            let wants_place = |slot: usize| {
+            let wants_ip = |slot: usize| {
                 mask & (1 << slot) != 0
                     && self.state.contexts[callsite.channel(slot)][slot].has(Kind::Ip)
             };
-            let here = if (0..SLOTS).any(wants_place) { HERE } else { 0 };
-            callsite.set_mask(mask | here);
+            let ip = if (0..SLOTS).any(wants_ip) {
+                WANTS_IP
+            } else {
+                0
+            };
+            callsite.set_mask(mask | ip);
             if mask.is_power_of_two() && self.rseq.is_some() {
                 let slot = mask.trailing_zeros() as usize;
                 let channel = &self.state.channels[callsite.channel(slot)][slot];

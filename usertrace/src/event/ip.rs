@@ -5,7 +5,7 @@
 //! event, by as many bits as are free.
 
 use super::Callsite;
-use super::callsite::HERE;
+use super::callsite::WANTS_IP;
 use crate::writer;
 
 /// Bits of the word that identify the event; the address is above them. User addresses fit into the
@@ -16,8 +16,8 @@ const EVENT_BITS: u32 = 16;
 /// for it.
 #[doc(hidden)]
 #[inline(always)]
-pub fn here(callsite: &Callsite, mask: u32) {
-    if mask & HERE == 0 {
+pub fn capture_ip(callsite: &Callsite, mask: u32) {
+    if mask & WANTS_IP == 0 {
         return;
     }
     let ip: usize;
@@ -28,15 +28,15 @@ pub fn here(callsite: &Callsite, mask: u32) {
         #[cfg(target_arch = "aarch64")]
         std::arch::asm!("adr {}, .", out(reg) ip, options(pure, nomem, nostack, preserves_flags));
     }
-    note(callsite, ip);
+    set_ip(callsite, ip);
 }
 
 /// Stores a given address for an event, if its mask asks for it.
 #[doc(hidden)]
 #[inline(always)]
-pub fn here_at(callsite: &Callsite, mask: u32, ip: usize) {
-    if mask & HERE != 0 {
-        note(callsite, ip);
+pub fn use_ip(callsite: &Callsite, mask: u32, ip: usize) {
+    if mask & WANTS_IP != 0 {
+        set_ip(callsite, ip);
     }
 }
 
@@ -44,12 +44,12 @@ pub fn here_at(callsite: &Callsite, mask: u32, ip: usize) {
 #[doc(hidden)]
 #[cold]
 #[inline(never)]
-pub fn note(callsite: &Callsite, ip: usize) {
+pub fn set_ip(callsite: &Callsite, ip: usize) {
     writer::set_here((ip as u64) << EVENT_BITS | tag(callsite));
 }
 
 /// The address stored for an event; 0 if it is unknown.
-pub(crate) fn noted(callsite: &Callsite) -> usize {
+pub(crate) fn ip_of(callsite: &Callsite) -> usize {
     let word = writer::get_here();
     if word & ((1 << EVENT_BITS) - 1) == tag(callsite) {
         (word >> EVENT_BITS) as usize
