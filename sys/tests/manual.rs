@@ -1,4 +1,4 @@
-//! Checks the manual pages of the system calls: their form, that they have all errors, and their
+//! Checks the manual pages of the system calls: their form, their lists of errors, and their
 //! example (A1, A2).
 
 use std::fs;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 const PAGES: [&str; 3] = ["alloc_tracebuf", "ltt_update", "ltt_switch"];
 
-/// The sections, as the Linux man-pages project orders them.
+/// The sections, in the order of the Linux man-pages project.
 const SECTIONS: [&str; 12] = [
     "NAME",
     "LIBRARY",
@@ -37,7 +37,7 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// Fails if the program finds anything to say about the page.
+/// Fails if the program reports anything about the page.
 fn is_silent(program: &str, args: &[&str], page: &Path) {
     let output = Command::new(program)
         .args(args)

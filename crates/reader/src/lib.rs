@@ -55,7 +55,7 @@ pub use text::Printer;
 pub use time::Time;
 pub use trace::Trace;
 use usertrace_ctf::recording::is_recorded;
-pub use usertrace_sys::filter::{BadPattern, Patterns};
+pub use usertrace_sys::filter::{PatternError, Patterns};
 pub use value::{Enumeration, List, Number, Value, Values};
 
 /// Whether anybody may still write to the traces in these directories: who records them, or else

@@ -30,7 +30,7 @@ pub use tracefs::Tracefs;
 
 use format::FormatError;
 
-use usertrace_sys::filter::BadPattern;
+use usertrace_sys::filter::PatternError;
 
 /// Why the kernel's events cannot be recorded.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +60,7 @@ pub enum FtraceError {
     },
     /// A pattern is invalid.
     #[error(transparent)]
-    BadPattern(#[from] BadPattern),
+    BadPattern(#[from] PatternError),
     /// No kernel event matches the patterns.
     #[error(
         "the kernel has no event {patterns} that can be recorded: {} names those that it has",
