@@ -1,6 +1,6 @@
 //! `include/linux/ltt_crash.h` in Rust: the directory of traces in a dump of physical memory.
 //!
-//! As in [`crate::uapi`], names and layouts are the header's, and `tests/layout.rs` compares them.
+//! Names and layouts are the header's, as in [`crate::uapi`]; `tests/layout.rs` compares them.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

@@ -136,7 +136,7 @@ pub struct LttInfo {
     pub active: u32,
     /// Rings of a per-CPU channel; CPU numbers are below it.
     pub nr_cpus: u32,
-    /// As in [`LttTracebuf`].
+    /// Number of slots, as in [`LttTracebuf`].
     pub nr_slots: u32,
     /// Channels that a trace can have, at most [`LTT_MAX_CHANNELS`].
     pub nr_channels: u32,

@@ -872,7 +872,11 @@ unsafe impl Kernel for AlteredAreas {
 
 fn attach_altered(alter: fn(&mut LttTracebuf), passes_over: bool) -> (&'static Fake, Status) {
     let fake = Fake::new(small());
-    let kernel: &AlteredAreas = Box::leak(Box::new(AlteredAreas { fake, passes_over }));
+    let kernel: &AlteredAreas = Box::leak(Box::new(AlteredAreas {
+        fake,
+        alter,
+        passes_over,
+    }));
     (fake, init_with(|| Ok(kernel)))
 }
 

@@ -39,7 +39,7 @@ use crate::writer;
 
 pub use self::mode::Mode;
 use self::opened::control;
-pub(crate) use self::report::{Change, tell, tell_full};
+pub(crate) use self::report::{Change, report_change, report_full};
 pub(crate) use self::state::Control;
 use self::state::{Controller, ServerBuffers};
 
@@ -271,7 +271,7 @@ impl Control {
         while let Some(socket) = self.listener.get().and_then(socket::accept) {
             // This frees the entries of controllers that are gone.
             self.serve_controllers(buffers, can_load);
-            self.welcome(socket);
+            self.accept(socket);
         }
         self.serve_controllers(buffers, can_load);
     }
@@ -279,17 +279,17 @@ impl Control {
     fn serve_controllers(&self, buffers: &mut ServerBuffers, can_load: bool) {
         for controller in &self.controllers {
             while let Some(socket) = controller.socket.get() {
-                match respond::one(self, controller, socket, buffers, can_load) {
+                match respond::serve_one(self, controller, socket, buffers, can_load) {
                     respond::Served::One => {}
                     respond::Served::Nothing => break,
-                    respond::Served::Gone => self.dismiss(controller),
+                    respond::Served::Gone => self.disconnect(controller),
                 }
             }
         }
     }
 
     /// Accepts a controller, if it has permission and there is a free entry.
-    fn welcome(&self, socket: i32) {
+    fn accept(&self, socket: i32) {
         let refusal = match socket::peer(socket) {
             Ok(peer) if !socket::may_control(peer.uid) => Some("this process is another user's"),
             Err(_) => Some("it cannot be told who you are"),
@@ -334,7 +334,7 @@ impl Control {
         self.mode.store(0, Ordering::Release);
     }
 
-    fn dismiss(&self, controller: &Controller) {
+    fn disconnect(&self, controller: &Controller) {
         // The lock keeps reports from using the socket.
         let held = registry::hold();
         if controller.watches.load(Ordering::Relaxed) != 0 {

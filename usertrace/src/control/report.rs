@@ -77,7 +77,7 @@ impl Controller {
 }
 
 /// Reports events that came or went. Signal handlers must not call this.
-pub(crate) fn tell<'a>(change: Change, events: impl Iterator<Item = &'a Callsite>) {
+pub(crate) fn report_change<'a>(change: Change, events: impl Iterator<Item = &'a Callsite>) {
     let Some(control) = watched() else { return };
     let Some(held) = registry::hold() else { return };
     let mut room = [0; REPORT_MAX];
@@ -99,11 +99,11 @@ pub(crate) fn tell<'a>(change: Change, events: impl Iterator<Item = &'a Callsite
 
 /// Reports that an event was dropped because a ring of a slot was full, at a limited rate.
 /// Async-signal-safe.
-pub(crate) fn tell_full(slot: usize, index: usize, channel: &Channel) {
+pub(crate) fn report_full(slot: usize, index: usize, channel: &Channel) {
     if let Some(control) = watched() {
         // Events preserve `errno`.
         let _errno = errno::keep();
-        control.tell_full(slot, index, channel);
+        control.report_full(slot, index, channel);
     }
 }
 
@@ -116,7 +116,7 @@ impl Control {
         self.report(held, text.get());
     }
 
-    fn tell_full(&self, slot: usize, index: usize, channel: &Channel) {
+    fn report_full(&self, slot: usize, index: usize, channel: &Channel) {
         let last = &self.last_full_report[slot];
         let (now, before) = (clock::monotonic() / 1_000_000, last.load(Ordering::Relaxed));
         if now < before + FULL_EACH {

@@ -27,7 +27,7 @@ pub(super) enum Served {
 }
 
 /// Serves one request, if there is one.
-pub(super) fn one(
+pub(super) fn serve_one(
     control: &Control,
     controller: &Controller,
     socket: i32,
@@ -137,13 +137,13 @@ fn answer(request: Request<'_>, room: &mut [u8]) -> Result<usize, Failure> {
         Request::Watch => return output(room),
         Request::Flush | Request::Initialise | Request::Finalise => {
             buffers(request)?;
-            return say(room, format_args!("ok"));
+            return put_answer(room, format_args!("ok"));
         }
         Request::Filter | Request::SetFilter(_) | Request::AddFilter(_) => {
             return Err(Failure::Text(NO_FALLBACK));
         }
         Request::Load(path) => {
-            // SAFETY: `welcome` accepts only controllers that may run any code in this process.
+            // SAFETY: `accept` accepts only controllers that may run any code in this process.
             Ok(unsafe { probe::load(&name(path)?) }.map_err(Failure::Load)?)
         }
         Request::Unload(path) => {
@@ -156,14 +156,14 @@ fn answer(request: Request<'_>, room: &mut [u8]) -> Result<usize, Failure> {
         Request::Deactivate(events, name) => probe::deactivate(events, name),
     };
     let count = count.map_err(Failure::Probe)?;
-    say(room, format_args!("ok {count}"))
+    put_answer(room, format_args!("ok {count}"))
 }
 
 fn name(path: &str) -> Result<CString, Failure> {
     CString::new(path).map_err(|_| Failure::Text("no path"))
 }
 
-fn say(room: &mut [u8], what: fmt::Arguments<'_>) -> Result<usize, Failure> {
+fn put_answer(room: &mut [u8], what: fmt::Arguments<'_>) -> Result<usize, Failure> {
     let mut text = Text::new(room);
     text.push(format_args!("{VERSION}{what}"))?;
     Ok(text.len())
@@ -172,10 +172,10 @@ fn say(room: &mut [u8], what: fmt::Arguments<'_>) -> Result<usize, Failure> {
 /// Answers with the back end, and the directory of its traces.
 fn output(room: &mut [u8]) -> Result<usize, Failure> {
     match runtime::output() {
-        Some(Some(to)) => say(room, format_args!("ok fast {}", to.display())),
-        Some(None) => say(room, format_args!("ok null")),
-        None if runtime::current::is_attached() => say(room, format_args!("ok kernel")),
-        None => say(room, format_args!("ok none")),
+        Some(Some(to)) => put_answer(room, format_args!("ok fast {}", to.display())),
+        Some(None) => put_answer(room, format_args!("ok null")),
+        None if runtime::current::is_attached() => put_answer(room, format_args!("ok kernel")),
+        None => put_answer(room, format_args!("ok none")),
     }
 }
 
@@ -202,7 +202,7 @@ fn filter(request: Request<'_>, filter: &mut Filter, room: &mut [u8]) -> Result<
         }
     };
     match set {
-        Ok(()) => say(room, format_args!("ok")),
+        Ok(()) => put_answer(room, format_args!("ok")),
         Err(RulesError::NoFallback) => Err(Failure::Text(NO_FALLBACK)),
         Err(RulesError::Word(_)) => Err(Failure::Text(
             "one of these is no pattern of events, or there is no room for it",

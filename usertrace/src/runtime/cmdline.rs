@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 /// Bytes that are kept. Each may take three in a description.
 const MAX: usize = 512;
 /// Ends a command line that was cut.
-const MORE: &[u8] = b"...";
+const ELLIPSIS: &[u8] = b"...";
 
 /// The command line at the program's start: programs may overwrite it later.
 static CMDLINE: OnceLock<Cmdline> = OnceLock::new();
@@ -65,7 +65,7 @@ impl Cmdline {
         for (n, argument) in arguments.enumerate() {
             let separator: &[u8] = if n == 0 { b"" } else { b" " };
             if !(kept.put(separator) && kept.put(argument)) {
-                kept.bytes[MAX - MORE.len()..].copy_from_slice(MORE);
+                kept.bytes[MAX - ELLIPSIS.len()..].copy_from_slice(ELLIPSIS);
                 break;
             }
         }

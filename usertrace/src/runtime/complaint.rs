@@ -18,7 +18,7 @@ use super::status::{NoFallback, Status};
 const MAX: usize = libc::PIPE_BUF;
 
 /// Reports what is wrong with the environment, once. Signal handlers must not call this.
-pub(super) fn of_environment(status: Status) {
+pub(super) fn report_environment(status: Status) {
     static ONCE: AtomicBool = AtomicBool::new(false);
     if ONCE.swap(true, Ordering::Relaxed) {
         return;
@@ -32,14 +32,14 @@ pub(super) fn of_environment(status: Status) {
     };
     complaints.retain(|bad| falls_back || !bad.is_of_fallback());
     let mut lines: Vec<_> = complaints.iter().map(InvalidValue::to_string).collect();
-    lines.extend(of_status(status));
+    lines.extend(explain_status(status));
     // Once in a process, even with several copies of this crate.
-    if lines.is_empty() || shared().said.swap(1, Ordering::Relaxed) != 0 {
+    if lines.is_empty() || shared().reported.swap(1, Ordering::Relaxed) != 0 {
         return;
     }
     let is_new = !falls_back || log::append(&settings.fast, &lines);
     if is_new && !env::is_quiet() {
-        say(&lines);
+        write_lines(&lines);
         // SAFETY: both strings end with NUL. No other thread reads the environment: this runs
         // before `main`, or in a call of `init` by the program.
         unsafe { libc::setenv(c"USERTRACE_QUIET".as_ptr(), c"1".as_ptr(), 1) };
@@ -47,7 +47,7 @@ pub(super) fn of_environment(status: Status) {
 }
 
 /// Explains why the fallback cannot trace, if an environment variable is the cause.
-fn of_status(status: Status) -> Option<String> {
+fn explain_status(status: Status) -> Option<String> {
     let Status::NoFallback(why) = status else {
         return None;
     };
@@ -77,14 +77,14 @@ fn of_status(status: Status) -> Option<String> {
 
 /// Reports at the end of the program that the traces could not be written.
 #[cfg(feature = "fallback")]
-pub(super) fn of_output(directory: &std::path::Path, error: &std::io::Error) {
+pub(super) fn report_output_error(directory: &std::path::Path, error: &std::io::Error) {
     let directory = usertrace_sys::printable(&directory.to_string_lossy());
-    say(&[format!("cannot write traces to \"{directory}\": {error}")]);
+    write_lines(&[format!("cannot write traces to \"{directory}\": {error}")]);
 }
 
 /// Writes lines to standard error if it takes them at once. The program neither waits for a reader
 /// nor dies of a reader that has gone.
-fn say(lines: &[String]) {
+fn write_lines(lines: &[String]) {
     let mut text = String::new();
     for line in lines {
         let _ = writeln!(text, "usertrace: {line}");

@@ -109,7 +109,7 @@ pub(crate) fn is_attached() -> bool {
 /// The offset of each thread's rseq area.
 ///
 /// # Safety
-/// The caller must have seen a callsite with a route.
+/// The caller must have seen a call site with a route.
 #[inline(always)]
 pub(crate) unsafe fn rseq() -> Rseq {
     #[cfg(target_arch = "x86_64")]
@@ -134,7 +134,7 @@ pub(crate) unsafe fn rseq() -> Rseq {
     unsafe { Rseq::from_raw(raw).unwrap_unchecked() }
 }
 
-/// What the event path needs to write to a channel of a slot.
+/// The rseq location and the channel that the event path needs to write to a slot.
 ///
 /// # Safety
 /// The caller must have seen the slot's bit in a call site's mask, and must have the channel from a

@@ -203,7 +203,7 @@ fn record_in_slot(
     };
     refresh_if_closed(channel);
     if result == Err(Dropped::Lost) {
-        control::tell_full(slot, index, channel);
+        control::report_full(slot, index, channel);
     }
     Some(result)
 }

@@ -60,7 +60,7 @@ pub extern "C" fn init_before_main() {
 /// Signal handlers must not call this.
 pub fn init() -> Status {
     let status = init_for_events();
-    complaint::of_environment(status);
+    complaint::report_environment(status);
     control::start_as_asked();
     status
 }

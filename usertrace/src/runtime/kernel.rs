@@ -17,19 +17,19 @@ pub unsafe trait Kernel: Sync {
     /// See [`Calls::alloc_tracebuf`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that call.
     fn alloc_tracebuf(&self, signo: u32) -> Result<LttTracebuf, Errno>;
 
     /// See [`Calls::update`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that call.
     fn update(&self, buffer: &mut Option<NonNull<u8>>) -> Result<Update, Errno>;
 
     /// See [`Calls::switch`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that call.
     fn switch(&self, buffer: NonNull<u8>) -> Result<(), Errno>;
 
     /// True if traces may be removed while the process runs.
@@ -42,13 +42,14 @@ pub unsafe trait Kernel: Sync {
         true
     }
 
-    /// Where writers tell that a sub-buffer is full; NULL: nowhere, and those who wait for a reader
-    /// ask for a [`switch`](Self::switch). Asked after [`alloc_tracebuf`](Self::alloc_tracebuf).
+    /// The word by which writers wake the reader of a full sub-buffer. NULL: there is none, and
+    /// writers that wait for a reader call [`switch`](Self::switch). Called after
+    /// [`alloc_tracebuf`](Self::alloc_tracebuf).
     fn doorbell(&self) -> *const Doorbell {
         std::ptr::null()
     }
 
-    /// When writers are to ask for the pages of their rings.
+    /// When writers request the pages of their rings.
     fn prefault(&self) -> Prefault {
         Prefault::Never
     }

@@ -40,7 +40,7 @@ pub(crate) unsafe fn register(section: Section) -> usize {
     }
     // SAFETY: the contract of this function: the entries are call sites that stay until
     // `unregister`.
-    control::tell(Change::Appeared, unsafe { section.callsites() });
+    control::report_change(Change::Appeared, unsafe { section.callsites() });
     invalid
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn unregister(section: Section) -> bool {
     }
     registry::wait();
     // SAFETY: the caller keeps the section mapped until this function returns.
-    control::tell(Change::Disappeared, unsafe { section.callsites() });
+    control::report_change(Change::Disappeared, unsafe { section.callsites() });
     module.free();
     true
 }

@@ -18,8 +18,8 @@ pub(super) struct Module {
     /// NULL: the entry is free. [`taken`]: it is being filled or emptied.
     start: AtomicPtr<Entry>,
     stop: AtomicPtr<Entry>,
-    /// Where the module's copy of this crate keeps the state's address; NULL if the module uses
-    /// that of another module.
+    /// The place where the module's copy of this crate keeps the state's address; NULL if the
+    /// module uses that of another module.
     state: AtomicPtr<AtomicPtr<State>>,
 }
 

@@ -45,7 +45,7 @@ pub(crate) fn try_hold() -> Option<RegistryGuard> {
     state()?.try_hold(writer::thread())
 }
 
-/// All callsites of this process.
+/// Iterates over all call sites of this process.
 pub(crate) fn callsites(_: &RegistryGuard) -> impl Iterator<Item = &Callsite> {
     // SAFETY: a module waits for the lock before it goes, and the guard holds it.
     unsafe { shared().modules.callsites() }

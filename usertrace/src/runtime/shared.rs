@@ -42,7 +42,7 @@ pub struct Shared {
     /// The rules that a control channel set for this process.
     pub(super) wanted: Wanted,
     /// Not 0: the process has reported what is wrong with its environment.
-    pub(crate) said: AtomicU32,
+    pub(super) reported: AtomicU32,
     /// Incremented when a module goes.
     pub(super) departures: AtomicU32,
     /// The registry's lock; NULL before the first probe or control channel.
@@ -109,7 +109,7 @@ impl Shared {
             exiting: AtomicU32::new(0),
             paused: AtomicU32::new(0),
             wanted: Wanted::new(),
-            said: AtomicU32::new(0),
+            reported: AtomicU32::new(0),
             departures: AtomicU32::new(0),
             registry: AtomicPtr::new(std::ptr::null_mut()),
             apps: Apps::new(),

@@ -122,7 +122,7 @@ mod tests {
         SEEN.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// As another copy of this crate has it.
+    /// The handler of another copy of this crate.
     #[unsafe(naked)]
     extern "C" fn another_copy(_: libc::c_int) {
         std::arch::naked_asm!(jump::to!(), ".ascii \"usertrace update\"", to = sym count)

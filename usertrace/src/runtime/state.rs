@@ -83,7 +83,7 @@ pub(super) struct State {
     pub(super) status: AtomicU32,
     /// Not 0: the number of an [`AreaField`](super::info::AreaField) with an invalid value.
     pub(super) bad: AtomicU32,
-    /// That value.
+    /// The invalid value of `bad`.
     pub(super) bad_value: AtomicU64,
     /// The contexts of each channel, indexed as `channels` is.
     pub(super) contexts: [[List; SLOTS]; CHANNELS],
@@ -188,7 +188,7 @@ impl State {
 
     /// The event channels of a slot, with their indices: main, and those after it that were ever
     /// open.
-    pub(super) fn of_events(&self, slot: usize) -> impl Iterator<Item = (usize, &Channel)> {
+    pub(super) fn event_channels(&self, slot: usize) -> impl Iterator<Item = (usize, &Channel)> {
         let further = self.slots[slot].further.load(Ordering::Relaxed);
         (LTT_CHANNEL_MAIN..CHANNELS)
             .filter(move |&index| index == LTT_CHANNEL_MAIN || further & (1 << index) != 0)
@@ -196,9 +196,9 @@ impl State {
     }
 
     /// All channels of a slot that were ever open.
-    pub(super) fn all(&self, slot: usize) -> impl Iterator<Item = &Channel> {
-        let of_events = self.of_events(slot).map(|(_, channel)| channel);
-        std::iter::once(self.control(slot)).chain(of_events)
+    pub(super) fn all_channels(&self, slot: usize) -> impl Iterator<Item = &Channel> {
+        let event_channels = self.event_channels(slot).map(|(_, channel)| channel);
+        std::iter::once(self.control(slot)).chain(event_channels)
     }
 
     /// Runs `body` with the lock. If another thread, or the code that this interrupted, holds it,

@@ -7,7 +7,7 @@ use usertrace_sys::limits::SLOTS;
 use super::current::state;
 use super::status::Refused;
 
-/// What this process wrote into one trace.
+/// Statistics of this process in one trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TraceStats {
@@ -41,7 +41,7 @@ pub fn stats() -> impl Iterator<Item = TraceStats> {
             (generation, _) => generation,
         };
         let (bytes, lost) = state
-            .of_events(slot)
+            .event_channels(slot)
             .flat_map(|(_, channel)| channel.positions())
             .fold((0, 0), |(bytes, losses), (head, lost)| {
                 (bytes + head, losses + lost)

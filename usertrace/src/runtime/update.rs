@@ -150,7 +150,7 @@ impl Updater {
             let generation = info.generation();
             let modules = self.modules.generation();
             let has_more = modules != self.state.modules.load(Ordering::Relaxed);
-            let is_steered = self.take_wanted(guard);
+            let is_steered = self.copy_wanted_rules(guard);
             let is_news = has_more
                 || is_steered
                 || generation != self.state.generation.load(Ordering::Relaxed);
@@ -160,9 +160,9 @@ impl Updater {
             self.take_new_slots(info);
             for slot in 0..SLOTS {
                 if has_more {
-                    self.describe_more(guard, slot);
+                    self.describe_new_modules(guard, slot);
                 }
-                self.enter(guard, slot, info, is_news);
+                self.sync_slot(guard, slot, info, is_news);
             }
             self.set_masks(guard);
             self.state.generation.store(generation, Ordering::Relaxed);
@@ -174,7 +174,7 @@ impl Updater {
     }
 
     /// Takes over rules that a control channel set. Returns whether they are new.
-    fn take_wanted(&self, guard: &mut StateGuard<'_>) -> bool {
+    fn copy_wanted_rules(&self, guard: &mut StateGuard<'_>) -> bool {
         let state = self.state;
         let seen = state.wanted_seen.load(Ordering::Relaxed);
         let Some(now) = shared().wanted.copy(seen, guard.wanted()) else {
@@ -201,7 +201,7 @@ impl Updater {
 
     /// True if no thread is in a slot's rings outside of a restartable sequence.
     fn is_quiescent(&self, slot: usize) -> bool {
-        self.state.all(slot).all(Channel::is_left)
+        self.state.all_channels(slot).all(Channel::is_left)
     }
 
     /// Detaches from a slot whose trace is gone, and tells the kernel that this process no longer
@@ -308,7 +308,7 @@ impl Updater {
     }
 
     /// Opens and follows the trace in a slot. `is_news`: something changed since the last update.
-    fn enter(&self, guard: &mut StateGuard<'_>, slot: usize, info: &Info, is_news: bool) {
+    fn sync_slot(&self, guard: &mut StateGuard<'_>, slot: usize, info: &Info, is_news: bool) {
         let state = self.state;
         let (Some(now), Some(buffer)) = (info.slot(slot), self.buffer(slot)) else {
             return;
@@ -326,7 +326,7 @@ impl Updater {
             return;
         }
         if have == 0 && !(self.is_quiescent(slot) && self.confirm(slot, buffer, &now, info)) {
-            self.note_limit(slot, &now, info);
+            self.record_limit(slot, &now, info);
             return;
         }
         let active = now.active != 0;
@@ -336,7 +336,7 @@ impl Updater {
             at.refused.store(refused, Ordering::Relaxed);
         }
         if self.is_open(slot) && (have == 0 || is_news) {
-            self.follow(guard, slot, &now, info);
+            self.sync_channels(guard, slot, &now, info);
         }
         at.active.store(active.into(), Ordering::Relaxed);
     }
@@ -344,7 +344,7 @@ impl Updater {
     /// Notes that the rings of the trace that `now` describes do not fit into the slots of this
     /// process, if so.
     #[inline(never)]
-    fn note_limit(&self, slot: usize, now: &LttInfoSlot, info: &Info) {
+    fn record_limit(&self, slot: usize, now: &LttInfoSlot, info: &Info) {
         let at = &self.state.slots[slot];
         if self.is_given(slot)
             || self.state.limited().is_none()
@@ -504,13 +504,19 @@ impl Updater {
 
     /// Follows changes of a trace with open rings: its modes, which events it wants, and in which
     /// channel.
-    fn follow(&self, guard: &mut StateGuard<'_>, slot: usize, now: &LttInfoSlot, info: &Info) {
+    fn sync_channels(
+        &self,
+        guard: &mut StateGuard<'_>,
+        slot: usize,
+        now: &LttInfoSlot,
+        info: &Info,
+    ) {
         let state = self.state;
         let at = &state.slots[slot];
         let masks = |index: usize, mask| at.masks[index].swap(mask, Ordering::Relaxed) != mask;
         let mut changed = at.routed.load(Ordering::Relaxed) == 0;
         changed |= masks(LTT_CHANNEL_CONTROL, now.filter);
-        for (index, channel) in state.of_events(slot) {
+        for (index, channel) in state.event_channels(slot) {
             let Some(described) = info.channel(slot, now.generation, index) else {
                 // The slot already has another trace: the next round handles that.
                 at.routed.store(0, Ordering::Relaxed);
@@ -549,7 +555,7 @@ impl Updater {
         let is_one = |(index, channel): &(usize, &Channel)| {
             *index != LTT_CHANNEL_MAIN && channel.is_open() && wants(*index)
         };
-        let further = || self.state.of_events(slot).find(is_one);
+        let further = || self.state.event_channels(slot).find(is_one);
         wants(LTT_CHANNEL_CONTROL).then(|| further().map_or(LTT_CHANNEL_MAIN, |(index, _)| index))
     }
 
@@ -633,7 +639,7 @@ impl Updater {
     }
 
     /// Describes the events of new modules, in a slot that is open.
-    fn describe_more(&self, guard: &mut StateGuard<'_>, slot: usize) {
+    fn describe_new_modules(&self, guard: &mut StateGuard<'_>, slot: usize) {
         let at = &self.state.slots[slot];
         if self.is_open(slot) {
             self.describe_all(guard, slot, at.generation.load(Ordering::Relaxed));
@@ -698,7 +704,7 @@ impl Updater {
     /// [`is_quiescent`](Self::is_quiescent).
     fn quiesce(&self, guard: &mut StateGuard<'_>, slot: usize) {
         let state = self.state;
-        state.all(slot).for_each(Channel::close);
+        state.all_channels(slot).for_each(Channel::close);
         let at = &state.slots[slot];
         at.active.store(0, Ordering::Relaxed);
         at.generation.store(0, Ordering::Relaxed);

@@ -433,7 +433,7 @@ impl Fallback {
             return;
         }
         let error = std::io::Error::from_raw_os_error(errno.into_raw());
-        super::complaint::of_output(directory, &error);
+        super::complaint::report_output_error(directory, &error);
     }
 
     /// How much address space the rings have, if that is less than was asked for.
