@@ -40,8 +40,8 @@ pub(crate) unsafe fn write(
         stamp,
         ip,
     };
-    let mut room = Scratch::uninit();
-    let mut all = Buffer::new(&mut room);
+    let mut scratch = Scratch::uninit();
+    let mut all = Buffer::new(&mut scratch);
     list.each(|kind| values.append(kind, |bytes| all.append(bytes)));
     all.pad();
     // SAFETY: the contract of this function: the list is the channel's, and the id is that of such

@@ -230,7 +230,7 @@ pub type Scratch = MaybeUninit<[u64; Buffer::LEN / 8 + 2]>;
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Buffer<'a> {
-    room: &'a mut Scratch,
+    scratch: &'a mut Scratch,
     /// Number of bytes that were appended.
     len: usize,
 }
@@ -243,8 +243,8 @@ impl<'a> Buffer<'a> {
     /// Creates an empty buffer.
     #[inline(always)]
     #[must_use]
-    pub fn new(room: &'a mut Scratch) -> Self {
-        Self { room, len: 0 }
+    pub fn new(scratch: &'a mut Scratch) -> Self {
+        Self { scratch, len: 0 }
     }
 
     /// True if `len` more bytes fit.
@@ -265,7 +265,7 @@ impl<'a> Buffer<'a> {
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: `append` initialised the first `len` bytes.
-        unsafe { std::slice::from_raw_parts(self.room.as_ptr().cast(), self.len) }
+        unsafe { std::slice::from_raw_parts(self.scratch.as_ptr().cast(), self.len) }
     }
 
     /// Stores a word after the appended bytes.
@@ -274,7 +274,7 @@ impl<'a> Buffer<'a> {
         debug_assert!(self.len <= Self::LEN);
         // SAFETY: `len` is at most `LEN`, and the scratch memory has two words more than that.
         unsafe {
-            let end = self.room.as_mut_ptr().cast::<u8>().add(self.len);
+            let end = self.scratch.as_mut_ptr().cast::<u8>().add(self.len);
             end.cast::<u64>().write_unaligned(word);
         }
     }
@@ -285,7 +285,7 @@ impl<'a> Buffer<'a> {
         self.put(0);
         // SAFETY: all words that contain one of the first `len` bytes are initialised, by `append`
         // or by `put` above.
-        unsafe { std::slice::from_raw_parts(self.room.as_ptr().cast(), self.len.div_ceil(8)) }
+        unsafe { std::slice::from_raw_parts(self.scratch.as_ptr().cast(), self.len.div_ceil(8)) }
     }
 }
 
@@ -358,8 +358,8 @@ mod tests {
 
     #[test]
     fn buffers_have_the_same_bytes() {
-        let mut room = Scratch::uninit();
-        let (mut short, mut buffer) = (InlinePayload::<3>::default(), Buffer::new(&mut room));
+        let mut scratch = Scratch::uninit();
+        let (mut short, mut buffer) = (InlinePayload::<3>::default(), Buffer::new(&mut scratch));
         for n in 0..5u8 {
             short.push::<i8>(i8::MIN + n.cast_signed());
         }
@@ -373,8 +373,8 @@ mod tests {
 
     #[test]
     fn strings_end_at_a_nul() {
-        let mut room = Scratch::uninit();
-        let mut buffer = Buffer::new(&mut room);
+        let mut scratch = Scratch::uninit();
+        let mut buffer = Buffer::new(&mut scratch);
         str::append("ab", &mut buffer);
         str::append("c\0d", &mut buffer);
         str::append("", &mut buffer);
@@ -390,8 +390,8 @@ mod tests {
                     assert_eq!(text_len(text.as_bytes()), nul);
                     assert_eq!(str::size(&text), nul + 1);
                     assert_eq!(str::bound(&text), text.len() + 1);
-                    let mut room = Scratch::uninit();
-                    let mut buffer = Buffer::new(&mut room);
+                    let mut scratch = Scratch::uninit();
+                    let mut buffer = Buffer::new(&mut scratch);
                     u8::append(3, &mut buffer);
                     str::append(&text, &mut buffer);
                     u8::append(4, &mut buffer);
@@ -401,9 +401,9 @@ mod tests {
                     assert_eq!(bytes(buffer.words()), expected);
                 }
                 assert_eq!(text_len(&vec![0x80; len]), len);
-                let (mut room, mut other_room) = (Scratch::uninit(), Scratch::uninit());
-                let mut buffer = Buffer::new(&mut room);
-                let mut by_bytes = Buffer::new(&mut other_room);
+                let (mut scratch, mut other_scratch) = (Scratch::uninit(), Scratch::uninit());
+                let mut buffer = Buffer::new(&mut scratch);
+                let mut by_bytes = Buffer::new(&mut other_scratch);
                 let text = "\u{7f}".repeat(len);
                 str::append(&text, &mut buffer);
                 by_bytes.append(text.as_bytes());
@@ -418,8 +418,8 @@ mod tests {
     fn oversized_appends_are_left_out_as_a_whole() {
         for len in [Buffer::LEN - 1, Buffer::LEN - 4, Buffer::LEN - 9] {
             let text = "x".repeat(len);
-            let mut room = Scratch::uninit();
-            let mut buffer = Buffer::new(&mut room);
+            let mut scratch = Scratch::uninit();
+            let mut buffer = Buffer::new(&mut scratch);
             str::append(&text, &mut buffer);
             let mut expected = text.into_bytes();
             expected.resize((len + 1).next_multiple_of(8), 0);

@@ -65,8 +65,8 @@ pub fn record_variable(
     long: impl Fn(&mut Cursor<'_>),
 ) -> Outcome {
     if bound <= Buffer::LEN {
-        let mut room = Scratch::uninit();
-        let mut buffer = Buffer::new(&mut room);
+        let mut scratch = Scratch::uninit();
+        let mut buffer = Buffer::new(&mut scratch);
         short(&mut buffer);
         record_words(callsite, buffer.words())
     } else {
