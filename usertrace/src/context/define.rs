@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::apps;
 use crate::runtime;
-use crate::runtime::signals::SignalMaskGuard;
+use crate::runtime::signal_mask::SignalMaskGuard;
 use crate::unload;
 
 /// Longest name of a context that a program defines, without its prefix `app.` in traces.

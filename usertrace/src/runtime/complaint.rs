@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::env::{self, Backend, InvalidValue, Quoted};
 use super::shared::shared;
-use super::signals::SignalMaskGuard;
+use super::signal_mask::SignalMaskGuard;
 use super::status::{NoFallback, Status};
 
 /// The size that a pipe takes atomically or not at all.

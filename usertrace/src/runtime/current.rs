@@ -12,7 +12,7 @@ use usertrace_sys::DiscoverError;
 use super::fallback::Fallback;
 use super::kernel::Kernel;
 use super::shared::shared;
-use super::signals::SignalMaskGuard;
+use super::signal_mask::SignalMaskGuard;
 use super::state::State;
 use super::status::Status;
 use super::update::{self, Updater};

@@ -221,8 +221,8 @@ const SIGNAL: &CStr = c"USERTRACE_SIGNAL";
 const CONTROL: &CStr = c"USERTRACE_CONTROL";
 
 /// The default number of sub-buffers of a ring. The reader may be off the CPU for milliseconds, so
-/// a process with few rings gets more sub-buffers for each. Up to 64 rings, all together have at
-/// most as many as 64 rings of 16 have, which is 1 MiB each by default.
+/// a process with few rings gets more sub-buffers for each. Up to 64 rings have at most 1024
+/// sub-buffers together, which is 64 MiB by default.
 #[cfg(any(feature = "fallback", test))]
 pub(super) fn default_subbuf_count(nr_rings: u32) -> u32 {
     match nr_rings {
@@ -570,7 +570,7 @@ mod tests {
         assert_eq!(count(""), None);
         for (rings, count) in [(1, 64), (16, 64), (17, 32), (32, 32), (33, 16), (1024, 16)] {
             assert_eq!(default_subbuf_count(rings), count);
-            // The total is at most that of 64 rings.
+            // Up to 64 rings, the total is at most that of 64 rings.
             assert!(rings > 64 || rings * count <= 64 * 16);
         }
         let prefault = |text| only(c"USERTRACE_PREFAULT", text).fast.prefault;

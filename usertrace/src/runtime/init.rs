@@ -9,7 +9,7 @@ use usertrace_sys::{Calls, DiscoverError};
 use super::current::{
     FAILURE, RSEQ, SETUP, STATE, Setup, is_attached, refresh, refresh_if_stale, state, tell_readers,
 };
-use super::env::{Backend as Wanted, Settings};
+use super::env::{Backend as BackendSetting, Settings};
 #[cfg(feature = "fallback")]
 use super::fallback;
 use super::kernel::Kernel;
@@ -17,7 +17,7 @@ use super::reporting::status;
 use super::shared::shared;
 use super::state::State;
 use super::status::{NoFallback, Status};
-use super::{complaint, env, shared, signal};
+use super::{complaint, env, shared, update_signal};
 use crate::event::{self, ATTACH};
 use crate::writer::{self, Hooks, Rseq};
 use crate::{control, errno, probe, unload};
@@ -69,7 +69,7 @@ fn init_for_events() -> Status {
     init_by(|settings, rseq| {
         let wanted = settings.backend;
         let no_kernel = match wanted {
-            Wanted::Fast => None,
+            BackendSetting::Fast => None,
             _ => match calls() {
                 Ok(calls) => {
                     return Ok(Chosen {
@@ -84,9 +84,9 @@ fn init_for_events() -> Status {
         };
         let asked_for = settings.fast.output.is_some();
         match (wanted, no_kernel) {
-            (Wanted::Fast | Wanted::Auto, _) => {}
-            (Wanted::Unset, _) if asked_for => {}
-            (Wanted::Secure, Some(_)) if asked_for => {
+            (BackendSetting::Fast | BackendSetting::Auto, _) => {}
+            (BackendSetting::Unset, _) if asked_for => {}
+            (BackendSetting::Secure, Some(_)) if asked_for => {
                 return Err(Status::NoFallback(NoFallback::Secure));
             }
             (_, Some(error)) => return Err(Status::NoKernel(error)),
@@ -176,8 +176,8 @@ fn init_by(choose: impl FnOnce(&Settings, bool) -> Result<Chosen, Status>) -> St
 fn set_up(choose: impl FnOnce(&Settings, bool) -> Result<Chosen, Status>) -> Result<Setup, Status> {
     let settings = env::settings();
     match settings.backend {
-        Wanted::Off => return Err(Status::Off),
-        Wanted::Unknown => return Err(Status::UnknownBackend),
+        BackendSetting::Off => return Err(Status::Off),
+        BackendSetting::Unknown => return Err(Status::UnknownBackend),
         _ => {}
     }
     let rseq = Rseq::find();
@@ -210,7 +210,7 @@ fn set_up(choose: impl FnOnce(&Settings, bool) -> Result<Chosen, Status>) -> Res
     } else {
         0
     };
-    let signo = if wanted != 0 && signal::install(wanted) {
+    let signo = if wanted != 0 && update_signal::install(wanted) {
         wanted
     } else {
         0

@@ -6,7 +6,7 @@ use super::current::updater;
 use super::init::init;
 use super::registry;
 use super::shared::shared;
-use super::signals::SignalMaskGuard;
+use super::signal_mask::SignalMaskGuard;
 use super::state::StateGuard;
 use super::update::Updater;
 use crate::control::{self, Change};

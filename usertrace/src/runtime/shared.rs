@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use super::fallback::{Fallback, LEN as FAST_LEN};
 use super::hash::hash;
 use super::modules::Modules;
+use super::process_rules::ProcessRules;
 use super::registry_lock::RegistryState;
 use super::state::State;
-use super::wanted::Wanted;
 use crate::context::Apps;
 use crate::control::Control;
 use crate::event::Callsite;
@@ -40,7 +40,7 @@ pub struct Shared {
     /// Not 0: tracing of this process is paused.
     pub(super) paused: AtomicU32,
     /// The rules that a control channel set for this process.
-    pub(super) wanted: Wanted,
+    pub(super) process_rules: ProcessRules,
     /// Not 0: the process has reported what is wrong with its environment.
     pub(super) reported: AtomicU32,
     /// Incremented when a module goes.
@@ -77,8 +77,8 @@ const LAYOUT: u64 = hash(&[
     &size_of::<Control>().to_le_bytes(),
     &size_of::<Callsite>().to_le_bytes(),
     &FAST_LEN.to_le_bytes(),
-    offsets!(State: channels, slots, attached, info, contexts, readers, wanted_seen),
-    offsets!(Shared: state, modules, fast, wanted, registry, apps, probes, control),
+    offsets!(State: channels, slots, attached, info, contexts, readers, process_rules_seen),
+    offsets!(Shared: state, modules, fast, process_rules, registry, apps, probes, control),
 ]);
 
 // All shared types have C layout, which does not depend on the compiler's version. These
@@ -108,7 +108,7 @@ impl Shared {
             fast: AtomicPtr::new(std::ptr::null_mut()),
             exiting: AtomicU32::new(0),
             paused: AtomicU32::new(0),
-            wanted: Wanted::new(),
+            process_rules: ProcessRules::new(),
             reported: AtomicU32::new(0),
             departures: AtomicU32::new(0),
             registry: AtomicPtr::new(std::ptr::null_mut()),

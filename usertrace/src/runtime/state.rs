@@ -94,19 +94,20 @@ pub(super) struct State {
     /// Generation of the modules at the last update.
     pub(super) modules: AtomicU32,
     /// Ids of events whose library was unloaded.
-    known: UnsafeCell<EventIdCache>,
+    event_ids: UnsafeCell<EventIdCache>,
     /// The buffer in which descriptions are composed.
     text: UnsafeCell<[u64; LTT_META_MAX / 8]>,
     /// The rules of each slot that the current routing follows.
     rules: [UnsafeCell<Rules>; SLOTS],
-    /// The rules that replace all of them if `wanted_seen` is not 0.
-    wanted: UnsafeCell<Rules>,
-    /// The sequence of [`Wanted`](super::wanted::Wanted) that `wanted` was copied from.
-    pub(super) wanted_seen: AtomicU32,
+    /// The rules that replace all of them if `process_rules_seen` is not 0.
+    process_rules: UnsafeCell<Rules>,
+    /// The sequence of [`ProcessRules`](super::process_rules::ProcessRules) that `process_rules`
+    /// was copied from.
+    pub(super) process_rules_seen: AtomicU32,
 }
 
-// SAFETY: all fields are atomic but `text`, `rules`, `wanted` and `known`. These are reached only
-// through a `StateGuard`, which only the lock's holder has.
+// SAFETY: all fields are atomic but `text`, `rules`, `process_rules` and `event_ids`. These are
+// reached only through a `StateGuard`, which only the lock's holder has.
 unsafe impl Sync for State {}
 
 impl State {
@@ -221,15 +222,15 @@ impl<'a> StateGuard<'a> {
     }
 
     /// The rules that replace those of all slots.
-    pub(super) fn wanted(&mut self) -> &mut Rules {
+    pub(super) fn process_rules(&mut self) -> &mut Rules {
         // SAFETY: as in `rules`.
-        unsafe { &mut *self.0.wanted.get() }
+        unsafe { &mut *self.0.process_rules.get() }
     }
 
     /// The ids of events whose library was unloaded.
-    pub(super) fn known(&mut self) -> &mut EventIdCache {
+    pub(super) fn event_ids(&mut self) -> &mut EventIdCache {
         // SAFETY: as in `rules`.
-        unsafe { &mut *self.0.known.get() }
+        unsafe { &mut *self.0.event_ids.get() }
     }
 
     /// The buffer in which descriptions are composed.

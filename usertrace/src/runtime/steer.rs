@@ -54,7 +54,7 @@ pub(crate) fn events(room: &mut filter::Filter, each: impl FnMut(bool, &[u8])) -
 /// The current rules of this process.
 #[cfg(feature = "fallback")]
 fn rules_now<'a>(fast: &Fallback, room: &'a mut filter::Filter) -> &'a [u8] {
-    if !shared().wanted.read(room) {
+    if !shared().process_rules.read(room) {
         room.clear();
         fast.copy_rules(room);
     }
@@ -82,7 +82,7 @@ pub(crate) fn set_events<'a>(
     for word in words.split_ascii_whitespace() {
         filter::add_rule(room, word.as_bytes()).ok_or(RulesError::Word(word))?;
     }
-    shared().wanted.set(room.rules());
+    shared().process_rules.set(room.rules());
     refresh();
     Ok(())
 }

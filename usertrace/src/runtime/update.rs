@@ -82,14 +82,14 @@ impl Updater {
     /// # Safety
     /// The section must be mapped.
     pub(super) unsafe fn keep_ids(&self, guard: &mut StateGuard<'_>, section: Section) {
-        let known = guard.known();
+        let event_ids = guard.event_ids();
         // SAFETY: the contract of this function: the section is mapped.
         for callsite in unsafe { section.callsites() } {
             for slot in 0..SLOTS {
                 let generation = self.state.slots[slot].generation.load(Ordering::Relaxed);
                 let id = callsite.id(slot).load(Ordering::Relaxed);
                 if generation != 0 && id != 0 {
-                    known.keep(callsite.description(), slot, generation, id);
+                    event_ids.keep(callsite.description(), slot, generation, id);
                 }
             }
         }
@@ -150,7 +150,7 @@ impl Updater {
             let generation = info.generation();
             let modules = self.modules.generation();
             let has_more = modules != self.state.modules.load(Ordering::Relaxed);
-            let is_steered = self.copy_wanted_rules(guard);
+            let is_steered = self.copy_process_rules(guard);
             let is_news = has_more
                 || is_steered
                 || generation != self.state.generation.load(Ordering::Relaxed);
@@ -174,13 +174,13 @@ impl Updater {
     }
 
     /// Takes over rules that a control channel set. Returns whether they are new.
-    fn copy_wanted_rules(&self, guard: &mut StateGuard<'_>) -> bool {
+    fn copy_process_rules(&self, guard: &mut StateGuard<'_>) -> bool {
         let state = self.state;
-        let seen = state.wanted_seen.load(Ordering::Relaxed);
-        let Some(now) = shared().wanted.copy(seen, guard.wanted()) else {
+        let seen = state.process_rules_seen.load(Ordering::Relaxed);
+        let Some(now) = shared().process_rules.copy(seen, guard.process_rules()) else {
             return false;
         };
-        state.wanted_seen.store(now, Ordering::Relaxed);
+        state.process_rules_seen.store(now, Ordering::Relaxed);
         let slots = state.slots.iter();
         slots.for_each(|slot| slot.routed.store(0, Ordering::Relaxed));
         true
@@ -532,9 +532,9 @@ impl Updater {
             return;
         }
         let callsites = guard.callsites(self.modules);
-        let rules = match state.wanted_seen.load(Ordering::Relaxed) {
+        let rules = match state.process_rules_seen.load(Ordering::Relaxed) {
             0 => guard.rules(slot),
-            _ => guard.wanted(),
+            _ => guard.process_rules(),
         };
         for callsite in callsites {
             let accepted =
@@ -654,7 +654,10 @@ impl Updater {
             if callsite.id(slot).load(Ordering::Relaxed) != 0 {
                 continue;
             }
-            if let Some(id) = guard.known().id(callsite.description(), slot, generation) {
+            if let Some(id) = guard
+                .event_ids()
+                .id(callsite.description(), slot, generation)
+            {
                 // Pairs with the event path's load: the description was written before.
                 callsite.id(slot).store(id, Ordering::Release);
                 continue;

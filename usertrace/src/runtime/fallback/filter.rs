@@ -8,7 +8,7 @@ use usertrace_sys::uapi::{
 
 use super::super::env;
 use super::super::shared::shared;
-use super::super::signals::SignalMaskGuard;
+use super::super::signal_mask::SignalMaskGuard;
 use super::super::status::NoFallback;
 use crate::context::Kind;
 

@@ -57,7 +57,7 @@ use super::env;
 use super::fork_private;
 use super::kernel::Kernel;
 use super::shared::shared;
-use super::signals::SignalMaskGuard;
+use super::signal_mask::SignalMaskGuard;
 use super::status::NoFallback;
 use crate::writer::{Doorbell, Prefault, sleep};
 

@@ -14,7 +14,7 @@ use usertrace_sys::limits::RULES_LEN;
 /// Only one thread at a time may store rules. Readers detect a concurrent store.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Wanted {
+pub(crate) struct ProcessRules {
     /// 0: no rules were ever set. Odd: a store is in progress.
     sequence: AtomicU32,
     len: AtomicU32,
@@ -24,7 +24,7 @@ pub(crate) struct Wanted {
 /// Attempts to read rules that change meanwhile.
 const TRIES: usize = 3;
 
-impl Wanted {
+impl ProcessRules {
     pub(super) const fn new() -> Self {
         Self {
             sequence: AtomicU32::new(0),
@@ -108,20 +108,20 @@ mod tests {
 
     #[test]
     fn new_rules_are_copied_once() {
-        let wanted = Box::new(Wanted::new());
+        let process_rules = Box::new(ProcessRules::new());
         // SAFETY: zeros are no rules.
         let mut copy: Box<Rules> = unsafe { Box::new(std::mem::zeroed()) };
-        assert_eq!(wanted.copy(0, &mut copy), None);
-        wanted.set(rules("a:* b").rules());
-        let seen = wanted.copy(0, &mut copy).unwrap();
-        assert_eq!(wanted.copy(seen, &mut copy), None);
+        assert_eq!(process_rules.copy(0, &mut copy), None);
+        process_rules.set(rules("a:* b").rules());
+        let seen = process_rules.copy(0, &mut copy).unwrap();
+        assert_eq!(process_rules.copy(seen, &mut copy), None);
         let accepts = |copy: &Rules, event: &str| {
             let name = event.split(':').next_back().unwrap();
             copy.accept(event.as_bytes(), name.as_bytes()).by(0)
         };
         assert!(accepts(&copy, "a:x") && accepts(&copy, "c:b") && !accepts(&copy, "c:d"));
-        wanted.set(rules("c:d").rules());
-        let again = wanted.copy(seen, &mut copy).unwrap();
+        process_rules.set(rules("c:d").rules());
+        let again = process_rules.copy(seen, &mut copy).unwrap();
         assert_ne!(again, seen);
         assert!(accepts(&copy, "c:d") && !accepts(&copy, "a:x"));
     }
