@@ -52,16 +52,18 @@ fn is_silent(program: &str, args: &[&str], page: &Path) {
     );
 }
 
+/// Requirements: A1, A2
 #[test]
-fn a1_a2_manual_pages_have_no_mistakes() {
+fn manual_pages_have_no_mistakes() {
     for page in PAGES.map(page) {
         is_silent("groff", &["-ww", "-z", "-man", "-Tutf8"], &page);
         is_silent("mandoc", &["-Tlint", "-Wwarning"], &page);
     }
 }
 
+/// Requirements: A1, A2
 #[test]
-fn a1_a2_manual_pages_have_all_sections() {
+fn manual_pages_have_all_sections() {
     for name in PAGES {
         let text = read(&page(name));
         let sections: Vec<_> = text
@@ -85,8 +87,9 @@ fn example(page: &str) -> String {
         .replace("\\[rs]", "\\")
 }
 
+/// Requirements: A1
 #[test]
-fn a1_the_manual_pages_example_compiles() {
+fn manual_page_example_compiles() {
     let directory = tempfile::tempdir().expect("a directory");
     let source = directory.path().join("show_traces.c");
     fs::write(&source, example(&read(&page("alloc_tracebuf")))).expect("written");

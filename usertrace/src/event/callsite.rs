@@ -389,8 +389,10 @@ mod tests {
     #[derive(Clone)]
     struct Page(#[allow(dead_code, reason = "for its length")] [u8; 4096]);
 
-    /// E4: an event that a slot's trace does not want has no channel there, even for threads that
-    /// saw an older mask.
+    /// An event that a slot's trace does not want has no channel there, even for threads that saw
+    /// an older mask.
+    ///
+    /// Requirements: E4
     #[test]
     fn unwanted_events_have_no_channel() {
         let callsite = Callsite::new("test", "wanted", "test:wanted 6");
@@ -429,8 +431,10 @@ mod tests {
         channel
     }
 
-    /// B2: when a probe is activated, the event leaves the fast path at once. Nothing else needs to
+    /// When a probe is activated, the event leaves the fast path at once. Nothing else needs to
     /// happen first, and no concurrent update brings it back.
+    ///
+    /// Requirements: B2
     #[test]
     fn probed_events_leave_the_fast_path_at_once() {
         let (channel, callsite) = (channel(), Callsite::new("a", "b", "a:b 6"));

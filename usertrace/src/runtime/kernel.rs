@@ -14,19 +14,19 @@ use crate::writer::{Doorbell, Prefault};
 /// them, which stay mapped until the process ends. A child of `fork` must get areas of its own. The
 /// functions must be async-signal-safe, and preserve `errno`.
 pub unsafe trait Kernel: Sync {
-    /// See [`Calls::alloc_tracebuf`].
+    /// Allocates the areas; see [`Calls::alloc_tracebuf`].
     ///
     /// # Errors
     /// Those of that call.
     fn alloc_tracebuf(&self, signo: u32) -> Result<LttTracebuf, Errno>;
 
-    /// See [`Calls::update`].
+    /// Gets the next buffer, or the state of a trace; see [`Calls::update`].
     ///
     /// # Errors
     /// Those of that call.
     fn update(&self, buffer: &mut Option<NonNull<u8>>) -> Result<Update, Errno>;
 
-    /// See [`Calls::switch`].
+    /// Wakes the reader of a buffer; see [`Calls::switch`].
     ///
     /// # Errors
     /// Those of that call.
