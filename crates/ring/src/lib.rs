@@ -12,7 +12,7 @@
 //!   told ([`Item::Gap`]).
 //!
 //! How far a sub-buffer can be read says `reader.rs` for rings that are written by restartable
-//! sequences (up to the head), and `shared.rs` for those with several writers; `walk.rs` finds its
+//! sequences (up to the head), and `shared.rs` for those with several writers; `recovery.rs` finds its
 //! way where one of these died. In a ring that overwrites, a copy is believed if a look at the
 //! positions afterwards says that it was not overtaken. A reader never waits: it ends where
 //! something is to be waited for, and its caller says for how long ([`Patience`], [`Stall`]).
@@ -22,18 +22,18 @@ mod geometry;
 mod item;
 mod memory;
 mod newest;
-mod patience;
 mod reader;
 mod record;
+mod recovery;
 pub mod schema;
 mod shared;
-mod walk;
+mod wait_policy;
 
 pub use channel::{Channel, ChannelError, Format, MAX_RINGS};
 pub use geometry::{Geometry, GeometryError, MAX_RING_SIZE, MIN_SUBBUF_SIZE};
 pub use item::{Counts, GapKind, Item};
 pub use memory::{Frozen, Positions, RingMemory, SharedBytes};
 pub use newest::NewestSubbuf;
-pub use patience::{Patience, Stall};
 pub use reader::{RingReader, Run, SUBBUF_HEADER_LEN, Sink};
 pub use record::{MetaLengths, PayloadLengths, TIME_MASK, record_id, record_time};
+pub use wait_policy::{Patience, Stall};

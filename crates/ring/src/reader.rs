@@ -9,7 +9,7 @@ use zerocopy::FromBytes;
 use crate::geometry::MAX_POSITION;
 use crate::record::{PAGE, Payload, Record, TIME_MASK, before_lost_page, record_id, short, word};
 use crate::shared::{Look, Place, Remains};
-use crate::walk::{Tile, Walk};
+use crate::recovery::{Tile, Walk};
 use crate::{Counts, Format, GapKind, Geometry, Item, Patience, PayloadLengths, RingMemory};
 
 /// Length of the header of a sub-buffer.
