@@ -13,7 +13,7 @@ use std::convert::Infallible;
 use libfuzzer_sys::fuzz_target;
 use usertrace_ring::schema::EventTable;
 use usertrace_ring::{
-    Format, Frozen, Geometry, Item, MetaLengths, Patience, PayloadLengths, Positions, RingMemory,
+    Format, Frozen, Geometry, Item, MetaLengths, WaitPolicy, PayloadLengths, Positions, RingMemory,
     RingReader,
 };
 use usertrace_testing::extraction::check_error;
@@ -45,7 +45,7 @@ fn read(
     format: Format,
     bytes: &[u8],
     positions: Positions,
-    patience: Patience,
+    policy: WaitPolicy,
     lengths: &impl PayloadLengths,
     mut record: impl FnMut(&[u8]),
 ) {
@@ -65,17 +65,17 @@ fn read(
         }
         Ok(())
     };
-    let Ok(()) = reader.read(&mut memory, positions.head, patience, lengths, &mut emit);
+    let Ok(()) = reader.read(&mut memory, positions.head, policy, lengths, &mut emit);
     let position = reader.position();
     assert!(position <= positions.head.max(position.min(positions.claimed)));
-    let Ok(()) = reader.read(&mut memory, positions.head, patience, lengths, &mut emit);
+    let Ok(()) = reader.read(&mut memory, positions.head, policy, lengths, &mut emit);
     assert_eq!(reader.position(), position);
     let size = format.geometry.ring_size();
     assert!(told <= size / 8 + 16, "{told} items");
     assert!(copied.get() <= 16 * size, "{} bytes", copied.get());
     let (other, taken) = &mut as_they_are;
-    let Ok(()) = other.read(&mut memory, positions.head, patience, lengths, taken);
-    let Ok(()) = other.read(&mut memory, positions.head, patience, lengths, taken);
+    let Ok(()) = other.read(&mut memory, positions.head, policy, lengths, taken);
+    let Ok(()) = other.read(&mut memory, positions.head, policy, lengths, taken);
     assert_eq!(taken.items, items);
     assert_eq!(other.position(), position);
 }
@@ -90,21 +90,21 @@ fuzz_target!(|input: &[u8]| {
     let geometry = Geometry::new(4096 << bit(0), 2 << bit(1)).expect("a ring may be so");
     let protocol = [Protocol::Rseq, Protocol::Shared][bit(2) as usize];
     let format = Format { geometry, protocol };
-    let patience = match how >> 3 & 3 {
-        0 => Patience::Wait,
-        1 => Patience::GiveUp { below: claimed },
-        _ => Patience::Last,
+    let policy = match how >> 3 & 3 {
+        0 => WaitPolicy::Wait,
+        1 => WaitPolicy::GiveUp { below: claimed },
+        _ => WaitPolicy::Last,
     };
     let positions = Positions { head, claimed };
     let mut ring = bytes.to_vec();
     ring.resize(geometry.ring_size() as usize, 0);
 
     let mut described = EventTable::default();
-    read(format, &ring, positions, patience, &MetaLengths, |line| {
+    read(format, &ring, positions, policy, &MetaLengths, |line| {
         if let Err(error) = described.describe(line.strip_suffix(&[0]).unwrap_or(line)) {
             check_error(&error);
         }
     });
-    read(format, &ring, positions, patience, events(), |_| {});
-    read(format, &ring, positions, patience, &described, |_| {});
+    read(format, &ring, positions, policy, events(), |_| {});
+    read(format, &ring, positions, policy, &described, |_| {});
 });

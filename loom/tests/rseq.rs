@@ -16,7 +16,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, fence};
 use loom::thread;
 use usertrace_ring::{
-    Counts, Format, Geometry, Item, Patience, PayloadLengths, Positions, RingMemory, RingReader,
+    Counts, Format, Geometry, Item, PayloadLengths, Positions, RingMemory, RingReader, WaitPolicy,
 };
 use usertrace_sys::Protocol;
 
@@ -353,10 +353,10 @@ fn reader(subbufs: u64, from: u64) -> RingReader {
 }
 
 /// Reads what there is now: the numbers of the records, all of which are whole.
-fn read(reader: &mut RingReader, mut ring: &Ring, patience: Patience) -> Vec<u64> {
+fn read(reader: &mut RingReader, mut ring: &Ring, policy: WaitPolicy) -> Vec<u64> {
     let head = ring.positions().head;
     let mut numbers = Vec::new();
-    let Ok(()) = reader.read(&mut ring, head, patience, &Word, &mut |item: Item<'_>| {
+    let Ok(()) = reader.read(&mut ring, head, policy, &Word, &mut |item: Item<'_>| {
         if let Item::Record {
             time,
             payload: bytes,
@@ -428,12 +428,12 @@ fn model(
             }
         });
         let mut reader = reader();
-        let mut numbers = read(&mut reader, &ring, Patience::Wait);
+        let mut numbers = read(&mut reader, &ring, WaitPolicy::Wait);
         // Pairs with the load of a writer that looks for room.
         let position = reader.position();
         ring.consumed.store(position, Ordering::Release);
         cpu.join().unwrap();
-        numbers.extend(read(&mut reader, &ring, Patience::Last));
+        numbers.extend(read(&mut reader, &ring, WaitPolicy::Last));
         check(numbers, reader.counts());
     });
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use usertrace_consumer::{ConsumerFile, FileRing, KernelFile};
-use usertrace_ring::{Channel, Counts, GapKind, Item, Patience, PayloadLengths, RingReader};
+use usertrace_ring::{Channel, Counts, GapKind, Item, PayloadLengths, RingReader, WaitPolicy};
 use usertrace_sys::uapi::{LTT_FILE_DEAD, LttRingPositions};
 
 use crate::event;
@@ -97,14 +97,18 @@ impl Reader {
             .positions(&mut self.positions)
             .expect("LTT_IOC_POSITIONS");
         let dead = flags & LTT_FILE_DEAD != 0;
-        let patience = if dead { Patience::Last } else { Patience::Wait };
+        let policy = if dead {
+            WaitPolicy::Last
+        } else {
+            WaitPolicy::Wait
+        };
         for (ring, reader) in self.rings.iter_mut().enumerate() {
             let at = self.positions[ring];
             let mut memory = FileRing::new(&self.file, &channel, ring as u32);
             let read: Result<(), std::convert::Infallible> = reader.read(
                 &mut memory,
                 at.head,
-                patience,
+                policy,
                 &Numbered,
                 &mut |item: Item<'_>| {
                     match item {

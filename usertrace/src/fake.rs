@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 use usertrace_ring::schema::{Contexts, Description, Event, EventTable, InChannel};
 use usertrace_ring::{
-    Format, Frozen, Geometry, Item, MetaLengths, Patience, PayloadLengths, Positions, RingReader,
+    Format, Frozen, Geometry, Item, MetaLengths, PayloadLengths, Positions, RingReader, WaitPolicy,
 };
 use usertrace_sys::limits::{CHANNELS, RULES_LEN, SLOTS};
 use usertrace_sys::uapi::*;
@@ -805,7 +805,7 @@ impl Fake {
             let read = reader.read(
                 &mut memory,
                 head,
-                Patience::Last,
+                WaitPolicy::Last,
                 lengths,
                 &mut |item: Item<'_>| {
                     match item {

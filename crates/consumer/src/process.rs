@@ -7,7 +7,7 @@ use std::time::Instant;
 use usertrace_ctf::{
     Clock, Identity, ProcessSummary, ProcessWriter, StreamState, Version, new_uuid,
 };
-use usertrace_ring::{Counts, Patience, RingReader, Stall};
+use usertrace_ring::{Counts, RingReader, StallDetector, WaitPolicy};
 use usertrace_sys::uapi::{LTT_FILE_CLOCK_UNSTABLE, LTT_FILE_DEAD};
 
 use super::checkpoint::{Checkpoint, ProcessCheckpoint, RingCheckpoint, TraceStart};
@@ -76,7 +76,7 @@ struct Writing {
 struct LiveChannel<F> {
     source: ConsumerSource<F>,
     /// One per ring.
-    stalls: Vec<Stall>,
+    stalls: Vec<StallDetector>,
     saved: Vec<RingCheckpoint>,
 }
 
@@ -92,7 +92,7 @@ impl<F: ConsumerFile> LiveChannel<F> {
             .map_err(ProcessError::Write)?;
         Ok(Self {
             source,
-            stalls: vec![Stall::default(); rings],
+            stalls: vec![StallDetector::default(); rings],
             saved,
         })
     }
@@ -565,14 +565,14 @@ impl<F: ConsumerFile> LiveChannel<F> {
         for (n, ((ring, stall), saved)) in rings.zip(&mut self.saved).enumerate() {
             let waiting = ring.head.saturating_sub(ring.consumed).min(ring_size);
             drained.fill = drained.fill.max(waiting * 1000 / ring_size);
-            let patience = if last {
-                Patience::Last
+            let policy = if last {
+                WaitPolicy::Last
             } else {
-                stall.patience(ring.consumed, ring.head, ring_size, now)
+                stall.policy(ring.consumed, ring.head, ring_size, now)
             };
             let mut memory = source.ring(n);
             let position = writer
-                .read(number, n, &mut memory, ring.head, patience)
+                .read(number, n, &mut memory, ring.head, policy)
                 .map_err(ProcessError::Write)?;
             // Report the final losses before the kernel may free the process.
             if last {
@@ -632,19 +632,23 @@ fn describe<F: ConsumerFile>(
     last: bool,
     now: Instant,
 ) -> Result<bool, ProcessError> {
-    let patience = if last { Patience::Last } else { Patience::Wait };
+    let policy = if last {
+        WaitPolicy::Last
+    } else {
+        WaitPolicy::Wait
+    };
     let mut described = true;
     let source = &control.source;
     let rings = source.positions.iter().zip(&mut control.stalls);
     for (n, (ring, stall)) in rings.enumerate() {
         let mut memory = source.ring(n);
         let position = writer
-            .read_control(n, &mut memory, ring.head, patience)
+            .read_control(n, &mut memory, ring.head, policy)
             .map_err(ProcessError::Write)?;
         // A description that its writer never completes must not block all events of the process
         // forever.
         let waits = position < ring.head;
-        described &= last || !waits || stall.is_over(position, waits, now);
+        described &= last || !waits || stall.has_timed_out(position, waits, now);
     }
     Ok(described)
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use usertrace_ctf::{Clock, ProcessSummary, ProcessWriter, Version, is_full};
 use usertrace_os::procfs;
-use usertrace_ring::{Patience, RingReader};
+use usertrace_ring::{RingReader, WaitPolicy};
 use usertrace_sys::uapi::LTT_FILE_DEAD;
 
 use super::control_fs::{consumer_files, event_channels};
@@ -202,14 +202,14 @@ impl<F: ConsumerFile> SnapshotReader<F> {
         } = self;
         for (n, ring) in control.positions.iter().enumerate() {
             let mut memory = control.ring(n);
-            read_up_to(ring.head, dead, left, |patience| {
-                writer.read_control(n, &mut memory, ring.head, patience)
+            read_up_to(ring.head, dead, left, |policy| {
+                writer.read_control(n, &mut memory, ring.head, policy)
             })?;
         }
         for (n, ring) in source.positions.iter().enumerate() {
             let mut memory = source.ring(n);
-            read_up_to(ring.head, dead, left, |patience| {
-                writer.read(number, n, &mut memory, ring.head, patience)
+            read_up_to(ring.head, dead, left, |policy| {
+                writer.read(number, n, &mut memory, ring.head, policy)
             })?;
             writer.end_ring(number, n, ring.lost)?;
         }
@@ -222,15 +222,15 @@ fn read_up_to(
     head: u64,
     dead: bool,
     left: &mut Duration,
-    mut read: impl FnMut(Patience) -> io::Result<u64>,
+    mut read: impl FnMut(WaitPolicy) -> io::Result<u64>,
 ) -> io::Result<()> {
     const STEP: Duration = Duration::from_millis(1);
     if dead {
-        return read(Patience::Last).map(drop);
+        return read(WaitPolicy::Last).map(drop);
     }
-    while read(Patience::Wait)? < head {
+    while read(WaitPolicy::Wait)? < head {
         let Some(less) = left.checked_sub(STEP) else {
-            return read(Patience::GiveUp { below: head }).map(drop);
+            return read(WaitPolicy::GiveUp { below: head }).map(drop);
         };
         *left = less;
         sleep(STEP);

@@ -14,7 +14,7 @@ use serde::Serialize;
 use usertrace_ctf::kernel_name;
 use usertrace_os::procfs;
 use usertrace_ring::schema::{Description, Event};
-use usertrace_ring::{Item, MetaLengths, Patience, RingReader};
+use usertrace_ring::{Item, MetaLengths, RingReader, WaitPolicy};
 use usertrace_sys::filter::Patterns;
 use usertrace_sys::uapi::{LTT_FILE_DEAD, LTT_ID_MIN};
 
@@ -192,7 +192,11 @@ fn of_file(file: impl ConsumerFile, filter: Option<&Filter>) -> io::Result<Proce
     };
     let (mut bad, mut left) = (0u64, 0u64);
     let mut events = BTreeMap::new();
-    let patience = if dead { Patience::Last } else { Patience::Wait };
+    let policy = if dead {
+        WaitPolicy::Last
+    } else {
+        WaitPolicy::Wait
+    };
     for (n, ring) in source.positions.iter().enumerate() {
         let mut reader = RingReader::live(source.channel.format(), 0, u64::MAX);
         let mut memory = source.ring(n);
@@ -212,7 +216,7 @@ fn of_file(file: impl ConsumerFile, filter: Option<&Filter>) -> io::Result<Proce
             }
             Ok::<_, std::convert::Infallible>(())
         };
-        let Ok(()) = reader.read(&mut memory, ring.head, patience, &MetaLengths, take);
+        let Ok(()) = reader.read(&mut memory, ring.head, policy, &MetaLengths, take);
         left = left.saturating_add(ring.head.saturating_sub(reader.position()));
     }
     if bad > 0 {

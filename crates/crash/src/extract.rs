@@ -10,7 +10,7 @@ use serde::Serialize;
 use usertrace_ctf::{
     Clock, Crash, Identity, ProcessSummary, ProcessWriter, Version, file_name, is_full, kernel_name,
 };
-use usertrace_ring::{Channel, NewestSubbuf, Patience, Positions, RingReader};
+use usertrace_ring::{Channel, NewestSubbuf, Positions, RingReader, WaitPolicy};
 use usertrace_sys::crash::{LttCrashBuffer, LttCrashTrace};
 use usertrace_sys::filter::matches;
 use usertrace_sys::printable;
@@ -424,14 +424,14 @@ impl<M: PhysicalMemory> ProcessSource<'_, M> {
             writer.set_control(readers);
             for (n, ring) in rings.iter().enumerate() {
                 let mut memory = buffers.ring(ring.offset, ring.positions());
-                writer.read_control(n, &mut memory, ring.control.head, Patience::Last)?;
+                writer.read_control(n, &mut memory, ring.control.head, WaitPolicy::Last)?;
             }
         }
         for (number, (_, _, rings)) in numbers.into_iter().zip(&channels.events) {
             for (n, ring) in rings.iter().enumerate() {
                 let mut memory = buffers.ring(ring.offset, ring.positions());
                 let head = ring.control.head;
-                writer.read(number, n, &mut memory, head, Patience::Last)?;
+                writer.read(number, n, &mut memory, head, WaitPolicy::Last)?;
                 if ring.is_cut {
                     writer.add_hole(number, n)?;
                 }

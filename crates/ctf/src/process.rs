@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use usertrace_ring::schema::{Contexts, Description, EventTable, InChannel};
 use usertrace_ring::{
-    Channel, Counts, Item, MetaLengths, Patience, RingMemory, RingReader, Run, Sink,
+    Channel, Counts, Item, MetaLengths, RingMemory, RingReader, Run, Sink, WaitPolicy,
 };
 use usertrace_sys::Scope;
 
@@ -712,7 +712,7 @@ impl ProcessWriter {
         ring: usize,
         memory: &mut impl RingMemory,
         head: u64,
-        patience: Patience,
+        policy: WaitPolicy,
     ) -> io::Result<u64> {
         let Some(reader) = self.control.get_mut(ring) else {
             return Ok(head);
@@ -732,7 +732,7 @@ impl ProcessWriter {
             }
             Ok::<_, io::Error>(())
         };
-        reader.read(memory, head, patience, &MetaLengths, &mut take)?;
+        reader.read(memory, head, policy, &MetaLengths, &mut take)?;
         Ok(reader.position())
     }
 
@@ -748,7 +748,7 @@ impl ProcessWriter {
         ring: usize,
         memory: &mut impl RingMemory,
         head: u64,
-        patience: Patience,
+        policy: WaitPolicy,
     ) -> io::Result<u64> {
         let Some((to, contexts, ring)) = ring_of(&self.trace, &mut self.channels, channel, ring)
         else {
@@ -774,7 +774,7 @@ impl ProcessWriter {
             span,
         };
         if self.since == 0 {
-            reader.read(memory, head, patience, &lengths, &mut events)?;
+            reader.read(memory, head, policy, &lengths, &mut events)?;
         } else {
             let mut since = Since {
                 time: self.since,
@@ -783,7 +783,7 @@ impl ProcessWriter {
                 earlier,
                 events,
             };
-            reader.read(memory, head, patience, &lengths, &mut since)?;
+            reader.read(memory, head, policy, &lengths, &mut since)?;
         }
         if let Some(stream) = &mut stream.stream {
             stream.flush()?;

@@ -1,25 +1,25 @@
-//! The way through a sub-buffer of the shared protocol in which writers died.
+//! Parses what is left of a sub-buffer of protocol `Shared` in which writers died.
 //!
-//! A record whose words were stored says how long it is, whether it was completed or not. One whose
-//! writer died between its reservation and the store of its words is a hole of bytes that are of an
-//! earlier round, or zeros; it ends where the next record begins. What was taken for records and
-//! holes is believed if it agrees with the counts.
+//! A record whose two header words were stored has its length, whether it was completed or not. If
+//! its writer died between the reservation and these stores, there is a hole: bytes of an earlier
+//! round, or zeros, up to the next record. The parser trusts what it found if the sizes agree with
+//! the sub-buffer's commit counter.
 
 use usertrace_sys::uapi::{LTT_ID_LONG, LTT_ID_PAD};
 
 use crate::PayloadLengths;
 use crate::record::{LONG_HEADER_LEN, Record, later_within, record_id, word};
 
-/// What is at one place of a sub-buffer.
-pub(super) enum Tile<'a> {
+/// One piece of a sub-buffer.
+pub(super) enum Segment<'a> {
     Record(Record<'a>),
-    /// Up to the end.
+    /// Padding up to the end of the sub-buffer.
     Padding(u64),
-    /// Somebody reserved so many bytes, and stored nothing.
+    /// Reserved bytes into which nothing was stored.
     Hole(u64),
 }
 
-impl Tile<'_> {
+impl Segment<'_> {
     pub(super) fn len(&self) -> u64 {
         match self {
             Self::Record(record) => record.len,
@@ -28,81 +28,85 @@ impl Tile<'_> {
     }
 }
 
-/// A walk through what is left of a sub-buffer.
+/// A parser for the rest of a sub-buffer.
 #[derive(Clone, Copy)]
-pub(super) struct Walk {
-    /// Latest time that is believed.
+pub(super) struct Recovery {
+    /// The latest time that a record may have.
     pub(super) max_time: u64,
-    /// Nobody knows whether the padding at the end was stored.
+    /// The padding at the end may not have been stored.
     pub(super) pad_may_lack: bool,
 }
 
-/// What a walk found, in bytes.
+/// Totals of a whole sub-buffer, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Survey {
-    /// What was certainly not committed.
+    /// Certainly not committed.
     uncommitted: u64,
-    /// What may have been committed or not: its writer died between completing and counting it, or
-    /// did not.
+    /// Complete, but perhaps not counted as committed: a writer may have died between the two.
     complete: u64,
-    /// Where the first hole is.
+    /// Offset of the first hole.
     pub(super) hole: Option<u64>,
 }
 
 impl Survey {
-    /// Do so many bytes that were not committed agree with this?
+    /// Whether `uncommitted` bytes, as the commit counter has it, agree with these totals. `header`
+    /// is the length of the sub-buffer's header, if that may be uncommitted too.
     pub(super) fn agrees(&self, uncommitted: u64, header: u64) -> bool {
         (self.uncommitted..=self.uncommitted + self.complete + header).contains(&uncommitted)
     }
 }
 
-impl Walk {
-    /// What is at the start of `bytes`, which are the rest of the sub-buffer, and follow a record
-    /// of `time`. None: the end.
-    pub(super) fn tile<'a>(
+impl Recovery {
+    /// The first segment of `bytes`, the rest of the sub-buffer, which follows a record of `time`.
+    /// None at the end.
+    pub(super) fn segment<'a>(
         self,
         bytes: &'a [u8],
         time: u64,
         lengths: &impl PayloadLengths,
-    ) -> Option<Tile<'a>> {
+    ) -> Option<Segment<'a>> {
         if bytes.len() < 8 {
             return None;
         }
-        if let Some(tile) = self.stored(bytes, time, lengths) {
-            return Some(tile);
+        if let Some(segment) = self.stored(bytes, time, lengths) {
+            return Some(segment);
         }
-        // No record is shorter than its header.
+        // Records are never shorter than a header.
         let next = (LONG_HEADER_LEN..bytes.len())
             .step_by(8)
             .find(|&at| self.stored(&bytes[at..], time, lengths).is_some());
         Some(match next {
-            Some(next) => Tile::Hole(next as u64),
-            None if self.pad_may_lack => Tile::Padding(bytes.len() as u64),
-            None => Tile::Hole(bytes.len() as u64),
+            Some(next) => Segment::Hole(next as u64),
+            None if self.pad_may_lack => Segment::Padding(bytes.len() as u64),
+            None => Segment::Hole(bytes.len() as u64),
         })
     }
 
-    /// What was stored in this round, if it begins at the start of `bytes`. The time tells it from
-    /// earlier ones.
+    /// The record or padding of this round at the start of `bytes`. Its time tells it from earlier
+    /// rounds.
     fn stored<'a>(
         self,
         bytes: &'a [u8],
         time: u64,
         lengths: &impl PayloadLengths,
-    ) -> Option<Tile<'a>> {
+    ) -> Option<Segment<'a>> {
         let header = word(bytes, 0)?;
         let time = || later_within(time, header).filter(|&time| time <= self.max_time);
         match record_id(header) {
-            LTT_ID_LONG => Some(Tile::Record(Record::parse_long(time()?, bytes, lengths)?)),
+            LTT_ID_LONG => Some(Segment::Record(Record::parse_long(
+                time()?,
+                bytes,
+                lengths,
+            )?)),
             LTT_ID_PAD => {
                 time()?;
-                Some(Tile::Padding(bytes.len() as u64))
+                Some(Segment::Padding(bytes.len() as u64))
             }
             _ => None,
         }
     }
 
-    /// Walks to the end of `bytes`.
+    /// Adds up all segments of `bytes`.
     pub(super) fn survey(
         self,
         bytes: &[u8],
@@ -111,9 +115,9 @@ impl Walk {
     ) -> Survey {
         let mut survey = Survey::default();
         let mut at = 0;
-        while let Some(tile) = self.tile(&bytes[at as usize..], time, lengths) {
-            match &tile {
-                Tile::Record(record) => {
+        while let Some(segment) = self.segment(&bytes[at as usize..], time, lengths) {
+            match &segment {
+                Segment::Record(record) => {
                     time = record.time;
                     if record.busy {
                         survey.uncommitted += record.len;
@@ -121,13 +125,13 @@ impl Walk {
                         survey.complete += record.len;
                     }
                 }
-                Tile::Padding(len) => survey.complete += len,
-                Tile::Hole(len) => {
+                Segment::Padding(len) => survey.complete += len,
+                Segment::Hole(len) => {
                     survey.uncommitted += len;
                     survey.hole.get_or_insert(at);
                 }
             }
-            at += tile.len();
+            at += segment.len();
         }
         survey
     }

@@ -1,23 +1,23 @@
-//! How long to wait for writers.
+//! How long readers wait for writers that reserved and did not commit.
 
 use std::time::{Duration, Instant};
 
-/// What a reader does about a record that its writer may still complete.
+/// What a reader does at a record that its writer may still complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
-    /// Waits for it: reads no further.
+pub enum WaitPolicy {
+    /// Stops before the record.
     Wait,
-    /// Waits for it if it is at or above this position. One below is lost, and counted.
+    /// Stops before a record at or above `below`. Counts a record below it as lost, and goes on.
     GiveUp {
-        /// See [`Stall`].
+        /// A position in the ring, see [`StallDetector`].
         below: u64,
     },
-    /// Nobody writes any more, nor ever will.
+    /// No writer is left: counts every incomplete record as lost.
     Last,
 }
 
-impl Patience {
-    /// Is something at `position` waited for?
+impl WaitPolicy {
+    /// Whether the reader stops at an incomplete record at `position`.
     pub(super) fn waits_at(self, position: u64) -> bool {
         match self {
             Self::Wait => true,
@@ -27,23 +27,22 @@ impl Patience {
     }
 }
 
-/// Decides when a reader has waited long enough at one place of a ring.
+/// Detects that a reader has waited too long at one position.
 ///
-/// A writer may be kept from completing a record for long: by a debugger, by threads of higher
-/// priority, by a page that must be read from a disk. Nothing is lost by waiting for it while the
-/// ring has room.
+/// A debugger, higher-priority threads or a page fault may delay a writer for long. Waiting loses
+/// no events while the ring has room.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Stall {
+pub struct StallDetector {
     since: Option<(u64, Instant)>,
 }
 
-impl Stall {
-    /// How long to wait.
+impl StallDetector {
+    /// How long to wait before a reader gives up.
     pub const LIMIT: Duration = Duration::from_secs(10);
 
-    /// A reader stands at `position`, and `stuck` says whether waiting there does harm. Has that
-    /// been so, without progress, for longer than [`LIMIT`](Self::LIMIT)?
-    pub fn is_over(&mut self, position: u64, stuck: bool, now: Instant) -> bool {
+    /// Whether the reader has been stuck at `position` for longer than [`LIMIT`](Self::LIMIT). The
+    /// reader reports whether it is `stuck`, that is, whether waiting longer does harm.
+    pub fn has_timed_out(&mut self, position: u64, stuck: bool, now: Instant) -> bool {
         if !stuck {
             self.since = None;
             return false;
@@ -59,15 +58,15 @@ impl Stall {
         }
     }
 
-    /// For a ring that is read as it is written: is half of a ring of `ring_size` bytes between
-    /// `position` and `head`, and has it been so for too long, then what is in the older half is
-    /// not waited for.
-    pub fn patience(&mut self, position: u64, head: u64, ring_size: u64, now: Instant) -> Patience {
+    /// The policy for a ring that is read while it is written. If half of the ring (`ring_size`
+    /// bytes) has lain between `position` and `head` for too long, the reader gives up incomplete
+    /// records in the older half.
+    pub fn policy(&mut self, position: u64, head: u64, ring_size: u64, now: Instant) -> WaitPolicy {
         let below = head.saturating_sub(ring_size / 2);
-        if self.is_over(position, position < below, now) {
-            Patience::GiveUp { below }
+        if self.has_timed_out(position, position < below, now) {
+            WaitPolicy::GiveUp { below }
         } else {
-            Patience::Wait
+            WaitPolicy::Wait
         }
     }
 }
@@ -79,49 +78,48 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn a_reader_gives_up_when_the_ring_was_half_full_for_long() {
+    fn reader_gives_up_when_half_full_for_long() {
         let start = Instant::now();
-        let mut stall = Stall::default();
-        let mut at = |position, head, seconds| {
-            stall.patience(position, head, 1000, start + SECOND * seconds)
-        };
-        // There is room: no matter how long.
-        assert_eq!(at(0, 500, 0), Patience::Wait);
-        assert_eq!(at(0, 500, 1000), Patience::Wait);
-        // It is half full from here on.
-        assert_eq!(at(0, 501, 1001), Patience::Wait);
-        assert_eq!(at(0, 700, 1011), Patience::Wait);
-        assert_eq!(at(0, 701, 1012), Patience::GiveUp { below: 201 });
-        // Progress: the time begins again.
-        assert_eq!(at(8, 801, 1013), Patience::Wait);
-        assert_eq!(at(8, 801, 1023), Patience::Wait);
-        assert_eq!(at(8, 801, 1024), Patience::GiveUp { below: 301 });
-        // It was not full for a moment.
-        assert_eq!(at(400, 801, 1025), Patience::Wait);
-        assert_eq!(at(400, 1001, 1036), Patience::Wait);
-        assert_eq!(at(400, 1001, 1047), Patience::GiveUp { below: 501 });
+        let mut stall = StallDetector::default();
+        let mut at =
+            |position, head, seconds| stall.policy(position, head, 1000, start + SECOND * seconds);
+        // The ring has room: the reader waits forever.
+        assert_eq!(at(0, 500, 0), WaitPolicy::Wait);
+        assert_eq!(at(0, 500, 1000), WaitPolicy::Wait);
+        // Half full from here on.
+        assert_eq!(at(0, 501, 1001), WaitPolicy::Wait);
+        assert_eq!(at(0, 700, 1011), WaitPolicy::Wait);
+        assert_eq!(at(0, 701, 1012), WaitPolicy::GiveUp { below: 201 });
+        // Progress restarts the timeout.
+        assert_eq!(at(8, 801, 1013), WaitPolicy::Wait);
+        assert_eq!(at(8, 801, 1023), WaitPolicy::Wait);
+        assert_eq!(at(8, 801, 1024), WaitPolicy::GiveUp { below: 301 });
+        // So does a moment with room.
+        assert_eq!(at(400, 801, 1025), WaitPolicy::Wait);
+        assert_eq!(at(400, 1001, 1036), WaitPolicy::Wait);
+        assert_eq!(at(400, 1001, 1047), WaitPolicy::GiveUp { below: 501 });
     }
 
     #[test]
-    fn a_clock_that_steps_back_does_no_harm() {
+    fn clock_may_step_back() {
         let start = Instant::now() + SECOND * 100;
-        let mut stall = Stall::default();
-        assert!(!stall.is_over(0, true, start));
-        assert!(!stall.is_over(0, true, start - SECOND * 50));
-        assert!(stall.is_over(0, true, start + SECOND * 11));
+        let mut stall = StallDetector::default();
+        assert!(!stall.has_timed_out(0, true, start));
+        assert!(!stall.has_timed_out(0, true, start - SECOND * 50));
+        assert!(stall.has_timed_out(0, true, start + SECOND * 11));
     }
 
     #[test]
-    fn what_is_below_is_not_waited_for() {
-        for (patience, below, at) in [
-            (Patience::Wait, true, true),
-            (Patience::GiveUp { below: 100 }, false, true),
-            (Patience::Last, false, false),
+    fn policies_wait_at_and_above_their_limit() {
+        for (policy, below, at) in [
+            (WaitPolicy::Wait, true, true),
+            (WaitPolicy::GiveUp { below: 100 }, false, true),
+            (WaitPolicy::Last, false, false),
         ] {
             assert_eq!(
-                (patience.waits_at(99), patience.waits_at(100)),
+                (policy.waits_at(99), policy.waits_at(100)),
                 (below, at),
-                "{patience:?}"
+                "{policy:?}"
             );
         }
     }

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::LazyLock;
 
 use usertrace_ring::schema::EventTable;
-use usertrace_ring::{Item, Patience, PayloadLengths, RingMemory, RingReader};
+use usertrace_ring::{Item, PayloadLengths, RingMemory, RingReader, WaitPolicy};
 
 /// One event without a payload, one with a number, and one with a text: ids 1 to 3.
 pub fn events() -> &'static EventTable {
@@ -23,11 +23,11 @@ pub fn read_each(
     reader: &mut RingReader,
     memory: &mut impl RingMemory,
     head: u64,
-    patience: Patience,
+    policy: WaitPolicy,
     lengths: &impl PayloadLengths,
     mut take: impl FnMut(Item<'_>),
 ) {
-    let Ok(()) = reader.read(memory, head, patience, lengths, &mut |item: Item<'_>| {
+    let Ok(()) = reader.read(memory, head, policy, lengths, &mut |item: Item<'_>| {
         take(item);
         Ok::<_, Infallible>(())
     });

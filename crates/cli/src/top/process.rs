@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use usertrace_ctf::kernel_name;
 use usertrace_ring::schema::{Contexts, Description, EventTable, InChannel};
 use usertrace_ring::{
-    Format, Item, MetaLengths, Patience, Positions, RingMemory, RingReader, Stall,
+    Format, Item, MetaLengths, Positions, RingMemory, RingReader, StallDetector, WaitPolicy,
 };
 use usertrace_sys::uapi::{LTT_FILE_DEAD, LttRingPositions};
 
@@ -37,7 +37,7 @@ struct Tally {
 struct Channel<F> {
     source: ConsumerSource<F>,
     readers: Vec<RingReader>,
-    stalls: Vec<Stall>,
+    stalls: Vec<StallDetector>,
     /// What the rings had lost when they were first seen.
     lost_before: u64,
     tallies: HashMap<u16, Tally>,
@@ -58,7 +58,7 @@ pub struct ProcessCounter<F> {
     channels: Vec<Channel<F>>,
     control: Option<(ConsumerSource<F>, Vec<RingReader>)>,
     /// How long a description has been waited for.
-    control_stall: Stall,
+    control_stall: StallDetector,
     events: EventTable,
     contexts: Vec<Contexts>,
     /// What was counted in the end.
@@ -78,7 +78,7 @@ impl<F: ConsumerFile> ProcessCounter<F> {
             name: name.to_owned(),
             channels: Vec::new(),
             control: None,
-            control_stall: Stall::default(),
+            control_stall: StallDetector::default(),
             events: EventTable::default(),
             contexts: Vec::new(),
             last: None,
@@ -129,7 +129,7 @@ impl<F: ConsumerFile> ProcessCounter<F> {
             .collect();
         self.channels.push(Channel {
             lost_before: if from_now { source.lost() } else { 0 },
-            stalls: vec![Stall::default(); readers.len()],
+            stalls: vec![StallDetector::default(); readers.len()],
             readers,
             source,
             tallies: HashMap::new(),
@@ -223,7 +223,11 @@ impl<F: ConsumerFile> ProcessCounter<F> {
         };
         source.update()?;
         let (events, contexts) = (&mut self.events, &mut self.contexts);
-        let patience = if dead { Patience::Last } else { Patience::Wait };
+        let policy = if dead {
+            WaitPolicy::Last
+        } else {
+            WaitPolicy::Wait
+        };
         let mut waits = 0;
         for (n, reader) in readers.iter_mut().enumerate() {
             let head = source.positions[n].head;
@@ -243,13 +247,13 @@ impl<F: ConsumerFile> ProcessCounter<F> {
                 }
                 Ok::<_, std::convert::Infallible>(())
             };
-            let Ok(()) = reader.read(&mut memory, head, patience, &MetaLengths, take);
+            let Ok(()) = reader.read(&mut memory, head, policy, &MetaLengths, take);
             if reader.position() < head {
                 waits += reader.position() + 1;
             }
         }
         let now = Instant::now();
-        Ok(dead || waits == 0 || self.control_stall.is_over(waits, true, now))
+        Ok(dead || waits == 0 || self.control_stall.has_timed_out(waits, true, now))
     }
 
     /// What was counted so far.
@@ -317,9 +321,9 @@ impl<F: ConsumerFile> Channel<F> {
                 self.late = true;
                 continue;
             }
-            let patience = match dead {
-                true => Patience::Last,
-                false => self.stalls[n].patience(from, head, ring_size, now),
+            let policy = match dead {
+                true => WaitPolicy::Last,
+                false => self.stalls[n].policy(from, head, ring_size, now),
             };
             let mut memory = Watched::new(&self.source, n);
             let before = reader.counts();
@@ -332,7 +336,7 @@ impl<F: ConsumerFile> Channel<F> {
                 }
                 Ok::<_, std::convert::Infallible>(())
             };
-            let Ok(()) = reader.read(&mut memory, head, patience, lengths, take);
+            let Ok(()) = reader.read(&mut memory, head, policy, lengths, take);
             let counts = reader.counts();
             let not_seen = (counts.overwritten_bytes - before.overwritten_bytes)
                 + (counts.damaged_bytes - before.damaged_bytes);

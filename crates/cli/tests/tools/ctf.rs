@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use usertrace_ctf::{Clock, Identity, ProcessSummary, ProcessWriter};
-use usertrace_ring::{Channel, Frozen, Patience, Positions, RingReader, SUBBUF_HEADER_LEN};
+use usertrace_ring::{Channel, Frozen, Positions, RingReader, SUBBUF_HEADER_LEN, WaitPolicy};
 use usertrace_sys::uapi::{LttClockSync, LttInfoChannel};
 
 use usertrace_testing::{RingWriter, babeltrace};
@@ -68,11 +68,11 @@ fn write(
         .add_channel("main", 1, &channel, readers, &[])
         .unwrap();
     writer
-        .read_control(0, &mut frozen(control), control.head, Patience::Last)
+        .read_control(0, &mut frozen(control), control.head, WaitPolicy::Last)
         .unwrap();
     for (n, ring) in main.iter().enumerate() {
         writer
-            .read(0, n, &mut frozen(ring), ring.head, Patience::Last)
+            .read(0, n, &mut frozen(ring), ring.head, WaitPolicy::Last)
             .unwrap();
         writer.end_ring(0, n, ring.lost).unwrap();
     }
@@ -138,10 +138,10 @@ fn f7_contexts_are_in_front_of_fields() {
     let read = |writer: &mut ProcessWriter, control: &RingWriter, main: &RingWriter| {
         let (mut control_memory, mut memory) = (frozen(control), frozen(main));
         writer
-            .read_control(0, &mut control_memory, control.head, Patience::Wait)
+            .read_control(0, &mut control_memory, control.head, WaitPolicy::Wait)
             .unwrap();
         writer
-            .read(0, 0, &mut memory, main.head, Patience::Wait)
+            .read(0, 0, &mut memory, main.head, WaitPolicy::Wait)
             .unwrap();
         let summary = writer.summary();
         (summary.events, summary.damaged)
@@ -405,10 +405,10 @@ fn a_clock_may_be_known_better_in_the_end() {
     let mut main = ring(0);
     main.event(1, at(4_000), &[0; 8]);
     writer
-        .read_control(0, &mut frozen(&control), control.head, Patience::Last)
+        .read_control(0, &mut frozen(&control), control.head, WaitPolicy::Last)
         .unwrap();
     writer
-        .read(0, 0, &mut frozen(&main), main.head, Patience::Last)
+        .read(0, 0, &mut frozen(&main), main.head, WaitPolicy::Last)
         .unwrap();
     writer.finish(Some(Clock::new(&start, &[later]))).unwrap();
     let read = babeltrace::lines(directory.path());
@@ -434,10 +434,10 @@ fn a_machine_without_a_calendar_can_be_traced() {
     let mut main = ring(0);
     main.event(1, at(4_000), &[0; 8]);
     writer
-        .read_control(0, &mut frozen(&control), control.head, Patience::Last)
+        .read_control(0, &mut frozen(&control), control.head, WaitPolicy::Last)
         .unwrap();
     writer
-        .read(0, 0, &mut frozen(&main), main.head, Patience::Last)
+        .read(0, 0, &mut frozen(&main), main.head, WaitPolicy::Last)
         .unwrap();
     writer.finish(None).unwrap();
     let read = babeltrace::lines(directory.path());
@@ -460,7 +460,7 @@ impl Live {
         let clock = Clock::new(&START, &[]);
         let mut writer = writer_of(directory.path(), clock, channel);
         let (memory, head) = (&mut frozen(control), control.head);
-        let read = writer.read_control(0, memory, head, Patience::Last);
+        let read = writer.read_control(0, memory, head, WaitPolicy::Last);
         assert_eq!(read.unwrap(), head);
         Self { directory, writer }
     }
@@ -468,7 +468,7 @@ impl Live {
     fn read(&mut self, n: usize, ring: &mut RingWriter) {
         let read = self
             .writer
-            .read(0, n, &mut frozen(ring), ring.head, Patience::Wait);
+            .read(0, n, &mut frozen(ring), ring.head, WaitPolicy::Wait);
         ring.consumed = read.unwrap();
         assert_eq!(ring.consumed, ring.head);
     }
@@ -684,10 +684,10 @@ fn f2_pages_without_memory_are_discarded_events() {
         .add_channel("main", 1, &channel, vec![of_main], &[])
         .unwrap();
     writer
-        .read_control(0, &mut frozen(&control), control.head, Patience::Last)
+        .read_control(0, &mut frozen(&control), control.head, WaitPolicy::Last)
         .unwrap();
     writer
-        .read(0, 0, &mut frozen(&main), main.head, Patience::Last)
+        .read(0, 0, &mut frozen(&main), main.head, WaitPolicy::Last)
         .unwrap();
     let summary = writer.finish(None).unwrap();
     let read = babeltrace::lines(directory.path());

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 
 use proptest::prelude::*;
 use usertrace_ring::{
-    Format, Frozen, Geometry, Item, Patience, PayloadLengths, Positions, RingMemory, RingReader,
+    Format, Frozen, Geometry, Item, PayloadLengths, Positions, RingMemory, RingReader, WaitPolicy,
 };
 use usertrace_sys::Protocol;
 
@@ -139,11 +139,11 @@ fn format() -> impl Strategy<Value = Format> {
     })
 }
 
-fn patience() -> impl Strategy<Value = Patience> {
+fn policy() -> impl Strategy<Value = WaitPolicy> {
     prop_oneof![
-        Just(Patience::Wait),
-        position().prop_map(|below| Patience::GiveUp { below }),
-        Just(Patience::Last),
+        Just(WaitPolicy::Wait),
+        position().prop_map(|below| WaitPolicy::GiveUp { below }),
+        Just(WaitPolicy::Last),
     ]
 }
 
@@ -151,14 +151,14 @@ fn patience() -> impl Strategy<Value = Patience> {
 fn check(
     ring: &Shared,
     reader: &mut RingReader,
-    reads: &[(u64, Patience)],
+    reads: &[(u64, WaitPolicy)],
 ) -> Result<(), TestCaseError> {
-    for &(head, patience) in reads {
+    for &(head, policy) in reads {
         (ring.0.borrow_mut().copied, ring.0.borrow_mut().accesses) = (0, 0);
         let before = reader.position();
         let (mut told, mut wrong) = (0u64, None);
         let mut count = reader.counts().events;
-        let Ok(()) = reader.read(&mut &*ring, head, patience, events(), &mut |item: Item<
+        let Ok(()) = reader.read(&mut &*ring, head, policy, events(), &mut |item: Item<
             '_,
         >| {
             if let Item::Record { id, payload, .. } = item {
@@ -229,7 +229,13 @@ fn records_are_taken_as_they_are() {
         let mut memory = Frozen::new(&ring.bytes, positions);
         let mut reader = RingReader::live(format, 0, u64::MAX);
         let mut runs = Runs::new(events(), u64::MAX, has_room);
-        let Ok(()) = reader.read(&mut memory, ring.head, Patience::Wait, events(), &mut runs);
+        let Ok(()) = reader.read(
+            &mut memory,
+            ring.head,
+            WaitPolicy::Wait,
+            events(),
+            &mut runs,
+        );
         assert_eq!(runs.taken, ring.accepted.len() as u64);
         // All but what is in that page, and in the last one, where less than a page is left.
         let in_room = if has_room {
@@ -289,7 +295,13 @@ fn records_that_were_overtaken_are_not_taken() {
     };
     let mut reader = RingReader::live(format, 0, u64::MAX);
     let mut runs = Runs::new(events(), u64::MAX, true);
-    let Ok(()) = reader.read(&mut memory, ring.head, Patience::Wait, events(), &mut runs);
+    let Ok(()) = reader.read(
+        &mut memory,
+        ring.head,
+        WaitPolicy::Wait,
+        events(),
+        &mut runs,
+    );
     assert_eq!(memory.positions.claimed, SUBBUF);
     let lost = told(Item::Overwritten { subbuffers: 1 });
     let at = runs.items.iter().position(|item| *item == lost);
@@ -361,13 +373,13 @@ proptest! {
             reader.set_window(window << 12);
             let mut other = reader.clone();
             let mut items = Vec::new();
-            let patience = Patience::Last;
-            let Ok(()) = reader.read(&mut memory, ring.head, patience, usertrace_testing::events(), &mut |item: Item<'_>| {
+            let policy = WaitPolicy::Last;
+            let Ok(()) = reader.read(&mut memory, ring.head, policy, usertrace_testing::events(), &mut |item: Item<'_>| {
                 items.push(told(item));
                 Ok::<_, Infallible>(())
             });
             let mut runs = Runs::new(usertrace_testing::events(), refuses, has_room);
-            let Ok(()) = other.read(&mut memory, ring.head, patience, usertrace_testing::events(), &mut runs);
+            let Ok(()) = other.read(&mut memory, ring.head, policy, usertrace_testing::events(), &mut runs);
             prop_assert_eq!(&runs.items, &items);
             prop_assert_eq!(other.position(), reader.position());
             prop_assert_eq!(other.counts(), reader.counts());
@@ -385,7 +397,7 @@ proptest! {
         changes in changes(),
         format in format(),
         (head, claimed, consumed) in (position(), position(), position()),
-        reads in prop::collection::vec((position(), patience()), 1..6),
+        reads in prop::collection::vec((position(), policy()), 1..6),
     ) {
         // A whole ring of these is slow to make: they are repeated, out of step with sub-buffers.
         let words = words.iter().cycle().take(RING as usize / 8);
@@ -412,8 +424,8 @@ proptest! {
         sleeping in prop::collection::vec((0u64..700, 0usize..12), 0..4),
         changes in changes(),
         reads in prop::collection::vec(prop_oneof![
-            3 => patience().prop_map(|patience| (None, patience)),
-            1 => (position(), patience()).prop_map(|(head, patience)| (Some(head), patience)),
+            3 => policy().prop_map(|policy| (None, policy)),
+            1 => (position(), policy()).prop_map(|(head, policy)| (Some(head), policy)),
         ], 1..6),
     ) {
         let mut ring = SharedRing::new(SUBBUF, COUNT, overwrites);
@@ -431,7 +443,7 @@ proptest! {
         };
         let reads: Vec<_> = reads
             .iter()
-            .map(|(head, patience)| (head.unwrap_or(ring.head), *patience))
+            .map(|(head, policy)| (head.unwrap_or(ring.head), *policy))
             .collect();
         let positions = Positions { head: ring.head, claimed: 0 };
         let consumed = ring.consumed;

@@ -4,7 +4,7 @@
 
 use proptest::prelude::*;
 use usertrace_ring::{
-    Counts, Format, Frozen, GapKind, Geometry, Item, Patience, Positions, RingReader,
+    Counts, Format, Frozen, GapKind, Geometry, Item, Positions, RingReader, WaitPolicy,
 };
 use usertrace_sys::Protocol;
 
@@ -106,12 +106,12 @@ fn read(
     reader: &mut RingReader,
     bytes: &[u8],
     positions: Positions,
-    patience: Patience,
+    policy: WaitPolicy,
 ) -> Vec<Event> {
     let mut by_pages = reader.clone();
     by_pages.set_window(PAGE);
-    let got = read_once(reader, bytes, positions, patience);
-    assert_eq!(read_once(&mut by_pages, bytes, positions, patience), got);
+    let got = read_once(reader, bytes, positions, policy);
+    assert_eq!(read_once(&mut by_pages, bytes, positions, policy), got);
     assert_eq!(by_pages.counts(), reader.counts());
     got
 }
@@ -120,7 +120,7 @@ fn read_once(
     reader: &mut RingReader,
     bytes: &[u8],
     positions: Positions,
-    patience: Patience,
+    policy: WaitPolicy,
 ) -> Vec<Event> {
     let mut got = Vec::new();
     let mut memory = Frozen::new(bytes, positions);
@@ -128,7 +128,7 @@ fn read_once(
         reader,
         &mut memory,
         positions.head,
-        patience,
+        policy,
         events(),
         |item| match item {
             Item::Record { id, time, payload } => got.push((id, time, payload.to_vec())),
@@ -225,7 +225,7 @@ proptest! {
         let oldest = format.geometry.oldest(ring.head);
 
         let mut reader = RingReader::dump(format, &mut Frozen::new(&ring.bytes, positions), u64::MAX);
-        let got = read(&mut reader, &ring.bytes, positions, Patience::Last);
+        let got = read(&mut reader, &ring.bytes, positions, WaitPolicy::Last);
         prop_assert_eq!(reader.position(), ring.head);
         check((got, reader.counts()), lost, &placed, (oldest, ring.head))?;
 
@@ -242,7 +242,7 @@ proptest! {
         let mut reader = RingReader::live(format, oldest, u64::MAX);
         let mut got = Vec::new();
         for head in heads {
-            got.extend(read(&mut reader, &ring.bytes, Positions { head, ..positions }, Patience::Wait));
+            got.extend(read(&mut reader, &ring.bytes, Positions { head, ..positions }, WaitPolicy::Wait));
             prop_assert_eq!(reader.position(), head);
         }
         check((got, reader.counts()), lost, &placed, (oldest, ring.head))?;
@@ -261,14 +261,14 @@ proptest! {
         let positions = Positions { head: ring.head, claimed: 0 };
         let oldest = ring.oldest();
         let readers = [
-            (RingReader::live(format, oldest, u64::MAX), Patience::Wait),
+            (RingReader::live(format, oldest, u64::MAX), WaitPolicy::Wait),
             (
                 RingReader::dump(format, &mut Frozen::new(&ring.bytes, positions), u64::MAX),
-                Patience::Last,
+                WaitPolicy::Last,
             ),
         ];
-        for (mut reader, patience) in readers {
-            let got = read(&mut reader, &ring.bytes, positions, patience);
+        for (mut reader, policy) in readers {
+            let got = read(&mut reader, &ring.bytes, positions, policy);
             prop_assert_eq!(reader.position(), ring.head);
             check((got, reader.counts()), lost, &placed, (oldest, ring.head))?;
         }
@@ -295,7 +295,7 @@ proptest! {
         let format = format(Protocol::Shared);
         let positions = Positions { head: ring.head, claimed: 0 };
         let mut reader = RingReader::dump(format, &mut Frozen::new(&ring.bytes, positions), u64::MAX);
-        let got = read(&mut reader, &ring.bytes, positions, Patience::Last);
+        let got = read(&mut reader, &ring.bytes, positions, WaitPolicy::Last);
         prop_assert_eq!(reader.position(), ring.head);
         prop_assert_eq!(reader.counts().damaged, 0);
         let mut there = placed.iter().filter(|placed| lost.leave(placed));

@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 use usertrace_ring::schema::EventTable;
 use usertrace_ring::{
-    Counts, Format, Frozen, GapKind, Geometry, Item, Patience, PayloadLengths, Positions,
-    RingMemory, RingReader, SUBBUF_HEADER_LEN,
+    Counts, Format, Frozen, GapKind, Geometry, Item, PayloadLengths, Positions, RingMemory,
+    RingReader, SUBBUF_HEADER_LEN, WaitPolicy,
 };
 use usertrace_sys::Protocol;
 
@@ -54,14 +54,14 @@ struct Got {
     overwritten: u64,
 }
 
-fn read(reader: &mut RingReader, bytes: &[u8], head: u64, patience: Patience) -> Got {
+fn read(reader: &mut RingReader, bytes: &[u8], head: u64, policy: WaitPolicy) -> Got {
     let mut got = Got::default();
     let mut memory = Frozen::new(bytes, Positions { head, claimed: 0 });
     read_each(
         reader,
         &mut memory,
         head,
-        patience,
+        policy,
         events(),
         |item| match item {
             Item::SubBuffer { lost, cpu, .. } => {
@@ -86,31 +86,24 @@ fn tell(
     reader: &mut RingReader,
     memory: &mut impl RingMemory,
     head: u64,
-    patience: Patience,
+    policy: WaitPolicy,
     told: &mut Vec<Told>,
 ) {
-    read_each(
-        reader,
-        memory,
-        head,
-        patience,
-        events(),
-        |item| match item {
-            Item::Record { id, time, payload } => {
-                told.push(Told::Record((id, time, payload.to_vec())));
-            }
-            Item::Overwritten { subbuffers } => told.push(Told::Overwritten(subbuffers)),
-            Item::Gap { kind } => panic!("{kind:?}"),
-            Item::SubBuffer { .. } => {}
-        },
-    );
+    read_each(reader, memory, head, policy, events(), |item| match item {
+        Item::Record { id, time, payload } => {
+            told.push(Told::Record((id, time, payload.to_vec())));
+        }
+        Item::Overwritten { subbuffers } => told.push(Told::Overwritten(subbuffers)),
+        Item::Gap { kind } => panic!("{kind:?}"),
+        Item::SubBuffer { .. } => {}
+    });
 }
 
 fn dump(ring: &RingWriter) -> (Got, Counts) {
     let (head, claimed) = (ring.head, 0);
     let mut memory = Frozen::new(&ring.bytes, Positions { head, claimed });
     let mut reader = RingReader::dump(format(), &mut memory, u64::MAX);
-    let got = read(&mut reader, &ring.bytes, head, Patience::Last);
+    let got = read(&mut reader, &ring.bytes, head, WaitPolicy::Last);
     (got, reader.counts())
 }
 
@@ -177,7 +170,7 @@ fn a_live_ring_is_read_piece_by_piece() {
     let mut records = Vec::new();
     for round in 0..300 {
         fill(&mut ring, round * 7, 7);
-        let got = read(&mut reader, &ring.bytes, ring.head, Patience::Wait);
+        let got = read(&mut reader, &ring.bytes, ring.head, WaitPolicy::Wait);
         records.extend(got.records);
         assert_eq!(reader.position(), ring.head);
         ring.consumed = reader.position();
@@ -200,7 +193,7 @@ fn another_reader_goes_on_in_the_middle_of_a_sub_buffer() {
     fill(&mut ring, (1 << 50) + 30, 30);
     let mut reader = RingReader::live(format(), consumed, u64::MAX);
     assert_eq!(reader.position(), consumed);
-    let got = read(&mut reader, &ring.bytes, ring.head, Patience::Wait);
+    let got = read(&mut reader, &ring.bytes, ring.head, WaitPolicy::Wait);
     assert_eq!(got.records, ring.accepted[before..]);
 }
 
@@ -228,7 +221,7 @@ fn a_time_past_the_limit_is_damage() {
     ring.event(1, 2000, b"");
     ring.event(1, 2001, b"");
     let mut reader = RingReader::live(format(), 0, 2000);
-    let got = read(&mut reader, &ring.bytes, ring.head, Patience::Last);
+    let got = read(&mut reader, &ring.bytes, ring.head, WaitPolicy::Last);
     assert_eq!(got.records, ring.accepted[..2]);
     assert_eq!(got.gaps, [GapKind::Damaged]);
 }
@@ -310,7 +303,7 @@ fn a_hole_of_a_live_ring_is_counted_once() {
     ring.event(1, 5, b"");
     ring.head += 64;
     for _ in 0..3 {
-        read(&mut reader, &ring.bytes, ring.head, Patience::Wait);
+        read(&mut reader, &ring.bytes, ring.head, WaitPolicy::Wait);
         ring.head += 64;
     }
     assert_eq!(reader.position(), ring.head - 64);
@@ -320,7 +313,7 @@ fn a_hole_of_a_live_ring_is_counted_once() {
     ring.head = SUBBUF;
     ring.event(1, 6, b"");
     assert_eq!(
-        read(&mut reader, &ring.bytes, ring.head, Patience::Wait)
+        read(&mut reader, &ring.bytes, ring.head, WaitPolicy::Wait)
             .records
             .len(),
         1
@@ -341,14 +334,14 @@ fn a_long_record_is_read_when_it_is_done() {
     // Its writer may still complete it.
     let mut reader = RingReader::live(format(), 0, u64::MAX);
     assert_eq!(
-        read(&mut reader, &ring.bytes, ring.head, Patience::Wait)
+        read(&mut reader, &ring.bytes, ring.head, WaitPolicy::Wait)
             .records
             .len(),
         1
     );
     assert_eq!(reader.position(), at);
     ring.store(at + 8, 32 | 3 << 32 | 1 << 62);
-    let got = read(&mut reader, &ring.bytes, ring.head, Patience::Wait);
+    let got = read(&mut reader, &ring.bytes, ring.head, WaitPolicy::Wait);
     assert_eq!(got.records[0], (3, 2, b"ab0123456789\0".to_vec()));
     assert_eq!(got.records[1], (1, 3, vec![]));
     assert_eq!(reader.position(), ring.head);
@@ -361,11 +354,11 @@ fn a_long_record_that_is_never_done_does_not_stop_a_live_ring() {
     ring.long(3, 2, b"ab0123456789\0", 63);
     let mut reader = RingReader::live(format(), 0, u64::MAX);
     fill(&mut ring, 10, 100);
-    for patience in [Patience::Wait, Patience::GiveUp { below: 64 }] {
-        let got = read(&mut reader, &ring.bytes, ring.head, patience);
+    for policy in [WaitPolicy::Wait, WaitPolicy::GiveUp { below: 64 }] {
+        let got = read(&mut reader, &ring.bytes, ring.head, policy);
         assert_eq!((got.records.len(), reader.position()), (0, 64));
     }
-    let give_up = Patience::GiveUp { below: 65 };
+    let give_up = WaitPolicy::GiveUp { below: 65 };
     let got = read(&mut reader, &ring.bytes, ring.head, give_up);
     assert_eq!(got.gaps, [GapKind::Unfinished]);
     assert_eq!(got.records, ring.accepted);
@@ -418,16 +411,16 @@ fn impossible_heads_are_counted_and_do_no_harm() {
     for head in [u64::MAX, u64::MAX - 7, 1 << 63, (1 << 62) + 8, good + 1] {
         let mut reader = RingReader::live(format(), 0, u64::MAX);
         for _ in 0..3 {
-            read(&mut reader, &ring.bytes, head, Patience::Wait);
+            read(&mut reader, &ring.bytes, head, WaitPolicy::Wait);
         }
         assert_eq!(reader.counts().damaged, 1, "{head:#x}");
     }
     // Behind what was read.
     let mut reader = RingReader::live(format(), 0, u64::MAX);
-    let got = read(&mut reader, &ring.bytes, good, Patience::Wait);
+    let got = read(&mut reader, &ring.bytes, good, WaitPolicy::Wait);
     assert_eq!(got.records, ring.accepted);
     assert_eq!(
-        read(&mut reader, &ring.bytes, good - 8, Patience::Wait),
+        read(&mut reader, &ring.bytes, good - 8, WaitPolicy::Wait),
         Got::default()
     );
     assert_eq!(reader.position(), good);
@@ -440,12 +433,12 @@ fn an_overtaken_reader_goes_on_at_a_sub_buffer() {
     let mut ring = ring();
     let mut reader = RingReader::live(format(), 0, u64::MAX);
     fill(&mut ring, 0, 10);
-    read(&mut reader, &ring.bytes, ring.head, Patience::Wait);
+    read(&mut reader, &ring.bytes, ring.head, WaitPolicy::Wait);
     for n in 1..100 {
         fill(&mut ring, 10 * n, 10);
         ring.consumed = ring.head;
     }
-    let got = read(&mut reader, &ring.bytes, ring.head, Patience::Wait);
+    let got = read(&mut reader, &ring.bytes, ring.head, WaitPolicy::Wait);
     assert_eq!(got.gaps, []);
     assert!(got.overwritten > 0);
     let n = got.records.len();
@@ -529,18 +522,18 @@ fn a_reader_that_is_overtaken_while_it_copies_drops_the_copy() {
             let mut reader = RingReader::live(format, 0, u64::MAX);
             let (mut records, mut overwritten) = (Vec::new(), 0);
             for last in [false, true] {
-                let (head, patience) = if last {
+                let (head, policy) = if last {
                     memory.when = 0;
                     memory.copies = 1;
-                    (after.head, Patience::Last)
+                    (after.head, WaitPolicy::Last)
                 } else {
-                    (before.head, Patience::Wait)
+                    (before.head, WaitPolicy::Wait)
                 };
                 read_each(
                     &mut reader,
                     &mut memory,
                     head,
-                    patience,
+                    policy,
                     events(),
                     |item| match item {
                         Item::SubBuffer { .. } => {}
@@ -601,7 +594,7 @@ fn a_dump_of_a_ring_that_overwrites_has_its_newest_part() {
             let mut reader = RingReader::dump(format, &mut memory, u64::MAX);
             let start = reader.position();
             assert!(start >= claimed && head - start > (COUNT - 2) * SUBBUF || start == 0);
-            let got = read(&mut reader, &ring.bytes, head, Patience::Last);
+            let got = read(&mut reader, &ring.bytes, head, WaitPolicy::Last);
             let events = got.records.len();
             assert!(events > 100 || events == ring.accepted.len());
             assert_eq!(got.records, ring.accepted[ring.accepted.len() - events..]);
@@ -637,7 +630,7 @@ fn a_place_that_is_not_left_is_passed_over() {
     for n in 151..4000 {
         fill(&mut ring, n, 1);
         let below = ring.head.saturating_sub(COUNT * SUBBUF / 2);
-        let give_up = Patience::GiveUp { below };
+        let give_up = WaitPolicy::GiveUp { below };
         records.extend(read(&mut reader, &ring.bytes, ring.head, give_up).records);
         ring.consumed = reader.position();
         if n == 2000 {
@@ -655,7 +648,7 @@ fn a_place_that_is_not_left_is_passed_over() {
     let at = (newest % (COUNT * SUBBUF)) as usize;
     bytes[at..at + 8].copy_from_slice(&(newest - COUNT * SUBBUF).to_le_bytes());
     let mut reader = RingReader::live(format(), newest, u64::MAX);
-    read(&mut reader, &bytes, ring.head, Patience::Last);
+    read(&mut reader, &bytes, ring.head, WaitPolicy::Last);
     assert_eq!((reader.counts().skipped, reader.counts().damaged), (0, 1));
 }
 
@@ -665,14 +658,14 @@ fn check_bounds(bytes: &[u8], head: u64, consumed: u64) -> Result<(), TestCaseEr
     let mut memory = Frozen::new(bytes, Positions { head, claimed: 0 });
     let dump = RingReader::dump(format(), &mut memory, u64::MAX);
     let live = RingReader::live(format(), consumed, u64::MAX);
-    for (mut reader, patience) in [
-        (dump, Patience::Last),
-        (live.clone(), Patience::Wait),
-        (live, Patience::Last),
+    for (mut reader, policy) in [
+        (dump, WaitPolicy::Last),
+        (live.clone(), WaitPolicy::Wait),
+        (live, WaitPolicy::Last),
     ] {
         let mut total = 0;
         let start = reader.position();
-        read_each(&mut reader, &mut memory, head, patience, events(), |item| {
+        read_each(&mut reader, &mut memory, head, policy, events(), |item| {
             if let Item::Record { id, payload, .. } = item {
                 total += 8 + payload.len() as u64;
                 assert_eq!(events().payload_len(id, payload), Some(payload.len()));
@@ -747,11 +740,11 @@ proptest! {
             fill(&mut ring, n + before, during);
             n += before + during;
             let mut memory = Overtaken { before: &copied, after: &ring, copies: 0, when };
-            tell(&mut reader, &mut memory, copied.head, Patience::Wait, &mut told);
+            tell(&mut reader, &mut memory, copied.head, WaitPolicy::Wait, &mut told);
             ring.consumed = reader.position();
         }
         let mut memory = Frozen::new(&ring.bytes, Positions { head: ring.head, claimed: 0 });
-        tell(&mut reader, &mut memory, ring.head, Patience::Last, &mut told);
+        tell(&mut reader, &mut memory, ring.head, WaitPolicy::Last, &mut told);
         let counts = reader.counts();
         prop_assert_eq!((counts.damaged, counts.holes, counts.unfinished), (0, 0, 0));
         prop_assert!(flips || counts.overwritten == 0);
@@ -797,7 +790,7 @@ proptest! {
             let text = [b"ab".as_slice(), &vec![b'x'; *len], b"\0"].concat();
             ring.event(3, n as u64, &text);
             let mut reader = RingReader::live(format(), 0, u64::MAX);
-            let got = read(&mut reader, &ring.bytes, ring.head, Patience::Last);
+            let got = read(&mut reader, &ring.bytes, ring.head, WaitPolicy::Last);
             prop_assert_eq!(&got.records, &ring.accepted);
         }
     }

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use usertrace_ring::{
-    Counts, Format, Frozen, GapKind, Geometry, Item, Patience, Positions, RingReader,
+    Counts, Format, Frozen, GapKind, Geometry, Item, Positions, RingReader, WaitPolicy,
 };
 use usertrace_sys::Protocol;
 
@@ -34,14 +34,14 @@ fn memory(ring: &SharedRing) -> Frozen<'_> {
     Frozen::new(&ring.bytes, Positions { head, claimed })
 }
 
-fn read(reader: &mut RingReader, ring: &SharedRing, patience: Patience) -> Got {
+fn read(reader: &mut RingReader, ring: &SharedRing, policy: WaitPolicy) -> Got {
     let mut got = Got::default();
     let mut memory = memory(ring);
     read_each(
         reader,
         &mut memory,
         ring.head,
-        patience,
+        policy,
         events(),
         |item| match item {
             Item::SubBuffer { cpu, .. } => {
@@ -58,7 +58,7 @@ fn read(reader: &mut RingReader, ring: &SharedRing, patience: Patience) -> Got {
 
 fn dump(ring: &SharedRing) -> (Got, Counts) {
     let mut reader = RingReader::dump(format(), &mut memory(ring), u64::MAX);
-    let got = read(&mut reader, ring, Patience::Last);
+    let got = read(&mut reader, ring, WaitPolicy::Last);
     assert_eq!(reader.position(), ring.head);
     (got, reader.counts())
 }
@@ -266,7 +266,7 @@ fn a_live_reader_waits_for_a_writer_at_each_step() {
             let position = ring.records.last().unwrap().position;
             ring.run(&mut sleeper, step);
             fill(&mut ring, events + 1..events + 30);
-            let got = read(&mut reader, &ring, Patience::Wait);
+            let got = read(&mut reader, &ring, WaitPolicy::Wait);
             if step < steps {
                 assert_eq!(
                     (got.records.len(), got.gaps.len()),
@@ -277,7 +277,7 @@ fn a_live_reader_waits_for_a_writer_at_each_step() {
             }
             let mut records = got.records;
             ring.run(&mut sleeper, usize::MAX);
-            let got = read(&mut reader, &ring, Patience::Wait);
+            let got = read(&mut reader, &ring, WaitPolicy::Wait);
             records.extend(got.records);
             assert_eq!(records, ring.done_from(position), "{events} {step}");
             assert_eq!(got.gaps, []);
@@ -302,7 +302,7 @@ fn a_place_that_is_not_left_is_passed_over() {
             fill(&mut ring, n..n + 1);
             n += 1;
             let below = ring.head.saturating_sub(COUNT * SUBBUF / 2);
-            let got = read(&mut reader, &ring, Patience::GiveUp { below });
+            let got = read(&mut reader, &ring, WaitPolicy::GiveUp { below });
             records.extend(got.records);
             ring.consumed = reader.position();
         }
@@ -313,7 +313,7 @@ fn a_place_that_is_not_left_is_passed_over() {
         while ring.head < place + 5 * COUNT * SUBBUF {
             fill(&mut ring, n..n + 1);
             n += 1;
-            records.extend(read(&mut reader, &ring, Patience::Wait).records);
+            records.extend(read(&mut reader, &ring, WaitPolicy::Wait).records);
             ring.consumed = reader.position();
         }
         assert_eq!((reader.counts().skipped, ring.passed_over), (2, 2));
@@ -334,7 +334,7 @@ fn a_missing_header_behind_what_was_not_read_is_corrupted() {
         let mut events = 0..;
         fill(&mut ring, 0..read_first);
         events.nth(read_first as usize - 1);
-        let mut records = read(&mut reader, &ring, Patience::Wait).records;
+        let mut records = read(&mut reader, &ring, WaitPolicy::Wait).records;
         let mut next = |ring: &mut SharedRing| reserve(ring, events.next().unwrap()).unwrap();
         let write = |ring: &mut SharedRing, mut writer: Writer| ring.run(&mut writer, usize::MAX);
         // One who stays in its place for ever.
@@ -357,7 +357,7 @@ fn a_missing_header_behind_what_was_not_read_is_corrupted() {
             let writer = next(&mut ring);
             write(&mut ring, writer);
         }
-        let got = read(&mut reader, &ring, Patience::Last);
+        let got = read(&mut reader, &ring, WaitPolicy::Last);
         records.extend(got.records);
         let mut all = ring.records.iter().filter(|record| record.done);
         for record in &records {
@@ -427,7 +427,7 @@ proptest! {
         let (mut sleepers, mut records, mut gaps) = (Vec::new(), Vec::new(), Vec::new());
         let (mut n, mut gave_up, mut overwrote) = (0, false, overwrites);
         for action in actions {
-            let mut patience = None;
+            let mut policy = None;
             match action {
                 Action::Write => {
                     fill(&mut ring, n..n + 1);
@@ -456,21 +456,21 @@ proptest! {
                     ring.overwrites ^= flips;
                     overwrote |= ring.overwrites;
                 }
-                Action::Read => patience = Some(Patience::Wait),
+                Action::Read => policy = Some(WaitPolicy::Wait),
                 Action::GiveUp => {
                     let below = ring.head.saturating_sub(ring.ring_size() / 2);
-                    patience = Some(Patience::GiveUp { below });
+                    policy = Some(WaitPolicy::GiveUp { below });
                     gave_up |= reader.position() < below;
                 }
             }
-            if let Some(patience) = patience {
-                let got = read(&mut reader, &ring, patience);
+            if let Some(policy) = policy {
+                let got = read(&mut reader, &ring, policy);
                 records.extend(got.records);
                 gaps.extend(got.gaps);
                 ring.consumed = reader.position();
             }
         }
-        let got = read(&mut reader, &ring, Patience::Last);
+        let got = read(&mut reader, &ring, WaitPolicy::Last);
         records.extend(got.records);
         gaps.extend(got.gaps);
         let counts = reader.counts();

@@ -2,7 +2,7 @@
 //! depend on their size (F4).
 
 use proptest::prelude::*;
-use usertrace_ring::{Counts, Format, Frozen, Geometry, Patience, Positions, RingReader};
+use usertrace_ring::{Counts, Format, Frozen, Geometry, Positions, RingReader, WaitPolicy};
 use usertrace_sys::Protocol;
 
 use usertrace_testing::{RingWriter, events, read_each};
@@ -21,7 +21,7 @@ fn format() -> Format {
 }
 
 /// What is told, and counted, and where the reader stands then.
-fn read(ring: &RingWriter, window: u64, patience: Patience) -> (Vec<String>, Counts, u64) {
+fn read(ring: &RingWriter, window: u64, policy: WaitPolicy) -> (Vec<String>, Counts, u64) {
     let mut reader = RingReader::live(format(), 0, u64::MAX);
     reader.set_window(window);
     let positions = Positions {
@@ -34,7 +34,7 @@ fn read(ring: &RingWriter, window: u64, patience: Patience) -> (Vec<String>, Cou
         &mut reader,
         &mut memory,
         ring.head,
-        patience,
+        policy,
         events(),
         |item| {
             told.push(format!("{item:?}"));
@@ -78,10 +78,10 @@ proptest! {
                 ring.store(page * PAGE + word * 8, LOST);
             }
         }
-        let patience = if last { Patience::Last } else { Patience::Wait };
-        let whole = read(&ring, u64::MAX, patience);
+        let policy = if last { WaitPolicy::Last } else { WaitPolicy::Wait };
+        let whole = read(&ring, u64::MAX, policy);
         for window in [PAGE, 3 * PAGE] {
-            prop_assert_eq!(&read(&ring, window, patience), &whole, "{}", window);
+            prop_assert_eq!(&read(&ring, window, policy), &whole, "{}", window);
         }
     }
 }

@@ -9,7 +9,9 @@ use usertrace_ctf::recording::{Place, add_failure, add_summary};
 use usertrace_ctf::unfinished::Unfinished;
 use usertrace_ctf::{Identity, ProcessWriter, new_uuid};
 use usertrace_os::procfs::has_ended;
-use usertrace_ring::{Channel, Patience, Positions, RingMemory, RingReader, SharedBytes, Stall};
+use usertrace_ring::{
+    Channel, Positions, RingMemory, RingReader, SharedBytes, StallDetector, WaitPolicy,
+};
 use usertrace_sys::uapi::{LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN};
 use usertrace_sys::{Mode, Scope};
 
@@ -75,8 +77,8 @@ pub(super) struct Recording<'a> {
     /// And up to where there are pages.
     made: Vec<u64>,
     /// Of the rings of events, and of those of descriptions.
-    stalls: Vec<Stall>,
-    described: Stall,
+    stalls: Vec<StallDetector>,
+    described: StallDetector,
 }
 
 /// A ring in shared memory.
@@ -144,8 +146,8 @@ impl<'a> Recording<'a> {
             is_careful: false,
             heads: vec![0; channel.nr_rings() as usize],
             made: vec![0; channel.nr_rings() as usize],
-            stalls: vec![Stall::default(); channel.nr_rings() as usize],
-            described: Stall::default(),
+            stalls: vec![StallDetector::default(); channel.nr_rings() as usize],
+            described: StallDetector::default(),
         };
         if channel.mode() != Mode::Overwrite {
             // The worker before this one may have been killed between its last two steps.
@@ -369,9 +371,9 @@ impl<'a> Recording<'a> {
             let n = ring as usize;
             let mut memory = self.memory(LTT_CHANNEL_MAIN, ring);
             let before = self.pool.checkpoint(self.slot, ring).load().position;
-            let patience = match until {
-                Until::End => Patience::Last,
-                _ => self.stalls[n].patience(before, head, ring_size, now),
+            let policy = match until {
+                Until::End => WaitPolicy::Last,
+                _ => self.stalls[n].policy(before, head, ring_size, now),
             };
             // First what was written, then that it was: the next worker cuts off what is beyond,
             // and reads it again.
@@ -392,14 +394,14 @@ impl<'a> Recording<'a> {
             {
                 let end = self.channel.geometry().subbuf_start(position)
                     + self.channel.geometry().subbuf_size();
-                let step = writer.read(0, n, &mut memory, end, patience)?;
+                let step = writer.read(0, n, &mut memory, end, policy)?;
                 keep(&writer, step);
                 if step < end {
                     break;
                 }
                 position = step;
             }
-            position = writer.read(0, n, &mut memory, head, patience)?;
+            position = writer.read(0, n, &mut memory, head, policy)?;
             if position < head && until != Until::End {
                 drained = drained.max(Drained::Waits);
             }
@@ -426,13 +428,17 @@ impl<'a> Recording<'a> {
         last: bool,
         now: Instant,
     ) -> io::Result<bool> {
-        let patience = if last { Patience::Last } else { Patience::Wait };
+        let policy = if last {
+            WaitPolicy::Last
+        } else {
+            WaitPolicy::Wait
+        };
         let mut missing = None;
         for ring in 0..writer.nr_control() as u32 {
             let control = self.pool.ring_control(self.slot, LTT_CHANNEL_CONTROL, ring);
             let head = control.head().load(Ordering::Acquire);
             let mut memory = self.memory(LTT_CHANNEL_CONTROL, ring);
-            let position = writer.read_control(ring as usize, &mut memory, head, patience)?;
+            let position = writer.read_control(ring as usize, &mut memory, head, policy)?;
             if position < head && !last {
                 missing = Some(position);
             }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering, f
 use std::thread;
 
 use usertrace_ring::{
-    Counts, Format, Geometry, Item, Patience, PayloadLengths, Positions, RingMemory, RingReader,
-    SharedBytes,
+    Counts, Format, Geometry, Item, PayloadLengths, Positions, RingMemory, RingReader, SharedBytes,
+    WaitPolicy,
 };
 use usertrace_sys::uapi::LttRingControl;
 use usertrace_sys::{Mode, Protocol, Scope};
@@ -235,14 +235,12 @@ fn run(scope: Scope, protocol: Protocol, mode: Mode, changes: bool) {
             (Read::default(), reader)
         })
         .unzip();
-    let mut drain = |patience| {
+    let mut drain = |policy| {
         for n in 0..rings.nr {
             let mut ring = rings.ring(n);
             let head = ring.positions().head;
             let (reader, read) = (&mut readers[n as usize], &mut read[n as usize]);
-            let Ok(()) = reader.read(&mut ring, head, patience, &Lengths, &mut |item: Item<
-                '_,
-            >| {
+            let Ok(()) = reader.read(&mut ring, head, policy, &Lengths, &mut |item: Item<'_>| {
                 read.item(item);
                 Ok::<_, Infallible>(())
             });
@@ -279,11 +277,11 @@ fn run(scope: Scope, protocol: Protocol, mode: Mode, changes: bool) {
         }
         let reader = scope.spawn(move || {
             while !done.load(Ordering::Acquire) {
-                drain(Patience::Wait);
+                drain(WaitPolicy::Wait);
                 thread::yield_now();
             }
             // They are gone.
-            drain(Patience::Last);
+            drain(WaitPolicy::Last);
         });
         let accepted = writers.into_iter().map(|w| w.join().unwrap()).sum();
         done.store(true, Ordering::Release);

@@ -753,7 +753,7 @@ fn killed_at_each_step() {
     use std::convert::Infallible;
     use std::rc::Rc;
     use usertrace_ring::{
-        Format, Frozen, Geometry, Item, Patience, PayloadLengths, Positions, RingReader,
+        Format, Frozen, Geometry, Item, PayloadLengths, Positions, RingReader, WaitPolicy,
     };
     use usertrace_sys::Protocol;
 
@@ -829,7 +829,7 @@ fn killed_at_each_step() {
                     let Ok(()) = reader.read(
                         &mut memory,
                         head,
-                        Patience::Last,
+                        WaitPolicy::Last,
                         &Any,
                         &mut |item: Item<'_>| {
                             if let Item::Record { id, .. } = item {

@@ -7,8 +7,8 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64, Ordering};
 
 use usertrace_ring::{
-    Counts, Format, GapKind, Geometry as RingGeometry, Item, Patience, PayloadLengths, Positions,
-    RingMemory, RingReader, SharedBytes,
+    Counts, Format, GapKind, Geometry as RingGeometry, Item, PayloadLengths, Positions, RingMemory,
+    RingReader, SharedBytes, WaitPolicy,
 };
 use usertrace_sys::uapi::LttSubbuf;
 use usertrace_sys::{Mode, Protocol, Scope};
@@ -174,7 +174,7 @@ impl Rings {
         let mut memory = self.ring_memory(ring);
         let reader = RingReader::dump(self.format(), &mut memory, u64::MAX);
         let mut reader = Reader { memory, reader };
-        let found = reader.read(Patience::Last);
+        let found = reader.read(WaitPolicy::Last);
         (found, reader.reader.counts())
     }
 }
@@ -233,13 +233,13 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn read(&mut self, patience: Patience) -> Vec<Found> {
+    fn read(&mut self, policy: WaitPolicy) -> Vec<Found> {
         let mut found = Vec::new();
         let mut writer = None;
         let head = self.memory.positions().head;
         let Ok(()) = self
             .reader
-            .read(&mut self.memory, head, patience, &Any, &mut |item: Item<
+            .read(&mut self.memory, head, policy, &Any, &mut |item: Item<
                 '_,
             >| {
                 match item {
@@ -324,11 +324,11 @@ fn four_threads_and_a_reader() {
                 });
             }
             while running.load(Ordering::Acquire) != 0 {
-                found.extend(reader.read(Patience::Wait));
+                found.extend(reader.read(WaitPolicy::Wait));
                 reader.consume();
             }
         });
-        found.extend(reader.read(Patience::Wait));
+        found.extend(reader.read(WaitPolicy::Wait));
         let counts = reader.reader.counts();
         assert_eq!(counts.events, written.load(Ordering::Relaxed));
         assert_eq!(counts.events + rings.lost(), THREADS * events);
@@ -370,10 +370,10 @@ fn four_threads_overwrite_and_a_reader_looks() {
             });
         }
         while running.load(Ordering::Acquire) != 0 {
-            found.extend(reader.read(Patience::Wait));
+            found.extend(reader.read(WaitPolicy::Wait));
         }
     });
-    found.extend(reader.read(Patience::Wait));
+    found.extend(reader.read(WaitPolicy::Wait));
     let counts = reader.reader.counts();
     assert_eq!(
         (counts.unfinished, counts.corrupted, counts.damaged),
@@ -383,7 +383,7 @@ fn four_threads_overwrite_and_a_reader_looks() {
         assert!(numbers.is_sorted_by(|a, b| a < b), "twice, or out of order");
     }
     rings.put(1, &[0, events, !events]).unwrap();
-    let last = reader.read(Patience::Wait);
+    let last = reader.read(WaitPolicy::Wait);
     assert_eq!(last.last().unwrap().payload[1], events);
 }
 
@@ -470,10 +470,10 @@ fn a_full_ring_is_not_taken() {
     let (found, _) = rings.dump(1);
     assert_eq!((found[0].writer, found[0].payload[1]), (0, 2));
     let mut reader = rings.reader(0);
-    reader.read(Patience::Wait);
+    reader.read(WaitPolicy::Wait);
     reader.consume();
     rings.put(1, &[0, 3, !3]).unwrap();
-    let found = reader.read(Patience::Wait);
+    let found = reader.read(WaitPolicy::Wait);
     assert_eq!((found[0].writer, found[0].payload[1]), (gettid(), 3));
 }
 
@@ -586,13 +586,13 @@ fn a_full_ring_of_a_thread_that_is_gone_is_not_taken() {
     let mut reader = rings.reader(0);
     assert!(
         reader
-            .read(Patience::Wait)
+            .read(WaitPolicy::Wait)
             .iter()
             .all(|found| found.writer == first)
     );
     reader.consume();
     let third = in_thread(|| rings.put(1, &[0, 3, !3]).unwrap());
-    let found = reader.read(Patience::Wait);
+    let found = reader.read(WaitPolicy::Wait);
     assert_eq!((found[0].writer, found[0].payload[1]), (third, 3));
 }
 
