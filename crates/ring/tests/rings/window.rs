@@ -1,5 +1,4 @@
-//! A sub-buffer is copied and parsed window by window: whatever is in it, what is told does not
-//! depend on their size (F4).
+//! The items and counters do not depend on the window size in which the reader copies (F4).
 
 use proptest::prelude::*;
 use usertrace_ring::{Counts, Format, Frozen, Geometry, Positions, RingReader, WaitPolicy};
@@ -10,7 +9,7 @@ use usertrace_testing::{RingWriter, events, read_each};
 const PAGE: u64 = 4096;
 const SUBBUF: u64 = 8 * PAGE;
 const COUNT: u64 = 2;
-/// In the place of pages that there was no memory for.
+/// Contents of a lost page.
 const LOST: u64 = 0x4c54_544c_4f53_fffb;
 
 fn format() -> Format {
@@ -20,7 +19,7 @@ fn format() -> Format {
     }
 }
 
-/// What is told, and counted, and where the reader stands then.
+/// Returns the items, the counters and the reader's position.
 fn read(ring: &RingWriter, window: u64, policy: WaitPolicy) -> (Vec<String>, Counts, u64) {
     let mut reader = RingReader::live(format(), 0, u64::MAX);
     reader.set_window(window);
@@ -44,9 +43,10 @@ fn read(ring: &RingWriter, window: u64, policy: WaitPolicy) -> (Vec<String>, Cou
 }
 
 proptest! {
+    /// Requirements: F4
     #[test]
-    fn f4_what_is_told_does_not_depend_on_the_window(
-        // Some are longer than a window, some longer than two.
+    fn items_do_not_depend_on_the_window(
+        // Some records are longer than a window, some longer than two.
         records in prop::collection::vec((0usize..3, 0usize..9000, any::<bool>()), 0..60),
         small in 0usize..2000,
         changes in prop::collection::vec(
