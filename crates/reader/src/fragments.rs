@@ -8,7 +8,7 @@ use serde::de::{MapAccess, Visitor};
 use usertrace_ctf::{LOGLEVELS, OF_READER, RECORD_SEPARATOR};
 use usertrace_ring::schema::{FieldType, Integer, Label, Scalar};
 
-use crate::declared::{Declared, Member, Of, Type, fields, parse_uuid};
+use crate::declarations::{Declared, Member, Of, Type, fields, parse_uuid};
 use crate::field::Field;
 use crate::metadata::{EnvValue, Metadata};
 use crate::token::Fault;

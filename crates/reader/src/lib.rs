@@ -21,20 +21,20 @@
 //! ```
 
 mod completion;
-mod copies;
-mod declared;
+mod declarations;
+mod duplicates;
 mod event;
 mod field;
 mod file;
 mod fragments;
 mod lost;
 mod merge;
+mod merged_stream;
 mod metadata;
 mod parser;
-mod place;
 mod processes;
 pub mod quoted;
-mod same;
+mod shared_classes;
 mod stream;
 mod text;
 mod time;

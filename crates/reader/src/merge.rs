@@ -13,12 +13,12 @@ use usertrace_ctf::recording::finished;
 use usertrace_os::files;
 
 use crate::completion::Completion;
-use crate::copies::drop_copies;
+use crate::duplicates::drop_copies;
 use crate::event::Event;
 use crate::lost::Lost;
-use crate::place::{Next, Place};
+use crate::merged_stream::{Next, Place};
 use crate::processes::Processes;
-use crate::same::SameClasses;
+use crate::shared_classes::SameClasses;
 use crate::stream::{Fault, MAGIC, NextPacket, Stream};
 use crate::trace::{Trace, is_hidden};
 use crate::{Problem, Selection};

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use usertrace_ring::schema::{FieldType, Integer, Label, Scalar};
 
-use crate::declared::{Declared, Member, Of, Type, Wrong, fields, parse_uuid, unsigned};
+use crate::declarations::{Declared, Member, Of, Type, Wrong, fields, parse_uuid, unsigned};
 use crate::field::Field;
 use crate::metadata::{EnvValue, Metadata};
 use crate::token::{Fault, Token, Tokens};

@@ -12,8 +12,8 @@ use usertrace_ctf::recording::finished;
 use usertrace_ctf::{METADATA, RECORD_SEPARATOR};
 
 use crate::metadata::{Metadata, StreamClass};
-use crate::place::{Next, Place};
-use crate::same::SameClasses;
+use crate::merged_stream::{Next, Place};
+use crate::shared_classes::SameClasses;
 use crate::stream::Stream;
 use crate::{Problem, Selection};
 

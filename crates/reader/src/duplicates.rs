@@ -6,7 +6,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use crate::Problem;
-use crate::place::Place;
+use crate::merged_stream::Place;
 use crate::trace::Trace;
 
 /// Bytes by which streams are compared: at least the header of a packet, which says when that
