@@ -49,7 +49,10 @@ pub use info::{Crash, TraceInfo, TraceOf};
 pub use json::{LOGLEVELS, OF_READER};
 pub use names::{file_name, kernel_name};
 pub use process::{Identity, ProcessSummary, ProcessWriter, RingCounts, RingState, RingSummary};
-pub use stream::{StreamChannel, StreamOf, StreamState, StreamWriter};
+pub use stream::{
+    EVENT_HEADER_LEN, PACKET_HEADER_LEN, PACKET_MAGIC, StreamChannel, StreamOf, StreamState,
+    StreamWriter,
+};
 pub use trace::{TraceWriter, mend, new_uuid};
 pub use unwritten::is_full;
 pub use version::{RECORD_SEPARATOR, UnknownVersion, Version};

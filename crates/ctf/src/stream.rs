@@ -15,16 +15,18 @@ use crate::names::file_name;
 use crate::packet::{Packet, ROOM};
 use crate::unwritten::{Unwritten, is_full};
 
-const MAGIC: u32 = 0xc1fc_1fc1;
+/// Magic number at the start of each packet, by CTF.
+pub const PACKET_MAGIC: u32 = 0xc1fc_1fc1;
 
-/// Longest header and context of a packet, as `description.rs` declares them.
-const PACKET_HEADER_LEN: usize = 4 + 16 + 4 + 8 + 6 * 8 + 4;
-/// Shortest one.
-const SHORT_HEADER_LEN: usize = PACKET_HEADER_LEN - 4;
+/// Length of a packet's header and context, as `description.rs` declares them, without the fields
+/// that name the owner of the ring.
+pub const PACKET_HEADER_LEN: usize = 4 + 16 + 4 + 8 + 6 * 8;
+/// Length of the longest such header, with the owner.
+const LONGEST_HEADER_LEN: usize = PACKET_HEADER_LEN + 4;
 /// Where it says how long the packet is.
 const PACKET_SIZE: usize = 4 + 16 + 4 + 8 + 3 * 8;
-/// Header of an event: its id, and the low bits of its time.
-const EVENT_HEADER_LEN: usize = 8;
+/// Length of an event's header: its id, and the low 48 bits of its time.
+pub const EVENT_HEADER_LEN: usize = 8;
 
 /// Longest packet of a one-shot stream, unless one event alone is longer. A missing byte costs
 /// readers the rest of its packet, and some readers all of it.
@@ -519,7 +521,7 @@ impl StreamWriter {
     }
 
     fn header_len(&self) -> usize {
-        PACKET_HEADER_LEN - if self.of.context().is_none() { 4 } else { 0 }
+        LONGEST_HEADER_LEN - if self.of.context().is_none() { 4 } else { 0 }
     }
 
     /// Writes the packet that was begun.
@@ -528,8 +530,8 @@ impl StreamWriter {
         let padding = self.file.padding(self.written, content);
         let zeros = padding.unwrap_or(self.packet.zeros());
         let len = content + zeros;
-        let mut header = Vec::with_capacity(PACKET_HEADER_LEN);
-        header.extend_from_slice(&MAGIC.to_ne_bytes());
+        let mut header = Vec::with_capacity(LONGEST_HEADER_LEN);
+        header.extend_from_slice(&PACKET_MAGIC.to_ne_bytes());
         header.extend_from_slice(&self.uuid);
         header.extend_from_slice(&self.class.to_ne_bytes());
         header.extend_from_slice(&self.instance.to_ne_bytes());
@@ -570,14 +572,17 @@ impl StreamWriter {
 }
 
 /// The header of the last whole packet, and where that ends; 0: there is none.
-fn last_packet(file: &File) -> io::Result<([u8; SHORT_HEADER_LEN], u64)> {
+fn last_packet(file: &File) -> io::Result<([u8; PACKET_HEADER_LEN], u64)> {
     let len = file.metadata()?.len();
-    let (mut last, mut end) = ([0; SHORT_HEADER_LEN], 0);
+    let (mut last, mut end) = ([0; PACKET_HEADER_LEN], 0);
     let mut header = last;
     while file.read_exact_at(&mut header, end).is_ok() {
         let packet = word(&header, PACKET_SIZE) / 8;
         let next = end.saturating_add(packet);
-        if header[..4] != MAGIC.to_ne_bytes() || packet < SHORT_HEADER_LEN as u64 || next > len {
+        if header[..4] != PACKET_MAGIC.to_ne_bytes()
+            || packet < PACKET_HEADER_LEN as u64
+            || next > len
+        {
             break;
         }
         (last, end) = (header, next);
@@ -585,7 +590,7 @@ fn last_packet(file: &File) -> io::Result<([u8; SHORT_HEADER_LEN], u64)> {
     Ok((last, end))
 }
 
-fn word(header: &[u8; SHORT_HEADER_LEN], at: usize) -> u64 {
+fn word(header: &[u8; PACKET_HEADER_LEN], at: usize) -> u64 {
     let bytes = header[at..].first_chunk();
     bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
 }

@@ -23,8 +23,8 @@ pub(super) enum Type {
 
 /// What makes an array or a sequence of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Of {
-    One,
+pub(super) enum Shape {
+    Single,
     Array(i128),
     /// As many as the member of this name says.
     Sequence(String),
@@ -36,7 +36,7 @@ pub(super) struct Member {
     pub(super) line: usize,
     pub(super) name: String,
     pub(super) kind: Type,
-    pub(super) of: Of,
+    pub(super) shape: Shape,
 }
 
 pub(super) const fn unsigned(len: u8) -> FieldType {
@@ -49,11 +49,11 @@ pub(super) const fn unsigned(len: u8) -> FieldType {
 }
 
 /// What is wrong: where, if it is not where one just is, and what.
-pub(super) type Wrong = (Option<usize>, String);
+pub(super) type MemberError = (Option<usize>, String);
 
 /// Takes declarations, one after the other.
 #[derive(Debug, Default)]
-pub(super) struct Declared {
+pub(super) struct Declarations {
     uuid: Option<[u8; 16]>,
     clock: Option<(String, Clock)>,
     env: Vec<(String, EnvValue)>,
@@ -62,7 +62,7 @@ pub(super) struct Declared {
     ids: HashMap<u32, usize>,
 }
 
-impl Declared {
+impl Declarations {
     pub(super) fn uuid(&self) -> Option<[u8; 16]> {
         self.uuid
     }
@@ -170,7 +170,7 @@ impl Declared {
 pub(super) fn fields(
     members: Vec<Member>,
     shown: impl Fn(&str) -> &str,
-) -> Result<Vec<Field>, Wrong> {
+) -> Result<Vec<Field>, MemberError> {
     let mut fields: Vec<Field> = Vec::new();
     // The last one, if it may be the length of a sequence.
     let mut length: Option<String> = None;
@@ -183,22 +183,22 @@ pub(super) fn fields(
         };
         let mut length_name = None;
         let before = length.take();
-        let kind = match (member.of.clone(), member.kind.clone()) {
-            (Of::One, Type::Field(kind)) => {
+        let kind = match (member.shape.clone(), member.kind.clone()) {
+            (Shape::Single, Type::Field(kind)) => {
                 if kind == unsigned(4) {
                     length = Some(member.name.clone());
                 }
                 kind
             }
-            (Of::One, Type::Char | Type::Time | Type::EventTime | Type::EventId) => {
+            (Shape::Single, Type::Char | Type::Time | Type::EventTime | Type::EventId) => {
                 return Err(wrong("of a strange type"));
             }
-            (Of::Array(len), kind) => {
+            (Shape::Array(len), kind) => {
                 let len = u16::try_from(len).ok().filter(|&len| len > 0);
                 let len = len.ok_or_else(|| wrong("an array of a strange length"))?;
                 FieldType::Array(element(kind)?, len)
             }
-            (Of::Sequence(name), kind) => {
+            (Shape::Sequence(name), kind) => {
                 if before.as_ref() != Some(&name) {
                     return Err(wrong("a sequence without its length before it"));
                 }
@@ -214,6 +214,26 @@ pub(super) fn fields(
         });
     }
     Ok(fields)
+}
+
+/// Length in bytes of a number of this many bits. None if no number has as many.
+pub(super) fn number_len<T: Into<i128>>(bits: T) -> Option<u8> {
+    match bits.into() {
+        8 => Some(1),
+        16 => Some(2),
+        32 => Some(4),
+        64 => Some(8),
+        _ => None,
+    }
+}
+
+/// Whether integers of this base are displayed as hexadecimal. None for bases other than 10 and 16.
+pub(super) fn is_hex<T: Into<i128>>(base: T) -> Option<bool> {
+    match base.into() {
+        10 => Some(false),
+        16 => Some(true),
+        _ => None,
+    }
 }
 
 pub(super) fn parse_uuid(text: &str) -> Option<[u8; 16]> {

@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use crate::Problem;
-use crate::merged_stream::Place;
+use crate::ReadError;
+use crate::merged_stream::MergedStream;
 use crate::trace::Trace;
 
 /// Bytes by which streams are compared: at least the header of a packet, which says when that
@@ -16,11 +16,11 @@ const BEGINNING: u64 = 4096;
 /// Takes out streams of `found` that are in `known`, or twice in `found`: files of the same name,
 /// of traces with the same UUID, that begin with the same bytes. Of two that were found, the longer
 /// one stays. Says of which traces they are.
-pub(super) fn drop_copies(
+pub(super) fn drop_duplicates(
     traces: &[Trace],
-    known: &[Place],
-    found: Vec<Place>,
-) -> (Vec<Place>, Vec<Problem>) {
+    known: &[MergedStream],
+    found: Vec<MergedStream>,
+) -> (Vec<MergedStream>, Vec<ReadError>) {
     let mut with_uuid: HashMap<[u8; 16], u32> = HashMap::new();
     for trace in traces {
         *with_uuid.entry(trace.metadata().uuid()).or_default() += 1;
@@ -28,45 +28,45 @@ pub(super) fn drop_copies(
     if found.is_empty() || with_uuid.len() == traces.len() {
         return (found, Vec::new());
     }
-    let key = |place: &Place| -> Option<([u8; 16], OsString)> {
-        let uuid = traces.get(place.stream.trace)?.metadata().uuid();
-        let name = place.stream.path.file_name()?.to_owned();
+    let key = |merged: &MergedStream| -> Option<([u8; 16], OsString)> {
+        let uuid = traces.get(merged.stream.trace)?.metadata().uuid();
+        let name = merged.stream.path.file_name()?.to_owned();
         (with_uuid.get(&uuid) > Some(&1)).then_some((uuid, name))
     };
     let mut first: HashMap<_, Vec<(PathBuf, Option<usize>)>> = HashMap::new();
-    for place in known {
-        if let Some(key) = key(place) {
-            let path = place.stream.path.clone();
+    for merged in known {
+        if let Some(key) = key(merged) {
+            let path = merged.stream.path.clone();
             first.entry(key).or_default().push((path, None));
         }
     }
-    let (mut kept, mut said) = (Vec::<Place>::new(), Vec::new());
-    for mut place in found {
-        let Some(key) = key(&place) else {
-            kept.push(place);
+    let (mut kept, mut duplicates) = (Vec::<MergedStream>::new(), Vec::new());
+    for mut merged in found {
+        let Some(key) = key(&merged) else {
+            kept.push(merged);
             continue;
         };
         let same = first.entry(key).or_default();
-        let path = &place.stream.path;
+        let path = &merged.stream.path;
         let other = same.iter_mut().find(|(other, _)| is_same(other, path));
         let Some((other, at)) = other else {
             same.push((path.clone(), Some(kept.len())));
-            kept.push(place);
+            kept.push(merged);
             continue;
         };
         if let Some(before) = at.and_then(|at| kept.get_mut(at))
-            && before.stream.len < place.stream.len
+            && before.stream.len < merged.stream.len
         {
-            std::mem::swap(before, &mut place);
+            std::mem::swap(before, &mut merged);
             other.clone_from(&before.stream.path);
         }
-        said.push((directory(&place.stream.path), directory(other)));
+        duplicates.push((directory(&merged.stream.path), directory(other)));
     }
-    said.dedup();
-    let said = said
+    duplicates.dedup();
+    let duplicates = duplicates
         .into_iter()
-        .map(|(path, of)| Problem::Copy { path, of });
-    (kept, said.collect())
+        .map(|(path, of)| ReadError::Duplicate { path, of });
+    (kept, duplicates.collect())
 }
 
 fn directory(path: &Path) -> PathBuf {
@@ -87,7 +87,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
             let len = one.len().min(other.len());
             len > 0 && one[..len] == other[..len]
         }
-        // What cannot be read is said when it is to be read.
+        // What cannot be read is duplicates when it is to be read.
         _ => false,
     }
 }

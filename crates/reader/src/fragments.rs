@@ -8,10 +8,12 @@ use serde::de::{MapAccess, Visitor};
 use usertrace_ctf::{LOGLEVELS, OF_READER, RECORD_SEPARATOR};
 use usertrace_ring::schema::{FieldType, Integer, Label, Scalar};
 
-use crate::declarations::{Declared, Member, Of, Type, fields, parse_uuid};
+use crate::declarations::{
+    Declarations, Member, Shape, Type, fields, is_hex, number_len, parse_uuid,
+};
 use crate::field::Field;
 use crate::metadata::{EnvValue, Metadata};
-use crate::token::Fault;
+use crate::token::ParseError;
 
 const BYTE_ORDERS: [&str; 2] = if cfg!(target_endian = "little") {
     ["little-endian", "big-endian"]
@@ -20,10 +22,10 @@ const BYTE_ORDERS: [&str; 2] = if cfg!(target_endian = "little") {
 };
 
 /// Reads the text of the file.
-pub(super) fn parse(text: &[u8]) -> Result<Metadata, Fault> {
-    let (mut declared, mut line, mut cut) = (Declared::default(), 1, None);
+pub(super) fn parse(text: &[u8]) -> Result<Metadata, ParseError> {
+    let (mut declared, mut line, mut cut) = (Declarations::default(), 1, None);
     for fragment in text.split(|&byte| byte == RECORD_SEPARATOR).skip(1) {
-        let fault = |what: String, is_at_end| Fault {
+        let error = |what: String, is_at_end| ParseError {
             line,
             what,
             is_at_end,
@@ -36,14 +38,14 @@ pub(super) fn parse(text: &[u8]) -> Result<Metadata, Fault> {
                 break;
             }
             let what = "it ends in the middle of a declaration".to_owned();
-            return Err(fault(what, true));
+            return Err(error(what, true));
         };
         let parsed = serde_json::from_slice(fragment).map_err(|error| error.to_string());
         let declared_it = parsed.and_then(|fragment| declare(&mut declared, fragment));
-        declared_it.map_err(|what| fault(what, false))?;
+        declared_it.map_err(|what| error(what, false))?;
         line += 1 + fragment.iter().filter(|&&byte| byte == b'\n').count();
     }
-    declared.end(cut).map_err(|what| Fault {
+    declared.end(cut).map_err(|what| ParseError {
         line,
         what,
         is_at_end: true,
@@ -210,7 +212,7 @@ struct Location {
     path: Vec<String>,
 }
 
-fn declare(declared: &mut Declared, fragment: Fragment) -> Result<(), String> {
+fn declare(declared: &mut Declarations, fragment: Fragment) -> Result<(), String> {
     if declared.uuid().is_none() && !matches!(fragment, Fragment::Preamble { .. }) {
         return Err("it does not begin with a preamble".to_owned());
     }
@@ -221,31 +223,7 @@ fn declare(declared: &mut Declared, fragment: Fragment) -> Result<(), String> {
             uid,
             environment,
             packet_header_field_class,
-        } => {
-            if parse_uuid(&uid) != declared.uuid() {
-                return Err(format!("the trace is called {uid:?}"));
-            }
-            let mut header = members(packet_header_field_class)?;
-            own(
-                &mut header,
-                &[
-                    ("magic", 4, "packet-magic-number"),
-                    ("uuid", 16, "metadata-stream-uuid"),
-                    ("stream_id", 4, "data-stream-class-id"),
-                    ("stream_instance_id", 8, "data-stream-id"),
-                ],
-            )?;
-            is_all(&header)?;
-            let values = environment.0.into_iter().map(|(name, value)| {
-                let value = match value {
-                    EnvJson::Number(number) => EnvValue::Number(number),
-                    EnvJson::Text(text) => EnvValue::Text(text),
-                };
-                (name, value)
-            });
-            declared.environment(values);
-            Ok(())
-        }
+        } => declare_trace(declared, &uid, environment, packet_header_field_class),
         Fragment::ClockClass {
             id,
             frequency,
@@ -266,31 +244,8 @@ fn declare(declared: &mut Declared, fragment: Fragment) -> Result<(), String> {
             if !declared.is_clock(&default_clock_class_id) {
                 return Err(format!("unknown clock {default_clock_class_id:?}"));
             }
-            let mut packet = members(packet_context_field_class)?;
-            own(
-                &mut packet,
-                &[
-                    ("timestamp_begin", 8, "default-clock-timestamp"),
-                    ("timestamp_end", 8, "packet-end-default-clock-timestamp"),
-                    ("content_size", 8, "packet-content-length"),
-                    ("packet_size", 8, "packet-total-length"),
-                    ("packet_seq_num", 8, "packet-sequence-number"),
-                    (
-                        "events_discarded",
-                        8,
-                        "discarded-event-record-counter-snapshot",
-                    ),
-                ],
-            )?;
-            let mut header = members(event_record_header_field_class)?;
-            own(
-                &mut header,
-                &[
-                    ("id", 2, "event-record-class-id"),
-                    ("timestamp", 6, "default-clock-timestamp"),
-                ],
-            )?;
-            is_all(&header)?;
+            let packet = packet_members(packet_context_field_class)?;
+            check_event_header(event_record_header_field_class)?;
             let contexts = event_record_common_context_field_class
                 .map(|class| fields_of(members(class)?, "event-record-common-context"));
             declared.stream(id, fields_of(packet, "")?, contexts.transpose()?)
@@ -302,19 +257,90 @@ fn declare(declared: &mut Declared, fragment: Fragment) -> Result<(), String> {
             attributes,
             payload_field_class,
         } => {
-            let attributes = attributes.0.iter();
-            let mut levels = attributes
-                .filter(|(of, _)| of == OF_READER)
-                .filter_map(|(_, attributes)| attributes.get("log-level")?.as_str());
-            let loglevel = levels.next().map(|level| {
-                let known = LOGLEVELS.iter().position(|known| *known == level);
-                known.ok_or_else(|| format!("log level {level:?}"))
-            });
-            let loglevel = loglevel.transpose()?.map(|level| level as u32);
+            let loglevel = loglevel(&attributes)?;
             let fields = fields_of(members(payload_field_class)?, "event-record-payload")?;
             declared.event(data_stream_class_id, id, name, loglevel, fields)
         }
     }
+}
+
+fn declare_trace(
+    declared: &mut Declarations,
+    uid: &str,
+    environment: Named<EnvJson>,
+    packet_header: Class,
+) -> Result<(), String> {
+    if parse_uuid(uid) != declared.uuid() {
+        return Err(format!("the trace is called {uid:?}"));
+    }
+    let mut header = members(packet_header)?;
+    own(
+        &mut header,
+        &[
+            ("magic", 4, "packet-magic-number"),
+            ("uuid", 16, "metadata-stream-uuid"),
+            ("stream_id", 4, "data-stream-class-id"),
+            ("stream_instance_id", 8, "data-stream-id"),
+        ],
+    )?;
+    is_all(&header)?;
+    let values = environment.0.into_iter().map(|(name, value)| {
+        let value = match value {
+            EnvJson::Number(number) => EnvValue::Number(number),
+            EnvJson::Text(text) => EnvValue::Text(text),
+        };
+        (name, value)
+    });
+    declared.environment(values);
+    Ok(())
+}
+
+/// The members of a packet's context that follow those of the format.
+fn packet_members(context: Class) -> Result<Vec<MemberClass>, String> {
+    let mut packet = members(context)?;
+    own(
+        &mut packet,
+        &[
+            ("timestamp_begin", 8, "default-clock-timestamp"),
+            ("timestamp_end", 8, "packet-end-default-clock-timestamp"),
+            ("content_size", 8, "packet-content-length"),
+            ("packet_size", 8, "packet-total-length"),
+            ("packet_seq_num", 8, "packet-sequence-number"),
+            (
+                "events_discarded",
+                8,
+                "discarded-event-record-counter-snapshot",
+            ),
+        ],
+    )?;
+    Ok(packet)
+}
+
+fn check_event_header(header: Class) -> Result<(), String> {
+    let mut header = members(header)?;
+    own(
+        &mut header,
+        &[
+            ("id", 2, "event-record-class-id"),
+            ("timestamp", 6, "default-clock-timestamp"),
+        ],
+    )?;
+    is_all(&header)
+}
+
+/// The log level among the attributes of an event.
+fn loglevel(
+    attributes: &Named<serde_json::Map<String, serde_json::Value>>,
+) -> Result<Option<u32>, String> {
+    let attributes = attributes.0.iter();
+    let mut levels = attributes
+        .filter(|(of, _)| of == OF_READER)
+        .filter_map(|(_, attributes)| attributes.get("log-level")?.as_str());
+    let level = levels.next().map(|level| {
+        let known = LOGLEVELS.iter().position(|known| *known == level);
+        known.ok_or_else(|| format!("log level {level:?}"))
+    });
+    Ok(level.transpose()?.map(|level| level as u32))
 }
 
 fn members(structure: Class) -> Result<Vec<MemberClass>, String> {
@@ -367,25 +393,25 @@ fn is_all(rest: &[MemberClass]) -> Result<(), String> {
 /// are.
 fn fields_of(members: Vec<MemberClass>, origin: &str) -> Result<Vec<Field>, String> {
     let members = members.into_iter().map(|member| {
-        let (kind, of) = type_of(member.field_class, origin)
+        let (kind, shape) = type_of(member.field_class, origin)
             .map_err(|what| format!("{} is {what}", member.name))?;
         Ok(Member {
             line: 0,
             name: member.name,
             kind,
-            of,
+            shape,
         })
     });
     let members = members.collect::<Result<_, String>>()?;
     fields(members, |name| name).map_err(|(_, what)| what)
 }
 
-fn type_of(class: Class, origin: &str) -> Result<(Type, Of), String> {
+fn type_of(class: Class, origin: &str) -> Result<(Type, Shape), String> {
     let of_sequence = |location: Location| match <[String; 1]>::try_from(location.path) {
-        Ok([name]) if location.origin == origin => Ok(Of::Sequence(name)),
+        Ok([name]) if location.origin == origin => Ok(Shape::Sequence(name)),
         _ => Err("as long as something elsewhere says"),
     };
-    let one = |kind| Ok((Type::Field(kind), Of::One));
+    let one = |kind| Ok((Type::Field(kind), Shape::Single));
     match class {
         Class::FixedLengthUnsignedInteger {
             length,
@@ -420,20 +446,20 @@ fn type_of(class: Class, origin: &str) -> Result<(Type, Of), String> {
             _ => Err("a floating point number of a strange kind".to_owned()),
         },
         Class::NullTerminatedString {} => one(FieldType::Str),
-        Class::StaticLengthString { length } => Ok((Type::Char, Of::Array(length.into()))),
+        Class::StaticLengthString { length } => Ok((Type::Char, Shape::Array(length.into()))),
         Class::DynamicLengthString {
             length_field_location,
         } => Ok((Type::Char, of_sequence(length_field_location)?)),
         Class::StaticLengthArray {
             length,
             element_field_class,
-        } => Ok((element(*element_field_class)?, Of::Array(length.into()))),
+        } => Ok((element(*element_field_class)?, Shape::Array(length.into()))),
         Class::DynamicLengthArray {
             length_field_location,
             element_field_class,
         } => {
-            let of = of_sequence(length_field_location)?;
-            Ok((element(*element_field_class)?, of))
+            let shape = of_sequence(length_field_location)?;
+            Ok((element(*element_field_class)?, shape))
         }
         Class::StaticLengthBlob { .. } | Class::Structure { .. } => {
             Err("of a strange type".to_owned())
@@ -444,20 +470,14 @@ fn type_of(class: Class, origin: &str) -> Result<(Type, Of), String> {
 /// What an array is made of: a number.
 fn element(class: Class) -> Result<Type, String> {
     match type_of(class, "")? {
-        (kind @ Type::Field(FieldType::Scalar(_)), Of::One) => Ok(kind),
+        (kind @ Type::Field(FieldType::Scalar(_)), Shape::Single) => Ok(kind),
         _ => Err("an array of something strange".to_owned()),
     }
 }
 
 /// Bytes, and whether they are in the other order.
 fn layout((bits, order, alignment): (u64, &str, u64)) -> Result<(u8, bool), String> {
-    let len = match bits {
-        8 => 1,
-        16 => 2,
-        32 => 4,
-        64 => 8,
-        _ => return Err(format!("a number of {bits} bits")),
-    };
+    let len = number_len(bits).ok_or_else(|| format!("a number of {bits} bits"))?;
     if alignment != 8 {
         return Err(format!("aligned to {alignment} bits"));
     }
@@ -471,16 +491,12 @@ fn layout((bits, order, alignment): (u64, &str, u64)) -> Result<(u8, bool), Stri
 
 fn integer<T: Into<i128>>(
     signed: bool,
-    of: (u64, &str, u64),
+    format: (u64, &str, u64),
     base: u64,
     mappings: Named<Vec<(T, T)>>,
 ) -> Result<FieldType, String> {
-    let (len, big_endian) = layout(of)?;
-    let hex = match base {
-        10 => false,
-        16 => true,
-        _ => return Err(format!("an integer of base {base}")),
-    };
+    let (len, big_endian) = layout(format)?;
+    let hex = is_hex(base).ok_or_else(|| format!("an integer of base {base}"))?;
     let integer = Integer {
         len,
         signed,

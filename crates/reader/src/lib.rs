@@ -9,7 +9,7 @@
 //! stream no more than a part is in memory.
 //!
 //! ```no_run
-//! use usertrace_reader::{Item, Problem, Reader, Selection};
+//! use usertrace_reader::{Item, ReadError, Reader, Selection};
 //!
 //! let mut reader = Reader::open(&["traces".into()], Selection::default())?;
 //! while let Some(item) = reader.next() {
@@ -17,7 +17,7 @@
 //!         println!("{} of {:?}", event.class.name, event.trace.metadata().pid());
 //!     }
 //! }
-//! # Ok::<(), Problem>(())
+//! # Ok::<(), ReadError>(())
 //! ```
 
 mod completion;
@@ -48,7 +48,7 @@ use std::path::{Path, PathBuf};
 
 pub use event::Event;
 pub use field::Field;
-pub use lost::{Lost, What};
+pub use lost::{LossKind, Lost};
 pub use merge::{Item, Reader};
 pub use metadata::{Clock, EnvValue, EventClass, Metadata, StreamClass};
 pub use text::Printer;
@@ -118,7 +118,7 @@ pub fn comm(name: &str) -> &str {
 /// Something that cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Problem {
+pub enum ReadError {
     /// The system says why not.
     #[error("{}: {error}", path.display())]
     Io {
@@ -153,7 +153,7 @@ pub enum Problem {
     },
     /// Streams that are there twice. They are read once.
     #[error("{} has the same streams as {}: each is read once", path.display(), of.display())]
-    Copy {
+    Duplicate {
         /// The directory of the trace whose streams are left out.
         path: PathBuf,
         /// That of the one whose streams are read.
@@ -210,7 +210,7 @@ fn because(why: &str) -> String {
     }
 }
 
-impl Problem {
+impl ReadError {
     /// Is an end missing, as a writer leaves it that is killed or finds no room?
     #[must_use]
     pub fn is_cut(&self) -> bool {
@@ -220,7 +220,7 @@ impl Problem {
     /// Is something damaged, or missing? Else it is only to be known.
     #[must_use]
     pub fn is_damage(&self) -> bool {
-        !matches!(self, Self::Copy { .. })
+        !matches!(self, Self::Duplicate { .. })
     }
 
     fn io(path: &Path, error: io::Error) -> Self {
@@ -230,11 +230,11 @@ impl Problem {
         }
     }
 
-    fn of_stream(path: &Path, fault: stream::Fault) -> Self {
+    fn of_stream(path: &Path, error: stream::StreamError) -> Self {
         let path = path.to_owned();
-        match fault {
-            stream::Fault::Damage { offset, what } => Self::Damaged { path, offset, what },
-            stream::Fault::Io(error) => Self::Io { path, error },
+        match error {
+            stream::StreamError::Damage { offset, what } => Self::Damaged { path, offset, what },
+            stream::StreamError::Io(error) => Self::Io { path, error },
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 /// What was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum LossKind {
     /// So many events.
     Events(u64),
     /// So many packets of events.
@@ -21,7 +21,7 @@ pub struct Lost {
     /// The CPU whose ring it was, if it was one's.
     pub cpu: Option<u32>,
     /// What.
-    pub what: What,
+    pub kind: LossKind,
     /// It is missing since then, in ns since 1970.
     pub begin: i64,
     /// And up to then.

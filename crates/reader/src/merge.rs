@@ -8,20 +8,20 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use usertrace_ctf::METADATA;
 use usertrace_ctf::recording::finished;
+use usertrace_ctf::{METADATA, PACKET_MAGIC};
 use usertrace_os::files;
 
 use crate::completion::Completion;
-use crate::duplicates::drop_copies;
+use crate::duplicates::drop_duplicates;
 use crate::event::Event;
 use crate::lost::Lost;
-use crate::merged_stream::{Next, Place};
+use crate::merged_stream::{MergedStream, Next};
 use crate::processes::Processes;
-use crate::shared_classes::SameClasses;
-use crate::stream::{Fault, MAGIC, NextPacket, Stream};
+use crate::shared_classes::SharedClasses;
+use crate::stream::{NextPacket, Stream, StreamError};
 use crate::trace::{Trace, is_hidden};
-use crate::{Problem, Selection};
+use crate::{ReadError, Selection};
 
 /// Memory for what is read of all streams, as long as each has enough.
 const MEMORY: usize = 32 << 20;
@@ -37,17 +37,17 @@ pub enum Item<'a> {
     /// Something is missing.
     Lost(Lost),
     /// Something cannot be read. What else there is, is read nevertheless.
-    Problem(Problem),
+    Error(ReadError),
 }
 
-enum Said {
+enum PendingItem {
     Lost(Lost),
-    Problem(Problem),
+    Error(ReadError),
 }
 
 /// Where a stream stands in the order of all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
+struct MergeKey {
     ns: i64,
     rank: u32,
     index: u32,
@@ -64,17 +64,17 @@ pub struct Reader {
     follows: bool,
     traces: Vec<Trace>,
     processes: Processes,
-    same: SameClasses,
+    same: SharedClasses,
     /// Canonical paths of traces that are known, also of those that were not asked for.
     known: HashSet<PathBuf>,
-    places: Vec<Place>,
+    streams: Vec<MergedStream>,
     /// Streams that have something, other than `current`.
-    heap: BinaryHeap<Reverse<Key>>,
+    heap: BinaryHeap<Reverse<MergeKey>>,
     /// The stream of which something was given last.
     current: Option<u32>,
     /// What comes next of all.
-    chosen: Option<Key>,
-    said: VecDeque<Said>,
+    chosen: Option<MergeKey>,
+    pending: VecDeque<PendingItem>,
     completion: Completion,
     /// What may not be read, and was said.
     denied: HashSet<PathBuf>,
@@ -86,7 +86,7 @@ impl std::fmt::Debug for Reader {
         f.debug_struct("Reader")
             .field("roots", &self.roots)
             .field("traces", &self.traces.len())
-            .field("streams", &self.places.len())
+            .field("streams", &self.streams.len())
             .finish_non_exhaustive()
     }
 }
@@ -96,7 +96,7 @@ impl Reader {
     ///
     /// # Errors
     /// When a directory cannot be read, or has no trace.
-    pub fn open(roots: &[PathBuf], selection: Selection) -> Result<Self, Problem> {
+    pub fn open(roots: &[PathBuf], selection: Selection) -> Result<Self, ReadError> {
         Self::new(roots, selection, false)
     }
 
@@ -104,24 +104,24 @@ impl Reader {
     ///
     /// # Errors
     /// When a directory cannot be read.
-    pub fn follow(roots: &[PathBuf], selection: Selection) -> Result<Self, Problem> {
+    pub fn follow(roots: &[PathBuf], selection: Selection) -> Result<Self, ReadError> {
         Self::new(roots, selection, true)
     }
 
-    fn new(roots: &[PathBuf], selection: Selection, follows: bool) -> Result<Self, Problem> {
+    fn new(roots: &[PathBuf], selection: Selection, follows: bool) -> Result<Self, ReadError> {
         let mut reader = Self {
             roots: roots.to_owned(),
             selection,
             follows,
             traces: Vec::new(),
             processes: Processes::default(),
-            same: SameClasses::default(),
+            same: SharedClasses::default(),
             known: HashSet::new(),
-            places: Vec::new(),
+            streams: Vec::new(),
             heap: BinaryHeap::new(),
             current: None,
             chosen: None,
-            said: VecDeque::new(),
+            pending: VecDeque::new(),
             completion: Completion::default(),
             denied: HashSet::new(),
             memory: Vec::new(),
@@ -129,9 +129,9 @@ impl Reader {
         for root in roots {
             let found = reader
                 .find(root)
-                .map_err(|error| Problem::io(root, error))?;
+                .map_err(|error| ReadError::io(root, error))?;
             if !found && !follows {
-                return Err(reader.why_not(root));
+                return Err(reader.no_trace_error(root));
             }
         }
         reader.find_streams();
@@ -169,15 +169,14 @@ impl Reader {
     #[must_use]
     pub fn span(&self) -> Option<(i64, i64)> {
         let mut span: Option<(i64, i64)> = None;
-        for place in &self.places {
-            let metadata = &self.traces[place.stream.trace].metadata;
-            let mut stream = Stream::new(place.stream.path.clone(), place.stream.trace);
-            stream.len = place.stream.len;
-            while let Ok(NextPacket::Is) = stream.next_packet(metadata, self.follows) {
-                let ns = |cycles| metadata.clock().ns(cycles);
-                let times = stream.packet.as_ref();
-                let times = times.and_then(|packet| Some((ns(packet.begin)?, ns(packet.end)?)));
-                let Some((begin, end)) = times else { break };
+        for merged in &self.streams {
+            let metadata = &self.traces[merged.stream.trace].metadata;
+            let mut stream = Stream::new(merged.stream.path.clone(), merged.stream.trace);
+            stream.len = merged.stream.len;
+            while let Ok(NextPacket::Found) = stream.next_packet(metadata, self.follows) {
+                let Some((begin, end)) = stream.packet_ns(metadata) else {
+                    break;
+                };
                 let (first, last) = span.unwrap_or((begin, end));
                 span = Some((first.min(begin), last.max(end)));
             }
@@ -186,12 +185,12 @@ impl Reader {
     }
 
     /// Why no trace was found in a directory.
-    fn why_not(&mut self, root: &Path) -> Problem {
-        let said = self.said.drain(..).find_map(|said| match said {
-            Said::Problem(problem) => Some(problem),
+    fn no_trace_error(&mut self, root: &Path) -> ReadError {
+        let said = self.pending.drain(..).find_map(|said| match said {
+            PendingItem::Error(error) => Some(error),
             _ => None,
         });
-        said.unwrap_or(Problem::NoTrace {
+        said.unwrap_or(ReadError::NoTrace {
             path: root.to_owned(),
         })
     }
@@ -213,7 +212,7 @@ impl Reader {
                 Ok(canonical) => finished(&canonical),
                 Err(error) if directory == root => return Err(error),
                 Err(error) => {
-                    self.cannot_look(&directory, error);
+                    self.report_io(&directory, error);
                     continue;
                 }
             };
@@ -228,7 +227,7 @@ impl Reader {
                 Ok(false) => {}
                 // Nor can anything else in there.
                 Err(error) => {
-                    self.cannot_look(&directory.join(METADATA), error);
+                    self.report_io(&directory.join(METADATA), error);
                     continue;
                 }
             }
@@ -239,7 +238,7 @@ impl Reader {
                 Ok(entries) => entries,
                 Err(error) if directory == root => return Err(error),
                 Err(error) => {
-                    self.cannot_look(&directory, error);
+                    self.report_io(&directory, error);
                     continue;
                 }
             };
@@ -248,13 +247,13 @@ impl Reader {
                 match entry {
                     Ok(entry) => paths.push(entry.path()),
                     Err(error) => {
-                        self.cannot_look(&directory, error);
+                        self.report_io(&directory, error);
                         break;
                     }
                 }
             }
             if !self.follows && paths.iter().any(|path| is_stream(path)) {
-                self.say(Problem::NoMetadata {
+                self.report(ReadError::NoMetadata {
                     path: directory.clone(),
                 });
             }
@@ -264,7 +263,7 @@ impl Reader {
                 match is_directory(&path) {
                     Ok(true) => below.push(path),
                     Ok(false) => {}
-                    Err(error) => self.cannot_look(&path, error),
+                    Err(error) => self.report_io(&path, error),
                 }
             }
             below.sort_unstable_by(|a, b| b.cmp(a));
@@ -274,36 +273,36 @@ impl Reader {
     }
 
     /// Something cannot be looked at.
-    fn cannot_look(&mut self, path: &Path, error: io::Error) {
-        self.say_unless_followed(Problem::io(path, error));
+    fn report_io(&mut self, path: &Path, error: io::Error) {
+        self.report_unless_followed(ReadError::io(path, error));
     }
 
     /// What is followed may be whole later. That it may not be read is said, once.
-    fn say_unless_followed(&mut self, problem: Problem) {
-        let denied = match &problem {
-            Problem::Io { path, error } if error.kind() == io::ErrorKind::PermissionDenied => {
+    fn report_unless_followed(&mut self, error: ReadError) {
+        let denied = match &error {
+            ReadError::Io { path, error } if error.kind() == io::ErrorKind::PermissionDenied => {
                 Some(path.clone())
             }
             _ => None,
         };
-        let is_said = match denied {
+        let is_reported = match denied {
             Some(path) => self.denied.insert(path),
             None => !self.follows,
         };
-        if is_said {
-            self.say(problem);
+        if is_reported {
+            self.report(error);
         }
     }
 
-    fn say(&mut self, problem: Problem) {
-        self.said.push_back(Said::Problem(problem));
+    fn report(&mut self, error: ReadError) {
+        self.pending.push_back(PendingItem::Error(error));
     }
 
     fn add_trace(&mut self, directory: PathBuf, canonical: PathBuf) {
         if !self.follows
             && let Some(why) = self.completion.wait(&directory)
         {
-            self.say(Problem::Incomplete {
+            self.report(ReadError::Incomplete {
                 path: directory.clone(),
                 why,
             });
@@ -311,10 +310,10 @@ impl Reader {
         let mut trace = match Trace::open(directory, &self.selection, &mut self.same) {
             Ok(trace) => trace,
             // It may be whole the next time.
-            Err(problem) if self.follows => return self.say_unless_followed(problem),
-            Err(problem) => {
+            Err(error) if self.follows => return self.report_unless_followed(error),
+            Err(error) => {
                 self.known.insert(canonical);
-                return self.say(problem);
+                return self.report(error);
             }
         };
         self.known.insert(canonical);
@@ -357,17 +356,17 @@ impl Reader {
             self.step(current as usize);
         }
         self.find_finished();
-        for place in &mut self.places {
-            if let Ok(file) = fs::metadata(&place.stream.path) {
-                place.stream.len = place.stream.len.max(file.len());
+        for merged in &mut self.streams {
+            if let Ok(file) = fs::metadata(&merged.stream.path) {
+                merged.stream.len = merged.stream.len.max(file.len());
             }
         }
         let mut found = Vec::new();
         for index in 0..self.traces.len() {
-            let mut problems = Vec::new();
-            found.extend(self.traces[index].find_streams(index, &mut problems));
-            for problem in problems {
-                self.say_unless_followed(problem);
+            let mut errors = Vec::new();
+            found.extend(self.traces[index].find_streams(index, &mut errors));
+            for error in errors {
+                self.report_unless_followed(error);
             }
         }
         // What events are is written before they are: so it is looked at after them.
@@ -378,11 +377,11 @@ impl Reader {
             let cut = trace.metadata.cut.filter(|_| !self.follows);
             let path = trace.directory.join(METADATA);
             match (refreshed, cut) {
-                (Err(problem), _) => self.say_unless_followed(problem),
+                (Err(error), _) => self.report_unless_followed(error),
                 (Ok(is_other), cut) => {
                     is_declared |= is_other;
                     if let Some(line) = cut {
-                        self.say(Problem::MetadataCutShort { path, line });
+                        self.report(ReadError::MetadataCutShort { path, line });
                     }
                 }
             }
@@ -390,12 +389,13 @@ impl Reader {
         if is_declared {
             self.share_declarations();
         }
-        let (found, copies) = drop_copies(&self.traces, &self.places, found);
-        self.said.extend(copies.into_iter().map(Said::Problem));
+        let (found, copies) = drop_duplicates(&self.traces, &self.streams, found);
+        self.pending
+            .extend(copies.into_iter().map(PendingItem::Error));
         let is_new = !found.is_empty();
-        self.places.extend(found);
-        for index in 0..self.places.len() {
-            if self.places[index].next == Next::Nothing {
+        self.streams.extend(found);
+        for index in 0..self.streams.len() {
+            if self.streams[index].next == Next::Nothing {
                 self.step(index);
             }
         }
@@ -405,7 +405,7 @@ impl Reader {
         }
         self.heap.clear();
         self.chosen = None;
-        let keys = (0..self.places.len()).filter_map(|index| self.key(index));
+        let keys = (0..self.streams.len()).filter_map(|index| self.key(index));
         self.heap = keys.map(Reverse).collect();
     }
 
@@ -417,18 +417,18 @@ impl Reader {
                 continue;
             }
             trace.directory = directory;
-            let places = self.places.iter_mut();
-            for place in places.filter(|place| place.stream.trace == index) {
-                place.stream.path = finished(&place.stream.path);
+            let streams = self.streams.iter_mut();
+            for merged in streams.filter(|merged| merged.stream.trace == index) {
+                merged.stream.path = finished(&merged.stream.path);
             }
         }
     }
 
     /// Orders streams, for when they have something at the same time.
     fn rank(&mut self) {
-        let mut order: Vec<usize> = (0..self.places.len()).collect();
+        let mut order: Vec<usize> = (0..self.streams.len()).collect();
         let key = |index: usize| {
-            let stream = &self.places[index].stream;
+            let stream = &self.streams[index].stream;
             let packet = stream.packet.as_ref();
             let packet = packet.map(|packet| (packet.class_id, packet.instance));
             (
@@ -439,17 +439,17 @@ impl Reader {
         };
         order.sort_unstable_by(|&a, &b| key(a).cmp(&key(b)));
         for (rank, index) in (0..).zip(order) {
-            self.places[index].rank = rank;
+            self.streams[index].rank = rank;
         }
     }
 
-    fn key(&self, index: usize) -> Option<Key> {
-        let place = &self.places[index];
-        match place.next {
+    fn key(&self, index: usize) -> Option<MergeKey> {
+        let merged = &self.streams[index];
+        match merged.next {
             Next::Nothing => None,
-            Next::Packet(ns) | Next::Event(ns) => Some(Key {
+            Next::Packet(ns) | Next::Event(ns) => Some(MergeKey {
                 ns,
-                rank: place.rank,
+                rank: merged.rank,
                 index: index as u32,
             }),
         }
@@ -457,67 +457,68 @@ impl Reader {
 
     /// Bytes to read of a stream at once.
     fn chunk(&self) -> usize {
-        (MEMORY / self.places.len().max(1)).clamp(MIN_CHUNK, MAX_CHUNK)
+        (MEMORY / self.streams.len().max(1)).clamp(MIN_CHUNK, MAX_CHUNK)
     }
 
     /// Finds what comes next of a stream.
     fn step(&mut self, index: usize) {
         let chunk = self.chunk();
-        let place = &mut self.places[index];
-        place.next = Next::Nothing;
-        if place.is_given_up {
+        let merged = &mut self.streams[index];
+        merged.next = Next::Nothing;
+        if merged.is_given_up {
             return;
         }
-        let metadata = &self.traces[place.stream.trace].metadata;
-        if place.is_in_packet {
-            match place.next_event(metadata, &self.selection, chunk) {
+        let metadata = &self.traces[merged.stream.trace].metadata;
+        if merged.is_in_packet {
+            match merged.next_event(metadata, &self.selection, chunk) {
                 Ok(Some(ns)) => {
-                    place.next = Next::Event(ns);
+                    merged.next = Next::Event(ns);
                     return;
                 }
                 Ok(None) => {}
-                Err(fault) => {
+                Err(error) => {
                     // What cannot be read any more is said once.
-                    place.is_given_up = matches!(fault, Fault::Io(_));
-                    let problem = Problem::of_stream(&place.stream.path, fault);
-                    self.said.push_back(Said::Problem(problem));
+                    merged.is_given_up = matches!(error, StreamError::Io(_));
+                    let error = ReadError::of_stream(&merged.stream.path, error);
+                    self.pending.push_back(PendingItem::Error(error));
                 }
             }
-            place.is_in_packet = false;
-            self.memory.push(place.stream.take_memory());
+            merged.is_in_packet = false;
+            self.memory.push(merged.stream.take_memory());
         }
-        if place.is_given_up {
+        if merged.is_given_up {
             return;
         }
-        match place.next_packet(metadata, &self.selection, self.follows) {
-            Ok(NextPacket::Is) => {}
+        match merged.next_packet(metadata, &self.selection, self.follows) {
+            Ok(NextPacket::Found) => {}
             Ok(NextPacket::End) => {}
             Ok(NextPacket::CutShort(_)) if self.follows => {}
             Ok(NextPacket::CutShort(bytes)) => {
-                place.is_given_up = true;
-                let (path, offset) = (place.stream.path.clone(), place.stream.offset());
-                self.say(Problem::CutShort {
+                merged.is_given_up = true;
+                let (path, offset) = (merged.stream.path.clone(), merged.stream.offset());
+                self.report(ReadError::CutShort {
                     path,
                     offset,
                     bytes,
                 });
             }
-            Err(fault) => {
-                place.is_given_up = true;
-                let problem = Problem::of_stream(&place.stream.path, fault);
-                self.say(problem);
+            Err(error) => {
+                merged.is_given_up = true;
+                let error = ReadError::of_stream(&merged.stream.path, error);
+                self.report(error);
             }
         }
     }
 
     /// The packet of a stream comes next: goes into it.
     fn enter(&mut self, index: usize) {
-        let place = &mut self.places[index];
-        let metadata = &self.traces[place.stream.trace].metadata;
-        let said = place.enter(metadata);
-        self.said.extend(said.into_iter().flatten().map(Said::Lost));
+        let merged = &mut self.streams[index];
+        let metadata = &self.traces[merged.stream.trace].metadata;
+        let said = merged.enter(metadata);
+        self.pending
+            .extend(said.into_iter().flatten().map(PendingItem::Lost));
         if let Some(memory) = self.memory.pop() {
-            place.stream.give_memory(memory);
+            merged.stream.give_memory(memory);
         }
     }
 
@@ -528,16 +529,16 @@ impl Reader {
     )]
     pub fn next(&mut self) -> Option<Item<'_>> {
         loop {
-            if let Some(said) = self.said.pop_front() {
+            if let Some(said) = self.pending.pop_front() {
                 return Some(match said {
-                    Said::Lost(lost) => Item::Lost(lost),
-                    Said::Problem(problem) => Item::Problem(problem),
+                    PendingItem::Lost(lost) => Item::Lost(lost),
+                    PendingItem::Error(error) => Item::Error(error),
                 });
             }
             if let Some(key) = self.chosen.take() {
                 let index = key.index as usize;
                 self.current = Some(key.index);
-                if let Next::Packet(_) = self.places[index].next {
+                if let Next::Packet(_) = self.streams[index].next {
                     self.enter(index);
                     continue;
                 }
@@ -557,14 +558,14 @@ impl Reader {
             if self.chosen.is_none() {
                 self.chosen = self.heap.pop().map(|Reverse(key)| key);
             }
-            if self.chosen.is_none() && self.said.is_empty() {
+            if self.chosen.is_none() && self.pending.is_empty() {
                 return None;
             }
         }
     }
 
     fn event(&self, index: usize, ns: i64) -> Option<Event<'_>> {
-        let stream = &self.places[index].stream;
+        let stream = &self.streams[index].stream;
         let trace = &self.traces[stream.trace];
         let packet = stream.packet.as_ref()?;
         let class_of_stream = trace.metadata.classes().get(packet.class)?;
@@ -596,7 +597,7 @@ fn is_stream(path: &Path) -> bool {
     // It may be something else by now, such as a FIFO.
     let file = files::open(OpenOptions::new().read(true), path);
     file.is_ok_and(|mut file| file.read_exact(&mut magic).is_ok())
-        && u32::from_le_bytes(magic) == MAGIC
+        && u32::from_le_bytes(magic) == PACKET_MAGIC
 }
 
 /// Is it a file, or a link to one?
@@ -651,7 +652,7 @@ mod tests {
 
     /// Bytes of streams that a reader has in memory.
     fn memory(reader: &Reader) -> usize {
-        let streams = reader.places.iter().map(|place| place.stream.memory());
+        let streams = reader.streams.iter().map(|merged| merged.stream.memory());
         streams.chain(reader.memory.iter().map(Vec::capacity)).sum()
     }
 

@@ -1,9 +1,9 @@
 //! A stream, and where it is in the order of time.
 
 use crate::Selection;
-use crate::lost::{Lost, What};
+use crate::lost::{LossKind, Lost};
 use crate::metadata::Metadata;
-use crate::stream::{Fault, NextPacket, Stream};
+use crate::stream::{NextPacket, Stream, StreamError};
 
 /// What comes next of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(crate) enum Next {
 
 /// A stream among those that are merged.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct MergedStream {
     pub(crate) stream: Stream,
     pub(crate) next: Next,
     pub(crate) is_in_packet: bool,
@@ -30,7 +30,7 @@ pub(crate) struct Place {
     pub(crate) last: Option<(i64, u64, u64)>,
 }
 
-impl Place {
+impl MergedStream {
     /// The next event of the packet that was asked for.
     #[inline]
     pub(crate) fn next_event(
@@ -38,7 +38,7 @@ impl Place {
         metadata: &Metadata,
         selection: &Selection,
         chunk: usize,
-    ) -> Result<Option<i64>, Fault> {
+    ) -> Result<Option<i64>, StreamError> {
         while let Some(cycles) = self.stream.next_event(metadata, chunk)? {
             let Some(ns) = metadata.clock().ns(cycles) else {
                 return self.stream.damage("a time beyond what can be said");
@@ -62,16 +62,13 @@ impl Place {
         metadata: &Metadata,
         selection: &Selection,
         follows: bool,
-    ) -> Result<NextPacket, Fault> {
+    ) -> Result<NextPacket, StreamError> {
         loop {
             match self.stream.next_packet(metadata, follows)? {
-                NextPacket::Is => {}
+                NextPacket::Found => {}
                 none => return Ok(none),
             }
-            let ns = |cycles| metadata.clock().ns(cycles);
-            let times = self.stream.packet.as_ref();
-            let times = times.and_then(|packet| Some((ns(packet.begin)?, ns(packet.end)?)));
-            let Some((begin, end)) = times else {
+            let Some((begin, end)) = self.stream.packet_ns(metadata) else {
                 return self.stream.damage("a time beyond what can be said");
             };
             if selection.to.is_some_and(|to| begin > to) {
@@ -80,7 +77,7 @@ impl Place {
             }
             if selection.from.is_none_or(|from| end >= from) {
                 self.next = Next::Packet(begin);
-                return Ok(NextPacket::Is);
+                return Ok(NextPacket::Found);
             }
             self.enter(metadata);
             self.is_in_packet = false;
@@ -100,20 +97,21 @@ impl Place {
         let (since, number, discarded) = last.unwrap_or((begin, packet.number, 0));
         let class = metadata.classes().get(packet.class);
         let cpu = class.and_then(|class| class.cpu(packet.context()));
-        let lost = |what, end| Lost {
+        let lost = |kind, end| Lost {
             trace: self.stream.trace,
             path: self.stream.path.clone(),
             cpu,
-            what,
+            kind,
             begin: since,
             end,
         };
         let events = packet.discarded.wrapping_sub(discarded);
         let packets = packet.number.wrapping_sub(number).saturating_sub(1);
         [
-            (events != 0).then(|| lost(What::Events(events), end)),
+            (events != 0).then(|| lost(LossKind::Events(events), end)),
             // The same number again is nothing to take one from.
-            (packets != 0 && packet.number != number).then(|| lost(What::Packets(packets), begin)),
+            (packets != 0 && packet.number != number)
+                .then(|| lost(LossKind::Packets(packets), begin)),
         ]
     }
 }

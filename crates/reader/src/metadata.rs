@@ -12,7 +12,7 @@ pub struct Metadata {
     pub(super) uuid: [u8; 16],
     pub(super) clock: Clock,
     pub(super) env: Vec<(String, EnvValue)>,
-    /// Shared with other traces, see [`SameClasses`](super::shared_classes::SameClasses).
+    /// Shared with other traces, see [`SharedClasses`](super::shared_classes::SharedClasses).
     pub(super) classes: Arc<Vec<StreamClass>>,
     /// The last declaration is cut short.
     pub(super) cut: Option<usize>,

@@ -9,9 +9,9 @@ use crate::metadata::{Metadata, StreamClass};
 
 /// All that are in use, by a hash of their names.
 #[derive(Debug, Default)]
-pub(super) struct SameClasses(HashMap<u64, Vec<Weak<Vec<StreamClass>>>>);
+pub(super) struct SharedClasses(HashMap<u64, Vec<Weak<Vec<StreamClass>>>>);
 
-impl SameClasses {
+impl SharedClasses {
     /// Has the metadata use what other metadata have, if these declare the same.
     pub(super) fn share(&mut self, metadata: &mut Metadata) {
         let known = self.0.entry(hash(&metadata.classes)).or_default();

@@ -2,7 +2,7 @@
 
 /// Something that is not understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct ParseError {
     pub(super) line: usize,
     pub(super) what: String,
     /// More text might have made it good.
@@ -46,8 +46,8 @@ impl<'a> Tokens<'a> {
     }
 
     /// What is wrong here.
-    pub(super) fn fault(&self, what: impl Into<String>) -> Fault {
-        Fault {
+    pub(super) fn error(&self, what: impl Into<String>) -> ParseError {
+        ParseError {
             line: self.line,
             what: what.into(),
             // The last word may be only the beginning of one.
@@ -56,8 +56,8 @@ impl<'a> Tokens<'a> {
     }
 
     /// The text ends here, where it must not.
-    pub(super) fn fault_at_end(&self) -> Fault {
-        Fault {
+    pub(super) fn error_at_end(&self) -> ParseError {
+        ParseError {
             line: self.line,
             what: "it ends in the middle of a declaration".to_owned(),
             is_at_end: true,
@@ -72,12 +72,12 @@ impl<'a> Tokens<'a> {
     }
 
     /// Goes to where the next word begins, beyond what is only for people.
-    fn skip_blanks(&mut self) -> Result<(), Fault> {
+    fn skip_blanks(&mut self) -> Result<(), ParseError> {
         loop {
             let blanks = self.rest.len() - self.rest.trim_start().len();
             self.skip(blanks);
             let len = if let Some(comment) = self.rest.strip_prefix("/*") {
-                comment.find("*/").ok_or_else(|| self.fault_at_end())? + 4
+                comment.find("*/").ok_or_else(|| self.error_at_end())? + 4
             } else if self.rest.starts_with("//") {
                 self.rest.find('\n').unwrap_or(self.rest.len())
             } else {
@@ -87,7 +87,7 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    pub(super) fn next(&mut self) -> Result<Token<'a>, Fault> {
+    pub(super) fn next(&mut self) -> Result<Token<'a>, ParseError> {
         self.skip_blanks()?;
         let Some(first) = self.rest.chars().next() else {
             return Ok(Token::End);
@@ -106,7 +106,7 @@ impl<'a> Tokens<'a> {
             let parsed = number.parse();
             return parsed
                 .map(Token::Number)
-                .map_err(|_| self.fault(format!("{number} is no decimal number")));
+                .map_err(|_| self.error(format!("{number} is no decimal number")));
         }
         if first == '"' {
             return self.text().map(Token::Text);
@@ -121,7 +121,7 @@ impl<'a> Tokens<'a> {
         Ok(Token::Sign(first))
     }
 
-    fn text(&mut self) -> Result<String, Fault> {
+    fn text(&mut self) -> Result<String, ParseError> {
         let mut text = String::new();
         let mut chars = self.rest.char_indices().skip(1);
         while let Some((at, c)) = chars.next() {
@@ -132,14 +132,14 @@ impl<'a> Tokens<'a> {
                 }
                 '\\' => match chars.next() {
                     Some((_, c @ ('"' | '\\'))) => text.push(c),
-                    Some((_, c)) => return Err(self.fault(format!("\\{c} in a text"))),
+                    Some((_, c)) => return Err(self.error(format!("\\{c} in a text"))),
                     None => break,
                 },
-                '\n' => return Err(self.fault("a text that does not end on its line")),
+                '\n' => return Err(self.error("a text that does not end on its line")),
                 c => text.push(c),
             }
         }
-        Err(self.fault_at_end())
+        Err(self.error_at_end())
     }
 }
 
@@ -186,8 +186,8 @@ mod tests {
             ("\"abc\\", true),
             ("/* abc", true),
         ] {
-            let fault = Tokens::new(text).next().unwrap_err();
-            assert_eq!((fault.line, fault.is_at_end), (1, is_at_end), "{text}");
+            let error = Tokens::new(text).next().unwrap_err();
+            assert_eq!((error.line, error.is_at_end), (1, is_at_end), "{text}");
         }
     }
 }

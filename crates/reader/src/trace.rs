@@ -11,11 +11,11 @@ use std::sync::Arc;
 use usertrace_ctf::recording::finished;
 use usertrace_ctf::{METADATA, RECORD_SEPARATOR};
 
+use crate::merged_stream::{MergedStream, Next};
 use crate::metadata::{Metadata, StreamClass};
-use crate::merged_stream::{Next, Place};
-use crate::shared_classes::SameClasses;
+use crate::shared_classes::SharedClasses;
 use crate::stream::Stream;
-use crate::{Problem, Selection};
+use crate::{ReadError, Selection};
 
 /// One trace: that of a process, or of a chunk of its recording.
 #[derive(Debug)]
@@ -42,8 +42,8 @@ impl Trace {
     pub(crate) fn open(
         directory: PathBuf,
         selection: &Selection,
-        same: &mut SameClasses,
-    ) -> Result<Self, Problem> {
+        same: &mut SharedClasses,
+    ) -> Result<Self, ReadError> {
         let (stamp, mut metadata) = read_metadata(&directory, selection)?;
         same.share(&mut metadata);
         Ok(Self {
@@ -87,8 +87,8 @@ impl Trace {
     pub(crate) fn refresh(
         &mut self,
         selection: &Selection,
-        same: &mut SameClasses,
-    ) -> Result<bool, Problem> {
+        same: &mut SharedClasses,
+    ) -> Result<bool, ReadError> {
         let path = self.directory.join(METADATA);
         if fs::metadata(path).is_ok_and(|file| stamp(&file) == self.stamp) {
             return Ok(false);
@@ -105,25 +105,29 @@ impl Trace {
         events.map(|event| (&*event.name, event.is_wanted))
     }
 
-    /// Its stream files that are not known yet. What cannot be looked at is among the problems, and
+    /// Its stream files that are not known yet. What cannot be looked at is among the errors, and
     /// takes nothing else with it.
-    pub(crate) fn find_streams(&mut self, index: usize, problems: &mut Vec<Problem>) -> Vec<Place> {
-        let mut places = Vec::new();
+    pub(crate) fn find_streams(
+        &mut self,
+        index: usize,
+        errors: &mut Vec<ReadError>,
+    ) -> Vec<MergedStream> {
+        let mut streams = Vec::new();
         // Its chunk may be finished at any moment.
         let entries =
             fs::read_dir(&self.directory).or_else(|_| fs::read_dir(finished(&self.directory)));
         let entries = match entries {
             Ok(entries) => entries,
             Err(error) => {
-                problems.push(Problem::io(&self.directory, error));
-                return places;
+                errors.push(ReadError::io(&self.directory, error));
+                return streams;
             }
         };
         for entry in entries {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(error) => {
-                    problems.push(Problem::io(&self.directory, error));
+                    errors.push(ReadError::io(&self.directory, error));
                     break;
                 }
             };
@@ -134,7 +138,7 @@ impl Trace {
             let file = match fs::metadata(&path).or_else(|_| fs::metadata(finished(&path))) {
                 Ok(file) => file,
                 Err(error) => {
-                    problems.push(Problem::io(&path, error));
+                    errors.push(ReadError::io(&path, error));
                     continue;
                 }
             };
@@ -144,7 +148,7 @@ impl Trace {
             self.files.insert(name);
             let mut stream = Stream::new(path, index);
             stream.len = file.len();
-            places.push(Place {
+            streams.push(MergedStream {
                 stream,
                 next: Next::Nothing,
                 is_in_packet: false,
@@ -153,7 +157,7 @@ impl Trace {
                 last: None,
             });
         }
-        places
+        streams
     }
 }
 
@@ -161,7 +165,7 @@ fn stamp(file: &fs::Metadata) -> Stamp {
     (file.len(), file.ino(), file.mtime(), file.mtime_nsec())
 }
 
-fn read_metadata(directory: &Path, selection: &Selection) -> Result<(Stamp, Metadata), Problem> {
+fn read_metadata(directory: &Path, selection: &Selection) -> Result<(Stamp, Metadata), ReadError> {
     let path = directory.join(METADATA);
     let read = || {
         let mut file = crate::file::open(&path)?;
@@ -171,15 +175,15 @@ fn read_metadata(directory: &Path, selection: &Selection) -> Result<(Stamp, Meta
         file.read_to_end(&mut text)?;
         Ok((stamp, text))
     };
-    let (stamp, text) = read().map_err(|error| Problem::io(&path, error))?;
+    let (stamp, text) = read().map_err(|error| ReadError::io(&path, error))?;
     let parsed = match text.first() {
         Some(&RECORD_SEPARATOR) => crate::fragments::parse(&text),
         _ => crate::parser::parse(&text),
     };
-    let mut metadata = parsed.map_err(|fault| Problem::Metadata {
+    let mut metadata = parsed.map_err(|error| ReadError::Metadata {
         path,
-        line: fault.line,
-        what: fault.what,
+        line: error.line,
+        what: error.what,
     })?;
     metadata.make_printable();
     if let Some(patterns) = &selection.events {

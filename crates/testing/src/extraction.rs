@@ -73,9 +73,9 @@ pub fn read_all(directory: &Path) -> (u64, Vec<String>) {
                 assert_eq!(line.last(), Some(&b'\n'));
             }
             Item::Lost(_) => {}
-            Item::Problem(problem) => {
-                check_error(&problem);
-                problems.push(problem.to_string());
+            Item::Error(error) => {
+                check_error(&error);
+                problems.push(error.to_string());
             }
         }
     }

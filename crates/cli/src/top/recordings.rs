@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use usertrace_ctf::recording::without_chunk;
-use usertrace_reader::{Item, Problem, Reader, Selection, Trace, What, is_going_on};
+use usertrace_reader::{Item, LossKind, ReadError, Reader, Selection, Trace, is_going_on};
 
 use super::{Amount, Counted, CountedEvent, Counter};
 
@@ -52,7 +52,7 @@ impl Recordings {
     ///
     /// # Errors
     /// When a directory cannot be read.
-    pub fn new(directories: &[PathBuf]) -> Result<Self, Problem> {
+    pub fn new(directories: &[PathBuf]) -> Result<Self, ReadError> {
         Ok(Self {
             reader: Reader::follow(directories, Selection::default())?,
             directories: directories.to_owned(),
@@ -97,14 +97,14 @@ impl Recordings {
                 }
                 Some(Item::Lost(lost)) => {
                     // Of packets nobody knows how many events they had.
-                    if let (What::Events(n), Some(trace)) =
-                        (lost.what, reader.traces().get(lost.trace))
+                    if let (LossKind::Events(n), Some(trace)) =
+                        (lost.kind, reader.traces().get(lost.trace))
                     {
                         let process = process(processes, trace);
                         process.lost = process.lost.saturating_add(n);
                     }
                 }
-                Some(Item::Problem(problem)) => problems.push(problem.to_string()),
+                Some(Item::Error(error)) => problems.push(problem.to_string()),
             }
             count += 1;
             if count % MANY == 0 && Instant::now() >= until {

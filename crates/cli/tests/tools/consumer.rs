@@ -886,7 +886,7 @@ fn snapshot_has_short_packets() {
     while let Some(item) = reader.next() {
         match item {
             Item::Event(_) => events += 1,
-            Item::Problem(problem) => problems.push(problem),
+            Item::Error(error) => problems.push(error),
             Item::Lost(lost) => panic!("{lost:?}"),
         }
     }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use proptest::prelude::*;
 use usertrace_ctf::{StreamChannel, StreamOf, StreamWriter, TraceWriter, Version};
-use usertrace_reader::{Item, Printer, Problem, Reader, Selection};
+use usertrace_reader::{Item, Printer, ReadError, Reader, Selection};
 use usertrace_sys::Scope;
 
 use usertrace_testing::processes::{Process, clock, clock_at, event, info, processes, write_as};
@@ -52,8 +52,8 @@ fn view(directory: &Path) -> (String, Vec<String>) {
     while let Some(item) = reader.next() {
         match item {
             Item::Event(event) => printer.event(&mut text, &event),
-            Item::Lost(one) => lost.push(format!("{:?} {} {}", one.what, one.begin, one.end)),
-            Item::Problem(problem) => panic!("{problem}"),
+            Item::Lost(one) => lost.push(format!("{:?} {} {}", one.kind, one.begin, one.end)),
+            Item::Error(error) => panic!("{error}"),
         }
     }
     (String::from_utf8_lossy(&text).into_owned(), lost)
@@ -303,13 +303,13 @@ fn simple(directory: &Path) -> (TraceWriter, StreamWriter, PathBuf) {
 }
 
 /// All problems of reading it, and how many events there are.
-fn read(directory: &Path) -> (Vec<Problem>, u64) {
+fn read(directory: &Path) -> (Vec<ReadError>, u64) {
     let mut reader = Reader::open(&[directory.to_owned()], Selection::default()).unwrap();
     let (mut problems, mut events) = (Vec::new(), 0);
     while let Some(item) = reader.next() {
         match item {
             Item::Event(_) => events += 1,
-            Item::Problem(problem) => problems.push(problem),
+            Item::Error(error) => problems.push(error),
             Item::Lost(_) => {}
         }
     }
@@ -476,7 +476,7 @@ fn metadata_of_others_are_refused_by_line() {
         let said: Vec<_> = read(directory.path())
             .0
             .iter()
-            .map(Problem::to_string)
+            .map(ReadError::to_string)
             .collect();
         assert_eq!(said.len(), 1, "{from}: {said:?}");
         let is_said = said[0].contains(what) && said[0].contains("babeltrace2 reads other traces");

@@ -138,7 +138,7 @@ proptest! {
             while let Some(item) = reader.next() {
                 match item {
                     Item::Event(event) => ours.1.event(&mut ours.0, &event),
-                    Item::Lost(_) | Item::Problem(_) => prop_assert!(false, "something is wrong"),
+                    Item::Lost(_) | Item::Error(_) => prop_assert!(false, "something is wrong"),
                 }
             }
             prop_assert_eq!(String::from_utf8(ours.0).unwrap(), line.clone());

@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use proptest::prelude::*;
 use serde_json::Value;
 use usertrace_ctf::{StreamChannel, StreamOf, StreamWriter, TraceWriter};
-use usertrace_reader::{Field, Item, Number, Printer, Reader, Selection, Values, What};
+use usertrace_reader::{Field, Item, LossKind, Number, Printer, Reader, Selection, Values};
 use usertrace_ring::schema::{Contexts, Description, Element, FieldType, Integer, Scalar};
 use usertrace_sys::Scope;
 
@@ -201,9 +201,9 @@ proptest! {
                     prop_assert!(expected.ends_with(&end), "{:?} is not the end of {:?}", end, expected);
                 }
                 Item::Lost(lost) => {
-                    let (what, count) = match lost.what {
-                        What::Events(n) => ("events", n),
-                        What::Packets(n) => ("packets", n),
+                    let (what, count) = match lost.kind {
+                        LossKind::Events(n) => ("events", n),
+                        LossKind::Packets(n) => ("packets", n),
                     };
                     prop_assert_eq!(&object["lost"], what);
                     prop_assert_eq!(&object["count"], &count.to_string());
@@ -213,7 +213,7 @@ proptest! {
                     prop_assert_eq!(format!("p-{}", object["pid"]), trace);
                     prop_assert_eq!(&object["file"], lost.path.file_name().unwrap().to_str().unwrap());
                 }
-                Item::Problem(problem) => panic!("{problem}"),
+                Item::Error(error) => panic!("{error}"),
             }
         }
         prop_assert_eq!(objects.next(), None);
@@ -514,9 +514,9 @@ proptest! {
                     expected.push((event.ns.to_string(), "0".to_owned(), event.class.name.clone(), pid.to_string(), place, all));
                 }
                 Item::Lost(lost) => {
-                    let (what, count) = match lost.what {
-                        What::Events(n) => ("events", n),
-                        What::Packets(n) => ("packets", n),
+                    let (what, count) = match lost.kind {
+                        LossKind::Events(n) => ("events", n),
+                        LossKind::Packets(n) => ("packets", n),
                     };
                     let pid = reader.traces()[lost.trace].metadata().pid().unwrap();
                     let place = format!("lost in {}", lost.path.file_name().unwrap().to_str().unwrap());
@@ -524,7 +524,7 @@ proptest! {
                     let duration = (lost.end - lost.begin).to_string();
                     expected.push((lost.begin.to_string(), duration, format!("{count} {what} lost"), pid.to_string(), place, all));
                 }
-                Item::Problem(problem) => panic!("{problem}"),
+                Item::Error(error) => panic!("{error}"),
             }
         }
         read.sort();

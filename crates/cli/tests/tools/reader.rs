@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use usertrace_ctf::{StreamChannel, StreamOf, StreamWriter, TraceWriter};
-use usertrace_reader::{Item, Patterns, Printer, Problem, Reader, Selection, What};
+use usertrace_reader::{Item, LossKind, Patterns, Printer, ReadError, Reader, Selection};
 use usertrace_sys::Scope;
 
 use usertrace_testing::processes::{START, clock, event, info, processes, write};
@@ -18,7 +18,7 @@ struct Read {
     events: u64,
     lost: u64,
     lost_packets: u64,
-    problems: Vec<Problem>,
+    problems: Vec<ReadError>,
 }
 
 impl Read {
@@ -36,12 +36,14 @@ impl Read {
                 }
                 Item::Lost(lost) => {
                     assert!(lost.begin <= lost.end, "{lost:?}");
-                    match lost.what {
-                        What::Events(n) => self.lost = self.lost.saturating_add(n),
-                        What::Packets(n) => self.lost_packets = self.lost_packets.saturating_add(n),
+                    match lost.kind {
+                        LossKind::Events(n) => self.lost = self.lost.saturating_add(n),
+                        LossKind::Packets(n) => {
+                            self.lost_packets = self.lost_packets.saturating_add(n)
+                        }
                     }
                 }
-                Item::Problem(problem) => self.problems.push(problem),
+                Item::Error(error) => self.problems.push(error),
             }
         }
     }
@@ -200,7 +202,7 @@ fn a10_the_end_of_a_stream_may_be_missing() {
         match &read.problems[..] {
             [] => assert_eq!(start, len as u64),
             [
-                Problem::CutShort {
+                ReadError::CutShort {
                     path: of,
                     offset,
                     bytes,
@@ -263,7 +265,7 @@ fn f4_damage_in_a_packet_is_its_own() {
         fs::write(&path, damaged).unwrap();
         let read = read(directory.path());
         assert_eq!(read.events, 10 + 5 + 20, "{what}");
-        let said: Vec<_> = read.problems.iter().map(Problem::to_string).collect();
+        let said: Vec<_> = read.problems.iter().map(ReadError::to_string).collect();
         assert_eq!(said.len(), 1, "{said:?}");
         assert!(
             said[0].starts_with(&format!("{}, at byte ", path.display())),
@@ -289,7 +291,7 @@ fn f4_damage_in_a_packet_is_its_own() {
         damaged[packet + at..][..bytes.len()].copy_from_slice(bytes);
         fs::write(&path, damaged).unwrap();
         let read = read(directory.path());
-        let said: Vec<_> = read.problems.iter().map(Problem::to_string).collect();
+        let said: Vec<_> = read.problems.iter().map(ReadError::to_string).collect();
         assert_eq!(
             said,
             [format!("{}, at byte {packet}: {what}", path.display())]
@@ -381,7 +383,7 @@ fn metadata_of_others_are_refused_by_line() {
         let changed = text.replace(from, to);
         fs::write(&path, &changed).unwrap();
         let read = read(directory.path());
-        let said: Vec<_> = read.problems.iter().map(Problem::to_string).collect();
+        let said: Vec<_> = read.problems.iter().map(ReadError::to_string).collect();
         if changed == text {
             assert!(said.is_empty() && what.is_empty(), "{from}");
             continue;
@@ -744,16 +746,16 @@ fn f4_streams_without_metadata_are_told() {
     let now = read(directory.path());
     assert_eq!(now.text, expected.text);
     assert!(
-        matches!(&now.problems[..], [Problem::NoMetadata { path }] if *path == alone),
+        matches!(&now.problems[..], [ReadError::NoMetadata { path }] if *path == alone),
         "{:?}",
         now.problems
     );
     let error = Reader::open(std::slice::from_ref(&alone), Selection::default()).unwrap_err();
-    assert!(matches!(error, Problem::NoMetadata { path } if path == alone));
+    assert!(matches!(error, ReadError::NoMetadata { path } if path == alone));
     // Other files are nobody's streams, and those with other names are not even opened.
     let no_trace = || {
         let error = Reader::open(std::slice::from_ref(&alone), Selection::default()).unwrap_err();
-        assert!(matches!(error, Problem::NoTrace { .. }), "{error}");
+        assert!(matches!(error, ReadError::NoTrace { .. }), "{error}");
     };
     fs::write(alone.join("main_0"), "no stream").unwrap();
     no_trace();

@@ -9,7 +9,7 @@ use std::io::Write as _;
 use usertrace_ring::schema::Integer;
 
 use usertrace_reader::quoted::{self, Special};
-use usertrace_reader::{Event, Field, Lost, Number, Trace, Value, Values, What};
+use usertrace_reader::{Event, Field, LossKind, Lost, Number, Trace, Value, Values};
 
 /// Writes events and losses as JSON.
 ///
@@ -64,9 +64,9 @@ impl Json {
         decimal(out, lost.end);
         out.push(b'"');
         origin(out, trace);
-        let (what, count) = match lost.what {
-            What::Events(count) => ("events", count),
-            What::Packets(count) => ("packets", count),
+        let (what, count) = match lost.kind {
+            LossKind::Events(count) => ("events", count),
+            LossKind::Packets(count) => ("packets", count),
         };
         let _ = write!(
             out,

@@ -14,7 +14,7 @@ use usertrace_ring::schema::{FieldType, Integer, Scalar};
 
 use super::pairs::{SliceRole, Stack, slice_role};
 use super::proto::{Message, NestedMark};
-use usertrace_reader::{Event, Field, Lost, Metadata, Number, Trace, Value, Values, What};
+use usertrace_reader::{Event, Field, LossKind, Lost, Metadata, Number, Trace, Value, Values};
 
 /// Field numbers and values from Perfetto's `protos/perfetto/trace`.
 mod field {
@@ -305,9 +305,9 @@ impl Perfetto {
         let file = lost.path.file_name().unwrap_or_default().to_owned();
         let track = self.track(message, trace, Owner::Lost(file), None);
         let uuid = self.tracks[track].uuid;
-        let (what, count) = match lost.what {
-            What::Events(count) => ("events", count),
-            What::Packets(count) => ("packets", count),
+        let (what, count) = match lost.kind {
+            LossKind::Events(count) => ("events", count),
+            LossKind::Packets(count) => ("packets", count),
         };
         let mark = begin_event(message, lost.begin, of_event::SLICE_BEGIN, uuid);
         message.text(of_event::NAME, &format!("{count} {what} lost"));

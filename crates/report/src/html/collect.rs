@@ -210,11 +210,11 @@ impl Report {
                         report.losses.add(&lost, trace.process() as u32);
                     }
                 }
-                Item::Problem(problem) => {
-                    report.is_damaged |= problem.is_damage();
+                Item::Error(error) => {
+                    report.is_damaged |= error.is_damage();
                     report.nr_problems += 1;
                     if report.problems.len() < PROBLEMS {
-                        report.problems.push(problem.to_string());
+                        report.problems.push(error.to_string());
                     }
                 }
             }

@@ -1,6 +1,6 @@
 //! Lost events and packets, with the periods in which they were lost.
 
-use usertrace_reader::{Lost, What};
+use usertrace_reader::{LossKind, Lost};
 
 /// Maximum number of losses in a report.
 const MAX: usize = 4096;
@@ -36,9 +36,9 @@ pub(super) struct Losses {
 impl Losses {
     /// Adds a loss of the process with this number.
     pub(super) fn add(&mut self, lost: &Lost, process: u32) {
-        let (events, packets) = match lost.what {
-            What::Events(n) => (n, 0),
-            What::Packets(n) => (0, n),
+        let (events, packets) = match lost.kind {
+            LossKind::Events(n) => (n, 0),
+            LossKind::Packets(n) => (0, n),
         };
         self.events = self.events.saturating_add(events);
         self.packets = self.packets.saturating_add(packets);
@@ -90,10 +90,10 @@ mod tests {
                 path: "main_0".into(),
                 trace: 0,
                 cpu: Some((n % 2) as u32),
-                what: if n % 10 == 0 {
-                    What::Packets(2)
+                kind: if n % 10 == 0 {
+                    LossKind::Packets(2)
                 } else {
-                    What::Events(n)
+                    LossKind::Events(n)
                 },
                 begin: n as i64,
                 end: n as i64 + 1,

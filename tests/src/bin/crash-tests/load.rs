@@ -233,7 +233,7 @@ pub(crate) fn numbers(trace: &Path) -> BTreeMap<u32, Vec<u64>> {
                 threads.entry(thread).or_default().push(number);
             }
             Item::Lost(_) => {}
-            Item::Problem(problem) => panic!("{problem}"),
+            Item::Error(error) => panic!("{error}"),
         }
     }
     threads

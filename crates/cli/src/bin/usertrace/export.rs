@@ -149,9 +149,9 @@ impl<W: Write> Export<W> {
                         self.format.lost(&mut self.bytes, &lost, trace);
                     }
                 }
-                Item::Problem(problem) => {
-                    self.is_damaged |= problem.is_damage();
-                    output::say(problem);
+                Item::Error(error) => {
+                    self.is_damaged |= error.is_damage();
+                    output::say(error);
                 }
             }
             if self.bytes.len() >= CHUNK {

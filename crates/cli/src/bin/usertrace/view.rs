@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use usertrace_reader::{Item, Lost, Printer, Reader, What, is_going_on};
+use usertrace_reader::{Item, LossKind, Lost, Printer, Reader, is_going_on};
 
 use crate::output;
 use crate::selection::Selected;
@@ -130,9 +130,9 @@ impl View {
                     let what = self.describe(&lost);
                     self.say(what)?;
                 }
-                Item::Problem(problem) => {
-                    self.is_damaged |= problem.is_damage();
-                    self.say(problem)?;
+                Item::Error(error) => {
+                    self.is_damaged |= error.is_damage();
+                    self.say(error)?;
                 }
             }
         }
@@ -161,9 +161,9 @@ impl View {
             1 => format!("1 {what} was"),
             n => format!("{n} {what}s were"),
         };
-        let lost_what = match lost.what {
-            What::Events(n) => count(n, "event"),
-            What::Packets(n) => count(n, "packet"),
+        let lost_what = match lost.kind {
+            LossKind::Events(n) => count(n, "event"),
+            LossKind::Packets(n) => count(n, "packet"),
         };
         let mut time = |ns| {
             let mut text = Vec::new();
