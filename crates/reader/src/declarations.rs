@@ -1,4 +1,4 @@
-//! What `metadata` declares, as it comes, in whichever language it is.
+//! Collects declarations of a `metadata` file, independent of its language.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,25 +8,25 @@ use usertrace_ring::schema::{Element, FieldType, Integer, Scalar};
 use crate::field::{Field, Length};
 use crate::metadata::{Clock, EnvValue, EventClass, Metadata, StreamClass};
 
-/// A type of a member of a structure.
+/// Type of a member of a structure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Type {
-    /// Of 64 bits, by the trace's clock.
+    /// A full time of the trace's clock, in 64 bits.
     Time,
-    /// The low 48 bits of such a one, and the id before it.
+    /// The low 48 bits of an event's time.
     EventTime,
     EventId,
-    /// A byte of a text.
+    /// A byte of a string.
     Char,
     Field(FieldType),
 }
 
-/// What makes an array or a sequence of a member.
+/// Whether a member is a single value, an array or a sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     Single,
     Array(i128),
-    /// As many as the member of this name says.
+    /// Its length is in the member of this name.
     Sequence(String),
 }
 
@@ -48,17 +48,17 @@ pub(super) const fn unsigned(len: u8) -> FieldType {
     }))
 }
 
-/// What is wrong: where, if it is not where one just is, and what.
+/// An error: its line, if it is not the current one, and a message.
 pub(super) type MemberError = (Option<usize>, String);
 
-/// Takes declarations, one after the other.
+/// The declarations so far.
 #[derive(Debug, Default)]
 pub(super) struct Declarations {
     uuid: Option<[u8; 16]>,
     clock: Option<(String, Clock)>,
     env: Vec<(String, EnvValue)>,
     classes: Vec<StreamClass>,
-    /// Where each class is.
+    /// Index of each class.
     ids: HashMap<u32, usize>,
 }
 
@@ -67,7 +67,7 @@ impl Declarations {
         self.uuid
     }
 
-    /// Can a trace be read whose other declarations are missing?
+    /// Whether a trace is readable without any further declarations.
     pub(super) fn is_enough(&self) -> bool {
         self.uuid.is_some() && self.clock.is_some()
     }
@@ -87,7 +87,7 @@ impl Declarations {
         self.env.extend(env);
     }
 
-    /// The clock is at 0 so many seconds after 1970, and so many cycles.
+    /// Declares the clock. It was at 0 `offset_s` seconds and `offset` cycles after 1970.
     pub(super) fn clock(
         &mut self,
         name: String,
@@ -145,7 +145,7 @@ impl Declarations {
         Ok(())
     }
 
-    /// All is declared, or up to the line at which it is cut short.
+    /// Ends the declarations. `cut`: the line at which the file is cut short.
     pub(super) fn end(mut self, cut: Option<usize>) -> Result<Metadata, String> {
         let missing = |what| format!("it declares no {what}");
         let uuid = self.uuid.ok_or_else(|| missing("trace"))?;
@@ -165,14 +165,14 @@ impl Declarations {
     }
 }
 
-/// What members are, for those who read events. The number of a sequence's elements is in front of
-/// it. `shown`: how a name is shown.
+/// Converts members to fields. A sequence's length is in the member before it, which is merged into
+/// the field. `shown` maps names to how they are shown.
 pub(super) fn fields(
     members: Vec<Member>,
     shown: impl Fn(&str) -> &str,
 ) -> Result<Vec<Field>, MemberError> {
     let mut fields: Vec<Field> = Vec::new();
-    // The last one, if it may be the length of a sequence.
+    // The last member, if it may be the length of a sequence.
     let mut length: Option<String> = None;
     for member in members {
         let wrong = |what: &str| (Some(member.line), format!("{} is {what}", member.name));

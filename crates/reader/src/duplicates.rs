@@ -1,4 +1,4 @@
-//! Streams that are there twice, as when a trace was copied beside itself.
+//! Finds duplicate streams, for example if a trace was copied beside itself.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -9,13 +9,13 @@ use crate::ReadError;
 use crate::merged_stream::MergedStream;
 use crate::trace::Trace;
 
-/// Bytes by which streams are compared: at least the header of a packet, which says when that
-/// begins.
+/// Bytes to compare of each stream. They include the first packet's header, which has its start
+/// time.
 const BEGINNING: u64 = 4096;
 
-/// Takes out streams of `found` that are in `known`, or twice in `found`: files of the same name,
-/// of traces with the same UUID, that begin with the same bytes. Of two that were found, the longer
-/// one stays. Says of which traces they are.
+/// Removes streams of `found` that are in `known`, or twice in `found`. Duplicates have the same
+/// file name, belong to traces with the same UUID, and begin with the same bytes. Of two new ones,
+/// the longer one stays. Returns the removed ones as errors.
 pub(super) fn drop_duplicates(
     traces: &[Trace],
     known: &[MergedStream],
@@ -73,7 +73,7 @@ fn directory(path: &Path) -> PathBuf {
     path.parent().unwrap_or(path).to_owned()
 }
 
-/// Do both files begin with the same bytes?
+/// Whether both files begin with the same bytes.
 fn is_same(one: &Path, other: &Path) -> bool {
     let beginning = |path| -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
@@ -87,7 +87,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
             let len = one.len().min(other.len());
             len > 0 && one[..len] == other[..len]
         }
-        // What cannot be read is duplicates when it is to be read.
+        // Reading the stream reports the error later.
         _ => false,
     }
 }

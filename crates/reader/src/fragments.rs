@@ -1,5 +1,4 @@
-//! A `metadata` file of CTF 2: of the JSON in which it is, as much as [`ctf`](usertrace_ctf)
-//! writes.
+//! Parses the `metadata` file of CTF 2: the part of its JSON that [`ctf`](usertrace_ctf) writes.
 
 use std::fmt;
 
@@ -21,7 +20,7 @@ const BYTE_ORDERS: [&str; 2] = if cfg!(target_endian = "little") {
     ["big-endian", "little-endian"]
 };
 
-/// Reads the text of the file.
+/// Parses the file.
 pub(super) fn parse(text: &[u8]) -> Result<Metadata, ParseError> {
     let (mut declared, mut line, mut cut) = (Declarations::default(), 1, None);
     for fragment in text.split(|&byte| byte == RECORD_SEPARATOR).skip(1) {
@@ -30,8 +29,8 @@ pub(super) fn parse(text: &[u8]) -> Result<Metadata, ParseError> {
             what,
             is_at_end,
         };
-        // A number may go on, so what has no end of its line is not there as a whole, whatever it
-        // is.
+        // A number may be truncated, so a fragment without the end of its line is incomplete,
+        // whatever it is.
         let Some(fragment) = fragment.strip_suffix(b"\n") else {
             if declared.is_enough() {
                 cut = Some(line);
@@ -52,7 +51,7 @@ pub(super) fn parse(text: &[u8]) -> Result<Metadata, ParseError> {
     })
 }
 
-/// Names with values, in the order in which they stand there.
+/// A JSON object as pairs, in their order.
 #[derive(Debug, Default)]
 struct Named<T>(Vec<(String, T)>);
 
@@ -204,7 +203,7 @@ struct MemberClass {
     field_class: Class,
 }
 
-/// Where a number is.
+/// Location of a number.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Location {
@@ -274,7 +273,7 @@ fn declare_trace(
         return Err(format!("the trace is called {uid:?}"));
     }
     let mut header = members(packet_header)?;
-    own(
+    take_format_members(
         &mut header,
         &[
             ("magic", 4, "packet-magic-number"),
@@ -283,7 +282,7 @@ fn declare_trace(
             ("stream_instance_id", 8, "data-stream-id"),
         ],
     )?;
-    is_all(&header)?;
+    check_no_more(&header)?;
     let values = environment.0.into_iter().map(|(name, value)| {
         let value = match value {
             EnvJson::Number(number) => EnvValue::Number(number),
@@ -298,7 +297,7 @@ fn declare_trace(
 /// The members of a packet's context that follow those of the format.
 fn packet_members(context: Class) -> Result<Vec<MemberClass>, String> {
     let mut packet = members(context)?;
-    own(
+    take_format_members(
         &mut packet,
         &[
             ("timestamp_begin", 8, "default-clock-timestamp"),
@@ -318,14 +317,14 @@ fn packet_members(context: Class) -> Result<Vec<MemberClass>, String> {
 
 fn check_event_header(header: Class) -> Result<(), String> {
     let mut header = members(header)?;
-    own(
+    take_format_members(
         &mut header,
         &[
             ("id", 2, "event-record-class-id"),
             ("timestamp", 6, "default-clock-timestamp"),
         ],
     )?;
-    is_all(&header)
+    check_no_more(&header)
 }
 
 /// The log level among the attributes of an event.
@@ -350,9 +349,12 @@ fn members(structure: Class) -> Result<Vec<MemberClass>, String> {
     }
 }
 
-/// Takes the first members off, which are to be these, of so many bytes. An event's id begins a
-/// word, and so its event does.
-fn own(members: &mut Vec<MemberClass>, expected: &[(&str, u64, &str)]) -> Result<(), String> {
+/// Removes the leading members, which must be these, with their lengths in bytes and their roles.
+/// An event's id is aligned to a word, and so is the event.
+fn take_format_members(
+    members: &mut Vec<MemberClass>,
+    expected: &[(&str, u64, &str)],
+) -> Result<(), String> {
     let rest = members.split_off(members.len().min(expected.len()));
     let first = std::mem::replace(members, rest);
     let is = |member: &MemberClass, &(name, len, role): &(&str, u64, &str)| {
@@ -382,15 +384,14 @@ fn own(members: &mut Vec<MemberClass>, expected: &[(&str, u64, &str)]) -> Result
     Err(format!("a header other than of {}", names.join(", ")))
 }
 
-fn is_all(rest: &[MemberClass]) -> Result<(), String> {
+fn check_no_more(rest: &[MemberClass]) -> Result<(), String> {
     match rest.first() {
         None => Ok(()),
         Some(member) => Err(format!("{} in a header", member.name)),
     }
 }
 
-/// What members are, for those who read events. `origin`: what the place is called in which they
-/// are.
+/// Converts members to fields. `origin` names the structure that they are in.
 fn fields_of(members: Vec<MemberClass>, origin: &str) -> Result<Vec<Field>, String> {
     let members = members.into_iter().map(|member| {
         let (kind, shape) = type_of(member.field_class, origin)
@@ -467,7 +468,7 @@ fn type_of(class: Class, origin: &str) -> Result<(Type, Shape), String> {
     }
 }
 
-/// What an array is made of: a number.
+/// The type of an array's elements: a number.
 fn element(class: Class) -> Result<Type, String> {
     match type_of(class, "")? {
         (kind @ Type::Field(FieldType::Scalar(_)), Shape::Single) => Ok(kind),
@@ -475,7 +476,7 @@ fn element(class: Class) -> Result<Type, String> {
     }
 }
 
-/// Bytes, and whether they are in the other order.
+/// Length in bytes, and whether the byte order is not the native one.
 fn layout((bits, order, alignment): (u64, &str, u64)) -> Result<(u8, bool), String> {
     let len = number_len(bits).ok_or_else(|| format!("a number of {bits} bits"))?;
     if alignment != 8 {
@@ -483,7 +484,7 @@ fn layout((bits, order, alignment): (u64, &str, u64)) -> Result<(u8, bool), Stri
     }
     match BYTE_ORDERS.iter().position(|known| *known == order) {
         Some(0) => Ok((len, false)),
-        // Of big-endian machines there is no such field.
+        // A big-endian machine has no such field.
         Some(1) if order == "big-endian" => Ok((len, true)),
         _ => Err(format!("of byte order {order:?}")),
     }

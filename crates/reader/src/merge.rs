@@ -1,4 +1,4 @@
-//! All streams of all traces, merged by time (E8).
+//! Merges all streams of all traces by time (E8).
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
@@ -23,20 +23,20 @@ use crate::stream::{NextPacket, Stream, StreamError};
 use crate::trace::{Trace, is_hidden};
 use crate::{ReadError, Selection};
 
-/// Memory for what is read of all streams, as long as each has enough.
+/// Limit of the read buffers of all streams, as long as each gets its minimum.
 const MEMORY: usize = 32 << 20;
-/// What is read of a stream at once.
+/// Smallest and largest number of bytes to read of a stream at once.
 const MIN_CHUNK: usize = 1 << 10;
 const MAX_CHUNK: usize = 256 << 10;
 
-/// What comes next.
+/// An item of the merged traces.
 #[derive(Debug)]
 pub enum Item<'a> {
     /// An event.
     Event(Event<'a>),
-    /// Something is missing.
+    /// Events or packets were lost.
     Lost(Lost),
-    /// Something cannot be read. What else there is, is read nevertheless.
+    /// Something cannot be read. The reader continues with everything else.
     Error(ReadError),
 }
 
@@ -45,7 +45,7 @@ enum PendingItem {
     Error(ReadError),
 }
 
-/// Where a stream stands in the order of all.
+/// Position of a stream in the merged order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct MergeKey {
     ns: i64,
@@ -53,30 +53,30 @@ struct MergeKey {
     index: u32,
 }
 
-/// Reads traces, event by event, in the order of time.
+/// Reads traces event by event, in the order of time.
 ///
-/// Of events of the same time those come first whose trace's UUID is lower, then those of the lower
-/// class of streams, then those of the stream with the lower number, as `babeltrace2` has it.
+/// Events of the same time are ordered by the UUID of their trace, the class of their stream, and
+/// the number of their stream, like in `babeltrace2`.
 pub struct Reader {
     roots: Vec<PathBuf>,
     selection: Selection,
-    /// There may be more to read later.
+    /// The traces may grow.
     follows: bool,
     traces: Vec<Trace>,
     processes: Processes,
     same: SharedClasses,
-    /// Canonical paths of traces that are known, also of those that were not asked for.
+    /// Canonical paths of all known traces, selected or not.
     known: HashSet<PathBuf>,
     streams: Vec<MergedStream>,
-    /// Streams that have something, other than `current`.
+    /// Streams with a next item, other than `current`.
     heap: BinaryHeap<Reverse<MergeKey>>,
-    /// The stream of which something was given last.
+    /// The stream of the last returned item.
     current: Option<u32>,
-    /// What comes next of all.
+    /// The next item.
     chosen: Option<MergeKey>,
     pending: VecDeque<PendingItem>,
     completion: Completion,
-    /// What may not be read, and was said.
+    /// Paths without read permission that were reported.
     denied: HashSet<PathBuf>,
     memory: Vec<Vec<u8>>,
 }
@@ -92,18 +92,19 @@ impl std::fmt::Debug for Reader {
 }
 
 impl Reader {
-    /// Opens all traces in these directories, or below them.
+    /// Opens all traces in or below these directories.
     ///
     /// # Errors
-    /// When a directory cannot be read, or has no trace.
+    /// If a directory cannot be read, or has no trace.
     pub fn open(roots: &[PathBuf], selection: Selection) -> Result<Self, ReadError> {
         Self::new(roots, selection, false)
     }
 
-    /// Likewise, with more to come: see [`Reader::refresh`]. There may be no trace yet.
+    /// Like [`Reader::open`], for traces that may still grow: see [`Reader::refresh`]. There may be
+    /// no trace yet.
     ///
     /// # Errors
-    /// When a directory cannot be read.
+    /// If a directory cannot be read.
     pub fn follow(roots: &[PathBuf], selection: Selection) -> Result<Self, ReadError> {
         Self::new(roots, selection, true)
     }
@@ -138,34 +139,34 @@ impl Reader {
         Ok(reader)
     }
 
-    /// All traces that were asked for and can be read.
+    /// All selected traces that can be read.
     #[must_use]
     pub fn traces(&self) -> &[Trace] {
         &self.traces
     }
 
-    /// Looks for what there is now that was not there before.
+    /// Looks for new traces, streams and packets.
     pub fn refresh(&mut self) {
         for root in self.roots.clone() {
-            // What cannot be read now may be there later.
+            // It may become readable later.
             let _ = self.find(&root);
         }
         self.find_streams();
     }
 
-    /// Likewise, and for the last time: what is not there as a whole is cut short.
+    /// Like [`Reader::refresh`], for the last time: incomplete packets count as cut short.
     pub fn finish(&mut self) {
         self.follows = false;
         self.refresh();
     }
 
-    /// Changes which times are asked for. To be done before the first event is taken.
+    /// Sets the time range. Must be called before the first event is read.
     pub fn set_times(&mut self, from: Option<i64>, to: Option<i64>) {
         (self.selection.from, self.selection.to) = (from, to);
     }
 
-    /// When the first packet begins, and when the last one ends, in ns since 1970. It looks at all
-    /// packets of all streams, but not at what is in them.
+    /// Start of the first packet and end of the last one, in ns since 1970. Reads the headers of
+    /// all packets of all streams, but no events.
     #[must_use]
     pub fn span(&self) -> Option<(i64, i64)> {
         let mut span: Option<(i64, i64)> = None;
@@ -184,7 +185,7 @@ impl Reader {
         span
     }
 
-    /// Why no trace was found in a directory.
+    /// The error for a directory without a trace.
     fn no_trace_error(&mut self, root: &Path) -> ReadError {
         let said = self.pending.drain(..).find_map(|said| match said {
             PendingItem::Error(error) => Some(error),
@@ -195,20 +196,20 @@ impl Reader {
         })
     }
 
-    /// Finds traces in a directory, or below it. False: there is none.
+    /// Finds traces in or below a directory. Returns whether there are any.
     fn find(&mut self, root: &Path) -> io::Result<bool> {
         let mut found = false;
-        // Not by recursion: directories may be as deep as they like, and links may lead back.
+        // Not recursive: directories may be arbitrarily deep, and links may lead back.
         let (mut todo, mut seen) = (vec![root.to_owned()], HashSet::new());
         while let Some(directory) = todo.pop() {
-            // It may have got its other name since it was found.
+            // Its chunk may have been finished, and so renamed, since it was found.
             let is_there = directory.exists();
             let directory = match is_there {
                 true => directory,
                 false => finished(&directory),
             };
             let canonical = match directory.canonicalize() {
-                // By one name, whether its chunk is finished or not.
+                // One name for a chunk, finished or not.
                 Ok(canonical) => finished(&canonical),
                 Err(error) if directory == root => return Err(error),
                 Err(error) => {
@@ -225,7 +226,7 @@ impl Reader {
                     continue;
                 }
                 Ok(false) => {}
-                // Nor can anything else in there.
+                // Nothing else in there can be looked up either.
                 Err(error) => {
                     self.report_io(&directory.join(METADATA), error);
                     continue;
@@ -272,12 +273,13 @@ impl Reader {
         Ok(found)
     }
 
-    /// Something cannot be looked at.
+    /// Reports an error of a system call.
     fn report_io(&mut self, path: &Path, error: io::Error) {
         self.report_unless_followed(ReadError::io(path, error));
     }
 
-    /// What is followed may be whole later. That it may not be read is said, once.
+    /// Reports an error, unless the traces may still grow and so become valid. Missing permissions
+    /// are reported once.
     fn report_unless_followed(&mut self, error: ReadError) {
         let denied = match &error {
             ReadError::Io { path, error } if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -309,7 +311,7 @@ impl Reader {
         }
         let mut trace = match Trace::open(directory, &self.selection, &mut self.same) {
             Ok(trace) => trace,
-            // It may be whole the next time.
+            // It may be complete the next time.
             Err(error) if self.follows => return self.report_unless_followed(error),
             Err(error) => {
                 self.known.insert(canonical);
@@ -325,7 +327,7 @@ impl Reader {
         }
     }
 
-    /// Tells the traces of a process which events the others of them declare.
+    /// Shares the declared events between the traces of a process.
     fn share_declarations(&mut self) {
         let mut of_process: HashMap<usize, Vec<usize>> = HashMap::new();
         for trace in &self.traces {
@@ -334,7 +336,7 @@ impl Reader {
                 .or_default()
                 .push(trace.number);
         }
-        // One that is alone has no others.
+        // A single trace has nothing to share.
         for numbers in of_process.into_values().filter(|all| all.len() > 1) {
             let mut declared: HashMap<String, bool> = HashMap::new();
             let traces = numbers.iter().map(|&number| &self.traces[number]);
@@ -350,7 +352,7 @@ impl Reader {
         }
     }
 
-    /// Finds new stream files, and what is new in those that are known.
+    /// Finds new stream files, and new packets in known ones.
     fn find_streams(&mut self) {
         if let Some(current) = self.current.take() {
             self.step(current as usize);
@@ -369,7 +371,8 @@ impl Reader {
                 self.report_unless_followed(error);
             }
         }
-        // What events are is written before they are: so it is looked at after them.
+        // Writers declare events before they write them, so read the declarations after the
+        // streams.
         let mut is_declared = !found.is_empty();
         for index in 0..self.traces.len() {
             let trace = &mut self.traces[index];
@@ -400,7 +403,7 @@ impl Reader {
             }
         }
         if is_new {
-            // Each one's first packet says where it is among all.
+            // Each stream's first packet has its class and number.
             self.rank();
         }
         self.heap.clear();
@@ -409,7 +412,7 @@ impl Reader {
         self.heap = keys.map(Reverse).collect();
     }
 
-    /// Finds traces again whose chunk was finished.
+    /// Updates the paths of traces whose chunk was finished.
     fn find_finished(&mut self) {
         for (index, trace) in self.traces.iter_mut().enumerate() {
             let directory = finished(&trace.directory);
@@ -424,7 +427,7 @@ impl Reader {
         }
     }
 
-    /// Orders streams, for when they have something at the same time.
+    /// Orders streams with items at the same time.
     fn rank(&mut self) {
         let mut order: Vec<usize> = (0..self.streams.len()).collect();
         let key = |index: usize| {
@@ -460,7 +463,7 @@ impl Reader {
         (MEMORY / self.streams.len().max(1)).clamp(MIN_CHUNK, MAX_CHUNK)
     }
 
-    /// Finds what comes next of a stream.
+    /// Finds the next item of a stream.
     fn step(&mut self, index: usize) {
         let chunk = self.chunk();
         let merged = &mut self.streams[index];
@@ -477,7 +480,7 @@ impl Reader {
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    // What cannot be read any more is said once.
+                    // Report an unreadable file once.
                     merged.is_given_up = matches!(error, StreamError::Io(_));
                     let error = ReadError::of_stream(&merged.stream.path, error);
                     self.pending.push_back(PendingItem::Error(error));
@@ -510,7 +513,7 @@ impl Reader {
         }
     }
 
-    /// The packet of a stream comes next: goes into it.
+    /// Enters the packet that comes next of a stream.
     fn enter(&mut self, index: usize) {
         let merged = &mut self.streams[index];
         let metadata = &self.traces[merged.stream.trace].metadata;
@@ -522,7 +525,7 @@ impl Reader {
         }
     }
 
-    /// What comes next. None: nothing more is there, see [`Reader::refresh`].
+    /// Returns the next item. None if there is none now, see [`Reader::refresh`].
     #[allow(
         clippy::should_implement_trait,
         reason = "what it gives borrows from it"
@@ -546,7 +549,7 @@ impl Reader {
             }
             if let Some(current) = self.current.take() {
                 self.step(current as usize);
-                // Mostly, what comes next is of the same stream.
+                // Usually the next item belongs to the same stream.
                 let key = self.key(current as usize);
                 self.chosen = key.map(|key| match self.heap.peek_mut() {
                     Some(mut first) if first.0 < key => {
@@ -582,9 +585,8 @@ impl Reader {
     }
 }
 
-/// Does a file begin like a stream? Only a file whose name is like those of streams
-/// (`CHANNEL_NUMBER`) is opened: the kernel has files in which a reader waits, or takes what others
-/// wanted to read.
+/// Whether a file begins like a stream. Only opens files whose name is like that of a stream
+/// (`CHANNEL_NUMBER`): reading some of the kernel's files blocks, or takes data from other readers.
 fn is_stream(path: &Path) -> bool {
     let name = path.file_name().and_then(OsStr::to_str);
     let number = name.and_then(|name| name.rsplit_once('_'));
@@ -594,13 +596,13 @@ fn is_stream(path: &Path) -> bool {
         return false;
     }
     let mut magic = [0; 4];
-    // It may be something else by now, such as a FIFO.
+    // It may have become something else, such as a FIFO.
     let file = files::open(OpenOptions::new().read(true), path);
     file.is_ok_and(|mut file| file.read_exact(&mut magic).is_ok())
         && u32::from_le_bytes(magic) == PACKET_MAGIC
 }
 
-/// Is it a file, or a link to one?
+/// Whether it is a file or a link to one.
 fn is_file(path: &Path) -> io::Result<bool> {
     match fs::metadata(path) {
         Ok(file) => Ok(file.is_file()),
@@ -611,7 +613,7 @@ fn is_file(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Is it a directory, or a link to one? A link to nothing is none.
+/// Whether it is a directory or a link to one. A dangling link is not.
 fn is_directory(path: &Path) -> io::Result<bool> {
     match fs::metadata(path).or_else(|_| fs::metadata(finished(path))) {
         Ok(file) => Ok(file.is_dir()),
@@ -629,7 +631,7 @@ mod tests {
 
     use super::*;
 
-    /// Begins the trace of a process, with a class of events.
+    /// Creates the trace of a process, with one class of events.
     fn trace(directory: &Path, pid: u32) -> TraceWriter {
         let info = TraceInfo {
             trace_name: "t".into(),
@@ -650,14 +652,14 @@ mod tests {
         trace
     }
 
-    /// Bytes of streams that a reader has in memory.
+    /// Size of all read buffers.
     fn memory(reader: &Reader) -> usize {
         let streams = reader.streams.iter().map(|merged| merged.stream.memory());
         streams.chain(reader.memory.iter().map(Vec::capacity)).sum()
     }
 
-    /// Streams that have events at the same time share a limit, and traces that declare the same
-    /// share that.
+    /// Streams with events at the same time share a memory limit, and traces share identical
+    /// declarations.
     ///
     /// Requirements: E8
     #[test]
@@ -682,7 +684,7 @@ mod tests {
         let classes = &reader.traces[0].metadata.classes;
         assert_eq!(Arc::strong_count(classes), TRACES as usize);
         let all = u64::from(TRACES * STREAMS) * EVENTS;
-        // At this one, all streams have been begun.
+        // By then, all streams are being read.
         for n in 0..all / 2 {
             assert!(matches!(reader.next(), Some(Item::Event(_))), "{n}");
         }
@@ -690,7 +692,9 @@ mod tests {
         assert!((MEMORY / 4..=MEMORY).contains(&memory), "{memory}");
     }
 
-    /// E8: of streams that come one after the other, the memory of one is enough.
+    /// Streams that follow each other need the memory of one.
+    ///
+    /// Requirements: E8
     #[test]
     fn memory_does_not_grow_with_streams_and_packets() {
         let directory = tempfile::tempdir().unwrap();

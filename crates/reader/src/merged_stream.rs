@@ -1,37 +1,37 @@
-//! A stream, and where it is in the order of time.
+//! A stream with its position in the merged order.
 
 use crate::Selection;
 use crate::lost::{LossKind, Lost};
 use crate::metadata::Metadata;
 use crate::stream::{NextPacket, Stream, StreamError};
 
-/// What comes next of a stream.
+/// The next item of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Nothing, as far as is known.
+    /// None known.
     Nothing,
-    /// A packet, at this time: what is in it was not looked at.
+    /// A packet that begins at this time. Its events were not read yet.
     Packet(i64),
-    /// The event that it is at.
+    /// The current event, at this time.
     Event(i64),
 }
 
-/// A stream among those that are merged.
+/// A stream that is merged with others.
 #[derive(Debug)]
 pub(crate) struct MergedStream {
     pub(crate) stream: Stream,
     pub(crate) next: Next,
     pub(crate) is_in_packet: bool,
-    /// Nothing will be read of it any more.
+    /// It is not read any further.
     pub(crate) is_given_up: bool,
-    /// The place among streams that have something at the same time.
+    /// Order among streams with items at the same time.
     pub(crate) rank: u32,
-    /// Of the packet before: its end in ns, and its counters.
+    /// End in ns, number and discard counter of the last packet.
     pub(crate) last: Option<(i64, u64, u64)>,
 }
 
 impl MergedStream {
-    /// The next event of the packet that was asked for.
+    /// Finds the next selected event of the packet.
     #[inline]
     pub(crate) fn next_event(
         &mut self,
@@ -56,7 +56,7 @@ impl MergedStream {
         Ok(None)
     }
 
-    /// Finds the next packet that has something that was asked for.
+    /// Finds the next packet in the selected time range.
     pub(crate) fn next_packet(
         &mut self,
         metadata: &Metadata,
@@ -84,7 +84,7 @@ impl MergedStream {
         }
     }
 
-    /// Goes into a packet. Gives what its header says of what was lost before.
+    /// Enters the packet. Returns the losses that its header reports.
     pub(crate) fn enter(&mut self, metadata: &Metadata) -> [Option<Lost>; 2] {
         self.is_in_packet = true;
         let Some(packet) = &self.stream.packet else {
@@ -93,7 +93,7 @@ impl MergedStream {
         let ns = |cycles| metadata.clock().ns(cycles).unwrap_or(i64::MAX);
         let (begin, end) = (ns(packet.begin), ns(packet.end));
         let last = self.last.replace((end, packet.number, packet.discarded));
-        // Of what was before the first packet that there is, its number does not tell.
+        // The first packet's number says nothing about earlier ones.
         let (since, number, discarded) = last.unwrap_or((begin, packet.number, 0));
         let class = metadata.classes().get(packet.class);
         let cpu = class.and_then(|class| class.cpu(packet.context()));
@@ -109,7 +109,7 @@ impl MergedStream {
         let packets = packet.number.wrapping_sub(number).saturating_sub(1);
         [
             (events != 0).then(|| lost(LossKind::Events(events), end)),
-            // The same number again is nothing to take one from.
+            // A repeated number reports no lost packet.
             (packets != 0 && packet.number != number)
                 .then(|| lost(LossKind::Packets(packets), begin)),
         ]

@@ -1,5 +1,4 @@
-//! A `metadata` file: of the language in which it is (TSDL), as much as [`ctf`](usertrace_ctf)
-//! writes.
+//! Parses the `metadata` file of CTF 1.8: the part of TSDL that [`ctf`](usertrace_ctf) writes.
 
 use std::collections::HashMap;
 
@@ -13,17 +12,17 @@ use crate::field::Field;
 use crate::metadata::{EnvValue, Metadata};
 use crate::token::{ParseError, Token, Tokens};
 
-/// What the file begins with.
+/// Start of the file.
 const SIGNATURE: &str = "/* CTF 1.8 */";
 
-/// The byte order of this machine, and the other one.
+/// The native byte order, and the other one.
 const BYTE_ORDERS: [&str; 2] = if cfg!(target_endian = "little") {
     ["le", "be"]
 } else {
     ["be", "le"]
 };
 
-/// Reads the text of the file.
+/// Parses the file.
 pub(super) fn parse(text: &[u8]) -> Result<Metadata, ParseError> {
     let text = match std::str::from_utf8(text) {
         Ok(text) => text,
@@ -51,7 +50,7 @@ impl Member {
 
 struct Parser<'a> {
     tokens: Tokens<'a>,
-    /// Only of numbers: what is short stays short, however often it is used.
+    /// Only numbers, so that an alias cannot multiply the size of a type.
     aliases: HashMap<String, Type>,
     declared: Declarations,
 }
@@ -71,7 +70,7 @@ impl<'a> Parser<'a> {
             match self.declaration() {
                 Ok(true) => {}
                 Ok(false) => break,
-                // What was there before it can be read, if there is a trace at all.
+                // The declarations before the cut suffice, if they include a trace.
                 Err(error) if error.is_at_end && self.declared.is_enough() => {
                     cut = Some(error.line);
                     break;
@@ -136,7 +135,7 @@ impl<'a> Parser<'a> {
         T::try_from(number).map_err(|_| self.tokens.error(format!("{number} is out of range")))
     }
 
-    /// Names with points between them, of which the first one was read.
+    /// Parses the rest of a dotted path, and the token behind it.
     fn path(&mut self, first: &'a str) -> Result<(String, Token<'a>), ParseError> {
         let mut path = first.to_owned();
         loop {
@@ -150,8 +149,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The next of `NAME = ...;` or `NAME := ...;` in braces. None: there is none, the brace was
-    /// read.
+    /// Parses the start of `NAME = ...;` or `NAME := ...;`. None if there is a closing brace
+    /// instead, which is consumed.
     fn attribute(&mut self) -> Result<Option<String>, ParseError> {
         let word = match self.tokens.next()? {
             Token::Word(word) => word,
@@ -168,7 +167,7 @@ impl<'a> Parser<'a> {
         self.tokens.error(format!("unknown {what}"))
     }
 
-    /// False: there is none any more.
+    /// Parses a declaration. False at the end of the file.
     fn declaration(&mut self) -> Result<bool, ParseError> {
         match self.tokens.next()? {
             Token::Word("typealias") => self.typealias()?,
@@ -183,7 +182,7 @@ impl<'a> Parser<'a> {
         Ok(true)
     }
 
-    /// A declaration ends here: only now it counts.
+    /// Parses the end of a declaration. It only counts if this succeeds.
     fn end(&mut self) -> Result<(), ParseError> {
         self.sign(';')
     }
@@ -278,7 +277,7 @@ impl<'a> Parser<'a> {
                 "freq" => freq = self.number_as()?,
                 "offset_s" => offset_s = self.number_as()?,
                 "offset" => offset = self.number_as()?,
-                // All that it would change is whether traces of several machines may be merged.
+                // It only matters for merging traces of several machines.
                 "absolute" => drop(self.word()?),
                 _ => return Err(self.unknown(&attribute)),
             }
@@ -362,7 +361,7 @@ impl<'a> Parser<'a> {
         declared.map_err(|what| self.tokens.error(what))
     }
 
-    /// A structure that is to be so.
+    /// Parses a structure that must have these members.
     fn layout(&mut self, expected: &[(&str, &Type, Shape)]) -> Result<(), ParseError> {
         let members = self.members()?;
         self.compare(&members, expected)
@@ -501,11 +500,11 @@ impl<'a> Parser<'a> {
         }
         let big_endian = match BYTE_ORDERS.iter().position(|&known| known == order) {
             Some(0) => false,
-            // Of big-endian machines there is no such field.
+            // A big-endian machine has no such field.
             Some(1) if order == "be" => true,
             _ => return Err(self.unknown(order)),
         };
-        // What events begin with: the two parts of a word.
+        // The two parts of an event's header.
         if !signed && base == 10 && !is_char && !big_endian {
             match (size, align, is_time) {
                 (16, 64, false) => return Ok(Type::EventId),
@@ -531,7 +530,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Everything else begins at a byte.
+    /// Checks that an alignment is one byte, as for everything except event headers.
     fn is_aligned(&self, align: i128) -> Result<(), ParseError> {
         match align {
             8 => Ok(()),
@@ -568,7 +567,7 @@ impl<'a> Parser<'a> {
 
     fn enumeration(&mut self) -> Result<Type, ParseError> {
         self.sign(':')?;
-        // Not any type: one within the other, they would be as deep as the text says.
+        // Not any type, which could be nested arbitrarily deep.
         self.expect(&Token::Word("integer"))?;
         let Type::Field(FieldType::Scalar(Scalar::Integer(integer))) = self.integer()? else {
             return Err(self.tokens.error("an enumeration of what is no integer"));
@@ -595,7 +594,7 @@ impl<'a> Parser<'a> {
                 found => return Err(self.unexpected(&found)),
             }
         }
-        // One that stands for several ranges is at the place of its first one.
+        // A label with several ranges stays at the place of its first one.
         let mut first = HashMap::new();
         let places: Vec<_> = (0usize..)
             .zip(&labels)
@@ -608,7 +607,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// A name as it is shown: without what keeps it apart from the language's own words.
+/// The displayed name: without the prefix that keeps it apart from keywords.
 fn shown(name: &str) -> &str {
     name.strip_prefix('_').unwrap_or(name)
 }

@@ -1,4 +1,4 @@
-//! Declarations that traces have in common: of thousands of processes, most run the same few
+//! Shares identical declarations between traces: thousands of processes mostly run the same few
 //! programs.
 
 use std::collections::HashMap;
@@ -7,12 +7,12 @@ use std::sync::{Arc, Weak};
 
 use crate::metadata::{Metadata, StreamClass};
 
-/// All that are in use, by a hash of their names.
+/// The declarations in use, by a hash of their names.
 #[derive(Debug, Default)]
 pub(super) struct SharedClasses(HashMap<u64, Vec<Weak<Vec<StreamClass>>>>);
 
 impl SharedClasses {
-    /// Has the metadata use what other metadata have, if these declare the same.
+    /// Replaces the declarations by identical ones of other metadata, if there are any.
     pub(super) fn share(&mut self, metadata: &mut Metadata) {
         let known = self.0.entry(hash(&metadata.classes)).or_default();
         known.retain(|classes| classes.strong_count() > 0);

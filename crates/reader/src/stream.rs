@@ -1,9 +1,9 @@
-//! One stream file: its packets, and the events in them.
+//! A stream file: its packets and their events.
 //!
-//! The file may be damaged, and it may grow, or be cut, while it is read. So each place is looked
-//! at only if it is within what there is, and it is read, not mapped: a mapping of what is cut
-//! kills the reader. It is open only while it is read, as there may be more files than a process
-//! may have open.
+//! The file may be damaged, and it may grow or shrink while it is read. So each access is checked
+//! against its length. The file is read, not mapped: access to a mapping of a truncated file kills
+//! the reader. It is only open during a read, as there may be more files than a process may have
+//! open.
 
 use std::fs::File;
 use std::io;
@@ -15,14 +15,14 @@ use usertrace_ring::{record_id, record_time};
 
 use crate::metadata::{EventClass, Metadata, StreamClass};
 
-/// Longest fields of that kind.
+/// Longest context of a packet, without the fields of the format.
 pub(super) const MAX_PACKET_CONTEXT: usize = 256;
 /// Longest header of a packet, with its context.
 const LONGEST_HEADER_LEN: usize = PACKET_HEADER_LEN + MAX_PACKET_CONTEXT;
-/// No event is longer: a ring has no room for it.
+/// Longest event that fits into a ring.
 const MAX_EVENT: usize = usertrace_ring::MAX_RING_SIZE as usize;
 
-/// What is wrong at a place in a stream.
+/// An error in a stream.
 #[derive(Debug)]
 pub(super) enum StreamError {
     Damage { offset: u64, what: String },
@@ -35,17 +35,17 @@ impl From<io::Error> for StreamError {
     }
 }
 
-/// The next packet.
+/// Result of looking for the next packet.
 #[derive(Debug)]
 pub(super) enum NextPacket {
     Found,
-    /// It is cut short: so many bytes of it are there, and the events in them were given.
+    /// It is cut short after this many bytes, whose events were read.
     CutShort(u64),
-    /// There is none.
+    /// There is no packet.
     End,
 }
 
-/// What the header of a packet says.
+/// The header of a packet.
 #[derive(Clone, Debug)]
 pub(super) struct Packet {
     pub(super) class: usize,
@@ -121,7 +121,7 @@ fn parse_header(
     Ok((packet, sizes))
 }
 
-/// An event that was found.
+/// Position of the current event.
 #[derive(Clone, Copy, Debug, Default)]
 struct Found {
     id: u16,
@@ -131,7 +131,7 @@ struct Found {
     len: usize,
 }
 
-/// A part of the file.
+/// A part of the file in memory.
 #[derive(Debug, Default)]
 struct Window {
     bytes: Vec<u8>,
@@ -139,7 +139,7 @@ struct Window {
 }
 
 impl Window {
-    /// What there is from `at` up to `end` at most.
+    /// The bytes from `at` up to `end`, as far as they are in memory.
     #[inline]
     fn get(&self, at: u64, end: u64) -> &[u8] {
         let skip = usize::try_from(at.wrapping_sub(self.start)).unwrap_or(usize::MAX);
@@ -148,7 +148,7 @@ impl Window {
         &bytes[..bytes.len().min(len)]
     }
 
-    /// Reads `len` bytes at `at`. Fewer than that: the file is shorter now.
+    /// Reads `len` bytes at `at`, or fewer if the file has become shorter.
     fn read(&mut self, file: &File, at: u64, len: usize) -> io::Result<()> {
         let kept = self.get(at, u64::MAX).len();
         let before = self.bytes.len() - kept;
@@ -180,19 +180,19 @@ fn read_at(file: &File, mut bytes: &mut [u8], mut at: u64) -> io::Result<usize> 
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) path: PathBuf,
-    /// The trace that it is of.
+    /// Index of its trace.
     pub(super) trace: usize,
-    /// Bytes in the file, as far as it is looked at.
+    /// Known length of the file.
     pub(super) len: u64,
-    /// Where the next packet is.
+    /// Offset of the next packet.
     next: u64,
-    /// The packet that is read, or will be next.
+    /// The current packet.
     pub(super) packet: Option<Packet>,
-    /// Where the packet is, where what was read of it ends, and where its end is.
+    /// Start of the packet, end of what was read, end of its events.
     start: u64,
     at: u64,
     end: u64,
-    /// The packet is cut short: so many bytes of it are there.
+    /// The packet is cut short after this many bytes.
     cut: Option<u64>,
     found: Found,
     window: Window,
@@ -215,13 +215,13 @@ impl Stream {
         }
     }
 
-    /// Where the next packet is.
+    /// Offset of the next packet.
     pub(super) fn offset(&self) -> u64 {
         self.next
     }
 
-    /// Reads the header of the next packet. After an error there is no other one. `follows`: leaves
-    /// a packet that is cut short until it is whole.
+    /// Reads the header of the next packet. After an error, there are no more packets. `follows`:
+    /// ignores an incomplete packet until it is complete.
     pub(super) fn next_packet(
         &mut self,
         metadata: &Metadata,
@@ -272,7 +272,7 @@ impl Stream {
         if packet.end < begin || self.packet.as_ref().is_some_and(|last| begin < last.end) {
             return damage("a packet of the time before");
         }
-        // Nothing is behind one that is cut, and where it begins is told.
+        // A cut packet is the last one. Its offset is reported.
         self.next = if is_cut { start } else { start + sizes.packet };
         self.cut = is_cut.then_some(rest);
         self.start = start;
@@ -293,8 +293,8 @@ impl Stream {
         Some((ns(packet.begin)?, ns(packet.end)?))
     }
 
-    /// Finds the next event of the packet, and gives its time, in cycles. None: there is none.
-    /// After an error there is no other one in the packet. `chunk`: bytes to read at once.
+    /// Finds the next event of the packet, and returns its time in cycles. None if there is none.
+    /// After an error, the packet has no more events. `chunk`: bytes to read at once.
     #[inline]
     pub(super) fn next_event(
         &mut self,
@@ -344,14 +344,14 @@ impl Stream {
         }
     }
 
-    /// Is the packet cut short, and all read that is there of it?
+    /// Whether the packet is cut short and all of it was read.
     #[cold]
     fn is_cut_here(&self) -> bool {
         let there = self.window.get(self.at, self.end).len() as u64;
         self.cut.is_some() && there == self.end - self.at
     }
 
-    /// Was the event that was found asked for?
+    /// Whether the current event is selected.
     #[inline]
     pub(super) fn is_wanted(&self, metadata: &Metadata) -> bool {
         let packet = self.packet.as_ref();
@@ -360,7 +360,7 @@ impl Stream {
         event.is_some_and(|event| event.is_wanted)
     }
 
-    /// Something is wrong with what was found last: there is nothing more in the packet.
+    /// Returns an error, and skips the rest of the packet.
     #[cold]
     pub(super) fn damage<T>(&mut self, what: &str) -> Result<T, StreamError> {
         let offset = std::mem::replace(&mut self.at, self.end);
@@ -370,7 +370,7 @@ impl Stream {
         })
     }
 
-    /// Reads more of the event that is begun.
+    /// Reads more of the current event.
     #[cold]
     fn read_more(&mut self, chunk: usize) -> Result<(), StreamError> {
         let there = self.window.get(self.at, self.end).len();
@@ -394,7 +394,7 @@ impl Stream {
         Ok(())
     }
 
-    /// The event that was found: its kind, its contexts, its payload.
+    /// The current event: its class, its contexts, its payload.
     #[inline]
     pub(super) fn event<'a>(
         &'a self,
@@ -407,7 +407,7 @@ impl Stream {
         Some((class.event(found.id)?, contexts, payload.get(..found.len)?))
     }
 
-    /// The memory for what is read, when it is not needed for a while, for another stream to use.
+    /// Takes the read buffer, while it is not needed, for another stream to use.
     pub(super) fn take_memory(&mut self) -> Vec<u8> {
         let mut bytes = std::mem::take(&mut self.window.bytes);
         bytes.clear();
@@ -424,14 +424,15 @@ impl Stream {
     }
 }
 
-/// What is at the beginning of some bytes.
+/// Result of parsing an event.
 enum Parsed {
     Event(Found),
     Unknown(u16),
     TooShort,
 }
 
-/// What follows an event of the time `before`, or begins a packet of that time.
+/// Parses the event at the start of `bytes`. `before`: time of the last event, or of the packet's
+/// start.
 #[inline]
 fn parse_event(class: &StreamClass, bytes: &[u8], before: u64) -> Parsed {
     let Some((header, rest)) = bytes.split_first_chunk::<EVENT_HEADER_LEN>() else {
@@ -439,7 +440,7 @@ fn parse_event(class: &StreamClass, bytes: &[u8], before: u64) -> Parsed {
     };
     let word = u64::from_ne_bytes(*header);
     let id = record_id(word);
-    // Beyond the last time that there is: it is damage.
+    // A time that overflows exceeds the packet's end, and so is damage.
     let time = record_time(before, word).unwrap_or(u64::MAX);
     let Some(event) = class.event(id) else {
         return Parsed::Unknown(id);

@@ -1,31 +1,31 @@
-//! The words of a `metadata` file.
+//! Tokens of a TSDL `metadata` file.
 
-/// Something that is not understood.
+/// An error in a `metadata` file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ParseError {
     pub(super) line: usize,
     pub(super) what: String,
-    /// More text might have made it good.
+    /// At the end of the file, which may be truncated.
     pub(super) is_at_end: bool,
 }
 
-/// A word, or a sign.
+/// A token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Token<'a> {
     Word(&'a str),
     Number(i128),
-    /// What is between quotes, without what keeps it apart from them.
+    /// Contents of a string literal, unescaped.
     Text(String),
     Sign(char),
     /// `:=`
     Is,
     /// `...`
     To,
-    /// There is nothing more.
+    /// End of the file.
     End,
 }
 
-/// Reads a text word by word.
+/// Splits a text into tokens.
 #[derive(Clone, Debug)]
 pub(super) struct Tokens<'a> {
     rest: &'a str,
@@ -40,22 +40,22 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// The line that it is at.
+    /// The current line.
     pub(super) fn line(&self) -> usize {
         self.line
     }
 
-    /// What is wrong here.
+    /// An error at the current line.
     pub(super) fn error(&self, what: impl Into<String>) -> ParseError {
         ParseError {
             line: self.line,
             what: what.into(),
-            // The last word may be only the beginning of one.
+            // The last word may be truncated.
             is_at_end: self.rest.is_empty(),
         }
     }
 
-    /// The text ends here, where it must not.
+    /// An unexpected end of the file.
     pub(super) fn error_at_end(&self) -> ParseError {
         ParseError {
             line: self.line,
@@ -71,7 +71,7 @@ impl<'a> Tokens<'a> {
         skipped
     }
 
-    /// Goes to where the next word begins, beyond what is only for people.
+    /// Skips white space and comments.
     fn skip_blanks(&mut self) -> Result<(), ParseError> {
         loop {
             let blanks = self.rest.len() - self.rest.trim_start().len();
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_told_apart() {
+    fn text_is_split_into_tokens() {
         let mut tokens =
             Tokens::new("/* x\n */ a_1:=-5 ... \"q\\\"\\\\ü//\" // more\n{} 18446744073709551615;");
         let mut all = Vec::new();
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_word_is_refused() {
+    fn invalid_tokens_are_refused() {
         for (text, is_at_end) in [
             ("0x10 ", false),
             ("- ", false),
