@@ -1,6 +1,6 @@
 //! The packet that is put together.
 
-use crate::kept::KEPT;
+use crate::packet_memory::KEPT;
 use crate::pages::{HUGE_PAGE, Pages};
 
 /// Disks are written in blocks of this many bytes, or of a part of it.

@@ -3,18 +3,18 @@
 
 mod chunk;
 mod daemons;
+mod location;
 mod log;
-mod place;
-mod recorded;
+mod note;
 mod summary;
 
 use std::path::{Path, PathBuf};
 
 pub use chunk::{CURRENT, Chunk, DIRECTORY, value};
 pub use daemons::{DAEMON, WRITE_NOW};
+pub use location::Place;
 pub use log::{LOG, append_to_log, read_log};
-pub use place::Place;
-pub use recorded::{CHUNK, Recorded, TRACE, read_note};
+pub use note::{CHUNK, Recorded, TRACE, read_note};
 pub use summary::{Failures, add_failure, add_summary, parse_summary};
 
 /// A recorder makes this file beside the traces. Daemons lock it, so the recorder can wait until
