@@ -5,7 +5,7 @@
 //!
 //! | file | |
 //! |---|---|
-//! | `trace` | the recorded trace ([`Recorded`]); the recorder holds the lock of the directory |
+//! | `trace` | the recorded trace ([`RecordingNote`]); the recorder holds the lock of the directory |
 //! | `chunk` | the current chunk, if there are chunks ([`chunks`](super::chunks)) |
 //! | `PID.NUMBER.trace` | where the trace of that process is ([`TraceStart`]); written before that trace |
 //! | `PID.NUMBER.descriptions` | what the trace declares: events, and contexts of channels, each a line; written before an event |
@@ -36,7 +36,7 @@ use std::time::SystemTime;
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use usertrace_ctf::recording::{CHUNK, Chunk, DIRECTORY, Recorded, TRACE, read_note, value};
+use usertrace_ctf::recording::{CHUNK, Chunk, DIRECTORY, RecordingNote, TRACE, read_note, value};
 use usertrace_ctf::{RingCounts, RingState, mend};
 use usertrace_os::files;
 use usertrace_ring::MAX_RINGS;
@@ -76,10 +76,10 @@ pub(super) struct Checkpoint {
 impl Checkpoint {
     /// Starts or resumes recording of the trace `of` to the directory `output`, optionally in
     /// chunks.
-    pub(super) fn open(output: &Path, of: &Recorded, in_chunks: bool) -> io::Result<Self> {
+    pub(super) fn open(output: &Path, of: &RecordingNote, in_chunks: bool) -> io::Result<Self> {
         let directory = output.join(DIRECTORY);
         let lock = lock(create(output)?)?;
-        let before = Recorded::of(output)?;
+        let before = RecordingNote::of(output)?;
         if before.is_none() {
             // A previous removal was interrupted: without `trace`, these files mean nothing.
             for entry in fs::read_dir(&directory)? {
@@ -129,7 +129,7 @@ impl Checkpoint {
     /// Completes the recording of a killed recorder whose trace no longer exists. Does nothing if
     /// there is no recording.
     pub(super) fn close(output: &Path) -> io::Result<()> {
-        if Recorded::of(output)?.is_none() {
+        if RecordingNote::of(output)?.is_none() {
             return Ok(());
         }
         let mut checkpoint = Self::of(output, lock(open_owned(&output.join(DIRECTORY))?)?)?;
@@ -588,7 +588,7 @@ mod tests {
     /// removes nor what it trusts.
     #[test]
     fn checkpoint_of_another_user_is_rejected() {
-        let open = |output: &Path| Checkpoint::open(output, &Recorded::default(), false);
+        let open = |output: &Path| Checkpoint::open(output, &RecordingNote::default(), false);
         let output = tempfile::tempdir().unwrap();
         let checkpoint = output.path().join(DIRECTORY);
         let elsewhere = tempfile::tempdir().unwrap();

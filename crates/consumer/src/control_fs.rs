@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use usertrace_ctf::recording::Recorded;
+use usertrace_ctf::recording::RecordingNote;
 use usertrace_sys::filter::words;
 use usertrace_sys::uapi::LTT_ABI_VERSION;
 
@@ -323,7 +323,7 @@ impl TraceDir {
     ///
     /// # Errors
     /// If its state cannot be read.
-    pub fn recorded(&self) -> Result<Recorded, ControlFsError> {
+    pub fn recorded(&self) -> Result<RecordingNote, ControlFsError> {
         let read = |path: &Path| fs::read_to_string(path).map_err(io_error("read", path));
         let stats = read(&self.path.join("stats"))?;
         let generation = stats
@@ -331,7 +331,7 @@ impl TraceDir {
             .find_map(|line| line.strip_prefix("generation "));
         let boot = read(Path::new("/proc/sys/kernel/random/boot_id"))?;
         let name = self.path.file_name().unwrap_or_default();
-        Ok(Recorded {
+        Ok(RecordingNote {
             name: name.to_string_lossy().into_owned(),
             generation: generation.and_then(|n| n.parse().ok()).unwrap_or_default(),
             boot: boot.trim_end().to_owned(),

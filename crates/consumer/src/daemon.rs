@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use nix::sys::signal::Signal;
 use usertrace_ctf::ProcessSummary;
-use usertrace_ctf::recording::Recorded;
+use usertrace_ctf::recording::RecordingNote;
 
 use super::control_fs::consumer_files;
 use super::error::{OutputError, RecordError, system};
@@ -337,7 +337,7 @@ impl Daemon<'_> {
         fs::create_dir_all(&output).map_err(&output_error)?;
         let inode = fs::metadata(trace.path()).map_or(0, |file| file.ino());
         let recorded = trace.recorded()?;
-        let before = Recorded::of(&output).map_err(&output_error)?;
+        let before = RecordingNote::of(&output).map_err(&output_error)?;
         if before.is_some_and(|before| !before.is_same(&recorded)) {
             close_recording(&output).map_err(&output_error)?;
         }

@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
 use usertrace_ctf::Version;
-use usertrace_ctf::recording::Recorded;
+use usertrace_ctf::recording::RecordingNote;
 use usertrace_os::procfs;
 
 use super::checkpoint::{is_empty, remove_if_unused};
@@ -124,7 +124,7 @@ pub fn record(
 ) -> Result<Recording, RecordError> {
     let control_fs = ControlFs::open(&options.root)?;
     let output_error = OutputError::at(&options.output);
-    let before = Recorded::of(&options.output).map_err(&output_error)?;
+    let before = RecordingNote::of(&options.output).map_err(&output_error)?;
     let created = match before {
         Some(_) => false,
         None => create_output(&options.output).map_err(&output_error)?,
@@ -146,7 +146,7 @@ pub fn record(
 fn record_to(
     options: &Options,
     control_fs: &ControlFs,
-    before: Option<&Recorded>,
+    before: Option<&RecordingNote>,
     tell: &mut dyn FnMut(Notification<'_>),
 ) -> Result<Recording, RecordError> {
     let only = match &options.pids[..] {
@@ -165,7 +165,7 @@ fn record_to(
     let trace = control_fs.create(&options.trace, asked)?;
     // The checkpoint first: another recorder may hold its lock.
     let recorded = trace.recorded()?;
-    let session = match options.limits.rotates() || Recorded::has_chunks(&options.output) {
+    let session = match options.limits.rotates() || RecordingNote::has_chunks(&options.output) {
         true => Session::open_in_chunks(&options.output, &recorded, procfs::hostname()),
         false => Session::open(&options.output, &recorded, procfs::hostname()),
     };

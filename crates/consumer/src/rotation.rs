@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::unistd::{UnlinkatFlags, unlinkat};
-use usertrace_ctf::recording::{Chunk, DIRECTORY, LOG, Place};
+use usertrace_ctf::recording::{Chunk, DIRECTORY, LOG, TraceLocation};
 use usertrace_ctf::unfinished::{self, State};
 use usertrace_os::files;
 
@@ -192,7 +192,7 @@ impl Rotation {
             .meter
             .has_reached(limit, || chunks::size(&self.output))?
         {
-            self.name(Place::Nowhere)?;
+            self.name(TraceLocation::Nowhere)?;
             self.is_too_large = true;
             let path = self.output.clone();
             self.events
@@ -234,7 +234,7 @@ impl Rotation {
         fs::create_dir(&path)?;
         let named = copy_permissions(&self.output, &path)
             .and_then(|()| self.make_lock(&chunk))
-            .and_then(|()| self.name(Place::Chunk(chunk)));
+            .and_then(|()| self.name(TraceLocation::Chunk(chunk)));
         if let Err(error) = named {
             // Report the first error.
             let _ = fs::remove_file(chunk.lock(&self.output));
@@ -255,7 +255,7 @@ impl Rotation {
         checkpoint::create(&self.output)?;
         let text = place.to_text();
         text.map_or(Ok(()), |text| {
-            checkpoint::write_whole(&Place::file(&self.output), &text)
+            checkpoint::write_whole(&TraceLocation::file(&self.output), &text)
         })
     }
 
@@ -389,7 +389,7 @@ fn finish(output: &Path, chunk: &Chunk) -> io::Result<Option<Option<PathBuf>>> {
 fn is_written(trace: &Path) -> bool {
     let is_given_up = || match unfinished::state(trace) {
         State::Incomplete(reason) => !reason.is_empty(),
-        State::Complete | State::GoesOn | State::Ending => false,
+        State::Complete | State::Running | State::Ending => false,
     };
     fs::symlink_metadata(trace.join(unfinished::NAME)).is_ok() && !is_given_up()
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde::Serialize;
-use usertrace_ctf::recording::Recorded;
+use usertrace_ctf::recording::RecordingNote;
 use usertrace_ctf::{Clock, ProcessSummary, Version};
 
 use super::channels::{CONTROL, MAIN};
@@ -107,7 +107,7 @@ impl<F: ConsumerFile> Session<F> {
     /// # Errors
     /// If another recorder uses the directory, if it has a recording of another trace, or if it
     /// cannot be written.
-    pub fn open(output: &Path, of: &Recorded, hostname: Option<String>) -> io::Result<Self> {
+    pub fn open(output: &Path, of: &RecordingNote, hostname: Option<String>) -> io::Result<Self> {
         Self::new(Checkpoint::open(output, of, false)?, hostname)
     }
 
@@ -118,7 +118,7 @@ impl<F: ConsumerFile> Session<F> {
     /// As for [`open`](Self::open), or if the recording there has no chunks.
     pub fn open_in_chunks(
         output: &Path,
-        of: &Recorded,
+        of: &RecordingNote,
         hostname: Option<String>,
     ) -> io::Result<Self> {
         Self::new(Checkpoint::open(output, of, true)?, hostname)

@@ -6,7 +6,7 @@ use usertrace_ring::schema::{Contexts, Element, Field, FieldType};
 use usertrace_sys::Scope;
 use usertrace_sys::printable;
 
-use crate::{Clock, Crash, TraceInfo, TraceOf};
+use crate::{Clock, Crash, TraceInfo, TraceOrigin};
 
 /// The log levels that readers know: those of `lttng-ust`, from emergency to debug.
 const MAX_LOGLEVEL: u32 = 14;
@@ -41,9 +41,9 @@ pub(super) fn environment(
     // The manifest has nothing but numbers there.
     let version = |part: &str| Value::Number(part.parse().unwrap_or(0));
     let created = crate::info::date(clock.unix_ns(clock.start()));
-    let domain = match &info.of {
-        TraceOf::Process { .. } => "ust",
-        TraceOf::Kernel { .. } => "kernel",
+    let domain = match &info.origin {
+        TraceOrigin::Process { .. } => "ust",
+        TraceOrigin::Kernel { .. } => "kernel",
     };
     let mut values = vec![
         ("domain", text(domain)),
@@ -54,8 +54,8 @@ pub(super) fn environment(
         ("trace_name", text(&info.trace_name)),
         (CREATED, text(&created)),
     ];
-    values.extend(match &info.of {
-        TraceOf::Process { name, pid, process } => [
+    values.extend(match &info.origin {
+        TraceOrigin::Process { name, pid, process } => [
             ("tracer_buffering_scheme", text("pid")),
             ("tracer_buffering_id", Value::Number((*pid).into())),
             ("procname", text(name)),
@@ -63,7 +63,7 @@ pub(super) fn environment(
             (PROCESS_NUMBER, Value::Number(process.cast_signed())),
         ]
         .to_vec(),
-        TraceOf::Kernel { release, version } => [
+        TraceOrigin::Kernel { release, version } => [
             ("sysname", text("Linux")),
             ("kernel_release", text(release)),
             ("kernel_version", text(version)),
@@ -314,6 +314,12 @@ impl Names {
     }
 }
 
+/// A string literal of TSDL or JSON, without control characters.
+pub(super) fn string_literal(text: &str) -> String {
+    let text = printable(text).replace('\\', "\\\\").replace('"', "\\\"");
+    format!("\"{text}\"")
+}
+
 pub(super) fn format_uuid(uuid: &[u8; 16]) -> String {
     use std::fmt::Write as _;
     let mut text = String::new();
@@ -329,6 +335,15 @@ pub(super) fn format_uuid(uuid: &[u8; 16]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn strings_are_escaped() {
+        assert_eq!(string_literal("plain ü"), "\"plain ü\"");
+        assert_eq!(
+            string_literal("a\"b\\c\n1\u{85}"),
+            "\"a\\\"b\\\\c\u{fffd}1\u{fffd}\""
+        );
+    }
 
     #[test]
     fn a_uuid_is_written_as_such() {

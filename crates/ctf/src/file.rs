@@ -25,7 +25,7 @@ const PAUSES: [u32; 2] = [4, 256];
 
 /// Which way long packets go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum WriteMode {
     /// Around the page cache.
     Direct,
     /// Through it; so many of them yet, and then another one is tried.
@@ -40,7 +40,7 @@ pub(super) struct StreamFile {
     file: File,
     /// It has `O_DIRECT`.
     is_direct: bool,
-    way: Way,
+    mode: WriteMode,
     /// How many packets go through the page cache after the next slow write.
     pause: u32,
 }
@@ -50,7 +50,7 @@ impl StreamFile {
         Self {
             file,
             is_direct: false,
-            way: Way::Direct,
+            mode: WriteMode::Direct,
             pause: PAUSES[0],
         }
     }
@@ -61,17 +61,17 @@ impl StreamFile {
         if len < SHORTEST {
             return None;
         }
-        match self.way {
-            Way::Direct => {}
-            Way::Cached(more) => {
-                self.way = if more > 1 {
-                    Way::Cached(more - 1)
+        match self.mode {
+            WriteMode::Direct => {}
+            WriteMode::Cached(more) => {
+                self.mode = if more > 1 {
+                    WriteMode::Cached(more - 1)
                 } else {
-                    Way::Direct
+                    WriteMode::Direct
                 };
                 return None;
             }
-            Way::CachedForever => return None,
+            WriteMode::CachedForever => return None,
         }
         let end = at + len as u64;
         Some((end.next_multiple_of(BLOCK as u64) - end) as usize)
@@ -102,7 +102,7 @@ impl StreamFile {
             Some(Err(error)) if error.raw_os_error() != Some(libc::EINVAL) => Err(error),
             // Nothing of the kind here.
             _ => {
-                self.way = Way::CachedForever;
+                self.mode = WriteMode::CachedForever;
                 self.write_cached(blocks, at)
             }
         }
@@ -111,7 +111,7 @@ impl StreamFile {
     /// So long it took to write that many bytes.
     fn note(&mut self, bytes: usize, took: Duration) {
         if bytes as u128 / took.as_micros().max(1) < SLOWEST {
-            self.way = Way::Cached(self.pause);
+            self.mode = WriteMode::Cached(self.pause);
             self.pause = (2 * self.pause).min(PAUSES[1]);
         } else {
             self.pause = PAUSES[0];
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(file.padding(0, SHORTEST - 1), None);
         assert_eq!(file.padding(100, SHORTEST), Some(BLOCK - 100));
         file.note(1 << 20, Duration::from_millis(1));
-        assert_eq!(file.way, Way::Direct);
+        assert_eq!(file.mode, WriteMode::Direct);
         let cached = |file: &mut StreamFile| {
             file.note(1 << 20, Duration::from_millis(100));
             (0..).find(|_| file.padding(0, SHORTEST).is_some()).unwrap()
@@ -177,7 +177,7 @@ mod tests {
         let odd = &bytes[1..][..SHORTEST + BLOCK];
         file.write(odd, 0, true).unwrap();
         assert_eq!(std::fs::read(named.path()).unwrap(), odd);
-        assert_eq!(file.way, Way::CachedForever);
+        assert_eq!(file.mode, WriteMode::CachedForever);
         assert_eq!(file.padding(0, SHORTEST), None);
     }
 }

@@ -10,14 +10,14 @@ pub struct TraceInfo {
     /// Name of the trace.
     pub trace_name: String,
     /// Whose events it has.
-    pub of: TraceOf,
+    pub origin: TraceOrigin,
     /// The machine, if it is known.
     pub hostname: Option<String>,
 }
 
 /// Whose events a trace has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TraceOf {
+pub enum TraceOrigin {
     /// Those of a process.
     Process {
         /// Its name.

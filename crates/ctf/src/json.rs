@@ -9,12 +9,12 @@ use usertrace_sys::printable;
 
 use crate::Clock;
 use crate::description::{
-    self, CLOCK, CLOCK_DESCRIPTION, Class, Kind, Member, Role, Value, format_uuid,
+    self, CLOCK, CLOCK_DESCRIPTION, Class, Kind, Member, Role, Value, format_uuid, string_literal,
 };
 
 /// The attributes that are `babeltrace2`'s, and those that are our own.
-pub const OF_READER: &str = "babeltrace.org,2020";
-const OF_WRITER: &str = "usertrace";
+pub const READER_NAMESPACE: &str = "babeltrace.org,2020";
+const WRITER_NAMESPACE: &str = "usertrace";
 
 /// The log levels that `babeltrace2` knows, by their numbers. In CTF 2 they are an attribute of its
 /// own.
@@ -43,25 +43,25 @@ pub(super) fn preamble(uuid: &[u8; 16], environment: Vec<(&str, Value)>, clock: 
     let environment: Vec<_> = environment
         .into_iter()
         .map(|(name, value)| match value {
-            Value::Number(number) => format!("{}:{number}", string(name)),
-            Value::Text(value) => format!("{}:{}", string(name), string(&value)),
+            Value::Number(number) => format!("{}:{number}", string_literal(name)),
+            Value::Text(value) => format!("{}:{}", string_literal(name), string_literal(&value)),
         })
         .collect();
     let preamble = format!("\"type\":\"preamble\",\"version\":2,\"uuid\":[{bytes}]");
     let trace = format!(
         "\"type\":\"trace-class\",\"uid\":{},\"environment\":{{{}}},\"packet-header-field-class\":{}",
-        string(&format_uuid(uuid)),
+        string_literal(&format_uuid(uuid)),
         environment.join(","),
         structure(&description::packet_header(), ""),
     );
     let clock = format!(
         "\"type\":\"clock-class\",\"id\":{name},\"name\":{name},\"description\":{},\"frequency\":{},\
          \"origin\":\"unix-epoch\",\"offset-from-origin\":{{\"seconds\":{},\"cycles\":{}}}",
-        string(CLOCK_DESCRIPTION),
+        string_literal(CLOCK_DESCRIPTION),
         clock.freq(),
         clock.offset_s(),
         clock.offset(),
-        name = string(CLOCK),
+        name = string_literal(CLOCK),
     );
     [preamble, trace, clock]
         .map(|text| fragment(&text))
@@ -74,7 +74,7 @@ pub(super) fn class(class: &Class) -> String {
         "\"type\":\"data-stream-class\",\"id\":{},\"default-clock-class-id\":{},\"packet-context-field-class\":{},\
          \"event-record-header-field-class\":{}",
         class.id(),
-        string(CLOCK),
+        string_literal(CLOCK),
         structure(&class.packet(), ""),
         structure(&description::event_header(), ""),
     );
@@ -94,24 +94,24 @@ pub(super) fn event(event: &Event, class: &Class) -> String {
         "\"type\":\"event-record-class\",\"data-stream-class-id\":{},\"id\":{},\"name\":{}",
         class.id(),
         event.id,
-        string(&event.name),
+        string_literal(&event.name),
     );
     let loglevel = LOGLEVELS.get(event.loglevel as usize);
     let attributes: Vec<_> = [
         (
-            OF_READER,
+            READER_NAMESPACE,
             "log-level",
             loglevel.map(|name| (*name).to_owned()),
         ),
-        (OF_WRITER, "format", event.format.clone()),
+        (WRITER_NAMESPACE, "format", event.format.clone()),
     ]
     .into_iter()
     .filter_map(|(of, name, value)| {
         Some(format!(
             "{}:{{{}:{}}}",
-            string(of),
-            string(name),
-            string(&value?)
+            string_literal(of),
+            string_literal(name),
+            string_literal(&value?)
         ))
     })
     .collect();
@@ -133,7 +133,10 @@ fn structure(members: &[Member<'_>], origin: &str) -> String {
     let members: Vec<_> = members
         .iter()
         .map(|member| {
-            let (name, class) = (string(&member.name), member_class(&member.kind, origin));
+            let (name, class) = (
+                string_literal(&member.name),
+                member_class(&member.kind, origin),
+            );
             format!("{{\"name\":{name},\"field-class\":{class}}}")
         })
         .collect();
@@ -148,8 +151,8 @@ fn member_class(kind: &Kind<'_>, origin: &str) -> String {
         Kind::Sequence(of, len) => {
             let location = format!(
                 "\"length-field-location\":{{\"origin\":{},\"path\":[{}]}}",
-                string(origin),
-                string(len)
+                string_literal(origin),
+                string_literal(len)
             );
             several("dynamic", *of, &location)
         }
@@ -252,12 +255,7 @@ fn mappings(labels: &[Label]) -> String {
     }
     let mappings: Vec<_> = ranges
         .iter()
-        .map(|(name, ranges)| format!("{}:[{}]", string(name), ranges.join(",")))
+        .map(|(name, ranges)| format!("{}:[{}]", string_literal(name), ranges.join(",")))
         .collect();
     format!(",\"mappings\":{{{}}}", mappings.join(","))
-}
-
-fn string(text: &str) -> String {
-    let text = printable(text).replace('\\', "\\\\").replace('"', "\\\"");
-    format!("\"{text}\"")
 }

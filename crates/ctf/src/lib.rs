@@ -45,12 +45,12 @@ mod version;
 
 pub use clock::Clock;
 pub use description::{CREATED, PROCESS_NUMBER};
-pub use info::{Crash, TraceInfo, TraceOf};
-pub use json::{LOGLEVELS, OF_READER};
+pub use info::{Crash, TraceInfo, TraceOrigin};
+pub use json::{LOGLEVELS, READER_NAMESPACE};
 pub use names::{file_name, kernel_name};
 pub use process::{Identity, ProcessSummary, ProcessWriter, RingCounts, RingState, RingSummary};
 pub use stream::{
-    EVENT_HEADER_LEN, PACKET_HEADER_LEN, PACKET_MAGIC, StreamChannel, StreamOf, StreamState,
+    EVENT_HEADER_LEN, PACKET_HEADER_LEN, PACKET_MAGIC, StreamChannel, StreamOwner, StreamState,
     StreamWriter,
 };
 pub use trace::{TraceWriter, mend, new_uuid};

@@ -1,6 +1,6 @@
 //! The packet that is put together.
 
-use crate::packet_memory::KEPT;
+use crate::packet_memory::PACKET_MEMORY;
 use crate::pages::{HUGE_PAGE, Pages};
 
 /// Disks are written in blocks of this many bytes, or of a part of it.
@@ -54,7 +54,7 @@ impl Packet {
         // A block before, for where it begins, and one behind, for where it ends.
         let needed = ROOM.max(len) + 2 * BLOCK;
         if self.memory.is_empty() {
-            self.memory = KEPT.take().unwrap_or_default();
+            self.memory = PACKET_MEMORY.take().unwrap_or_default();
         }
         if self.memory.len() < needed {
             // Not what was there made larger: of new memory, no page is there until it is used.
@@ -125,7 +125,7 @@ impl Packet {
             if self.end > HUGE_PAGE / 2 {
                 memory.make_huge();
             }
-            KEPT.give(memory);
+            PACKET_MEMORY.give(memory);
         }
         (self.start, self.content, self.end, self.padding) = (0, 0, 0, 0);
         self.limit = 0;

@@ -15,13 +15,13 @@ const MOST: usize = 2;
 ///
 /// It is not thread-local: traced programs contain this code, too, and the thread-local storage of
 /// a library with restartable sequences is static, which is scarce (`writer/thread/`).
-pub(super) static KEPT: Kept = Kept::new();
+pub(super) static PACKET_MEMORY: PacketMemory = PacketMemory::new();
 
 /// Memory that is kept. Nobody waits for it: at worst, memory is new.
 #[derive(Debug)]
-pub(super) struct Kept(Mutex<Vec<Pages>>);
+pub(super) struct PacketMemory(Mutex<Vec<Pages>>);
 
-impl Kept {
+impl PacketMemory {
     const fn new() -> Self {
         Self(Mutex::new(Vec::new()))
     }
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn memory_stays_for_the_next_packet() {
-        let kept = Kept::new();
+        let kept = PacketMemory::new();
         assert!(kept.take().is_none());
         let memory = Pages::new(1);
         let first = memory.as_ptr();
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn kept_memory_is_bounded() {
-        let kept = Kept::new();
+        let kept = PacketMemory::new();
         for _ in 0..2 * MOST {
             kept.give(Pages::new(1));
         }
@@ -80,7 +80,7 @@ mod tests {
     /// As in a child of `fork` whose parent was here at that moment.
     #[test]
     fn nobody_waits_for_kept_memory() {
-        let kept = Kept::new();
+        let kept = PacketMemory::new();
         kept.give(Pages::new(1));
         let held = kept.0.lock().unwrap();
         assert!(kept.take().is_none());

@@ -16,8 +16,8 @@ use crate::packet::BLOCK;
 use crate::stream::SHORT_PACKET;
 use crate::unwritten::Unwritten;
 use crate::{
-    Clock, StreamChannel, StreamOf, StreamState, StreamWriter, TraceInfo, TraceOf, TraceWriter,
-    Version,
+    Clock, StreamChannel, StreamOwner, StreamState, StreamWriter, TraceInfo, TraceOrigin,
+    TraceWriter, Version,
 };
 
 /// Whose buffers they are.
@@ -208,7 +208,7 @@ impl EventChannel {
 #[derive(Debug)]
 struct EventRing {
     reader: RingReader,
-    stream: Lazy,
+    stream: LazyStream,
     /// Lost records that the stream was told of.
     lost: u64,
     /// What was counted before `reader` began.
@@ -346,15 +346,15 @@ impl RingState {
 
 /// Where streams are made.
 #[derive(Clone, Copy, Debug)]
-struct To<'a> {
+struct StreamTarget<'a> {
     trace: &'a TraceWriter,
     channel: &'a StreamChannel,
 }
 
 /// A stream file that is made when there is something to put into it.
 #[derive(Debug)]
-struct Lazy {
-    of: StreamOf,
+struct LazyStream {
+    of: StreamOwner,
     /// There may be a file already.
     resumed: bool,
     stream: Option<StreamWriter>,
@@ -363,17 +363,17 @@ struct Lazy {
     unwritten_before: Unwritten,
 }
 
-impl Lazy {
+impl LazyStream {
     fn new(channel: &Channel, ring: u32, resumed: bool, state: &RingState) -> Self {
         let of = match channel.scope() {
-            Scope::Cpu => StreamOf::Cpu(ring),
-            Scope::Thread => StreamOf::Thread {
+            Scope::Cpu => StreamOwner::Cpu(ring),
+            Scope::Thread => StreamOwner::Thread {
                 ring,
                 tid: state.tid,
                 begin: state.begin,
             },
-            Scope::Global => StreamOf::Process(ring),
-            Scope::MmCid => StreamOf::MmCid(ring),
+            Scope::Global => StreamOwner::Process(ring),
+            Scope::MmCid => StreamOwner::MmCid(ring),
         };
         Self {
             of,
@@ -385,11 +385,11 @@ impl Lazy {
     }
 
     #[inline]
-    fn get(&mut self, to: To<'_>) -> io::Result<&mut StreamWriter> {
+    fn get(&mut self, target: StreamTarget<'_>) -> io::Result<&mut StreamWriter> {
         match &mut self.stream {
             Some(stream) => Ok(stream),
             none => {
-                let stream = begin(self.of, self.resumed, to)?;
+                let stream = begin(self.of, self.resumed, target)?;
                 Ok(none.insert(stream))
             }
         }
@@ -400,25 +400,25 @@ impl Lazy {
     #[inline(never)]
     fn begin_subbuf(
         &mut self,
-        to: To<'_>,
+        target: StreamTarget<'_>,
         time: u64,
         writer: u32,
         told: &mut u64,
         lost: u64,
     ) -> io::Result<()> {
-        if let StreamOf::Thread { ring, tid, begin } = self.of
+        if let StreamOwner::Thread { ring, tid, begin } = self.of
             && writer != tid
         {
             if tid != 0 {
                 // The thread before this one lost them.
-                self.tell_lost(to, told, lost)?;
+                self.tell_lost(target, told, lost)?;
             }
             if let Some(mut stream) = self.stream.take() {
                 stream.finish()?;
                 self.written_before += stream.written();
                 self.unwritten_before.join(stream.unwritten());
             }
-            self.of = StreamOf::Thread {
+            self.of = StreamOwner::Thread {
                 ring,
                 tid: writer,
                 // Above that of the stream before, whatever the process wrote: names are not to
@@ -426,12 +426,12 @@ impl Lazy {
                 begin: time.max(begin.saturating_add(1)),
             };
         }
-        self.tell_lost(to, told, lost)
+        self.tell_lost(target, told, lost)
     }
 
-    fn tell_lost(&mut self, to: To<'_>, told: &mut u64, now: u64) -> io::Result<()> {
+    fn tell_lost(&mut self, target: StreamTarget<'_>, told: &mut u64, now: u64) -> io::Result<()> {
         if let Some(more) = now.checked_sub(*told).filter(|&more| more > 0) {
-            self.get(to)?.discard(more);
+            self.get(target)?.discard(more);
             *told = now;
         }
         Ok(())
@@ -451,11 +451,11 @@ impl Lazy {
 }
 
 #[cold]
-fn begin(of: StreamOf, resumed: bool, to: To<'_>) -> io::Result<StreamWriter> {
+fn begin(of: StreamOwner, resumed: bool, target: StreamTarget<'_>) -> io::Result<StreamWriter> {
     if resumed {
-        to.trace.resume_stream(to.channel, of, None)
+        target.trace.resume_stream(target.channel, of, None)
     } else {
-        to.trace.stream(to.channel, of)
+        target.trace.stream(target.channel, of)
     }
 }
 
@@ -563,7 +563,7 @@ impl ProcessWriter {
                 reader.set_window((SHORT_PACKET - BLOCK) as u64);
             }
             let state = states.get(ring as usize).copied().unwrap_or_default();
-            let mut stream = Lazy::new(channel, ring, self.resumed, &state);
+            let mut stream = LazyStream::new(channel, ring, self.resumed, &state);
             if let Some(state) = &state.stream {
                 stream.stream = Some(self.trace.resume_stream(&of, stream.of, Some(state))?);
             }
@@ -604,8 +604,8 @@ impl ProcessWriter {
         let ring = channel.and_then(|channel| channel.rings.get(ring));
         ring.map_or_else(RingState::default, |ring| {
             let (tid, begin) = match ring.stream.of {
-                StreamOf::Thread { tid, begin, .. } => (tid, begin),
-                StreamOf::Cpu(_) | StreamOf::MmCid(_) | StreamOf::Process(_) => (0, 0),
+                StreamOwner::Thread { tid, begin, .. } => (tid, begin),
+                StreamOwner::Cpu(_) | StreamOwner::MmCid(_) | StreamOwner::Process(_) => (0, 0),
             };
             RingState {
                 stream: ring.stream.stream.as_ref().map(StreamWriter::state),
@@ -717,7 +717,7 @@ impl ProcessWriter {
         let Some(reader) = self.control.get_mut(ring) else {
             return Ok(head);
         };
-        let mut descriptions = Descriptions {
+        let mut descriptions = DescriptionSink {
             trace: &mut self.trace,
             events: &mut self.events,
             contexts: &mut self.contexts,
@@ -750,7 +750,8 @@ impl ProcessWriter {
         head: u64,
         policy: WaitPolicy,
     ) -> io::Result<u64> {
-        let Some((to, contexts, ring)) = ring_of(&self.trace, &mut self.channels, channel, ring)
+        let Some((target, contexts, ring)) =
+            ring_target(&self.trace, &mut self.channels, channel, ring)
         else {
             return Ok(0);
         };
@@ -766,8 +767,8 @@ impl ProcessWriter {
             earlier,
             before: _,
         } = ring;
-        let mut events = Events {
-            to,
+        let mut events = EventSink {
+            target,
             contexts,
             stream,
             lost,
@@ -776,7 +777,7 @@ impl ProcessWriter {
         if self.since == 0 {
             reader.read(memory, head, policy, &lengths, &mut events)?;
         } else {
-            let mut since = Since {
+            let mut since = SinceFilter {
                 time: self.since,
                 subbuf: None,
                 begun: false,
@@ -796,11 +797,12 @@ impl ProcessWriter {
     /// # Errors
     /// When the trace cannot be written.
     pub fn add_hole(&mut self, channel: usize, ring: usize) -> io::Result<()> {
-        let Some((to, _, ring)) = ring_of(&self.trace, &mut self.channels, channel, ring) else {
+        let Some((target, _, ring)) = ring_target(&self.trace, &mut self.channels, channel, ring)
+        else {
             return Ok(());
         };
         ring.before.holes += 1;
-        ring.stream.get(to)?.discard(1);
+        ring.stream.get(target)?.discard(1);
         Ok(())
     }
 
@@ -810,10 +812,11 @@ impl ProcessWriter {
     /// # Errors
     /// When the trace cannot be written.
     pub fn end_ring(&mut self, channel: usize, ring: usize, lost: u64) -> io::Result<()> {
-        let Some((to, _, ring)) = ring_of(&self.trace, &mut self.channels, channel, ring) else {
+        let Some((target, _, ring)) = ring_target(&self.trace, &mut self.channels, channel, ring)
+        else {
             return Ok(());
         };
-        ring.stream.tell_lost(to, &mut ring.lost, lost)?;
+        ring.stream.tell_lost(target, &mut ring.lost, lost)?;
         match &mut ring.stream.stream {
             Some(stream) => stream.finish(),
             None => Ok(()),
@@ -890,7 +893,7 @@ impl ProcessWriter {
 fn trace_info(identity: &Identity) -> TraceInfo {
     TraceInfo {
         trace_name: identity.trace.clone(),
-        of: TraceOf::Process {
+        origin: TraceOrigin::Process {
             name: identity.comm.clone(),
             pid: identity.pid,
             process: identity.process,
@@ -900,32 +903,32 @@ fn trace_info(identity: &Identity) -> TraceInfo {
 }
 
 /// A ring that is about to be read, what payloads there begin with, and where its streams are made.
-fn ring_of<'a>(
+fn ring_target<'a>(
     trace: &'a TraceWriter,
     channels: &'a mut [EventChannel],
     channel: usize,
     ring: usize,
-) -> Option<(To<'a>, Option<&'a Contexts>, &'a mut EventRing)> {
+) -> Option<(StreamTarget<'a>, Option<&'a Contexts>, &'a mut EventRing)> {
     let channel = channels.get_mut(channel)?;
     channel.is_read = true;
-    let to = To {
+    let target = StreamTarget {
         trace,
         channel: &channel.of,
     };
     let ring = channel.rings.get_mut(ring)?;
-    Some((to, channel.contexts.as_ref(), ring))
+    Some((target, channel.contexts.as_ref(), ring))
 }
 
 /// Where what is read of a ring goes.
-struct Events<'a> {
-    to: To<'a>,
+struct EventSink<'a> {
+    target: StreamTarget<'a>,
     contexts: Option<&'a Contexts>,
-    stream: &'a mut Lazy,
+    stream: &'a mut LazyStream,
     lost: &'a mut u64,
     span: &'a mut Option<(u64, u64)>,
 }
 
-impl Sink for Events<'_> {
+impl Sink for EventSink<'_> {
     type Error = io::Error;
 
     #[inline(always)]
@@ -933,7 +936,7 @@ impl Sink for Events<'_> {
         // The reader found the payload whole.
         let split = self.contexts.and_then(|contexts| contexts.split(payload));
         let (contexts, payload) = split.unwrap_or((&[], payload));
-        let stream = self.stream.get(self.to)?;
+        let stream = self.stream.get(self.target)?;
         stream.event(id, time, contexts, payload)?;
         match &mut *self.span {
             Some((_, last)) => *last = time,
@@ -974,22 +977,23 @@ impl Sink for Events<'_> {
 
     fn item(&mut self, item: Item<'_>) -> io::Result<()> {
         match item {
-            Item::SubBuffer { time, lost, cpu } => self
-                .stream
-                .begin_subbuf(self.to, time, cpu, self.lost, lost),
+            Item::SubBuffer { time, lost, cpu } => {
+                self.stream
+                    .begin_subbuf(self.target, time, cpu, self.lost, lost)
+            }
             Item::Record { id, time, payload } => self.record(id, time, payload),
             // Of how many events, only their writer knew.
             Item::Gap { .. } => {
-                self.stream.get(self.to)?.discard(1);
+                self.stream.get(self.target)?.discard(1);
                 Ok(())
             }
-            Item::Overwritten { subbuffers } => self.stream.get(self.to)?.overwrite(subbuffers),
+            Item::Overwritten { subbuffers } => self.stream.get(self.target)?.overwrite(subbuffers),
         }
     }
 }
 
 /// Leaves out what was before some time.
-struct Since<'a> {
+struct SinceFilter<'a> {
     time: u64,
     /// The sub-buffer in which nothing was of interest yet: when it was begun, what was lost by
     /// then, and its writer.
@@ -998,10 +1002,10 @@ struct Since<'a> {
     begun: bool,
     /// Counts those that were.
     earlier: &'a mut u64,
-    events: Events<'a>,
+    events: EventSink<'a>,
 }
 
-impl Sink for Since<'_> {
+impl Sink for SinceFilter<'_> {
     type Error = io::Error;
 
     fn record(&mut self, id: u16, time: u64, payload: &[u8]) -> io::Result<()> {
@@ -1033,14 +1037,14 @@ impl Sink for Since<'_> {
 }
 
 /// What descriptions are about.
-struct Descriptions<'a> {
+struct DescriptionSink<'a> {
     trace: &'a mut TraceWriter,
     events: &'a mut EventTable,
     contexts: &'a mut Vec<Contexts>,
     channels: &'a mut [EventChannel],
 }
 
-impl Descriptions<'_> {
+impl DescriptionSink<'_> {
     /// Takes one. False: it is none, or contradicts another one.
     fn take(&mut self, line: &[u8]) -> io::Result<bool> {
         match Description::parse(line) {

@@ -54,7 +54,7 @@ impl StreamChannel {
     #[must_use]
     pub fn new(name: &str, index: u32) -> Self {
         let mut safe = file_name(name);
-        // What follows the name says whose a file is, see `StreamOf::file_name`. A name that could
+        // What follows the name says whose a file is, see `StreamOwner::file_name`. A name that could
         // be taken for another one and what follows that, or that is not what the channel is
         // called, has the index of the channel too.
         let end = safe.rsplit_once(['_', '-']).map(|(_, end)| end);
@@ -95,7 +95,7 @@ impl StreamChannel {
 
 /// Whose events a stream has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StreamOf {
+pub enum StreamOwner {
     /// Those of a CPU.
     Cpu(u32),
     /// Those of a concurrency id: of different threads, and on different CPUs, one after the other.
@@ -113,7 +113,7 @@ pub enum StreamOf {
     Process(u32),
 }
 
-impl StreamOf {
+impl StreamOwner {
     /// Name of its file.
     pub fn file_name(self, channel: &StreamChannel) -> String {
         let channel = &channel.name;
@@ -198,7 +198,7 @@ pub struct StreamWriter {
     /// Numbers of its class, and of itself.
     class: u32,
     instance: u64,
-    of: StreamOf,
+    of: StreamOwner,
     /// Bytes of whole packets in the file.
     written: u64,
     packets: u64,
@@ -245,7 +245,7 @@ impl StreamWriter {
         directory: &Path,
         uuid: [u8; 16],
         channel: &StreamChannel,
-        of: StreamOf,
+        of: StreamOwner,
         begin: u64,
     ) -> io::Result<Self> {
         let path = directory.join(of.file_name(channel));
@@ -266,7 +266,7 @@ impl StreamWriter {
         directory: &Path,
         uuid: [u8; 16],
         channel: &StreamChannel,
-        of: StreamOf,
+        of: StreamOwner,
         state: &StreamState,
     ) -> io::Result<Self> {
         let path = directory.join(of.file_name(channel));
@@ -284,7 +284,7 @@ impl StreamWriter {
         file: File,
         uuid: [u8; 16],
         channel: &StreamChannel,
-        of: StreamOf,
+        of: StreamOwner,
         state: &StreamState,
     ) -> Self {
         Self {
@@ -648,15 +648,15 @@ mod tests {
         for (index, name) in (1..).zip(names) {
             let channel = StreamChannel::new(name, index);
             for n in [0, 1, 7, 8] {
-                let thread = |tid, begin| StreamOf::Thread {
+                let thread = |tid, begin| StreamOwner::Thread {
                     ring: n,
                     tid,
                     begin,
                 };
                 // Of one channel, all are of one kind.
                 let kinds = [
-                    vec![StreamOf::Cpu(n)],
-                    vec![StreamOf::MmCid(n)],
+                    vec![StreamOwner::Cpu(n)],
+                    vec![StreamOwner::MmCid(n)],
                     vec![thread(0, 0), thread(7, 8), thread(8, n.into())],
                 ];
                 for of in kinds.into_iter().flatten() {
@@ -671,7 +671,7 @@ mod tests {
                 }
             }
         }
-        let name = |name, index| StreamOf::Cpu(3).file_name(&StreamChannel::new(name, index));
+        let name = |name, index| StreamOwner::Cpu(3).file_name(&StreamChannel::new(name, index));
         assert_eq!(name("main", 1), "main_3");
         assert_eq!(name("net_io", 2), "net_io_3");
         assert_eq!(name("main_0", 2), "main_0-2_3");
@@ -685,7 +685,7 @@ mod tests {
         let write = |name: &str, killed: bool| {
             let directory = directory.path().join(name);
             std::fs::create_dir(&directory).unwrap();
-            let (uuid, channel, of) = ([7; 16], StreamChannel::new("main", 1), StreamOf::Cpu(0));
+            let (uuid, channel, of) = ([7; 16], StreamChannel::new("main", 1), StreamOwner::Cpu(0));
             let mut stream = StreamWriter::create(&directory, uuid, &channel, of, 10).unwrap();
             stream.event(1, 11, &[], &[1; 8]).unwrap();
             stream.overwrite(3).unwrap();
@@ -711,7 +711,7 @@ mod tests {
     #[test]
     fn a_packet_without_events_is_the_first_or_the_last_one() {
         let directory = tempfile::tempdir().unwrap();
-        let (channel, of) = (StreamChannel::new("main", 1), StreamOf::Process(0));
+        let (channel, of) = (StreamChannel::new("main", 1), StreamOwner::Process(0));
         let mut stream = StreamWriter::create(directory.path(), [7; 16], &channel, of, 10).unwrap();
         stream.discard(2);
         for time in [11, 12, 5, 13] {
@@ -781,7 +781,7 @@ mod tests {
     #[test]
     fn long_packets_are_whole_whichever_way_they_are_written() {
         let directory = tempfile::tempdir().unwrap();
-        let (uuid, channel, of) = ([7; 16], StreamChannel::new("main", 1), StreamOf::Cpu(0));
+        let (uuid, channel, of) = ([7; 16], StreamChannel::new("main", 1), StreamOwner::Cpu(0));
         let path = directory.path().join("main_0");
         let create = |state: &StreamState| {
             StreamWriter::resume(directory.path(), uuid, &channel, of, state).unwrap()
@@ -852,7 +852,7 @@ mod tests {
     #[test]
     fn events_that_are_days_apart_are_in_packets_of_their_own() {
         let directory = tempfile::tempdir().unwrap();
-        let (channel, of) = (StreamChannel::new("main", 1), StreamOf::Process(0));
+        let (channel, of) = (StreamChannel::new("main", 1), StreamOwner::Process(0));
         let mut stream = StreamWriter::create(directory.path(), [7; 16], &channel, of, 10).unwrap();
         let far = 1 << 48;
         let times = [11, 10 + far, 10 + 2 * far, 11 + 3 * far, 12 + 4 * far];

@@ -10,7 +10,8 @@ use usertrace_sys::Scope;
 use crate::description::{Class, environment};
 use crate::version::RECORD_SEPARATOR;
 use crate::{
-    Clock, Crash, METADATA, StreamChannel, StreamOf, StreamState, StreamWriter, TraceInfo, Version,
+    Clock, Crash, METADATA, StreamChannel, StreamOwner, StreamState, StreamWriter, TraceInfo,
+    Version,
 };
 
 /// Writes one trace.
@@ -202,7 +203,7 @@ impl TraceWriter {
     ///
     /// # Errors
     /// When its file cannot be created.
-    pub fn stream(&self, channel: &StreamChannel, of: StreamOf) -> io::Result<StreamWriter> {
+    pub fn stream(&self, channel: &StreamChannel, of: StreamOwner) -> io::Result<StreamWriter> {
         let start = self.clock.start();
         let mut stream = StreamWriter::create(&self.directory, self.uuid, channel, of, start)?;
         if self.is_one_shot {
@@ -218,7 +219,7 @@ impl TraceWriter {
     pub fn resume_stream(
         &self,
         channel: &StreamChannel,
-        of: StreamOf,
+        of: StreamOwner,
         state: Option<&StreamState>,
     ) -> io::Result<StreamWriter> {
         let new = StreamState {
@@ -351,7 +352,7 @@ mod tests {
     use usertrace_sys::uapi::LttClockSync;
 
     use super::*;
-    use crate::TraceOf;
+    use crate::TraceOrigin;
 
     /// A10: metadata end with a whole declaration, wherever their writer was killed.
     #[test]
@@ -360,7 +361,7 @@ mod tests {
             let directory = tempfile::tempdir().unwrap();
             let info = TraceInfo {
                 trace_name: "t".into(),
-                of: TraceOf::Process {
+                origin: TraceOrigin::Process {
                     name: "p".into(),
                     pid: 1,
                     process: 1,

@@ -3,11 +3,10 @@
 use std::fmt::Write as _;
 
 use usertrace_ring::schema::{Element, Event, FieldType, Integer, Label, Scalar};
-use usertrace_sys::printable;
 
 use crate::Clock;
 use crate::description::{
-    self, CLOCK, CLOCK_DESCRIPTION, Class, Kind, Member, Role, Value, format_uuid,
+    self, CLOCK, CLOCK_DESCRIPTION, Class, Kind, Member, Role, Value, format_uuid, string_literal,
 };
 
 /// What texts are made of.
@@ -44,7 +43,7 @@ env {{
     for (name, value) in environment {
         let _ = match value {
             Value::Number(number) => writeln!(text, "\t{name} = {number};"),
-            Value::Text(value) => writeln!(text, "\t{name} = {};", string(&value)),
+            Value::Text(value) => writeln!(text, "\t{name} = {};", string_literal(&value)),
         };
     }
     let _ = write!(
@@ -70,8 +69,8 @@ typealias integer {{
 	map = clock.{CLOCK}.value;
 }} := ltt_event_time_t;
 ",
-        name = string(CLOCK),
-        description = string(CLOCK_DESCRIPTION),
+        name = string_literal(CLOCK),
+        description = string_literal(CLOCK_DESCRIPTION),
         freq = clock.freq(),
         offset_s = clock.offset_s(),
         offset = clock.offset(),
@@ -98,7 +97,7 @@ pub(super) fn class(class: &Class) -> String {
 pub(super) fn event(event: &Event, class: &Class) -> String {
     let mut text = format!(
         "\nevent {{\n\tname = {};\n\tid = {};\n\tstream_id = {};\n",
-        string(&event.name),
+        string_literal(&event.name),
         event.id,
         class.id()
     );
@@ -110,7 +109,7 @@ pub(super) fn event(event: &Event, class: &Class) -> String {
         let _ = writeln!(
             text,
             "\t/* format = {} */",
-            string(format).replace("*/", "* /")
+            string_literal(format).replace("*/", "* /")
         );
     }
     let fields = structure(&description::members(&event.fields));
@@ -184,30 +183,10 @@ fn integer(kind: Integer) -> String {
 }
 
 fn enumerator(label: &Label) -> String {
-    let (name, first, last) = (string(&label.name), label.first, label.last);
+    let (name, first, last) = (string_literal(&label.name), label.first, label.last);
     if first == last {
         format!("{name} = {first}")
     } else {
         format!("{name} = {first} ... {last}")
-    }
-}
-
-/// A string literal.
-fn string(text: &str) -> String {
-    let text = printable(text).replace('\\', "\\\\").replace('"', "\\\"");
-    format!("\"{text}\"")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn strings_are_escaped() {
-        assert_eq!(string("plain ü"), "\"plain ü\"");
-        assert_eq!(
-            string("a\"b\\c\n1\u{85}"),
-            "\"a\\\"b\\\\c\u{fffd}1\u{fffd}\""
-        );
     }
 }

@@ -84,7 +84,7 @@ pub enum State {
     /// It is complete, or was written by somebody who makes no marks.
     Complete,
     /// Its process goes on.
-    GoesOn,
+    Running,
     /// Its process has ended, and its writer is about to write the rest.
     Ending,
     /// Its writer has ended before it could complete it, for this reason, if it could say one.
@@ -112,7 +112,7 @@ pub fn state(directory: &Path) -> State {
     let has_ended = there == namespace() && !is_it(pid as u32);
     match has_ended {
         true => State::Ending,
-        false => State::GoesOn,
+        false => State::Running,
     }
 }
 
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(state(directory), State::Complete);
         let own = std::process::id();
         let mark = Unfinished::mark(directory, own).unwrap();
-        assert_eq!(state(directory), State::GoesOn);
+        assert_eq!(state(directory), State::Running);
         drop(mark);
         assert_eq!(state(directory), State::Incomplete(String::new()));
         // No process has this id.
@@ -164,7 +164,7 @@ mod tests {
         let reason = "No space left".to_owned();
         assert_eq!(state(directory), State::Incomplete(reason));
         let mark = Unfinished::mark(directory, own).unwrap();
-        assert_eq!(state(directory), State::GoesOn);
+        assert_eq!(state(directory), State::Running);
         mark.remove().unwrap();
         assert_eq!(state(directory), State::Complete);
     }

@@ -27,7 +27,7 @@ impl Completion {
     pub(super) fn wait(&mut self, directory: &Path) -> Option<String> {
         loop {
             match state(directory) {
-                State::Complete | State::GoesOn => return None,
+                State::Complete | State::Running => return None,
                 State::Incomplete(reason) => return Some(reason),
                 State::Ending if self.waited >= TIMEOUT => {
                     return Some("it is still being written".to_owned());

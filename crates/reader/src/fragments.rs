@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{MapAccess, Visitor};
-use usertrace_ctf::{LOGLEVELS, OF_READER, RECORD_SEPARATOR};
+use usertrace_ctf::{LOGLEVELS, READER_NAMESPACE, RECORD_SEPARATOR};
 use usertrace_ring::schema::{FieldType, Integer, Label, Scalar};
 
 use crate::declarations::{
@@ -333,7 +333,7 @@ fn loglevel(
 ) -> Result<Option<u32>, String> {
     let attributes = attributes.0.iter();
     let mut levels = attributes
-        .filter(|(of, _)| of == OF_READER)
+        .filter(|(of, _)| of == READER_NAMESPACE)
         .filter_map(|(_, attributes)| attributes.get("log-level")?.as_str());
     let level = levels.next().map(|level| {
         let known = LOGLEVELS.iter().position(|known| *known == level);

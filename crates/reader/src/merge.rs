@@ -624,7 +624,7 @@ fn is_directory(path: &Path) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use usertrace_ctf::{Clock, StreamChannel, StreamOf, TraceInfo, TraceOf, TraceWriter};
+    use usertrace_ctf::{Clock, StreamChannel, StreamOwner, TraceInfo, TraceOrigin, TraceWriter};
     use usertrace_ring::schema::Event as Declared;
     use usertrace_sys::Scope;
     use usertrace_sys::uapi::LttClockSync;
@@ -635,7 +635,7 @@ mod tests {
     fn trace(directory: &Path, pid: u32) -> TraceWriter {
         let info = TraceInfo {
             trace_name: "t".into(),
-            of: TraceOf::Process {
+            origin: TraceOrigin::Process {
                 name: "p".into(),
                 pid,
                 process: pid.into(),
@@ -672,7 +672,7 @@ mod tests {
             let trace = trace(directory.path(), pid);
             for cpu in 0..STREAMS {
                 let channel = StreamChannel::new("main", 1);
-                let mut stream = trace.stream(&channel, StreamOf::Cpu(cpu)).unwrap();
+                let mut stream = trace.stream(&channel, StreamOwner::Cpu(cpu)).unwrap();
                 for n in 1..=EVENTS {
                     stream.event(1, n, &[], &n.to_ne_bytes()).unwrap();
                 }
@@ -701,7 +701,7 @@ mod tests {
         let trace = trace(directory.path(), 1);
         let (channel, mut events) = (StreamChannel::new("main", 1), 0u64);
         for n in 0..50 {
-            let mut stream = trace.stream(&channel, StreamOf::Cpu(n)).unwrap();
+            let mut stream = trace.stream(&channel, StreamOwner::Cpu(n)).unwrap();
             for _ in 0..5 {
                 for _ in 0..3000 {
                     events += 1;

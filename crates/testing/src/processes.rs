@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use proptest::prelude::*;
-use usertrace_ctf::{Clock, StreamChannel, StreamOf, TraceInfo, TraceOf, TraceWriter, Version};
+use usertrace_ctf::{
+    Clock, StreamChannel, StreamOwner, TraceInfo, TraceOrigin, TraceWriter, Version,
+};
 use usertrace_ring::schema::{Description, Event};
 use usertrace_sys::Scope;
 use usertrace_sys::uapi::LttClockSync;
@@ -28,7 +30,7 @@ pub fn random(seed: u64) -> impl FnMut() -> u64 {
 pub fn info(name: &str, pid: u32, hostname: Option<&str>) -> TraceInfo {
     TraceInfo {
         trace_name: "a trace".into(),
-        of: TraceOf::Process {
+        origin: TraceOrigin::Process {
             name: name.into(),
             pid,
             process: pid.into(),
@@ -53,10 +55,10 @@ pub fn clock_at(freq: u64, cycles: u64) -> Clock {
 
 /// Begins a trace in this directory, of a machine `host`, whose clock is at 0 at [`START`] and
 /// counts ns.
-pub fn trace_in_ns(path: &Path, trace_name: &str, of: TraceOf) -> TraceWriter {
+pub fn trace_in_ns(path: &Path, trace_name: &str, origin: TraceOrigin) -> TraceWriter {
     let info = TraceInfo {
         trace_name: trace_name.into(),
-        of,
+        origin,
         hostname: Some("host".into()),
     };
     let sync = LttClockSync {
@@ -167,14 +169,14 @@ pub fn write_as(
         }
         for ring in 0..1 + (random() % 3) as u32 {
             let of = match scope_of {
-                Scope::Cpu => StreamOf::Cpu(ring),
-                Scope::Thread => StreamOf::Thread {
+                Scope::Cpu => StreamOwner::Cpu(ring),
+                Scope::Thread => StreamOwner::Thread {
                     ring,
                     tid: ring * 7,
                     begin: start + u64::from(ring),
                 },
-                Scope::Global => StreamOf::Process(ring),
-                Scope::MmCid => StreamOf::MmCid(ring),
+                Scope::Global => StreamOwner::Process(ring),
+                Scope::MmCid => StreamOwner::MmCid(ring),
             };
             let mut stream = trace.stream(&channel, of).unwrap();
             let mut time = start + random() % 4;

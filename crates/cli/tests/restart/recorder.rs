@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use usertrace_consumer::{Session, SessionError};
 use usertrace_ctf::ProcessSummary;
-use usertrace_ctf::recording::Recorded;
+use usertrace_ctf::recording::RecordingNote;
 
 use crate::kernel::{COUNT, Channel, File, Process, START, SUBBUF, Words, names};
 use usertrace_testing::RingWriter;
@@ -148,7 +148,7 @@ fn until_there_is_room<T>(mut body: impl FnMut() -> Result<T, SessionError>) -> 
 /// Records from where the one before this one was killed.
 pub(crate) fn run(directory: &Path) {
     let words = Rc::new(Words::open(&directory.join("words")));
-    let recorded = Recorded {
+    let recorded = RecordingNote {
         name: "tr".into(),
         generation: 7,
         boot: "this".into(),

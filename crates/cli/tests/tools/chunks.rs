@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use usertrace_ctf::{StreamChannel, StreamOf, StreamWriter, TraceOf, TraceWriter};
+use usertrace_ctf::{StreamChannel, StreamOwner, StreamWriter, TraceOrigin, TraceWriter};
 use usertrace_ring::schema::Description;
 use usertrace_sys::Scope;
 
@@ -36,7 +36,7 @@ const CHUNKS: [Events; 3] = [
 /// declared once the first chunk was finished are not declared in it.
 fn trace(parent: &Path, process: u64, is_first: bool) -> (TraceWriter, StreamWriter) {
     fs::create_dir_all(parent).unwrap();
-    let of = TraceOf::Process {
+    let of = TraceOrigin::Process {
         name: "prog".into(),
         pid: 40,
         process,
@@ -58,7 +58,7 @@ fn trace(parent: &Path, process: u64, is_first: bool) -> (TraceWriter, StreamWri
     }
     let mut channel = StreamChannel::new("main", 1);
     channel.set_contexts();
-    let stream = trace.stream(&channel, StreamOf::Cpu(0)).unwrap();
+    let stream = trace.stream(&channel, StreamOwner::Cpu(0)).unwrap();
     (trace, stream)
 }
 

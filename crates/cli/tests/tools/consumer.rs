@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use usertrace_consumer::{CONTROL, ConsumerFile, MAIN, Session, SessionSummary, snapshot_process};
-use usertrace_ctf::recording::Recorded;
+use usertrace_ctf::recording::RecordingNote;
 use usertrace_ctf::{ProcessSummary, Version};
 use usertrace_reader::{Item, Printer, Reader, Selection};
 use usertrace_ring::Positions;
@@ -260,7 +260,7 @@ impl Run {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let hostname = Some("host".into());
-        let session = Session::open(directory.path(), &Recorded::default(), hostname).unwrap();
+        let session = Session::open(directory.path(), &RecordingNote::default(), hostname).unwrap();
         Self {
             directory,
             session,
@@ -995,9 +995,9 @@ fn a_process_that_another_program_consumes_is_named() {
 fn a_recording_is_not_disturbed_by_others() {
     let run = Run::new();
     let open = |name: &str| {
-        let recorded = Recorded {
+        let recorded = RecordingNote {
             name: name.into(),
-            ..Recorded::default()
+            ..RecordingNote::default()
         };
         Session::<File>::open(run.directory.path(), &recorded, None)
     };
@@ -1008,10 +1008,10 @@ fn a_recording_is_not_disturbed_by_others() {
     } = run;
     // As if it were killed.
     drop(session);
-    let open = |recorded: &Recorded| Session::<File>::open(directory.path(), recorded, None);
+    let open = |recorded: &RecordingNote| Session::<File>::open(directory.path(), recorded, None);
     for (name, generation, boot) in [("other", 0, ""), ("", 1, ""), ("", 0, "another")] {
         let (name, boot) = (name.into(), boot.into());
-        let recorded = Recorded {
+        let recorded = RecordingNote {
             name,
             generation,
             boot,
@@ -1020,10 +1020,10 @@ fn a_recording_is_not_disturbed_by_others() {
         let error = open(&recorded).err().unwrap().to_string();
         assert!(error.contains("of another trace"), "{error}");
     }
-    let mut session = open(&Recorded::default()).unwrap();
+    let mut session = open(&RecordingNote::default()).unwrap();
     session.finish().unwrap();
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
-    assert_eq!(Recorded::of(directory.path()).unwrap(), None);
+    assert_eq!(RecordingNote::of(directory.path()).unwrap(), None);
 }
 
 /// F4: whatever is in the notes.
@@ -1046,7 +1046,7 @@ fn notes_that_are_damaged_are_refused() {
         ("7.3.descriptions", "@1 what\n"),
     ] {
         let directory = tempfile::tempdir().unwrap();
-        let open = || Session::open(directory.path(), &Recorded::default(), None);
+        let open = || Session::open(directory.path(), &RecordingNote::default(), None);
         drop(open().unwrap() as Session<File>);
         fs::write(directory.path().join(".usertrace").join(file), text).unwrap();
         let refused = open().is_err() || {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use proptest::prelude::*;
-use usertrace_ctf::{StreamChannel, StreamOf, StreamWriter, TraceWriter, Version};
+use usertrace_ctf::{StreamChannel, StreamOwner, StreamWriter, TraceWriter, Version};
 use usertrace_reader::{Item, Printer, ReadError, Reader, Selection};
 use usertrace_sys::Scope;
 
@@ -155,7 +155,7 @@ fn f1_what_is_declared_is_the_same() {
                 let line = format!("{} t:e{level} {level} fmt a%20%22%7Bx%7D;u32 x", level + 1);
                 trace.declare(&event(&line)).unwrap();
             }
-            let of = StreamOf::Thread {
+            let of = StreamOwner::Thread {
                 ring: 1,
                 tid: 8,
                 begin: cycles,
@@ -234,7 +234,7 @@ fn f1_events_line_up_with_a_kernel_s_trace() {
                 .declare(&event(&format!("1 t:{name} 6 u64 n")))
                 .unwrap();
             let mut stream = trace
-                .stream(&StreamChannel::new("main", 1), StreamOf::Cpu(0))
+                .stream(&StreamChannel::new("main", 1), StreamOwner::Cpu(0))
                 .unwrap();
             for n in 0..50u64 {
                 let ns = first + 4 * n;
@@ -298,7 +298,7 @@ fn simple(directory: &Path) -> (TraceWriter, StreamWriter, PathBuf) {
     trace.set_version(Version::V2);
     trace.declare_class(Scope::Cpu).unwrap();
     trace.declare(&event("1 t:e 6 u64 n")).unwrap();
-    let stream = trace.stream(&StreamChannel::new("main", 1), StreamOf::Cpu(0));
+    let stream = trace.stream(&StreamChannel::new("main", 1), StreamOwner::Cpu(0));
     (trace, stream.unwrap(), path.join("metadata"))
 }
 

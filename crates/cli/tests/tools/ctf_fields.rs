@@ -5,7 +5,9 @@ use std::path::Path;
 use std::process::Command;
 
 use proptest::prelude::*;
-use usertrace_ctf::{Clock, StreamChannel, StreamOf, TraceInfo, TraceOf, TraceWriter, Version};
+use usertrace_ctf::{
+    Clock, StreamChannel, StreamOwner, TraceInfo, TraceOrigin, TraceWriter, Version,
+};
 use usertrace_reader::{Item, Printer, Reader, Selection};
 use usertrace_ring::PayloadLengths;
 use usertrace_ring::schema::{Description, EventTable};
@@ -41,14 +43,14 @@ proptest! {
         let directory = tempfile::tempdir().unwrap();
         let info = TraceInfo {
             trace_name: "t".into(),
-            of: TraceOf::Process { name: "p".into(), pid: 1, process: 1 },
+            origin: TraceOrigin::Process { name: "p".into(), pid: 1, process: 1 },
             hostname: None,
         };
         let clock = Clock::new(&LttClockSync { freq: 1_000_000_000, ..LttClockSync::default() }, &[]);
         let mut trace = TraceWriter::create(&directory.path().join("trace"), info, clock).unwrap();
         trace.declare_class(Scope::Cpu).unwrap();
         trace.declare(&event).unwrap();
-        let mut stream = trace.stream(&StreamChannel::new("main", 1), StreamOf::Cpu(0)).unwrap();
+        let mut stream = trace.stream(&StreamChannel::new("main", 1), StreamOwner::Cpu(0)).unwrap();
         let mut expected = Vec::new();
         for (time, seeds) in (1..).zip(seeds.chunks(8)) {
             let (mut payload, mut shown) = (Vec::new(), Vec::new());
@@ -160,7 +162,7 @@ fn write_one_event(
     contexts: &str,
     payload: &[u8],
 ) {
-    let of = TraceOf::Process {
+    let of = TraceOrigin::Process {
         name: "p".into(),
         pid: 1,
         process: 1,
@@ -180,7 +182,7 @@ fn write_one_event(
         channel.set_contexts();
         of_contexts.resize(contexts.split(';').count(), 1);
     }
-    let mut stream = trace.stream(&channel, StreamOf::Cpu(0)).unwrap();
+    let mut stream = trace.stream(&channel, StreamOwner::Cpu(0)).unwrap();
     stream.event(1, 1, &of_contexts, payload).unwrap();
     stream.finish().unwrap();
 }

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 use proptest::prelude::*;
 use serde_json::Value;
-use usertrace_ctf::{StreamChannel, StreamOf, StreamWriter, TraceWriter};
+use usertrace_ctf::{StreamChannel, StreamOwner, StreamWriter, TraceWriter};
 use usertrace_reader::{Field, Item, LossKind, Number, Printer, Reader, Selection, Values};
 use usertrace_ring::schema::{Contexts, Description, Element, FieldType, Integer, Scalar};
 use usertrace_sys::Scope;
@@ -238,7 +238,7 @@ fn trace(directory: &Path, pid: u32) -> (TraceWriter, StreamWriter) {
     trace.declare_class(Scope::Cpu).unwrap();
     trace.declare(&event("1 t:number 6 u64 n")).unwrap();
     trace.declare(&event("2 t:text 99 str s")).unwrap();
-    let stream = trace.stream(&StreamChannel::new("main", 1), StreamOf::Cpu(0));
+    let stream = trace.stream(&StreamChannel::new("main", 1), StreamOwner::Cpu(0));
     (trace, stream.unwrap())
 }
 
@@ -575,8 +575,8 @@ fn e8_perfetto_has_slices_of_threads() {
     let mut channel = StreamChannel::new("main", 1);
     channel.set_contexts();
     let other = StreamChannel::new("other", 2);
-    let mut streams = [0, 1].map(|cpu| trace.stream(&channel, StreamOf::Cpu(cpu)).unwrap());
-    let mut without = trace.stream(&other, StreamOf::Cpu(0)).unwrap();
+    let mut streams = [0, 1].map(|cpu| trace.stream(&channel, StreamOwner::Cpu(cpu)).unwrap());
+    let mut without = trace.stream(&other, StreamOwner::Cpu(0)).unwrap();
     let base = 1_000_000;
     for (cpu, time, thread, name, at) in [
         (0, 1, 50, "f:entry", 0xa),

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use usertrace_ctf::{StreamChannel, StreamOf, StreamWriter, TraceWriter};
+use usertrace_ctf::{StreamChannel, StreamOwner, StreamWriter, TraceWriter};
 use usertrace_reader::{Item, LossKind, Patterns, Printer, ReadError, Reader, Selection};
 use usertrace_sys::Scope;
 
@@ -70,7 +70,7 @@ fn simple(directory: &Path, name: &str, pid: u32) -> (TraceWriter, StreamWriter)
     .unwrap();
     trace.declare_class(Scope::Cpu).unwrap();
     trace.declare(&event("1 t:e 6 u64 n")).unwrap();
-    let stream = trace.stream(&StreamChannel::new("main", 1), StreamOf::Cpu(0));
+    let stream = trace.stream(&StreamChannel::new("main", 1), StreamOwner::Cpu(0));
     (trace, stream.unwrap())
 }
 
@@ -122,7 +122,7 @@ fn b1_empty_texts_are_empty() {
     trace.declare(&event(&format!("1 t:e 6 {fields}"))).unwrap();
     trace.declare(&event("2 t:nothing 6")).unwrap();
     let channel = StreamChannel::new("main", 1);
-    let mut stream = trace.stream(&channel, StreamOf::Cpu(0)).unwrap();
+    let mut stream = trace.stream(&channel, StreamOwner::Cpu(0)).unwrap();
     stream
         .event(1, 10_000_000, &[], b"x\0xx\x01\0\0\0x\0\0\0\0")
         .unwrap();
@@ -152,7 +152,7 @@ fn b1_labels_of_several_ranges_are_shown_as_babeltrace2_does() {
         .declare(&event(&format!("1 t:e 6 s16{{{labels}}} x")))
         .unwrap();
     let mut stream = trace
-        .stream(&StreamChannel::new("main", 1), StreamOf::Cpu(0))
+        .stream(&StreamChannel::new("main", 1), StreamOwner::Cpu(0))
         .unwrap();
     for n in -1..13i16 {
         stream.event(1, 10_000_000, &[], &n.to_ne_bytes()).unwrap();
@@ -531,7 +531,7 @@ fn e8_thousands_of_streams_are_merged() {
     let (trace, _) = simple(directory.path(), "t", 1);
     let channel = StreamChannel::new("many", 2);
     for n in 0..3000u64 {
-        let mut stream = trace.stream(&channel, StreamOf::Cpu(n as u32)).unwrap();
+        let mut stream = trace.stream(&channel, StreamOwner::Cpu(n as u32)).unwrap();
         for event in 0..3u64 {
             let time = 1_000_000 + (n * 7919) % 3000 + 2000 * event;
             stream.event(1, time, &[], &time.to_ne_bytes()).unwrap();
@@ -593,7 +593,7 @@ fn e8_what_is_written_meanwhile_is_read() {
     // Another kind of event, in another stream, of before: it is late.
     first.declare(&event("2 t:late 6 u8 x")).unwrap();
     let channel = StreamChannel::new("main", 1);
-    let mut second = first.stream(&channel, StreamOf::Cpu(1)).unwrap();
+    let mut second = first.stream(&channel, StreamOwner::Cpu(1)).unwrap();
     second.event(2, 1_000_075, &[], &[7]).unwrap();
     second.flush().unwrap();
     let lines = look(&mut reader);
@@ -665,7 +665,7 @@ fn deleted_stream_takes_no_other_with_it() {
     // Large enough that not all of it is in memory at once.
     let (trace, _) = simple(directory.path(), "u", 2);
     let mut stream = trace
-        .stream(&StreamChannel::new("more", 2), StreamOf::Cpu(0))
+        .stream(&StreamChannel::new("more", 2), StreamOwner::Cpu(0))
         .unwrap();
     for n in 0..100_000u64 {
         stream.event(1, n, &[], &n.to_ne_bytes()).unwrap();

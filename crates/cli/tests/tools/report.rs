@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Instant;
 
-use usertrace_ctf::{StreamChannel, StreamOf, StreamWriter, TraceOf, TraceWriter};
+use usertrace_ctf::{StreamChannel, StreamOwner, StreamWriter, TraceOrigin, TraceWriter};
 use usertrace_ring::schema::Description;
 use usertrace_sys::Scope;
 
@@ -18,7 +18,7 @@ const MS: u64 = 1_000_000;
 /// Begins a trace whose events have threads, and a stream of each of two CPUs. Its clock is at 0 at
 /// 2023-11-14 22:13:20 UTC, and counts ns.
 fn trace(directory: &Path, procname: &str, pid: u32) -> (TraceWriter, [StreamWriter; 2]) {
-    let of = TraceOf::Process {
+    let of = TraceOrigin::Process {
         name: procname.into(),
         pid,
         process: pid.into(),
@@ -40,7 +40,7 @@ fn trace(directory: &Path, procname: &str, pid: u32) -> (TraceWriter, [StreamWri
     }
     let mut channel = StreamChannel::new("main", 1);
     channel.set_contexts();
-    let streams = [0, 1].map(|cpu| trace.stream(&channel, StreamOf::Cpu(cpu)).unwrap());
+    let streams = [0, 1].map(|cpu| trace.stream(&channel, StreamOwner::Cpu(cpu)).unwrap());
     (trace, streams)
 }
 
@@ -494,7 +494,7 @@ fn f9_the_kernels_events_are_in_the_same_page() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     write(path, "prog", 40);
-    let of = TraceOf::Kernel {
+    let of = TraceOrigin::Kernel {
         release: "7.3.4".into(),
         version: "#1".into(),
     };
@@ -507,7 +507,7 @@ fn f9_the_kernels_events_are_in_the_same_page() {
     kernel.declare(&event).unwrap();
     let mut channel = StreamChannel::new("cpu", 1);
     channel.set_contexts();
-    let mut stream = kernel.stream(&channel, StreamOf::Cpu(1)).unwrap();
+    let mut stream = kernel.stream(&channel, StreamOwner::Cpu(1)).unwrap();
     let tid = 4711i32.to_ne_bytes();
     stream.event(9, 5 * MS, &tid, b"other\0").unwrap();
     stream.finish().unwrap();
@@ -714,7 +714,7 @@ fn write_many(directory: &Path, events: u64) {
     let (trace, _) = trace(directory, "prog", 40);
     let mut channel = StreamChannel::new("many", 1);
     channel.set_contexts();
-    let stream = |cpu| trace.stream(&channel, StreamOf::Cpu(cpu)).unwrap();
+    let stream = |cpu| trace.stream(&channel, StreamOwner::Cpu(cpu)).unwrap();
     let mut streams: Vec<_> = (0..4).map(stream).collect();
     let mut random = 1u64;
     for n in 0..events {

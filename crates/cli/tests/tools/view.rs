@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use usertrace_ctf::{StreamChannel, StreamOf, StreamWriter, TraceOf, TraceWriter};
+use usertrace_ctf::{StreamChannel, StreamOwner, StreamWriter, TraceOrigin, TraceWriter};
 use usertrace_sys::Scope;
 
 use usertrace_testing::processes::{event, trace_in_ns};
@@ -13,7 +13,7 @@ use usertrace_testing::processes::{event, trace_in_ns};
 /// Begins a trace of `t:number` and `t:text`, with a stream. Its clock is at 0 at 2023-11-14
 /// 22:13:20 UTC, and counts ns.
 fn trace(directory: &Path, pid: u32) -> (TraceWriter, StreamWriter) {
-    let of = TraceOf::Process {
+    let of = TraceOrigin::Process {
         name: "prog".into(),
         pid,
         process: pid.into(),
@@ -23,7 +23,7 @@ fn trace(directory: &Path, pid: u32) -> (TraceWriter, StreamWriter) {
     for line in ["1 t:number 6 u64 n", "2 t:text 6 str s"] {
         trace.declare(&event(line)).unwrap();
     }
-    let stream = trace.stream(&StreamChannel::new("main", 1), StreamOf::Cpu(0));
+    let stream = trace.stream(&StreamChannel::new("main", 1), StreamOwner::Cpu(0));
     (trace, stream.unwrap())
 }
 

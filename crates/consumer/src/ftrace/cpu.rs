@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 
-use usertrace_ctf::{StreamChannel, StreamOf, StreamState, StreamWriter, TraceWriter};
+use usertrace_ctf::{StreamChannel, StreamOwner, StreamState, StreamWriter, TraceWriter};
 use usertrace_sys::uapi::LTT_CHANNEL_MAIN;
 
 use super::format::Format;
@@ -156,6 +156,6 @@ fn channel() -> StreamChannel {
     channel
 }
 
-fn stream_of(cpu: u32) -> StreamOf {
-    StreamOf::Cpu(cpu)
+fn stream_of(cpu: u32) -> StreamOwner {
+    StreamOwner::Cpu(cpu)
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 
-use usertrace_ctf::{Clock, TraceInfo, TraceOf, Version};
+use usertrace_ctf::{Clock, TraceInfo, TraceOrigin, Version};
 use usertrace_sys::filter::Patterns;
 
 use super::FtraceError;
@@ -89,7 +89,7 @@ impl KernelEvents {
         let start = instance.clock.sync();
         let info = TraceInfo {
             trace_name: to.name.to_owned(),
-            of: TraceOf::Kernel {
+            origin: TraceOrigin::Kernel {
                 release: proc("osrelease"),
                 version: proc("version"),
             },

@@ -6,5 +6,5 @@ use std::ffi::CStr;
 pub const DAEMON: &CStr = c"usertrace-fast";
 
 /// The signal that has a worker write what is in the rings, and look for another
-/// [`Place`](super::Place).
+/// [`TraceLocation`](super::TraceLocation).
 pub const WRITE_NOW: libc::c_int = libc::SIGUSR2;

@@ -14,12 +14,12 @@ use super::{Chunk, DIRECTORY};
 const NAME: &str = "place";
 /// The longest text that names a place.
 const LEN: u64 = 128;
-/// The text of [`Place::Nowhere`].
+/// The text of [`TraceLocation::Nowhere`].
 const NOWHERE: &str = "nowhere\n";
 
 /// A place for traces. Later ones are greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum TraceLocation {
     /// The directory of the output.
     #[default]
     Directory,
@@ -29,7 +29,7 @@ pub enum Place {
     Nowhere,
 }
 
-impl Place {
+impl TraceLocation {
     /// The number of the chunk; 0: it is none.
     #[must_use]
     pub fn number(self) -> u64 {
@@ -99,15 +99,18 @@ mod tests {
     fn a_place_is_what_the_file_says() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
-        assert_eq!(Place::named(path).unwrap(), Place::Directory);
+        assert_eq!(
+            TraceLocation::named(path).unwrap(),
+            TraceLocation::Directory
+        );
         fs::create_dir(path.join(DIRECTORY)).unwrap();
         let chunk = Chunk {
             number: 3,
             begin: 7,
         };
-        for place in [Place::Chunk(chunk), Place::Nowhere] {
-            fs::write(Place::file(path), place.to_text().unwrap()).unwrap();
-            assert_eq!(Place::named(path).unwrap(), place);
+        for place in [TraceLocation::Chunk(chunk), TraceLocation::Nowhere] {
+            fs::write(TraceLocation::file(path), place.to_text().unwrap()).unwrap();
+            assert_eq!(TraceLocation::named(path).unwrap(), place);
         }
     }
 }

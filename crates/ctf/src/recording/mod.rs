@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 
 pub use chunk::{CURRENT, Chunk, DIRECTORY, value};
 pub use daemons::{DAEMON, WRITE_NOW};
-pub use location::Place;
+pub use location::TraceLocation;
 pub use log::{LOG, append_to_log, read_log};
-pub use note::{CHUNK, Recorded, TRACE, read_note};
+pub use note::{CHUNK, RecordingNote, TRACE, read_note};
 pub use summary::{Failures, add_failure, add_summary, parse_summary};
 
 /// A recorder makes this file beside the traces. Daemons lock it, so the recorder can wait until
@@ -25,7 +25,7 @@ pub const RUNNING: &str = ".running";
 #[must_use]
 pub fn is_recorded(directory: &Path) -> bool {
     // A note that cannot be read does not count.
-    matches!(Recorded::of(directory), Ok(Some(_))) || directory.join(RUNNING).exists()
+    matches!(RecordingNote::of(directory), Ok(Some(_))) || directory.join(RUNNING).exists()
 }
 
 /// Where something will be, or is already, when the chunk that it is in is finished.

@@ -15,7 +15,7 @@ pub const CHUNK: &str = "chunk";
 
 /// Which trace a directory has a recording of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Recorded {
+pub struct RecordingNote {
     /// Its name.
     pub name: String,
     /// Its number: another trace of that name has another one.
@@ -26,7 +26,7 @@ pub struct Recorded {
     pub created: bool,
 }
 
-impl Recorded {
+impl RecordingNote {
     /// Reads the note in the directory `output`. None: nobody records there, and no recorder was
     /// killed there.
     ///

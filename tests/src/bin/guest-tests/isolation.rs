@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::{Gid, Pid, Uid, setgid, setgroups, setuid};
 use syscalls::{Errno, Sysno};
 use usertrace_consumer::{CONTROL, KernelFile, MAIN, Session, consumer_files};
-use usertrace_ctf::recording::Recorded;
+use usertrace_ctf::recording::RecordingNote;
 use usertrace_sys::files;
 use usertrace_sys::uapi::{LTT_RING_ALL, LTT_SUBBUF_MAGIC, LttSubbuf};
 use usertrace_testing::wait;
@@ -201,7 +201,7 @@ fn a11_f4_garbage_in_all_buffers_harms_nobody_else() {
     let liar = format!("{}.", garbage.pid());
     let directory = tempfile::tempdir().expect("a directory");
     let mut session =
-        Session::open(directory.path(), &Recorded::default(), None).expect("a directory");
+        Session::open(directory.path(), &RecordingNote::default(), None).expect("a directory");
     let resident = resident_pages();
     for round in 0..scaled(40) {
         take_files(&mut session, &read);

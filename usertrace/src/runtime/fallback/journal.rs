@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use usertrace_ctf::recording::{Chunk, Place};
+use usertrace_ctf::recording::{Chunk, TraceLocation};
 use usertrace_ctf::{RingCounts, RingState};
 
 use super::header::PROCESSES;
@@ -40,7 +40,7 @@ pub(super) struct SlotJournal {
 pub(super) struct Trace {
     pub(super) uuid: [u8; 16],
     /// Where it is: not nowhere.
-    pub(super) place: Place,
+    pub(super) place: TraceLocation,
 }
 
 impl Trace {
@@ -49,8 +49,8 @@ impl Trace {
     fn to_words(self) -> [u64; Self::WORDS] {
         let uuid = u128::from_ne_bytes(self.uuid);
         let begin = match self.place {
-            Place::Chunk(chunk) => chunk.begin,
-            Place::Directory | Place::Nowhere => 0,
+            TraceLocation::Chunk(chunk) => chunk.begin,
+            TraceLocation::Directory | TraceLocation::Nowhere => 0,
         };
         let (low, high) = (uuid as u64, (uuid >> 64) as u64);
         [1, low, high, self.place.number(), begin]
@@ -61,8 +61,8 @@ impl Trace {
         let [begun, low, high, number, begin] = words;
         let uuid = u128::from(low) | u128::from(high) << 64;
         let place = match number {
-            0 => Place::Directory,
-            number => Place::Chunk(Chunk { number, begin }),
+            0 => TraceLocation::Directory,
+            number => TraceLocation::Chunk(Chunk { number, begin }),
         };
         (begun != 0).then(|| Self {
             uuid: uuid.to_ne_bytes(),
@@ -280,11 +280,11 @@ mod tests {
         // SAFETY: zeros are a slot without a trace: all is atomic.
         let journal: SlotJournal = unsafe { std::mem::zeroed() };
         assert_eq!(journal.trace(), None);
-        let chunk = Place::Chunk(Chunk {
+        let chunk = TraceLocation::Chunk(Chunk {
             number: 3,
             begin: 7,
         });
-        for place in [Place::Directory, chunk] {
+        for place in [TraceLocation::Directory, chunk] {
             let uuid = std::array::from_fn(|n| n as u8 ^ 0x5a);
             let trace = Trace { uuid, place };
             journal.begin(trace);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Instant;
 
-use usertrace_ctf::recording::{Place, add_failure, add_summary};
+use usertrace_ctf::recording::{TraceLocation, add_failure, add_summary};
 use usertrace_ctf::unfinished::Unfinished;
 use usertrace_ctf::{Identity, ProcessWriter, new_uuid};
 use usertrace_os::procfs::has_ended;
@@ -472,7 +472,7 @@ impl<'a> Recording<'a> {
             let Some(parent) = place.below(output) else {
                 return Ok(false);
             };
-            if let Place::Chunk(chunk) = place {
+            if let TraceLocation::Chunk(chunk) = place {
                 self.hold = Hold::new(output, &chunk)?;
                 if places.look() != place {
                     // Nobody waits for those that come now.
@@ -498,7 +498,7 @@ impl<'a> Recording<'a> {
     }
 
     /// The directory of the trace in a place, marked. Nothing if the place is gone.
-    fn enter(&mut self, place: Place) -> io::Result<Option<PathBuf>> {
+    fn enter(&mut self, place: TraceLocation) -> io::Result<Option<PathBuf>> {
         let Some(output) = self.output.directory() else {
             return Ok(None);
         };
@@ -506,7 +506,7 @@ impl<'a> Recording<'a> {
             return Ok(None);
         };
         let directory = parent.join(self.identity.directory());
-        if let Place::Chunk(chunk) = place {
+        if let TraceLocation::Chunk(chunk) = place {
             if self.hold.is_none() {
                 self.hold = Hold::new(output, &chunk)?;
             }

@@ -17,7 +17,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use usertrace_ctf::recording::{Chunk, Place};
+use usertrace_ctf::recording::{Chunk, TraceLocation};
 use usertrace_os::files;
 
 use super::destination::Output;
@@ -29,7 +29,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Places<'a> {
     output: &'a Output,
-    now: Place,
+    now: TraceLocation,
     looked: Instant,
     /// The last error that was told.
     told: Option<String>,
@@ -39,20 +39,20 @@ impl<'a> Places<'a> {
     pub(super) fn new(output: &'a Output) -> Self {
         Self {
             output,
-            now: Place::default(),
+            now: TraceLocation::default(),
             looked: Instant::now(),
             told: None,
         }
     }
 
     /// The place, as it was when it was last looked for.
-    pub(super) fn now(&self) -> Place {
+    pub(super) fn now(&self) -> TraceLocation {
         self.now
     }
 
     /// It is this one at least: another worker was there. Nothing leads back to where the same
     /// process may have a trace.
-    pub(super) fn advance(&mut self, place: Place) {
+    pub(super) fn advance(&mut self, place: TraceLocation) {
         self.now = self.now.max(place);
     }
 
@@ -66,16 +66,18 @@ impl<'a> Places<'a> {
 
     /// Looks which place is named now. A file that names none, which anybody may have written,
     /// changes nothing.
-    pub(super) fn look(&mut self) -> Place {
+    pub(super) fn look(&mut self) -> TraceLocation {
         let Some(output) = self.output.directory() else {
             return self.now;
         };
         self.looked = Instant::now();
-        let named = Place::named(output);
-        let said = named
-            .as_ref()
-            .err()
-            .map(|error| format!("cannot read \"{}\": {error}", Place::file(output).display()));
+        let named = TraceLocation::named(output);
+        let said = named.as_ref().err().map(|error| {
+            format!(
+                "cannot read \"{}\": {error}",
+                TraceLocation::file(output).display()
+            )
+        });
         if said != self.told {
             if let Some(said) = &said {
                 self.output.log(said);
@@ -140,7 +142,7 @@ mod tests {
 
     fn name(output: &Path, text: &[u8]) {
         fs::create_dir_all(output.join(DIRECTORY)).unwrap();
-        fs::write(Place::file(output), text).unwrap();
+        fs::write(TraceLocation::file(output), text).unwrap();
     }
 
     /// Nobody's file leads out of the directory, or back to where a trace may be already, and what
@@ -151,11 +153,11 @@ mod tests {
         let path = directory.path();
         let output = Output::below(path.to_owned(), Version::V1_8);
         let mut places = Places::new(&output);
-        let good = Place::Chunk(chunk(3));
+        let good = TraceLocation::Chunk(chunk(3));
         for (text, place) in [
-            (&b"/etc\n"[..], Place::Directory),
-            (b"number ../../x\nbegin 7\n", Place::Directory),
-            (&[0xff; 1000], Place::Directory),
+            (&b"/etc\n"[..], TraceLocation::Directory),
+            (b"number ../../x\nbegin 7\n", TraceLocation::Directory),
+            (&[0xff; 1000], TraceLocation::Directory),
             (good.to_text().unwrap().as_bytes(), good),
             (b"", good),
             (b"number 2\nbegin 7\n", good),
@@ -179,10 +181,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let output = Output::below(directory.path().to_owned(), Version::V1_8);
         let mut places = Places::new(&output);
-        let named = Place::Chunk(chunk(1));
+        let named = TraceLocation::Chunk(chunk(1));
         name(directory.path(), named.to_text().unwrap().as_bytes());
         places.look_again();
-        assert_eq!(places.now(), Place::Directory);
+        assert_eq!(places.now(), TraceLocation::Directory);
         std::thread::sleep(AGAIN);
         places.look_again();
         assert_eq!(places.now(), named);

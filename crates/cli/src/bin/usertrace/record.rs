@@ -9,7 +9,7 @@ use usertrace_consumer::{
     CONTROL_FS, ControlFs, KernelOptions, KernelSummary, Notification, Options, RecordError,
     Recording, TraceSetup, record, record_fallback,
 };
-use usertrace_ctf::recording::Recorded;
+use usertrace_ctf::recording::RecordingNote;
 use usertrace_ctf::{ProcessSummary, Version};
 
 use crate::descendants::Watch;
@@ -158,7 +158,7 @@ impl Args {
         };
         let output = directory.path().clone();
         // What is wrong with it, the recording will tell.
-        let before = Recorded::of(&output).ok().flatten();
+        let before = RecordingNote::of(&output).ok().flatten();
         let trace = self.trace.or(before.map(|before| before.name));
         let setup = TraceSetup::from(self.setup);
         let options = Options {
