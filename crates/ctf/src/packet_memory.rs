@@ -1,4 +1,4 @@
-//! Memory for packets that no packet uses.
+//! A pool of memory for packets.
 //!
 //! A consumer of a thousand processes has a thousand streams, but only some of them have a packet
 //! at a time. They take turns with this memory: new memory costs a fault for each page.
@@ -7,17 +7,17 @@ use std::sync::{Mutex, TryLockError};
 
 use crate::pages::Pages;
 
-/// How many packets' memory is kept. A recorder has two threads that write packets, one of which
-/// records the kernel's own events.
+/// How many packets' memory to keep. A recorder has two threads that write packets, one of them for
+/// the kernel's own events.
 const MOST: usize = 2;
 
-/// The process's.
+/// The pool of this process.
 ///
-/// It is not thread-local: traced programs contain this code, too, and the thread-local storage of
-/// a library with restartable sequences is static, which is scarce (`writer/thread/`).
+/// It is not thread-local: traced programs contain this code, too. The thread-local storage of a
+/// library with restartable sequences is static, which is scarce (`writer/thread/`).
 pub(super) static PACKET_MEMORY: PacketMemory = PacketMemory::new();
 
-/// Memory that is kept. Nobody waits for it: at worst, memory is new.
+/// A pool of memory. Its lock is only tried: a caller that does not get it uses new memory.
 #[derive(Debug)]
 pub(super) struct PacketMemory(Mutex<Vec<Pages>>);
 
@@ -31,7 +31,7 @@ impl PacketMemory {
         self.with(Vec::pop).flatten()
     }
 
-    /// Gives memory back, to whoever comes next or to the kernel.
+    /// Returns memory to the pool, or to the kernel if the pool is full.
     pub(super) fn give(&self, memory: Pages) {
         self.with(|kept| {
             if kept.len() < MOST {
@@ -40,12 +40,12 @@ impl PacketMemory {
         });
     }
 
-    /// Calls `body` unless another thread is here. In a child of `fork`, that thread may exist in
-    /// the parent only.
+    /// Calls `body`, unless another thread holds the lock. In a child of `fork`, that thread may
+    /// only exist in the parent.
     fn with<R>(&self, body: impl FnOnce(&mut Vec<Pages>) -> R) -> Option<R> {
         let mut kept = match self.0.try_lock() {
             Ok(kept) => kept,
-            // Whatever a panic interrupted, the list is one of memory that nobody uses.
+            // A panic leaves the list valid: it only has unused memory.
             Err(TryLockError::Poisoned(kept)) => kept.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_stays_for_the_next_packet() {
+    fn memory_is_reused() {
         let kept = PacketMemory::new();
         assert!(kept.take().is_none());
         let memory = Pages::new(1);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn kept_memory_is_bounded() {
+    fn pool_is_bounded() {
         let kept = PacketMemory::new();
         for _ in 0..2 * MOST {
             kept.give(Pages::new(1));
@@ -77,9 +77,9 @@ mod tests {
         assert_eq!(std::iter::from_fn(|| kept.take()).count(), MOST);
     }
 
-    /// As in a child of `fork` whose parent was here at that moment.
+    /// The lock may be held forever, in a child of `fork`.
     #[test]
-    fn nobody_waits_for_kept_memory() {
+    fn held_lock_is_not_waited_for() {
         let kept = PacketMemory::new();
         kept.give(Pages::new(1));
         let held = kept.0.lock().unwrap();

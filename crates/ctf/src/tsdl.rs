@@ -1,4 +1,4 @@
-//! The text of a trace's `metadata` file as CTF 1.8 has it (TSDL), as `lttng-ust` writes it.
+//! Writes the `metadata` file of CTF 1.8 (TSDL), like `lttng-ust` does.
 
 use std::fmt::Write as _;
 
@@ -9,10 +9,10 @@ use crate::description::{
     self, CLOCK, CLOCK_DESCRIPTION, Class, Kind, Member, Role, Value, format_uuid, string_literal,
 };
 
-/// What texts are made of.
+/// Type of a string's elements.
 const CHAR: &str = "integer { size = 8; align = 8; signed = false; encoding = UTF8; }";
 
-/// Everything up to the classes of streams.
+/// Everything before the classes of streams.
 pub(super) fn preamble(uuid: &[u8; 16], environment: Vec<(&str, Value)>, clock: &Clock) -> String {
     let byte_order = if cfg!(target_endian = "little") {
         "le"
@@ -93,7 +93,7 @@ pub(super) fn class(class: &Class) -> String {
     text + "};\n"
 }
 
-/// An event, as it may be in streams of this class.
+/// An event, for streams of this class.
 pub(super) fn event(event: &Event, class: &Class) -> String {
     let mut text = format!(
         "\nevent {{\n\tname = {};\n\tid = {};\n\tstream_id = {};\n",
@@ -105,7 +105,7 @@ pub(super) fn event(event: &Event, class: &Class) -> String {
         let _ = writeln!(text, "\tloglevel = {loglevel};");
     }
     if let Some(format) = &event.format {
-        // There is no attribute for it that `babeltrace2` does not warn of.
+        // A comment, as `babeltrace2` warns of every attribute for it.
         let _ = writeln!(
             text,
             "\t/* format = {} */",
@@ -126,7 +126,7 @@ fn structure(members: &[Member<'_>]) -> String {
 }
 
 fn declaration(member: &Member<'_>) -> String {
-    // Readers drop the underscore at its start, which keeps it apart from the language's own words.
+    // Readers drop the leading underscore, which keeps the name apart from keywords.
     let name = format!("_{}", member.name);
     match &member.kind {
         Kind::Own(Role::Uuid) => format!("uint8_t {}[{}]", member.name, Role::Uuid.len()),

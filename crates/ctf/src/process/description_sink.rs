@@ -7,7 +7,7 @@ use usertrace_ring::schema::{Contexts, Description, EventTable};
 use super::EventChannel;
 use crate::TraceWriter;
 
-/// What descriptions are about.
+/// Adds descriptions to the trace and its channels.
 pub(super) struct DescriptionSink<'a> {
     pub(super) trace: &'a mut TraceWriter,
     pub(super) events: &'a mut EventTable,
@@ -16,7 +16,7 @@ pub(super) struct DescriptionSink<'a> {
 }
 
 impl DescriptionSink<'_> {
-    /// Takes one. False: it is none, or contradicts another one.
+    /// Adds a description. False if it is invalid, or contradicts another one.
     pub(super) fn take(&mut self, line: &[u8]) -> io::Result<bool> {
         match Description::parse(line) {
             Ok(Description::Event(event)) => match self.events.add(event) {
@@ -25,7 +25,7 @@ impl DescriptionSink<'_> {
                 Err(_) => return Ok(false),
             },
             Ok(Description::Contexts(contexts)) => return self.take_contexts(contexts),
-            // Several libraries in a process may say it.
+            // Several copies of the library in a process may describe it.
             Ok(Description::Cmdline(_)) if self.trace.cmdline().is_some() => {}
             Ok(Description::Cmdline(cmdline)) => self.trace.declare_cmdline(cmdline)?,
             Err(_) => return Ok(false),
@@ -36,7 +36,7 @@ impl DescriptionSink<'_> {
     fn take_contexts(&mut self, contexts: Contexts) -> io::Result<bool> {
         let of_same = |other: &&Contexts| other.channel == contexts.channel;
         if let Some(before) = self.contexts.iter().find(of_same) {
-            // Several libraries in a process may say the same.
+            // Several copies of the library in a process may describe the same.
             return Ok(*before == contexts);
         }
         let mut channels = self.channels.iter_mut();

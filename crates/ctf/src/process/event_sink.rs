@@ -7,7 +7,7 @@ use usertrace_ring::{Item, Run, Sink};
 
 use super::lazy_stream::{LazyStream, StreamTarget};
 
-/// Where what is read of a ring goes.
+/// Writes the items of a ring to its stream.
 pub(super) struct EventSink<'a> {
     pub(super) target: StreamTarget<'a>,
     pub(super) contexts: Option<&'a Contexts>,
@@ -21,7 +21,7 @@ impl Sink for EventSink<'_> {
 
     #[inline(always)]
     fn record(&mut self, id: u16, time: u64, payload: &[u8]) -> io::Result<()> {
-        // The reader found the payload whole.
+        // The reader checked that the payload is complete.
         let split = self.contexts.and_then(|contexts| contexts.split(payload));
         let (contexts, payload) = split.unwrap_or((&[], payload));
         let stream = self.stream.get(self.target)?;
@@ -49,7 +49,7 @@ impl Sink for EventSink<'_> {
 
     fn room(&mut self, len: usize) -> io::Result<Option<&mut [u8]>> {
         match &mut self.stream.stream {
-            // Behind contexts there is padding.
+            // Contexts are padded in a ring, but not in a stream.
             Some(stream) if self.contexts.is_none() => stream.room(len).map(Some),
             _ => Ok(None),
         }
@@ -70,7 +70,7 @@ impl Sink for EventSink<'_> {
                     .begin_subbuf(self.target, time, cpu, self.lost, lost)
             }
             Item::Record { id, time, payload } => self.record(id, time, payload),
-            // Of how many events, only their writer knew.
+            // The number of events in a gap is unknown.
             Item::Gap { .. } => {
                 self.stream.get(self.target)?.discard(1);
                 Ok(())
@@ -80,15 +80,15 @@ impl Sink for EventSink<'_> {
     }
 }
 
-/// Leaves out what was before some time.
+/// Leaves out what is earlier than some time.
 pub(super) struct SinceFilter<'a> {
     pub(super) time: u64,
-    /// The sub-buffer in which nothing was of interest yet: when it was begun, what was lost by
-    /// then, and its writer.
+    /// The current sub-buffer, while all its events are too early: its start time, loss counter and
+    /// writer.
     pub(super) subbuf: Option<(u64, u64, u32)>,
-    /// There was an event that was not left out.
+    /// An event was not left out.
     pub(super) begun: bool,
-    /// Counts those that were.
+    /// Counts the events that were left out.
     pub(super) earlier: &'a mut u64,
     pub(super) events: EventSink<'a>,
 }
@@ -113,7 +113,7 @@ impl Sink for SinceFilter<'_> {
             Item::Record { id, time, payload } => self.record(id, time, payload),
             _ if self.begun => self.events.item(item),
             Item::SubBuffer { time, lost, cpu } => {
-                // What was lost before the one that ends here is of no interest.
+                // Losses before the end of the last sub-buffer are too early.
                 if let Some((_, before, _)) = self.subbuf.replace((time, lost, cpu)) {
                     *self.events.lost = before;
                 }

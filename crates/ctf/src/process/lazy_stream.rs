@@ -9,21 +9,21 @@ use super::ring_state::RingState;
 use crate::unwritten::Unwritten;
 use crate::{StreamChannel, StreamOwner, StreamWriter, TraceWriter};
 
-/// Where streams are made.
+/// The trace and the channel in which streams are created.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StreamTarget<'a> {
     pub(super) trace: &'a TraceWriter,
     pub(super) channel: &'a StreamChannel,
 }
 
-/// A stream file that is made when there is something to put into it.
+/// A stream file that is created with its first item.
 #[derive(Debug)]
 pub(super) struct LazyStream {
     pub(super) of: StreamOwner,
-    /// There may be a file already.
+    /// The file may exist already.
     pub(super) resumed: bool,
     pub(super) stream: Option<StreamWriter>,
-    /// Bytes in the files of threads that had the ring before, and what found no room there.
+    /// Bytes in the files of earlier owner threads, and their unwritten events.
     pub(super) written_before: u64,
     pub(super) unwritten_before: Unwritten,
 }
@@ -60,23 +60,24 @@ impl LazyStream {
         }
     }
 
-    /// A sub-buffer is begun at `time`, with `writer` as its header has it. `lost` is what the ring
-    /// had lost by then, and `told` what streams were told of that.
+    /// Starts a sub-buffer at `time` of thread `writer`, as its header has them. `lost` is the
+    /// ring's loss counter then, and `counted` the part that streams have counted. If the owner
+    /// thread changed, a new stream begins.
     #[inline(never)]
     pub(super) fn begin_subbuf(
         &mut self,
         target: StreamTarget<'_>,
         time: u64,
         writer: u32,
-        told: &mut u64,
+        counted: &mut u64,
         lost: u64,
     ) -> io::Result<()> {
         if let StreamOwner::Thread { ring, tid, begin } = self.of
             && writer != tid
         {
             if tid != 0 {
-                // The thread before this one lost them.
-                self.tell_lost(target, told, lost)?;
+                // The previous thread lost them.
+                self.count_lost(target, counted, lost)?;
             }
             if let Some(mut stream) = self.stream.take() {
                 stream.finish()?;
@@ -86,23 +87,23 @@ impl LazyStream {
             self.of = StreamOwner::Thread {
                 ring,
                 tid: writer,
-                // Above that of the stream before, whatever the process wrote: names are not to
-                // meet.
+                // Above that of the previous stream, whatever the process wrote, so that names
+                // differ.
                 begin: time.max(begin.saturating_add(1)),
             };
         }
-        self.tell_lost(target, told, lost)
+        self.count_lost(target, counted, lost)
     }
 
-    pub(super) fn tell_lost(
+    pub(super) fn count_lost(
         &mut self,
         target: StreamTarget<'_>,
-        told: &mut u64,
+        counted: &mut u64,
         now: u64,
     ) -> io::Result<()> {
-        if let Some(more) = now.checked_sub(*told).filter(|&more| more > 0) {
+        if let Some(more) = now.checked_sub(*counted).filter(|&more| more > 0) {
             self.get(target)?.discard(more);
-            *told = now;
+            *counted = now;
         }
         Ok(())
     }

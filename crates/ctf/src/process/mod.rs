@@ -34,11 +34,11 @@ pub struct ProcessWriter {
     events: EventTable,
     control: Vec<RingReader>,
     channels: Vec<EventChannel>,
-    /// What payloads begin with, by the process's word: in one channel each.
+    /// Contexts that the process described, each for one channel.
     contexts: Vec<Contexts>,
-    /// There may be files of streams already.
+    /// Stream files may exist already.
     resumed: bool,
-    /// Events before this time are left out.
+    /// Earlier events are left out.
     since: u64,
     is_one_shot: bool,
     bad_descriptions: u64,
@@ -50,13 +50,13 @@ struct EventChannel {
     of: StreamChannel,
     scope: Scope,
     contexts: Option<Contexts>,
-    /// What payloads begin with cannot change any more.
+    /// A ring was read, so contexts cannot change any more.
     is_read: bool,
     rings: Vec<EventRing>,
 }
 
 impl EventChannel {
-    /// Its rings that had something.
+    /// Summaries of its rings that had anything.
     fn summaries(&self) -> impl Iterator<Item = RingSummary> {
         let rings = self.rings.iter().enumerate().map(|(number, ring)| {
             let counts = ring.counts();
@@ -74,7 +74,7 @@ impl EventChannel {
         rings.filter(|ring| ring.events + ring.overwritten + ring.damaged > 0 || ring.lost > 0)
     }
 
-    /// Its payloads begin with these.
+    /// Sets the contexts with which payloads begin.
     fn set_contexts(&mut self, trace: &mut TraceWriter, contexts: &Contexts) -> io::Result<()> {
         trace.declare_contexts(self.scope, contexts)?;
         self.of.set_contexts();
@@ -92,18 +92,18 @@ impl EventChannel {
 struct EventRing {
     reader: RingReader,
     stream: LazyStream,
-    /// Lost records that the stream was told of.
+    /// Lost records that the stream has counted.
     lost: u64,
-    /// What was counted before `reader` began.
+    /// Counters of earlier readers.
     before: Counts,
-    /// Of what `reader` read, events that were left out.
+    /// Events that `reader` read and that were left out.
     earlier: u64,
     /// Times of the first and last event.
     span: Option<(u64, u64)>,
 }
 
 impl EventRing {
-    /// What was counted in all.
+    /// Sum of all readers' counters.
     fn counts(&self) -> Counts {
         let mut counts = self.before;
         counts += self.reader.counts();
@@ -113,10 +113,10 @@ impl EventRing {
 }
 
 impl ProcessWriter {
-    /// Creates the trace, in a directory of its own below `parent`.
+    /// Creates the trace in its own directory below `parent`.
     ///
     /// # Errors
-    /// When its files cannot be created.
+    /// If its files cannot be created.
     pub fn create(parent: &Path, identity: Identity, clock: Clock) -> io::Result<Self> {
         let directory = parent.join(identity.directory());
         let trace = TraceWriter::create(&directory, trace_info(&identity), clock)?;
@@ -134,31 +134,31 @@ impl ProcessWriter {
         })
     }
 
-    /// Says that it is from a dump. To be done before channels are added.
+    /// Marks the trace as one of a dump. Must be called before channels are added.
     pub fn set_crash(&mut self, crash: Crash) {
         self.trace.set_crash(crash);
     }
 
-    /// Leaves out events before this time, and what is to be said of what happened then. Each ring
-    /// is to be read at once.
+    /// Leaves out earlier events and losses. Each ring must be read at once.
     pub fn set_since(&mut self, since: u64) {
         self.since = since;
     }
 
-    /// Reads each ring once, as those of a dump or a snapshot. On a full disk, events are counted
-    /// ([`ProcessSummary::unwritten`]). Packets are short. To be done before channels are added.
+    /// For rings that are read once, such as those of a dump or a snapshot. On a full disk, events
+    /// are counted ([`ProcessSummary::unwritten`]). Packets are short. Must be called before
+    /// channels are added.
     pub fn set_one_shot(&mut self) {
         self.trace.set_one_shot();
         self.is_one_shot = true;
     }
 
-    /// Goes on with a trace that another writer left in `directory`, or begins it: that one may
-    /// have got no further. It had declared these: events of different ids, contexts of different
-    /// channels; its streams go on where the states say that [`ProcessWriter::add_channel`] is
-    /// given. What it counted, [`ProcessWriter::set_ring_counts`] is to be told.
+    /// Resumes a trace that another writer left in `directory`, or creates it if that writer got no
+    /// further. `descriptions` are those that it had declared: events of different ids, contexts of
+    /// different channels. The states passed to [`ProcessWriter::add_channel`] tell where streams
+    /// resume, and [`ProcessWriter::set_ring_counts`] restores counters.
     ///
     /// # Errors
-    /// When its files cannot be opened.
+    /// If its files cannot be opened.
     pub fn resume(
         directory: &Path,
         identity: Identity,
@@ -189,16 +189,16 @@ impl ProcessWriter {
         })
     }
 
-    /// Changes in which version of CTF it is written. To be done before anything else.
+    /// Sets the version of CTF. Must be called before anything else.
     pub fn set_version(&mut self, version: Version) {
         self.trace.set_version(version);
     }
 
-    /// Gives it a channel of events, of index `index`, whose rings are to be read by `readers`;
-    /// `states` is what was written of them before. Gives the number by which it is called below.
+    /// Adds a channel of events. `readers` read its rings; `states` is what was written of them
+    /// before. Returns the channel's number for the methods below.
     ///
     /// # Errors
-    /// When its files cannot be opened.
+    /// If its files cannot be opened.
     pub fn add_channel(
         &mut self,
         name: &str,
@@ -212,7 +212,7 @@ impl ProcessWriter {
         let mut rings = Vec::new();
         for (ring, mut reader) in (0..).zip(readers) {
             if self.is_one_shot {
-                // What is taken at once is in one packet, with its header.
+                // A window of records fits into one packet with its header.
                 reader.set_window((SHORT_PACKET - BLOCK) as u64);
             }
             let state = states.get(ring as usize).copied().unwrap_or_default();
@@ -244,13 +244,13 @@ impl ProcessWriter {
         Ok(self.channels.len() - 1)
     }
 
-    /// How many channels of events it has.
+    /// Number of channels of events.
     #[must_use]
     pub fn nr_channels(&self) -> usize {
         self.channels.len()
     }
 
-    /// What was written of a ring, after [`ProcessWriter::read`] or [`ProcessWriter::end_ring`].
+    /// State of a ring, after [`ProcessWriter::read`] or [`ProcessWriter::end_ring`].
     #[must_use]
     pub fn ring_state(&self, channel: usize, ring: usize) -> RingState {
         let channel = self.channels.get(channel);
@@ -269,7 +269,7 @@ impl ProcessWriter {
         })
     }
 
-    /// What was counted of a ring, by all who have read it.
+    /// Counters of a ring, by all of its readers.
     #[must_use]
     pub fn ring_counts(&self, channel: usize, ring: usize) -> RingCounts {
         let channel = self.channels.get(channel);
@@ -280,7 +280,7 @@ impl ProcessWriter {
         })
     }
 
-    /// This was counted of a ring by those who read it before. To be said before it is read.
+    /// Sets the counters of earlier readers of a ring. Must be called before it is read.
     pub fn set_ring_counts(&mut self, channel: usize, ring: usize, counted: RingCounts) {
         let channel = self.channels.get_mut(channel);
         if let Some(ring) = channel.and_then(|channel| channel.rings.get_mut(ring)) {
@@ -288,12 +288,11 @@ impl ProcessWriter {
         }
     }
 
-    /// Writes what there is to say of what was read: discarded events, and lost packets. There may
-    /// be more to read.
+    /// Writes the counters of discarded events and lost packets. There may be more to read.
     ///
     /// # Errors
     /// When the trace cannot be written.
-    pub fn rest(&mut self) -> io::Result<()> {
+    pub fn finish_streams(&mut self) -> io::Result<()> {
         let rings = self.channels.iter_mut();
         for ring in rings.flat_map(|channel| &mut channel.rings) {
             if let Some(stream) = &mut ring.stream.stream {
@@ -303,7 +302,7 @@ impl ProcessWriter {
         Ok(())
     }
 
-    /// Changes the clock in the metadata, if this is another one.
+    /// Updates the clock in the metadata, if it changed.
     ///
     /// # Errors
     /// When the metadata cannot be written.
@@ -314,24 +313,24 @@ impl ProcessWriter {
         self.trace.set_clock(clock)
     }
 
-    /// What was declared so far, in this order.
+    /// Descriptions that were declared so far, in this order.
     #[must_use]
     pub fn descriptions(&self) -> &[Description] {
         self.trace.descriptions()
     }
 
-    /// Gives it the rings of the control channel, from their start.
+    /// Sets the readers of the control channel's rings, from their start.
     pub fn set_control(&mut self, control: Vec<RingReader>) {
         self.control = control;
     }
 
-    /// How many rings of the control channel it has.
+    /// Number of rings of the control channel.
     #[must_use]
     pub fn nr_control(&self) -> usize {
         self.control.len()
     }
 
-    /// Whose trace it is.
+    /// Identity of the process.
     #[must_use]
     pub fn identity(&self) -> &Identity {
         &self.identity
@@ -343,7 +342,7 @@ impl ProcessWriter {
         self.trace.clock()
     }
 
-    /// Changes the latest time that is believed.
+    /// Sets the latest time that a record may have.
     pub fn set_max_time(&mut self, max_time: u64) {
         let rings = self
             .channels
@@ -355,8 +354,8 @@ impl ProcessWriter {
         }
     }
 
-    /// Reads descriptions of events, from a ring of the control channel, up to `head`. Gives the
-    /// position below which all were read.
+    /// Reads descriptions from a ring of the control channel, up to `head`. Returns the position
+    /// below which all were read.
     ///
     /// # Errors
     /// When the metadata cannot be written.
@@ -389,9 +388,9 @@ impl ProcessWriter {
         Ok(reader.position())
     }
 
-    /// Reads events, from a ring of a channel, up to `head`, and writes them to the trace. The
-    /// descriptions of all of them must have been read. Gives the position below which everything
-    /// is in the trace.
+    /// Reads events from a ring up to `head`, and writes them to the trace. All of their
+    /// descriptions must have been read before. Returns the position below which everything is in
+    /// the trace.
     ///
     /// # Errors
     /// When the trace cannot be written.
@@ -445,7 +444,7 @@ impl ProcessWriter {
         Ok(reader.position())
     }
 
-    /// What follows in a ring is not there: a hole.
+    /// Counts a hole at the end of a ring.
     ///
     /// # Errors
     /// When the trace cannot be written.
@@ -459,8 +458,8 @@ impl ProcessWriter {
         Ok(())
     }
 
-    /// A ring lost this many events in all, and there will be nothing more in it: writes all that
-    /// is to be said of it.
+    /// Ends a ring that has lost `lost` events in all. Writes everything that remains to be written
+    /// of it.
     ///
     /// # Errors
     /// When the trace cannot be written.
@@ -469,19 +468,19 @@ impl ProcessWriter {
         else {
             return Ok(());
         };
-        ring.stream.tell_lost(target, &mut ring.lost, lost)?;
+        ring.stream.count_lost(target, &mut ring.lost, lost)?;
         match &mut ring.stream.stream {
             Some(stream) => stream.finish(),
             None => Ok(()),
         }
     }
 
-    /// Writes what is not in the files yet. `clock`: the clock, if it is known better now.
+    /// Ends the trace. `clock`: the clock, if it is known better now.
     ///
     /// # Errors
     /// When the trace cannot be written.
     pub fn finish(mut self, clock: Option<Clock>) -> io::Result<ProcessSummary> {
-        self.rest()?;
+        self.finish_streams()?;
         if let Some(clock) = clock {
             self.set_clock(clock)?;
         }
@@ -496,7 +495,7 @@ impl ProcessWriter {
         })
     }
 
-    /// What was read so far.
+    /// Summary of what was read so far.
     #[must_use]
     pub fn summary(&self) -> ProcessSummary {
         let mut counts = Counts::default();
@@ -555,7 +554,7 @@ fn trace_info(identity: &Identity) -> TraceInfo {
     }
 }
 
-/// A ring that is about to be read, what payloads there begin with, and where its streams are made.
+/// Borrows a ring that is about to be read, its contexts, and the target of its streams.
 fn ring_target<'a>(
     trace: &'a TraceWriter,
     channels: &'a mut [EventChannel],

@@ -4,23 +4,23 @@ use usertrace_ring::Counts;
 
 use crate::StreamState;
 
-/// Words of [`Counts`].
+/// Number of words in [`Counts`].
 const COUNTS: usize = size_of::<Counts>() / size_of::<u64>();
 
-/// What was counted of a ring, by all who read it one after the other.
+/// Counters of a ring, by all of its readers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingCounts {
-    /// What readers have seen.
+    /// Counters of the readers.
     pub counts: Counts,
     /// Times of the first and last event.
     pub span: Option<(u64, u64)>,
 }
 
 impl RingCounts {
-    /// How many words it is.
+    /// Number of words.
     pub const WORDS: usize = COUNTS + 3;
 
-    /// As words, to be noted.
+    /// Converts to words, for a checkpoint.
     #[must_use]
     pub fn to_words(self) -> [u64; Self::WORDS] {
         let counts: [u64; COUNTS] = zerocopy::transmute!(self.counts);
@@ -31,7 +31,7 @@ impl RingCounts {
         words
     }
 
-    /// What was noted so.
+    /// Converts from the words of a checkpoint.
     #[must_use]
     pub fn from_words(words: &[u64; Self::WORDS]) -> Self {
         let mut counts = [0; COUNTS];
@@ -44,24 +44,24 @@ impl RingCounts {
     }
 }
 
-/// What was written of a ring: what another writer needs to go on with it.
+/// State of a ring's stream: what another writer needs to resume it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingState {
-    /// Of its stream, if that was begun.
+    /// State of its stream file, if there is one.
     pub stream: Option<StreamState>,
-    /// Lost records that the stream was told of.
+    /// Lost records that the stream has counted.
     pub lost: u64,
-    /// The thread whose stream it is, if each thread has its own. 0: not known yet.
+    /// The owner thread of the stream, if each thread has its own; 0 if unknown.
     pub tid: u32,
-    /// When the first sub-buffer of that stream was begun.
+    /// Start time of the first sub-buffer of the stream.
     pub begin: u64,
 }
 
 impl RingState {
-    /// How many words it is.
+    /// Number of words.
     pub const WORDS: usize = 10;
 
-    /// The same in a chunk. In another one than that of the stream, this is begun anew.
+    /// The state for a chunk. In another chunk than before, the stream starts anew.
     #[must_use]
     pub fn in_chunk(self, is_same: bool) -> Self {
         Self {
@@ -70,7 +70,7 @@ impl RingState {
         }
     }
 
-    /// As words, to be noted.
+    /// Converts to words, for a checkpoint.
     #[must_use]
     pub fn to_words(self) -> [u64; Self::WORDS] {
         let stream = self.stream.unwrap_or_default();
@@ -88,7 +88,7 @@ impl RingState {
         ]
     }
 
-    /// What was noted so.
+    /// Converts from the words of a checkpoint.
     #[must_use]
     pub fn from_words(words: &[u64; Self::WORDS]) -> Self {
         let [

@@ -6,30 +6,30 @@ use serde::Serialize;
 
 use crate::names::file_name;
 
-/// Whose buffers they are.
+/// Identity of a traced process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Name of the trace.
     pub trace: String,
     /// Name of the process, as the kernel has it.
     pub comm: String,
-    /// Its id, in the initial namespace.
+    /// Process id in the initial namespace.
     pub pid: u32,
     /// Number of its buffers, never reused.
     pub process: u64,
-    /// The machine, if it is known.
+    /// Host name of the machine, if it is known.
     pub hostname: Option<String>,
 }
 
 impl Identity {
-    /// Name of the directory of the process's trace.
+    /// Directory name of the process's trace.
     #[must_use]
     pub fn directory(&self) -> String {
         format!("{}-{}-{}", file_name(&self.comm), self.pid, self.process)
     }
 }
 
-/// What was read of one process.
+/// Summary of what was read of one process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ProcessSummary {
     /// Name of the trace.
@@ -43,33 +43,32 @@ pub struct ProcessSummary {
     pub cmdline: Option<String>,
     /// Number of its buffers.
     pub process: u64,
-    /// Where its CTF trace is.
+    /// Directory of its CTF trace.
     pub directory: PathBuf,
-    /// Kinds of events that it described.
+    /// Number of events that it described.
     pub event_kinds: usize,
-    /// Events that were read, and written.
+    /// Events that were read and written.
     pub events: u64,
-    /// Events that were left out, as they were earlier than what was asked for.
+    /// Events that were left out, as they were too early.
     #[serde(skip_serializing_if = "is_none")]
     pub earlier: u64,
     /// Events that it dropped because a ring was full.
     pub lost: u64,
-    /// Events that were lost because their writer died, or gave up, in the middle.
+    /// Events that were lost because their writer died or gave up.
     pub unfinished: u64,
-    /// Events that were read, and found no room on the disk.
+    /// Events that were read but did not fit on the disk.
     #[serde(skip_serializing_if = "is_none")]
     pub unwritten: u64,
-    /// Why not.
+    /// Error that kept them from being written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write_error: Option<String>,
-    /// Places where events were cut off by lack of memory.
+    /// Gaps for lack of memory.
     pub holes: u64,
-    /// Writes of the process that found no memory, as the kernel counted them: each the first one
-    /// to its page.
+    /// Writes that found no memory, as the kernel counted them: only the first one to each page.
     pub sunk: u64,
-    /// Sub-buffers of which a part was given up after a writer died in them.
+    /// Sub-buffers that became partly unreadable because a writer died in them.
     pub corrupted: u64,
-    /// Places that could not be understood.
+    /// Gaps of damaged bytes.
     pub damaged: u64,
     /// Sub-buffers that were overwritten before they were read.
     pub overwritten: u64,
@@ -79,17 +78,17 @@ pub struct ProcessSummary {
     pub first_event_ns: Option<i64>,
     /// Time of the last event, in ns since 1970.
     pub last_event_ns: Option<i64>,
-    /// The rings, once all of them was read; none that had nothing.
+    /// Summaries of rings, once they are read completely. Rings without anything are missing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rings: Vec<RingSummary>,
 }
 
-/// A ring, of which all was read.
+/// Summary of a ring that was read completely.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RingSummary {
     /// Name of its channel.
     pub channel: String,
-    /// Its number in the channel: of a CPU, or of a thread.
+    /// Its index in the channel: that of a CPU or a thread.
     pub ring: usize,
     /// Events that were read.
     pub events: u64,
@@ -97,7 +96,7 @@ pub struct RingSummary {
     pub lost: u64,
     /// Sub-buffers that were overwritten before they were read.
     pub overwritten: u64,
-    /// Places that could not be understood.
+    /// Gaps of damaged bytes.
     pub damaged: u64,
 }
 
@@ -107,14 +106,14 @@ fn is_none(count: &u64) -> bool {
 }
 
 impl ProcessSummary {
-    /// When the last event was, for people.
+    /// Formats the time of the last event.
     #[must_use]
     pub fn last_event(&self) -> String {
         self.last_event_ns
             .map_or_else(|| "-".to_owned(), crate::info::date)
     }
 
-    /// Says that events found no room on the disk, if that is so.
+    /// A message that events did not fit on the disk, if so.
     #[must_use]
     pub fn describe_unwritten(&self) -> Option<String> {
         let error = self.write_error.as_ref()?;
@@ -134,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_has_a_plain_name() {
+    fn directories_have_plain_names() {
         let name = |comm: &str| {
             let identity = Identity {
                 trace: "t".into(),

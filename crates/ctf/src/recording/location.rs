@@ -1,5 +1,5 @@
-//! The place where the fallback's workers begin traces: in the directory of the output, or in a
-//! chunk there. `usertrace record` names it in a file beside the traces.
+//! The location at which the fallback's workers start traces: the output directory or a chunk in
+//! it. `usertrace record` names it in a file beside the traces.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read};
@@ -9,28 +9,28 @@ use usertrace_os::files;
 
 use super::{Chunk, DIRECTORY};
 
-/// The file that names the place. It is not the note of the consumer's chunk, which is never taken
-/// away.
+/// The file that names the location. It is not the note of the consumer's chunk, which is never
+/// removed.
 const NAME: &str = "place";
-/// The longest text that names a place.
+/// Longest text that names a location.
 const LEN: u64 = 128;
-/// The text of [`TraceLocation::Nowhere`].
+/// Text of [`TraceLocation::Nowhere`].
 const NOWHERE: &str = "nowhere\n";
 
-/// A place for traces. Later ones are greater.
+/// A location for traces. Later ones are greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TraceLocation {
-    /// The directory of the output.
+    /// The output directory.
     #[default]
     Directory,
-    /// A chunk there.
+    /// A chunk in the output directory.
     Chunk(Chunk),
-    /// There are as many bytes as there may be.
+    /// None: the recording has reached its size limit.
     Nowhere,
 }
 
 impl TraceLocation {
-    /// The number of the chunk; 0: it is none.
+    /// Number of the chunk, or 0.
     #[must_use]
     pub fn number(self) -> u64 {
         match self {
@@ -39,7 +39,7 @@ impl TraceLocation {
         }
     }
 
-    /// The directory of the traces; nothing if there are none.
+    /// The directory of the traces. None for `Nowhere`.
     #[must_use]
     pub fn below(self, output: &Path) -> Option<PathBuf> {
         match self {
@@ -49,13 +49,13 @@ impl TraceLocation {
         }
     }
 
-    /// The file that names it, for this output.
+    /// The file that names the location, below `output`.
     #[must_use]
     pub fn file(output: &Path) -> PathBuf {
         output.join(DIRECTORY).join(NAME)
     }
 
-    /// How the file says it; nothing if there is to be no file.
+    /// Contents of that file. None if there must be no file.
     #[must_use]
     pub fn to_text(self) -> Option<String> {
         match self {
@@ -72,10 +72,10 @@ impl TraceLocation {
         }
     }
 
-    /// What the file in an output's directory says. Without it, that is the directory.
+    /// Reads that file. Without it, the location is the output directory.
     ///
     /// # Errors
-    /// When it cannot be read, or names no place.
+    /// If the file cannot be read, or names no location.
     pub fn named(output: &Path) -> io::Result<Self> {
         let options = &mut OpenOptions::new();
         let file = match files::open(options.read(true), &Self::file(output)) {
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_what_the_file_says() {
+    fn location_is_read_from_its_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
         assert_eq!(

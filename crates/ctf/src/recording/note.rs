@@ -1,4 +1,4 @@
-//! The note that a recorder makes first: which trace it records to the directory.
+//! The first note of a recorder: which trace it records to a directory.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -8,42 +8,42 @@ use usertrace_os::files;
 
 use super::{DIRECTORY, value};
 
-/// The note's name, in the recorder's directory.
+/// Name of the note in the recorder's directory.
 pub const TRACE: &str = "trace";
-/// The note that names the chunk that is written.
+/// Name of the note with the current chunk.
 pub const CHUNK: &str = "chunk";
 
-/// Which trace a directory has a recording of.
+/// The trace that is recorded to a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordingNote {
     /// Its name.
     pub name: String,
-    /// Its number: another trace of that name has another one.
+    /// Its number, which differs from that of another trace with the same name.
     pub generation: u64,
-    /// The kernel's run in which it has that number.
+    /// Id of the boot in which it has that number.
     pub boot: String,
-    /// Was it created to be recorded? Then it is removed in the end.
+    /// Whether the recorder created it, and so removes it in the end.
     pub created: bool,
 }
 
 impl RecordingNote {
-    /// Reads the note in the directory `output`. None: nobody records there, and no recorder was
-    /// killed there.
+    /// Reads the note in the directory `output`. None if no recorder runs there, or was killed
+    /// there.
     ///
     /// # Errors
-    /// When that cannot be read.
+    /// If the note cannot be read.
     pub fn of(output: &Path) -> io::Result<Option<Self>> {
         read_note(&output.join(DIRECTORY).join(TRACE), Self::from_text)
     }
 
-    /// Is it recorded there in chunks?
+    /// Whether the recording there has chunks.
     #[must_use]
     pub fn has_chunks(output: &Path) -> bool {
         let directory = output.join(DIRECTORY);
         directory.join(TRACE).exists() && directory.join(CHUNK).exists()
     }
 
-    /// The note's text.
+    /// Text of the note.
     #[must_use]
     pub fn to_text(&self) -> String {
         format!(
@@ -61,17 +61,17 @@ impl RecordingNote {
         })
     }
 
-    /// Is it the same trace, of the same run of the kernel?
+    /// Whether it is the same trace, of the same boot.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         (&self.name, self.generation, &self.boot) == (&other.name, other.generation, &other.boot)
     }
 }
 
-/// Reads a note. None: there is no such file.
+/// Reads a note. None if there is no such file.
 ///
 /// # Errors
-/// When the file cannot be read, or `parse` does not understand it.
+/// If the file cannot be read, or `parse` returns None.
 pub fn read_note<T>(path: &Path, parse: impl Fn(&str) -> Option<T>) -> io::Result<Option<T>> {
     let text = files::open(OpenOptions::new().read(true), path).and_then(io::read_to_string);
     match text {

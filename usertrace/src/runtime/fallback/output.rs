@@ -445,7 +445,9 @@ impl<'a> Recording<'a> {
         }
         // A description that is never completed does not keep all events of the program for ever.
         let position = missing.unwrap_or_default();
-        let over = self.described.is_over(position, missing.is_some(), now);
+        let over = self
+            .described
+            .has_timed_out(position, missing.is_some(), now);
         Ok(missing.is_none() || over)
     }
 
