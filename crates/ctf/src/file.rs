@@ -92,12 +92,12 @@ impl StreamFile {
             self.write_cached(before, at)?;
         }
         let at = at + in_block as u64;
-        let begun = Instant::now();
+        let started = Instant::now();
         let is_possible = self.set_direct(true).is_ok();
         let written = is_possible.then(|| self.file.write_all_at(blocks, at));
         match written {
             Some(Ok(())) => {
-                self.adapt(blocks.len(), begun.elapsed());
+                self.adapt(blocks.len(), started.elapsed());
                 Ok(())
             }
             Some(Err(error)) if error.raw_os_error() != Some(libc::EINVAL) => Err(error),

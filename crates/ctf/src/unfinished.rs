@@ -100,7 +100,7 @@ pub fn state(directory: &Path) -> State {
     let reason = text.get(REASON..).unwrap_or("").trim_end().to_owned();
     let mut numbers = text.split(' ').map(|word| word.parse::<u64>().unwrap_or(0));
     let mut next = || numbers.next().unwrap_or(0);
-    let (pid, there, started) = (next(), next(), next());
+    let (pid, pid_namespace, started) = (next(), next(), next());
     if !files::is_locked(&file).unwrap_or(false) {
         // The mark may have been removed since it was opened.
         return match directory.join(NAME).exists() {
@@ -109,8 +109,9 @@ pub fn state(directory: &Path) -> State {
         };
     }
     // A process id of another namespace is meaningless here.
-    let is_it = |pid| procfs::start_ticks(pid) == Some(started) && !procfs::has_ended(pid);
-    let has_ended = there == namespace() && !is_it(pid as u32);
+    let is_same_process =
+        |pid| procfs::start_ticks(pid) == Some(started) && !procfs::has_ended(pid);
+    let has_ended = pid_namespace == namespace() && !is_same_process(pid as u32);
     match has_ended {
         true => State::Ending,
         false => State::Running,

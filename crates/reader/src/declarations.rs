@@ -237,11 +237,11 @@ pub(super) fn is_hex<T: Into<i128>>(base: T) -> Option<bool> {
 }
 
 pub(super) fn parse_uuid(text: &str) -> Option<[u8; 16]> {
-    let is_good = text.len() == 36
+    let is_valid = text.len() == 36
         && text.bytes().enumerate().all(|(at, byte)| match at {
             8 | 13 | 18 | 23 => byte == b'-',
             _ => byte.is_ascii_hexdigit(),
         });
-    let digits = is_good.then(|| text.replace('-', ""))?;
+    let digits = is_valid.then(|| text.replace('-', ""))?;
     Some(u128::from_str_radix(&digits, 16).ok()?.to_be_bytes())
 }

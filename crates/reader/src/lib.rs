@@ -99,10 +99,10 @@ pub struct Selection {
 impl Selection {
     /// Whether traces of this process are selected.
     fn has_process(&self, pid: Option<i64>, name: Option<&str>) -> bool {
-        let is_it = |wanted: &str| name.is_some_and(|name| name == comm(wanted));
+        let is_named = |wanted: &str| name.is_some_and(|name| name == comm(wanted));
         self.pids.is_empty() && self.names.is_empty()
             || pid.is_some_and(|pid| self.pids.contains(&pid))
-            || self.names.iter().any(|wanted| is_it(wanted))
+            || self.names.iter().any(|wanted| is_named(wanted))
     }
 }
 

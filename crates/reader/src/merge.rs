@@ -187,11 +187,11 @@ impl Reader {
 
     /// The error for a directory without a trace.
     fn no_trace_error(&mut self, root: &Path) -> ReadError {
-        let said = self.pending.drain(..).find_map(|said| match said {
+        let error = self.pending.drain(..).find_map(|item| match item {
             PendingItem::Error(error) => Some(error),
             _ => None,
         });
-        said.unwrap_or(ReadError::NoTrace {
+        error.unwrap_or(ReadError::NoTrace {
             path: root.to_owned(),
         })
     }
@@ -320,7 +320,10 @@ impl Reader {
         };
         self.known.insert(canonical);
         let metadata = &trace.metadata;
-        if self.selection.has_process(metadata.pid(), metadata.whose()) {
+        if self
+            .selection
+            .has_process(metadata.pid(), metadata.owner_name())
+        {
             trace.number = self.traces.len();
             trace.process = self.processes.number(&trace.metadata);
             self.traces.push(trace);
@@ -517,9 +520,9 @@ impl Reader {
     fn enter(&mut self, index: usize) {
         let merged = &mut self.streams[index];
         let metadata = &self.traces[merged.stream.trace].metadata;
-        let said = merged.enter(metadata);
+        let losses = merged.enter(metadata);
         self.pending
-            .extend(said.into_iter().flatten().map(PendingItem::Lost));
+            .extend(losses.into_iter().flatten().map(PendingItem::Lost));
         if let Some(memory) = self.memory.pop() {
             merged.stream.give_memory(memory);
         }
@@ -532,8 +535,8 @@ impl Reader {
     )]
     pub fn next(&mut self) -> Option<Item<'_>> {
         loop {
-            if let Some(said) = self.pending.pop_front() {
-                return Some(match said {
+            if let Some(item) = self.pending.pop_front() {
+                return Some(match item {
                     PendingItem::Lost(lost) => Item::Lost(lost),
                     PendingItem::Error(error) => Item::Error(error),
                 });

@@ -72,8 +72,8 @@ impl Clock {
     /// None if the frequency is 0, or the offset out of range.
     pub(super) fn new(freq: u64, offset_s: i64, offset: u64) -> Option<Self> {
         let at_zero = offset_s.checked_mul(1_000_000_000)?;
-        let is_good = freq != 0 && offset < freq;
-        let at_zero = is_good.then(|| at_zero.checked_add(ns_of(freq, offset) as i64))??;
+        let is_valid = freq != 0 && offset < freq;
+        let at_zero = is_valid.then(|| at_zero.checked_add(ns_of(freq, offset) as i64))??;
         Some(Self { freq, at_zero })
     }
 
@@ -264,7 +264,7 @@ impl Metadata {
 
     /// Name of the owner of the events: the process, or `kernel`.
     #[must_use]
-    pub fn whose(&self) -> Option<&str> {
+    pub fn owner_name(&self) -> Option<&str> {
         let is_kernel = self.env_text("domain") == Some("kernel");
         self.env_text("procname")
             .or_else(|| is_kernel.then_some("kernel"))

@@ -103,8 +103,8 @@ impl<'a> Parser<'a> {
             Token::Number(number) => format!("unexpected {number}"),
             Token::Text(text) => format!("unexpected {text:?}"),
             Token::Sign(sign) => format!("unexpected {sign:?}"),
-            Token::Is => "unexpected :=".to_owned(),
-            Token::To => "unexpected ...".to_owned(),
+            Token::Assign => "unexpected :=".to_owned(),
+            Token::Range => "unexpected ...".to_owned(),
             Token::End => unreachable!(),
         })
     }
@@ -158,7 +158,7 @@ impl<'a> Parser<'a> {
             found => return Err(self.unexpected(&found)),
         };
         match self.path(word)? {
-            (path, Token::Sign('=') | Token::Is) => Ok(Some(path)),
+            (path, Token::Sign('=') | Token::Assign) => Ok(Some(path)),
             (_, found) => Err(self.unexpected(&found)),
         }
     }
@@ -193,7 +193,7 @@ impl<'a> Parser<'a> {
         if !is_own && !matches!(kind, Type::Field(FieldType::Scalar(_))) {
             return Err(self.tokens.error("an alias of what is no number"));
         }
-        self.expect(&Token::Is)?;
+        self.expect(&Token::Assign)?;
         let name = self.word()?.to_owned();
         self.end()?;
         self.aliases.insert(name, kind);
@@ -580,7 +580,7 @@ impl<'a> Parser<'a> {
             let first = self.number()?;
             let mut last = first;
             let mut behind = self.tokens.next()?;
-            if behind == Token::To {
+            if behind == Token::Range {
                 last = self.number()?;
                 behind = self.tokens.next()?;
             }

@@ -102,8 +102,8 @@ fn parse(text: &str) -> Option<Time> {
 
 /// Parses digits, without a sign.
 fn number(text: &str) -> Option<i64> {
-    let is_good = text.bytes().all(|b| b.is_ascii_digit());
-    is_good.then(|| text.parse().ok())?
+    let is_valid = text.bytes().all(|b| b.is_ascii_digit());
+    is_valid.then(|| text.parse().ok())?
 }
 
 fn three(text: &str, between: char) -> Option<[i32; 3]> {

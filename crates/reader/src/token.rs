@@ -18,9 +18,9 @@ pub(super) enum Token<'a> {
     Text(String),
     Sign(char),
     /// `:=`
-    Is,
+    Assign,
     /// `...`
-    To,
+    Range,
     /// End of the file.
     End,
 }
@@ -111,7 +111,7 @@ impl<'a> Tokens<'a> {
         if first == '"' {
             return self.text().map(Token::Text);
         }
-        for (sign, token) in [(":=", Token::Is), ("...", Token::To)] {
+        for (sign, token) in [(":=", Token::Assign), ("...", Token::Range)] {
             if self.rest.starts_with(sign) {
                 self.skip(sign.len());
                 return Ok(token);
@@ -160,9 +160,9 @@ mod tests {
         }
         let expected = [
             Token::Word("a_1"),
-            Token::Is,
+            Token::Assign,
             Token::Number(-5),
-            Token::To,
+            Token::Range,
             Token::Text("q\"\\ü//".into()),
             Token::Sign('{'),
             Token::Sign('}'),

@@ -97,10 +97,10 @@ impl Run {
         let mut first = None;
         let lens = lengths.record_lens();
         while let Some(header) = word(rest, 0)
-            && let Some((of_this, len, _)) = short(header, rest, time, max_time, lengths)
+            && let Some((next_time, len, _)) = short(header, rest, time, max_time, lengths)
         {
-            first.get_or_insert(of_this);
-            (last, time, rest, events) = (rest, of_this, &rest[len as usize..], events + 1);
+            first.get_or_insert(next_time);
+            (last, time, rest, events) = (rest, next_time, &rest[len as usize..], events + 1);
             // The next records mostly have the same length, which a processor predicts: it need not
             // load one record before it finds the next. The outer loop handles a change of the
             // time's high bits.
@@ -110,12 +110,12 @@ impl Run {
             let mut as_long = 0;
             for record in rest.chunks_exact(len) {
                 let Some(header) = word(record, 0) else { break };
-                let of_this = header >> LTT_ID_BITS;
+                let next_time = header >> LTT_ID_BITS;
                 let is_as_long = lens.get(usize::from(record_id(header))) == Some(&(len as u32));
-                if !is_as_long || of_this < low || of_this > latest {
+                if !is_as_long || next_time < low || next_time > latest {
                     break;
                 }
-                (low, as_long) = (of_this, as_long + 1);
+                (low, as_long) = (next_time, as_long + 1);
             }
             if as_long > 0 {
                 let behind = as_long * len;
@@ -436,9 +436,13 @@ impl RingReader {
     /// all of its bytes. The first copy of a sub-buffer is short: its header does not belong into
     /// the sink's buffer.
     fn window_end(&self, head: u64, window: u64) -> u64 {
-        let is_begun = self.position != self.format.geometry.subbuf_start(self.position);
+        let is_past_header = self.position != self.format.geometry.subbuf_start(self.position);
         let is_usual = window == self.window && self.format.protocol == Protocol::Rseq;
-        let window = if is_usual && !is_begun { PAGE } else { window };
+        let window = if is_usual && !is_past_header {
+            PAGE
+        } else {
+            window
+        };
         let end = self.position.saturating_add(window);
         self.end().min(head).min(end - end % PAGE)
     }
@@ -591,12 +595,12 @@ impl RingReader {
             let Some(word) = word(bytes, 0) else {
                 break;
             };
-            let Some((of_this, len, payload)) = short(word, bytes, time, self.max_time, lengths)
+            let Some((next_time, len, payload)) = short(word, bytes, time, self.max_time, lengths)
             else {
                 break;
             };
             if position >= self.reported {
-                if emit.takes_run(of_this)
+                if emit.takes_run(next_time)
                     && let Some(run) = Run::find(bytes, time, self.max_time, lengths)
                 {
                     emit.run(&run, &bytes[..run.len])?;
@@ -606,9 +610,9 @@ impl RingReader {
                     break;
                 }
                 events += 1;
-                emit.record(record_id(word), of_this, payload)?;
+                emit.record(record_id(word), next_time, payload)?;
             }
-            time = of_this;
+            time = next_time;
             position += len;
         }
         (self.position, self.time) = (position, time);
@@ -630,7 +634,7 @@ impl RingReader {
         let mut header = 0;
         if base == self.format.geometry.subbuf_start(base) {
             header = SUBBUF_HEADER_LEN;
-            if incomplete.begun {
+            if incomplete.has_header {
                 match self.parse_subbuf(piece, base, base) {
                     Ok(item) => emit.item(item)?,
                     Err(rest) => return Ok(PieceEnd::Rest(rest)),

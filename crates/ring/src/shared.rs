@@ -48,7 +48,7 @@ pub(super) struct IncompleteSubbuf {
     /// Value of `committed` before the copy.
     committed: u64,
     /// Its header was stored.
-    pub(super) begun: bool,
+    pub(super) has_header: bool,
     /// Reserved bytes that were not committed. None if the counter makes no sense, or changed.
     pub(super) uncommitted: Option<u64>,
     /// The padding at its end may be missing: the writer that had to store it did not begin the
@@ -123,7 +123,7 @@ impl SharedSubbuf {
 
     /// Whether the header of this round was stored. Pairs with the release stores of its last
     /// words.
-    fn is_begun(self, memory: &mut impl RingMemory) -> bool {
+    fn has_header(self, memory: &mut impl RingMemory) -> bool {
         let contiguous = self.contiguous(memory);
         contiguous > self.start
             && contiguous <= self.end()
@@ -152,12 +152,12 @@ impl SharedSubbuf {
     }
 
     /// Whether the header of the sub-buffer that follows this one was stored.
-    fn is_next_begun(self, memory: &mut impl RingMemory, head: u64) -> bool {
+    fn has_next_header(self, memory: &mut impl RingMemory, head: u64) -> bool {
         let mut start = self.end();
         while start < head {
             let next = Self::of(self.geometry, start);
             if next.decision(memory) != Decision::PassedOver {
-                return next.is_begun(memory);
+                return next.has_header(memory);
             }
             start = next.end();
         }
@@ -176,7 +176,7 @@ impl SharedSubbuf {
         if self.is_lost(memory) {
             return Readable::NoMemory;
         }
-        if !self.is_begun(memory) {
+        if !self.has_header(memory) {
             return if self.decision(memory) == Decision::PassedOver {
                 Readable::PassedOver
             } else if policy.waits_at(position) {
@@ -219,16 +219,16 @@ impl SharedSubbuf {
         head: u64,
         committed: u64,
         of_round: u64,
-        begun: bool,
+        has_header: bool,
     ) -> Readable {
         let limit = self.end().min(head);
         Readable::Incomplete(IncompleteSubbuf {
             place: self,
             limit,
             committed,
-            begun,
+            has_header,
             uncommitted: (limit - self.start).checked_sub(of_round),
-            pad_may_lack: head > self.end() && !self.is_next_begun(memory, head),
+            pad_may_lack: head > self.end() && !self.has_next_header(memory, head),
         })
     }
 }

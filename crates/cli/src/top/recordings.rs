@@ -104,7 +104,7 @@ impl Recordings {
                         process.lost = process.lost.saturating_add(n);
                     }
                 }
-                Some(Item::Error(error)) => problems.push(problem.to_string()),
+                Some(Item::Error(error)) => problems.push(error.to_string()),
             }
             count += 1;
             if count % MANY == 0 && Instant::now() >= until {
@@ -128,7 +128,7 @@ impl Process {
         Self {
             source: without_chunk(trace.directory()).display().to_string(),
             pid: pid.unwrap_or_default(),
-            comm: metadata.whose().unwrap_or("?").to_owned(),
+            comm: metadata.owner_name().unwrap_or("?").to_owned(),
             ..Self::default()
         }
     }

@@ -87,7 +87,7 @@ pub(super) struct SinceFilter<'a> {
     /// writer.
     pub(super) subbuf: Option<(u64, u64, u32)>,
     /// An event was not left out.
-    pub(super) begun: bool,
+    pub(super) has_begun: bool,
     /// Counts the events that were left out.
     pub(super) earlier: &'a mut u64,
     pub(super) events: EventSink<'a>,
@@ -101,7 +101,7 @@ impl Sink for SinceFilter<'_> {
             *self.earlier += 1;
             return Ok(());
         }
-        self.begun = true;
+        self.has_begun = true;
         if let Some((time, lost, cpu)) = self.subbuf.take() {
             self.events.item(Item::SubBuffer { time, lost, cpu })?;
         }
@@ -111,7 +111,7 @@ impl Sink for SinceFilter<'_> {
     fn item(&mut self, item: Item<'_>) -> io::Result<()> {
         match item {
             Item::Record { id, time, payload } => self.record(id, time, payload),
-            _ if self.begun => self.events.item(item),
+            _ if self.has_begun => self.events.item(item),
             Item::SubBuffer { time, lost, cpu } => {
                 // Losses before the end of the last sub-buffer are too early.
                 if let Some((_, before, _)) = self.subbuf.replace((time, lost, cpu)) {

@@ -236,8 +236,8 @@ impl ProcessWriter {
             is_read: false,
             rings,
         };
-        let of_this = |contexts: &&Contexts| contexts.channel == index;
-        if let Some(contexts) = self.contexts.iter().find(of_this) {
+        let is_of_this = |contexts: &&Contexts| contexts.channel == index;
+        if let Some(contexts) = self.contexts.iter().find(is_of_this) {
             channel.set_contexts(&mut self.trace, contexts)?;
         }
         self.channels.push(channel);
@@ -432,7 +432,7 @@ impl ProcessWriter {
             let mut since = SinceFilter {
                 time: self.since,
                 subbuf: None,
-                begun: false,
+                has_begun: false,
                 earlier,
                 events,
             };

@@ -101,7 +101,7 @@ impl Process {
             may_be_forged: number("may_be_forged").is_some(),
         };
         Self {
-            name: metadata.whose().unwrap_or_default().to_owned(),
+            name: metadata.owner_name().unwrap_or_default().to_owned(),
             pid: metadata.pid(),
             host: host as u32,
             trace: text("trace_name"),

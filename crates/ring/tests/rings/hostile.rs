@@ -156,13 +156,13 @@ fn check(
     for &(head, policy) in reads {
         (ring.0.borrow_mut().copied, ring.0.borrow_mut().accesses) = (0, 0);
         let before = reader.position();
-        let (mut told, mut wrong) = (0u64, None);
+        let (mut reported, mut wrong) = (0u64, None);
         let mut count = reader.counts().events;
         let Ok(()) = reader.read(&mut &*ring, head, policy, events(), &mut |item: Item<
             '_,
         >| {
             if let Item::Record { id, payload, .. } = item {
-                told += 8 + payload.len() as u64;
+                reported += 8 + payload.len() as u64;
                 count += 1;
                 if events().payload_len(id, payload) != Some(payload.len()) {
                     wrong = Some("a payload that its event does not have");
@@ -179,7 +179,7 @@ fn check(
         prop_assert_eq!(wrong, None);
         prop_assert_eq!(reader.counts().events, count);
         prop_assert!(reader.position() >= before);
-        prop_assert!(told <= ring.copied);
+        prop_assert!(reported <= ring.copied);
         // The reader copies each sub-buffer once, and once more after it waited. A sub-buffer that
         // writers commit piece by piece is copied as often.
         let copied = ring.copied;

@@ -28,7 +28,7 @@ fn read(ring: &RingWriter, window: u64, policy: WaitPolicy) -> (Vec<String>, Cou
         claimed: 0,
     };
     let mut memory = Frozen::new(&ring.bytes, positions);
-    let mut told = Vec::new();
+    let mut items = Vec::new();
     read_each(
         &mut reader,
         &mut memory,
@@ -36,10 +36,10 @@ fn read(ring: &RingWriter, window: u64, policy: WaitPolicy) -> (Vec<String>, Cou
         policy,
         events(),
         |item| {
-            told.push(format!("{item:?}"));
+            items.push(format!("{item:?}"));
         },
     );
-    (told, reader.counts(), reader.position())
+    (items, reader.counts(), reader.position())
 }
 
 proptest! {
