@@ -13,13 +13,13 @@ use std::convert::Infallible;
 use libfuzzer_sys::fuzz_target;
 use usertrace_ring::schema::EventTable;
 use usertrace_ring::{
-    Format, Frozen, Geometry, Item, MetaLengths, WaitPolicy, PayloadLengths, Positions, RingMemory,
-    RingReader,
+    Format, Frozen, Geometry, Item, MetaLengths, PayloadLengths, Positions, RingMemory, RingReader,
+    WaitPolicy,
 };
-use usertrace_testing::extraction::check_error;
-use usertrace_testing::events;
-use usertrace_testing::runs::{self, Runs};
 use usertrace_sys::Protocol;
+use usertrace_testing::events;
+use usertrace_testing::extraction::check_error;
+use usertrace_testing::runs::{self, Runs};
 
 /// Counts what is copied.
 struct Counting<'a>(Frozen<'a>, &'a Cell<u64>);
