@@ -41,14 +41,14 @@ pub trait Sink {
         self.item(Item::Record { id, time, payload })
     }
 
-    /// Whether the sink accepts the next records unparsed, the first of which was written at
+    /// Whether the sink accepts the next records as raw bytes. The first of them was written at
     /// `time`. No other item comes before them.
     #[inline]
     fn takes_run(&self, _time: u64) -> bool {
         false
     }
 
-    /// Receives a run of records unparsed, in place of [`Sink::record`] for each, after
+    /// Receives the raw bytes of a run of records, in place of [`Sink::record`] for each, after
     /// [`Sink::takes_run`] returned true.
     ///
     /// # Errors
@@ -286,7 +286,7 @@ impl RingReader {
         let head = self.check_head(head, emit)?;
         let mut copy = Vec::new();
         let mut window = self.window;
-        // A sub-buffer with records that cannot be taken unparsed.
+        // A sub-buffer with records that do not belong to a run.
         let mut mixed = None;
         // Each iteration moves the position, enlarges the window, or returns.
         while self.position < head {
