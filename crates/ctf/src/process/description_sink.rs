@@ -4,7 +4,7 @@ use std::io;
 
 use usertrace_ring::schema::{Contexts, Description, EventTable};
 
-use super::EventChannel;
+use super::event_channel::EventChannel;
 use crate::TraceWriter;
 
 /// Adds descriptions to the trace and its channels.

@@ -1,6 +1,7 @@
 //! Writes the rings of one process as a CTF trace.
 
 mod description_sink;
+mod event_channel;
 mod event_sink;
 mod lazy_stream;
 mod ring_state;
@@ -11,11 +12,11 @@ use std::path::Path;
 
 use usertrace_ring::schema::{Contexts, Description, EventTable, InChannel};
 use usertrace_ring::{Channel, Counts, Item, MetaLengths, RingMemory, RingReader, WaitPolicy};
-use usertrace_sys::Scope;
 
 use self::description_sink::DescriptionSink;
+use self::event_channel::{EventChannel, EventRing, ring_target};
 use self::event_sink::{EventSink, SinceFilter};
-use self::lazy_stream::{LazyStream, StreamTarget};
+use self::lazy_stream::LazyStream;
 pub use self::ring_state::{RingCounts, RingState};
 pub use self::summary::{Identity, ProcessSummary, RingSummary};
 use crate::packet::BLOCK;
@@ -42,74 +43,6 @@ pub struct ProcessWriter {
     since: u64,
     is_one_shot: bool,
     bad_descriptions: u64,
-}
-
-/// A channel of events.
-#[derive(Debug)]
-struct EventChannel {
-    of: StreamChannel,
-    scope: Scope,
-    contexts: Option<Contexts>,
-    /// A ring was read, so contexts cannot change any more.
-    is_read: bool,
-    rings: Vec<EventRing>,
-}
-
-impl EventChannel {
-    /// Summaries of its rings that had anything.
-    fn summaries(&self) -> impl Iterator<Item = RingSummary> {
-        let rings = self.rings.iter().enumerate().map(|(number, ring)| {
-            let counts = ring.counts();
-            RingSummary {
-                channel: self.of.name().to_owned(),
-                ring: number,
-                events: counts
-                    .events
-                    .saturating_sub(ring.stream.unwritten().events()),
-                lost: ring.lost,
-                overwritten: counts.overwritten,
-                damaged: counts.damaged,
-            }
-        });
-        rings.filter(|ring| ring.events + ring.overwritten + ring.damaged > 0 || ring.lost > 0)
-    }
-
-    /// Sets the contexts with which payloads begin.
-    fn set_contexts(&mut self, trace: &mut TraceWriter, contexts: &Contexts) -> io::Result<()> {
-        trace.declare_contexts(self.scope, contexts)?;
-        self.of.set_contexts();
-        for ring in &mut self.rings {
-            if let Some(stream) = &mut ring.stream.stream {
-                stream.set_contexts(&self.of);
-            }
-        }
-        self.contexts = Some(contexts.clone());
-        Ok(())
-    }
-}
-
-#[derive(Debug)]
-struct EventRing {
-    reader: RingReader,
-    stream: LazyStream,
-    /// Lost records that the stream has counted.
-    lost: u64,
-    /// Counters of earlier readers.
-    before: Counts,
-    /// Events that `reader` read and that were left out.
-    earlier: u64,
-    /// Times of the first and last event.
-    span: Option<(u64, u64)>,
-}
-
-impl EventRing {
-    /// Sum of all readers' counters.
-    fn counts(&self) -> Counts {
-        let mut counts = self.before;
-        counts += self.reader.counts();
-        counts.events -= self.earlier;
-        counts
-    }
 }
 
 impl ProcessWriter {
@@ -552,21 +485,4 @@ fn trace_info(identity: &Identity) -> TraceInfo {
         },
         hostname: identity.hostname.clone(),
     }
-}
-
-/// Borrows a ring that is about to be read, its contexts, and the target of its streams.
-fn ring_target<'a>(
-    trace: &'a TraceWriter,
-    channels: &'a mut [EventChannel],
-    channel: usize,
-    ring: usize,
-) -> Option<(StreamTarget<'a>, Option<&'a Contexts>, &'a mut EventRing)> {
-    let channel = channels.get_mut(channel)?;
-    channel.is_read = true;
-    let target = StreamTarget {
-        trace,
-        channel: &channel.of,
-    };
-    let ring = channel.rings.get_mut(ring)?;
-    Some((target, channel.contexts.as_ref(), ring))
 }
