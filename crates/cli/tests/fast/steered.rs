@@ -1,4 +1,4 @@
-//! Programs that run and are asked for what is in their rings, and for other events.
+//! Running programs that the command controls: snapshots, filters, start and stop.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use super::run::Run;
 use usertrace_testing::wait::until;
 
-/// A program that writes an event when it is told to.
+/// A running program that writes an event on request.
 struct Steered<'a> {
     run: &'a Run,
     child: Child,
@@ -24,7 +24,7 @@ impl<'a> Steered<'a> {
         self.child.id().to_string()
     }
 
-    /// Has it write an event, and says what became of that.
+    /// Makes it write an event, and returns its answer.
     fn write(&mut self) -> char {
         self.child.stdin.as_mut().unwrap().write_all(b"e").unwrap();
         let mut answer = [0];
@@ -57,7 +57,7 @@ fn success(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// What went wrong, in one line.
+/// The error message of a failed command, which has one line.
 fn error(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8(output.stderr.clone()).unwrap();
@@ -65,8 +65,8 @@ fn error(output: &Output) -> String {
     said
 }
 
-/// What is in the rings is copied, and the programs go on.
-pub(crate) fn snapshots_of_programs_that_run() {
+/// Snapshots copy the contents of the rings, and the programs go on.
+pub(crate) fn snapshots_of_running_programs() {
     for mode in ["discard", "overwrite"] {
         let run = Run::new();
         let mut program = Steered::start(&run, &[("USERTRACE_MODE", mode)]);
@@ -86,12 +86,12 @@ pub(crate) fn snapshots_of_programs_that_run() {
         for _ in 0..3 {
             assert_eq!(program.write(), 'r');
         }
-        // The other one has no trace yet.
+        // The other program has no trace yet.
         let text = success(&program.usertrace(&["snapshot", ".", "--json", "-o", "both"]));
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(json["processes"].as_array().unwrap().len(), 2, "{text}");
         assert_eq!(events("both"), 9);
-        // A snapshot is what it was, whatever comes later.
+        // Later events do not change a snapshot.
         assert_eq!(program.write(), 'r');
         assert_eq!(events("one"), 5);
         for name in ["one", "both"] {
@@ -105,11 +105,11 @@ pub(crate) fn snapshots_of_programs_that_run() {
     }
 }
 
-/// Where process ids are taken, the name of the only process of that name is taken as well.
-pub(crate) fn programs_that_run_are_found_by_their_names() {
+/// Commands that take a process id also take the name of a single process.
+pub(crate) fn running_programs_are_found_by_name() {
     let run = Run::new();
     let elsewhere = tempfile::tempdir().unwrap();
-    // No other process has it.
+    // No other process has this name.
     let name = format!("named{}", std::process::id());
     let path = elsewhere.path().join(&name);
     std::os::unix::fs::symlink(std::env::current_exe().unwrap(), &path).unwrap();
@@ -136,7 +136,7 @@ pub(crate) fn programs_that_run_are_found_by_their_names() {
     assert_eq!(program.write(), 'o');
     let said = success(&program.usertrace(&["filter", &name]));
     assert!(said.starts_with(&format!("{}: ", program.pid())), "{said}");
-    // Others are not even asked: those that cannot be would be named.
+    // Other processes are not asked; otherwise, those that cannot answer would be listed.
     let listed = success(&program.usertrace(&["list", "--events", "--pid", &name]));
     assert!(listed.starts_with("1 program with events\n"), "{listed}");
     let this = format!("{name} ({})", program.pid());
@@ -155,7 +155,7 @@ pub(crate) fn programs_that_run_are_found_by_their_names() {
     program.end();
 }
 
-/// What cannot be asked is named.
+/// Commands name what they cannot ask.
 pub(crate) fn snapshots_of_nothing() {
     let run = Run::new();
     let said = error(&usertrace(run.path(), &["snapshot", ".", "-o", "none"]));
@@ -170,7 +170,7 @@ pub(crate) fn snapshots_of_nothing() {
     assert!(!run.path().join("none").exists());
     let said = error(&usertrace(run.path(), &["stop", "."]));
     assert!(said.contains("no program is being traced to ."), "{said}");
-    // One that runs, and has nothing in its rings.
+    // A running program without events.
     let program = Steered::start(&run, &[]);
     until("it has daemons", || {
         usertrace(run.path(), &["snapshot", &program.pid(), "-o", "empty"])
@@ -181,8 +181,8 @@ pub(crate) fn snapshots_of_nothing() {
     program.end();
 }
 
-/// By the control channel, a program stops, goes on, and writes other events.
-pub(crate) fn programs_that_run_are_steered() {
+/// Over the control channel, a program stops, goes on, and changes its filter.
+pub(crate) fn running_programs_are_controlled() {
     for mode in ["thread", "signal"] {
         let run = Run::new();
         let mut program = Steered::start(&run, &[("USERTRACE_CONTROL", mode)]);

@@ -1,5 +1,5 @@
-//! What a new user types, and what is to be seen then, in a real terminal (F1), without the
-//! kernel's buffers (D, F3). The guest's tests have those with them.
+//! The commands of a new user, and their output, in a real terminal (F1), without the kernel's
+//! buffers (D, F3). The tests in the guest have the kernel's buffers.
 
 mod fallback;
 mod server;

@@ -1,5 +1,5 @@
-//! CTF 2 says what CTF 1.8 says: `babeltrace2` 2.1 prints of the one what 2.0 prints of the other,
-//! and so do we (F1, E6, E7, E8, B1).
+//! CTF 2 and CTF 1.8 are equivalent: `babeltrace2` 2.1 prints the same of the one as 2.0 of the
+//! other, and so does this reader (F1, E6, E7, E8, B1).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use usertrace_testing::processes::{Process, clock, clock_at, event, info, proces
 
 const BOTH: [Version; 2] = [Version::V1_8, Version::V2];
 
-/// What a `babeltrace2` prints, on both outputs. 2.0 ends lines of the latter, as 2.1 does, and
-/// names of files are not the same.
+/// Both outputs of a `babeltrace2`, without differences between 2.0 and 2.1 in line ends, and
+/// without file names.
 fn printed(mut command: Command, arguments: &[&str], directory: &Path) -> (String, Vec<String>) {
     command.args(arguments).arg(directory).env("TZ", "UTC");
     let output = command
@@ -25,8 +25,7 @@ fn printed(mut command: Command, arguments: &[&str], directory: &Path) -> (Strin
     assert!(output.status.success(), "{}: {stderr}", output.status);
     let said = stderr.lines().filter(|line| !line.is_empty());
     let said = said.map(|line| {
-        // All but the number of packets that nobody has seen is the trace's: UUID, times, class and
-        // stream.
+        // All but the number of lost packets depends on the trace: UUID, times, class and stream.
         let (_, what) = line
             .split_once("WARNING: Tracer discarded ")
             .unwrap_or_else(|| panic!("it warns: {line}"));
@@ -45,7 +44,7 @@ fn new(arguments: &[&str], directory: &Path) -> (String, Vec<String>) {
     printed(usertrace_testing::tools::babeltrace(), arguments, directory)
 }
 
-/// What `view` prints, and what was lost.
+/// The output of `view`, and the losses.
 fn view(directory: &Path) -> (String, Vec<String>) {
     let mut reader = Reader::open(&[directory.to_owned()], Selection::default()).unwrap();
     let (mut text, mut lost, mut printer) = (Vec::new(), Vec::new(), Printer::new());
@@ -59,8 +58,8 @@ fn view(directory: &Path) -> (String, Vec<String>) {
     (String::from_utf8_lossy(&text).into_owned(), lost)
 }
 
-/// Names of an enumeration that share a value are in braces in 2.1, whatever it reads, and in no
-/// order: they are put into one, without.
+/// Sorts and unwraps the labels that share a value of an enumeration. 2.1 prints them in braces and
+/// in any order.
 fn sorted(text: &str) -> String {
     let mut sorted = String::new();
     let mut rest = text;
@@ -77,10 +76,9 @@ fn sorted(text: &str) -> String {
     sorted + rest
 }
 
-/// The same processes in both versions, below `1` and `2`, with the same UUIDs. All are of one
-/// machine: of events of the same time 2.1 prints those first whose trace has the lower name, which
-/// begins with the machine's, whatever it reads, and 2.0 and we those whose trace has the lower
-/// UUID.
+/// Writes the same processes in both versions, below `1` and `2`, with the same UUIDs. All are of
+/// one machine. For events of the same time, 2.1 sorts by the traces' names, which begin with the
+/// machine's. 2.0 and this reader sort by UUID.
 fn write_both(directory: &Path, all: &[Process]) -> [PathBuf; 2] {
     BOTH.map(|version| {
         let path = directory.join(if version == Version::V2 { "2" } else { "1" });
@@ -122,7 +120,7 @@ proptest! {
         let (ours, lost) = view(one);
         prop_assert_eq!(&ours, &expected.0);
         prop_assert_eq!(view(two), (ours, lost));
-        // Streams are the same, to the byte.
+        // Streams are identical.
         for entry in fs::read_dir(one).unwrap() {
             let name = entry.unwrap().file_name();
             for entry in fs::read_dir(one.join(&name)).unwrap() {
@@ -134,11 +132,10 @@ proptest! {
     }
 }
 
-/// Environment, clock, log levels and types, as 2.1 shows them one by one. What the two languages
-/// have of their own is left out: the precision of a clock, which CTF 1.8 says is 0, and attributes
-/// of users.
+/// Environment, clock, log levels and types, as 2.1 shows them. Parts that only one language has
+/// are left out: the precision of a clock, which is 0 in CTF 1.8, and user attributes.
 #[test]
-fn f1_what_is_declared_is_the_same() {
+fn f1_declarations_are_the_same() {
     let directory = tempfile::tempdir().unwrap();
     for cycles in [1_000_000, u64::MAX >> 2] {
         let shown = BOTH.map(|version| {
@@ -201,16 +198,16 @@ fn f1_what_is_declared_is_the_same() {
     }
 }
 
-/// Events line up with those of a kernel's trace, whose clock is another one: `lttng-modules` has
-/// nanoseconds since the machine was started, and says how far that is from 1970.
+/// Events line up with those of a kernel's trace with another clock: that of `lttng-modules` counts
+/// nanoseconds since boot, with an offset to 1970.
 ///
 /// Requirements: F1, F9
 #[test]
 fn f1_events_line_up_with_a_kernel_s_trace() {
     for version in BOTH {
         let directory = tempfile::tempdir().unwrap();
-        // Both are of the same moment: of 4 ns at a time, ours are at 0, 4, ..., the kernel's at 2,
-        // 6, ...
+        // Both traces cover the same time. Of each 4 ns, our events are at 0, 4, ..., the kernel's
+        // at 2, 6, ...
         for (name, freq, cycles, first) in [
             ("ours", 2_500_000_000, 1_000_000, 0),
             ("kernel", 1_000_000_000, 77_000, 2),
@@ -291,7 +288,7 @@ fn f1_events_line_up_with_a_kernel_s_trace() {
     }
 }
 
-/// A trace of `t:e` with a number in CTF 2, and its metadata.
+/// A trace in CTF 2 of the event `t:e`, which has a number, and the path of its metadata.
 fn simple(directory: &Path) -> (TraceWriter, StreamWriter, PathBuf) {
     let path = directory.join("t");
     let mut trace = TraceWriter::create(&path, info("p", 1, None), clock(1_000_000_000)).unwrap();
@@ -302,7 +299,7 @@ fn simple(directory: &Path) -> (TraceWriter, StreamWriter, PathBuf) {
     (trace, stream.unwrap(), path.join("metadata"))
 }
 
-/// All problems of reading it, and how many events there are.
+/// All problems of reading the traces, and the number of events.
 fn read(directory: &Path) -> (Vec<ReadError>, u64) {
     let mut reader = Reader::open(&[directory.to_owned()], Selection::default()).unwrap();
     let (mut problems, mut events) = (Vec::new(), 0);
@@ -316,7 +313,9 @@ fn read(directory: &Path) -> (Vec<ReadError>, u64) {
     (problems, events)
 }
 
-/// E6: declarations come while events are recorded, and each time all that is there is read.
+/// Declarations come while events are recorded, and the reader reads the present state each time.
+///
+/// Requirements: E6
 #[test]
 fn e6_metadata_are_appended_to() {
     let directory = tempfile::tempdir().unwrap();
@@ -344,7 +343,9 @@ fn e6_metadata_are_appended_to() {
     }
 }
 
-/// A10: what a writer that was killed left half written at their end is passed over.
+/// A half-written end of the metadata, left by a killed writer, is skipped.
+///
+/// Requirements: A10
 #[test]
 fn a10_the_end_of_metadata_may_be_missing() {
     let directory = tempfile::tempdir().unwrap();
@@ -492,7 +493,9 @@ fn metadata_of_others_are_refused_by_line() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// F4: whatever is in the metadata, this comes to an end.
+    /// Reading ends, whatever the metadata contain.
+    ///
+    /// Requirements: F4
     #[test]
     fn f4_no_metadata_are_too_strange(
         process in processes(),
@@ -503,7 +506,7 @@ proptest! {
         write_as(directory.path(), 1, &process, Version::V2, None);
         let path = directory.path().join("p-1/metadata");
         let mut bytes = fs::read(&path).unwrap();
-        // Also such as are JSON still.
+        // Include changes that leave valid JSON.
         let digits: Vec<_> = (0..bytes.len()).filter(|&at| !is_digit || bytes[at].is_ascii_digit()).collect();
         for (place, to) in flips {
             let at = digits[place as usize % digits.len()];

@@ -1,4 +1,4 @@
-//! B1: fields of any type, with any values, and what `babeltrace2` reads of them.
+//! Fields of any type and value, as `babeltrace2` reads them (B1).
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -21,7 +21,7 @@ use usertrace_testing::processes::{event, trace_in_ns};
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
-    /// Two events of one kind: what is read is what was written.
+    /// Two events with the same fields: the reader gets the written values.
     ///
     /// Requirements: B1
     #[test]
@@ -76,8 +76,8 @@ proptest! {
     }
 }
 
-/// Names that others could be taken for: with underscores, with the endings that lengths of
-/// sequences and second fields of one name have, and words of the languages.
+/// Names that may be confused: with underscores, with suffixes of lengths and duplicates, and
+/// keywords of the languages.
 fn names() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => "_{0,3}(x|y|data)(_length)?(_[23])?",
@@ -85,7 +85,7 @@ fn names() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Names and values of one line's fields: numbers, and texts of letters.
+/// Names and values of a line's fields, which are numbers and texts of letters.
 fn pairs(line: &str) -> Vec<(&str, &str)> {
     let (_, fields) = line.rsplit_once("{ ").unwrap();
     let fields = fields.strip_suffix(" }").unwrap().split(", ");
@@ -97,8 +97,8 @@ fn pairs(line: &str) -> Vec<(&str, &str)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(120))]
 
-    /// No set of names makes a trace unreadable, and each field is shown by a name of its own, with
-    /// its value.
+    /// With any set of names, the trace can be read, and each field has a unique name and its
+    /// value.
     ///
     /// Requirements: B1, F1
     #[test]
@@ -154,7 +154,7 @@ proptest! {
     }
 }
 
-/// A trace of one event, in a channel whose contexts are all 1.
+/// Writes a trace of one event, in a channel whose contexts are all 1.
 fn write_one_event(
     directory: &Path,
     version: Version,
@@ -187,7 +187,7 @@ fn write_one_event(
     stream.finish().unwrap();
 }
 
-/// What a `babeltrace2` prints, and what it says besides.
+/// The output and the messages of a `babeltrace2`.
 fn printed(mut babeltrace: Command, directory: &Path) -> (String, String) {
     let output = babeltrace.arg(directory).output().unwrap();
     let [stdout, stderr] =

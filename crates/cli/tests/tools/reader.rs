@@ -1,5 +1,4 @@
-//! Traces as they are read again: what is printed is what `babeltrace2` prints, byte by byte (E8,
-//! F1, B1).
+//! The reader prints traces exactly as `babeltrace2` does (E8, F1, B1).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +10,7 @@ use usertrace_sys::Scope;
 
 use usertrace_testing::processes::{START, clock, event, info, processes, write};
 
-/// What there is to read.
+/// The results of reading traces.
 #[derive(Debug, Default)]
 struct Read {
     text: Vec<u8>,
@@ -60,7 +59,7 @@ fn select(directory: &Path, selection: Selection) -> Read {
     read
 }
 
-/// A trace of one event, `t:e` with a number, and its first stream.
+/// A trace of the event `t:e`, which has a number, and its first stream.
 fn simple(directory: &Path, name: &str, pid: u32) -> (TraceWriter, StreamWriter) {
     let mut trace = TraceWriter::create(
         &directory.join(name),
@@ -74,7 +73,7 @@ fn simple(directory: &Path, name: &str, pid: u32) -> (TraceWriter, StreamWriter)
     (trace, stream.unwrap())
 }
 
-/// How many of something it says were discarded.
+/// The number of discarded items of this kind, according to the messages of `babeltrace2`.
 fn discarded(stderr: &str, what: &str) -> u64 {
     let counts = stderr.lines().filter_map(|line| {
         let (_, rest) = line.split_once("Tracer discarded ")?;
@@ -111,7 +110,7 @@ proptest! {
     }
 }
 
-/// Of a text that is empty, `babeltrace2` 2.0.4 shows what a text before it was.
+/// For an empty text, `babeltrace2` 2.0.4 prints an earlier text, so the reader differs.
 #[test]
 fn b1_empty_texts_are_empty() {
     let directory = tempfile::tempdir().unwrap();
@@ -140,7 +139,7 @@ fn b1_empty_texts_are_empty() {
     );
 }
 
-/// A label that stands for several ranges is shown once, where its first range is.
+/// A label for several ranges is shown once, at its first range.
 #[test]
 fn b1_labels_of_several_ranges_are_shown_as_babeltrace2_does() {
     let directory = tempfile::tempdir().unwrap();
@@ -169,7 +168,7 @@ fn b1_labels_of_several_ranges_are_shown_as_babeltrace2_does() {
     assert!(read.lines()[4].ends_with("{ x = ( \"a\", \"b\", \"c\" : container = 3 ) }"));
 }
 
-/// One trace of 40 events in 4 packets, and how long its stream is after each.
+/// Writes a trace of 40 events in 4 packets. Returns the length of the stream after each packet.
 fn four_packets(directory: &Path) -> (PathBuf, Vec<u64>) {
     let (_trace, mut stream) = simple(directory, "t", 1);
     let mut ends = Vec::new();
@@ -185,7 +184,9 @@ fn four_packets(directory: &Path) -> (PathBuf, Vec<u64>) {
     (directory.join("t/main_0"), ends)
 }
 
-/// A10: what a recorder that was killed left half written is passed over, and said.
+/// A half-written end of a stream, left by a killed recorder, is skipped and reported.
+///
+/// Requirements: A10
 #[test]
 fn a10_the_end_of_a_stream_may_be_missing() {
     let directory = tempfile::tempdir().unwrap();
@@ -196,7 +197,7 @@ fn a10_the_end_of_a_stream_may_be_missing() {
         let read = read(directory.path());
         let whole = ends.iter().filter(|&&end| end <= len as u64).count();
         let start = whole.checked_sub(1).map_or(0, |last| ends[last]);
-        // Events of 16 bytes behind a header, of which the last one needs no padding.
+        // A header, then events of 16 bytes, the last of which needs no padding.
         let of_cut = (len as u64 - start).saturating_sub(88) / 16;
         assert_eq!(read.events, 10 * whole as u64 + of_cut.min(10), "{len}");
         match &read.problems[..] {
@@ -216,7 +217,9 @@ fn a10_the_end_of_a_stream_may_be_missing() {
     }
 }
 
-/// A10: likewise of metadata.
+/// A half-written end of metadata is skipped and reported.
+///
+/// Requirements: A10
 #[test]
 fn a10_the_end_of_metadata_may_be_missing() {
     let directory = tempfile::tempdir().unwrap();
@@ -246,13 +249,15 @@ fn a10_the_end_of_metadata_may_be_missing() {
     }
 }
 
-/// F4: what is wrong in a packet costs the rest of that packet, and no other one.
+/// Damage in a packet costs the rest of that packet, and nothing else.
+///
+/// Requirements: F4
 #[test]
 fn f4_damage_in_a_packet_is_its_own() {
     let directory = tempfile::tempdir().unwrap();
     let (path, ends) = four_packets(directory.path());
     let whole = fs::read(&path).unwrap();
-    // The fifth event of the second packet, which is of 16 bytes: its id, and its time.
+    // The id and the time of an event of the second packet; events have 16 bytes.
     let event = ends[0] as usize + 88 + 5 * 16;
     let not_of_it = "an event of a time that is not its packet's";
     for (at, bytes, what) in [
@@ -274,7 +279,7 @@ fn f4_damage_in_a_packet_is_its_own() {
         assert!(said[0].ends_with(what), "{said:?}");
         assert!(!read.problems[0].is_cut());
     }
-    // What is wrong in its header costs what is behind it.
+    // Damage in a packet's header costs the packets after it.
     let packet = ends[1] as usize;
     for (at, bytes, what) in [
         (0, &[0][..], "there is no packet"),
@@ -305,7 +310,7 @@ fn f4_damage_in_a_packet_is_its_own() {
     assert_eq!(of_no_time.events, 20);
     let said = of_no_time.problems[0].to_string();
     assert!(said.contains("a time beyond what can be said"), "{said}");
-    // An event that goes beyond its packet.
+    // An event that extends beyond its packet.
     let mut damaged = whole.clone();
     let bits = (ends[1] - ends[0] - 1) * 8;
     damaged[ends[0] as usize + 48..][..8].copy_from_slice(&bits.to_ne_bytes());
@@ -397,7 +402,7 @@ fn metadata_of_others_are_refused_by_line() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever is in the files, this comes to an end, and says what it has not understood.
+    /// Reading ends, whatever the files contain, and reports what it cannot understand.
     ///
     /// Requirements: F4
     #[test]
@@ -425,15 +430,15 @@ proptest! {
             }
         }
         let read = read(directory.path());
-        // Each event is at least 10 bytes of a file: there are not more than that has room for.
+        // An event takes at least 10 bytes of a file, which limits the number of events.
         let room: u64 = files.iter().map(|file| fs::metadata(file).unwrap().len() / 10).sum();
         prop_assert!(in_metadata == 0 || read.events <= room.max(before.events));
     }
 }
 
-/// Events, processes and times that are asked for.
+/// A selection limits events, processes and times.
 #[test]
-fn what_is_asked_for_is_selected() {
+fn selection_limits_events_processes_and_times() {
     let directory = tempfile::tempdir().unwrap();
     for pid in 1..4u32 {
         let (mut trace, mut stream) = simple(directory.path(), &format!("t{pid}"), pid);
@@ -498,8 +503,7 @@ fn what_is_asked_for_is_selected() {
         ..Selection::default()
     };
     expect(selection, &|line, _| line.contains(":(2) "));
-    // The clock was at 1000000 when it was START; of process 2, event 123 is 2 ns after the round
-    // time.
+    // The clock was at 1000000 at START. Event 123 of process 2 is 2 ns after the round time.
     let (from, to) = (START + 1230 + 2, START + 2000 + 2);
     let selection = Selection {
         from: Some(from),
@@ -522,7 +526,7 @@ fn what_is_asked_for_is_selected() {
     }
 }
 
-/// More streams than files may be open, and more than there is memory for at once.
+/// More streams than a process may open, and more than fit into memory at once.
 ///
 /// Requirements: E8
 #[test]
@@ -556,10 +560,10 @@ fn e8_thousands_of_streams_are_merged() {
     assert!(numbers.is_sorted());
 }
 
-/// What is recorded meanwhile: packets, streams, events that are declared, and traces; whole ones
+/// Packets, streams, declarations and traces that appear while reading are read, complete ones
 /// only.
 #[test]
-fn e8_what_is_written_meanwhile_is_read() {
+fn e8_growing_traces_are_read() {
     let directory = tempfile::tempdir().unwrap();
     let mut reader = Reader::follow(&[directory.path().to_owned()], Selection::default()).unwrap();
     let (mut read, mut printer) = (Read::default(), Printer::new());
@@ -590,7 +594,7 @@ fn e8_what_is_written_meanwhile_is_read() {
         assert_eq!(lines[0].contains("(+?"), round == 1);
         assert_eq!(lines[0].contains("(+0.000000010)"), round > 1, "{lines:?}");
     }
-    // Another kind of event, in another stream, of before: it is late.
+    // A new event in another stream, with an earlier time: it is late.
     first.declare(&event("2 t:late 6 u8 x")).unwrap();
     let channel = StreamChannel::new("main", 1);
     let mut second = first.stream(&channel, StreamOwner::Cpu(1)).unwrap();
@@ -601,7 +605,7 @@ fn e8_what_is_written_meanwhile_is_read() {
         lines[0].ends_with("(-0.000000015) first:(1) t:late: { cpu_id = 1 }, { x = 7 }"),
         "{lines:?}"
     );
-    // And another process, with what is in the same packets' time in order.
+    // Another process; events of the same packets are sorted by time.
     let (_trace, mut third) = simple(directory.path(), "third", 3);
     for n in 0..6u64 {
         let stream = [&mut stream, &mut second, &mut third][n as usize % 3].event(
@@ -621,7 +625,7 @@ fn e8_what_is_written_meanwhile_is_read() {
         .map(|line| line.rsplit_once("n = ").unwrap().1)
         .collect();
     assert_eq!(ends, ["0 }", "1 }", "2 }", "3 }", "4 }", "5 }"]);
-    // Half a packet is waited for, to the end.
+    // Half a packet is ignored until the end.
     let path = directory.path().join("third/main_0");
     let bytes = fs::read(&path).unwrap();
     let half = [&bytes[..], &bytes[..50]].concat();
@@ -634,7 +638,9 @@ fn e8_what_is_written_meanwhile_is_read() {
     assert_eq!(read.events, 9 + 1 + 6);
 }
 
-/// F4: what cannot be looked at is said, and takes nothing else with it.
+/// An unreadable file is reported, and costs no other file.
+///
+/// Requirements: F4
 #[test]
 fn f4_a_file_that_is_not_there_takes_no_other_with_it() {
     let directory = tempfile::tempdir().unwrap();
@@ -654,7 +660,7 @@ fn f4_a_file_that_is_not_there_takes_no_other_with_it() {
     assert!(!now.problems[0].is_cut());
 }
 
-/// What is deleted while it is read costs nothing else, and is said once.
+/// A stream deleted while it is read is reported once, and costs no other stream.
 ///
 /// Requirements: F4
 #[test]
@@ -662,7 +668,7 @@ fn deleted_stream_takes_no_other_with_it() {
     let directory = tempfile::tempdir().unwrap();
     drop(four_packets(directory.path()));
     let expected = read(directory.path());
-    // Large enough that not all of it is in memory at once.
+    // Large enough not to be in memory at once.
     let (trace, _) = simple(directory.path(), "u", 2);
     let mut stream = trace
         .stream(&StreamChannel::new("more", 2), StreamOwner::Cpu(0))
@@ -698,8 +704,8 @@ fn deleted_stream_takes_no_other_with_it() {
     }
 }
 
-/// Of a trace and its copy, each event is there once. The copy may have been made before the trace
-/// was complete.
+/// For a trace and its copy, each event is there once. The copy may be older than the complete
+/// trace.
 ///
 /// Requirements: E8
 #[test]
@@ -727,16 +733,18 @@ fn copied_trace_is_read_once() {
         assert!(said[0].contains("has the same streams as"), "{said:?}");
         assert!(!now.problems[0].is_damage());
     }
-    // One that is not the same.
+    // A copy that differs.
     let mut bytes = fs::read(&whole).unwrap();
     bytes[100] ^= 1;
     fs::write(&in_copy, bytes).unwrap();
     assert_eq!(read(directory.path()).events, 2 * expected.events);
 }
 
-/// F4: streams that nobody can read are not passed over in silence.
+/// Streams without metadata are not ignored silently.
+///
+/// Requirements: F4
 #[test]
-fn f4_streams_without_metadata_are_told() {
+fn f4_streams_without_metadata_are_reported() {
     let directory = tempfile::tempdir().unwrap();
     let stream = four_packets(directory.path()).0;
     let expected = read(directory.path());
@@ -752,7 +760,7 @@ fn f4_streams_without_metadata_are_told() {
     );
     let error = Reader::open(std::slice::from_ref(&alone), Selection::default()).unwrap_err();
     assert!(matches!(error, ReadError::NoMetadata { path } if path == alone));
-    // Other files are nobody's streams, and those with other names are not even opened.
+    // Other files are not streams, and those with other names are not even opened.
     let no_trace = || {
         let error = Reader::open(std::slice::from_ref(&alone), Selection::default()).unwrap_err();
         assert!(matches!(error, ReadError::NoTrace { .. }), "{error}");
@@ -763,14 +771,16 @@ fn f4_streams_without_metadata_are_told() {
     for name in ["trace_pipe", "main", "main_0x"] {
         fs::copy(&stream, alone.join(name)).unwrap();
     }
-    // To open it would wait for a writer.
+    // Opening a FIFO would wait for a writer.
     nix::unistd::mkfifo(&alone.join("main_1"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     no_trace();
 }
 
-/// F4: who reads a trace in a terminal is not at the mercy of who has written it.
+/// A trace cannot send control sequences to the reader's terminal.
+///
+/// Requirements: F4
 #[test]
-fn f4_nothing_that_a_terminal_obeys_is_printed() {
+fn f4_control_characters_are_escaped() {
     let directory = tempfile::tempdir().unwrap();
     drop(four_packets(directory.path()));
     let path = directory.path().join("t/metadata");
@@ -798,7 +808,7 @@ fn f4_nothing_that_a_terminal_obeys_is_printed() {
         let [printed, said] =
             [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
         assert_eq!(printed.matches("[2J").count(), 39, "{printed}");
-        // The end of the stream is not there, which has a line with its name.
+        // The end of the stream is missing, and a message has the stream's name.
         assert!(
             said.contains("]0;title") && said.contains("main_0"),
             "{said}"
