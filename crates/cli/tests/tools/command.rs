@@ -208,30 +208,39 @@ fn a_dump_is_extracted() {
     assert!(made.starts_with("usertrace-2") && directory.path().join(made).is_dir());
 }
 
+/// Extracts a machine's dump in a directory, to `out`. Returns the exit status, the messages, and
+/// the summary in JSON.
+fn extract_to_out(
+    directory: &Path,
+    options: &[&str],
+    machine: &Machine,
+    style: Style,
+) -> (i32, String, serde_json::Value) {
+    fs::write(directory.join("vmcore"), elf(machine, style)).unwrap();
+    let _ = fs::remove_dir_all(directory.join("out"));
+    let arguments = ["extract", "vmcore", "-o", "out", "--json"];
+    let output = usertrace(&[&arguments[..], options].concat(), directory);
+    let stderr = text(&output.stderr).to_owned();
+    let json = serde_json::from_slice(&output.stdout).unwrap_or(serde_json::Value::Null);
+    (output.status.code().unwrap(), stderr, json)
+}
+
+/// Whether the extracted trace says that it may be forged, in the metadata and when it is read.
+fn may_be_forged(directory: &Path) -> bool {
+    let metadata = fs::read_to_string(directory.join("out/mine/prog-101-1/metadata"));
+    let view = usertrace(&["view", "out"], directory);
+    let said = text(&view.stderr).contains("a program may have forged some of these traces");
+    assert_eq!(metadata.unwrap().contains("may_be_forged = 1;"), said);
+    assert_eq!(text(&view.stdout).lines().count(), 100);
+    said
+}
+
 /// The summary, JSON and the traces say how the root page was found, and whether it may be forged.
 ///
 /// Requirements: F4
 #[test]
 fn f4_extract_reports_trust_in_root_page() {
     let directory = tempfile::tempdir().unwrap();
-    let extract = |options: &[&str], machine: &Machine, style: Style| {
-        fs::write(directory.path().join("vmcore"), elf(machine, style)).unwrap();
-        let _ = fs::remove_dir_all(directory.path().join("out"));
-        let arguments = ["extract", "vmcore", "-o", "out", "--json"];
-        let output = usertrace(&[&arguments[..], options].concat(), directory.path());
-        let stderr = text(&output.stderr).to_owned();
-        let json = serde_json::from_slice(&output.stdout).unwrap_or(serde_json::Value::Null);
-        (output.status.code().unwrap(), stderr, json)
-    };
-    let may_be_forged = |out: &str| {
-        let metadata =
-            fs::read_to_string(directory.path().join(out).join("mine/prog-101-1/metadata"));
-        let view = usertrace(&["view", out], directory.path());
-        let said = text(&view.stderr).contains("a program may have forged some of these traces");
-        assert_eq!(metadata.unwrap().contains("may_be_forged = 1;"), said);
-        assert_eq!(text(&view.stdout).lines().count(), 100);
-        said
-    };
     let machine = dump();
     let address = format!("{:#x}", machine.root);
     for (options, style, found_by, how) in [
@@ -248,7 +257,7 @@ fn f4_extract_reports_trust_in_root_page() {
             "named by --root-page",
         ),
     ] {
-        let (status, stderr, json) = extract(options, &machine, style);
+        let (status, stderr, json) = extract_to_out(directory.path(), options, &machine, style);
         assert_eq!(status, 0, "{stderr}");
         assert!(
             stderr.contains(&format!("root page at {address}: {how}\n")),
@@ -259,15 +268,25 @@ fn f4_extract_reports_trust_in_root_page() {
             "place": null, "candidates": null, "consistent": null,
         });
         assert_eq!(json["root"], root);
-        assert!(!may_be_forged("out"));
+        assert!(!may_be_forged(directory.path()));
     }
+}
 
+/// A root page found by a search may be forged; of equally good ones, none is chosen.
+///
+/// Requirements: F4
+#[test]
+fn f4_extract_reports_trust_in_searched_root_page() {
+    let directory = tempfile::tempdir().unwrap();
+    let machine = dump();
+    let address = format!("{:#x}", machine.root);
     // By a search, beside another page that leads nowhere.
     let mut searched = dump();
     let page = searched.memory.copy(searched.root);
     let other = searched.memory.page(&page);
     searched.memory.store(other + 32, 77 << 12);
-    let (status, stderr, json) = extract(&[], &searched, Style::WithoutNotes);
+    let (status, stderr, json) =
+        extract_to_out(directory.path(), &[], &searched, Style::WithoutNotes);
     assert_eq!(status, 0, "{stderr}");
     let how = "found by a search: 2 candidates, 1 consistent; it may be forged by a program of that machine";
     assert!(
@@ -279,13 +298,14 @@ fn f4_extract_reports_trust_in_root_page() {
         "place": "memory", "candidates": 2, "consistent": 1,
     });
     assert_eq!(json["root"], root);
-    assert!(may_be_forged("out"));
+    assert!(may_be_forged(directory.path()));
 
     // The other page is as good as the real one.
     let directory_page = searched.memory.copy(searched.directory[0]);
     let copy = searched.memory.page(&directory_page);
     searched.memory.store(other + 32, copy);
-    let (status, stderr, json) = extract(&[], &searched, Style::WithoutNotes);
+    let (status, stderr, json) =
+        extract_to_out(directory.path(), &[], &searched, Style::WithoutNotes);
     assert_eq!((status, json), (1, serde_json::Value::Null), "{stderr}");
     for candidate in [searched.root, other] {
         let said = format!(
@@ -303,7 +323,7 @@ fn f4_extract_reports_trust_in_root_page() {
     for root in [searched.root, other] {
         searched.memory.store(root + 32, 77 << 12);
     }
-    let (status, stderr, _) = extract(&[], &searched, Style::WithoutNotes);
+    let (status, stderr, _) = extract_to_out(directory.path(), &[], &searched, Style::WithoutNotes);
     assert_eq!(status, 1, "{stderr}");
     let first = searched.root.min(other);
     let said = format!(

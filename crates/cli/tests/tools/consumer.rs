@@ -408,6 +408,41 @@ fn losses_to_slow_consumer_are_counted() {
     assert_eq!(summary.processes[0].lost, read.discarded);
 }
 
+/// Asserts that the recording has all events of [`further_channels_are_recorded`], and the files of
+/// its channels.
+fn assert_further_channels(summary: &SessionSummary, read: &babeltrace::Lines) {
+    assert_eq!(summary.problems, [""; 0]);
+    let process = &summary.processes[0];
+    assert_eq!((process.events, process.sunk), (3001, 307));
+    assert_eq!((read.lines.len(), read.discarded), (3001, 0));
+    let mut numbers = numbers(read);
+    numbers.sort_unstable();
+    let again = [1000];
+    let mut want: Vec<u64> = (0..3000).chain(again).collect();
+    want.sort_unstable();
+    assert_eq!(numbers, want);
+    let context = |n: u64| {
+        let ends = format!("{{ n = {n} }}");
+        let line = read.lines.iter().find(|line| line.ends_with(&ends));
+        line.unwrap().split("t:number: ").nth(1).unwrap().to_owned()
+    };
+    assert_eq!(context(6), "{ cpu_id = 0 }, { n = 6 }");
+    assert_eq!(context(7), "{ n = 7 }");
+    assert_eq!(context(9), "{ cpu_id = 1 }, { n = 9 }");
+    assert_eq!(context(10), "{ tid = 70 }, { n = 10 }");
+    let files = fs::read_dir(&process.directory).unwrap();
+    let mut files: Vec<_> = files
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
+    files.sort();
+    assert_eq!(
+        files[..5],
+        ["main_0", "main_0-3_0", "main_0-3_1", "metadata", "net_0"]
+    );
+    assert!(files[5].starts_with("of.threads_70_") && files[6].starts_with("of.threads_71_"));
+    assert_eq!(files.len(), 7);
+}
+
 /// Each channel has streams of its kind, and any event may be in any of them. The consumer reads a
 /// process until all its channels have ended.
 ///
@@ -471,36 +506,7 @@ fn further_channels_are_recorded() {
         }
         assert!(!run.session.is_live());
         let (summary, read, _directory) = run.finish();
-        assert_eq!(summary.problems, [""; 0]);
-        let process = &summary.processes[0];
-        assert_eq!((process.events, process.sunk), (3001, 307));
-        assert_eq!((read.lines.len(), read.discarded), (3001, 0));
-        let mut numbers = numbers(&read);
-        numbers.sort_unstable();
-        let again = [1000];
-        let mut want: Vec<u64> = (0..3000).chain(again).collect();
-        want.sort_unstable();
-        assert_eq!(numbers, want);
-        let context = |n: u64| {
-            let ends = format!("{{ n = {n} }}");
-            let line = read.lines.iter().find(|line| line.ends_with(&ends));
-            line.unwrap().split("t:number: ").nth(1).unwrap().to_owned()
-        };
-        assert_eq!(context(6), "{ cpu_id = 0 }, { n = 6 }");
-        assert_eq!(context(7), "{ n = 7 }");
-        assert_eq!(context(9), "{ cpu_id = 1 }, { n = 9 }");
-        assert_eq!(context(10), "{ tid = 70 }, { n = 10 }");
-        let files = fs::read_dir(&process.directory).unwrap();
-        let mut files: Vec<_> = files
-            .map(|file| file.unwrap().file_name().into_string().unwrap())
-            .collect();
-        files.sort();
-        assert_eq!(
-            files[..5],
-            ["main_0", "main_0-3_0", "main_0-3_1", "metadata", "net_0"]
-        );
-        assert!(files[5].starts_with("of.threads_70_") && files[6].starts_with("of.threads_71_"));
-        assert_eq!(files.len(), 7);
+        assert_further_channels(&summary, &read);
     }
 }
 

@@ -198,6 +198,32 @@ fn f1_declarations_are_the_same() {
     }
 }
 
+/// Rewrites metadata as if `lttng-modules` had written them, with a clock of its own.
+fn make_kernel_metadata(metadata: &Path) {
+    let mut text = fs::read_to_string(metadata).unwrap();
+    for (from, to) in [
+        ("domain = \"ust\"", "domain = \"kernel\""),
+        (
+            "tracer_name = \"usertrace\"",
+            "tracer_name = \"lttng-modules\"",
+        ),
+        (
+            "tracer_major = 0;\n\ttracer_minor = 1",
+            "tracer_major = 2;\n\ttracer_minor = 13",
+        ),
+        (
+            "name = \"ltt\";",
+            "name = \"monotonic\";\n\tuuid = \"b9e0a45c-8d3c-4f0e-9d5a-1d1f2f9f5a10\";",
+        ),
+        ("\tabsolute = true;\n", ""),
+        ("clock.ltt.value", "clock.monotonic.value"),
+    ] {
+        assert!(text.contains(from), "{from}");
+        text = text.replace(from, to);
+    }
+    fs::write(metadata, text).unwrap();
+}
+
 /// Events line up with those of a kernel's trace with another clock: that of `lttng-modules` counts
 /// nanoseconds since boot, with an offset to 1970.
 ///
@@ -241,29 +267,7 @@ fn f1_events_line_up_with_a_kernel_s_trace() {
             }
             stream.finish().unwrap();
             if is_kernel {
-                let metadata = path.join("metadata");
-                let mut text = fs::read_to_string(&metadata).unwrap();
-                for (from, to) in [
-                    ("domain = \"ust\"", "domain = \"kernel\""),
-                    (
-                        "tracer_name = \"usertrace\"",
-                        "tracer_name = \"lttng-modules\"",
-                    ),
-                    (
-                        "tracer_major = 0;\n\ttracer_minor = 1",
-                        "tracer_major = 2;\n\ttracer_minor = 13",
-                    ),
-                    (
-                        "name = \"ltt\";",
-                        "name = \"monotonic\";\n\tuuid = \"b9e0a45c-8d3c-4f0e-9d5a-1d1f2f9f5a10\";",
-                    ),
-                    ("\tabsolute = true;\n", ""),
-                    ("clock.ltt.value", "clock.monotonic.value"),
-                ] {
-                    assert!(text.contains(from), "{from}");
-                    text = text.replace(from, to);
-                }
-                fs::write(metadata, text).unwrap();
+                make_kernel_metadata(&path.join("metadata"));
             }
         }
         let mut read = vec![new(&["--clock-seconds"], directory.path())];
@@ -366,6 +370,106 @@ fn a10_the_end_of_metadata_may_be_missing() {
     }
 }
 
+/// Changes to metadata, and what the reader says of each.
+const REFUSED: [(&str, &str, &str); 24] = [
+    ("\"version\":2", "\"version\":3", "line 1: version 3 of CTF"),
+    (
+        "preamble",
+        "postamble",
+        "line 1: unknown variant `postamble`",
+    ),
+    ("{\"type\":\"preamble", "[\"", "line 1: "),
+    (
+        "\"uid\":\"",
+        "\"uid\":\"0",
+        "line 2: the trace is called \"0",
+    ),
+    (
+        "packet-magic-number",
+        "data-stream-id",
+        "line 2: a header other than of magic, uuid",
+    ),
+    (
+        "\"length\":16,\"roles",
+        "\"length\":17,\"roles",
+        "line 2: a header other than of magic",
+    ),
+    ("unix-epoch", "boot", "line 3: a clock of origin \"boot\""),
+    (
+        "\"frequency\":1000000000",
+        "\"frequency\":0",
+        "line 3: a clock that does not run",
+    ),
+    (
+        "\"default-clock-class-id\":\"ltt\"",
+        "\"default-clock-class-id\":\"x\"",
+        "line 4: unknown clock \"x\"",
+    ),
+    (
+        "\"name\":\"timestamp\"",
+        "\"name\":\"time\"",
+        "line 4: a header other than of id, timestamp",
+    ),
+    (
+        "\"data-stream-class-id\":0",
+        "\"data-stream-class-id\":5",
+        "line 5: an event of stream 5, which is not declared",
+    ),
+    (
+        "\"id\":2,\"name",
+        "\"id\":1,\"name",
+        "event id 1 is declared twice",
+    ),
+    ("\"info\"", "\"loud\"", "line 5: log level \"loud\""),
+    (
+        "big-endian",
+        "middle-endian",
+        "line 6: e is of byte order \"middle-endian\"",
+    ),
+    (
+        "\"length\":16,\"byte-order\":\"big",
+        "\"length\":15,\"byte-order\":\"big",
+        "line 6: e is a number of 15 bits",
+    ),
+    (
+        "\"big-endian\",\"alignment\":8",
+        "\"big-endian\",\"alignment\":1",
+        "line 6: e is aligned to 1 bits",
+    ),
+    (
+        "\"path\":[\"_c_length\"]",
+        "\"path\":[\"e\"]",
+        "line 6: c is a sequence without its length before it",
+    ),
+    (
+        "\"origin\":\"event-record-payload\"",
+        "\"origin\":\"packet-header\"",
+        "line 6: c is as long as something elsewhere says",
+    ),
+    (
+        "array\",\"length\":3",
+        "array\",\"length\":0",
+        "line 6: a is an array of a strange length",
+    ),
+    (
+        "[[1,1]]",
+        "[[2,1]]",
+        "line 6: l is labelled \"x\" for nothing",
+    ),
+    ("[[1,1]]", "[[1,18446744073709551615]]", "line 6: "),
+    (
+        "null-terminated-string",
+        "optional",
+        "line 6: unknown variant `optional`",
+    ),
+    (
+        "\"type\":\"null-terminated-string\"",
+        "\"type\":\"null-terminated-string\",\"colour\":1",
+        "line 6: unknown field `colour`",
+    ),
+    ("\u{1e}", "\n", "it does not begin with /* CTF 1.8 */"),
+];
+
 #[test]
 fn metadata_of_others_are_refused_by_line() {
     let directory = tempfile::tempdir().unwrap();
@@ -373,104 +477,7 @@ fn metadata_of_others_are_refused_by_line() {
     let fields = "s16be e;c8[] c;u8[3] a;f32 f;str s;s8{x=1} l";
     trace.declare(&event(&format!("2 t:f 6 {fields}"))).unwrap();
     let text = fs::read_to_string(&metadata).unwrap();
-    for (from, to, what) in [
-        ("\"version\":2", "\"version\":3", "line 1: version 3 of CTF"),
-        (
-            "preamble",
-            "postamble",
-            "line 1: unknown variant `postamble`",
-        ),
-        ("{\"type\":\"preamble", "[\"", "line 1: "),
-        (
-            "\"uid\":\"",
-            "\"uid\":\"0",
-            "line 2: the trace is called \"0",
-        ),
-        (
-            "packet-magic-number",
-            "data-stream-id",
-            "line 2: a header other than of magic, uuid",
-        ),
-        (
-            "\"length\":16,\"roles",
-            "\"length\":17,\"roles",
-            "line 2: a header other than of magic",
-        ),
-        ("unix-epoch", "boot", "line 3: a clock of origin \"boot\""),
-        (
-            "\"frequency\":1000000000",
-            "\"frequency\":0",
-            "line 3: a clock that does not run",
-        ),
-        (
-            "\"default-clock-class-id\":\"ltt\"",
-            "\"default-clock-class-id\":\"x\"",
-            "line 4: unknown clock \"x\"",
-        ),
-        (
-            "\"name\":\"timestamp\"",
-            "\"name\":\"time\"",
-            "line 4: a header other than of id, timestamp",
-        ),
-        (
-            "\"data-stream-class-id\":0",
-            "\"data-stream-class-id\":5",
-            "line 5: an event of stream 5, which is not declared",
-        ),
-        (
-            "\"id\":2,\"name",
-            "\"id\":1,\"name",
-            "event id 1 is declared twice",
-        ),
-        ("\"info\"", "\"loud\"", "line 5: log level \"loud\""),
-        (
-            "big-endian",
-            "middle-endian",
-            "line 6: e is of byte order \"middle-endian\"",
-        ),
-        (
-            "\"length\":16,\"byte-order\":\"big",
-            "\"length\":15,\"byte-order\":\"big",
-            "line 6: e is a number of 15 bits",
-        ),
-        (
-            "\"big-endian\",\"alignment\":8",
-            "\"big-endian\",\"alignment\":1",
-            "line 6: e is aligned to 1 bits",
-        ),
-        (
-            "\"path\":[\"_c_length\"]",
-            "\"path\":[\"e\"]",
-            "line 6: c is a sequence without its length before it",
-        ),
-        (
-            "\"origin\":\"event-record-payload\"",
-            "\"origin\":\"packet-header\"",
-            "line 6: c is as long as something elsewhere says",
-        ),
-        (
-            "array\",\"length\":3",
-            "array\",\"length\":0",
-            "line 6: a is an array of a strange length",
-        ),
-        (
-            "[[1,1]]",
-            "[[2,1]]",
-            "line 6: l is labelled \"x\" for nothing",
-        ),
-        ("[[1,1]]", "[[1,18446744073709551615]]", "line 6: "),
-        (
-            "null-terminated-string",
-            "optional",
-            "line 6: unknown variant `optional`",
-        ),
-        (
-            "\"type\":\"null-terminated-string\"",
-            "\"type\":\"null-terminated-string\",\"colour\":1",
-            "line 6: unknown field `colour`",
-        ),
-        ("\u{1e}", "\n", "it does not begin with /* CTF 1.8 */"),
-    ] {
+    for (from, to, what) in REFUSED {
         let changed = text.replace(from, to);
         assert_ne!(changed, text, "{from}");
         fs::write(&metadata, &changed).unwrap();

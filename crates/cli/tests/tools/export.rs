@@ -539,12 +539,10 @@ proptest! {
     }
 }
 
-/// Begin and end events of a thread make a slice, whichever CPU's ring has them. Missing ends are
-/// inferred.
-#[test]
-fn e8_perfetto_has_slices_of_threads() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("prog");
+/// Writes a trace of two threads on two CPUs, with events that begin and end, and a channel without
+/// thread ids.
+fn write_threads(directory: &Path) {
+    let path = directory.join("prog");
     let mut trace =
         TraceWriter::create(&path, info("prog", 50, Some("h")), clock(1_000_000_000)).unwrap();
     let line = "@1 u32 vtid;c8[16] procname";
@@ -608,6 +606,14 @@ fn e8_perfetto_has_slices_of_threads() {
     for stream in streams.iter_mut().chain([&mut without]) {
         stream.finish().unwrap();
     }
+}
+
+/// Begin and end events of a thread make a slice, whichever CPU's ring has them. Missing ends are
+/// inferred.
+#[test]
+fn e8_perfetto_has_slices_of_threads() {
+    let directory = tempfile::tempdir().unwrap();
+    write_threads(directory.path());
     let threads = "select tid, thread.name, pid, process.name from thread join process using (upid) where pid > 0";
     let at = "select s.id, a.key, a.int_value from slice s join args a using (arg_set_id) where a.key glob 'debug.at*'";
     let answers = ask(directory.path(), &[], &[SLICES, threads, at]);

@@ -436,12 +436,10 @@ proptest! {
     }
 }
 
-/// A selection limits events, processes and times.
-#[test]
-fn selection_limits_events_processes_and_times() {
-    let directory = tempfile::tempdir().unwrap();
+/// Writes traces of three processes with three kinds of events.
+fn write_three_processes(directory: &Path) {
     for pid in 1..4u32 {
-        let (mut trace, mut stream) = simple(directory.path(), &format!("t{pid}"), pid);
+        let (mut trace, mut stream) = simple(directory, &format!("t{pid}"), pid);
         trace.declare(&event("2 shop:order-paid 6 u64 n")).unwrap();
         trace.declare(&event("3 shop:tick 6 u64 n")).unwrap();
         for n in 0..300u64 {
@@ -453,26 +451,44 @@ fn selection_limits_events_processes_and_times() {
         }
         stream.finish().unwrap();
     }
-    let all = read(directory.path()).lines();
-    assert_eq!(all.len(), 900);
+}
+
+/// Asserts that a selection has those of `all` lines that satisfy `is`, which gets a line and its
+/// number. Times since the line before differ.
+fn assert_selected(
+    directory: &Path,
+    all: &[String],
+    selection: Selection,
+    is: &dyn Fn(&str, u64) -> bool,
+) {
     let without_delta = |line: &String| {
         let (time, rest) = line.split_once(" (").unwrap();
         format!("{time}{}", rest.split_once(')').unwrap().1)
     };
+    let got: Vec<_> = select(directory, selection).lines();
+    let number = |line: &String| {
+        line.rsplit_once("n = ")
+            .unwrap()
+            .1
+            .trim_end_matches(" }")
+            .parse()
+    };
+    let wanted = all.iter().filter(|line| is(line, number(line).unwrap()));
+    let wanted: Vec<_> = wanted.map(without_delta).collect();
+    assert!(!wanted.is_empty());
+    assert!(got[0].contains("(+?.?????????)"));
+    assert_eq!(got.iter().map(without_delta).collect::<Vec<_>>(), wanted);
+}
+
+/// A selection limits events, processes and times.
+#[test]
+fn selection_limits_events_processes_and_times() {
+    let directory = tempfile::tempdir().unwrap();
+    write_three_processes(directory.path());
+    let all = read(directory.path()).lines();
+    assert_eq!(all.len(), 900);
     let expect = |selection, is: &dyn Fn(&str, u64) -> bool| {
-        let got: Vec<_> = select(directory.path(), selection).lines();
-        let number = |line: &String| {
-            line.rsplit_once("n = ")
-                .unwrap()
-                .1
-                .trim_end_matches(" }")
-                .parse()
-        };
-        let wanted = all.iter().filter(|line| is(line, number(line).unwrap()));
-        let wanted: Vec<_> = wanted.map(without_delta).collect();
-        assert!(!wanted.is_empty());
-        assert!(got[0].contains("(+?.?????????)"));
-        assert_eq!(got.iter().map(without_delta).collect::<Vec<_>>(), wanted);
+        assert_selected(directory.path(), &all, selection, is);
     };
     for (patterns, is) in [
         (

@@ -166,6 +166,76 @@ fn screenshot(browser: &mut Browser, directory: &Path) {
     );
 }
 
+/// Zooms to the event in the middle and moves, by keys; drawing and status line follow.
+fn zoom_by_keys(browser: &mut Browser) {
+    let whole = span(browser);
+    let (picture, status) = (picture(browser), inner(browser, "status"));
+    assert!(status.contains("(3.059 s): about 8002 events"), "{status}");
+    for _ in 0..14 {
+        browser.press("w");
+    }
+    browser.wait("View.end - View.begin < 1e7");
+    browser.wait("document.getElementById('status').textContent.match(/[(][0-9.]+ ms[)]: about [0-9]{2} events, all/)");
+    assert_ne!(self::picture(browser), picture);
+    let near = span(browser);
+    let middle = |(begin, end): (f64, f64)| (begin + end) / 2.0;
+    assert!(
+        (middle(near) - middle(whole)).abs() < 1e5,
+        "{near:?} {whole:?}"
+    );
+    browser.press("d");
+    browser.wait(&format!(
+        "View.begin > {}",
+        near.0 + (near.1 - near.0) * 0.15
+    ));
+    browser.press("ArrowLeft");
+    browser.press("ArrowLeft");
+    browser.wait(&format!("Math.abs(View.begin - {}) < 10", near.0));
+}
+
+/// Filters and selects single events by keys; the panel shows their fields.
+fn select_by_keys(browser: &mut Browser) {
+    browser.wait("Timeline.detail.state === 'all'");
+    browser.press("/");
+    for key in "text".chars() {
+        browser.press(&key.to_string());
+    }
+    browser.press("Enter");
+    browser.wait("View.wanted.filter(Boolean).length === 1");
+    browser.press("0");
+    browser.press("n");
+    browser.wait("View.selected");
+    let panel = inner(browser, "panel");
+    for part in [
+        "t:text",
+        "22:13:21.500250000",
+        "prog (40)",
+        r#""it\'s, \"here\" }""#,
+        "first 40",
+    ] {
+        assert!(panel.contains(part), "{part}: {panel}");
+    }
+    let fields = browser.text("JSON.stringify([...document.querySelectorAll('#fields tr')].map(row => row.cells[0].textContent))");
+    assert_eq!(fields, r#"["cpu_id","vtid","procname","s"]"#);
+    // The table has the events that pass the filter.
+    browser.wait("document.querySelectorAll('#classes tbody tr').length === 1");
+    let cells = row(browser, "classes", "t:text");
+    assert_eq!([&*cells[1], &*cells[3]], ["2", "2"]);
+    browser.press("n");
+    browser.wait("document.getElementById('panel').innerText.includes('second 41')");
+    browser.press("p");
+    browser.wait("document.getElementById('panel').innerText.includes('first 40')");
+    // Select the last event, without the filter.
+    browser.press("/");
+    browser.press("Escape");
+    browser.wait("View.wanted.every(Boolean)");
+    browser.press("End");
+    browser.value("Panel.select(null)");
+    settle(browser);
+    browser.press("p");
+    browser.wait("document.getElementById('panel').innerText.includes('22:13:22.999500000')");
+}
+
 /// The page shows everything in the trace, by keyboard alone.
 ///
 /// Requirements: E8, F1
@@ -209,70 +279,8 @@ fn e8_a_page_shows_what_is_in_the_trace() {
         browser.press("c");
         browser.wait(&format!("Timeline.rows.length === {rows}"));
     }
-    // Zoom to the event in the middle by keys; drawing and status line follow.
-    let whole = span(&mut browser);
-    let (picture, status) = (picture(&mut browser), inner(&mut browser, "status"));
-    assert!(status.contains("(3.059 s): about 8002 events"), "{status}");
-    for _ in 0..14 {
-        browser.press("w");
-    }
-    browser.wait("View.end - View.begin < 1e7");
-    browser.wait("document.getElementById('status').textContent.match(/[(][0-9.]+ ms[)]: about [0-9]{2} events, all/)");
-    assert_ne!(self::picture(&mut browser), picture);
-    let near = span(&mut browser);
-    let middle = |(begin, end): (f64, f64)| (begin + end) / 2.0;
-    assert!(
-        (middle(near) - middle(whole)).abs() < 1e5,
-        "{near:?} {whole:?}"
-    );
-    browser.press("d");
-    browser.wait(&format!(
-        "View.begin > {}",
-        near.0 + (near.1 - near.0) * 0.15
-    ));
-    browser.press("ArrowLeft");
-    browser.press("ArrowLeft");
-    browser.wait(&format!("Math.abs(View.begin - {}) < 10", near.0));
-    // Single events are there, with their fields.
-    browser.wait("Timeline.detail.state === 'all'");
-    browser.press("/");
-    for key in "text".chars() {
-        browser.press(&key.to_string());
-    }
-    browser.press("Enter");
-    browser.wait("View.wanted.filter(Boolean).length === 1");
-    browser.press("0");
-    browser.press("n");
-    browser.wait("View.selected");
-    let panel = inner(&mut browser, "panel");
-    for part in [
-        "t:text",
-        "22:13:21.500250000",
-        "prog (40)",
-        r#""it\'s, \"here\" }""#,
-        "first 40",
-    ] {
-        assert!(panel.contains(part), "{part}: {panel}");
-    }
-    let fields = browser.text("JSON.stringify([...document.querySelectorAll('#fields tr')].map(row => row.cells[0].textContent))");
-    assert_eq!(fields, r#"["cpu_id","vtid","procname","s"]"#);
-    // The table has the events that pass the filter.
-    browser.wait("document.querySelectorAll('#classes tbody tr').length === 1");
-    let cells = row(&mut browser, "classes", "t:text");
-    assert_eq!([&*cells[1], &*cells[3]], ["2", "2"]);
-    browser.press("n");
-    browser.wait("document.getElementById('panel').innerText.includes('second 41')");
-    browser.press("p");
-    browser.wait("document.getElementById('panel').innerText.includes('first 40')");
-    // Select the last event, without the filter.
-    browser.press("/");
-    browser.press("Escape");
-    browser.wait("View.wanted.every(Boolean)");
-    browser.press("End");
-    browser.value("Panel.select(null)");
-    settle(&mut browser);
-    browser.press("p");
-    browser.wait("document.getElementById('panel').innerText.includes('22:13:22.999500000')");
+    zoom_by_keys(&mut browser);
+    select_by_keys(&mut browser);
     screenshot(&mut browser, directory.path());
     no_complaints(&browser);
 }
