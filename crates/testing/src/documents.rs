@@ -1,7 +1,7 @@
-//! The commands that README and the documents show, each as it stands there.
+//! Runs the commands in README and the documents, as they stand there.
 //!
-//! Each block of commands has a case here, so a new one without a case fails. What a case leaves
-//! out says where it is tested instead.
+//! Each block of commands has a case here, so a new block without a case fails. A case names the
+//! tests of commands that it leaves out.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
@@ -9,37 +9,37 @@ use std::path::{Path, PathBuf};
 
 use super::examples;
 
-/// Where a block's commands work.
+/// Kernels on which a block's commands work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum On {
-    /// On each kernel.
+enum RunsOn {
+    /// On every kernel.
     Each,
-    /// On one with trace buffers. On another one, they say that they need it.
+    /// On a kernel with trace buffers. On others, the commands say that they need it.
     Patched,
-    /// On one without.
+    /// On a kernel without trace buffers.
     Unpatched,
     /// Like [`Each`](Self::Each), beside a program that the fallback traces to `traces`.
     BesideProgram,
-    /// They are not typed here, but tested elsewhere.
-    Not(&'static str),
+    /// Not run here, but tested in the named place.
+    TestedElsewhere(&'static str),
 }
 
-use On::{BesideProgram, Each, Not, Patched, Unpatched};
+use RunsOn::{BesideProgram, Each, Patched, TestedElsewhere, Unpatched};
 
-/// One block.
+/// How to run one block.
 struct Case {
-    /// How its first command begins.
+    /// Beginning of its first command.
     first: &'static str,
-    on: On,
-    /// What comes before.
+    on: RunsOn,
+    /// Commands to run before the block.
     prepare: &'static str,
-    /// Commands that are left out, by words in them, and where they are tested.
+    /// Commands that are left out: words in them, and where they are tested.
     without: &'static [(&'static str, &'static str)],
-    /// It is for root.
+    /// The block needs root.
     root: bool,
 }
 
-const fn case(first: &'static str, on: On, prepare: &'static str) -> Case {
+const fn case(first: &'static str, on: RunsOn, prepare: &'static str) -> Case {
     Case {
         first,
         on,
@@ -49,7 +49,7 @@ const fn case(first: &'static str, on: On, prepare: &'static str) -> Case {
     }
 }
 
-const fn root(first: &'static str, on: On, prepare: &'static str) -> Case {
+const fn root(first: &'static str, on: RunsOn, prepare: &'static str) -> Case {
     Case {
         root: true,
         ..case(first, on, prepare)
@@ -58,7 +58,7 @@ const fn root(first: &'static str, on: On, prepare: &'static str) -> Case {
 
 /// Makes a recording to read.
 const TRACES: &str = "usertrace record -q -o traces -- ./server 3 && cp -r traces usertrace-TIME";
-/// Likewise, where the block's first command cannot make it.
+/// Makes a recording unless the block's first command does.
 const UNLESS_RECORDED: &str =
     "[ -n \"$USERTRACE_PRELOAD_DIR\" ] || usertrace record -q -o traces -- ./server 3";
 /// Makes a trace with channels.
@@ -70,11 +70,11 @@ const CASES: &[(&str, &[Case])] = &[
         &[
             case(
                 "scripts/demo",
-                Not("CI runs scripts/test; the rest boots guests"),
+                TestedElsewhere("CI runs scripts/test; the rest boots guests"),
                 "",
             ),
             case("cargo build", Each, ""),
-            case("scripts/guest", Not("vm/tests"), ""),
+            case("scripts/guest", TestedElsewhere("vm/tests"), ""),
             root("export PATH=", Patched, ""),
         ],
     ),
@@ -83,7 +83,7 @@ const CASES: &[(&str, &[Case])] = &[
         &[
             case(
                 "cargo install",
-                Not("packaging, and the examples of the manual"),
+                TestedElsewhere("packaging, and the examples of the manual"),
                 "",
             ),
             root("mount -t ltt", Patched, "umount /sys/kernel/ltt"),
@@ -141,25 +141,37 @@ const CASES: &[(&str, &[Case])] = &[
             },
             root("echo 0 >/sys/kernel/ltt/mine/filter", Patched, MINE),
             root("mkdir /sys/kernel/ltt/mine/orders", Patched, MINE),
-            case("chgrp tracing /sys", Not("guest-tests, isolation"), ""),
+            case(
+                "chgrp tracing /sys",
+                TestedElsewhere("guest-tests, isolation"),
+                "",
+            ),
             case(
                 "cd /sys/kernel/ltt/mine && chgrp",
-                Not("guest-tests, isolation"),
+                TestedElsewhere("guest-tests, isolation"),
                 "",
             ),
             root("echo vtid procname", Patched, MINE),
-            case("cc server.c -o server", Not("the tests of usertrace-c"), ""),
             case(
-                "export PKG_CONFIG_PATH",
-                Not("the tests of usertrace-c"),
+                "cc server.c -o server",
+                TestedElsewhere("the tests of usertrace-c"),
                 "",
             ),
-            case("usertrace ctl PID list", Not("tests/control"), ""),
-            case("usertrace extract", Not("crash-tests"), ""),
-            case("RUSTFLAGS=", Not("crash-tests, dracut"), ""),
+            case(
+                "export PKG_CONFIG_PATH",
+                TestedElsewhere("the tests of usertrace-c"),
+                "",
+            ),
+            case(
+                "usertrace ctl PID list",
+                TestedElsewhere("tests/control"),
+                "",
+            ),
+            case("usertrace extract", TestedElsewhere("crash-tests"), ""),
+            case("RUSTFLAGS=", TestedElsewhere("crash-tests, dracut"), ""),
             case(
                 "cat /sys/kernel/ltt/reserved",
-                Not("crash-tests, reset"),
+                TestedElsewhere("crash-tests, reset"),
                 "",
             ),
         ],
@@ -177,7 +189,7 @@ const CASES: &[(&str, &[Case])] = &[
     ),
 ];
 
-/// The blocks of commands in a document.
+/// The blocks of shell commands in a document.
 fn blocks(text: &str) -> Vec<Vec<&str>> {
     let mut blocks: Vec<Vec<&str>> = Vec::new();
     let mut is_inside = false;
@@ -195,26 +207,26 @@ fn blocks(text: &str) -> Vec<Vec<&str>> {
     blocks
 }
 
-/// What there is to type with.
-pub struct Place<'a> {
+/// The machine and the programs that the commands use.
+pub struct Environment<'a> {
     /// The repository.
     pub repository: &'a Path,
     pub usertrace: PathBuf,
     pub server: PathBuf,
-    /// Where the libraries to preload are, if they are built.
+    /// Directory of the libraries to preload, if they are built.
     pub libraries: Option<PathBuf>,
-    /// This kernel has trace buffers.
+    /// Whether this kernel has trace buffers.
     pub is_patched: bool,
-    /// Who types; root, if it is nobody else.
+    /// User who types; `None` is root.
     pub user: Option<u32>,
 }
 
-/// Types the commands of all documents, and gives how many these were.
-/// `clean` takes away what a block has left in the kernel.
-pub fn check(place: &Place<'_>, clean: &dyn Fn()) -> usize {
+/// Types the commands of all documents, and returns their number. `clean` removes what a block left
+/// in the kernel.
+pub fn check(environment: &Environment<'_>, clean: &dyn Fn()) -> usize {
     let mut done = 0;
     for (document, cases) in CASES {
-        let text = fs::read_to_string(place.repository.join(document)).unwrap();
+        let text = fs::read_to_string(environment.repository.join(document)).unwrap();
         let blocks = blocks(&text);
         assert!(!blocks.is_empty(), "{document}");
         for block in &blocks {
@@ -222,7 +234,7 @@ pub fn check(place: &Place<'_>, clean: &dyn Fn()) -> usize {
             let case = cases.iter().find(|case| whole.starts_with(case.first));
             let case = case.unwrap_or_else(|| panic!("{document}: no case for {:?}", block[0]));
             clean();
-            done += typed(document, case, block, place);
+            done += type_block(document, case, block, environment);
         }
         let unused = cases.iter().find(|case| {
             let is_it =
@@ -238,25 +250,26 @@ pub fn check(place: &Place<'_>, clean: &dyn Fn()) -> usize {
     done
 }
 
-/// Types one block in a directory of its own.
-fn typed(document: &str, case: &Case, block: &[&str], place: &Place<'_>) -> usize {
-    let needs_other = case.on == Patched && !place.is_patched;
-    let is_other = case.on == Unpatched && place.is_patched;
-    if matches!(case.on, Not(_)) || is_other || case.root && place.user.is_some() {
+/// Types one block in a directory of its own, and returns the number of commands.
+fn type_block(document: &str, case: &Case, block: &[&str], environment: &Environment<'_>) -> usize {
+    let needs_other = case.on == Patched && !environment.is_patched;
+    let is_other = case.on == Unpatched && environment.is_patched;
+    if matches!(case.on, TestedElsewhere(_)) || is_other || case.root && environment.user.is_some()
+    {
         return 0;
     }
-    // What needs the patched kernel changes something there, by a shell or by files.
+    // Such a block uses a shell or files to change something in the patched kernel.
     if needs_other && !case.first.starts_with("usertrace") {
         return 0;
     }
     let directory = tempfile::tempdir().unwrap();
-    prepare(directory.path(), place);
+    prepare(directory.path(), environment);
     let run = |line: &str| {
         let mut variables = vec![("HOME", directory.path().to_str().unwrap())];
-        if let Some(libraries) = &place.libraries {
+        if let Some(libraries) = &environment.libraries {
             variables.push(("USERTRACE_PRELOAD_DIR", libraries.to_str().unwrap()));
         }
-        examples::run_as(line, directory.path(), &variables, place.user)
+        examples::run_as(line, directory.path(), &variables, environment.user)
     };
     if !case.prepare.is_empty() && !needs_other {
         let (status, said) = run(case.prepare);
@@ -264,13 +277,13 @@ fn typed(document: &str, case: &Case, block: &[&str], place: &Place<'_>) -> usiz
     }
     let (mut done, mut before) = (0, String::new());
     for line in block {
-        let is_out = |(words, _): &(&str, &str)| line.contains(words);
+        let is_left_out = |(words, _): &(&str, &str)| line.contains(words);
         let preloads = ["--malloc", "--pthread", "LD_PRELOAD"]
             .iter()
             .any(|word| line.contains(word));
         if line.trim_start().starts_with('#')
-            || case.without.iter().any(is_out)
-            || preloads && place.libraries.is_none()
+            || case.without.iter().any(is_left_out)
+            || preloads && environment.libraries.is_none()
         {
             continue;
         }
@@ -301,7 +314,7 @@ fn typed(document: &str, case: &Case, block: &[&str], place: &Place<'_>) -> usiz
         let expected = examples::statuses(command, line);
         assert!(
             status.is_some_and(|status| expected.contains(&status))
-                // What nobody writes any more, `top` shows once.
+                // `top` shows a finished recording once.
                 || command == "top" && status == Some(0),
             "{document}: {line}: {status:?}: {said}"
         );
@@ -312,21 +325,21 @@ fn typed(document: &str, case: &Case, block: &[&str], place: &Place<'_>) -> usiz
     done
 }
 
-/// A directory like the one in which the document's reader is.
-fn prepare(directory: &Path, place: &Place<'_>) {
+/// Prepares a directory like that of the document's reader.
+fn prepare(directory: &Path, environment: &Environment<'_>) {
     let at = |name: &str| directory.join(name);
     fs::create_dir_all(at("bin")).unwrap();
     fs::create_dir_all(at("target")).unwrap();
-    let built = place.usertrace.parent().unwrap();
+    let built = environment.usertrace.parent().unwrap();
     symlink(built, at("target/release")).unwrap();
-    symlink(&place.usertrace, at("bin/usertrace")).unwrap();
-    symlink(&place.server, at("server")).unwrap();
+    symlink(&environment.usertrace, at("bin/usertrace")).unwrap();
+    symlink(&environment.server, at("server")).unwrap();
     let program = at("program");
     fs::write(&program, "#!/bin/sh\nexec ./server 3\n").unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    // All is built already.
+    // Everything is built already.
     symlink("/bin/true", at("bin/cargo")).unwrap();
-    if let Some(user) = place.user {
+    if let Some(user) = environment.user {
         for path in [directory.to_owned(), at("bin")] {
             chown(path, Some(user), Some(user)).unwrap();
         }

@@ -108,6 +108,7 @@ impl<F: ConsumerFile> ProcessCounter<F> {
 
     /// Adds the process's file in a channel. `from_now`: do not count what its rings hold already.
     ///
+    /// # Errors
     /// When the file cannot be read.
     pub fn add(&mut self, channel: &str, file: F, from_now: bool) -> io::Result<()> {
         let mut source = ConsumerSource::new(channel, file)?;
@@ -142,6 +143,7 @@ impl<F: ConsumerFile> ProcessCounter<F> {
 
     /// Counts new events, until about `until`. Returns the time until the next step is needed.
     ///
+    /// # Errors
     /// When the files can no longer be read.
     pub fn step(&mut self, until: Instant) -> io::Result<Duration> {
         if self.last.is_some() {

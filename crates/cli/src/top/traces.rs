@@ -52,6 +52,7 @@ impl Traces {
     /// Counts the traces of these names, or all present and future traces. Events that are in the
     /// rings already do not count.
     ///
+    /// # Errors
     /// When a named trace does not exist.
     pub fn new(control_fs: ControlFs, names: Option<Vec<String>>) -> Result<Self, ControlFsError> {
         for name in names.iter().flatten() {

@@ -276,6 +276,7 @@ pub(crate) fn full_disk_is_reported() {
     fs::write(&output, "in the way").unwrap();
     run.success("ten", &[("USERTRACE_OUTPUT", output.to_str().unwrap())]);
     // The rings kept their contents, so they are written when the disk has room again.
+    // SAFETY: `geteuid` takes no pointers.
     if unsafe { libc::geteuid() } != 0 {
         return;
     }

@@ -27,6 +27,7 @@ static WITH_THREADS: extern "C" fn() = {
     extern "C" fn early() {
         if std::env::var_os(super::run::VARIABLE).is_some_and(|name| name == "threads_before") {
             // All threads share one arena, so its lock is nearly always taken.
+            // SAFETY: `mallopt` only sets an option of the allocator.
             unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
             for _ in 0..4 {
                 std::thread::spawn(|| {

@@ -328,7 +328,7 @@ fn documents(user: Option<u32>) {
     let usertrace = PathBuf::from(env!("CARGO_BIN_EXE_usertrace"));
     let libraries = usertrace.parent().unwrap().to_owned();
     let is_built = libraries.join("libusertrace_malloc.so").exists();
-    let place = documents::Place {
+    let environment = documents::Environment {
         repository: &Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."),
         server: std::env::current_exe().unwrap(),
         libraries: is_built.then_some(libraries),
@@ -336,7 +336,7 @@ fn documents(user: Option<u32>) {
         is_patched: false,
         user,
     };
-    let done = documents::check(&place, &|| ());
+    let done = documents::check(&environment, &|| ());
     assert!(done > 15, "{done}");
 }
 

@@ -508,7 +508,7 @@ impl Top {
 fn e1_f1_the_documents_commands_work() {
     crate::kernel_events::mount_tracefs();
     let libraries = program::path("libusertrace_malloc.so");
-    let place = documents::Place {
+    let environment = documents::Environment {
         repository: &Path::new(env!("CARGO_MANIFEST_DIR")).join(".."),
         usertrace: program::path("usertrace"),
         server: program::path("server"),
@@ -516,7 +516,7 @@ fn e1_f1_the_documents_commands_work() {
         is_patched: true,
         user: None,
     };
-    let done = documents::check(&place, &usertrace_tests::control::remove_all);
+    let done = documents::check(&environment, &usertrace_tests::control::remove_all);
     assert!(done > 40, "{done}");
 }
 

@@ -15,6 +15,7 @@ pub(crate) fn survive_limit() {
     let before = unsafe { sigaction(Signal::SIGXFSZ, &action(SigHandler::Handler(ignore))) };
     if before.is_ok_and(|before| matches!(before.handler(), SigHandler::SigIgn)) {
         // Started programs must inherit the caller's decision to ignore the signal.
+        // SAFETY: SIG_IGN runs no code of this process.
         let _ = unsafe { sigaction(Signal::SIGXFSZ, &action(SigHandler::SigIgn)) };
     }
 }

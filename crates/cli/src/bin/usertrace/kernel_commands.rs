@@ -90,10 +90,6 @@ impl KernelCommand {
     /// # Errors
     /// When it cannot be used. If the kernel has no trace buffers, the error says what to use
     /// instead.
-    ///
-    /// # Errors
-    /// When it cannot be used. If the kernel has no trace buffers, the error says what to use
-    /// instead.
     pub(crate) fn open(&self, root: &Root) -> anyhow::Result<ControlFs> {
         root.open().map_err(|error| self.explain(error, &root.path))
     }
