@@ -1,4 +1,4 @@
-//! Builds programs with what is installed for them, or with LTTng-UST.
+//! Builds programs with the installed headers for LTTng-UST programs, or with LTTng-UST itself.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,17 +16,17 @@ pub(crate) const COMPILERS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Where the sources are. They are compiled there, as their authors do it: with `-I.`.
+/// Directory of the sources. They are compiled there with `-I.`, as their authors do.
 pub(crate) fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lttng/providers")
 }
 
-/// What `pkg-config` says, given the directory that stands in for LTTng-UST.
+/// Output of `pkg-config` for our directory in place of LTTng-UST.
 fn flags(what: &str) -> Vec<String> {
     installed::flags("lib/usertrace/lttng-ust/pkgconfig", &[what, "lttng-ust"])
 }
 
-/// Compiles and links with ours, without a warning.
+/// Compiles and links with our headers, without a warning.
 pub(crate) fn build(compiler: &[&str], args: &[&str], to: &Path) {
     let output = Command::new(compiler[0])
         .current_dir(sources())
@@ -43,7 +43,7 @@ pub(crate) fn build(compiler: &[&str], args: &[&str], to: &Path) {
     succeed(&output);
 }
 
-/// The same with LTTng-UST. Its headers are not without warnings.
+/// Compiles and links with LTTng-UST, whose headers cause warnings.
 pub(crate) fn build_with_lttng(compiler: &[&str], args: &[&str], to: &Path) {
     let output = Command::new(compiler[0])
         .current_dir(sources())

@@ -1,5 +1,4 @@
-//! Providers that are not linked with the program that they are of, and libraries that have
-//! providers of their own.
+//! Providers that are not linked with their program, and libraries with providers of their own.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -16,7 +15,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("f7_b1_two_libraries_with_the_same_provider", same_provider),
 ];
 
-/// What a library has to be built with.
+/// Options to build a library.
 const LIBRARY: &[&str] = &["-shared", "-fPIC"];
 
 struct Built {
@@ -40,7 +39,8 @@ impl Built {
         path
     }
 
-    /// A program that is linked with neither its provider nor the library, as LTTng-UST allows.
+    /// Builds a program that is linked with neither its provider nor the library, as LTTng-UST
+    /// allows.
     fn program(&self, args: &[&str]) -> PathBuf {
         let path = self.path("program");
         let headers = prefix().join("include/usertrace/lttng-ust");
@@ -60,7 +60,7 @@ impl Built {
     }
 }
 
-/// Runs a program, which must print that, and returns the events.
+/// Runs a program, which must print `output`, and returns the events.
 fn run(program: &mut Command, output: &str) -> Vec<String> {
     let traces = Traces::new();
     let said = traces
@@ -86,12 +86,12 @@ fn preloaded() {
         run(&mut with_provider, "1\n"),
         ["(4) test_classes:first: { n = 0x1 }"]
     );
-    // Without the library, it is a program like others.
+    // Without the library, the program runs untraced.
     let output = Command::new(&program).output().unwrap();
     assert_eq!(succeed(&output), "0\n");
 }
 
-/// A thread writes events all the time, while their provider is loaded and unloaded.
+/// A thread writes events constantly, while their provider is loaded and unloaded.
 fn come_and_go() {
     let built = Built::new();
     let program = built.program(&["-pthread", "load.c", "define.c"]);
@@ -103,7 +103,7 @@ fn come_and_go() {
     }
 }
 
-/// Each has its own tracepoints and probes; one goes while the other one stays.
+/// Each library has its own tracepoints and probes; one is unloaded while the other stays.
 fn same_provider() {
     let built = Built::new();
     let hidden = [

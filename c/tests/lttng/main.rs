@@ -1,5 +1,5 @@
-//! F7: programs that are instrumented for LTTng-UST, as their authors build them, and the same ones
-//! with LTTng-UST itself.
+//! Programs that are instrumented for LTTng-UST, built as their authors do, give the same events as
+//! with LTTng-UST itself (F7).
 
 mod build;
 mod daemon;

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::installed::{self, prefix, succeed};
 
-/// What `pkg-config` says of the library.
+/// Output of `pkg-config` for the library.
 fn flags(what: &[&str]) -> Vec<String> {
     installed::flags("lib/pkgconfig", &[what, &["usertrace"]].concat())
 }
@@ -25,7 +25,7 @@ pub(crate) fn build(compiler: &[&str], sources: &[&Path], to: &Path) {
     succeed(&output);
 }
 
-/// The same, with the archive instead of the library.
+/// Like [`build`], with the archive instead of the library.
 pub(crate) fn build_static(compiler: &[&str], sources: &[&Path], to: &Path) {
     let output = Command::new(compiler[0])
         .args(&compiler[1..])

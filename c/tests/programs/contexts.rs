@@ -1,4 +1,4 @@
-//! F7: contexts of events of programs in C and C++.
+//! Contexts of events of programs in C and C++ (F7).
 
 use std::path::Path;
 use std::process::Command;
@@ -39,7 +39,7 @@ fn contexts(compiler: &[&str]) {
     for (event, request) in events.iter().zip([17, 18]) {
         assert_eq!(event.field("app_request"), request);
         assert_eq!(event.field("vtid").to_string(), words[1]);
-        // In the function, or in what the compiler takes out of it as it is seldom executed.
+        // The address is in the function, or in a cold part that the compiler split off.
         let at = event.address("ip") - loaded_at;
         let function = symbols.iter().rfind(|(start, _)| *start <= at).unwrap();
         assert!(

@@ -1,5 +1,5 @@
-//! F7: programs in C and C++, as their authors build them: the installed library, its header, and
-//! pkg-config.
+//! Programs in C and C++, built as their authors do, with the installed library, its header, and
+//! pkg-config (F7).
 
 mod binding;
 mod build;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-/// Where it was installed for this run.
+/// Directory into which the library was installed for this run.
 pub(crate) fn prefix() -> &'static Path {
     static PREFIX: OnceLock<PathBuf> = OnceLock::new();
     PREFIX.get_or_init(|| {
@@ -16,15 +16,15 @@ pub(crate) fn prefix() -> &'static Path {
     })
 }
 
-/// The program's output, which must be one of success.
+/// The output of a program, which must have succeeded.
 pub(crate) fn succeed(output: &Output) -> String {
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{output:?}\n{error}");
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// What `pkg-config` says, with the files of this directory, as a shell reads it: a path may have
-/// spaces.
+/// The words of `pkg-config`'s output, with the files of this directory. A shell splits it, since a
+/// path may have spaces.
 pub(crate) fn flags(files: &str, arguments: &[&str]) -> Vec<String> {
     let output = Command::new("sh")
         .args([
