@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::ptr::null;
 
 use usertrace::fake::Sizes;
-use usertrace_tests_preload::{Event, Traced, apart};
+use usertrace_tests_preload::{Event, Traced, isolated};
 
 // Links the library in, and with it its constructor and its functions.
 use usertrace_dl as _;
@@ -187,5 +187,5 @@ static TESTS: [(&str, fn()); 4] = [
 ];
 
 fn main() -> ExitCode {
-    apart(&TESTS)
+    isolated(&TESTS)
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::ptr::without_provenance_mut;
 
 use usertrace::fake::Sizes;
-use usertrace_tests_preload::{Traced, apart};
+use usertrace_tests_preload::{Traced, isolated};
 
 // Links the library in.
 use usertrace_function as _;
@@ -38,5 +38,5 @@ fn entries_and_exits() {
 static TESTS: [(&str, fn()); 1] = [("entries_and_exits", entries_and_exits)];
 
 fn main() -> ExitCode {
-    apart(&TESTS)
+    isolated(&TESTS)
 }

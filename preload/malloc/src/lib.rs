@@ -23,7 +23,7 @@ mod events;
 pub mod interpose;
 mod next;
 pub mod other_names;
-mod told;
+mod traced;
 
 /// Runs before the program's own constructors and `main`.
 #[used]

@@ -8,7 +8,7 @@ use usertrace::Status;
 use usertrace::fake::process::{child, wait};
 use usertrace::fake::{Fake, Sizes};
 use usertrace::runtime::init_with;
-use usertrace_tests_preload::{Event, Traced, apart, update};
+use usertrace_tests_preload::{Event, Traced, isolated, update};
 
 // Links the library in, and with it its constructor and its malloc.
 use usertrace_malloc as _;
@@ -215,5 +215,5 @@ static TESTS: [(&str, fn()); 5] = [
 ];
 
 fn main() -> ExitCode {
-    apart(&TESTS)
+    isolated(&TESTS)
 }

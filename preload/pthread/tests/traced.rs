@@ -7,7 +7,7 @@ use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use usertrace::fake::Sizes;
-use usertrace_tests_preload::{Event, Traced, apart};
+use usertrace_tests_preload::{Event, Traced, isolated};
 
 // Links the library in, and with it its constructor and its functions.
 use usertrace_pthread as _;
@@ -521,5 +521,5 @@ static TESTS: [(&str, fn()); 8] = [
 ];
 
 fn main() -> ExitCode {
-    apart(&TESTS)
+    isolated(&TESTS)
 }

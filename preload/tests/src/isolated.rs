@@ -13,7 +13,7 @@ const VARIABLE: &str = "USERTRACE_PRELOAD_TEST";
 /// # Panics
 /// If this program cannot be told.
 #[must_use]
-pub fn apart(tests: &'static [(&'static str, fn())]) -> ExitCode {
+pub fn isolated(tests: &'static [(&'static str, fn())]) -> ExitCode {
     if let Some((_, test)) =
         std::env::var_os(VARIABLE).and_then(|wanted| tests.iter().find(|(name, _)| wanted == *name))
     {
