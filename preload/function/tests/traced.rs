@@ -1,4 +1,4 @@
-//! Functions as events, on a kernel that is not there: this program calls what the compiler would.
+//! Events of functions, with a simulated kernel: this program calls what the compiler would.
 
 use std::ffi::c_void;
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use std::ptr::without_provenance_mut;
 use usertrace::fake::Sizes;
 use usertrace_tests_preload::{Traced, isolated};
 
-// Links the library in.
+// Links the library.
 use usertrace_function as _;
 
 unsafe extern "C" {

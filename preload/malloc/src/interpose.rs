@@ -1,4 +1,4 @@
-//! The functions that stand in front of the C library's.
+//! The functions that interpose those of the C library.
 
 use std::ffi::{c_int, c_void};
 

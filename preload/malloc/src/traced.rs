@@ -1,5 +1,4 @@
-//! What the functions of the malloc family do. `caller` is the address that the program's call
-//! returns to.
+//! The traced functions of the malloc family. `caller` is the return address of the program's call.
 
 use std::ffi::{c_int, c_void};
 
@@ -9,7 +8,7 @@ use crate::events;
 use crate::next;
 
 pub(crate) unsafe extern "C-unwind" fn malloc(size: usize, caller: usize) -> *mut c_void {
-    // SAFETY: the program's own arguments, as it gave them to this function in place of that one.
+    // SAFETY: the program's arguments, which it passed to the interposed function.
     let ptr = unsafe { next::malloc(size) };
     event_at!(caller, events::malloc, size as u64, ptr.addr() as u64);
     ptr
@@ -20,7 +19,7 @@ pub(crate) unsafe extern "C-unwind" fn calloc(
     size: usize,
     caller: usize,
 ) -> *mut c_void {
-    // SAFETY: the program's own arguments, as it gave them to this function in place of that one.
+    // SAFETY: the program's arguments, which it passed to the interposed function.
     let ptr = unsafe { next::calloc(nmemb, size) };
     event_at!(
         caller,
@@ -38,7 +37,7 @@ pub(crate) unsafe extern "C-unwind" fn realloc(
     caller: usize,
 ) -> *mut c_void {
     let before = in_ptr.addr() as u64;
-    // SAFETY: the program's own arguments, as it gave them to this function in place of that one.
+    // SAFETY: the program's arguments, which it passed to the interposed function.
     let ptr = unsafe { next::realloc(in_ptr, size) };
     event_at!(
         caller,
@@ -52,7 +51,7 @@ pub(crate) unsafe extern "C-unwind" fn realloc(
 
 pub(crate) unsafe extern "C-unwind" fn free(ptr: *mut c_void, caller: usize) {
     event_at!(caller, events::free, ptr.addr() as u64);
-    // SAFETY: the program's own arguments, as it gave them to this function in place of that one.
+    // SAFETY: the program's arguments, which it passed to the interposed function.
     unsafe { next::free(ptr) };
 }
 
@@ -62,11 +61,11 @@ pub(crate) unsafe extern "C-unwind" fn posix_memalign(
     size: usize,
     caller: usize,
 ) -> c_int {
-    // SAFETY: the program's own arguments, as it gave them to this function in place of that one.
+    // SAFETY: the program's arguments, which it passed to the interposed function.
     let result = unsafe { next::posix_memalign(out, alignment, size) };
     let mut ptr = 0;
     if result == 0 {
-        // SAFETY: the call went well, so it was written to.
+        // SAFETY: the call succeeded, so it has written `out`.
         ptr = unsafe { (*out).addr() } as u64;
     }
     event_at!(
@@ -85,7 +84,7 @@ pub(crate) unsafe extern "C-unwind" fn aligned_alloc(
     size: usize,
     caller: usize,
 ) -> *mut c_void {
-    // SAFETY: the program's own arguments, as it gave them to this function in place of that one.
+    // SAFETY: the program's arguments, which it passed to the interposed function.
     let ptr = unsafe { next::aligned_alloc(alignment, size) };
     event_at!(
         caller,
@@ -102,7 +101,7 @@ pub(crate) unsafe extern "C-unwind" fn memalign(
     size: usize,
     caller: usize,
 ) -> *mut c_void {
-    // SAFETY: the program's own arguments, as it gave them to this function in place of that one.
+    // SAFETY: the program's arguments, which it passed to the interposed function.
     let ptr = unsafe { next::memalign(alignment, size) };
     event_at!(
         caller,
@@ -115,14 +114,14 @@ pub(crate) unsafe extern "C-unwind" fn memalign(
 }
 
 pub(crate) unsafe extern "C-unwind" fn valloc(size: usize, caller: usize) -> *mut c_void {
-    // SAFETY: the program's own arguments, as it gave them to this function in place of that one.
+    // SAFETY: the program's arguments, which it passed to the interposed function.
     let ptr = unsafe { next::valloc(size) };
     event_at!(caller, events::valloc, size as u64, ptr.addr() as u64);
     ptr
 }
 
 pub(crate) unsafe extern "C-unwind" fn pvalloc(size: usize, caller: usize) -> *mut c_void {
-    // SAFETY: the program's own arguments, as it gave them to this function in place of that one.
+    // SAFETY: the program's arguments, which it passed to the interposed function.
     let ptr = unsafe { next::pvalloc(size) };
     event_at!(caller, events::pvalloc, size as u64, ptr.addr() as u64);
     ptr

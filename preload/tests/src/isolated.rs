@@ -1,17 +1,17 @@
-//! Tests in processes of their own.
+//! Runs tests in separate processes.
 
 use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use usertrace::Status;
 
-/// Says which test this process is.
+/// Environment variable with the name of this process's test.
 const VARIABLE: &str = "USERTRACE_PRELOAD_TEST";
 
-/// The main function of such tests.
+/// Main function of such tests.
 ///
 /// # Panics
-/// If this program cannot be told.
+/// If the path of this program is unknown.
 #[must_use]
 pub fn isolated(tests: &'static [(&'static str, fn())]) -> ExitCode {
     if let Some((_, test)) =
