@@ -25,7 +25,7 @@ pub(crate) fn b1_events_have_their_fields() {
     assert_eq!(traced.lines(), expected);
 }
 
-/// Shown in a way of its own.
+/// A value with its own format.
 struct Shown;
 
 impl fmt::Debug for Shown {
@@ -95,7 +95,7 @@ pub(crate) fn types_may_change() {
     assert_eq!(traced.described("layer.events:changing"), once.len());
 }
 
-/// Each event is there, also where several threads find that its layout is new.
+/// Each event is recorded, even if several threads find a new layout at once.
 pub(crate) fn types_that_several_threads_bring() {
     const THREADS: usize = 4;
     let traced = Traced::started();
@@ -175,7 +175,7 @@ pub(crate) fn log_records() {
     );
 }
 
-/// Counts how often it is shown.
+/// Counts how often it is formatted.
 #[derive(Default)]
 struct Counted(AtomicUsize);
 
@@ -190,7 +190,7 @@ pub(crate) fn nothing_without_a_trace() {
     let traced = Traced::new();
     let counted = Counted::default();
     let tell = || info!(name: "told", ?counted);
-    // The first time nobody knows yet what it looks like.
+    // At the first event, the layout is unknown, so the value is formatted.
     tell();
     for _ in 0..10 {
         tell();
@@ -227,7 +227,7 @@ pub(crate) fn filters() {
     assert_eq!(names, twice);
 }
 
-/// Has no size, as those of macros may have none: several may lie at one address.
+/// A call site without a size, as macros may make them: several may have one address.
 struct Sizeless;
 
 static CALLSITE: Sizeless = Sizeless;
@@ -258,7 +258,7 @@ static OTHER: Metadata<'static> = tracing_core::metadata! {
     kind: tracing_core::Kind::EVENT,
 };
 
-/// Events of different callsites are different ones, wherever the callsites are.
+/// Events of different call sites are different, even at one address.
 pub(crate) fn callsites_at_one_address() {
     let traced = Traced::started();
     let tell = |metadata: &'static Metadata<'static>, value: u64| {

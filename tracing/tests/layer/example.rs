@@ -1,4 +1,4 @@
-//! The example, as a whole: on the fallback, read by `babeltrace2`.
+//! The example program with the fallback, read by `babeltrace2`.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -10,17 +10,17 @@ use usertrace_testing::babeltrace;
 #[path = "../../examples/shop.rs"]
 mod shop;
 
-/// Says that this process is the example.
+/// Name of the test whose process is the example.
 pub(crate) const PROGRAM: &str = "the example";
 
 pub(crate) fn run() {
     shop::main().unwrap();
 }
 
-/// B1, D.
+/// Requirements: B1
 pub(crate) fn its_trace() {
     let directory = tempfile::tempdir().unwrap();
-    // The daemons hold a lock of it until all is written.
+    // The daemons hold a lock of this file until everything is written.
     let running = File::create(directory.path().join(".running")).unwrap();
     let status = Command::new(std::env::current_exe().unwrap())
         .env(VARIABLE, PROGRAM)
@@ -29,7 +29,7 @@ pub(crate) fn its_trace() {
         .status()
         .unwrap();
     assert!(status.success(), "{status}");
-    // SAFETY: a descriptor of this process.
+    // SAFETY: `running` keeps the descriptor open.
     let locked = unsafe { libc::flock(running.as_raw_fd(), libc::LOCK_EX) };
     assert_eq!(locked, 0);
 

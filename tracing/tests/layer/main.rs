@@ -1,5 +1,5 @@
-//! What the layer records of programs that use `tracing` and `log` (B1), on a kernel that is not
-//! there. Each test is a process of its own, as the subscriber and the runtime are a process's.
+//! The layer's events for programs that use `tracing` and `log` (B1), with a simulated kernel. Each
+//! test is a separate process, since a process has only one subscriber and one runtime.
 
 mod events;
 mod example;
@@ -14,7 +14,7 @@ use std::process::{Command, ExitCode};
 use libtest_mimic::{Arguments, Failed, Trial};
 use usertrace::Status;
 
-/// Says which test this process is.
+/// Environment variable with the name of this process's test.
 const VARIABLE: &str = "USERTRACE_LAYER_TEST";
 
 macro_rules! tests {

@@ -1,9 +1,9 @@
-//! What the example has in a trace.
+//! The events of the example.
 
 use std::collections::HashMap;
 
-/// Checks its events, each of which is a name and its fields as `babeltrace2` prints them. The
-/// example is the module `target`.
+/// Checks events, given as names and fields as `babeltrace2` prints them. The example is the module
+/// `target`.
 pub(crate) fn check<'a>(target: &str, events: impl Iterator<Item = (&'a str, &'a str)>) {
     let mut orders = HashMap::new();
     let mut counts = HashMap::<String, usize>::new();
@@ -37,7 +37,7 @@ pub(crate) fn check<'a>(target: &str, events: impl Iterator<Item = (&'a str, &'a
     assert_eq!(counts, HashMap::from(expected));
 }
 
-/// A field, as it is printed.
+/// The printed value of a field.
 fn value<'a>(fields: &'a str, name: &str) -> &'a str {
     let (_, rest) = fields.split_once(&format!(" {name} = ")).unwrap();
     let end = rest.find([',', '}']).unwrap();

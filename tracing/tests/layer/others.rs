@@ -26,7 +26,7 @@ pub(crate) fn other_layers_see_all() {
     let [below, above] = [Counter::default(), Counter::default()];
     tracing_subscriber::registry()
         .with(below.clone())
-        // What is kept from this layer is not kept from the others, either.
+        // A filter of this layer does not affect the others.
         .with(usertrace_tracing::Layer::new().with_filter(LevelFilter::WARN))
         .with(above.clone())
         .init();
@@ -101,14 +101,14 @@ pub(crate) fn spans_that_are_kept_from_it() {
     assert_eq!(lines, expected);
 }
 
-/// A5.
+/// Requirements: A5
 pub(crate) fn children_have_events_of_their_own() {
     let traced = Traced::started();
     let tell = |who: &str| info_span!("span", who).in_scope(|| info!(name: "told", who));
     tell("parent");
     let child = child(|| {
         tell("child");
-        // A layout that the parent does not have.
+        // A layout that the parent lacks.
         info!(name: "new", x = 1u64);
     });
     assert_eq!(wait(child), 0);
