@@ -6,6 +6,7 @@ mod chunks;
 mod complaints;
 mod containers;
 mod contexts;
+mod controlled;
 mod daemons;
 mod disk;
 mod fields;
@@ -15,7 +16,6 @@ mod output;
 mod processes;
 mod programs;
 mod run;
-mod steered;
 mod stepped;
 mod trace;
 mod unnoticed;
@@ -121,10 +121,10 @@ fn main() -> ExitCode {
         chunks::killed_recorder_leaves_readable_chunks,
         chunks::chunks_may_be_removed_while_written,
         chunks::stopped_daemon_delays_no_other_process,
-        steered::snapshots_of_running_programs,
-        steered::running_programs_are_found_by_name,
-        steered::snapshots_of_nothing,
-        steered::running_programs_are_controlled,
+        controlled::snapshots_of_running_programs,
+        controlled::running_programs_are_found_by_name,
+        controlled::snapshots_of_nothing,
+        controlled::running_programs_are_controlled,
         kills::discard,
         kills::discard_threads,
         kills::overwrite,

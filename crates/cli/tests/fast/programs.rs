@@ -80,7 +80,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("chroot", chroot),
     ("setuid", setuid),
     ("switches", switches),
-    ("steered", steered),
+    ("controlled", controlled),
     ("on_one_cpu", on_one_cpu),
     ("steps", steps),
     ("flood", flood),
@@ -429,7 +429,7 @@ fn switches() {
 }
 
 /// Writes an event on request, and prints its outcome.
-fn steered() {
+fn controlled() {
     let mut input = [0];
     for n in 0.. {
         // A request of the control channel may interrupt this by a signal.

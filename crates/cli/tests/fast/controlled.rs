@@ -9,14 +9,14 @@ use super::run::Run;
 use usertrace_testing::wait::until;
 
 /// A running program that writes an event on request.
-struct Steered<'a> {
+struct ControlledProgram<'a> {
     run: &'a Run,
     child: Child,
 }
 
-impl<'a> Steered<'a> {
+impl<'a> ControlledProgram<'a> {
     fn start(run: &'a Run, variables: &[(&str, &str)]) -> Self {
-        let child = run.start("steered", variables);
+        let child = run.start("controlled", variables);
         Self { run, child }
     }
 
@@ -69,8 +69,8 @@ fn error(output: &Output) -> String {
 pub(crate) fn snapshots_of_running_programs() {
     for mode in ["discard", "overwrite"] {
         let run = Run::new();
-        let mut program = Steered::start(&run, &[("USERTRACE_MODE", mode)]);
-        let mut other = Steered::start(&run, &[("USERTRACE_MODE", mode)]);
+        let mut program = ControlledProgram::start(&run, &[("USERTRACE_MODE", mode)]);
+        let mut other = ControlledProgram::start(&run, &[("USERTRACE_MODE", mode)]);
         let events = |name: &str| {
             success(&usertrace(run.path(), &["view", name]))
                 .lines()
@@ -115,7 +115,7 @@ pub(crate) fn running_programs_are_found_by_name() {
     std::os::unix::fs::symlink(std::env::current_exe().unwrap(), &path).unwrap();
     let start = || {
         let mut command = Command::new(&path);
-        let of_run = run.command("steered", &[("USERTRACE_CONTROL", "thread")]);
+        let of_run = run.command("controlled", &[("USERTRACE_CONTROL", "thread")]);
         let variables = of_run
             .get_envs()
             .filter_map(|(name, value)| Some((name, value?)));
@@ -125,7 +125,7 @@ pub(crate) fn running_programs_are_found_by_name() {
             .stdout(Stdio::piped())
             .spawn();
         let child = child.unwrap();
-        Steered { run: &run, child }
+        ControlledProgram { run: &run, child }
     };
     let mut program = start();
     assert_eq!(program.write(), 'r');
@@ -171,7 +171,7 @@ pub(crate) fn snapshots_of_nothing() {
     let said = error(&usertrace(run.path(), &["stop", "."]));
     assert!(said.contains("no program is being traced to ."), "{said}");
     // A running program without events.
-    let program = Steered::start(&run, &[]);
+    let program = ControlledProgram::start(&run, &[]);
     until("it has daemons", || {
         usertrace(run.path(), &["snapshot", &program.pid(), "-o", "empty"])
             .status
@@ -185,7 +185,7 @@ pub(crate) fn snapshots_of_nothing() {
 pub(crate) fn running_programs_are_controlled() {
     for mode in ["thread", "signal"] {
         let run = Run::new();
-        let mut program = Steered::start(&run, &[("USERTRACE_CONTROL", mode)]);
+        let mut program = ControlledProgram::start(&run, &[("USERTRACE_CONTROL", mode)]);
         assert_eq!(program.write(), 'r');
         success(&program.usertrace(&["snapshot", ".", "-q", "-o", "now"]));
         for whom in [program.pid(), ".".to_owned()] {
@@ -212,7 +212,7 @@ pub(crate) fn running_programs_are_controlled() {
         program.end();
     }
     let run = Run::new();
-    let mut program = Steered::start(&run, &[]);
+    let mut program = ControlledProgram::start(&run, &[]);
     assert_eq!(program.write(), 'r');
     let said = error(&program.usertrace(&["stop", &program.pid()]));
     assert!(
