@@ -179,8 +179,8 @@ impl Tracepoint {
     /// # Safety
     /// The tracepoint must not be matched, and no other thread may do this at the same time.
     pub(super) unsafe fn set(this: *mut Self, class: &Class, description: &'static str) -> Entry {
-        // SAFETY: it is matched by one thread at a time, as this function's caller promises: until
-        // it is registered, nobody reads its description.
+        // SAFETY: the caller guarantees that no other thread matches it. No thread reads its
+        // description before it is registered.
         unsafe {
             Callsite::set_description(&raw mut (*this).callsite, description);
             // Pairs with the load in `lttng/tracepoint.h`.

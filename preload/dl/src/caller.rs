@@ -108,8 +108,8 @@ fn for_each<F: FnMut(&dl_phdr_info)>(mut each: F) {
         _: size_t,
         data: *mut c_void,
     ) -> c_int {
-        // SAFETY: the closure that is passed below, for the time of that call; and what the dynamic
-        // linker passes.
+        // SAFETY: `data` is the closure passed below, which outlives the call, and `info` is valid
+        // during the callback.
         unsafe { (*data.cast::<F>())(&*info) };
         0
     }

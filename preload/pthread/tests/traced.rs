@@ -286,7 +286,7 @@ fn two_threads(by_clock: bool) {
     let traced = Traced::new(Sizes::default());
     let mut thread = 0;
     let mut result = null_mut();
-    // SAFETY: likewise.
+    // SAFETY: `shared` is never freed, and its mutex and condition are initialised.
     unsafe {
         let (mutex, cond) = ((*shared).mutex, (*shared).cond);
         assert_eq!(
@@ -352,7 +352,7 @@ extern "C-unwind" fn exits(result: *mut c_void) -> *mut c_void {
 
 extern "C-unwind" fn is_cancelled(_: *mut c_void) -> *mut c_void {
     loop {
-        // SAFETY: likewise.
+        // SAFETY: the thread's stack has no values that need to be dropped if it is cancelled here.
         unsafe { pause() };
     }
 }
@@ -399,7 +399,7 @@ fn threads_begin_and_end() {
         expected.extend([("start", thread), ("end", thread), ("join_done", thread)]);
     }
     // Of this thread, only joining makes events: no trace wanted others when it began.
-    // SAFETY: likewise.
+    // SAFETY: the thread is joined once.
     unsafe {
         assert_eq!(pthread_cancel(before), 0);
         assert_eq!(libc::pthread_join(before, null_mut()), 0);

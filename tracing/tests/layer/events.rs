@@ -73,12 +73,12 @@ pub(crate) fn values_of_all_types() {
 
 pub(crate) fn types_may_change() {
     let traced = Traced::started();
-    let tell = |value: &dyn tracing::Value| info!(name: "changing", value);
+    let emit = |value: &dyn tracing::Value| info!(name: "changing", value);
     for _ in 0..2 {
-        tell(&1u64);
-        tell(&-1i64);
-        tell(&"one");
-        tell(&Empty);
+        emit(&1u64);
+        emit(&-1i64);
+        emit(&"one");
+        emit(&Empty);
     }
     let once = ["value=1", "value=-1", "value=\"one\"", ""];
     let expected: Vec<String> = once
@@ -189,18 +189,18 @@ impl fmt::Debug for Counted {
 pub(crate) fn nothing_without_a_trace() {
     let traced = Traced::new();
     let counted = Counted::default();
-    let tell = || info!(name: "told", ?counted);
+    let emit = || info!(name: "told", ?counted);
     // At the first event, the layout is unknown, so the value is formatted.
-    tell();
+    emit();
     for _ in 0..10 {
-        tell();
+        emit();
     }
     assert_eq!(counted.0.load(Ordering::Relaxed), 1);
     traced.start();
-    tell();
+    emit();
     assert_eq!(counted.0.load(Ordering::Relaxed), 2);
     traced.stop();
-    tell();
+    emit();
     assert_eq!(counted.0.load(Ordering::Relaxed), 2);
     assert_eq!(
         traced.lines(),
@@ -261,7 +261,7 @@ static OTHER: Metadata<'static> = tracing_core::metadata! {
 /// Events of different call sites are different, even at one address.
 pub(crate) fn callsites_at_one_address() {
     let traced = Traced::started();
-    let tell = |metadata: &'static Metadata<'static>, value: u64| {
+    let emit = |metadata: &'static Metadata<'static>, value: u64| {
         let field = metadata.fields().iter().next().unwrap();
         let value: &dyn tracing_core::field::Value = &value;
         let values = [(&field, Some(value))];
@@ -269,8 +269,8 @@ pub(crate) fn callsites_at_one_address() {
     };
     assert_eq!(ONE.callsite(), OTHER.callsite());
     for n in 0..2 {
-        tell(&ONE, n);
-        tell(&OTHER, 10 + n);
+        emit(&ONE, n);
+        emit(&OTHER, 10 + n);
     }
     assert_eq!(
         traced.lines(),

@@ -56,14 +56,14 @@ pub(crate) fn recorder() {
             ..Limits::default()
         },
     };
-    let mut tell = |tell: Notification<'_>| {
-        if let Notification::RecorderEvent(news) = tell
+    let mut notify = |notification: Notification<'_>| {
+        if let Notification::RecorderEvent(news) = notification
             && news.is_trouble()
         {
             eprintln!("{news}");
         }
     };
-    let recording = record_fallback(&options, &mut tell).unwrap();
+    let recording = record_fallback(&options, &mut notify).unwrap();
     assert_eq!(recording.exit_status, Some(0));
     assert_eq!(recording.incomplete, 0, "{:?}", recording.session.problems);
     let events = recording.session.processes.iter().map(|of| of.events);

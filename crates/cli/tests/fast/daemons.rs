@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout};
 
-use super::output::tell;
+use super::output::send_request;
 use super::run::Run;
 use super::trace;
 use super::victims::Random;
@@ -186,7 +186,7 @@ pub(crate) fn a_full_subbuffer_is_written_while_the_program_runs() {
     let run = Run::new();
     // With rings of threads, the watchdog would wake the worker from time to time.
     let mut child = run.start("on_one_cpu", &sizes(&[("USERTRACE_RINGS", "cpu")]));
-    #[expect(clippy::unbuffered_bytes, reason = "`tell` reads the rest")]
+    #[expect(clippy::unbuffered_bytes, reason = "`send_request` reads the rest")]
     let bytes = child.stdout.as_mut().unwrap().bytes();
     let line: Vec<u8> = bytes
         .map(Result::unwrap)
@@ -194,7 +194,7 @@ pub(crate) fn a_full_subbuffer_is_written_while_the_program_runs() {
         .collect();
     until_asleep(String::from_utf8(line).unwrap().parse().unwrap());
     for _ in 0..FULL + 10 {
-        tell(&mut child, b'e');
+        send_request(&mut child, b'e');
     }
     let events = || {
         let directories = trace::directories(run.path());

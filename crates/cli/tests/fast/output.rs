@@ -27,7 +27,7 @@ pub(crate) fn idle_process_makes_no_files() {
     assert!(!output.exists());
 }
 
-pub(crate) fn tell(child: &mut Child, what: u8) {
+pub(crate) fn send_request(child: &mut Child, what: u8) {
     child.stdin.as_mut().unwrap().write_all(&[what]).unwrap();
     let mut answer = [0];
     child
@@ -60,12 +60,12 @@ pub(crate) fn files_come_with_the_first_switch() {
             &[("USERTRACE_RINGS", rings), ("USERTRACE_MODE", mode)],
         );
         // Switching an empty buffer does nothing.
-        tell(&mut child, b's');
-        tell(&mut child, b'e');
-        tell(&mut child, b'e');
+        send_request(&mut child, b's');
+        send_request(&mut child, b'e');
+        send_request(&mut child, b'e');
         let directories = trace::directories(run.path());
         assert!(directories.is_empty(), "{directories:?}");
-        tell(&mut child, b's');
+        send_request(&mut child, b's');
         until("a trace has two events", || {
             let directories = trace::directories(run.path());
             directories.len() == 1
@@ -79,7 +79,7 @@ pub(crate) fn files_come_with_the_first_switch() {
         let parts: Vec<&str> = name.to_str().unwrap().rsplitn(3, '-').collect();
         assert_eq!(parts[1], child.id().to_string());
         assert!(parts[0].parse::<u64>().unwrap() > 1_700_000_000_000_000_000);
-        tell(&mut child, b'e');
+        send_request(&mut child, b'e');
         drop(child.stdin.take());
         assert!(child.wait().unwrap().success());
         assert_eq!(run.trace().threads()[&1], [0, 1, 2]);
@@ -286,14 +286,14 @@ pub(crate) fn full_disk_is_reported() {
     let disk = disk.path();
     let mut child = run.start("switches", &[("USERTRACE_OUTPUT", disk.to_str().unwrap())]);
     fs::write(disk.join("other"), vec![0; 128 << 10]).unwrap_err();
-    tell(&mut child, b'e');
-    tell(&mut child, b's');
+    send_request(&mut child, b'e');
+    send_request(&mut child, b's');
     until("the daemons begin to write", || {
         disk.join("usertrace.log").exists() || trace::directories(disk).len() == 1
     });
     std::thread::sleep(std::time::Duration::from_millis(50));
     fs::remove_file(disk.join("other")).unwrap();
-    tell(&mut child, b'e');
+    send_request(&mut child, b'e');
     drop(child.stdin.take());
     assert!(child.wait().unwrap().success());
     let mut events = 0;

@@ -183,8 +183,8 @@ pub(crate) fn nobody_waits_at_a_fifo() {
     // As a stream, when a snapshot copies it.
     let run = Run::new();
     let mut child = run.start("switches", &[]);
-    super::output::tell(&mut child, b'e');
-    super::output::tell(&mut child, b's');
+    super::output::send_request(&mut child, b'e');
+    super::output::send_request(&mut child, b's');
     until("there is a trace", || {
         !trace::directories(run.path()).is_empty()
     });
