@@ -106,7 +106,8 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // SAFETY: the signal goes to our child, which was not waited for. Its own child ends with it.
+        // SAFETY: the signal goes to our child, which was not waited for. Its own child ends with
+        // it.
         unsafe { libc::kill(self.child.id().cast_signed(), libc::SIGTERM) };
         let _ = self.child.wait();
         // Programs of nobody leave these files; a daemon of root would take them for its own.

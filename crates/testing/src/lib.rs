@@ -1,8 +1,8 @@
 //! Support for the tests of several crates.
 //!
-//! - [`RingWriter`], [`shared`] and [`dump`] simulate a kernel and traced programs. They are written
-//!   from the headers alone and do not use the numbers of the crates under test, so that a mistake
-//!   is not made twice. [`fields`] and [`processes`] make traces of any content.
+//! - [`RingWriter`], [`shared`] and [`dump`] simulate a kernel and traced programs. They are
+//!   written from the headers alone and do not use the numbers of the crates under test, so that a
+//!   mistake is not made twice. [`fields`] and [`processes`] make traces of any content.
 //! - [`babeltrace`], [`tools`] and [`browser`] run other projects' programs, which judge traces.
 //! - [`documents`] and [`examples`] run the commands of the documents, in a [`terminal`].
 //! - [`wait`], [`counts`], [`daemons`] and [`seccomp`] are for tests that run programs.

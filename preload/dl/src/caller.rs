@@ -68,8 +68,8 @@ impl Paths {
         let address = object.dlpi_addr.wrapping_add(dynamic.p_vaddr) as usize;
         let mut entry = std::ptr::with_exposed_provenance::<Dyn>(address);
         loop {
-            // SAFETY: the object is loaded while `dl_iterate_phdr` runs, and its dynamic section ends
-            // with `DT_NULL`.
+            // SAFETY: the object is loaded while `dl_iterate_phdr` runs, and its dynamic section
+            // ends with `DT_NULL`.
             let Dyn { tag, value } = unsafe { entry.read() };
             match tag {
                 DT_NULL => return paths,

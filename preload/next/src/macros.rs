@@ -112,8 +112,8 @@ macro_rules! next {
                 #[cold]
                 pub(super) unsafe extern "C-unwind" fn $name($($argument: $type),*) $(-> $result)? {
                     match super::statics::$name.found(super::ALL) {
-                        // SAFETY: the function of this name has this type, and the arguments are the
-                        // program's.
+                        // SAFETY: the function of this name has this type, and the arguments are
+                        // the program's.
                         Some(address) => unsafe {
                             ::core::mem::transmute::<*mut ::core::ffi::c_void, super::types::$name>(address)(
                                 $($argument),*

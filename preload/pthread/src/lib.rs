@@ -8,17 +8,17 @@
 //! provider `pthread`. All events have the address of their object, and the thread's
 //! `pthread_self()`, by which they belong together:
 //!
-//! - A call that may wait makes two events: `…_req` before it, and `…_acq` or `…_done` with the result
-//!   after it. Between these two events, the thread waited. A thread that is cancelled while it waits
-//!   has only the first one.
+//! - A call that may wait makes two events: `…_req` before it, and `…_acq` or `…_done` with the
+//!   result after it. Between these two events, the thread waited. A thread that is cancelled while
+//!   it waits has only the first one.
 //! - A call that releases something (`…_unlock`, `cond_signal`, `cond_broadcast`) makes an event
 //!   before it. So no other thread owns the object, or wakes up, before the trace says why. If the
 //!   call fails, `…_failed` follows, with the result.
 //! - Other calls (`…_try…`, `create`) make an event after them, with the result.
-//! - A thread makes `start` before its routine, and `end` after it returned, called `pthread_exit`, or
-//!   was cancelled. `start` may precede `create`. Destructors of thread-specific data may still run
-//!   after `end`. The first thread has neither event, nor have threads from before a trace wanted
-//!   them.
+//! - A thread makes `start` before its routine, and `end` after it returned, called `pthread_exit`,
+//!   or was cancelled. `start` may precede `create`. Destructors of thread-specific data may still
+//!   run after `end`. The first thread has neither event, nor have threads from before a trace
+//!   wanted them.
 //!
 //! The context `ip` is the call's return address; for `start` and `end`, the address of the
 //! routine.

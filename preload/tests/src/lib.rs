@@ -2,8 +2,8 @@
 //!
 //! - [`isolated`] runs tests in separate processes, and [`Traced`] traces one of these with a
 //!   simulated kernel. The library's functions interpose that process's, as they are linked.
-//! - [`Libraries`] and [`Traces`] trace a program of another project with preloaded libraries and the
-//!   fallback; [`compile`] compiles a program in C.
+//! - [`Libraries`] and [`Traces`] trace a program of another project with preloaded libraries and
+//!   the fallback; [`compile`] compiles a program in C.
 
 mod compile;
 mod fake;

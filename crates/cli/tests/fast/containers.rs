@@ -88,7 +88,7 @@ pub(crate) fn children_in_other_namespaces() {
             "namespaces",
             &[("USERTRACE_RINGS", rings), ("USERTRACE_MODE", mode)],
         );
-        // SAFETY: between fork and exec, the child makes one system call and touches no shared state.
+        // SAFETY: between fork and exec, the child makes system calls only.
         unsafe {
             command.pre_exec(|| {
                 if libc::geteuid() != 0 && libc::unshare(libc::CLONE_NEWUSER) != 0 {

@@ -308,7 +308,8 @@ pub(crate) fn a_limit_of_address_space() {
     for limit in [400 << 20, 64 << 20] {
         let run = Run::new();
         let mut command = run.command("address_space", &[]);
-        // SAFETY: between fork and exec, the child makes one system call and touches no shared state.
+        // SAFETY: between fork and exec, the child makes one system call and touches no shared
+        // state.
         unsafe {
             command.pre_exec(move || {
                 let limit = libc::rlimit {

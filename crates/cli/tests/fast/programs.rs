@@ -690,7 +690,8 @@ fn signal_forks() {
 /// Memory that children share with this process. `T` must consist of atomics, for which zeros are
 /// valid.
 pub(crate) fn shared<T>() -> &'static T {
-    // SAFETY: the new mapping is large enough, page-aligned and zeroed; all callers use atomics as `T`.
+    // SAFETY: the new mapping is large enough, page-aligned and zeroed; all callers use atomics as
+    // `T`.
     unsafe {
         let memory: *mut c_void = libc::mmap(
             std::ptr::null_mut(),

@@ -40,7 +40,8 @@ pub(crate) fn run_full(command: Command, first: u32, done: Done, mut full: u32) 
     reason = "it is waited for by its number, as ptrace wants it"
 )]
 fn run(mut command: Command, last: u32, done: Done, mut full: Option<&mut u32>) -> End {
-    // SAFETY: between fork and exec, the child makes one system call, which takes no lock or memory.
+    // SAFETY: between fork and exec, the child makes one system call, which takes no lock or
+    // memory.
     unsafe {
         command.pre_exec(|| match libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) {
             0 => Ok(()),
