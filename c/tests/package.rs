@@ -155,8 +155,9 @@ fn check_program_in_c(directory: &Path, root: &Path) {
     assert!(!said.trim().is_empty());
 }
 
+/// Requirements: F7
 #[test]
-fn f7_packages_work_together_and_are_the_same_each_time() {
+fn packages_work_together_and_are_the_same_each_time() {
     let directory = tempfile::tempdir().unwrap();
     let packages = build(&directory.path().join("first"));
     let again = build(&directory.path().join("again"));

@@ -28,8 +28,8 @@ struct Dyn {
 ///   `RPATH` of the caller, of the objects that needed it, and of the program, which all callers
 ///   share. It skips the system's directories if the caller has `DF_1_NODEFLIB`.
 ///
-/// Code outside of all objects counts as the program's. The caller also determines the namespace.
-/// It is always this library's, as programs in other namespaces do not see this library.
+/// Code outside of all objects counts as the program's. The caller also determines the namespace,
+/// which is always this library's: objects in other namespaces do not call it.
 pub(crate) fn matters(name: &[u8], caller: usize) -> bool {
     if name.contains(&b'$') {
         return true;

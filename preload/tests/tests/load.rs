@@ -34,7 +34,7 @@ fn read(traces: &Traces, name: &str) -> Read {
 }
 
 #[test]
-#[ignore = "full tier: long, and e8_redis_server_is_shown is traced in the same way"]
+#[ignore = "full tier: long, and redis_server_is_shown is traced in the same way"]
 fn redis_server_under_load() {
     const REQUESTS: u64 = 3000;
     let without = redis::serve(REQUESTS, |_| {});

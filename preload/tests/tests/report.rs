@@ -40,8 +40,9 @@ fn count(traces: &Path) -> u64 {
     events
 }
 
+/// Requirements: E8
 #[test]
-fn e8_redis_server_is_shown() {
+fn redis_server_is_shown() {
     let (traces, libraries) = (Traces::new(), Libraries::all());
     let _ = redis::serve(1500, |command| {
         traces

@@ -9,7 +9,8 @@ use tracing_core::Metadata;
 
 use crate::traced::{Traced, line};
 
-pub(crate) fn b1_events_have_their_fields() {
+/// Requirements: B1
+pub(crate) fn events_have_their_fields() {
     let traced = Traced::started();
     for n in 0..3u32 {
         info!(n, path = "/index.html", "served");

@@ -24,7 +24,7 @@ macro_rules! tests {
 }
 
 const TESTS: [(&str, fn()); 22] = tests![
-    events::b1_events_have_their_fields,
+    events::events_have_their_fields,
     events::values_of_all_types,
     events::types_may_change,
     events::types_that_several_threads_bring,

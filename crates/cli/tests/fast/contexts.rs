@@ -35,7 +35,8 @@ pub(crate) fn write() {
     print!("{} {tid}", std::process::id());
 }
 
-pub(crate) fn f7_contexts_come_back() {
+/// Requirements: F7
+pub(crate) fn contexts_come_back() {
     // Rings of both protocols, and a context with the name of a field.
     for rings in ["cpu", "thread"] {
         let run = Run::new();

@@ -520,7 +520,7 @@ pub(crate) fn record_advises_on_losses() {
 /// `record` takes the same words as the kernel's files.
 ///
 /// Requirements: E4, F7
-pub(crate) fn e4_record_applies_trace_options() {
+pub(crate) fn record_applies_trace_options() {
     let record = |arguments: &[&str]| {
         let run = Run::new();
         let traces = run.path().join("traces");

@@ -104,7 +104,7 @@ fn full_disk_costs_what_has_no_room() {
 ///
 /// Requirements: C7
 #[test]
-fn c7_a_dump_says_when_and_where_the_kernel_crashed() {
+fn a_dump_says_when_and_where_the_kernel_crashed() {
     let directory = tempfile::tempdir().unwrap();
     for (cycles, at) in [
         (SYNC[0] + 1234, "2023-11-14T22:13:20.000000617Z"),
@@ -239,7 +239,7 @@ fn may_be_forged(directory: &Path) -> bool {
 ///
 /// Requirements: F4
 #[test]
-fn f4_extract_reports_trust_in_root_page() {
+fn extract_reports_trust_in_root_page() {
     let directory = tempfile::tempdir().unwrap();
     let machine = dump();
     let address = format!("{:#x}", machine.root);
@@ -276,7 +276,7 @@ fn f4_extract_reports_trust_in_root_page() {
 ///
 /// Requirements: F4
 #[test]
-fn f4_extract_reports_trust_in_searched_root_page() {
+fn extract_reports_trust_in_searched_root_page() {
     let directory = tempfile::tempdir().unwrap();
     let machine = dump();
     let address = format!("{:#x}", machine.root);

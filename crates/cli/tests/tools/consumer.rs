@@ -754,8 +754,10 @@ fn snapshot(process: &Rc<RefCell<Process>>) -> (ProcessSummary, babeltrace::Line
 }
 
 /// F1: recordings and snapshots in CTF 2, with the same events as in CTF 1.8.
+///
+/// Requirements: F1
 #[test]
-fn f1_ctf_2_is_recorded() {
+fn ctf_2_is_recorded() {
     let (mut metadata, mut printed) = (Vec::new(), Vec::new());
     let mut look = |directory: &Path| {
         let mut reader = Reader::open(&[directory.to_owned()], Selection::default()).unwrap();

@@ -45,8 +45,10 @@ fn process(number: u64, cpus: u32, events: u64) -> Process {
 }
 
 /// F7, C7.
+///
+/// Requirements: F7
 #[test]
-fn f7_contexts_are_extracted() {
+fn contexts_are_extracted() {
     let mut process = process(1, 1, 0);
     process.control[0].meta(at(2), "@1 u32 vtid;c8[4] procname;u8 more");
     for n in 0..100u64 {
@@ -61,8 +63,9 @@ fn f7_contexts_are_extracted() {
     assert!(read.lines.iter().all(|line| line.contains(contexts)));
 }
 
+/// Requirements: C7
 #[test]
-fn c7_command_lines_are_extracted() {
+fn command_lines_are_extracted() {
     let mut process = process(1, 2, 10);
     process.control[0].meta(at(2), "$ .%2Fserver%20--port%2080");
     // Another library of the process describes another command line.
@@ -319,7 +322,7 @@ fn missing_control_page_costs_newest_subbuffers() {
 ///
 /// Requirements: C7, F2
 #[test]
-fn c7_excluded_pages_are_reported() {
+fn excluded_pages_are_reported() {
     let whole = one(1000);
     let extracted = extract_machine(&whole);
     let rings = &extracted.extraction.traces[0].processes[0].rings;
@@ -356,8 +359,9 @@ fn c7_excluded_pages_are_reported() {
     assert!(told > 0 && of_control > 0);
 }
 
+/// Requirements: F2
 #[test]
-fn f2_a_page_without_memory_costs_its_own_events() {
+fn a_page_without_memory_costs_its_own_events() {
     let whole = one(1000);
     let [buffers, control] = whole.trees[0];
     let table = |word: u64| word & !(PAGE - 1);
@@ -579,7 +583,7 @@ fn hostile_trees_are_refused_or_end() {
 ///
 /// Requirements: F4
 #[test]
-fn f4_a_page_is_at_one_place() {
+fn a_page_is_at_one_place() {
     let mut machine = one(1000);
     // The tree has two levels. The second entry of the page table is replaced by the first.
     let table = machine.memory.load(machine.trees[0][0] & !0xfff) & !0xfff;
@@ -892,7 +896,7 @@ const BEHIND: std::ops::Range<u64> = 0x2000_0000..0x2004_0000;
 ///
 /// Requirements: F4
 #[test]
-fn f4_forged_root_pages_are_told_from_the_real_one() {
+fn forged_root_pages_are_told_from_the_real_one() {
     let machine = one(20);
     for kind in FORGED {
         for memory in [BEFORE, BEHIND] {
@@ -922,7 +926,7 @@ fn f4_forged_root_pages_are_told_from_the_real_one() {
 ///
 /// Requirements: F4
 #[test]
-fn f4_forged_directories_do_not_hide_the_real_one() {
+fn forged_directories_do_not_hide_the_real_one() {
     let machine = one(20);
     let mut flooded = Flooded::new(&machine);
     flooded.fill(Forged::RealRings, BEFORE);
@@ -972,7 +976,7 @@ fn f4_forged_directories_do_not_hide_the_real_one() {
 ///
 /// Requirements: F4
 #[test]
-fn f4_hundreds_of_thousands_of_forged_root_pages_cost_little() {
+fn hundreds_of_thousands_of_forged_root_pages_cost_little() {
     const EACH: u64 = 45_000 * PAGE;
     let machine = one(20);
     let mut flooded = Flooded::new(&machine);
@@ -1037,7 +1041,7 @@ const LOW: u64 = 0x9_a000;
 ///
 /// Requirements: F4
 #[test]
-fn f4_the_root_page_in_the_kernels_image_is_certain() {
+fn the_root_page_in_the_kernels_image_is_certain() {
     for levels in [4, 5] {
         let mut machine = one(20);
         let freed = BEHIND.start + 5 * PAGE;
@@ -1077,7 +1081,7 @@ fn f4_the_root_page_in_the_kernels_image_is_certain() {
 ///
 /// Requirements: F4
 #[test]
-fn f4_a_root_page_in_writable_parts_of_the_image_is_not_certain() {
+fn a_root_page_in_writable_parts_of_the_image_is_not_certain() {
     let mut machine = one(20);
     let freed = BEHIND.start + 5 * PAGE;
     let root = machine.root;
@@ -1108,7 +1112,7 @@ fn f4_a_root_page_in_writable_parts_of_the_image_is_not_certain() {
 ///
 /// Requirements: F4
 #[test]
-fn f4_page_tables_of_a_program_are_not_believed() {
+fn page_tables_of_a_program_are_not_believed() {
     let is_ignored = |change: &dyn Fn(&mut Machine, u64)| {
         let mut machine = one(20);
         let copy = machine
@@ -1161,7 +1165,7 @@ fn f4_page_tables_of_a_program_are_not_believed() {
 ///
 /// Requirements: F4
 #[test]
-fn f4_an_image_is_read_as_it_is() {
+fn an_image_is_read_as_it_is() {
     let machine = one(20);
     let directory = tempfile::tempdir().unwrap();
     let image = directory.path().join("image");
@@ -1188,7 +1192,7 @@ fn f4_an_image_is_read_as_it_is() {
 ///
 /// Requirements: F4
 #[test]
-fn f4_names_in_messages_have_no_control_characters() {
+fn names_in_messages_have_no_control_characters() {
     let mut hostile = process(1, 1, 100);
     hostile.comm = "\x1b[2J\x1b]0;x\x07".into();
     let mut machine = machine(&[trace(7, "mine", vec![hostile])]);
@@ -1216,7 +1220,7 @@ fn f4_names_in_messages_have_no_control_characters() {
 ///
 /// Requirements: F4
 #[test]
-fn f4_a_search_ends_where_the_file_does() {
+fn a_search_ends_where_the_file_does() {
     let mut bytes = elf(&one(10), Style::WithoutNotes);
     let count = usize::from(u16::from_le_bytes([bytes[56], bytes[57]]));
     for segment in 0..count {
@@ -1330,8 +1334,10 @@ fn only_selected_traces_are_extracted() {
 }
 
 /// Earlier losses are counted, but are not part of the selected end.
+///
+/// Requirements: C7
 #[test]
-fn c7_only_the_last_before_the_crash_is_extracted() {
+fn only_the_last_before_the_crash_is_extracted() {
     const EVENTS: u64 = 1600;
     let mut process = process(1, 2, 0);
     for n in 0..EVENTS {

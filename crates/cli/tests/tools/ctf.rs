@@ -111,7 +111,7 @@ fn at(ns: u64) -> u64 {
 ///
 /// Requirements: F7
 #[test]
-fn f7_contexts_are_in_front_of_fields() {
+fn contexts_are_in_front_of_fields() {
     let payload = [&7u32.to_le_bytes()[..], &[0; 4], &[5]].concat();
     let described = ["@1 u32 vtid", "1 a:b 6 u8 x", "@2 u64 app.x", "@1 u32 vtid"];
     let directory = tempfile::tempdir().unwrap();
@@ -626,8 +626,10 @@ fn a_ring_of_a_process_says_nothing_of_cpus() {
 }
 
 /// Rings of concurrency ids are not confused with CPUs.
+///
+/// Requirements: F1
 #[test]
-fn f1_a_ring_of_a_concurrency_id_says_so() {
+fn a_ring_of_a_concurrency_id_says_so() {
     let channel = channel_of(4, 3, 0);
     let mut live = Live::new(&channel, &control(&["1 t:e 0 u64 n"]));
     let mut rings = [0, 1, 2, 3].map(ring);
@@ -656,7 +658,7 @@ fn f1_a_ring_of_a_concurrency_id_says_so() {
 ///
 /// Requirements: E7, F2
 #[test]
-fn f2_pages_without_memory_are_discarded_events() {
+fn pages_without_memory_are_discarded_events() {
     let directory = tempfile::tempdir().unwrap();
     let control = control(&["1 t:e 0 u64 n"]);
     let mut main = RingWriter::new(8192, 4, 0);

@@ -134,8 +134,10 @@ proptest! {
 
 /// Environment, clock, log levels and types, as 2.1 shows them. Parts that only one language has
 /// are left out: the precision of a clock, which is 0 in CTF 1.8, and user attributes.
+///
+/// Requirements: F1
 #[test]
-fn f1_declarations_are_the_same() {
+fn declarations_are_the_same() {
     let directory = tempfile::tempdir().unwrap();
     for cycles in [1_000_000, u64::MAX >> 2] {
         let shown = BOTH.map(|version| {
@@ -321,7 +323,7 @@ fn read(directory: &Path) -> (Vec<ReadError>, u64) {
 ///
 /// Requirements: E6
 #[test]
-fn e6_metadata_are_appended_to() {
+fn metadata_are_appended_to() {
     let directory = tempfile::tempdir().unwrap();
     let (mut trace, mut stream, metadata) = simple(directory.path());
     let mut before = fs::read(&metadata).unwrap();
@@ -351,7 +353,7 @@ fn e6_metadata_are_appended_to() {
 ///
 /// Requirements: A10
 #[test]
-fn a10_the_end_of_metadata_may_be_missing() {
+fn the_end_of_metadata_may_be_missing() {
     let directory = tempfile::tempdir().unwrap();
     let (_, mut stream, metadata) = simple(directory.path());
     stream.event(1, 10_000_000, &[], &[0; 8]).unwrap();
@@ -504,7 +506,7 @@ proptest! {
     ///
     /// Requirements: F4
     #[test]
-    fn f4_no_metadata_are_too_strange(
+    fn no_metadata_are_too_strange(
         process in processes(),
         flips in prop::collection::vec((any::<u64>(), any::<u8>()), 1..6),
         is_digit in any::<bool>(),

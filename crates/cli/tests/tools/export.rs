@@ -155,8 +155,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     /// From JSON and the types of fields follows the output of `view`, for all types and any bytes.
+    ///
+    /// Requirements: E8
     #[test]
-    fn e8_json_has_all_that_is_printed(
+    fn json_has_all_that_is_printed(
         processes in prop::collection::vec(processes(), 1..4),
     ) {
         let directory = tempfile::tempdir().unwrap();
@@ -255,8 +257,10 @@ fn twelve(directory: &Path, pid: u32) {
 
 /// Integers of 64 bits are exact, unknown log levels are left out, and options select events as for
 /// `view`.
+///
+/// Requirements: E8
 #[test]
-fn e8_json_lines_are_selected() {
+fn json_lines_are_selected() {
     let directory = tempfile::tempdir().unwrap();
     twelve(directory.path(), 1);
     twelve(directory.path(), 2);
@@ -464,8 +468,10 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 5, max_shrink_iters: 10, ..ProptestConfig::default() })]
 
     /// Each event has its time, process, track and arguments, and losses are there, too.
+    ///
+    /// Requirements: E8
     #[test]
-    fn e8_perfetto_reads_all_that_is_printed(
+    fn perfetto_reads_all_that_is_printed(
         processes in prop::collection::vec(processes(), 1..4),
     ) {
         let directory = tempfile::tempdir().unwrap();
@@ -610,8 +616,10 @@ fn write_threads(directory: &Path) {
 
 /// Begin and end events of a thread make a slice, whichever CPU's ring has them. Missing ends are
 /// inferred.
+///
+/// Requirements: E8
 #[test]
-fn e8_perfetto_has_slices_of_threads() {
+fn perfetto_has_slices_of_threads() {
     let directory = tempfile::tempdir().unwrap();
     write_threads(directory.path());
     let threads = "select tid, thread.name, pid, process.name from thread join process using (upid) where pid > 0";

@@ -111,8 +111,10 @@ proptest! {
 }
 
 /// For an empty text, `babeltrace2` 2.0.4 prints an earlier text, so the reader differs.
+///
+/// Requirements: B1
 #[test]
-fn b1_empty_texts_are_empty() {
+fn empty_texts_are_empty() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("t");
     let mut trace = TraceWriter::create(&path, info("p", 1, None), clock(7)).unwrap();
@@ -140,8 +142,10 @@ fn b1_empty_texts_are_empty() {
 }
 
 /// A label for several ranges is shown once, at its first range.
+///
+/// Requirements: B1
 #[test]
-fn b1_labels_of_several_ranges_are_shown_as_babeltrace2_does() {
+fn labels_of_several_ranges_are_shown_as_babeltrace2_does() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("t");
     let mut trace = TraceWriter::create(&path, info("p", 1, None), clock(7)).unwrap();
@@ -188,7 +192,7 @@ fn four_packets(directory: &Path) -> (PathBuf, Vec<u64>) {
 ///
 /// Requirements: A10
 #[test]
-fn a10_the_end_of_a_stream_may_be_missing() {
+fn the_end_of_a_stream_may_be_missing() {
     let directory = tempfile::tempdir().unwrap();
     let (path, ends) = four_packets(directory.path());
     let bytes = fs::read(&path).unwrap();
@@ -221,7 +225,7 @@ fn a10_the_end_of_a_stream_may_be_missing() {
 ///
 /// Requirements: A10
 #[test]
-fn a10_the_end_of_metadata_may_be_missing() {
+fn the_end_of_metadata_may_be_missing() {
     let directory = tempfile::tempdir().unwrap();
     let (_, mut stream) = simple(directory.path(), "t", 1);
     stream.event(1, 10_000_000, &[], &[0; 8]).unwrap();
@@ -253,7 +257,7 @@ fn a10_the_end_of_metadata_may_be_missing() {
 ///
 /// Requirements: F4
 #[test]
-fn f4_damage_in_a_packet_is_its_own() {
+fn damage_in_a_packet_is_its_own() {
     let directory = tempfile::tempdir().unwrap();
     let (path, ends) = four_packets(directory.path());
     let whole = fs::read(&path).unwrap();
@@ -578,8 +582,10 @@ fn e8_thousands_of_streams_are_merged() {
 
 /// Packets, streams, declarations and traces that appear while reading are read, complete ones
 /// only.
+///
+/// Requirements: E8
 #[test]
-fn e8_growing_traces_are_read() {
+fn growing_traces_are_read() {
     let directory = tempfile::tempdir().unwrap();
     let mut reader = Reader::follow(&[directory.path().to_owned()], Selection::default()).unwrap();
     let (mut read, mut printer) = (Read::default(), Printer::new());
@@ -658,7 +664,7 @@ fn e8_growing_traces_are_read() {
 ///
 /// Requirements: F4
 #[test]
-fn f4_a_file_that_is_not_there_takes_no_other_with_it() {
+fn a_file_that_is_not_there_takes_no_other_with_it() {
     let directory = tempfile::tempdir().unwrap();
     let whole = four_packets(directory.path()).0;
     let expected = read(directory.path());
@@ -760,7 +766,7 @@ fn copied_trace_is_read_once() {
 ///
 /// Requirements: F4
 #[test]
-fn f4_streams_without_metadata_are_reported() {
+fn streams_without_metadata_are_reported() {
     let directory = tempfile::tempdir().unwrap();
     let stream = four_packets(directory.path()).0;
     let expected = read(directory.path());
@@ -796,7 +802,7 @@ fn f4_streams_without_metadata_are_reported() {
 ///
 /// Requirements: F4
 #[test]
-fn f4_control_characters_are_escaped() {
+fn control_characters_are_escaped() {
     let directory = tempfile::tempdir().unwrap();
     drop(four_packets(directory.path()));
     let path = directory.path().join("t/metadata");

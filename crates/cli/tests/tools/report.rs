@@ -240,7 +240,7 @@ fn select_by_keys(browser: &mut Browser) {
 ///
 /// Requirements: E8, F1
 #[test]
-fn e8_a_page_shows_what_is_in_the_trace() {
+fn a_page_shows_what_is_in_the_trace() {
     let directory = tempfile::tempdir().unwrap();
     write(&directory.path().join("."), "prog", 40);
     let mut browser = open(directory.path(), &["prog-40"]);
@@ -289,7 +289,7 @@ fn e8_a_page_shows_what_is_in_the_trace() {
 ///
 /// Requirements: F1
 #[test]
-fn f1_mouse_wheel_and_buttons_work() {
+fn mouse_wheel_and_buttons_work() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), "prog", 40);
     let mut browser = open(directory.path(), &["."]);
@@ -353,7 +353,7 @@ fn f1_mouse_wheel_and_buttons_work() {
 ///
 /// Requirements: E7
 #[test]
-fn e7_losses_are_marked() {
+fn losses_are_marked() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), "prog", 40);
     let mut browser = open(directory.path(), &["."]);
@@ -383,7 +383,7 @@ fn e7_losses_are_marked() {
 ///
 /// Requirements: F1
 #[test]
-fn f1_the_end_of_a_dump_is_marked() {
+fn the_end_of_a_dump_is_marked() {
     let directory = tempfile::tempdir().unwrap();
     let mut process = Process::new(1, 101, "prog", 2);
     process.control[0].meta(SYNC[0], "1 t:number 6 u64 n");
@@ -449,7 +449,7 @@ fn f1_the_end_of_a_dump_is_marked() {
 ///
 /// Requirements: E6
 #[test]
-fn e6_names_never_become_markup() {
+fn names_never_become_markup() {
     const BAD: &str = "</script><img src=x onerror=document.title='bad'><!--<script>";
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
@@ -552,7 +552,7 @@ fn f9_the_kernels_events_are_in_the_same_page() {
 ///
 /// Requirements: E7
 #[test]
-fn e7_omitted_events_are_reported() {
+fn omitted_events_are_reported() {
     const EVENTS: u64 = 400_000;
     let directory = tempfile::tempdir().unwrap();
     let (_trace, [mut stream, _]) = trace(directory.path(), "prog", 40);
@@ -624,7 +624,7 @@ fn e7_omitted_events_are_reported() {
 ///
 /// Requirements: E6
 #[test]
-fn e6_a_trace_may_have_nothing_and_last_for_ever() {
+fn a_trace_may_have_nothing_and_last_for_ever() {
     let directory = tempfile::tempdir().unwrap();
     let (_trace, [mut stream, _]) = trace(directory.path(), "prog", 40);
     for time in [0, 1, 1 << 40, 1 << 62, (1 << 62) + 5000] {
@@ -656,8 +656,9 @@ fn e6_a_trace_may_have_nothing_and_last_for_ever() {
     walk(&mut browser);
 }
 
+/// Requirements: C7
 #[test]
-fn c7_report_sets_exit_status() {
+fn report_sets_exit_status() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     write(path, "prog", 40);
@@ -767,7 +768,7 @@ fn write_many(directory: &Path, events: u64) {
 ///
 /// Requirements: E8
 #[test]
-fn e8_large_traces_take_bounded_time_and_memory() {
+fn large_traces_take_bounded_time_and_memory() {
     let events = std::env::var("USERTRACE_TEST_EVENTS");
     let events: u64 = events.map_or(500_000, |events| events.parse().unwrap());
     let directory = tempfile::tempdir().unwrap();

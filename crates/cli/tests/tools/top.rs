@@ -176,8 +176,10 @@ fn number(ring: &mut RingWriter, n: u64) -> bool {
 }
 
 /// Consumed events are counted until a writer overwrites them.
+///
+/// Requirements: E7
 #[test]
-fn e7_consumed_events_are_counted() {
+fn consumed_events_are_counted() {
     let mut run = Run::new(10, true);
     for round in 1..=20 {
         // The contents of two or three of four sub-buffers.
@@ -204,8 +206,10 @@ fn earlier_events_count_for_new_processes() {
 
 /// Data in the sub-buffer that a writer may have entered is not used, even before the head moves
 /// there.
+///
+/// Requirements: E7
 #[test]
-fn e7_next_subbuffer_of_writer_is_not_read() {
+fn next_subbuffer_of_writer_is_not_read() {
     let mut run = Run::new(0, true);
     // Four sub-buffers of at most 252 records each, all consumed.
     run.write(4 * 252);
@@ -222,8 +226,10 @@ fn e7_next_subbuffer_of_writer_is_not_read() {
 }
 
 /// In the middle of the copy, others consume and write a whole round.
+///
+/// Requirements: F4
 #[test]
-fn f4_overwritten_events_are_estimated() {
+fn overwritten_events_are_estimated() {
     let mut run = Run::new(0, true);
     run.write(900);
     let mut more = 0;
@@ -244,8 +250,10 @@ fn f4_overwritten_events_are_estimated() {
 }
 
 /// A full ring loses events, which are counted, and its fill level is right.
+///
+/// Requirements: E7
 #[test]
-fn e7_losses_are_counted() {
+fn losses_are_counted() {
     let mut run = Run::new(0, true);
     run.write(1200);
     run.step();
@@ -272,8 +280,10 @@ fn files_of_ended_process_are_closed() {
 }
 
 /// Without time to read everything, a part serves as a sample.
+///
+/// Requirements: E7
 #[test]
-fn e7_without_time_rates_are_estimates() {
+fn without_time_rates_are_estimates() {
     let mut run = Run::new(0, true);
     for _ in 0..40 {
         run.write(600);

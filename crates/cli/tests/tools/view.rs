@@ -62,8 +62,10 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 /// Zones include some with daylight saving time.
+///
+/// Requirements: E8
 #[test]
-fn e8_it_prints_what_babeltrace2_prints_in_each_zone() {
+fn it_prints_what_babeltrace2_prints_in_each_zone() {
     let directory = tempfile::tempdir().unwrap();
     for pid in 1..4 {
         // Four hours, which pass midnight in some zones.
@@ -91,7 +93,7 @@ fn e8_it_prints_what_babeltrace2_prints_in_each_zone() {
 ///
 /// Requirements: E7
 #[test]
-fn e7_losses_are_reported() {
+fn losses_are_reported() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), 1, 12);
     let output = view(directory.path(), &["prog-1"]);
