@@ -35,5 +35,5 @@ pub extern "C" fn usertrace_context_renew() {
 /// Sets the address of the event that follows.
 #[unsafe(no_mangle)]
 pub extern "C" fn usertrace_note(callsite: &Callsite, ip: usize) {
-    note(callsite, ip);
+    set_ip(callsite, ip);
 }

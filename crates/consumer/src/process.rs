@@ -351,7 +351,7 @@ impl<F: ConsumerFile> LiveProcess<F> {
     }
 
     fn write_completion(&mut self, writing: &mut Writing) -> io::Result<()> {
-        writing.writer.rest()?;
+        writing.writer.finish_streams()?;
         if let Some(clock) = self.newest_clock() {
             self.clock = clock;
             writing.writer.set_clock(clock)?;

@@ -251,7 +251,7 @@ impl Rotation {
     }
 
     /// Writes where new traces start.
-    fn name(&self, place: Place) -> io::Result<()> {
+    fn name(&self, place: TraceLocation) -> io::Result<()> {
         checkpoint::create(&self.output)?;
         let text = place.to_text();
         text.map_or(Ok(()), |text| {

@@ -54,7 +54,7 @@ pub fn clock_at(freq: u64, cycles: u64) -> Clock {
 }
 
 /// Begins a trace of machine `host` in this directory. Its clock counts ns, and is 0 at [`START`].
-pub fn trace_in_ns(path: &Path, trace_name: &str, of: TraceOrigin) -> TraceWriter {
+pub fn trace_in_ns(path: &Path, trace_name: &str, origin: TraceOrigin) -> TraceWriter {
     let info = TraceInfo {
         trace_name: trace_name.into(),
         origin,

@@ -56,7 +56,7 @@ pub struct ProcessCounter<F> {
     source: String,
     name: String,
     channels: Vec<Channel<F>>,
-    control: Option<(Source<F>, Vec<RingReader>)>,
+    control: Option<(ConsumerSource<F>, Vec<RingReader>)>,
     /// Limits the wait for an incomplete description.
     control_stall: StallDetector,
     events: EventTable,

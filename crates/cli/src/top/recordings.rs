@@ -97,8 +97,8 @@ impl Recordings {
                 }
                 Some(Item::Lost(lost)) => {
                     // The number of events in lost packets is unknown.
-                    if let (What::Events(n), Some(trace)) =
-                        (lost.what, reader.traces().get(lost.trace))
+                    if let (LossKind::Events(n), Some(trace)) =
+                        (lost.kind, reader.traces().get(lost.trace))
                     {
                         let process = process(processes, trace);
                         process.lost = process.lost.saturating_add(n);

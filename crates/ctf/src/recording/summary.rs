@@ -94,7 +94,7 @@ pub fn add_failure(directory: &Path, errno: i32, bytes: u64, lost: u64) {
     });
 }
 
-fn count_failure(file: &File, add: impl Fn(Failures) -> Failures) -> io::Result<()> {
+fn update_failures(file: &File, update: impl Fn(Failures) -> Failures) -> io::Result<()> {
     // Daemons of other programs may do the same, which takes a moment. The lock ends with the
     // descriptor.
     files::retry_lock(|| files::lock(file))?;
@@ -104,7 +104,7 @@ fn count_failure(file: &File, add: impl Fn(Failures) -> Failures) -> io::Result<
     let Some(before) = line else {
         return Err(io::ErrorKind::InvalidData.into());
     };
-    file.write_all_at(add(before).line().as_bytes(), 0)
+    file.write_all_at(update(before).line().as_bytes(), 0)
 }
 
 fn line(directory: &Path, summary: &ProcessSummary) -> String {

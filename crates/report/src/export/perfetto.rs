@@ -423,7 +423,7 @@ fn describe_owner(
     let pid = metadata.pid();
     match owner {
         Owner::Process => {
-            let name = metadata.whose();
+            let name = metadata.owner_name();
             let labels = [("hostname", "host"), ("trace_name", "trace")];
             let labels = labels
                 .into_iter()
