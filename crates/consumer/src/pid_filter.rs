@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use usertrace_os::process::pidfd_open;
 
 /// Some processes, by their ids. A pidfd keeps each id meaningful after the process has ended.
 #[derive(Debug)]
@@ -38,17 +39,6 @@ impl PidFilter {
         let ended = poll(&mut fds, PollTimeout::ZERO)?;
         Ok(usize::try_from(ended) == Ok(fds.len()))
     }
-}
-
-/// Opens a pidfd, which becomes readable when the process ends.
-fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
-    // SAFETY: the call takes only numbers, and accesses no memory of this process.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.cast_signed(), 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just returned `fd`, open and closed on exec, and nothing else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use usertrace_os::process::pidfd_open;
 use usertrace_sys::printable;
 
 use crate::protocol::{ANSWER_MAX, NAME, VERSION};
@@ -94,8 +95,9 @@ impl Client {
     /// # Errors
     /// If the process has no channel, or another process or user answers.
     pub fn connect(process: u32, patience: Duration) -> anyhow::Result<Self> {
-        let handle = pidfd(process).with_context(|| format!("there is no process {process}"))?;
-        // The owner of the directory is the effective user, as for a process without privileges.
+        let handle =
+            pidfd_open(process).with_context(|| format!("there is no process {process}"))?;
+        // Effective, as a process without privileges would have it: the owner of its directory.
         let owner = std::fs::metadata(format!("/proc/{process}"))
             .with_context(|| format!("there is no process {process}"))?
             .uid();
@@ -313,19 +315,7 @@ fn parse_report(text: &str) -> Option<Report> {
     })
 }
 
-fn pidfd(process: u32) -> io::Result<OwnedFd> {
-    // SAFETY: the call accesses no memory; the returned descriptor is open, and nothing else owns
-    // it.
-    unsafe {
-        let descriptor = libc::syscall(libc::SYS_pidfd_open, process, 0);
-        if descriptor < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(OwnedFd::from_raw_fd(descriptor as i32))
-    }
-}
-
-/// Waits until a descriptor is readable; forever without a timeout.
+/// Waits until there is something to read; for ever, if no time is given.
 fn readable(descriptor: &OwnedFd, patience: Option<Duration>) -> io::Result<bool> {
     let until = patience.map(|patience| Instant::now() + patience);
     loop {

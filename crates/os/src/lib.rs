@@ -1,7 +1,9 @@
 //! Access to files and processes, for the tools and the fallback.
 //!
-//! [`files`] opens and locks files in directories that others may write to. [`procfs`] reads about
-//! other processes in `/proc`. This crate does not know traces or rings.
+//! [`files`] opens and locks files where others may have put something else. [`procfs`] reads what
+//! `/proc` has of other processes, and [`process`] opens descriptors of them. Nothing here knows a
+//! file of a trace or of a ring.
 
 pub mod files;
+pub mod process;
 pub mod procfs;
