@@ -58,11 +58,11 @@
 
 pub mod context;
 pub mod control;
-mod errno;
 pub mod event;
 #[cfg(feature = "fake")]
 #[doc(hidden)]
 pub mod fake;
+mod os;
 pub mod probe;
 pub mod runtime;
 mod unload;

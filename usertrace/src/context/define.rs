@@ -4,8 +4,8 @@ use std::ffi::c_void;
 use std::fmt;
 
 use super::apps;
+use crate::os::signal::SignalMaskGuard;
 use crate::runtime;
-use crate::runtime::signal_mask::SignalMaskGuard;
 use crate::unload;
 
 /// Longest name of a context that a program defines, without its prefix `app.` in traces.

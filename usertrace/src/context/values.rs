@@ -3,10 +3,9 @@
 
 use std::sync::atomic::Ordering;
 
-use syscalls::{Sysno, raw};
-
 use super::kind::NAMESPACES;
 use super::{Apps, Kind};
+use crate::os::{file, process, thread};
 use crate::writer::{self, Remembered, Rseq};
 
 /// The file of each namespace.
@@ -88,21 +87,12 @@ impl Values<'_> {
         if self.knows(KNOWS_NAMES) {
             return;
         }
-        let (process, number) = (writer::process(), writer::thread());
+        let (process, number) = (process::id(), thread::id());
         self.thread.numbers.store(
             u64::from(process) | u64::from(number) << 32,
             Ordering::Relaxed,
         );
-        let mut name = [0u8; Remembered::NAME_LEN];
-        // SAFETY: the kernel stores at most `NAME_LEN` (16) bytes there.
-        unsafe {
-            raw::syscall2(
-                Sysno::prctl as usize,
-                libc::PR_GET_NAME as usize,
-                name.as_mut_ptr() as usize,
-            );
-        }
-        for (word, bytes) in self.thread.name.iter().zip(name.as_chunks().0) {
+        for (word, bytes) in self.thread.name.iter().zip(thread::name().as_chunks().0) {
             word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
         }
         self.note(KNOWS_NAMES);
@@ -123,26 +113,8 @@ impl Values<'_> {
     }
 }
 
-/// The name of the call depends on the architecture.
-#[cfg(target_arch = "x86_64")]
-const FSTATAT: Sysno = Sysno::newfstatat;
-#[cfg(not(target_arch = "x86_64"))]
-const FSTATAT: Sysno = Sysno::fstatat;
-
-/// The inode number of a file; 0 if there is none, for example without `/proc`. Those of namespaces
-/// have 32 bits.
+/// The inode number of a namespace, which has 32 bits; 0 if there is none, as where `/proc` is not
+/// mounted.
 fn inode(path: &std::ffi::CStr) -> u32 {
-    let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: the path ends with a NUL, and `stat` is the kernel's `struct stat` on 64-bit
-    // machines. Zeros are a valid value if the call fails.
-    unsafe {
-        raw::syscall4(
-            FSTATAT as usize,
-            libc::AT_FDCWD as usize,
-            path.as_ptr() as usize,
-            stat.as_mut_ptr() as usize,
-            0,
-        );
-        stat.assume_init().st_ino as u32
-    }
+    file::inode(path).map_or(0, |inode| inode as u32)
 }

@@ -32,10 +32,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use syscalls::Errno;
 use usertrace_control::{error, socket};
 
-use crate::errno;
+use crate::os::{self, errno};
 use crate::runtime::{env, registry};
 use crate::unload;
-use crate::writer;
 
 pub use self::mode::Mode;
 use self::opened::control;
@@ -143,10 +142,10 @@ pub fn start(mode: Mode) -> Result<(), StartError> {
 /// library that it loads.
 pub fn close() -> Result<(), CloseError> {
     let control = control().ok_or(CloseError::None)?;
-    if control.process.load(Ordering::Relaxed) != writer::process() {
+    if control.process.load(Ordering::Relaxed) != os::process::id() {
         return Err(CloseError::None);
     }
-    if control.server.load(Ordering::Relaxed) == writer::thread() {
+    if control.server.load(Ordering::Relaxed) == os::thread::id() {
         return Err(CloseError::Serving);
     }
     let begin = |mode| (mode == THREAD || mode > 0).then_some(CLOSING);
@@ -197,7 +196,7 @@ pub fn serve() {
     }
     // A library's constructor may call this while its thread serves the load: that thread serves
     // the rest later.
-    while control.server.load(Ordering::Relaxed) != writer::thread() && !control.serve(true) {
+    while control.server.load(Ordering::Relaxed) != os::thread::id() && !control.serve(true) {
         std::thread::yield_now();
     }
 }
@@ -222,7 +221,7 @@ extern "C" fn after_fork() {
 impl Control {
     /// Creates the socket, and the thread or handler that serves it.
     fn open(&self, mode: i32) -> Result<(), StartError> {
-        let process = writer::process();
+        let process = os::process::id();
         self.process.store(process, Ordering::Relaxed);
         let opening = self.openings.fetch_add(1, Ordering::Relaxed) + 1;
         if mode != THREAD && !signal::install(mode) {
@@ -252,9 +251,9 @@ impl Control {
         let mut done = false;
         self.serving.run(|| {
             done = true;
-            self.server.store(writer::thread(), Ordering::Relaxed);
+            self.server.store(os::thread::id(), Ordering::Relaxed);
             // A child that was not created by `fork` must not use its parent's sockets.
-            if self.process.load(Ordering::Relaxed) == writer::process() {
+            if self.process.load(Ordering::Relaxed) == os::process::id() {
                 // SAFETY: `serving` runs one body at a time, so no other reference to the buffers
                 // exists.
                 self.serve_all(unsafe { &mut *self.buffers.get() }, can_load);

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::state::Control;
-use crate::runtime::fork_private;
+use crate::os::fork_private;
 use crate::runtime::shared::{once, shared};
 
 /// The channel's state; none before the first opening.

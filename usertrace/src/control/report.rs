@@ -10,11 +10,11 @@ use usertrace_control::{Text, socket};
 use super::opened::control;
 use super::state::{Control, Controller};
 use crate::clock;
-use crate::errno;
 use crate::event::Callsite;
+use crate::os::{self, errno};
 use crate::runtime::registry;
 use crate::runtime::registry_lock::RegistryGuard;
-use crate::writer::{self, Channel};
+use crate::writer::Channel;
 
 /// Maximum size of a report, which lies on the stack. A name always fits.
 const REPORT_MAX: usize = 4096;
@@ -42,7 +42,7 @@ impl fmt::Display for Change {
 fn watched() -> Option<&'static Control> {
     let watched = |control: &&Control| {
         control.watchers.load(Ordering::Relaxed) != 0
-            && control.process.load(Ordering::Relaxed) == writer::process()
+            && control.process.load(Ordering::Relaxed) == os::process::id()
     };
     control().filter(watched)
 }

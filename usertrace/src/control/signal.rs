@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use super::opened::control;
-use crate::errno;
+use crate::os::errno;
 
 /// The signal that this module handles; 0: none.
 static HANDLED: AtomicI32 = AtomicI32::new(0);

@@ -7,7 +7,7 @@ use syscalls::Errno;
 
 use super::opened::control;
 use super::state::CLIENTS;
-use crate::runtime::signal_mask::SignalMaskGuard;
+use crate::os::signal::SignalMaskGuard;
 
 /// Milliseconds until the thread retries after a failure, for example without free file
 /// descriptors.

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::writer;
+use crate::os;
 
 /// Calls of probes at a time.
 const PLACES: usize = 256;
@@ -37,13 +37,13 @@ fn mark(probe: usize, thread: u32) -> u64 {
 }
 
 fn is_gone(mark: u64) -> bool {
-    !writer::is_thread(writer::process(), (mark >> PROBE_BITS) as u32)
+    !os::thread::may_exist(os::process::id(), (mark >> PROBE_BITS) as u32)
 }
 
 impl InFlight {
     /// Enters a probe. The caller must check afterwards that the probe is still to be called.
     pub(super) fn enter(&self, probe: usize) -> Result<ProbeGuard<'_>, Refusal> {
-        let mark = mark(probe, writer::thread());
+        let mark = mark(probe, os::thread::id());
         // Relaxed: only this thread stores its own marks.
         if self
             .0
@@ -72,7 +72,7 @@ impl InFlight {
     /// Waits until no other thread is executing the probe. The caller has already made it
     /// unreachable.
     pub(super) fn wait(&self, probe: usize) {
-        let thread = writer::thread();
+        let thread = os::thread::id();
         for place in &self.0 {
             loop {
                 // SeqCst: as in `enter`.

@@ -47,12 +47,12 @@ use std::sync::atomic::Ordering;
 
 use self::in_flight::Refusal;
 use self::table::{Lists, PROBES};
-use crate::errno;
+use crate::os::errno;
 use usertrace_sys::filter::matches;
 
 use crate::event::{Callsite, Cursor};
+use crate::os::fork_private;
 use crate::runtime::current::refresh;
-use crate::runtime::fork_private;
 use crate::runtime::registry;
 use crate::runtime::registry_lock::RegistryGuard;
 use crate::runtime::shared::{once, shared};

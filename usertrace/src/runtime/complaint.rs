@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::env::{self, Backend, InvalidValue, Quoted};
 use super::shared::shared;
-use super::signal_mask::SignalMaskGuard;
 use super::status::{NoFallback, Status};
+use crate::os::signal::SignalMaskGuard;
 
 /// The size that a pipe takes atomically or not at all.
 const MAX: usize = libc::PIPE_BUF;

@@ -12,11 +12,11 @@ use usertrace_sys::DiscoverError;
 use super::fallback::Fallback;
 use super::kernel::Kernel;
 use super::shared::shared;
-use super::signal_mask::SignalMaskGuard;
 use super::state::State;
 use super::status::Status;
 use super::update::{self, Updater};
 use crate::context::{Apps, List};
+use crate::os::signal::SignalMaskGuard;
 use crate::writer::{Channel, Rseq};
 
 /// The state's address. Set once, before any call site's mask; a child of `fork` has it at the same

@@ -9,8 +9,8 @@ use std::ptr::NonNull;
 
 use usertrace_sys::limits::SLOTS;
 
-use super::fork_private;
 use super::hash::hash;
+use crate::os::fork_private;
 
 const BUCKETS: usize = 1024;
 

@@ -19,8 +19,9 @@ use super::state::State;
 use super::status::{NoFallback, Status};
 use super::{complaint, env, shared, update_signal};
 use crate::event::{self, ATTACH};
+use crate::os::errno;
 use crate::writer::{self, Hooks, Rseq};
-use crate::{control, errno, probe, unload};
+use crate::{control, probe, unload};
 
 /// Runs before `main`, in each program and library that links this crate.
 #[used]

@@ -6,11 +6,11 @@ use super::current::updater;
 use super::init::init;
 use super::registry;
 use super::shared::shared;
-use super::signal_mask::SignalMaskGuard;
 use super::state::StateGuard;
 use super::update::Updater;
 use crate::control::{self, Change};
 use crate::event::{Callsite, Section};
+use crate::os::signal::SignalMaskGuard;
 use crate::probe;
 
 /// Adds the call sites of a section, unless they were added before. Returns how many of its entries

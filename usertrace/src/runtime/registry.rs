@@ -3,11 +3,10 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::fork_private;
 use super::registry_lock::{RegistryGuard, RegistryState};
 use super::shared::{once, shared};
 use crate::event::{self, Callsite};
-use crate::writer;
+use crate::os::{self, fork_private};
 
 /// The lock's state; none before the first probe or control channel.
 pub(crate) fn state() -> Option<&'static RegistryState> {
@@ -28,7 +27,7 @@ pub(crate) fn open() -> Option<&'static RegistryState> {
 /// lock.
 pub(crate) fn hold() -> Option<RegistryGuard> {
     let state = state()?;
-    let thread = writer::thread();
+    let thread = os::thread::id();
     loop {
         if let Some(guard) = state.try_hold(thread) {
             return Some(guard);
@@ -42,7 +41,7 @@ pub(crate) fn hold() -> Option<RegistryGuard> {
 
 /// Takes the lock, if it is free.
 pub(crate) fn try_hold() -> Option<RegistryGuard> {
-    state()?.try_hold(writer::thread())
+    state()?.try_hold(os::thread::id())
 }
 
 /// Iterates over all call sites of this process.

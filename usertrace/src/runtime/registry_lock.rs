@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::signal_mask::SignalMaskGuard;
+use crate::os::signal::SignalMaskGuard;
 use crate::probe::InFlight;
 
 /// The lock's state, which children of `fork` do not inherit: it lies in memory that `fork` wipes.

@@ -12,9 +12,9 @@ use usertrace_sys::uapi::{
 
 use super::coalescing_lock::CoalescingLock;
 use super::event_id_cache::EventIdCache;
-use super::fork_private;
 use super::info::BadArea;
 use crate::context::List;
+use crate::os::fork_private;
 use crate::writer::{Channel, Readers};
 
 /// The part of a slot's state that the event path does not need.

@@ -19,7 +19,6 @@ use usertrace_sys::{Mode, Protocol, Scope};
 use super::cmdline;
 use super::info::{AreaField, BadArea, Info, InfoArea, is_laid_out};
 use super::kernel::Kernel;
-use super::membarrier;
 use super::modules::Modules;
 use super::shared::shared;
 use super::state::{State, StateGuard};
@@ -28,6 +27,7 @@ use super::text::Text;
 use crate::clock::{self, Source};
 use crate::context::{Kind, List};
 use crate::event::{Callsite, Section, WANTS_IP};
+use crate::os::membarrier;
 use crate::writer::{self, Channel, Geometry, Prefault, QuiescenceSlot, Rseq, Wakeup};
 
 /// Rounds of one update. Changes that come after that are left to the next update.

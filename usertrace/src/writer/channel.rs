@@ -12,9 +12,9 @@ use super::prefault::{self, Prefault};
 use super::quiescence::{ReadSideGuard, Readers};
 use super::remembered::Remembered;
 use super::ring_index::{CPU_ID, CPU_ID_WITH_CONTEXT, MAX_RINGS, MM_CID, MM_CID_WITH_CONTEXT};
-use super::thread;
 use super::wakeup::Wakeup;
 use crate::clock::Source;
+use crate::os;
 
 /// Longest record that a channel must be able to take, with its header: a record of metadata.
 pub(crate) const LONGEST: u64 = 8 + usertrace_sys::uapi::LTT_META_MAX as u64;
@@ -328,7 +328,7 @@ impl Channel {
             let len = geometry.ring_size() * u64::from(geometry.nr_rings);
             prefault::all(geometry.buffers, len);
         }
-        cold.process.store(thread::process(), Ordering::Relaxed);
+        cold.process.store(os::process::id(), Ordering::Relaxed);
         let contexts = if geometry.contexts { CONTEXTS } else { 0 };
         let apart = match geometry.clock {
             Source::Processor => contexts,

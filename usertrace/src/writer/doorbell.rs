@@ -1,9 +1,10 @@
 //! How writers wake a reader that sleeps until there is something to read.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use usertrace_sys::Mode;
+
+use crate::os::futex;
 
 /// Lies in memory that the writers and the reader share. All zeros: nobody sleeps, and the reader
 /// is there.
@@ -62,7 +63,7 @@ impl Doorbell {
         match self.sleeping.load(Ordering::SeqCst) {
             0 => {}
             Self::DOZES if can_wait => {}
-            _ => wake(&self.rung, 1),
+            _ => futex::wake(&self.rung, 1),
         }
     }
 }
@@ -80,43 +81,12 @@ pub(super) fn filled(doorbell: &Doorbell, mode: Mode, used: u64, size: u64) {
     doorbell.tell(used < size / 2);
 }
 
-/// Wakes those who sleep on a futex that processes share.
-pub fn wake(futex: &AtomicU32, at_most: u32) {
-    // SAFETY: the kernel looks for who sleeps on the address, and does not touch the memory.
-    unsafe {
-        syscalls::raw::syscall3(
-            syscalls::Sysno::futex as usize,
-            futex.as_ptr() as usize,
-            libc::FUTEX_WAKE as usize,
-            at_most as usize,
-        );
-    }
-}
-
-/// Sleeps on a futex that processes share, if it has this value: for a while, or until it is woken.
-pub fn sleep(futex: &AtomicU32, value: u32, at_most: Option<Duration>) {
-    let at_most = at_most.map(|time| libc::timespec {
-        tv_sec: time.as_secs() as libc::time_t,
-        tv_nsec: time.subsec_nanos().into(),
-    });
-    let at_most = at_most
-        .as_ref()
-        .map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the kernel reads the futex and the time, and writes nothing.
-    unsafe {
-        syscalls::raw::syscall4(
-            syscalls::Sysno::futex as usize,
-            futex.as_ptr() as usize,
-            libc::FUTEX_WAIT as usize,
-            value as usize,
-            at_most as usize,
-        );
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::os::thread;
 
     /// Waits until a thread of this process sleeps.
     fn wait_until_asleep(tid: u32) {
@@ -140,17 +110,8 @@ mod tests {
         doorbell.sleeping.store(how, Ordering::SeqCst);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // SAFETY: no memory is involved; and the kernel reads the futex.
-                unsafe {
-                    tid.store(libc::gettid() as u32, Ordering::SeqCst);
-                    libc::syscall(
-                        libc::SYS_futex,
-                        doorbell.rung.as_ptr(),
-                        libc::FUTEX_WAIT,
-                        0,
-                        std::ptr::null::<libc::timespec>(),
-                    );
-                }
+                tid.store(thread::id(), Ordering::SeqCst);
+                futex::wait(&doorbell.rung, 0, None);
                 woken.store(1, Ordering::SeqCst);
             });
             while tid.load(Ordering::SeqCst) == 0 {
@@ -168,7 +129,7 @@ mod tests {
             } else {
                 std::thread::sleep(Duration::from_millis(20));
                 assert_eq!(woken.load(Ordering::SeqCst), 0, "{how} {mode:?} {used}");
-                wake(&doorbell.rung, 1);
+                futex::wake(&doorbell.rung, 1);
             }
         });
     }

@@ -36,9 +36,9 @@ mod wakeup;
 
 use std::sync::atomic::AtomicU16;
 
-use syscalls::{Sysno, raw};
-
 use self::ring_index::{CPU_ID, CPU_ID_WITH_CONTEXT, MAX_RINGS, MM_CID, MM_CID_WITH_CONTEXT};
+
+use crate::os;
 
 pub(crate) use self::channel::InContexts;
 pub(crate) use self::hooks::{Hooks, set as set_hooks};
@@ -47,10 +47,10 @@ pub(crate) use self::refusal::{Dropped, Refusal};
 pub(crate) use self::remembered::Remembered;
 pub(crate) use self::route::Route;
 pub(crate) use self::rseq::has_mm_cid;
-pub(crate) use self::thread::{get_here, is_thread, number as thread, process, set_here};
+pub(crate) use self::thread::{get_here, set_here};
 
 pub use self::channel::{BadGeometry, Channel, Geometry, QuiescenceSlot};
-pub use self::doorbell::{Doorbell, sleep, wake};
+pub use self::doorbell::Doorbell;
 pub use self::payload::Cursor;
 pub use self::prefault::Prefault;
 pub use self::quiescence::Readers;
@@ -63,10 +63,7 @@ pub(crate) fn cpu(rseq: Option<Rseq>) -> u32 {
     if let Some(cpu) = known.filter(|cpu| *cpu < MAX_RINGS) {
         return cpu;
     }
-    let mut cpu = 0u32;
-    // SAFETY: the kernel stores a number.
-    unsafe { raw::syscall3(Sysno::getcpu as usize, (&raw mut cpu).addr(), 0, 0) };
-    cpu
+    os::thread::cpu()
 }
 
 /// The event path: writes a record whose payload's length is a constant, if that takes nothing but

@@ -8,6 +8,8 @@
 //! In advance for all of a ring, it costs memory that may never be needed; so only who asks for
 //! that gets it.
 
+use crate::os::memory;
+
 /// When the pages of a ring are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -49,28 +51,12 @@ pub(super) fn next(buffer: *mut u8, ring_size: u64, subbuf_size: u64, position: 
         return;
     }
     let start = buffer.wrapping_add(position as usize);
-    populate(start, stretch, libc::MADV_POPULATE_READ);
+    memory::populate_read(start, stretch as usize);
 }
 
 /// Asks for the pages of `len` bytes, to write to them.
 ///
 /// Async-signal-safe; leaves `errno` alone.
 pub(super) fn all(start: *mut u8, len: u64) {
-    populate(start, len, libc::MADV_POPULATE_WRITE);
-}
-
-/// Nothing becomes of it if the kernel cannot do that (before Linux 5.14), or has no memory.
-fn populate(start: *mut u8, len: u64, advice: libc::c_int) {
-    const PAGE: usize = 4096;
-    let end = (start.addr() + len as usize).next_multiple_of(PAGE);
-    let start = start.addr() / PAGE * PAGE;
-    // SAFETY: changes nothing that is in the memory.
-    unsafe {
-        syscalls::raw::syscall3(
-            syscalls::Sysno::madvise as usize,
-            start,
-            end - start,
-            advice as usize,
-        );
-    }
+    memory::populate_write(start, len as usize);
 }

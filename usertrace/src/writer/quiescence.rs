@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, compiler_fence};
 
 use super::remembered::Remembered;
 use super::thread::{self, Thread};
+use crate::os;
 
 /// Threads at a time. More than these count themselves in the channel, by atomic instructions.
 const PLACES: usize = 1024;
@@ -72,7 +73,7 @@ impl Readers {
             inside & 1 << slot != 0
                 // Of a thread that ended there, as by `pthread_exit` in a signal handler, nothing
                 // comes any more.
-                && thread::is_thread(thread::process(), visitor.thread.load(Ordering::Relaxed))
+                && os::thread::may_exist(os::process::id(), visitor.thread.load(Ordering::Relaxed))
         };
         !self.all.iter().any(is_inside)
     }
@@ -100,7 +101,7 @@ impl Readers {
             // What it remembers would be the parent's.
             return None;
         }
-        let number = thread::number();
+        let number = os::thread::id();
         let take = |from: u32, visitor: &Visitor| {
             let taken = &visitor.thread;
             // Acquire: pairs with the end of the thread before, if there was one.
@@ -113,7 +114,7 @@ impl Readers {
         let is_own = |visitor: &Visitor| visitor.thread.load(Ordering::Relaxed) == number;
         let is_gone = |visitor: &Visitor| {
             let owner = visitor.thread.load(Ordering::Relaxed);
-            !thread::is_thread(thread::process(), owner) && take(owner, visitor)
+            !os::thread::may_exist(os::process::id(), owner) && take(owner, visitor)
         };
         let place = (self.all.iter().position(is_own))
             .or_else(|| self.all.iter().position(|visitor| take(0, visitor)))

@@ -3,6 +3,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::os::thread;
+
 /// What a thread remembers of itself: asking costs a system call each. Zeros are a value: it
 /// remembers nothing.
 ///
@@ -21,7 +23,7 @@ pub(crate) struct Remembered {
 
 impl Remembered {
     /// Length of a thread's name, as the kernel has it.
-    pub(crate) const NAME_LEN: usize = 16;
+    pub(crate) const NAME_LEN: usize = thread::NAME_LEN;
     /// Kinds of namespaces.
     pub(crate) const NAMESPACES: usize = 8;
 

@@ -15,9 +15,10 @@ use std::time::Duration;
 use usertrace_sys::Mode;
 
 use super::channel::{Channel, Control, Ring};
-use super::doorbell::{Doorbell, sleep};
+use super::doorbell::Doorbell;
 use super::reserve_commit::Waited;
 use super::{hooks, thread};
+use crate::os::{futex, time};
 
 /// How long a writer sleeps before it looks again whether there is a reader at all.
 ///
@@ -97,18 +98,7 @@ fn may_wait(channel: &Channel, index: u32) -> Option<Ring<'_>> {
 
 /// Sleeps for a moment. The ring as it is then; nothing if the channel was closed.
 fn pause(channel: &Channel, index: u32, epoch: u32) -> Option<Ring<'_>> {
-    let time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: PAUSE.subsec_nanos().into(),
-    };
-    // SAFETY: the kernel reads the time, and writes nothing.
-    unsafe {
-        syscalls::raw::syscall2(
-            syscalls::Sysno::nanosleep as usize,
-            &raw const time as usize,
-            0,
-        );
-    }
+    time::sleep(PAUSE);
     // For those who get no signal, or none at present.
     hooks::follow_traces();
     // Anew: an update may have come, or a handler that forks, whose child has nothing where it was.
@@ -123,7 +113,7 @@ fn sleep_on(control: &Control, doorbell: &Doorbell, consumed: u64) {
     // the reader sees that somebody waits, or this sees that it has read.
     control.waiters.fetch_add(1, Ordering::SeqCst);
     if control.consumed.load(Ordering::SeqCst) == consumed {
-        sleep(control.consumed_low(), consumed as u32, Some(PATIENCE));
+        futex::wait(control.consumed_low(), consumed as u32, Some(PATIENCE));
     }
     control.waiters.fetch_sub(1, Ordering::Relaxed);
 }

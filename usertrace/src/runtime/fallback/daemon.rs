@@ -4,11 +4,10 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use syscalls::{Sysno, raw};
-
 use super::clock::TraceClock;
 use super::destination::Output;
 use super::pool::Pool;
+use crate::os::futex::RobustList;
 
 /// How many daemons in a row may fail.
 const FAILURES: u32 = 16;
@@ -58,36 +57,9 @@ impl WatchdogWakeup {
 
 static ONE: u64 = 1;
 
-/// The thread's robust list with one element, whose word is in the pool.
-#[repr(C)]
-struct RobustList {
-    next: *const *const RobustList,
-    offset: isize,
-    pending: usize,
-    /// The element: points back.
-    element: *const RobustList,
-}
-
-/// Lets the kernel mark `word` when this process ends, however that comes.
-pub(super) fn mark_at_death(word: &AtomicU32) {
-    let list = Box::leak(Box::new(RobustList {
-        next: std::ptr::null(),
-        offset: 0,
-        pending: 0,
-        element: std::ptr::null(),
-    }));
-    list.next = &raw const list.element;
-    list.element = list;
-    list.offset = (word.as_ptr() as isize).wrapping_sub(list.next as isize);
-    // SAFETY: the list stays; the kernel reads it when this thread ends, and writes to the word
-    // alone.
-    unsafe {
-        raw::syscall2(
-            Sysno::set_robust_list as usize,
-            list as *mut RobustList as usize,
-            std::mem::offset_of!(RobustList, element),
-        );
-    }
+/// Makes the kernel mark `word` when this process ends, for whatever reason.
+pub(super) fn mark_at_death(word: &'static AtomicU32) {
+    Box::leak(Box::new(RobustList::new())).register(word);
     word.store(std::process::id(), Ordering::SeqCst);
 }
 

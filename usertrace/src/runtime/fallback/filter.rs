@@ -8,9 +8,9 @@ use usertrace_sys::uapi::{
 
 use super::super::env;
 use super::super::shared::shared;
-use super::super::signal_mask::SignalMaskGuard;
 use super::super::status::NoFallback;
 use crate::context::Kind;
+use crate::os::signal::SignalMaskGuard;
 
 /// What the environment asks for, as the kernel would say it.
 pub(super) fn filter(settings: &env::Fast) -> Result<Filter, NoFallback> {

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use usertrace_sys::uapi::LTT_COMM_LEN;
 
-use crate::writer::{Doorbell, sleep, wake};
+use crate::os::futex;
+use crate::writer::Doorbell;
 
 /// Processes of a pool that can be traced at once: the one that made it, and those that it forked.
 pub(super) const PROCESSES: usize = 64;
@@ -29,7 +30,7 @@ impl Left {
         self.awaited.store(awaited.into(), Ordering::Relaxed);
         // Pairs with the load in `is_over`: whoever sees this may rely on `awaited`.
         self.left.store(1, Ordering::Release);
-        wake(&self.left, u32::MAX >> 1);
+        futex::wake(&self.left, u32::MAX >> 1);
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -38,7 +39,7 @@ impl Left {
 
     /// Waits for a moment.
     pub(super) fn wait(&self) {
-        sleep(&self.left, 0, Some(Duration::from_millis(20)));
+        futex::wait(&self.left, 0, Some(Duration::from_millis(20)));
     }
 
     pub(super) fn is_awaited(&self) -> bool {

@@ -40,9 +40,9 @@ use usertrace_ctf::Version;
 use usertrace_sys::Update;
 use usertrace_sys::filter::Filter;
 use usertrace_sys::uapi::{
-    LTT_CHANNEL_MAIN, LTT_COMM_LEN, LTT_MODE_BLOCK, LTT_MODE_DISCARD, LTT_MODE_OVERWRITE,
-    LTT_PROTOCOL_RSEQ, LTT_PROTOCOL_SHARED, LTT_SCOPE_CPU, LTT_SCOPE_GLOBAL, LTT_SCOPE_THREAD,
-    LttInfoTrace, LttTracebuf,
+    LTT_CHANNEL_MAIN, LTT_MODE_BLOCK, LTT_MODE_DISCARD, LTT_MODE_OVERWRITE, LTT_PROTOCOL_RSEQ,
+    LTT_PROTOCOL_SHARED, LTT_SCOPE_CPU, LTT_SCOPE_GLOBAL, LTT_SCOPE_THREAD, LttInfoTrace,
+    LttTracebuf,
 };
 
 use self::clock::TraceClock;
@@ -54,12 +54,13 @@ use self::pool::Pool;
 use self::state::Own;
 pub(super) use self::state::{Fallback, LEN};
 use super::env;
-use super::fork_private;
 use super::kernel::Kernel;
 use super::shared::shared;
-use super::signal_mask::SignalMaskGuard;
 use super::status::NoFallback;
-use crate::writer::{Doorbell, Prefault, sleep};
+use crate::os::fork_private;
+use crate::os::signal::SignalMaskGuard;
+use crate::os::{futex, process, thread};
+use crate::writer::{Doorbell, Prefault};
 
 /// Generation of the only trace.
 const GENERATION: u64 = 1;
@@ -174,7 +175,7 @@ fn set_up(settings: &env::Fast, rseq: bool, output: Output) -> Result<Fallback, 
     let entry = &pool.header().entries[0];
     let pid = std::process::id();
     entry.claim(pid, 0);
-    entry.publish(pid, 0, clock.first().realtime, comm());
+    entry.publish(pid, 0, clock.first().realtime, thread::name());
     // SAFETY: just mapped, and stays from here on, other than when the daemons cannot be started.
     unsafe { own.as_ref() }.slot.store(1, Ordering::Release);
     let task = Task {
@@ -227,20 +228,6 @@ fn map(asked: &Layout) -> Result<(Pool, Option<u64>), NoFallback> {
             Err(_) => share = len / 2,
         }
     }
-}
-
-/// Name of this process.
-fn comm() -> [u8; LTT_COMM_LEN] {
-    let mut comm = [0; LTT_COMM_LEN];
-    // SAFETY: the kernel writes 16 bytes.
-    unsafe {
-        syscalls::raw::syscall2(
-            syscalls::Sysno::prctl as usize,
-            libc::PR_GET_NAME as usize,
-            comm.as_mut_ptr() as usize,
-        );
-    }
-    comm
 }
 
 impl Fallback {
@@ -321,14 +308,13 @@ impl Fallback {
                 header.wanted.fetch_add(1, Ordering::SeqCst).wrapping_add(1)
             });
             header.doorbell.ring();
-            sleep(&header.freed, freed, Some(LOOK));
+            futex::wait(&header.freed, freed, Some(LOOK));
         }
     }
 
     fn take(&self) -> Result<usize, Errno> {
         let header = self.pool.header();
-        // SAFETY: no memory is involved.
-        let pid = unsafe { libc::getpid() } as u32;
+        let pid = process::id();
         self.look_for_namespace();
         let slot = self.claim(pid).ok_or(Errno::ENOSPC)?;
         let entry = &header.entries[slot];
@@ -347,7 +333,7 @@ impl Fallback {
             self.left.fetch_or(1 << before, Ordering::Relaxed);
         }
         let namespace = self.namespace.load(Ordering::Relaxed);
-        entry.publish(pid, namespace, crate::clock::realtime(), comm());
+        entry.publish(pid, namespace, crate::clock::realtime(), thread::name());
         header.doorbell.ring();
         Ok(slot)
     }
@@ -419,7 +405,7 @@ impl Fallback {
             if !missing || header.doorbell.is_deserted() || begun.elapsed() >= patience {
                 return;
             }
-            sleep(&header.answered, answered, Some(LOOK));
+            futex::wait(&header.answered, answered, Some(LOOK));
         }
     }
 

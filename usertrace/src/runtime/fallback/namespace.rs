@@ -7,20 +7,14 @@
 use std::fs;
 
 use super::header::Entry;
+use crate::os::file;
 use usertrace_os::procfs;
 
 /// The inode of this process's PID namespace, or [`Entry::UNKNOWN`].
 ///
 /// Unlike [`procfs::pid_namespace`], this is async-signal-safe: it allocates nothing.
 pub(super) fn own() -> u64 {
-    // SAFETY: the kernel reads a path and writes to `file`, which is plain data.
-    unsafe {
-        let mut file: libc::stat = std::mem::zeroed();
-        match libc::stat(c"/proc/self/ns/pid".as_ptr(), &raw mut file) {
-            0 => file.st_ino,
-            _ => Entry::UNKNOWN,
-        }
-    }
+    file::inode(c"/proc/self/ns/pid").unwrap_or(Entry::UNKNOWN)
 }
 
 /// This process's parent lies in another namespace, so this process is the first one of its own, or

@@ -21,7 +21,7 @@ use super::journal::{Page, SlotJournal, Trace};
 use super::namespace;
 use super::place::{Hold, Places, make_again};
 use super::pool::{Pool, RingControl};
-use crate::writer::{is_thread, wake};
+use crate::os::{futex, thread};
 
 /// Shortest time over which the clock's frequency is measured: the error is 1/100000 then.
 const MEASURED_NS: u64 = 10_000_000;
@@ -291,7 +291,7 @@ impl<'a> Recording<'a> {
             Scope::Thread if self.knows_threads => control.owner().load(Ordering::Relaxed),
             Scope::Thread | Scope::Cpu | Scope::MmCid | Scope::Global => 0,
         };
-        if owner != 0 && !is_thread(self.identity.pid, owner) {
+        if owner != 0 && !thread::may_exist(self.identity.pid, owner) {
             owner
         } else {
             0
@@ -678,7 +678,7 @@ fn give_back(control: RingControl, position: u64) {
         consumed.store(position, Ordering::SeqCst);
         if control.waiters().load(Ordering::SeqCst) != 0 {
             // SAFETY: the half of `consumed` that changes, on which writers wait.
-            wake(low_half(consumed), u32::MAX >> 1);
+            futex::wake(low_half(consumed), u32::MAX >> 1);
         }
     }
 }

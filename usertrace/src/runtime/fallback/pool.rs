@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use syscalls::{Errno, Sysno, raw};
+use syscalls::Errno;
 use usertrace_ring::SharedBytes;
 use usertrace_sys::filter::Filter;
 use usertrace_sys::limits::RULES_LEN;
@@ -16,7 +16,8 @@ use zerocopy::IntoBytes;
 
 use super::header::Header;
 use super::journal::{Journal, RingCheckpoint, SlotJournal};
-use super::layout::{Layout, PAGE};
+use super::layout::Layout;
+use crate::os::memory;
 
 /// A mapping that stays as long as the process.
 ///
@@ -34,19 +35,11 @@ unsafe impl Send for Pool {}
 // SAFETY: likewise.
 unsafe impl Sync for Pool {}
 
-/// `mprotect`, without touching `errno`.
+/// Changes the access rights of a range of a pool.
 fn protect(start: *mut u8, len: usize, protection: libc::c_int) -> Result<(), Errno> {
-    // SAFETY: callers give ranges of a pool, whose memory nobody has references to but those made
-    // here.
-    let ret = unsafe {
-        raw::syscall3(
-            Sysno::mprotect as usize,
-            start as usize,
-            len,
-            protection as usize,
-        )
-    };
-    Errno::from_ret(ret).map(drop)
+    // SAFETY: callers pass ranges of a pool. References into a range are made only where this
+    // process keeps access, see `Pool::get`.
+    unsafe { memory::protect(start, len, protection) }
 }
 
 const READ_WRITE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
@@ -220,21 +213,8 @@ impl Pool {
     /// forked, and the child goes on in the middle of that event with its parent's addresses.
     pub(super) fn leave_slot(&self, slot: usize) {
         let (start, len) = (self.slot(slot), self.layout.slot_len());
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-        // SAFETY: replaces a part of the pool which this process only writes to by mistake from now
-        // on.
-        let ret = unsafe {
-            raw::syscall6(
-                Sysno::mmap as usize,
-                start as usize,
-                len,
-                READ_WRITE as usize,
-                flags as usize,
-                usize::MAX,
-                0,
-            )
-        };
-        if Errno::from_ret(ret).is_err() {
+        // SAFETY: a part of the pool, which this process only writes to by mistake from now on.
+        if unsafe { memory::replace_by_zeros(start, len) }.is_err() {
             let _ = protect(start, len, libc::PROT_NONE);
         }
     }
@@ -259,15 +239,7 @@ impl Pool {
     pub(super) fn populate(&self, slot: usize, channel: usize, ring: u32, made: Range<u64>) {
         let at = self.ring_start(slot, channel, ring);
         let (start, end) = (at + made.start as usize, at + made.end as usize);
-        let start = start / PAGE * PAGE;
-        // SAFETY: of this pool. Changes nothing that is in the memory.
-        unsafe {
-            libc::madvise(
-                self.at(start).cast(),
-                (end - start).next_multiple_of(PAGE),
-                libc::MADV_POPULATE_WRITE,
-            );
-        }
+        memory::populate_write(self.at(start), end - start);
     }
 
     /// Makes a slot as if nobody ever wrote there, and gives its memory back.

@@ -1,53 +1,21 @@
 //! Processes that the traced program does not notice.
 
 use std::fs::OpenOptions;
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::path::Path;
 
-use syscalls::{Errno, Sysno, raw};
+use syscalls::Errno;
 use usertrace_ctf::recording::{DAEMON, RUNNING, WRITE_NOW};
-use usertrace_os::files;
+use usertrace_os::{files, process::pidfd_open};
 
 use super::header::Left;
-
-/// `fork`, without the C library knowing: no handler of `pthread_atfork` runs. `signo` tells of the
-/// child's end; 0: nothing does.
-///
-/// # Safety
-/// This process must have one thread: otherwise the child could find locks that nobody will ever
-/// give back.
-pub(super) unsafe fn fork(signo: libc::c_int) -> Result<u32, Errno> {
-    // SAFETY: without any flag, the child gets a copy of everything. No other thread holds a lock
-    // that the child would wait for: there is none, as this function's caller promises.
-    let ret = unsafe { raw::syscall5(Sysno::clone as usize, signo as usize, 0, 0, 0, 0) };
-    Errno::from_ret(ret).map(|pid| pid as u32)
-}
+use crate::os::file;
+use crate::os::process::{fork, wait};
 
 /// Ends the process, with nothing that is done at its end.
 pub(super) fn exit(code: i32) -> ! {
     // SAFETY: ends the process.
     unsafe { libc::_exit(code) }
-}
-
-/// Waits for a child of [`fork`].
-pub(super) fn wait(pid: u32) -> Result<i32, Errno> {
-    let mut status = 0;
-    loop {
-        // SAFETY: writes to `status`.
-        let ret = unsafe {
-            raw::syscall4(
-                Sysno::wait4 as usize,
-                pid as usize,
-                &raw mut status as usize,
-                libc::__WALL as usize,
-                0,
-            )
-        };
-        match Errno::from_ret(ret) {
-            Err(Errno::EINTR) => {}
-            result => return result.map(|_| status),
-        }
-    }
 }
 
 /// Runs `body` in a process that has left the program's session and files, and returns when it has.
@@ -57,7 +25,7 @@ pub(super) fn wait(pid: u32) -> Result<i32, Errno> {
 pub(super) fn detached(
     directory: Option<&Path>,
     left: &Left,
-    body: impl FnOnce(RawFd),
+    body: impl FnOnce(Option<OwnedFd>),
 ) -> Result<(), Errno> {
     let parent = std::process::id();
     let adopts = adopts_orphans();
@@ -141,7 +109,7 @@ fn wait_until_left(child: u32, left: &Left) -> Result<(), Errno> {
 
 /// Runs `body` in a process that is nobody's child, at the end of this one, which may have many
 /// threads.
-pub(super) fn rescue(directory: Option<&Path>, body: impl FnOnce(RawFd)) {
+pub(super) fn rescue(directory: Option<&Path>, body: impl FnOnce(Option<OwnedFd>)) {
     let parent = std::process::id();
     // SAFETY: `fork` gives the child an allocator that works, and what it does there needs nothing
     // else of the program.
@@ -164,11 +132,11 @@ pub(super) fn rescue(directory: Option<&Path>, body: impl FnOnce(RawFd)) {
 }
 
 /// Leaves session, terminal, files and directory of the program. Gives a descriptor of the program,
-/// or -1.
+/// if that can be had.
 ///
 /// Done while the program waits: when it goes on, nobody else has its files open, and its id is
 /// still its own.
-fn leave(parent: u32) -> RawFd {
+fn leave(parent: u32) -> Option<OwnedFd> {
     // SAFETY: calls with numbers and constants, in a process of its own.
     unsafe {
         libc::setsid();
@@ -182,7 +150,7 @@ fn leave(parent: u32) -> RawFd {
         }
         libc::chdir(c"/".as_ptr());
     }
-    pidfd_open(parent).unwrap_or(-1)
+    pidfd_open(parent).ok()
 }
 
 /// Leaves the rest: signals, limits, name.
@@ -229,18 +197,10 @@ fn hold(directory: Option<&Path>) -> bool {
     held.map(std::mem::forget).is_some()
 }
 
-/// A descriptor that becomes readable when a process ends.
-pub(super) fn pidfd_open(pid: u32) -> Result<RawFd, Errno> {
-    // SAFETY: no memory is involved.
-    let ret = unsafe { raw::syscall2(Sysno::pidfd_open as usize, pid as usize, 0) };
-    Errno::from_ret(ret).map(|fd| fd as RawFd)
-}
-
 unsafe fn close_all() {
     // SAFETY: the caller has no descriptor that it needs.
     unsafe {
-        let ret = raw::syscall3(Sysno::close_range as usize, 0, u32::MAX as usize, 0);
-        if Errno::from_ret(ret).is_ok() {
+        if file::close_range(0, u32::MAX).is_ok() {
             return;
         }
         let mut limit: libc::rlimit = std::mem::zeroed();

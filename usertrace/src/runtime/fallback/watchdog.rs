@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -20,8 +20,10 @@ use super::daemon::{Task, WatchdogWakeup, give_up, mark_at_death};
 use super::header::{Entry, PROCESSES};
 use super::journal::Begun;
 use super::namespace;
-use super::spawn::{self, pidfd_open};
+use super::spawn;
 use super::worker;
+use crate::os::process;
+use usertrace_os::process::pidfd_open;
 use usertrace_os::procfs::{device_and_inode, has_ended, start_ticks};
 
 /// How long to wait for a child of a process that is gone, if a fork began and the child did not
@@ -102,10 +104,9 @@ impl Watched {
         let (outer, maps) = candidates
             .filter_map(|outer| Some((outer, address_space(outer, pool).ok()?)))
             .max_by_key(|(_, maps)| maps.is_some())?;
-        let pidfd = match known.map_or_else(|| pidfd_open(outer), |fd| Ok(fd.into_raw())) {
-            // SAFETY: just opened, or owned before.
-            Ok(fd) => Some(unsafe { OwnedFd::from_raw_fd(fd) }),
-            Err(Errno::ESRCH) => return None,
+        let pidfd = match known.map_or_else(|| pidfd_open(outer), Ok) {
+            Ok(fd) => Some(fd),
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return None,
             Err(_) => None,
         };
         // The descriptor is of whoever has the id now: is that who had it?
@@ -147,17 +148,6 @@ impl Watched {
     }
 }
 
-trait IntoRaw {
-    fn into_raw(self) -> RawFd;
-}
-
-impl IntoRaw for OwnedFd {
-    fn into_raw(self) -> RawFd {
-        use std::os::fd::IntoRawFd;
-        self.into_raw_fd()
-    }
-}
-
 fn readable(fd: RawFd) -> bool {
     let mut poll = libc::pollfd {
         fd,
@@ -168,8 +158,8 @@ fn readable(fd: RawFd) -> bool {
     unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
 }
 
-/// The first watchdog. `program` is a descriptor of the process in slot 0, or -1.
-pub(super) fn start(task: &Task, program: RawFd) {
+/// The first watchdog. `program` is a descriptor of the process in slot 0, if there is one.
+pub(super) fn start(task: &Task, program: Option<OwnedFd>) {
     spawn::settle();
     if task.pool.open_all().is_err() {
         return;
@@ -177,8 +167,6 @@ pub(super) fn start(task: &Task, program: RawFd) {
     let Ok(bell) = WatchdogWakeup::new() else {
         return;
     };
-    // SAFETY: opened for this process.
-    let program = (program >= 0).then(|| unsafe { OwnedFd::from_raw_fd(program) });
     run(task, &bell, program, None);
 }
 
@@ -238,11 +226,7 @@ struct Worker {
 impl Worker {
     fn new(pid: u32) -> Self {
         let pidfd = if pid == 0 { None } else { pidfd_open(pid).ok() };
-        Self {
-            pid,
-            // SAFETY: just opened.
-            pidfd: pidfd.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }),
-        }
+        Self { pid, pidfd }
     }
 
     fn is_gone(&self) -> bool {
@@ -279,7 +263,7 @@ struct Watchdog<'a> {
 impl Watchdog<'_> {
     fn start_worker(&mut self) {
         // SAFETY: this process has one thread.
-        match unsafe { spawn::fork(libc::SIGCHLD) } {
+        match unsafe { process::fork(libc::SIGCHLD) } {
             Ok(0) => worker::start(self.task, self.bell, take_over),
             Ok(pid) => self.worker = Worker::new(pid),
             // The next look tries again.
@@ -327,7 +311,7 @@ impl Watchdog<'_> {
         }
         if self.worker.is_gone() {
             // Its parent reaps it; that is this process, or none.
-            let status = spawn::wait(self.worker.pid);
+            let status = process::wait(self.worker.pid);
             if status.is_ok_and(|status| give_up(self.task, status)) {
                 self.task
                     .pool

@@ -14,7 +14,8 @@ use super::header::{Entry, PROCESSES};
 use super::output::{Drained, Recording, Until};
 use super::place::Places;
 use crate::clock::monotonic;
-use crate::writer::{Doorbell, sleep, wake};
+use crate::os::{futex, process};
+use crate::writer::Doorbell;
 
 /// How long to wait before what could not be written is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -162,7 +163,7 @@ fn guard(task: &Task) -> bool {
         return false;
     }
     // SAFETY: this process has one thread.
-    match unsafe { super::spawn::fork(libc::SIGCHLD) } {
+    match unsafe { process::fork(libc::SIGCHLD) } {
         Ok(0) => return true,
         Ok(pid) => {
             // Unless it was faster: then this is its mark, or what the kernel made of it.
@@ -213,7 +214,7 @@ fn run(task: &Task, bell: &WatchdogWakeup, take_over: TakeOver) -> ! {
 fn rest(doorbell: &Doorbell, rung: u32, how: u32, at_most: Option<Duration>) {
     doorbell.sleeping.store(how, Ordering::SeqCst);
     if doorbell.rung.load(Ordering::SeqCst) == rung {
-        sleep(&doorbell.rung, rung, at_most);
+        futex::wait(&doorbell.rung, rung, at_most);
     }
     doorbell.sleeping.store(0, Ordering::SeqCst);
 }
@@ -284,7 +285,7 @@ impl<'a> Worker<'a> {
         if asked.all {
             // Release: pairs with the load of who asked, and reads the error.
             header.answered.store(asked_for_all, Ordering::Release);
-            wake(&header.answered, u32::MAX >> 1);
+            futex::wake(&header.answered, u32::MAX >> 1);
         }
         self.requests = requests;
         if let Some(error) = failed {
@@ -357,7 +358,7 @@ impl<'a> Worker<'a> {
             Ok(()) => {
                 header.entries[slot].free();
                 header.freed.fetch_add(1, Ordering::SeqCst);
-                wake(&header.freed, u32::MAX >> 1);
+                futex::wake(&header.freed, u32::MAX >> 1);
             }
             // Not as new, so not for another process.
             Err(_) => header.entries[slot].spend(),

@@ -26,6 +26,7 @@ use super::super::channel::Channel;
 use super::super::thread;
 use super::local_atomic::LocalAtomic;
 use super::{Control, Ring, protocol};
+use crate::os;
 
 /// A ring for the calling thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +92,7 @@ pub(super) fn find(channel: &Channel) -> Result<Place, Dropped> {
 /// Finds a place for the calling thread.
 fn take(channel: &Channel) -> Result<Place, Dropped> {
     let serial = channel.serial();
-    let thread = thread::number();
+    let thread = os::thread::id();
     let rings = channel.rings();
     if rings == 0 {
         return Err(Dropped::Closed);
@@ -99,7 +100,7 @@ fn take(channel: &Channel) -> Result<Place, Dropped> {
     let first = takeable(rings);
     let common = Place::Common(first + thread % (rings - first));
     let process = channel.process();
-    if thread::is_lent() || thread::process() != process {
+    if thread::is_lent() || os::process::id() != process {
         // Not remembered: the memory in which that is may be that of a thread of the process.
         return Ok(common);
     }
@@ -155,7 +156,7 @@ fn take(channel: &Channel) -> Result<Place, Dropped> {
 /// Takes a ring from a thread that is gone, and says which that was.
 fn take_over(control: &Control, process: u32, thread: u32) -> Option<u32> {
     // Who died while it was taking one left that in it.
-    let is_gone = |owner: u32| !thread::is_thread(process, owner & !TAKING);
+    let is_gone = |owner: u32| !os::thread::may_exist(process, owner & !TAKING);
     let owner = &control.owner;
     let before = owner.load(Ordering::Relaxed);
     // A ring that was given back meanwhile is for who comes next.

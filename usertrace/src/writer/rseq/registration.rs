@@ -10,9 +10,10 @@ use std::ffi::c_void;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
-use syscalls::{Errno, Sysno, raw};
+use syscalls::Errno;
 
 use super::area::{NoRseq, Rseq, SIGNATURE};
+use crate::os;
 use crate::writer::ring_index::MM_CID;
 use crate::writer::thread::{self, RSEQ_LEN, Thread};
 
@@ -21,9 +22,6 @@ const UNKNOWN: u32 = 0;
 const REGISTERED: u32 = 1;
 /// It was refused, or the thread is about to end.
 const NEVER: u32 = 2;
-
-/// `RSEQ_FLAG_UNREGISTER`
-const UNREGISTER: usize = 1;
 
 /// Length of the first version of `struct rseq`, which all kernels take, and which is aligned to as
 /// much.
@@ -67,22 +65,6 @@ fn area_len() -> usize {
 pub(super) fn knows_mm_cid() -> bool {
     // SAFETY: a constant of the process.
     unsafe { libc::getauxval(AT_RSEQ_FEATURE_SIZE) as usize >= MM_CID_LEN }
-}
-
-fn rseq(thread: &Thread, flags: usize) -> Result<(), Errno> {
-    // SAFETY: the area is the calling thread's for as long as it is registered. The kernel writes
-    // to its fields, all of which are atomic, and reads `rseq_cs`, which is NULL or the address of
-    // a descriptor.
-    let ret = unsafe {
-        raw::syscall4(
-            Sysno::rseq as usize,
-            thread.rseq.as_ptr() as usize,
-            area_len(),
-            flags,
-            SIGNATURE as usize,
-        )
-    };
-    Errno::from_ret(ret).map(drop)
 }
 
 /// Finds out whether areas of our own can be registered, by registering that of the calling thread.
@@ -129,7 +111,10 @@ pub(super) fn register() -> Result<(), Errno> {
             thread.registration.store(NEVER, Ordering::Relaxed);
             return Err(Errno::ENOMEM);
         }
-        match rseq(thread, 0) {
+        // SAFETY: the area is atomic, and the calling thread's own. It stays valid until `end`, which
+        // unregisters it. Only sequences store `rseq_cs`: addresses of their descriptors.
+        let registered = unsafe { os::rseq::register(thread.rseq.as_ptr(), area_len(), SIGNATURE) };
+        match registered {
             Ok(()) | Err(Errno::EBUSY) => {
                 thread.registration.store(REGISTERED, Ordering::Relaxed);
                 Ok(())
@@ -148,7 +133,8 @@ unsafe extern "C" fn end(_: *mut c_void) {
     thread::with(|thread| {
         if thread.registration.swap(NEVER, Ordering::Relaxed) == REGISTERED {
             // The kernel writes the CPU number of an unregistered area as it takes it back.
-            let _ = rseq(thread, UNREGISTER);
+            // SAFETY: as in `register`, with the same arguments.
+            let _ = unsafe { os::rseq::unregister(thread.rseq.as_ptr(), area_len(), SIGNATURE) };
         }
     });
 }

@@ -27,7 +27,7 @@ use usertrace_sys::{Mode, Protocol, Scope};
 
 use super::channel::Control;
 use super::*;
-use crate::runtime::membarrier;
+use crate::os::membarrier;
 use usertrace_testing::counts::counts;
 
 /// The rings of a channel, in memory that is shared with children.

@@ -14,8 +14,9 @@ use usertrace_ring::{
 use usertrace_sys::uapi::LttRingControl;
 use usertrace_sys::{Mode, Protocol, Scope};
 
+use crate::os::futex;
 use crate::writer::{
-    Channel as Writers, Cursor, Geometry as Sizes, Payload, Refusal, Rseq, wake, write_slowly,
+    Channel as Writers, Cursor, Geometry as Sizes, Payload, Refusal, Rseq, write_slowly,
 };
 use usertrace_testing::counts::counts;
 
@@ -153,7 +154,7 @@ impl Rings {
         consumed.store(position, Ordering::Release);
         // SAFETY: the lower half of the word, which is only accessed by atomics.
         let low = unsafe { AtomicU32::from_ptr(consumed.as_ptr().cast()) };
-        wake(low, u32::MAX >> 1);
+        futex::wake(low, u32::MAX >> 1);
     }
 
     fn lost(&self) -> u64 {

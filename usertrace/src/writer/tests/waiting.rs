@@ -3,6 +3,7 @@
 use usertrace_sys::{Mode, Scope};
 
 use super::*;
+use crate::os::futex;
 
 fn with_doorbell(mode: Mode, doorbell: &Doorbell) -> Rings {
     Rings::with(4096, 2, |geometry| Geometry {
@@ -59,7 +60,7 @@ fn nothing_is_lost() {
                 *consumed = head;
                 control.consumed.store(head, Ordering::SeqCst);
                 if control.waiters.load(Ordering::SeqCst) != 0 {
-                    wake(control.consumed_low(), u32::MAX);
+                    futex::wake(control.consumed_low(), u32::MAX);
                 }
             }
             if all {

@@ -20,8 +20,6 @@ mod arch;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use syscalls::{Errno, Sysno, raw};
-
 pub(super) use self::arch::{thread_offset, thread_pointer};
 use super::ring_index::MAX_RINGS;
 
@@ -89,24 +87,4 @@ pub(crate) fn set_here(word: u64) {
 /// What was noted last.
 pub(crate) fn get_here() -> u64 {
     with(|thread| thread.here.load(Ordering::Relaxed))
-}
-
-/// The calling thread's number. Leaves `errno` alone.
-pub(crate) fn number() -> u32 {
-    // SAFETY: no memory is involved.
-    unsafe { raw::syscall0(Sysno::gettid as usize) as u32 }
-}
-
-/// The number of the process. Leaves `errno` alone.
-pub(crate) fn process() -> u32 {
-    // SAFETY: no memory is involved.
-    unsafe { raw::syscall0(Sysno::getpid as usize) as u32 }
-}
-
-/// Whether a process has a thread of that number, or that cannot be said. Leaves `errno` alone.
-pub(crate) fn is_thread(process: u32, thread: u32) -> bool {
-    // SAFETY: no signal is sent.
-    let ret =
-        unsafe { raw::syscall3(Sysno::tgkill as usize, process as usize, thread as usize, 0) };
-    Errno::from_ret(ret) != Err(Errno::ESRCH)
 }

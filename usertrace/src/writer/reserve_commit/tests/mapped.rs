@@ -13,10 +13,11 @@ use usertrace_ring::{
 use usertrace_sys::uapi::LttSubbuf;
 use usertrace_sys::{Mode, Protocol, Scope};
 
+use crate::os::{self, futex};
 use crate::writer::channel::{Channel, Control, Geometry};
-use crate::writer::doorbell::{Doorbell, wake};
+use crate::writer::doorbell::Doorbell;
 use crate::writer::tests::{fork, interrupted, shared as shared_memory, wait_for};
-use crate::writer::{Dropped, is_thread, reserve_commit};
+use crate::writer::{Dropped, reserve_commit};
 use usertrace_testing::counts::counts;
 
 const STRIDE: usize = 128;
@@ -271,7 +272,7 @@ impl Reader<'_> {
             .consumed
             .store(self.reader.position(), Ordering::SeqCst);
         if control.waiters.load(Ordering::SeqCst) != 0 {
-            wake(control.consumed_low(), u32::MAX);
+            futex::wake(control.consumed_low(), u32::MAX);
         }
     }
 }
@@ -493,7 +494,7 @@ fn in_thread(body: impl FnOnce() + Send) -> u32 {
 
 /// Who joined a thread knows that it does nothing any more, but not that it has no number any more.
 fn wait_for_end(thread: u32) {
-    while is_thread(std::process::id(), thread) {
+    while os::thread::may_exist(std::process::id(), thread) {
         std::thread::yield_now();
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use usertrace_sys::{Mode, Scope};
 
 use super::mapped::Rings;
-use crate::runtime::{fork_private, membarrier};
+use crate::os::{fork_private, membarrier};
 use crate::writer::channel::Geometry;
 use crate::writer::tests::{AtEnd, fork, wait_for};
 use crate::writer::{Channel, Cursor, Dropped, QuiescenceSlot, Readers, reserve_commit};

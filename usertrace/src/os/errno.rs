@@ -1,12 +1,12 @@
-//! Preserves `errno` in code that runs without the program's knowledge.
+//! Preserves the program's `errno`.
 
 /// Restores the calling thread's `errno` when it is dropped.
 #[must_use]
 pub(crate) struct ErrnoGuard(libc::c_int);
 
-/// Saves `errno`.
+/// Saves the calling thread's `errno`, for code that runs in a program unasked.
 pub(crate) fn keep() -> ErrnoGuard {
-    // SAFETY: the pointer is to the calling thread's `errno`, which always exists.
+    // SAFETY: the C library's `errno` of the calling thread is always valid.
     ErrnoGuard(unsafe { *libc::__errno_location() })
 }
 

@@ -1,23 +1,24 @@
-//! Blocking signals around code that no handler may interrupt.
+//! Blocks signals, so that no handler interrupts a critical section.
 
 use syscalls::{Sysno, raw};
 
-/// Size of the kernel's signal set, in bytes.
+/// Bytes of the kernel's signal set.
 const SET_LEN: usize = 8;
 
-/// Blocks all signals of this thread while it lives.
+/// Blocks all signals of the calling thread until it is dropped.
 ///
-/// A handler may fork. The child would then continue in the middle of an operation of the parent,
-/// with state that is valid only there. Async-signal-safe; preserves `errno`. If the system call is
-/// forbidden (seccomp), this does nothing.
+/// A handler may fork. The child would go on in the middle of the parent's critical section, with
+/// state that is valid in the parent only. Async-signal-safe; leaves `errno` alone. Does nothing
+/// where a filter forbids the call.
 #[derive(Debug)]
 pub(crate) struct SignalMaskGuard {
-    /// The signal mask before.
+    /// The signal mask to restore.
     before: u64,
     changed: bool,
 }
 
 impl SignalMaskGuard {
+    /// Blocks the signals.
     pub(crate) fn new() -> Self {
         let mut before = 0;
         let changed = set_mask(&u64::MAX, &raw mut before);
@@ -33,9 +34,11 @@ impl Drop for SignalMaskGuard {
     }
 }
 
+/// Sets the calling thread's signal mask, and reports whether it did. Stores the former mask in
+/// `before`, unless that is NULL.
 fn set_mask(mask: &u64, before: *mut u64) -> bool {
-    // SAFETY: the kernel reads `SET_LEN` bytes at `mask`, and writes as many at `before` unless
-    // that is NULL.
+    // SAFETY: the kernel reads `SET_LEN` bytes from `mask`, and writes as many to `before` unless
+    // it is NULL: both callers pass a `u64`, or NULL.
     let ret = unsafe {
         raw::syscall4(
             Sysno::rt_sigprocmask as usize,
@@ -61,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn blocked_signals_are_delivered_afterwards() {
+    fn signals_come_afterwards() {
         let signo = libc::SIGRTMIN() + 13;
         // SAFETY: a handler that counts.
         unsafe { libc::signal(signo, count as extern "C" fn(libc::c_int) as usize) };
