@@ -7,7 +7,7 @@ use usertrace_sys::uapi::LTT_MAX_CONTEXTS;
 use super::values::Values;
 use super::{Apps, List};
 use crate::event::{Buffer, Payload as _, Scratch};
-use crate::writer::{self, Cursor, Dropped, InContexts, Payload, Remembered, Rseq};
+use crate::writer::{self, Cursor, Dropped, GuardedChannel, Payload, Remembered, Rseq};
 
 /// Writes an event to a channel that has contexts, by any path.
 ///
@@ -15,7 +15,7 @@ use crate::writer::{self, Cursor, Dropped, InContexts, Payload, Remembered, Rseq
 /// As for [`writer::write_in_contexts`]. `list` must be the one that the channel was described by.
 #[inline(never)]
 pub(crate) unsafe fn write(
-    inside: &InContexts<'_>,
+    inside: &GuardedChannel<'_>,
     list: &List,
     apps: &Apps,
     (rseq, stamp, ip): (Option<Rseq>, u64, usize),

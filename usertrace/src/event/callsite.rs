@@ -382,7 +382,7 @@ const fn is_line(line: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::writer::{Geometry, Prefault, Wakeup};
+    use crate::writer::{Geometry, Prefault, WakeupMethod};
     use usertrace_sys::{Mode, Protocol, Scope};
 
     #[repr(align(4096))]
@@ -420,11 +420,11 @@ mod tests {
             scope: Scope::Cpu,
             mode: Mode::Discard,
             protocol: Protocol::Rseq,
-            wakeup: Wakeup::None,
+            wakeup: WakeupMethod::None,
             prefault: Prefault::Never,
             contexts: false,
             clock: crate::clock::Source::Processor,
-            visits: None,
+            quiescence: None,
         };
         // SAFETY: the memory matches the geometry, and is leaked.
         unsafe { channel.open(&geometry) }.unwrap();

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use usertrace_sys::uapi::LttTracebuf;
 use usertrace_sys::{Calls, Errno, Update};
 
-use crate::writer::{Doorbell, Prefault};
+use crate::writer::{Prefault, ReaderWakeup};
 
 /// The three system calls of the kernel, or a replacement: the fallback, or a test.
 ///
@@ -45,7 +45,7 @@ pub unsafe trait Kernel: Sync {
     /// The word by which writers wake the reader of a full sub-buffer. NULL: there is none, and
     /// writers that wait for a reader call [`switch`](Self::switch). Called after
     /// [`alloc_tracebuf`](Self::alloc_tracebuf).
-    fn doorbell(&self) -> *const Doorbell {
+    fn reader_wakeup(&self) -> *const ReaderWakeup {
         std::ptr::null()
     }
 

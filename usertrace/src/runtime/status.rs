@@ -7,7 +7,7 @@ use usertrace_sys::printable;
 use usertrace_sys::{DiscoverError, Errno};
 
 use super::info::BadArea;
-use crate::writer::NoRseq;
+use crate::writer::RseqError;
 
 /// Whether this process can be traced, and if not, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub enum Status {
     /// `USERTRACE_BACKEND` has an unknown value.
     UnknownBackend,
     /// The C library has no registered rseq area for each thread.
-    NoRseq(NoRseq),
+    NoRseq(RseqError),
     /// The kernel has no trace buffers, or denies access to them.
     NoKernel(DiscoverError),
     /// The fallback cannot be used.
@@ -191,10 +191,10 @@ impl fmt::Display for Status {
             Self::UnknownBackend => {
                 f.write_str("USERTRACE_BACKEND is none of auto, kernel, fast and off")
             }
-            Self::NoRseq(NoRseq::Library) => f.write_str(
+            Self::NoRseq(RseqError::Library) => f.write_str(
                 "the C library registers no restartable sequences (glibc does from 2.35 on)",
             ),
-            Self::NoRseq(NoRseq::Kernel) => f.write_str(
+            Self::NoRseq(RseqError::Kernel) => f.write_str(
                 "restartable sequences are not available, or switched off (glibc.pthread.rseq)",
             ),
             Self::NoKernel(error) => error.fmt(f),

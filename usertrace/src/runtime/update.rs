@@ -28,7 +28,7 @@ use crate::clock::{self, Source};
 use crate::context::{Kind, List};
 use crate::event::{Callsite, Section, WANTS_IP};
 use crate::os::membarrier;
-use crate::writer::{self, Channel, Geometry, Prefault, QuiescenceSlot, Rseq, Wakeup};
+use crate::writer::{self, Channel, Geometry, Prefault, QuiescenceSlot, Rseq, WakeupMethod};
 
 /// Rounds of one update. Changes that come after that are left to the next update.
 const ROUNDS: u32 = 100;
@@ -201,7 +201,7 @@ impl Updater {
 
     /// True if no thread is in a slot's rings outside of a restartable sequence.
     fn is_quiescent(&self, slot: usize) -> bool {
-        self.state.all_channels(slot).all(Channel::is_left)
+        self.state.all_channels(slot).all(Channel::is_quiescent)
     }
 
     /// Detaches from a slot whose trace is gone, and tells the kernel that this process no longer
@@ -621,20 +621,20 @@ impl Updater {
             } else {
                 self.kernel.prefault()
             },
-            visits: self.kernel.removes_traces().then(|| QuiescenceSlot {
-                visitors: NonNull::from(&state.readers),
+            quiescence: self.kernel.removes_traces().then(|| QuiescenceSlot {
+                readers: NonNull::from(&state.readers),
                 slot: slot as u32,
             }),
         })
     }
 
     /// How writers of a slot notify readers, and wait for them.
-    fn wakeup(&self, slot: usize) -> Wakeup {
-        let doorbell = self.kernel.doorbell();
-        if doorbell.is_null() {
-            self.buffer(slot).map_or(Wakeup::None, Wakeup::Switch)
+    fn wakeup(&self, slot: usize) -> WakeupMethod {
+        let reader_wakeup = self.kernel.reader_wakeup();
+        if reader_wakeup.is_null() {
+            self.buffer(slot).map_or(WakeupMethod::None, WakeupMethod::Switch)
         } else {
-            Wakeup::Doorbell(doorbell)
+            WakeupMethod::Futex(reader_wakeup)
         }
     }
 

@@ -18,7 +18,6 @@
 //! events may come from signal handlers, from inside `malloc`, and from each other's middle.
 
 mod channel;
-mod doorbell;
 mod hooks;
 mod payload;
 mod percpu;
@@ -40,7 +39,7 @@ use self::ring_index::{CPU_ID, CPU_ID_WITH_CONTEXT, MAX_RINGS, MM_CID, MM_CID_WI
 
 use crate::os;
 
-pub(crate) use self::channel::InContexts;
+pub(crate) use self::channel::GuardedChannel;
 pub(crate) use self::hooks::{Hooks, set as set_hooks};
 pub(crate) use self::payload::Payload;
 pub(crate) use self::refusal::{Dropped, Refusal};
@@ -49,13 +48,12 @@ pub(crate) use self::route::Route;
 pub(crate) use self::rseq::has_mm_cid;
 pub(crate) use self::thread::{get_here, set_here};
 
-pub use self::channel::{BadGeometry, Channel, Geometry, QuiescenceSlot};
-pub use self::doorbell::Doorbell;
+pub use self::channel::{Channel, Geometry, GeometryError, QuiescenceSlot};
 pub use self::payload::Cursor;
 pub use self::prefault::Prefault;
 pub use self::quiescence::Readers;
-pub use self::rseq::{NoRseq, Rseq};
-pub use self::wakeup::Wakeup;
+pub use self::rseq::{Rseq, RseqError};
+pub use self::wakeup::{ReaderWakeup, WakeupMethod};
 
 /// The CPU that the calling thread ran on a moment ago. Leaves `errno` alone.
 pub(crate) fn cpu(rseq: Option<Rseq>) -> u32 {
@@ -180,10 +178,10 @@ pub(crate) unsafe fn write_slowly(
             },
         },
     };
-    if written == Err(Dropped::Closed) && channel.is_apart() {
+    if written == Err(Dropped::Closed) && channel.is_flagged() {
         // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a
         // payload, as this function's caller promises.
-        return unsafe { write_apart(rseq, channel, id, payload) };
+        return unsafe { write_flagged(rseq, channel, id, payload) };
     }
     written
 }
@@ -195,13 +193,15 @@ pub(crate) unsafe fn write_slowly(
 /// As [`try_write_words`]'s.
 #[cold]
 #[inline(never)]
-unsafe fn write_apart(
+unsafe fn write_flagged(
     rseq: Option<Rseq>,
     channel: &Channel,
     id: &AtomicU16,
     payload: Payload<'_>,
 ) -> Result<(), Dropped> {
-    let inside = channel.apart_without_contexts().ok_or(Dropped::Closed)?;
+    let inside = channel
+        .enter_flagged_without_contexts()
+        .ok_or(Dropped::Closed)?;
     // SAFETY: as in `write_slowly`; the channel has no contexts as long as this is inside.
     unsafe { write_in_contexts(rseq, &inside, id, payload) }
 }
@@ -213,7 +213,7 @@ unsafe fn write_apart(
 /// As [`try_write_words`]'s, behind contexts as the channel's description has them, and padded.
 pub(crate) unsafe fn write_in_contexts(
     rseq: Option<Rseq>,
-    inside: &InContexts<'_>,
+    inside: &GuardedChannel<'_>,
     id: &AtomicU16,
     payload: Payload<'_>,
 ) -> Result<(), Dropped> {

@@ -16,7 +16,6 @@ use usertrace_sys::uapi::{
 };
 
 use super::channel::{Channel, LONGEST, Ring};
-use super::doorbell::filled;
 use super::payload::{Cursor, Payload};
 use super::prefault::{self, Prefault};
 use super::refusal::{Dropped, Refusal};
@@ -207,10 +206,10 @@ pub(super) unsafe fn record_made<const INDEX: i32>(
             // A reader that found it busy, in a sub-buffer that was filled meanwhile, waits for
             // this.
             let now = ring.control.head.load(Ordering::Relaxed);
-            if let Some(doorbell) = ring.doorbell
+            if let Some(reader_wakeup) = ring.reader_wakeup
                 && (now ^ head) & !(ring.subbuf_size - 1) != 0
             {
-                doorbell.ring();
+                reader_wakeup.notify();
             }
             Ok(())
         }
@@ -378,16 +377,11 @@ fn begin_subbuf<const INDEX: i32>(rseq: Rseq, channel: &Channel, len: u64) -> Re
     note_time::<INDEX>(rseq, channel, &ring, step, &advance);
     if step == Step::Done
         && head != 0
-        && let Some(doorbell) = ring.doorbell
+        && let Some(reader_wakeup) = ring.reader_wakeup
     {
         // `consumed` may have been moved since; then the reader is awake.
         let consumed = ring.control.consumed.load(Ordering::Relaxed);
-        filled(
-            doorbell,
-            ring.mode,
-            position.wrapping_sub(consumed),
-            ring.ring_size,
-        );
+        reader_wakeup.subbuf_filled(ring.mode, position.wrapping_sub(consumed), ring.ring_size);
     }
     Ok(step)
 }

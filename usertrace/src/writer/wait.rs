@@ -15,8 +15,8 @@ use std::time::Duration;
 use usertrace_sys::Mode;
 
 use super::channel::{Channel, Control, Ring};
-use super::doorbell::Doorbell;
 use super::reserve_commit::Waited;
+use super::wakeup::ReaderWakeup;
 use super::{hooks, thread};
 use crate::os::{futex, time};
 
@@ -48,8 +48,8 @@ pub(super) fn wait(
     if thread::with(|thread| thread.inside.load(Ordering::Relaxed) != 0) {
         return Waited::No;
     }
-    if let Some(doorbell) = ring.doorbell {
-        sleep_on(ring.control, doorbell, consumed);
+    if let Some(reader_wakeup) = ring.reader_wakeup {
+        sleep_on(ring.control, reader_wakeup, consumed);
         return Waited::Again;
     }
     if let Some(buffer) = channel.buffer().filter(|_| !*told) {
@@ -88,8 +88,8 @@ pub(super) fn wait_a_moment(channel: &Channel, index: u32) -> Waited {
 /// The ring, if there is anybody to wait for.
 fn may_wait(channel: &Channel, index: u32) -> Option<Ring<'_>> {
     let ring = channel.ring_at(index)?;
-    let there = match ring.doorbell {
-        Some(doorbell) => doorbell.makes_room(),
+    let there = match ring.reader_wakeup {
+        Some(reader_wakeup) => reader_wakeup.can_make_room(),
         // Relaxed: the kernel keeps the number for this alone.
         None => channel.buffer().is_some() && ring.control.readers.load(Ordering::Relaxed) != 0,
     };
@@ -106,9 +106,9 @@ fn pause(channel: &Channel, index: u32, epoch: u32) -> Option<Ring<'_>> {
 }
 
 /// Sleeps until a ring's `consumed` is no longer what it was, or for a while.
-fn sleep_on(control: &Control, doorbell: &Doorbell, consumed: u64) {
+fn sleep_on(control: &Control, reader_wakeup: &ReaderWakeup, consumed: u64) {
     // There may be less than a whole sub-buffer left to read: that nobody told of yet.
-    doorbell.ring();
+    reader_wakeup.notify();
     // SeqCst, as is the reader's store of `consumed`, and its load of `waiters` after that: either
     // the reader sees that somebody waits, or this sees that it has read.
     control.waiters.fetch_add(1, Ordering::SeqCst);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use usertrace_sys::uapi::LTT_COMM_LEN;
 
 use crate::os::futex;
-use crate::writer::Doorbell;
+use crate::writer::ReaderWakeup;
 
 /// Processes of a pool that can be traced at once: the one that made it, and those that it forked.
 pub(super) const PROCESSES: usize = 64;
@@ -52,7 +52,7 @@ impl Left {
 #[repr(C, align(64))]
 pub(super) struct Header {
     /// Wakes the worker. Its `readers` are the watchdog and the worker.
-    pub(super) doorbell: Doorbell,
+    pub(super) worker_wakeup: ReaderWakeup,
     /// Not 0: somebody has begun to replace both daemons.
     pub(super) rescued: AtomicU32,
     /// The daemons leave: nobody may begin to write.

@@ -60,7 +60,7 @@ use super::status::NoFallback;
 use crate::os::fork_private;
 use crate::os::signal::SignalMaskGuard;
 use crate::os::{futex, process, thread};
-use crate::writer::{Doorbell, Prefault};
+use crate::writer::{Prefault, ReaderWakeup};
 
 /// Generation of the only trace.
 const GENERATION: u64 = 1;
@@ -299,7 +299,7 @@ impl Fallback {
                 return None;
             }
             let waited = Duration::from_nanos(crate::clock::monotonic().saturating_sub(begun));
-            if !waits || waited >= patience || !header.doorbell.makes_room() {
+            if !waits || waited >= patience || !header.worker_wakeup.can_make_room() {
                 self.own().refused.store(1, Ordering::Relaxed);
                 header.refused.fetch_add(1, Ordering::Relaxed);
                 return None;
@@ -307,7 +307,7 @@ impl Fallback {
             wanted.get_or_insert_with(|| {
                 header.wanted.fetch_add(1, Ordering::SeqCst).wrapping_add(1)
             });
-            header.doorbell.ring();
+            header.worker_wakeup.notify();
             futex::wait(&header.freed, freed, Some(LOOK));
         }
     }
@@ -334,7 +334,7 @@ impl Fallback {
         }
         let namespace = self.namespace.load(Ordering::Relaxed);
         entry.publish(pid, namespace, crate::clock::realtime(), thread::name());
-        header.doorbell.ring();
+        header.worker_wakeup.notify();
         Ok(slot)
     }
 
@@ -392,7 +392,7 @@ impl Fallback {
         // Release: pairs with the worker's load, which then sees `ends`.
         entry.asked.fetch_add(1, Ordering::SeqCst);
         let asked = header.asked.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
-        header.doorbell.ring();
+        header.worker_wakeup.notify();
         let patience = match is_last {
             true => LAST_PATIENCE,
             false => self.patience(END_PATIENCE),
@@ -402,7 +402,7 @@ impl Fallback {
             // Acquire: pairs with the worker's store.
             let answered = header.answered.load(Ordering::Acquire);
             let missing = asked.wrapping_sub(answered).cast_signed() > 0;
-            if !missing || header.doorbell.is_deserted() || begun.elapsed() >= patience {
+            if !missing || header.worker_wakeup.has_no_reader() || begun.elapsed() >= patience {
                 return;
             }
             futex::wait(&header.answered, answered, Some(LOOK));
@@ -439,7 +439,7 @@ impl Fallback {
 
     /// Process ids of the daemons.
     pub(super) fn daemons(&self) -> [u32; 2] {
-        let words = &self.pool.header().doorbell.readers;
+        let words = &self.pool.header().worker_wakeup.readers;
         words.each_ref().map(|word| {
             let word = word.load(Ordering::Relaxed);
             // What the kernel marked has died.
@@ -504,7 +504,7 @@ unsafe impl Kernel for Fallback {
         if self.has_unread(slot) {
             let header = self.pool.header();
             header.entries[slot].asked.fetch_add(1, Ordering::SeqCst);
-            header.doorbell.ring();
+            header.worker_wakeup.notify();
         }
         Ok(())
     }
@@ -517,8 +517,8 @@ unsafe impl Kernel for Fallback {
         self.pool.layout().channels[LTT_CHANNEL_MAIN].protocol == LTT_PROTOCOL_RSEQ
     }
 
-    fn doorbell(&self) -> *const Doorbell {
-        &raw const self.pool.header().doorbell
+    fn reader_wakeup(&self) -> *const ReaderWakeup {
+        &raw const self.pool.header().worker_wakeup
     }
 
     fn prefault(&self) -> Prefault {
@@ -545,8 +545,8 @@ unsafe impl Kernel for Fallback {
     /// place to fork.
     fn at_exit(&self) {
         let header = self.pool.header();
-        if header.doorbell.is_deserted() && header.rescued.swap(1, Ordering::SeqCst) == 0 {
-            header.doorbell.gone.store(1, Ordering::SeqCst);
+        if header.worker_wakeup.has_no_reader() && header.rescued.swap(1, Ordering::SeqCst) == 0 {
+            header.worker_wakeup.gone.store(1, Ordering::SeqCst);
             let directory = self.task.output.directory();
             // The child is to read this process's slot, not to take one.
             self.apart.store(1, Ordering::Relaxed);

@@ -180,7 +180,7 @@ fn take_over(task: &Task, bell: &WatchdogWakeup, worker: u32) -> ! {
 fn run(task: &Task, bell: &WatchdogWakeup, program: Option<OwnedFd>, worker: Option<u32>) -> ! {
     let (header, journal) = (task.pool.header(), task.pool.journal());
     journal.pids[0].store(std::process::id(), Ordering::Relaxed);
-    mark_at_death(&header.doorbell.readers[0]);
+    mark_at_death(&header.worker_wakeup.readers[0]);
     let mut watchdog = Watchdog {
         task,
         bell,
@@ -211,7 +211,7 @@ fn run(task: &Task, bell: &WatchdogWakeup, program: Option<OwnedFd>, worker: Opt
         watchdog.look(!rung);
         if !rung && threads {
             // Rings of threads that are gone are to be given to others.
-            header.doorbell.ring();
+            header.worker_wakeup.notify();
         }
         watchdog.scan(None);
         header.looked.store(wanted, Ordering::SeqCst);
@@ -316,7 +316,7 @@ impl Watchdog<'_> {
                 self.task
                     .pool
                     .header()
-                    .doorbell
+                    .worker_wakeup
                     .gone
                     .store(1, Ordering::SeqCst);
                 spawn::exit(1);
@@ -332,7 +332,7 @@ impl Watchdog<'_> {
         header.entries[slot].leave(pid);
         // SeqCst: pairs with the worker's load.
         if self.task.pool.journal().gone[slot].swap(pid, Ordering::SeqCst) != pid {
-            header.doorbell.ring();
+            header.worker_wakeup.notify();
         }
     }
 
@@ -411,7 +411,7 @@ impl Watchdog<'_> {
             ));
         }
         self.task.pool.journal().finish.store(1, Ordering::SeqCst);
-        self.task.pool.header().doorbell.ring();
+        self.task.pool.header().worker_wakeup.notify();
         loop {
             if self.worker.is_gone() {
                 spawn::exit(0);

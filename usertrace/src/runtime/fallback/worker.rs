@@ -15,7 +15,7 @@ use super::output::{Drained, Recording, Until};
 use super::place::Places;
 use crate::clock::monotonic;
 use crate::os::{futex, process};
-use crate::writer::Doorbell;
+use crate::writer::ReaderWakeup;
 
 /// How long to wait before what could not be written is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -110,25 +110,25 @@ extern "C" fn on_request(signo: libc::c_int) {
 /// How often somebody asked.
 static REQUESTS: AtomicU32 = AtomicU32::new(0);
 
-/// Rings the doorbell when the watchdog dies, so that the worker does not sleep then.
+/// Rings the worker_wakeup when the watchdog dies, so that the worker does not sleep then.
 extern "C" fn on_death(_: libc::c_int) {
-    let rung = RUNG.load(Ordering::Relaxed);
-    // SAFETY: set to the doorbell's before the handler was installed.
+    let rung = NOTIFICATIONS.load(Ordering::Relaxed);
+    // SAFETY: set to the worker_wakeup's before the handler was installed.
     if let Some(rung) = unsafe { rung.as_ref() } {
         rung.fetch_add(1, Ordering::SeqCst);
     }
 }
 
-static RUNG: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+static NOTIFICATIONS: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The life of a worker, in a child of the watchdog's. If that dies, a child of the worker's does
 /// `take_over`.
 pub(super) fn start(task: &Task, bell: &WatchdogWakeup, take_over: TakeOver) -> ! {
     let header = task.pool.header();
     task.pool.journal().pids[1].store(std::process::id(), Ordering::Relaxed);
-    mark_at_death(&header.doorbell.readers[1]);
-    let rung = std::ptr::from_ref(&header.doorbell.rung).cast_mut();
-    RUNG.store(rung, Ordering::Relaxed);
+    mark_at_death(&header.worker_wakeup.readers[1]);
+    let rung = std::ptr::from_ref(&header.worker_wakeup.notifications).cast_mut();
+    NOTIFICATIONS.store(rung, Ordering::Relaxed);
     // The watchdog may be this process's parent, or its child.
     // SAFETY: the handler does nothing but atomic access to what is there.
     unsafe {
@@ -144,7 +144,7 @@ pub(super) fn start(task: &Task, bell: &WatchdogWakeup, take_over: TakeOver) -> 
 
 /// Replaces the watchdog if it died. True: this is the process that does so.
 fn guard(task: &Task) -> bool {
-    let word = &task.pool.header().doorbell.readers[0];
+    let word = &task.pool.header().worker_wakeup.readers[0];
     let seen = word.load(Ordering::SeqCst);
     let mut died = seen & libc::FUTEX_OWNER_DIED != 0;
     let mut failed = false;
@@ -181,7 +181,7 @@ fn run(task: &Task, bell: &WatchdogWakeup, take_over: TakeOver) -> ! {
     let mut worker = Worker::new(task);
     let mut idle = DOZES;
     loop {
-        let rung = header.doorbell.rung.load(Ordering::SeqCst);
+        let rung = header.worker_wakeup.notifications.load(Ordering::SeqCst);
         if guard(task) {
             // Its copies of the worker's files would keep locks that are the worker's.
             drop(worker);
@@ -192,31 +192,31 @@ fn run(task: &Task, bell: &WatchdogWakeup, take_over: TakeOver) -> ! {
         if finish && result.is_ok() && worker.slots.is_empty() {
             super::spawn::exit(0);
         }
-        let doorbell = &header.doorbell;
+        let worker_wakeup = &header.worker_wakeup;
         match result {
             Ok(Drained::Some) => {
                 idle = 0;
-                rest(doorbell, rung, Doorbell::DOZES, Some(DOZE));
+                rest(worker_wakeup, rung, ReaderWakeup::DOZES, Some(DOZE));
             }
             Ok(Drained::Nothing) if idle < DOZES => {
                 idle += 1;
-                rest(doorbell, rung, Doorbell::DOZES, Some(DOZE));
+                rest(worker_wakeup, rung, ReaderWakeup::DOZES, Some(DOZE));
             }
-            Ok(Drained::Nothing) => rest(doorbell, rung, Doorbell::SLEEPS, None),
-            Ok(Drained::Waits) => rest(doorbell, rung, Doorbell::SLEEPS, Some(WAIT)),
-            Err(_) => rest(doorbell, rung, Doorbell::SLEEPS, Some(RETRY)),
+            Ok(Drained::Nothing) => rest(worker_wakeup, rung, ReaderWakeup::SLEEPS, None),
+            Ok(Drained::Waits) => rest(worker_wakeup, rung, ReaderWakeup::SLEEPS, Some(WAIT)),
+            Err(_) => rest(worker_wakeup, rung, ReaderWakeup::SLEEPS, Some(RETRY)),
         }
     }
 }
 
-/// Sleeps until the doorbell is rung, unless that happened since `rung` was read. `how`: what
+/// Sleeps until the worker_wakeup is rung, unless that happened since `rung` was read. `how`: what
 /// writers are told.
-fn rest(doorbell: &Doorbell, rung: u32, how: u32, at_most: Option<Duration>) {
-    doorbell.sleeping.store(how, Ordering::SeqCst);
-    if doorbell.rung.load(Ordering::SeqCst) == rung {
-        futex::wait(&doorbell.rung, rung, at_most);
+fn rest(worker_wakeup: &ReaderWakeup, rung: u32, how: u32, at_most: Option<Duration>) {
+    worker_wakeup.sleeping.store(how, Ordering::SeqCst);
+    if worker_wakeup.notifications.load(Ordering::SeqCst) == rung {
+        futex::wait(&worker_wakeup.notifications, rung, at_most);
     }
-    doorbell.sleeping.store(0, Ordering::SeqCst);
+    worker_wakeup.sleeping.store(0, Ordering::SeqCst);
 }
 
 struct Worker<'a> {
@@ -372,7 +372,7 @@ impl<'a> Worker<'a> {
         let header = self.task.pool.header();
         header.error.store(number, Ordering::Relaxed);
         header
-            .doorbell
+            .worker_wakeup
             .stuck
             .store(error.is_some().into(), Ordering::Relaxed);
         let text = error.map(ToString::to_string);

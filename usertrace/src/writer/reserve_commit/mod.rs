@@ -15,11 +15,10 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use usertrace_sys::Mode;
 
 use self::local_atomic::LocalAtomic;
-use self::owner::Place;
+use self::owner::RingOwnership;
 pub(super) use self::protocol::Waited;
 use self::protocol::{Lost, Reservation, Word};
-use super::channel::{AHEAD, Channel, Control, Visit};
-use super::doorbell::filled;
+use super::channel::{AHEAD, Channel, ChannelGuard, Control};
 use super::payload::{Cursor, Payload};
 use super::prefault::{self, Prefault};
 use super::refusal::Dropped;
@@ -60,10 +59,10 @@ impl Word for AtomicU64 {
 }
 
 /// One ring of a channel. `W`: how its words are accessed, [`LocalAtomic`] if the calling thread
-/// alone writes it. `APART`: whether the channel is [apart](Channel::is_apart), and so may have
+/// alone writes it. `FLAGGED`: whether the channel is [apart](Channel::is_flagged), and so may have
 /// another clock than the processor's.
 #[derive(Debug)]
-struct Ring<'a, W, const APART: bool> {
+struct Ring<'a, W, const FLAGGED: bool> {
     channel: &'a Channel,
     control: &'a Control,
     /// Of the ring; all words of it are atomic integers.
@@ -74,14 +73,14 @@ struct Ring<'a, W, const APART: bool> {
     subbuf_mask: u64,
 }
 
-impl<W, const APART: bool> Clone for Ring<'_, W, APART> {
+impl<W, const FLAGGED: bool> Clone for Ring<'_, W, FLAGGED> {
     #[inline(always)]
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<W, const APART: bool> Copy for Ring<'_, W, APART> {}
+impl<W, const FLAGGED: bool> Copy for Ring<'_, W, FLAGGED> {}
 
 /// An atomic integer, seen as words of a ring are.
 trait View: Word {
@@ -103,7 +102,7 @@ impl View for LocalAtomic {
     }
 }
 
-impl<'a, W: View, const APART: bool> Ring<'a, W, APART> {
+impl<'a, W: View, const FLAGGED: bool> Ring<'a, W, FLAGGED> {
     /// The ring of a channel with an index.
     #[inline(always)]
     fn new(channel: &'a Channel, index: u32) -> Option<Self> {
@@ -174,7 +173,7 @@ impl<'a, W: View, const APART: bool> Ring<'a, W, APART> {
     }
 }
 
-impl<W: View, const APART: bool> protocol::Ring for Ring<'_, W, APART> {
+impl<W: View, const FLAGGED: bool> protocol::Ring for Ring<'_, W, FLAGGED> {
     type Word = W;
 
     #[inline(always)]
@@ -237,7 +236,7 @@ impl<W: View, const APART: bool> protocol::Ring for Ring<'_, W, APART> {
         if thread::with(|thread| thread.reserved_to.load(Ordering::Relaxed)) != self.mark(head) {
             after_loads();
         }
-        if APART && self.channel.clock() == Source::Monotonic {
+        if FLAGGED && self.channel.clock() == Source::Monotonic {
             return clock::monotonic();
         }
         clock::cycles()
@@ -316,13 +315,13 @@ fn fetch<W>(words: &[W]) {
 #[inline(never)]
 fn tell_filled(channel: &Channel, control: &Control) {
     if let Some(ring) = channel.ring_at(0)
-        && let Some(doorbell) = ring.doorbell
+        && let Some(reader_wakeup) = ring.reader_wakeup
     {
         let (head, consumed) = (&control.head, &control.consumed);
         let used = head
             .load(Ordering::Relaxed)
             .wrapping_sub(consumed.load(Ordering::Relaxed));
-        filled(doorbell, ring.mode, used, ring.ring_size);
+        reader_wakeup.subbuf_filled(ring.mode, used, ring.ring_size);
     }
 }
 
@@ -364,7 +363,7 @@ pub(super) unsafe fn write(
     id: &AtomicU16,
     payload: &[u64],
 ) -> Result<(), Dropped> {
-    let Some(_visit) = visit(channel)? else {
+    let Some(_guard) = guard(channel)? else {
         return Err(Dropped::Closed);
     };
     write_inside::<false>(channel, id, payload)
@@ -372,9 +371,9 @@ pub(super) unsafe fn write(
 
 /// Lets a writer in; nothing if the event path does not know of the channel.
 #[inline(always)]
-fn visit(channel: &Channel) -> Result<Option<Visit<'_>>, Dropped> {
-    let visit = channel.visit().ok_or(Dropped::Closed)?;
-    Ok((!channel.is_apart()).then_some(visit))
+fn guard(channel: &Channel) -> Result<Option<ChannelGuard<'_>>, Dropped> {
+    let guard = channel.guard().ok_or(Dropped::Closed)?;
+    Ok((!channel.is_flagged()).then_some(guard))
 }
 
 /// Writes a record whose payload begins with the contexts of the channel; the caller is in that.
@@ -395,56 +394,60 @@ pub(super) unsafe fn write_in_contexts(
 }
 
 #[inline(always)]
-fn write_inside<const APART: bool>(
+fn write_inside<const FLAGGED: bool>(
     channel: &Channel,
     id: &AtomicU16,
     payload: &[u64],
 ) -> Result<(), Dropped> {
     let done = described(id).is_ok_and(|id| match owner::known(channel) {
-        Some(Place::LocalAtomic(index)) => {
-            try_write::<LocalAtomic, APART>(channel, index, id, payload)
+        Some(RingOwnership::Exclusive(index)) => {
+            try_write::<LocalAtomic, FLAGGED>(channel, index, id, payload)
         }
-        Some(Place::Common(index)) => try_write::<AtomicU64, APART>(channel, index, id, payload),
+        Some(RingOwnership::Shared(index)) => {
+            try_write::<AtomicU64, FLAGGED>(channel, index, id, payload)
+        }
         None => false,
     });
     if done {
         Ok(())
     } else {
-        write_slowly::<APART>(channel, id, payload)
+        write_slowly::<FLAGGED>(channel, id, payload)
     }
 }
 
 #[inline(always)]
-fn try_write<W: View, const APART: bool>(
+fn try_write<W: View, const FLAGGED: bool>(
     channel: &Channel,
     index: u32,
     id: u16,
     payload: &[u64],
 ) -> bool {
-    Ring::<W, APART>::new(channel, index)
+    Ring::<W, FLAGGED>::new(channel, index)
         .is_some_and(|ring| protocol::try_write(ring, id, payload).is_ok())
 }
 
 #[cold]
 #[inline(never)]
-fn write_slowly<const APART: bool>(
+fn write_slowly<const FLAGGED: bool>(
     channel: &Channel,
     id: &AtomicU16,
     payload: &[u64],
 ) -> Result<(), Dropped> {
-    fn write<W: View, const APART: bool>(
+    fn write<W: View, const FLAGGED: bool>(
         channel: &Channel,
         index: u32,
         id: u16,
         payload: &[u64],
     ) -> Result<(), Dropped> {
-        let ring = Ring::<W, APART>::new(channel, index).ok_or(Dropped::Closed)?;
+        let ring = Ring::<W, FLAGGED>::new(channel, index).ok_or(Dropped::Closed)?;
         Ok(protocol::write(ring, id, payload)?)
     }
     let id = described(id)?;
     match owner::find(channel)? {
-        Place::LocalAtomic(index) => write::<LocalAtomic, APART>(channel, index, id, payload),
-        Place::Common(index) => write::<AtomicU64, APART>(channel, index, id, payload),
+        RingOwnership::Exclusive(index) => {
+            write::<LocalAtomic, FLAGGED>(channel, index, id, payload)
+        }
+        RingOwnership::Shared(index) => write::<AtomicU64, FLAGGED>(channel, index, id, payload),
     }
 }
 
@@ -458,7 +461,7 @@ pub(super) unsafe fn write_made(
     len: usize,
     fill: &dyn Fn(&mut Cursor<'_>),
 ) -> Result<(), Dropped> {
-    let Some(_visit) = visit(channel)? else {
+    let Some(_guard) = guard(channel)? else {
         return Err(Dropped::Closed);
     };
     // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a payload,
@@ -468,7 +471,7 @@ pub(super) unsafe fn write_made(
 
 /// # Safety
 /// As [`write`]'s.
-unsafe fn write_made_inside<const APART: bool>(
+unsafe fn write_made_inside<const FLAGGED: bool>(
     channel: &Channel,
     id: &AtomicU16,
     len: usize,
@@ -476,7 +479,7 @@ unsafe fn write_made_inside<const APART: bool>(
 ) -> Result<(), Dropped> {
     // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a payload,
     // as this function's caller promises.
-    let mut cursor = Cursor::shared(unsafe { reserve::<APART>(channel, id, len) }?);
+    let mut cursor = Cursor::shared(unsafe { reserve::<FLAGGED>(channel, id, len) }?);
     fill(&mut cursor);
     cursor.finish();
     Ok(())
@@ -498,16 +501,16 @@ pub(super) struct Record<'a> {
 /// Where the record is.
 #[derive(Debug)]
 enum Reserved<'a> {
-    LocalAtomic(Reservation<Ring<'a, LocalAtomic, false>>),
-    Common(Reservation<Ring<'a, AtomicU64, false>>),
+    Exclusive(Reservation<Ring<'a, LocalAtomic, false>>),
+    Shared(Reservation<Ring<'a, AtomicU64, false>>),
 }
 
 impl Reserved<'_> {
     /// Words of the payload.
     fn len(&self) -> usize {
         match self {
-            Self::LocalAtomic(reservation) => reservation.payload().len(),
-            Self::Common(reservation) => reservation.payload().len(),
+            Self::Exclusive(reservation) => reservation.payload().len(),
+            Self::Shared(reservation) => reservation.payload().len(),
         }
     }
 
@@ -519,15 +522,15 @@ impl Reserved<'_> {
             }
         }
         match self {
-            Self::LocalAtomic(reservation) => store(reservation.payload(), at, word),
-            Self::Common(reservation) => store(reservation.payload(), at, word),
+            Self::Exclusive(reservation) => store(reservation.payload(), at, word),
+            Self::Shared(reservation) => store(reservation.payload(), at, word),
         }
     }
 
     fn complete(self) {
         match self {
-            Self::LocalAtomic(reservation) => reservation.complete(),
-            Self::Common(reservation) => reservation.complete(),
+            Self::Exclusive(reservation) => reservation.complete(),
+            Self::Shared(reservation) => reservation.complete(),
         }
     }
 }
@@ -536,28 +539,30 @@ impl Reserved<'_> {
 ///
 /// # Safety
 /// As [`write`]'s: what is appended to the record must be such a payload.
-unsafe fn reserve<'a, const APART: bool>(
+unsafe fn reserve<'a, const FLAGGED: bool>(
     channel: &'a Channel,
     id: &AtomicU16,
     len: usize,
 ) -> Result<Record<'a>, Dropped> {
-    fn reserve<W: View, const APART: bool>(
+    fn reserve<W: View, const FLAGGED: bool>(
         channel: &Channel,
         index: u32,
         id: u16,
         words: u64,
     ) -> Result<Reservation<Ring<'_, W, false>>, Dropped> {
-        let ring = Ring::<W, APART>::new(channel, index).ok_or(Dropped::Closed)?;
+        let ring = Ring::<W, FLAGGED>::new(channel, index).ok_or(Dropped::Closed)?;
         // It has its time.
         Ok(protocol::reserve(ring, id, words)?.seen_as(Ring::with_time))
     }
     let id = described(id)?;
     let words = len.div_ceil(8) as u64;
     let reservation = match owner::find(channel)? {
-        Place::LocalAtomic(index) => {
-            Reserved::LocalAtomic(reserve::<_, APART>(channel, index, id, words)?)
+        RingOwnership::Exclusive(index) => {
+            Reserved::Exclusive(reserve::<_, FLAGGED>(channel, index, id, words)?)
         }
-        Place::Common(index) => Reserved::Common(reserve::<_, APART>(channel, index, id, words)?),
+        RingOwnership::Shared(index) => {
+            Reserved::Shared(reserve::<_, FLAGGED>(channel, index, id, words)?)
+        }
     };
     Ok(Record {
         reservation,

@@ -30,21 +30,21 @@ use crate::os;
 
 /// A ring for the calling thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum RingOwnership {
     /// Nobody else writes there.
-    LocalAtomic(u32),
+    Exclusive(u32),
     /// Others may.
-    Common(u32),
+    Shared(u32),
 }
 
 /// In the word that a thread remembers: the ring is a common one.
-const COMMON: u32 = 1 << 31;
+const SHARED: u32 = 1 << 31;
 
 /// In `owner`: the thread of this number is about to take the ring from one that is gone. No number
 /// has this bit.
 const TAKING: u32 = 1 << 31;
 
-const _: () = assert!(super::super::ring_index::MAX_RINGS < COMMON);
+const _: () = assert!(super::super::ring_index::MAX_RINGS < SHARED);
 
 /// How many of a channel's rings a thread can have for itself: they are the first ones.
 fn takeable(rings: u32) -> u32 {
@@ -53,18 +53,18 @@ fn takeable(rings: u32) -> u32 {
 
 /// The calling thread's place, if it has written to the channel before.
 #[inline(always)]
-pub(super) fn known(channel: &Channel) -> Option<Place> {
+pub(super) fn known(channel: &Channel) -> Option<RingOwnership> {
     let serial = channel.serial();
     if serial == 0 {
-        return Some(Place::Common(0));
+        return Some(RingOwnership::Shared(0));
     }
     // Relaxed: it is the thread's own.
     let word = thread::with(|thread| remembered(thread, serial).load(Ordering::Relaxed));
     let (of, ring) = ((word >> 32) as u32, word as u32);
-    (of == serial).then_some(if ring & COMMON == 0 {
-        Place::LocalAtomic(ring)
+    (of == serial).then_some(if ring & SHARED == 0 {
+        RingOwnership::Exclusive(ring)
     } else {
-        Place::Common(ring & !COMMON)
+        RingOwnership::Shared(ring & !SHARED)
     })
 }
 
@@ -75,22 +75,22 @@ fn remembered(thread: &thread::Thread, serial: u32) -> &AtomicU64 {
     &thread.rings[serial as usize % thread.rings.len()]
 }
 
-fn remember(serial: u32, place: Place) {
+fn remember(serial: u32, place: RingOwnership) {
     let ring = match place {
-        Place::LocalAtomic(index) => index,
-        Place::Common(index) => index | COMMON,
+        RingOwnership::Exclusive(index) => index,
+        RingOwnership::Shared(index) => index | SHARED,
     };
     let word = u64::from(serial) << 32 | u64::from(ring);
     thread::with(|thread| remembered(thread, serial).store(word, Ordering::Relaxed));
 }
 
 /// The calling thread's place.
-pub(super) fn find(channel: &Channel) -> Result<Place, Dropped> {
+pub(super) fn find(channel: &Channel) -> Result<RingOwnership, Dropped> {
     known(channel).map_or_else(|| take(channel), Ok)
 }
 
 /// Finds a place for the calling thread.
-fn take(channel: &Channel) -> Result<Place, Dropped> {
+fn take(channel: &Channel) -> Result<RingOwnership, Dropped> {
     let serial = channel.serial();
     let thread = os::thread::id();
     let rings = channel.rings();
@@ -98,15 +98,15 @@ fn take(channel: &Channel) -> Result<Place, Dropped> {
         return Err(Dropped::Closed);
     }
     let first = takeable(rings);
-    let common = Place::Common(first + thread % (rings - first));
+    let common = RingOwnership::Shared(first + thread % (rings - first));
     let process = channel.process();
     if thread::is_lent() || os::process::id() != process {
         // Not remembered: the memory in which that is may be that of a thread of the process.
         return Ok(common);
     }
     let own = |index| {
-        remember(serial, Place::LocalAtomic(index));
-        Ok(Place::LocalAtomic(index))
+        remember(serial, RingOwnership::Exclusive(index));
+        Ok(RingOwnership::Exclusive(index))
     };
     let mut full = false;
     for index in 0..first {

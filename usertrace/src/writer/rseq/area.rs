@@ -31,7 +31,7 @@ pub struct Rseq {
 /// There can be no restartable sequences in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum NoRseq {
+pub enum RseqError {
     /// A library that is not the C library registered an area for this thread, so nobody can know
     /// where it is.
     Library,

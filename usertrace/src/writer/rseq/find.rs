@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::area::{HAS_MM_CID, NoRseq, Rseq};
+use super::area::{HAS_MM_CID, Rseq, RseqError};
 use super::registration;
 
 impl Rseq {
@@ -12,8 +12,8 @@ impl Rseq {
     /// Not to be called from a signal handler.
     ///
     /// # Errors
-    /// There is no area, see [`NoRseq`].
-    pub fn find() -> Result<Self, NoRseq> {
+    /// There is no area, see [`RseqError`].
+    pub fn find() -> Result<Self, RseqError> {
         HAS_MM_CID.store(registration::knows_mm_cid(), Ordering::Relaxed);
         Self::of_library().map_or_else(registration::begin, Ok)
     }

@@ -17,7 +17,7 @@ pub(super) use self::arch::{advance, advance_at, claim, lose, note_time, record,
 #[cfg(test)]
 pub(in crate::writer) use self::area::forget_mm_cid;
 pub(crate) use self::area::has_mm_cid;
-pub use self::area::{NoRseq, Rseq};
+pub use self::area::{Rseq, RseqError};
 pub(super) use self::step::{Advance, Start, Step};
 
 /// How often a sequence is tried before the record is given up.

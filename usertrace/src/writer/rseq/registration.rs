@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use syscalls::Errno;
 
-use super::area::{NoRseq, Rseq, SIGNATURE};
+use super::area::{Rseq, RseqError, SIGNATURE};
 use crate::os;
 use crate::writer::ring_index::MM_CID;
 use crate::writer::thread::{self, RSEQ_LEN, Thread};
@@ -68,20 +68,20 @@ pub(super) fn knows_mm_cid() -> bool {
 }
 
 /// Finds out whether areas of our own can be registered, by registering that of the calling thread.
-pub(super) fn begin() -> Result<Rseq, NoRseq> {
+pub(super) fn begin() -> Result<Rseq, RseqError> {
     let key = *KEY.get_or_init(|| {
         let mut key = 0;
         // SAFETY: the destructor works in any thread that has a block, so in any.
         (unsafe { libc::pthread_key_create(&raw mut key, Some(end)) } == 0).then_some(key)
     });
     if key.is_none() {
-        return Err(NoRseq::Kernel);
+        return Err(RseqError::Kernel);
     }
     match register() {
-        Ok(()) => Rseq::of_block().ok_or(NoRseq::Kernel),
+        Ok(()) => Rseq::of_block().ok_or(RseqError::Kernel),
         // Another area is registered.
-        Err(Errno::EINVAL) => Err(NoRseq::Library),
-        Err(_) => Err(NoRseq::Kernel),
+        Err(Errno::EINVAL) => Err(RseqError::Library),
+        Err(_) => Err(RseqError::Kernel),
     }
 }
 

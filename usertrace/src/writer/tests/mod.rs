@@ -111,11 +111,11 @@ impl Rings {
             scope: mm_cid::scope(),
             mode: Mode::Discard,
             protocol: Protocol::Rseq,
-            wakeup: Wakeup::None,
+            wakeup: WakeupMethod::None,
             prefault: Prefault::Never,
             contexts: false,
             clock: crate::clock::Source::Processor,
-            visits: None,
+            quiescence: None,
         };
         let rings = Self {
             geometry: change(geometry),
@@ -577,7 +577,7 @@ fn bad_geometry_is_refused() {
         },
     ] {
         // SAFETY: it is refused.
-        assert_eq!(unsafe { channel.open(&bad) }, Err(BadGeometry), "{bad:?}");
+        assert_eq!(unsafe { channel.open(&bad) }, Err(GeometryError), "{bad:?}");
         assert!(!channel.is_open());
     }
 }
@@ -635,7 +635,7 @@ proptest! {
         subbuf_count in prop::sample::select(vec![2u64, 4, 8]),
         block in any::<bool>(),
     ) {
-        // Without a doorbell, nobody waits.
+        // Without a reader_wakeup, nobody waits.
         let mode = if block { Mode::Block } else { Mode::Discard };
         let rings = Rings::with(4096, subbuf_count, |geometry| Geometry { mode, ..geometry });
         try_on_one_ring(|cpu| {

@@ -121,11 +121,11 @@ impl Rings {
             scope,
             mode,
             protocol,
-            wakeup: crate::writer::Wakeup::None,
+            wakeup: crate::writer::WakeupMethod::None,
             prefault: crate::writer::Prefault::Never,
             contexts: false,
             clock: crate::clock::Source::Processor,
-            visits: None,
+            quiescence: None,
         };
         // SAFETY: the words are there for as long as the channel.
         unsafe { rings.writers.open(&sizes) }.unwrap();

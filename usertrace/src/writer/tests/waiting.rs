@@ -5,10 +5,10 @@ use usertrace_sys::{Mode, Scope};
 use super::*;
 use crate::os::futex;
 
-fn with_doorbell(mode: Mode, doorbell: &Doorbell) -> Rings {
+fn with_wakeup(mode: Mode, wakeup: &ReaderWakeup) -> Rings {
     Rings::with(4096, 2, |geometry| Geometry {
         mode,
-        wakeup: Wakeup::Doorbell(doorbell),
+        wakeup: WakeupMethod::Futex(wakeup),
         ..geometry
     })
 }
@@ -18,8 +18,8 @@ fn with_doorbell(mode: Mode, doorbell: &Doorbell) -> Rings {
 fn nothing_is_lost() {
     const THREADS: u64 = 3;
     const EVENTS: u64 = 20_000;
-    let doorbell = Doorbell::default();
-    let rings = with_doorbell(Mode::Block, &doorbell);
+    let wakeup = ReaderWakeup::default();
+    let rings = with_wakeup(Mode::Block, &wakeup);
     let done = AtomicU64::new(0);
     let mut seen: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     std::thread::scope(|scope| {
@@ -77,17 +77,17 @@ fn nothing_is_lost() {
     for cpu in 0..rings.geometry.nr_rings {
         assert_eq!(rings.control(cpu).waiters.load(Ordering::Relaxed), 0);
     }
-    assert!(doorbell.rung.load(Ordering::Relaxed) > 0);
+    assert!(wakeup.notifications.load(Ordering::Relaxed) > 0);
 }
 
 /// Where there is no reader, nobody waits for it.
 #[test]
 fn nobody_waits_for_a_reader_that_is_gone() {
-    let doorbell = Doorbell::default();
-    let rings = with_doorbell(Mode::Block, &doorbell);
+    let wakeup = ReaderWakeup::default();
+    let rings = with_wakeup(Mode::Block, &wakeup);
     pin();
-    let [first, second] = &doorbell.readers;
-    for gone in [vec![&doorbell.gone], vec![first, second]] {
+    let [first, second] = &wakeup.readers;
+    for gone in [vec![&wakeup.gone], vec![first, second]] {
         let say = |what| {
             gone.iter()
                 .for_each(|word| word.store(what, Ordering::Relaxed))
@@ -102,8 +102,8 @@ fn nobody_waits_for_a_reader_that_is_gone() {
 /// A writer that waits while the reader dies goes on.
 #[test]
 fn a_reader_dies_while_somebody_waits() {
-    let doorbell = Doorbell::default();
-    let rings = with_doorbell(Mode::Block, &doorbell);
+    let wakeup = ReaderWakeup::default();
+    let rings = with_wakeup(Mode::Block, &wakeup);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             pin();
@@ -116,7 +116,7 @@ fn a_reader_dies_while_somebody_waits() {
         while !waiting() {
             std::thread::yield_now();
         }
-        doorbell.gone.store(1, Ordering::Relaxed);
+        wakeup.gone.store(1, Ordering::Relaxed);
     });
     assert_eq!(rings.lost(), 1);
 }
@@ -125,7 +125,7 @@ fn a_reader_dies_while_somebody_waits() {
 fn with_readers() -> Rings {
     let rings = Rings::with(4096, 2, |geometry| Geometry {
         mode: Mode::Block,
-        wakeup: Wakeup::Switch(NonNull::new(geometry.buffers).unwrap()),
+        wakeup: WakeupMethod::Switch(NonNull::new(geometry.buffers).unwrap()),
         ..geometry
     });
     for ring in 0..rings.geometry.nr_rings {
@@ -137,8 +137,8 @@ fn with_readers() -> Rings {
 /// Who waits in the middle of a long record would wait for itself.
 #[test]
 fn nobody_waits_for_itself() {
-    let doorbell = Doorbell::default();
-    for rings in [with_doorbell(Mode::Block, &doorbell), with_readers()] {
+    let wakeup = ReaderWakeup::default();
+    for rings in [with_wakeup(Mode::Block, &wakeup), with_readers()] {
         on_one_ring(|_| {
             put_made(&rings, 7, 1000, &|_| {
                 while put(&rings, 1, &[1, 2]).is_ok() {}
@@ -184,19 +184,19 @@ fn who_is_moved_to_another_ring_does_not_wait_for_the_first_one() {
     assert_eq!(rings.lost(), 0);
 }
 
-/// The doorbell is rung for each sub-buffer that was filled.
+/// The reader is notified of each sub-buffer that was filled.
 #[test]
 fn each_sub_buffer_rings() {
     for mode in [Mode::Discard, Mode::Overwrite] {
-        let doorbell = Doorbell::default();
-        let rings = with_doorbell(mode, &doorbell);
+        let wakeup = ReaderWakeup::default();
+        let rings = with_wakeup(mode, &wakeup);
         on_one_ring(|cpu| {
             for _ in 0..5000 {
                 put(&rings, 1, &[1, 2]).unwrap();
                 let head = rings.control(cpu).head.load(Ordering::Relaxed);
                 rings.control(cpu).consumed.store(head, Ordering::Relaxed);
                 assert_eq!(
-                    u64::from(doorbell.rung.load(Ordering::Relaxed)),
+                    u64::from(wakeup.notifications.load(Ordering::Relaxed)),
                     (head - 1) / 4096
                 );
             }
@@ -207,17 +207,17 @@ fn each_sub_buffer_rings() {
 /// A record that a reader found busy in a sub-buffer that was filled rings when it is done.
 #[test]
 fn a_record_that_was_waited_for_rings() {
-    let doorbell = Doorbell::default();
-    let rings = with_doorbell(Mode::Discard, &doorbell);
+    let wakeup = ReaderWakeup::default();
+    let rings = with_wakeup(Mode::Discard, &wakeup);
     on_one_ring(|_| {
-        let rung = || doorbell.rung.load(Ordering::Relaxed);
+        let notified = || wakeup.notifications.load(Ordering::Relaxed);
         put_made(&rings, 7, 1000, &|_| {}).unwrap();
-        assert_eq!(rung(), 0);
+        assert_eq!(notified(), 0);
         put_made(&rings, 7, 1000, &|_| {
             put_made(&rings, 7, 3000, &|_| {}).unwrap();
-            assert_eq!(rung(), 1);
+            assert_eq!(notified(), 1);
         })
         .unwrap();
-        assert_eq!(rung(), 2);
+        assert_eq!(notified(), 2);
     });
 }

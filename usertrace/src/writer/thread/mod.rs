@@ -50,7 +50,7 @@ pub(super) struct Thread {
     /// Long records that this thread is in the middle of: not 0 in a signal handler that came then.
     pub(super) inside: AtomicU32,
     /// What [`super::quiescence`] knows.
-    pub(super) visitor: AtomicU32,
+    pub(super) reader_slot: AtomicU32,
     /// In which ring of the shared protocol this thread reserved last, and up to where: what
     /// [`super::reserve_commit`] knows.
     pub(super) reserved_to: AtomicU64,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
-use usertrace::writer::{NoRseq, Rseq};
+use usertrace::writer::{Rseq, RseqError};
 use usertrace_consumer::{ControlFsError, FtraceError, Tracefs, describe};
 use usertrace_sys::Calls;
 
@@ -306,7 +306,7 @@ fn kernel() -> Finding {
 fn rseq() -> Finding {
     let remedy = match Rseq::find() {
         Ok(_) => return Finding::ok("rseq", "restartable sequences"),
-        Err(NoRseq::Library) => {
+        Err(RseqError::Library) => {
             "a library registered them before the C library could: see GLIBC_TUNABLES=glibc.pthread.rseq"
         }
         Err(_) => "a kernel with CONFIG_RSEQ, and no filter of system calls that forbids rseq()",

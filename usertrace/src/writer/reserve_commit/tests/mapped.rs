@@ -15,8 +15,8 @@ use usertrace_sys::{Mode, Protocol, Scope};
 
 use crate::os::{self, futex};
 use crate::writer::channel::{Channel, Control, Geometry};
-use crate::writer::doorbell::Doorbell;
 use crate::writer::tests::{fork, interrupted, shared as shared_memory, wait_for};
+use crate::writer::wakeup::ReaderWakeup;
 use crate::writer::{Dropped, reserve_commit};
 use usertrace_testing::counts::counts;
 
@@ -26,7 +26,7 @@ const STRIDE: usize = 128;
 pub(super) struct Rings {
     geometry: Geometry,
     /// Lies before the control blocks.
-    doorbell: &'static Doorbell,
+    reader_wakeup: &'static ReaderWakeup,
     memory: NonNull<u8>,
     len: usize,
     channel: Channel,
@@ -63,7 +63,7 @@ impl Rings {
         let memory = shared_memory(len);
         // SAFETY: it lies at the start of the mapping, where nothing else is. It is never given
         // back to the system while anybody has it: `drop`.
-        let doorbell = unsafe { memory.cast::<Doorbell>().as_ref() };
+        let reader_wakeup = unsafe { memory.cast::<ReaderWakeup>().as_ref() };
         let geometry = Geometry {
             buffers: memory.as_ptr().wrapping_add(control_len),
             control: memory.as_ptr().wrapping_add(STRIDE),
@@ -74,11 +74,11 @@ impl Rings {
             scope,
             mode,
             protocol: Protocol::Shared,
-            wakeup: crate::writer::Wakeup::Doorbell(doorbell),
+            wakeup: crate::writer::WakeupMethod::Futex(reader_wakeup),
             prefault: crate::writer::Prefault::Never,
             contexts: false,
             clock: crate::clock::Source::Processor,
-            visits: None,
+            quiescence: None,
         };
         let geometry = change(geometry);
         let channel = Channel::default();
@@ -86,7 +86,7 @@ impl Rings {
         unsafe { channel.open(&geometry) }.unwrap();
         Self {
             geometry,
-            doorbell,
+            reader_wakeup,
             memory,
             len,
             channel,
@@ -345,7 +345,7 @@ fn four_threads_and_a_reader() {
             reader.reader.position(),
             rings.control(0).head.load(Ordering::Relaxed)
         );
-        assert_ne!(rings.doorbell.rung.load(Ordering::Relaxed), 0);
+        assert_ne!(rings.reader_wakeup.notifications.load(Ordering::Relaxed), 0);
     }
 }
 

@@ -13,16 +13,16 @@ use crate::writer::{Channel, Cursor, Dropped, QuiescenceSlot, Readers, reserve_c
 use usertrace_testing::counts::counts;
 
 /// As the runtime has them: in memory that children of `fork` find wiped.
-fn visitors() -> NonNull<Readers> {
+fn readers() -> NonNull<Readers> {
     // SAFETY: zeros are places that are free.
     unsafe { fork_private::map() }.unwrap()
 }
 
 /// Rings that can be closed while others write.
-fn rings(nr_rings: u32, scope: Scope, slot: u32, visitors: NonNull<Readers>) -> Rings {
-    let visits = Some(QuiescenceSlot { visitors, slot });
+fn rings(nr_rings: u32, scope: Scope, slot: u32, readers: NonNull<Readers>) -> Rings {
+    let quiescence = Some(QuiescenceSlot { readers, slot });
     Rings::with(4096, 4, nr_rings, scope, Mode::Discard, |geometry| {
-        Geometry { visits, ..geometry }
+        Geometry { quiescence, ..geometry }
     })
 }
 
@@ -33,66 +33,69 @@ fn put_made(channel: &Channel, fill: &dyn Fn(&mut Cursor<'_>)) -> Result<(), Dro
 
 #[test]
 fn a_closed_channel_is_left_later() {
-    let visitors = visitors();
+    let readers = readers();
     for (nr_rings, scope) in [(1, Scope::Global), (4, Scope::Thread)] {
-        let rings = rings(nr_rings, scope, 3, visitors);
-        let other = self::rings(nr_rings, scope, 4, visitors);
+        let rings = rings(nr_rings, scope, 3, readers);
+        let other = self::rings(nr_rings, scope, 4, readers);
         let (channel, other) = (rings.channel(), other.channel());
-        assert!(channel.is_left());
+        assert!(channel.is_quiescent());
         put_made(channel, &|_| {
-            assert!(!channel.is_left());
-            assert!(other.is_left());
+            assert!(!channel.is_quiescent());
+            assert!(other.is_quiescent());
             // As a signal handler would: it says where it is, and that is no longer so when it is
             // done.
-            put_made(other, &|_| assert!(!other.is_left() && !channel.is_left())).unwrap();
-            assert!(other.is_left());
+            put_made(other, &|_| {
+                assert!(!other.is_quiescent() && !channel.is_quiescent())
+            })
+            .unwrap();
+            assert!(other.is_quiescent());
             channel.close();
             assert_eq!(put_made(channel, &|_| {}), Err(Dropped::Closed));
-            assert!(!channel.is_left());
+            assert!(!channel.is_quiescent());
         })
         .unwrap();
-        assert!(channel.is_left());
+        assert!(channel.is_quiescent());
     }
 }
 
 /// A5: the child of a handler's `fork` leaves nothing behind where its parent was inside.
 #[test]
 fn a_child_of_a_handler_is_nowhere_inside() {
-    let rings = rings(1, Scope::Global, 0, visitors());
+    let rings = rings(1, Scope::Global, 0, readers());
     let channel = rings.channel();
     put_made(channel, &|_| {
         let child = fork(|| {
-            assert!(channel.is_left());
+            assert!(channel.is_quiescent());
             rings.open_in_child();
             rings.put(1, &[1]).unwrap();
-            assert!(channel.is_left());
+            assert!(channel.is_quiescent());
         });
         assert_eq!(wait_for(child), 0);
-        assert!(!channel.is_left());
+        assert!(!channel.is_quiescent());
     })
     .unwrap();
-    assert!(channel.is_left());
+    assert!(channel.is_quiescent());
 }
 
 /// A thread that ended inside is not waited for, and a new one in its place starts anew.
 #[test]
 fn who_ended_inside_is_out() {
-    let visitors = visitors();
-    let rings = rings(1, Scope::Global, 0, visitors);
+    let readers = readers();
+    let rings = rings(1, Scope::Global, 0, readers);
     let channel = rings.channel();
     std::thread::scope(|scope| {
         scope
             .spawn(|| {
                 // SAFETY: no memory is involved; nobody drops what says that this thread is inside.
-                std::mem::forget(channel.visit().unwrap());
-                assert!(!channel.is_left());
+                std::mem::forget(channel.guard().unwrap());
+                assert!(!channel.is_quiescent());
             })
             .join()
             .unwrap();
     });
     // To the kernel, a thread is one for a moment longer than to those who wait for its end.
     let begun = std::time::Instant::now();
-    while !channel.is_left() {
+    while !channel.is_quiescent() {
         assert!(begun.elapsed().as_secs() < 60, "it is waited for");
         std::thread::yield_now();
     }
@@ -101,14 +104,14 @@ fn who_ended_inside_is_out() {
             scope.spawn(|| rings.put(1, &[1]).unwrap()).join().unwrap();
         });
     }
-    assert!(channel.is_left());
+    assert!(channel.is_quiescent());
 }
 
 /// More threads at a time than there are places: the rest counts itself.
 #[test]
 fn all_are_waited_for_however_many() {
     const THREADS: usize = 1100;
-    let rings = rings(1, Scope::Global, 0, visitors());
+    let rings = rings(1, Scope::Global, 0, readers());
     let channel = rings.channel();
     let (come, go) = (
         std::sync::Barrier::new(THREADS + 1),
@@ -118,31 +121,31 @@ fn all_are_waited_for_however_many() {
         let mut threads = Vec::new();
         for _ in 0..THREADS {
             let inside = || {
-                let visit = channel.visit().unwrap();
+                let guard = channel.guard().unwrap();
                 come.wait();
                 go.wait();
-                drop(visit);
+                drop(guard);
             };
             let thread = std::thread::Builder::new().stack_size(1 << 16);
             threads.push(thread.spawn_scoped(scope, inside).unwrap());
         }
         come.wait();
-        assert!(!channel.is_left());
+        assert!(!channel.is_quiescent());
         go.wait();
     });
-    assert!(channel.is_left());
+    assert!(channel.is_quiescent());
     // All places have owners, which are gone: they are there for others.
-    put_made(channel, &|_| assert!(!channel.is_left())).unwrap();
-    assert!(channel.is_left());
+    put_made(channel, &|_| assert!(!channel.is_quiescent())).unwrap();
+    assert!(channel.is_quiescent());
 }
 
 /// Once a channel is closed and left, nobody stores into its rings any more.
 #[test]
 fn closing_keeps_everybody_out() {
     membarrier::register().unwrap();
-    let visitors = visitors();
+    let readers = readers();
     for (nr_rings, scope) in [(1, Scope::Global), (8, Scope::Thread)] {
-        let rings = rings(nr_rings, scope, 0, visitors);
+        let rings = rings(nr_rings, scope, 0, readers);
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             // Also if this fails.
@@ -166,7 +169,7 @@ fn closing_keeps_everybody_out() {
                 }
                 rings.channel().close();
                 membarrier::barrier().unwrap();
-                while !rings.channel().is_left() {
+                while !rings.channel().is_quiescent() {
                     std::thread::yield_now();
                 }
                 let memory = rings.memory();
