@@ -38,7 +38,7 @@ const CRATES: &[(&str, &[&str])] = &[
         "usertrace-crash",
         &["usertrace-ctf", "usertrace-ring", "usertrace-sys"],
     ),
-    ("usertrace-control", &["usertrace-sys"]),
+    ("usertrace-control", &["usertrace-os", "usertrace-sys"]),
     (
         "usertrace-consumer",
         &[
@@ -266,6 +266,62 @@ fn the_page_shows_the_graphs() {
     } else {
         assert_eq!(before, text, "run it with USERTRACE_DRAW=1");
     }
+}
+
+/// What code of the library contains that makes a system call without the C library.
+const RAW_SYSTEM_CALLS: &[&str] = &[
+    "Sysno",
+    "syscalls::raw",
+    "raw::syscall",
+    "libc::syscall",
+    "\"syscall\"",
+    "\"svc ",
+];
+
+/// The modules of the library that may make such calls: `os`, and the wrapper of `vfork`, which
+/// must be assembly.
+const MAY_CALL: &[&[&str]] = &[
+    &["os"],
+    &["writer", "thread", "aarch64"],
+    &["writer", "thread", "x86_64"],
+];
+
+/// The modules that make raw system calls, and may not.
+fn raw_system_calls(modules: &Modules) -> Vec<String> {
+    let calls = |source: &str| RAW_SYSTEM_CALLS.iter().any(|call| source.contains(call));
+    let may_call = |name: &[String]| {
+        MAY_CALL.iter().any(|allowed| {
+            name.len() >= allowed.len() && name.iter().zip(*allowed).all(|(a, b)| a == b)
+        })
+    };
+    let sources = modules.sources.iter();
+    let wrong = sources.filter(|(name, source)| calls(source) && !may_call(name));
+    wrong.map(|(name, _)| name.join("::")).collect()
+}
+
+#[test]
+fn raw_system_calls_are_in_one_module() {
+    let root = repository().join("usertrace/src");
+    let mut modules = Modules::default();
+    modules.read(&root, &root);
+    assert!(
+        modules.sources.contains_key(&vec!["os".to_owned()]),
+        "there is no os"
+    );
+    assert_eq!(raw_system_calls(&modules), Vec::<String>::new());
+}
+
+#[test]
+fn raw_system_calls_are_found() {
+    let call = "fn f() { unsafe { raw::syscall0(Sysno::getpid as usize) }; }";
+    let mut modules = Modules::default();
+    for name in ["os::process", "writer", "writer::thread", "osmosis"] {
+        modules.add(name, call);
+    }
+    modules.add("event", "// Sysno::getpid\nuse syscalls::Errno;");
+    modules.add("probe", "fn f() { unsafe { libc::syscall(39) }; }");
+    let found = ["osmosis", "probe", "writer", "writer::thread"];
+    assert_eq!(raw_system_calls(&modules), found);
 }
 
 #[test]
