@@ -1,4 +1,4 @@
-//! Mappings: populate pages ahead of their first use, and change what a range of addresses leads to.
+//! Mappings: populates their pages, and changes what they contain and permit.
 
 use syscalls::{Errno, Sysno, raw};
 

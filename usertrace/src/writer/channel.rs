@@ -51,8 +51,8 @@ pub struct Geometry {
     /// The clock of the records. If it is not the processor's counter, the event path does not know
     /// of these rings, either.
     pub clock: Source,
-    /// Where writers of the shared protocol announce themselves. None if the channel is never closed
-    /// before all of them have left.
+    /// Where writers of the shared protocol announce themselves. None if the channel is never
+    /// closed before all of them have left.
     pub quiescence: Option<QuiescenceSlot>,
 }
 
@@ -106,9 +106,9 @@ impl Geometry {
 /// Zeros are a closed channel. So `fork` may wipe the page for the child between any two
 /// instructions of the program (A5).
 ///
-/// A restartable sequence reads the fields each time, the number of rings first. So a channel may be
-/// changed while other threads write: [`close`](Self::close) it, execute a barrier that restarts all
-/// running sequences, and [`open`](Self::open) it.
+/// A restartable sequence reads the fields each time, the number of rings first. So a channel may
+/// be changed while other threads write: [`close`](Self::close) it, execute a barrier that restarts
+/// all running sequences, and [`open`](Self::open) it.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Channel {
@@ -181,8 +181,8 @@ impl Drop for EntryGuard<'_> {
     }
 }
 
-/// A writer of the shared protocol, or of a record with contexts. The channel is not quiescent until
-/// it is dropped.
+/// A writer of the shared protocol, or of a record with contexts. The channel is not quiescent
+/// until it is dropped.
 #[derive(Debug)]
 pub(super) enum ChannelGuard<'a> {
     /// The channel is never closed before its writers are gone, so nothing is recorded.
@@ -250,7 +250,8 @@ impl Control {
     /// The lower half of `consumed`: the futex on which writers wait for room.
     pub(super) fn consumed_low(&self) -> &AtomicU32 {
         const { assert!(cfg!(target_endian = "little")) };
-        // SAFETY: it lies within the field and is aligned. Only the kernel accesses it in this size.
+        // SAFETY: it lies within the field and is aligned. Only the kernel accesses it in this
+        // size.
         unsafe { AtomicU32::from_ptr(self.consumed.as_ptr().cast()) }
     }
 }
@@ -287,10 +288,10 @@ impl Channel {
     ///
     /// # Safety
     /// The rings and the control blocks that the geometry describes must be mapped, readable and
-    /// writable, and so must be the reader's futex, if there is one; and they must stay so until the
-    /// process ends or executes another program (or, if `self` is wiped by `fork`, until the fork,
-    /// in the child). The channel must be closed, with no sequence still running that began before
-    /// it was; calls of `open` and `close` must not overlap.
+    /// writable, and so must be the reader's futex, if there is one; and they must stay so until
+    /// the process ends or executes another program (or, if `self` is wiped by `fork`, until the
+    /// fork, in the child). The channel must be closed, with no sequence still running that began
+    /// before it was; calls of `open` and `close` must not overlap.
     pub unsafe fn open(&self, geometry: &Geometry) -> Result<(), GeometryError> {
         geometry.check()?;
         self.buffers.store(geometry.buffers, Ordering::Relaxed);
@@ -361,8 +362,8 @@ impl Channel {
         self.cold.nr_rings_flagged.store(0, Ordering::Relaxed);
         self.cold.nr_cids_flagged.store(0, Ordering::Relaxed);
         self.cold.rings.store(0, Ordering::Relaxed);
-        // Last: pairs with the order in `ring_at`. A writer that still saw rings has the epoch before
-        // this one. SeqCst: pairs with `enter`.
+        // Last: pairs with the order in `ring_at`. A writer that still saw rings has the epoch
+        // before this one. SeqCst: pairs with `enter`.
         self.epoch.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -414,8 +415,8 @@ impl Channel {
             && self.cold.protocol.load(Ordering::Relaxed) == Protocol::Shared as u32
     }
 
-    /// Offset of the field with the number of rings for sequences whose index is the field at `index`
-    /// of `struct rseq`.
+    /// Offset of the field with the number of rings for sequences whose index is the field at
+    /// `index` of `struct rseq`.
     pub(super) const fn nr_offset(index: i32) -> usize {
         match index {
             CPU_ID => offset_of!(Self, nr_rings),
@@ -447,9 +448,9 @@ impl Channel {
 
     /// Whether no writer is inside the rings, other than in a restartable sequence.
     ///
-    /// The thread that closes a channel may release its memory only if this holds after a barrier in
-    /// all threads that also restarts all sequences. The last writer to leave then calls `refresh`
-    /// of the runtime.
+    /// The thread that closes a channel may release its memory only if this holds after a barrier
+    /// in all threads that also restarts all sequences. The last writer to leave then calls
+    /// `refresh` of the runtime.
     #[must_use]
     pub fn is_quiescent(&self) -> bool {
         // SeqCst: pairs with `enter`. The stores of writers that left happened before what follows
@@ -469,11 +470,12 @@ impl Channel {
         unsafe { readers.as_ref() }
     }
 
-    /// Whether the event path does not know of the channel's rings. Only a writer inside can rely on
-    /// the answer.
+    /// Whether the event path does not know of the channel's rings. Only a writer inside can rely
+    /// on the answer.
     #[inline(always)]
     pub(super) fn is_flagged(&self) -> bool {
-        // Relaxed: `guard` comes first. Where the caller only chooses a path, nothing depends on it.
+        // Relaxed: `guard` comes first. Where the caller only chooses a path, nothing depends on
+        // it.
         self.cold.flags.load(Ordering::Relaxed) != 0
     }
 
@@ -484,8 +486,8 @@ impl Channel {
         self.cold.flags.load(Ordering::Relaxed) & CONTEXTS != 0
     }
 
-    /// The clock of the channel's records. A caller can rely on it if it is inside, or if its sequence
-    /// compares the epoch that it loaded before this.
+    /// The clock of the channel's records. A caller can rely on it if it is inside, or if its
+    /// sequence compares the epoch that it loaded before this.
     pub(super) fn clock(&self) -> Source {
         // Relaxed: likewise, or the number of rings comes first.
         match self.cold.flags.load(Ordering::Relaxed) & MONOTONIC {
@@ -508,8 +510,8 @@ impl Channel {
         })
     }
 
-    /// Enters a channel that the event path does not know of, for a record without contexts. None if
-    /// the channel is closed, or is not such a channel.
+    /// Enters a channel that the event path does not know of, for a record without contexts. None
+    /// if the channel is closed, or is not such a channel.
     pub(super) fn enter_flagged_without_contexts(&self) -> Option<GuardedChannel<'_>> {
         let is_one = || self.is_flagged() && !self.has_contexts();
         if !is_one() {
@@ -569,8 +571,8 @@ impl Channel {
         NonNull::new(self.cold.buffer.load(Ordering::Relaxed))
     }
 
-    /// The ring with an index: a CPU number, a concurrency id, or the number of a thread's ring. None
-    /// if there is no such ring, as in a closed channel.
+    /// The ring with an index: a CPU number, a concurrency id, or the number of a thread's ring.
+    /// None if there is no such ring, as in a closed channel.
     pub(super) fn ring_at(&self, index: u32) -> Option<Ring<'_>> {
         // The epoch comes first: pairs with the order in `close`. If the channel is closed
         // meanwhile, the sequence that compares it fails.

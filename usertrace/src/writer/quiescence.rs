@@ -128,7 +128,8 @@ impl Readers {
         let reader = &self.all[index];
         self.remembered[index].forget();
         thread::with(|thread| {
-            // This thread had no slot, so it is inside nothing: the bits are of a thread that ended.
+            // This thread had no slot, so it is inside nothing: the bits are of a thread that
+            // ended.
             reader.inside.store(0, Ordering::Relaxed);
             let block = std::ptr::from_ref(thread).addr();
             reader.block.store(block, Ordering::Relaxed);

@@ -111,8 +111,8 @@ pub(super) fn register() -> Result<(), Errno> {
             thread.registration.store(NEVER, Ordering::Relaxed);
             return Err(Errno::ENOMEM);
         }
-        // SAFETY: the area is atomic, and the calling thread's own. It stays valid until `end`, which
-        // unregisters it. Only sequences store `rseq_cs`: addresses of their descriptors.
+        // SAFETY: the area is atomic, and the calling thread's own. It stays valid until `end`,
+        // which unregisters it. Only sequences store `rseq_cs`: addresses of their descriptors.
         let registered = unsafe { os::rseq::register(thread.rseq.as_ptr(), area_len(), SIGNATURE) };
         match registered {
             Ok(()) | Err(Errno::EBUSY) => {

@@ -22,7 +22,10 @@ fn readers() -> NonNull<Readers> {
 fn rings(nr_rings: u32, scope: Scope, slot: u32, readers: NonNull<Readers>) -> Rings {
     let quiescence = Some(QuiescenceSlot { readers, slot });
     Rings::with(4096, 4, nr_rings, scope, Mode::Discard, |geometry| {
-        Geometry { quiescence, ..geometry }
+        Geometry {
+            quiescence,
+            ..geometry
+        }
     })
 }
 
