@@ -1,8 +1,9 @@
-//! Writes records into rings of the shared protocol (D2): where no restartable sequences are to be
-//! had, or where a ring is not one of a CPU.
+//! Writes records by the shared protocol (D2): without restartable sequences, or into rings that
+//! belong to no CPU.
 //!
-//! [`protocol`] has the algorithm. Here is what it runs on: the mapped rings of a [`Channel`],
-//! [`owner`] which of them is a thread's, [`own`] what is cheaper there.
+//! [`protocol`] has the algorithm. This module applies it to the mapped rings of a [`Channel`].
+//! [`owner`] finds the ring of a thread, and [`local_atomic`] has cheaper atomics for rings that
+//! one thread alone writes.
 
 mod local_atomic;
 mod owner;
@@ -59,15 +60,15 @@ impl Word for AtomicU64 {
 }
 
 /// One ring of a channel. `W`: how its words are accessed, [`LocalAtomic`] if the calling thread
-/// alone writes it. `FLAGGED`: whether the channel is [apart](Channel::is_flagged), and so may have
-/// another clock than the processor's.
+/// alone writes it. `FLAGGED`: whether the channel [is flagged](Channel::is_flagged), and so may
+/// have another clock than the processor's counter.
 #[derive(Debug)]
 struct Ring<'a, W, const FLAGGED: bool> {
     channel: &'a Channel,
     control: &'a Control,
-    /// Of the ring; all words of it are atomic integers.
+    /// Start of the ring. All its words are atomic integers.
     words: *const W,
-    /// What of a position says where in the ring its word is.
+    /// Mask that turns a position into the offset of its word.
     word_mask: u64,
     /// Size of a sub-buffer, minus 1.
     subbuf_mask: u64,
@@ -82,8 +83,9 @@ impl<W, const FLAGGED: bool> Clone for Ring<'_, W, FLAGGED> {
 
 impl<W, const FLAGGED: bool> Copy for Ring<'_, W, FLAGGED> {}
 
-/// An atomic integer, seen as words of a ring are.
+/// A kind of word that an atomic integer can be accessed as.
 trait View: Word {
+    /// The same word, of this kind.
     fn of(word: &AtomicU64) -> &Self;
 }
 
@@ -97,13 +99,13 @@ impl View for AtomicU64 {
 impl View for LocalAtomic {
     #[inline(always)]
     fn of(word: &AtomicU64) -> &Self {
-        // SAFETY: it is one, and transparent.
+        // SAFETY: `LocalAtomic` is a transparent wrapper of an `AtomicU64`.
         unsafe { &*std::ptr::from_ref(word).cast() }
     }
 }
 
 impl<'a, W: View, const FLAGGED: bool> Ring<'a, W, FLAGGED> {
-    /// The ring of a channel with an index.
+    /// The ring with an index; none if the channel has none, or is closed.
     #[inline(always)]
     fn new(channel: &'a Channel, index: u32) -> Option<Self> {
         if index >= channel.rings() {
@@ -116,7 +118,7 @@ impl<'a, W: View, const FLAGGED: bool> Ring<'a, W, FLAGGED> {
         Some(Self {
             channel,
             // SAFETY: `open`'s caller promised that the control blocks are mapped from then on, and
-            // it checked that they are aligned. Everything in a control block is atomic.
+            // `open` verified the alignment. Everything in a control block is atomic.
             control: unsafe {
                 &*control
                     .wrapping_add(index as usize * stride as usize)
@@ -125,14 +127,13 @@ impl<'a, W: View, const FLAGGED: bool> Ring<'a, W, FLAGGED> {
             words: buffers
                 .wrapping_add(index as usize * (ring_mask as usize + 1))
                 .cast(),
-            // A position that is no multiple of 8 was not stored by this writer; that must not make
-            // it any worse.
+            // If another program stored a position that is no multiple of 8, accesses stay aligned.
             word_mask: ring_mask & !7,
             subbuf_mask: channel.subbuf_mask.load(Ordering::Relaxed),
         })
     }
 
-    /// The ring, for those who need no more times.
+    /// The ring as one without a clock of its own, for a record that has its time.
     fn with_time(self) -> Ring<'a, W, false> {
         Ring {
             channel: self.channel,
@@ -143,7 +144,7 @@ impl<'a, W: View, const FLAGGED: bool> Ring<'a, W, FLAGGED> {
         }
     }
 
-    /// Its index in the channel; nothing if it is none of the channel's any more.
+    /// The ring's index in the channel; none if the channel has other rings now.
     fn index(&self) -> Option<u32> {
         let first = self.channel.control.load(Ordering::Relaxed).addr();
         let stride = self.channel.control_stride.load(Ordering::Relaxed) as usize;
@@ -152,7 +153,7 @@ impl<'a, W: View, const FLAGGED: bool> Ring<'a, W, FLAGGED> {
         (index < self.channel.rings()).then_some(index)
     }
 
-    /// Asks for its pages, if that is to be done at once.
+    /// Populates its pages, if all are to be populated before the first event.
     fn prefault(&self) {
         if let Some(ring) = self
             .channel
@@ -163,9 +164,9 @@ impl<'a, W: View, const FLAGGED: bool> Ring<'a, W, FLAGGED> {
         }
     }
 
-    /// One word for a position in this ring, as a signal handler may come between the stores of
-    /// two. For another pair of ring and position to have the same one, the rings' control blocks
-    /// must be a multiple of a gigabyte apart.
+    /// Ring and position in one word, as a signal handler may come between the stores of two words.
+    /// Two pairs have the same word only if the rings' control blocks are a multiple of a gigabyte
+    /// apart.
     #[inline(always)]
     fn mark(&self, position: u64) -> u64 {
         let address = std::ptr::from_ref(self.control).addr() as u64;
@@ -202,8 +203,8 @@ impl<W: View, const FLAGGED: bool> protocol::Ring for Ring<'_, W, FLAGGED> {
             .words
             .wrapping_byte_add((position & self.word_mask) as usize);
         // SAFETY: inside the ring, which `Channel::open`'s caller promised is mapped, and aligned:
-        // `len` words from there end with the sub-buffer at the latest. Whoever stores to it does
-        // so atomically.
+        // `len` words from there end with the sub-buffer at the latest. All code accesses them
+        // atomically.
         unsafe { std::slice::from_raw_parts(first, len as usize) }
     }
 
@@ -224,15 +225,15 @@ impl<W: View, const FLAGGED: bool> protocol::Ring for Ring<'_, W, FLAGGED> {
     }
 
     fn writer(&self) -> u32 {
-        // Relaxed: it was stored by the thread itself. (A ring of several threads has no owner.)
+        // Relaxed: the thread itself stored it. A shared ring has no owner.
         self.control.owner.load(Ordering::Relaxed)
     }
 
     #[inline(always)]
     fn cycles(&self, head: u64) -> u64 {
-        // A processor may read the clock before it has loaded `head`, of another one who has moved
-        // it past a record whose time is later. Not if it was this thread that moved it there: a
-        // thread's times are in order. To wait for loads costs more than all the rest of an event.
+        // A processor may read the clock before it loads a `head` that another writer has moved
+        // past a record with a later time. That cannot happen if this thread moved it: a thread's
+        // times are in order. To wait for loads costs more than all the rest of an event.
         if thread::with(|thread| thread.reserved_to.load(Ordering::Relaxed)) != self.mark(head) {
             after_loads();
         }
@@ -260,7 +261,7 @@ impl<W: View, const FLAGGED: bool> protocol::Ring for Ring<'_, W, FLAGGED> {
 
     #[inline(always)]
     fn filled(&self) {
-        tell_filled(self.channel, self.control);
+        notify_reader(self.channel, self.control);
     }
 
     #[cold]
@@ -274,7 +275,7 @@ impl<W: View, const FLAGGED: bool> protocol::Ring for Ring<'_, W, FLAGGED> {
         } else {
             wait::wait_a_moment(self.channel, index)
         };
-        // A handler may have forked meanwhile, whose child has the channel's rings elsewhere.
+        // This may be the child of a handler that forked meanwhile: its rings are elsewhere.
         if self.index() == Some(index) {
             waited
         } else {
@@ -283,16 +284,15 @@ impl<W: View, const FLAGGED: bool> protocol::Ring for Ring<'_, W, FLAGGED> {
     }
 }
 
-/// Lets the cache get the line of these words for stores.
+/// Prefetches the cache line of these words for stores.
 ///
-/// The atomic instructions of a record wait until all stores before them have their lines: without
-/// this, each record would wait for its own, which the reader has had, or which has left the cache
-/// since the round before.
+/// The atomic instructions of a record wait until all stores before them have their cache lines.
+/// Without this, each record would wait: the reader has had the lines, or they have left the cache
+/// since the last lap.
 #[inline(always)]
 fn fetch<W>(words: &[W]) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint, that never faults. (Processors that do not know it take it for one that does
-    // nothing.)
+    // SAFETY: a hint that never faults, and does nothing on processors that do not know it.
     unsafe {
         std::arch::asm!(
             "prefetchw byte ptr [{}]",
@@ -301,7 +301,7 @@ fn fetch<W>(words: &[W]) {
         );
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: a hint, that never faults.
+    // SAFETY: a hint that never faults.
     unsafe {
         std::arch::asm!(
             "prfm pstl1keep, [{}]",
@@ -311,9 +311,10 @@ fn fetch<W>(words: &[W]) {
     }
 }
 
+/// Tells the reader that a sub-buffer was filled.
 #[cold]
 #[inline(never)]
-fn tell_filled(channel: &Channel, control: &Control) {
+fn notify_reader(channel: &Channel, control: &Control) {
     if let Some(ring) = channel.ring_at(0)
         && let Some(reader_wakeup) = ring.reader_wakeup
     {
@@ -325,8 +326,8 @@ fn tell_filled(channel: &Channel, control: &Control) {
     }
 }
 
-/// What comes next in the program comes after all loads, also if it is to read the clock. (`cycles`
-/// does that by itself on other processors.)
+/// Waits for all loads before, so that the clock is read after them. On other processors, `cycles`
+/// does that itself.
 #[cold]
 fn after_loads() {
     #[cfg(target_arch = "x86_64")]
@@ -342,7 +343,7 @@ impl From<Lost> for Dropped {
     }
 }
 
-/// The event's id, if it has one.
+/// The event's id, if it was described in the channel.
 #[inline(always)]
 fn described(id: &AtomicU16) -> Result<u16, Dropped> {
     match id.load(Ordering::Relaxed) {
@@ -351,12 +352,12 @@ fn described(id: &AtomicU16) -> Result<u16, Dropped> {
     }
 }
 
-/// Writes a record, whatever it takes; waits if the channel's mode says so.
+/// Writes a record. It takes the slow path if necessary, and waits if the channel's mode says so.
 ///
 /// # Safety
-/// Whoever opened `channel` kept the promise of [`Channel::open`]. `id` is 0, or the id of an event
-/// with such a payload, or that of a metadata record.
-// Apart from what calls it, so that the other protocol's events do not save registers for it.
+/// `channel` was opened as [`Channel::open`] requires. `id` is 0, or the id of an event with such a
+/// payload, or that of a metadata record.
+// Not inlined, so that events of the other protocol save no registers for it.
 #[inline(never)]
 pub(super) unsafe fn write(
     channel: &Channel,
@@ -369,14 +370,15 @@ pub(super) unsafe fn write(
     write_inside::<false>(channel, id, payload)
 }
 
-/// Lets a writer in; nothing if the event path does not know of the channel.
+/// Enters the channel; none if the event path does not know of it.
 #[inline(always)]
 fn guard(channel: &Channel) -> Result<Option<ChannelGuard<'_>>, Dropped> {
     let guard = channel.guard().ok_or(Dropped::Closed)?;
     Ok((!channel.is_flagged()).then_some(guard))
 }
 
-/// Writes a record whose payload begins with the contexts of the channel; the caller is in that.
+/// Writes a record whose payload begins with the contexts of the channel, which the caller has
+/// entered.
 ///
 /// # Safety
 /// As [`write`]'s, with contexts.
@@ -393,6 +395,7 @@ pub(super) unsafe fn write_in_contexts(
     }
 }
 
+/// Writes a record into a channel that the caller has entered.
 #[inline(always)]
 fn write_inside<const FLAGGED: bool>(
     channel: &Channel,
@@ -415,6 +418,8 @@ fn write_inside<const FLAGGED: bool>(
     }
 }
 
+/// The event path: writes a record if it fits into the current sub-buffer, and no other writer
+/// comes first.
 #[inline(always)]
 fn try_write<W: View, const FLAGGED: bool>(
     channel: &Channel,
@@ -426,6 +431,7 @@ fn try_write<W: View, const FLAGGED: bool>(
         .is_some_and(|ring| protocol::try_write(ring, id, payload).is_ok())
 }
 
+/// The slow path: takes a ring, begins a sub-buffer, and waits, if necessary.
 #[cold]
 #[inline(never)]
 fn write_slowly<const FLAGGED: bool>(
@@ -451,7 +457,7 @@ fn write_slowly<const FLAGGED: bool>(
     }
 }
 
-/// Likewise, for a payload of `len` bytes that `fill` appends.
+/// Writes a record with a payload of `len` bytes that `fill` appends.
 ///
 /// # Safety
 /// As [`write`]'s.
@@ -469,6 +475,8 @@ pub(super) unsafe fn write_made(
     unsafe { write_made_inside::<false>(channel, id, len, fill) }
 }
 
+/// Likewise, into a channel that the caller has entered.
+///
 /// # Safety
 /// As [`write`]'s.
 unsafe fn write_made_inside<const FLAGGED: bool>(
@@ -487,18 +495,18 @@ unsafe fn write_made_inside<const FLAGGED: bool>(
 
 /// A record that is written piece by piece, straight into the ring.
 ///
-/// If it is dropped before [`finish`](Self::finish), it is one lost record to readers.
+/// Readers see a lost record if it is dropped before [`finish`](Self::finish).
 #[derive(Debug)]
 pub(super) struct Record<'a> {
     reservation: Reserved<'a>,
-    /// Whole words stored so far.
+    /// Number of whole words that were stored.
     words: usize,
-    /// Bytes that do not make a word yet, the first one lowest in memory, and how many there are.
+    /// Bytes of the next word, in the order of memory, and their number.
     rest: [u8; 8],
     rest_len: usize,
 }
 
-/// Where the record is.
+/// A reservation in an exclusive or a shared ring.
 #[derive(Debug)]
 enum Reserved<'a> {
     Exclusive(Reservation<Ring<'a, LocalAtomic, false>>),
@@ -506,7 +514,7 @@ enum Reserved<'a> {
 }
 
 impl Reserved<'_> {
-    /// Words of the payload.
+    /// Length of the payload, in words.
     fn len(&self) -> usize {
         match self {
             Self::Exclusive(reservation) => reservation.payload().len(),
@@ -527,6 +535,7 @@ impl Reserved<'_> {
         }
     }
 
+    /// Marks the record as complete, and commits it.
     fn complete(self) {
         match self {
             Self::Exclusive(reservation) => reservation.complete(),
@@ -551,7 +560,7 @@ unsafe fn reserve<'a, const FLAGGED: bool>(
         words: u64,
     ) -> Result<Reservation<Ring<'_, W, false>>, Dropped> {
         let ring = Ring::<W, FLAGGED>::new(channel, index).ok_or(Dropped::Closed)?;
-        // It has its time.
+        // The record has its time already.
         Ok(protocol::reserve(ring, id, words)?.seen_as(Ring::with_time))
     }
     let id = described(id)?;
@@ -573,7 +582,7 @@ unsafe fn reserve<'a, const FLAGGED: bool>(
 }
 
 impl Record<'_> {
-    /// Appends to the payload. What is more than was reserved is left out.
+    /// Appends to the payload. Bytes beyond the reserved length are left out.
     pub(super) fn append(&mut self, mut bytes: &[u8]) {
         if self.rest_len != 0 {
             let some = bytes.len().min(8 - self.rest_len);
@@ -593,12 +602,13 @@ impl Record<'_> {
         self.rest_len = rest.len();
     }
 
+    /// Stores the next word of the payload.
     fn store(&mut self, word: [u8; 8]) {
         self.reservation.store(self.words, u64::from_ne_bytes(word));
         self.words += 1;
     }
 
-    /// Says that the payload is whole; what was not appended of it is zeros.
+    /// Fills the rest of the payload with zeros, and completes the record.
     pub(super) fn finish(mut self) {
         let mut last = self.rest;
         last[self.rest_len..].fill(0);

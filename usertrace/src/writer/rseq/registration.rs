@@ -1,10 +1,9 @@
 //! Registers an rseq area where the C library registers none.
 //!
-//! That is so in programs linked with musl or an old glibc, statically or not, and where
-//! `GLIBC_TUNABLES=glibc.pthread.rseq=0` says so. The area lies in the thread block. A thread
-//! registers it with its first event, and takes it back when it ends: a thread that ends by itself
-//! may give its stack and its block away before its last instruction, and the kernel must not write
-//! there any more.
+//! These are programs linked with musl or an old glibc, statically or not, and those that run with
+//! `GLIBC_TUNABLES=glibc.pthread.rseq=0`. The area lies in the thread block. A thread registers it
+//! with its first event, and unregisters it when it ends: its stack and block may be freed before
+//! its last instruction, and the kernel must not write there any more.
 
 use std::ffi::c_void;
 use std::sync::OnceLock;
@@ -17,31 +16,30 @@ use crate::os;
 use crate::writer::ring_index::MM_CID;
 use crate::writer::thread::{self, RSEQ_LEN, Thread};
 
-/// What [`Thread::registration`] may be.
+/// Values of [`Thread::registration`]. Unknown: the thread has not tried.
 const UNKNOWN: u32 = 0;
 const REGISTERED: u32 = 1;
-/// It was refused, or the thread is about to end.
+/// The kernel refused it, or the thread is about to end.
 const NEVER: u32 = 2;
 
-/// Length of the first version of `struct rseq`, which all kernels take, and which is aligned to as
-/// much.
+/// Length and alignment of the first version of `struct rseq`, which all kernels accept.
 const FIRST_LEN: usize = 32;
 
-/// Of `getauxval`: how much of `struct rseq` the kernel knows, and its alignment.
+/// For `getauxval`: how many bytes of `struct rseq` the kernel knows, and its alignment.
 const AT_RSEQ_FEATURE_SIZE: libc::c_ulong = 27;
 const AT_RSEQ_ALIGN: libc::c_ulong = 28;
 
-/// Length of `struct rseq` up to and with `mm_cid`.
+/// Length of `struct rseq` up to the end of `mm_cid`.
 const MM_CID_LEN: usize = MM_CID as usize + 4;
 
-/// The key whose destructor is called at a thread's end; nothing if there are no more keys.
+/// The key whose destructor unregisters the area at a thread's end; none if all keys are used.
 static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
 
 /// The length to register with.
 ///
-/// All that the kernel knows, if the area has room for it: that is what Linux 7.3 takes for a
-/// program that keeps to the rules of its optimised mode, as this one does. Otherwise that of the
-/// first version.
+/// It is the length that the kernel knows, if the area has room for it. By that, Linux 7.3 knows a
+/// program that follows the rules of its optimised mode, as this one does. Otherwise it is the
+/// length of the first version.
 fn area_len() -> usize {
     // SAFETY: constants of the process.
     let (len, align) = unsafe {
@@ -57,17 +55,17 @@ fn area_len() -> usize {
     }
 }
 
-/// Whether the kernel keeps `mm_cid` in areas, whoever registered them.
+/// Whether the kernel stores `mm_cid` in areas, the C library's or this library's.
 ///
-/// It does so in areas of all lengths that it takes, as the field is in what was padding of the
-/// first version. What it knows of the structure, it has told since it has that field. (Where it is
-/// built without concurrency ids, it stores the CPU number there, which is as good.)
+/// It does so in areas of all lengths that it accepts, as the field lies in the padding of the
+/// first version. Kernels report the length that they know since they have that field. A kernel
+/// without concurrency ids stores the CPU number there, which is as good.
 pub(super) fn knows_mm_cid() -> bool {
     // SAFETY: a constant of the process.
     unsafe { libc::getauxval(AT_RSEQ_FEATURE_SIZE) as usize >= MM_CID_LEN }
 }
 
-/// Finds out whether areas of our own can be registered, by registering that of the calling thread.
+/// Finds out whether the library can register areas, by registering that of the calling thread.
 pub(super) fn begin() -> Result<Rseq, RseqError> {
     let key = *KEY.get_or_init(|| {
         let mut key = 0;
@@ -79,7 +77,7 @@ pub(super) fn begin() -> Result<Rseq, RseqError> {
     }
     match register() {
         Ok(()) => Rseq::of_block().ok_or(RseqError::Kernel),
-        // Another area is registered.
+        // Another area is registered already.
         Err(Errno::EINVAL) => Err(RseqError::Library),
         Err(_) => Err(RseqError::Kernel),
     }
@@ -95,17 +93,16 @@ pub(super) fn register() -> Result<(), Errno> {
         return Err(Errno::EAGAIN);
     }
     thread::with(|thread| {
-        // A signal handler that comes in between does the same: the kernel says EBUSY to the
-        // second, and something else where another area is registered.
+        // A signal handler that interrupts this does the same. The kernel returns EBUSY to the
+        // second one, and another error if another area is registered.
         match thread.registration.load(Ordering::Relaxed) {
             UNKNOWN => {}
             REGISTERED => return Ok(()),
             _ => return Err(Errno::EPERM),
         }
-        // First the destructor, then what it takes back: a thread that has no destructor must not
-        // register. SAFETY: the value is no pointer to anything, it only must not be NULL. C
-        // libraries have room for the first keys in the thread itself; a later one may cost an
-        // allocation, once in a thread.
+        // The destructor comes first: a thread without one must not register. SAFETY: the
+        // destructor ignores the value, which only must not be NULL. C libraries have room for the
+        // first keys in the thread itself; a later key may cost an allocation, once in a thread.
         let noted = unsafe { libc::pthread_setspecific(*key, std::ptr::from_ref(thread).cast()) };
         if noted != 0 {
             thread.registration.store(NEVER, Ordering::Relaxed);
@@ -127,12 +124,11 @@ pub(super) fn register() -> Result<(), Errno> {
     })
 }
 
-/// At a thread's end: takes its area back, for good. What it traces after this is lost, and
-/// counted.
+/// Unregisters a thread's area at its end, for good. Its later events are counted as lost.
 unsafe extern "C" fn end(_: *mut c_void) {
     thread::with(|thread| {
         if thread.registration.swap(NEVER, Ordering::Relaxed) == REGISTERED {
-            // The kernel writes the CPU number of an unregistered area as it takes it back.
+            // The kernel itself resets the CPU number to that of an unregistered area.
             // SAFETY: as in `register`, with the same arguments.
             let _ = unsafe { os::rseq::unregister(thread.rseq.as_ptr(), area_len(), SIGNATURE) };
         }
