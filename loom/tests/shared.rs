@@ -14,7 +14,9 @@ use std::sync::atomic::Ordering;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicU64, fence};
 use loom::thread;
-use protocol::{HEADER, Lost, RECORD_HEADER, Ring as _, Waited, Word, reserve, try_write, write};
+use protocol::{
+    HEADER, LostError, RECORD_HEADER, Ring as _, WaitOutcome, Word, reserve, try_write, write,
+};
 use usertrace_sys::uapi::{LTT_ID_LONG, LTT_ID_PAD, LTT_LONG_DONE, LTT_LONG_LEN_MASK, LttSubbuf};
 
 #[derive(Debug, Default)]
@@ -99,7 +101,7 @@ impl Model {
     }
 
     /// As events are: at once, or else from the beginning.
-    fn put(&self, id: u16, payload: &[u64]) -> Result<(), Lost> {
+    fn put(&self, id: u16, payload: &[u64]) -> Result<(), LostError> {
         try_write(self, id, payload).or_else(|_| write(self, id, payload))
     }
 
@@ -157,14 +159,14 @@ impl protocol::Ring for &Model {
         self.clock.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn moved(&self, _head: u64) {}
+    fn head_moved(&self, _head: u64) {}
 
-    fn begins(&self, _: u64) {}
+    fn subbuf_begins(&self, _: u64) {}
 
-    fn filled(&self) {}
+    fn subbuf_filled(&self) {}
 
-    fn wait(&self, _consumed: u64, _left: bool) -> Waited {
-        Waited::No
+    fn wait(&self, _consumed: u64, _quiescent: bool) -> WaitOutcome {
+        WaitOutcome::NotAllowed
     }
 }
 
@@ -518,7 +520,7 @@ fn a_lap_while_a_sub_buffer_is_begun() {
             let ring = ring.clone();
             move || ring.put(3, &[payload(3); 6])
         });
-        // Lost, if the other one is in the only place that could be begun.
+        // LostError, if the other one is in the only place that could be begun.
         let results = [4, 5].map(|id| ring.put(id, &[payload(id); 6]));
         let lost = results.into_iter().chain([writer.join().unwrap()]);
         let lost = lost.filter(Result::is_err).count() as u64;

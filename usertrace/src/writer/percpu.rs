@@ -18,7 +18,7 @@ use super::channel::{Channel, LONGEST, Ring};
 use super::payload::{Cursor, Payload};
 use super::prefault::{self, Prefault};
 use super::refusal::{Dropped, Refusal};
-use super::reserve_commit::Waited;
+use super::reserve_commit::WaitOutcome;
 use super::ring_index::{CPU_ID_WITH_CONTEXT, MM_CID, MM_CID_WITH_CONTEXT, NO_INDEX};
 use super::rseq::{self, Advance, Rseq, Start, Step, TRIES};
 use super::{thread, wait};
@@ -332,8 +332,8 @@ pub(super) unsafe fn write<const INDEX: i32>(
                 let is_mine = || rseq.index::<INDEX>() == index;
                 match wait::wait(channel, index, consumed, is_mine, &mut told) {
                     // If the ring is gone, the next attempt fails.
-                    Waited::Again | Waited::Gone => {}
-                    Waited::No => return lose::<INDEX>(rseq, channel),
+                    WaitOutcome::Retry | WaitOutcome::Gone => {}
+                    WaitOutcome::NotAllowed => return lose::<INDEX>(rseq, channel),
                 }
                 rounds = 0;
             }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use usertrace_sys::Mode;
 
 use super::channel::{Channel, Control, Ring};
-use super::reserve_commit::Waited;
+use super::reserve_commit::WaitOutcome;
 use super::wakeup::ReaderWakeup;
 use super::{hooks, thread};
 use crate::os::{futex, time};
@@ -46,16 +46,16 @@ pub(super) fn wait(
     consumed: u64,
     is_mine: impl Fn() -> bool,
     told: &mut bool,
-) -> Waited {
+) -> WaitOutcome {
     let Some(ring) = may_wait(channel, index) else {
-        return Waited::No;
+        return WaitOutcome::NotAllowed;
     };
     if thread::with(|thread| thread.inside.load(Ordering::Relaxed) != 0) {
-        return Waited::No;
+        return WaitOutcome::NotAllowed;
     }
     if let Some(reader_wakeup) = ring.reader_wakeup {
         sleep_on(ring.control, reader_wakeup, consumed);
-        return Waited::Again;
+        return WaitOutcome::Retry;
     }
     if let Some(buffer) = channel.buffer().filter(|_| !*told) {
         // Once is enough: the kernel wakes readers, and they come, however long that takes.
@@ -66,16 +66,16 @@ pub(super) fn wait(
         // Relaxed: the caller loads it again before it stores anything.
         if ring.control.consumed.load(Ordering::Relaxed) != consumed {
             *told = false;
-            return Waited::Again;
+            return WaitOutcome::Retry;
         }
         if ring.mode != Mode::Block || !is_mine() {
-            return Waited::Again;
+            return WaitOutcome::Retry;
         }
         if may_wait(channel, index).is_none() {
-            return Waited::No;
+            return WaitOutcome::NotAllowed;
         }
     }
-    Waited::Gone
+    WaitOutcome::Gone
 }
 
 /// Waits for [`PAUSE`], also within a long record: that record may be what the reader waits for.
@@ -83,11 +83,11 @@ pub(super) fn wait(
 /// Async-signal-safe; leaves `errno` alone.
 #[cold]
 #[inline(never)]
-pub(super) fn wait_a_moment(channel: &Channel, index: u32) -> Waited {
+pub(super) fn wait_a_moment(channel: &Channel, index: u32) -> WaitOutcome {
     match may_wait(channel, index) {
-        None => Waited::No,
-        Some(ring) if pause(channel, index, ring.epoch).is_some() => Waited::Again,
-        Some(_) => Waited::Gone,
+        None => WaitOutcome::NotAllowed,
+        Some(ring) if pause(channel, index, ring.epoch).is_some() => WaitOutcome::Retry,
+        Some(_) => WaitOutcome::Gone,
     }
 }
 

@@ -17,8 +17,8 @@ use usertrace_sys::Mode;
 
 use self::local_atomic::LocalAtomic;
 use self::owner::RingOwnership;
-pub(super) use self::protocol::Waited;
-use self::protocol::{Lost, Reservation, Word};
+pub(super) use self::protocol::WaitOutcome;
+use self::protocol::{LostError, Reservation, Word};
 use super::channel::{AHEAD, Channel, ChannelGuard, Control};
 use super::payload::{Cursor, Payload};
 use super::prefault::{self, Prefault};
@@ -244,14 +244,14 @@ impl<W: View, const FLAGGED: bool> protocol::Ring for Ring<'_, W, FLAGGED> {
     }
 
     #[inline(always)]
-    fn moved(&self, head: u64) {
+    fn head_moved(&self, head: u64) {
         fetch(self.words(head.wrapping_add(AHEAD), 1));
         thread::with(|thread| {
             thread.reserved_to.store(self.mark(head), Ordering::Relaxed);
         });
     }
 
-    fn begins(&self, position: u64) {
+    fn subbuf_begins(&self, position: u64) {
         let buffer = self.words.cast_mut().cast();
         let ring = self.channel.ring_at(0);
         if let Some(ring) = ring.filter(|ring| ring.prefault == Prefault::Ahead) {
@@ -260,26 +260,26 @@ impl<W: View, const FLAGGED: bool> protocol::Ring for Ring<'_, W, FLAGGED> {
     }
 
     #[inline(always)]
-    fn filled(&self) {
+    fn subbuf_filled(&self) {
         notify_reader(self.channel, self.control);
     }
 
     #[cold]
     #[inline(never)]
-    fn wait(&self, consumed: u64, left: bool) -> Waited {
+    fn wait(&self, consumed: u64, quiescent: bool) -> WaitOutcome {
         let Some(index) = self.index() else {
-            return Waited::Gone;
+            return WaitOutcome::Gone;
         };
-        let waited = if left {
+        let outcome = if quiescent {
             wait::wait(self.channel, index, consumed, || true, &mut false)
         } else {
             wait::wait_a_moment(self.channel, index)
         };
         // This may be the child of a handler that forked meanwhile: its rings are elsewhere.
         if self.index() == Some(index) {
-            waited
+            outcome
         } else {
-            Waited::Gone
+            WaitOutcome::Gone
         }
     }
 }
@@ -337,8 +337,8 @@ fn after_loads() {
     }
 }
 
-impl From<Lost> for Dropped {
-    fn from(_: Lost) -> Self {
+impl From<LostError> for Dropped {
+    fn from(_: LostError) -> Self {
         Self::Lost
     }
 }

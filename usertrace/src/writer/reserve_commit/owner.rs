@@ -119,7 +119,7 @@ fn take(channel: &Channel) -> Result<RingOwnership, Dropped> {
             Err(owner) if owner == thread => {}
             Err(_) => continue,
         }
-        if protocol::begin_anew(ring).is_ok() {
+        if protocol::begin_own_subbuf(ring).is_ok() {
             return own(index);
         }
         full = true;
@@ -139,7 +139,7 @@ fn take(channel: &Channel) -> Result<RingOwnership, Dropped> {
         let Some(before) = take_over(ring.control, process, thread) else {
             continue;
         };
-        if protocol::begin_anew(ring).is_ok() {
+        if protocol::begin_own_subbuf(ring).is_ok() {
             return own(index);
         }
         // It is full of unread records: the former owner gets it back.

@@ -12,7 +12,7 @@ use usertrace_sys::uapi::{
 };
 
 use super::super::protocol::{
-    self, HEADER, Lost, RECORD_HEADER, Ring as _, Waited, Word, reserve, write,
+    self, HEADER, LostError, RECORD_HEADER, Ring as _, WaitOutcome, Word, reserve, write,
 };
 use usertrace_testing::counts::counts;
 
@@ -160,7 +160,7 @@ impl Heap {
         self.consumed.0.store(position, Ordering::Release);
     }
 
-    fn put(&'static self, id: u16, payload: &[u64]) -> Result<(), Lost> {
+    fn put(&'static self, id: u16, payload: &[u64]) -> Result<(), LostError> {
         write(self, id, payload)
     }
 }
@@ -211,23 +211,24 @@ impl protocol::Ring for &'static Heap {
         self.clock.fetch_add(1, Ordering::SeqCst)
     }
 
-    fn moved(&self, _head: u64) {}
+    fn head_moved(&self, _head: u64) {}
 
-    fn begins(&self, _: u64) {}
+    fn subbuf_begins(&self, _: u64) {}
 
-    fn filled(&self) {
+    fn subbuf_filled(&self) {
         self.filled.fetch_add(1, Ordering::SeqCst);
     }
 
-    fn wait(&self, consumed: u64, left: bool) -> Waited {
-        self.in_the_way.fetch_add((!left).into(), Ordering::SeqCst);
+    fn wait(&self, consumed: u64, quiescent: bool) -> WaitOutcome {
+        self.in_the_way
+            .fetch_add((!quiescent).into(), Ordering::SeqCst);
         assert_eq!(consumed, self.consumed.0.load(Ordering::Acquire));
         let there = self.reader.load(Ordering::SeqCst);
         if there {
             self.consume(consumed + self.subbuf_size);
-            Waited::Again
+            WaitOutcome::Retry
         } else {
-            Waited::No
+            WaitOutcome::NotAllowed
         }
     }
 }
@@ -348,7 +349,7 @@ fn a_record_of_each_length() {
     }
     let ring = Heap::new(size, 4, false);
     let longer = vec![0; longest as usize + 1];
-    assert_eq!(ring.put(1, &longer), Err(Lost));
+    assert_eq!(ring.put(1, &longer), Err(LostError));
     assert_eq!((ring.lost_now(), ring.head_now()), (1, 0));
 }
 
@@ -395,7 +396,7 @@ fn a_full_ring_drops_and_counts() {
     ring.put(1, &[]).unwrap();
     assert_eq!(ring.filled.load(Ordering::SeqCst), 4);
     ring.consume(511);
-    assert_eq!(ring.put(1, &[100]), Err(Lost));
+    assert_eq!(ring.put(1, &[100]), Err(LostError));
     ring.consume(512);
     ring.put(1, &[101]).unwrap();
     let decoded = decode(ring, 2048, ring.head_now());
@@ -560,7 +561,7 @@ fn a_ring_in_which_writers_are_everywhere_works_again_when_one_left() {
         let mut sleepers: Vec<_> = (0..4).map(|_| reserve(ring, 9, 20).unwrap()).collect();
         ring.consume(1024);
         for n in 0..10 {
-            assert_eq!(ring.put(1, &[n]), Err(Lost));
+            assert_eq!(ring.put(1, &[n]), Err(LostError));
         }
         assert_eq!(ring.lost_now(), 10);
         sleepers.remove(2).complete();
