@@ -124,16 +124,16 @@ impl Layout {
     }
 
     /// What the daemons note of one slot.
-    pub(super) fn desk_slot_len(&self) -> usize {
+    pub(super) fn slot_journal_len(&self) -> usize {
         journal::slot_len(self.channels[LTT_CHANNEL_MAIN].nr_rings).next_multiple_of(PAGE)
     }
 
-    pub(super) fn desk_len(&self) -> usize {
-        PAGE + self.slots * self.desk_slot_len()
+    pub(super) fn journal_len(&self) -> usize {
+        PAGE + self.slots * self.slot_journal_len()
     }
 
-    pub(super) fn desk_slot(&self, slot: usize) -> usize {
-        self.journal() + PAGE + slot * self.desk_slot_len()
+    pub(super) fn slot_journal(&self, slot: usize) -> usize {
+        self.journal() + PAGE + slot * self.slot_journal_len()
     }
 
     fn nr_rings(&self) -> usize {
@@ -155,7 +155,7 @@ impl Layout {
     }
 
     pub(super) fn slot(&self, slot: usize) -> usize {
-        self.journal() + self.desk_len() + slot * self.slot_len()
+        self.journal() + self.journal_len() + slot * self.slot_len()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -215,7 +215,7 @@ mod tests {
                 (layout.journal(), PAGE),
             ];
             for slot in 0..3 {
-                parts.push((layout.desk_slot(slot), journal::slot_len(nr_rings)));
+                parts.push((layout.slot_journal(slot), journal::slot_len(nr_rings)));
             }
             for slot in 0..3 {
                 parts.push((layout.slot(slot), layout.control_len()));

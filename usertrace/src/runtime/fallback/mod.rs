@@ -51,7 +51,7 @@ use self::destination::Output;
 use self::header::{Entry, PROCESSES};
 use self::layout::{Layout, Rings};
 use self::pool::Pool;
-use self::state::Own;
+use self::state::ProcessState;
 pub(super) use self::state::{Fallback, LEN};
 use super::env;
 use super::kernel::Kernel;
@@ -159,7 +159,8 @@ fn set_up(settings: &env::Fast, rseq: bool, output: Output) -> Result<Fallback, 
     let (pool, limited) = map(&asked)?;
     let channels = pool.layout().channels;
     // SAFETY: zeros are those of a process that has no slot.
-    let own = unsafe { fork_private::map::<Own>() }.ok_or(NoFallback::Memory(Errno::ENOMEM));
+    let own =
+        unsafe { fork_private::map::<ProcessState>() }.ok_or(NoFallback::Memory(Errno::ENOMEM));
     // SAFETY: nobody was told of it yet.
     let own = own.inspect_err(|_| unsafe { pool.unmap() })?;
 
@@ -184,8 +185,8 @@ fn set_up(settings: &env::Fast, rseq: bool, output: Output) -> Result<Fallback, 
         clock,
     };
     let directory = task.output.directory();
-    let left = &pool.header().left;
-    let started = spawn::detached(directory, left, |program| watchdog::start(&task, program));
+    let detach = &pool.header().detach;
+    let started = spawn::detached(directory, detach, |program| watchdog::start(&task, program));
     if let Err(errno) = started {
         // SAFETY: no daemon runs, and this process has nothing of it.
         unsafe { pool.unmap() };
@@ -194,10 +195,10 @@ fn set_up(settings: &env::Fast, rseq: bool, output: Output) -> Result<Fallback, 
     pool.restrict();
     Ok(Fallback {
         pool,
-        own,
+        process: own,
         open: AtomicU32::new(0),
-        left: AtomicU64::new(0),
-        apart: AtomicU32::new(0),
+        detached_slots: AtomicU64::new(0),
+        untraced: AtomicU32::new(0),
         namespace: AtomicU64::new(0),
         limited: limited.unwrap_or(0),
         quiet: env::is_quiet(),
@@ -231,15 +232,15 @@ fn map(asked: &Layout) -> Result<(Pool, Option<u64>), NoFallback> {
 }
 
 impl Fallback {
-    fn own(&self) -> &Own {
+    fn process(&self) -> &ProcessState {
         // SAFETY: mapped for ever, and all atomic.
-        unsafe { self.own.as_ref() }
+        unsafe { self.process.as_ref() }
     }
 
     /// This process's slot, taken now if it has none.
     fn slot(&self) -> Result<usize, Errno> {
         // Pairs with the store in `take_slot`: the slot is open.
-        match self.own().slot.load(Ordering::Acquire) {
+        match self.process().slot.load(Ordering::Acquire) {
             0 => {
                 let _held = SignalMaskGuard::new();
                 self.take_slot()
@@ -249,17 +250,19 @@ impl Fallback {
     }
 
     fn take_slot(&self) -> Result<usize, Errno> {
-        if self.apart.load(Ordering::Relaxed) != 0 {
+        if self.untraced.load(Ordering::Relaxed) != 0 {
             return Err(Errno::ESRCH);
         }
-        if self.own().busy.swap(1, Ordering::Acquire) != 0 {
+        if self.process().busy.swap(1, Ordering::Acquire) != 0 {
             return Err(Errno::EAGAIN);
         }
         let taken = self.take();
         if let Ok(slot) = taken {
-            self.own().slot.store(slot as u32 + 1, Ordering::Release);
+            self.process()
+                .slot
+                .store(slot as u32 + 1, Ordering::Release);
         }
-        self.own().busy.store(0, Ordering::Release);
+        self.process().busy.store(0, Ordering::Release);
         taken
     }
 
@@ -286,21 +289,21 @@ impl Fallback {
             let looked = header.looked.load(Ordering::SeqCst);
             let is_known =
                 wanted.is_some_and(|wanted| looked.wrapping_sub(wanted).cast_signed() >= 0);
-            let waits = !is_known || header.entries.iter().any(Entry::is_left);
-            let left = self.left.load(Ordering::Relaxed);
+            let waits = !is_known || header.entries.iter().any(Entry::has_ended);
+            let detached = self.detached_slots.load(Ordering::Relaxed);
             let entries = header.entries[..self.pool.layout().slots].iter();
             let mut entries = entries
                 .enumerate()
-                .filter(|(slot, _)| left & (1 << slot) == 0);
+                .filter(|(slot, _)| detached & (1 << slot) == 0);
             if let Some((slot, _)) = entries.find(|(_, entry)| entry.claim(pid, namespace)) {
                 return Some(slot);
             }
-            if self.own().refused.load(Ordering::Relaxed) != 0 {
+            if self.process().refused.load(Ordering::Relaxed) != 0 {
                 return None;
             }
             let waited = Duration::from_nanos(crate::clock::monotonic().saturating_sub(begun));
             if !waits || waited >= patience || !header.worker_wakeup.can_make_room() {
-                self.own().refused.store(1, Ordering::Relaxed);
+                self.process().refused.store(1, Ordering::Relaxed);
                 header.refused.fetch_add(1, Ordering::Relaxed);
                 return None;
             }
@@ -329,8 +332,8 @@ impl Fallback {
         }
         let before = self.open.swap(slot as u32, Ordering::Relaxed) as usize;
         if before != slot {
-            self.pool.leave_slot(before);
-            self.left.fetch_or(1 << before, Ordering::Relaxed);
+            self.pool.detach_slot(before);
+            self.detached_slots.fetch_or(1 << before, Ordering::Relaxed);
         }
         let namespace = self.namespace.load(Ordering::Relaxed);
         entry.publish(pid, namespace, crate::clock::realtime(), thread::name());
@@ -372,7 +375,7 @@ impl Fallback {
     /// this is the first process of its PID namespace, the kernel kills the daemons with it.
     fn wait_until_written(&self) {
         let header = self.pool.header();
-        let slot = match self.own().slot.load(Ordering::Acquire) {
+        let slot = match self.process().slot.load(Ordering::Acquire) {
             0 => return,
             slot => slot as usize - 1,
         };
@@ -380,10 +383,10 @@ impl Fallback {
         // The daemons end with process 1 of their own namespace. Asked without a system call, which
         // a filter may kill the program for.
         let is_last = matches!(entry.process(), Some((1, _))) && entry.namespace() == 0;
-        let wants = is_last || !header.left.is_awaited();
+        let wants = is_last || !header.detach.is_awaited();
         // A trace that is written so far is to be completed, too, if nobody can do that later.
         let has_some = self.has_unread(slot)
-            || header.entries.iter().any(Entry::is_left)
+            || header.entries.iter().any(Entry::has_ended)
             || is_last && self.has_written(slot);
         if !wants || !has_some || self.task.output.directory().is_none() {
             return;
@@ -415,7 +418,7 @@ impl Fallback {
             return;
         };
         // Nobody is told twice: who waits for the daemons tells it.
-        if self.quiet || self.pool.header().left.is_awaited() {
+        if self.quiet || self.pool.header().detach.is_awaited() {
             return;
         }
         let error = std::io::Error::from_raw_os_error(errno.into_raw());
@@ -484,7 +487,7 @@ unsafe impl Kernel for Fallback {
         let slot = self.slot()?;
         let own = NonNull::new(self.pool.buffers(slot));
         if buffer.is_none() {
-            if self.own().told.swap(1, Ordering::Relaxed) != 0 {
+            if self.process().told.swap(1, Ordering::Relaxed) != 0 {
                 return Ok(Update::default());
             }
             *buffer = own;
@@ -549,9 +552,9 @@ unsafe impl Kernel for Fallback {
             header.worker_wakeup.gone.store(1, Ordering::SeqCst);
             let directory = self.task.output.directory();
             // The child is to read this process's slot, not to take one.
-            self.apart.store(1, Ordering::Relaxed);
+            self.untraced.store(1, Ordering::Relaxed);
             spawn::rescue(directory, |program| watchdog::start(&self.task, program));
-            self.apart.store(0, Ordering::Relaxed);
+            self.untraced.store(0, Ordering::Relaxed);
         }
         self.wait_until_written();
         self.complain();

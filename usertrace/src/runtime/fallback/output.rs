@@ -17,9 +17,9 @@ use usertrace_sys::{Mode, Scope};
 
 use super::clock::TraceClock;
 use super::destination::Output;
-use super::journal::{Page, SlotJournal, Trace};
+use super::journal::{Checkpoint, SlotJournal, Trace};
 use super::namespace;
-use super::place::{Hold, Places, make_again};
+use super::place::{ChunkLock, Places, recreate};
 use super::pool::{Pool, RingControl};
 use crate::os::{futex, thread};
 
@@ -68,7 +68,7 @@ pub(super) struct Recording<'a> {
     /// Says that the trace is not finished, once it is begun.
     mark: Option<Unfinished>,
     /// Keeps the chunk in which that is.
-    hold: Option<Hold>,
+    lock: Option<ChunkLock>,
     /// Something could not be written: from then on, one sub-buffer is written after the other, so
     /// that as many come to the disk as there is room for.
     is_careful: bool,
@@ -142,7 +142,7 @@ impl<'a> Recording<'a> {
             channel,
             writer: None,
             mark: None,
-            hold: None,
+            lock: None,
             is_careful: false,
             heads: vec![0; channel.nr_rings() as usize],
             made: vec![0; channel.nr_rings() as usize],
@@ -153,7 +153,7 @@ impl<'a> Recording<'a> {
             // The worker before this one may have been killed between its last two steps.
             for ring in 0..channel.nr_rings() {
                 let position = pool.checkpoint(slot, ring).load().position;
-                give_back(recording.control(ring), position);
+                consume(recording.control(ring), position);
             }
         }
         Ok(recording)
@@ -187,7 +187,7 @@ impl<'a> Recording<'a> {
             Ok(self.skip(until))
         } else if until != Until::End && self.is_elsewhere(places) {
             // The end of the process ends its trace where that is.
-            self.leave(places)
+            self.end_elsewhere(places)
         } else {
             self.write(until, places)
         };
@@ -208,7 +208,7 @@ impl<'a> Recording<'a> {
 
     /// Completes the trace where it is, with what there is now. What comes later begins another
     /// one.
-    fn leave(&mut self, places: &mut Places<'_>) -> io::Result<Drained> {
+    fn end_elsewhere(&mut self, places: &mut Places<'_>) -> io::Result<Drained> {
         let drained = self.write(Until::Now, places)?;
         // Unless that found its chunk gone, and has begun another one.
         if self.is_elsewhere(places) {
@@ -313,14 +313,14 @@ impl<'a> Recording<'a> {
             };
             if self.wants(head, control.consumed().load(Ordering::Relaxed), until) {
                 let checkpoint = self.pool.checkpoint(self.slot, ring);
-                checkpoint.store(&Page {
+                checkpoint.store(&Checkpoint {
                     position: head,
                     ..checkpoint.load()
                 });
-                give_back(control, head);
+                consume(control, head);
                 drained = Drained::Some;
             }
-            free(control, owner);
+            free_ring(control, owner);
         }
         drained
     }
@@ -345,7 +345,7 @@ impl<'a> Recording<'a> {
             if self.wants(head, page.position, of_ring) || untold {
                 wanted.push((ring, head, lost, owner));
             } else {
-                free(control, owner);
+                free_ring(control, owner);
             }
         }
         if wanted.is_empty() && self.writer.is_none() {
@@ -378,14 +378,14 @@ impl<'a> Recording<'a> {
             // First what was written, then that it was: the next worker cuts off what is beyond,
             // and reads it again.
             let keep = |writer: &ProcessWriter, position: u64| {
-                self.pool.checkpoint(self.slot, ring).store(&Page {
+                self.pool.checkpoint(self.slot, ring).store(&Checkpoint {
                     position,
                     chunk,
                     state: writer.ring_state(0, n),
                     counted: writer.ring_counts(0, n),
                 });
                 if self.channel.mode() != Mode::Overwrite {
-                    give_back(self.control(ring), position.min(head));
+                    consume(self.control(ring), position.min(head));
                 }
             };
             let mut position = before;
@@ -413,7 +413,7 @@ impl<'a> Recording<'a> {
             }
             keep(&writer, position);
             if position == head {
-                free(self.control(ring), owner);
+                free_ring(self.control(ring), owner);
             }
         }
         self.writer = Some(writer);
@@ -474,15 +474,15 @@ impl<'a> Recording<'a> {
             let Some(parent) = place.below(output) else {
                 return Ok(false);
             };
-            if let TraceLocation::Chunk(chunk) = place {
-                self.hold = Hold::new(output, &chunk)?;
+            if let Place::Chunk(chunk) = place {
+                self.lock = ChunkLock::new(output, &chunk)?;
                 if places.look() != place {
                     // Nobody waits for those that come now.
                     self.let_go();
                     continue;
                 }
-                if self.hold.is_none() {
-                    make_again(&parent)?;
+                if self.lock.is_none() {
+                    recreate(&parent)?;
                     continue;
                 }
             }
@@ -508,11 +508,11 @@ impl<'a> Recording<'a> {
             return Ok(None);
         };
         let directory = parent.join(self.identity.directory());
-        if let TraceLocation::Chunk(chunk) = place {
-            if self.hold.is_none() {
-                self.hold = Hold::new(output, &chunk)?;
+        if let Place::Chunk(chunk) = place {
+            if self.lock.is_none() {
+                self.lock = ChunkLock::new(output, &chunk)?;
             }
-            if self.hold.is_none() {
+            if self.lock.is_none() {
                 return Ok(None);
             }
             match std::fs::create_dir(&directory) {
@@ -531,7 +531,7 @@ impl<'a> Recording<'a> {
 
     /// Nothing of this process is in the chunk any more.
     fn let_go(&mut self) {
-        (self.mark, self.hold) = (None, None);
+        (self.mark, self.lock) = (None, None);
     }
 
     /// Goes on with the trace that was begun. Nothing if there is none, or its place is gone.
@@ -543,7 +543,7 @@ impl<'a> Recording<'a> {
             return Ok(None);
         };
         let clock = self.clock.until(self.clock.now());
-        let pages: Vec<Page> = (0..self.channel.nr_rings())
+        let pages: Vec<Checkpoint> = (0..self.channel.nr_rings())
             .map(|ring| self.pool.checkpoint(self.slot, ring).load())
             .collect();
         let reader = |channel: &Channel, position| {
@@ -658,7 +658,7 @@ impl<'a> Recording<'a> {
 }
 
 /// Gives a ring that was read to another thread.
-fn free(control: RingControl, owner: u32) {
+fn free_ring(control: RingControl, owner: u32) {
     if owner != 0 {
         // Pairs with the next thread's: what it stores comes after what was read. If the ring has
         // another owner, a thread with the same number came and took it for its own.
@@ -669,7 +669,7 @@ fn free(control: RingControl, owner: u32) {
 }
 
 /// Tells the writers of a ring that they may overwrite what is below `position`.
-fn give_back(control: RingControl, position: u64) {
+fn consume(control: RingControl, position: u64) {
     let consumed = control.consumed();
     if position > consumed.load(Ordering::Relaxed) {
         // Pairs with the writer's load before it begins a sub-buffer: what was read is not

@@ -92,12 +92,12 @@ impl<'a> Places<'a> {
 /// A chunk that this process writes to, with a lock. `record` does not finish the chunk while a
 /// process has that.
 #[derive(Debug)]
-pub(super) struct Hold {
+pub(super) struct ChunkLock {
     /// None: this user may not open it, and only the mark of a trace keeps the chunk.
     _lock: Option<File>,
 }
 
-impl Hold {
+impl ChunkLock {
     /// Holds a chunk. Nothing if its directory is gone.
     ///
     /// # Errors
@@ -122,7 +122,7 @@ impl Hold {
 }
 
 /// Recreates the directory of the chunk that the recorder named, if it was removed.
-pub(super) fn make_again(chunk: &Path) -> io::Result<()> {
+pub(super) fn recreate(chunk: &Path) -> io::Result<()> {
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -194,7 +194,7 @@ mod tests {
     fn a_chunk_is_held_only_where_it_is() {
         let directory = tempfile::tempdir().unwrap();
         let (output, chunk) = (directory.path(), chunk(1));
-        let hold = || Hold::new(output, &chunk);
+        let hold = || ChunkLock::new(output, &chunk);
         let path = output.join(chunk.current());
         assert!(hold().unwrap().is_none());
         let other = output.join("other");

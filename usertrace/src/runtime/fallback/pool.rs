@@ -193,7 +193,7 @@ impl Pool {
         // If it cannot be done, all works nevertheless.
         let _ = protect(self.info(), self.layout.info_len(), libc::PROT_READ);
         let journal = self.at(self.layout.journal());
-        let _ = protect(journal, self.layout.desk_len(), libc::PROT_NONE);
+        let _ = protect(journal, self.layout.journal_len(), libc::PROT_NONE);
     }
 
     /// Opens everything: for the daemons.
@@ -211,7 +211,7 @@ impl Pool {
     ///
     /// Not just a mapping without access: a signal handler that interrupted an event may have
     /// forked, and the child goes on in the middle of that event with its parent's addresses.
-    pub(super) fn leave_slot(&self, slot: usize) {
+    pub(super) fn detach_slot(&self, slot: usize) {
         let (start, len) = (self.slot(slot), self.layout.slot_len());
         // SAFETY: a part of the pool, which this process only writes to by mistake from now on.
         if unsafe { memory::replace_by_zeros(start, len) }.is_err() {
@@ -244,10 +244,10 @@ impl Pool {
 
     /// Makes a slot as if nobody ever wrote there, and gives its memory back.
     pub(super) fn wipe(&self, slot: usize) -> std::io::Result<()> {
-        let slot_journal = self.at(self.layout.desk_slot(slot));
+        let slot_journal = self.at(self.layout.slot_journal(slot));
         let areas = [
             (self.slot(slot), self.layout.slot_len()),
-            (slot_journal, self.layout.desk_slot_len()),
+            (slot_journal, self.layout.slot_journal_len()),
         ];
         for (start, len) in areas {
             // SAFETY: of this pool; readers take zeros for what they are.
@@ -268,7 +268,7 @@ impl Pool {
     pub(super) fn slot_journal(&self, slot: usize) -> &'static SlotJournal {
         assert!(slot < self.layout.slots);
         // SAFETY: as above.
-        unsafe { self.get(self.layout.desk_slot(slot)) }
+        unsafe { self.get(self.layout.slot_journal(slot)) }
     }
 
     /// Likewise.
@@ -277,7 +277,7 @@ impl Pool {
         assert!(slot < self.layout.slots && ring < main.nr_rings);
         let offset = size_of::<SlotJournal>() + ring as usize * size_of::<RingCheckpoint>();
         // SAFETY: as above; `journal::slot_len` has room for so many rings.
-        unsafe { self.get(self.layout.desk_slot(slot) + offset) }
+        unsafe { self.get(self.layout.slot_journal(slot) + offset) }
     }
 
     /// The control block of a ring.

@@ -8,7 +8,7 @@ use syscalls::Errno;
 use usertrace_ctf::recording::{DAEMON, RUNNING, WRITE_NOW};
 use usertrace_os::{files, process::pidfd_open};
 
-use super::header::Left;
+use super::header::DetachState;
 use crate::os::file;
 use crate::os::process::{fork, wait};
 
@@ -24,7 +24,7 @@ pub(super) fn exit(code: i32) -> ! {
 /// orphans go, it stays a child, but one that no `wait` finds without `__WCLONE` or `__WALL`.
 pub(super) fn detached(
     directory: Option<&Path>,
-    left: &Left,
+    detach_state: &DetachState,
     body: impl FnOnce(Option<OwnedFd>),
 ) -> Result<(), Errno> {
     let parent = std::process::id();
@@ -36,8 +36,8 @@ pub(super) fn detached(
         fork_beside_threads()?
     };
     if child == 0 {
-        let pidfd = leave(parent);
-        left.tell(hold(directory));
+        let pidfd = detach(parent);
+        detach_state.set_done(lock_running_file(directory));
         if adopts {
             body(pidfd);
             exit(0);
@@ -51,12 +51,12 @@ pub(super) fn detached(
         exit(0);
     }
     if adopts {
-        return wait_until_left(child, left);
+        return wait_until_detached(child, detach_state);
     }
     match wait(child) {
         Ok(status) => started(status),
         // Another thread waits for all children, and was faster.
-        Err(_) if left.is_over() => Ok(()),
+        Err(_) if detach_state.is_done() => Ok(()),
         Err(errno) => Err(errno),
     }
 }
@@ -94,13 +94,13 @@ fn started(status: i32) -> Result<(), Errno> {
 }
 
 /// Waits for a child that stays.
-fn wait_until_left(child: u32, left: &Left) -> Result<(), Errno> {
-    while !left.is_over() {
-        left.wait();
+fn wait_until_detached(child: u32, detach_state: &DetachState) -> Result<(), Errno> {
+    while !detach_state.is_done() {
+        detach_state.wait();
         let (mut status, pid) = (0, child as libc::pid_t);
         // SAFETY: writes to `status`.
         let ended = unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL | libc::WNOHANG) };
-        if ended == pid && !left.is_over() {
+        if ended == pid && !detach_state.is_done() {
             return started(status).and(Err(Errno::ECHILD));
         }
     }
@@ -122,8 +122,8 @@ pub(super) fn rescue(directory: Option<&Path>, body: impl FnOnce(Option<OwnedFd>
             return;
         }
     }
-    let pidfd = leave(parent);
-    hold(directory);
+    let pidfd = detach(parent);
+    lock_running_file(directory);
     // SAFETY: the child of `fork` has one thread.
     if let Ok(0) = unsafe { fork(libc::SIGCHLD) } {
         body(pidfd);
@@ -136,7 +136,7 @@ pub(super) fn rescue(directory: Option<&Path>, body: impl FnOnce(Option<OwnedFd>
 ///
 /// Done while the program waits: when it goes on, nobody else has its files open, and its id is
 /// still its own.
-fn leave(parent: u32) -> Option<OwnedFd> {
+fn detach(parent: u32) -> Option<OwnedFd> {
     // SAFETY: calls with numbers and constants, in a process of its own.
     unsafe {
         libc::setsid();
@@ -154,7 +154,7 @@ fn leave(parent: u32) -> Option<OwnedFd> {
 }
 
 /// Leaves the rest: signals, limits, name.
-pub(super) fn settle() {
+pub(super) fn reset_inherited() {
     // SAFETY: calls with numbers and constants, in a process of its own.
     unsafe {
         libc::umask(0o077);
@@ -188,7 +188,7 @@ fn rename() {
 }
 
 /// Locks that file as long as there are daemons, if it is there. Says whether it is.
-fn hold(directory: Option<&Path>) -> bool {
+fn lock_running_file(directory: Option<&Path>) -> bool {
     let open =
         |directory: &Path| files::open(OpenOptions::new().read(true), &directory.join(RUNNING));
     let file = directory.and_then(|directory| open(directory).ok());

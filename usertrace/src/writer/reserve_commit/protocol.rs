@@ -20,10 +20,10 @@
 //! of committed bytes of the current sub-buffer.
 //!
 //! The last word of the header, [`ReuseState`], tells the two apart: it counts how often the place
-//! was used. It also has the decision for a lap, which writers make before `head` goes there: to use
-//! the place, or to skip it because a writer is inside. All writers follow the first decision.
-//! Without that word, a writer might sleep after it moved `head` and before it stores the header, and
-//! its place would look like one that is complete.
+//! was used. It also has the decision for a lap, which writers make before `head` goes there: to
+//! use the place, or to skip it because a writer is inside. All writers follow the first decision.
+//! Without that word, a writer might sleep after it moved `head` and before it stores the header,
+//! and its place would look like one that is complete.
 
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
