@@ -95,7 +95,7 @@ impl Slot<'_> {
         let drained = self.recording.drain(until, places)?;
         self.asked = count;
         if let Some(now) = requests.now {
-            self.recording.tell_written(now);
+            self.recording.mark_written(now);
         }
         if complete {
             self.recording.finish()?;
