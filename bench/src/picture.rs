@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::targets::{LAYER, PER_CPU};
-use crate::{Event, Results, Who};
+use crate::{Event, EventWriter, Results};
 
 const WIDTH: f64 = 760.0;
 const LEFT: f64 = 250.0;
@@ -102,11 +102,11 @@ fn bars<'a>(results: &'a Results, payload: &str) -> Vec<&'a Event> {
     let mut bars: Vec<&Event> = rows
         .filter(|event| event.payload == payload && event.threads == 1)
         .filter(|event| match event.who {
-            Who::Floor => true,
-            Who::Usertrace => event.how == PER_CPU || event.how == LAYER,
-            Who::Lttng => !event.how.contains("sessions"),
+            EventWriter::Floor => true,
+            EventWriter::Usertrace => event.how == PER_CPU || event.how == LAYER,
+            EventWriter::Lttng => !event.how.contains("sessions"),
             // Its bars would leave no room for the others.
-            Who::Tracing | Who::Branch => false,
+            EventWriter::Tracing | EventWriter::Branch => false,
         })
         .collect();
     bars.sort_by_key(|event| event.who);
@@ -115,10 +115,14 @@ fn bars<'a>(results: &'a Results, payload: &str) -> Vec<&'a Event> {
 
 fn label(event: &Event) -> (&'static str, String) {
     match event.who {
-        Who::Floor | Who::Tracing | Who::Branch => ("floor", "floor".into()),
-        Who::Usertrace if event.how == LAYER => ("usertrace", format!("usertrace, {LAYER}")),
-        Who::Usertrace => ("usertrace", "usertrace".into()),
-        Who::Lttng => ("lttng", format!("LTTng-UST, {}", event.how)),
+        EventWriter::Floor | EventWriter::Tracing | EventWriter::Branch => {
+            ("floor", "floor".into())
+        }
+        EventWriter::Usertrace if event.how == LAYER => {
+            ("usertrace", format!("usertrace, {LAYER}"))
+        }
+        EventWriter::Usertrace => ("usertrace", "usertrace".into()),
+        EventWriter::Lttng => ("lttng", format!("LTTng-UST, {}", event.how)),
     }
 }
 
@@ -158,10 +162,10 @@ pub(crate) mod tests {
             },
             events: Events {
                 events: vec![
-                    event(Who::Floor, "", 1.0, 0.9),
-                    event(Who::Usertrace, PER_CPU, 1.1, 1.0),
-                    event(Who::Lttng, "discard", 9.9, 9.0),
-                    event(Who::Lttng, "overwrite", 11.0, 10.0),
+                    event(EventWriter::Floor, "", 1.0, 0.9),
+                    event(EventWriter::Usertrace, PER_CPU, 1.1, 1.0),
+                    event(EventWriter::Lttng, "discard", 9.9, 9.0),
+                    event(EventWriter::Lttng, "overwrite", 11.0, 10.0),
                 ],
                 ..Events::default()
             },

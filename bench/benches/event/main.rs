@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use criterion::{Criterion, Throughput};
-use usertrace_bench::{Event, Events, Who, median, quantile};
+use usertrace_bench::{Event, EventWriter, Events, median, quantile};
 
 use self::contest::{Contestant, contest, pin, ratios, timed};
 use self::floor::Floors;
@@ -116,47 +116,8 @@ fn main() {
 
     let mut events = Events::default();
     match &lttng {
-        Some(lttng) => {
-            for session in SESSIONS {
-                eprintln!("beside LTTng-UST, {}", session.title);
-                let started = session.start(&lttng::output(), 0);
-                for kind in &KINDS {
-                    for threads in [1, 2] {
-                        let loop_ = lttng.events(kind.lttng);
-                        let batch = kind.batch();
-                        let other =
-                            Contestant::new(batch, move |_| loop_(batch)).prepared(lttng::rest);
-                        let others = vec![(session.title.to_string(), other)];
-                        measure(
-                            &mut events.events,
-                            &ours,
-                            &floors,
-                            kind,
-                            threads,
-                            rounds,
-                            others,
-                        );
-                        started.clear();
-                    }
-                }
-                note_lost(&started, session.title);
-            }
-        }
-        None => {
-            for kind in &KINDS {
-                for threads in [1, 2] {
-                    measure(
-                        &mut events.events,
-                        &ours,
-                        &floors,
-                        kind,
-                        threads,
-                        rounds,
-                        Vec::new(),
-                    );
-                }
-            }
-        }
+        Some(lttng) => measure_beside_lttng(&mut events.events, &ours, &floors, lttng, rounds),
+        None => measure_alone(&mut events.events, &ours, &floors, rounds),
     }
     eprintln!("three traces");
     three(&mut events.events, &ours, &floors, lttng.as_ref(), rounds);
@@ -179,6 +140,40 @@ fn main() {
         let path = PathBuf::from(directory).join("events.json");
         let text = serde_json::to_string_pretty(&events).expect("plain data");
         std::fs::write(&path, text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    }
+}
+
+/// Our events, in turns with LTTng-UST in each of its configurations.
+fn measure_beside_lttng(
+    events: &mut Vec<Event>,
+    ours: &Ours,
+    floors: &Floors,
+    lttng: &Lttng,
+    rounds: usize,
+) {
+    for session in SESSIONS {
+        eprintln!("beside LTTng-UST, {}", session.title);
+        let started = session.start(&lttng::output(), 0);
+        for kind in &KINDS {
+            for threads in [1, 2] {
+                let loop_ = lttng.events(kind.lttng);
+                let batch = kind.batch();
+                let other = Contestant::new(batch, move |_| loop_(batch)).prepared(lttng::rest);
+                let others = vec![(session.title.to_string(), other)];
+                measure(events, ours, floors, kind, threads, rounds, others);
+                started.clear();
+            }
+        }
+        note_lost(&started, session.title);
+    }
+}
+
+/// Our events, where there is no LTTng-UST.
+fn measure_alone(events: &mut Vec<Event>, ours: &Ours, floors: &Floors, rounds: usize) {
+    for kind in &KINDS {
+        for threads in [1, 2] {
+            measure(events, ours, floors, kind, threads, rounds, Vec::new());
+        }
     }
 }
 
@@ -209,12 +204,12 @@ fn measure<'a>(
     others: Vec<(String, Contestant<'a>)>,
 ) {
     let mut names = vec![
-        (Who::Floor, String::new()),
-        (Who::Usertrace, "per-CPU ring".to_string()),
+        (EventWriter::Floor, String::new()),
+        (EventWriter::Usertrace, "per-CPU ring".to_string()),
     ];
     let mut contestants = vec![floor(floors, kind), our(ours, kind)];
     for (name, contestant) in others {
-        names.push((Who::Lttng, name));
+        names.push((EventWriter::Lttng, name));
         contestants.push(contestant);
     }
     note(
@@ -229,7 +224,7 @@ fn measure<'a>(
 /// Makes rows of times; the first is the floor, the second is ours.
 fn note(
     rows: &mut Vec<Event>,
-    names: Vec<(Who, String)>,
+    names: Vec<(EventWriter, String)>,
     payload: &str,
     threads: usize,
     times: Vec<Vec<f64>>,
@@ -270,13 +265,19 @@ fn three(
         .collect();
     ours.trace(ours::TRACES);
     let mut names = vec![
-        (Who::Floor, String::new()),
-        (Who::Usertrace, "per-CPU rings of three traces".to_string()),
+        (EventWriter::Floor, String::new()),
+        (
+            EventWriter::Usertrace,
+            "per-CPU rings of three traces".to_string(),
+        ),
     ];
     let mut contestants = vec![floor(floors, MAIN), our(ours, MAIN)];
     if let Some(lttng) = lttng {
         let loop_ = lttng.events(MAIN.lttng);
-        names.push((Who::Lttng, format!("{}, three sessions", SESSIONS[0].title)));
+        names.push((
+            EventWriter::Lttng,
+            format!("{}, three sessions", SESSIONS[0].title),
+        ));
         contestants.push(Contestant::new(batch, move |_| loop_(batch)).prepared(lttng::rest));
     }
     let times = contest(&contestants, 1, rounds);

@@ -21,7 +21,7 @@ fn main() -> ExitCode {
     };
     match who {
         "usertrace" => {
-            usertrace_bench::begun();
+            usertrace_bench::report_start();
             for n in 0..count {
                 let n = std::hint::black_box(n);
                 usertrace::event!(numbers, n, n, n, n);
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
         "lttng" => {
             let lttng = Lttng::load().expect("the provider");
             let events = lttng.events("numbers");
-            usertrace_bench::begun();
+            usertrace_bench::report_start();
             events(count);
             ExitCode::SUCCESS
         }

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn signals_come_afterwards() {
+    fn signals_are_delivered_after_the_guard() {
         let signo = libc::SIGRTMIN() + 13;
         // SAFETY: a handler that counts.
         unsafe { libc::signal(signo, count as extern "C" fn(libc::c_int) as usize) };

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_leaves_a_busy_processor_if_there_is_another_one() {
+    fn the_worker_leaves_a_busy_cpu_if_there_is_another_one() {
         std::thread::spawn(|| {
             let avoidance = CpuAvoidance::new();
             let here = || {

@@ -256,7 +256,7 @@ fn no_place_at_all() {
 
 /// A9: who closes a channel learns that a writer is still inside, and that it is out.
 #[test]
-fn a_closed_channel_is_left_later() {
+fn a_closed_channel_becomes_quiescent_later() {
     let rings = Rings::new(4096, 4);
     pin();
     assert!(rings.channel.is_quiescent());

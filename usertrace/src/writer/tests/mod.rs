@@ -635,7 +635,7 @@ proptest! {
         subbuf_count in prop::sample::select(vec![2u64, 4, 8]),
         block in any::<bool>(),
     ) {
-        // Without a reader_wakeup, nobody waits.
+        // Without a wakeup method, writers do not wait.
         let mode = if block { Mode::Block } else { Mode::Discard };
         let rings = Rings::with(4096, subbuf_count, |geometry| Geometry { mode, ..geometry });
         try_on_one_ring(|cpu| {
@@ -949,7 +949,7 @@ fn single_steps_do_not_hang() {
 /// A9: once a channel is closed and running sequences were restarted, nobody stores into its rings
 /// any more.
 #[test]
-fn closing_keeps_everybody_out() {
+fn no_writer_stores_into_a_closed_quiescent_channel() {
     membarrier::register().unwrap();
     let rings = Rings::new(4096, 4);
     let stop = AtomicBool::new(false);

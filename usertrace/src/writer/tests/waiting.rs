@@ -82,7 +82,7 @@ fn nothing_is_lost() {
 
 /// Where there is no reader, nobody waits for it.
 #[test]
-fn nobody_waits_for_a_reader_that_is_gone() {
+fn writers_do_not_wait_for_a_reader_that_is_gone() {
     let wakeup = ReaderWakeup::default();
     let rings = with_wakeup(Mode::Block, &wakeup);
     pin();
@@ -101,7 +101,7 @@ fn nobody_waits_for_a_reader_that_is_gone() {
 
 /// A writer that waits while the reader dies goes on.
 #[test]
-fn a_reader_dies_while_somebody_waits() {
+fn a_reader_dies_while_a_writer_waits() {
     let wakeup = ReaderWakeup::default();
     let rings = with_wakeup(Mode::Block, &wakeup);
     std::thread::scope(|scope| {
@@ -136,7 +136,7 @@ fn with_readers() -> Rings {
 
 /// Who waits in the middle of a long record would wait for itself.
 #[test]
-fn nobody_waits_for_itself() {
+fn a_writer_does_not_wait_for_its_own_record() {
     let wakeup = ReaderWakeup::default();
     for rings in [with_wakeup(Mode::Block, &wakeup), with_readers()] {
         on_one_ring(|_| {
@@ -151,7 +151,7 @@ fn nobody_waits_for_itself() {
 
 /// Who comes to another ring while it waits writes there.
 #[test]
-fn who_is_moved_to_another_ring_does_not_wait_for_the_first_one() {
+fn a_writer_that_moves_to_another_ring_stops_waiting() {
     let rings = with_readers();
     if rings.geometry.nr_rings < 2 || mm_cid::scope() != Scope::Cpu {
         return;
@@ -186,7 +186,7 @@ fn who_is_moved_to_another_ring_does_not_wait_for_the_first_one() {
 
 /// The reader is notified of each sub-buffer that was filled.
 #[test]
-fn each_sub_buffer_rings() {
+fn each_sub_buffer_notifies_the_reader() {
     for mode in [Mode::Discard, Mode::Overwrite] {
         let wakeup = ReaderWakeup::default();
         let rings = with_wakeup(mode, &wakeup);
@@ -206,7 +206,7 @@ fn each_sub_buffer_rings() {
 
 /// A record that a reader found busy in a sub-buffer that was filled rings when it is done.
 #[test]
-fn a_record_that_was_waited_for_rings() {
+fn a_completed_record_notifies_a_waiting_reader() {
     let wakeup = ReaderWakeup::default();
     let rings = with_wakeup(Mode::Discard, &wakeup);
     on_one_ring(|_| {

@@ -35,7 +35,7 @@ fn put_made(channel: &Channel, fill: &dyn Fn(&mut Cursor<'_>)) -> Result<(), Dro
 }
 
 #[test]
-fn a_closed_channel_is_left_later() {
+fn a_closed_channel_becomes_quiescent_later() {
     let readers = readers();
     for (nr_rings, scope) in [(1, Scope::Global), (4, Scope::Thread)] {
         let rings = rings(nr_rings, scope, 3, readers);
@@ -63,7 +63,7 @@ fn a_closed_channel_is_left_later() {
 
 /// A5: the child of a handler's `fork` leaves nothing behind where its parent was inside.
 #[test]
-fn a_child_of_a_handler_is_nowhere_inside() {
+fn a_child_of_a_handler_is_not_inside() {
     let rings = rings(1, Scope::Global, 0, readers());
     let channel = rings.channel();
     put_made(channel, &|_| {
@@ -82,7 +82,7 @@ fn a_child_of_a_handler_is_nowhere_inside() {
 
 /// A thread that ended inside is not waited for, and a new one in its place starts anew.
 #[test]
-fn who_ended_inside_is_out() {
+fn a_thread_that_ended_inside_is_not_waited_for() {
     let readers = readers();
     let rings = rings(1, Scope::Global, 0, readers);
     let channel = rings.channel();
@@ -112,7 +112,7 @@ fn who_ended_inside_is_out() {
 
 /// More threads at a time than there are places: the rest counts itself.
 #[test]
-fn all_are_waited_for_however_many() {
+fn more_threads_than_slots_are_waited_for() {
     const THREADS: usize = 1100;
     let rings = rings(1, Scope::Global, 0, readers());
     let channel = rings.channel();
@@ -144,7 +144,7 @@ fn all_are_waited_for_however_many() {
 
 /// Once a channel is closed and left, nobody stores into its rings any more.
 #[test]
-fn closing_keeps_everybody_out() {
+fn no_writer_stores_into_a_closed_quiescent_channel() {
     membarrier::register().unwrap();
     let readers = readers();
     for (nr_rings, scope) in [(1, Scope::Global), (8, Scope::Thread)] {

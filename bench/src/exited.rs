@@ -1,4 +1,4 @@
-//! What programs leave when they have ended: what they took, and files.
+//! Resource usage of processes that have ended, and sizes of their files.
 
 use std::fs;
 use std::io;
@@ -10,23 +10,23 @@ use std::time::Duration;
 
 /// A process that has ended.
 #[derive(Clone, Copy, Debug)]
-pub struct Ended {
-    /// How it did.
+pub struct ExitedProcess {
+    /// Its exit status.
     pub status: ExitStatus,
-    /// How much time of processors it had, its own and the kernel's.
+    /// Its processor time, in user and kernel mode.
     pub processor: Duration,
-    /// The most memory that it had, in KiB.
+    /// Its peak resident memory, in KiB.
     pub peak_kib: u64,
 }
 
-/// Waits for this child, or for any, and says what it took. None: there is no such child any more.
+/// Waits for a child, or for any, and returns its resource usage. None: there is no such child.
 ///
 /// # Errors
-/// When it cannot wait.
-pub fn reap(child: Option<u32>) -> io::Result<Option<Ended>> {
+/// `wait4` fails.
+pub fn reap(child: Option<u32>) -> io::Result<Option<ExitedProcess>> {
     let child = child.map_or(-1, u32::cast_signed);
     let (mut status, mut usage) = (0, MaybeUninit::<libc::rusage>::uninit());
-    // SAFETY: both are this function's.
+    // SAFETY: the kernel writes to `status` and `usage` alone.
     let pid = unsafe { libc::wait4(child, &raw mut status, 0, usage.as_mut_ptr()) };
     if pid < 0 {
         let error = io::Error::last_os_error();
@@ -35,13 +35,13 @@ pub fn reap(child: Option<u32>) -> io::Result<Option<Ended>> {
             _ => Err(error),
         };
     }
-    // SAFETY: `wait4` has filled it, as there was a child.
+    // SAFETY: `wait4` filled it in, as it returned a child.
     let usage = unsafe { usage.assume_init() };
     let time = |time: libc::timeval| {
         Duration::from_secs(time.tv_sec.unsigned_abs())
             + Duration::from_micros(time.tv_usec.unsigned_abs())
     };
-    Ok(Some(Ended {
+    Ok(Some(ExitedProcess {
         status: ExitStatus::from_raw(status),
         processor: time(usage.ru_utime) + time(usage.ru_stime),
         peak_kib: usage.ru_maxrss.unsigned_abs(),
@@ -51,7 +51,7 @@ pub fn reap(child: Option<u32>) -> io::Result<Option<Ended>> {
 /// Bytes of a file, or of all files below a directory.
 ///
 /// # Errors
-/// When one of them cannot be looked at.
+/// One of them cannot be read.
 pub fn size(path: &Path) -> io::Result<u64> {
     let metadata = fs::metadata(path)?;
     if !metadata.is_dir() {
