@@ -173,7 +173,7 @@ fn counts(text: &mut String, results: &Results) {
     kernel(text, counts);
 }
 
-/// What the kernel does beside taking events.
+/// The section on the kernel's work besides events.
 fn kernel(text: &mut String, counts: &Counts) {
     if let Some(faults) = &counts.faults {
         text.push_str(
@@ -367,7 +367,7 @@ pub fn figures(results: &Results) -> String {
     text
 }
 
-/// What encloses the figures in README.
+/// Marks around the figures in README.
 const MARKS: [&str; 2] = ["<!-- bench -->\n", "<!-- /bench -->"];
 
 /// A text with these figures between its marks; nothing if it has no marks.

@@ -158,7 +158,7 @@ pub struct IdleCalls {
     pub getppid: f64,
     /// `ltt_update` for the next trace, where there is none.
     pub update: f64,
-    /// `ltt_switch` of a buffer whose consumer files exist, with nobody who waits for them.
+    /// `ltt_switch` of a buffer with consumer files that no reader waits for.
     pub switch: f64,
 }
 
@@ -200,7 +200,7 @@ pub struct Volume {
     pub ours: f64,
     /// One `write()` of the same ring from where it is mapped, in blocks, without a look.
     pub copied: f64,
-    /// What `cat` does with a pipe.
+    /// `cat` through a pipe.
     pub pipe: f64,
     /// The mapped reader of ftrace's ring buffer: each sub-buffer by a `write()`.
     pub ftrace: f64,
@@ -245,7 +245,7 @@ impl Disk {
     }
 }
 
-/// What an instrumented program costs that does nothing.
+/// Costs of an instrumented program that does nothing.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct StartUp {
     /// Milliseconds from before the spawn to `main`, without the library.
@@ -276,7 +276,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// What is there because this process is.
+    /// Memory that exists because of this process.
     #[must_use]
     pub fn own(&self) -> f64 {
         self.anonymous + self.shared

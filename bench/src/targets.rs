@@ -1,4 +1,4 @@
-//! What was promised, and whether it is so.
+//! Performance targets, and whether the results meet them.
 
 use std::fmt;
 
@@ -7,11 +7,11 @@ use crate::{Counts, Event, EventWriter, Results};
 /// A limit, and what was measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
-    /// What of.
+    /// The quantity.
     pub what: &'static str,
     /// The limit, in words.
     pub limit: &'static str,
-    /// What was measured; with enough digits to tell it from the limit.
+    /// The measured value, with enough digits to tell it from the limit.
     pub measured: String,
     /// It is so.
     pub met: bool,

@@ -1,5 +1,5 @@
-//! What the consumer takes of a processor for an event: from a ring that is full of them to a
-//! stream file. Waiting for the disk is not counted.
+//! Processor time of the consumer for an event, from a full ring to a stream file. Waiting for the
+//! disk does not count.
 
 use std::path::Path;
 use std::ptr::NonNull;

@@ -1,6 +1,6 @@
 //! Our events on the fallback, with its daemons reading: rings of threads, which are shared, and
-//! rings of CPUs, from fresh pages on. What a process writes into is chosen once, so each is
-//! measured by a process of its own: this program, run again.
+//! rings of CPUs, from fresh pages on. A process chooses its rings once, so a new process of this
+//! program measures each kind.
 
 use std::env;
 use std::process::{Command, Stdio};
@@ -20,7 +20,7 @@ const COMMON: &str = "shared ring of several threads, fallback";
 /// More threads than the fallback has rings of their own for.
 const THREADS: usize = 64;
 
-/// What this process is to measure.
+/// Environment variable: what this process has to measure.
 const CHILD: &str = "USERTRACE_BENCH_CHILD";
 
 /// Sub-buffers for [`measure`], each as large as LTTng-UST's here: the daemon is woken for each.

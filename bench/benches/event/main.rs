@@ -1,10 +1,10 @@
-//! What one event costs, beside LTTng-UST and the floor: the time stamp and the same stores, into a
-//! ring of the same size.
+//! Costs of one event, compared with LTTng-UST and with the floor: the time stamp and the same
+//! stores, into a ring of the same size.
 //!
-//! Machines are noisy, and in a virtual machine most of the floor is the time stamp. So all take
-//! turns, in one process, and what counts is the median of the ratios of neighbours in time
-//! (`contest.rs`). Criterion measures the main ones once more, by itself, for who wants to compare
-//! one build with another.
+//! Machines are noisy, and in a virtual machine most of the floor is the time stamp. So all
+//! contestants take turns in one process, and the results are medians of ratios of batches that ran
+//! next to each other (`contest.rs`). Criterion measures the main events once more, alone, to
+//! compare builds.
 //!
 //! With `USERTRACE_BENCH_CRITERION` set, it is the latter only. With
 //! `USERTRACE_BENCH_OUT=DIRECTORY`, as `scripts/bench` runs it, what was measured goes to
@@ -29,7 +29,7 @@ use self::floor::Floors;
 use self::ours::{Ours, RING_SIZE};
 use usertrace_bench::lttng::{self, Lttng, SESSIONS};
 
-/// Turns that each takes.
+/// Number of rounds.
 const ROUNDS: usize = 201;
 /// Processes that write through fresh buffers.
 const FRESH: usize = 21;
@@ -93,11 +93,11 @@ const KINDS: [Kind; 5] = [
     },
 ];
 
-/// The kind that the targets are for.
+/// The kind of event that the targets are for.
 const MAIN: &Kind = &KINDS[2];
 
 fn main() {
-    // `cargo test --benches` only asks whether it runs.
+    // `cargo test --benches` only checks that it runs.
     let rounds = if std::env::args().any(|arg| arg == "--test") {
         1
     } else {

@@ -27,7 +27,7 @@ fn main() -> ExitCode {
                 usertrace::event!(numbers, n, n, n, n);
             }
             let lost: u64 = usertrace::stats().map(|trace| trace.lost).sum();
-            // Whoever waits for room loses nothing.
+            // A writer that waits for room loses nothing.
             ExitCode::from(u8::from(lost > 0))
         }
         "lttng" => {

@@ -45,7 +45,7 @@ pub(crate) fn inode(path: &CStr) -> Result<u64, Errno> {
 /// The kernel does not have the call, or a filter forbids it.
 #[cfg(feature = "fallback")]
 pub(crate) unsafe fn close_range(first: u32, last: u32) -> Result<(), Errno> {
-    // SAFETY: nobody uses the descriptors any more, as this function's caller promises.
+    // SAFETY: no code uses the descriptors any more, as this function's caller promises.
     let ret = unsafe {
         raw::syscall3(
             Sysno::close_range as usize,

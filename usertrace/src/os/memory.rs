@@ -46,7 +46,7 @@ pub(crate) unsafe fn protect(
     len: usize,
     protection: libc::c_int,
 ) -> Result<(), Errno> {
-    // SAFETY: nobody accesses the range in a way that is forbidden from now on, as this function's
+    // SAFETY: no code accesses the range in a way that is forbidden from now on, as this function's
     // caller promises.
     let ret = unsafe {
         raw::syscall3(
@@ -82,7 +82,7 @@ pub(crate) fn map_zeros(len: usize) -> Result<*mut u8, Errno> {
 #[cfg(feature = "fallback")]
 pub(crate) unsafe fn replace_by_zeros(start: *mut u8, len: usize) -> Result<(), Errno> {
     let flags = libc::MAP_FIXED | libc::MAP_NORESERVE;
-    // SAFETY: nobody relies on what the range contains, as this function's caller promises.
+    // SAFETY: no code relies on what the range contains, as this function's caller promises.
     unsafe { map(start, len, flags) }.map(drop)
 }
 
@@ -91,7 +91,7 @@ pub(crate) unsafe fn replace_by_zeros(start: *mut u8, len: usize) -> Result<(), 
 unsafe fn map(start: *mut u8, len: usize, flags: libc::c_int) -> Result<*mut u8, Errno> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
-    // SAFETY: the kernel replaces no other mapping, or one that nobody relies on, as this
+    // SAFETY: the kernel replaces no other mapping, or one that no code relies on, as this
     // function's caller promises.
     let ret = unsafe {
         raw::syscall6(
@@ -114,7 +114,7 @@ unsafe fn map(start: *mut u8, len: usize, flags: libc::c_int) -> Result<*mut u8,
 /// # Safety
 /// The range must be a mapping of the caller's, and no code may access it any more.
 pub(crate) unsafe fn unmap(start: *mut u8, len: usize) {
-    // SAFETY: nobody accesses the range any more, as this function's caller promises.
+    // SAFETY: no code accesses the range any more, as this function's caller promises.
     unsafe { raw::syscall2(Sysno::munmap as usize, start as usize, len) };
 }
 

@@ -527,8 +527,8 @@ impl Channel {
 
     /// Enters the channel, for a writer of the shared protocol; none if the channel is closed.
     ///
-    /// The caller loads the number of rings first. What it then reads of the channel stays valid
-    /// until the guard is dropped.
+    /// The caller loads the number of rings first. Fields of the channel that it loads then stay
+    /// valid until the guard is dropped.
     #[inline(always)]
     pub(super) fn guard(&self) -> Option<ChannelGuard<'_>> {
         if self.rings() == 0 {

@@ -100,7 +100,7 @@ mod tests {
             let everywhere: Vec<u32> = (0..libc::CPU_SETSIZE as u32).collect();
             avoidance.step(&everywhere);
             assert_eq!(count(&Set::allowed().unwrap()), count(&all));
-            // Nobody is in the way.
+            // No writer runs.
             avoidance.step(&[]);
             assert_eq!(count(&Set::allowed().unwrap()), count(&all));
         })

@@ -12,7 +12,7 @@ use crate::os::futex::RobustList;
 /// Failures of daemons in a row, after which they give up.
 const FAILURES: u32 = 16;
 
-/// What the daemons work on, since their start.
+/// Parameters of the daemons, from their start on.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Task {

@@ -786,7 +786,7 @@ mod tests {
                     }
                 }
             }
-            // SAFETY: nobody else has it.
+            // SAFETY: no other code has the pool.
             unsafe { pool.unmap() };
         }
     }

@@ -225,7 +225,7 @@ pub(in crate::writer) unsafe fn record<const WORDS: usize>(
     // promises: all stores go to memory in the ring of this CPU, beyond head, in a sub-buffer
     // that was begun and has room for it. The sequence is aborted if another writer could have come
     // between, so no other writer stores there before the commit. The thread's rseq area is where
-    // `rseq` says. What `fs:` and the descriptor need, the kernel and the linker provide.
+    // `rseq` says. The kernel and the linker provide the `fs:` segment and the descriptor.
     unsafe {
         match WORDS {
             0 => in_registers!([] []),

@@ -53,7 +53,7 @@ fn a_record_of_each_length_up_to_a_sub_buffer() {
             put(&rings, 1, &[n as u64]).unwrap();
             expected.push(vec![n as u64]);
         }
-        // What is not appended is zeros, and what is too much is left out.
+        // Missing bytes are zeros, and surplus bytes are left out.
         put_made(&rings, 7, 16, &|cursor| cursor.append(&[0xff; 3])).unwrap();
         expected.push(vec![0xff_ffff, 0]);
         put_made(&rings, 7, 16, &|cursor| cursor.append(&[0xff; 30])).unwrap();

@@ -1,4 +1,4 @@
-//! The writer on memory that no kernel owns: all else is real.
+//! Tests of the writer in plain shared memory instead of the kernel's.
 
 mod contexts;
 mod lent;
@@ -49,7 +49,7 @@ struct Record {
     payload: Vec<u64>,
 }
 
-/// What the control blocks and the rings hold, besides records.
+/// Contents of the control blocks and rings besides records.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Decoded {
     records: Vec<Record>,
@@ -474,7 +474,7 @@ fn a_closed_channel_takes_nothing() {
     let rings = Rings::new(4096, 2);
     rings.channel.close();
     assert_eq!(put(&rings, 1, &[1]), Err(Dropped::Closed));
-    // What fork leaves of it in the child.
+    // The state of the channel in a child of `fork`.
     let wiped = Channel::default();
     // SAFETY: a channel that was never opened.
     let result = unsafe { write_words(rseq(), &wiped, &AtomicU16::new(1), &[1]) };
@@ -508,7 +508,7 @@ fn a_cpu_without_a_ring_is_counted_in_the_first() {
         );
     }
     rings.channel.close();
-    // SAFETY: the memory is that of `rings`, and nobody else writes.
+    // SAFETY: the memory is that of `rings`, and no other thread writes.
     unsafe {
         rings.channel.open(&Geometry {
             nr_rings: 1,
@@ -963,13 +963,13 @@ fn no_writer_stores_into_a_closed_quiescent_channel() {
             });
         }
         for _ in 0..500 {
-            // Somebody is at it.
+            // A writer has begun.
             while rings.written().is_none() {
                 std::hint::spin_loop();
             }
             rings.channel.close();
             membarrier::restart().unwrap();
-            // SAFETY: the whole memory of the rings; that nobody writes to it is what is tested.
+            // SAFETY: the whole memory of the rings; the test checks that no writer accesses it.
             unsafe {
                 std::ptr::write_bytes(rings.geometry.control, 0, rings.len);
                 for _ in 0..20 {

@@ -34,7 +34,7 @@ fn more(n: u64) -> u64 {
     n * 7 % 300
 }
 
-/// What each of them is.
+/// The value of each word of a record.
 fn pattern(who: u64, n: u64) -> u64 {
     n << 8 | who
 }
@@ -186,7 +186,7 @@ impl Rings {
     }
 }
 
-/// What was read of one ring.
+/// Records that were read from one ring.
 #[derive(Default)]
 struct Read {
     /// Number of the last record of each writer.

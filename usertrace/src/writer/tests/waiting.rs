@@ -49,7 +49,7 @@ fn nothing_is_lost() {
                 let head = control.head.load(Ordering::Acquire);
                 let decoded = rings.decode_range(cpu, *consumed, head, |_| 2);
                 if decoded.busy > 0 {
-                    // It will be read when it is done.
+                    // The next round reads it.
                     continue;
                 }
                 for record in decoded.records {
@@ -80,7 +80,7 @@ fn nothing_is_lost() {
     assert!(wakeup.notifications.load(Ordering::Relaxed) > 0);
 }
 
-/// Where there is no reader, nobody waits for it.
+/// Writers do not wait where there is no reader.
 #[test]
 fn writers_do_not_wait_for_a_reader_that_is_gone() {
     let wakeup = ReaderWakeup::default();
@@ -99,7 +99,7 @@ fn writers_do_not_wait_for_a_reader_that_is_gone() {
     assert_eq!(rings.lost(), 2);
 }
 
-/// A writer that waits while the reader dies goes on.
+/// A waiting writer goes on when the reader dies.
 #[test]
 fn a_reader_dies_while_a_writer_waits() {
     let wakeup = ReaderWakeup::default();
@@ -121,7 +121,7 @@ fn a_reader_dies_while_a_writer_waits() {
     assert_eq!(rings.lost(), 1);
 }
 
-/// Rings whose writers look by themselves whether there is room, and have a reader.
+/// Rings with a reader, and without a futex.
 fn with_readers() -> Rings {
     let rings = Rings::with(4096, 2, |geometry| Geometry {
         mode: Mode::Block,
@@ -134,7 +134,7 @@ fn with_readers() -> Rings {
     rings
 }
 
-/// Who waits in the middle of a long record would wait for itself.
+/// A writer within a long record does not wait: the reader would wait for that record.
 #[test]
 fn a_writer_does_not_wait_for_its_own_record() {
     let wakeup = ReaderWakeup::default();
@@ -149,7 +149,7 @@ fn a_writer_does_not_wait_for_its_own_record() {
     }
 }
 
-/// Who comes to another ring while it waits writes there.
+/// A writer that is moved to another CPU while it waits writes to that CPU's ring.
 #[test]
 fn a_writer_that_moves_to_another_ring_stops_waiting() {
     let rings = with_readers();
@@ -164,11 +164,11 @@ fn a_writer_that_moves_to_another_ring_stops_waiting() {
             pin();
             // SAFETY: no memory is involved.
             send.send(unsafe { libc::gettid() }).unwrap();
-            // More than one ring has room for, and less than two.
+            // More events than fit into one ring, and fewer than fit into two.
             (0..500).for_each(|n| put(rings, 1, &[n, n]).unwrap());
         });
         let thread = receive.recv().unwrap();
-        // Until it is full, and for a while.
+        // Until it is full, and a while longer.
         while rings.control(cpu).head.load(Ordering::Relaxed) < 2 * 4096 - 24 {
             std::thread::yield_now();
         }
@@ -204,7 +204,8 @@ fn each_sub_buffer_notifies_the_reader() {
     }
 }
 
-/// A record that a reader found busy in a sub-buffer that was filled rings when it is done.
+/// The writer of a record that a reader found busy in a filled sub-buffer notifies the reader at
+/// the end.
 #[test]
 fn a_completed_record_notifies_a_waiting_reader() {
     let wakeup = ReaderWakeup::default();

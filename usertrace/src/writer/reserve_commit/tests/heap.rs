@@ -22,7 +22,7 @@ thread_local! {
     static KILL: RefCell<Option<Interruption>> = const { RefCell::new(None) };
     /// Operations on words that this thread has made since they were counted from.
     static STEPS: Cell<u64> = const { Cell::new(0) };
-    /// What comes before an operation, as a signal handler or another thread would.
+    /// Runs before an operation, like a signal handler or another thread.
     static INTERRUPTION: RefCell<Option<Interruption>> = const { RefCell::new(None) };
 }
 
@@ -112,9 +112,9 @@ struct Heap {
     /// One more each time that it is read.
     clock: AtomicU64,
     filled: AtomicU64,
-    /// Whoever waits finds everything consumed that can be.
+    /// Whether there is a reader: waiting writers then find everything consumed that can be.
     reader: AtomicBool,
-    /// Waits for somebody who is in the way of the reader.
+    /// Number of waits while a writer was in the reader's way.
     in_the_way: AtomicU64,
 }
 
@@ -240,7 +240,7 @@ struct Record {
     payload: Vec<u64>,
 }
 
-/// What is found between two positions of a ring in which nobody is.
+/// Contents of a quiescent ring between two positions.
 #[derive(Debug, Default)]
 struct Decoded {
     records: Vec<Record>,
@@ -392,7 +392,7 @@ fn a_full_ring_drops_and_counts() {
         "the last one is not padded yet"
     );
     assert!(decode_all(ring).numbers().into_iter().eq(0..accepted));
-    // What is short enough still fits.
+    // A shorter record still fits.
     ring.put(1, &[]).unwrap();
     assert_eq!(ring.filled.load(Ordering::SeqCst), 4);
     ring.consume(511);
@@ -500,7 +500,7 @@ fn e3_a_ring_stops_overwriting_anywhere() {
             assert!(numbers.len() >= 12 && accepted.ends_with(&numbers));
             let lost = accepted.len() as u64 + ring.lost_now();
             assert_eq!(lost, n + u64::from(nested));
-            // It is not as if somebody were there, in the way of the reader.
+            // The place is quiescent, so no writer is in the reader's way.
             let lost = ring.lost_now();
             ring.reader.store(true, Ordering::SeqCst);
             (0..100).for_each(|n| ring.put(1, &[n]).unwrap());
@@ -536,7 +536,7 @@ fn a_place_that_is_not_left_is_passed_over_until_it_is() {
             }
         }
         assert_eq!(ring.lost_now(), 0);
-        // What it sleeps in is as it left it.
+        // Its sub-buffer is unchanged.
         assert_eq!(ring.peek(0), 0);
         sleeper.payload()[1].store(12, Ordering::Relaxed);
         sleeper.complete();

@@ -101,7 +101,7 @@ impl Rings {
     }
 
     /// # Safety
-    /// The channel must be closed, and nobody inside.
+    /// The channel must be closed and quiescent.
     pub(super) unsafe fn reopen(&self) {
         // SAFETY: as in `with`, as this function's caller promises.
         unsafe { self.channel.open(&self.geometry) }.unwrap();
@@ -170,7 +170,7 @@ impl Rings {
         head > 0 && !begun
     }
 
-    /// What those who write no more have left in a ring.
+    /// Decodes a quiescent ring.
     fn dump(&self, ring: u32) -> (Vec<Found>, Counts) {
         let mut memory = self.ring_memory(ring);
         let reader = RingReader::dump(self.format(), &mut memory, u64::MAX);
@@ -416,7 +416,7 @@ fn each_thread_has_a_ring() {
         while turn.load(Ordering::Acquire) != 3 {
             std::thread::yield_now();
         }
-        // All are taken: these write into the one that is nobody's.
+        // All rings are taken: these threads write into the shared one.
         in_thread(|| write(3));
         in_thread(|| write(4));
         over.wait();
@@ -492,7 +492,7 @@ fn in_thread(body: impl FnOnce() + Send) -> u32 {
     thread
 }
 
-/// Who joined a thread knows that it does nothing any more, but not that it has no number any more.
+/// Waits until the kernel does not know a thread's id any more, which is a moment after `join`.
 fn wait_for_end(thread: u32) {
     while os::thread::may_exist(std::process::id(), thread) {
         std::thread::yield_now();
@@ -906,7 +906,7 @@ fn killed_writers_leave_a_prefix_of_each_thread() {
                 counts.corrupted <= without_start as u64,
                 "{counts:?} {round}"
             );
-            // SAFETY: mapped above, and nobody has it any more.
+            // SAFETY: mapped above, and no thread uses it any more.
             unsafe { libc::munmap(memory.as_ptr().cast(), 4096) };
         }
     }

@@ -1,4 +1,4 @@
-//! A9: who closes a channel whose rings no sequence writes learns who is still inside.
+//! A9: the thread that closes a channel of the shared protocol learns when it is quiescent.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
@@ -12,9 +12,9 @@ use crate::writer::tests::{AtEnd, fork, wait_for};
 use crate::writer::{Channel, Cursor, Dropped, QuiescenceSlot, Readers, reserve_commit};
 use usertrace_testing::counts::counts;
 
-/// As the runtime has them: in memory that children of `fork` find wiped.
+/// A table like the runtime's: in memory that children of `fork` find wiped.
 fn readers() -> NonNull<Readers> {
-    // SAFETY: zeros are places that are free.
+    // SAFETY: zeros are free slots.
     unsafe { fork_private::map() }.unwrap()
 }
 
@@ -45,8 +45,7 @@ fn a_closed_channel_becomes_quiescent_later() {
         put_made(channel, &|_| {
             assert!(!channel.is_quiescent());
             assert!(other.is_quiescent());
-            // As a signal handler would: it says where it is, and that is no longer so when it is
-            // done.
+            // Like a signal handler: it announces itself, and withdraws that when it is done.
             put_made(other, &|_| {
                 assert!(!other.is_quiescent() && !channel.is_quiescent())
             })
@@ -61,7 +60,7 @@ fn a_closed_channel_becomes_quiescent_later() {
     }
 }
 
-/// A5: the child of a handler's `fork` leaves nothing behind where its parent was inside.
+/// A5: a child that a handler forks is not inside the channel, though its parent was.
 #[test]
 fn a_child_of_a_handler_is_not_inside() {
     let rings = rings(1, Scope::Global, 0, readers());
@@ -80,7 +79,7 @@ fn a_child_of_a_handler_is_not_inside() {
     assert!(channel.is_quiescent());
 }
 
-/// A thread that ended inside is not waited for, and a new one in its place starts anew.
+/// A closing thread does not wait for a thread that ended inside, whose slot a new thread can take.
 #[test]
 fn a_thread_that_ended_inside_is_not_waited_for() {
     let readers = readers();
@@ -89,14 +88,14 @@ fn a_thread_that_ended_inside_is_not_waited_for() {
     std::thread::scope(|scope| {
         scope
             .spawn(|| {
-                // SAFETY: no memory is involved; nobody drops what says that this thread is inside.
+                // The guard is never dropped, as in a thread that ends inside.
                 std::mem::forget(channel.guard().unwrap());
                 assert!(!channel.is_quiescent());
             })
             .join()
             .unwrap();
     });
-    // To the kernel, a thread is one for a moment longer than to those who wait for its end.
+    // The kernel knows a thread's id for a moment after `join` has returned.
     let begun = std::time::Instant::now();
     while !channel.is_quiescent() {
         assert!(begun.elapsed().as_secs() < 60, "it is waited for");
@@ -110,7 +109,7 @@ fn a_thread_that_ended_inside_is_not_waited_for() {
     assert!(channel.is_quiescent());
 }
 
-/// More threads at a time than there are places: the rest counts itself.
+/// More threads at the same time than slots: the others count themselves in the channel.
 #[test]
 fn more_threads_than_slots_are_waited_for() {
     const THREADS: usize = 1100;
@@ -137,12 +136,12 @@ fn more_threads_than_slots_are_waited_for() {
         go.wait();
     });
     assert!(channel.is_quiescent());
-    // All places have owners, which are gone: they are there for others.
+    // All slots belong to threads that have ended, so other threads can take them.
     put_made(channel, &|_| assert!(!channel.is_quiescent())).unwrap();
     assert!(channel.is_quiescent());
 }
 
-/// Once a channel is closed and left, nobody stores into its rings any more.
+/// Once a channel is closed and quiescent, no writer stores into its rings.
 #[test]
 fn no_writer_stores_into_a_closed_quiescent_channel() {
     membarrier::register().unwrap();
@@ -151,7 +150,7 @@ fn no_writer_stores_into_a_closed_quiescent_channel() {
         let rings = rings(nr_rings, scope, 0, readers);
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            // Also if this fails.
+            // Also if an assertion fails.
             let _stopped = AtEnd(|| stop.store(true, Ordering::Relaxed));
             for _ in 0..3 {
                 scope.spawn(|| {
@@ -166,7 +165,7 @@ fn no_writer_stores_into_a_closed_quiescent_channel() {
                 });
             }
             for _ in 0..counts(100, 500) {
-                // Somebody is at it, and has two more events to write.
+                // A writer has begun, and has two more events to write.
                 while rings.channel().positions().all(|(head, _)| head == 0) {
                     std::thread::yield_now();
                 }
@@ -176,7 +175,7 @@ fn no_writer_stores_into_a_closed_quiescent_channel() {
                     std::thread::yield_now();
                 }
                 let memory = rings.memory();
-                // SAFETY: that nobody writes to it is what is tested.
+                // SAFETY: the test checks that no writer accesses the memory.
                 unsafe {
                     memory.cast::<u64>().write_bytes(0, memory.len());
                     for _ in 0..1000 {
