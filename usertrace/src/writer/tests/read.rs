@@ -219,8 +219,43 @@ impl Read {
     }
 }
 
-/// Writers of so many records each, and a reader that reads while they write. `changes`: the mode
-/// does not stay, nor does the reader know what it is.
+/// Changes the mode of a channel until `done`.
+fn change_modes(writers: &Writers, done: &AtomicBool) {
+    let modes = [Mode::Discard, Mode::Overwrite, Mode::Block];
+    for n in (0usize..).take_while(|_| !done.load(Ordering::Acquire)) {
+        writers.set_mode(modes[n % 3]);
+        if n.is_multiple_of(50) {
+            thread::yield_now();
+        }
+    }
+}
+
+/// Checks that the reader found all accepted records, except for those that it counted as
+/// overwritten.
+fn check_counts(counts: &Counts, accepted: u64, mode: Mode, changes: bool, what: &str) {
+    let gaps = [
+        counts.holes,
+        counts.unfinished,
+        counts.corrupted,
+        counts.damaged,
+    ];
+    assert_eq!(gaps, [0; 4], "{what}");
+    if changes {
+        assert!(counts.events <= accepted, "{what}");
+        assert!(
+            counts.events == accepted || counts.overwritten != 0,
+            "{what}"
+        );
+    } else if mode == Mode::Overwrite {
+        assert!(counts.events <= accepted, "{what}");
+        assert_eq!(counts.events == accepted, counts.overwritten == 0, "{what}");
+    } else {
+        assert_eq!((counts.events, counts.overwritten), (accepted, 0), "{what}");
+    }
+}
+
+/// Runs three writers, and a reader that reads while they write. `changes`: the mode changes
+/// meanwhile, and the reader does not know it.
 fn run(scope: Scope, protocol: Protocol, mode: Mode, changes: bool) {
     const WRITERS: u64 = 3;
     let events = if cfg!(miri) {
@@ -266,15 +301,7 @@ fn run(scope: Scope, protocol: Protocol, mode: Mode, changes: bool) {
         let done = &done;
         if changes {
             let rings = &rings;
-            scope.spawn(move || {
-                let modes = [Mode::Discard, Mode::Overwrite, Mode::Block];
-                for n in (0usize..).take_while(|_| !done.load(Ordering::Acquire)) {
-                    rings.writers.set_mode(modes[n % 3]);
-                    if n.is_multiple_of(50) {
-                        thread::yield_now();
-                    }
-                }
-            });
+            scope.spawn(move || change_modes(&rings.writers, done));
         }
         let reader = scope.spawn(move || {
             while !done.load(Ordering::Acquire) {
@@ -302,25 +329,7 @@ fn run(scope: Scope, protocol: Protocol, mode: Mode, changes: bool) {
         read.iter().map(|read| read.events).sum::<u64>(),
         "{what}"
     );
-    let gaps = [
-        counts.holes,
-        counts.unfinished,
-        counts.corrupted,
-        counts.damaged,
-    ];
-    assert_eq!(gaps, [0; 4], "{what}");
-    if changes {
-        assert!(counts.events <= accepted, "{what}");
-        assert!(
-            counts.events == accepted || counts.overwritten != 0,
-            "{what}"
-        );
-    } else if mode == Mode::Overwrite {
-        assert!(counts.events <= accepted, "{what}");
-        assert_eq!(counts.events == accepted, counts.overwritten == 0, "{what}");
-    } else {
-        assert_eq!((counts.events, counts.overwritten), (accepted, 0), "{what}");
-    }
+    check_counts(&counts, accepted, mode, changes, &what);
 }
 
 /// D2, D3.

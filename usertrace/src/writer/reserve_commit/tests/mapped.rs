@@ -817,6 +817,38 @@ fn trace_in_handlers(nr_rings: u32) {
     assert!(numbers.remove(&9).unwrap().into_iter().eq(0..handled));
 }
 
+/// Writes records of a thread without end, and stores in `witness` how many it committed.
+fn write_until_killed(rings: &Rings, thread: u64, mode: Mode, witness: &AtomicU64) {
+    let mut written = 0;
+    for n in 0.. {
+        let payload = [thread, n, !n, n];
+        if rings.put(1, &payload[..3 + n as usize % 2]).is_ok() {
+            written = n + 1;
+        } else if mode == Mode::Discard {
+            // The ring is full, and stays so.
+            loop {
+                std::thread::park();
+            }
+        }
+        witness.store(written, Ordering::Release);
+    }
+}
+
+/// Checks the numbers of a killed thread's records, of which `committed` were committed.
+fn check_prefix(numbers: &[u64], committed: u64, mode: Mode) {
+    let newest = numbers.last().map_or(0, |last| last + 1);
+    // A ring that overwrites may have no record of a thread that did not run lately.
+    assert!(newest >= committed || mode == Mode::Overwrite && newest == 0);
+    if mode == Mode::Discard {
+        let first = numbers.first();
+        assert!(first.is_none_or(|&first| first == 0), "{first:?}");
+        assert!(
+            numbers.iter().copied().eq(0..numbers.len() as u64),
+            "not a prefix"
+        );
+    }
+}
+
 /// A10: killed at any instant, writers leave all records that they had committed, each thread's
 /// from its first one on, and what they had not is counted.
 #[test]
@@ -840,19 +872,7 @@ fn killed_writers_leave_a_prefix_of_each_thread() {
                     for thread in 0..threads {
                         let rings = &rings;
                         scope.spawn(move || {
-                            let mut written = 0;
-                            for n in 0.. {
-                                let payload = [thread, n, !n, n];
-                                if rings.put(1, &payload[..3 + n as usize % 2]).is_ok() {
-                                    written = n + 1;
-                                } else if mode == Mode::Discard {
-                                    // Full: the rest is not of interest.
-                                    loop {
-                                        std::thread::park();
-                                    }
-                                }
-                                witness[thread as usize].store(written, Ordering::Release);
-                            }
+                            write_until_killed(rings, thread, mode, &witness[thread as usize]);
                         });
                     }
                 });
@@ -883,20 +903,9 @@ fn killed_writers_leave_a_prefix_of_each_thread() {
             for thread in 0..threads {
                 let numbers = numbers.remove(&thread).unwrap_or_default();
                 let committed = witness[thread as usize].load(Ordering::Acquire);
-                let (first, last) = (numbers.first(), numbers.last());
+                // If a sub-buffer was given up, records of other threads in it are missing, too.
                 if counts.corrupted == 0 {
-                    let newest = last.map_or(0, |last| last + 1);
-                    // In a ring that overwrites, there may be none of a thread that did not run
-                    // lately.
-                    assert!(newest >= committed || mode == Mode::Overwrite && newest == 0);
-                }
-                // Of a sub-buffer that was given up, what others wrote there is missing, too.
-                if mode == Mode::Discard && counts.corrupted == 0 {
-                    assert!(first.is_none_or(|&first| first == 0), "{first:?}");
-                    assert!(
-                        numbers.iter().copied().eq(0..numbers.len() as u64),
-                        "not a prefix"
-                    );
+                    check_prefix(&numbers, committed, mode);
                 }
             }
             // Emulated processors find it: a writer is killed between the reservation and the
