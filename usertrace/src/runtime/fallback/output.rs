@@ -269,8 +269,7 @@ impl<'a> Recording<'a> {
             let stretch = STRETCH
                 .max(geometry.subbuf_size())
                 .min(geometry.ring_size());
-            // Not the next stretch: the writer may reach it first, and both would wait for each
-            // other.
+            // Not the next stretch: the writer may reach it first, which would delay both.
             let from = (*populated)
                 .max(head.next_multiple_of(stretch) + stretch)
                 .min(geometry.ring_size());

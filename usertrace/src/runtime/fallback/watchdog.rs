@@ -332,7 +332,7 @@ impl Watchdog<'_> {
     /// Reports to the worker that a process has ended, so that it reads the rest of the slot.
     fn report_ended(&self, slot: usize, pid: u32) {
         let header = self.task.pool.header();
-        // This comes first: if the watchdog is killed behind the next line, no other one does it.
+        // This comes first: after the next line, no watchdog comes here again for this process.
         header.entries[slot].mark_ended(pid);
         // SeqCst: pairs with the worker's load.
         if self.task.pool.journal().gone[slot].swap(pid, Ordering::SeqCst) != pid {
