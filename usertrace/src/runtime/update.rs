@@ -632,7 +632,8 @@ impl Updater {
     fn wakeup(&self, slot: usize) -> WakeupMethod {
         let reader_wakeup = self.kernel.reader_wakeup();
         if reader_wakeup.is_null() {
-            self.buffer(slot).map_or(WakeupMethod::None, WakeupMethod::Switch)
+            self.buffer(slot)
+                .map_or(WakeupMethod::None, WakeupMethod::Switch)
         } else {
             WakeupMethod::Futex(reader_wakeup)
         }

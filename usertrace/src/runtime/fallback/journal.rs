@@ -39,8 +39,8 @@ pub(super) struct SlotJournal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Trace {
     pub(super) uuid: [u8; 16],
-    /// The place with its files; never [`Place::Nowhere`].
-    pub(super) place: Place,
+    /// The place with its files; never [`TraceLocation::Nowhere`].
+    pub(super) place: TraceLocation,
 }
 
 impl Trace {

@@ -80,8 +80,8 @@ pub(super) struct Recording<'a> {
     /// The position in each ring up to which pages are populated.
     populated: Vec<u64>,
     /// How long reading has stalled, in the rings of events and in those of descriptions.
-    stalls: Vec<Stall>,
-    described: Stall,
+    stalls: Vec<StallDetector>,
+    described: StallDetector,
 }
 
 /// A ring with something to read, as it was when the worker looked.
@@ -158,8 +158,8 @@ impl<'a> Recording<'a> {
             is_careful: false,
             heads: vec![0; channel.nr_rings() as usize],
             populated: vec![0; channel.nr_rings() as usize],
-            stalls: vec![Stall::default(); channel.nr_rings() as usize],
-            described: Stall::default(),
+            stalls: vec![StallDetector::default(); channel.nr_rings() as usize],
+            described: StallDetector::default(),
         };
         if channel.mode() != Mode::Overwrite {
             // The last worker may have been killed between its checkpoint and its store of
@@ -409,21 +409,21 @@ impl<'a> Recording<'a> {
         let (n, head) = (ring.index as usize, ring.head);
         let mut memory = self.memory(LTT_CHANNEL_MAIN, ring.index);
         let before = self.pool.checkpoint(self.slot, ring.index).load().position;
-        let patience = match until {
-            Until::End => Patience::Last,
-            _ => self.stalls[n].patience(before, head, geometry.ring_size(), now),
+        let policy = match until {
+            Until::End => WaitPolicy::Last,
+            _ => self.stalls[n].policy(before, head, geometry.ring_size(), now),
         };
         let mut position = before;
         while self.is_careful && head - position.min(head) > geometry.subbuf_size() {
             let end = geometry.subbuf_start(position) + geometry.subbuf_size();
-            let step = writer.read(0, n, &mut memory, end, patience)?;
+            let step = writer.read(0, n, &mut memory, end, policy)?;
             self.store_checkpoint(writer, ring, chunk, step);
             if step < end {
                 break;
             }
             position = step;
         }
-        position = writer.read(0, n, &mut memory, head, patience)?;
+        position = writer.read(0, n, &mut memory, head, policy)?;
         let mut drained = Drained::Nothing;
         if position < head && until != Until::End {
             drained = Drained::Waits;
@@ -519,7 +519,7 @@ impl<'a> Recording<'a> {
             let Some(parent) = place.below(output) else {
                 return Ok(false);
             };
-            if let Place::Chunk(chunk) = place {
+            if let TraceLocation::Chunk(chunk) = place {
                 self.lock = ChunkLock::new(output, &chunk)?;
                 if places.look() != place {
                     // `record` finishes that chunk, and does not wait for this lock.
@@ -546,7 +546,7 @@ impl<'a> Recording<'a> {
 
     /// Creates the directory of the trace in a place, and marks it as unfinished. None if the place
     /// is gone.
-    fn enter(&mut self, place: Place) -> io::Result<Option<PathBuf>> {
+    fn enter(&mut self, place: TraceLocation) -> io::Result<Option<PathBuf>> {
         let Some(output) = self.output.directory() else {
             return Ok(None);
         };
@@ -554,7 +554,7 @@ impl<'a> Recording<'a> {
             return Ok(None);
         };
         let directory = parent.join(self.identity.directory());
-        if let Place::Chunk(chunk) = place {
+        if let TraceLocation::Chunk(chunk) = place {
             if self.lock.is_none() {
                 self.lock = ChunkLock::new(output, &chunk)?;
             }

@@ -47,13 +47,13 @@ impl<'a> Places<'a> {
     }
 
     /// The place at the last look.
-    pub(super) fn now(&self) -> Place {
+    pub(super) fn now(&self) -> TraceLocation {
         self.now
     }
 
     /// Advances to a place that another worker has used. The place never goes back, as the same
     /// process may have a trace in an earlier one.
-    pub(super) fn advance(&mut self, place: Place) {
+    pub(super) fn advance(&mut self, place: TraceLocation) {
         self.now = self.now.max(place);
     }
 
@@ -72,11 +72,13 @@ impl<'a> Places<'a> {
             return self.now;
         };
         self.looked = Instant::now();
-        let named = Place::named(output);
-        let error = named
-            .as_ref()
-            .err()
-            .map(|error| format!("cannot read \"{}\": {error}", Place::file(output).display()));
+        let named = TraceLocation::named(output);
+        let error = named.as_ref().err().map(|error| {
+            format!(
+                "cannot read \"{}\": {error}",
+                TraceLocation::file(output).display()
+            )
+        });
         if error != self.logged {
             if let Some(error) = &error {
                 self.output.log(error);

@@ -754,7 +754,7 @@ mod killed {
     use std::rc::Rc;
 
     use usertrace_ring::{
-        Counts, Format, Frozen, Geometry, Item, WaitPolicy, PayloadLengths, Positions, RingReader,
+        Counts, Format, Frozen, Geometry, Item, PayloadLengths, Positions, RingReader, WaitPolicy,
     };
     use usertrace_sys::Protocol;
 
