@@ -74,6 +74,7 @@ const WITHOUT_CIRCLES: &[&str] = &[
     "crates/reader/src",
     "crates/report/src",
     "crates/ring/src",
+    "crates/scenarios/src",
     "c/src",
     "bench/src",
     "preload/dl/src",

@@ -1,15 +1,13 @@
-//! Tests probes on a fake kernel.
+//! B2: probes, on the fake kernel.
 //!
 //! One test, because a process has one runtime.
-
-mod scenario;
-mod written;
 
 use usertrace::Status;
 use usertrace::fake::{Fake, Sizes};
 use usertrace::runtime::init_with;
+use usertrace_scenarios::probes::{self, RECORDED};
 
-use written::WRITTEN;
+usertrace_scenarios::probes_events!();
 
 /// Requirements: B2
 #[test]
@@ -25,10 +23,10 @@ fn probes_follow_their_connections() {
         usertrace::init();
     };
     set_active(true);
-    scenario::run(&set_active);
-    for (process, written) in WRITTEN.iter().enumerate() {
+    probes::run::<Events>(&set_active);
+    for (process, recorded) in RECORDED.iter().enumerate() {
         let events = fake.events(process, slot);
-        for (name, count) in written {
+        for (name, count) in recorded {
             let of = events.iter().filter(|seen| seen.event.name == *name);
             assert_eq!(of.count(), *count, "{name} of process {process}");
         }

@@ -109,8 +109,11 @@ mod tests {
         "bench/tests",
     ];
 
-    /// Tests that a program takes from another one.
-    const SHARED: [(&str, &str); 1] = [("guest-tests", "crates/cli/tests/control")];
+    /// Directories of tests that several programs run.
+    const SHARED: [(&str, &str); 2] = [
+        ("guest-tests", "crates/scenarios/src/control"),
+        ("control", "crates/scenarios/src/control"),
+    ];
 
     /// The ids of all requirements.
     fn ids() -> BTreeSet<String> {
@@ -206,7 +209,7 @@ mod tests {
             .take(4)
             .flat_map(|line| line.split(['(', ',', ')']));
         let mut functions = entry
-            .map(str::trim)
+            .map(|word| word.trim().trim_end_matches("::<B>"))
             .filter_map(|word| function(&lines, word));
         if let Some(function) = functions.next() {
             ids.extend(ids_above(&lines, function));

@@ -5,9 +5,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use usertrace_consumer::Tracefs;
+use usertrace_scenarios::server;
 use usertrace_testing::terminal::Terminal;
-
-use crate::server;
 use usertrace_testing::{documents, examples};
 
 pub(crate) const ALL: &[(&str, fn())] = &[

@@ -1,4 +1,4 @@
-//! B4 and B5: what the program says unasked, and how it ends.
+//! B4 and B5: reports of a program to its watchers, and how it ended.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Output, Stdio};
@@ -6,27 +6,33 @@ use std::process::{Command, Output, Stdio};
 use serde_json::{Value, json};
 use usertrace_control::{ProcessEnd, Report};
 
-use super::backend::{self, Trace};
-use super::program::Program;
+use super::{Backend, Program, Tests, Trace as _};
 
-pub(crate) const ALL: &[(&str, fn())] = &[
-    ("b4_events_appear_and_disappear", || {
-        ["signal", "thread"].iter().for_each(|mode| events(mode));
-    }),
-    ("b4_full_buffers_are_told", full),
-    ("b4_nobody_waits_for_who_does_not_read", who_does_not_read),
-    ("b5_a_program_that_ends", ending),
-    ("b5_a_program_that_is_killed", killed),
-    ("b4_the_command_learns_that_a_channel_is_closed", closed),
-    ("b3_the_command_controls", command),
-];
+impl<B: Backend> Tests<B> {
+    pub const REPORTS: &[(&str, fn())] = &[
+        ("b4_events_appear_and_disappear", || {
+            ["signal", "thread"]
+                .iter()
+                .for_each(|mode| events::<B>(mode));
+        }),
+        ("b4_full_buffers_are_told", full::<B>),
+        ("b4_nobody_waits_for_who_does_not_read", slow_watcher::<B>),
+        ("b5_a_program_that_ends", ending::<B>),
+        ("b5_a_program_that_is_killed", killed::<B>),
+        (
+            "b4_the_command_learns_that_a_channel_is_closed",
+            closed::<B>,
+        ),
+        ("b3_the_command_controls", command::<B>),
+    ];
+}
 
 /// Requirements: B4
-fn events(mode: &str) {
-    let trace = Trace::new();
-    let mut program = Program::traced(mode, &trace);
+fn events<B: Backend>(mode: &str) {
+    let trace = B::Trace::new();
+    let mut program = Program::<B>::traced(mode, &trace);
     let (watcher, other) = (program.client(), program.client());
-    assert_eq!(watcher.ask("watch").unwrap(), trace.keeper());
+    assert_eq!(watcher.ask("watch").unwrap(), trace.watch_answer());
     assert_eq!(program.tell("come"), "0");
     let one = vec!["library:one".to_owned()];
     assert_eq!(watcher.report().unwrap(), Report::Appeared(one.clone()));
@@ -38,9 +44,9 @@ fn events(mode: &str) {
 }
 
 /// Requirements: B4
-fn full() {
-    let trace = Trace::new();
-    let mut program = Program::traced("signal", &trace);
+fn full<B: Backend>() {
+    let trace = B::Trace::new();
+    let mut program = Program::<B>::traced("signal", &trace);
     let watcher = program.client();
     watcher.ask("watch").unwrap();
     assert_eq!(program.tell("flood"), "true");
@@ -58,11 +64,11 @@ fn full() {
     program.kill();
 }
 
-fn who_does_not_read() {
-    let mut program = Program::start(&[("USERTRACE_CONTROL", "thread")]);
+fn slow_watcher<B: Backend>() {
+    let mut program = Program::<B>::start(&[("USERTRACE_CONTROL", "thread")]);
     let watcher = program.client();
     watcher.ask("watch").unwrap();
-    // More reports than there is room for.
+    // More reports than the socket holds.
     assert_eq!(program.tell("each 1500"), "declared");
     let mut reports = 0;
     while reports < 100 {
@@ -71,7 +77,7 @@ fn who_does_not_read() {
             other => panic!("{other:?}"),
         }
     }
-    // Now there is room again, and what is missing is told first.
+    // There is room again: the program reports first how many reports were missed.
     assert_eq!(program.tell("come"), "0");
     let one = vec!["library:one".to_owned()];
     let mut missed = 0;
@@ -89,15 +95,15 @@ fn who_does_not_read() {
 }
 
 /// Requirements: B5
-fn ending() {
-    let trace = Trace::new();
-    let program = Program::traced("signal", &trace);
+fn ending<B: Backend>() {
+    let trace = B::Trace::new();
+    let program = Program::<B>::traced("signal", &trace);
     let watcher = program.client();
     watcher.ask("watch").unwrap();
     assert!(program.end().success());
     assert_eq!(watcher.report().unwrap(), Report::Ending);
     assert_eq!(watcher.report().unwrap(), Report::Closed);
-    // Kernels before 6.15 do not say.
+    // Kernels before 6.15 do not tell how a process ended.
     let ending = watcher.ending();
     assert!(
         [ProcessEnd::Exited(0), ProcessEnd::Unknown].contains(&ending),
@@ -105,8 +111,8 @@ fn ending() {
     );
 }
 
-fn usertrace(arguments: &[&str]) -> Command {
-    let mut command = backend::usertrace();
+fn usertrace<B: Backend>(arguments: &[&str]) -> Command {
+    let mut command = B::usertrace();
     command.arg("ctl").args(arguments);
     command
 }
@@ -115,20 +121,20 @@ fn value(line: &str) -> Value {
     serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))
 }
 
-/// The controller learns of it, and where the events are: all that were recorded are there.
+/// The controller learns how the program ended and where its events are. None of them is lost.
 ///
 /// Requirements: B5
-fn killed() {
-    let trace = Trace::new();
-    let mut program = Program::traced("signal", &trace);
+fn killed<B: Backend>() {
+    let trace = B::Trace::new();
+    let mut program = Program::<B>::traced("signal", &trace);
     let pid = program.pid().to_string();
-    let mut watch = usertrace(&[&pid, "watch", "--json"])
+    let mut watch = usertrace::<B>(&[&pid, "watch", "--json"])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
     let saved = value(&lines.next().unwrap().unwrap());
-    assert_eq!(saved["saved"], trace.place());
+    assert_eq!(saved["saved"], trace.saved());
     for n in 0..10 {
         assert_eq!(program.tell(&format!("event {n}")), "Recorded");
     }
@@ -145,12 +151,12 @@ fn killed() {
     assert_eq!(trace.events(), 10);
 }
 
-/// The command says so, and does not wait for the program's end.
-fn closed() {
-    let mut program = Program::start(&[("USERTRACE_CONTROL", "thread")]);
+/// `watch` reports that the channel was closed, and ends although the program runs on.
+fn closed<B: Backend>() {
+    let mut program = Program::<B>::start(&[("USERTRACE_CONTROL", "thread")]);
     let pid = program.pid().to_string();
     for json in [&[][..], &["--json"]] {
-        let mut watch = usertrace(&[&[&*pid, "watch"], json].concat())
+        let mut watch = usertrace::<B>(&[&[&*pid, "watch"], json].concat())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -177,13 +183,13 @@ fn success(output: Output) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn command() {
-    let trace = Trace::new();
-    let mut program = Program::traced("thread", &trace);
+fn command<B: Backend>() {
+    let trace = B::Trace::new();
+    let mut program = Program::<B>::traced("thread", &trace);
     let pid = program.pid().to_string();
     let run = |arguments: &[&str]| {
         success(
-            usertrace(&[&[pid.as_str()], arguments].concat())
+            usertrace::<B>(&[&[pid.as_str()], arguments].concat())
                 .output()
                 .unwrap(),
         )
@@ -208,7 +214,7 @@ fn command() {
     assert_eq!(run(&["initialise"]), "");
     assert_eq!(run(&["flush"]), "");
     let fails = |arguments: &[&str]| {
-        let output = usertrace(&[&[pid.as_str()], arguments].concat())
+        let output = usertrace::<B>(&[&[pid.as_str()], arguments].concat())
             .output()
             .unwrap();
         assert_eq!(output.status.code(), Some(1));

@@ -1,21 +1,22 @@
-//! B3: what the channel can do with a program that is traced, and who may do it.
+//! B3: requests to a traced program, and users whose requests it refuses.
 
-use super::backend::Trace;
-use super::program::Program;
+use super::{Backend, Program, Reader as _, Tests, Trace as _};
 
-pub(crate) const ALL: &[(&str, fn())] = &[
-    ("b3_events_are_listed_and_buffers_controlled", || {
-        ["signal", "thread", "signal:50"]
-            .iter()
-            .for_each(|mode| buffers(mode));
-    }),
-    ("b3_another_user_is_refused", another_user),
-];
+impl<B: Backend> Tests<B> {
+    pub const BUFFERS: &[(&str, fn())] = &[
+        ("b3_events_are_listed_and_buffers_controlled", || {
+            ["signal", "thread", "signal:50"]
+                .iter()
+                .for_each(|mode| buffers::<B>(mode));
+        }),
+        ("b3_another_user_is_refused", another_user::<B>),
+    ];
+}
 
 /// Requirements: B3
-fn buffers(mode: &str) {
-    let trace = Trace::new();
-    let mut program = Program::traced(mode, &trace);
+fn buffers<B: Backend>(mode: &str) {
+    let trace = B::Trace::new();
+    let mut program = Program::<B>::traced(mode, &trace);
     let client = program.client();
     let events = client.events().unwrap();
     let listed: Vec<_> = events
@@ -37,21 +38,21 @@ fn buffers(mode: &str) {
     assert_eq!(trace.events(), 2);
 }
 
-fn another_user() {
+fn another_user<B: Backend>() {
     // SAFETY: no memory is involved.
     if unsafe { libc::geteuid() } != 0 {
         println!("skipped: b3_another_user_is_refused is for root");
         return;
     }
-    let trace = Trace::new();
-    let program = Program::traced("thread", &trace);
-    let mut stranger = Program::start(&[]);
+    let trace = B::Trace::new();
+    let program = Program::<B>::traced("thread", &trace);
+    let mut stranger = Program::<B>::start(&[]);
     let said = stranger.tell(&format!("stranger {}", program.pid()));
     assert_eq!(
         said,
         "Err(\"the process says: this process is another user's\")"
     );
-    // Root, and its own user, are none.
+    // Root and the program's own user are accepted.
     assert_eq!(program.client().events().unwrap().len(), 1);
     program.kill();
     stranger.kill();

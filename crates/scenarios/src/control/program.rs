@@ -1,23 +1,26 @@
-//! Who runs the program.
+//! Starts the program, and talks to it by its input and its output.
 
 use std::io::{BufRead, BufReader, Write};
+use std::marker::PhantomData;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use usertrace_control::Client;
 
-use super::backend::{self, Trace};
+use super::{Backend, Trace as _};
 
-/// The program, as it runs.
-pub(crate) struct Program {
-    pub(crate) child: Child,
+/// A running program. Back end `B` says what its executable is.
+pub struct Program<B> {
+    child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
+    backend: PhantomData<B>,
 }
 
-/// The program, which nobody has started yet.
-pub(crate) fn command(variables: &[(&str, &str)]) -> Command {
-    let mut command = backend::program();
+/// The program, before it is started. It is neither traced nor controlled unless a variable says
+/// so.
+pub fn command<B: Backend>(variables: &[(&str, &str)]) -> Command {
+    let mut command = B::program();
     command
         .env_remove("USERTRACE_CONTROL")
         .env("USERTRACE_BACKEND", "off")
@@ -25,9 +28,9 @@ pub(crate) fn command(variables: &[(&str, &str)]) -> Command {
     command
 }
 
-impl Program {
-    pub(crate) fn start(variables: &[(&str, &str)]) -> Self {
-        let mut child = command(variables)
+impl<B: Backend> Program<B> {
+    pub fn start(variables: &[(&str, &str)]) -> Self {
+        let mut child = command::<B>(variables)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -38,27 +41,28 @@ impl Program {
             child,
             input,
             output,
+            backend: PhantomData,
         };
         assert_eq!(program.line(), "ready");
         program
     }
 
-    /// One that is traced, and controlled in this way.
-    pub(crate) fn traced(mode: &str, trace: &Trace) -> Self {
+    /// Starts a program that is traced. `mode` is its `USERTRACE_CONTROL`.
+    pub fn traced(mode: &str, trace: &B::Trace) -> Self {
         let variables = trace.variables();
         Self::start(&[&variables[..], &[("USERTRACE_CONTROL", mode)]].concat())
     }
 
-    pub(crate) fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    pub(crate) fn client(&self) -> Client {
-        client(self.pid())
+    pub fn client(&self) -> Client {
+        Client::connect(self.pid(), Duration::from_secs(120)).unwrap()
     }
 
     /// The next line of its output.
-    pub(crate) fn line(&mut self) -> String {
+    pub fn line(&mut self) -> String {
         let mut line = String::new();
         if self.output.read_line(&mut line).unwrap() == 0 {
             panic!("the program ended: {:?}", self.child.wait());
@@ -66,29 +70,25 @@ impl Program {
         line.trim_end().to_owned()
     }
 
-    /// Has it do something, and gives what it says.
-    pub(crate) fn tell(&mut self, what: &str) -> String {
+    /// Writes a line to the program's input, and returns its answer.
+    pub fn tell(&mut self, line: &str) -> String {
         let input = self.input.as_mut().unwrap();
-        input.write_all(format!("{what}\n").as_bytes()).unwrap();
+        input.write_all(format!("{line}\n").as_bytes()).unwrap();
         self.line()
     }
 
-    pub(crate) fn end(mut self) -> ExitStatus {
+    pub fn end(mut self) -> ExitStatus {
         self.input = None;
         self.child.wait().unwrap()
     }
 
-    pub(crate) fn kill(mut self) {
+    pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 }
 
-pub(crate) fn client(pid: u32) -> Client {
-    Client::connect(pid, Duration::from_secs(120)).unwrap()
-}
-
-/// What went wrong, with all that led to it.
-pub(crate) fn error<T: std::fmt::Debug>(result: anyhow::Result<T>) -> String {
+/// The text of an error, with its causes.
+pub fn error<T: std::fmt::Debug>(result: anyhow::Result<T>) -> String {
     format!("{:#}", result.unwrap_err())
 }

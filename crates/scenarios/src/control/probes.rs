@@ -5,26 +5,29 @@ use std::time::Duration;
 
 use usertrace_control::{Client, ListedProbe};
 
-use super::backend::{Trace, library};
-use super::program::{Program, error};
+use super::{Backend, Program, Tests, Trace as _, error};
 
-pub(crate) const ALL: &[(&str, fn())] = &[
-    ("b2_probes_are_connected_over_the_channel", || {
-        ["signal", "thread"].iter().for_each(|mode| connected(mode));
-    }),
-    ("b2_a_library_of_probes_is_loaded", loaded),
-    ("b2_a_library_of_probes_is_unloaded", unloaded),
-    (
-        "b2_a_handler_leaves_loading_to_the_program",
-        loaded_by_serve,
-    ),
-];
+impl<B: Backend> Tests<B> {
+    pub const PROBES: &[(&str, fn())] = &[
+        ("b2_probes_are_connected_over_the_channel", || {
+            ["signal", "thread"]
+                .iter()
+                .for_each(|mode| connected::<B>(mode));
+        }),
+        ("b2_a_library_of_probes_is_loaded", loaded::<B>),
+        ("b2_a_library_of_probes_is_unloaded", unloaded::<B>),
+        (
+            "b2_a_handler_leaves_loading_to_the_program",
+            loaded_by_serve::<B>,
+        ),
+    ];
+}
 
 /// Requirements: B2
-fn connected(mode: &str) {
-    let trace = Trace::new();
-    let traced = Program::traced(mode, &trace);
-    let untraced = Program::start(&[("USERTRACE_CONTROL", mode)]);
+fn connected<B: Backend>(mode: &str) {
+    let trace = B::Trace::new();
+    let traced = Program::<B>::traced(mode, &trace);
+    let untraced = Program::<B>::start(&[("USERTRACE_CONTROL", mode)]);
     for (mut program, outcome) in [(traced, "Recorded"), (untraced, "Off")] {
         let client = program.client();
         let ask = |request: &str| client.ask(&format!("{request} test:* count"));
@@ -56,16 +59,16 @@ fn connected(mode: &str) {
 }
 
 /// Requirements: B2, B3
-fn loaded() {
+fn loaded<B: Backend>() {
     let directory = tempfile::tempdir().unwrap();
     let (good, bad) = (
-        library(directory.path(), "other"),
-        library(directory.path(), "count"),
+        B::library(directory.path(), "other"),
+        B::library(directory.path(), "count"),
     );
-    let trace = Trace::new();
-    let mut program = Program::traced("thread", &trace);
+    let trace = B::Trace::new();
+    let mut program = Program::<B>::traced("thread", &trace);
     let client = program.client();
-    // One of its probes has the name of another one: none of them comes.
+    // The program has a probe of one of these names: none of them is registered.
     let load = |path: &Path| client.ask(&format!("load {}", path.display()));
     let text = error(load(&bad));
     assert!(
@@ -84,17 +87,17 @@ fn loaded() {
     program.kill();
 }
 
-/// Its probes are taken out, and it is closed, but only when nobody is in it any more.
-fn unloaded() {
+/// `unload` unregisters the library's probes, and closes it when no thread executes them any more.
+fn unloaded<B: Backend>() {
     let directory = tempfile::tempdir().unwrap();
-    let library = library(directory.path(), "other");
+    let library = B::library(directory.path(), "other");
     let go = directory.path().join("go");
-    let mut program = Program::start(&[
+    let mut program = Program::<B>::start(&[
         ("USERTRACE_CONTROL", "thread"),
         ("USERTRACE_TEST_GO", go.to_str().unwrap()),
     ]);
     let client = program.client();
-    let is_mapped = |program: &Program| {
+    let is_mapped = |program: &Program<B>| {
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", program.pid())).unwrap();
         maps.contains(library.to_str().unwrap())
     };
@@ -109,7 +112,7 @@ fn unloaded() {
     };
     none(&unload);
     assert_eq!(client.ask(&load).unwrap(), "2");
-    // The program has this one, but not for its probes.
+    // The program uses this library, but did not load it for probes.
     none("unload /lib/x86_64-linux-gnu/libc.so.6");
     assert!(is_mapped(&program));
     assert_eq!(client.ask(&unload).unwrap(), "2");
@@ -117,14 +120,14 @@ fn unloaded() {
     none(&unload);
     assert_eq!(client.probes().unwrap().len(), 1);
 
-    // What it was connected to does not come back with it.
+    // A library that is loaded again has none of its connections.
     assert_eq!(client.ask(&load).unwrap(), "2");
     client.ask("connect test:numbered say").unwrap();
     client.ask("activate test:numbered say").unwrap();
     assert_eq!(program.tell("spawn 1000"), "said test:numbered 1000");
     std::thread::scope(|scope| {
         let unloading = scope.spawn(|| client.ask(&unload));
-        // Gives a wrong `unload` the time to unmap what the thread still executes.
+        // Gives a wrong `unload` the time to unmap the code that the thread executes.
         std::thread::sleep(Duration::from_millis(100));
         assert!(!unloading.is_finished());
         assert!(is_mapped(&program));
@@ -140,34 +143,34 @@ fn unloaded() {
     program.kill();
 }
 
-fn loaded_by_serve() {
+fn loaded_by_serve<B: Backend>() {
     let directory = tempfile::tempdir().unwrap();
-    let library = library(directory.path(), "other");
-    let trace = Trace::new();
-    let mut program = Program::traced("signal", &trace);
+    let library = B::library(directory.path(), "other");
+    let trace = B::Trace::new();
+    let mut program = Program::<B>::traced("signal", &trace);
     let load = format!("load {}", library.display());
     let impatient = Client::connect(program.pid(), Duration::from_millis(50)).unwrap();
     let text = error(impatient.ask(&load));
     assert!(text.contains("usertrace_control_serve()"), "{text}");
-    // Others are served meanwhile.
+    // The program answers other clients meanwhile.
     let client = program.client();
     assert_eq!(client.probes().unwrap().len(), 1);
-    // What is asked twice is answered once more behind where it is seen that somebody has gone:
-    // nothing is loaded for them.
+    // The program notices that a client is gone before it answers the second request: it loads
+    // nothing for that client.
     drop(impatient);
     for _ in 0..2 {
         assert_eq!(client.probes().unwrap().len(), 1);
     }
     std::thread::scope(|scope| {
         let loading = scope.spawn(|| client.ask(&load));
-        // Not served too early, so that it is served at all.
+        // `serve` may run before the request arrives, so it runs until the request is done.
         while !loading.is_finished() {
             assert_eq!(program.tell("serve"), "served");
         }
         assert_eq!(loading.join().unwrap().unwrap(), "2");
     });
     assert_eq!(client.probes().unwrap().len(), 3);
-    // So it is with unloading.
+    // Unloading is left to the program, too.
     let unload = format!("unload {}", library.display());
     std::thread::scope(|scope| {
         let unloading = scope.spawn(|| client.ask(&unload));

@@ -1,6 +1,6 @@
 /*
- * Probes that say what they get on the program's output. Who gets 1000 stays until
- * there is a file.
+ * Probes that print each event to the program's output. A probe that gets 1000 returns
+ * only when the file USERTRACE_TEST_GO exists.
  */
 #include <stdio.h>
 #include <stdlib.h>

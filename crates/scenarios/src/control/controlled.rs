@@ -1,4 +1,4 @@
-//! The program that is controlled: it does what it is told by its input.
+//! The program that is controlled: it executes the lines of its input.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,9 +10,7 @@ use usertrace::probe::{self, Record};
 use usertrace::{Outcome, event};
 use usertrace_control::Client;
 
-usertrace_testing::numbered_event!(n);
-
-/// Calls of the program's own probe, and the sum of what it got.
+/// How often the program's probe was called, and the sum of the numbers that it got.
 static CALLS: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
 extern "C" fn count(record: &Record<'_>, _: *mut c_void) {
@@ -30,10 +28,11 @@ extern "C" fn on_signal(_: libc::c_int) {
     SIGNALS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Does what its input says, up to its end.
-pub(crate) fn run() {
-    // Who waits for what never comes is told that the program ended: only a test that fails takes
-    // so long. SAFETY: no memory is involved.
+/// Executes each line of standard input, and prints an answer to each. `record` writes the event
+/// `test:numbered`, which the program declares.
+pub fn run(record: fn(u64) -> Outcome) {
+    // Ends a program whose test waits for an answer in vain. A test that succeeds is faster.
+    // SAFETY: no memory is involved.
     unsafe { libc::alarm(120) };
     // SAFETY: a function of this program.
     unsafe { probe::register("count", count, std::ptr::null_mut()) }.unwrap();
@@ -43,11 +42,11 @@ pub(crate) fn run() {
         let line = line.unwrap();
         let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
         match word {
-            "event" => println!("{:?}", event!(numbered, rest.parse().unwrap())),
-            // In another thread, which may be in a probe for long.
+            "event" => println!("{:?}", record(rest.parse().unwrap())),
+            // The thread may be in a probe for long.
             "spawn" => {
                 let n = rest.parse().unwrap();
-                std::thread::spawn(move || println!("{:?}", event!(numbered, n)));
+                std::thread::spawn(move || println!("{:?}", record(n)));
             }
             "close" => println!("{:?}", control::close()),
             "open" => {
@@ -65,13 +64,13 @@ pub(crate) fn run() {
                 control::serve();
                 println!("served");
             }
-            // In one section, as those of a library are.
+            // In one section, as the events of a library are.
             "declare" => {
                 let entries: Vec<_> = (0..rest.parse::<u32>().unwrap()).map(entry).collect();
                 let entries = Vec::leak(entries).as_ptr_range();
-                // SAFETY: they stay.
-                let unsound = unsafe { event::register(entries.start, entries.end) };
-                println!("{unsound}");
+                // SAFETY: the entries are leaked.
+                let invalid = unsafe { event::register(entries.start, entries.end) };
+                println!("{invalid}");
             }
             // One by one.
             "each" => {
@@ -89,9 +88,9 @@ pub(crate) fn run() {
                 let entries: &'static [Entry] = Box::leak(Box::new([Entry::new(callsite)]));
                 library = Some(entries.as_ptr_range());
                 let entries = entries.as_ptr_range();
-                // SAFETY: they stay.
-                let unsound = unsafe { event::register(entries.start, entries.end) };
-                println!("{unsound}");
+                // SAFETY: the entries are leaked.
+                let invalid = unsafe { event::register(entries.start, entries.end) };
+                println!("{invalid}");
             }
             "go" => {
                 let entries = library.take().unwrap();
@@ -99,7 +98,7 @@ pub(crate) fn run() {
                 println!("gone");
             }
             "flood" => {
-                let lost = (0..1_000_000).find(|&n| event!(numbered, n) == Outcome::Lost);
+                let lost = (0..1_000_000).find(|&n| record(n) == Outcome::Lost);
                 println!("{}", lost.is_some());
             }
             "surroundings" => println!("{}", surroundings()),
@@ -139,7 +138,7 @@ pub(crate) fn run() {
     }
 }
 
-/// One of many events.
+/// An entry of a section that `declare` registers.
 fn entry(n: u32) -> Entry {
     let leak = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
     let name = leak(format!("event_{n}"));
@@ -151,7 +150,7 @@ fn entry(n: u32) -> Entry {
     ))))
 }
 
-/// Descriptors and threads.
+/// The number of threads, and the targets of the open descriptors.
 fn surroundings() -> String {
     let entries = |directory: &str| {
         let mut names: Vec<_> = std::fs::read_dir(directory)

@@ -1,5 +1,5 @@
-//! The behaviour of probes in a traced process, with any back end. It runs once in a process,
-//! because its probes keep state.
+//! What probes do in a traced process, whatever traces it. A process can run it once, as the probes
+//! keep what they saw in statics.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -8,29 +8,59 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use usertrace::Outcome;
-use usertrace::event;
 use usertrace::event::{Callsite, Entry, declare, record_parts, register, unregister};
 use usertrace::probe::{self, Error, PAYLOAD_MAX, Record};
 
-usertrace::tracepoint! {
-    mod number {
-        provider: "test",
-        name: "number",
-        loglevel: Info,
-        fields: { n: u64 }
-    }
+/// The process's events. [`probes_events!`](crate::probes_events!) declares them.
+pub trait Events: 'static {
+    fn number(n: u64) -> Outcome;
+    fn text(n: u8, text: &str) -> Outcome;
 }
 
-usertrace::tracepoint! {
-    mod text {
-        provider: "test",
-        name: "text",
-        loglevel: Info,
-        fields: { n: u8, text: str }
-    }
+/// Declares the events `test:number` and `test:text`, and the type `Events`.
+#[macro_export]
+macro_rules! probes_events {
+    () => {
+        usertrace::tracepoint! {
+            mod number {
+                provider: "test",
+                name: "number",
+                loglevel: Info,
+                fields: { n: u64 }
+            }
+        }
+
+        usertrace::tracepoint! {
+            mod text {
+                provider: "test",
+                name: "text",
+                loglevel: Info,
+                fields: { n: u8, text: str }
+            }
+        }
+
+        /// The events to which the probes are connected.
+        struct Events;
+
+        impl $crate::probes::Events for Events {
+            fn number(n: u64) -> usertrace::Outcome {
+                usertrace::event!(number, n)
+            }
+
+            fn text(n: u8, text: &str) -> usertrace::Outcome {
+                usertrace::event!(text, n, text)
+            }
+        }
+    };
 }
 
-/// The calls of the probe `see`: names, payloads, and lengths.
+/// How many events of each name a trace has of the process, and of its child.
+pub const RECORDED: [[(&str, usize); 2]; 2] = [
+    [("test:number", 14), ("test:text", 3)],
+    [("test:number", 2), ("test:text", 0)],
+];
+
+/// The events that the probe `see` got: names, payloads, and lengths.
 static SEEN: Mutex<Vec<(String, Vec<u8>, usize)>> = Mutex::new(Vec::new());
 
 extern "C" fn see(record: &Record<'_>, data: *mut c_void) {
@@ -38,7 +68,8 @@ extern "C" fn see(record: &Record<'_>, data: *mut c_void) {
     let name = record.description().split(' ').next().unwrap_or_default();
     let seen = (name.to_owned(), record.payload().to_vec(), record.len());
     SEEN.lock().unwrap().push(seen);
-    // A careless probe may change `errno`.
+    // A careless probe changes `errno`.
+    // SAFETY: this thread's `errno`.
     unsafe { *libc::__errno_location() = libc::EPERM };
 }
 
@@ -48,16 +79,16 @@ fn seen() -> Vec<(String, Vec<u8>, usize)> {
 
 static DEPTH: AtomicU64 = AtomicU64::new(0);
 
-/// Writes an event that would call it again.
-extern "C" fn recurse(_: &Record<'_>, _: *mut c_void) {
+/// Writes the event that it is connected to.
+extern "C" fn recurse<E: Events>(_: &Record<'_>, _: *mut c_void) {
     DEPTH.fetch_add(1, Ordering::Relaxed);
-    assert_eq!(event!(number, 100), Outcome::Recorded);
+    assert_eq!(E::number(100), Outcome::Recorded);
 }
 
 static INSIDE: AtomicBool = AtomicBool::new(false);
 static GO: AtomicBool = AtomicBool::new(false);
 
-/// Blocks until `GO` is set.
+/// Returns only when `GO` is set.
 extern "C" fn stay(_: &Record<'_>, _: *mut c_void) {
     INSIDE.store(true, Ordering::Relaxed);
     while !GO.load(Ordering::Relaxed) {
@@ -66,67 +97,67 @@ extern "C" fn stay(_: &Record<'_>, _: *mut c_void) {
     INSIDE.store(false, Ordering::Relaxed);
 }
 
-/// Registers a probe with this number as its data.
+/// Registers a probe, with a number as its data.
 fn add(name: &str, call: probe::Call, data: usize) -> Result<(), Error> {
-    // SAFETY: the functions are part of this program, and do not dereference their data.
+    // SAFETY: the functions are statics of this program, and never dereference `data`.
     unsafe { probe::register(name, call, std::ptr::without_provenance_mut(data)) }
 }
 
-/// Runs the scenario in a traced process; `set_active` starts and stops the trace.
-pub(crate) fn run(set_active: &dyn Fn(bool)) {
-    invalid_calls_fail();
+/// Checks that probes work, in a traced process. `set_active` starts and stops the trace.
+pub fn run<E: Events>(set_active: &dyn Fn(bool)) {
+    mistakes();
 
-    // A connected probe is not called; an activated one is, and the event is written as well.
+    // A connected probe is not called until it is activated. The event is written either way.
     assert_eq!(probe::connect("test:number", "see"), Ok(1));
-    assert_eq!(event!(number, 1), Outcome::Recorded);
+    assert_eq!(E::number(1), Outcome::Recorded);
     assert_eq!(seen(), []);
     assert_eq!(probe::activate("test:number", "see"), Ok(1));
-    // SAFETY: the pointer is to this thread's `errno`.
+    // SAFETY: this thread's `errno`.
     unsafe { *libc::__errno_location() = 5 };
-    assert_eq!(event!(number, 0x0102), Outcome::Recorded);
+    assert_eq!(E::number(0x0102), Outcome::Recorded);
     assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(5));
     let number = |n: u64| ("test:number".to_owned(), n.to_le_bytes().to_vec(), 8);
     assert_eq!(seen(), [number(0x0102)]);
-    assert_eq!(event!(text, 1, "not connected"), Outcome::Recorded);
+    assert_eq!(E::text(1, "not connected"), Outcome::Recorded);
     assert_eq!(probe::deactivate("test:number", "see"), Ok(1));
-    assert_eq!(event!(number, 3), Outcome::Recorded);
+    assert_eq!(E::number(3), Outcome::Recorded);
     assert_eq!(seen(), []);
     // A deactivated probe is still connected.
     assert_eq!(probe::activate("test:number", "see"), Ok(1));
-    assert_eq!(event!(number, 4), Outcome::Recorded);
+    assert_eq!(E::number(4), Outcome::Recorded);
     assert_eq!(probe::disconnect("test:number", "see"), Ok(1));
-    assert_eq!(event!(number, 5), Outcome::Recorded);
+    assert_eq!(E::number(5), Outcome::Recorded);
     assert_eq!(seen(), [number(4)]);
     let not = probe::activate("test:number", "see");
     assert_eq!(not, Err(Error::NotConnected));
 
-    payloads();
-    later_events_are_connected();
+    payloads::<E>();
+    events_that_come_later();
 
     // The probe is called even if no trace is active.
     assert_eq!(probe::connect("*:number", "see"), Ok(1));
     assert_eq!(probe::activate("*:number", "see"), Ok(1));
     set_active(false);
-    assert_eq!(event!(number, 6), Outcome::Off);
+    assert_eq!(E::number(6), Outcome::Off);
     assert_eq!(seen(), [number(6)]);
     set_active(true);
-    assert_eq!(event!(number, 7), Outcome::Recorded);
+    assert_eq!(E::number(7), Outcome::Recorded);
     assert_eq!(seen(), [number(7)]);
-    children(&number(8));
+    children::<E>(&number(8));
     assert_eq!(probe::unregister("see"), Ok(()));
-    assert_eq!(event!(number, 9), Outcome::Recorded);
+    assert_eq!(E::number(9), Outcome::Recorded);
     assert_eq!(seen(), []);
 
-    // A probe's own events do not call it again, but are written.
-    add("recurse", recurse, 0).unwrap();
+    // A probe's own events do not call it again, but they are written.
+    add("recurse", recurse::<E>, 0).unwrap();
     probe::connect("test:number", "recurse").unwrap();
     probe::activate("test:number", "recurse").unwrap();
-    assert_eq!(event!(number, 10), Outcome::Recorded);
-    assert_eq!(event!(number, 11), Outcome::Recorded);
+    assert_eq!(E::number(10), Outcome::Recorded);
+    assert_eq!(E::number(11), Outcome::Recorded);
     assert_eq!(DEPTH.load(Ordering::Relaxed), 2);
     probe::unregister("recurse").unwrap();
 
-    removal_waits_for_running_probes();
+    removal_waits_for_running_probes::<E>();
     assert_eq!(probe::skipped(), 0);
 }
 
@@ -148,7 +179,7 @@ fn invalid_calls_fail() {
     assert_eq!(probe::disconnect("no:*", "see"), Ok(0));
     assert_eq!(probe::unregister("other"), Err(Error::NoProbe));
 
-    // 63 more probes fit. Removing them restores the initial state.
+    // There is room for 63 more probes and 256 connections, and for as many again once these are gone.
     let name = |n: usize| format!("filler{n}");
     (1..64).for_each(|n| add(&name(n), see, 0).unwrap());
     assert_eq!(add("last", see, 0), Err(Error::Full));
@@ -163,13 +194,13 @@ fn invalid_calls_fail() {
     });
 }
 
-/// Short payloads are complete, long ones are cut.
-fn payloads() {
+/// Short payloads, and payloads that are longer than a probe gets.
+fn payloads<E: Events>() {
     probe::connect("test:t*t", "see").unwrap();
     probe::activate("test:t*t", "see").unwrap();
-    assert_eq!(event!(text, 7, "abc"), Outcome::Recorded);
+    assert_eq!(E::text(7, "abc"), Outcome::Recorded);
     let long = "x".repeat(1500);
-    assert_eq!(event!(text, 8, &long), Outcome::Recorded);
+    assert_eq!(E::text(8, &long), Outcome::Recorded);
     let seen = seen();
     assert_eq!(seen.len(), 2);
     assert_eq!(&seen[0].1[..5], b"\x07abc\0");
@@ -179,8 +210,8 @@ fn payloads() {
     probe::disconnect("test:t*t", "see").unwrap();
 }
 
-/// A connection also applies to events that are declared later, and to those of libraries.
-fn later_events_are_connected() {
+/// A connection holds for events that are declared later, and for those of libraries.
+fn events_that_come_later() {
     assert_eq!(probe::connect("late:*", "see"), Ok(0));
     assert_eq!(probe::activate("late:*", "see"), Ok(0));
     let late = declare("late:one 6 u8 n").unwrap();
@@ -200,17 +231,17 @@ fn later_events_are_connected() {
     assert_eq!(seen(), []);
 }
 
-/// A child of `fork` inherits the connections, and can undo them.
-fn children(expected: &(String, Vec<u8>, usize)) {
-    // SAFETY: other threads of this test hold no locks that the child needs.
+/// A child of `fork` inherits the connections, and can remove its own.
+fn children<E: Events>(expected: &(String, Vec<u8>, usize)) {
+    // SAFETY: the process has no other threads now, whose locks the child would find taken.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        let mut good = event!(number, 8) == Outcome::Recorded;
+        let mut good = E::number(8) == Outcome::Recorded;
         good &= seen().first() == Some(expected);
         good &= probe::disconnect("*:number", "see") == Ok(1);
-        good &= event!(number, 8) == Outcome::Recorded;
+        good &= E::number(8) == Outcome::Recorded;
         good &= seen().is_empty();
-        // SAFETY: `_exit` ends the child without exit handlers.
+        // SAFETY: no memory is involved.
         unsafe { libc::_exit(if good { 0 } else { 1 }) };
     }
     let mut status = 0;
@@ -219,8 +250,8 @@ fn children(expected: &(String, Vec<u8>, usize)) {
     assert_eq!(status, 0);
 }
 
-/// Removing a probe waits for threads that are executing it.
-fn removal_waits_for_running_probes() {
+/// `unregister`, `disconnect` and `deactivate` wait until no thread executes the probe.
+fn removal_waits_for_running_probes<E: Events>() {
     for undo in [
         || probe::unregister("stay").unwrap(),
         || {
@@ -238,7 +269,7 @@ fn removal_waits_for_running_probes() {
         GO.store(false, Ordering::Relaxed);
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            scope.spawn(|| event!(number, 12));
+            scope.spawn(|| E::number(12));
             while !INSIDE.load(Ordering::Relaxed) {
                 std::thread::yield_now();
             }
