@@ -1,10 +1,9 @@
-//! The layer's events for programs that use `tracing` and `log` (B1), with a simulated kernel. Each
-//! test is a separate process, since a process has only one subscriber and one runtime.
+//! What the layer records of programs that use `tracing` and `log` (B1), on the fake kernel. Each
+//! test is a process of its own, because a process has one subscriber and one runtime.
 
 mod events;
 mod example;
 mod limits;
-mod orders;
 mod others;
 mod spans;
 mod traced;
@@ -49,10 +48,6 @@ const TESTS: [(&str, fn()); 22] = tests![
 ];
 
 fn main() -> ExitCode {
-    if std::env::var_os(VARIABLE).is_some_and(|wanted| wanted == example::PROGRAM) {
-        example::run();
-        return ExitCode::SUCCESS;
-    }
     if let Some((_, test)) = std::env::var_os(VARIABLE)
         .and_then(|wanted| TESTS.into_iter().find(|(name, _)| wanted == *name))
     {
