@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::installed::{self, prefix, succeed};
+use usertrace_testing::c_library::succeed;
+
+use crate::INSTALLED;
 
 pub(crate) const COMPILERS: &[(&str, &[&str])] = &[
     ("c_by_gcc", &["gcc", "-std=c11", "-O2"]),
@@ -23,7 +25,7 @@ pub(crate) fn sources() -> PathBuf {
 
 /// Output of `pkg-config` for our directory in place of LTTng-UST.
 fn flags(what: &str) -> Vec<String> {
-    installed::flags("lib/usertrace/lttng-ust/pkgconfig", &[what, "lttng-ust"])
+    INSTALLED.flags("lib/usertrace/lttng-ust/pkgconfig", &[what, "lttng-ust"])
 }
 
 /// Compiles and links with our headers, without a warning.
@@ -37,7 +39,10 @@ pub(crate) fn build(compiler: &[&str], args: &[&str], to: &Path) {
         .arg("-o")
         .arg(to)
         .args(flags("--libs"))
-        .arg(format!("-Wl,-rpath,{}", prefix().join("lib").display()))
+        .arg(format!(
+            "-Wl,-rpath,{}",
+            INSTALLED.prefix().join("lib").display()
+        ))
         .output()
         .unwrap();
     succeed(&output);

@@ -9,11 +9,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use usertrace_testing::c_library::succeed;
 use usertrace_tests::lttng::events;
 
-use crate::installed::succeed;
-
-/// Root's daemon is global and may be running, so tests of root use one of user nobody.
+/// Root's daemon is one for the machine, and might be there: root's tests use one of nobody's.
 const NOBODY: u32 = 65534;
 
 /// The first missing program, if any.

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::process::Command;
 
 use libtest_mimic::Trial;
+use usertrace_testing::c_library::succeed;
 use usertrace_tests::lttng::{events, expected};
 use usertrace_tests_preload::Traces;
 
 use crate::build::{COMPILERS, build, build_with_lttng};
 use crate::daemon::{Daemon, missing};
-use crate::installed::succeed;
 
 pub(crate) const ALL: &[(&str, fn())] = &[
     (

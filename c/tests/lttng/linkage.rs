@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use usertrace_testing::c_library::succeed;
 use usertrace_tests::lttng::events;
 use usertrace_tests_preload::Traces;
 
+use crate::INSTALLED;
 use crate::build::{COMPILERS, build, sources};
-use crate::installed::{prefix, succeed};
 
 pub(crate) const ALL: &[(&str, fn())] = &[
     ("f7_providers_that_are_preloaded", preloaded),
@@ -43,7 +44,7 @@ impl Built {
     /// allows.
     fn program(&self, args: &[&str]) -> PathBuf {
         let path = self.path("program");
-        let headers = prefix().join("include/usertrace/lttng-ust");
+        let headers = INSTALLED.prefix().join("include/usertrace/lttng-ust");
         let output = Command::new("gcc")
             .current_dir(sources())
             .args(["-Wall", "-Wextra", "-Werror", "-I."])
@@ -65,7 +66,7 @@ fn run(program: &mut Command, output: &str) -> Vec<String> {
     let traces = Traces::new();
     let said = traces
         .of(program)
-        .env("LD_LIBRARY_PATH", prefix().join("lib"))
+        .env("LD_LIBRARY_PATH", INSTALLED.prefix().join("lib"))
         .output();
     assert_eq!(succeed(&said.unwrap()), output);
     traces.wait();

@@ -4,14 +4,20 @@
 mod build;
 mod daemon;
 mod equal;
-#[path = "../support/installed.rs"]
-mod installed;
 mod linkage;
 mod refused;
 
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
+use usertrace_testing::c_library::CLibrary;
+
+/// The library that this program's tests use.
+static INSTALLED: CLibrary = CLibrary::new(concat!(
+    env!("CARGO_TARGET_TMPDIR"),
+    "/",
+    env!("CARGO_CRATE_NAME")
+));
 
 fn main() -> ExitCode {
     let tests = equal::ALL.iter().chain(linkage::ALL).chain(refused::ALL);

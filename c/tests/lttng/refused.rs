@@ -2,11 +2,11 @@
 
 use std::process::Command;
 
+use usertrace_testing::c_library::succeed;
 use usertrace_tests::lttng::events;
 use usertrace_tests_preload::Traces;
 
 use crate::build::{COMPILERS, build};
-use crate::installed::succeed;
 
 pub(crate) const ALL: &[(&str, fn())] = &[("f7_what_lttng_events_cannot_be", refused)];
 

@@ -3,8 +3,9 @@
 
 use std::process::Command;
 
+use usertrace_testing::c_library::succeed;
+
 use crate::events::source;
-use crate::installed::succeed;
 use crate::warnings::{compilers, include};
 
 pub(crate) const ALL: &[(&str, fn())] = &[("binding_is_never_lazy", binding)];

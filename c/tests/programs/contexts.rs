@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::process::Command;
 
+use usertrace_testing::c_library::succeed;
 use usertrace_tests_preload::Traces;
 
 use crate::build::build;
 use crate::events::source;
-use crate::installed::succeed;
 
 pub(crate) const ALL: &[(&str, fn())] = &[
     ("f7_contexts_from_c_by_gcc", || {

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::build::{build, build_static};
-use crate::installed::succeed;
 use usertrace_testing::babeltrace::{Printed, Read};
+use usertrace_testing::c_library::succeed;
 use usertrace_tests_preload::Traces;
+
+use crate::build::{build, build_static};
 
 pub(crate) const ALL: &[(&str, fn())] = &[
     ("f7_every_kind_of_field_from_c_by_gcc", || {

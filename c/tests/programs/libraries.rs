@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::build::build;
-use crate::installed::succeed;
+use usertrace_testing::c_library::succeed;
 use usertrace_tests::guest::asked;
 use usertrace_tests_preload::Traces;
+
+use crate::build::build;
 
 pub(crate) const ALL: &[(&str, fn())] = &[("b1_libraries_come_and_go", libraries_come_and_go)];
 

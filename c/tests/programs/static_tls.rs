@@ -6,8 +6,10 @@
 use std::fs;
 use std::process::Command;
 
+use usertrace_testing::c_library::succeed;
+
+use crate::INSTALLED;
 use crate::build::build;
-use crate::installed::{prefix, succeed};
 
 pub(crate) const ALL: &[(&str, fn())] = &[(
     "library_loads_with_little_static_tls_left",
@@ -88,7 +90,7 @@ fn load_with_little_left() {
     let load = |greedy: usize| {
         let mut program = Command::new(path("program"));
         program.arg(greedy.to_string()).args(&copies);
-        program.arg(prefix().join("lib/libusertrace.so.1"));
+        program.arg(INSTALLED.prefix().join("lib/libusertrace.so.1"));
         let printed = succeed(&program.output().unwrap());
         let numbers = printed.split_whitespace().map(|word| word.parse().unwrap());
         numbers.collect::<Vec<usize>>()

@@ -4,8 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use usertrace_testing::c_library::succeed;
+
 use crate::events::source;
-use crate::installed::succeed;
 
 pub(crate) const ALL: &[(&str, fn())] = &[
     ("warnings_headers_have_none", headers),

@@ -21,6 +21,7 @@
 
 pub mod babeltrace;
 pub mod browser;
+pub mod c_library;
 pub mod counts;
 pub mod daemons;
 pub mod documents;
