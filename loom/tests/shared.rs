@@ -1,8 +1,10 @@
 //! Models of the shared protocol (D2), with the writer's own code, in rings of a few words.
 //!
-//! Each model is small enough for loom. It brings the ring into an interesting state before it
-//! starts threads, and limits the number of preemptions.
+//! Each model is small, so that loom can finish it. The ring is brought into an interesting state
+//! before the threads are started. Most models limit how often a thread may be preempted.
 
+// The file of another crate, because the protocol is private to the library: it is public for these
+// models alone. `Word` lets it run on loom's atomics.
 #[path = "../../usertrace/src/writer/reserve_commit/protocol.rs"]
 #[allow(dead_code)]
 mod protocol;
