@@ -2,7 +2,6 @@
 //! test is a process of its own, because a process has one subscriber and one runtime.
 
 mod events;
-mod example;
 mod limits;
 mod others;
 mod spans;
@@ -69,10 +68,5 @@ fn main() -> ExitCode {
             }
         })
     });
-    let example = Trial::test("example::its_trace", || {
-        example::its_trace();
-        Ok(())
-    });
-    let trials = trials.chain([example]).collect();
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
 }
