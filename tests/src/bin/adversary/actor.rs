@@ -7,19 +7,19 @@ use usertrace_tests::random::Random;
 
 use crate::history;
 use crate::kinds::Kind;
-use crate::ledger::{Ledger, millis, nanos};
-use crate::plan::{Plan, Who};
+use crate::plan::{Plan, ThreadId};
+use crate::run_state::{RunState, millis, nanos};
 
 /// What a call came to: a value, or an error number.
-pub(crate) type Called = Result<usize, i32>;
+pub(crate) type CallResult = Result<usize, i32>;
 
 /// One thread of an actor.
 #[derive(Clone, Copy)]
 pub(crate) struct Actor {
-    pub(crate) ledger: &'static Ledger,
+    pub(crate) run: &'static RunState,
     pub(crate) plan: Plan,
-    pub(crate) who: Who,
-    /// A child, whose parent waits for it: the ledger shows what the parent does.
+    pub(crate) who: ThreadId,
+    /// A child, whose parent waits for it: the run state shows what the parent does.
     pub(crate) is_child: bool,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Actor {
 /// It is safe to call in this program only: each address given to it is 0, lies in the areas, in a
 /// mapping of the caller's that no Rust object lies in, where one of them was, or is that of an
 /// object which the call may write.
-pub(crate) fn system<const N: usize>(number: usize, arguments: [usize; N]) -> Called {
+pub(crate) fn system<const N: usize>(number: usize, arguments: [usize; N]) -> CallResult {
     let mut all = [0; 6];
     all[..N].copy_from_slice(&arguments);
     let [a, b, c, d, e, f] = all;
@@ -38,7 +38,7 @@ pub(crate) fn system<const N: usize>(number: usize, arguments: [usize; N]) -> Ca
 }
 
 /// Likewise, by its name.
-pub(crate) fn call<const N: usize>(name: Sysno, arguments: [usize; N]) -> Called {
+pub(crate) fn call<const N: usize>(name: Sysno, arguments: [usize; N]) -> CallResult {
     system(name as usize, arguments)
 }
 
@@ -49,7 +49,7 @@ impl Actor {
     }
 
     /// A call of this kind, which is counted, and seen while it lasts.
-    pub(crate) fn around(&self, kind: Kind, call: impl FnOnce() -> Called) -> Called {
+    pub(crate) fn around(&self, kind: Kind, call: impl FnOnce() -> CallResult) -> CallResult {
         self.with(kind, &[], call)
     }
 
@@ -58,10 +58,10 @@ impl Actor {
         &self,
         kind: Kind,
         arguments: &[usize],
-        call: impl FnOnce() -> Called,
-    ) -> Called {
+        call: impl FnOnce() -> CallResult,
+    ) -> CallResult {
         let at = history::begin(kind, self.who.thread, arguments);
-        let now = &self.ledger.now[self.who.actor][self.who.thread];
+        let now = &self.run.now[self.who.actor][self.who.thread];
         if !self.is_child {
             now.since.store(millis(), Ordering::Relaxed);
             now.kind.store(kind as u32 + 1, Ordering::Release);
@@ -72,7 +72,7 @@ impl Actor {
         if !self.is_child {
             now.kind.store(0, Ordering::Release);
         }
-        self.ledger.count(kind, result, time);
+        self.run.count(kind, result, time);
         history::end(at, result);
         result
     }
@@ -83,13 +83,13 @@ impl Actor {
         kind: Kind,
         name: Sysno,
         arguments: [usize; N],
-    ) -> Called {
+    ) -> CallResult {
         self.with(kind, &arguments, || call(name, arguments))
     }
 
     /// Something is wrong.
     pub(crate) fn find(&self, text: &str) {
-        let Who {
+        let ThreadId {
             actor,
             round,
             thread,
@@ -98,7 +98,7 @@ impl Actor {
             "actor {actor}, round {round}, thread {thread}{}",
             if self.is_child { ", a child" } else { "" }
         );
-        if self.ledger.find(&format!("{who}: {text}")) {
+        if self.run.find(&format!("{who}: {text}")) {
             history::tell(&who, text);
         }
     }
@@ -107,14 +107,14 @@ impl Actor {
     pub(crate) fn wait_for_turn(&self) -> bool {
         let turn = self.who.actor as u32 + 1;
         loop {
-            if self.ledger.stops() {
+            if self.run.stops() {
                 return false;
             }
-            let now = self.ledger.turn.load(Ordering::Acquire);
+            let now = self.run.turn.load(Ordering::Acquire);
             if !self.plan.turns || now == turn {
                 return true;
             }
-            self.ledger.sleep_while(now);
+            self.run.sleep_while(now);
         }
     }
 
@@ -123,9 +123,9 @@ impl Actor {
         if !self.wait_for_turn() {
             return false;
         }
-        let steps = self.ledger.steps.fetch_add(1, Ordering::Relaxed);
+        let steps = self.run.steps.fetch_add(1, Ordering::Relaxed);
         if self.plan.calls != 0 && steps >= self.plan.calls {
-            self.ledger.stop.store(1, Ordering::Relaxed);
+            self.run.stop.store(1, Ordering::Relaxed);
             return false;
         }
         true
@@ -134,16 +134,16 @@ impl Actor {
     /// The step is over. `what` goes into the sum of the run.
     pub(crate) fn end_step(&self, step: u64, what: u64) {
         if self.plan.turns {
-            let sum = self.ledger.sum.load(Ordering::Relaxed);
-            let Who { actor, round, .. } = self.who;
+            let sum = self.run.sum.load(Ordering::Relaxed);
+            let ThreadId { actor, round, .. } = self.who;
             let words = [actor as u64, round, step, what];
             let sum = words.iter().fold(sum, |sum, word| {
                 (sum ^ word)
                     .wrapping_mul(0x0000_0100_0000_01b3)
                     .rotate_left(23)
             });
-            self.ledger.sum.store(sum, Ordering::Relaxed);
-            self.ledger.set_turn(0);
+            self.run.sum.store(sum, Ordering::Relaxed);
+            self.run.set_turn(0);
         }
     }
 }
@@ -161,7 +161,7 @@ pub(crate) fn exit(status: i32) -> ! {
 
 /// Waits for the end of a child. It is killed when it does not end, and what the wait came to is
 /// its status.
-pub(crate) fn reap(pid: usize) -> Called {
+pub(crate) fn reap(pid: usize) -> CallResult {
     let begun = millis();
     loop {
         let mut status = 0_i32;

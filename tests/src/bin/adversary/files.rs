@@ -2,7 +2,7 @@
 
 use syscalls::Sysno;
 
-use crate::actor::{Actor, Called, call};
+use crate::actor::{Actor, CallResult, call};
 use crate::kinds::Kind;
 use crate::scene::SPARE;
 
@@ -12,7 +12,7 @@ pub(crate) const DISK_FD: i32 = 201;
 pub(crate) const SOCKET_FDS: [i32; 2] = [202, 203];
 
 /// A file of this program's words, in memory.
-pub(crate) fn own(words: usize) -> Called {
+pub(crate) fn own(words: usize) -> CallResult {
     let name = c"own".as_ptr() as usize;
     let fd = call(Sysno::memfd_create, [name, libc::MFD_CLOEXEC as usize])?;
     let written = call(Sysno::pwrite64, [fd, words, SPARE, 0]);

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::actor::Called;
+use crate::actor::CallResult;
 use crate::kinds::Kind;
 
 const CALLS: usize = 64;
@@ -43,7 +43,7 @@ pub(crate) fn begin(kind: Kind, thread: usize, arguments: &[usize]) -> usize {
 }
 
 /// Notes what it came to.
-pub(crate) fn end(at: usize, result: Called) {
+pub(crate) fn end(at: usize, result: CallResult) {
     let word = match result {
         Ok(value) => value as u64,
         Err(errno) => (-i64::from(errno)).cast_unsigned(),

@@ -118,7 +118,7 @@ kinds! {
     ForkAreas Succeeds "fork, areas in the child",
     ForkGrandchild Succeeds "fork, the parent of the child dies",
     Vfork Succeeds "vfork",
-    Sharer Succeeds "clone, CLONE_VM",
+    SharerArguments Succeeds "clone, CLONE_VM",
     SharerExec Succeeds "clone, CLONE_VM, and exec",
     Exec Succeeds "exec",
     ExecPending Succeeds "exec, with an update signal on its way",

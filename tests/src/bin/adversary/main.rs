@@ -23,12 +23,12 @@ mod calls;
 mod files;
 mod history;
 mod kinds;
-mod ledger;
 mod oracle;
 mod pattern;
 mod plan;
 mod probe;
 mod report;
+mod run_state;
 mod scene;
 mod supervisor;
 
@@ -128,7 +128,7 @@ fn executed(by_sharer: bool) {
     }
     probe::init();
     let actor = actor::Actor {
-        ledger: ledger::Ledger::inherited(),
+        run: run_state::RunState::inherited(),
         plan: Plan {
             seed: 0,
             seconds: 0,
@@ -136,7 +136,7 @@ fn executed(by_sharer: bool) {
             turns: false,
             hotplug: false,
         },
-        who: plan::Who {
+        who: plan::ThreadId {
             actor: 0,
             round: 0,
             thread: 0,

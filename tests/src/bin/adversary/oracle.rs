@@ -40,7 +40,7 @@ pub(crate) fn judge_own(actor: &Actor, address: usize, word: u64) {
     ));
 }
 
-/// Looks at some of the pages that this program wrote, some words of each. `every`: at all of them.
+/// ProcSnapshot at some of the pages that this program wrote, some words of each. `every`: at all of them.
 pub(crate) fn check_touched(actor: &Actor, random: &mut Random, every: bool) {
     let most = if every { usize::MAX } else { 32 };
     let first = random.below(8) as usize;
@@ -58,7 +58,7 @@ pub(crate) fn check_touched(actor: &Actor, random: &mut Random, every: bool) {
 
 /// Judges a word that a consumer read. `pid` is the process that its file is of.
 pub(crate) fn judge_consumed(actor: &Actor, pid: u32, offset: usize, word: u64) {
-    if let Some(foreign) = pattern::foreign(word, actor.ledger.family(pid)) {
+    if let Some(foreign) = pattern::foreign(word, actor.run.family(pid)) {
         actor.find(&format!(
             "a page of a buffer is reachable after its end, or another program's: a consumer file of process {pid} has \
              {foreign} at {offset:#x}"
@@ -68,7 +68,7 @@ pub(crate) fn judge_consumed(actor: &Actor, pid: u32, offset: usize, word: u64) 
 
 /// What is to be the same before and after a run.
 #[derive(Clone, Debug)]
-pub(crate) struct Account {
+pub(crate) struct Usage {
     memory: control::Memory,
     entries: BTreeMap<u32, usize>,
     files: u64,
@@ -87,7 +87,7 @@ fn slab_tolerance(total: u64) -> u64 {
 /// How much memory may differ: what the run's files and the kernel's caches take.
 const FREE: u64 = 96 << 10;
 
-impl Account {
+impl Usage {
     /// As it is now.
     pub(crate) fn take() -> Self {
         // What can be given back is.

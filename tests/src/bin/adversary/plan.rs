@@ -19,9 +19,9 @@ pub(crate) struct Plan {
     pub(crate) hotplug: bool,
 }
 
-/// Who makes a step.
+/// The thread that makes a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Who {
+pub(crate) struct ThreadId {
     /// The actor, of which there is one process at a time.
     pub(crate) actor: usize,
     /// Which of its processes.
@@ -47,7 +47,7 @@ fn mix(word: u64) -> u64 {
 impl Plan {
     /// The numbers of one step. Each step has a stream of its own: how many numbers an earlier one
     /// took, which can depend on what the kernel answered, changes nothing.
-    pub(crate) fn stream(&self, who: Who, step: u64) -> Random {
+    pub(crate) fn stream(&self, who: ThreadId, step: u64) -> Random {
         let words = [who.actor as u64, who.round, who.thread as u64, step];
         Random::with(
             words

@@ -29,7 +29,7 @@ pub(crate) struct Range {
 
 /// A ring of a buffer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RingAt {
+pub(crate) struct RingRange {
     pub(crate) start: usize,
     pub(crate) len: usize,
     pub(crate) control: usize,
@@ -186,7 +186,7 @@ impl Scene {
     }
 
     /// A ring of a buffer, by what the info area says now.
-    pub(crate) fn ring(&self, random: &mut Random) -> Option<RingAt> {
+    pub(crate) fn ring(&self, random: &mut Random) -> Option<RingRange> {
         let [info, control, buffers] = self.areas()?;
         let slot = self.slot(random);
         let channel = random.below(3) as usize;
@@ -221,7 +221,7 @@ impl Scene {
             + long(offset_of!(LttInfoChannel, control_offset))? as u32 as usize
             + ring * stride;
         let is_inside = start + len <= buffers.len && block + PAGE <= control.len;
-        is_inside.then_some(RingAt {
+        is_inside.then_some(RingRange {
             start: buffers.start + start,
             len,
             control: control.start + block,

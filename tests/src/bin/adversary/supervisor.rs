@@ -16,9 +16,9 @@ use usertrace_tests::guest;
 use crate::actor::{Actor, call, exit, nap};
 use crate::actors::{Role, environment};
 use crate::kinds::{Expect, Kind};
-use crate::ledger::{ACTORS, Ledger, millis};
-use crate::oracle::Account;
-use crate::plan::{Plan, Who};
+use crate::oracle::Usage;
+use crate::plan::{Plan, ThreadId};
+use crate::run_state::{ACTORS, RunState, millis};
 use crate::{files, probe, report};
 
 /// The group that may trace.
@@ -152,7 +152,7 @@ impl Log {
 
 pub(crate) struct Supervisor {
     plan: Plan,
-    ledger: &'static Ledger,
+    run: &'static RunState,
     roles: Vec<Role>,
     rounds: Vec<u64>,
     log: Option<Log>,
@@ -167,11 +167,11 @@ fn write(path: impl AsRef<Path>, text: &str) {
 }
 
 impl Supervisor {
-    pub(crate) fn new(plan: Plan, ledger: &'static Ledger, allowed: Vec<String>) -> Self {
+    pub(crate) fn new(plan: Plan, run: &'static RunState, allowed: Vec<String>) -> Self {
         let roles = roles(&plan);
         Self {
             plan,
-            ledger,
+            run,
             rounds: vec![0; roles.len()],
             roles,
             log: Log::open(allowed),
@@ -212,14 +212,14 @@ impl Supervisor {
     /// The process of an actor begins.
     fn spawn(&mut self, at: usize) {
         let role = self.roles[at];
-        let who = Who {
+        let who = ThreadId {
             actor: at,
             round: self.rounds[at],
             thread: 0,
         };
         self.rounds[at] += 1;
         let actor = Actor {
-            ledger: self.ledger,
+            run: self.run,
             plan: self.plan,
             who,
             is_child: false,
@@ -233,8 +233,8 @@ impl Supervisor {
                 exit(0);
             }
             pid => {
-                self.ledger.pids[at].store(pid, Ordering::Relaxed);
-                self.ledger.now[at][0].tid.store(pid, Ordering::Relaxed);
+                self.run.pids[at].store(pid, Ordering::Relaxed);
+                self.run.now[at][0].tid.store(pid, Ordering::Relaxed);
             }
         }
     }
@@ -248,14 +248,14 @@ impl Supervisor {
             if pid <= 0 {
                 return;
             }
-            let Some(at) = (0..self.roles.len())
-                .find(|&at| self.ledger.pids[at].load(Ordering::Relaxed) == pid)
+            let Some(at) =
+                (0..self.roles.len()).find(|&at| self.run.pids[at].load(Ordering::Relaxed) == pid)
             else {
                 // A grandchild whose parent has died.
                 continue;
             };
-            self.ledger.pids[at].store(0, Ordering::Relaxed);
-            for now in &self.ledger.now[at] {
+            self.run.pids[at].store(0, Ordering::Relaxed);
+            for now in &self.run.now[at] {
                 now.kind.store(0, Ordering::Relaxed);
             }
             let end = if libc::WIFSIGNALED(status) {
@@ -265,7 +265,7 @@ impl Supervisor {
                     0 => "exit".to_owned(),
                     code if code > 128 => format!("a fault, signal {}", code - 128),
                     code => {
-                        self.ledger.find(&format!(
+                        self.run.find(&format!(
                             "actor {at} ({:?}) ends with status {code}: a mistake of the adversary's",
                             self.roles[at]
                         ));
@@ -280,7 +280,7 @@ impl Supervisor {
     /// Whether a call has lasted too long, and which.
     fn hang(&self) -> Option<String> {
         let limit = patience().as_millis() as u64;
-        for (at, threads) in self.ledger.now.iter().enumerate() {
+        for (at, threads) in self.run.now.iter().enumerate() {
             for now in threads {
                 let kind = now.kind.load(Ordering::Acquire) as usize;
                 let since = now.since.load(Ordering::Relaxed);
@@ -303,17 +303,17 @@ impl Supervisor {
     fn look(&mut self) -> bool {
         self.reap();
         if let Some(splat) = self.log.as_mut().and_then(Log::splat) {
-            self.ledger.find(&format!("the kernel reports: {splat}"));
+            self.run.find(&format!("the kernel reports: {splat}"));
             if splat.contains("blocked for more than") {
                 show_tasks();
             }
         }
         if let Some(hang) = self.hang() {
-            self.ledger.find(&hang);
+            self.run.find(&hang);
             show_tasks();
         }
         let is_over = self.begun.elapsed() >= Duration::from_secs(self.plan.seconds);
-        !(is_over || self.ledger.has_findings() || self.ledger.stops())
+        !(is_over || self.run.has_findings() || self.run.stops())
     }
 
     /// All actors do what they like.
@@ -321,7 +321,7 @@ impl Supervisor {
         let mut beat = Instant::now();
         while self.look() {
             for at in 0..self.roles.len() {
-                if self.ledger.pids[at].load(Ordering::Relaxed) == 0 {
+                if self.run.pids[at].load(Ordering::Relaxed) == 0 {
                     self.spawn(at);
                 }
             }
@@ -335,7 +335,7 @@ impl Supervisor {
 
     /// One actor at a time makes one step.
     fn run_in_turns(&mut self) {
-        let who = Who {
+        let who = ThreadId {
             actor: ACTORS,
             round: 0,
             thread: 0,
@@ -348,22 +348,22 @@ impl Supervisor {
             let at = random.below(self.roles.len() as u64) as usize;
             // Those that were killed in the last turn.
             self.reap();
-            if self.ledger.pids[at].load(Ordering::Relaxed) == 0 {
+            if self.run.pids[at].load(Ordering::Relaxed) == 0 {
                 self.spawn(at);
             }
-            self.ledger.set_turn(at as u32 + 1);
-            while self.ledger.turn.load(Ordering::Acquire) != 0 {
+            self.run.set_turn(at as u32 + 1);
+            while self.run.turn.load(Ordering::Acquire) != 0 {
                 self.reap();
-                if self.ledger.pids[at].load(Ordering::Relaxed) == 0 {
+                if self.run.pids[at].load(Ordering::Relaxed) == 0 {
                     // It has ended, after its last step or in the middle of one.
-                    self.ledger.set_turn(0);
+                    self.run.set_turn(0);
                     break;
                 }
                 if let Some(hang) = self.hang() {
-                    self.ledger.find(&hang);
+                    self.run.find(&hang);
                     break;
                 }
-                self.ledger.sleep_while(at as u32 + 1);
+                self.run.sleep_while(at as u32 + 1);
             }
             if beat.elapsed() >= BEAT {
                 beat = Instant::now();
@@ -376,14 +376,14 @@ impl Supervisor {
         println!(
             "{:4} s, {} steps",
             self.begun.elapsed().as_secs(),
-            self.ledger.steps.load(Ordering::Relaxed)
+            self.run.steps.load(Ordering::Relaxed)
         );
         let _ = std::io::stdout().flush();
     }
 
     /// All actors end; what does not is killed, and what does not even then is a finding.
     fn stop(&mut self) {
-        self.ledger.stop.store(1, Ordering::Relaxed);
+        self.run.stop.store(1, Ordering::Relaxed);
         environment::calm();
         let begun = Instant::now();
         let mut kills = 0;
@@ -402,7 +402,7 @@ impl Supervisor {
             }
             if begun.elapsed() > grace + patience() {
                 for pid in children {
-                    self.ledger.find(&format!(
+                    self.run.find(&format!(
                         "process {pid} does not end although it was killed: {}",
                         whereabouts(pid)
                     ));
@@ -416,9 +416,9 @@ impl Supervisor {
     /// Gives back what holds traces and processes when all actors have ended.
     fn clear(&self) {
         files::drain(&Actor {
-            ledger: self.ledger,
+            run: self.run,
             plan: self.plan,
-            who: Who {
+            who: ThreadId {
                 actor: 0,
                 round: 0,
                 thread: 0,
@@ -429,17 +429,17 @@ impl Supervisor {
     }
 
     /// Waits until everything is as it was.
-    fn settle(&self, before: &Account) {
+    fn settle(&self, before: &Usage) {
         self.clear();
         let begun = Instant::now();
         loop {
-            let wrong = Account::take().differences(before);
+            let wrong = Usage::take().differences(before);
             if wrong.is_empty() {
                 return;
             }
             if begun.elapsed() > patience() {
                 for text in wrong {
-                    self.ledger
+                    self.run
                         .find(&format!("after all actors have ended, {text}"));
                 }
                 return;
@@ -465,7 +465,7 @@ impl Supervisor {
     /// The run begins again, from nothing.
     fn reset(&mut self, seconds: u64) {
         self.plan.seconds = seconds;
-        self.ledger.forget();
+        self.run.forget();
         self.rounds.fill(0);
         self.ends.clear();
         self.begun = Instant::now();
@@ -475,12 +475,12 @@ impl Supervisor {
     pub(crate) fn run(&mut self) -> bool {
         self.prepare();
         self.warm_up();
-        let mut well = !self.ledger.has_findings();
+        let mut well = !self.run.has_findings();
         let mut took = Duration::ZERO;
         if well {
             // What ends late is part of what was before.
             nap(1000);
-            let before = Account::take();
+            let before = Usage::take();
             self.begun = Instant::now();
             if self.plan.turns {
                 self.run_in_turns();
@@ -489,16 +489,16 @@ impl Supervisor {
             }
             took = self.begun.elapsed();
             self.stop();
-            if !self.ledger.has_findings() {
+            if !self.run.has_findings() {
                 self.settle(&before);
             }
             // What the kernel says when memory is given back.
             while let Some(splat) = self.log.as_mut().and_then(Log::splat) {
-                self.ledger.find(&format!("the kernel reports: {splat}"));
+                self.run.find(&format!("the kernel reports: {splat}"));
             }
-            well = report::print(self, self.ledger, &self.plan, took);
+            well = report::print(self, self.run, &self.plan, took);
         } else {
-            report::findings(self.ledger, &self.plan);
+            report::findings(self.run, &self.plan);
         }
         let _ = took;
         self.restore();
@@ -593,13 +593,13 @@ fn become_actor(actor: &Actor, role: Role) {
 
 /// Starts the run in a process of its own, and ends it should it hang. Whether all is well.
 pub(crate) fn watch(plan: Plan, allowed: Vec<String>) -> bool {
-    let ledger = Ledger::new();
+    let run = RunState::new();
     println!("seed {}: {}", plan.seed, plan.again());
     let _ = std::io::stdout().flush();
     // SAFETY: This process has one thread.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        let well = Supervisor::new(plan, ledger, allowed).run();
+        let well = Supervisor::new(plan, run, allowed).run();
         let _ = std::io::stdout().flush();
         exit(i32::from(!well));
     }
@@ -615,7 +615,7 @@ pub(crate) fn watch(plan: Plan, allowed: Vec<String>) -> bool {
             let well = libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
             if !libc::WIFEXITED(status) || libc::WEXITSTATUS(status) > 1 {
                 println!("FAILED: the supervisor ended with {status:#x}");
-                report::findings(ledger, &plan);
+                report::findings(run, &plan);
             }
             return well;
         }
@@ -625,7 +625,7 @@ pub(crate) fn watch(plan: Plan, allowed: Vec<String>) -> bool {
                 begun.elapsed().as_secs(),
                 whereabouts(pid)
             );
-            report::findings(ledger, &plan);
+            report::findings(run, &plan);
             let _ = call(Sysno::kill, [pid as usize, libc::SIGKILL as usize]);
             return false;
         }

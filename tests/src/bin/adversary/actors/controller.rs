@@ -9,7 +9,7 @@ use syscalls::Sysno;
 use usertrace_tests::control::ROOT;
 use usertrace_tests::random::Random;
 
-use crate::actor::{Actor, Called, call, exit};
+use crate::actor::{Actor, CallResult, call, exit};
 use crate::actors::{Weighted, choose};
 use crate::kinds::{ADVICE, Kind};
 use crate::plan::{one_in, pick};
@@ -63,24 +63,24 @@ const CHANGES: &[Weighted<Step>] = &[
 ];
 
 /// What the file system said.
-fn called<T>(result: io::Result<T>) -> Called {
+fn called<T>(result: io::Result<T>) -> CallResult {
     result
         .map(|_| 0)
         .map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-fn write(path: &Path, text: &str) -> Called {
+fn write(path: &Path, text: &str) -> CallResult {
     let file = OpenOptions::new().write(true).open(path);
     called(file.and_then(|mut file| file.write_all(text.as_bytes())))
 }
 
 /// A traced program, another reader, or nobody.
 fn other(actor: &Actor, random: &mut Random) -> Option<usize> {
-    let at = random.below(actor.ledger.pids.len() as u64) as usize;
-    (0..actor.ledger.pids.len())
-        .map(|more| (at + more) % actor.ledger.pids.len())
+    let at = random.below(actor.run.pids.len() as u64) as usize;
+    (0..actor.run.pids.len())
+        .map(|more| (at + more) % actor.run.pids.len())
         .filter(|&at| at != actor.who.actor)
-        .map(|at| actor.ledger.pids[at].load(Ordering::Relaxed))
+        .map(|at| actor.run.pids[at].load(Ordering::Relaxed))
         .find(|&pid| pid > 1)
         .map(|pid| pid as usize)
 }
@@ -466,7 +466,7 @@ impl Controller {
     }
 
     /// What reaches an area from outside counts, if it is one still.
-    fn judge(&self, actor: &Actor, pid: usize, what: &str, area: Range, done: Called) {
+    fn judge(&self, actor: &Actor, pid: usize, what: &str, area: Range, done: CallResult) {
         if done.is_err() {
             return;
         }

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use syscalls::Sysno;
 use usertrace_tests::random::Random;
 
-use crate::actor::{Actor, Called, exit, nap};
+use crate::actor::{Actor, CallResult, exit, nap};
 use crate::actors::{Role, Weighted, choose};
 use crate::kinds::Kind;
 use crate::plan::pick;
@@ -31,7 +31,7 @@ const STEPS: &[Weighted<Step>] = &[
 const INJECTED: &[&str] = &["failslab", "fail_page_alloc", "fail_usercopy"];
 const DEBUG: &str = "/sys/kernel/debug";
 
-fn write(path: impl AsRef<Path>, text: &str) -> Called {
+fn write(path: impl AsRef<Path>, text: &str) -> CallResult {
     fs::write(path, text)
         .map(|()| 0)
         .map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
@@ -86,7 +86,7 @@ fn anybody(actor: &Actor, random: &mut Random) -> Option<i32> {
     let roles = supervisor::roles(&actor.plan);
     let at = random.below(roles.len() as u64) as usize;
     let is_meant = matches!(roles[at], Role::Traced | Role::Consumer);
-    let pid = actor.ledger.pids[at].load(Ordering::Relaxed);
+    let pid = actor.run.pids[at].load(Ordering::Relaxed);
     (is_meant && pid > 1).then_some(pid)
 }
 

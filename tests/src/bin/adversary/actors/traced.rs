@@ -10,10 +10,10 @@ use crate::actors::{Weighted, choose, environment};
 use crate::calls::{access, life, ltt, mm};
 use crate::files;
 use crate::kinds::Kind;
-use crate::ledger::THREADS;
 use crate::pattern;
 use crate::plan::one_in;
 use crate::probe;
+use crate::run_state::THREADS;
 use crate::scene::{PAGE, SCENE};
 
 type Step = fn(&Actor, &mut Random);
@@ -91,7 +91,7 @@ fn receive(actor: &Actor, _random: &mut Random) {
     if let Ok(at) = done {
         for page in 0..4 {
             if let Ok(word) = probe::read(at + page * PAGE)
-                && pattern::foreign(word, actor.ledger.family(pid)).is_some()
+                && pattern::foreign(word, actor.run.family(pid)).is_some()
             {
                 crate::oracle::judge_consumed(actor, pid, page * PAGE, word);
             }
@@ -160,7 +160,7 @@ fn steps(actor: &Actor, count: u64) {
 /// The life of one such program.
 pub(crate) fn run(actor: &Actor) {
     let pid = std::process::id();
-    actor.ledger.join_family(pid.cast_signed(), pid);
+    actor.run.join_family(pid.cast_signed(), pid);
     SCENE.begin(pid);
     let mut random = actor.stream(u64::MAX);
     let threads = match random.below(3) {
@@ -178,7 +178,7 @@ pub(crate) fn run(actor: &Actor) {
         std::thread::spawn(move || {
             // SAFETY: It asks for a number.
             let tid = unsafe { libc::gettid() };
-            other.ledger.now[other.who.actor][thread]
+            other.run.now[other.who.actor][thread]
                 .tid
                 .store(tid, Ordering::Relaxed);
             steps(&other, count);

@@ -14,13 +14,13 @@ use crate::scene::PAGE;
 const PIECES: usize = 16;
 const PAGES: u64 = 64;
 
-struct Piece {
+struct SecretMemory {
     at: usize,
     len: usize,
     number: u64,
 }
 
-impl Piece {
+impl SecretMemory {
     fn new(actor: &Actor, random: &mut Random) -> Option<Self> {
         let len = PAGE * (1 + random.below(PAGES) as usize);
         let number = random.word() & 0xffff_ffff_ffff;
@@ -68,14 +68,14 @@ impl Piece {
 
 /// Its life.
 pub(crate) fn run(actor: &Actor) {
-    let mut pieces: Vec<Piece> = Vec::new();
+    let mut pieces: Vec<SecretMemory> = Vec::new();
     for step in 0..400 {
         if !actor.begin_step() {
             break;
         }
         let mut random = actor.stream(step);
         if pieces.len() < PIECES {
-            pieces.extend(Piece::new(actor, &mut random));
+            pieces.extend(SecretMemory::new(actor, &mut random));
         }
         let at = random.below(pieces.len().max(1) as u64) as usize;
         let ends = random.below(3) == 0;

@@ -3,7 +3,7 @@
 use syscalls::Sysno;
 use usertrace_tests::random::Random;
 
-use crate::actor::{Actor, Called};
+use crate::actor::{Actor, CallResult};
 use crate::calls::ltt;
 use crate::kinds::{ADVICE, Kind};
 use crate::plan::pick;
@@ -15,7 +15,13 @@ const EXEC: usize = libc::PROT_EXEC as usize;
 const ANONYMOUS: usize = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as usize;
 
 /// Judges a call that never succeeds while the areas are as the kernel made them.
-pub(crate) fn must_fail(actor: &Actor, kind: Kind, at: Range, result: Called, was_intact: bool) {
+pub(crate) fn must_fail(
+    actor: &Actor,
+    kind: Kind,
+    at: Range,
+    result: CallResult,
+    was_intact: bool,
+) {
     let areas = SCENE.areas();
     let is_inside = areas.iter().flatten().any(|area| {
         (area.start..area.start + area.len).contains(&at.start)

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use syscalls::Sysno;
 
-use crate::actor::{Called, call};
+use crate::actor::{CallResult, call};
 use crate::scene::PAGE;
 
 /// What `io_uring_setup()` takes and gives, in words of 32 bits: sizes, flags, and where things are
@@ -83,7 +83,7 @@ impl IoRing {
     }
 
     /// Reads from a file into memory, or writes from there, and waits for that.
-    pub(crate) fn transfer(&self, fd: usize, at: usize, len: usize, writes: bool) -> Called {
+    pub(crate) fn transfer(&self, fd: usize, at: usize, len: usize, writes: bool) -> CallResult {
         let entry = Entry {
             opcode: if writes { OP_WRITE } else { OP_READ },
             fd: fd as i32,
@@ -116,7 +116,7 @@ impl IoRing {
     }
 
     /// Has the kernel hold this memory.
-    pub(crate) fn register(&self, at: usize, len: usize) -> Called {
+    pub(crate) fn register(&self, at: usize, len: usize) -> CallResult {
         let vector = [at, len];
         call(
             Sysno::io_uring_register,

@@ -20,7 +20,7 @@ const FINDINGS: usize = 16;
 const TEXT: usize = 400;
 /// Errors that are told apart.
 const ERRORS: usize = 134;
-/// Families that are known at a time, see [`Ledger::join_family`].
+/// Families that are known at a time, see [`RunState::join_family`].
 const FAMILIES: usize = 4096;
 
 /// The family of a process that several programs' words can be of.
@@ -38,7 +38,7 @@ pub(crate) struct Count {
 
 /// What a thread is doing.
 #[repr(C)]
-pub(crate) struct Now {
+pub(crate) struct CurrentCall {
     /// The kind of the call, plus 1; 0: none.
     pub(crate) kind: AtomicU32,
     pub(crate) tid: AtomicI32,
@@ -53,11 +53,11 @@ struct Finding {
     text: [AtomicU8; TEXT],
 }
 
-/// Zeros are a ledger in which nothing stands.
+/// All zeros are a valid initial state.
 #[repr(C)]
-pub(crate) struct Ledger {
+pub(crate) struct RunState {
     pub(crate) counts: [Count; KINDS],
-    pub(crate) now: [[Now; THREADS]; ACTORS],
+    pub(crate) now: [[CurrentCall; THREADS]; ACTORS],
     /// The processes of the actors, 0 for none.
     pub(crate) pids: [AtomicI32; ACTORS],
     /// Steps of all actors.
@@ -74,46 +74,46 @@ pub(crate) struct Ledger {
 }
 
 /// Its descriptor in programs that actors execute.
-pub(crate) const LEDGER_FD: RawFd = 200;
+pub(crate) const RUN_STATE_FD: RawFd = 200;
 
-fn map(fd: RawFd) -> &'static Ledger {
+fn map(fd: RawFd) -> &'static RunState {
     // SAFETY: A new mapping, at an address of the kernel's choice.
     let at = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
-            size_of::<Ledger>(),
+            size_of::<RunState>(),
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_SHARED,
             fd,
             0,
         )
     };
-    assert_ne!(at, libc::MAP_FAILED, "the ledger cannot be mapped");
+    assert_ne!(at, libc::MAP_FAILED, "the run state cannot be mapped");
     // SAFETY: Of that size, page-aligned, never unmapped, and all of it atomics, which any bytes
     // are.
     unsafe { &*at.cast() }
 }
 
-impl Ledger {
+impl RunState {
     /// A new one, which stays for as long as the process and its children live.
     pub(crate) fn new() -> &'static Self {
-        let name: &CStr = c"ledger";
+        let name: &CStr = c"run-state";
         // SAFETY: The name is a C string.
         let fd = unsafe { libc::memfd_create(name.as_ptr(), 0) };
         assert!(fd >= 0, "memfd_create");
         // SAFETY: Numbers only.
         let done = unsafe {
             libc::ftruncate(fd, size_of::<Self>() as i64) == 0
-                && libc::dup2(fd, LEDGER_FD) == LEDGER_FD
+                && libc::dup2(fd, RUN_STATE_FD) == RUN_STATE_FD
                 && libc::close(fd) == 0
         };
-        assert!(done, "the ledger cannot be made");
-        map(LEDGER_FD)
+        assert!(done, "the run state cannot be created");
+        map(RUN_STATE_FD)
     }
 
     /// That of the program which executed this one.
     pub(crate) fn inherited() -> &'static Self {
-        map(LEDGER_FD)
+        map(RUN_STATE_FD)
     }
 
     /// Counts a call.
