@@ -16,7 +16,7 @@ use usertrace_fuzz::{Memory, scratch, traced};
 const MOST: usize = 64;
 
 /// The machine before it is changed.
-struct Whole {
+struct UnchangedMachine {
     machine: Machine,
     /// Its pages, in the order in which changes count them: the root, the directory's, and all
     /// others.
@@ -27,7 +27,7 @@ struct Whole {
     first: TraceSummary,
 }
 
-static WHOLE: LazyLock<Whole> = LazyLock::new(|| {
+static WHOLE: LazyLock<UnchangedMachine> = LazyLock::new(|| {
     let (one, machine) = (traced(1), traced(2));
     let is_data =
         |machine: &Machine, page: &u64| *page != machine.root && !machine.directory.contains(page);
@@ -41,7 +41,7 @@ static WHOLE: LazyLock<Whole> = LazyLock::new(|| {
     let extracted = extract(&Memory(machine.memory.pages.clone()), machine.root);
     let traces = extracted.expect("nothing was changed");
     let first = traces.into_iter().next().expect("there are two");
-    Whole {
+    UnchangedMachine {
         machine,
         pages,
         second,
@@ -64,7 +64,7 @@ fn extract(memory: &Memory, root: u64) -> Option<Vec<TraceSummary>> {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let Whole {
+    let UnchangedMachine {
         machine,
         pages,
         second,

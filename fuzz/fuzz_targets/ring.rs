@@ -22,9 +22,9 @@ use usertrace_testing::extraction::check_error;
 use usertrace_testing::runs::{self, Runs};
 
 /// Counts what is copied.
-struct Counting<'a>(Frozen<'a>, &'a Cell<u64>);
+struct CountingMemory<'a>(Frozen<'a>, &'a Cell<u64>);
 
-impl RingMemory for Counting<'_> {
+impl RingMemory for CountingMemory<'_> {
     fn read(&mut self, offset: u64, buffer: &mut [u8]) {
         self.1.set(self.1.get() + buffer.len() as u64);
         self.0.read(offset, buffer);
@@ -50,7 +50,7 @@ fn read(
     mut record: impl FnMut(&[u8]),
 ) {
     let copied = Cell::new(0);
-    let mut memory = Counting(Frozen::new(bytes, positions), &copied);
+    let mut memory = CountingMemory(Frozen::new(bytes, positions), &copied);
     let limit = 1 << 62;
     let mut reader = RingReader::dump(format, &mut memory, limit);
     let mut as_they_are = (reader.clone(), Runs::new(lengths, 3, true));

@@ -22,7 +22,7 @@ use crate::image::{ImageFormat, Monitor, processors};
 use crate::monitor::{self, Event, Limits};
 use crate::outcome::Outcome;
 use crate::paths::{KernelConfig, cache_dir, kernel_image, repository, target_dir};
-use crate::qemu::{Machine, Qemu, Time};
+use crate::qemu::{GuestClock, Machine, Qemu};
 use crate::run_dir::RunDir;
 use crate::shell::RawTerminal;
 use crate::splat::Scanner;
@@ -50,7 +50,7 @@ pub struct Guest {
     memory_mib: Option<u64>,
     memory_file: Option<PathBuf>,
     restarts: bool,
-    time: Time,
+    time: GuestClock,
     turns: bool,
     crash: bool,
     crash_argv: Vec<OsString>,
@@ -150,7 +150,7 @@ impl Guest {
             memory_mib: None,
             memory_file: None,
             restarts: false,
-            time: Time::Host,
+            time: GuestClock::Host,
             turns: false,
             crash: false,
             crash_argv: Vec::new(),
@@ -206,7 +206,11 @@ impl Guest {
     /// Whether the guest's time-stamp counter counts instructions, one by one, rather than time.
     #[must_use]
     pub fn count_instructions(mut self, yes: bool) -> Self {
-        self.time = if yes { Time::Instructions } else { Time::Host };
+        self.time = if yes {
+            GuestClock::Instructions
+        } else {
+            GuestClock::Host
+        };
         self
     }
 
@@ -386,7 +390,13 @@ impl Guest {
         self.finish(parts, dir.to_owned(), out.to_owned())
     }
 
-    fn start(&self, dir: &Path, out: &Path, boot: &Path, streams: &Streams) -> Result<Parts> {
+    fn start(
+        &self,
+        dir: &Path,
+        out: &Path,
+        boot: &Path,
+        streams: &Streams,
+    ) -> Result<RunningGuest> {
         let nonce = dir
             .file_name()
             .unwrap_or_default()
@@ -482,7 +492,7 @@ impl Guest {
         }
         // Otherwise the stream is closed here, and the command reads the end of a file.
         start_reports(reports, input, to_reports)?;
-        Ok(Parts {
+        Ok(RunningGuest {
             qemu,
             hmp,
             console,
@@ -516,8 +526,8 @@ impl Guest {
         Ok(())
     }
 
-    fn finish(&self, parts: Parts, dir: PathBuf, out: PathBuf) -> Result<(Run, bool)> {
-        let Parts {
+    fn finish(&self, parts: RunningGuest, dir: PathBuf, out: PathBuf) -> Result<(Run, bool)> {
+        let RunningGuest {
             mut qemu,
             hmp,
             mut console,
@@ -528,7 +538,7 @@ impl Guest {
             _idle_stdin,
             terminal,
         } = parts;
-        let mut link = Link {
+        let mut link = MonitorLink {
             status,
             outputs: &outputs,
         };
@@ -684,7 +694,7 @@ impl Guest {
             // an interrupt then is called a wild access.
             line += " no5lvl";
         }
-        if self.time == Time::Instructions {
+        if self.time == GuestClock::Instructions {
             // Each repetition of a string instruction counts. The kernel is to clear a page in
             // steps of 8 bytes, not by 4096 of one, which the emulated processor claims to be fast
             // at.
@@ -717,7 +727,7 @@ fn crash_cmdline() -> String {
 }
 
 #[derive(Debug)]
-struct Parts {
+struct RunningGuest {
     qemu: Qemu,
     hmp: UnixStream,
     console: Console,
@@ -729,12 +739,12 @@ struct Parts {
     terminal: Receiver<RawTerminal>,
 }
 
-struct Link<'a> {
+struct MonitorLink<'a> {
     status: UnixStream,
     outputs: &'a [Output; 2],
 }
 
-impl monitor::Guest for Link<'_> {
+impl monitor::Guest for MonitorLink<'_> {
     fn bye(&mut self) {
         // A guest that is gone needs no answer.
         let _ = self.status.write_all(BYE);

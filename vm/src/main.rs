@@ -15,11 +15,11 @@ use usertrace_vm::{Guest, KernelConfig, Outcome, Streams};
 #[command(about, version)]
 struct Cli {
     #[command(subcommand)]
-    what: What,
+    action: Action,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum Action {
     /// Boot the patched kernel and run one command in it, as root
     Guest(GuestArgs),
     /// Run the tests of a tier, and print one sum over all, last
@@ -104,9 +104,9 @@ fn main() -> ExitCode {
             0
         });
     });
-    let done = match cli.what {
-        What::Guest(args) => guest(args),
-        What::Test(options) => suite::run(&options).map(|well| ExitCode::from(u8::from(!well))),
+    let done = match cli.action {
+        Action::Guest(args) => guest(args),
+        Action::Test(options) => suite::run(&options).map(|well| ExitCode::from(u8::from(!well))),
     };
     done.unwrap_or_else(|e| {
         eprintln!("usertrace-vm: {e:#}");

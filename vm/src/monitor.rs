@@ -68,7 +68,7 @@ pub(crate) struct Verdict {
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct GuestState {
     hello: bool,
     panic: Option<String>,
     splats: Vec<String>,
@@ -89,7 +89,7 @@ pub(crate) fn watch(
 ) -> Verdict {
     let start = Instant::now();
     let mut life = start;
-    let mut seen = Seen::default();
+    let mut seen = GuestState::default();
     let stopped = loop {
         let now = Instant::now();
         let allowed = if beats(&seen) {
@@ -142,7 +142,7 @@ pub(crate) fn watch(
 
 /// Whether a heartbeat can be asked for: not before the first process runs, nor between a panic and
 /// the crash kernel's first process.
-fn beats(seen: &Seen) -> bool {
+fn beats(seen: &GuestState) -> bool {
     if seen.panic.is_some() {
         seen.dump_started
     } else {
@@ -152,7 +152,7 @@ fn beats(seen: &Seen) -> bool {
 
 /// A kernel that only complains on its console is not alive, once it has shown that it can do
 /// better.
-fn is_life(event: &Event, seen: &Seen) -> bool {
+fn is_life(event: &Event, seen: &GuestState) -> bool {
     match event {
         Event::Report(_) | Event::Moved | Event::Panic(_) => true,
         Event::ConsoleBytes => !beats(seen),
@@ -160,7 +160,7 @@ fn is_life(event: &Event, seen: &Seen) -> bool {
     }
 }
 
-fn take(event: Event, seen: &mut Seen) {
+fn take(event: Event, seen: &mut GuestState) {
     match event {
         Event::Panic(why) => {
             seen.panic.get_or_insert(why);
@@ -188,7 +188,7 @@ fn take(event: Event, seen: &mut Seen) {
     }
 }
 
-fn is_ending(seen: &Seen, crash: bool, guest: &impl Guest) -> bool {
+fn is_ending(seen: &GuestState, crash: bool, guest: &impl Guest) -> bool {
     if seen.panic.is_some() {
         return !crash || seen.dump.is_some();
     }
@@ -198,7 +198,7 @@ fn is_ending(seen: &Seen, crash: bool, guest: &impl Guest) -> bool {
     }
 }
 
-fn verdict(seen: Seen, stopped: Option<Outcome>, crash: bool, guest: &impl Guest) -> Verdict {
+fn verdict(seen: GuestState, stopped: Option<Outcome>, crash: bool, guest: &impl Guest) -> Verdict {
     let status = seen.exit.map(|(status, ..)| status);
     let own = |status| {
         if status == 0 {
@@ -247,12 +247,12 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{Sender, channel};
 
-    struct Fake {
+    struct FakeGuest {
         carried: (u64, u64),
         byes: u32,
     }
 
-    impl Guest for Fake {
+    impl Guest for FakeGuest {
         fn bye(&mut self) {
             self.byes += 1;
         }
@@ -298,7 +298,7 @@ mod tests {
         if closed {
             to.send(Event::ConsoleClosed).unwrap();
         }
-        let mut guest = Fake { carried, byes: 0 };
+        let mut guest = FakeGuest { carried, byes: 0 };
         let verdict = watch(&from, limits, crash, &mut guest);
         drop(to);
         (verdict, guest.byes)
@@ -359,7 +359,7 @@ mod tests {
             &from,
             soon(),
             false,
-            &mut Fake {
+            &mut FakeGuest {
                 carried: (0, 0),
                 byes: 0,
             },
@@ -386,7 +386,7 @@ mod tests {
             &from,
             limits,
             false,
-            &mut Fake {
+            &mut FakeGuest {
                 carried: (0, 0),
                 byes: 0,
             },

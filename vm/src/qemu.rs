@@ -25,7 +25,7 @@ fn program() -> OsString {
 
 /// What the guest's time is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Time {
+pub(crate) enum GuestClock {
     /// The host's.
     #[default]
     Host,
@@ -39,10 +39,10 @@ pub(crate) enum Time {
 ///
 /// KVM is never taken on trust: a machine may have `/dev/kvm` and yet not run an ordinary guest.
 /// TCG runs everywhere, and `USERTRACE_ACCEL=kvm` asks for the other.
-fn accelerator(time: Time, turns: bool) -> &'static str {
+fn accelerator(time: GuestClock, turns: bool) -> &'static str {
     match std::env::var_os("USERTRACE_ACCEL") {
         // Only TCG counts, and only in one thread.
-        _ if time == Time::Instructions => "tcg,thread=single",
+        _ if time == GuestClock::Instructions => "tcg,thread=single",
         Some(v) if v == "kvm" => "kvm",
         _ if turns => "tcg,thread=single",
         _ => "tcg,thread=multi",
@@ -70,7 +70,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    pub(crate) fn new(smp: u32, memory_mib: u64, time: Time, turns: bool) -> Self {
+    pub(crate) fn new(smp: u32, memory_mib: u64, time: GuestClock, turns: bool) -> Self {
         let mut machine = Self {
             args: Vec::new(),
             inherited: Vec::new(),
@@ -87,7 +87,7 @@ impl Machine {
             "max",
         ]);
         machine.options(["-accel", accelerator(time, turns)]);
-        if time == Time::Instructions {
+        if time == GuestClock::Instructions {
             // Without sleep: an idle guest's time jumps to its next timer, rather than to wait for
             // the host's.
             machine.options(["-icount", "shift=0,sleep=off"]);
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_console_that_is_not_read_holds_a_screen() {
-        let mut machine = Machine::new(1, 64, Time::Host, false);
+        let mut machine = Machine::new(1, 64, GuestClock::Host, false);
         let _console = machine.serial().expect("a stream");
         let mut theirs = &machine.inherited[0];
         theirs.set_nonblocking(true).expect("a flag");

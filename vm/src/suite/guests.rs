@@ -13,7 +13,7 @@ use usertrace_vm::{KernelConfig, target_dir};
 use crate::suite::ktap;
 use crate::suite::process::{self, Finished, TEST_SILENCE};
 use crate::suite::result::{TestResult, Verdict};
-use crate::suite::schedule::Early;
+use crate::suite::schedule::ResultSender;
 use crate::suite::tally::Tally;
 use crate::suite::tier::Section;
 
@@ -45,7 +45,7 @@ const FOLLOW: Duration = Duration::from_millis(500);
 
 /// A guest, and what it runs.
 #[derive(Clone, Debug)]
-pub(crate) struct Visit {
+pub(crate) struct GuestBatch {
     /// The section that its results belong to.
     pub(crate) section: Section,
     /// What it is called in reports.
@@ -64,17 +64,17 @@ pub(crate) struct Visit {
     pub(crate) kselftest: Option<PathBuf>,
 }
 
-impl Visit {
+impl GuestBatch {
     /// Boots the guest, and runs the tests. Those that pass are told at once; the rest, with what
     /// was printed, at the end.
-    pub(crate) fn run(&self, early: &Early) -> Vec<TestResult> {
+    pub(crate) fn run(&self, early: &ResultSender) -> Vec<TestResult> {
         match self.try_run(early) {
             Ok(results) => results,
             Err(e) => vec![self.result("", Verdict::Failed(format!("{e:#}")), Duration::ZERO, "")],
         }
     }
 
-    fn try_run(&self, early: &Early) -> Result<Vec<TestResult>> {
+    fn try_run(&self, early: &ResultSender) -> Result<Vec<TestResult>> {
         let out = tempfile::tempdir().context("making the guest's /out")?;
         let names: Vec<_> = self.tests.iter().map(|name| format!("{name}\n")).collect();
         fs::write(out.path().join(TESTS), names.concat()).context("writing the tests' names")?;
@@ -104,7 +104,7 @@ impl Visit {
     }
 
     /// Tells of the tests that have passed since the last time.
-    fn tell_passed(&self, progress: &str, told: &mut HashSet<String>, early: &Early) {
+    fn tell_passed(&self, progress: &str, told: &mut HashSet<String>, early: &ResultSender) {
         let ended = ended(progress);
         for test in &self.tests {
             if let Some(ended) = ended.get(&**test)
@@ -127,7 +127,7 @@ impl Visit {
         let ended = ended(progress);
         for test in self.tests.iter().filter(|test| !told.contains(*test)) {
             let (verdict, time) = match ended.get(&**test) {
-                Some(Ended { has_passed, time }) => (Verdict::of(*has_passed), *time),
+                Some(TestEnd { has_passed, time }) => (Verdict::of(*has_passed), *time),
                 None if began(progress, test) => {
                     let why = "the guest ended during this test".to_owned();
                     (Verdict::Failed(why), Duration::ZERO)
@@ -211,13 +211,13 @@ impl Visit {
 
 /// How a test ended in the guest.
 #[derive(Debug, PartialEq, Eq)]
-struct Ended {
+struct TestEnd {
     has_passed: bool,
     time: Duration,
 }
 
 /// The tests that ended: `passed MILLISECONDS NAME` or `failed MILLISECONDS NAME`.
-fn ended(progress: &str) -> HashMap<&str, Ended> {
+fn ended(progress: &str) -> HashMap<&str, TestEnd> {
     let line = |line| {
         let mut words = str::splitn(line, 3, ' ');
         let has_passed = match words.next()? {
@@ -226,7 +226,7 @@ fn ended(progress: &str) -> HashMap<&str, Ended> {
             _ => return None,
         };
         let time = Duration::from_millis(words.next()?.parse().ok()?);
-        Some((words.next()?, Ended { has_passed, time }))
+        Some((words.next()?, TestEnd { has_passed, time }))
     };
     progress.lines().filter_map(line).collect()
 }
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn guest_that_dies_fails_its_test_and_skips_the_rest() {
-        let visit = Visit {
+        let batch = GuestBatch {
             section: Section::Guest,
             name: "guest".into(),
             config: KernelConfig::Release,
@@ -331,16 +331,16 @@ mod tests {
         };
         let told = HashSet::from(["a".to_owned()]);
         let died = finished(Err("panic".into()));
-        let results = visit.rest(&died, "begins a\npassed 1 a\nbegins b\n", &told, Vec::new());
+        let results = batch.rest(&died, "begins a\npassed 1 a\nbegins b\n", &told, Vec::new());
         assert_eq!(results.len(), 2);
         assert!(results[0].has_failed() && results[0].output.contains("boom"));
         assert!(matches!(results[1].verdict, Verdict::Skipped(_)));
         // All tests passed, and the kernel reported a mistake of its own after that.
         let all = "passed 1 a\npassed 1 b\npassed 1 c\n";
         let told = ["a", "b", "c"].map(str::to_owned).into();
-        assert!(visit.rest(&died, all, &told, Vec::new())[0].has_failed());
+        assert!(batch.rest(&died, all, &told, Vec::new())[0].has_failed());
         // A status of 0 does not do where tests did not run.
-        let results = visit.rest(
+        let results = batch.rest(
             &finished(Ok(())),
             "passed 1 a\n",
             &HashSet::new(),
@@ -348,7 +348,7 @@ mod tests {
         );
         assert!(results.iter().any(TestResult::has_failed));
         assert!(
-            visit
+            batch
                 .rest(&finished(Ok(())), "", &HashSet::new(), Vec::new())
                 .iter()
                 .any(TestResult::has_failed)

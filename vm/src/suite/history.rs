@@ -23,12 +23,12 @@ const KEPT: usize = 40;
 pub(crate) struct History {
     directory: PathBuf,
     durations: BTreeMap<String, u64>,
-    passed: BTreeMap<Section, Passed>,
+    passed: BTreeMap<Section, PassedTests>,
 }
 
 /// The tests of a section that have passed with the very same inputs.
 #[derive(Debug)]
-struct Passed {
+struct PassedTests {
     file: PathBuf,
     names: HashSet<String>,
 }
@@ -48,7 +48,7 @@ impl History {
             let file = directory.join(format!("passed-{}-{key}", section.name()));
             let text = fs::read_to_string(&file).unwrap_or_default();
             let names = text.lines().map(str::to_owned).collect();
-            passed.insert(section, Passed { file, names });
+            passed.insert(section, PassedTests { file, names });
         }
         prune(&directory);
         Ok(Self {
@@ -222,7 +222,7 @@ mod tests {
         History {
             directory: directory.to_owned(),
             durations: BTreeMap::new(),
-            passed: BTreeMap::from([(Section::Host, Passed { file, names })]),
+            passed: BTreeMap::from([(Section::Host, PassedTests { file, names })]),
         }
     }
 

@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use usertrace_vm::{KernelConfig, cache_dir, repository, target_dir};
 
-use crate::suite::guests::Visit;
+use crate::suite::guests::GuestBatch;
 use crate::suite::history::History;
 use crate::suite::kind::{CLOCK, TURNS};
 use crate::suite::process::{self, SILENCE};
-use crate::suite::programs::{self, Listed, Program, cargo};
+use crate::suite::programs::{self, ListedTest, Program, cargo};
 use crate::suite::result::{TestResult, Verdict, full_name};
-use crate::suite::schedule::{Done, Early, Job, Need, Task};
+use crate::suite::schedule::{Job, JobResult, Need, ResultSender, Task};
 use crate::suite::tally::Tally;
 use crate::suite::tier::{Section, Tier};
 
@@ -141,11 +141,11 @@ impl Context {
     }
 
     /// Leaves out the tests that only the full tier runs, and counts them.
-    fn without_long(&self, section: Section, tests: Vec<Listed>) -> Vec<Listed> {
+    fn without_long(&self, section: Section, tests: Vec<ListedTest>) -> Vec<ListedTest> {
         if self.tier == Tier::Full {
             return tests;
         }
-        let (long, tests): (Vec<_>, Vec<_>) = tests.into_iter().partition(Listed::is_long);
+        let (long, tests): (Vec<_>, Vec<_>) = tests.into_iter().partition(ListedTest::is_long);
         if !long.is_empty() {
             let mut count = self.long.lock().unwrap_or_else(PoisonError::into_inner);
             *count.entry(section).or_default() += long.len() as u64;
@@ -188,7 +188,7 @@ impl Context {
         if self.keep(section, name) {
             return;
         }
-        let work = move |_: &Early| Done::from(vec![status(section, name, command)]);
+        let work = move |_: &ResultSender| JobResult::from(vec![status(section, name, command)]);
         let task = Task::Test(Box::new(work));
         jobs.push(self.job(section, name, needs, 2, task));
     }
@@ -237,14 +237,14 @@ fn host(context: &Context, jobs: &mut Vec<Job>) {
     if skips_lints && skips_documentation {
         return;
     }
-    let work = move |early: &Early| {
+    let work = move |early: &ResultSender| {
         if !skips_lints {
             early.send(status(section, names[0], lints));
         }
         if !skips_documentation {
             early.send(counted(section, names[1], documentation));
         }
-        Done::default()
+        JobResult::default()
     };
     let task = Task::Test(Box::new(work));
     let name = names.join(", ");
@@ -283,16 +283,18 @@ fn guest(context: &Context, jobs: &mut Vec<Job>, section: Section, config: Kerne
     let program = "boot-tests";
     let list = {
         let name = name.clone();
-        move |_: &Early| {
+        move |_: &ResultSender| {
             let found = debug_program(program)
                 .list()
                 .and_then(|tests| Ok((tests, kselftest_program()?)));
             let (tests, kselftest) = match found {
                 Ok(found) => found,
-                Err(why) => return Done::found(vec![failing(&context_, section, program, why)]),
+                Err(why) => {
+                    return JobResult::found(vec![failing(&context_, section, program, why)]);
+                }
             };
             let boot = "ltt.boot=early,flight,subbuf_size=8192,subbuf_count=4 rdinit=/first";
-            let visit = Visit {
+            let batch = GuestBatch {
                 section,
                 name,
                 config,
@@ -306,7 +308,7 @@ fn guest(context: &Context, jobs: &mut Vec<Job>, section: Section, config: Kerne
                 variables: context_.variables(),
                 kselftest: Some(kselftest),
             };
-            Done::found(visit_job(&context_, visit, &tests).into_iter().collect())
+            JobResult::found(batch_job(&context_, batch, &tests).into_iter().collect())
         }
     };
     let mut job = context.job(
@@ -368,16 +370,16 @@ fn cross(context: &Context, jobs: &mut Vec<Job>) {
     if context.keep(section, name) {
         return;
     }
-    let work = move |_: &Early| {
+    let work = move |_: &ResultSender| {
         let possible = process::run(script("cross", &["possible"]), SILENCE);
         if possible.outcome.is_err() {
             let mut result = failed(section, name, String::new());
             result.verdict = Verdict::Skipped(possible.output.trim().replace('\n', "; "));
-            return Done::from(vec![result]);
+            return JobResult::from(vec![result]);
         }
         let run = |name, args: &[&str]| status(section, name, script("cross", args));
         let count = |name, args: &[&str]| counted(section, name, script("cross", args));
-        Done::from(vec![
+        JobResult::from(vec![
             run("aarch64 build", &["build"]),
             run("aarch64, machine code", &["code"]),
             count("aarch64, without a kernel", &["user"]),
@@ -428,9 +430,9 @@ fn tests_of_programs(context: &Context, jobs: &mut Vec<Job>) {
     job.expected = Duration::MAX;
     jobs.push(job);
     let context_ = context.clone();
-    let list = move |_: &Early| {
+    let list = move |_: &ResultSender| {
         let programs = std::mem::take(&mut *found.lock().unwrap_or_else(PoisonError::into_inner));
-        Done::found(list_all(&context_, programs))
+        JobResult::found(list_all(&context_, programs))
     };
     let task = Task::Test(Box::new(list));
     let mut job = context.job(Section::Host, "list of tests", &[Need::Programs], 1, task);
@@ -490,7 +492,7 @@ fn whole_job(
     context: &Context,
     section: Section,
     program: &Program,
-    mut tests: Vec<Listed>,
+    mut tests: Vec<ListedTest>,
 ) -> Option<Job> {
     let all = tests.len();
     tests.retain(|test| !context.keep(section, &full_name(&program.name, &test.name)));
@@ -498,7 +500,8 @@ fn whole_job(
         return None;
     }
     let (variables, owned) = (context.variables(), program.clone());
-    let work = move |_: &Early| Done::from(owned.run_whole(section, &tests, &variables));
+    let work =
+        move |_: &ResultSender| JobResult::from(owned.run_whole(section, &tests, &variables));
     let mut job = context.job(section, &program.name, &[], 2, Task::Test(Box::new(work)));
     job.is_whole = true;
     Some(job)
@@ -508,7 +511,7 @@ fn test_job(
     context: &Context,
     section: Section,
     program: &Program,
-    test: &Listed,
+    test: &ListedTest,
     variables: &[(String, String)],
 ) -> Option<Job> {
     let name = full_name(&program.name, &test.name);
@@ -526,8 +529,8 @@ fn test_job(
     } else {
         process::TEST_SILENCE
     };
-    let work = move |_: &Early| {
-        Done::from(vec![
+    let work = move |_: &ResultSender| {
+        JobResult::from(vec![
             program.run_one(section, &test.name, &variables, silence),
         ])
     };
@@ -576,7 +579,7 @@ fn guest_jobs(
     context: &Context,
     section: Section,
     config: KernelConfig,
-    tests: Vec<Listed>,
+    tests: Vec<ListedTest>,
 ) -> Vec<Job> {
     let mut variables = context.variables();
     if context.tier < Tier::Full {
@@ -587,7 +590,7 @@ fn guest_jobs(
         variables.push(("USERTRACE_TEST_SCALE".into(), scale.into()));
         variables.push(("USERTRACE_FUZZ_SECONDS".into(), MIDDLE_FUZZ_SECONDS.into()));
     }
-    let visit = |name: String, options: Vec<String>| Visit {
+    let batch = |name: String, options: Vec<String>| GuestBatch {
         section,
         name,
         config,
@@ -602,7 +605,7 @@ fn guest_jobs(
         .partition(|test| test.is_for(context.tier, config));
     let wanted = context.without_long(section, wanted);
     let program = format!("guest-tests [{config}]");
-    let cost = |test: &Listed| context.guest_cost(&program, &test.name);
+    let cost = |test: &ListedTest| context.guest_cost(&program, &test.name);
     let mut jobs = Vec::new();
     // A debug kernel takes a minute of a processor to boot and to look for leaks.
     let guests = match (context.tier, config) {
@@ -618,7 +621,7 @@ fn guest_jobs(
                 .map(str::to_owned)
                 .into(),
         };
-        jobs.extend(visit_job(context, visit(name, options), &share));
+        jobs.extend(batch_job(context, batch(name, options), &share));
     }
     if config == KernelConfig::Release {
         let own = [
@@ -636,14 +639,18 @@ fn guest_jobs(
         for (kind, name, options) in own {
             let of_kind = others.iter().filter(|test| test.is_of(kind));
             let tests: Vec<_> = of_kind.cloned().collect();
-            jobs.extend(visit_job(context, visit(name.to_owned(), options), &tests));
+            jobs.extend(batch_job(context, batch(name.to_owned(), options), &tests));
         }
     }
     jobs
 }
 
 /// Distributes tests over so many guests, by how long they take. Each keeps their order.
-fn share(tests: &[Listed], guests: usize, cost: impl Fn(&Listed) -> Duration) -> Vec<Vec<Listed>> {
+fn share(
+    tests: &[ListedTest],
+    guests: usize,
+    cost: impl Fn(&ListedTest) -> Duration,
+) -> Vec<Vec<ListedTest>> {
     let mut order: Vec<usize> = (0..tests.len()).collect();
     order.sort_by_key(|&at| std::cmp::Reverse(cost(&tests[at])));
     let mut loads = vec![Duration::ZERO; guests];
@@ -664,27 +671,27 @@ fn share(tests: &[Listed], guests: usize, cost: impl Fn(&Listed) -> Duration) ->
 }
 
 /// A guest that runs these tests, if any of them is to run.
-fn visit_job(context: &Context, mut visit: Visit, tests: &[Listed]) -> Option<Job> {
-    let program = format!("{} [{}]", visit.program, visit.config);
-    visit.tests = tests
+fn batch_job(context: &Context, mut batch: GuestBatch, tests: &[ListedTest]) -> Option<Job> {
+    let program = format!("{} [{}]", batch.program, batch.config);
+    batch.tests = tests
         .iter()
         .map(|test| test.name.clone())
         // The kernel's own tests have no names before they run, so their guest runs as a whole.
         .filter(|name| {
-            visit.kselftest.is_some() || !context.keep(visit.section, &full_name(&program, name))
+            batch.kselftest.is_some() || !context.keep(batch.section, &full_name(&program, name))
         })
         .collect();
-    if visit.tests.is_empty() {
+    if batch.tests.is_empty() {
         return None;
     }
     let cost = |name: &String| context.guest_cost(&program, name);
-    let expected = visit.tests.iter().map(cost).sum();
-    let (section, name) = (visit.section, visit.name.clone());
-    let mut needs = vec![kernel_need(visit.config), Need::Init, Need::Programs];
-    if visit.kselftest.is_some() {
+    let expected = batch.tests.iter().map(cost).sum();
+    let (section, name) = (batch.section, batch.name.clone());
+    let mut needs = vec![kernel_need(batch.config), Need::Init, Need::Programs];
+    if batch.kselftest.is_some() {
         needs.push(Need::Kselftest);
     }
-    let work = move |early: &Early| Done::from(visit.run(early));
+    let work = move |early: &ResultSender| JobResult::from(batch.run(early));
     let mut job = context.job(section, &name, &needs, 2, Task::Test(Box::new(work)));
     // The kernel's own tests are not among those that have a name here.
     job.expected = job.expected.max(expected);
@@ -898,7 +905,7 @@ fn failed(section: Section, name: &str, output: String) -> TestResult {
 fn failing(context: &Context, section: Section, name: &str, why: String) -> Job {
     let mut result = failed(section, name, why);
     result.verdict = Verdict::Failed("cannot list its tests".into());
-    let task = Task::Test(Box::new(|_: &Early| Done::from(vec![result])));
+    let task = Task::Test(Box::new(|_: &ResultSender| JobResult::from(vec![result])));
     context.job(section, name, &[], 1, task)
 }
 
@@ -906,8 +913,8 @@ fn failing(context: &Context, section: Section, name: &str, why: String) -> Job 
 mod tests {
     use super::*;
 
-    fn test(name: &str) -> Listed {
-        Listed {
+    fn test(name: &str) -> ListedTest {
+        ListedTest {
             name: name.into(),
             kind: String::new(),
             is_ignored: false,
@@ -917,7 +924,7 @@ mod tests {
     #[test]
     fn guests_share_tests_by_time_and_keep_their_order() {
         let tests: Vec<_> = ["a", "b", "c", "d"].map(test).into();
-        let cost = |test: &Listed| Duration::from_secs(if test.name == "c" { 9 } else { 3 });
+        let cost = |test: &ListedTest| Duration::from_secs(if test.name == "c" { 9 } else { 3 });
         let shares = share(&tests, 2, cost);
         let names: Vec<Vec<_>> = shares
             .iter()

@@ -25,7 +25,7 @@ pub(crate) struct Program {
 
 /// One test of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Listed {
+pub(crate) struct ListedTest {
     /// Its name.
     pub(crate) name: String,
     /// What libtest-mimic calls its kind; empty for others.
@@ -111,7 +111,7 @@ fn package_name(id: &str) -> Option<&str> {
 
 impl Program {
     /// All of its tests.
-    pub(crate) fn list(&self) -> Result<Vec<Listed>, String> {
+    pub(crate) fn list(&self) -> Result<Vec<ListedTest>, String> {
         let list = |arguments: &[&str]| {
             let mut command = self.command();
             command.args(arguments);
@@ -155,7 +155,7 @@ impl Program {
     pub(crate) fn run_whole(
         &self,
         section: Section,
-        tests: &[Listed],
+        tests: &[ListedTest],
         variables: &[(String, String)],
     ) -> Vec<TestResult> {
         let mut command = self.command();
@@ -214,7 +214,7 @@ impl Program {
 }
 
 /// The tests in the output of `--list`.
-fn listed(output: &str) -> Vec<Listed> {
+fn listed(output: &str) -> Vec<ListedTest> {
     let test = |line: &str| {
         let line = line.strip_suffix(": test")?;
         let (kind, name) = match line
@@ -224,7 +224,7 @@ fn listed(output: &str) -> Vec<Listed> {
             Some((kind, name)) => (kind, name),
             None => ("", line),
         };
-        Some(Listed {
+        Some(ListedTest {
             name: name.into(),
             kind: kind.into(),
             is_ignored: false,

@@ -31,14 +31,14 @@ pub(crate) enum Need {
 
 /// What a job leaves.
 #[derive(Default)]
-pub(crate) struct Done {
+pub(crate) struct JobResult {
     /// The tests that it ran.
     pub(crate) results: Vec<TestResult>,
     /// Jobs that it found.
     pub(crate) jobs: Vec<Job>,
 }
 
-impl Done {
+impl JobResult {
     /// Jobs that were found, without a result yet.
     pub(crate) fn found(jobs: Vec<Job>) -> Self {
         Self {
@@ -48,7 +48,7 @@ impl Done {
     }
 }
 
-impl From<Vec<TestResult>> for Done {
+impl From<Vec<TestResult>> for JobResult {
     fn from(results: Vec<TestResult>) -> Self {
         Self {
             results,
@@ -57,15 +57,15 @@ impl From<Vec<TestResult>> for Done {
     }
 }
 
-type Work = Box<dyn FnOnce(&Early) -> Done + Send>;
-type Build = Box<dyn FnOnce() -> Result<(), String> + Send>;
+type TestFn = Box<dyn FnOnce(&ResultSender) -> JobResult + Send>;
+type BuildFn = Box<dyn FnOnce() -> Result<(), String> + Send>;
 
 /// What a job does.
 pub(crate) enum Task {
     /// Builds something for others.
-    Build(Need, Build),
+    Build(Need, BuildFn),
     /// Runs tests.
-    Test(Work),
+    Test(TestFn),
 }
 
 /// A part of a run.
@@ -109,16 +109,16 @@ pub(crate) fn capacity() -> usize {
     2 + 2 * std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-enum State {
+enum BuildState {
     Pending,
     Built,
     Failed(String),
 }
 
 /// Takes results of a job that goes on: a guest runs many tests.
-pub(crate) struct Early(Sender<Event>);
+pub(crate) struct ResultSender(Sender<Event>);
 
-impl Early {
+impl ResultSender {
     /// Shows the result now.
     pub(crate) fn send(&self, result: TestResult) {
         // The receiver outlives all jobs.
@@ -128,15 +128,15 @@ impl Early {
 
 enum Event {
     Result(TestResult),
-    Ended(Ended),
+    Ended(EndedJob),
 }
 
 /// A job that is over.
-struct Ended {
+struct EndedJob {
     weight: usize,
     span: Span,
     built: Option<(Need, Result<(), String>)>,
-    done: Done,
+    done: JobResult,
 }
 
 /// Runs all jobs, and those that they find. `show` gets each result as soon as it is there.
@@ -145,10 +145,10 @@ pub(crate) fn run(
     capacity: usize,
     mut show: impl FnMut(&TestResult),
 ) -> (Vec<TestResult>, Vec<Span>) {
-    let mut needs: HashMap<Need, State> = HashMap::new();
+    let mut needs: HashMap<Need, BuildState> = HashMap::new();
     for job in &jobs {
         if let Task::Build(need, _) = job.task {
-            needs.insert(need, State::Pending);
+            needs.insert(need, BuildState::Pending);
         }
     }
     let (mut waiting, mut results, mut spans) = (jobs, Vec::new(), Vec::new());
@@ -166,7 +166,7 @@ pub(crate) fn run(
                 running.push(job.weight);
                 let sender = sender.clone();
                 scope.spawn(move || {
-                    let early = Early(sender.clone());
+                    let early = ResultSender(sender.clone());
                     // The receiver outlives all jobs.
                     let _ = sender.send(Event::Ended(execute(job, &early)));
                 });
@@ -188,8 +188,8 @@ pub(crate) fn run(
             }
             if let Some((need, outcome)) = event.built {
                 let state = match outcome {
-                    Ok(()) => State::Built,
-                    Err(why) => State::Failed(why),
+                    Ok(()) => BuildState::Built,
+                    Err(why) => BuildState::Failed(why),
                 };
                 needs.insert(need, state);
             }
@@ -211,12 +211,12 @@ pub(crate) fn run(
 /// may be heavier than the machine.
 fn next(
     waiting: &[Job],
-    needs: &HashMap<Need, State>,
+    needs: &HashMap<Need, BuildState>,
     capacity: usize,
     running: &[usize],
 ) -> Option<usize> {
     let is_ready = |job: &Job| {
-        let is_built = |need: &Need| matches!(needs.get(need), Some(State::Built));
+        let is_built = |need: &Need| matches!(needs.get(need), Some(BuildState::Built));
         job.needs.iter().all(is_built)
     };
     let first = waiting.iter().position(is_ready)?;
@@ -236,12 +236,12 @@ fn next(
 }
 
 /// Takes out the jobs whose needs could not be built, and says so once for each job.
-fn without_needs(waiting: &mut Vec<Job>, needs: &mut HashMap<Need, State>) -> Vec<TestResult> {
+fn without_needs(waiting: &mut Vec<Job>, needs: &mut HashMap<Need, BuildState>) -> Vec<TestResult> {
     let mut results = Vec::new();
     loop {
         let lacks = |job: &Job| {
             job.needs.iter().find_map(|need| match needs.get(need) {
-                Some(State::Failed(why)) => Some(why.clone()),
+                Some(BuildState::Failed(why)) => Some(why.clone()),
                 None => Some(format!("nothing builds {need:?}")),
                 _ => None,
             })
@@ -253,7 +253,7 @@ fn without_needs(waiting: &mut Vec<Job>, needs: &mut HashMap<Need, State>) -> Ve
         let Some((at, why)) = found else { break };
         let job = waiting.remove(at);
         if let Task::Build(need, _) = job.task {
-            needs.insert(need, State::Failed(why.clone()));
+            needs.insert(need, BuildState::Failed(why.clone()));
         }
         results.push(TestResult {
             section: job.section,
@@ -267,9 +267,9 @@ fn without_needs(waiting: &mut Vec<Job>, needs: &mut HashMap<Need, State>) -> Ve
     results
 }
 
-fn execute(job: Job, early: &Early) -> Ended {
+fn execute(job: Job, early: &ResultSender) -> EndedJob {
     let begun = Instant::now();
-    let mut done = Done::default();
+    let mut done = JobResult::default();
     let (is_build, built) = match job.task {
         Task::Test(work) => {
             done = work(early);
@@ -292,7 +292,7 @@ fn execute(job: Job, early: &Early) -> Ended {
             (true, Some((need, brief)))
         }
     };
-    Ended {
+    EndedJob {
         weight: job.weight,
         span: Span {
             section: job.section,
@@ -338,7 +338,7 @@ mod tests {
     }
 
     fn passing(name: &'static str, needs: &[Need]) -> Job {
-        let work = move |_: &Early| Done {
+        let work = move |_: &ResultSender| JobResult {
             results: vec![result(name)],
             jobs: Vec::new(),
         };
@@ -390,7 +390,7 @@ mod tests {
 
     #[test]
     fn jobs_that_are_found_run_too() {
-        let work = |_: &Early| Done {
+        let work = |_: &ResultSender| JobResult {
             results: Vec::new(),
             jobs: vec![passing("a", &[]), passing("b", &[])],
         };
@@ -403,13 +403,13 @@ mod tests {
         let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let jobs = (0..12).map(|_| {
             let (now, most) = (Arc::clone(&now), Arc::clone(&most));
-            let work = move |_: &Early| {
+            let work = move |_: &ResultSender| {
                 // Relaxed: the numbers stand for themselves.
                 let running = now.fetch_add(2, Ordering::Relaxed) + 2;
                 most.fetch_max(running, Ordering::Relaxed);
                 std::thread::yield_now();
                 now.fetch_sub(2, Ordering::Relaxed);
-                Done::default()
+                JobResult::default()
             };
             job("a", &[], 2, Task::Test(Box::new(work)))
         });
@@ -424,7 +424,7 @@ mod tests {
                 "a",
                 &[],
                 weight,
-                Task::Test(Box::new(|_: &Early| Done::default())),
+                Task::Test(Box::new(|_: &ResultSender| JobResult::default())),
             )
         };
         let waiting = [of(2), of(1)];
@@ -440,7 +440,7 @@ mod tests {
 
     #[test]
     fn job_heavier_than_the_machine_runs_alone() {
-        let work = |_: &Early| Done {
+        let work = |_: &ResultSender| JobResult {
             results: vec![result("a")],
             jobs: Vec::new(),
         };
