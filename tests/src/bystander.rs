@@ -47,13 +47,13 @@ impl Bystander {
                 written
             };
             burst();
-            link.tell(0);
-            while !link.is_told(PollTimeout::from(1u8)) {
+            link.send(0);
+            while !link.is_ready(PollTimeout::from(1u8)) {
                 burst();
             }
-            link.tell(burst());
+            link.send(burst());
         });
-        child.link.hear();
+        child.link.receive();
         Self { child }
     }
 
@@ -102,8 +102,8 @@ impl Bystander {
 
     /// Ends it, and returns how much it wrote.
     fn end(&mut self) -> u64 {
-        self.child.link.tell(0);
-        self.child.link.hear()
+        self.child.link.send(0);
+        self.child.link.receive()
     }
 }
 

@@ -29,7 +29,7 @@ impl Link {
     ///
     /// # Panics
     /// If the other side is gone.
-    pub fn tell(&mut self, number: u64) {
+    pub fn send(&mut self, number: u64) {
         self.write
             .write_all(&number.to_ne_bytes())
             .expect("the other process is there");
@@ -39,15 +39,15 @@ impl Link {
     ///
     /// # Panics
     /// If the other side is gone, or says nothing.
-    pub fn hear(&mut self) -> u64 {
-        self.try_hear().expect("the other process is there")
+    pub fn receive(&mut self) -> u64 {
+        self.try_receive().expect("the other process is there")
     }
 
     /// Whether the other side has said something, or is gone. Waits that long for it.
     ///
     /// # Panics
     /// If that cannot be told.
-    pub fn is_told(&self, timeout: PollTimeout) -> bool {
+    pub fn is_ready(&self, timeout: PollTimeout) -> bool {
         match poll(
             &mut [PollFd::new(self.read.as_fd(), PollFlags::POLLIN)],
             timeout,
@@ -62,7 +62,7 @@ impl Link {
     ///
     /// # Panics
     /// If the other side says nothing.
-    pub fn try_hear(&mut self) -> Option<u64> {
+    pub fn try_receive(&mut self) -> Option<u64> {
         wait_for_input(self.read.as_fd(), "the other process says something");
         let mut bytes = [0; 8];
         self.read.read_exact(&mut bytes).ok()?;

@@ -23,11 +23,11 @@ pub fn sleeper(file: &Path) -> Child {
     let mut sleeper = Child::spawn(|link| {
         let consumer = Consumer::open(file);
         assert_eq!(consumer.ready(), PollFlags::empty());
-        link.tell(0);
+        link.send(0);
         // There is nothing else that could end this.
         assert_eq!(consumer.poll(PollTimeout::NONE), PollFlags::POLLIN);
     });
-    sleeper.link.hear();
+    sleeper.link.receive();
     wait::until("the reader sleeps", || {
         let stat = fs::read_to_string(format!("/proc/{}/stat", sleeper.pid())).unwrap_or_default();
         stat.rsplit(") ")

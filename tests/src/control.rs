@@ -424,7 +424,7 @@ impl Limit {
     ///
     /// # Panics
     /// If the kernel refuses.
-    pub fn leave(&self, bytes: u64) {
+    pub fn allow_more(&self, bytes: u64) {
         self.set(&(memory().total + bytes).to_string());
     }
 }

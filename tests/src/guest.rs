@@ -38,7 +38,7 @@ pub fn scaled(count: u64) -> u64 {
 /// # Panics
 /// If it says something else than a number.
 #[must_use]
-pub fn asked(variable: &str, usual: u64) -> u64 {
+pub fn from_env(variable: &str, usual: u64) -> u64 {
     match env::var(variable) {
         Ok(text) => text
             .parse()

@@ -19,9 +19,8 @@
 //! often a busy guest is stopped, how many panic, and how often all is stepped through) ask for as
 //! many of what takes minutes. (`usertrace-vm guest --env NAME=N` hands them on.)
 
-pub mod accounts;
+pub mod accounting;
 pub mod areas;
-pub mod balance;
 pub mod bystander;
 pub mod child;
 pub mod consumer;
@@ -32,11 +31,13 @@ pub mod event;
 pub mod guest;
 pub mod instants;
 pub mod libraries;
-pub mod looks;
+pub mod lock_audit;
 pub mod lttng;
+pub mod malloc_audit;
 pub mod maps;
 pub mod page_tables;
 pub mod parse;
+pub mod proc_snapshot;
 pub mod program;
 pub mod progress;
 pub mod random;
@@ -47,7 +48,6 @@ pub mod redis;
 pub mod running;
 pub mod shared;
 pub mod traces;
-pub mod waits;
 
 /// Functions for scripts that start systemd in a guest.
 pub const SYSTEMD: &str = include_str!("systemd.sh");

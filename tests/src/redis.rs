@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::looks::Looks;
+use crate::proc_snapshot::ProcSnapshot;
 use crate::running::Running;
 use usertrace_testing::wait;
 
@@ -23,7 +23,7 @@ pub struct Served {
     /// What is in the server at the end.
     pub answers: String,
     /// How it looked before the load, and after it.
-    pub looks: [Looks; 2],
+    pub looks: [ProcSnapshot; 2],
 }
 
 /// Has `redis-server`, prepared in some way, under a load of so many requests of each kind.
@@ -63,7 +63,7 @@ pub fn serve(requests: u64, prepare: impl FnOnce(&mut Command)) -> Served {
     let pid = server.0.id();
     let looks = || {
         wait::until_some("the server has no clients", || {
-            (!has_clients(&socket)).then(|| Looks::of(pid))
+            (!has_clients(&socket)).then(|| ProcSnapshot::of(pid))
         })
     };
     let before = looks();

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use usertrace_testing::c_library::succeed;
-use usertrace_tests::guest::asked;
+use usertrace_tests::guest::from_env;
 use usertrace_tests_preload::Traces;
 
 use crate::build::build;
@@ -109,7 +109,7 @@ int main(int argc, char **argv)
 ///
 /// Requirements: B1
 fn libraries_come_and_go() {
-    let rounds = usize::try_from(asked(ROUNDS, 5)).unwrap();
+    let rounds = usize::try_from(from_env(ROUNDS, 5)).unwrap();
     assert!(rounds > 0, "{ROUNDS} is 0: nothing would be tested");
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);

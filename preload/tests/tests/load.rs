@@ -5,9 +5,9 @@ use std::io::Read as _;
 use std::process::{Command, Stdio};
 
 use usertrace_testing::babeltrace::{self, Read};
-use usertrace_tests::balance::Balance;
+use usertrace_tests::malloc_audit::MallocAudit;
 use usertrace_tests::running::Running;
-use usertrace_tests::{redis, waits};
+use usertrace_tests::{lock_audit, redis};
 use usertrace_tests_preload::{Libraries, Traces};
 
 /// Makes a program wait for its reader, so that everything is recorded.
@@ -49,11 +49,11 @@ fn redis_server_under_load() {
     });
     assert_eq!(traced, without);
     let read = read(&traces, "redis");
-    let balance = Balance::of(&read.events);
-    println!("{} events, {balance:?}", read.events.len());
-    assert!(balance.given > 10_000);
-    assert_eq!(balance.from_before, 0);
-    assert!(waits::ended(&read) > 100);
+    let audit = MallocAudit::of(&read.events);
+    println!("{} events, {audit:?}", read.events.len());
+    assert!(audit.allocated > 10_000);
+    assert_eq!(audit.from_before, 0);
+    assert!(lock_audit::completed_waits(&read) > 100);
 }
 
 const PYTHON: &str = r#"
@@ -137,11 +137,11 @@ fn python_with_threads() {
     });
     assert_eq!(traced, without);
     let read = read(&traces, "python3");
-    let balance = Balance::of(&read.events);
-    println!("{} events, {balance:?}", read.events.len());
-    assert!(balance.given > 50_000);
-    assert_eq!(balance.from_before, 0);
-    assert!(waits::ended(&read) > 100);
+    let audit = MallocAudit::of(&read.events);
+    println!("{} events, {audit:?}", read.events.len());
+    assert!(audit.allocated > 50_000);
+    assert_eq!(audit.from_before, 0);
+    assert!(lock_audit::completed_waits(&read) > 100);
     assert!(
         read.events
             .iter()

@@ -14,7 +14,7 @@ use usertrace_vm::{Guest, ImageFormat, KernelConfig, Outcome, Run, Streams};
 
 use crate::corrupt;
 use crate::drgn;
-use crate::standing;
+use crate::stopped_guest;
 use crate::symbols;
 use crate::traces::{Dump, Expected, Writer};
 
@@ -210,7 +210,7 @@ impl Crash {
                 .vmcoreinfo_device(false)
                 .save_memory(IMAGES.map(|(name, format, _)| (format, path(name))))
         });
-        let vmlinux = standing::vmlinux();
+        let vmlinux = stopped_guest::vmlinux();
         let [root, start, end] = ["ltt_crash_root", "__start_rodata", "__end_rodata"]
             .map(|symbol| symbols::address(&vmlinux, symbol));
         let is_read_only = (start..end).contains(&root);

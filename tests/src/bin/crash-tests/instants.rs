@@ -12,7 +12,7 @@ use usertrace_tests::random::Random;
 use usertrace_vm::{Outcome, Streams};
 
 use crate::guest::said;
-use crate::load::{self, Memory, Seen};
+use crate::load::{self, ImageSummary, Memory};
 
 const MEMORY_MIB: u64 = 384;
 /// How often it is stopped, if `USERTRACE_INSTANTS` does not say it.
@@ -48,7 +48,7 @@ pub(crate) fn c7_a10_memory_at_any_instant() {
     let monitor = monitor.recv().expect("QEMU's monitor");
     load::wait_until_busy(directory.path(), &run);
     let mut random = Random::new();
-    let mut seen = Seen::default();
+    let mut seen = ImageSummary::default();
     for instant in 0..instants {
         if run.is_finished() {
             break;
@@ -96,7 +96,7 @@ pub(crate) fn c7_a10_panic_at_any_instant() {
         let dump = Dump::open(vmcore).expect("a dump");
         let traces = directory.path().join("traces");
         let what = format!("panic {panic}");
-        let mut seen = Seen::default();
+        let mut seen = ImageSummary::default();
         seen.check(&dump, CRASH_MEMORY_MIB, &traces, &what);
         println!("{what}: {seen:?}");
     }
@@ -117,7 +117,7 @@ pub(crate) fn c7_a10_reset_at_any_instant() {
     let run = std::thread::spawn(move || guest.run(Streams::capture()).expect("a guest"));
     let monitor = monitor.recv().expect("QEMU's monitor");
     let mut random = Random::new();
-    let mut seen = Seen::default();
+    let mut seen = ImageSummary::default();
     for reset in 0..resets {
         let what = format!("reset {reset}");
         load::wait_until_busy(directory.path(), &run);

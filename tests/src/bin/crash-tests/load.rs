@@ -100,7 +100,7 @@ pub(crate) fn wait_until_busy<T>(directory: &Path, run: &std::thread::JoinHandle
 
 /// What was found in all images of a guest.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct ImageSummary {
     /// Where the root page is, and the page of the program: the same all the time.
     places: Option<(u64, u64)>,
     events: usize,
@@ -116,7 +116,7 @@ pub(crate) struct Seen {
     pub(crate) turned: usize,
 }
 
-impl Seen {
+impl ImageSummary {
     /// Extracts an image of so much memory, called `what`, to a new directory, and checks it.
     pub(crate) fn check(&mut self, dump: &Dump, memory_mib: u64, traces: &Path, what: &str) {
         let (root, page) = *self

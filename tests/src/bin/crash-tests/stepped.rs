@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use usertrace_crash::Extraction;
 use usertrace_tests::instants::{CHILD_EVENTS, SUBBUF_SIZE, words};
 
-use crate::standing::{Standing, vmlinux};
+use crate::stopped_guest::{StoppedGuest, vmlinux};
 use crate::symbols::Functions;
 
 const MEMORY_MIB: u64 = 192;
@@ -17,29 +17,29 @@ const LIMIT_DEAD: u64 = 150_000;
 
 /// The guest.
 pub(crate) struct Stepped {
-    pub(crate) guest: Standing,
+    pub(crate) guest: StoppedGuest,
     /// Of the kernel, those that are the tracer's.
     pub(crate) kernel: Functions,
-    seen: Seen,
+    seen: Summary,
     /// What the last look saw.
-    last: Sight,
+    last: Observation,
 }
 
 /// What was seen.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct Summary {
     pub(crate) looks: u64,
-    /// Looks that saw something else than the one before.
+    /// ProcSnapshot that saw something else than the one before.
     pub(crate) changes: u64,
-    /// Looks at which the brief trace was there, and those at which it was not.
+    /// ProcSnapshot at which the brief trace was there, and those at which it was not.
     pub(crate) with_brief: u64,
     pub(crate) without_brief: u64,
-    /// Looks at each function.
+    /// ProcSnapshot at each function.
     pub(crate) functions: BTreeMap<String, u64>,
 }
 
 /// What a look sees: of each trace the processes, and how many events each has.
-type Sight = BTreeMap<String, Vec<(u32, u64, u64)>>;
+type Observation = BTreeMap<String, Vec<(u32, u64, u64)>>;
 
 impl Stepped {
     /// Boots it, with a trace that is there all the time, beside those that come and go.
@@ -50,25 +50,25 @@ impl Stepped {
              echo {SUBBUF_SIZE} > {STEADY}/main/subbuf_size; echo 4 > {STEADY}/main/subbuf_count
              echo 1 > {STEADY}/start"
         );
-        let guest = Standing::boot(MEMORY_MIB, &setup, "stepped", &[]);
+        let guest = StoppedGuest::boot(MEMORY_MIB, &setup, "stepped", &[]);
         let kernel = Functions::of(&vmlinux(), |name| {
             (name.contains("ltt_main") && !name.contains("::tests::")) || name.starts_with("ltt_")
         });
         Self {
             guest,
             kernel,
-            seen: Seen::default(),
-            last: Sight::new(),
+            seen: Summary::default(),
+            last: Observation::new(),
         }
     }
 
     /// Lets it come to its end.
-    pub(crate) fn end(self) -> Seen {
+    pub(crate) fn end(self) -> Summary {
         self.guest.end();
         self.seen
     }
 
-    /// Looks at its memory: it is right at this place, which is in this function.
+    /// ProcSnapshot at its memory: it is right at this place, which is in this function.
     pub(crate) fn look(&mut self, function: &str, place: u64) {
         let extracted = self.guest.extract();
         let what = format!("before {place:#x} in {function}");
@@ -79,7 +79,7 @@ impl Stepped {
         self.last = sight;
     }
 
-    fn check(&mut self, extraction: &Extraction, what: &str) -> Sight {
+    fn check(&mut self, extraction: &Extraction, what: &str) -> Observation {
         let problems = &extraction.problems;
         assert!(problems.is_empty(), "{what}: {problems:?}");
         let (child, of_child) = (
@@ -87,7 +87,7 @@ impl Stepped {
             self.guest.word(words::CHILD_RECORDED),
         );
         let own = self.guest.word(words::RECORDED);
-        let mut sight = Sight::new();
+        let mut sight = Observation::new();
         for trace in &extraction.traces {
             let mut children = 0;
             let processes = sight.entry(trace.name.clone()).or_default();

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use usertrace_tests::instants::words;
 use usertrace_vm::Registers;
 
-use crate::standing::KERNEL;
 use crate::stepped::Stepped;
+use crate::stopped_guest::KERNEL;
 
 /// How often each instruction is looked at, and each of those functions gone through, for each of
 /// its callers, if `USERTRACE_SWEEP` does not say it; which has all functions of the tracer looked
@@ -170,7 +170,7 @@ impl Sweep {
         false
     }
 
-    /// Looks at the memory, if this instruction was not looked at often enough.
+    /// ProcSnapshot at the memory, if this instruction was not looked at often enough.
     fn look(&mut self, at: &Registers) {
         let caller = self.caller(at).unwrap_or_default();
         let Some(function) = self.guest.kernel.at(at.rip) else {

@@ -9,7 +9,7 @@ use usertrace_tests::instants::{Kind, writers as words};
 use usertrace_tests::program;
 use usertrace_vm::Registers;
 
-use crate::standing::{KERNEL, Standing, Threads, vmlinux};
+use crate::stopped_guest::{KERNEL, StoppedGuest, Threads, vmlinux};
 use crate::symbols::{Function, Functions, address};
 
 const MEMORY_MIB: u64 = 192;
@@ -131,7 +131,7 @@ struct Event {
 
 /// What a look sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Sight {
+struct Observation {
     /// Events that the trace has and that were not yet counted, and such that it says were lost.
     recorded: u64,
     lost: u64,
@@ -139,7 +139,7 @@ struct Sight {
     unfinished: u64,
 }
 
-impl Sight {
+impl Observation {
     fn is_done(&self) -> bool {
         self.recorded + self.lost > 0
     }
@@ -147,7 +147,7 @@ impl Sight {
 
 /// What was seen of all events of a kind.
 #[derive(Debug, Default)]
-struct Seen {
+struct KindSummary {
     events: u64,
     looks: u64,
     recorded: u64,
@@ -160,7 +160,7 @@ struct Seen {
     path: Vec<u64>,
 }
 
-impl std::fmt::Display for Seen {
+impl std::fmt::Display for KindSummary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self {
             events,
@@ -183,13 +183,13 @@ impl std::fmt::Display for Seen {
 }
 
 struct Sweep {
-    guest: Standing,
+    guest: StoppedGuest,
     plans: Plans,
     /// Of the program, where it is.
     program: Functions,
     /// Where the kernel returns to programs.
     returns: [u64; 2],
-    seen: BTreeMap<(&'static str, Kind), Seen>,
+    seen: BTreeMap<(&'static str, Kind), KindSummary>,
     /// It stands where the next event is about to be written.
     is_at_next: bool,
     /// How many events had an end that QEMU has passed.
@@ -202,7 +202,7 @@ impl Sweep {
         arguments.extend(signals.map(|(times, _)| times.to_string()));
         arguments.push("--".to_owned());
         arguments.extend(plans.iter().map(|(plan, _)| (*plan).to_owned()));
-        let guest = Standing::boot(MEMORY_MIB, "", "stepped-writer", &arguments);
+        let guest = StoppedGuest::boot(MEMORY_MIB, "", "stepped-writer", &arguments);
         let program = Functions::of(&program::path("stepped-writer"), |_| true);
         let name = "stepped_writer::looked_at";
         let looked_at = program.iter().find(|function| function.name == name);
@@ -367,7 +367,7 @@ impl Sweep {
     }
 
     /// What was done once is not undone.
-    fn stays(&self, event: &Event, before: Sight, now: Sight) {
+    fn stays(&self, event: &Event, before: Observation, now: Observation) {
         assert_eq!(
             (before.recorded, before.lost),
             (now.recorded, now.lost),
@@ -378,7 +378,7 @@ impl Sweep {
     }
 
     /// The event is written.
-    fn finish(&mut self, event: &Event, sight: Sight) {
+    fn finish(&mut self, event: &Event, sight: Observation) {
         let what = format!("{} {:?}: {sight:?}", event.plan, event.kind);
         assert!(sight.is_done() && sight.unfinished == 0, "{what}");
         let seen = self.seen.entry((event.plan, event.kind)).or_default();
@@ -387,7 +387,7 @@ impl Sweep {
     }
 
     /// Has a signal come in the middle of the event, each time that many instructions sooner, the
-    /// first time after what committed one `like` this. Looks before it is handled, after that, and
+    /// first time after what committed one `like` this. ProcSnapshot before it is handled, after that, and
     /// at the end.
     fn interrupt(&mut self, event: &Event, like: Kind, sooner: usize) {
         let so_far = self.seen[&(event.plan, event.kind)].events as usize - 1;
@@ -454,8 +454,8 @@ impl Sweep {
         }
     }
 
-    /// Looks at the memory.
-    fn look(&mut self, event: &Event, at: &Registers) -> Sight {
+    /// ProcSnapshot at the memory.
+    fn look(&mut self, event: &Event, at: &Registers) -> Observation {
         let what = format!(
             "{} {:?}, before {}",
             event.plan,
@@ -507,7 +507,7 @@ impl Sweep {
             .filter(|more| recorded + *more <= 1);
         let lost = lost.unwrap_or_else(|| panic!("{what}: {trace:?}, {counted} counted as lost"));
         self.seen.entry((event.plan, event.kind)).or_default().looks += 1;
-        Sight {
+        Observation {
             recorded,
             lost,
             unfinished,

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use nix::sys::signal::Signal;
 use usertrace_testing::wait;
-use usertrace_tests::accounts::{Cgroup, resident_pages};
+use usertrace_tests::accounting::{Cgroup, resident_pages};
 use usertrace_tests::areas::{Areas, Slot, head_after, peek, poke};
 use usertrace_tests::child::{self, Child};
 use usertrace_tests::consumer::Consumer;
@@ -449,16 +449,16 @@ fn a5_a_fork_child_gets_its_own() {
             let own = Areas::map(0).must_next();
             assert_eq!(own.ring(1, 0).read(28), 0, "it begins with zeros");
             own.ring(1, 0).write_records(2);
-            link.tell(0);
-            link.hear();
+            link.send(0);
+            link.receive();
         });
-        child.link.hear();
+        child.link.receive();
         let stats = trace.stats();
         assert_eq!(stats.processes.len(), 2);
         let mut heads: Vec<_> = stats.rings.iter().map(|ring| ring.head).collect();
         heads.sort_unstable();
         assert_eq!(heads, [head_after(1), head_after(2)]);
-        child.link.tell(0);
+        child.link.send(0);
         child.join();
     });
 }

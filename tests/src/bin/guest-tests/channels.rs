@@ -10,7 +10,7 @@ use usertrace_tests::child::Child;
 use usertrace_tests::control::{self, Trace};
 use usertrace_tests::cpu;
 use usertrace_tests::event::attach;
-use usertrace_tests::guest::{asked, scaled};
+use usertrace_tests::guest::{from_env, scaled};
 use usertrace_tests::reader::Reader;
 use usertrace_tests::shared::Shared;
 
@@ -92,11 +92,11 @@ fn create(index: usize) -> Trace {
 }
 
 /// What was read of one trace: a bit for each number, by process.
-type Seen = BTreeMap<u32, u64>;
+type NumbersRead = BTreeMap<u32, u64>;
 
 /// Reads what there is of a trace, and gives it back: processes whose channels all were read to the
 /// end, go.
-fn read(trace: &Trace, index: usize, seen: &mut Seen) {
+fn read(trace: &Trace, index: usize, seen: &mut NumbersRead) {
     for ring in trace.stats().rings {
         assert_eq!(ring.lost, 0, "there was room for all");
         let Some(kind) = CHANNELS.iter().position(|at| at.0 == ring.channel) else {
@@ -124,7 +124,7 @@ fn read(trace: &Trace, index: usize, seen: &mut Seen) {
 fn a7_d3_e4_e5_each_event_is_in_the_traces_that_want_it_and_memory_comes_back() {
     wait::until("nothing is held", || control::memory().total == 0);
     let traces: Vec<_> = (0..TRACES).map(create).collect();
-    let processes = asked(MORE, scaled(PROCESSES));
+    let processes = from_env(MORE, scaled(PROCESSES));
     let next = Shared::new();
     let writers: Vec<_> = (0..WRITERS)
         .map(|writer| {
@@ -152,7 +152,7 @@ fn a7_d3_e4_e5_each_event_is_in_the_traces_that_want_it_and_memory_comes_back() 
             })
         })
         .collect();
-    let mut seen = vec![Seen::new(); TRACES];
+    let mut seen = vec![NumbersRead::new(); TRACES];
     let mut read_all = || {
         for (index, trace) in traces.iter().enumerate() {
             read(trace, index, &mut seen[index]);

@@ -81,10 +81,10 @@ fn check_times(expected: u32) {
                     });
                 }
             });
-            link.tell(0);
-            link.hear();
+            link.send(0);
+            link.receive();
         });
-        child.link.hear();
+        child.link.receive();
         let after = now_ns();
         let path = trace
             .consumer_files("main")
@@ -109,7 +109,7 @@ fn check_times(expected: u32) {
             panic!("{scope}: {kind:?} in ring {ring}")
         });
         assert_eq!(numbers, [EVENTS; THREADS as usize], "{scope}");
-        child.link.tell(0);
+        child.link.send(0);
         child.join();
     }
 }

@@ -53,8 +53,8 @@ impl Traced {
         Self::with(name, |slot, link| {
             prepare(&slot);
             slot.switch().expect("its files");
-            link.tell(0);
-            while link.try_hear().is_some() {}
+            link.send(0);
+            while link.try_receive().is_some() {}
         })
     }
 
@@ -62,7 +62,7 @@ impl Traced {
     fn with(name: &str, body: impl FnOnce(Slot, &mut Link)) -> Self {
         let trace = Trace::started(name);
         let mut child = Child::spawn(|link| body(Areas::map(0).must_next(), link));
-        child.link.hear();
+        child.link.receive();
         Self { trace, child }
     }
 
@@ -342,18 +342,18 @@ fn c5_consumed_moves_forward_only() {
         let ring = slot.ring(1, 0);
         ring.write_records(4);
         slot.switch().expect("its files");
-        link.tell(0);
-        while let Some(order) = link.try_hear() {
+        link.send(0);
+        while let Some(order) = link.try_receive() {
             if order == 1 {
                 ring.consumed().store(12345, Ordering::Relaxed);
             }
-            link.tell(ring.consumed().load(Ordering::Acquire));
+            link.send(ring.consumed().load(Ordering::Acquire));
         }
     });
     let consumer = traced.open("main");
     let mut program = |order| {
-        traced.child.link.tell(order);
-        traced.child.link.hear()
+        traced.child.link.send(order);
+        traced.child.link.receive()
     };
     assert_eq!(program(0), 0);
     for position in [head_after(1), head_after(1), head_after(3)] {
@@ -488,22 +488,22 @@ fn c9_only_the_rings_can_be_mapped() {
 fn c5_poll_tells_of_records_and_of_the_end() {
     let mut traced = Traced::with("poll", |slot, link| {
         slot.switch().expect("its files");
-        link.tell(0);
-        link.hear();
+        link.send(0);
+        link.receive();
         slot.ring(1, 1).write_records(1);
-        link.tell(0);
-        link.hear();
+        link.send(0);
+        link.receive();
     });
     let consumer = traced.open("main");
     let nothing = PollFlags::empty();
     assert_eq!(consumer.ready(), nothing);
-    traced.child.link.tell(0);
-    traced.child.link.hear();
+    traced.child.link.send(0);
+    traced.child.link.receive();
     assert_eq!(consumer.ready(), PollFlags::POLLIN);
     consumer.consume_all();
     assert_eq!(consumer.ready(), nothing);
     // The end wakes by itself.
-    traced.child.link.tell(0);
+    traced.child.link.send(0);
     let ready = consumer.poll(PollTimeout::from(60_000u16));
     assert_eq!(ready, PollFlags::POLLHUP);
 }
@@ -511,27 +511,27 @@ fn c5_poll_tells_of_records_and_of_the_end() {
 fn c5_a_switch_wakes_who_polls() {
     let traced = Traced::with("wake", |slot, link| {
         slot.switch().expect("its files");
-        link.tell(0);
-        link.hear();
+        link.send(0);
+        link.receive();
         slot.ring(1, 0).write_records(1);
         slot.switch().expect("a reader is told");
-        link.tell(0);
-        link.hear();
+        link.send(0);
+        link.receive();
     });
     let Traced { trace, mut child } = traced;
     let file = trace.consumer_files("main").remove(0);
     let reader = sleeper(&file);
-    child.link.tell(0);
-    child.link.hear();
+    child.link.send(0);
+    child.link.receive();
     reader.join();
-    child.link.tell(0);
+    child.link.send(0);
     child.join();
 }
 
 fn a10_buffers_outlive_a_killed_process() {
     let mut traced = Traced::with("killed", |slot, link| {
         slot.ring(1, 0).write_records(100);
-        link.tell(0);
+        link.send(0);
         // It dies here, or in any instruction of this.
         loop {
             slot.ring(1, 1).write(4096 * 3, 1);
@@ -621,8 +621,8 @@ fn a11_forged_positions_harm_nobody_else() {
         let slot = Areas::map(0).must_next();
         slot.ring(1, 0).write_records(2);
         slot.switch().expect("its files");
-        link.tell(0);
-        while link.try_hear().is_some() {}
+        link.send(0);
+        while link.try_receive().is_some() {}
     };
     let liar = |link: &mut Link| {
         let slot = Areas::map(0).must_next();
@@ -641,13 +641,13 @@ fn a11_forged_positions_harm_nobody_else() {
                 word.store(fill, Ordering::Relaxed);
             }
             slot.ring(1, 0).write(0, fill as u8);
-            link.tell(fill);
-            link.hear();
+            link.send(fill);
+            link.receive();
         }
     };
     let mut children = [Child::spawn(honest), Child::spawn(liar)];
-    children[0].link.hear();
-    while let Some(fill) = children[1].link.try_hear() {
+    children[0].link.receive();
+    while let Some(fill) = children[1].link.try_receive() {
         let name = format!("{}.", children[1].pid());
         let file = trace
             .consumer_files("main")
@@ -669,7 +669,7 @@ fn a11_forged_positions_harm_nobody_else() {
         let view = consumer.map();
         let _ = view.copy(0, 4096);
         drop(view);
-        children[1].link.tell(0);
+        children[1].link.send(0);
     }
     let name = format!("{}.", children[0].pid());
     let stats = trace.stats();

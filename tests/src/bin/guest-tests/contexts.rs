@@ -64,10 +64,10 @@ fn f7_each_event_has_the_contexts_of_its_channel() {
                 let named = Builder::new().name(format!("writer {thread}"));
                 named.spawn(write).expect("a thread").join().expect("done");
             }
-            link.tell(1);
-            link.hear();
+            link.send(1);
+            link.receive();
         });
-        assert_eq!(child.link.hear(), 1);
+        assert_eq!(child.link.receive(), 1);
         let events = snapshot(&trace);
         assert_eq!(events.len(), 2, "{scope}");
         for (thread, event) in (1..).zip(&events) {
@@ -83,7 +83,7 @@ fn f7_each_event_has_the_contexts_of_its_channel() {
                 assert_eq!(value, inode(namespace));
             }
         }
-        child.link.tell(1);
+        child.link.send(1);
         child.join();
         trace.try_remove().expect("removed");
     }
@@ -100,19 +100,19 @@ fn f7_e4_an_event_that_goes_elsewhere_has_the_contexts_there() {
     let mut child = Child::spawn(|link| {
         attach();
         loop {
-            let number = link.hear();
+            let number = link.receive();
             if number == 0 {
                 return;
             }
             assert_eq!(event::write(0, number), Outcome::Recorded);
-            link.tell(number);
+            link.send(number);
         }
     });
     for number in 1..=6 {
         let filter = if number % 2 == 0 { "numbered" } else { "0" };
         trace.write("apart/filter", filter).expect("a filter");
-        child.link.tell(number);
-        assert_eq!(child.link.hear(), number);
+        child.link.send(number);
+        assert_eq!(child.link.receive(), number);
     }
     let events = snapshot(&trace);
     assert_eq!(events.len(), 6);
@@ -123,7 +123,7 @@ fn f7_e4_an_event_that_goes_elsewhere_has_the_contexts_there() {
             assert_eq!(event.field("vtid"), child.pid().as_raw() as u64);
         }
     }
-    child.link.tell(0);
+    child.link.send(0);
     child.join();
 }
 

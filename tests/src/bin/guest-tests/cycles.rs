@@ -8,7 +8,7 @@ use std::time::Instant;
 use usertrace::Outcome;
 use usertrace_sys::crash::{LTT_CRASH_BUFFER, LTT_CRASH_TRACE};
 use usertrace_testing::wait;
-use usertrace_tests::accounts::Cgroup;
+use usertrace_tests::accounting::Cgroup;
 use usertrace_tests::areas::SLOTS;
 use usertrace_tests::child::{Child, Link};
 use usertrace_tests::consumer::Consumer;
@@ -64,7 +64,7 @@ fn sample(trace: &Trace) -> u64 {
 fn a9_c8_ten_thousand_traces_come_and_go_while_eight_threads_trace() {
     let mut child = Child::spawn(come_and_go);
     // It takes longer than anything is waited for in one go.
-    while child.link.try_hear().is_some() {}
+    while child.link.try_receive().is_some() {}
     child.join();
 }
 
@@ -79,7 +79,7 @@ fn come_and_go(link: &mut Link) {
             // They leave time for the one who makes traces.
             // SAFETY: no memory is concerned.
             unsafe { libc::nice(19) };
-            link.tell(0);
+            link.send(0);
             std::thread::scope(|scope| {
                 for (thread, written) in written.iter().enumerate() {
                     let stop = &stop;
@@ -95,7 +95,7 @@ fn come_and_go(link: &mut Link) {
                 }
             });
         });
-        child.link.hear();
+        child.link.receive();
         child
     };
     let mut traces: VecDeque<Trace> = VecDeque::new();
@@ -105,7 +105,7 @@ fn come_and_go(link: &mut Link) {
     let cycles = scaled(CYCLES);
     for cycle in 0..WARM_UP + cycles {
         if cycle % SAMPLE == 0 {
-            link.tell(cycle);
+            link.send(cycle);
         }
         if cycle == WARM_UP {
             traces.clear();
@@ -185,7 +185,7 @@ fn a9_writers_of_shared_rings_are_out_before_their_slot_has_another_trace() {
     let child = {
         let mut child = Child::spawn(|link| {
             attach();
-            link.tell(0);
+            link.send(0);
             std::thread::scope(|scope| {
                 for thread in 0..THREADS as u32 {
                     let stop = &stop;
@@ -200,7 +200,7 @@ fn a9_writers_of_shared_rings_are_out_before_their_slot_has_another_trace() {
                 }
             });
         });
-        child.link.hear();
+        child.link.receive();
         child
     };
     // All slots but one.

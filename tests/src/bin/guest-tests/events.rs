@@ -15,7 +15,7 @@ use usertrace_sys::uapi::{LTT_LOST_WORD, LttSubbuf};
 use usertrace_testing::babeltrace;
 use usertrace_testing::seccomp;
 use usertrace_testing::wait::{self, spin};
-use usertrace_tests::accounts::Cgroup;
+use usertrace_tests::accounting::Cgroup;
 use usertrace_tests::areas::Areas;
 use usertrace_tests::child::{self, Child, exit};
 use usertrace_tests::consumer::Consumer;
@@ -225,19 +225,19 @@ fn a5_a_child_that_was_forked_before_the_trace_is_traced() {
     child::run(|| {
         attach();
         let mut child = Child::spawn(|link| {
-            link.hear();
+            link.receive();
             for number in 0..5 {
                 assert_eq!(event::write(1, number), Outcome::Recorded);
             }
-            link.tell(0);
-            link.hear();
+            link.send(0);
+            link.receive();
         });
         let trace = Trace::started("later");
         assert_eq!(event::write(0, 0), Outcome::Recorded);
-        child.link.tell(0);
-        child.link.hear();
+        child.link.send(0);
+        child.link.receive();
         assert_eq!(trace.stats().processes.len(), 2);
-        child.link.tell(0);
+        child.link.send(0);
         child.join();
     });
 }

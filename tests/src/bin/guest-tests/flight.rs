@@ -31,16 +31,16 @@ fn record_len(scope: &str) -> u64 {
 }
 
 /// What the threads of a child wrote.
-struct Written {
+struct WriterCounts {
     recorded: [Shared; THREADS],
     lost: Shared,
 }
 
 /// A child whose threads write until they are told to stop.
-fn writers(stop: &Shared, written: &Written) -> Child {
+fn writers(stop: &Shared, written: &WriterCounts) -> Child {
     let mut child = Child::spawn(|link| {
         event::attach();
-        link.tell(0);
+        link.send(0);
         std::thread::scope(|scope| {
             for (thread, recorded) in written.recorded.iter().enumerate() {
                 scope.spawn(move || {
@@ -62,18 +62,18 @@ fn writers(stop: &Shared, written: &Written) -> Child {
             }
         });
     });
-    child.link.hear();
+    child.link.receive();
     child
 }
 
 /// The numbers of each thread that were read: a bit for each.
 #[derive(Default)]
-struct Read {
+struct NumbersRead {
     numbers: Vec<u64>,
     count: u64,
 }
 
-impl Read {
+impl NumbersRead {
     fn note(&mut self, number: u64) {
         let (word, bit) = (number as usize / 64, 1 << (number % 64));
         if self.numbers.len() <= word {
@@ -91,15 +91,15 @@ fn e3_d3_ten_thousand_flips_tear_no_record_and_all_is_counted() {
         let flips = scaled(FLIPS / SCOPES.len() as u64);
         let trace = Trace::started_of("flips", scope, SUBBUF as u32, 4);
         let stop = Shared::new();
-        let written = Written {
+        let written = WriterCounts {
             recorded: std::array::from_fn(|_| Shared::new()),
             lost: Shared::new(),
         };
         let writers = writers(&stop, &written);
         let path = wait::until_some("there is a file", || trace.consumer_files("main").pop());
         let mut reader = Reader::open(&path).expect("the file");
-        let mut read: [Read; THREADS] = Default::default();
-        let mut turn = |read: &mut [Read; THREADS]| {
+        let mut read: [NumbersRead; THREADS] = Default::default();
+        let mut turn = |read: &mut [NumbersRead; THREADS]| {
             reader.drain(|_, (thread, number)| read[thread as usize].note(number))
         };
         // Else all flips may be over before a thread has run.

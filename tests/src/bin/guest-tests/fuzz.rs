@@ -13,7 +13,7 @@ use usertrace_testing::wait;
 use usertrace_tests::areas::Areas;
 use usertrace_tests::child::{self, Child};
 use usertrace_tests::control::{self, ROOT};
-use usertrace_tests::guest::{asked, is_debug};
+use usertrace_tests::guest::{from_env, is_debug};
 use usertrace_tests::random::Random;
 use usertrace_tests::{event, raw};
 
@@ -314,7 +314,7 @@ fn f2_f4_no_command_is_too_strange() {
     let limits =
         ["limit_total", "limit_user", "limit_process", "limit_dead"].map(control::Limit::new);
     wait::until("nothing is held", || control::memory().total == 0);
-    let seconds = asked(SECONDS, if is_debug() { 60 } else { 15 });
+    let seconds = from_env(SECONDS, if is_debug() { 60 } else { 15 });
     let end = Instant::now() + Duration::from_secs(seconds);
     let mut random = Random::new();
     while Instant::now() < end {

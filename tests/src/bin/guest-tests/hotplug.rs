@@ -131,17 +131,17 @@ fn f2_a_cpu_that_comes_after_the_start_has_its_ring() {
     let mut child = Child::spawn(|link| {
         attach();
         for cpu in 0..2 {
-            let number = link.hear();
+            let number = link.receive();
             cpu::pin(cpu);
             assert_eq!(write(0, number), Outcome::Recorded);
-            link.tell(0);
+            link.send(0);
         }
     });
-    child.link.tell(0);
-    child.link.hear();
+    child.link.send(0);
+    child.link.receive();
     second.set(true);
-    child.link.tell(1);
-    child.link.hear();
+    child.link.send(1);
+    child.link.receive();
     child.join();
     let rings = parse::rings(&parse::of_the_dead(&trace));
     let events: Vec<_> = rings.iter().map(|ring| ring.events.clone()).collect();

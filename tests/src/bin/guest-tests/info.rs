@@ -135,7 +135,7 @@ fn c8_info_follows_a_running_program() {
     });
 }
 
-/// Looks at a slot, in which traces come and go whose name, geometry and generation go together.
+/// ProcSnapshot at a slot, in which traces come and go whose name, geometry and generation go together.
 fn check_consistent(info: &LttInfo, detail: &Detail, slot: usize) {
     let summary = &detail.slot;
     assert_eq!(
@@ -175,7 +175,7 @@ fn c8_info_is_always_consistent() {
     assert!(others.iter().all(|trace| trace.stats().slot != slot));
     let reader = |link: &mut child::Link| {
         let areas = Areas::map(0);
-        link.tell(0);
+        link.send(0);
         let (mut last, mut changes) = (0, 0u64);
         loop {
             let (info, detail) = areas.info(slot);
@@ -188,11 +188,11 @@ fn c8_info_is_always_consistent() {
                 break;
             }
         }
-        link.tell(changes);
+        link.send(changes);
     };
     let mut readers: Vec<_> = (0..2).map(|_| Child::spawn(reader)).collect();
     for reader in &mut readers {
-        reader.link.hear();
+        reader.link.receive();
     }
     for round in 0..scaled(20 * CHANGES).min(CHANGES) {
         let (size, count) = if round % 2 == 0 {
@@ -210,7 +210,7 @@ fn c8_info_is_always_consistent() {
     let _last = Trace::started("s262144-c16");
     others[0].start();
     for mut reader in readers {
-        let seen = reader.link.hear();
+        let seen = reader.link.receive();
         assert!(seen > 1, "it saw the area change");
         reader.join();
     }

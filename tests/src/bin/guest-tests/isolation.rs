@@ -17,7 +17,7 @@ use usertrace_ctf::recording::RecordingNote;
 use usertrace_sys::files;
 use usertrace_sys::uapi::{LTT_RING_ALL, LTT_SUBBUF_MAGIC, LttSubbuf};
 use usertrace_testing::wait;
-use usertrace_tests::accounts::resident_pages;
+use usertrace_tests::accounting::resident_pages;
 use usertrace_tests::areas::{Areas, Slot};
 use usertrace_tests::bystander::Bystander;
 use usertrace_tests::child::{self, Child};
@@ -142,7 +142,7 @@ fn garbage(stop: &Shared) -> Child {
             write_over_all(slot);
             slot.switch().expect("its files");
         }
-        link.tell(0);
+        link.send(0);
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
                 let slot = &slots[thread % slots.len()];
@@ -150,7 +150,7 @@ fn garbage(stop: &Shared) -> Child {
             }
         });
     });
-    child.link.hear();
+    child.link.receive();
     child
 }
 
@@ -317,12 +317,12 @@ fn victim(user: u32) -> (Child, Vec<usize>) {
         slot.ring(1, 0).write_records(3);
         slot.switch().expect("its files");
         for area in maps::areas() {
-            link.tell(area.start as u64);
+            link.send(area.start as u64);
         }
-        link.hear();
-        link.tell(u64::from(UPDATES.load(Ordering::Relaxed)));
+        link.receive();
+        link.send(u64::from(UPDATES.load(Ordering::Relaxed)));
     });
-    let areas = [(); 3].map(|()| child.link.hear() as usize);
+    let areas = [(); 3].map(|()| child.link.receive() as usize);
     (child, areas.to_vec())
 }
 
@@ -513,8 +513,8 @@ fn f5_who_has_no_rights_reads_nothing_and_changes_nothing() {
         assert_eq!(of_victim(&now.0), of_victim(&before.0));
         assert_eq!(now.1, before.1);
         drop(held);
-        victim.link.tell(0);
-        assert_eq!(victim.link.hear(), 0, "it was told of no update");
+        victim.link.send(0);
+        assert_eq!(victim.link.receive(), 0, "it was told of no update");
         victim.join();
     }
 }

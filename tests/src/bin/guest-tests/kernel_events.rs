@@ -18,7 +18,7 @@ use usertrace_testing::wait;
 use usertrace_tests::child::Child;
 use usertrace_tests::control::Trace;
 use usertrace_tests::event;
-use usertrace_tests::guest::{asked, scaled};
+use usertrace_tests::guest::{from_env, scaled};
 use usertrace_tests::program;
 use usertrace_tests::random::Random;
 use usertrace_tests::record;
@@ -303,17 +303,17 @@ fn f9_a_recorder_that_is_killed_repeats_and_omits_no_event_of_the_kernel() {
     wait_until_it_records(&trace);
     let mut writer = Child::spawn(|link| {
         let mut number = 0;
-        while !link.is_told(nix::poll::PollTimeout::ZERO) {
+        while !link.is_ready(nix::poll::PollTimeout::ZERO) {
             for _ in 0..10 {
                 rename(number);
                 number += 1;
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        link.tell(number);
+        link.send(number);
     });
     let mut running = Some(first);
-    for _ in 0..asked(MORE, scaled(KILLS)) {
+    for _ in 0..from_env(MORE, scaled(KILLS)) {
         let recorder = running.take().unwrap_or_else(recorder);
         wait_until_it_reads(&recorder);
         std::thread::sleep(Duration::from_micros(random.below(50_000)));
@@ -326,8 +326,8 @@ fn f9_a_recorder_that_is_killed_repeats_and_omits_no_event_of_the_kernel() {
     wait::until("it records", || {
         fs::read_dir(&threads).is_ok_and(|threads| threads.count() > 1)
     });
-    writer.link.tell(0);
-    let count = writer.link.hear();
+    writer.link.send(0);
+    let count = writer.link.receive();
     let tid = writer.pid().as_raw() as u64;
     writer.join();
     finish(last);
@@ -378,10 +378,10 @@ fn f9_events_of_the_kernel_that_were_overwritten_are_counted() {
     let directory = tempfile::tempdir().expect("a directory");
     let output = directory.path().join("trace");
     let mut writer = Child::spawn(|link| {
-        link.hear();
+        link.receive();
         (0..count).for_each(rename);
-        link.tell(0);
-        link.hear();
+        link.send(0);
+        link.receive();
     });
     let json = directory.path().join("summary");
     let options = [
@@ -399,10 +399,10 @@ fn f9_events_of_the_kernel_that_were_overwritten_are_counted() {
     wait_until_it_records(&trace);
     let pid = Pid::from_raw(recorder.0.id().cast_signed());
     kill(pid, Signal::SIGSTOP).expect("it stops");
-    writer.link.tell(0);
-    writer.link.hear();
+    writer.link.send(0);
+    writer.link.receive();
     kill(pid, Signal::SIGCONT).expect("it goes on");
-    writer.link.tell(0);
+    writer.link.send(0);
     writer.join();
     // The only process that is recorded has ended.
     assert!(recorder.wait().success());

@@ -305,10 +305,10 @@ fn a5_the_areas_live_as_long_as_the_last_who_shares_them() {
         slot.ring(1, 0).write_records(3);
         RING.set(slot.ring(1, 1)).expect("once");
         let _ = clone_vm(0, body);
-        link.tell(0);
-        link.hear();
+        link.send(0);
+        link.receive();
     });
-    first.link.hear();
+    first.link.receive();
     first.signal(Signal::SIGKILL);
     first.wait();
     assert_eq!(scene.state(first.pid()).as_deref(), Some("alive"));
@@ -549,12 +549,12 @@ fn a10_a_core_dump_has_no_areas() {
         attach();
         Numbers::default().write(1000);
         for area in maps::areas() {
-            link.tell(area.start as u64);
-            link.tell((area.end - area.start) as u64);
+            link.send(area.start as u64);
+            link.send((area.end - area.start) as u64);
         }
         kill_itself(Signal::SIGSEGV);
     });
-    let areas = [(); 3].map(|()| (child.link.hear(), child.link.hear()));
+    let areas = [(); 3].map(|()| (child.link.receive(), child.link.receive()));
     let end = child.wait();
     fs::write(PATTERN, before.trim()).expect("this is root");
     assert_eq!(
@@ -714,10 +714,10 @@ const CHANGES: &[(&str, fn())] = &[
 fn enter_namespaces() {
     let mut other = Child::spawn(|link| {
         unshare_all(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID);
-        link.tell(0);
-        link.hear();
+        link.send(0);
+        link.receive();
     });
-    other.link.hear();
+    other.link.receive();
     let open = |name: &str| {
         fs::File::open(format!("/proc/{}/ns/{name}", other.pid())).expect("a namespace")
     };
@@ -725,7 +725,7 @@ fn enter_namespaces() {
     let (user, mount) = (open("user"), open("mnt"));
     nix::sched::setns(user, CloneFlags::CLONE_NEWUSER).expect("setns");
     nix::sched::setns(mount, CloneFlags::CLONE_NEWNS).expect("setns");
-    other.link.tell(0);
+    other.link.send(0);
     other.wait();
 }
 
@@ -739,15 +739,15 @@ fn f2_a_program_that_changes_where_it_is_goes_on() {
             numbers.write(10);
             change();
             numbers.write(10);
-            link.tell(0);
-            link.hear();
+            link.send(0);
+            link.receive();
             // It follows what happened to traces meanwhile.
             numbers.write(10);
         });
-        child.link.hear();
+        child.link.receive();
         let later = Bystander::trace("later");
         later.wait_for(child.pid());
-        child.link.tell(0);
+        child.link.send(0);
         let pid = child.pid();
         child.join();
         assert_eq!(check_prefix(&scene.end_of_one()), 30, "{what}");

@@ -26,6 +26,7 @@ mod layer;
 mod lifecycle;
 mod live_memory;
 mod locks;
+mod long_running;
 mod mappings;
 mod memory;
 mod neighbours;
@@ -36,7 +37,6 @@ mod remote;
 mod scopes;
 mod seccomp;
 mod sessions;
-mod stays;
 mod systemd;
 mod tiers;
 mod traces;
@@ -95,7 +95,7 @@ const ALL: &[&[Case]] = &[
     clock::CASES,
     recorder::CASES,
     sessions::CASES,
-    stays::CASES,
+    long_running::CASES,
     fuzz::CASES,
     cycles::CASES,
 ];
@@ -108,7 +108,7 @@ const ON_ONE_KERNEL: &[&[Case]] = &[
     contexts::ON_ONE_KERNEL,
     recorder::ON_ONE_KERNEL,
     sessions::ON_ONE_KERNEL,
-    stays::ON_ONE_KERNEL,
+    long_running::ON_ONE_KERNEL,
     systemd::ON_ONE_KERNEL,
 ];
 

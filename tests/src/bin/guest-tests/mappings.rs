@@ -46,7 +46,7 @@ const ANONYMOUS: usize = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as usize;
 const PAGE: usize = 4096;
 
 /// What a call returns.
-type Answer = Result<usize, Errno>;
+type SyscallResult = Result<usize, Errno>;
 
 /// Runs `body` in a traced process, which writes events before and after it; all of them are there
 /// afterwards, its areas are what they were, and a bystander lost nothing.
@@ -61,9 +61,9 @@ fn amid_events(name: &str, body: impl FnOnce(&mut Numbers, &[Mapping])) {
         body(&mut numbers, &areas);
         numbers.write(10);
         assert_eq!(maps::areas(), areas);
-        link.tell(numbers.written());
+        link.send(numbers.written());
     });
-    let written = child.link.try_hear();
+    let written = child.link.try_receive();
     child.join();
     assert_eq!(Some(check_prefix(&scene.end_of_one())), written);
 }
@@ -89,7 +89,7 @@ fn writable(area: &Mapping) -> bool {
 ///
 /// # Safety
 /// As [`call`]'s.
-unsafe fn harmless<const N: usize>(number: Sysno, arguments: [usize; N]) -> Answer {
+unsafe fn harmless<const N: usize>(number: Sysno, arguments: [usize; N]) -> SyscallResult {
     let before = maps::areas();
     // SAFETY: the caller's promise.
     let ret = unsafe { call(number, arguments) };
@@ -98,7 +98,7 @@ unsafe fn harmless<const N: usize>(number: Sysno, arguments: [usize; N]) -> Answ
 }
 
 /// Takes an area away.
-type Take<'a> = &'a dyn Fn(&Mapping) -> Answer;
+type RemoveArea<'a> = &'a dyn Fn(&Mapping) -> SyscallResult;
 
 /// Every subset of the areas, unmapped or covered by the program's own memory.
 fn a10_unmapped_areas_leave_what_was_written() {
@@ -114,7 +114,7 @@ fn a10_unmapped_areas_leave_what_was_written() {
     };
     // SAFETY: as above.
     let unmap = |area: &Mapping| unsafe { call(Sysno::munmap, [area.start, area.len()]) };
-    let ways: [(&str, Take); 2] = [("munmap", &unmap), ("MAP_FIXED", &cover)];
+    let ways: [(&str, RemoveArea); 2] = [("munmap", &unmap), ("MAP_FIXED", &cover)];
     for (what, take) in ways {
         let scene = Scene::new("unmapped");
         for subset in 1..8 {
@@ -146,22 +146,22 @@ fn a10_unmapped_areas_leave_what_was_written() {
                     Err(Errno::EBUSY)
                 };
                 assert_eq!(areas.calls.update(&mut None).map(|_| ()), Err(Errno::ENXIO));
-                link.tell(0);
-                link.hear();
+                link.send(0);
+                link.receive();
                 assert_eq!(areas.calls.alloc_tracebuf(0).map(|_| ()), expected);
-                link.tell(0);
-                link.hear();
+                link.send(0);
+                link.receive();
             });
-            child.link.hear();
+            child.link.receive();
             let state = || scene.state(child.pid());
             if subset == 7 {
                 wait::until("it is as a dead one", || state().as_deref() == Some("dead"));
             } else {
                 assert_eq!(state().as_deref(), Some("alive"), "{what} of {subset:b}");
             }
-            child.link.tell(0);
-            child.link.hear();
-            child.link.tell(0);
+            child.link.send(0);
+            child.link.receive();
+            child.link.send(0);
             let prefix = format!("{}.", child.pid());
             child.join();
             let rings = || {
@@ -288,7 +288,7 @@ fn c2_areas_cannot_be_grown_copied_or_covered_in_part() {
 ///
 /// What is taken changes nothing but a flag of the mapping, and a part cannot have another one than
 /// the rest.
-fn answer(advice: i32, area: &Mapping, whole: bool) -> Answer {
+fn answer(advice: i32, area: &Mapping, whole: bool) -> SyscallResult {
     match advice {
         libc::MADV_NORMAL | libc::MADV_RANDOM | libc::MADV_HUGEPAGE if !whole => Err(Errno::EINVAL),
         libc::MADV_NORMAL
@@ -410,7 +410,7 @@ fn f2_calls_for_mapped_files_change_no_area() {
                 let invalidate = libc::MS_INVALIDATE as usize;
                 let residency = residency.as_mut_ptr() as usize;
                 let name = c"name".as_ptr() as usize;
-                let rows: &[(&str, Sysno, [usize; 5], Answer)] = &[
+                let rows: &[(&str, Sysno, [usize; 5], SyscallResult)] = &[
                     // There is nothing behind it that could be written.
                     (
                         "MS_SYNC",
@@ -752,15 +752,15 @@ fn f5_nobody_reaches_an_area_from_outside() {
         };
         let before = info();
         for area in &areas {
-            link.tell(area.start as u64);
-            link.tell(area.end as u64);
+            link.send(area.start as u64);
+            link.send(area.end as u64);
         }
-        link.hear();
+        link.receive();
         assert_eq!(info(), before, "nobody forged what the kernel says");
         assert_eq!(maps::areas(), areas);
         numbers.write(10);
     });
-    let areas = [(); 3].map(|()| (child.link.hear() as usize, child.link.hear() as usize));
+    let areas = [(); 3].map(|()| (child.link.receive() as usize, child.link.receive() as usize));
     let pid = child.pid();
     // SAFETY: the child is stopped, and goes on.
     unsafe {
@@ -797,7 +797,7 @@ fn f5_nobody_reaches_an_area_from_outside() {
     .expect("ptrace");
     // SAFETY: the descriptor is this function's own.
     unsafe { libc::close(pidfd as i32) };
-    child.link.tell(0);
+    child.link.send(0);
     child.join();
     assert_eq!(check_prefix(&scene.end_of_one()), 20);
 }

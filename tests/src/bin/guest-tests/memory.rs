@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use usertrace::Outcome;
 use usertrace_sys::uapi::LttSubbuf;
 use usertrace_testing::wait;
-use usertrace_tests::accounts::Cgroup;
+use usertrace_tests::accounting::Cgroup;
 use usertrace_tests::areas::Areas;
 use usertrace_tests::child::{self, Child};
 use usertrace_tests::consumer::Consumer;
@@ -52,10 +52,10 @@ fn c3_idle_processes_and_traces_cost_no_page() {
         .map(|_| {
             let mut child = Child::spawn(|link| {
                 attach();
-                link.tell(0);
-                link.hear();
+                link.send(0);
+                link.receive();
             });
-            child.link.hear();
+            child.link.receive();
             child
         })
         .collect();
@@ -65,7 +65,7 @@ fn c3_idle_processes_and_traces_cost_no_page() {
     // control blocks, and what leads there.
     let described = stats.pages();
     for process in &mut idle {
-        process.link.tell(0);
+        process.link.send(0);
         process.wait();
     }
     assert!(
@@ -178,16 +178,16 @@ fn pages_got(trace: &Trace, uid: u32) -> u64 {
         let ring = slot.ring(1, 0);
         ring.head().store(0, Ordering::Relaxed);
         fill(&ring, 256);
-        link.tell(0);
-        link.hear();
+        link.send(0);
+        link.receive();
     });
-    child.link.hear();
+    child.link.receive();
     let held = control::memory();
     let of_user = held.users.iter().find(|user| user.0 == uid);
     let pages = of_user.expect("the user").1 / PAGE as u64;
     // The rest was lost, and counted: each first write to a page.
     assert!(trace.stats().sunk > before || pages >= 256);
-    child.link.tell(0);
+    child.link.send(0);
     child.join();
     pages
 }
@@ -217,16 +217,16 @@ fn f6_a_limit_of_a_user_is_kept_over_its_processes() {
         assert_eq!(unsafe { libc::setresuid(1000, 1000, 1000) }, 0);
         let slot = Areas::map(0).must_next();
         fill(&slot.ring(1, 0), 50);
-        link.tell(0);
-        link.hear();
+        link.send(0);
+        link.receive();
     });
-    first.link.hear();
+    first.link.receive();
     // Another process of that user has what is left, and another user all.
     let got = pages_got(&trace, 1000);
     assert!((85..=100).contains(&got), "{got} with those of the first");
     let got = pages_got(&trace, 1001);
     assert!((85..=100).contains(&got), "{got}");
-    first.link.tell(0);
+    first.link.send(0);
     first.join();
 }
 
@@ -235,7 +235,7 @@ fn f6_a_limit_of_all_is_kept_and_can_be_raised() {
     wait_for_nothing_held();
     let trace = Trace::started_with("limited", 65536, 16);
     let limit = control::Limit::new("limit_total");
-    limit.leave(100 * PAGE as u64);
+    limit.allow_more(100 * PAGE as u64);
     let got = pages_got(&trace, 1000);
     assert!((85..=100).contains(&got), "{got}");
     wait_for_nothing_held();
@@ -270,13 +270,13 @@ fn writer() -> Child {
         cpu::pin(0);
         attach();
         let mut number = 0;
-        while let Some(count) = link.try_hear() {
+        while let Some(count) = link.try_receive() {
             for _ in 0..count {
                 event::write(0, number);
                 number += 1;
             }
             usertrace::flush().expect("its files");
-            link.tell(number);
+            link.send(number);
         }
     })
 }
@@ -292,12 +292,12 @@ fn f2_what_is_lost_is_told_and_ends_with_the_shortage() {
     let limit = control::Limit::new("limit_total");
     let mut child = writer();
     let mut write = |count| {
-        child.link.tell(count);
-        child.link.hear()
+        child.link.send(count);
+        child.link.receive()
     };
     // Half of the first sub-buffer.
     let there = write(1000);
-    limit.leave(0);
+    limit.allow_more(0);
     // The rest of it, and the one after that.
     let all = write(4000);
     let file = &trace.consumer_files("main")[0];
@@ -337,12 +337,12 @@ fn f2_a_shortage_ends_where_nobody_consumes() {
     let limit = control::Limit::new("limit_total");
     let mut child = writer();
     let mut write = |count| {
-        child.link.tell(count);
-        child.link.hear()
+        child.link.send(count);
+        child.link.receive()
     };
     // A part of the first sub-buffer, and then all places of the ring without memory.
     write(1000);
-    limit.leave(0);
+    limit.allow_more(0);
     write(30_000);
     let file = &trace.consumer_files("main")[0];
     let look = || {
@@ -381,8 +381,8 @@ fn f2_a_program_in_a_full_cgroup_is_left_a_reserve() {
         for ring in 0..2 {
             fill(&slot.ring(1, ring), (32 << 20) / PAGE);
         }
-        link.tell(0);
-        link.hear();
+        link.send(0);
+        link.receive();
         // Its own memory: what it opens, and what it allocates.
         let files: Vec<_> = (0..200)
             .map(|_| fs::File::open("/proc/self/stat").expect("a file"))
@@ -392,7 +392,7 @@ fn f2_a_program_in_a_full_cgroup_is_left_a_reserve() {
             .get()
             .store(files.len() as u64 + u64::from(own[17]), Ordering::Release);
     });
-    child.link.hear();
+    child.link.receive();
     let stats = trace.stats();
     assert!(stats.sunk > 0, "there was not memory for all");
     let held = stats.pages() * PAGE as u64;
@@ -400,7 +400,7 @@ fn f2_a_program_in_a_full_cgroup_is_left_a_reserve() {
         (LIMIT / 2..LIMIT * 15 / 16).contains(&held),
         "{held} bytes of {LIMIT}"
     );
-    child.link.tell(0);
+    child.link.send(0);
     child.join();
     assert_eq!(go_on.get().load(Ordering::Acquire), 201);
     group.allow_more(None);

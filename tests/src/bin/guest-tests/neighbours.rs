@@ -16,7 +16,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::wait::wait;
 use nix::unistd::{ForkResult, fork};
 use usertrace_sys::uapi::LttTracebuf;
-use usertrace_tests::accounts::Cgroup;
+use usertrace_tests::accounting::Cgroup;
 use usertrace_tests::areas::{Areas, Slot, calls};
 use usertrace_tests::child::{self, Child, Link};
 use usertrace_tests::control::{Limit, Trace};
@@ -110,14 +110,14 @@ impl Sample {
     }
 
     fn tell(self, link: &mut Link) {
-        link.tell(self.nanoseconds);
-        link.tell(self.has_waited.into());
+        link.send(self.nanoseconds);
+        link.send(self.has_waited.into());
     }
 
     fn hear(link: &mut Link) -> Self {
         Self {
-            nanoseconds: link.hear(),
-            has_waited: link.hear() != 0,
+            nanoseconds: link.receive(),
+            has_waited: link.receive() != 0,
         }
     }
 }
@@ -217,7 +217,7 @@ fn compare(group: &Cgroup, high: Option<u64>, attack: impl Fn(), janitor: impl F
             pin(CPUS[0]);
             group.join();
             become_user(ATTACKER);
-            link.tell(0);
+            link.send(0);
             attack();
         });
         let janitor = Child::spawn(|_| {

@@ -6,12 +6,12 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use usertrace_testing::babeltrace::{self, Read};
-use usertrace_tests::balance::Balance;
 use usertrace_tests::control::Trace;
 use usertrace_tests::guest::scaled;
 use usertrace_tests::libraries::Libraries;
+use usertrace_tests::malloc_audit::MallocAudit;
 use usertrace_tests::record::{self, Recorder};
-use usertrace_tests::{program, redis, waits};
+use usertrace_tests::{lock_audit, program, redis};
 
 use crate::{Case, cases};
 
@@ -99,7 +99,7 @@ fn f2_sqlite3_is_not_changed_by_being_traced() {
     let read = compare(&["sqlite3", "-batch", "db", SQL]);
     assert!(read.events.len() > 1000, "{} events", read.events.len());
     assert_eq!(read.discarded, 0);
-    assert!(Balance::of(&read.events).given > 1000);
+    assert!(MallocAudit::of(&read.events).allocated > 1000);
 }
 
 const PYTHON: &str = "
@@ -121,7 +121,7 @@ fn f2_python_with_threads_is_not_changed_by_all_libraries_at_once() {
     let options = [libraries.as_slice(), &room].concat();
     let read = compare_with(&options, &["/usr/bin/python3", "-c", PYTHON]);
     assert_eq!(read.discarded, 0);
-    assert!(Balance::of(&read.events).given > 1000);
+    assert!(MallocAudit::of(&read.events).allocated > 1000);
     for name in ["pthread:create", "pthread:mutex_lock_acq", "dl:dlopen_req"] {
         assert!(
             read.events.iter().any(|event| event.name == name),
@@ -150,11 +150,11 @@ fn f2_redis_server_under_load_is_not_changed_by_all_libraries_at_once() {
     recorder.finish(&trace);
     let read = babeltrace::read(&output);
     assert_eq!((read.discarded, read.discarded_packets), (0, 0));
-    let balance = Balance::of(&read.events);
-    println!("{} events, {balance:?}", read.events.len());
-    assert!(balance.given > requests);
-    assert_eq!(balance.from_before, 0);
-    assert!(waits::ended(&read) > 100);
+    let audit = MallocAudit::of(&read.events);
+    println!("{} events, {audit:?}", read.events.len());
+    assert!(audit.allocated > requests);
+    assert_eq!(audit.from_before, 0);
+    assert!(lock_audit::completed_waits(&read) > 100);
 }
 
 fn f2_ls_is_not_changed_by_being_traced() {

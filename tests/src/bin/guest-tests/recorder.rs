@@ -14,7 +14,7 @@ use usertrace_testing::wait;
 use usertrace_tests::child::Child;
 use usertrace_tests::control::Trace;
 use usertrace_tests::event::{self, by_thread, check_prefix};
-use usertrace_tests::guest::{asked, scaled};
+use usertrace_tests::guest::{from_env, scaled};
 use usertrace_tests::program;
 use usertrace_tests::random::Random;
 use usertrace_tests::reader::Reader;
@@ -58,7 +58,7 @@ fn usertrace(arguments: &[&str], output: &Path) -> Command {
 fn writers(stop: &Shared, recorded: &[Shared; THREADS], lost: &Shared) -> Child {
     let mut child = Child::spawn(|link| {
         event::attach();
-        link.tell(0);
+        link.send(0);
         std::thread::scope(|scope| {
             for (thread, recorded) in recorded.iter().enumerate() {
                 scope.spawn(move || {
@@ -80,7 +80,7 @@ fn writers(stop: &Shared, recorded: &[Shared; THREADS], lost: &Shared) -> Child 
             }
         });
     });
-    child.link.hear();
+    child.link.receive();
     child
 }
 
@@ -100,7 +100,7 @@ fn c5_a_recorder_that_is_killed_again_and_again_loses_nothing_and_repeats_nothin
         let rings = trace.stats().rings;
         rings.iter().map(|ring| ring.consumed).sum()
     };
-    for _ in 0..asked(MORE, scaled(KILLS).max(3)) {
+    for _ in 0..from_env(MORE, scaled(KILLS).max(3)) {
         let recorder = Recorder::start(&trace, &output);
         let before = consumed();
         wait::until("it reads", || consumed() > before);
@@ -215,13 +215,13 @@ fn c4_more_processes_are_recorded_than_files_may_be_open_at_first() {
             Child::spawn(move |link| {
                 event::attach();
                 assert_eq!(event::write(writer, 0), Outcome::Recorded);
-                link.tell(0);
-                link.hear();
+                link.send(0);
+                link.receive();
             })
         })
         .collect();
     writers.iter_mut().for_each(|writer| {
-        writer.link.hear();
+        writer.link.receive();
     });
     let mut command = Command::new("sh");
     command.args(["-c", &format!("ulimit -Sn {FILES}; exec \"$@\""), "sh"]);
@@ -240,7 +240,7 @@ fn c4_more_processes_are_recorded_than_files_may_be_open_at_first() {
     let expected: Vec<_> = (0..PROCESSES).map(|writer| (writer, 0)).collect();
     assert_eq!(all, expected);
     for mut writer in writers {
-        writer.link.tell(0);
+        writer.link.send(0);
         writer.wait();
     }
 }
@@ -320,24 +320,24 @@ fn d7_writers_wait_for_a_reader_and_for_nobody_else() {
             event::attach();
             assert_eq!(event::write(0, 0), Outcome::Recorded);
             assert_eq!(usertrace::flush(), Ok(()));
-            link.tell(0);
-            link.hear();
+            link.send(0);
+            link.receive();
             for number in 1..count {
                 assert_eq!(event::write(0, number), Outcome::Recorded, "{number}");
                 written.get().store(number, Ordering::Relaxed);
             }
-            link.tell(0);
-            link.hear();
+            link.send(0);
+            link.receive();
             // There is nobody to wait for: what has no room is lost, at once.
             let lost = (0..count).filter(|_| event::write(1, 0) == Outcome::Lost);
             assert!(lost.count() > 0);
         });
-        child.link.hear();
+        child.link.receive();
         let path = wait::until_some("there is a file", || trace.consumer_files("main").pop());
         let mut reader = Reader::open(&path).expect("the file");
         let mut numbers = Vec::new();
         reader.drain(|_, (_, number)| numbers.push(number));
-        child.link.tell(0);
+        child.link.send(0);
         // It goes on until the ring is full, and no further.
         let ring = || written.get().load(Ordering::Relaxed);
         wait::until("it waits", || {
@@ -348,14 +348,14 @@ fn d7_writers_wait_for_a_reader_and_for_nobody_else() {
         assert!(ring() < count - 1, "{scope}: {}", ring());
         wait::until("it has written all", || {
             reader.drain(|_, (_, number)| numbers.push(number));
-            child.link.is_told(nix::poll::PollTimeout::ZERO)
+            child.link.is_ready(nix::poll::PollTimeout::ZERO)
         });
-        child.link.hear();
+        child.link.receive();
         reader.drain(|_, (_, number)| numbers.push(number));
         numbers.sort_unstable();
         assert_eq!(check_prefix(&numbers), count, "{scope}");
         drop(reader);
-        child.link.tell(0);
+        child.link.send(0);
         child.join();
     }
 }

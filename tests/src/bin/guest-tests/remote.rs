@@ -87,17 +87,17 @@ fn d4_a_sub_buffer_of_an_idle_writer_ends() {
         attach();
         usertrace::flush().expect("its files");
         let mut number = 0;
-        while let Some(count) = link.try_hear() {
+        while let Some(count) = link.try_receive() {
             for _ in 0..count {
                 assert_eq!(event::write(0, number), Outcome::Recorded);
                 number += 1;
             }
-            link.tell(number);
+            link.send(number);
         }
     });
     let mut write = |count| {
-        child.link.tell(count);
-        child.link.hear()
+        child.link.send(count);
+        child.link.receive()
     };
     write(0);
     let file = wait::until_some("there is a file", || trace.consumer_files("main").pop());

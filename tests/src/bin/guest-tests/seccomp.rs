@@ -110,7 +110,7 @@ fn f2_a_program_under_a_strict_filter_goes_on() {
         let mut number = 10;
         let good = before
             && (0..4).all(|part| {
-                link.tell(part);
+                link.send(part);
                 let end = number + EVENTS / 4;
                 let from = std::mem::replace(&mut number, end);
                 (from..end).all(|number| write(0, number) == Outcome::Recorded)
@@ -118,7 +118,7 @@ fn f2_a_program_under_a_strict_filter_goes_on() {
         exit(i32::from(!good));
     });
     for part in 0..4 {
-        assert_eq!(child.link.hear(), part);
+        assert_eq!(child.link.receive(), part);
     }
     child.join();
     assert_eq!(check_prefix(&parse::numbers(&trace)), EVENTS + 10);
@@ -138,28 +138,28 @@ fn f2_a_filter_that_refuses_updates_does_no_harm() {
             &numbers().map(|number| (number, refusal)),
             libc::SECCOMP_RET_ALLOW,
         );
-        link.tell(0);
-        link.hear();
+        link.send(0);
+        link.receive();
         // There is a second trace, whose buffer it may not have.
         assert!(recorded(10));
-        link.tell(0);
-        link.hear();
+        link.send(0);
+        link.receive();
         // And the first is gone.
         for number in 0..10 {
             assert_ne!(write(0, number), Outcome::Recorded);
         }
-        link.tell(0);
-        link.hear();
+        link.send(0);
+        link.receive();
     });
-    child.link.hear();
+    child.link.receive();
     let second = Trace::started("second");
-    child.link.tell(0);
-    child.link.hear();
+    child.link.send(0);
+    child.link.receive();
     let consumer = usertrace_tests::consumer::Consumer::open(&first.consumer_files("main")[0]);
     drop(first);
-    child.link.tell(0);
-    child.link.hear();
-    child.link.tell(0);
+    child.link.send(0);
+    child.link.receive();
+    child.link.send(0);
     child.join();
     assert_eq!(check_prefix(&parse::threads(&consumer)[&0]), 20);
     assert!(second.stats().processes.is_empty());

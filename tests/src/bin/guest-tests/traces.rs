@@ -334,7 +334,7 @@ fn a9_a_writer_survives_the_end_of_its_trace() {
             let areas = Areas::map(0);
             let slot = areas.must_next();
             let ring = slot.ring(1, 0);
-            link.tell(0);
+            link.send(0);
             // It hears of nothing: no signal, no call. New pages and old ones, of the rings and
             // control blocks.
             let mut written = 0u64;
@@ -353,7 +353,7 @@ fn a9_a_writer_survives_the_end_of_its_trace() {
             // SAFETY: within the write area, where no Rust object lies.
             unsafe { poke(ring.address, 3) };
         });
-        child.link.hear();
+        child.link.receive();
         wait::until("it writes", || trace.stats().pages() > 16 * (round + 1));
         drop(trace);
         child.join();
@@ -378,8 +378,8 @@ fn a9_a_slot_is_given_again_to_those_who_acknowledged() {
             let slot = areas.must_next();
             let ring = slot.ring(1, 0);
             ring.write(0, 42);
-            link.tell(slot.index as u64);
-            while let Some(order) = link.try_hear() {
+            link.send(slot.index as u64);
+            while let Some(order) = link.try_receive() {
                 let answer = match order {
                     ACKNOWLEDGE => {
                         assert_eq!(slot.update(), Err(Errno::ENOENT));
@@ -392,16 +392,16 @@ fn a9_a_slot_is_given_again_to_those_who_acknowledged() {
                     TAKE => areas.next().map_or(NOTHING, |(slot, _)| slot.index as u64),
                     _ => return,
                 };
-                link.tell(answer);
+                link.send(answer);
             }
         });
-        assert_eq!(child.link.hear(), old as u64);
+        assert_eq!(child.link.receive(), old as u64);
         child
     };
     let (mut first, mut second) = (holder(), holder());
     let order = |child: &mut Child, order| {
-        child.link.tell(order);
-        child.link.hear()
+        child.link.send(order);
+        child.link.receive()
     };
     drop(trace);
     let traces = fill();
@@ -431,7 +431,7 @@ fn a9_a_slot_is_given_again_to_those_who_acknowledged() {
     order(&mut second, WRITE);
     assert_eq!(new.stats().pages(), pages);
     for mut child in [first, second] {
-        child.link.tell(END);
+        child.link.send(END);
         child.join();
     }
 }
@@ -444,10 +444,10 @@ fn a9_a_process_that_ends_acknowledges() {
     let mut child = Child::spawn(|link| {
         let slot = Areas::map(0).must_next();
         slot.ring(1, 0).write(0, 1);
-        link.tell(0);
-        link.hear();
+        link.send(0);
+        link.receive();
     });
-    child.link.hear();
+    child.link.receive();
     drop(trace);
     assert!(held() > 0, "it may still write there");
     child.signal(nix::sys::signal::Signal::SIGKILL);

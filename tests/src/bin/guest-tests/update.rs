@@ -62,22 +62,22 @@ fn counting(signo: i32, prepare: impl FnOnce()) -> Child {
         }
         let areas = Areas::map(signo as u32);
         prepare();
-        link.tell(0);
-        while let Some(_asked) = link.try_hear() {
+        link.send(0);
+        while let Some(_asked) = link.try_receive() {
             // The generation, and how often the handler ran.
             let generation = areas.info(0).0.generation as u32;
             let count = UPDATES.load(Ordering::Relaxed);
-            link.tell(u64::from(generation) << 32 | u64::from(count));
+            link.send(u64::from(generation) << 32 | u64::from(count));
         }
     });
-    child.link.hear();
+    child.link.receive();
     child
 }
 
 /// What it counts.
 fn ask(child: &mut Child) -> u32 {
-    child.link.tell(0);
-    child.link.hear() as u32
+    child.link.send(0);
+    child.link.receive() as u32
 }
 
 /// Requirements: A4
@@ -134,21 +134,21 @@ fn a4_the_handler_runs_before_the_next_instruction() {
         );
         let areas = Areas::map(realtime() as u32);
         INFO.store(areas.at.info as usize, Ordering::Relaxed);
-        link.tell(0);
-        while link.try_hear().is_some() {
+        link.send(0);
+        while link.try_receive().is_some() {
             // Back from the system call in which it heard: whatever changed before it was told has
             // been handled.
             let (seen, now) = (SEEN.load(Ordering::Relaxed), areas.info(0).0.active);
             assert_eq!(seen, now);
-            link.tell(u64::from(now));
+            link.send(u64::from(now));
         }
     });
-    child.link.hear();
+    child.link.receive();
     for _ in 0..scaled(200) {
         for (active, change) in [(1, Trace::start as fn(&Trace)), (0, Trace::stop)] {
             change(&trace);
-            child.link.tell(0);
-            assert_eq!(child.link.hear(), active << trace.stats().slot);
+            child.link.send(0);
+            assert_eq!(child.link.receive(), active << trace.stats().slot);
         }
     }
 }
@@ -157,14 +157,14 @@ fn a4_a_sleeping_program_is_woken() {
     let mut child = Child::spawn(|link| {
         handle(realtime(), counter(), 0);
         let _areas = Areas::map(realtime() as u32);
-        link.tell(0);
+        link.send(0);
         while UPDATES.load(Ordering::Relaxed) == 0 {
             // SAFETY: it takes no arguments. (A signal just before it is asked for again by the
             // parent.)
             unsafe { libc::pause() };
         }
     });
-    child.link.hear();
+    child.link.receive();
     let trace = Trace::create("wakes");
     let mut running = false;
     wait::until("it woke", || {
@@ -190,20 +190,20 @@ fn a4_the_signal_can_be_chosen_and_changed() {
             handle(first + second - signo, libc::SIG_DFL, 0);
             let areas = Areas::map(signo as u32);
             let before = UPDATES.load(Ordering::Relaxed);
-            link.tell(0);
-            link.hear();
+            link.send(0);
+            link.receive();
             assert_eq!(UPDATES.load(Ordering::Relaxed), before + 1, "{signo}");
             assert_eq!(areas.at.signo, signo as u32);
         }
-        link.tell(0);
+        link.send(0);
     });
-    child.link.hear();
+    child.link.receive();
     trace.start();
-    child.link.tell(0);
-    child.link.hear();
+    child.link.send(0);
+    child.link.receive();
     trace.stop();
-    child.link.tell(0);
-    child.link.hear();
+    child.link.send(0);
+    child.link.receive();
     child.join();
 }
 
@@ -295,17 +295,17 @@ fn f2_a_blocked_update_is_not_left_pending() {
             handle(signo, counter(), 0);
             block(signo);
             let _areas = Areas::map(signo as u32);
-            link.tell(0);
-            link.hear();
+            link.send(0);
+            link.receive();
             assert!(!is_pending(signo), "signal {signo}");
             assert_eq!(UPDATES.load(Ordering::Relaxed), 0);
         });
-        child.link.hear();
+        child.link.receive();
         for _ in 0..5 {
             trace.start();
             trace.stop();
         }
-        child.link.tell(0);
+        child.link.send(0);
         child.join();
     }
 }
@@ -326,16 +326,16 @@ fn a4_who_blocks_the_signal_for_a_while_is_told_then() {
                 set
             };
             sigprocmask(SigmaskHow::SIG_BLOCK, Some(&set), Some(&mut before)).expect("blocked");
-            link.tell(0);
-            link.hear();
+            link.send(0);
+            link.receive();
             assert_eq!(event::write(0, 0), Outcome::Off);
             sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None).expect("as before");
             wait::until("it is told", || event::write(0, 0) == Outcome::Recorded);
         });
-        child.link.hear();
+        child.link.receive();
         let _trace = Trace::started("blocked");
         std::thread::sleep(Duration::from_millis(50));
-        child.link.tell(0);
+        child.link.send(0);
         child.join();
     }
 }
@@ -349,8 +349,8 @@ fn f2_no_update_survives_exec() {
                 block(signo);
             }
             let _areas = Areas::map(signo as u32);
-            link.tell(0);
-            link.hear();
+            link.send(0);
+            link.receive();
             // Blocked signals stay blocked, so the new program unblocks all, and would die of one
             // that is pending.
             let script =
@@ -359,9 +359,9 @@ fn f2_no_update_survives_exec() {
             let _ = nix::unistd::execv(c"/bin/sh", &arguments);
             panic!("exec failed");
         });
-        child.link.hear();
+        child.link.receive();
         trace.start();
-        child.link.tell(0);
+        child.link.send(0);
         // While it executes.
         for _ in 0..20 {
             trace.stop();

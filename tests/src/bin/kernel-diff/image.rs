@@ -93,7 +93,7 @@ struct Symbol {
 }
 
 /// A place that the linker has filled in.
-struct Place {
+struct Relocation {
     address: u64,
     kind: u32,
     target: Target,
@@ -104,7 +104,7 @@ enum Target {
     Address(u64),
 }
 
-impl Place {
+impl Relocation {
     fn len(&self) -> usize {
         match self.kind {
             R_X86_64_64 | R_X86_64_PC64 => 8,
@@ -127,7 +127,7 @@ struct Image<'a> {
     /// By address, those that have a length.
     symbols: Vec<Symbol>,
     /// By address.
-    places: Vec<Place>,
+    relocations: Vec<Relocation>,
 }
 
 /// Prints in what they differ. The result says whether each difference has a reason.
@@ -298,7 +298,7 @@ impl<'a> Image<'a> {
                     && (section.address..section.address + section.len).contains(&address)
             })
         };
-        let mut places = Vec::new();
+        let mut relocations = Vec::new();
         for section in file.sections() {
             for (address, relocation) in section.relocations() {
                 let RelocationFlags::Elf { r_type } = relocation.flags() else {
@@ -323,21 +323,21 @@ impl<'a> Image<'a> {
                 } else {
                     Target::Symbol(format!("{}+{:#x}", symbol.name()?, relocation.addend()))
                 };
-                places.push(Place {
+                relocations.push(Relocation {
                     address,
                     kind: r_type,
                     target,
                 });
             }
         }
-        if places.is_empty() {
+        if relocations.is_empty() {
             return Err("it has no relocations".into());
         }
-        places.sort_by_key(|place| place.address);
+        relocations.sort_by_key(|relocation| relocation.address);
         Ok(Self {
             sections,
             symbols,
-            places,
+            relocations,
         })
     }
 
@@ -373,11 +373,11 @@ impl<'a> Image<'a> {
             return section.name.clone();
         }
         let rest = section.address + section.len;
-        let end = match self.places(address, rest).first() {
+        let end = match self.relocations(address, rest).first() {
             _ if section.name == BUGS.0 => address + BUGS.1,
-            Some(place) if place.address == address => address + place.len() as u64,
-            place => {
-                let end = place.map_or(rest, |place| place.address);
+            Some(relocation) if relocation.address == address => address + relocation.len() as u64,
+            relocation => {
+                let end = relocation.map_or(rest, |relocation| relocation.address);
                 let end = end.min(address + LONGEST_TEXT);
                 let text = bytes(section, address, end);
                 let len = text.iter().position(|byte| *byte == 0);
@@ -389,8 +389,8 @@ impl<'a> Image<'a> {
         format!("{}: {contents:?} {targets:?}", section.name)
     }
 
-    fn target(&self, place: &Place, depth: u32) -> String {
-        match &place.target {
+    fn target(&self, relocation: &Relocation, depth: u32) -> String {
+        match &relocation.target {
             Target::Symbol(name) => name.clone(),
             Target::Address(address) => self.describe(*address, depth),
         }
@@ -406,11 +406,11 @@ impl<'a> Image<'a> {
         depth: u32,
     ) -> (Vec<u8>, Vec<(usize, u32, String)>) {
         let mut contents = bytes(section, from, to).to_vec();
-        let targets = self.places(from, to).iter().map(|place| {
-            let at = (place.address - from) as usize;
-            let filled = contents.iter_mut().skip(at).take(place.len());
+        let targets = self.relocations(from, to).iter().map(|relocation| {
+            let at = (relocation.address - from) as usize;
+            let filled = contents.iter_mut().skip(at).take(relocation.len());
             filled.for_each(|byte| *byte = 0);
-            (at, place.kind, self.target(place, depth))
+            (at, relocation.kind, self.target(relocation, depth))
         });
         let targets = targets.collect();
         (contents, targets)
@@ -462,13 +462,13 @@ impl<'a> Image<'a> {
             });
         };
         let mut at = from;
-        for place in self.places(from, to) {
-            self.add_bytes(section, at, place.address, &mut add);
-            at = place.address + place.len() as u64;
+        for relocation in self.relocations(from, to) {
+            self.add_bytes(section, at, relocation.address, &mut add);
+            at = relocation.address + relocation.len() as u64;
             add(
-                place.address,
+                relocation.address,
                 at,
-                &format!("{} {}", place.kind, self.target(place, 0)),
+                &format!("{} {}", relocation.kind, self.target(relocation, 0)),
             );
         }
         self.add_bytes(section, at, to, &mut add);
@@ -503,10 +503,14 @@ impl<'a> Image<'a> {
         }
     }
 
-    fn places(&self, from: u64, to: u64) -> &[Place] {
-        let first = self.places.partition_point(|place| place.address < from);
-        let end = self.places.partition_point(|place| place.address < to);
-        &self.places[first..end.max(first)]
+    fn relocations(&self, from: u64, to: u64) -> &[Relocation] {
+        let first = self
+            .relocations
+            .partition_point(|relocation| relocation.address < from);
+        let end = self
+            .relocations
+            .partition_point(|relocation| relocation.address < to);
+        &self.relocations[first..end.max(first)]
     }
 
     fn part(&self, section: &Section<'_>, from: u64, to: u64) -> Part {
@@ -549,7 +553,7 @@ mod tests {
                 executable: true,
             }],
             symbols: vec![symbol(0x1000, "first"), symbol(at, "second")],
-            places: vec![Place {
+            relocations: vec![Relocation {
                 address: at + 1,
                 kind: R_X86_64_PLT32,
                 target: Target::Symbol(target.into()),

@@ -10,7 +10,7 @@ use usertrace_testing::babeltrace::Read;
 /// # Panics
 /// If a wait has not ended where the next one begins, or ends as another one.
 #[must_use]
-pub fn ended(read: &Read) -> u64 {
+pub fn completed_waits(read: &Read) -> u64 {
     let mut waiting = HashMap::new();
     let mut waits = 0;
     for event in &read.events {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// How a program that runs is to look the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Looks {
+pub struct ProcSnapshot {
     /// How many are open, but for one in which it looks at itself.
     pub descriptors: usize,
     /// That live, or were not waited for.
@@ -15,7 +15,7 @@ pub struct Looks {
     pub threads: usize,
 }
 
-impl Looks {
+impl ProcSnapshot {
     /// Those of a process.
     ///
     /// # Panics
@@ -64,14 +64,14 @@ mod tests {
     use crate::running::Running;
 
     /// How a shell looks after a command, from outside: other tests open files in this process.
-    fn after(command: &str) -> Looks {
+    fn after(command: &str) -> ProcSnapshot {
         let script = format!("{command} echo; read line; kill $! 2>/dev/null");
         let mut shell = Command::new("sh");
         shell.args(["-c", &script]);
         let mut shell = Running::start(shell.stdin(Stdio::piped()).stdout(Stdio::piped()));
         let mut output = shell.0.stdout.take().unwrap();
         output.read_exact(&mut [0]).unwrap();
-        let looks = Looks::of(shell.0.id());
+        let looks = ProcSnapshot::of(shell.0.id());
         drop(shell.0.stdin.take());
         let _ = shell.wait();
         looks
@@ -82,13 +82,13 @@ mod tests {
         let plain = after("");
         assert_eq!((plain.children, plain.threads), (0, 1));
         let descriptors = plain.descriptors + 1;
-        let expected = Looks {
+        let expected = ProcSnapshot {
             descriptors,
             ..plain
         };
         assert_eq!(after("exec 9</dev/null;"), expected);
         assert_eq!(after("exec 9</proc/$$/stat;"), plain);
-        let expected = Looks {
+        let expected = ProcSnapshot {
             children: 1,
             ..plain
         };

@@ -31,7 +31,7 @@ pub(crate) fn vmlinux() -> PathBuf {
 }
 
 /// The guest.
-pub(crate) struct Standing {
+pub(crate) struct StoppedGuest {
     pub(crate) debugger: Debugger,
     run: JoinHandle<Run>,
     directory: TempDir,
@@ -56,7 +56,7 @@ pub(crate) struct Extracted {
 }
 
 /// Memory of which is noted what was read.
-struct Noted<'a> {
+struct RecordingMemory<'a> {
     dump: &'a Dump,
     pages: RefCell<BTreeMap<u64, Vec<u8>>>,
 }
@@ -68,7 +68,7 @@ fn page(dump: &Dump, address: u64) -> Vec<u8> {
     page
 }
 
-impl PhysicalMemory for Noted<'_> {
+impl PhysicalMemory for RecordingMemory<'_> {
     fn read(&self, address: u64, buffer: &mut [u8]) -> Presence {
         let first = address - address % PAGE as u64;
         let mut pages = self.pages.borrow_mut();
@@ -81,7 +81,7 @@ impl PhysicalMemory for Noted<'_> {
     }
 }
 
-impl Standing {
+impl StoppedGuest {
     /// Boots a guest, which does these lines of a shell in the tracer's directory, and then runs
     /// the program, which is told a directory before these arguments, makes the file `ready` there,
     /// and ends when the file `stop` is there.
@@ -160,7 +160,7 @@ impl Standing {
             return last.clone();
         }
         let traces = tempfile::tempdir_in(self.directory.path()).expect("a directory");
-        let noted = Noted {
+        let noted = RecordingMemory {
             dump: &self.dump,
             pages: RefCell::default(),
         };

@@ -1,33 +1,32 @@
-//! Whether the events of the malloc family add up.
+//! Checks that the events of the malloc family add up.
 
 use std::collections::{HashMap, HashSet};
 
 use usertrace_testing::babeltrace::Printed;
 
-/// What the events of one process say of its memory.
+/// The allocations of one process, by its events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Balance {
-    /// Blocks that were given.
-    pub given: u64,
-    /// Blocks that were taken back.
-    pub taken: u64,
-    /// Blocks that were taken back and that no event had ever given: they are from before the
-    /// trace.
+pub struct MallocAudit {
+    /// Blocks that were allocated.
+    pub allocated: u64,
+    /// Blocks that were freed.
+    pub freed: u64,
+    /// Freed blocks whose allocation is not in the trace, because it came before the trace.
     pub from_before: u64,
 }
 
-impl Balance {
-    /// Adds up the events of one process, none of which is missing, in their order. Other events
-    /// are passed over.
+impl MallocAudit {
+    /// Adds up the events of one process, in their order. None may be missing. Events of other
+    /// providers do not count.
     ///
-    /// A `realloc` tells only when it is done where its block went: by then the old place may be
-    /// somebody else's. So a block that is given twice waits for the `realloc` that explains it.
+    /// The event of a `realloc` that moves a block comes late: another thread may have got the old
+    /// address before. So an address that is allocated twice needs a later `realloc` from it.
     ///
     /// # Panics
-    /// If a block is given twice, or taken back twice.
+    /// If a block is allocated twice, or freed twice.
     #[must_use]
     pub fn of(events: &[Printed]) -> Self {
-        let (mut balance, mut live, mut known) = (Self::default(), HashSet::new(), HashSet::new());
+        let (mut audit, mut live, mut known) = (Self::default(), HashSet::new(), HashSet::new());
         let mut unexplained: HashMap<u64, i64> = HashMap::new();
         for event in events {
             let Some(name) = event.name.strip_prefix("libc:") else {
@@ -39,28 +38,28 @@ impl Balance {
                 "realloc" => {
                     (before, after) = (event.address("in_ptr"), event.address("ptr"));
                     if after == 0 && event.field("size") != 0 {
-                        // It failed: the block stays.
+                        // It failed, and the block stays.
                         before = 0;
                     }
                 }
                 _ => after = event.address("ptr"),
             }
             if before != 0 {
-                balance.taken += 1;
+                audit.freed += 1;
                 match unexplained.get_mut(&before) {
-                    // It is another's now.
+                    // Another thread has this address now.
                     Some(count) if name == "realloc" && *count > 0 && before != after => {
                         *count -= 1
                     }
                     _ if live.remove(&before) => {}
                     _ => {
-                        assert!(!known.contains(&before), "taken back twice: {event:?}");
-                        balance.from_before += 1;
+                        assert!(!known.contains(&before), "freed twice: {event:?}");
+                        audit.from_before += 1;
                     }
                 }
             }
             if after != 0 {
-                balance.given += 1;
+                audit.allocated += 1;
                 known.insert(after);
                 if !live.insert(after) {
                     *unexplained.entry(after).or_default() += 1;
@@ -68,8 +67,8 @@ impl Balance {
             }
         }
         unexplained.retain(|_, count| *count != 0);
-        assert!(unexplained.is_empty(), "given twice: {unexplained:x?}");
-        balance
+        assert!(unexplained.is_empty(), "allocated twice: {unexplained:x?}");
+        audit
     }
 }
 
@@ -93,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_is_taken_back() {
+    fn freed_blocks_were_allocated() {
         let events = events(&[
             ("libc:free", 7, 0),
             ("libc:malloc", 0, 1),
@@ -104,17 +103,17 @@ mod tests {
             ("libc:calloc", 0, 1),
             ("libc:realloc", 1, 0),
         ]);
-        let balance = Balance {
-            given: 3,
-            taken: 3,
+        let audit = MallocAudit {
+            allocated: 3,
+            freed: 3,
             from_before: 1,
         };
-        assert_eq!(Balance::of(&events), balance);
+        assert_eq!(MallocAudit::of(&events), audit);
     }
 
     #[test]
-    fn a_move_may_be_told_late() {
-        let balance = Balance::of(&events(&[
+    fn realloc_may_report_a_move_late() {
+        let audit = MallocAudit::of(&events(&[
             ("libc:malloc", 0, 1),
             ("libc:malloc", 0, 1),
             ("libc:free", 1, 0),
@@ -123,13 +122,13 @@ mod tests {
             ("libc:free", 1, 0),
             ("libc:free", 2, 0),
         ]));
-        assert_eq!((balance.given, balance.taken), (4, 4));
+        assert_eq!((audit.allocated, audit.freed), (4, 4));
     }
 
     #[test]
-    #[should_panic = "given twice"]
-    fn a_block_is_given_once() {
-        let _ = Balance::of(&events(&[
+    #[should_panic = "allocated twice"]
+    fn block_is_allocated_once() {
+        let _ = MallocAudit::of(&events(&[
             ("libc:malloc", 0, 1),
             ("libc:memalign", 0, 1),
             ("libc:free", 1, 0),
@@ -137,9 +136,9 @@ mod tests {
     }
 
     #[test]
-    #[should_panic = "taken back twice"]
-    fn a_block_is_taken_back_once() {
-        let _ = Balance::of(&events(&[
+    #[should_panic = "freed twice"]
+    fn block_is_freed_once() {
+        let _ = MallocAudit::of(&events(&[
             ("libc:malloc", 0, 1),
             ("libc:free", 1, 0),
             ("libc:free", 1, 0),

@@ -64,14 +64,14 @@ fn a_while() -> Duration {
 const AT_ONCE: u64 = 4;
 
 /// What a thread has written so far.
-struct Written {
+struct WriterCounts {
     recorded: Shared,
     lost: Shared,
     /// The longest time that one event took: microseconds.
     longest: Shared,
 }
 
-impl Written {
+impl WriterCounts {
     fn new() -> Self {
         Self {
             recorded: Shared::new(),
@@ -110,10 +110,10 @@ impl Written {
 }
 
 /// A child that writes [`event::numbered`] in so many threads until it is told to stop.
-fn writers(stop: &Shared, written: &[Written]) -> Child {
+fn writers(stop: &Shared, written: &[WriterCounts]) -> Child {
     let mut child = Child::spawn(|link| {
         event::attach();
-        link.tell(0);
+        link.send(0);
         std::thread::scope(|scope| {
             for (thread, written) in written.iter().enumerate() {
                 let stop = stop.get();
@@ -123,21 +123,21 @@ fn writers(stop: &Shared, written: &[Written]) -> Child {
             }
         });
     });
-    child.link.hear();
+    child.link.receive();
     child
 }
 
 /// Each event that was recorded is there once, and what was lost is told.
-fn check(read: &Read, written: &[Written]) {
+fn check(read: &Read, written: &[WriterCounts]) {
     let threads = by_thread(read.events.iter().map(Printed::numbered));
     for (thread, written) in written.iter().enumerate() {
         let numbers = threads.get(&(thread as u32)).map_or(&[][..], Vec::as_slice);
-        let recorded = Written::get(&written.recorded);
+        let recorded = WriterCounts::get(&written.recorded);
         assert_eq!(check_prefix(numbers), recorded, "thread {thread}");
     }
     let lost: u64 = written
         .iter()
-        .map(|written| Written::get(&written.lost))
+        .map(|written| WriterCounts::get(&written.lost))
         .sum();
     assert_eq!(read.discarded, lost);
     println!("{} events, {lost} lost", read.events.len());
@@ -160,9 +160,9 @@ fn usertrace(arguments: &[&str], output: &Path) -> Command {
 }
 
 /// What its lines on standard error go to.
-struct Said(PathBuf);
+struct StderrLog(PathBuf);
 
-impl Said {
+impl StderrLog {
     fn by(command: &mut Command, path: PathBuf) -> Self {
         command.stderr(File::create(&path).expect("a file"));
         Self(path)
@@ -220,10 +220,10 @@ fn e7_d7_e3_a_recorder_that_stands_still_for_a_minute_loses_what_the_mode_says()
         );
         Running::start(&mut command)
     });
-    let (stop, written) = (Shared::new(), MODES.map(|_| Written::new()));
+    let (stop, written) = (Shared::new(), MODES.map(|_| WriterCounts::new()));
     let mut child = Child::spawn(|link| {
         event::attach();
-        link.tell(0);
+        link.send(0);
         let [of_discard, of_overwrite, of_block] = &written;
         let stop = stop.get();
         std::thread::scope(|scope| {
@@ -232,11 +232,11 @@ fn e7_d7_e3_a_recorder_that_stands_still_for_a_minute_loses_what_the_mode_says()
             scope.spawn(|| of_block.write(stop, |n| usertrace::event!(block, 2, n)));
         });
     });
-    child.link.hear();
+    child.link.receive();
     for trace in &traces {
         wait::until("it is read", || consumed(trace) > 0);
     }
-    let recorded = |mode: usize| Written::get(&written[mode].recorded);
+    let recorded = |mode: usize| WriterCounts::get(&written[mode].recorded);
     recorders
         .iter()
         .for_each(|recorder| signal(recorder, Signal::SIGSTOP));
@@ -247,7 +247,7 @@ fn e7_d7_e3_a_recorder_that_stands_still_for_a_minute_loses_what_the_mode_says()
         rings.map(|ring| ring.head - ring.consumed).sum()
     };
     wait::until("all rings were full for some time", || {
-        Written::get(&written[0].lost) > 1000 && unread(1) > 20 * 4096 && unread(2) > 7 * 4096
+        WriterCounts::get(&written[0].lost) > 1000 && unread(1) > 20 * 4096 && unread(2) > 7 * 4096
     });
     // The minute begins here: how long the rings took to fill depends on the machine.
     let begun = Instant::now();
@@ -281,7 +281,7 @@ fn e7_d7_e3_a_recorder_that_stands_still_for_a_minute_loses_what_the_mode_says()
             .iter()
             .map(|event| event.field("number"))
             .collect();
-        let (lost, count) = (Written::get(&written[n].lost), numbers.len() as u64);
+        let (lost, count) = (WriterCounts::get(&written[n].lost), numbers.len() as u64);
         println!(
             "{mode}: {} recorded, {count} read, {lost} lost, {} overwritten",
             recorded(n),
@@ -312,7 +312,7 @@ fn e7_d7_e3_a_recorder_that_stands_still_for_a_minute_loses_what_the_mode_says()
             _ => {
                 assert_eq!(check_prefix(&numbers), recorded(n), "{mode}");
                 assert_eq!(says("overwritten"), 0);
-                let longest = Duration::from_micros(Written::get(&written[n].longest));
+                let longest = Duration::from_micros(WriterCounts::get(&written[n].longest));
                 if mode == "block" {
                     assert_eq!(lost, 0);
                     assert!(longest > a_while() / 2, "{longest:?}");
@@ -371,18 +371,18 @@ fn e7_c5_a_disk_that_is_full_loses_nothing_silently() {
             }
             let output = disk.0.join(trace.name());
             let mut command = usertrace(&arguments, &output);
-            let said = Said::by(&mut command, directory.path().join(trace.name()));
-            (Running::start(&mut command), said, output)
+            let log = StderrLog::by(&mut command, directory.path().join(trace.name()));
+            (Running::start(&mut command), log, output)
         });
         // The disk is not to be full before both have begun.
         wait::until("both record", || {
             recorders.iter().all(|(.., output)| output.exists())
         });
-        let (stop, written) = (Shared::new(), [(); 3].map(|()| Written::new()));
+        let (stop, written) = (Shared::new(), [(); 3].map(|()| WriterCounts::new()));
         let writers = writers(&stop, &written);
         let told = "No space left on device";
         wait::until("both say that the disk is full", || {
-            recorders.iter().all(|(_, said, _)| said.count(told) > 0)
+            recorders.iter().all(|(_, log, _)| log.count(told) > 0)
         });
         let lost = || {
             traces[0]
@@ -408,19 +408,19 @@ fn e7_c5_a_disk_that_is_full_loses_nothing_silently() {
         disk.make_room();
         let again = "there is room again";
         wait::until("both go on", || {
-            recorders.iter().all(|(_, said, _)| said.count(again) > 0)
+            recorders.iter().all(|(_, log, _)| log.count(again) > 0)
         });
         stop.get().store(1, Ordering::Relaxed);
         writers.join();
-        for ((recorder, said, _), trace) in recorders.iter_mut().zip(&traces) {
+        for ((recorder, log, _), trace) in recorders.iter_mut().zip(&traces) {
             wait::until("all was read", || trace.stats().processes.is_empty());
             signal(recorder, Signal::SIGINT);
-            assert!(recorder.wait().success(), "{}", said.text());
+            assert!(recorder.wait().success(), "{}", log.text());
             assert_eq!(
-                (said.count(told), said.count(again)),
+                (log.count(told), log.count(again)),
                 (1, 1),
                 "{}",
-                said.text()
+                log.text()
             );
         }
         // An event is lost if it is for any trace; so only the one in which everything had room is
@@ -430,12 +430,12 @@ fn e7_c5_a_disk_that_is_full_loses_nothing_silently() {
         assert_eq!(large.discarded, 0);
         let attempts: u64 = written
             .iter()
-            .map(|of| Written::get(&of.recorded) + Written::get(&of.lost))
+            .map(|of| WriterCounts::get(&of.recorded) + WriterCounts::get(&of.lost))
             .sum();
         assert_eq!(large.events.len() as u64, attempts);
         assert_eq!(small.events.len() as u64 + small.discarded, attempts);
         assert!(small.discarded > 100);
-        let told: u64 = written.iter().map(|of| Written::get(&of.lost)).sum();
+        let told: u64 = written.iter().map(|of| WriterCounts::get(&of.lost)).sum();
         assert_eq!(small.discarded, told);
         println!("chunks {chunks}: {attempts} events, {told} lost in one trace");
         drop((recorders, disk));
@@ -449,19 +449,19 @@ fn c5_a_disk_that_is_full_to_the_end_is_said_and_the_rest_comes_later() {
     let trace = Trace::started_with("full", 65536, 64);
     let record = ["record", "--quiet", "--trace", "full"];
     let mut command = usertrace(&record, &disk.path());
-    let said = Said::by(&mut command, directory.path().join("said"));
+    let log = StderrLog::by(&mut command, directory.path().join("said"));
     let mut recorder = Running::start(&mut command);
-    let (stop, written) = (Shared::new(), [(); 3].map(|()| Written::new()));
+    let (stop, written) = (Shared::new(), [(); 3].map(|()| WriterCounts::new()));
     let writers = writers(&stop, &written);
     wait::until("it says that the disk is full", || {
-        said.count("No space left") > 0
+        log.count("No space left") > 0
     });
     wait_for_another_try(&recorder);
     stop.get().store(1, Ordering::Relaxed);
     writers.join();
     signal(&recorder, Signal::SIGINT);
-    assert_eq!(recorder.wait().code(), Some(125), "{}", said.text());
-    let text = said.text();
+    assert_eq!(recorder.wait().code(), Some(125), "{}", log.text());
+    let text = log.text();
     let last = text.lines().last().expect("a line");
     assert!(
         last.contains(" bytes of 1 process") && last.contains("goes on"),
@@ -486,7 +486,7 @@ fn c5_files_that_may_get_no_larger_are_a_full_disk() {
     let output = directory.path().join("trace");
     let trace = Trace::started_with("limited", 65536, 64);
     let mut command = usertrace(&["record", "--quiet", "--trace", "limited"], &output);
-    let said = Said::by(&mut command, directory.path().join("said"));
+    let log = StderrLog::by(&mut command, directory.path().join("said"));
     let mut recorder = Running::start(&mut command);
     let limit = |bytes: u64| {
         let limit = libc::rlimit {
@@ -506,18 +506,18 @@ fn c5_files_that_may_get_no_larger_are_a_full_disk() {
         assert_eq!(set, 0);
     };
     limit(100_000);
-    let (stop, written) = (Shared::new(), [(); 3].map(|()| Written::new()));
+    let (stop, written) = (Shared::new(), [(); 3].map(|()| WriterCounts::new()));
     let writers = writers(&stop, &written);
-    wait::until("it says so", || said.count("File too large") > 0);
+    wait::until("it says so", || log.count("File too large") > 0);
     wait_for_another_try(&recorder);
     limit(libc::RLIM_INFINITY);
-    wait::until("it goes on", || said.count("there is room again") > 0);
+    wait::until("it goes on", || log.count("there is room again") > 0);
     stop.get().store(1, Ordering::Relaxed);
     writers.join();
     wait::until("all was read", || trace.stats().processes.is_empty());
     signal(&recorder, Signal::SIGINT);
-    assert!(recorder.wait().success(), "{}", said.text());
-    assert_eq!(said.text().lines().count(), 2, "{}", said.text());
+    assert!(recorder.wait().success(), "{}", log.text());
+    assert_eq!(log.text().lines().count(), 2, "{}", log.text());
     check(&babeltrace::read(&output), &written);
 }
 
@@ -525,7 +525,7 @@ fn c5_files_that_may_get_no_larger_are_a_full_disk() {
 struct Daemon {
     running: Running,
     socket: UnixDatagram,
-    said: Said,
+    log: StderrLog,
 }
 
 impl Daemon {
@@ -539,12 +539,12 @@ impl Daemon {
         command
             .env("NOTIFY_SOCKET", &path)
             .env("WATCHDOG_USEC", "3000000");
-        let said = Said::by(&mut command, directory.join("said"));
+        let log = StderrLog::by(&mut command, directory.join("said"));
         let running = Running::start(&mut command);
         let daemon = Self {
             running,
             socket,
-            said,
+            log,
         };
         daemon.hear("READY=1");
         daemon
@@ -569,7 +569,7 @@ fn c5_e8_a_daemon_that_is_ended_killed_and_told_to_rotate_loses_and_repeats_noth
     let output = directory.path().join("out");
     // Small, so that some is lost while nobody reads.
     let first = Trace::started_with("first", 4096, 8);
-    let (stop, written) = (Shared::new(), [(); 3].map(|()| Written::new()));
+    let (stop, written) = (Shared::new(), [(); 3].map(|()| WriterCounts::new()));
     let mut second = None;
     let mut writing = None;
     let mut random = Random::new();
@@ -599,8 +599,8 @@ fn c5_e8_a_daemon_that_is_ended_killed_and_told_to_rotate_loses_and_repeats_noth
         } else {
             signal(&daemon.running, Signal::SIGTERM);
             daemon.hear("STOPPING=1");
-            assert!(daemon.running.wait().success(), "{}", daemon.said.text());
-            assert!(daemon.said.text().contains("the traces go on"));
+            assert!(daemon.running.wait().success(), "{}", daemon.log.text());
+            assert!(daemon.log.text().contains("the traces go on"));
         }
     }
     assert!(fs::read_to_string(first.path().join("start")).is_ok_and(|text| text.trim() == "1"));
@@ -613,16 +613,14 @@ fn c5_e8_a_daemon_that_is_ended_killed_and_told_to_rotate_loses_and_repeats_noth
     }
     // One is removed, the other is left.
     drop(first);
-    wait::until("it says so", || {
-        daemon.said.count("first was removed: ") > 0
-    });
+    wait::until("it says so", || daemon.log.count("first was removed: ") > 0);
     signal(&daemon.running, Signal::SIGTERM);
     assert!(daemon.running.wait().success());
     assert!(second.path().exists());
     assert!(output.join("second/.usertrace").exists() && !output.join("first/.usertrace").exists());
     let attempts: u64 = written
         .iter()
-        .map(|of| Written::get(&of.recorded) + Written::get(&of.lost))
+        .map(|of| WriterCounts::get(&of.recorded) + WriterCounts::get(&of.lost))
         .sum();
     for name in ["first", "second"] {
         let chunks = fs::read_dir(output.join(name)).expect("chunks");
@@ -681,7 +679,7 @@ fn c5_e8_a_daemon_that_is_ended_killed_and_told_to_rotate_loses_and_repeats_noth
         }
     }
     // What was lost in the small one, which the writers know.
-    let lost: u64 = written.iter().map(|of| Written::get(&of.lost)).sum();
+    let lost: u64 = written.iter().map(|of| WriterCounts::get(&of.lost)).sum();
     assert_eq!(babeltrace::read(&output.join("first")).discarded, lost);
 
     // The trace that is gone is closed when the next one begins.
@@ -693,7 +691,7 @@ fn c5_e8_a_daemon_that_is_ended_killed_and_told_to_rotate_loses_and_repeats_noth
 
 fn f1_only_so_many_chunks_and_bytes_are_kept() {
     let directory = tempfile::tempdir().expect("a directory");
-    let (stop, written) = (Shared::new(), [(); 3].map(|()| Written::new()));
+    let (stop, written) = (Shared::new(), [(); 3].map(|()| WriterCounts::new()));
     let trace = Trace::started_with("kept", 65536, 64);
     let size = |path: &Path| -> u64 {
         let text = Command::new("du")
@@ -713,8 +711,8 @@ fn f1_only_so_many_chunks_and_bytes_are_kept() {
         let arguments = [&["record", "--quiet", "--trace", "kept"], options].concat();
         let output = directory.path().join(name);
         let mut command = usertrace(&arguments, &output);
-        let said = Said::by(&mut command, directory.path().join(format!("{name}.said")));
-        (Running::start(&mut command), said, output)
+        let log = StderrLog::by(&mut command, directory.path().join(format!("{name}.said")));
+        (Running::start(&mut command), log, output)
     };
     let chunks = |output: &Path| -> Vec<String> {
         let entries = fs::read_dir(output).into_iter().flatten();
@@ -737,14 +735,14 @@ fn f1_only_so_many_chunks_and_bytes_are_kept() {
         ["--rotate-size", "50k", "--max-size", "400k"],
     ] {
         let name = options[0].trim_start_matches('-');
-        let (mut recorder, said, output) = record(name, &options);
+        let (mut recorder, log, output) = record(name, &options);
         wait::until("old ones go", || {
             chunks(&output)
                 .first()
                 .is_some_and(|first| number(first) > 3)
         });
         signal(&recorder, Signal::SIGINT);
-        assert!(recorder.wait().success(), "{}", said.text());
+        assert!(recorder.wait().success(), "{}", log.text());
         trace.start();
         let names = chunks(&output);
         let last = number(names.last().expect("a chunk"));
@@ -772,13 +770,13 @@ fn f1_only_so_many_chunks_and_bytes_are_kept() {
     }
 
     // Without chunks it ends.
-    let (mut recorder, said, output) = record("ends", &["--max-size", "300k"]);
-    assert!(recorder.wait().success(), "{}", said.text());
+    let (mut recorder, log, output) = record("ends", &["--max-size", "300k"]);
+    assert!(recorder.wait().success(), "{}", log.text());
     assert_eq!(
-        said.count("as many as there may be: the recording ends"),
+        log.count("as many as there may be: the recording ends"),
         1,
         "{}",
-        said.text()
+        log.text()
     );
     assert!(
         (300_000..2_000_000).contains(&size(&output)),
@@ -815,10 +813,10 @@ fn c5_e8_what_the_kernel_records_is_followed_at_once() {
     let mut recorder = Running::start(&mut command);
     let mut child = Child::spawn(|link| {
         event::attach();
-        link.tell(0);
+        link.send(0);
         let mut number = 0;
         loop {
-            let count = link.hear();
+            let count = link.receive();
             if count == 0 {
                 break;
             }
@@ -828,7 +826,7 @@ fn c5_e8_what_the_kernel_records_is_followed_at_once() {
             }
         }
     });
-    child.link.hear();
+    child.link.receive();
     wait::until("it is recorded", || output.exists());
     let mut view = Command::new(program::path("usertrace"));
     let view = view
@@ -849,7 +847,7 @@ fn c5_e8_what_the_kernel_records_is_followed_at_once() {
     // Single events first, then as many as end some chunks.
     for count in [1; 10].into_iter().chain([200; 100]) {
         let begun = Instant::now();
-        child.link.tell(count);
+        child.link.send(count);
         (number..number + count).for_each(&mut next);
         number += count;
         times.push(begun.elapsed());
@@ -863,7 +861,7 @@ fn c5_e8_what_the_kernel_records_is_followed_at_once() {
     times.sort();
     let (median, most) = (times[times.len() / 2], times[times.len() - 1]);
     println!("median {median:?}, most {most:?}");
-    child.link.tell(0);
+    child.link.send(0);
     child.join();
     wait::until("all was read", || trace.stats().processes.is_empty());
     signal(&recorder, Signal::SIGINT);
