@@ -1,4 +1,4 @@
-//! What the kernel charges to a process.
+//! What the kernel charges to a process, or to a control group.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// Makes a control group, and moves this process into it.
+    /// Creates a control group, and moves this process into it.
     ///
     /// # Panics
     /// If that is not possible.
@@ -28,7 +28,7 @@ impl Cgroup {
         group
     }
 
-    /// Makes a control group.
+    /// Creates a control group.
     ///
     /// # Panics
     /// If that is not possible.
@@ -37,7 +37,7 @@ impl Cgroup {
         fs::write(format!("{CGROUPS}/cgroup.subtree_control"), "+memory")
             .expect("the kernel has CONFIG_MEMCG");
         let path = PathBuf::from(CGROUPS).join(name);
-        // One that an earlier test left behind is as good: only differences are looked at.
+        // A group that an earlier test left behind will do: tests compare values before and after.
         let _ = fs::create_dir(&path);
         Self { path }
     }
@@ -50,7 +50,7 @@ impl Cgroup {
         fs::write(self.path.join("cgroup.procs"), "0").expect("this is root");
     }
 
-    /// Makes a control group for which the kernel also counts input and output.
+    /// Creates a control group for which the kernel also counts input and output.
     ///
     /// # Panics
     /// If that is not possible.
@@ -99,7 +99,7 @@ impl Cgroup {
         time.expect("a number")
     }
 
-    /// Allows this much more than it has now; None: as much as there is.
+    /// Sets the group's limit to this much more than its current usage. None: no limit.
     ///
     /// # Panics
     /// If the kernel refuses.
@@ -119,7 +119,7 @@ impl Cgroup {
         fs::write(self.path.join("memory.max"), limit).expect("memory.max");
     }
 
-    /// Has its processes wait as soon as they have more than this.
+    /// Throttles its processes while they have more memory than this (`memory.high`).
     ///
     /// # Panics
     /// If the kernel refuses.
@@ -139,10 +139,9 @@ impl Cgroup {
         });
     }
 
-    /// Pages of the kernel's memory that are charged to it, without page tables, which are no trace
-    /// buffers.
+    /// Pages of the kernel's memory that are charged to the group, without page tables.
     ///
-    /// The kernel sums up late, so that this may be a few hundred pages off.
+    /// The kernel updates its sums late, so the number may be a few hundred pages off.
     ///
     /// # Panics
     /// If the file is not what it should be.

@@ -1,14 +1,14 @@
-//! Whether the events of locks, conditions and threads add up.
+//! Checks that the events of locks, conditions and threads add up.
 
 use std::collections::HashMap;
 
 use usertrace_testing::babeltrace::Read;
 
-/// Of each thread, what it began to wait for, it got, if the program was not ended meanwhile. How
-/// many such waits there were.
+/// Counts completed waits: each request of a thread must be followed by its completion. A thread
+/// that was waiting when the program ended has none.
 ///
 /// # Panics
-/// If a wait has not ended where the next one begins, or ends as another one.
+/// If a thread begins a wait before its last one has ended, or ends another wait.
 #[must_use]
 pub fn completed_waits(read: &Read) -> u64 {
     let mut waiting = HashMap::new();

@@ -1,31 +1,30 @@
-//! What can be seen of a program from outside.
+//! Descriptors, children and threads of a program, as `/proc` shows them.
 
 use std::fs::{self, DirEntry};
 use std::io;
 use std::path::Path;
 
-/// How a program that runs is to look the same.
+/// Counts that must not change while a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcSnapshot {
-    /// How many are open, but for one in which it looks at itself.
+    /// Open descriptors, without one by which the program reads its own `/proc/PID/stat`.
     pub descriptors: usize,
-    /// That live, or were not waited for.
+    /// Children that live, or were not reaped.
     pub children: usize,
-    /// The first one, too.
+    /// Threads, the main thread included.
     pub threads: usize,
 }
 
 impl ProcSnapshot {
-    /// Those of a process.
+    /// The counts of a process.
     ///
     /// # Panics
-    /// If it is not there.
+    /// If the process does not exist.
     #[must_use]
     pub fn of(pid: u32) -> Self {
         let process = Path::new("/proc").join(pid.to_string());
         let entries = |name: &str| fs::read_dir(process.join(name)).expect("a process");
-        // Some programs look at their own memory now and then: redis-server does so ten times a
-        // second.
+        // redis-server reads its own `stat` ten times a second.
         let stat = process.join("stat");
         let stays = |entry: io::Result<DirEntry>| {
             let target = entry.and_then(|entry| fs::read_link(entry.path()));
@@ -39,7 +38,7 @@ impl ProcSnapshot {
     }
 }
 
-/// Not all kernels list them.
+/// Counts children by the parents of all processes: not all kernels list children.
 fn children(pid: u32) -> usize {
     let parent = format!("PPid:\t{pid}");
     let has_parent = |path: &Path| {
@@ -63,7 +62,8 @@ mod tests {
     use super::*;
     use crate::running::Running;
 
-    /// How a shell looks after a command, from outside: other tests open files in this process.
+    /// A snapshot of a shell after a command. Other tests open files in this process, so it cannot
+    /// be the one that is looked at.
     fn after(command: &str) -> ProcSnapshot {
         let script = format!("{command} echo; read line; kill $! 2>/dev/null");
         let mut shell = Command::new("sh");
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_more_is_seen() {
+    fn additional_descriptors_and_children_are_counted() {
         let plain = after("");
         assert_eq!((plain.children, plain.threads), (0, 1));
         let descriptors = plain.descriptors + 1;

@@ -1,4 +1,4 @@
-//! Writes events that carry their thread and their number, and says how many were recorded and
+//! Writes events that carry their thread and their number, and prints how many were recorded and
 //! lost.
 
 use std::ffi::{CString, c_void};
@@ -39,7 +39,7 @@ struct Args {
     library: Option<CString>,
 }
 
-/// Loads the library, and calls its `malloc` and `free`, which are not this program's.
+/// Loads the library, and calls its `malloc` and `free` instead of this program's.
 fn give_and_take(library: &CString) -> Option<()> {
     // SAFETY: the functions are what C has by these names.
     unsafe {
@@ -55,7 +55,7 @@ fn give_and_take(library: &CString) -> Option<()> {
     Some(())
 }
 
-/// What panics the kernel by one system call on a file that is open already.
+/// An open `/proc/sysrq-trigger`, with which one system call panics the kernel.
 struct Trigger(std::fs::File);
 
 impl Trigger {

@@ -1,4 +1,4 @@
-//! One thread of one actor, and how it makes calls.
+//! A thread of an actor, and the system calls that it makes.
 
 use std::sync::atomic::Ordering;
 
@@ -10,7 +10,7 @@ use crate::kinds::Kind;
 use crate::plan::{Plan, ThreadId};
 use crate::run_state::{RunState, millis, nanos};
 
-/// What a call came to: a value, or an error number.
+/// The result of a call: a value, or an error number.
 pub(crate) type CallResult = Result<usize, i32>;
 
 /// One thread of an actor.
@@ -19,20 +19,19 @@ pub(crate) struct Actor {
     pub(crate) run: &'static RunState,
     pub(crate) plan: Plan,
     pub(crate) who: ThreadId,
-    /// A child, whose parent waits for it: the run state shows what the parent does.
+    /// Whether this is a child whose parent waits. The run state shows the parent's call meanwhile.
     pub(crate) is_child: bool,
 }
 
 /// Any system call, by its number.
 ///
-/// It is safe to call in this program only: each address given to it is 0, lies in the areas, in a
-/// mapping of the caller's that no Rust object lies in, where one of them was, or is that of an
-/// object which the call may write.
+/// It is safe in this program only, where each address is one of these: 0; in the areas, or where
+/// they were; in a mapping of the caller without Rust objects; of an object that the call may write.
 pub(crate) fn system<const N: usize>(number: usize, arguments: [usize; N]) -> CallResult {
     let mut all = [0; 6];
     all[..N].copy_from_slice(&arguments);
     let [a, b, c, d, e, f] = all;
-    // SAFETY: What the comment above says of the addresses.
+    // SAFETY: the function's comment lists the addresses that this program passes.
     let result = unsafe { raw::syscall6(number, a, b, c, d, e, f) };
     Errno::from_ret(result).map_err(Errno::into_raw)
 }
@@ -43,17 +42,17 @@ pub(crate) fn call<const N: usize>(name: Sysno, arguments: [usize; N]) -> CallRe
 }
 
 impl Actor {
-    /// The numbers of this thread's step.
+    /// The random numbers of a step of this thread.
     pub(crate) fn stream(&self, step: u64) -> Random {
         self.plan.stream(self.who, step)
     }
 
-    /// A call of this kind, which is counted, and seen while it lasts.
+    /// Makes a call, counts it, and shows it in the run state while it lasts.
     pub(crate) fn around(&self, kind: Kind, call: impl FnOnce() -> CallResult) -> CallResult {
         self.with(kind, &[], call)
     }
 
-    /// Likewise, with arguments that the history shows.
+    /// Like [`around`](Self::around), with arguments for the history.
     pub(crate) fn with(
         &self,
         kind: Kind,
@@ -87,7 +86,7 @@ impl Actor {
         self.with(kind, &arguments, || call(name, arguments))
     }
 
-    /// Something is wrong.
+    /// Reports a finding.
     pub(crate) fn find(&self, text: &str) {
         let ThreadId {
             actor,
@@ -103,7 +102,7 @@ impl Actor {
         }
     }
 
-    /// Waits until it is this actor's turn, if they take turns. False at the end of the run.
+    /// Waits for this actor's turn, if actors take turns. Returns false at the end of the run.
     pub(crate) fn wait_for_turn(&self) -> bool {
         let turn = self.who.actor as u32 + 1;
         loop {
@@ -118,7 +117,7 @@ impl Actor {
         }
     }
 
-    /// A step begins. False at the end of the run.
+    /// Begins a step. Returns false at the end of the run.
     pub(crate) fn begin_step(&self) -> bool {
         if !self.wait_for_turn() {
             return false;
@@ -131,7 +130,7 @@ impl Actor {
         true
     }
 
-    /// The step is over. `what` goes into the sum of the run.
+    /// Ends a step. `what` goes into the sum of the run.
     pub(crate) fn end_step(&self, step: u64, what: u64) {
         if self.plan.turns {
             let sum = self.run.sum.load(Ordering::Relaxed);
@@ -155,12 +154,11 @@ pub(crate) fn nap(millis: u64) {
 
 /// Ends this process at once.
 pub(crate) fn exit(status: i32) -> ! {
-    // SAFETY: No memory is touched, and nobody waits for what else an exit does.
+    // SAFETY: no memory is involved, and no exit handler is needed.
     unsafe { libc::_exit(status) }
 }
 
-/// Waits for the end of a child. It is killed when it does not end, and what the wait came to is
-/// its status.
+/// Waits for the end of a child, and returns its status. Kills it after two seconds.
 pub(crate) fn reap(pid: usize) -> CallResult {
     let begun = millis();
     loop {
@@ -184,7 +182,7 @@ pub(crate) fn reap(pid: usize) -> CallResult {
         if millis() - begun > 2000 {
             let _ = call(Sysno::kill, [pid, libc::SIGKILL as usize]);
         }
-        // A child that cannot be killed is what the watchdog sees: this call lasts.
+        // The watchdog reports a child that cannot be killed, because this call lasts.
         std::thread::sleep(std::time::Duration::from_micros(200));
     }
 }

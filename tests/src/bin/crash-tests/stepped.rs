@@ -29,12 +29,12 @@ pub(crate) struct Stepped {
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
     pub(crate) looks: u64,
-    /// ProcSnapshot that saw something else than the one before.
+    /// Looks that saw something else than the one before.
     pub(crate) changes: u64,
-    /// ProcSnapshot at which the brief trace was there, and those at which it was not.
+    /// Looks at which the brief trace was there, and those at which it was not.
     pub(crate) with_brief: u64,
     pub(crate) without_brief: u64,
-    /// ProcSnapshot at each function.
+    /// Looks at each function.
     pub(crate) functions: BTreeMap<String, u64>,
 }
 
@@ -68,7 +68,7 @@ impl Stepped {
         self.seen
     }
 
-    /// ProcSnapshot at its memory: it is right at this place, which is in this function.
+    /// Looks at its memory: it is right at this place, which is in this function.
     pub(crate) fn look(&mut self, function: &str, place: u64) {
         let extracted = self.guest.extract();
         let what = format!("before {place:#x} in {function}");
@@ -118,7 +118,7 @@ impl Stepped {
                 children += u64::from(is_child && !threads.is_empty());
             }
             let must_be = u64::from(child != 0 && of_child > 0);
-            let is_stopped = trace.name == "brief" && self.guest.word(words::BRIEF) != words::THERE;
+            let is_stopped = trace.name == "brief" && self.guest.word(words::BRIEF) != words::EXISTS;
             assert!(
                 children == must_be || is_stopped || children == 1 && of_child == 0,
                 "{what}: {children} children in {trace:?}"
@@ -128,7 +128,7 @@ impl Stepped {
         assert!(processes > 0, "{what}: {STEADY} is not there");
         let is_there = sight.contains_key("brief");
         match self.guest.word(words::BRIEF) {
-            words::THERE => assert!(is_there, "{what}: the brief trace is not there"),
+            words::EXISTS => assert!(is_there, "{what}: the brief trace is not there"),
             words::GONE => assert!(!is_there, "{what}: the brief trace is still there"),
             _ => {}
         }

@@ -170,7 +170,7 @@ impl Sweep {
         false
     }
 
-    /// ProcSnapshot at the memory, if this instruction was not looked at often enough.
+    /// Looks at the memory, if this instruction was not looked at often enough.
     fn look(&mut self, at: &Registers) {
         let caller = self.caller(at).unwrap_or_default();
         let Some(function) = self.guest.kernel.at(at.rip) else {

@@ -204,10 +204,10 @@ impl Sweep {
         arguments.extend(plans.iter().map(|(plan, _)| (*plan).to_owned()));
         let guest = StoppedGuest::boot(MEMORY_MIB, "", "stepped-writer", &arguments);
         let program = Functions::of(&program::path("stepped-writer"), |_| true);
-        let name = "stepped_writer::looked_at";
-        let looked_at = program.iter().find(|function| function.name == name);
-        let linked = looked_at.expect("the function that is looked at").start;
-        let program = program.moved(guest.word(words::LOOKED_AT).wrapping_sub(linked));
+        let name = "stepped_writer::stepped_function";
+        let stepped_function = program.iter().find(|function| function.name == name);
+        let linked = stepped_function.expect("the function that is looked at").start;
+        let program = program.moved(guest.word(words::STEPPED_FUNCTION).wrapping_sub(linked));
         let returns = RETURNS.map(|name| address(&vmlinux(), name));
         let mut sweep = Self {
             guest,
@@ -218,7 +218,7 @@ impl Sweep {
             is_at_next: false,
             passed: 0,
         };
-        let place = sweep.guest.word(words::LOOKED_AT);
+        let place = sweep.guest.word(words::STEPPED_FUNCTION);
         sweep.break_at(place, true);
         sweep.guest.tell("go");
         sweep
@@ -231,7 +231,7 @@ impl Sweep {
         } else {
             self.run()
         };
-        let place = self.guest.word(words::LOOKED_AT);
+        let place = self.guest.word(words::STEPPED_FUNCTION);
         assert_eq!(entry.rip, place, "it stops at an event");
         let Some(kind) = Kind::of(self.guest.word(words::KIND)) else {
             self.break_at(place, false);
@@ -279,7 +279,7 @@ impl Sweep {
     /// that breakpoint, as it has been seen to do now and then: it stands where the next event is
     /// about to be written, and all is counted.
     fn run_back(&mut self, event: &Event, others: &[u64]) -> Option<Registers> {
-        let next = self.guest.word(words::LOOKED_AT);
+        let next = self.guest.word(words::STEPPED_FUNCTION);
         let at = self.run_to(event.back, &[others, &[next]].concat());
         if at.rip != next {
             return Some(at);
@@ -387,7 +387,7 @@ impl Sweep {
     }
 
     /// Has a signal come in the middle of the event, each time that many instructions sooner, the
-    /// first time after what committed one `like` this. ProcSnapshot before it is handled, after that, and
+    /// first time after what committed one `like` this. Looks before it is handled, after that, and
     /// at the end.
     fn interrupt(&mut self, event: &Event, like: Kind, sooner: usize) {
         let so_far = self.seen[&(event.plan, event.kind)].events as usize - 1;
@@ -454,7 +454,7 @@ impl Sweep {
         }
     }
 
-    /// ProcSnapshot at the memory.
+    /// Looks at the memory.
     fn look(&mut self, event: &Event, at: &Registers) -> Observation {
         let what = format!(
             "{} {:?}, before {}",

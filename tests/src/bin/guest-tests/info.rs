@@ -135,7 +135,7 @@ fn c8_info_follows_a_running_program() {
     });
 }
 
-/// ProcSnapshot at a slot, in which traces come and go whose name, geometry and generation go together.
+/// Looks at a slot, in which traces come and go whose name, geometry and generation go together.
 fn check_consistent(info: &LttInfo, detail: &Detail, slot: usize) {
     let summary = &detail.slot;
     assert_eq!(

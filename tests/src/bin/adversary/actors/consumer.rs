@@ -109,7 +109,7 @@ impl Reader {
         self.mapped.get(at).copied()
     }
 
-    /// ProcSnapshot which files there are.
+    /// Looks which files there are.
     fn list(&mut self, actor: &Actor, _random: &mut Random) {
         let mut files = Vec::new();
         let directories = |path: &Path| {

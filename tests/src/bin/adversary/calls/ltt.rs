@@ -280,7 +280,7 @@ pub(crate) fn info(actor: &Actor, random: &mut Random) {
     });
 }
 
-/// ProcSnapshot at pages that were written before.
+/// Looks at pages that were written before.
 pub(crate) fn check(actor: &Actor, random: &mut Random) {
     let every = one_in(random, 8);
     let _ = actor.around(Kind::Check, || {
