@@ -1,4 +1,4 @@
-//! What a run prints at its end.
+//! Prints the result of a run.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use crate::plan::Plan;
 use crate::run_state::RunState;
 use crate::supervisor::Supervisor;
 
-/// So often must a kind of calls be tried before it is missed that none succeeded.
+/// How often a kind of calls must be tried before its lack of success is a failure.
 const OFTEN: u64 = 60;
-/// So many steps must there be before it is missed that a kind was never tried.
+/// How many steps a run must have before a kind that was never tried is a failure.
 const MANY: u64 = 40_000;
 
-/// Prints what was found, and how to run it again.
+/// Prints the findings, and the command that repeats the run.
 pub(crate) fn findings(run: &RunState, plan: &Plan) {
     let mut seen = Vec::new();
     for finding in run.findings() {
@@ -27,7 +27,7 @@ pub(crate) fn findings(run: &RunState, plan: &Plan) {
     }
 }
 
-/// Prints the calls by kind. Whether all is well.
+/// Prints the calls by kind. Returns whether the run passed.
 pub(crate) fn print(supervisor: &Supervisor, run: &RunState, plan: &Plan, took: Duration) -> bool {
     let steps = run.steps.load(Ordering::Relaxed);
     let mut calls = 0;

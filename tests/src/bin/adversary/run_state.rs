@@ -1,4 +1,4 @@
-//! What all actors share: counts, findings, and what each is doing now.
+//! The state that all actors share: counts, findings, and the current call of each thread.
 //!
 //! It is a memory file, so that a program which an actor executes still finds it.
 
@@ -11,19 +11,19 @@ use syscalls::Sysno;
 use crate::actor::call;
 use crate::kinds::{KINDS, Kind};
 
-/// Actors at most.
+/// The most actors.
 pub(crate) const ACTORS: usize = 24;
-/// Threads of an actor at most.
+/// The most threads of an actor.
 pub(crate) const THREADS: usize = 4;
 /// Findings that are kept, and their length.
 const FINDINGS: usize = 16;
 const TEXT: usize = 400;
-/// Errors that are told apart.
+/// Error numbers that are counted.
 const ERRORS: usize = 134;
-/// Families that are known at a time, see [`RunState::join_family`].
+/// Slots for families of processes, see [`RunState::join_family`].
 const FAMILIES: usize = 4096;
 
-/// The family of a process that several programs' words can be of.
+/// The family of a process to which several programs' words may belong.
 pub(crate) const ANYBODY: u32 = 0;
 
 /// How often one kind of call was made.
@@ -31,18 +31,18 @@ pub(crate) const ANYBODY: u32 = 0;
 pub(crate) struct Count {
     pub(crate) tried: AtomicU64,
     pub(crate) succeeded: AtomicU64,
-    /// How long all of them took together, in nanoseconds.
+    /// The time of all calls together, in nanoseconds.
     pub(crate) time: AtomicU64,
     pub(crate) errors: [AtomicU32; ERRORS],
 }
 
-/// What a thread is doing.
+/// The call that a thread is making.
 #[repr(C)]
 pub(crate) struct CurrentCall {
     /// The kind of the call, plus 1; 0: none.
     pub(crate) kind: AtomicU32,
     pub(crate) tid: AtomicI32,
-    /// When it began, in milliseconds of CLOCK_MONOTONIC.
+    /// When the call began, in milliseconds of CLOCK_MONOTONIC.
     pub(crate) since: AtomicU64,
 }
 
@@ -53,7 +53,7 @@ struct Finding {
     text: [AtomicU8; TEXT],
 }
 
-/// All zeros are a valid initial state.
+/// The shared state of a run. All zeros are its initial state.
 #[repr(C)]
 pub(crate) struct RunState {
     pub(crate) counts: [Count; KINDS],
@@ -62,18 +62,18 @@ pub(crate) struct RunState {
     pub(crate) pids: [AtomicI32; ACTORS],
     /// Steps of all actors.
     pub(crate) steps: AtomicU64,
-    /// The actors end.
+    /// Not 0: the actors end.
     pub(crate) stop: AtomicU32,
     /// Whose turn it is, plus 1; 0: the supervisor's.
     pub(crate) turn: AtomicU32,
-    /// A sum over all steps, their kinds and who made them: equal for equal runs that take turns.
+    /// A sum over all steps, their kinds and their actors. Equal runs that take turns have equal sums.
     pub(crate) sum: AtomicU64,
     findings: AtomicU32,
     finding: [Finding; FINDINGS],
     families: [AtomicU64; FAMILIES],
 }
 
-/// Its descriptor in programs that actors execute.
+/// The descriptor of the run state, also in programs that actors execute.
 pub(crate) const RUN_STATE_FD: RawFd = 200;
 
 fn map(fd: RawFd) -> &'static RunState {
@@ -89,13 +89,13 @@ fn map(fd: RawFd) -> &'static RunState {
         )
     };
     assert_ne!(at, libc::MAP_FAILED, "the run state cannot be mapped");
-    // SAFETY: Of that size, page-aligned, never unmapped, and all of it atomics, which any bytes
-    // are.
+    // SAFETY: the mapping has that size, is page-aligned and never unmapped. Any bytes are valid
+    // atomics.
     unsafe { &*at.cast() }
 }
 
 impl RunState {
-    /// A new one, which stays for as long as the process and its children live.
+    /// Creates the state, which lives as long as the process and its children.
     pub(crate) fn new() -> &'static Self {
         let name: &CStr = c"run-state";
         // SAFETY: The name is a C string.
@@ -111,7 +111,7 @@ impl RunState {
         map(RUN_STATE_FD)
     }
 
-    /// That of the program which executed this one.
+    /// The state of the program that executed this one.
     pub(crate) fn inherited() -> &'static Self {
         map(RUN_STATE_FD)
     }
@@ -130,7 +130,7 @@ impl RunState {
         };
     }
 
-    /// Gives the turn to somebody.
+    /// Gives the turn to an actor, or to the supervisor.
     pub(crate) fn set_turn(&self, turn: u32) {
         self.turn.store(turn, Ordering::Release);
         let word = self.turn.as_ptr() as usize;
@@ -141,7 +141,7 @@ impl RunState {
         );
     }
 
-    /// Sleeps until it is somebody else's turn, or for a moment.
+    /// Sleeps until the turn changes, or for a moment.
     pub(crate) fn sleep_while(&self, turn: u32) {
         let word = self.turn.as_ptr() as usize;
         let moment = [0_i64, 20_000_000];
@@ -163,8 +163,7 @@ impl RunState {
         self.stop.load(Ordering::Relaxed) != 0
     }
 
-    /// Something is wrong. What does not fit any more is dropped, as the first findings count;
-    /// whether this was kept.
+    /// Stores a finding, and returns whether there was room. The first findings matter most.
     pub(crate) fn find(&self, text: &str) -> bool {
         let at = self.findings.fetch_add(1, Ordering::Relaxed) as usize;
         let Some(finding) = self.finding.get(at) else {
@@ -180,7 +179,7 @@ impl RunState {
         true
     }
 
-    /// Forgets all that was counted, found and done.
+    /// Clears counts, findings and steps.
     pub(crate) fn forget(&self) {
         for count in &self.counts {
             count.tried.store(0, Ordering::Relaxed);
@@ -200,7 +199,7 @@ impl RunState {
         self.findings.load(Ordering::Relaxed) != 0
     }
 
-    /// All that was found.
+    /// All findings.
     pub(crate) fn findings(&self) -> Vec<String> {
         let ready = |finding: &&Finding| finding.ready.load(Ordering::Acquire) != 0;
         let text = |finding: &Finding| {
@@ -212,8 +211,8 @@ impl RunState {
         self.finding.iter().filter(ready).map(text).collect()
     }
 
-    /// A process, by its number, writes words of this family: its own, or, if it shares another
-    /// one's memory, that one's.
+    /// Notes that process `pid` writes words of a family: its own, or that of the process whose memory
+    /// it shares.
     pub(crate) fn join_family(&self, pid: i32, family: u32) {
         let word = u64::from(pid.unsigned_abs()) << 32 | u64::from(family);
         self.families[pid.unsigned_abs() as usize % FAMILIES].store(word, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Starts the actors, starts them again when they end, and sees that nobody hangs.
+//! Starts the actors, restarts those that end, and detects hangs.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -25,18 +25,18 @@ use crate::{files, probe, report};
 pub(crate) const GROUP: u32 = 4_000;
 /// The control group of traced programs.
 pub(crate) const CGROUP: &str = "/sys/fs/cgroup/adversary";
-/// Where programs leave their core dumps.
+/// The directory of core dumps.
 pub(crate) const CORES: &str = "/tmp/adversary";
-/// Limits, as they are at first.
+/// The initial limits.
 const LIMITS: &[(&str, u64)] = &[
     ("limit_total", 64 << 20),
     ("limit_user", 16 << 20),
     ("limit_process", 8 << 20),
     ("limit_dead", 8 << 20),
 ];
-/// How often the run says how far it is.
+/// How often the run prints its progress.
 const BEAT: Duration = Duration::from_secs(15);
-/// What the kernel says in its log when something is wrong with it.
+/// Texts of the kernel's log that report an error of the kernel.
 const SPLATS: &[&str] = &[
     "WARNING: ",
     "BUG: ",
@@ -67,10 +67,10 @@ fn patience() -> Duration {
     Duration::from_secs(seconds * (cpus() as u64).div_ceil(2))
 }
 
-/// Where the kernel keeps its own patience with tasks that are blocked.
+/// The kernel's own limit for blocked tasks.
 const BLOCKED: &str = "/proc/sys/kernel/hung_task_timeout_secs";
 
-/// Has the kernel say what its CPUs do, and which tasks are blocked, for whoever reads the console.
+/// Makes the kernel print what its CPUs do, and which tasks are blocked.
 fn show_tasks() {
     for _ in 0..3 {
         for command in ["l", "w"] {
@@ -80,7 +80,7 @@ fn show_tasks() {
     }
 }
 
-/// CPUs that there are.
+/// The number of CPUs.
 pub(crate) fn cpus() -> usize {
     static CPUS: OnceLock<usize> = OnceLock::new();
     *CPUS.get_or_init(|| {
@@ -90,7 +90,7 @@ pub(crate) fn cpus() -> usize {
     })
 }
 
-/// Who takes part.
+/// The roles of the actors.
 pub(crate) fn roles(plan: &Plan) -> Vec<Role> {
     let traced = (2 * cpus()).clamp(4, 10);
     let mut roles = vec![Role::Traced; traced];
@@ -129,7 +129,7 @@ impl Log {
         Some(Self { file, allowed })
     }
 
-    /// The next report of a mistake of the kernel's.
+    /// The next report of an error of the kernel.
     fn splat(&mut self) -> Option<String> {
         let mut record = [0; 8192];
         loop {
@@ -180,7 +180,7 @@ impl Supervisor {
         }
     }
 
-    /// Makes the place.
+    /// Creates directories and limits, and sets up the kernel.
     fn prepare(&self) {
         // SAFETY: Numbers only.
         unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
@@ -199,9 +199,9 @@ impl Supervisor {
         for (file, bytes) in LIMITS {
             write(root.join(file), &bytes.to_string());
         }
-        // A number that is used again could be that of another program's words.
+        // A process id that is reused could match another program's words.
         write("/proc/sys/kernel/pid_max", "4194304");
-        // The kernel is as patient as this is.
+        // The same limit as for calls.
         if Path::new(BLOCKED).exists() {
             write(BLOCKED, &patience().as_secs().to_string());
         }
@@ -209,7 +209,7 @@ impl Supervisor {
         environment::calm();
     }
 
-    /// The process of an actor begins.
+    /// Starts the process of an actor.
     fn spawn(&mut self, at: usize) {
         let role = self.roles[at];
         let who = ThreadId {
@@ -239,7 +239,7 @@ impl Supervisor {
         }
     }
 
-    /// Takes the processes that have ended.
+    /// Reaps the processes that have ended.
     fn reap(&mut self) {
         loop {
             let mut status = 0_i32;
@@ -277,7 +277,7 @@ impl Supervisor {
         }
     }
 
-    /// Whether a call has lasted too long, and which.
+    /// Describes a call that lasts too long, if there is one.
     fn hang(&self) -> Option<String> {
         let limit = patience().as_millis() as u64;
         for (at, threads) in self.run.now.iter().enumerate() {
@@ -299,7 +299,7 @@ impl Supervisor {
         None
     }
 
-    /// Looks at everybody. False if the run is to end.
+    /// Checks actors and the kernel's log. Returns false if the run has to end.
     fn look(&mut self) -> bool {
         self.reap();
         if let Some(splat) = self.log.as_mut().and_then(Log::splat) {
@@ -316,7 +316,7 @@ impl Supervisor {
         !(is_over || self.run.has_findings() || self.run.stops())
     }
 
-    /// All actors do what they like.
+    /// Lets all actors run at the same time.
     fn run_together(&mut self) {
         let mut beat = Instant::now();
         while self.look() {
@@ -333,7 +333,7 @@ impl Supervisor {
         }
     }
 
-    /// One actor at a time makes one step.
+    /// Lets one actor at a time make one step.
     fn run_in_turns(&mut self) {
         let who = ThreadId {
             actor: ACTORS,
@@ -381,7 +381,7 @@ impl Supervisor {
         let _ = std::io::stdout().flush();
     }
 
-    /// All actors end; what does not is killed, and what does not even then is a finding.
+    /// Ends all actors. Kills those that do not end; one that survives is a finding.
     fn stop(&mut self) {
         self.run.stop.store(1, Ordering::Relaxed);
         environment::calm();
@@ -413,7 +413,7 @@ impl Supervisor {
         }
     }
 
-    /// Gives back what holds traces and processes when all actors have ended.
+    /// Frees what keeps traces and processes alive after all actors have ended.
     fn clear(&self) {
         files::drain(&Actor {
             run: self.run,
@@ -428,7 +428,7 @@ impl Supervisor {
         control::remove_all();
     }
 
-    /// Waits until everything is as it was.
+    /// Waits until the kernel's usage is as before the run.
     fn settle(&self, before: &Usage) {
         self.clear();
         let begun = Instant::now();
@@ -448,7 +448,7 @@ impl Supervisor {
         }
     }
 
-    /// A short run that does not count, after which the kernel has what it keeps for good.
+    /// A short run that does not count, after which the kernel has filled its caches.
     fn warm_up(&mut self) {
         let seconds = std::mem::replace(
             &mut self.plan.seconds,
@@ -462,7 +462,7 @@ impl Supervisor {
         self.reset(seconds);
     }
 
-    /// The run begins again, from nothing.
+    /// Resets the state for a new run.
     fn reset(&mut self, seconds: u64) {
         self.plan.seconds = seconds;
         self.run.forget();
@@ -471,14 +471,14 @@ impl Supervisor {
         self.begun = Instant::now();
     }
 
-    /// The whole run. Whether all is well.
+    /// Does the whole run. Returns whether it passed.
     pub(crate) fn run(&mut self) -> bool {
         self.prepare();
         self.warm_up();
         let mut well = !self.run.has_findings();
         let mut took = Duration::ZERO;
         if well {
-            // What ends late is part of what was before.
+            // Processes that end late belong to the usage before the run.
             nap(1000);
             let before = Usage::take();
             self.begun = Instant::now();
@@ -515,7 +515,7 @@ impl Supervisor {
         let _ = fs::set_permissions(root, fs::Permissions::from_mode(0o755));
     }
 
-    /// What this kernel has no way to try, so that nobody misses it.
+    /// Whether this kernel can try a kind of calls.
     pub(crate) fn is_possible(&self, kind: Kind) -> bool {
         match kind {
             Kind::FailRate | Kind::FailNth => environment::can_fail(),
@@ -525,7 +525,7 @@ impl Supervisor {
     }
 }
 
-/// Processes whose parent this is.
+/// The children of this process.
 fn children() -> Vec<i32> {
     let own = std::process::id();
     let path = format!("/proc/{own}/task/{own}/children");
@@ -549,7 +549,7 @@ fn all_children(own: u32) -> Vec<i32> {
     .collect()
 }
 
-/// Where a thread is, as the kernel tells it.
+/// The state and the kernel stack of a thread.
 fn whereabouts(tid: i32) -> String {
     let read = |name| fs::read_to_string(format!("/proc/{tid}/{name}")).unwrap_or_default();
     let status = read("status");
@@ -562,7 +562,7 @@ fn whereabouts(tid: i32) -> String {
     )
 }
 
-/// This process becomes that of an actor.
+/// Turns this process into an actor's.
 fn become_actor(actor: &Actor, role: Role) {
     probe::init();
     // SAFETY: Numbers only.
@@ -591,7 +591,7 @@ fn become_actor(actor: &Actor, role: Role) {
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
 }
 
-/// Starts the run in a process of its own, and ends it should it hang. Whether all is well.
+/// Starts the run in a process of its own, and kills it if it hangs. Returns whether it passed.
 pub(crate) fn watch(plan: Plan, allowed: Vec<String>) -> bool {
     let run = RunState::new();
     println!("seed {}: {}", plan.seed, plan.again());

@@ -1,4 +1,4 @@
-//! A guest that runs `stepped`, and stands; and what its memory must have.
+//! A stopped guest that runs `stepped`, and checks of its memory.
 
 use std::collections::BTreeMap;
 
@@ -9,40 +9,40 @@ use crate::stopped_guest::{StoppedGuest, vmlinux};
 use crate::symbols::Functions;
 
 const MEMORY_MIB: u64 = 192;
-/// The trace that is there all the time.
+/// The trace that exists all the time.
 const STEADY: &str = "steady";
-/// What the dead may hold, in bytes: more than one child's events, and less than those of all that
-/// came before it is ready.
+/// The limit of dead processes' buffers, in bytes: more than one child's events, and less than those
+/// of all children of the warm-up.
 const LIMIT_DEAD: u64 = 150_000;
 
 /// The guest.
 pub(crate) struct Stepped {
     pub(crate) guest: StoppedGuest,
-    /// Of the kernel, those that are the tracer's.
+    /// The tracer's functions in the kernel.
     pub(crate) kernel: Functions,
     seen: Summary,
-    /// What the last look saw.
+    /// The last observation.
     last: Observation,
 }
 
-/// What was seen.
+/// A summary of all observations.
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
     pub(crate) looks: u64,
-    /// Looks that saw something else than the one before.
+    /// Looks that saw something new.
     pub(crate) changes: u64,
-    /// Looks at which the brief trace was there, and those at which it was not.
+    /// Looks with the brief trace, and without it.
     pub(crate) with_brief: u64,
     pub(crate) without_brief: u64,
     /// Looks at each function.
     pub(crate) functions: BTreeMap<String, u64>,
 }
 
-/// What a look sees: of each trace the processes, and how many events each has.
+/// The processes of each trace, and how many events each has.
 type Observation = BTreeMap<String, Vec<(u32, u64, u64)>>;
 
 impl Stepped {
-    /// Boots it, with a trace that is there all the time, beside those that come and go.
+    /// Boots the guest, with a trace that exists all the time.
     pub(crate) fn boot() -> Self {
         let setup = format!(
             "echo {LIMIT_DEAD} > limit_dead
@@ -62,13 +62,13 @@ impl Stepped {
         }
     }
 
-    /// Lets it come to its end.
+    /// Lets the guest run to its end.
     pub(crate) fn end(self) -> Summary {
         self.guest.end();
         self.seen
     }
 
-    /// Looks at its memory: it is right at this place, which is in this function.
+    /// Checks the guest's memory. It is stopped at this address, in this function.
     pub(crate) fn look(&mut self, function: &str, place: u64) {
         let extracted = self.guest.extract();
         let what = format!("before {place:#x} in {function}");
@@ -105,10 +105,10 @@ impl Stepped {
                     let recorded = match thread {
                         0 => own,
                         _ if u64::from(process.pid) == child => of_child,
-                        // Those that are dead have written all.
+                        // Dead children have written all events.
                         _ => CHILD_EVENTS,
                     };
-                    // The one that it is at may be there; the one before must be.
+                    // The current event may be there, and the one before must be.
                     assert!(
                         found == recorded || found == recorded + 1,
                         "{what}: {found} in the dump, {recorded} recorded"

@@ -1,5 +1,5 @@
-//! A guest of one processor that runs a program, and stands: it goes on as a debugger says, and its
-//! memory can be read.
+//! A guest with one processor that runs a program under a debugger. While it is stopped, its memory
+//! can be extracted.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -18,7 +18,7 @@ use usertrace_vm::{Debugger, Guest, KernelConfig, Outcome, Run, Streams, kernel_
 use crate::load::{self, Memory};
 
 const PAGE: usize = 4096;
-/// Where the kernel's instructions are.
+/// The start of the kernel's code.
 pub(crate) const KERNEL: u64 = 0xffff_ffff_8000_0000;
 
 /// The numbers of each thread's events.
@@ -30,32 +30,32 @@ pub(crate) fn vmlinux() -> PathBuf {
     image.with_file_name("vmlinux")
 }
 
-/// The guest.
+/// A guest with one processor under a debugger.
 pub(crate) struct StoppedGuest {
     pub(crate) debugger: Debugger,
     run: JoinHandle<Run>,
     directory: TempDir,
     dump: Dump,
-    /// Where the root page is.
+    /// The address of the root page.
     root: u64,
-    /// Where the page is in which it says how far it is.
+    /// The address of the page with the program's progress.
     page: u64,
     _memory: Memory,
-    /// What has been read: most looks see what others saw.
+    /// Traces that were read before: most extractions yield the same.
     read: HashMap<Vec<u8>, Threads>,
-    /// What the last look found.
+    /// The last extraction.
     last: Option<Rc<Extracted>>,
 }
 
-/// What was in its memory. The traces are there as long as this is.
+/// An extraction. Its traces exist as long as this does.
 pub(crate) struct Extracted {
     pub(crate) extraction: Extraction,
     _traces: TempDir,
-    /// What the pages had from which all that comes.
+    /// The contents of the pages that the extraction read.
     pages: BTreeMap<u64, Vec<u8>>,
 }
 
-/// Memory of which is noted what was read.
+/// Memory that records which pages are read.
 struct RecordingMemory<'a> {
     dump: &'a Dump,
     pages: RefCell<BTreeMap<u64, Vec<u8>>>,
@@ -63,7 +63,7 @@ struct RecordingMemory<'a> {
 
 fn page(dump: &Dump, address: u64) -> Vec<u8> {
     let mut page = vec![0; PAGE];
-    // Where there is nothing, there are zeros.
+    // Missing memory reads as zeros.
     let _ = dump.read(address, &mut page);
     page
 }
@@ -82,11 +82,11 @@ impl PhysicalMemory for RecordingMemory<'_> {
 }
 
 impl StoppedGuest {
-    /// Boots a guest, which does these lines of a shell in the tracer's directory, and then runs
-    /// the program, which is told a directory before these arguments, makes the file `ready` there,
-    /// and ends when the file `stop` is there.
+    /// Boots a guest, which runs these lines of a shell in the tracer's directory, and then the program.
+    /// The program gets a directory before these arguments, creates the file `ready` there, and ends
+    /// when the file `stop` is there.
     pub(crate) fn boot(memory_mib: u64, setup: &str, name: &str, arguments: &[String]) -> Self {
-        // What is extracted is small, and goes at once.
+        // Extractions are small and short-lived.
         let shared = Some(Path::new("/dev/shm")).filter(|path| path.is_dir());
         let directory = shared.map_or_else(tempfile::tempdir, tempfile::tempdir_in);
         let directory = directory.expect("a directory");
@@ -102,9 +102,9 @@ impl StoppedGuest {
             .memory_mib(memory_mib)
             .memory_file(memory.path())
             .smp(1)
-            // The kernel is where its symbols say.
+            // Without KASLR, the kernel is where its symbols say.
             .append("nokaslr")
-            // It has no heart while it stands.
+            // A stopped guest sends no heartbeats.
             .timeout(Duration::from_secs(7200))
             .silence(Duration::from_secs(3600))
             .give_debugger(give)
@@ -136,12 +136,12 @@ impl StoppedGuest {
         load::word(&self.dump, self.page, index)
     }
 
-    /// Makes a file in the directory that it looks at.
+    /// Creates a file in the program's directory.
     pub(crate) fn tell(&self, file: &str) {
         fs::write(self.directory.path().join(file), "").expect("a file");
     }
 
-    /// Lets it come to its end.
+    /// Lets the guest run to its end.
     pub(crate) fn end(self) {
         self.tell("stop");
         self.debugger.detach().expect("it goes on");
@@ -149,8 +149,8 @@ impl StoppedGuest {
         assert_eq!(run.outcome, Outcome::Passed, "{}", run.explain());
     }
 
-    /// What its memory has. Most looks find what the last one found: then nothing that this read
-    /// has changed.
+    /// Extracts the traces from the guest's memory. If no page that the last extraction read has
+    /// changed, returns that one.
     pub(crate) fn extract(&mut self) -> Rc<Extracted> {
         let is_as_before = |last: &&Rc<Extracted>| {
             let mut pages = last.pages.iter();

@@ -1,5 +1,4 @@
-//! A reader without rights of its own, but of the group that may trace. It does all that a program
-//! can do to consumer files.
+//! An unprivileged reader of the tracing group. It does all that a program can do to consumer files.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -49,7 +48,7 @@ struct OpenFile {
     len: usize,
 }
 
-/// A mapping of one.
+/// A mapping of an open file.
 #[derive(Clone, Copy)]
 struct Mapping {
     at: usize,
@@ -109,7 +108,7 @@ impl Reader {
         self.mapped.get(at).copied()
     }
 
-    /// Looks which files there are.
+    /// Lists the consumer files.
     fn list(&mut self, actor: &Actor, _random: &mut Random) {
         let mut files = Vec::new();
         let directories = |path: &Path| {
@@ -230,7 +229,7 @@ impl Reader {
         let _ = std::hint::black_box((rings, arguments));
     }
 
-    /// Consumes up to what the program says is there, or anything else.
+    /// Consumes up to the head that the program published, or to any other position.
     fn consume(&mut self, actor: &Actor, random: &mut Random) {
         let Some(open) = self.any_open(random) else {
             return;
@@ -438,7 +437,7 @@ impl Reader {
         }
     }
 
-    /// Reads words, of which each must be one of the process's that the file is of.
+    /// Reads words: each must belong to the file's process.
     fn read(&mut self, actor: &Actor, random: &mut Random) {
         let Some(mapped) = self.any_mapped(random) else {
             return;
@@ -621,7 +620,7 @@ impl Reader {
         }
     }
 
-    /// A child has the files, but not the mappings.
+    /// Forks. The child has the files, but not the mappings.
     fn fork(&mut self, actor: &Actor, random: &mut Random) {
         let mapped = self.any_mapped(random);
         let open = self.any_open(random);
@@ -654,7 +653,7 @@ impl Reader {
         });
     }
 
-    /// Calls that such a file does not know.
+    /// Calls that consumer files do not support.
     fn transfer(&mut self, actor: &Actor, random: &mut Random) {
         let Some(OpenFile { fd, .. }) = self.any_open(random) else {
             return;
@@ -690,7 +689,7 @@ impl Reader {
         }
     }
 
-    /// A trace of the group's own.
+    /// Creates a trace of the group.
     fn trace(&mut self, actor: &Actor, random: &mut Random) {
         let path = Path::new(ROOT).join(format!("group{}", actor.who.actor));
         let path = c_path(&path);
@@ -703,7 +702,7 @@ impl Reader {
     }
 }
 
-/// Its life.
+/// Runs the reader until its end.
 pub(crate) fn run(actor: &Actor) {
     let pid = std::process::id();
     actor.run.join_family(pid.cast_signed(), pid);
@@ -720,7 +719,7 @@ pub(crate) fn run(actor: &Actor) {
         actor.end_step(number, which);
     }
     let _ = actor.wait_for_turn();
-    // Half of the time everything is closed by the exit.
+    // Half of the time, the exit closes everything.
     if one_in(&mut random, 2) {
         for open in &reader.open {
             let _ = actor.call(Kind::Close, Sysno::close, [open.fd]);

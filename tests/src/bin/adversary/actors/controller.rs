@@ -1,4 +1,4 @@
-//! Root, who creates, changes and removes traces, and looks at the programs that are traced.
+//! Root: creates, changes and removes traces, and inspects the traced programs.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -49,11 +49,11 @@ const STEPS: &[Weighted<Step>] = &[
 #[derive(Default)]
 struct Controller {
     held: Vec<File>,
-    /// The trace that it is just making.
+    /// The trace that is being created.
     making: Option<PathBuf>,
 }
 
-/// What can be changed in a trace before it is started.
+/// Changes of a trace before it is started.
 const CHANGES: &[Weighted<Step>] = &[
     (6, Controller::make_channel),
     (3, Controller::remove_channel),
@@ -62,7 +62,7 @@ const CHANGES: &[Weighted<Step>] = &[
     (1, Controller::mode),
 ];
 
-/// What the file system said.
+/// The result of a file operation as that of a call.
 fn called<T>(result: io::Result<T>) -> CallResult {
     result
         .map(|_| 0)
@@ -74,7 +74,7 @@ fn write(path: &Path, text: &str) -> CallResult {
     called(file.and_then(|mut file| file.write_all(text.as_bytes())))
 }
 
-/// A traced program, another reader, or nobody.
+/// A traced program or a reader, if there is one.
 fn other(actor: &Actor, random: &mut Random) -> Option<usize> {
     let at = random.below(actor.run.pids.len() as u64) as usize;
     (0..actor.run.pids.len())
@@ -85,7 +85,7 @@ fn other(actor: &Actor, random: &mut Random) -> Option<usize> {
         .map(|pid| pid as usize)
 }
 
-/// A mapping of its that is one of the tracer's, and whether it is writable.
+/// A trace area of the process.
 fn area_of(pid: usize, random: &mut Random) -> Option<Range> {
     let text = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
     let all: Vec<_> = text
@@ -314,7 +314,7 @@ impl Controller {
         });
     }
 
-    /// Bytes that no such file should take, or hardly.
+    /// Writes bytes that a control file should refuse, or almost.
     fn wrong(&mut self, actor: &Actor, random: &mut Random) {
         let directory = match random.below(3) {
             0 => self.trace(random),
@@ -406,7 +406,7 @@ impl Controller {
         });
     }
 
-    /// Keeps files open while what they are of goes.
+    /// Keeps files open while their traces are removed.
     fn hold(&mut self, _actor: &Actor, random: &mut Random) {
         if self.held.len() > 8 {
             self.held.clear();
@@ -465,7 +465,7 @@ impl Controller {
         let _ = call(Sysno::close, [fd]);
     }
 
-    /// What reaches an area from outside counts, if it is one still.
+    /// Reports an access from outside that succeeded, if the address is still in an area.
     fn judge(&self, actor: &Actor, pid: usize, what: &str, area: Range, done: CallResult) {
         if done.is_err() {
             return;
@@ -579,7 +579,7 @@ impl Controller {
         const INTERRUPT: usize = 0x4207;
         const DETACH: usize = 17;
         const PEEKDATA: usize = 2;
-        /// Milliseconds that a process may take until it stops: on a busy host, many.
+        /// Milliseconds that a process may take to stop. On a busy host it takes long.
         const SEIZED: usize = 100_000;
         let Some(area) = area_of(pid, random) else {
             return;
@@ -610,7 +610,7 @@ impl Controller {
     }
 }
 
-/// Its life.
+/// Runs the controller until its end.
 pub(crate) fn run(actor: &Actor) {
     let pid = std::process::id();
     SCENE.begin(pid);
@@ -625,7 +625,7 @@ pub(crate) fn run(actor: &Actor) {
         step(&mut controller, actor, &mut random);
         actor.end_step(number, which);
         if !actor.plan.turns {
-            // Programs are to do something between two changes.
+            // Lets programs run between two changes.
             crate::actor::nap(random.below(4));
         }
     }

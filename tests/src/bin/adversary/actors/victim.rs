@@ -1,5 +1,5 @@
-//! A program that is not traced. It fills memory with words that nobody else has, and looks whether
-//! they stay: a page that is freed while somebody can still reach it is soon one of these.
+//! An untraced program that fills memory with secret words, and checks that they do not change. A
+//! page that is freed while an attacker can still reach it soon becomes one of these.
 
 use syscalls::Sysno;
 use usertrace_tests::random::Random;
@@ -10,7 +10,7 @@ use crate::pattern;
 use crate::plan::one_in;
 use crate::scene::PAGE;
 
-/// Memory that it holds at a time: so many pieces of so many pages.
+/// The memory that it holds: so many pieces of so many pages.
 const PIECES: usize = 16;
 const PAGES: u64 = 64;
 
@@ -66,7 +66,7 @@ impl SecretMemory {
     }
 }
 
-/// Its life.
+/// Runs the victim until its end.
 pub(crate) fn run(actor: &Actor) {
     let mut pieces: Vec<SecretMemory> = Vec::new();
     for step in 0..400 {

@@ -1,4 +1,4 @@
-//! How processes with areas come and go: forks, sharers of memory, exec, deaths.
+//! Life cycles of processes with areas: fork, shared memory, exec, death.
 
 use std::ffi::CStr;
 use std::fs;
@@ -18,9 +18,9 @@ use crate::probe;
 use crate::run_state::ANYBODY;
 use crate::scene::{SCENE, is_area};
 
-/// Tells this program that another one executed it.
+/// The argument of a program that an actor executed.
 pub(crate) const EXECUTED: &CStr = c"--executed";
-/// Likewise, and that this one shared its memory with its parent.
+/// Like [`EXECUTED`], for a program that shared its memory with its parent.
 pub(crate) const EXECUTED_BY_SHARER: &CStr = c"--executed-by-sharer";
 /// The stack of a child that shares its parent's memory.
 const STACK: usize = 256 << 10;
@@ -33,7 +33,7 @@ fn child_of(actor: &Actor) -> Actor {
     }
 }
 
-/// Makes this process, which has just been forked, a family of its own: what it writes is its own.
+/// Gives this process, which was just forked, its own family of words.
 fn become_child(actor: &Actor) -> Actor {
     let child = child_of(actor);
     let family = std::process::id();
@@ -59,7 +59,7 @@ fn fork(actor: &Actor, kind: Kind, body: impl FnOnce(&Actor)) -> CallResult {
     })
 }
 
-/// The child looks for the areas, which it has not.
+/// Reads where the parent's areas are: the child has none.
 fn look(child: &Actor) {
     for area in SCENE.areas().iter().flatten() {
         if probe::read(area.start).is_ok() && is_area(area.start) {
@@ -68,7 +68,7 @@ fn look(child: &Actor) {
     }
 }
 
-/// What a program does that has just begun.
+/// The first steps of a program.
 fn begin(child: &Actor, random: &mut Random) {
     ltt::alloc(child, random);
     ltt::update_next(child, random);
@@ -107,7 +107,7 @@ pub(crate) fn forks(actor: &Actor, random: &mut Random) {
     };
 }
 
-/// A child that is killed wherever it is.
+/// Kills a child at a random point.
 pub(crate) fn killed(actor: &Actor, random: &mut Random) {
     let micros = 50 + random.below(5000);
     let _ = actor.around(Kind::Killed, || {
@@ -130,7 +130,7 @@ pub(crate) fn killed(actor: &Actor, random: &mut Random) {
     });
 }
 
-/// What a child that shares its parent's memory is told.
+/// The arguments of a child that shares its parent's memory.
 struct SharerArguments<'a> {
     actor: Actor,
     random: &'a mut Random,
@@ -144,8 +144,8 @@ extern "C" fn share(argument: *mut libc::c_void) -> libc::c_int {
         random,
         executes,
     } = unsafe { &mut *argument.cast::<SharerArguments<'_>>() };
-    // What it calls first makes it the one that the kernel says the areas are of. A program that it
-    // executes writes words of its own under the same number.
+    // With its first call, the kernel attributes the areas to this process. A program that it
+    // executes writes its own words under the same process id.
     let pid = std::process::id().cast_signed();
     let family = if *executes { ANYBODY } else { SCENE.family() };
     actor.run.join_family(pid, family);
@@ -208,7 +208,7 @@ fn execute(how: &'static CStr) {
     };
 }
 
-/// What the executed program does: it has no areas, and no signal that another program asked for.
+/// Checks the state of an executed program: it has no areas, and no update signal of the old one.
 pub(crate) fn executed(actor: &Actor, by_sharer: bool) {
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     if maps.contains("[ltt]") {
@@ -265,7 +265,7 @@ fn handle(signal: i32, handler: extern "C" fn(libc::c_int), blocks_all: bool) {
     }
 }
 
-/// Has a signal handled, which does nothing.
+/// Installs a handler that does nothing.
 pub(crate) fn handle_by_nothing(signal: i32) {
     handle(signal, nothing, false);
 }
