@@ -120,7 +120,8 @@ impl Child {
                         1
                     }
                 };
-                // SAFETY: no memory is involved. The parent's exit handlers do not run in the child.
+                // SAFETY: no memory is involved. The parent's exit handlers do not run in the
+                // child.
                 unsafe { libc::_exit(status) }
             }
             ForkResult::Parent { child } => {

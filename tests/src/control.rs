@@ -120,8 +120,8 @@ impl Trace {
         self.write("start", "0\n").expect("it can be stopped");
     }
 
-    /// Sets the size and count of a channel's sub-buffers. The size is minimal in between, so that no
-    /// intermediate product is too large.
+    /// Sets the size and count of a channel's sub-buffers. The size is minimal in between, so that
+    /// no intermediate product is too large.
     ///
     /// # Panics
     /// If the kernel refuses.
@@ -156,8 +156,8 @@ impl Trace {
         processes.find(|process| process.name.starts_with(&prefix))
     }
 
-    /// Waits until a running process has buffers here. A process that gets the update signal while it
-    /// returns from that signal's handler gets it again a moment later.
+    /// Waits until a running process has buffers here. A process that gets the update signal while
+    /// it returns from that signal's handler gets it again a moment later.
     ///
     /// # Panics
     /// If it gets none.

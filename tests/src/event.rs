@@ -23,8 +23,9 @@ pub fn write(thread: u32, number: u64) -> Outcome {
     usertrace::event!(numbered, thread, number)
 }
 
-/// Writes 10 events as thread 0, has a `vfork` child write 5 as thread 1, and writes 10 more. Returns
-/// whether the parent's events were all recorded, and each of the child's had the expected outcome.
+/// Writes 10 events as thread 0, has a `vfork` child write 5 as thread 1, and writes 10 more.
+/// Returns whether the parent's events were all recorded, and each of the child's had the expected
+/// outcome.
 #[must_use]
 pub fn write_around_vfork(expected: Outcome) -> bool {
     let recorded = |number| write(0, number) == Outcome::Recorded;

@@ -26,7 +26,8 @@ pub struct Served {
     pub snapshots: [ProcSnapshot; 2],
 }
 
-/// Runs `redis-server` under a load of so many requests of each kind. `prepare` changes its command.
+/// Runs `redis-server` under a load of so many requests of each kind. `prepare` changes its
+/// command.
 ///
 /// # Panics
 /// If anything fails, or hangs.
@@ -34,7 +35,8 @@ pub struct Served {
 pub fn serve(requests: u64, prepare: impl FnOnce(&mut Command)) -> Served {
     let directory = tempfile::tempdir_in("/tmp").expect("a directory");
     let socket = directory.path().join("socket");
-    // The same executable under another name: the package of `redis-server` starts a system service.
+    // The same executable under another name: the package of `redis-server` starts a system
+    // service.
     let mut command = Command::new("redis-check-rdb");
     command
         .arg0("redis-server")

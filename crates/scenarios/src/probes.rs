@@ -179,7 +179,8 @@ fn invalid_calls_fail() {
     assert_eq!(probe::disconnect("no:*", "see"), Ok(0));
     assert_eq!(probe::unregister("other"), Err(Error::NoProbe));
 
-    // There is room for 63 more probes and 256 connections, and for as many again once these are gone.
+    // There is room for 63 more probes and 256 connections, and for as many again once these are
+    // gone.
     let name = |n: usize| format!("filler{n}");
     (1..64).for_each(|n| add(&name(n), see, 0).unwrap());
     assert_eq!(add("last", see, 0), Err(Error::Full));

@@ -45,7 +45,8 @@ fn f8_the_trace_is_as_it_was_asked_for() {
 
 /// Requirements: F8
 fn f8_the_first_process_was_traced() {
-    // The process has executed another program since. That has its own file only if it writes events.
+    // The process has executed another program since. That has its own file only if it writes
+    // events.
     let file = wait::until_some("it left something", || files(true).pop());
     let mut reader = Reader::open(&file).expect("the file");
     let mut events = Vec::new();

@@ -77,8 +77,8 @@ fn sync() -> LttClockSync {
     }
 }
 
-/// A page of a directory with a trace of one process. `next` is the directory's next page; the trees
-/// have this root and depth.
+/// A page of a directory with a trace of one process. `next` is the directory's next page; the
+/// trees have this root and depth.
 fn directory(next: u64, tree: u64, depth: u32) -> [u8; PAGE] {
     let tree = |pages| LttCrashTree {
         root: tree,

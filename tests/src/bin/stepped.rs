@@ -1,6 +1,6 @@
 //! Does one thing with traces after the other, so that a crash test can step through each
-//! instruction. A page of memory has the program's progress. The program ends when the file `stop` is
-//! in its directory.
+//! instruction. A page of memory has the program's progress. The program ends when the file `stop`
+//! is in its directory.
 
 use std::fs;
 use std::path::PathBuf;

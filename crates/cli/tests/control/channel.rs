@@ -95,7 +95,8 @@ fn bad_setting() {
     }
 }
 
-/// The socket and the thread are gone, the clients learn of it, and the channel can be opened again.
+/// The socket and the thread are gone, the clients learn of it, and the channel can be opened
+/// again.
 fn closed(mode: &str, again: &str) {
     let mut program = Program::start(&[("USERTRACE_CONTROL", mode)]);
     let (watcher, other) = (program.client(), program.client());

@@ -26,7 +26,8 @@ pub(crate) struct Actor {
 /// Any system call, by its number.
 ///
 /// It is safe in this program only, where each address is one of these: 0; in the areas, or where
-/// they were; in a mapping of the caller without Rust objects; of an object that the call may write.
+/// they were; in a mapping of the caller without Rust objects; of an object that the call may
+/// write.
 pub(crate) fn system<const N: usize>(number: usize, arguments: [usize; N]) -> CallResult {
     let mut all = [0; 6];
     all[..N].copy_from_slice(&arguments);

@@ -13,9 +13,9 @@ use crate::scene::{PAGE, SCENE, is_write_area};
 
 /// Judges a word that a traced program read in its own write area.
 ///
-/// Zeros, the program's own words and the kernel's are allowed. Another thread may have mapped other
-/// memory there meanwhile, so a foreign word counts only if it is still there, in a mapping of an
-/// area.
+/// Zeros, the program's own words and the kernel's are allowed. Another thread may have mapped
+/// other memory there meanwhile, so a foreign word counts only if it is still there, in a mapping
+/// of an area.
 pub(crate) fn judge_own(actor: &Actor, address: usize, word: u64) {
     let family = Some(SCENE.family());
     if pattern::foreign(word, family).is_none() {

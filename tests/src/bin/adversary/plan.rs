@@ -45,8 +45,8 @@ fn mix(word: u64) -> u64 {
 }
 
 impl Plan {
-    /// The random numbers of one step. Each step has its own stream, because how many numbers a step
-    /// takes can depend on what the kernel returns.
+    /// The random numbers of one step. Each step has its own stream, because how many numbers a
+    /// step takes can depend on what the kernel returns.
     pub(crate) fn stream(&self, who: ThreadId, step: u64) -> Random {
         let words = [who.actor as u64, who.round, who.thread as u64, step];
         Random::with(

@@ -66,7 +66,8 @@ pub(crate) struct RunState {
     pub(crate) stop: AtomicU32,
     /// Whose turn it is, plus 1; 0: the supervisor's.
     pub(crate) turn: AtomicU32,
-    /// A sum over all steps, their kinds and their actors. Equal runs that take turns have equal sums.
+    /// A sum over all steps, their kinds and their actors. Equal runs that take turns have equal
+    /// sums.
     pub(crate) sum: AtomicU64,
     findings: AtomicU32,
     finding: [Finding; FINDINGS],
@@ -211,8 +212,8 @@ impl RunState {
         self.finding.iter().filter(ready).map(text).collect()
     }
 
-    /// Notes that process `pid` writes words of a family: its own, or that of the process whose memory
-    /// it shares.
+    /// Notes that process `pid` writes words of a family: its own, or that of the process whose
+    /// memory it shares.
     pub(crate) fn join_family(&self, pid: i32, family: u32) {
         let word = u64::from(pid.unsigned_abs()) << 32 | u64::from(family);
         self.families[pid.unsigned_abs() as usize % FAMILIES].store(word, Ordering::Relaxed);

@@ -58,10 +58,10 @@ const SPLATS: &[&str] = &[
     "pagealloc: ",
 ];
 
-/// How long a call, or the end of a killed process, may take. On a busy host a guest's clock can
-/// run several times too fast: the kernel measures it at boot, beside whatever else runs.
+/// How long a call, or the end of a killed process, may take. On a busy host, the guest's clock may
+/// run several times too fast, because the kernel calibrates it at boot.
 ///
-/// And where a guest has more CPUs than its host, whoever holds a lock may not run for long.
+/// In a guest with more CPUs than its host, the holder of a lock may not run for long.
 fn patience() -> Duration {
     let seconds = if guest::is_debug() { 480 } else { 180 };
     Duration::from_secs(seconds * (cpus() as u64).div_ceil(2))
@@ -133,7 +133,7 @@ impl Log {
     fn splat(&mut self) -> Option<String> {
         let mut record = [0; 8192];
         loop {
-            // An error is that there is no more, or that records were lost.
+            // An error means that there is no more, or that records were lost.
             let len = match self.file.read(&mut record) {
                 Ok(len) => len,
                 Err(error) if error.raw_os_error() == Some(libc::EPIPE) => continue,

@@ -114,7 +114,7 @@ pub(crate) fn survives(vmcore: &Path, names: [&str; 2]) {
             let address = page + word * 8;
             let mut old = [0; 8];
             dump.read(address, &mut old);
-            // What is not used is all alike.
+            // Unused words are all alike.
             if u64::from_le_bytes(old) == 0 && word % 61 != 0 {
                 continue;
             }

@@ -103,8 +103,8 @@ impl Crash {
         self.saved(arguments, |guest| guest)
     }
 
-    /// Like [`numbered`](Self::numbered), but the crash kernel boots this initramfs, with more options
-    /// and this root directory.
+    /// Like [`numbered`](Self::numbered), but the crash kernel boots this initramfs, with more
+    /// options and this root directory.
     pub(crate) fn numbered_and_then(
         self,
         initramfs: &Path,
@@ -117,7 +117,8 @@ impl Crash {
         })
     }
 
-    /// Like [`numbered`](Self::numbered), but runs a command in the crash kernel before memory is saved.
+    /// Like [`numbered`](Self::numbered), but runs a command in the crash kernel before memory is
+    /// saved.
     pub(crate) fn numbered_and_first(
         self,
         command: impl IntoIterator<Item = PathBuf>,
@@ -139,8 +140,8 @@ impl Crash {
         }
     }
 
-    /// Like [`numbered`](Self::numbered), and extracts the traces in the crash kernel, which has that
-    /// much memory. They must equal those of the dump.
+    /// Like [`numbered`](Self::numbered), and extracts the traces in the crash kernel, which has
+    /// that much memory. They must equal those of the dump.
     pub(crate) fn extracted_in_crash_kernel(self, memory_mib: u64, arguments: &[&str]) {
         let directory = tempfile::tempdir().expect("a directory");
         let usertrace = program::path("usertrace").into_os_string();
@@ -163,9 +164,9 @@ impl Crash {
         assert!(here.events() > 0);
     }
 
-    /// Like [`numbered`](Self::numbered), but without a crash kernel: QEMU saves the guest's memory in
-    /// each format, with or without its vmcoreinfo device. Each dump must have these traces: name,
-    /// whether it is active, and how many events each process has.
+    /// Like [`numbered`](Self::numbered), but without a crash kernel: QEMU saves the guest's memory
+    /// in each format, with or without its vmcoreinfo device. Each dump must have these traces:
+    /// name, whether it is active, and how many events each process has.
     pub(crate) fn saved_by_qemu(
         self,
         has_vmcoreinfo: bool,
@@ -195,8 +196,8 @@ impl Crash {
     }
 
     /// Runs `numbered`, which must panic the kernel, beside an unprivileged program that has filled
-    /// much of the memory with forged root pages and directories. QEMU's dumps do not have the address
-    /// of the root page. The extraction must find the real events.
+    /// much of the memory with forged root pages and directories. QEMU's dumps do not have the
+    /// address of the root page. The extraction must find the real events.
     pub(crate) fn found_among_forged(self, arguments: &[&str], traces: &[(&str, bool, &[u64])]) {
         let directory = tempfile::tempdir().expect("a directory");
         let path = |name: &str| directory.path().join(name);
@@ -257,8 +258,8 @@ impl Crash {
         }
     }
 
-    /// Runs `numbered`, which must panic the kernel, in a guest with that much memory. Returns the cost
-    /// of extracting QEMU's dump.
+    /// Runs `numbered`, which must panic the kernel, in a guest with that much memory. Returns the
+    /// cost of extracting QEMU's dump.
     pub(crate) fn cost(self, memory_mib: u64, arguments: &[&str]) -> Cost {
         let directory = tempfile::tempdir().expect("a directory");
         let dump = directory.path().join("dump");
@@ -400,7 +401,8 @@ impl Crashed {
         assert!(said.contains("earlier ones left out"), "{said}");
     }
 
-    /// Returns the one directory `usertrace-TIME` in `parent`, which must have the traces of the dump.
+    /// Returns the one directory `usertrace-TIME` in `parent`, which must have the traces of the
+    /// dump.
     pub(crate) fn is_extracted_below(&self, parent: &Path) -> PathBuf {
         let extractions = entries(parent, EXTRACTION);
         let [extracted] = &extractions[..] else {
@@ -526,8 +528,8 @@ impl Makedumpfile {
         Self::of("makedumpfile".into())
     }
 
-    /// The installed one, and that of Debian 13, which `scripts/setup` fetches if the installed one is
-    /// older.
+    /// The installed one, and that of Debian 13, which `scripts/setup` fetches if the installed one
+    /// is older.
     fn all() -> Vec<Self> {
         let cache = usertrace_vm::cache_dir().expect("a cache");
         let fetched = cache.join("tools/makedumpfile-1.7.6/makedumpfile");

@@ -98,8 +98,8 @@ fn written(path: &Path) -> SystemTime {
     metadata.modified().expect("when it was written")
 }
 
-/// The dependencies of these units and ours have no cycle, for which systemd would leave out a unit.
-/// So with ours enabled, too, the crash kernel is loaded when the system boots.
+/// The dependencies of these units and ours have no cycle, for which systemd would leave out a
+/// unit. So with ours enabled, too, the crash kernel is loaded when the system boots.
 pub(crate) fn its_units_and_ours_are_in_some_order() {
     let root = units();
     let to = root.path().join(UNITS);

@@ -125,8 +125,8 @@ impl ImageSummary {
         self.check_traces(dump, root, &counts(dump, page), traces, what);
     }
 
-    /// Like [`check`](Self::check), with the address of the root page, and the counts of events of each
-    /// thread and of the handler.
+    /// Like [`check`](Self::check), with the address of the root page, and the counts of events of
+    /// each thread and of the handler.
     pub(crate) fn check_traces(
         &mut self,
         dump: &Dump,
@@ -144,8 +144,8 @@ impl ImageSummary {
             for thread in 0..=HANDLER {
                 let what = format!("{what}: {scope}, thread {thread}");
                 let Some(numbers) = threads.get(&thread) else {
-                    // The others may have overwritten all that it wrote before its processor was
-                    // given to another one, or before it came once more.
+                    // Others may have overwritten all events of this thread, or of the handler,
+                    // since it last ran.
                     let may_miss = scope == "global" || thread == HANDLER;
                     assert!(may_miss, "{what}: no event");
                     continue;

@@ -1,5 +1,5 @@
-//! Tests of traces after a kernel panic: boots guests, panics them, and reads their dumps (C7, E6, E7,
-//! F1).
+//! Tests of traces after a kernel panic: boots guests, panics them, and reads their dumps (C7, E6,
+//! E7, F1).
 //!
 //! This runs on the host. Most cases panic a kernel right after the program's last event. The dump
 //! must have all events that the rings had accepted, in order, and no others.

@@ -11,8 +11,8 @@ use crate::symbols::Functions;
 const MEMORY_MIB: u64 = 192;
 /// The trace that exists all the time.
 const STEADY: &str = "steady";
-/// The limit of dead processes' buffers, in bytes: more than one child's events, and less than those
-/// of all children of the warm-up.
+/// The limit of dead processes' buffers, in bytes: more than one child's events, and less than
+/// those of all children of the warm-up.
 const LIMIT_DEAD: u64 = 150_000;
 
 /// The guest.

@@ -82,9 +82,9 @@ impl PhysicalMemory for RecordingMemory<'_> {
 }
 
 impl StoppedGuest {
-    /// Boots a guest, which runs these lines of a shell in the tracer's directory, and then the program.
-    /// The program gets a directory before these arguments, creates the file `ready` there, and ends
-    /// when the file `stop` is there.
+    /// Boots a guest, which runs these lines of a shell in the tracer's directory, and then the
+    /// program. The program gets a directory before these arguments, creates the file `ready`
+    /// there, and ends when the file `stop` is there.
     pub(crate) fn boot(memory_mib: u64, setup: &str, name: &str, arguments: &[String]) -> Self {
         // Extractions are small and short-lived.
         let shared = Some(Path::new("/dev/shm")).filter(|path| path.is_dir());

@@ -15,8 +15,8 @@ use crate::stopped_guest::KERNEL;
 const OFTEN: u32 = 1;
 /// How often a function may begin again after enough walks: it may have another caller.
 const AGAIN: u32 = 8;
-/// How many instructions of other functions are stepped through: QEMU drops its translations when it
-/// runs freely again.
+/// How many instructions of other functions are stepped through: QEMU drops its translations when
+/// it runs freely again.
 const OTHERS: u32 = 12;
 /// The size of a kernel stack.
 const STACK: u64 = 16 << 10;
@@ -149,8 +149,8 @@ impl Sweep {
         self.callers.get(&start).copied()
     }
 
-    /// Decides whether to step from here. Removes the breakpoint of a function that was walked often
-    /// enough.
+    /// Decides whether to step from here. Removes the breakpoint of a function that was walked
+    /// often enough.
     fn begin(&mut self, at: &Registers) -> bool {
         let caller = self.caller(at).unwrap_or_default();
         let Some(again) = self.again.get_mut(&at.rip) else {
@@ -182,8 +182,8 @@ impl Sweep {
         }
     }
 
-    /// Steps to the return address of a function, and checks the memory at each instruction of interest
-    /// on the way. Returns the registers there.
+    /// Steps to the return address of a function, and checks the memory at each instruction of
+    /// interest on the way. Returns the registers there.
     fn walk(&mut self, entry: Registers) -> Registers {
         let mut at = entry;
         // The return address of a function that is not of interest, and its steps so far.

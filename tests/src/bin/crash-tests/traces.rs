@@ -151,8 +151,8 @@ impl Dump {
         assert_eq!(read_sorted(directory), self.read);
     }
 
-    /// Checks that the crash was at the end of the events, on one of two CPUs, in a task that was not
-    /// idle.
+    /// Checks that the crash was at the end of the events, on one of two CPUs, in a task that was
+    /// not idle.
     pub(crate) fn check_crash(&self) {
         let CrashPoint { ns, cpu, thread } = self.crash;
         assert!(cpu.is_some_and(|cpu| cpu < 2), "{:?}", self.crash);
@@ -349,7 +349,7 @@ impl Process {
 
 fn read_sorted(directory: &Path) -> babeltrace::Read {
     let mut read = babeltrace::read(directory);
-    // In which order those of one nanosecond come is not the same each time.
+    // Events of the same nanosecond have no fixed order.
     let place = |event: &Printed| (event.time, event.fields.clone());
     read.events.sort_by_key(place);
     read

@@ -1,7 +1,7 @@
 //! The memory of a guest at each instruction of a program that writes an event (A10, C7), for rings
 //! of each scope, mode and state. A debugger steps the guest, and its memory, which is a file, is
-//! extracted at each instruction. Committed events are there, uncommitted ones are not, and a single
-//! instruction makes the difference.
+//! extracted at each instruction. Committed events are there, uncommitted ones are not, and a
+//! single instruction makes the difference.
 
 use std::collections::BTreeMap;
 
@@ -46,8 +46,8 @@ const ALL_PLANS: &[(&str, &[Kind])] = &[
     ("global:discard", &Kind::ALL),
     ("global:block", &Kind::ALL),
 ];
-/// How often a signal interrupts an ordinary event, and one that begins a sub-buffer, and by how many
-/// instructions it comes earlier each time.
+/// How often a signal interrupts an ordinary event, and one that begins a sub-buffer, and by how
+/// many instructions it comes earlier each time.
 const SIGNALS: [(usize, usize); 2] = [(30, 1), (15, 9)];
 const ALL_SIGNALS: [(usize, usize); 2] = [(120, 1), (120, 3)];
 /// How many instructions after the commit the first signal comes, if there are so many.
@@ -385,9 +385,9 @@ impl Sweep {
         seen.lost += sight.lost;
     }
 
-    /// Interrupts the event by a signal: the first time after the instruction that committed an event
-    /// of kind `like`, then earlier by `sooner` instructions each time. Checks the memory before and
-    /// after the handler, and at the end.
+    /// Interrupts the event by a signal: the first time after the instruction that committed an
+    /// event of kind `like`, then earlier by `sooner` instructions each time. Checks the memory
+    /// before and after the handler, and at the end.
     fn interrupt(&mut self, event: &Event, like: Kind, sooner: usize) {
         let so_far = self.seen[&(event.plan, event.kind)].events as usize - 1;
         let path = &self.seen[&(event.plan, like)].path;
@@ -496,7 +496,7 @@ impl Sweep {
             more.unwrap_or_else(|| panic!("{what}: {found} in the dump, {counted} counted"))
         };
         let recorded = more(own, self.guest.word(words::RECORDED));
-        // Those of the handler may have been overwritten.
+        // The handler's events may have been overwritten.
         if let Some(numbers) = threads.get(&1) {
             more(numbers, self.guest.word(words::HANDLED));
         }

@@ -1,4 +1,5 @@
-//! An unprivileged reader of the tracing group. It does all that a program can do to consumer files.
+//! An unprivileged reader of the tracing group. It does all that a program can do to consumer
+//! files.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
