@@ -118,7 +118,8 @@ impl Stepped {
                 children += u64::from(is_child && !threads.is_empty());
             }
             let must_be = u64::from(child != 0 && of_child > 0);
-            let is_stopped = trace.name == "brief" && self.guest.word(words::BRIEF) != words::EXISTS;
+            let is_stopped =
+                trace.name == "brief" && self.guest.word(words::BRIEF) != words::EXISTS;
             assert!(
                 children == must_be || is_stopped || children == 1 && of_child == 0,
                 "{what}: {children} children in {trace:?}"

@@ -206,7 +206,9 @@ impl Sweep {
         let program = Functions::of(&program::path("stepped-writer"), |_| true);
         let name = "stepped_writer::stepped_function";
         let stepped_function = program.iter().find(|function| function.name == name);
-        let linked = stepped_function.expect("the function that is looked at").start;
+        let linked = stepped_function
+            .expect("the function that is looked at")
+            .start;
         let program = program.moved(guest.word(words::STEPPED_FUNCTION).wrapping_sub(linked));
         let returns = RETURNS.map(|name| address(&vmlinux(), name));
         let mut sweep = Self {

@@ -62,7 +62,7 @@ fn charges(pid: Pid, group: &Cgroup) -> (BTreeMap<String, u64>, u64, u64) {
     (accounting::io(pid), group.bytes_to_disk(), group.time())
 }
 
-/// The program writes all events, then sleeps while the recorder works: no account of it may
+/// The program writes all events, then sleeps while the recorder works. Its charges must not
 /// change.
 ///
 /// Requirements: F10

@@ -1,4 +1,4 @@
-//! Consumer files: how they come and go, and what can be done with them (C4, C5, C9, A10, A11).
+//! Consumer files: when they appear and disappear, and their operations (C4, C5, C9, A10, A11).
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -48,7 +48,7 @@ struct Traced {
 }
 
 impl Traced {
-    /// Starts a process that has buffers, does `prepare` with them, makes its files, and waits.
+    /// Starts a process that has buffers, calls `prepare`, makes its files by a switch, and waits.
     fn new(name: &str, prepare: impl FnOnce(&Slot)) -> Self {
         Self::with(name, |slot, link| {
             prepare(&slot);
@@ -58,7 +58,7 @@ impl Traced {
         })
     }
 
-    /// Starts a process that has buffers, does `body`, and must say something when it is ready.
+    /// Starts a process that has buffers and runs `body`, which sends a number when it is ready.
     fn with(name: &str, body: impl FnOnce(Slot, &mut Link)) -> Self {
         let trace = Trace::started(name);
         let mut child = Child::spawn(|link| body(Areas::map(0).must_next(), link));
@@ -86,7 +86,7 @@ fn watch(trace: &Trace, channel: &str) -> Inotify {
     inotify
 }
 
-/// The files that were made since the last time.
+/// The files that were created since the last call.
 fn created(inotify: &Inotify) -> Vec<String> {
     match inotify.read_events() {
         Ok(events) => events
@@ -125,7 +125,7 @@ fn c4_the_first_switch_makes_the_files() {
             let files = trace.consumer_files(channel);
             assert_eq!(files, [trace.path().join(channel).join(name)]);
         }
-        // No other switch makes anything.
+        // Further switches create nothing.
         slot.switch().expect("as well");
         assert!(watches.iter().all(|watch| created(watch).is_empty()));
         assert_eq!(trace.consumer_files("main").len(), 1);
@@ -189,7 +189,7 @@ fn c5_info_says_whose_file_it_is() {
             info.channel,
             Areas::map(0).info(stats.slot).1.channel[index]
         );
-        // The clock moves, and both points say that it does so with the kernel's.
+        // The clock runs, and both points show that it agrees with the kernel's.
         assert!(info.start_time > 0);
         assert!(info.now.cycles > info.start.cycles);
         assert!(info.now.monotonic > info.start.monotonic);
@@ -361,7 +361,7 @@ fn c5_consumed_moves_forward_only() {
         assert_eq!(consumer.positions()[0].consumed, position);
         assert_eq!(program(0), position, "the program is told");
     }
-    // What the program makes of its copy means nothing to the kernel.
+    // The kernel does not trust the program's copy.
     assert_eq!(program(1), 12345);
     assert_eq!(consumer.positions()[0].consumed, head_after(3));
     assert_eq!(
@@ -370,7 +370,7 @@ fn c5_consumed_moves_forward_only() {
     );
     files::consume(consumer.file().as_fd(), 0, head_after(4)).expect("forward");
     assert_eq!(program(0), head_after(4));
-    // Another file of the same rings goes on from there.
+    // Another open file of the same rings continues there.
     assert_eq!(traced.open("main").positions()[0].consumed, head_after(4));
 }
 
@@ -409,7 +409,7 @@ fn c9_the_rings_are_mapped_read_only() {
     assert_eq!(records(&view, ring), [0, 0, 0]);
     assert_eq!(view.read(ring + 28), 0x53, "the second ring's magic");
     assert_eq!(records(&descriptions, 0), [0, 1, 0]);
-    // What nobody wrote reads as zeros, and costs nothing.
+    // Unwritten pages read as zeros, and none is allocated.
     for offset in (4096..ring).step_by(4096) {
         assert_eq!(view.read(offset), 0);
     }
@@ -442,7 +442,7 @@ fn c9_only_the_rings_can_be_mapped() {
     for (what, offset, len, rights, flags, errno) in [
         ("writable", 0, len, read | write, shared, libc::EACCES),
         ("only writable", 0, len, write, shared, libc::EACCES),
-        // The whole file system is one that nothing is executed from.
+        // The file system is mounted with noexec.
         (
             "executable",
             0,
@@ -502,7 +502,7 @@ fn c5_poll_tells_of_records_and_of_the_end() {
     assert_eq!(consumer.ready(), PollFlags::POLLIN);
     consumer.consume_all();
     assert_eq!(consumer.ready(), nothing);
-    // The end wakes by itself.
+    // The end of the process wakes the reader.
     traced.child.link.send(0);
     let ready = consumer.poll(PollTimeout::from(60_000u16));
     assert_eq!(ready, PollFlags::POLLHUP);
@@ -568,7 +568,7 @@ fn a10_the_last_close_frees_what_was_read() {
     let (first, second) = (traced.open("main"), traced.open("main"));
     let control = traced.open("control");
     wait::until("it is dead", || first.info().flags & LTT_FILE_DEAD != 0);
-    // Not read: stays, whoever closes.
+    // An unread file stays, whoever closes it.
     drop(first);
     assert_eq!(traced.trace.stats().processes[0].state, "dead");
     second.consume_all();
@@ -595,7 +595,7 @@ fn a9_an_open_file_outlives_its_trace() {
     let early = consumer.map();
     traced.trace.try_remove().expect("rmdir with an open file");
     assert!(!traced.trace.path().exists());
-    // Mapped before or after: what was written is there, until this is closed.
+    // Mappings from before and after have the events, until the file is closed.
     let late = consumer.map();
     for view in [&early, &late] {
         assert_eq!(view.read(head_after(2) as usize + 8), 2);
@@ -628,7 +628,7 @@ fn a11_forged_positions_harm_nobody_else() {
         let slot = Areas::map(0).must_next();
         let areas = slot.areas;
         slot.switch().expect("its files");
-        // All that it can write to: its control blocks, whole, and its rings.
+        // The program can write to its control blocks and its rings.
         let words = areas.at.control_len / 16 / 8;
         for fill in [u64::MAX, 1 << 63, 1, 0x5555_5555_5555_5555] {
             let block = areas.at.control as usize + slot.index * areas.at.control_len as usize / 16;
@@ -660,7 +660,8 @@ fn a11_forged_positions_harm_nobody_else() {
         let consumer = Consumer::open(&file);
         let positions = consumer.positions();
         assert_eq!((positions[0].head, positions[0].lost), (fill, fill));
-        // It may lie about itself, and the reader about what it read of that; nothing else changes.
+        // The program may forge its positions, and the reader what it consumed. Nothing else
+        // changes.
         for position in [0, 8, fill & !7] {
             let _ = files::consume(consumer.file().as_fd(), 1, position);
         }

@@ -20,7 +20,7 @@ pub(crate) const ON_ONE_KERNEL: &[Case] = cases![
     f7_e4_the_recorder_asks_for_events_and_contexts,
 ];
 
-/// What is in a trace's rings now.
+/// The events that are in a trace's rings now.
 fn snapshot(trace: &Trace) -> Vec<Printed> {
     let directory = tempfile::tempdir().expect("a directory");
     let output = Command::new(program::path("usertrace"))
@@ -34,7 +34,7 @@ fn snapshot(trace: &Trace) -> Vec<Printed> {
     babeltrace::read(&directory.path().join("now")).events
 }
 
-/// The number of a namespace; 0 if the kernel has no such ones.
+/// The inode of a namespace. 0: the kernel has none of this kind.
 fn inode(namespace: &str) -> u64 {
     let file = format!("/proc/self/ns/{namespace}");
     fs::metadata(file).map_or(0, |file| file.ino())
@@ -89,7 +89,8 @@ fn f7_each_event_has_the_contexts_of_its_channel() {
     }
 }
 
-/// Filters change under a process that writes: from main, which has none, to a channel that has.
+/// Filters move a running process's events from `main`, which has no contexts, to a channel that
+/// has.
 fn f7_e4_an_event_that_goes_elsewhere_has_the_contexts_there() {
     let trace = Trace::create("contexts");
     fs::create_dir(trace.path().join("apart")).expect("a channel");
@@ -127,7 +128,7 @@ fn f7_e4_an_event_that_goes_elsewhere_has_the_contexts_there() {
     child.join();
 }
 
-/// E3, E4: what the recorder asks of a new trace, in the words of its files.
+/// E3, E4: the recorder sets the filters and contexts of a new trace.
 fn f7_e4_the_recorder_asks_for_events_and_contexts() {
     let trace = Trace::create("asked");
     let output = tempfile::tempdir().expect("a directory");

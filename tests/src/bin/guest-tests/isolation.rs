@@ -1,4 +1,5 @@
-//! Who writes garbage harms himself, and who has no rights gets nowhere (A11, F4, F5).
+//! A program that writes garbage harms only itself, and unprivileged programs reach nothing of
+//! others (A11, F4, F5).
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -37,8 +38,7 @@ pub(crate) const CASES: &[Case] = cases![
     f5_who_has_no_rights_reads_nothing_and_changes_nothing,
 ];
 
-/// A word as somebody might write it who wants to lead readers astray: random, or near what would
-/// be right.
+/// A word that may mislead readers: random, or almost valid.
 fn lie(random: &mut Random, slot: &Slot, position: u64) -> u64 {
     let channel = slot.channel(1);
     let ring = u64::from(channel.subbuf_size) * u64::from(channel.subbuf_count);
@@ -57,8 +57,7 @@ fn lie(random: &mut Random, slot: &Slot, position: u64) -> u64 {
     }
 }
 
-/// Fills what there is of a trace with lies, for as long as it is not told to stop: rings, and
-/// control blocks.
+/// Fills rings and control blocks of a trace with misleading words until `stop` is set.
 fn write_garbage(slot: &Slot, stop: &AtomicU64) {
     let mut random = Random::new();
     let areas = slot.areas.at;
@@ -74,7 +73,7 @@ fn write_garbage(slot: &Slot, stop: &AtomicU64) {
             let channel = slot.channel(index);
             for number in 0..channel.nr_rings as usize {
                 let ring = slot.ring(index, number);
-                // Good enough a header, so that readers go on to what follows.
+                // A valid header, so that readers continue.
                 let subbuf = random.below(u64::from(channel.subbuf_count).min(8)) as usize
                     * ring.subbuf_size;
                 store(ring.address + subbuf, subbuf as u64);
@@ -101,7 +100,7 @@ fn write_garbage(slot: &Slot, stop: &AtomicU64) {
         let start = random.below(areas.buffers_len / 16) as usize & !7;
         // Anywhere else in the slot, too, whether or not there is anything.
         store(slot.address + start, random.word());
-        // And calls with anything, as somebody without sense makes them.
+        // Calls with invalid arguments.
         let bad = slot.address.wrapping_add(random.word() as usize);
         let _ = raw::switch(
             &slot.areas.calls,
@@ -114,7 +113,7 @@ fn write_garbage(slot: &Slot, stop: &AtomicU64) {
     }
 }
 
-/// Each byte of what there is of a trace, once.
+/// Writes each byte of the rings once.
 fn write_over_all(slot: &Slot) {
     let mut random = Random::new();
     for index in 0..2 {
@@ -129,7 +128,7 @@ fn write_over_all(slot: &Slot) {
     }
 }
 
-/// A process whose threads all write garbage to all its buffers.
+/// Starts a process whose threads write garbage to all its buffers.
 fn garbage(stop: &Shared) -> Child {
     const THREADS: usize = 3;
     let mut child = Child::spawn(|link| {
@@ -154,7 +153,7 @@ fn garbage(stop: &Shared) -> Child {
     child
 }
 
-/// Takes all files of a trace that are new.
+/// Adds all new files of a trace to the session.
 fn take_files(session: &mut Session<KernelFile>, trace: &Trace) {
     for channel in [CONTROL, MAIN] {
         let directory = trace.path().join(channel);
@@ -171,7 +170,7 @@ fn take_files(session: &mut Session<KernelFile>, trace: &Trace) {
     }
 }
 
-/// What a consumer can ask of the kernel about a file, with any positions.
+/// Calls all ioctls of a consumer file, with random positions.
 fn ask_about(path: &Path, random: &mut Random) {
     let Ok(consumer) = Consumer::try_open(path) else {
         return;
@@ -190,7 +189,7 @@ fn ask_about(path: &Path, random: &mut Random) {
 /// Requirements: A11, F4
 fn a11_f4_garbage_in_all_buffers_harms_nobody_else() {
     let mut random = Random::new();
-    // One is read by hand in the end, the other by the recorder meanwhile.
+    // This test reads one trace at the end, and the recorder reads the other meanwhile.
     let kept = Bystander::trace("kept");
     // With room for all that the bystander writes, however slow the recorder is.
     let read = Trace::started_with("read", 32768, 512);
@@ -237,7 +236,7 @@ fn a11_f4_garbage_in_all_buffers_harms_nobody_else() {
         "{grown} pages: what garbage says is no reason to need so much memory"
     );
     let written = bystander.check(&kept);
-    // It is dead, and then its last events are read. The liar writes on.
+    // The bystander is dead before its last events are read. The other process writes on.
     wait::until("the recorder has all of the bystander", || {
         take_files(&mut session, &read);
         session
@@ -282,7 +281,7 @@ fn a11_f4_garbage_in_all_buffers_harms_nobody_else() {
 const ATTACKER: u32 = 1000;
 const FSCONFIG_CMD_CREATE: usize = 6;
 
-/// Gives up all rights.
+/// Drops all privileges.
 pub(crate) fn become_user(user: u32) {
     setgroups(&[]).expect("setgroups");
     setgid(Gid::from_raw(user)).expect("setgid");
@@ -291,15 +290,15 @@ pub(crate) fn become_user(user: u32) {
     nix::sys::prctl::set_dumpable(true).expect("prctl");
 }
 
-/// Updates that a traced process was told of.
+/// How many update signals a traced process got.
 static UPDATES: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn count(_: i32) {
     UPDATES.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A traced process of a user, that tells where its areas are, and in the end how many updates it
-/// was told of.
+/// Starts a traced process of a user. It sends the addresses of its areas, and at its end how many
+/// update signals it got.
 fn victim(user: u32) -> (Child, Vec<usize>) {
     let mut child = Child::spawn(|link| {
         if user != 0 {
@@ -343,7 +342,7 @@ fn refused_call<const N: usize>(what: &str, number: Sysno, arguments: [usize; N]
     );
 }
 
-/// All that somebody can try to get at another's events.
+/// Tries all ways to another user's events.
 fn attack(trace: &Path, files: &[PathBuf], victim: Pid, areas: &[usize], recorder: Pid) {
     let pid = victim.as_raw() as usize;
     let open_to_write = |path: &Path| fs::OpenOptions::new().write(true).open(path);
@@ -439,7 +438,7 @@ fn attack(trace: &Path, files: &[PathBuf], victim: Pid, areas: &[usize], recorde
             0,
         ],
     );
-    // Root of a namespace gets so far, and no further.
+    // Root of a user namespace can do this, but no more.
     // SAFETY: no memory is changed.
     if let Ok(fd) = unsafe { raw::call(Sysno::fsopen, [c"ltt".as_ptr() as usize, 0]) } {
         refused_call(

@@ -57,7 +57,7 @@ fn instances() -> Vec<PathBuf> {
         .collect()
 }
 
-/// The thread calls itself `n` and a number.
+/// Renames the thread to `n` and a number.
 fn rename(number: u64) {
     let name = format!("n{number}\0");
     // SAFETY: a string.
@@ -65,7 +65,7 @@ fn rename(number: u64) {
     assert_eq!(ret, 0);
 }
 
-/// The number in the new name that an event tells.
+/// The number in an event's new name.
 fn renamed(event: &Printed) -> Option<u64> {
     assert_eq!(event.name, RENAME);
     event.text("newcomm").strip_prefix('n')?.parse().ok()
@@ -86,7 +86,7 @@ fn wait_until_it_records(trace: &Trace) {
     });
 }
 
-/// It has a thread for that.
+/// Waits for the recorder's thread that reads the kernel's events.
 fn wait_until_it_reads(recorder: &Running) {
     let threads = format!("/proc/{}/task", recorder.0.id());
     wait::until("it reads", || {
@@ -129,7 +129,7 @@ fn f9_kernel_events_want_tracefs_and_what_there_is_not_is_named() {
     assert_eq!(instances(), Vec::<PathBuf>::new());
 }
 
-/// How the clocks of these traces run, as their metadata have it.
+/// The clocks of these traces, from their metadata.
 fn clocks_of(recorded: &Path) -> BTreeSet<String> {
     let mut clocks = BTreeSet::new();
     for entry in fs::read_dir(recorded).expect("a directory") {
@@ -146,8 +146,7 @@ fn clocks_of(recorded: &Path) -> BTreeSet<String> {
     clocks
 }
 
-/// One clock: each event of the one kind is where it belongs among those of the other, and `view`
-/// says the same.
+/// Both kinds of events have one clock: they are in the right order, also in `view`.
 ///
 /// Requirements: F9
 fn f9_what_the_kernel_did_is_between_the_events_of_programs() {
@@ -202,7 +201,7 @@ fn f9_what_the_kernel_did_is_between_the_events_of_programs() {
     assert!(viewed == lines(Path::new("babeltrace2"), &[]));
 }
 
-/// The same events, at the same time, as the kernel's own text of them.
+/// The recorded events equal the kernel's own text output of the same time.
 fn f9_fields_of_the_kernels_events_are_what_the_kernel_prints() {
     mount_tracefs();
     let tracefs = Path::new(TRACEFS);
@@ -342,8 +341,7 @@ fn f9_a_recorder_that_is_killed_repeats_and_omits_no_event_of_the_kernel() {
     println!("{count} events");
 }
 
-/// Who records the trace to another directory has what was asked for, and nothing of what the
-/// kernel recorded before.
+/// A recorder to another directory gets its own events, and none that the kernel recorded before.
 fn f9_what_a_killed_recorder_left_is_nobody_elses() {
     mount_tracefs();
     let trace = Trace::create("kernel-left");

@@ -1,5 +1,5 @@
-//! Recorders that stay: that stand still, whose disk is full, that make chunks, and the daemon (C5,
-//! D3, D7, E3, E7, E8, F1).
+//! Long-running recorders: stalled ones, full disks, chunks, and the daemon (C5, D3, D7, E3, E7,
+//! E8, F1).
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
@@ -39,7 +39,7 @@ pub(crate) const ON_ONE_KERNEL: &[Case] = cases![
     f1_only_so_many_chunks_and_bytes_are_kept,
 ];
 
-/// Events that go to one trace each, by its filter.
+/// Declares events of which each goes to one trace, by the trace's filter.
 macro_rules! of_mode {
     ($name:ident, $text:literal) => {
         usertrace::tracepoint! {
@@ -54,8 +54,8 @@ of_mode!(block, "block");
 
 const MODES: [&str; 3] = ["discard", "overwrite", "block"];
 
-/// For how long recorders stand still. A ring of this test is full after some seconds; the full
-/// tier waits a minute, or less on a kernel on which all takes longer.
+/// How long recorders stall. The rings are full after some seconds. The full tier waits a minute,
+/// or less on a slow kernel.
 fn a_while() -> Duration {
     Duration::from_secs(counts(20, if is_debug() { 20 } else { 60 }))
 }
@@ -63,11 +63,11 @@ fn a_while() -> Duration {
 /// How many events a thread writes before it sleeps.
 const AT_ONCE: u64 = 4;
 
-/// What a thread has written so far.
+/// How many events a thread has written.
 struct WriterCounts {
     recorded: Shared,
     lost: Shared,
-    /// The longest time that one event took: microseconds.
+    /// The longest time of one event, in microseconds.
     longest: Shared,
 }
 
@@ -84,10 +84,10 @@ impl WriterCounts {
         of.get().load(Ordering::Relaxed)
     }
 
-    /// Writes an event in each millisecond until told to stop, several at a time: on an emulated
-    /// processor a sleep costs as much as many events. Numbers are of those that were recorded.
+    /// Writes an event per millisecond, in groups, until `stop` is set: on an emulated processor, a
+    /// sleep costs as much as many events. Only recorded events have numbers.
     fn write(&self, stop: &AtomicU64, event: impl Fn(u64) -> Outcome) {
-        // All into the same ring of their trace.
+        // All events of a trace go to one ring.
         cpu::pin(0);
         let mut number = 0;
         while stop.load(Ordering::Relaxed) == 0 {
@@ -109,7 +109,7 @@ impl WriterCounts {
     }
 }
 
-/// A child that writes [`event::numbered`] in so many threads until it is told to stop.
+/// Starts a child whose threads write [`event::numbered`] until `stop` is set.
 fn writers(stop: &Shared, written: &[WriterCounts]) -> Child {
     let mut child = Child::spawn(|link| {
         event::attach();
@@ -127,7 +127,7 @@ fn writers(stop: &Shared, written: &[WriterCounts]) -> Child {
     child
 }
 
-/// Each event that was recorded is there once, and what was lost is told.
+/// Checks that each recorded event is there once, and that the trace counts the lost ones.
 fn check(read: &Read, written: &[WriterCounts]) {
     let threads = by_thread(read.events.iter().map(Printed::numbered));
     for (thread, written) in written.iter().enumerate() {
@@ -159,7 +159,7 @@ fn usertrace(arguments: &[&str], output: &Path) -> Command {
     command
 }
 
-/// What its lines on standard error go to.
+/// A file with a program's standard error.
 struct StderrLog(PathBuf);
 
 impl StderrLog {
@@ -177,7 +177,7 @@ impl StderrLog {
     }
 }
 
-/// Waits until a recorder tries again to write to a full disk. It does so once a second.
+/// Waits until a recorder tries again to write to a full disk, as it does once a second.
 fn wait_for_another_try(recorder: &Running) {
     let path = format!("/proc/{}/io", recorder.0.id());
     let calls = || -> u64 {
@@ -249,7 +249,7 @@ fn e7_d7_e3_a_recorder_that_stands_still_for_a_minute_loses_what_the_mode_says()
     wait::until("all rings were full for some time", || {
         WriterCounts::get(&written[0].lost) > 1000 && unread(1) > 20 * 4096 && unread(2) > 7 * 4096
     });
-    // The minute begins here: how long the rings took to fill depends on the machine.
+    // The stall begins here: the time until the rings are full depends on the machine.
     let begun = Instant::now();
     let mut waits = recorded(2);
     wait::until("who waits writes nothing", || {
@@ -329,7 +329,7 @@ fn e7_d7_e3_a_recorder_that_stands_still_for_a_minute_loses_what_the_mode_says()
 struct Disk(PathBuf);
 
 impl Disk {
-    /// A disk with room for a trace's beginning.
+    /// Creates a disk with room for the beginning of a trace.
     fn new(path: PathBuf) -> Self {
         fs::create_dir(&path).expect("a directory");
         let disk = Self(path);
@@ -361,7 +361,7 @@ fn e7_c5_a_disk_that_is_full_loses_nothing_silently() {
     let directory = tempfile::tempdir().expect("a directory");
     for chunks in [false, true] {
         let disk = Disk::new(directory.path().join("disk"));
-        // In one there is room for what comes meanwhile, in the other not.
+        // One trace has room for the events of the meantime, the other has not.
         let traces = [("small", 4096, 4), ("large", 65536, 64)];
         let traces = traces.map(|(name, size, count)| Trace::started_with(name, size, count));
         let mut recorders = traces.each_ref().map(|trace| {
@@ -374,7 +374,7 @@ fn e7_c5_a_disk_that_is_full_loses_nothing_silently() {
             let log = StderrLog::by(&mut command, directory.path().join(trace.name()));
             (Running::start(&mut command), log, output)
         });
-        // The disk is not to be full before both have begun.
+        // The disk must not be full before both record.
         wait::until("both record", || {
             recorders.iter().all(|(.., output)| output.exists())
         });
@@ -480,7 +480,7 @@ fn c5_a_disk_that_is_full_to_the_end_is_said_and_the_rest_comes_later() {
     check(&read, &written);
 }
 
-/// `ulimit -f`, which comes with a signal that kills whoever does not take it.
+/// `ulimit -f`, whose signal kills programs that do not handle it.
 fn c5_files_that_may_get_no_larger_are_a_full_disk() {
     let directory = tempfile::tempdir().expect("a directory");
     let output = directory.path().join("trace");
@@ -521,7 +521,7 @@ fn c5_files_that_may_get_no_larger_are_a_full_disk() {
     check(&babeltrace::read(&output), &written);
 }
 
-/// A daemon, and what it tells whoever started it.
+/// A daemon, and its notifications to the service manager.
 struct Daemon {
     running: Running,
     socket: UnixDatagram,
@@ -550,7 +550,7 @@ impl Daemon {
         daemon
     }
 
-    /// Waits until it tells this.
+    /// Waits for a notification.
     fn hear(&self, what: &str) {
         let mut bytes = [0; 1000];
         let begun = Instant::now();
@@ -567,13 +567,13 @@ impl Daemon {
 fn c5_e8_a_daemon_that_is_ended_killed_and_told_to_rotate_loses_and_repeats_nothing() {
     let directory = tempfile::tempdir().expect("a directory");
     let output = directory.path().join("out");
-    // Small, so that some is lost while nobody reads.
+    // Small, so that events are lost while nobody reads.
     let first = Trace::started_with("first", 4096, 8);
     let (stop, written) = (Shared::new(), [(); 3].map(|()| WriterCounts::new()));
     let mut second = None;
     let mut writing = None;
     let mut random = Random::new();
-    // With each kind of end at least once, and both after a new chunk was asked for.
+    // Each kind of end comes at least once, and both also after a request for a new chunk.
     let turns = scaled(12).max(6);
     for turn in 0..turns {
         let mut daemon = Daemon::start(&["--rotate-size", "100k"], directory.path());
@@ -647,7 +647,7 @@ fn c5_e8_a_daemon_that_is_ended_killed_and_told_to_rotate_loses_and_repeats_noth
             read.discarded
         );
 
-        // Each chunk for itself, and no event in two.
+        // Each chunk can be read alone, and no event is in two.
         let parts = names
             .iter()
             .map(|chunk| babeltrace::read(&output.join(name).join(chunk)));
@@ -761,7 +761,7 @@ fn f1_only_so_many_chunks_and_bytes_are_kept() {
                 size(&output)
             ),
         }
-        // Each thread's numbers have no holes but where the time before this recorder was.
+        // Each thread's numbers have a gap only for the time before this recorder.
         let read = babeltrace::read(&output);
         let threads = by_thread(read.events.iter().map(Printed::numbered));
         for numbers in threads.values() {

@@ -1,4 +1,4 @@
-//! What the kernel and the library promise to programs, tested in the guest.
+//! Tests of the kernel's and the library's promises to programs. They run in the guest.
 
 mod adversary;
 mod areas;
@@ -48,7 +48,7 @@ use std::process::{Command, ExitCode};
 use libtest_mimic::Arguments;
 use usertrace_tests::{guest, progress};
 
-/// A test: its name, which begins with the requirements that it is for, and what it does.
+/// A test: its name, which begins with its requirements, and its function.
 type Case = (&'static str, fn());
 
 /// The cases of a module, by the names of their functions.
@@ -59,7 +59,7 @@ macro_rules! cases {
 }
 pub(crate) use cases;
 
-/// In this order: the first looks at a kernel that never had a trace.
+/// All tests, in this order: the first needs a kernel that never had a trace.
 const ALL: &[&[Case]] = &[
     info::BEFORE_THE_FIRST_TRACE,
     discovery::CASES,
@@ -100,8 +100,8 @@ const ALL: &[&[Case]] = &[
     cycles::CASES,
 ];
 
-/// What takes long, and asks nothing of the series that others do not: on the debug kernel, which
-/// is several times as slow, by name only.
+/// Long tests that reach no path of the series which others do not. They run by name only on the
+/// debug kernel, which is several times as slow.
 const ON_ONE_KERNEL: &[&[Case]] = &[
     preload::ON_ONE_KERNEL,
     commands::ON_ONE_KERNEL,
@@ -112,25 +112,25 @@ const ON_ONE_KERNEL: &[&[Case]] = &[
     systemd::ON_ONE_KERNEL,
 ];
 
-/// What turns events of the kernel on and off, for which the kernel changes its own code as it
-/// runs. Under QEMU 7.2 a breakpoint that it had taken back stopped it once: we take that for
-/// QEMU's keeping what another processor was just translating. By name only, in a guest whose
-/// processors take turns (`scripts/guest --turns -- guest-tests f9_`).
+/// Tests that turn the kernel's events on and off, for which the kernel patches its own code. Under
+/// QEMU 7.2, the kernel once stopped at a breakpoint that it had removed: QEMU had probably kept a
+/// translation of another processor. They run by name only, in a guest whose processors take turns
+/// (`scripts/guest --turns -- guest-tests f9_`).
 const CHANGE_CODE: &[&[Case]] = &[kernel_events::CHANGE_CODE];
 
-/// What asks something that only the debug kernel can tell.
+/// Tests that need the debug kernel.
 const ON_THE_DEBUG_KERNEL: &[&[Case]] =
     &[locks::ON_THE_DEBUG_KERNEL, adversary::ON_THE_DEBUG_KERNEL];
 
-/// What asks for a guest whose time-stamp counter is unstable: by name only
+/// Tests for a guest whose time-stamp counter is unstable. They run by name only
 /// (`scripts/guest --append tsc=unstable -- guest-tests e3_an_unstable`).
 const ON_AN_UNSTABLE_CLOCK: &[&[Case]] = &[clock::ON_AN_UNSTABLE_CLOCK];
 
-/// What says which back end a program takes.
+/// The variable that chooses a program's back end.
 const BACKEND: &str = "USERTRACE_BACKEND";
 
-/// Lets this program begin without buffers: it has events, so the library gets it some before
-/// `main`. What asks for them in the tests are children.
+/// Restarts this program without a back end: it has events, so the library attaches it before
+/// `main`. In the tests, only children attach.
 fn begin_without_buffers() {
     if std::env::var_os(BACKEND).is_none() {
         let mut own = Command::new("/proc/self/exe");
@@ -186,7 +186,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let mut cases = all();
-    // By hand, without a name: what this kernel is for.
+    // Started by hand without a name: the tests for this kernel.
     if !arguments.list && arguments.filter.is_none() && !progress::is_driven() {
         cases.retain(|case| {
             let is_for_this_kernel = if guest::is_debug() {

@@ -1,9 +1,7 @@
-//! What can be done to the areas with calls for memory, by the program and by others (A5, A10, C2,
-//! C9, F2, F5).
+//! System calls on the areas' memory, by the program and by others (A5, A10, C2, C9, F2, F5).
 //!
-//! `docs/lifecycle.md` has the table that these tests are the proof of. Whatever a call does, the
-//! events that are written before and after it are there, and another program that is traced
-//! meanwhile loses nothing.
+//! These tests prove the table in `docs/lifecycle.md`. Whatever a call does, the trace has the
+//! events from before and after it, and another traced program loses nothing.
 
 use std::fs::{self, OpenOptions};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -45,11 +43,11 @@ const PR_SET_VMA: usize = 0x5356_4d41;
 const ANONYMOUS: usize = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as usize;
 const PAGE: usize = 4096;
 
-/// What a call returns.
+/// The result of a system call.
 type SyscallResult = Result<usize, Errno>;
 
-/// Runs `body` in a traced process, which writes events before and after it; all of them are there
-/// afterwards, its areas are what they were, and a bystander lost nothing.
+/// Runs `body` in a traced process, which writes events before and after it. Checks that all events
+/// are recorded, the areas have not changed, and a bystander lost nothing.
 fn amid_events(name: &str, body: impl FnOnce(&mut Numbers, &[Mapping])) {
     let scene = Scene::new(name);
     let mut child = Child::spawn(|link| {
@@ -70,7 +68,7 @@ fn amid_events(name: &str, body: impl FnOnce(&mut Numbers, &[Mapping])) {
 
 const WHOLE: &str = "whole";
 
-/// The parts of an area that calls are tried on.
+/// The parts of an area on which calls are tried.
 fn parts(area: &Mapping) -> [(&'static str, usize, usize); 4] {
     let len = area.end - area.start;
     [
@@ -91,13 +89,13 @@ fn writable(area: &Mapping) -> bool {
 /// As [`call`]'s.
 unsafe fn harmless<const N: usize>(number: Sysno, arguments: [usize; N]) -> SyscallResult {
     let before = maps::areas();
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the contract of `call`.
     let ret = unsafe { call(number, arguments) };
     assert_eq!(maps::areas(), before, "{number} {arguments:x?}");
     ret
 }
 
-/// Takes an area away.
+/// A way to remove an area.
 type RemoveArea<'a> = &'a dyn Fn(&Mapping) -> SyscallResult;
 
 /// Every subset of the areas, unmapped or covered by the program's own memory.
@@ -133,7 +131,7 @@ fn a10_unmapped_areas_leave_what_was_written() {
                 }
                 let left = maps::areas();
                 assert_eq!(left.len(), 3 - (subset as u32).count_ones() as usize);
-                // What it does in the place of an area concerns nobody.
+                // The memory in place of an area is the program's own.
                 if what == "MAP_FIXED" {
                     for area in mapped.iter().filter(|area| !left.contains(area)) {
                         // SAFETY: the page is this process's own.
@@ -284,10 +282,9 @@ fn c2_areas_cannot_be_grown_copied_or_covered_in_part() {
     });
 }
 
-/// What an advice is answered with for a whole area, and for a part.
+/// The expected result of an advice for a whole area, or for a part.
 ///
-/// What is taken changes nothing but a flag of the mapping, and a part cannot have another one than
-/// the rest.
+/// An accepted advice only changes a flag of the mapping, so a part cannot differ from the rest.
 fn answer(advice: i32, area: &Mapping, whole: bool) -> SyscallResult {
     match advice {
         libc::MADV_NORMAL | libc::MADV_RANDOM | libc::MADV_HUGEPAGE if !whole => Err(Errno::EINVAL),
@@ -305,7 +302,7 @@ fn answer(advice: i32, area: &Mapping, whole: bool) -> SyscallResult {
         libc::MADV_REMOVE if writable(area) => Err(Errno::ENODEV),
         libc::MADV_REMOVE => Err(Errno::EACCES),
         libc::MADV_HWPOISON | libc::MADV_SOFT_OFFLINE => Err(Errno::EFAULT),
-        // What would drop pages, move them, or give a child or a core dump some; and what is no
+        // Advice that would drop or move pages, or copy them to children or core dumps, and invalid
         // advice.
         _ => Err(Errno::EINVAL),
     }
@@ -464,9 +461,9 @@ fn f2_calls_for_mapped_files_change_no_area() {
     });
 }
 
-/// Only `alloc_tracebuf` maps what is behind the areas. A mapping of it that anybody else makes
-/// could come when the process has ended, and have pages that are somebody else's by then. What was
-/// written is there all the same.
+/// Only `alloc_tracebuf` maps the areas' file. Another mapping of it could be created after the end
+/// of the process, and have pages that belong to others by then. The events are recorded all the
+/// same.
 fn f2_no_area_is_mapped_again() {
     for left in [3, 1] {
         let scene = Scene::new("again");
@@ -494,7 +491,7 @@ fn f2_no_area_is_mapped_again() {
     }
 }
 
-/// The offset, in pages, that a mapping has there in its file.
+/// The file offset of the mapping at an address, in pages.
 fn pgoff(address: usize) -> usize {
     let text = fs::read_to_string("/proc/self/maps").expect("/proc is mounted");
     let start = format!("{address:x}-");
@@ -505,7 +502,7 @@ fn pgoff(address: usize) -> usize {
     usize::from_str_radix(offset, 16).expect("a number") / PAGE
 }
 
-/// A stack that grows down towards the areas ends before them, and with it the program.
+/// A stack that grows towards the areas cannot grow into them: the program dies.
 fn a10_a_stack_does_not_grow_into_an_area() {
     let scene = Scene::new("stack");
     child::run_to_death(Signal::SIGSEGV, || {
@@ -594,7 +591,7 @@ fn f2_a_userfaultfd_cannot_have_an_area() {
             // SAFETY: the structure may be written; an area has no Rust object in it.
             unsafe { harmless(Sysno::ioctl, arguments) }
         };
-        // What is no area can be had: it is not the call that is wrong.
+        // The call succeeds for other memory, so its arguments are right.
         let other = Pages::new(1, libc::PROT_READ | libc::PROT_WRITE);
         assert_eq!(register(other.address(), PAGE, 1), Ok(0));
         for area in areas {
@@ -610,8 +607,7 @@ fn f2_a_userfaultfd_cannot_have_an_area() {
     });
 }
 
-/// What takes references to pages, to use them without the process, gets none: the pages are to be
-/// the trace's only.
+/// Calls that take references to pages get none: the pages belong to the trace only.
 fn f2_the_kernel_takes_no_reference_to_a_page_of_an_area() {
     amid_events("references", |numbers, areas| {
         let (reader, writer) = nix::unistd::pipe().expect("a pipe");
@@ -733,7 +729,7 @@ fn f2_proc_shows_the_areas_and_changes_nothing() {
     });
 }
 
-/// Root tries it: whoever has fewer rights is refused earlier.
+/// Root tries: unprivileged processes are refused earlier.
 ///
 /// Requirements: F5
 fn f5_nobody_reaches_an_area_from_outside() {
@@ -802,7 +798,7 @@ fn f5_nobody_reaches_an_area_from_outside() {
     assert_eq!(check_prefix(&scene.end_of_one()), 20);
 }
 
-/// What is in an area.
+/// The contents of an area.
 fn bytes(area: &Mapping) -> Vec<u8> {
     // SAFETY: all of it can be read.
     (area.start..area.end)

@@ -1,4 +1,4 @@
-//! Who pays for the pages, how many there may be, and what happens when there is none (C3, F2, F6).
+//! Charges and limits of pages, and what happens without memory (C3, F2, F6).
 
 use std::fs;
 use std::sync::atomic::Ordering;
@@ -168,7 +168,7 @@ fn minor_faults() -> libc::c_long {
     usage.ru_minflt
 }
 
-/// Writes to many pages in a process of this user, and returns how many it got.
+/// Writes to many pages in a process of a user, and returns how many it got.
 fn pages_got(trace: &Trace, uid: u32) -> u64 {
     let before = trace.stats().sunk;
     let mut child = Child::spawn(|link| {
@@ -262,9 +262,8 @@ fn f6_what_dead_processes_left_counts() {
     assert!(control::memory().users.iter().all(|user| user.1 == 0));
 }
 
-/// A program that writes so many events as it is told, on one CPU, and then switches and tells how
-/// many there are in all. What it writes to a page that it does not have is recorded as far as it
-/// knows.
+/// Starts a program that receives a count, writes as many events on one CPU, switches, and sends
+/// the total. It counts events on lost pages as recorded.
 fn writer() -> Child {
     Child::spawn(|link| {
         cpu::pin(0);
@@ -281,9 +280,9 @@ fn writer() -> Child {
     })
 }
 
-/// A program traces, runs out of memory, and goes on; the reader gets what there was memory for, to
-/// the record, and is told that something is missing; and when there is memory again, and the
-/// reader has come there, nothing is lost any more.
+/// A program continues to trace when memory is short. The reader gets each event that had memory,
+/// and a report of the gap. When memory is available again and the reader has consumed the gap,
+/// nothing is lost any more.
 ///
 /// Requirements: F2
 fn f2_what_is_lost_is_told_and_ends_with_the_shortage() {
@@ -326,8 +325,8 @@ fn f2_what_is_lost_is_told_and_ends_with_the_shortage() {
     drop(child);
 }
 
-/// In a ring that overwrites, no consumer says that what is lost has been read: writers come to its
-/// place again.
+/// A ring that overwrites has no consumer to mark lost pages as read: a shortage ends when writers
+/// come to these pages again.
 fn f2_a_shortage_ends_where_nobody_consumes() {
     wait_for_nothing_held();
     let trace = Trace::create("flight");
@@ -366,8 +365,8 @@ fn f2_a_shortage_ends_where_nobody_consumes() {
     assert!(numbers.len() >= room, "{} of {room}", numbers.len());
 }
 
-/// What can't be reclaimed may have seven eighths of a cgroup. The rest is for the program, which
-/// is killed for want of memory of its own.
+/// Buffers, which cannot be reclaimed, may take seven eighths of a cgroup. The rest is for the
+/// program, which the kernel would kill without memory of its own.
 fn f2_a_program_in_a_full_cgroup_is_left_a_reserve() {
     const LIMIT: u64 = 32 << 20;
     let trace = Trace::started_with("reserve", 1 << 20, 32);

@@ -1,8 +1,8 @@
-//! A user costs other users little, whatever it does to the tracer (F2): each attack is one that
-//! stopped, or slowed, all others with the first version of the kernel series.
+//! A user's attacks on the tracer cost other users little (F2). Each attack stopped or slowed all
+//! others with the first version of the kernel series.
 //!
-//! The attackers are on one CPU and the victim is on another, so that they share nothing but what
-//! the kernel has them share.
+//! The attackers are on one CPU and the victim is on another, so that they share only the kernel's
+//! data.
 
 use std::fmt;
 use std::fs;
@@ -34,18 +34,18 @@ pub(crate) const CASES: &[Case] = cases![
     f2_removing_a_trace_full_of_a_users_dead_buffers_slows_nobody_else,
 ];
 
-/// As many times as long as alone may things take beside an attack.
+/// How many times longer an operation may take during an attack.
 const MOST: u64 = 3;
-/// Likewise, where the VFS locks a directory: a program that is preempted meanwhile waits for its
-/// turn among the others.
+/// Like [`MOST`], for operations in directories, which the VFS locks: a lock holder that is
+/// preempted waits for its turn among the attackers.
 const MOST_IN_DIRECTORIES: u64 = 20;
-/// How often each thing is done for a measurement.
+/// Samples of each measurement.
 const SAMPLES: usize = 100;
-/// How long the attackers are let go on before the others are measured beside them.
+/// How long the attackers run before the measurement.
 const WARM_UP: Duration = Duration::from_secs(2);
-/// A measurement that was disturbed by something else is repeated.
+/// How often a disturbed measurement is repeated.
 const ATTEMPTS: usize = 3;
-/// Where the attackers are, and where the victim is.
+/// The CPUs of the attackers and of the victim.
 const CPUS: [usize; 2] = [0, 1];
 const ATTACKER: u32 = 3001;
 const VICTIM: u32 = 3002;
@@ -56,7 +56,7 @@ const AROUND: usize = 16;
 const PAGE: usize = 4096;
 /// New pages that the victim writes to, for one sample.
 const FAULTS: usize = 8;
-/// What the attackers may have before they are slowed down: a page.
+/// How much memory the attackers may have before the kernel throttles them: a page.
 const HIGH: u64 = 4096;
 
 /// Mean times, in nanoseconds.
@@ -89,7 +89,7 @@ impl Times {
     }
 }
 
-/// How long something took, and whether the thread had to wait meanwhile.
+/// The duration of an operation, and whether the thread waited in it.
 #[derive(Clone, Copy)]
 struct Sample {
     nanoseconds: u64,
@@ -139,9 +139,8 @@ fn slot_of(areas: &Areas, name: &str) -> Slot {
     }
 }
 
-/// The mean, where what else the machine does counts little: of the samples in which nothing was
-/// waited for, the largest tenth is as long as the others. Waits count whole: who holds a lock for
-/// long may do it rarely.
+/// A mean that is robust against other load: of the samples without waits, the longest tenth is
+/// clipped. Waits count in full, because a lock that is held for long may be rare.
 fn mean(samples: &[Sample]) -> u64 {
     let of = |has_waited| {
         let samples = samples.iter();
@@ -156,7 +155,7 @@ fn mean(samples: &[Sample]) -> u64 {
     (usual * count as u64 + of(true).sum::<u64>()) / samples.len() as u64
 }
 
-/// What takes how long for a user, and for root, who starts and creates traces.
+/// Measures operations of a user, and of root, who creates and starts traces.
 fn measure(trace: &Trace) -> Times {
     pin(CPUS[1]);
     let [
@@ -203,10 +202,9 @@ fn measure(trace: &Trace) -> Times {
     }
 }
 
-/// Does `attack`, which does not end, in a process of a user, and in its control group, while the
-/// others are measured; `janitor`, again and again, as root. Once the attackers are running, those
-/// that hold more than `high` bytes are slowed down: from their first page on they would hardly
-/// attack.
+/// Measures while a user's process runs `attack`, which does not end, in its control group, and
+/// root runs `janitor` again and again. The kernel throttles attackers with more than `high` bytes
+/// only once they run: otherwise they would hardly attack.
 fn compare(group: &Cgroup, high: Option<u64>, attack: impl Fn(), janitor: impl Fn()) {
     let trace = Trace::started_with(VICTIMS, 1 << 20, 2);
     let mut said = String::new();
