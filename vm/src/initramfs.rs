@@ -48,7 +48,7 @@ fn build_programs() -> Result<PathBuf> {
         .args(["--target", TARGET])
         .arg("--target-dir")
         .arg(&dir)
-        // Not the variables' values of whoever builds us: a wrapper or other flags would rebuild it
+        // Without the caller's variables: a wrapper or other flags would rebuild the programs
         // each time.
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("RUSTC_WORKSPACE_WRAPPER")
@@ -82,7 +82,7 @@ pub(crate) fn pack(job: &Job, cmdline: &str) -> Result<Vec<u8>> {
     let init = read("usertrace-init")?;
     let mut archive = Archive::default();
     archive.directory("dev");
-    // The kernel opens it as the first process's standard streams, before anything is mounted.
+    // The kernel opens it for the first process's standard streams, before anything is mounted.
     archive.device("dev/console", 5, 1);
     archive.file("init", 0o755, &init);
     if cmdline
@@ -95,7 +95,7 @@ pub(crate) fn pack(job: &Job, cmdline: &str) -> Result<Vec<u8>> {
     Ok(archive.finish())
 }
 
-/// The same as a root file system, in this directory, with the init where it is looked for.
+/// Writes the contents of the initramfs as a root file system to a directory.
 pub(crate) fn lay_out(job: &Job, root: &Path) -> Result<()> {
     let job_path = root.join(JOB_PATH.trim_start_matches('/'));
     for name in [

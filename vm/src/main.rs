@@ -1,4 +1,4 @@
-//! The command behind `scripts/guest` and `scripts/test`.
+//! The command that `scripts/guest` and `scripts/test` call.
 
 mod suite;
 
@@ -97,7 +97,7 @@ struct GuestArgs {
 fn main() -> ExitCode {
     let cli = Cli::try_parse().unwrap_or_else(|e| {
         let _ = e.print();
-        // Help is no error; a wrong command line is one of the harness's kind, not of a command's.
+        // `--help` succeeds. A wrong command line has the status of a harness error.
         std::process::exit(if e.use_stderr() {
             i32::from(Outcome::Infra(String::new()).code())
         } else {

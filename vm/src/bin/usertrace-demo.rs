@@ -1,6 +1,5 @@
-//! The project's main job, once, on a program that nobody here wrote: recorded, then cut off by a
-//! kernel panic and taken out of the dump. Behind `scripts/demo`, which has built everything
-//! before.
+//! A demo of the project's main job, with a program of others: records it, then panics the kernel
+//! and extracts the trace from the dump. `scripts/demo` builds everything and calls this.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -36,7 +35,7 @@ fn step(text: &str) -> Result<(String, u64)> {
     Ok((name.replace('-', " "), seconds.parse()?))
 }
 
-/// What one of the two traces has.
+/// The counts of a trace.
 struct Counts {
     events: u64,
     lost: u64,
@@ -159,7 +158,7 @@ fn guest(programs: &Path, out: &Path, script: &str) -> Result<Guest> {
         .command(command))
 }
 
-/// What a summary of the command says, and how large the trace is.
+/// The counts in a summary of the command, and the size of the trace.
 fn counts(json: &Path, trace: &Path) -> Result<Counts> {
     let text = fs::read(json).with_context(|| format!("reading {}", json.display()))?;
     let summary: Value = serde_json::from_slice(&text)?;
@@ -190,7 +189,7 @@ fn add(summary: &Value, counts: &mut Counts) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of the files in and below a directory.
+/// The size of all files below a directory, in bytes.
 fn size(directory: &Path) -> Result<u64> {
     let mut sum = 0;
     for entry in fs::read_dir(directory)? {

@@ -1,4 +1,4 @@
-//! What each tier runs: the jobs, and what it leaves out.
+//! The jobs of each tier, and what it leaves out.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
@@ -31,8 +31,8 @@ const WHOLE: &[&str] = &[
 /// Builds everything once more, as a release.
 const PACKAGES: &str = "usertrace-c::package";
 /// Programs that the quick tier leaves out, and what they test: real programs, other compilers and
-/// other people's tools, which take more of a processor than they find in a library that its own
-/// tests have passed.
+/// tools of others. They take much processor time, and find little in a library that passed its own
+/// tests.
 pub(crate) const NOT_QUICK: &[(&str, &str)] = &[
     (PACKAGES, "the Debian packages"),
     ("usertrace-c::lttng", "LTTng's own readers and recorders"),
@@ -51,11 +51,11 @@ const SWEEPS: &str = "_at_each_instruction_";
 /// takes five times as long.
 const MIDDLE_SCALE: &str = "20";
 const MIDDLE_SCALE_DEBUG: &str = "100";
-/// How long the middle tier tries strange commands in a guest.
+/// How long the middle tier fuzzes the control file system in a guest.
 const MIDDLE_FUZZ_SECONDS: &str = "5";
 /// How many guests share a kernel's guest tests.
 const GUESTS: usize = 2;
-/// The full tier's counts: the test, the variable, how often in one run, and in how many runs.
+/// The full tier's counts: the test, the variable, the count of one run, and the number of runs.
 const REPEATS: &[(&str, &str, u32, u32)] = &[
     ("c7_a10_memory_at_any_instant", "USERTRACE_INSTANTS", 50, 4),
     ("c7_a10_panic_at_any_instant", "USERTRACE_PANICS", 20, 10),
@@ -63,8 +63,8 @@ const REPEATS: &[(&str, &str, u32, u32)] = &[
 ];
 /// How long the full tier fuzzes each target.
 const FUZZ_SECONDS: &str = "180";
-/// The full tier's runs of the adversary: the kernel, the processors, and what they are called. In
-/// the middle tier it is one of the guest tests.
+/// The full tier's runs of the adversary: the kernel, the processors, and the name. In the middle
+/// tier, the adversary is one of the guest tests.
 const ADVERSARY: &[(KernelConfig, &str, &str)] = &[
     (
         KernelConfig::Debug,
@@ -89,23 +89,23 @@ const ADVERSARY: &[(KernelConfig, &str, &str)] = &[
 ];
 /// How long each of these runs attacks, in seconds.
 const ADVERSARY_SECONDS: u64 = 1800;
-/// How much longer than the adversary its guest may live: it boots, looks whether all is as it was,
-/// and perhaps for leaks.
+/// How much longer than the adversary its guest may live: for the boot, the final checks, and the
+/// search for leaks.
 const ADVERSARY_TIMEOUT: u64 = 2400;
-/// How long its guest may be silent, in seconds: what it does to processors and memory hits the
-/// harness's own process in the guest, too.
+/// How long the adversary's guest may be silent, in seconds: attacks on processors and memory delay
+/// the first process, too.
 const ADVERSARY_SILENCE: &str = "300";
 /// How long a sweep may print nothing.
 const SWEEP_SILENCE: Duration = Duration::from_secs(6 * 60 * 60);
 
-/// What the parts of a plan share.
+/// The context of a plan.
 #[derive(Clone)]
 pub(crate) struct Context {
     /// The tier.
     pub(crate) tier: Tier,
     /// The sections that run.
     pub(crate) sections: Vec<Section>,
-    /// What earlier runs left.
+    /// The history of earlier runs.
     pub(crate) history: Arc<Mutex<History>>,
     /// Tests that passed in an earlier run, with the same inputs.
     pub(crate) kept: Arc<Mutex<BTreeMap<Section, u64>>>,
@@ -194,7 +194,7 @@ impl Context {
     }
 }
 
-/// All jobs of a run, and of what they need, the builds.
+/// All jobs of a run, including the builds that they need.
 pub(crate) fn plan(context: &Context) -> Vec<Job> {
     let mut jobs = Vec::new();
     for &section in &context.sections {
@@ -206,7 +206,7 @@ pub(crate) fn plan(context: &Context) -> Vec<Job> {
             Section::Debug => guest(context, &mut jobs, section, KernelConfig::Debug),
             Section::Cross => cross(context, &mut jobs),
             Section::Compare => compare(context, &mut jobs),
-            // Their tests are found when the programs are built.
+            // The tests are listed when the programs are built.
             Section::Harness | Section::Crash => {}
         }
     }
@@ -276,7 +276,7 @@ fn series(context: &Context, jobs: &mut Vec<Job>) {
     context.status(jobs, section, "each patch of the series", &[], each);
 }
 
-/// What runs in guests of one kernel, but for the tests of `guest-tests`.
+/// Jobs in guests of one kernel, except `guest-tests`.
 fn guest(context: &Context, jobs: &mut Vec<Job>, section: Section, config: KernelConfig) {
     let name = format!("trace from boot, and the kernel's own tests, {config} kernel");
     let context_ = context.clone();
@@ -298,7 +298,7 @@ fn guest(context: &Context, jobs: &mut Vec<Job>, section: Section, config: Kerne
                 section,
                 name,
                 config,
-                // The debug kernel looks for leaks in the end, which takes the longer the more
+                // At the end, the debug kernel searches for leaks, which takes the longer the more
                 // memory there is.
                 options: ["--append", boot, "--memory", "1G"]
                     .map(str::to_owned)
@@ -325,7 +325,7 @@ fn guest(context: &Context, jobs: &mut Vec<Job>, section: Section, config: Kerne
     if config == KernelConfig::Release {
         let mut bench = Command::new(target_dir().join("debug/usertrace-vm"));
         bench
-            // Its parts say nothing until the end, and take a minute on a busy machine.
+            // Its parts print nothing until they end, and take a minute on a busy machine.
             .args(["guest", "--smp", "1", "--icount", "--silence", "300", "--"])
             .arg(target_dir().join("release/guest-bench"));
         let needs = [kernel_need(config), Need::Init, Need::GuestBench];
@@ -562,7 +562,7 @@ fn crash_jobs(context: &Context) -> Vec<Job> {
         };
         variables.push((variable.into(), count.to_string()));
         for run in 1..=runs {
-            // Each run has a name of its own, so that a run that was stopped goes on after the
+            // Each run has its own name, so a stopped run continues after the
             // last.
             let numbered = Program {
                 name: format!("crash-tests ({run} of {runs})"),
@@ -607,7 +607,7 @@ fn guest_jobs(
     let program = format!("guest-tests [{config}]");
     let cost = |test: &ListedTest| context.guest_cost(&program, &test.name);
     let mut jobs = Vec::new();
-    // A debug kernel takes a minute of a processor to boot and to look for leaks.
+    // A debug kernel needs a minute of processor time to boot and to search for leaks.
     let guests = match (context.tier, config) {
         (Tier::Full, _) | (_, KernelConfig::Release) => GUESTS,
         (_, KernelConfig::Debug) => 1,
@@ -655,8 +655,8 @@ fn share(
     order.sort_by_key(|&at| std::cmp::Reverse(cost(&tests[at])));
     let mut loads = vec![Duration::ZERO; guests];
     let mut places = vec![0; tests.len()];
-    // The first test looks at a kernel that has had no trace: it must be the first of its guest,
-    // which its order sees to.
+    // The first test needs a kernel that never had a trace. It stays first, as each guest keeps the
+    // order.
     for at in order {
         let least = (0..guests).min_by_key(|&guest| loads[guest]).unwrap_or(0);
         loads[least] += cost(&tests[at]);
@@ -670,7 +670,7 @@ fn share(
     (0..guests).map(of).collect()
 }
 
-/// A guest that runs these tests, if any of them is to run.
+/// A job for a guest with these tests, if any of them has to run.
 fn batch_job(context: &Context, mut batch: GuestBatch, tests: &[ListedTest]) -> Option<Job> {
     let program = format!("{} [{}]", batch.program, batch.config);
     batch.tests = tests
@@ -698,7 +698,7 @@ fn batch_job(context: &Context, mut batch: GuestBatch, tests: &[ListedTest]) -> 
     Some(job)
 }
 
-/// What the jobs need, and what that needs.
+/// Adds the builds that the jobs need.
 fn builds(context: &Context, jobs: &mut Vec<Job>) {
     let mut needs: HashSet<Need> = jobs
         .iter()
@@ -762,7 +762,7 @@ fn builds(context: &Context, jobs: &mut Vec<Job>) {
                 let mut command = cargo(&["build", "--locked", "--quiet", "--release"]);
                 command.args(["--package", "usertrace-bench", "--bin", "guest-bench"]);
                 if context.tier < Tier::Full {
-                    // Without the recorder's part: most of the build.
+                    // Without the recorder, which is most of the build.
                     command.arg("--no-default-features");
                 }
                 add(
@@ -834,7 +834,7 @@ fn kselftest_build() -> Result<Command, String> {
     Ok(make)
 }
 
-/// A program of `tests/` that is no test target of cargo's.
+/// A program of `tests/` that is not a test target.
 fn debug_program(name: &str) -> Program {
     Program {
         name: name.into(),
@@ -843,7 +843,7 @@ fn debug_program(name: &str) -> Program {
     }
 }
 
-/// One of `scripts/`.
+/// A program in `scripts/`.
 pub(crate) fn script(name: &str, args: &[&str]) -> Command {
     let mut command = Command::new(repository().join("scripts").join(name));
     command.args(args);
@@ -875,7 +875,7 @@ fn counted(section: Section, name: &str, command: Command) -> TestResult {
     })
 }
 
-/// Runs a command as one test. `wrong` says what is wrong with the output although its status is 0.
+/// Runs a command as one test. `wrong` returns what is wrong with its output despite a status of 0.
 fn one_test(
     section: Section,
     name: &str,
@@ -901,7 +901,7 @@ fn failed(section: Section, name: &str, output: String) -> TestResult {
     }
 }
 
-/// A job that says why the tests of a program could not be found.
+/// A job that reports why the tests of a program could not be listed.
 fn failing(context: &Context, section: Section, name: &str, why: String) -> Job {
     let mut result = failed(section, name, why);
     result.verdict = Verdict::Failed("cannot list its tests".into());

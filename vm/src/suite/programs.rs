@@ -28,13 +28,13 @@ pub(crate) struct Program {
 pub(crate) struct ListedTest {
     /// Its name.
     pub(crate) name: String,
-    /// What libtest-mimic calls its kind; empty for others.
+    /// Its kind in libtest-mimic. Empty for other programs.
     pub(crate) kind: String,
-    /// Whether the program runs it only when it is asked to run what it ignores.
+    /// Whether the program runs it only with `--include-ignored`.
     pub(crate) is_ignored: bool,
 }
 
-/// Cargo, as whoever started this program calls it.
+/// The cargo that started this program, or the one in the path.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args);
@@ -186,7 +186,7 @@ impl Program {
         let mut command = Command::new(&self.path);
         command
             .current_dir(&self.directory)
-            // As cargo sets it for tests.
+            // Cargo sets this for tests, too.
             .env("CARGO_MANIFEST_DIR", &self.directory);
         command
     }
@@ -233,7 +233,7 @@ fn listed(output: &str) -> Vec<ListedTest> {
     output.lines().filter_map(test).collect()
 }
 
-/// What libtest's output, one line a test, says of this one.
+/// The verdict of a test in libtest's output, which has one line a test.
 fn verdict_in(output: &str, test: &str) -> Verdict {
     let outcome = output.lines().find_map(|line| {
         let rest = line.strip_prefix("test ")?.strip_prefix(test)?;

@@ -7,8 +7,8 @@ use usertrace_vm::repository;
 
 use crate::suite::result::{TestResult, Verdict};
 
-/// The tests that stand for a requirement, and did not pass in a run of the whole middle tier: a
-/// line for each.
+/// A line for each test that shows a requirement, but did not pass in a run of the whole middle
+/// tier.
 pub(crate) fn not_shown(results: &[TestResult]) -> Result<Vec<String>, String> {
     let path = repository().join("docs/requirements.md");
     let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -217,7 +217,7 @@ mod tests {
         Some(ids)
     }
 
-    /// What is wrong with a test that stands for a requirement.
+    /// Checks that a test of a requirement exists and names the requirement.
     fn check(id: &str, test: &str) -> Result<(), String> {
         let (program, rest) = test
             .split_once("::")

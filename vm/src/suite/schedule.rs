@@ -1,4 +1,4 @@
-//! Runs jobs beside each other, as many as the machine's processors take.
+//! Runs jobs in parallel, as many as the machine can take.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -29,12 +29,12 @@ pub(crate) enum Need {
     CompareKernels,
 }
 
-/// What a job leaves.
+/// The result of a job.
 #[derive(Default)]
 pub(crate) struct JobResult {
     /// The tests that it ran.
     pub(crate) results: Vec<TestResult>,
-    /// Jobs that it found.
+    /// Further jobs that it found.
     pub(crate) jobs: Vec<Job>,
 }
 
@@ -72,13 +72,13 @@ pub(crate) enum Task {
 pub(crate) struct Job {
     /// The section that it belongs to.
     pub(crate) section: Section,
-    /// What it is called in reports.
+    /// Its name in reports.
     pub(crate) name: String,
-    /// What must have been built.
+    /// The builds that it needs.
     pub(crate) needs: Vec<Need>,
     /// How many of the [`capacity`] it takes while it runs.
     pub(crate) weight: usize,
-    /// How long it takes, as far as is known: the longest are started first.
+    /// Its expected duration: the longest jobs are started first.
     pub(crate) expected: Duration,
     /// Whether the tests of a program run in one process, and are not timed one by one.
     pub(crate) is_whole: bool,
@@ -95,7 +95,7 @@ pub(crate) struct Span {
     pub(crate) name: String,
     /// How long it ran.
     pub(crate) time: Duration,
-    /// Processor time of the programs that it ran, which depends less on what ran beside it.
+    /// The processor time of its programs, which depends less on parallel jobs.
     pub(crate) cpu_time: Duration,
     /// Whether it built something.
     pub(crate) is_build: bool,
@@ -103,8 +103,8 @@ pub(crate) struct Span {
     pub(crate) is_whole: bool,
 }
 
-/// How much may run at once: two for each processor, as most tests wait for processes, disks or
-/// timers half of the time; and another guest, or two short tests, beside them.
+/// The total weight of parallel jobs: two for each processor, because most tests wait half of the
+/// time, and another guest, or two short tests.
 pub(crate) fn capacity() -> usize {
     2 + 2 * std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -115,7 +115,7 @@ enum BuildState {
     Failed(String),
 }
 
-/// Takes results of a job that goes on: a guest runs many tests.
+/// Takes results of a running job: a guest runs many tests.
 pub(crate) struct ResultSender(Sender<Event>);
 
 impl ResultSender {
@@ -131,7 +131,7 @@ enum Event {
     Ended(EndedJob),
 }
 
-/// A job that is over.
+/// A job that has ended.
 struct EndedJob {
     weight: usize,
     span: Span,
@@ -139,7 +139,7 @@ struct EndedJob {
     done: JobResult,
 }
 
-/// Runs all jobs, and those that they find. `show` gets each result as soon as it is there.
+/// Runs all jobs, and those that they find. Calls `show` with each result at once.
 pub(crate) fn run(
     jobs: Vec<Job>,
     capacity: usize,
@@ -235,7 +235,7 @@ fn next(
         .position(|job| is_ready(job) && job.weight <= room)
 }
 
-/// Takes out the jobs whose needs could not be built, and says so once for each job.
+/// Removes the jobs whose needs could not be built, with one result for each.
 fn without_needs(waiting: &mut Vec<Job>, needs: &mut HashMap<Need, BuildState>) -> Vec<TestResult> {
     let mut results = Vec::new();
     loop {
