@@ -1,10 +1,8 @@
-//! A ring whose bytes and positions may be anything: descriptions of events are read from it, and
-//! then events, as those describe them. Reading ends at the head or before, copies no more than a
-//! few times what there is, and tells of nothing twice; and who takes records as they are gets the
-//! same.
+//! A ring with any bytes and positions: reads descriptions of events from it, and then events as
+//! described. Reading must end at the head or before, copy at most a few times the ring's size, and
+//! report nothing twice. A sink that takes runs of records must get the same.
 //!
-//! The input is a byte that says how the ring is read, its two positions, and its bytes; behind
-//! them are zeros.
+//! The input is a byte with options, the ring's two positions, and its bytes, followed by zeros.
 #![no_main]
 
 use std::cell::Cell;
@@ -21,7 +19,7 @@ use usertrace_testing::events;
 use usertrace_testing::extraction::check_error;
 use usertrace_testing::runs::{self, Runs};
 
-/// Counts what is copied.
+/// Memory that counts the bytes that are copied.
 struct CountingMemory<'a>(Frozen<'a>, &'a Cell<u64>);
 
 impl RingMemory for CountingMemory<'_> {
@@ -40,7 +38,7 @@ impl RingMemory for CountingMemory<'_> {
     }
 }
 
-/// Reads it all, and again, when there is nothing more.
+/// Reads the whole ring, and once more when nothing is left.
 fn read(
     format: Format,
     bytes: &[u8],
